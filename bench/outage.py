@@ -1,6 +1,7 @@
 """What a pulled cable costs on processes: time to the first changed table, and the outage of flows that have another path.
 
-Shape: `sudo python3 bench/outage.py [--weft target/release/weft]` -> JSON: each pull, then medians and maxima.
+`sudo python3 bench/outage.py [--weft target/release/weft]` -> JSON: each pull, then medians and maxima.
+
 Units: ms of CLOCK_MONOTONIC.
 Source: docs/bench.md "A pulled cable".
 

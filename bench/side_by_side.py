@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """weft beside other switches: the table of speeds, on the terminal and in bench/results.
 
-Shape: side_by_side.py [ROW...] [--quick] [--rounds N] [--seconds S] -> table, JSON, markdown; exit 1 when a must is
+side_by_side.py [ROW...] [--quick] [--rounds N] [--seconds S] -> table, JSON, markdown; exit 1 when a must is
 missed, 2 when it cannot run.
+
 Units: as the table says; seconds.
-Source: none of its own. Runs as root in namespaces of its own (net, mount, pid), which are removed with it.
+Runs as root in namespaces of its own (net, mount, pid), which are removed with it.
 """
 
 import argparse

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """The demonstration: four hosts on one weft switch, real traffic of every format, a table of what happened.
 
-Shape: demo.py [WEFT] -> steps as they go, then the table; exit 1 when a step did not go as it must.
+demo.py [WEFT] -> steps as they go, then the table; exit 1 when a step did not go as it must.
+
 Units: frames, seconds, Mbit/s.
-Source: none of its own. Runs in namespaces of its own (net, mount, pid; also user when not root), so that whatever ends
+Runs in namespaces of its own (net, mount, pid; also user when not root), so that whatever ends
 it takes everything along: nothing is left behind.
 """
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Writes an image for containers with the static binary alone, without a daemon: `make image`.
 
-Shape: oci.py BINARY OUT [--version TEXT] -> a tar of the OCI image layout, which `podman load` and `docker load` read:
+oci.py BINARY OUT [--version TEXT] -> a tar of the OCI image layout, which `podman load` and `docker load` read:
 one layer with /weft, LICENSE, and folders to write to; the same input gives the same bytes.
+
 Units: bytes; seconds since 1970 ($SOURCE_DATE_EPOCH, else 0).
 Source: OCI Image Format 1.0.2 (image-layout, manifest, config, layer); gABI "ELF Header"; for docker before 25 the
 manifest.json of `docker save`. docs/lab.md "The image".

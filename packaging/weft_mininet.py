@@ -1,6 +1,7 @@
 """weft as the switch of Mininet: `mn --custom weft_mininet.py --switch weft --controller none --topo tree,2 --test pingall`.
 
-Shape: WeftSwitch is a Switch of Mininet; each is a `weft run` of its own, with a port for each interface.
+WeftSwitch is a Switch of Mininet; each is a `weft run` of its own, with a port for each interface.
+
 Units: seconds.
 Source: Mininet 2.3 (node.Switch, net.Mininet); docs/lab.md "Mininet".
 """

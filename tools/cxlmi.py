@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs libcxlmi's own tests of generic commands and of the FM-API against a running switch: `make cxlmi LIBCXLMI=PATH`.
 
-Shape: cxlmi.py PATH -> a table of tests and results, in the folder of the library too; exit 1 where a test program fails to run.
+cxlmi.py PATH -> a table of tests and results, in the folder of the library too; exit 1 where a test program fails to run.
+
 Units: tests.
 Source: docs/mctp.md "Programs with AF_MCTP sockets". PATH is a clone that was built there (meson setup build; ninja -C build).
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Shows that each checker of the simulation objects to a mutation of the stage that it watches: `make soak`.
 
-Shape: mutants.py [--jobs N] [--list] [NAME]... -> a row a mutant (who objected), a count; all of tools/mutants.toml
+mutants.py [--jobs N] [--list] [NAME]... -> a row a mutant (who objected), a count; all of tools/mutants.toml
     without a name. Exit 1 when a checker kept silent, when one objects to the source as it is, or when a mutant does not
     apply, build or end.
+
 Units: seconds.
 Source: docs/simulation.md "What the checkers are worth"; tools/mutants.toml.
 

@@ -1,7 +1,7 @@
 """Private networks for a script: it starts itself again in namespaces that are removed with it.
 
-Shape: enter(mark, arguments, sockets) -> exit code of the second start, in whose environment `mark` is "1"; sh(command).
-Units: none.
+enter(mark, arguments, sockets) -> exit code of the second start, in whose environment `mark` is "1"; sh(command).
+
 Source: unshare(1), ip-netns(8). Without root in a user namespace.
 """
 

@@ -1,9 +1,8 @@
 #!/bin/sh
 # Installs what weft's make targets need and what is missing; asks no questions, and is quick the second time.
 #
-# Shape: setup.sh [build|test|demo|deb|image|sanitize|soak|bench|sonic]... ; without arguments everything.
+# setup.sh [build|test|demo|deb|image|sanitize|soak|bench|sonic]... ; without arguments everything.
 # Needs: Debian 12 or newer with cargo (rustup). As root it installs packages; otherwise it prints which are missing.
-# Source: none of its own.
 set -eu
 cd "$(dirname "$0")/.."
 

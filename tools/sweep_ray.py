@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Runs the jobs of `weft sim sweep` on Ray: one remote task a job.
 
-Shape: sweep_ray.py [--weft FILE] [--address ADDRESS] [--cpus N] FILE --vary ... --seeds ... --out DIR; all that is not
+sweep_ray.py [--weft FILE] [--address ADDRESS] [--cpus N] FILE --vary ... --seeds ... --out DIR; all that is not
     an option of its own goes to `weft sim sweep`, which says what the jobs are (--list) and makes the table (--collect).
     Needs ray (tools/requirements-ray.txt), and scenario and weft at the same paths on all machines.
-Units: none.
+
 Source: docs/sweep.md.
 """
 

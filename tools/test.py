@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs every suite of weft, cheapest first, and sums up: `make test`.
 
-Shape: test.py [SUITE]... -> each tool's output, a table of suites, and `N passed, N failed, N skipped`.
+test.py [SUITE]... -> each tool's output, a table of suites, and `N passed, N failed, N skipped`.
+
 Units: tests; seconds. A check without a count of its own (fmt, clippy, doc) counts as one test.
 Source: ARCHITECTURE.md "Layout of the tree". Exit 1 when anything failed, also when a suite ran no test at all.
 """

@@ -1,6 +1,6 @@
 -- weft in Wireshark: AFH_GEN1, AFH_GEN2, AFH_Lite, RC Link, TLPs on Ethernet links, CCI, PFC, and paths through a switch.
 --
--- Shape: `weft` looks at each Ethernet frame as a whole, behind Wireshark's own dissectors, and shows the fields that
+-- `weft` looks at each Ethernet frame as a whole, behind Wireshark's own dissectors, and shows the fields that
 -- `weft decode --json` prints; small dissectors take the payload that Wireshark would read as something else; `weft_cci`
 -- reads messages of managers over TCP. All decoding is in the folder `weft` beside this file.
 -- Units: as each field says.

@@ -1,8 +1,8 @@
 //! Builds the programs in the kernel, or says why it could not.
 //!
-//! Shape: `ebpf/` to `OUT_DIR/object.rs`, a constant `OBJECTS: Result<[&[u8]; 2], &str>`; a warning when
+//! `ebpf/` to `OUT_DIR/object.rs`, a constant `OBJECTS: Result<[&[u8]; 2], &str>`; a warning when
 //! it is an error. Without them weft builds and runs all the same, only slower.
-//! Units: none.
+//!
 //! Source: docs/express.md; rustc's `bpfel-unknown-none` target.
 //!
 //! The target comes without a core library, so that one is built from the toolchain's own source

@@ -1,7 +1,7 @@
 //! An error as a reader needs it: with what caused it.
 //!
-//! Shape: an error in, one line out.
-//! Units: none.
+//! An error in, one line out.
+//!
 //! Source: this crate's definitions.
 
 use std::error::Error;

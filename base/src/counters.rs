@@ -1,7 +1,8 @@
 //! Per-thread counters: each is written by one thread, on cache lines of its own, and read by others without a locked
 //! instruction.
 //!
-//! Shape: [`PerThreadCounters`], a fixed number of u32; the owner's [`add`] and [`sub`] are a load and a store.
+//! [`PerThreadCounters`], a fixed number of u32; the owner's [`add`] and [`sub`] are a load and a store.
+//!
 //! Units: as the owner counts; counters wrap.
 //! Source: P. E. `McKenney`, "Is Parallel Programming Hard, And, If So, What Can You Do About It?", chapter 5
 //! (counters split by thread).

@@ -1,7 +1,7 @@
 //! Event descriptor: wakes a thread that waits in `poll`.
 //!
-//! Shape: an eventfd; notifications that nobody has drained yet count as one.
-//! Units: none.
+//! An eventfd; notifications that nobody has drained yet count as one.
+//!
 //! Source: eventfd(2).
 
 use std::io;

@@ -1,8 +1,9 @@
 //! Files that weft reads and writes: which ones may keep a process waiting, whom they are for, and what becomes of one that
 //! is there.
 //!
-//! Shape: a path and [`OpenedBy`] → a file to read. A path and [`Existing`] → a file of its own; no symbolic link is followed.
+//! A path and [`OpenedBy`] → a file to read. A path and [`Existing`] → a file of its own; no symbolic link is followed.
 //! A directory → who else gets at it.
+//!
 //! Units: bytes.
 //! Source: open(2), `O_EXCL`, `O_NOFOLLOW`, `O_NONBLOCK`; fifo(7); inode(7), mode; docs/privileges.md, "Files".
 

@@ -1,6 +1,7 @@
 //! Free indices (chunks) that circulate between workers, with a cache per worker.
 //!
-//! Shape: [`FreeList`] shared, passing chains of up to 62 indices; [`FreeCache`] one worker's stack.
+//! [`FreeList`] shared, passing chains of up to 62 indices; [`FreeCache`] one worker's stack.
+//!
 //! Units: indices, u32.
 //! Source: the magazine allocator (Bonwick and Adams, USENIX 2001); ARCHITECTURE.md "The path of a frame".
 

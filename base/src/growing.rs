@@ -1,7 +1,8 @@
 //! Bounded single-producer single-consumer queue that takes memory as it needs it: frames on a cable.
 //!
-//! Shape: [`queue`] gives a [`Tx`] and an [`Rx`]; it begins with few slots, which stay in the caches, and doubles them when they
+//! [`queue`] gives a [`Tx`] and an [`Rx`]; it begins with few slots, which stay in the caches, and doubles them when they
 //! do not suffice, up to a capacity.
+//!
 //! Units: items.
 //! Source: [`crate::ring`]: one after the other, each twice as long.
 

@@ -1,10 +1,11 @@
 //! What all parts stand on, and what knows nothing of frames.
 //!
-//! Shape: `sync` has the machine's atomics or the model checker's; `ring`, `growing`, `free` and `counters` pass things
+//! `sync` has the machine's atomics or the model checker's; `ring`, `growing`, `free` and `counters` pass things
 //! between threads with them; `eventfd` wakes one that sleeps, `threads` tells of one that is gone; `rng` is seeded; `files` are
 //! those that weft reads and writes; `memory` tries whether there is some; `mctp_socket` is the kernel's MCTP; `markup` escapes text;
 //! `processors` binds threads to them, `priority` says which are let in first; `causes` tells of an error with all that caused it; `wait` lets
 //! time pass, and waits for conditions.
+//!
 //! Units: as each module says.
 //! Source: ARCHITECTURE.md "Layout of the tree".
 //!

@@ -1,7 +1,7 @@
 //! Text inside markup: what somebody else has named can be no markup itself.
 //!
-//! Shape: text -> text of an element or of a quoted attribute, in HTML, SVG and XML.
-//! Units: none.
+//! Text -> text of an element or of a quoted attribute, in HTML, SVG and XML.
+//!
 //! Source: WHATWG HTML 13.3; XML 1.0 sections 2.2, 2.4.
 
 /// Makes `text` safe inside an element or a quoted attribute.

@@ -1,6 +1,7 @@
 //! Sockets of MCTP as a kernel has it (`AF_MCTP`): a whole message a datagram.
 //!
-//! Shape: [`MctpSocket`] is bound to a message type, at all EIDs of the machine; [`MctpAddr`] says who sent, and by which tag.
+//! [`MctpSocket`] is bound to a message type, at all EIDs of the machine; [`MctpAddr`] says who sent, and by which tag.
+//!
 //! Units: bytes, without the message's type.
 //! Source: Linux, Documentation/networking/mctp.rst; DMTF DSP0236.
 //!

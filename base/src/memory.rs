@@ -1,8 +1,9 @@
 //! Memory: a try that may fail, before allocations that may not; and pages that become real when they are written.
 //!
-//! Shape: bytes → [`NoMemory`], or nothing. Rust ends a process whose allocation fails, so what a client may make large is tried
+//! Bytes → [`NoMemory`], or nothing. Rust ends a process whose allocation fails, so what a client may make large is tried
 //! first, together with the [`RESERVE`] that everything else is made of. [`Zeros`]: a box of zeros on pages of its own.
 //! [`Ending`]: an allocator that says so where a command has none left.
+//!
 //! Units: bytes.
 //! Source: getrlimit(2), `RLIMIT_AS`; proc(5), `statm`; mallopt(3), `M_ARENA_MAX`; mmap(2), `MAP_ANONYMOUS`.
 //!

@@ -1,6 +1,7 @@
 //! Priority of threads: niceness, and the round-robin policy that comes before all threads of the normal one.
 //!
-//! Shape: [`set`] for a thread of this process.
+//! [`set`] for a thread of this process.
+//!
 //! Units: nice values, -20 (first) to 19.
 //! Source: sched(7), setpriority(2), `sched_setscheduler(2)`. Below the nice value that a thread has, and for the round-robin
 //! policy, `CAP_SYS_NICE` or a limit (`ulimit -e`, `ulimit -r`) is needed.

@@ -1,7 +1,7 @@
 //! Processors: those of the machine, those that this process may use, and threads that are bound to one.
 //!
-//! Shape: numbers as Linux has them; [`reach`] says whether one can be had, [`bind`] takes it.
-//! Units: none.
+//! Numbers as Linux has them; [`reach`] says whether one can be had, [`bind`] takes it.
+//!
 //! Source: `sched_setaffinity(2)`, cpuset(7), Linux `Documentation/ABI/stable/sysfs-devices-system-cpu`.
 
 use std::fmt;

@@ -1,6 +1,7 @@
 //! Bounded single-producer single-consumer ring: the egress queues between crossbar and output.
 //!
-//! Shape: [`ring`] gives a [`Tx`] and an [`Rx`]; capacity a power of two, fixed when made.
+//! [`ring`] gives a [`Tx`] and an [`Rx`]; capacity a power of two, fixed when made.
+//!
 //! Units: items.
 //! Source: Lamport 1977 with the far index cached (Lee et al., "A Lock-Free, Cache-Efficient
 //! Shared Ring Buffer", ANCS 2009).

@@ -1,6 +1,7 @@
 //! The data plane's source of chance: seeded, the same on every machine and in every version.
 //!
-//! Shape: u64 seed in, u64 words, bounded integers and yes/no out; [`Rng`] is 32 bytes of state.
+//! u64 seed in, u64 words, bounded integers and yes/no out; [`Rng`] is 32 bytes of state.
+//!
 //! Units: probabilities are fractions of integers, `num / den`; no float.
 //! Source: xoshiro256++ (Blackman, Vigna, 2021) by `rand_xoshiro`; bounds by Lemire (ACM TOMACS 29(1), 2019).
 

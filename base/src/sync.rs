@@ -1,7 +1,7 @@
 //! Atomics and cells: the machine's, or those of the model checker under `cfg(loom)`.
 //!
-//! Shape: re-exports with one set of names; [`UnsafeCell`] has loom's `with` and `with_mut`.
-//! Units: none.
+//! Re-exports with one set of names; [`UnsafeCell`] has loom's `with` and `with_mut`.
+//!
 //! Source: the loom crate's documentation.
 
 #[cfg(not(loom))]

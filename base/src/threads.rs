@@ -1,8 +1,8 @@
 //! Threads that must not end unnoticed: who runs, and who has ended without being asked.
 //!
-//! Shape: [`spawn`] in place of `std::thread::Builder`; [`lost`] is the first thread that panicked, ended unasked, or is
+//! [`spawn`] in place of `std::thread::Builder`; [`lost`] is the first thread that panicked, ended unasked, or is
 //! gone without a trace. Whoever owns the process looks now and then, and ends it.
-//! Units: none.
+//!
 //! Source: gettid(2), tgkill(2), `_exit(2)`; docs/running.md "Exit codes".
 
 use std::any::Any;

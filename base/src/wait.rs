@@ -1,7 +1,8 @@
 //! Waiting: a span that passes, and a condition that comes to hold.
 //!
-//! Shape: [`pause`] for a thread that nobody wakes; [`until`] for tests, which wait for what comes to be so and never for as
+//! [`pause`] for a thread that nobody wakes; [`until`] for tests, which wait for what comes to be so and never for as
 //! long as it takes on some machine; [`try_until`] where the caller says what was wrong.
+//!
 //! Units: as `Duration`.
 //! Source: `std::thread::park_timeout`, which returns at once where the thread was unparked before, as by the end of a scope
 //! of threads: no sleep.

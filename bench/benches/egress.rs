@@ -1,8 +1,9 @@
 //! Egress picks under criterion: WRR and DWRR, without and with rates.
 //!
-//! Shape: one criterion group; each bench picks among three busy queues.
+//! One criterion group; each bench picks among three busy queues.
+//!
 //! Units: time a pick.
-//! Source: none of its own. Run: `cargo bench -p weft-bench --bench egress`.
+//! Run: `cargo bench -p weft-bench --bench egress`.
 
 use std::hint::black_box;
 

@@ -1,8 +1,9 @@
 //! iSLIP slots under criterion: 4, 16 and 64 ports, settled and unsettled.
 //!
-//! Shape: one criterion group, a bench a load of [`weft_bench::islip_slot`].
+//! One criterion group, a bench a load of [`weft_bench::islip_slot`].
+//!
 //! Units: time a slot.
-//! Source: none of its own. Run: `cargo bench -p weft-bench --bench islip`.
+//! Run: `cargo bench -p weft-bench --bench islip`.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use weft_bench::islip_slot::{Bench, Busy, Load};

@@ -1,6 +1,7 @@
 """What all rows share: paths, cores, rounds, processes; and how contenders take turns.
 
-Shape: Bench; take_turns(bench, row, {name: measure}) -> Turns with the figures of each, by round.
+Bench; take_turns(bench, row, {name: measure}) -> Turns with the figures of each, by round.
+
 Units: seconds; figures as each contender returns them.
 Source: median of interleaved rounds, core distance before and after.
 """

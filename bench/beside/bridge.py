@@ -1,7 +1,7 @@
 """The Linux bridge between f0 and f1.
 
-Shape: `with Bridge(bench, targets)`, inside a Wires block.
-Units: none.
+`with Bridge(bench, targets)`, inside a Wires block.
+
 Source: ip-link(8), bridge(8). It forwards on the core that the frames come in on.
 """
 

@@ -1,6 +1,7 @@
 """Captures that DPDK's net_pcap plays in a loop.
 
-Shape: Load(size, flows, stations).write(path); Load.sources(), Load.targets() -> MACs as text.
+Load(size, flows, stations).write(path); Load.sources(), Load.targets() -> MACs as text.
+
 Units: bytes without FCS.
 Source: libpcap's file format (pcap-savefile(5)); RFC 791, RFC 768.
 """

@@ -1,6 +1,7 @@
 """weft-kit's tools at the ends of the wires.
 
-Shape: Kit.generate, .probe end by themselves; Kit.attached(...) answers `ask()` until its block ends.
+Kit.generate, .probe end by themselves; Kit.attached(...) answers `ask()` until its block ends.
+
 Units: bytes without FCS, frames a second, seconds, ns.
 Source: bench/src/bin/weft-kit.rs.
 """

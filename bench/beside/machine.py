@@ -1,7 +1,8 @@
 """The machine: what it is, its huge pages, its cores, and what else it does.
 
-Shape: facts() -> dict; huge_pages(wanted) gives back what it took; cores() -> (generator's, forwarder's);
+facts() -> dict; huge_pages(wanted) gives back what it took; cores() -> (generator's, forwarder's);
 busy() -> share; Others().share(), while the bench itself is at work.
+
 Units: MiB; shares of 1.
 Source: Linux Documentation/admin-guide/mm/hugetlbpage.rst, proc_stat(5).
 """

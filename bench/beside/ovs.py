@@ -1,6 +1,7 @@
 """Open vSwitch, user-space datapath, as the learning switch that it is (`NORMAL`), with daemons of the bench's own.
 
-Shape: `with Ovs(bench, netns) as ovs`; then ovs.ports(...), ovs.count(), ovs.caches(), ovs.known().
+`with Ovs(bench, netns) as ovs`; then ovs.ports(...), ovs.count(), ovs.caches(), ovs.known().
+
 Units: frames, ns of CLOCK_MONOTONIC, MiB.
 Source: ovs-vswitchd(8), ovs-vswitchd.conf.db(5), ovs-appctl(8) with its JSON-RPC socket. Nothing is read from
 or left in the system's own Open vSwitch: run directory, database and sockets are the bench's.

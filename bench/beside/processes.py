@@ -1,8 +1,8 @@
 """Processes of the bench: each is started here, ended by its id, and remembered with its command.
 
-Shape: Processes.start(argv) -> Popen, Processes.stop(popen), Processes.run(argv) -> text; Processes.commands, in order.
+Processes.start(argv) -> Popen, Processes.stop(popen), Processes.run(argv) -> text; Processes.commands, in order.
+
 Units: seconds.
-Source: none of its own.
 """
 
 import shlex

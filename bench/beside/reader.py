@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Who reads a running switch: a live page, and a tester that polls SAI's counters ten times a second.
 
-Shape: reader.py SAI METRICS SECONDS -> JSON: p99_us of the calls, their number, events of the page.
+reader.py SAI METRICS SECONDS -> JSON: p99_us of the calls, their number, events of the page.
+
 Units: us, seconds.
 Source: docs/sai.md; docs/page.md.
 """

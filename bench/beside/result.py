@@ -1,8 +1,8 @@
 """Lines of the table, what they amount to, and the files that keep them.
 
-Shape: Line -> verdict; table(lines) -> text; write(folder, facts, lines) -> paths of JSON and markdown.
+Line -> verdict; table(lines) -> text; write(folder, facts, lines) -> paths of JSON and markdown.
+
 Units: as each line's `unit` says; a ratio is weft's figure over the peer's.
-Source: none of its own.
 """
 
 import dataclasses

@@ -1,6 +1,7 @@
 """Latency that a switch adds at a tenth of the bridge's load, and the time from start to the first frame.
 
-Shape: run(bench) adds lines for p50 and p99 of each way of weft's, and one for the start.
+run(bench) adds lines for p50 and p99 of each way of weft's, and one for the start.
+
 Units: us added beside a plain cable; ms from the start of the process.
 Source: what the probe measures and why is said in bench/src/kit/latency.rs.
 """

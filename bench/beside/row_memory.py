@@ -1,6 +1,7 @@
 """Memory to memory through DPDK's virtual devices: net_pcap plays a capture in a loop, net_null accepts all.
 
-Shape: run(bench) adds a line a load.
+run(bench) adds a line a load.
+
 Units: Mpps; bytes without FCS; MiB.
 Source: DPDK 22.11 net_pcap and net_null guides.
 """

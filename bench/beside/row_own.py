@@ -1,7 +1,8 @@
 """weft's own null ports: what `weft-bench` measures and judges by itself.
 
-Shape: run(bench) adds a line for each that it prints: "ok WHAT: FIGURE (wanted: BOUND)"; what is indented is a
+run(bench) adds a line for each that it prints: "ok WHAT: FIGURE (wanted: BOUND)"; what is indented is a
 note on the one before.
+
 Units: as printed.
 Source: bench/src/main.rs.
 """

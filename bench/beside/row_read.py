@@ -1,6 +1,7 @@
 """What it costs to be read: throughput with a page open and SAI's counters polled, and how long a call takes meanwhile.
 
-Shape: run(bench) adds for each way of weft's a line of the ratio to the same switch left alone, and one of the calls' p99.
+run(bench) adds for each way of weft's a line of the ratio to the same switch left alone, and one of the calls' p99.
+
 Units: Mpps; us.
 Source: docs/sai.md; docs/page.md.
 """

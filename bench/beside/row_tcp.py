@@ -1,6 +1,7 @@
 """TCP between kernel hosts, plain and in VXLAN: through weft, the Linux bridge and testpmd.
 
-Shape: run(bench, wanted) adds a line a direction, and in VXLAN for each kind of port.
+run(bench, wanted) adds a line a direction, and in VXLAN for each kind of port.
+
 Units: Gbit/s of payload at the receiver.
 Source: iperf3(1), veth(4), ip-link(8) `vxlan`.
 """

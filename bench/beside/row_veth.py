@@ -1,6 +1,7 @@
 """veth to veth: one interface in, one out, the forwarder on a core of its own.
 
-Shape: run(bench) adds a line a size and peer.
+run(bench) adds a line a size and peer.
+
 Units: Mpps; bytes without FCS.
 Source: Linux veth: redirected frames need NAPI at the far end, and the cheapest sink is
 a last veth without program that foreign frames come to.

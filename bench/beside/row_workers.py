@@ -1,8 +1,8 @@
 """Two workers against one, on weft's own null ports, by `weft bench pipeline`.
 
-Shape: run(bench) measures both in turn; only rounds in which the cores were as near as usual count.
+run(bench) measures both in turn; only rounds in which the cores were as near as usual count.
+
 Units: Mpps; ns of core distance.
-Source: none of its own.
 """
 
 import json

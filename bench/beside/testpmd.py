@@ -1,6 +1,7 @@
 """dpdk-testpmd: forwards between two devices without switching.
 
-Shape: `with Testpmd(bench, devices, netns) as peer`; peer.count() -> frames sent by the second device, ns.
+`with Testpmd(bench, devices, netns) as peer`; peer.count() -> frames sent by the second device, ns.
+
 Units: frames, ns of CLOCK_MONOTONIC, MiB.
 Source: DPDK 22.11 testpmd user guide; its telemetry socket (SOCK_SEQPACKET, JSON) tells the counters.
 """

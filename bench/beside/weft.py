@@ -1,6 +1,7 @@
 """weft itself: `weft run` with a configuration made here; its counters come from the management socket.
 
-Shape: `with Weft(bench, ports) as peer`; peer.count() -> frames sent by the second port, ns.
+`with Weft(bench, ports) as peer`; peer.count() -> frames sent by the second port, ns.
+
 Units: frames, ns of CLOCK_MONOTONIC.
 Source: docs/configuration.md; one JSON object a line on the management socket.
 """

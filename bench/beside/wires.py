@@ -1,6 +1,7 @@
 """The wires of a measurement: generator g0 = f0 [forwarder] f1 = s1 sink, each part in a namespace.
 
-Shape: `with Wires(processes) as wires`; wires.frames() counts at the sink.
+`with Wires(processes) as wires`; wires.frames() counts at the sink.
+
 Units: frames, ns of CLOCK_MONOTONIC.
 Source: veth(4), ip-netns(8). veth takes redirected frames only where the far end has NAPI: XDP, or GRO switched on.
 """

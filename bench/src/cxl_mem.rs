@@ -1,6 +1,7 @@
 //! Loads by CXL.mem through a switch: a host, the switch and a G-FAM device of one process on one core.
 //!
-//! Shape: [`measure`]: a requester with so many lines on their way on a [`GfamPath`]; each line is copied out of the device's memory and into the requester's.
+//! [`measure`]: a requester with so many lines on their way on a [`GfamPath`]; each line is copied out of the device's memory and into the requester's.
+//!
 //! Units: loads of 64 bytes a second of wall clock.
 //! Source: docs/spec/cxl-fabric.md "CXL.mem".
 

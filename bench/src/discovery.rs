@@ -1,6 +1,7 @@
 //! What a manager needs to bring up a fabric of real switches, on this machine, now: their tables, behind their commands.
 //!
-//! Shape: [`fabrics`] -> [`measure`]: discovery, PIDs, routes with their proof, sending; then a link is lost.
+//! [`fabrics`] -> [`measure`]: discovery, PIDs, routes with their proof, sending; then a link is lost.
+//!
 //! Units: seconds of wall clock; one core; manager and switches together.
 //! Source: discovery, PIDs and proved routes in 10 s, reroute after a loss in 1 s.
 

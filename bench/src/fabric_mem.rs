@@ -1,7 +1,8 @@
 //! Fabric memory transfers through a switch: a host with its engine, the switch and a G-FAM device of one process on one
 //! core; beside them plain UIO transactions on the same path, and copying the same memory.
 //!
-//! Shape: [`measure`]: a [`CxlHost`] on a [`GfamPath`]; pieces of 1 MiB, 4 streams; each byte is copied out of the one memory and into the other.
+//! [`measure`]: a [`CxlHost`] on a [`GfamPath`]; pieces of 1 MiB, 4 streams; each byte is copied out of the one memory and into the other.
+//!
 //! Units: bytes a ns (GB/s) of wall clock.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §3.6, §5.5.
 

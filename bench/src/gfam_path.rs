@@ -1,7 +1,8 @@
 //! A switch between a host and a G-FAM device, of one process on one core: what benches of both stand on.
 //!
-//! Shape: [`GfamPath::new`] of a device -> the pipe of the host, a lane of a switch with an edge for each of them, the device at
+//! [`GfamPath::new`] of a device -> the pipe of the host, a lane of a switch with an edge for each of them, the device at
 //! its pipe; [`GfamPath::turn`] moves what is under way; [`rate`] is the median of some rounds.
+//!
 //! Units: bytes; things a ns of wall clock.
 //! Source: docs/spec/cxl-fabric.md "Inside".
 

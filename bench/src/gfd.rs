@@ -1,6 +1,7 @@
 //! What an access to a G-FAM device costs, on this machine, now.
 //!
-//! Shape: [`check`] runs decode and protection alone; [`copy`] reads and writes through all of it.
+//! [`check`] runs decode and protection alone; [`copy`] reads and writes through all of it.
+//!
 //! Units: ns an access and bytes a ns (GB/s), of wall clock; one core.
 //! Source: docs/spec/cxl-fabric.md "GFD (endpoint)"; docs/spec/wire-formats.md §5.2.
 

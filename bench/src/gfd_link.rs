@@ -1,7 +1,8 @@
 //! What a G-FAM device moves over a link within the process: requester and device on one core.
 //!
-//! Shape: [`measure`]: a requester with so many requests on their way, a pipe, a [`GfdEnd`]; each byte is written
+//! [`measure`]: a requester with so many requests on their way, a pipe, a [`GfdEnd`]; each byte is written
 //! into its chunk from the requester's memory, or compared with nothing and copied to it.
+//!
 //! Units: bytes a ns (GB/s) of wall clock.
 //! Source: docs/spec/cxl-fabric.md "GFD (endpoint)"; docs/spec/wire-formats.md §3.6, §5.5 (requests of 4 KiB, 4
 //! streams).

@@ -1,6 +1,7 @@
 //! What a slot of the crossbar costs, on this machine, now.
 //!
-//! Shape: [`measure`] runs [`Load`]s on the data plane's `Islip` and returns the median repetition.
+//! [`measure`] runs [`Load`]s on the data plane's `Islip` and returns the median repetition.
+//!
 //! Units: ns a slot, of wall clock; one core.
 //! Source: 64 ports x 4 priorities, all VOQs busy, 2 iterations in 1 us.
 

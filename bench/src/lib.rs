@@ -1,8 +1,8 @@
 //! What `weft-bench` and the criterion benches measure.
 //!
-//! Shape: one module a subject; each sets its load up, measures, and returns plain numbers.
+//! One module a subject; each sets its load up, measures, and returns plain numbers.
+//!
 //! Units: in the names, `_ns` and so on.
-//! Source: none of its own.
 
 pub mod cxl_mem;
 pub mod discovery;

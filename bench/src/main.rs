@@ -1,8 +1,8 @@
 //! `weft-bench`: measures, prints, and exits 1 when a figure is missed.
 //!
-//! Shape: one line a figure: what, measured, wanted.
+//! One line a figure: what, measured, wanted.
+//!
 //! Units: as printed.
-//! Source: none of its own.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;

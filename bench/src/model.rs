@@ -1,6 +1,7 @@
 //! What a network in virtual time costs, on this machine, now.
 //!
-//! Shape: [`Work`] → [`run`] → [`Cost`]; [`calibrate`] says how fast the machine is.
+//! [`Work`] → [`run`] → [`Cost`]; [`calibrate`] says how fast the machine is.
+//!
 //! Units: seconds of wall clock; frame-hops, that is frames that switches sent; instructions as valgrind counts them.
 //! Source: docs/spec/model-reference.md "13. Speed": what csg-htsim took on such a machine.
 

@@ -1,9 +1,9 @@
 //! The whole path in memory: null port → parse → … → null port, on one core.
 //!
-//! Shape: a switch whose ports all make frames for stations behind each other's; [`measure`] drives
+//! A switch whose ports all make frames for stations behind each other's; [`measure`] drives
 //! its one lane and returns a [`PathFigure`].
+//!
 //! Units: frames/s, nanoseconds, TSC cycles, allocations.
-//! Source: none of its own.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

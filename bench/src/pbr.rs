@@ -1,7 +1,8 @@
 //! One decision of the CXL stage in memory: HPA → FAST → IDT → access vector → DRT → port, on one core.
 //!
-//! Shape: an edge with 4,096 [`Segments`] and 4,095 DPIDs; [`measure`] looks random addresses up and
+//! An edge with 4,096 [`Segments`] and 4,095 DPIDs; [`measure`] looks random addresses up and
 //! returns a [`PbrFigure`].
+//!
 //! Units: nanoseconds, TSC cycles, allocations, each of a TLP where not said otherwise.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside".
 

@@ -1,8 +1,8 @@
 //! Where the time of a step goes, part by part.
 //!
-//! Shape: [`Stages`] hears a lane's parts end, and reads the time-stamp counter each time.
+//! [`Stages`] hears a lane's parts end, and reads the time-stamp counter each time.
+//!
 //! Units: TSC cycles.
-//! Source: none of its own.
 
 use weft_dataplane::time::Instant;
 use weft_dataplane::trace::{Event, Part, Tracer};

@@ -1,8 +1,8 @@
 //! The command line.
 //!
-//! Shape: a tree of clap's derives; `commands` does what they ask for.
+//! A tree of clap's derives; `commands` does what they ask for.
+//!
 //! Units: as each option says.
-//! Source: none of its own.
 
 use clap::{Parser, Subcommand};
 

@@ -1,8 +1,7 @@
 //! How a command ends: exit codes, and what is said on standard error.
 //!
-//! Shape: [`CliError`] with one [`ExitCode`] for each kind.
-//! Units: none.
-//! Source: none; the codes are documented in `weft --help`.
+//! [`CliError`] with one [`ExitCode`] for each kind.
+//! The codes are documented in `weft --help`.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,8 +1,9 @@
 //! What happens to a running switch: a bounded log of events that standard error and `weft show events` read.
 //!
-//! Shape: [`EventLog::post`] of a [`Kind`], what it is about and a message → a ring of numbered [`Event`]s; a kind that
+//! [`EventLog::post`] of a [`Kind`], what it is about and a message → a ring of numbered [`Event`]s; a kind that
 //! posts too fast is held back, and the next event of it says how many were. The data plane never posts: it counts and
 //! sets levels, which control reads and turns into events.
+//!
 //! Units: events; milliseconds of the wall clock, as RFC 3339 text in UTC.
 //! Source: docs/spec/pipeline.md §9 and §10 (level-triggered words that control re-reads); docs/running.md "Events".
 

@@ -1,6 +1,7 @@
 //! Requests and responses of the small HTTP servers of this program: one request a connection.
 //!
-//! Shape: [`read`] a request from a client, [`respond`] to its head, [`send`].
+//! [`read`] a request from a client, [`respond`] to its head, [`send`].
+//!
 //! Units: bytes.
 //! Source: RFC 9110, RFC 9112; request heads are read by `httparse`.
 

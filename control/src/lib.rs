@@ -1,7 +1,8 @@
 //! Control of a weft switch: command line, configuration, management socket, metrics and reports.
 //!
-//! Shape: text (TOML, flags, JSON lines) in, plain settings and reports out; the binary `weft` is a
+//! Text (TOML, flags, JSON lines) in, plain settings and reports out; the binary `weft` is a
 //! thin `main` over [`commands`].
+//!
 //! Units: as each parameter and field names them.
 //! Source: docs/spec/pipeline.md §10 to §13; ARCHITECTURE.md "Control".
 #![forbid(unsafe_code)]

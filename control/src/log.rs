@@ -1,6 +1,7 @@
 //! What a process that serves writes to standard error: lines of text, or JSON objects, one a line.
 //!
-//! Shape: [`Log`] is the least level and the form; events of the event log have the same form.
+//! [`Log`] is the least level and the form; events of the event log have the same form.
+//!
 //! Units: times of the wall clock, RFC 3339, UTC, in JSON.
 //! Source: JSON is RFC 8259; docs/running.md "Events".
 

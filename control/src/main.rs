@@ -1,7 +1,7 @@
 //! The `weft` binary: reads the command line, runs the command, turns errors into exit codes.
 //!
-//! Shape: arguments in, exit code out.
-//! Units: none.
+//! Arguments in, exit code out.
+//!
 //! Source: `weft --help`.
 
 use std::io::Write;

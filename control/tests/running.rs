@@ -1,7 +1,7 @@
 //! A switch on a capture and a sink, asked by the commands that ask a running switch.
 //!
-//! Shape: `weft run` as a child process, its socket in a directory of the test's own.
-//! Units: none.
+//! `weft run` as a child process, its socket in a directory of the test's own.
+//!
 //! Source: ARCHITECTURE.md "Control".
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]

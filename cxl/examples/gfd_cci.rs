@@ -1,6 +1,7 @@
 //! A G-FAM device that a fabric manager can command over TCP: what `tests/py/check_cci.py --kind gfd` is run against.
 //!
-//! Shape: prints the address that it listens on; each connection is a session of a fabric manager.
+//! Prints the address that it listens on; each connection is a session of a fabric manager.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager" (the stream); docs/spec/wire-formats.md §4.7.
 #![expect(clippy::print_stdout, reason = "the address is what whoever starts it waits for")]

@@ -1,7 +1,7 @@
 //! A map by keys that this process gives out itself, such as tags and numbers of transactions.
-//! Shape: [`ByKey`]: found by a hash that is fast and no secret; the order of its entries depends on what was done, and on
+//! [`ByKey`]: found by a hash that is fast and no secret; the order of its entries depends on what was done, and on
 //! nothing else.
-//! Units: none.
+//!
 //! Source: own construction.
 
 use indexmap::IndexMap;

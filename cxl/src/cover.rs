@@ -1,5 +1,6 @@
 //! The parts of an answer that have come, in any order.
-//! Shape: [`Cover`] is a set of disjoint ranges.
+//! [`Cover`] is a set of disjoint ranges.
+//!
 //! Units: those of who asks: bytes, or double words.
 //! Source: docs/spec/wire-formats.md §3.6 (chunks in any order).
 

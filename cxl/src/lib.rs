@@ -1,10 +1,11 @@
 //! CXL endpoints: what hangs on links of TLPs.
 //!
-//! Shape: [`cxl_host`], [`cxl_device`], [`mld`] (several logical devices) and [`hbr`] (an HBR switch) stand on [`tlp_end`], one end of a link, with
+//! [`cxl_host`], [`cxl_device`], [`mld`] (several logical devices) and [`hbr`] (an HBR switch) stand on [`tlp_end`], one end of a link, with
 //! [`pci`] (configuration space, bridges, mailbox, enumeration); [`requester`] and [`completer`] are their two halves,
 //! [`transaction_layer`] is what hosts and devices have in common.
 //! [`mem`] loads and stores by CXL.mem, [`coherence`] keeps lines in hosts' caches; [`gfd`] is a G-FAM device, [`gfd_end`] one on a link; [`ln`] keeps copies of a host's cache lines, [`fabric_mem`] copies
 //! memory over a fabric; [`vdm`] holds what components say to each other, [`cci`] serves commands, [`cdat`] tells latency and bandwidth.
+//!
 //! Units: picoseconds (`dataplane::time`), bytes.
 //! Source: docs/spec/cxl-fabric.md; docs/spec/wire-formats.md §3 to §5.
 //!

@@ -1,6 +1,7 @@
 //! What hosts and devices have in common at the end of a link: TLPs told apart and counted, and one poll.
 //!
-//! Shape: `poll` lets a `TransactionLayer` send what is due and hands it what came; [`TlpCounts`], [`ReceivedMessage`].
+//! `poll` lets a `TransactionLayer` send what is due and hands it what came; [`TlpCounts`], [`ReceivedMessage`].
+//!
 //! Units: TLPs.
 //! Source: PCIe 6.0 sections 2.2, 2.3.
 

@@ -1,7 +1,7 @@
 //! Finds the system's DPDK, compiles the shim and has bindgen read the headers.
 //!
-//! Shape: libdpdk.pc → include paths → shim archive, `bindings.rs`, a list of libraries.
-//! Units: none.
+//! libdpdk.pc → include paths → shim archive, `bindings.rs`, a list of libraries.
+//!
 //! Source: DPDK 22.11 `doc/guides/linux_gsg`; nothing is done without the feature `bindings`.
 
 fn main() {

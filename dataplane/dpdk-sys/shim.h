@@ -1,6 +1,6 @@
 /* What weft uses of DPDK, and functions over what DPDK has inline only.
  *
- * Shape: one function a call; nothing here is state but the text of DPDK's messages.
+ * One function a call; nothing here is state but the text of DPDK's messages.
  * Units: frames, bytes.
  * Source: DPDK 22.11 API.
  */

@@ -1,8 +1,8 @@
 //! A switch of two ports in one process: a frame goes in by one and comes out of the other.
 //!
-//! Shape: `cargo run -p weft-dataplane --example two_ports`.
+//! `cargo run -p weft-dataplane --example two_ports`.
+//!
 //! Units: bytes without FCS.
-//! Source: none.
 
 #![expect(clippy::indexing_slicing, reason = "there are two of them")]
 

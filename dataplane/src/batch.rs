@@ -1,6 +1,7 @@
 //! A burst of frames: what ports and stages hand to each other.
 //!
-//! Shape: up to [`BURST`] descriptors, in order, on the stack.
+//! Up to [`BURST`] descriptors, in order, on the stack.
+//!
 //! Units: frames.
 //! Source: ARCHITECTURE.md "The path of a frame".
 

@@ -1,6 +1,7 @@
 //! A token bucket kept as a time, exact to a fraction of a picosecond over any number of frames.
 //!
-//! Shape: [`Bucket`] of a rate and a depth; `open_at(now)` says when it may be drawn on again.
+//! [`Bucket`] of a rate and a depth; `open_at(now)` says when it may be drawn on again.
+//!
 //! Units: rate in bit/s of true wire time (FCS, 64-byte minimum, preamble, gap); depth as a time.
 //! Source: the virtual scheduling form of GCRA (ITU-T I.371 Annex A); docs/spec/pipeline.md §7.
 

@@ -1,6 +1,7 @@
 //! Classification: from what a frame carries to its switch-internal priority.
 //!
-//! Shape: an ordered trust list per port; the first source that the frame carries decides.
+//! An ordered trust list per port; the first source that the frame carries decides.
+//!
 //! Units: priorities 0..=7.
 //! Source: docs/spec/pipeline.md §2.
 

@@ -1,7 +1,8 @@
 //! What a switch is told: plain data, in base units, already checked for range.
 //!
-//! Shape: [`SwitchConfig`] holds a [`PortConfig`] per port and one part per function. Fields marked
+//! [`SwitchConfig`] holds a [`PortConfig`] per port and one part per function. Fields marked
 //! (restart) are fixed when the switch is built; all others may change while it runs.
+//!
 //! Units: bytes, cells, frames, bit/s, [`Span`]; no percentages.
 //! Source: docs/spec/pipeline.md §1 to §12.
 

@@ -1,7 +1,8 @@
 //! Frame descriptor: what moves through the switch while the bytes stay in the pool.
 //!
-//! Shape: 12 bytes (16 with the VOQ link): chunk 32; vid 16, len 16; group 1, format 7, pri 3 + flags 5,
+//! 12 bytes (16 with the VOQ link): chunk 32; vid 16, len 16; group 1, format 7, pri 3 + flags 5,
 //! input 8, start/2 8. Not `Copy`: whoever holds it holds the frame (or one share of it).
+//!
 //! Units: bytes.
 //! Source: ARCHITECTURE.md "The path of a frame".
 

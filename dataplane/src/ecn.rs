@@ -1,7 +1,8 @@
 //! RED profiles: whether a frame that leaves its queue is to carry Congestion Experienced (ECN), and whether one that comes
 //! to it is dropped early (WRED).
 //!
-//! Shape: depth of the queue and [`RedProfile`] in, [`Verdict`] out; writing the bytes is the parsers'.
+//! Depth of the queue and [`RedProfile`] in, [`Verdict`] out; writing the bytes is the parsers'.
+//!
 //! Units: depth and both marks in one unit, bytes or cells, whichever the caller counts in.
 //! Source: RFC 3168 section 5; docs/spec/pipeline.md §8 (a line from 0 at the low mark to `max_percent` at the high
 //! one, as WRED profiles have it).

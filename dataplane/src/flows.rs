@@ -1,10 +1,10 @@
 //! Flow cache: what became of the last frame that looked like this one.
 //!
-//! Shape: (input, [`FlowKey`]) → [`CachedVerdict`], in one of two sets, each of two flows and a cache line; where links were
+//! (input, [`FlowKey`]) → [`CachedVerdict`], in one of two sets, each of two flows and a cache line; where links were
 //! chosen, by two words more ([`weft_parsers::choice_words`]), each flow in one of two cache lines; one worker's own.
 //! A verdict holds while nothing that it was made from has changed ([`Inputs`]); whatever else a frame
 //! needs is asked of the tables again.
-//! Units: none.
+//!
 //! Source: the exact-match cache of Pfaff et al., "The Design and Implementation of Open vSwitch", NSDI 2015;
 //! docs/spec/pipeline.md §1 to §3, whose answers it repeats.
 

@@ -1,7 +1,7 @@
 //! Static multicast groups: to which ports the frames of a group go.
 //!
-//! Shape: (VID, group address) → [`PortSet`]; sorted arrays, part of the snapshot.
-//! Units: none.
+//! (VID, group address) → [`PortSet`]; sorted arrays, part of the snapshot.
+//!
 //! Source: docs/spec/pipeline.md §3.
 
 use crate::types::PortSet;

@@ -1,9 +1,10 @@
 //! The switching core of weft and the ports it runs on.
 //!
-//! Shape: frames and `now` in, decisions out. Blocks (time, types, pool, desc, batch) are
+//! Frames and `now` in, decisions out. Blocks (time, types, pool, desc, batch) are
 //! used by one-file switch functions (classify, fdb, vlan, lag, loops, buffer, voq, islip, egress, ecn, pfc),
 //! which `pipeline` puts in order; `worker` is the thread that drives it live, `weft-sim` drives it
 //! in virtual time.
+//!
 //! Units: time in picoseconds ([`time::Instant`]), sizes in bytes or cells, rates in bit/s, as named.
 //! Source: docs/spec/pipeline.md §1 to §13; each module names its standard and clause.
 //!

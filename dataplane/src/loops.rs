@@ -1,7 +1,8 @@
 //! Loops: when one is suspected, and when the probes leave that prove it.
 //!
-//! Shape: [`Repeats`], by input, finds frames that come in again and again; [`ProbeSchedule`], by output, says when the next
+//! [`Repeats`], by input, finds frames that come in again and again; [`ProbeSchedule`], by output, says when the next
 //! probe is due; [`digest`] tells frames apart.
+//!
 //! Units: [`Instant`]; samples.
 //! Source: docs/spec/pipeline.md §3 "Loops".
 //!

@@ -1,7 +1,8 @@
 //! Queues of outputs, (output, pri): one small index, sets and arrays of it, and what a burst asks of each.
 //!
-//! Shape: [`QueueId`] = output(8:3), pri(2:0); [`QueueSet`] 512 bits; [`PerQueue`] 512 values.
-//! Units: none; [`Demand`] counts frames and cells.
+//! [`QueueId`] = output(8:3), pri(2:0); [`QueueSet`] 512 bits; [`PerQueue`] 512 values.
+//!
+//! [`Demand`] counts frames and cells.
 //! Source: docs/spec/pipeline.md, "Words".
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of words")]
 

@@ -1,6 +1,7 @@
 //! Snapshot: a configuration compiled into what workers look things up in.
 //!
-//! Shape: immutable; workers hold one for a burst and take the next at a burst boundary.
+//! Immutable; workers hold one for a burst and take the next at a burst boundary.
+//!
 //! Units: as in `config`.
 //! Source: ARCHITECTURE.md "Control"; docs/spec/pipeline.md §3, §4, §8, §9.
 

@@ -1,6 +1,7 @@
 //! Storm limits of a port: how much broadcast, unknown unicast and multicast it may bring in.
 //!
-//! Shape: a token bucket per [`StormKind`], refilled from `now`; a level-triggered [`StormSet`].
+//! A token bucket per [`StormKind`], refilled from `now`; a level-triggered [`StormSet`].
+//!
 //! Units: frames/s or bit/s (bytes without FCS times 8); credit in 10^-12 frame or bit, exact.
 //! Source: docs/spec/pipeline.md §3.
 

@@ -1,6 +1,7 @@
 //! Time as a number: picoseconds since the start of a run, handed down as `now`.
 //!
-//! Shape: [`Instant`] (u64 ps, wraps after 213 days, compared wrap-safe) and [`LinkRate`] (bit/s).
+//! [`Instant`] (u64 ps, wraps after 213 days, compared wrap-safe) and [`LinkRate`] (bit/s).
+//!
 //! Units: ps inside, ns at the edges; one pause quantum is 512 bit times.
 //! Source: IEEE 802.3 Annex 31B.2 (quantum); docs/spec/pipeline.md §9.
 

@@ -1,8 +1,9 @@
 //! Decisions of the pipeline as events: for `weft trace`, for hashes that show two runs equal.
 //!
-//! Shape: [`Tracer`] is a type parameter of the pipeline, so that tracing costs nothing when off;
+//! [`Tracer`] is a type parameter of the pipeline, so that tracing costs nothing when off;
 //! [`Event`] carries the numbers that decided. Frames are numbered from 1 in order of receipt; with
 //! several workers, each has numbers of its own.
+//!
 //! Units: cells, bytes, picoseconds, as named.
 //! Source: docs/spec/pipeline.md §13; ARCHITECTURE.md.
 

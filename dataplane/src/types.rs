@@ -1,8 +1,9 @@
 //! Index types of the switch: ports and priorities, their sets, and arrays only they can index.
 //!
-//! Shape: [`PortId`] 0..=63, [`PortSet`] u64; [`Pri`] 0..=7 (0 lowest), [`PriSet`] u8; [`QueueKey`] and [`GroupKey`] of
+//! [`PortId`] 0..=63, [`PortSet`] u64; [`Pri`] 0..=7 (0 lowest), [`PriSet`] u8; [`QueueKey`] and [`GroupKey`] of
 //! both; [`Alpha`], a fraction.
-//! Units: none; a set's bit n is member n.
+//!
+//! A set's bit n is member n.
 //! Source: docs/spec/pipeline.md, "Words"; ARCHITECTURE.md "Time, errors, unsafe".
 #![expect(clippy::cast_possible_truncation, reason = "bounds are checked before each cast")]
 

@@ -1,7 +1,8 @@
 //! DPDK ports on virtual devices, driven by hand with a virtual clock, without huge pages.
 //!
-//! Shape: `net_null` makes and forgets frames, `net_ring` gives back what it was sent, `net_pcap`
+//! `net_null` makes and forgets frames, `net_ring` gives back what it was sent, `net_pcap`
 //! reads and writes files. Every test ends with as many chunks in use as it began with: none.
+//!
 //! Units: bytes, frames.
 //! Source: docs/spec/pipeline.md §11; DPDK 22.11 `doc/guides/nics`.
 #![expect(unsafe_code, reason = "an allocator that counts")]

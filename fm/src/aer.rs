@@ -1,7 +1,7 @@
 //! Errors that a bridge of a virtual switch is made to report (5203h), so that hosts can be tried out with them.
 //!
-//! Shape: [`AerError`] by the name of its bit; [`tlp_header`] takes the header to be logged with it.
-//! Units: none.
+//! [`AerError`] by the name of its bit; [`tlp_header`] takes the header to be logged with it.
+//!
 //! Source: CXL 3.1 section 7.6.7.2.4 (Generate AER Event); PCIe 6.0 section 7.8.4.2 (Uncorrectable Error Status).
 
 use std::str::FromStr;

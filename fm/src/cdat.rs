@@ -1,6 +1,7 @@
 //! What a path through the fabric adds to latency, and what bandwidth it has.
 //!
-//! Shape: tables, [`Figures`] -> [`PathCost`] of the way of static messages, as 5706h and 5902h carry it.
+//! Tables, [`Figures`] -> [`PathCost`] of the way of static messages, as 5706h and 5902h carry it.
+//!
 //! Units: picoseconds; MB/s.
 //! Source: CXL 3.1 section 7.7.12.4; PCIe 6.0 rates by lane, after encoding.
 

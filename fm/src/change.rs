@@ -1,7 +1,7 @@
 //! What happens when something of the fabric comes or goes while it runs.
 //!
-//! Shape: [`scan`] asks the switches -> [`Event`]s; [`Running::on`] -> new graph, new routes, sent -> [`Report`].
-//! Units: none.
+//! [`scan`] asks the switches -> [`Event`]s; [`Running::on`] -> new graph, new routes, sent -> [`Report`].
+//!
 //! Source: CXL 3.1 section 7.7.12.6; docs/spec/cxl-fabric.md "The fabric manager".
 //!
 //! New tables are made and proved whole before the first of them is sent; until then, and where none can be made, the old

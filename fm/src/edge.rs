@@ -1,7 +1,7 @@
 //! What hosts and devices may reach from an edge: bits of GMV, VTV and LAV, and where `VendPrefixL0` is.
 //!
-//! Shape: every [`AccessBit`] that the FM wants -> [`lacks`], those that the switches do not have -> [`set`].
-//! Units: none.
+//! Every [`AccessBit`] that the FM wants -> [`lacks`], those that the switches do not have -> [`set`].
+//!
 //! Source: docs/spec/cxl-fabric.md "Tables of an edge and who may write them"; docs/spec/wire-formats.md §4.6 (5901h to
 //! 5906h).
 

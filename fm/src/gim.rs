@@ -1,6 +1,7 @@
 //! Memory of hosts and devices for others (GIM): who may name whom, and where `VendPrefixL0` is.
 //!
-//! Shape: [`Grant`]s -> bits of VTV and of prefixes at edges; what changes between two [`Gim`]s is sent and read back.
+//! [`Grant`]s -> bits of VTV and of prefixes at edges; what changes between two [`Gim`]s is sent and read back.
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 sections 7.7.3.1, 7.7.3.3; docs/spec/wire-formats.md §3.6, §4.6 (5901h to 5904h).
 //!

@@ -1,7 +1,8 @@
 //! A plain CXL switch: one that is not PBR and knows no command but those of CXL 2.0 for ports and virtual switches.
 //!
-//! Shape: [`HbrSwitch`] over a [`Transport`]; 5100h, 5101h and 5200h -> [`HbrView`]; 5201h and 5202h bind and unbind, 5203h
+//! [`HbrSwitch`] over a [`Transport`]; 5100h, 5101h and 5200h -> [`HbrView`]; 5201h and 5202h bind and unbind, 5203h
 //! has a bridge report an error.
+//!
 //! Units: codes as in CXL 3.1 tables 7-17 to 7-30.
 //! Source: docs/spec/wire-formats.md §4.3; CXL 3.1 sections 7.6.7.1, 7.6.7.2.
 //!

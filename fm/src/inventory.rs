@@ -1,7 +1,7 @@
 //! What there is in a fabric, as its components told it.
 //!
-//! Shape: switches with ports, PID targets and virtual switches; GFDs; links between fabric ports, each once.
-//! Units: none.
+//! Switches with ports, PID targets and virtual switches; GFDs; links between fabric ports, each once.
+//!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.3 to §4.5.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,7 @@
 //! Dynamic capacity of logical devices: what each has, and commands to add and release it.
 //!
-//! Shape: requests 5600h to 5608h to LD `FFFFh` of the device, in a tunnel, as [`LdDevice`] sends them.
+//! Requests 5600h to 5608h to LD `FFFFh` of the device, in a tunnel, as [`LdDevice`] sends them.
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 section 7.6.7.6; docs/spec/wire-formats.md §4.3b.
 

@@ -1,6 +1,7 @@
 //! Logical devices (LDs) of a device at a port: what each has of its memory and bandwidth, and commands to change it.
 //!
-//! Shape: a request to LD `FFFFh` of the device, within a Tunnel Management Command (5300h) to the switch that it is at.
+//! A request to LD `FFFFh` of the device, within a Tunnel Management Command (5300h) to the switch that it is at.
+//!
 //! Units: bytes; 256ths of the bandwidth.
 //! Source: CXL 3.1 sections 7.6.7.3.1, 7.6.7.4; docs/spec/wire-formats.md §4.3a.
 

@@ -1,7 +1,7 @@
 //! Fabric manager: discovers, numbers, routes and binds a PBR fabric.
 //!
-//! Shape: commands of CCI to components; plans as plain values.
-//! Units: none.
+//! Commands of CCI to components; plans as plain values.
+//!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 section 7.7.12.
 //!
 //! Routes of a ring of four switches with a host at each, and a proof that no messages on them wait for each other in a

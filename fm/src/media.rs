@@ -1,6 +1,7 @@
 //! Media partitions (DMPs) of GFDs, with one region of dynamic capacity in each: what is wanted, what there is.
 //!
-//! Shape: `KIND:SIZE[:BLOCK]` -> [`Partition`]s -> [`set`] -> 4906h and 4903h, read back; [`regions`], [`dmps`] -> rows.
+//! `KIND:SIZE[:BLOCK]` -> [`Partition`]s -> [`set`] -> 4906h and 4903h, read back; [`regions`], [`dmps`] -> rows.
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 section 7.7.2.3; docs/spec/wire-formats.md §4.7 (4900h, 4902h, 4903h, 4905h, 4906h).
 //!

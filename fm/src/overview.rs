@@ -1,6 +1,7 @@
 //! Rows of an overview of a fabric: what there is, how it is called, who has what, and over which links it goes.
 //!
-//! Shape: [`Inventory`], tables, [`Bindings`] -> rows of an overview; `service/overview.rs` asks for the rest.
+//! [`Inventory`], tables, [`Bindings`] -> rows of an overview; `service/overview.rs` asks for the rest.
+//!
 //! Units: bytes; MB/s; DPIDs.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/fm-socket.md "Answers".
 

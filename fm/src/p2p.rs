@@ -1,6 +1,7 @@
 //! Memory devices that accelerators access directly, by UIO from edge to edge (direct P2P to HDM): who may name whom.
 //!
-//! Shape: [`Grant`]s -> bits of LAV at edges; what changes between two [`P2p`]s is sent and read back.
+//! [`Grant`]s -> bits of LAV at edges; what changes between two [`P2p`]s is sent and read back.
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 section 7.7.9; docs/spec/cxl-fabric.md "Ingress at an edge"; docs/spec/wire-formats.md §4.3 (5106h,
 //! 5107h), §4.5 (5714h to 5716h).

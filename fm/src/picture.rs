@@ -1,7 +1,8 @@
 //! A fabric as a picture: switches in rows, what is attached below each, and links between.
 //!
-//! Shape: [`Inventory`], names, [`LinkRow`]s -> one `svg` element. Ids are places: `s0` a switch, `s0.3` what is at a port,
+//! [`Inventory`], names, [`LinkRow`]s -> one `svg` element. Ids are places: `s0` a switch, `s0.3` what is at a port,
 //! `s0.5-s1.0` a link; classes say what each is, for the style of a page.
+//!
 //! Units: pixels.
 //! Source: W3C SVG 2; docs/fm.md "Commands".
 

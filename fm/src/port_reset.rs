@@ -1,7 +1,7 @@
 //! Resets of what is at a port of a switch (5102h).
 //!
-//! Shape: [`PortReset`], and the command that it is.
-//! Units: none.
+//! [`PortReset`], and the command that it is.
+//!
 //! Source: CXL 3.1 section 7.6.7.1.3 (Physical Port Control); docs/spec/cxl-fabric.md "Resets".
 
 use serde::{Deserialize, Serialize};

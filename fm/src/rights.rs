@@ -1,7 +1,7 @@
 //! Rights at edges that belong together: those of requests on their way, and those of completions on their way back.
 //!
-//! Shape: [`Rights`] that there were, [`Rights`] that there are to be -> [`change`]: all of it, or what was is put back.
-//! Units: none.
+//! [`Rights`] that there were, [`Rights`] that there are to be -> [`change`]: all of it, or what was is put back.
+//!
 //! Source: docs/spec/cxl-fabric.md "Dynamic change"; docs/spec/wire-formats.md §4.5 (5716h), §4.6 (5902h, 5904h).
 //!
 //! To allow, the way back comes first; to revoke, the way there goes first, and the way back when nothing is on it any more.

@@ -1,7 +1,7 @@
 //! Which ends of links may be connected.
 //!
-//! Shape: two [`End`]s -> allowed, or the [`Rule`] that forbids it.
-//! Units: none.
+//! Two [`End`]s -> allowed, or the [`Rule`] that forbids it.
+//!
 //! Source: docs/spec/cxl-fabric.md "Port roles"; CXL 3.1 section 7.7.5 and figure 7-42.
 
 use std::fmt;

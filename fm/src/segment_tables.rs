@@ -1,6 +1,7 @@
 //! Segment tables of an edge port, FAST and LDST, as the host's GAE reports them.
 //!
-//! Shape: a session at a GAE and a bridge -> window, segments, DPIDs; all of a table -> [`SegmentTable`].
+//! A session at a GAE and a bridge -> window, segments, DPIDs; all of a table -> [`SegmentTable`].
+//!
 //! Units: bytes; segments of 64 GiB << n.
 //! Source: docs/spec/wire-formats.md §4.5 (570Ch to 5711h), §4.6 (5803h, 5805h, 5807h), §5.1.
 

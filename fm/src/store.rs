@@ -1,7 +1,7 @@
 //! What the FM knows, over restarts: one embedded database, or what several managers share.
 //!
-//! Shape: [`State`] in one transaction -> parts of a [`Backend`], each JSON; loaded whole or not at all.
-//! Units: none.
+//! [`State`] in one transaction -> parts of a [`Backend`], each JSON; loaded whole or not at all.
+//!
 //! Source: docs/spec/cxl-fabric.md "State".
 //!
 //! Tables that switches hold are not kept: they are in the switches, and are read there. Those for when all links work are,

@@ -1,6 +1,7 @@
 //! Names, tags, UUIDs, PIDs, sizes and addresses as people write them.
 //!
-//! Shape: text <-> [`Uuid`], [`Pid`], numbers; errors say what was expected and what was found.
+//! Text <-> [`Uuid`], [`Pid`], numbers; errors say what was expected and what was found.
+//!
 //! Units: bytes.
 //! Source: docs/fm.md; UUIDs as RFC 9562 section 4 writes them.
 

@@ -1,7 +1,7 @@
 //! An inventory for people: a tree in text, and a graph for Graphviz.
 //!
-//! Shape: [`Inventory`] -> text.
-//! Units: none.
+//! [`Inventory`] -> text.
+//!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; the DOT language of graphviz.org.
 
 use std::fmt::{self, Write};

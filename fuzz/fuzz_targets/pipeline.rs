@@ -1,8 +1,8 @@
 //! Fuzz target `pipeline`: hands the fuzzer's bytes to the body that plain tests share.
 //!
-//! Shape: bytes in; a panic is a finding, kept as `fuzz/regress/pipeline/NAME.bin`.
+//! Bytes in; a panic is a finding, kept as `fuzz/regress/pipeline/NAME.bin`.
+//!
 //! Units: bytes.
-//! Source: none of its own.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,8 +1,8 @@
 //! Fuzz target `record`: hands the fuzzer's bytes to the body that plain tests share.
 //!
-//! Shape: bytes in; a panic is a finding, kept as `fuzz/regress/record/NAME.bin`.
+//! Bytes in; a panic is a finding, kept as `fuzz/regress/record/NAME.bin`.
+//!
 //! Units: bytes.
-//! Source: none of its own.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,8 +1,8 @@
 //! Which priority a frame belongs to, as the switch's defaults have it.
 //!
-//! Shape: [`PriMap`] holds four tables (PCP 8, DSCP 64, TC 64, EXP 8) and the order in which they are
+//! [`PriMap`] holds four tables (PCP 8, DSCP 64, TC 64, EXP 8) and the order in which they are
 //! asked; header in, [`Pri`] out, and back: the PFC classes of a priority.
-//! Units: none.
+//!
 //! Source: docs/spec/pipeline.md §2; docs/spec/wire-formats.md §1.4b. Written apart from the switch's own classifier,
 //! so that counts per priority on both sides check each other.
 

@@ -1,8 +1,9 @@
 //! Ethernet hosts and their traffic, on a switch's ports.
 //!
-//! Shape: [`frames`] build bytes, [`stamp`] marks and checks them, [`stream`] paces and judges a
+//! [`frames`] build bytes, [`stamp`] marks and checks them, [`stream`] paces and judges a
 //! sequence of them, [`host`] drives streams over any `Port` and speaks PFC, [`rclink`] is an endpoint for
 //! messages, [`tcp`] a host with connections; [`report`] is what a run says; [`null_path`] is a switch that feeds itself.
+//!
 //! Units: picoseconds (`dataplane::time`), bytes without FCS, bit/s; no float but in reports.
 //! Source: docs/spec/pipeline.md §2, §9; docs/spec/wire-formats.md §1, §2.
 //!

@@ -1,6 +1,7 @@
 //! What a host sends by and receives from: a port with a pool, or a wire, which needs none.
 //!
-//! Shape: [`Link`], of [`PortLink`] and [`WireLink`].
+//! [`Link`], of [`PortLink`] and [`WireLink`].
+//!
 //! Units: bytes without FCS.
 //! Source: docs/spec/model.md §4, §7.
 

@@ -1,7 +1,8 @@
 //! A switch between null ports that make its frames: the whole path in memory, without a wire.
 //!
-//! Shape: [`NullLoad`] → [`NullPath`]: a core, and a lane with its ports for each worker; whoever drives
+//! [`NullLoad`] → [`NullPath`]: a core, and a lane with its ports for each worker; whoever drives
 //! the lanes has the clock. All ports send to stations behind each other.
+//!
 //! Units: frames, bytes without FCS.
 //! Source: docs/bench.md.
 

@@ -1,9 +1,10 @@
 //! Exact pacing: how long after one frame the next may start, without a float and without drift.
 //!
-//! Shape: [`Rate`] names what is counted; [`Pacer`] keeps the remainder of each division, so that
+//! [`Rate`] names what is counted; [`Pacer`] keeps the remainder of each division, so that
 //! the sum of all gaps is floor(work * 10^12 / rate) picoseconds after any number of frames.
+//!
 //! Units: bit/s or frames/s in, picoseconds out.
-//! Source: none of its own; wire bytes as `LinkRate::frame_time` counts them (IEEE 802.3 4.4.2).
+//! Wire bytes as `LinkRate::frame_time` counts them (IEEE 802.3 4.4.2).
 
 use weft_dataplane::time::Span;
 

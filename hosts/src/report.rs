@@ -1,8 +1,8 @@
 //! What a run says: plain data for programs and tables, and the balance over several hosts.
 //!
-//! Shape: [`Report`] of one host, serialised as JSON; [`balance`] holds senders against receivers.
+//! [`Report`] of one host, serialised as JSON; [`balance`] holds senders against receivers.
+//!
 //! Units: frames, bytes without FCS, picoseconds (`_ps`), bit/s (`_bps`).
-//! Source: none of its own.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,7 @@
 //! Frame lengths of a sequence: a pure function of the sequence number, so that nothing is kept.
 //!
-//! Shape: [`Sizes`] and (sequence number, seed) in, bytes out.
+//! [`Sizes`] and (sequence number, seed) in, bytes out.
+//!
 //! Units: bytes without FCS.
 //! Source: simple IMIX (7:4:1 of 64, 594 and 1518 bytes with FCS), as traffic testers have it.
 

@@ -1,7 +1,8 @@
 //! A transfer of fabric memory by the library: a fabric of `pcaps/fabric/fabric-memory.toml` in this process and in virtual
 //! time, where one host writes a MiB into the memory of the other, and the other looks whether it is there.
 //!
-//! Shape: a topology → [`ManagedFabric`] → commands to its hosts, as `weft endpoint ctl H mem` gives them.
+//! A topology → [`ManagedFabric`] → commands to its hosts, as `weft endpoint ctl H mem` gives them.
+//!
 //! Units: bytes.
 //! Source: docs/fabric-memory.md.
 #![expect(clippy::print_stdout, reason = "it says what it has done")]

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Moves a KV-cache between two hosts of a running fabric by transfers of fabric memory, and verifies it by hash.
 
-Shape: kv_cache.py --dir DIR --size SIZE: a staging area in each host, blocks of a layer as one transfer each.
+kv_cache.py --dir DIR --size SIZE: a staging area in each host, blocks of a layer as one transfer each.
+
 Units: bytes; seconds.
 Source: docs/fabric-memory.md. Standard library only.
 

@@ -1,6 +1,7 @@
 //! The machine's clock.
 //!
-//! Shape: none → [`Instant`].
+//! None → [`Instant`].
+//!
 //! Units: nanoseconds since the machine was started.
 //! Source: `clock_gettime(2)`, `CLOCK_MONOTONIC`.
 

@@ -1,6 +1,7 @@
 //! Network devices by name: the ports of a process that is no switch.
 //!
-//! Shape: `"DEVICE"`, `"af_packet:DEVICE"` or `"tap:NAME"` → a boxed [`Port`].
+//! `"DEVICE"`, `"af_packet:DEVICE"` or `"tap:NAME"` → a boxed [`Port`].
+//!
 //! Units: bytes, nanoseconds.
 //! Source: docs/spec/pipeline.md §11.
 

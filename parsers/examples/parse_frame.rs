@@ -1,6 +1,7 @@
 //! What the first 64 bytes of a frame say: its format, addresses, priority fields and opcode.
 //!
-//! Shape: a frame as hexadecimal digits, blanks allowed (by default a request in AFH_GEN1) → lines of text.
+//! A frame as hexadecimal digits, blanks allowed (by default a request in AFH_GEN1) → lines of text.
+//!
 //! Units: bytes without FCS.
 //! Source: docs/spec/wire-formats.md §1.3 (the worked frame).
 //!

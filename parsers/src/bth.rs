@@ -1,6 +1,7 @@
 //! IBTA base transport header: what RoCEv2 has behind UDP.
-//! Shape: opcode 8, SE 1, `MigReq` 1, pad 2, `TVer` 4, `P_Key` 16, FECN 1, BECN 1, reserved 6, `DestQP` 24,
+//! Opcode 8, SE 1, `MigReq` 1, pad 2, `TVer` 4, `P_Key` 16, FECN 1, BECN 1, reserved 6, `DestQP` 24,
 //! `AckReq` 1, reserved 7, PSN 24 bits.
+//!
 //! Units: bytes.
 //! Source: IBTA architecture specification volume 1, 9.2; docs/spec/wire-formats.md §2.1.
 

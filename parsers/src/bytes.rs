@@ -1,7 +1,8 @@
 //! Reads and writes of big-endian fields at constant offsets of fixed-size arrays.
-//! Shape: `(&[u8; LEN], OFF)` to integer; an offset out of range fails the build, not the run.
+//! `(&[u8; LEN], OFF)` to integer; an offset out of range fails the build, not the run.
+//!
 //! Units: bytes.
-//! Source: none of its own; every layout on Ethernet is big-endian (docs/spec/wire-formats.md, preamble).
+//! Every layout on Ethernet is big-endian (docs/spec/wire-formats.md, preamble).
 
 /// One byte at `OFF`.
 #[inline]

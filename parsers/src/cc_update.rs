@@ -1,5 +1,6 @@
 //! UEC credit counter update (`CC_Update`), a MAC Control extension frame.
-//! Shape: CID 24, message type 8, 16 x 20-bit counters in order of VC, most significant bit first.
+//! CID 24, message type 8, 16 x 20-bit counters in order of VC, most significant bit first.
+//!
 //! Units: credits, modulo 2^20; bytes.
 //! Source: UE specification 1.0, link layer; docs/spec/wire-formats.md §1.6.
 //!

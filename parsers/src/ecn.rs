@@ -1,5 +1,6 @@
 //! ECN of a frame, and marking it in place.
-//! Shape: the field as it is; ECT(0) and ECT(1) become CE, the IPv4 checksum follows, nothing else changes.
+//! The field as it is; ECT(0) and ECT(1) become CE, the IPv4 checksum follows, nothing else changes.
+//!
 //! Units: bytes.
 //! Source: RFC 3168 section 5, RFC 1624; docs/spec/wire-formats.md §2.4; docs/spec/pipeline.md §8.
 

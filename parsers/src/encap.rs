@@ -1,6 +1,7 @@
 //! The headers in front of a transport header: those of plain IP, or of tunnels inside of each other.
-//! Shape: [`walk`] shows its caller each transport header that a frame can have, from the front on, until
+//! [`walk`] shows its caller each transport header that a frame can have, from the front on, until
 //! one is taken; [`Headers`] are those in front of it whose fields depend on what is behind them.
+//!
 //! Units: bytes from the first byte of the frame.
 //! Source: RFC 2003, 2473 and 4213 (IP in IP), 2784 and 2890 (GRE), 3032, 4023 and 7510 (MPLS), 7348
 //! (VXLAN), 8926 (Geneve), 8086 (GRE in UDP), 8986 (Ethernet in IPv6); Linux `net/ipv4/fou_core.c` (GUE).

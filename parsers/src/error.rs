@@ -1,5 +1,6 @@
 //! Why bytes were refused: which layer, what it needed, what there was.
-//! Shape: [`ParseError`], 6 bytes and `Copy`, so that it fits a per-frame result.
+//! [`ParseError`], 6 bytes and `Copy`, so that it fits a per-frame result.
+//!
 //! Units: bytes; in [`ParseError::Short`] counted from the front of what was handed in.
 //! Source: style of etherparse's `LenError` (layer, required, actual).
 

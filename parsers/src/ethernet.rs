@@ -1,5 +1,6 @@
 //! Ethernet header.
-//! Shape: destination 48, source 48, EtherType 16 bits; [`Ethernet`] reads, [`EthernetRepr`] emits.
+//! Destination 48, source 48, EtherType 16 bits; [`Ethernet`] reads, [`EthernetRepr`] emits.
+//!
 //! Units: bytes.
 //! Source: IEEE 802.3-2022 clause 3.2; docs/spec/wire-formats.md §1.2.
 

@@ -1,5 +1,6 @@
 //! Flow hash: a number that all frames of a flow share, by which one of several links is chosen.
-//! Shape: `(frame, Head, VLAN)` to `u64`; every bit depends on every field that tells flows apart.
+//! `(frame, Head, VLAN)` to `u64`; every bit depends on every field that tells flows apart.
+//!
 //! Units: bytes.
 //! Source: IEEE 802.1AX-2020 8.2 (frames of a conversation take one link); docs/spec/wire-formats.md §1.5 and §2.1.
 //!

@@ -1,5 +1,6 @@
 //! The result of classification: what one pass over a frame found.
-//! Shape: [`Head`], 32 bytes and `Copy`; yes-or-no facts are bits of one word behind getters.
+//! [`Head`], 32 bytes and `Copy`; yes-or-no facts are bits of one word behind getters.
+//!
 //! Units: offsets are bytes from the first byte of the frame.
 //! Source: docs/spec/pipeline.md §1 (what the stages need), §3 (keys), §8 (which frames take ECN marks).
 

@@ -1,6 +1,7 @@
 //! IPv6 fixed header.
-//! Shape: version 4, traffic class 8, flow label 20, payload length 16, next header 8, hop limit 8,
+//! Version 4, traffic class 8, flow label 20, payload length 16, next header 8, hop limit 8,
 //! source 128, destination 128 bits.
+//!
 //! Units: bytes.
 //! Source: RFC 8200 section 3.
 

@@ -1,5 +1,6 @@
 //! Wire views, emitters and the classification of a frame's first 64 bytes.
-//! Shape: bytes in, a view (`&[u8; LEN]` cut off once) or a [`Head`] out; plain `...Repr` structs `emit`.
+//! Bytes in, a view (`&[u8; LEN]` cut off once) or a [`Head`] out; plain `...Repr` structs `emit`.
+//!
 //! Units: bytes and bits; every getter returns host order; lengths never include the FCS.
 //! Source: docs/spec/wire-formats.md, which cites the standard of each layout.
 //!

@@ -1,6 +1,7 @@
 //! Loop probe: the frame by which a switch finds out whether what leaves by one of its ports comes in by another.
-//! Shape: DA CF-00-00-00-00-00, SA of the port, perhaps a tag, EtherType 0x9000; skip count 16, function 16, receipt
+//! DA CF-00-00-00-00-00, SA of the port, perhaps a tag, EtherType 0x9000; skip count 16, function 16, receipt
 //! number 16 (little-endian), then `weft` and a number of 64 bits (big-endian); zeros to 60 bytes.
+//!
 //! Units: bytes.
 //! Source: DEC/Intel/Xerox Ethernet 2.0, chapter 8 (Configuration Testing Protocol); docs/spec/wire-formats.md §2.5.
 //!

@@ -1,6 +1,7 @@
 //! MAC Control frames: opcode, PFC and PAUSE.
-//! Shape: DA, SA, EtherType 0x8808, opcode 16 bits; PFC: enable vector 16, 8 x time 16 bits;
+//! DA, SA, EtherType 0x8808, opcode 16 bits; PFC: enable vector 16, 8 x time 16 bits;
 //! PAUSE: time 16 bits; zeros to 60 bytes.
+//!
 //! Units: time in quanta of 512 bit times; bytes.
 //! Source: IEEE 802.3-2022 annexes 31, 31B and 31D, IEEE 802.1Q-2022 clause 36; docs/spec/wire-formats.md §2.3.
 

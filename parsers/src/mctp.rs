@@ -1,7 +1,8 @@
 //! MCTP packets of always the same length, as they come over TCP, and the transport header of all MCTP packets.
 //!
-//! Shape: version 8, destination EID 8, source EID 8, SOM 1, EOM 1, sequence 2, TO 1, tag 3 bits; then 64 bytes of
+//! Version 8, destination EID 8, source EID 8, SOM 1, EOM 1, sequence 2, TO 1, tag 3 bits; then 64 bytes of
 //! payload, filled up with zeros. The first byte of a message is its type.
+//!
 //! Units: bytes.
 //! Source: DMTF DSP0236 section 8 (transport header, baseline transmission unit); docs/mctp.md "On the wire".
 

@@ -1,5 +1,6 @@
 //! MPLS label stack entry: the top one carries the bits that choose a priority.
-//! Shape: label 20, EXP 3, bottom of stack 1, TTL 8 bits; view and plain struct.
+//! Label 20, EXP 3, bottom of stack 1, TTL 8 bits; view and plain struct.
+//!
 //! Units: bytes.
 //! Source: RFC 3032 section 2.1 (layout), RFC 5462 section 1 (EXP is named Traffic Class), RFC 5332 section 3 (both
 //! values of `EtherType`); docs/spec/wire-formats.md §1.2a.

@@ -1,6 +1,7 @@
 //! Partial checksums: whether the kernel left a frame's TCP, UDP or SCTP checksum for others to complete.
-//! Shape: [`place`] says where the field is, [`pseudo_sum`] what it holds while it is partial: from one
+//! [`place`] says where the field is, [`pseudo_sum`] what it holds while it is partial: from one
 //! pass over the front; [`find`] looks at a whole frame, behind options, extension headers and tunnels, too.
+//!
 //! Units: bytes from the first byte of the frame.
 //! Source: docs/spec/pipeline.md §11; RFC 9293 3.1 and RFC 8200 8.1 (pseudo-headers); Linux `CHECKSUM_PARTIAL`.
 

@@ -1,6 +1,7 @@
 //! RC Link header (RH): the transport header of Standard, `AFH_GEN1` and `AFH_GEN2_16b`.
-//! Shape: opcode 2, FACK 1, pad 2, reserved 2, timestamp enable 1, timestamp 16, `P_key` 8,
+//! Opcode 2, FACK 1, pad 2, reserved 2, timestamp enable 1, timestamp 16, `P_key` 8,
 //! length or syndrome 7, PSN 12, destination QP 13 bits; big-endian, bit 63 first.
+//!
 //! Units: bytes; PSN compares modulo 4096.
 //! Source: docs/spec/wire-formats.md §1.5; IBTA AETH for the syndrome.
 

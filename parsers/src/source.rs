@@ -1,6 +1,6 @@
 //! What can decide a frame's priority.
-//! Shape: [`PriSource`], and which of a list decides by what a frame carries.
-//! Units: none.
+//! [`PriSource`], and which of a list decides by what a frame carries.
+//!
 //! Source: docs/spec/pipeline.md §2.
 
 /// One row a source, in the order of their numbers: name and key in the configuration.

@@ -1,6 +1,6 @@
 //! What the unit tests of several files share: a seeded generator and two checks.
-//! Shape: [`Rng`] is xorshift64*, so that a failing case repeats.
-//! Units: none.
+//! [`Rng`] is xorshift64*, so that a failing case repeats.
+//!
 //! Source: Vigna, "An experimental exploration of Marsaglia's xorshift generators", 2016.
 
 use core::fmt::{Display, Write};

@@ -1,5 +1,6 @@
 //! UDP header.
-//! Shape: source port, destination port, length, checksum, 16 bits each.
+//! Source port, destination port, length, checksum, 16 bits each.
+//!
 //! Units: bytes; the length counts the header.
 //! Source: RFC 768; docs/spec/wire-formats.md §0 (C1) and §1.2 for the fixed checksum of Standard frames.
 

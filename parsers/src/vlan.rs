@@ -1,5 +1,6 @@
 //! 802.1Q tag: what stands behind a TPID.
-//! Shape: PCP 3, DEI 1, VID 12, EtherType 16 bits; view, writer in place, plain struct; [`Tpids`], what tags are told by.
+//! PCP 3, DEI 1, VID 12, EtherType 16 bits; view, writer in place, plain struct; [`Tpids`], what tags are told by.
+//!
 //! Units: bytes.
 //! Source: IEEE 802.1Q-2022 9.6; docs/spec/wire-formats.md §1.2.
 

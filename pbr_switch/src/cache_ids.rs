@@ -1,7 +1,8 @@
 //! `CacheID`s at a host's edge: which port behind a virtual link has which, as the downstream edge has told, and what the dataplane
 //! makes of that and of the edge's own registers.
 //!
-//! Shape: an update (`RTUpdate`) of an edge that a vPPB is bound to is taken whole or refused, and forgotten with the link.
+//! An update (`RTUpdate`) of an edge that a vPPB is bound to is taken whole or refused, and forgotten with the link.
+//!
 //! Units: PIDs of 12 bits, `CacheID`s of 4.
 //! Source: CXL 3.1 section 7.7.12.5; docs/spec/wire-formats.md §3.8; docs/spec/cxl-fabric.md.
 

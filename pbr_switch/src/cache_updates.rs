@@ -1,6 +1,7 @@
 //! The route table in force of a virtual switch, and what a vUSP tells the host's edge of it.
 //!
-//! Shape: [`Update`]s of [`Route`]s, one under way and one behind it.
+//! [`Update`]s of [`Route`]s, one under way and one behind it.
+//!
 //! Units: PIDs of 12 bits, `CacheID`s of 4.
 //! Source: CXL 3.1 section 7.7.12.5; docs/spec/cxl-fabric.md.
 

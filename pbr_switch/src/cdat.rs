@@ -1,6 +1,7 @@
 //! Coherent Device Attribute Tables: of the switch itself, of a virtual switch, and of memory in a host's window.
 //!
-//! Shape: ports, vPPBs or FAST segments -> structures ([`weft_cxl::cdat`]).
+//! Ports, vPPBs or FAST segments -> structures ([`weft_cxl::cdat`]).
+//!
 //! Units: latency in ps, bandwidth in MB/s, each an entry times its base.
 //! Source: CDAT 1.03 (DSMAS, DSLBIS, SSLBIS); CXL 3.1 section 7.7.12.4; docs/spec/cxl-fabric.md "CDAT".
 

@@ -1,6 +1,7 @@
 //! A PBR switch as a component: its commands, who may send them, and what follows when it gets an owner.
 //!
-//! Shape: [`Component`] for [`Switch`]; tables are made anew after each command and each tick.
+//! [`Component`] for [`Switch`]; tables are made anew after each command and each tick.
+//!
 //! Units: PIDs of 12 bits; time as `Instant`.
 //! Source: docs/spec/cxl-fabric.md "Port roles"; docs/spec/wire-formats.md §4.2 to §4.6.
 

@@ -1,6 +1,7 @@
 //! What a switch is made of: ports and their roles, virtual switches and their bridges, sizes of tables.
 //!
-//! Shape: [`SwitchConfig`] in, a [`super::Switch`] out; none of it changes while the switch runs.
+//! [`SwitchConfig`] in, a [`super::Switch`] out; none of it changes while the switch runs.
+//!
 //! Units: entries; time as `Span`.
 //! Source: docs/spec/cxl-fabric.md "Port roles"; CXL 3.1 sections 7.7.2.6, 7.7.5, 7.7.6.5.
 

@@ -1,7 +1,8 @@
 //! The event logs of a switch: changes of links (warning) and refused accesses (informational).
 //!
-//! Shape: what happens -> [`EventLogs`] of [`EventRecord`]s -> Get and Clear Event Records (0100h, 0101h); which logs are
+//! What happens -> [`EventLogs`] of [`EventRecord`]s -> Get and Clear Event Records (0100h, 0101h); which logs are
 //! told of (0105h) -> [`EventLogs::take_changed`].
+//!
 //! Units: records; timestamps in nanoseconds.
 //! Source: docs/spec/wire-formats.md §4.2 ("Events"); CXL 3.1 sections 7.6.8.1, 8.2.9.2.
 //!

@@ -1,8 +1,9 @@
 //! A PBR switch without its data path: what its fabric manager and its hosts command, and the tables that follow from it.
 //!
-//! Shape: [`Switch`] holds the state. Requests in by [`weft_cxl::cci::serve`]; out come [`Switch::tables`] for the dataplane,
+//! [`Switch`] holds the state. Requests in by [`weft_cxl::cci::serve`]; out come [`Switch::tables`] for the dataplane,
 //! [`Event`]s for whoever drives it, and [`Outgoing`] messages for components further out, answered by `Common::complete`.
 //! [`Agent`] is all that the switch does itself, at the far end of its CPU port. No clock, socket or thread.
+//!
 //! Units: bytes; PIDs of 12 bits; time as `Instant` (picoseconds).
 //! Source: docs/spec/cxl-fabric.md; docs/spec/wire-formats.md §4.3 to §4.6, §4.8, §5; CXL 3.1 sections 7.7.2.6, 7.7.5,
 //! 7.7.6, 7.7.9, 7.7.12.

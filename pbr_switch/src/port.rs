@@ -1,6 +1,7 @@
 //! A physical port: what is at its other end, its link, and its PPB's registers.
 //!
-//! Shape: [`Port`]; [`Port::state`] is what Get Physical Port State (5101h) says of it.
+//! [`Port`]; [`Port::state`] is what Get Physical Port State (5101h) says of it.
+//!
 //! Units: PIDs of 12 bits; codes as in CXL 3.1 table 7-19.
 //! Source: docs/spec/cxl-fabric.md "Port roles"; docs/spec/wire-formats.md §4.3, §4.5 (5702h), §4.8.
 

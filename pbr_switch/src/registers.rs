@@ -1,8 +1,9 @@
 //! What a host reads and writes of its virtual switch: configuration space of the bridges and of the GAE, and the
 //! GAE's mailbox behind BAR0; component registers of bridges.
 //!
-//! Shape: accesses as `pbr::Vcs::route` has found their function in, values out; what a write does is in the tables
+//! Accesses as `pbr::Vcs::route` has found their function in, values out; what a write does is in the tables
 //! and the events afterwards. Component registers: `cache_routes`.
+//!
 //! Units: bytes; registers of 4.
 //! Source: CXL 3.1 sections 7.7.2.6, 7.7.6.1; PCIe 6.0 section 2.2.4; CXL 3.1 sections 7.2.3, 8.2.8.4.
 

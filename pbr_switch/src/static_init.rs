@@ -1,7 +1,8 @@
 //! What a switch is started with where no fabric manager does it: PIDs, routing tables, bindings.
 //!
-//! Shape: [`StaticInit`] in [`super::SwitchConfig`], or [`StaticInit::of`] a switch that a manager has set up; what is
+//! [`StaticInit`] in [`super::SwitchConfig`], or [`StaticInit::of`] a switch that a manager has set up; what is
 //! wrong with one is a [`StaticInitError`].
+//!
 //! Units: PIDs of 12 bits.
 //! Source: CXL 3.1 section 7.7.12.1 (static fabric initialization); docs/spec/cxl-fabric.md "Start-up".
 

@@ -1,6 +1,7 @@
 //! The state of a switch, what happens to it from outside, and the tables that are made of it.
 //!
-//! Shape: [`Switch`]; whatever changes marks what has to be made anew, and [`Switch::tables`] is whole after each call.
+//! [`Switch`]; whatever changes marks what has to be made anew, and [`Switch::tables`] is whole after each call.
+//!
 //! Units: PIDs of 12 bits; time as `Instant`.
 //! Source: docs/spec/cxl-fabric.md "Port roles", "Binding", "Dynamic change"; CXL 3.1 section 7.7.6.
 

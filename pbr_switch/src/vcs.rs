@@ -1,7 +1,8 @@
 //! One virtual switch: its bridges, what each of them is bound to, its host's tables, and its GAE.
 //!
-//! Shape: [`VcsState`] with vPPB 0 upstream and 1.. downstream, as commands number them; [`VcsState::compile`] is
+//! [`VcsState`] with vPPB 0 upstream and 1.. downstream, as commands number them; [`VcsState::compile`] is
 //! what the dataplane looks TLPs up in.
+//!
 //! Units: PIDs of 12 bits.
 //! Source: CXL 3.1 sections 7.7.2.6, 7.7.6.1, 7.7.6.4; docs/spec/cxl-fabric.md "Tables of an edge";
 //! docs/spec/wire-formats.md §4.5, §4.6.

@@ -1,6 +1,7 @@
 //! A bind or unbind that has been commanded and is not done yet.
 //!
-//! Shape: [`Work`], at most one at a time; `commands::bind` starts and finishes it.
+//! [`Work`], at most one at a time; `commands::bind` starts and finishes it.
+//!
 //! Units: PIDs of 12 bits.
 //! Source: docs/spec/wire-formats.md §4.3, §4.5; docs/spec/cxl-fabric.md "Binding".
 

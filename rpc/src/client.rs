@@ -1,7 +1,7 @@
 //! The client's side: one request at a time.
 //!
-//! Shape: a request out, its answer in; lines that follow it one by one.
-//! Units: none.
+//! A request out, its answer in; lines that follow it one by one.
+//!
 //! Source: this crate's definitions.
 
 use std::io::{self, BufRead, BufReader, Write};

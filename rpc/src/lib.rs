@@ -1,7 +1,8 @@
 //! Requests and answers as JSON, a line each, over Unix sockets.
 //!
-//! Shape: a line in, `{"ok": ...}` or `{"error": {...}}` out; what follows an answer are lines, too. [`LineHandler`] is the
+//! A line in, `{"ok": ...}` or `{"error": {...}}` out; what follows an answer are lines, too. [`LineHandler`] is the
 //! server's side, [`Client`] the client's.
+//!
 //! Units: bytes.
 //! Source: ARCHITECTURE.md "Control"; JSON is RFC 8259.
 //!

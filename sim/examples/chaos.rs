@@ -1,8 +1,8 @@
 //! Chaos from the command line: `chaos [SEED [FRAMES]]`, or `chaos episode SEED` to see one again.
 //!
-//! Shape: a report on standard output; exit code 1 when a checker objects.
+//! A report on standard output; exit code 1 when a checker objects.
+//!
 //! Units: frames.
-//! Source: none of its own.
 
 use std::process::ExitCode;
 

@@ -1,6 +1,7 @@
 //! A switch in virtual time: how long a frame takes from one station to the next.
 //!
-//! Shape: `cargo run -p weft-sim --example latency`.
+//! `cargo run -p weft-sim --example latency`.
+//!
 //! Units: bytes without FCS; ns.
 //! Source: docs/spec/model.md §1.
 

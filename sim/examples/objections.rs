@@ -1,7 +1,8 @@
 //! Runs small scenes with all checkers on and prints who objects: `objections [SCENE]...`, all scenes without a name.
 //!
-//! Shape: a line an objection on standard output, between tabs: scene, `switch` or `endpoint`, checker, what it saw; exit
+//! A line an objection on standard output, between tabs: scene, `switch` or `endpoint`, checker, what it saw; exit
 //! code 1 when there is one.
+//!
 //! Units: frames, bytes of payload.
 //! Source: docs/spec/model.md §4.
 //!

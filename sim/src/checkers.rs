@@ -1,7 +1,8 @@
 //! Checkers: what must hold in every simulation, held against the stream of events and the counts.
 //!
-//! Shape: [`Checkers::event`] hears all that the pipeline decides, [`Checkers::look`] compares with the
+//! [`Checkers::event`] hears all that the pipeline decides, [`Checkers::look`] compares with the
 //! switch's own counts between steps, [`Checkers::finish`] at the end; what fails is a [`Violation`].
+//!
 //! Units: frames, cells.
 //! Source: docs/spec/pipeline.md §4, §5, §7 to §10.
 

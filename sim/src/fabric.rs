@@ -1,7 +1,8 @@
 //! A PBR fabric in virtual time: switches joined to each other, and ends that read, write and answer.
 //!
-//! Shape: [`Plan`] → [`Fabric`]; each [`Seat`] sends UIO writes to others as fast as the wire and its window let it,
+//! [`Plan`] → [`Fabric`]; each [`Seat`] sends UIO writes to others as fast as the wire and its window let it,
 //! and answers those that come; [`Fabric::run`] jumps from instant to instant.
+//!
 //! Units: picoseconds; frames.
 //! Source: docs/spec/cxl-fabric.md "Inside", "Routes"; docs/spec/model.md.
 

@@ -1,7 +1,8 @@
 //! A transfer of fabric memory in virtual time: memory of a device to or from memory of a host of another switch, on links
 //! of a rate.
 //!
-//! Shape: [`TransferSpec::run`] → [`Outcome`]: how long it took; [`TransferSpec::goodput`]: what the links allow.
+//! [`TransferSpec::run`] → [`Outcome`]: how long it took; [`TransferSpec::goodput`]: what the links allow.
+//!
 //! Units: bytes; bytes a second; picoseconds.
 //! Source: docs/fabric-memory.md "Rates in virtual time"; docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/model.md.
 //!

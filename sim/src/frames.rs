@@ -1,6 +1,7 @@
 //! Frames between the stations of a world: every format, addressed by station number.
 //!
-//! Shape: [`FrameSpec`] → bytes; [`stations_known`] puts all addresses into a configuration.
+//! [`FrameSpec`] → bytes; [`stations_known`] puts all addresses into a configuration.
+//!
 //! Units: bytes without FCS.
 //! Source: docs/spec/wire-formats.md §1; docs/spec/pipeline.md §2 (which field gives which priority).
 

@@ -1,7 +1,8 @@
 //! The crossbar on its own: throughput and delay of iSLIP under uniform Bernoulli arrivals.
 //!
-//! Shape: [`IslipModel`] (ports, iterations, load, slots, seed) in, [`IslipResult`] out; one priority,
+//! [`IslipModel`] (ports, iterations, load, slots, seed) in, [`IslipResult`] out; one priority,
 //! speedup 1, infinite VOQs, the data plane's own `Islip`.
+//!
 //! Units: slots; load and throughput in cells per port and slot; delay 0 is served on arrival.
 //! Source: the experiment of McKeown, IEEE/ACM Trans. Networking 7(2), 1999, §III, Fig. 5.
 

@@ -1,7 +1,8 @@
 //! Virtual time: the switching core driven by events, with wires, stations, checkers and chaos.
 //!
-//! Shape: [`setup`] makes a configuration, [`switch`] puts the core between wires, [`world`] adds stations and [`network`]
+//! [`setup`] makes a configuration, [`switch`] puts the core between wires, [`world`] adds stations and [`network`]
 //! joins switches of a [`topology`], both on the [`engine`]; [`replay`] feeds captures; [`checkers`] watch every run.
+//!
 //! Units: picoseconds, bytes without FCS.
 //! Source: docs/spec/model.md; docs/spec/pipeline.md §13.
 //!

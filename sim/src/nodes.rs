@@ -1,6 +1,7 @@
 //! Nodes: the switches of a network and what is at its edge, on the engine.
 //!
-//! Shape: [`Edge`] is what a kind of network has at its edge; [`Nodes`] steps switches and edges, and reads them.
+//! [`Edge`] is what a kind of network has at its edge; [`Nodes`] steps switches and edges, and reads them.
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/model.md §1.
 

@@ -1,6 +1,7 @@
 //! Replay: frames with stamps in, frames with stamps out, and an account of all that happened.
 //!
-//! Shape: one iterator of [`InputFrame`]s a port, open loop; [`ReplayResult`] is `result.json`.
+//! One iterator of [`InputFrame`]s a port, open loop; [`ReplayResult`] is `result.json`.
+//!
 //! Units: picoseconds; bytes without FCS.
 //! Source: docs/spec/pipeline.md §13.
 

@@ -1,6 +1,7 @@
 //! Setup: a whole switch configuration from a few figures.
 //!
-//! Shape: [`Setup`] → [`SwitchConfig`].
+//! [`Setup`] → [`SwitchConfig`].
+//!
 //! Units: bytes, cells, metres, as named.
 //! Source: docs/spec/pipeline.md §2, §4, §7, §8, §9.
 

@@ -1,7 +1,8 @@
 //! Station: a small, fast host in virtual time: sends streams, obeys PFC, checks what arrives.
 //!
-//! Shape: [`Stream`]s of numbered frames out, [`Arrivals`] by stream in; `weft-hosts` has the full
+//! [`Stream`]s of numbered frames out, [`Arrivals`] by stream in; `weft-hosts` has the full
 //! host with reports, this one costs little enough for hundreds of millions of frames.
+//!
 //! Units: picoseconds, bytes without FCS; a frame's last 12 bytes are mark, stream, number.
 //! Source: docs/spec/pipeline.md §9; IEEE 802.1Q clause 36 (a paused class stops between frames).
 

@@ -1,7 +1,8 @@
 //! One switch in virtual time: a lane over wires, with the far ends of its cables.
 //!
-//! Shape: [`SwitchConfig`] and [`Around`] → [`Switch`] and one [`WireEnd`] a port; the caller steps it
+//! [`SwitchConfig`] and [`Around`] → [`Switch`] and one [`WireEnd`] a port; the caller steps it
 //! when it says so or when it has sent something.
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/pipeline.md §13; docs/spec/model.md.
 

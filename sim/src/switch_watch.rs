@@ -1,6 +1,7 @@
 //! Who hears all that a switch of a network decides: its checkers, and what is noted of frames.
 //!
-//! Shape: [`SwitchWatch`] is a [`Tracer`]; [`SwitchWatch::follow`] hears after each step what the switch counts.
+//! [`SwitchWatch`] is a [`Tracer`]; [`SwitchWatch::follow`] hears after each step what the switch counts.
+//!
 //! Units: picoseconds, frames.
 //! Source: docs/spec/model.md §5, §6.
 

@@ -1,7 +1,8 @@
 //! Topologies: hosts and switches, and the cables between them.
 //!
-//! Shape: a generator, or nodes and links one by one → [`Topology`]; a node's ports are numbered in the order of its
+//! A generator, or nodes and links one by one → [`Topology`]; a node's ports are numbered in the order of its
 //! links. [`Topology::routes`] has, by switch and host, the ports of all shortest paths.
+//!
 //! Units: hops.
 //! Source: docs/spec/model.md §3; the fat tree after Al-Fares et al., SIGCOMM 2008: k pods, k^3 / 4 hosts.
 

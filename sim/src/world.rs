@@ -1,7 +1,8 @@
 //! World: a switch, its stations and what befalls them, driven by jumps to the earliest next instant.
 //!
-//! Shape: [`World::run`] until an instant or until nothing is left to do; a run depends on the
+//! [`World::run`] until an instant or until nothing is left to do; a run depends on the
 //! scenario and its seeds only.
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/model.md §1; ARCHITECTURE.md "Time, errors, unsafe".
 

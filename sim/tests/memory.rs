@@ -1,6 +1,7 @@
 //! What a host and a switch take in virtual time, counted by the allocator.
 //!
-//! Shape: networks and endpoints are built and used between two readings of the bytes that are allocated.
+//! Networks and endpoints are built and used between two readings of the bytes that are allocated.
+//!
 //! Units: bytes.
 //! Source: docs/spec/model.md §4 (one FIFO of 512 slots an endpoint).
 #![expect(unsafe_code, reason = "an allocator that counts")]

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Captures the frames that come in by an interface, VLAN tags of metadata put back, into pcapng.
 
-Shape: capture.py IFACE OUT.pcapng [--count N] [--timeout S]; prints "ready", then one line of JSON.
+capture.py IFACE OUT.pcapng [--count N] [--timeout S]; prints "ready", then one line of JSON.
+
 Units: nanosecond stamps; bytes without FCS; seconds.
 Source: Linux packet(7); needs CAP_NET_RAW. Ends on count, timeout, SIGINT or SIGTERM, file whole.
 """

@@ -1,7 +1,8 @@
 """Speaks CCI: the 12-byte header, return codes, MCTP over TCP, a client with tags and tunnels, 0700 to 0702.
 
-Shape: Message <-> bytes; frame(mctp, message) -> bytes; Client(host, port).call(opcode, **values) -> (code, values);
+Message <-> bytes; frame(mctp, message) -> bytes; Client(host, port).call(opcode, **values) -> (code, values);
 Tunnel(client, ...) has the same calls one hop further; importing cci fills COMMANDS with all command sets.
+
 Units: bytes, little-endian; timeouts in seconds; PIDs of 12 bits, 0xFFF none.
 Source: docs/spec/wire-formats.md §4.1, §4.4, §4.5 (5701); docs/spec/cxl-fabric.md "The fabric manager" (length u16 of
 what follows, type byte, message).

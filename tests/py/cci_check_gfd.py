@@ -1,6 +1,7 @@
 """Checks of a GFD's commands: what it says of itself, SAT, decoders, QoS, DMPs and regions, capacity and tags.
 
-Shape: samples(args, facts) -> {opcode: values} well formed; learn() -> facts; reads() -> [(opcode, payload)]; SECTIONS.
+samples(args, facts) -> {opcode: values} well formed; learn() -> facts; reads() -> [(opcode, payload)]; SECTIONS.
+
 Units: bytes; RPIDs of 12 bits; capacities of 4900 in 256 MB.
 Source: docs/spec/wire-formats.md §4.7, §5.2; choices as in check_cci.py.
 """

@@ -1,6 +1,7 @@
 """Checks of a switch's commands: what it says of itself, tables, PIDs, bindings, access vectors, host's tables.
 
-Shape: samples(args, facts) -> {opcode: values} well formed; learn() -> facts; reads() -> [(opcode, payload)]; SECTIONS.
+samples(args, facts) -> {opcode: values} well formed; learn() -> facts; reads() -> [(opcode, payload)]; SECTIONS.
+
 Units: bytes; PIDs of 12 bits; entries.
 Source: docs/spec/wire-formats.md §4.3, §4.5, §4.6, §5.1; choices as in check_cci.py.
 """

@@ -1,6 +1,7 @@
 """Commands of a GAE 58xx, of a VCS' GAE 59xx, the host's ring 0109/010A and the notifications 0107/0108.
 
-Shape: entries are dicts with the names of FAST_ENTRY; access vectors are bytes, PID p is bit p mod 8 of byte p / 8.
+Entries are dicts with the names of FAST_ENTRY; access vectors are bytes, PID p is bit p mod 8 of byte p / 8.
+
 Units: bytes, little-endian; segment size code n is 64 GB << n; ring indices in entries of 32 bytes.
 Source: docs/spec/wire-formats.md §4.6, §5.1.
 

@@ -1,6 +1,7 @@
 """Commands of a GFD, 49xx, and the address arithmetic of its decoders.
 
-Shape: entries are dicts with the names of REGION, DMP, EXTENT, TAG_ENTRY, SAT_ENTRY and GDT_ENTRY.
+Entries are dicts with the names of REGION, DMP, EXTENT, TAG_ENTRY, SAT_ENTRY and GDT_ENTRY.
+
 Units: bytes, little-endian; capacities of 4900 and decode units in 256 MB; addresses, lengths and block sizes in bytes.
 Source: docs/spec/wire-formats.md §4.7, §5.2.
 

@@ -1,6 +1,7 @@
 """Commands of a switch: physical 51xx and C510, virtual 52xx, ports 53xx, PBR 57xx.
 
-Shape: entries are dicts with the names of ENTRY layouts; decode_vcs_info() needs what was asked for.
+Entries are dicts with the names of ENTRY layouts; decode_vcs_info() needs what was asked for.
+
 Units: bytes, little-endian; PIDs of 12 bits; a vector's PID p is bit p mod 8 of byte p / 8.
 Source: docs/spec/wire-formats.md §4.1 (5300), §4.3, §4.5.
 

@@ -1,9 +1,11 @@
 """Lays out CCI payloads from one line of text each, written as the page writes its rows.
 
-Shape: Layout("op:1.3 -:1 num:2 list[num]:item", item=Layout(...)); encode(**values) -> bytes; decode(bytes) -> dict.
+Layout("op:1.3 -:1 num:2 list[num]:item", item=Layout(...)); encode(**values) -> bytes; decode(bytes) -> dict.
+
 Units: bytes, integers little-endian; `name:N` N bytes, `name:N.B` only its low B bits used, `-:N` reserved,
 `name:xN` N bytes as they are, `(a=0+12,b=12+3):2` bits (low + width), `list[n]:item` and `data[n]:x` counted by n,
 `[]` to the end.
+
 Source: docs/spec/wire-formats.md §0 (little-endian), §4.
 """
 

@@ -1,7 +1,8 @@
 """A TCP connection on which CCI messages are exchanged, as frames: cut into segments anywhere.
 
-Shape: Talk(port).ask(data, size), .answer(data, size) append frames of at most `size` bytes of data each; .frames is
+Talk(port).ask(data, size), .answer(data, size) append frames of at most `size` bytes of data each; .frames is
 [(ts_ns, bytes)].
+
 Units: ns, 1 ms between two frames; bytes.
 Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.1; RFC 9293.
 """

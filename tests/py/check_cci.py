@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Drives a live switch or GFD over CCI: what it says of itself, who may command it, each command and refusal.
 
-Shape: check_cci.py --connect PLACE --kind switch|gfd -> one line a check; exit 1 when one failed, 2 broke off.
+check_cci.py --connect PLACE --kind switch|gfd -> one line a check; exit 1 when one failed, 2 broke off.
+
 Units: bytes; PIDs of 12 bits; seconds.
 Source: docs/spec/wire-formats.md §4, §5.1, §5.2; docs/spec/cxl-fabric.md "The fabric manager", "Tables of an edge and
 who may write them".

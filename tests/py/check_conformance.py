@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks what came out of the switch against the expectations of make_conformance.py.
 
-Shape: INDIR/<set>/<port>.pcap[ng], INDIR/<set>.<port>.pcap[ng] or, for one set, INDIR/<port>.pcap[ng].
+INDIR/<set>/<port>.pcap[ng], INDIR/<set>.<port>.pcap[ng] or, for one set, INDIR/<port>.pcap[ng].
+
 Units: bytes without FCS; a frame is right when equal to the sent one after zero padding to 60.
 Source: docs/spec/pipeline.md §2, §8; RFC 1624 for marked frames.
 """

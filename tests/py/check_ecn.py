@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks ECN marking: captures before and after the switch, and the depths that a trace shows.
 
-Shape: CAPTURE_IN and CAPTURE_OUT (comma-separated lists), optional trace of JSON lines (ev "deq").
+CAPTURE_IN and CAPTURE_OUT (comma-separated lists), optional trace of JSON lines (ev "deq").
+
 Units: frames; depth, low and high of the trace in one unit (bytes); ratios 0..1.
 Source: docs/spec/pipeline.md §8; docs/spec/wire-formats.md §2.4; RFC 3168 5, RFC 1624.
 """

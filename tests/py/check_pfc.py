@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Checks every MAC control frame of a capture field by field, and that each PAUSE has its XON.
 
-Shape: CAPTURE -> JSON with counts per class; exit 1 with the first problems when one is wrong.
+CAPTURE -> JSON with counts per class; exit 1 with the first problems when one is wrong.
+
 Units: quanta of 512 bit times; bytes without FCS.
 Source: docs/spec/wire-formats.md §2.3; docs/spec/pipeline.md §9; IEEE 802.3 31B/31D, 802.1Q 36.
 """

@@ -1,7 +1,8 @@
 """A naive model of a coherent G-FAM device, from docs/spec/cxl-fabric.md "Back-invalidate" alone.
 
-Shape: Model().take(is_out, frame) for each frame of the device's link, in order; `Wrong` says what the page does not
+Model().take(is_out, frame) for each frame of the device's link, in order; `Wrong` says what the page does not
 allow, finish() what is left open.
+
 Units: bytes; lines of 64 bytes.
 Source: docs/spec/cxl-fabric.md "CXL.mem", "Back-invalidate"; docs/spec/wire-formats.md §3.7, §3.9.
 

@@ -1,7 +1,7 @@
 """Makes the modules of this folder importable for its tests, wherever pytest starts.
 
-Shape: sys.path entry only.
-Units: none.
+sys.path entry only.
+
 Source: pytest documentation, conftest.py.
 """
 

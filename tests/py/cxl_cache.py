@@ -1,6 +1,7 @@
 """CXL.cache messages on Ethernet links, written and read from docs/spec/wire-formats.md §3.12 alone.
 
-Shape: CODEC, a `cxl_message.Codec`.
+CODEC, a `cxl_message.Codec`.
+
 Units: addresses in bytes.
 Source: docs/spec/wire-formats.md §3.7, §3.7a, §3.12.
 """

@@ -1,8 +1,9 @@
 """What CXL.mem and CXL.cache messages on Ethernet links have in common: a header of 16 bytes that a table of fields lays out, a line,
 byte enables, and the link and PTH in front.
 
-Shape: Codec(table) -> encode(kind, ...) -> message; decode(message) -> its fields; frame(message, pth, tag) -> Ethernet frame;
+Codec(table) -> encode(kind, ...) -> message; decode(message) -> its fields; frame(message, pth, tag) -> Ethernet frame;
 shown(frame) -> what `weft decode --json` says of it, as (tlp, error, length of data, end), or None of any other frame.
+
 Units: bytes without FCS.
 Source: docs/spec/wire-formats.md §3.7, §3.7a, §3.9, §3.12.
 """

@@ -2,6 +2,7 @@
 
 7 rounds of every opcode in both forms; fields are 0 in round 0, all ones in round 1, and follow from the frame's number after
 these. Bits that say nothing are set in rounds 3 and 6. A third of the frames is tagged, each opcode in each form at least twice.
+
 Units: frames without FCS, padded to 60 bytes, 1 ms apart.
 """
 

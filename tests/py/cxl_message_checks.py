@@ -1,6 +1,7 @@
 """`weft decode` holds CXL.mem and CXL.cache messages as the independent decoder does: what the tests of both have in common.
 
 Values of small fields, bits that say nothing, PTHs, padding, frames that are cut short, and mutated ones.
+
 Units: bytes.
 """
 

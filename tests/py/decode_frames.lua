@@ -1,6 +1,6 @@
 -- The parts of Wireshark's dissector that decode, without Wireshark: for other versions of Lua than its own.
 --
--- Shape: decode_frames.lua FOLDER/ -> a line `name=value<tab>...` for each line of hexadecimal digits that is read.
+-- decode_frames.lua FOLDER/ -> a line `name=value<tab>...` for each line of hexadecimal digits that is read.
 -- Units: bytes.
 -- Source: wireshark/weft/.
 

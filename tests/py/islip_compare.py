@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Holds `weft model islip` against the independent iSLIP model, point by point.
 
-Shape: per (ports, iterations, load): means over seeds on both sides, table, exit 1 on a miss.
+Per (ports, iterations, load): means over seeds on both sides, table, exit 1 on a miss.
+
 Units: throughput in cells per output and slot, delay in slots, differences in percent.
 Source: docs/bench.md.
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Independent iSLIP model: accepted throughput and mean delay under uniform Bernoulli arrivals.
 
-Shape: R replicas side by side; per output a bit mask of asking inputs, per slot vectors of R x N.
+R replicas side by side; per output a bit mask of asking inputs, per slot vectors of R x N.
+
 Units: slots; delay 0 = served in the slot of arrival; throughput in cells per output and slot.
 Source: N. McKeown, "The iSLIP scheduling algorithm for input-queued switches", 1999.
 """

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes the conformance captures: each format over all priorities and sizes, and what must come out.
 
-Shape: OUTDIR/<set>.pcap (all frames), <set>.in.<port>.pcap (per input port), <set>.expect.json.
+OUTDIR/<set>.pcap (all frames), <set>.in.<port>.pcap (per input port), <set>.expect.json.
+
 Units: frames without FCS, bytes; time stamps in nanoseconds from 0; priorities by docs/spec/pipeline.md §2.
 Source: docs/spec/wire-formats.md §1.1 to §1.5; docs/spec/pipeline.md §2, §3.
 """

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes pcaps/cxl_cache/link.pcap: CXL.cache messages on links, from docs/spec/wire-formats.md §3.12 alone.
 
-Shape: CAPTURE, a `cxl_message_capture.Capture`; the page's worked strings.
+CAPTURE, a `cxl_message_capture.Capture`; the page's worked strings.
+
 Units: bytes.
 Source: docs/spec/wire-formats.md §3.7, §3.7a, §3.12.
 """

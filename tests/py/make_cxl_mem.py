@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes pcaps/cxl_mem/link.pcap: CXL.mem messages on links, from docs/spec/wire-formats.md §3.9 alone.
 
-Shape: CAPTURE, a `cxl_message_capture.Capture`; the page's worked strings.
+CAPTURE, a `cxl_message_capture.Capture`; the page's worked strings.
+
 Units: bytes.
 Source: docs/spec/wire-formats.md §3.7, §3.7a, §3.9.
 """

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes the inputs of the golden captures: small conformance sets, and frames that are malformed.
 
-Shape: OUTDIR/<name>/<port>.pcap for each of p0..p3; what must come out is in pcaps/want.
+OUTDIR/<name>/<port>.pcap for each of p0..p3; what must come out is in pcaps/want.
+
 Units: frames without FCS, bytes; time stamps in nanoseconds from 0.
 Source: docs/spec/wire-formats.md §1.1 to §1.5, §1.8, §2.3; docs/spec/pipeline.md §1.
 """

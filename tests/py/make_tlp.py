@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes pcaps/tlp/link.pcap: TLPs on Ethernet links, built with scapy from docs/spec/wire-formats.md §3 alone.
 
-Shape: frame i of 96 has fields that follow from i as `fields` says; tests/tests/fabric/tlp_link.rs reads them back.
+Frame i of 96 has fields that follow from i as `fields` says; tests/tests/fabric/tlp_link.rs reads them back.
+
 Units: frames without FCS, padded to 60 bytes.
 Source: docs/spec/wire-formats.md §3.1, §3.5, §3.6, §3.7, §3.7a.
 """

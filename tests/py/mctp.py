@@ -1,6 +1,7 @@
 """Speaks MCTP over TCP in packets of 68 bytes: control messages, and CCI inside; a client and what a server needs.
 
-Shape: split(message) -> packets, Assembly.push(packet) -> message; Bus(address).control(...), .cci(...) -> (code, payload).
+split(message) -> packets, Assembly.push(packet) -> message; Bus(address).control(...), .cci(...) -> (code, payload).
+
 Units: bytes; seconds; CCI is little-endian.
 Source: DMTF DSP0236 8 (transport header), 11 and 12 (control messages); DSP0234, DSP0281 (types 7 and 8);
 docs/spec/wire-formats.md §4.1, §4.3 (CCI). Written from those alone, beside what weft and cci.py do.

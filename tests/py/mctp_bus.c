@@ -1,7 +1,7 @@
 /*
  * A kernel with MCTP, for tests on kernels without: AF_MCTP sockets of a program become Unix sockets in a directory.
  *
- * Shape: socket(AF_MCTP), bind, recvfrom and sendto of a program that is started with LD_PRELOAD and WEFT_TEST_BUS=DIRECTORY.
+ * socket(AF_MCTP), bind, recvfrom and sendto of a program that is started with LD_PRELOAD and WEFT_TEST_BUS=DIRECTORY.
  *   Messages of type TT to any EID of this machine go to DIRECTORY/type-TT; endpoint E of network N is DIRECTORY/end-N-E.
  *   A datagram is the type of its message, its tag with the tag owner, and the message.
  * Units: bytes.

@@ -1,6 +1,7 @@
 """A `weft run` whose managers speak MCTP, for the live tests.
 
-Shape: Switch(directory, **keys of [fabric]) runs it until it is closed; .mctp and .cci are where managers connect.
+Switch(directory, **keys of [fabric]) runs it until it is closed; .mctp and .cci are where managers connect.
+
 Units: seconds.
 Source: docs/mctp.md.
 """

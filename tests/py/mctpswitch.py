@@ -1,6 +1,7 @@
 """A plain CXL switch for tests of who commands one: it knows 5100h, 5101h and 5200h to 5203h, and nothing else.
 
-Shape: PlainSwitch() listens at .address; framing "mctp" (packets of 68 bytes) or "length" (length, type, message).
+PlainSwitch() listens at .address; framing "mctp" (packets of 68 bytes) or "length" (length, type, message).
+
 Units: bytes, little-endian.
 Source: docs/spec/wire-formats.md §4.1, §4.3; docs/mctp.md "On the wire".
 """

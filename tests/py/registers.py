@@ -1,7 +1,8 @@
 """Whether reads and writes of a register can be put into one order in which each read finds the value written last
 (linearizability), where each value is written once.
 
-Shape: Register().wrote() and read() with the time from call to answer of each; check() raises `Wrong`.
+Register().wrote() and read() with the time from call to answer of each; check() raises `Wrong`.
+
 Units: any clock that all callers share.
 Source: Gibbons and Korach, "Testing Shared Memories", SIAM Journal on Computing 26 (1997), section 4.2 (read-mapping known).
 """

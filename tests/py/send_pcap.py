@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Sends the frames of a capture out of an interface at a steady rate.
 
-Shape: send_pcap.py IFACE PCAP [--pps N] -> one line of JSON when done.
+send_pcap.py IFACE PCAP [--pps N] -> one line of JSON when done.
+
 Units: frames per second; bytes without FCS, sent as they are in the file (not padded).
 Source: Linux packet(7); needs CAP_NET_RAW.
 """

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Moves 1 GiB between each pair of kinds of memory on a running fabric and compares SHA-256 of both ends; for `make soak`.
 
-Shape: soak_fabric_memory.py WEFT [SOURCE-TARGET]...: all pairs, or some (host-fabric device-device); prints both hashes of
+soak_fabric_memory.py WEFT [SOURCE-TARGET]...: all pairs, or some (host-fabric device-device); prints both hashes of
     each; exit code 1 if a transfer failed or hashes differ. WEFT_SOAK_FABRIC_BYTES sets another size than 1 GiB.
+
 Units: bytes; seconds.
 Source: docs/fabric-memory.md "Pairs of ends".
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The image of weft itself: it holds together, and a container of it is a switch; for `make soak`.
 
-Shape: soak_image.py IMAGE -> run as the first process of namespaces with the image as its root, as a container's is, and by
+soak_image.py IMAGE -> run as the first process of namespaces with the image as its root, as a container's is, and by
 podman where that works; exit code 0 when all holds.
+
 Units: seconds.
 Source: docs/lab.md "The image"; chroot(2), pid_namespaces(7).
 """

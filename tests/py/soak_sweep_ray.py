@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A sweep over a cluster of Ray's with two workers gives the bytes of one without; for `make soak`.
 
-Shape: soak_sweep_ray.py WEFT, with the Python that has ray (.venv-ray); exit code 0 when all holds.
-Units: none.
+soak_sweep_ray.py WEFT, with the Python that has ray (.venv-ray); exit code 0 when all holds.
+
 Source: docs/sweep.md.
 """
 

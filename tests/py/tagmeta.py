@@ -1,6 +1,7 @@
 """Raw frames on a Linux interface: AF_PACKET sockets that see VLAN tags in metadata, and a tag pusher.
 
-Shape: RawPort(ifname).send(bytes) / recv(timeout) -> Received; MetaTag(ifname, vid, pcp) while open.
+RawPort(ifname).send(bytes) / recv(timeout) -> Received; MetaTag(ifname, vid, pcp) while open.
+
 Units: bytes without FCS; time stamps in nanoseconds since 1970; timeouts in seconds.
 Source: Linux uapi if_packet.h, bpf.h; needs CAP_NET_RAW (tags: CAP_BPF, CAP_NET_ADMIN, Linux 6.6).
 """

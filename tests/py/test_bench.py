@@ -1,6 +1,7 @@
 """The parts of `make bench` that need no other switch: its loads, its verdicts, what it reads.
 
-Shape: pytest.
+pytest.
+
 Units: bytes, ratios.
 Source: docs/bench.md; scapy reads the frames independently.
 """

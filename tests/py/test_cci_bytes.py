@@ -1,6 +1,7 @@
 """Tests of CCI layouts: every worked byte string of the page both ways, all sizes it names, lengths and reserved bits.
 
-Shape: tables of cases, name first.
+Tables of cases, name first.
+
 Units: bytes.
 Source: docs/spec/wire-formats.md §3.8 (partner information), §4.1 to §4.7, §5.1, §5.2.
 """

@@ -1,6 +1,7 @@
 """Tests of check_cci.py itself: a toy switch that obeys passes, one that breaks a rule is caught by the right check.
 
-Shape: Toy keeps ownership and one DRT; a fault is one rule it breaks.
+Toy keeps ownership and one DRT; a fault is one rule it breaks.
+
 Units: bytes.
 Source: docs/spec/wire-formats.md §4.4, §4.5.
 """

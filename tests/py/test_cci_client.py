@@ -1,6 +1,7 @@
 """Tests of the CCI client against a toy component that answers with bytes written by hand.
 
-Shape: Toy(script) serves one connection on loopback; a script maps a frame to the bytes that go back.
+Toy(script) serves one connection on loopback; a script maps a frame to the bytes that go back.
+
 Units: bytes; seconds.
 Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.1, §4.5 (5701).
 """

@@ -1,6 +1,7 @@
 """CDATs and DOE objects, laid out from the standards alone, are the worked bytes of the page.
 
-Shape: structures packed here -> the bytes that docs/spec/wire-formats.md §3.13 shows.
+Structures packed here -> the bytes that docs/spec/wire-formats.md §3.13 shows.
+
 Units: bytes; ps, MB/s.
 Source: CDAT 1.03 (header, DSMAS, DSLBIS, SSLBIS); PCIe 6.0 section 6.30; CXL 3.1 section 8.1.11.
 """

@@ -1,6 +1,7 @@
 """Tests of check_ecn.py: right captures and traces pass, each seeded fault is found.
 
-Shape: captures made with weftbuild, traces drawn from the formula with a seeded generator.
+Captures made with weftbuild, traces drawn from the formula with a seeded generator.
+
 Units: depths in bytes.
 Source: docs/spec/wire-formats.md §2.4.
 """

@@ -1,6 +1,7 @@
 """Tests of check_pfc.py: each field of a PFC frame, and PAUSE without XON.
 
-Shape: a right sequence, and one change to it per case.
+A right sequence, and one change to it per case.
+
 Units: quanta.
 Source: docs/spec/wire-formats.md §2.3.
 """

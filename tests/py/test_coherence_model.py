@@ -1,6 +1,7 @@
 """The model of a coherent device finds what the page does not allow, and nothing in what it allows.
 
-Shape: a conversation of two hosts with a device, whole; then each with one thing wrong.
+A conversation of two hosts with a device, whole; then each with one thing wrong.
+
 Units: bytes.
 Source: docs/spec/cxl-fabric.md "Back-invalidate".
 """

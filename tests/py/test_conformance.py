@@ -1,6 +1,7 @@
 """Tests of make_conformance.py and check_conformance.py: the frames, and that each seeded fault is found.
 
-Shape: a naive switch in Python makes right captures; each fault changes one thing in them.
+A naive switch in Python makes right captures; each fault changes one thing in them.
+
 Units: bytes without FCS.
 Source: docs/spec/wire-formats.md §1.1; docs/spec/pipeline.md §2.
 """

@@ -1,6 +1,7 @@
 """Topologies of containerlab: they are well formed, and their switches start as containerlab would start them.
 
-Shape: packaging/containerlab/*.clab.yml; each switch in namespaces of its own, with veth for links, which come one by one.
+packaging/containerlab/*.clab.yml; each switch in namespaces of its own, with veth for links, which come one by one.
+
 Units: seconds.
 Source: docs/lab.md "containerlab" (topology files, CLAB_INTFS). containerlab itself does not run here.
 """

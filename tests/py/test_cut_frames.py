@@ -1,6 +1,7 @@
 """Frames of every kind, cut at every length: which are forwarded, as which format and in which priority.
 
-Shape: all cuts through `weft replay`; what leaves, is dropped and is counted, held against weftpri.py.
+All cuts through `weft replay`; what leaves, is dropped and is counted, held against weftpri.py.
+
 Units: bytes without FCS.
 Source: docs/spec/pipeline.md §1 and §2.
 """

@@ -1,6 +1,7 @@
 """CXL.cache messages of the independent encoder: `weft decode` says of them what the independent decoder says.
 
-Shape: worked strings; pcaps/cxl_cache/link.pcap frame by frame; values of small fields; malformed and mutated frames.
+Worked strings; pcaps/cxl_cache/link.pcap frame by frame; values of small fields; malformed and mutated frames.
+
 Units: bytes.
 Source: docs/spec/wire-formats.md §3.7, §3.7a, §3.12.
 """

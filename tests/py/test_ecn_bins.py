@@ -1,7 +1,8 @@
 """ECN through the whole pipeline: three depth bins of 10,000 frames and more, held against the formula.
 
-Shape: two senders to one output in `weft replay`; the second one lifts the queue, the first one then
+Two senders to one output in `weft replay`; the second one lifts the queue, the first one then
 keeps it where it is. check_ecn.py reads the captures (checksums by scapy) and the depths of the trace.
+
 Units: bytes without FCS, ns.
 Source: docs/spec/pipeline.md §8.
 """

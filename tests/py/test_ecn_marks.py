@@ -1,7 +1,8 @@
 """Which frames carry ECN marks: every IP frame that is ECT and nothing else, byte by byte.
 
-Shape: one frame of each kind through `weft replay` with marks due at once (both thresholds 0); what comes out
+One frame of each kind through `weft replay` with marks due at once (both thresholds 0); what comes out
 is held against the bytes that the standards ask for, made here without a look at what weft does.
+
 Units: bytes without FCS; stamps in ns.
 Source: docs/spec/pipeline.md §8; RFC 3168 5, RFC 1624, RFC 1812 5.2.2, RFC 8200 3, IEEE 802.1Q 9.
 """

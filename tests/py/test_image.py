@@ -1,6 +1,7 @@
 """packaging/oci.py writes images that hold together, of static binaries only. `make soak` runs the image of weft itself.
 
-Shape: a small static program instead of weft, whose build for musl takes minutes; an independent reader (weftimage).
+A small static program instead of weft, whose build for musl takes minutes; an independent reader (weftimage).
+
 Units: bytes.
 Source: OCI Image Format 1.0.2; docs/lab.md "The image".
 """

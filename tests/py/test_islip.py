@@ -1,6 +1,7 @@
 """Tests of the iSLIP reference: equal to a naive model cell by cell, known figures, and the comparison.
 
-Shape: naive model with lists and loops, fed the same arrivals.
+Naive model with lists and loops, fed the same arrivals.
+
 Units: slots.
 Source: McKeown 1999; docs/spec/pipeline.md §6 (0.991 / 0.993 / 0.993 at N = 16, load 1.0).
 """

@@ -1,6 +1,7 @@
 """Tests of tagmeta, send_pcap and capture over a veth pair in a network namespace of their own.
 
-Shape: each test starts itself again under `unshare -n` (with -Ur when not root); the namespace goes with it.
+Each test starts itself again under `unshare -n` (with -Ur when not root); the namespace goes with it.
+
 Units: frames, seconds.
 Source: Linux packet(7), veth(4).
 """

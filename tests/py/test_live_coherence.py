@@ -1,8 +1,9 @@
 """Four hosts cache lines of two coherent G-FAM devices on a running fabric: every byte is the last one stored, and an
 independent model explains every frame of both devices' links.
 
-Shape: `weft fabric up --processes` of pcaps/fabric/hdm-db.toml in a namespace; random loads and stores by the sockets of
+`weft fabric up --processes` of pcaps/fabric/hdm-db.toml in a namespace; random loads and stores by the sockets of
 `weft endpoint` against a plain array; captures at both ends of each device's link against `coherence_model`.
+
 Units: bytes.
 Source: docs/spec/cxl-fabric.md "Back-invalidate"; docs/endpoint.md "Control socket".
 """

@@ -1,8 +1,9 @@
 """Two hosts cache lines of a coherent G-FAM device, and one of them is stopped again and again for longer than the device waits
 for an answer: no load is stale, and no store that was acknowledged is lost unless its line is poisoned.
 
-Shape: `weft fabric up --processes` in a namespace; clients of both hosts load and store cells of 8 bytes at the same time, each
+`weft fabric up --processes` in a namespace; clients of both hosts load and store cells of 8 bytes at the same time, each
 store a value of its own; `registers` looks for an order that explains all that each cell was found to hold.
+
 Units: bytes, seconds.
 Source: docs/spec/cxl-fabric.md "Back-invalidate", "A host that does not answer"; docs/endpoint.md "Control socket".
 """

@@ -1,7 +1,7 @@
 """`weft conform run` at running switches: by management socket and SAI, each kind of port, one worker and two.
 
-Shape: each test calls a function of weftconform.py in namespaces of its own.
-Units: none.
+Each test calls a function of weftconform.py in namespaces of its own.
+
 Source: docs/conform.md.
 """
 

@@ -1,8 +1,8 @@
 """Every conformance set through `weft run` over veth: right port, right bytes, equal counts on both sides.
 
-Shape: send_pcap.py at four ports, capture.py at their far sides, check_conformance.py, `weft show`.
+send_pcap.py at four ports, capture.py at their far sides, check_conformance.py, `weft show`.
+
 Units: frames without FCS; WEFT_BIN names the binary, WEFT_CONFORMANCE_COUNT the frames of a set.
-Source: none of its own.
 """
 
 import json

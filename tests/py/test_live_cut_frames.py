@@ -1,6 +1,7 @@
 """Frames of every kind, cut at every length, through `weft run` on each kind of port.
 
-Shape: the cuts of test_cut_frames.py between two interfaces in namespaces of their own.
+The cuts of test_cut_frames.py between two interfaces in namespaces of their own.
+
 Units: frames without FCS.
 Source: docs/spec/pipeline.md §1.
 """

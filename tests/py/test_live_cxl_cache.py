@@ -3,6 +3,7 @@ switch. Host and accelerators load and store the same few lines at the same time
 
 `registers` looks for an order that explains what each cell was found to hold. The same with accelerators that are stopped for
 longer than the host waits for the answer to a snoop: then loads may also find a line poisoned, or run into their time limit.
+
 Source: docs/spec/cxl-fabric.md "CXL.cache"; docs/endpoint.md "Transfers".
 """
 

@@ -1,6 +1,7 @@
 """`weft extcap`: ports of a running switch as interfaces of tshark, in namespaces of their own.
 
-Shape: two kernel hosts on veth that ping each other; tshark lists and captures; a pipe is closed while nothing comes.
+Two kernel hosts on veth that ping each other; tshark lists and captures; a pipe is closed while nothing comes.
+
 Units: seconds; ns.
 Source: docs/wireshark.md "A running switch's ports"; extcap(4).
 """

@@ -1,7 +1,8 @@
 """The client of docs/fabric-memory.md on a running fabric: a KV-cache moves between all pairs of ends, and a changed byte is
 found.
 
-Shape: `weft fabric up` in one process, in a directory of the test; lab/examples/kv_cache.py as a program and as a module.
+`weft fabric up` in one process, in a directory of the test; lab/examples/kv_cache.py as a program and as a module.
+
 Units: bytes; seconds.
 Source: docs/fabric-memory.md "A client in Python".
 """

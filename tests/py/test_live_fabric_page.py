@@ -1,7 +1,8 @@
 """The page of a fabric (`weft fm topology --html`) in Debian's Chromium: all that the manager knows is on it.
 
-Shape: `weft fabric up` in one process, and as processes, where the manager asks hosts by their sockets and a link goes
+`weft fabric up` in one process, and as processes, where the manager asks hosts by their sockets and a link goes
 down; `weft fm ... --json` says what must be seen.
+
 Units: bytes.
 Source: docs/fm.md "The page of a fabric".
 """

@@ -1,7 +1,7 @@
 """Each topology file that says in its first comment what to type does what it says.
 
-Shape: `#   weft ...` lines of pcaps/fabric/*.toml -> the same commands, in order; `# refused` behind one says that it must fail.
-Units: none.
+`#   weft ...` lines of pcaps/fabric/*.toml -> the same commands, in order; `# refused` behind one says that it must fail.
+
 Source: docs/fabric.md "Whole fabrics"; CXL 3.1 section 7.7, whose figures the files are.
 """
 

@@ -1,6 +1,7 @@
 """Incast 7:1 into a slower output through `weft run`: lossless with PFC, and the same load without it.
 
-Shape: seven `weft traffic` hosts that honour PFC, one that checks sequence numbers; captures held by check_pfc.py.
+Seven `weft traffic` hosts that honour PFC, one that checks sequence numbers; captures held by check_pfc.py.
+
 Units: frames; bytes without FCS; cells.
 Source: docs/spec/pipeline.md §4, §9; IEEE 802.1Q 36.
 """

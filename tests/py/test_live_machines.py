@@ -1,6 +1,7 @@
 """A fabric over two machines (`weft fabric up --hosts`): their parts reach each other by VXLAN.
 
-Shape: a machine is a network namespace with a /run of its own; orders go to it through nsenter(1), or by ssh(1) over the cable.
+A machine is a network namespace with a /run of its own; orders go to it through nsenter(1), or by ssh(1) over the cable.
+
 Units: bytes; seconds.
 Source: docs/fabric.md "Over several machines".
 """

@@ -1,6 +1,7 @@
 """Managers on a bus of the kernel's MCTP command a running switch; a library stands in for a kernel that has MCTP.
 
-Shape: pytest; `weft run` with tests/py/mctp_bus.c before the C library, and endpoints as Unix sockets.
+Pytest; `weft run` with tests/py/mctp_bus.c before the C library, and endpoints as Unix sockets.
+
 Units: seconds.
 Source: docs/mctp.md "The kernel's MCTP"; DMTF DSP0236 8.
 """

@@ -1,6 +1,7 @@
 """weft as a switch of Mininet: every host reaches every other, and nothing is left behind, whatever happens.
 
-Shape: Mininet's `mn` with packaging/weft_mininet.py in namespaces of its own.
+Mininet's `mn` with packaging/weft_mininet.py in namespaces of its own.
+
 Units: seconds.
 Source: docs/lab.md "Mininet"; mn(1).
 """

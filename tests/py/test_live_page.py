@@ -1,6 +1,7 @@
 """The page of a running switch in Debian's Chromium: an incast is seen where it is, pauses at their port and class.
 
-Shape: `weft run --metrics`, `weft traffic` hosts, a browser in the same namespaces; `weft show` says what must be seen.
+`weft run --metrics`, `weft traffic` hosts, a browser in the same namespaces; `weft show` says what must be seen.
+
 Units: cells; frames; nanoseconds.
 Source: docs/page.md; docs/spec/pipeline.md §9; IEEE 802.1Q 36.
 

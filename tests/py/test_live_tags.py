@@ -1,6 +1,7 @@
 """VLAN tags through `weft run`, in the data and in metadata: kept as they are, and their PCP decides the queue.
 
-Shape: frames of scapy on veth and tap, tags pushed by tcx programs; kernel hosts whose every frame is tagged.
+Frames of scapy on veth and tap, tags pushed by tcx programs; kernel hosts whose every frame is tagged.
+
 Units: frames.
 Source: docs/spec/pipeline.md §2, §11; IEEE 802.1Q 9.6. A tag: PCP 3 bits, DEI 1, VID 12.
 """

@@ -1,6 +1,7 @@
 """Managers that speak MCTP command a running switch: what works, who is fenced, and what hostile neighbours get.
 
-Shape: pytest; `weft run` with ports that lead nowhere, on loopback.
+Pytest; `weft run` with ports that lead nowhere, on loopback.
+
 Units: seconds.
 Source: docs/mctp.md; DMTF DSP0236 8, 11, 12.
 """

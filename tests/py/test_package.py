@@ -1,6 +1,7 @@
 """The package for Debian: its files, what is in them, and its unit, run as systemd would run it.
 
-Shape: a package of the binary under test (packaging/deb.py, cargo-deb), taken apart by dpkg-deb; weft in namespaces.
+A package of the binary under test (packaging/deb.py, cargo-deb), taken apart by dpkg-deb; weft in namespaces.
+
 Units: seconds.
 Source: docs/lab.md "The package"; deb(5), systemd.service(5), systemd.exec(5), sd_notify(3).
 """

@@ -1,7 +1,7 @@
 """The checker of registers against all orders of few accesses.
 
-Shape: random histories of up to five accesses, each held against a search through all permutations.
-Units: none.
+Random histories of up to five accesses, each held against a search through all permutations.
+
 Source: the definition of linearizability (Herlihy and Wing, 1990).
 """
 

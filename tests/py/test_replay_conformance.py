@@ -1,6 +1,7 @@
 """Every conformance set through `weft replay`: right port, right bytes, equal counts per priority.
 
-Shape: captures of make_conformance.py in, output captures held by check_conformance.py.
+Captures of make_conformance.py in, output captures held by check_conformance.py.
+
 Units: frames without FCS; WEFT_BIN names the binary, WEFT_CONFORMANCE_COUNT the frames of a set.
 Source: docs/spec/pipeline.md §13.
 """

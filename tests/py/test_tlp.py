@@ -1,6 +1,7 @@
 """Tests of the independent maker of TLP frames, and that the kept capture is what it makes.
 
-Shape: worked strings; pcaps/tlp/link.pcap frame by frame.
+Worked strings; pcaps/tlp/link.pcap frame by frame.
+
 Units: bytes.
 Source: docs/spec/wire-formats.md §3.
 """

@@ -1,6 +1,7 @@
 """Tests of builders and readers: worked bytes, scapy as second opinion, round trips, short frames.
 
-Shape: tables of cases, name first.
+Tables of cases, name first.
+
 Units: bytes.
 Source: docs/spec/wire-formats.md §1, §2; scapy's own IP, Dot1Q, mac_control and roce layers.
 """

@@ -1,6 +1,7 @@
 """Tests of the capture files against scapy's own readers and writers, both byte orders, FCS, cut files.
 
-Shape: write with one side, read with the other.
+Write with one side, read with the other.
+
 Units: nanoseconds, bytes.
 Source: pcap and pcapng drafts; scapy.utils.
 """

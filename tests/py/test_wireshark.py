@@ -1,6 +1,7 @@
 """weft's dissector in Debian's tshark, frame by frame against `weft decode`.
 
-Shape: pytest; captures of pcaps/, mutated frames, links of requests and completions, CCI over TCP, PFC, preferences.
+Pytest; captures of pcaps/, mutated frames, links of requests and completions, CCI over TCP, PFC, preferences.
+
 Units: bytes; ns.
 Source: docs/wireshark.md; docs/spec/wire-formats.md.
 """

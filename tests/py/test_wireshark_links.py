@@ -1,6 +1,7 @@
 """What weft's dissector says of several frames together: requests and completions, CCI over TCP, paths with drops.
 
-Shape: pytest, over tshark twice (`-2`), as requests know their completions on the second pass.
+Pytest, over tshark twice (`-2`), as requests know their completions on the second pass.
+
 Units: ns.
 Source: docs/wireshark.md; docs/spec/wire-formats.md §1.5, §3.1, §3.5 to §3.7, §4.1.
 """

@@ -1,6 +1,7 @@
 """Debian's Chromium, driven over its DevTools pipe: pages are opened, clicked and asked, and all that goes wrong is noted.
 
-Shape: with Browser(folder) as browser: page = browser.open(url); page.value("expression") is JSON.
+With Browser(folder) as browser: page = browser.open(url); page.value("expression") is JSON.
+
 Units: seconds.
 Source: Chrome DevTools Protocol (Target, Page, Runtime, Log, Network, Input); `--remote-debugging-pipe` reads requests at
 descriptor 3 and writes answers to 4, each ended by a zero byte.

@@ -1,6 +1,7 @@
 """Builds the frames of docs/spec/wire-formats.md §1 and §2, from plain bytes (no scapy).
 
-Shape: build_*() -> bytes without FCS; fcs(), icrc_*(), checksums; weftfmt.py reads them back.
+build_*() -> bytes without FCS; fcs(), icrc_*(), checksums; weftfmt.py reads them back.
+
 Units: bytes; multi-byte fields big-endian; times of PFC in quanta of 512 bit times.
 Source: docs/spec/wire-formats.md §0 to §2; IEEE 802.3 31/802.1Q 9, 36; RFC 791, 768, 1624, 3168; IBTA A17 (RoCEv2).
 """

@@ -1,6 +1,7 @@
 """`weft conform run` at a running switch, all in one namespace.
 
-Shape: run(KIND, WORKERS, [PROFILE]) and refuses(OUT), to be called within namespaces (weftlive.inside).
+run(KIND, WORKERS, [PROFILE]) and refuses(OUT), to be called within namespaces (weftlive.inside).
+
 Units: Gbit/s, bytes.
 Source: docs/conform.md.
 """

@@ -1,6 +1,7 @@
 """Reads frames of the four AI formats, MAC control and RoCEv2: scapy layers and parse().
 
-Shape: parse(frame, mode) -> dict; Afh*/RcRh/Pfc/... are scapy Packets; builders and priorities are re-exported.
+parse(frame, mode) -> dict; Afh*/RcRh/Pfc/... are scapy Packets; builders and priorities are re-exported.
+
 Units: bytes; frames without FCS unless fcs=True.
 Source: docs/spec/wire-formats.md §1.2 to §1.8, §2; docs/spec/pipeline.md §1; `python3 weftfmt.py selftest` checks the
 worked bytes.

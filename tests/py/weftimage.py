@@ -1,6 +1,7 @@
 """An independent reader of container images, as files in a tar: checks what an image's layout promises, and unpacks it.
 
-Shape: Image(path) reads and checks all; unpack(folder) lays out its layers.
+Image(path) reads and checks all; unpack(folder) lays out its layers.
+
 Units: bytes.
 Source: OCI Image Format 1.0.2: image layout, descriptor, manifest, configuration, layer.
 """

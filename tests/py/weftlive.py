@@ -1,6 +1,7 @@
 """A `weft run` between veth pairs in namespaces of their own, for the live tests.
 
-Shape: inside(module, function, *arguments) calls it in new namespaces; there Rig(...) is the switch with its cables.
+inside(module, function, *arguments) calls it in new namespaces; there Rig(...) is the switch with its cables.
+
 Units: frames; seconds.
 Source: unshare(1), veth(4), ip-netns(8). The namespaces end with their first process, and all they hold with them.
 """

@@ -1,6 +1,7 @@
 """Frames that are nearly right: what a dissector must survive.
 
-Shape: frames(seed, count, seeds) -> bytes of each; tlp(random) -> a frame with a TLP in which most fields are likely.
+frames(seed, count, seeds) -> bytes of each; tlp(random) -> a frame with a TLP in which most fields are likely.
+
 Units: bytes without FCS.
 Source: docs/spec/wire-formats.md §1.8, §3.1 to §3.8.
 """

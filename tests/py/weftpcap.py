@@ -1,6 +1,7 @@
 """Capture files: reads pcap and pcapng, writes nanosecond pcap and pcapng.
 
-Shape: read_capture(path) -> list of Frame, iter_capture(path); write_pcap(path, [(ts_ns, bytes)]); PcapngWriter.
+read_capture(path) -> list of Frame, iter_capture(path); write_pcap(path, [(ts_ns, bytes)]); PcapngWriter.
+
 Units: time stamps in nanoseconds; frames without FCS (an FCS that if_fcslen announces is cut off).
 Source: draft-ietf-opsawg-pcap, draft-ietf-opsawg-pcapng (SHB, IDB, SPB, EPB; if_tsresol, if_fcslen).
 """

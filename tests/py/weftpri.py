@@ -1,6 +1,7 @@
 """Default priority maps: from PCP, DSCP, Traffic Class and EXP to the switch-internal class.
 
-Shape: pri_of_pcp/dscp/tc/exp(value, priorities), pri_of_frame(bytes, mode, priorities) and is_malformed(bytes, mode).
+pri_of_pcp/dscp/tc/exp(value, priorities), pri_of_frame(bytes, mode, priorities) and is_malformed(bytes, mode).
+
 Units: priorities 0 (lowest) .. 3 or 7, for `priorities` = 4 or 8.
 Source: docs/spec/pipeline.md §2 (trust list); docs/spec/wire-formats.md §1.4b, §1.8.
 """

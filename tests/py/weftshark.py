@@ -1,7 +1,7 @@
 """Debian's tshark with weft's dissector installed as docs/wireshark.md says, run by a user without privileges.
 
-Shape: Shark() is a home with the dissector in its folder of plugins; frames(capture, ...) -> Frame of each frame.
-Units: none of its own.
+Shark() is a home with the dissector in its folder of plugins; frames(capture, ...) -> Frame of each frame.
+
 Source: docs/wireshark.md; tshark(1). Not as root: what reads hostile bytes needs no privileges, and where init.lua sets
 `run_user_scripts_when_superuser = false`, root's Wireshark loads no Lua and says nothing of it: fields are unknown then.
 """

@@ -1,6 +1,7 @@
 """The worked byte strings of docs/spec/wire-formats.md §1 and §2, next to what the builders make.
 
-Shape: VECTORS is a list of (name, built bytes, hexadecimal text copied from the document).
+VECTORS is a list of (name, built bytes, hexadecimal text copied from the document).
+
 Units: bytes in transmission order; "FCS" vectors hold four bytes in wire order.
 Source: docs/spec/wire-formats.md §1.2 to §1.7, §2.1 to §2.4.
 """

@@ -1,6 +1,7 @@
 //! A crowd of real switches: as they answer CCI, joined by links that carry their tunnels, without their pipelines.
 //!
-//! Shape: a graph → a `weft_pbr_switch::Switch` each → [`fabric`], the way of a manager to the first of them.
+//! A graph → a `weft_pbr_switch::Switch` each → [`fabric`], the way of a manager to the first of them.
+//!
 //! Units: hops.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 section 7.7.12; docs/spec/wire-formats.md §4.5 (Fabric
 //! Crawl Out).

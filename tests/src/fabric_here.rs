@@ -1,6 +1,7 @@
 //! Whole fabrics in one process and virtual time, for tests: a file of `pcaps/fabric`, and what its parts are asked.
 //!
-//! Shape: [`up`] → [`access`] by hosts and devices, [`transfer`] of any command → [`books`].
+//! [`up`] → [`access`] by hosts and devices, [`transfer`] of any command → [`books`].
+//!
 //! Units: bytes; milliseconds of virtual time.
 //! Source: docs/fabric.md, docs/endpoint.md.
 

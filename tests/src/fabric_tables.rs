@@ -1,7 +1,7 @@
 //! Every table of a fabric in this process, entry by entry, so that two moments can be compared.
 //!
-//! Shape: [`tables`] → a row for each entry that is there: where, which, what.
-//! Units: none.
+//! [`tables`] → a row for each entry that is there: where, which, what.
+//!
 //! Source: docs/spec/cxl-fabric.md "Tables of an edge and who may write them", "Inside: DRT", "GFD (endpoint)".
 
 use std::collections::{BTreeMap, BTreeSet};

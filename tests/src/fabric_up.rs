@@ -1,8 +1,8 @@
 //! Whole fabrics as processes in a namespace, for tests: `weft fabric up --processes`, and what asks its parts.
 //!
-//! Shape: [`Up::start`] of a file → [`Up::ask`] a part, [`Up::fm`] the manager, [`Up::show`] a switch; [`Up::kill`] and
+//! [`Up::start`] of a file → [`Up::ask`] a part, [`Up::fm`] the manager, [`Up::show`] a switch; [`Up::kill`] and
 //! [`Up::run`] end parts and start them again.
-//! Units: none.
+//!
 //! Source: docs/fabric.md.
 
 use std::io::{BufRead, BufReader, Read};

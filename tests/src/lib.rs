@@ -1,8 +1,9 @@
 //! What the conformance and end-to-end tests share.
 //!
-//! Shape: `fuzz` holds bodies of fuzz targets, `crowd` many switches
+//! `fuzz` holds bodies of fuzz targets, `crowd` many switches
 //! of a fabric, `netns` makes networks of kernel hosts, `fabric_up` whole fabrics of processes in them and
 //! `fabric_here` of one process, `talk` has them talk, `stations` loads interfaces with frames.
+//!
 //! Units: as each module says.
 //! Source: ARCHITECTURE.md "Layout of the tree".
 #![expect(clippy::indexing_slicing, reason = "a test fails that way")]

@@ -1,8 +1,8 @@
 //! Networks of kernel hosts in namespaces, and a `weft run` between them.
 //!
-//! Shape: [`Net`] owns its namespaces and [`Switch`] its process; both are gone when they are dropped,
+//! [`Net`] owns its namespaces and [`Switch`] its process; both are gone when they are dropped,
 //! after a failed test too. What a killed run left behind, the next one removes.
-//! Units: none.
+//!
 //! Source: ip-netns(8), veth(4).
 
 use std::fmt::Write as _;

@@ -1,7 +1,8 @@
 //! Stations that are packet sockets and nothing else: full load on many interfaces from one thread.
 //!
-//! Shape: [`Station`] sends and receives bursts at an interface of a [`Net`]; [`Load`] is a thread that
+//! [`Station`] sends and receives bursts at an interface of a [`Net`]; [`Load`] is a thread that
 //! sends from many of them until it is stopped; [`Counters`] is what the kernel counted.
+//!
 //! Units: frames, bytes without FCS.
 //! Source: packet(7), sendmmsg(2), recvmmsg(2), ip-link(8).
 

@@ -1,6 +1,7 @@
 //! What hosts say to each other through a switch: pings, TCP, and what became of its checksums.
 //!
-//! Shape: programs of the system, run in a [`Net`]'s namespaces.
+//! Programs of the system, run in a [`Net`]'s namespaces.
+//!
 //! Units: pings, bit/s, segments.
 //! Source: fping(8), iperf3(1), proc(5).
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]

@@ -1,8 +1,8 @@
 //! Kept findings of the fuzzers, and a million damaged frames, through the same bodies as `fuzz/`.
 //!
-//! Shape: `fuzz/regress/TARGET/NAME.bin` → the target of that name.
+//! `fuzz/regress/TARGET/NAME.bin` → the target of that name.
+//!
 //! Units: frames.
-//! Source: none of its own.
 
 use std::path::Path;
 

@@ -1,7 +1,8 @@
 //! `weft run` on DPDK's virtual devices, without huge pages: between kernel hosts, and between files.
 //!
-//! Shape: hosts behind `net_tap`, `net_af_packet` and weft's own `af_packet`; captures in and out by
+//! Hosts behind `net_tap`, `net_af_packet` and weft's own `af_packet`; captures in and out by
 //! `net_pcap`; refusals as a user reads them.
+//!
 //! Units: frames, bit/s.
 //! Source: docs/spec/pipeline.md §11.
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]

@@ -1,8 +1,8 @@
 //! The long run: seeded chaos in virtual time with all checkers on, part of it a second time.
 //!
-//! Shape: `WEFT_SEED` and `WEFT_SOAK_FRAMES` → a report, the same for the same pair; `make soak`.
+//! `WEFT_SEED` and `WEFT_SOAK_FRAMES` → a report, the same for the same pair; `make soak`.
+//!
 //! Units: frames.
-//! Source: none of its own.
 
 use std::thread;
 

@@ -1,7 +1,7 @@
 //! Arrows between the modules of the dataplane.
 //!
-//! Shape: `crate::NAME` and `super::NAME` in code that is not tests → edges between top modules.
-//! Units: none.
+//! `crate::NAME` and `super::NAME` in code that is not tests → edges between top modules.
+//!
 //! Source: ARCHITECTURE.md "Layout of the tree".
 
 use std::collections::BTreeSet;

@@ -1,7 +1,8 @@
 //! Citations: every page, heading and source file that the tree cites is in the tree.
 //!
-//! Shape: a [`Tree`] → citations that lead nowhere. A page is cited by its path from the root, in links of a page from
+//! A [`Tree`] → citations that lead nowhere. A page is cited by its path from the root, in links of a page from
 //! that page; behind it stand numbers (`§4.5, §5.1 to §5.3`) or beginnings of headings (`"Inside", "Egress"`).
+//!
 //! Units: lines.
 //! Source: ARCHITECTURE.md "Layout of the tree".
 

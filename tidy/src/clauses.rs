@@ -1,8 +1,8 @@
 //! Clauses: which `//= STANDARD clause` lines above code have a test that names the same.
 //!
-//! Shape: a [`Tree`] → clauses of code without one, each with where it stands.
+//! A [`Tree`] → clauses of code without one, each with where it stands.
+//!
 //! Units: lines.
-//! Source: none of its own.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! Manifests: which crate may depend on which, and why on others.
 //!
-//! Shape: every `Cargo.toml` of a [`Tree`], by line: section headings and `name = ...` keys.
-//! Units: none.
+//! Every `Cargo.toml` of a [`Tree`], by line: section headings and `name = ...` keys.
+//!
 //! Source: ARCHITECTURE.md "Layout of the tree".
 
 use super::{File, Finding, Tree};

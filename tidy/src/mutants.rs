@@ -1,6 +1,7 @@
 //! The table of mutants: each place that it changes is there, and each checker has a mutant.
 //!
-//! Shape: `tools/mutants.toml`, the sources that it names, and checkers as their sources name them → what does not fit.
+//! `tools/mutants.toml`, the sources that it names, and checkers as their sources name them → what does not fit.
+//!
 //! Units: lines.
 //! Source: docs/simulation.md "What the checkers are worth".
 

@@ -1,8 +1,8 @@
 //! Names: which file defines what a file of a crate uses.
 //!
-//! Shape: text of a file → what it defines, what it brings in by `use`, and paths of its code; a crate → for each file
+//! Text of a file → what it defines, what it brings in by `use`, and paths of its code; a crate → for each file
 //! the files that define what it uses.
-//! Units: none.
+//!
 //! Source: The Rust Reference "Paths", "Use declarations".
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,9 +1,9 @@
 //! Pages: every test that `docs/fabric-rules.md`, `docs/forwarding.md`, `docs/queueing.md` and `docs/security.md` name is
 //! there.
 //!
-//! Shape: rows of the page's tables, tests as `FILE::NAME` in backticks; files of the tree.
+//! Rows of the page's tables, tests as `FILE::NAME` in backticks; files of the tree.
+//!
 //! Units: lines.
-//! Source: none of its own.
 
 use weft_parsers::cci::Opcode;
 

@@ -1,8 +1,8 @@
 //! The README's claims: a number with a unit stands beside the command that shows it, or the word pending.
 //!
-//! Shape: paragraphs of `README.md`; targets of the `Makefile`; files of the tree.
+//! Paragraphs of `README.md`; targets of the `Makefile`; files of the tree.
+//!
 //! Units: lines.
-//! Source: none of its own.
 
 use super::{Finding, Tree};
 

@@ -1,6 +1,7 @@
 //! Reading files: by `weft_base::files`, which does not let a pipe or a device keep a service waiting.
 //!
-//! Shape: calls that open a file to read, in code that is not tests → those that may not.
+//! Calls that open a file to read, in code that is not tests → those that may not.
+//!
 //! Units: lines.
 //! Source: docs/privileges.md "Files".
 

@@ -54,7 +54,10 @@ fn head(file: &File) -> String {
     behind.and_then(|text| text.split("\"\"\"").next()).unwrap_or_default().to_owned()
 }
 
-/// Each source file starts with what it is, in a line.
+/// Labels that make a form of a file's head: where there is something to say, it is a sentence.
+const LABELS: [&str; 3] = ["Shape: ", "Units: none", "Source: none"];
+
+/// Each source file starts with what it is, in a line, and goes on in prose.
 #[must_use]
 pub fn heads(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -63,8 +66,16 @@ pub fn heads(tree: &Tree) -> Vec<Finding> {
         if !(file.is_rust() || has_extension(&file.path, "py")) || part_of_other {
             continue;
         }
-        if head(file).trim_start_matches(['/', '!', ' ']).is_empty() {
+        let head = head(file);
+        if head.trim_start_matches(['/', '!', ' ']).is_empty() {
             findings.push(Finding::new(file, 1, "it does not begin with what it is"));
+        }
+        for line in head.lines().map(|line| line.trim_start_matches(['/', '!', ' '])) {
+            if let Some(label) = LABELS.iter().find(|label| line.starts_with(**label)) {
+                let what =
+                    format!("its head has the label {label:?}: write it as prose, or leave it out");
+                findings.push(Finding::new(file, 1, what));
+            }
         }
     }
     findings
@@ -252,6 +263,9 @@ mod tests {
         let cases = [
             ("a/src/b.rs", "//! What.\nfn f() {}\n", 0),
             ("a/src/b.rs", "//!\nfn f() {}\n", 1),
+            ("a/src/b.rs", "//! What.\n//!\n//! Shape: a -> b.\n//! Units: none.\n", 2),
+            ("a/src/b.rs", "//! What.\n//!\n//! Units: bytes.\n//!\n//! Source: b(2).\n", 0),
+            ("a/c.py", "\"\"\"What.\n\nSource: none of its own.\n\"\"\"\n", 1),
             ("a/src/b.rs", "fn f() {}\n", 1),
             ("a/src/b/tests.rs", "use super::*;\n", 0),
             ("a/tests/c.rs", "fn f() {}\n", 1),

@@ -1,7 +1,7 @@
 //! The source tree keeps its own rules.
 //!
-//! Shape: every rule of `weft_tidy` over the files that git knows.
-//! Units: none.
+//! Every rule of `weft_tidy` over the files that git knows.
+//!
 //! Source: ARCHITECTURE.md "Layout of the tree".
 
 use std::collections::{BTreeMap, BTreeSet};

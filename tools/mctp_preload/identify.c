@@ -1,7 +1,7 @@
 /*
  * Asks a component what it is, over an AF_MCTP socket as the kernel has them.
  *
- * Shape: identify EID -> a line for each of Identify (0001h, type 8), Identify Switch Device (5100h, type 7) and a bind of a
+ * Identify EID -> a line for each of Identify (0001h, type 8), Identify Switch Device (5100h, type 7) and a bind of a
  *   vPPB that cannot be bound; exit 1 where an answer is missing or is not one.
  * Units: bytes.
  * Source: linux/mctp.h; docs/spec/wire-formats.md sections 4.1 and 4.3.

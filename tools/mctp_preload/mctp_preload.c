@@ -1,7 +1,7 @@
 /*
  * AF_MCTP sockets on kernels without MCTP: turns them into connections to a switch that speaks MCTP over TCP.
  *
- * Shape: socket(AF_MCTP, SOCK_DGRAM), bind, sendto, sendmsg, recvfrom, recvmsg, recv, poll, close of a program are
+ * socket(AF_MCTP, SOCK_DGRAM), bind, sendto, sendmsg, recvfrom, recvmsg, recv, poll, close of a program are
  *   carried out over TCP to WEFT_MCTP=HOST:PORT, in packets of 68 bytes. All other sockets are left as they are.
  * Units: bytes.
  * Source: DMTF DSP0236 section 8 (packets); linux/mctp.h (addresses); docs/mctp.md "Programs with AF_MCTP sockets".

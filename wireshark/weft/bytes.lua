@@ -1,6 +1,6 @@
 -- Numbers out of strings of bytes, and the tree of fields that a decoder makes.
 --
--- Shape: readers of big- and little-endian numbers; `node` appends a field {name, value, offset, length, fields}.
+-- Readers of big- and little-endian numbers; `node` appends a field {name, value, offset, length, fields}.
 -- Units: bytes; offsets are from the first byte of the string, from 0.
 -- Source: docs/spec/wire-formats.md, "Wire formats" (byte order). Lua 5.2 has no operators for bits and 5.4 no `bit32`:
 -- division and remainder do here.

@@ -1,6 +1,6 @@
 -- CCI messages in a stream of bytes: how managers command components over TCP.
 --
--- Shape: head(bytes) -> length of the whole message or why there is none; decode(bytes) -> its fields; a message in a
+-- head(bytes) -> length of the whole message or why there is none; decode(bytes) -> its fields; a message in a
 -- tunnel (5300h, 5701h) is a group of fields of its own.
 -- Units: bytes; little-endian.
 -- Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.1, §4.2, §4.5.

@@ -1,6 +1,6 @@
 -- CXL.cache messages as fields.
 --
--- Shape: read(s, at) -> {fields = {{name, value, place, length}, ...}, data_len, len}, or nil and what is wrong.
+-- read(s, at) -> {fields = {{name, value, place, length}, ...}, data_len, len}, or nil and what is wrong.
 -- Units: bytes.
 -- Source: docs/spec/wire-formats.md §3.12.
 

@@ -1,6 +1,6 @@
 -- CXL.mem messages as fields.
 --
--- Shape: read(s, at, is_pbr) -> {fields = {{name, value, place, length}, ...}, data_len, len}, or nil and what is wrong.
+-- read(s, at, is_pbr) -> {fields = {{name, value, place, length}, ...}, data_len, len}, or nil and what is wrong.
 -- Units: bytes.
 -- Source: docs/spec/wire-formats.md §3.9.
 

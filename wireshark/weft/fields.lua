@@ -1,6 +1,6 @@
 -- The fields that Wireshark knows, and how a decoder's tree becomes Wireshark's.
 --
--- Shape: make() -> ProtoFields by name; each has `weft.` and the name that `weft decode --json` gives it. add(...) adds a
+-- make() -> ProtoFields by name; each has `weft.` and the name that `weft decode --json` gives it. add(...) adds a
 -- decoder's fields to a tree.
 -- Units: as in each label.
 -- Source: control/src/decode/mod.rs, whose names these are; docs/wireshark.md "Fields".

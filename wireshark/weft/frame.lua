@@ -1,6 +1,6 @@
 -- A frame as fields, named and valued as `weft decode --json` prints them.
 --
--- Shape: decode(bytes, settings, tlp) -> {fields = {...}, plus what a summary needs}; it refuses no frame: what is wrong
+-- decode(bytes, settings, tlp) -> {fields = {...}, plus what a summary needs}; it refuses no frame: what is wrong
 -- with one is its field `error`.
 -- Units: bytes without FCS.
 -- Source: docs/spec/wire-formats.md §1.1 to §1.6, §1.8, §2.1, §2.3.

@@ -1,6 +1,6 @@
 -- Which completion answers which request: of TLPs, of RC Link and of CCI.
 --
--- Shape: new() -> state of one capture; tlp, rc_link and cci note a frame on its first pass, in order; `answers` and
+-- new() -> state of one capture; tlp, rc_link and cci note a frame on its first pass, in order; `answers` and
 -- `answered` are looked up by frame, and by message within a frame, on every pass.
 -- Units: frame numbers; seconds.
 -- Source: docs/spec/wire-formats.md §1.5, §3.1, §3.6, §3.7, §4.1. What is ambiguous is not linked.

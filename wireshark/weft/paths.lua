@@ -1,6 +1,6 @@
 -- What weft's captures say of a frame's path in its comment: `weft trace --out` and `weft replay --trace` write them.
 --
--- Shape: read(comment) -> {frame, stages = {{stage, text}...}, drops = {{reason, port}...}}; nil if it is no path.
+-- read(comment) -> {frame, stages = {{stage, text}...}, drops = {{reason, port}...}}; nil if it is no path.
 -- Units: ns since the frame was received.
 -- Source: docs/replay.md "Times"; docs/drops.md.
 

@@ -1,6 +1,6 @@
 -- One line on a frame: what stands in Wireshark's column Info.
 --
--- Shape: of(decoded, class_names, wrong) -> text, or nil where Wireshark's own line says as much; cci(facts) -> text.
+-- of(decoded, class_names, wrong) -> text, or nil where Wireshark's own line says as much; cci(facts) -> text.
 -- Units: quanta of 512 bit times.
 -- Source: the text output of `weft decode`; docs/spec/wire-formats.md §1.4b (suggested classes).
 

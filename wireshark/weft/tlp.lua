@@ -1,7 +1,7 @@
 -- TLPs on Ethernet links as fields: PBR with PTH, HBR in flit and non-flit mode; CXL.mem and CXL.cache
 -- messages are in cxl_mem.lua and cxl_cache.lua.
 --
--- Shape: read(out, frame, at, oui) adds `tlp` and its fields to `out` if such a TLP starts at `at`; what is wrong with
+-- read(out, frame, at, oui) adds `tlp` and its fields to `out` if such a TLP starts at `at`; what is wrong with
 -- one comes back as text.
 -- Units: bytes; DW (4 bytes) where a name says so.
 -- Source: docs/spec/wire-formats.md §3.1 to §3.9, §3.12.

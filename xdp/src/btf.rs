@@ -1,6 +1,7 @@
 //! Where the kernel that runs keeps a field of a struct: read from its own type information.
 //!
-//! Shape: `/sys/kernel/btf/vmlinux` to offsets of members, 0 levels deep; the number of a namespace.
+//! `/sys/kernel/btf/vmlinux` to offsets of members, 0 levels deep; the number of a namespace.
+//!
 //! Units: bytes.
 //! Source: Linux `Documentation/bpf/btf.rst`. aya finds types by name but does not show members.
 

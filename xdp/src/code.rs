@@ -1,7 +1,8 @@
 //! Instructions: what the loader puts into the program of each port.
 //!
-//! Shape: words of 64 bits, as bpf(2) takes them; a call of a helper that there is not stands for a
+//! Words of 64 bits, as bpf(2) takes them; a call of a helper that there is not stands for a
 //! constant or a function of the kernel.
+//!
 //! Units: instructions.
 //! Source: Linux `Documentation/bpf/standardization/instruction-set.rst`.
 

@@ -1,7 +1,7 @@
 //! Why there is no fast path.
 //!
-//! Shape: [`Unavailable`] from the build, [`XdpError`] from the kernel, each with what was tried.
-//! Units: none.
+//! [`Unavailable`] from the build, [`XdpError`] from the kernel, each with what was tried.
+//!
 //! Source: ARCHITECTURE.md "Time, errors, unsafe".
 
 use std::io;

@@ -1,6 +1,7 @@
 //! Where a TLP goes that needs no more than a look at each table, once more: compiled by both sides.
 //!
-//! Shape: [`Edge`] and an address to a DPID; a [`FastFrame`] to its priority; `None`: the pipeline decides.
+//! [`Edge`] and an address to a DPID; a [`FastFrame`] to its priority; `None`: the pipeline decides.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge" step 2; docs/spec/wire-formats.md §5.1; tests hold it against
 //! `dataplane::pbr`.

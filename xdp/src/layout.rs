@@ -1,6 +1,7 @@
 //! What the program in the kernel and its loader share: maps by name, and their values.
 //!
-//! Shape: `repr(C)` values without padding or pointers, compiled by both sides; sizes of the maps.
+//! `repr(C)` values without padding or pointers, compiled by both sides; sizes of the maps.
+//!
 //! Units: bytes, frames; indices are of ports (0..64), priorities (0..8), queues (0..64).
 //! Source: docs/express.md.
 

@@ -1,7 +1,8 @@
 //! The fast path in the kernel, from user space: makes the program, steers it.
 //!
-//! Shape: [`Xdp`] has the maps of a switch and makes the program of each port; [`object`] says whether
+//! [`Xdp`] has the maps of a switch and makes the program of each port; [`object`] says whether
 //! there is one in this build. What both sides know: [`layout`], [`rules`].
+//!
 //! Units: bytes, frames.
 //! Source: docs/express.md.
 

@@ -1,7 +1,8 @@
 //! Loading the maps, making the program of each port, and telling it what the switch is told.
 //!
-//! Shape: [`Xdp`] owns the maps; [`Xdp::program`] is what a port attaches: instructions, as a driver's
+//! [`Xdp`] owns the maps; [`Xdp::program`] is what a port attaches: instructions, as a driver's
 //! metadata can only be asked for by a program that is bound to one interface.
+//!
 //! Units: interface indices, ports 0..64, queues 0..64.
 //! Source: bpf(2); Linux `Documentation/bpf/redirect.rst`, `map_devmap.rst`, `map_xskmap.rst`,
 //! `Documentation/networking/xdp-rx-metadata.rst`.

@@ -1,6 +1,7 @@
 //! Maps of a loaded object, by name.
 //!
-//! Shape: [`map_of`] gives one as aya's type for its kind; [`mapped`] maps an array into our memory.
+//! [`map_of`] gives one as aya's type for its kind; [`mapped`] maps an array into our memory.
+//!
 //! Units: words.
 //! Source: bpf(2), mmap(2).
 

@@ -1,6 +1,7 @@
 //! What a port's rules say of a frame: the switch functions that express frames need, once more.
 //!
-//! Shape: [`PortRules`] and a [`Head`] to priority, VLAN, and whether a tag stays; compiled by both sides.
+//! [`PortRules`] and a [`Head`] to priority, VLAN, and whether a tag stays; compiled by both sides.
+//!
 //! Units: priorities 0..=7, VIDs.
 //! Source: docs/spec/pipeline.md §2 and §3; tests hold it against `dataplane::{classify, vlan}`.
 

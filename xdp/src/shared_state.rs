@@ -1,7 +1,8 @@
 //! State that workers and the XDP program share in mapped arrays, so that neither needs a system call.
 //!
-//! Shape: [`SharedState`] over the mapped arrays: open priorities by output; frames handed to user space
+//! [`SharedState`] over the mapped arrays: open priorities by output; frames handed to user space
 //! and done with, by (port, queue, group of flows).
+//!
 //! Units: frames; wrapping counts.
 //! Source: docs/express.md "Order".
 

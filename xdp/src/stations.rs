@@ -1,6 +1,7 @@
 //! Stations: the mirror of the forwarding table, in memory that the program looks at, too.
 //!
-//! Shape: by key, port and when it was last seen; buckets of four, two of which can hold a key.
+//! By key, port and when it was last seen; buckets of four, two of which can hold a key.
+//!
 //! Units: ticks of the caller's own.
 //! Source: docs/spec/pipeline.md §3; Fan et al., "`MemC3`", NSDI 2013 (two buckets of four).
 

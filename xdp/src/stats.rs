@@ -1,6 +1,7 @@
 //! Counters of the program, summed over processors.
 //!
-//! Shape: [`PortCounts`] by port.
+//! [`PortCounts`] by port.
+//!
 //! Units: frames, bytes.
 //! Source: docs/spec/pipeline.md §10.
 

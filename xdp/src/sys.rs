@@ -1,6 +1,7 @@
 //! System calls and layouts that the compiler cannot check; all unsafe code of the loader is here.
 //!
-//! Shape: [`Mapped`]: the words of a BPF array in memory; [`grace`]; [`test_run`]; values of maps.
+//! [`Mapped`]: the words of a BPF array in memory; [`grace`]; [`test_run`]; values of maps.
+//!
 //! Units: words of 64 bits.
 //! Source: bpf(2), `BPF_F_MMAPABLE` (Linux 5.5); membarrier(2).
 

@@ -1,6 +1,7 @@
 //! The tables that TLPs are routed by in the kernel: written whole where they are not in force, then put in force.
 //!
-//! Shape: [`FabricTables`] to the maps of one bank, and back.
+//! [`FabricTables`] to the maps of one bank, and back.
+//!
 //! Units: entries.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside"; docs/express.md.
 

@@ -1,6 +1,7 @@
 //! What the program does with a frame, tried by the kernel without an interface.
 //!
-//! Shape: a frame to its [`Trial`]: verdict, and the bytes that were left, with what stands before.
+//! A frame to its [`Trial`]: verdict, and the bytes that were left, with what stands before.
+//!
 //! Units: bytes.
 //! Source: bpf(2), `BPF_PROG_TEST_RUN`: as if the frame came by interface 1 (`lo`), queue 0.
 

@@ -1,6 +1,7 @@
 //! Counting what outputs refuse: two tracepoints, and what they counted.
 //!
-//! Shape: [`Xmit`] owns programs, maps and links; [`Refusals`] by port, summed over processors.
+//! [`Xmit`] owns programs, maps and links; [`Refusals`] by port, summed over processors.
+//!
 //! Units: frames.
 //! Source: docs/express.md; `ebpf/src/xmit.rs`.
 

@@ -1,9 +1,9 @@
 //! `weft-kit`: generator, sink, redirector, passer, latency prober and core distance for `make bench`.
 //!
-//! Shape: `weft-kit WHAT ...` -> one JSON object a line. What stays attached to an interface answers each line of
+//! `weft-kit WHAT ...` -> one JSON object a line. What stays attached to an interface answers each line of
 //! standard input with its counts, and ends with standard input.
+//!
 //! Units: bytes without FCS, frames, frames a second, ns.
-//! Source: none of its own.
 
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;

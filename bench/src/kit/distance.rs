@@ -1,8 +1,9 @@
 //! How far apart two cores are: the time of a cache line's way there and back.
 //!
-//! Shape: [`measure`] two cores -> [`Distance`].
+//! [`measure`] two cores -> [`Distance`].
+//!
 //! Units: ns a round trip.
-//! Source: none of its own. The threads spin without PAUSE, which takes longer than a way; virtual processors move
+//! The threads spin without PAUSE, which takes longer than a way; virtual processors move
 //! between physical ones, so it is measured before and after.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

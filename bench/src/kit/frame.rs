@@ -1,6 +1,7 @@
 //! Frames that the kit sends: Ethernet, IPv4, UDP without checksum, so that ports and payload may change.
 //!
-//! Shape: [`template`] of a length -> bytes.
+//! [`template`] of a length -> bytes.
+//!
 //! Units: bytes without FCS.
 //! Source: RFC 791 (header and its checksum), RFC 768 (checksum 0 is none).
 

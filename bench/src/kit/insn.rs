@@ -1,7 +1,8 @@
 //! eBPF instructions, by hand: as much of the instruction set as the kit's programs need.
 //!
-//! Shape: [`Asm`] grows a list of [`Insn`]; a jump is [`Asm::jump`]ed before its target is known and
+//! [`Asm`] grows a list of [`Insn`]; a jump is [`Asm::jump`]ed before its target is known and
 //! [`Asm::land`]ed where it is.
+//!
 //! Units: 8 bytes an instruction; offsets of jumps in instructions, of loads in bytes.
 //! Source: RFC 9669 (BPF instruction set); Linux `include/uapi/linux/bpf.h`. Little-endian hosts.
 

@@ -1,6 +1,7 @@
 //! The latency prober: frames with the time of sending go in at one end, their age is taken at the other.
 //!
-//! Shape: [`send`] at a rate out of a socket; [`ages`] of a receiver's memory -> histogram.
+//! [`send`] at a rate out of a socket; [`ages`] of a receiver's memory -> histogram.
+//!
 //! Units: ns of `CLOCK_MONOTONIC`; frames a second.
 //! Source: the stamp of sending is read in user space just before sendto(2), as a host's frames also come from
 //! sockets; that of arrival by XDP (`bpf_ktime_get_ns`, the same clock). A receiving socket's `SO_TIMESTAMPNS` would

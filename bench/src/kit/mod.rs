@@ -1,7 +1,8 @@
 //! What stands at both ends of a wire while switches are measured: generator, sink, redirector, prober.
 //!
-//! Shape: [`program`] assembles BPF for XDP, [`bpf`] loads and attaches it, [`source`] and [`latency`] use it;
+//! [`program`] assembles BPF for XDP, [`bpf`] loads and attaches it, [`source`] and [`latency`] use it;
 //! [`distance`] tells how far apart two cores are. `weft-kit` is the command line.
+//!
 //! Units: bytes without FCS, frames a second, ns.
 //! Source: Debian's xdp-tools do not run on new kernels, and no eBPF toolchain is needed here.
 

@@ -1,7 +1,8 @@
 //! The kit's XDP programs.
 //!
-//! Shape: one function a program; each returns its instructions and says what it keeps in its memory,
+//! One function a program; each returns its instructions and says what it keeps in its memory,
 //! an array of 64-bit words that user space reads.
+//!
 //! Units: words of 8 bytes; ns of `CLOCK_MONOTONIC`.
 //! Source: Linux `struct xdp_md` and `enum xdp_action`.
 

@@ -1,6 +1,7 @@
 //! The generator: frames as fast as the kernel makes them, or at a rate.
 //!
-//! Shape: [`Source::run`] until its time is over -> [`Sent`].
+//! [`Source::run`] until its time is over -> [`Sent`].
+//!
 //! Units: bytes without FCS, frames a second, ns.
 //! Source: Linux `Documentation/bpf/bpf_prog_run.rst`, "Running XDP programs in live frame mode".
 

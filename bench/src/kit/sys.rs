@@ -1,6 +1,7 @@
 //! The kit's other system calls: clock, interfaces, raw sockets, processors.
 //!
-//! Shape: one safe function a call.
+//! One safe function a call.
+//!
 //! Units: ns of `CLOCK_MONOTONIC`, which `bpf_ktime_get_ns` reads too.
 //! Source: `clock_gettime(2)`, packet(7), `sched_setaffinity(2)`.
 

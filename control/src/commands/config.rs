@@ -1,6 +1,7 @@
 //! `weft config`: check, defaults, show.
 //!
-//! Shape: settings in, what holds or what is wrong out.
+//! Settings in, what holds or what is wrong out.
+//!
 //! Units: as the table of parameters says.
 //! Source: docs/spec/pipeline.md §12.
 

@@ -1,6 +1,7 @@
 //! `weft conform`: what conformance tests of a switch's buffer and PFC need to know of a running switch, and tests of our own.
 //!
-//! Shape: a subcommand for each; `params` asks the switch for [`Params`], `run` holds it against them.
+//! A subcommand for each; `params` asks the switch for [`Params`], `run` holds it against them.
+//!
 //! Units: frames, cells, bytes.
 //! Source: docs/conform.md.
 

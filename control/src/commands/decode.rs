@@ -1,8 +1,8 @@
 //! `weft decode`: the frames of a capture, one a line.
 //!
-//! Shape: a pcap or pcapng file in, text or JSON lines out.
+//! A pcap or pcapng file in, text or JSON lines out.
+//!
 //! Units: bytes without FCS; stamps in seconds and ns.
-//! Source: none of its own.
 
 use std::io::Write;
 use std::path::PathBuf;

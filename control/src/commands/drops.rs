@@ -1,7 +1,8 @@
 //! `weft drops`: what drop counters mean, and what to do.
 //!
-//! Shape: a counter's name → where it is counted, meaning, remedy; without one docs/drops.md, which a test holds
+//! A counter's name → where it is counted, meaning, remedy; without one docs/drops.md, which a test holds
 //! against [`page`].
+//!
 //! Units: frames.
 //! Source: `weft_dataplane::stats::DropReason`; docs/spec/pipeline.md §10.
 

@@ -1,7 +1,8 @@
 //! `weft extcap`: ports of running switches as interfaces that Wireshark captures at.
 //!
-//! Shape: Wireshark's questions (interfaces, link types, options, a filter) → sentences; a capture is one or two traces of
+//! Wireshark's questions (interfaces, link types, options, a filter) → sentences; a capture is one or two traces of
 //! the switch, written to Wireshark's pipe as pcapng, each frame as it came in, with its path as comment.
+//!
 //! Units: stamps in ns since 1970: the time since the switch's start that a frame came in, after the wall clock.
 //! Source: extcap(4) of Wireshark; docs/wireshark.md, "A running switch's ports".
 

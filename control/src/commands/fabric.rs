@@ -1,7 +1,7 @@
 //! `weft fabric`: whole fabrics of a topology file.
 //!
-//! Shape: `check` says what a file is made of; `up` brings it up, in this process or by many, with a socket for each part.
-//! Units: none.
+//! `check` says what a file is made of; `up` brings it up, in this process or by many, with a socket for each part.
+//!
 //! Source: docs/fabric.md.
 
 use std::fs::File;

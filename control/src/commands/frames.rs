@@ -1,7 +1,8 @@
 //! Frames as commands describe them: lengths, rates, formats and virtual channels, of flags and of `[traffic]`.
 //!
-//! Shape: texts of a command line → [`SizesArg`], [`RateArg`], [`Kind`]; a [`FrameSpec`] held against what
+//! Texts of a command line → [`SizesArg`], [`RateArg`], [`Kind`]; a [`FrameSpec`] held against what
 //! [`TrafficConfig`] lets a host send.
+//!
 //! Units: bytes without FCS, bit/s, frames/s.
 //! Source: docs/configuration.md "`[traffic]`".
 

@@ -1,6 +1,7 @@
 //! `weft gen`: a capture of frames of any format, with chosen fields.
 //!
-//! Shape: flags to [`FrameSpec`]s, one stream for each (format, priority); streams take turns.
+//! Flags to [`FrameSpec`]s, one stream for each (format, priority); streams take turns.
+//!
 //! Units: bytes without FCS; stamps in ns, back to back at a rate.
 //! Source: docs/spec/wire-formats.md §1 and §2.
 

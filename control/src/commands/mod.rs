@@ -1,8 +1,8 @@
 //! What each command does.
 //!
-//! Shape: one module a command, arguments and a function that takes them and a writer.
+//! One module a command, arguments and a function that takes them and a writer.
+//!
 //! Units: as each command says.
-//! Source: none of its own.
 
 pub mod bench;
 pub mod config;

@@ -1,6 +1,7 @@
 //! `weft model`: experiments on the switch's own code.
 //!
-//! Shape: parameters in, a table or JSON out.
+//! Parameters in, a table or JSON out.
+//!
 //! Units: slots; load and throughput in cells per port and slot.
 //! Source: McKeown 1999.
 

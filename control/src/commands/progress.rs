@@ -1,6 +1,7 @@
 //! Progress of long work, on a terminal's standard error only.
 //!
-//! Shape: a bar that others move.
+//! A bar that others move.
+//!
 //! Units: whatever is counted.
 //! Source: indicatif.
 

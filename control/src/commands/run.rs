@@ -1,7 +1,8 @@
 //! `weft run`: the switch, live, until it is told to stop.
 //!
-//! Shape: settings → [`SwitchHandle`], management socket, metrics; at the end the final counters, and
+//! Settings → [`SwitchHandle`], management socket, metrics; at the end the final counters, and
 //! what became of the record.
+//!
 //! Units: frames.
 //! Source: docs/spec/pipeline.md §10 and §11.
 

@@ -1,8 +1,8 @@
 //! Commands that ask a running switch: `show`, `fdb`, `reload`, `mirror`.
 //!
-//! Shape: arguments to a [`Request`], its answer to a table, JSON or a line.
+//! Arguments to a [`Request`], its answer to a table, JSON or a line.
+//!
 //! Units: as the report's fields.
-//! Source: none of its own.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! What shells and manuals need: completions, the manual page.
 //!
-//! Shape: the command line's own description in, scripts and roff out.
-//! Units: none.
+//! The command line's own description in, scripts and roff out.
+//!
 //! Source: clap's generators.
 
 use std::io::Write;

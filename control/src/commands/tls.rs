@@ -1,6 +1,7 @@
 //! `weft tls`: certificates for switches and fabric managers that speak over TCP.
 //!
-//! Shape: a directory in, files in it out.
+//! A directory in, files in it out.
+//!
 //! Units: days.
 //! Source: `tls`.
 

@@ -1,9 +1,9 @@
 //! `weft trace`: the path of frames through a running switch, stage by stage.
 //!
-//! Shape: a filter and a count → paths, as text or JSON lines in order of time, or as pcapng with comments.
+//! A filter and a count → paths, as text or JSON lines in order of time, or as pcapng with comments.
+//!
 //! Units: seconds since the switch started and nanoseconds since each frame's receipt (text), nanoseconds
 //! since the start (stamps of pcapng), picoseconds since the start (JSON).
-//! Source: none of its own.
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 //! Arguments that say where settings come from: a file, and flags over it.
 //!
-//! Shape: [`SettingsArgs`] of a command line → [`Sources`] → [`Settings`].
+//! [`SettingsArgs`] of a command line → [`Sources`] → [`Settings`].
+//!
 //! Units: bytes of text.
 //! Source: docs/configuration.md.
 

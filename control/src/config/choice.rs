@@ -1,8 +1,8 @@
 //! Enums that the configuration names by words.
 //!
-//! Shape: [`Choice`] gives an enum its words; the table of parameters has [`Choice::NAMES`] as what a key accepts, and
+//! [`Choice`] gives an enum its words; the table of parameters has [`Choice::NAMES`] as what a key accepts, and
 //! [`Choice::from_name`] reads one. A value has its word in one row of this file.
-//! Units: none.
+//!
 //! Source: docs/configuration.md.
 
 use weft_dataplane::config::{EcnMark, Sharing, StormAction};

@@ -1,6 +1,7 @@
 //! The documentation of all parameters, from their table.
 //!
-//! Shape: [`table::SECTIONS`] in, Markdown out; a test holds `docs/configuration.md` against it.
+//! [`table::SECTIONS`] in, Markdown out; a test holds `docs/configuration.md` against it.
+//!
 //! Units: each parameter's own.
 //! Source: docs/spec/pipeline.md §12.
 

@@ -1,7 +1,8 @@
 //! Configuration: the table of parameters, reading TOML and flags against it, and what results.
 //!
-//! Shape: text to [`Settings`] (values with places) to [`Config`] (what the switch takes); one table
+//! Text to [`Settings`] (values with places) to [`Config`] (what the switch takes); one table
 //! ([`table::SECTIONS`]) drives reading, `weft config defaults` and the documentation.
+//!
 //! Units: as the table says.
 //! Source: docs/spec/pipeline.md §12.
 

@@ -1,6 +1,7 @@
 //! The form of the table of parameters: what one parameter and one section are.
 //!
-//! Shape: [`Section`]s hold [`Param`]s; reading, defaults, documentation and reports all walk them.
+//! [`Section`]s hold [`Param`]s; reading, defaults, documentation and reports all walk them.
+//!
 //! Units: each parameter's own, as text.
 //! Source: docs/spec/pipeline.md §12.
 

@@ -1,7 +1,7 @@
 //! Places where others connect, as keys and flags name them.
 //!
-//! Shape: text -> an address, a Unix socket, a network of the kernel's MCTP.
-//! Units: none.
+//! Text -> an address, a Unix socket, a network of the kernel's MCTP.
+//!
 //! Source: docs/configuration.md.
 
 use std::fmt;

@@ -1,6 +1,7 @@
 //! What is wrong with a configuration, and where.
 //!
-//! Shape: [`Problem`]s with a [`Place`]; [`ConfigError`] is all of them, a line each.
+//! [`Problem`]s with a [`Place`]; [`ConfigError`] is all of them, a line each.
+//!
 //! Units: lines and columns count from 1, columns in characters.
 //! Source: GNU coding standards, "Formatting Error Messages" (`file:line:column: message`).
 

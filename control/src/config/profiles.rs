@@ -1,6 +1,7 @@
 //! Profiles: settings that make the buffer behave as that of a known switch chip.
 //!
-//! Shape: [`find`] by name → [`Profile`], whose settings lie below those of file and flags.
+//! [`find`] by name → [`Profile`], whose settings lie below those of file and flags.
+//!
 //! Units: as each parameter.
 //! Source: docs/conform.md "Profiles".
 

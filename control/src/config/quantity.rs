@@ -1,6 +1,7 @@
 //! Times, sizes, fractions and tolerances, as files write them.
 //!
-//! Shape: text → picoseconds, bytes, a numerator over a denominator, [`Tolerance`]; nothing if it is none.
+//! Text → picoseconds, bytes, a numerator over a denominator, [`Tolerance`]; nothing if it is none.
+//!
 //! Units: as each function says.
 //! Source: docs/scenarios.md; docs/configuration.md.
 

@@ -1,7 +1,8 @@
 //! What is set: every parameter's value together with where it comes from.
 //!
-//! Shape: files, then flags, are laid over the defaults in [`Settings`]; each parameter of a table
+//! Files, then flags, are laid over the defaults in [`Settings`]; each parameter of a table
 //! has one [`Setting`], each item of a repeated section one for each of its own.
+//!
 //! Units: as the table of parameters says.
 //! Source: docs/spec/pipeline.md §12 ("effective values with where each came from").
 

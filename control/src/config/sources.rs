@@ -1,7 +1,7 @@
 //! Where settings come from, as texts: what a record of a run keeps of them.
 //!
-//! Shape: a profile, a file's name and text, and flags → [`Settings`], as often as wanted.
-//! Units: none.
+//! A profile, a file's name and text, and flags → [`Settings`], as often as wanted.
+//!
 //! Source: docs/spec/pipeline.md §12, §13.
 
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,7 @@
 //! Values of parameters, and what a parameter accepts.
 //!
-//! Shape: [`Kind`] checks a TOML value with its span into a [`Value`]; what it refuses is a [`Refusal`].
+//! [`Kind`] checks a TOML value with its span into a [`Value`]; what it refuses is a [`Refusal`].
+//!
 //! Units: spans are byte offsets into the text that was read.
 //! Source: docs/spec/pipeline.md §12; TOML 1.1.
 

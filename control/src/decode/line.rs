@@ -1,8 +1,8 @@
 //! A frame as one line.
 //!
-//! Shape: [`Decoded`] to text, outer layers first.
+//! [`Decoded`] to text, outer layers first.
+//!
 //! Units: bytes.
-//! Source: none.
 
 use std::fmt;
 

@@ -1,7 +1,8 @@
 //! Frames as fields by name: what `weft decode` prints.
 //!
-//! Shape: bytes and how the port reads them in, [`Decoded`] out; never refuses a frame, an error of
+//! Bytes and how the port reads them in, [`Decoded`] out; never refuses a frame, an error of
 //! a layer is one of its fields.
+//!
 //! Units: bytes without FCS; times in ns.
 //! Source: docs/spec/wire-formats.md §1 to §3.
 

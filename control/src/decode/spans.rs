@@ -1,6 +1,7 @@
 //! Which bytes of a frame are which field.
 //!
-//! Shape: a frame in, its [`FieldSpan`]s from the first byte to the last out.
+//! A frame in, its [`FieldSpan`]s from the first byte to the last out.
+//!
 //! Units: bytes from the first of the frame.
 //! Source: docs/spec/wire-formats.md §1 and §2.
 

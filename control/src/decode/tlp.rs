@@ -1,6 +1,7 @@
 //! TLPs as fields by name.
 //!
-//! Shape: what follows the addresses and the tag of a frame → [`TlpFields`], or why it is none.
+//! What follows the addresses and the tag of a frame → [`TlpFields`], or why it is none.
+//!
 //! Units: bytes; DW where a name says so.
 //! Source: docs/spec/wire-formats.md §3.
 

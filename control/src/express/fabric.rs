@@ -1,6 +1,7 @@
 //! The tables of TLPs as the XDP program looks them up, and how it follows the switch's own.
 //!
-//! Shape: [`Tables`] to [`FabricTables`]; what does not fit, or takes more than a look, is left to the pipeline.
+//! [`Tables`] to [`FabricTables`]; what does not fit, or takes more than a look, is left to the pipeline.
+//!
 //! Units: entries.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside"; docs/express.md.
 

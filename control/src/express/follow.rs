@@ -1,6 +1,7 @@
 //! Follower: the thread that keeps the kernel in step with the switch.
 //!
-//! Shape: a look every few milliseconds, until it is dropped.
+//! A look every few milliseconds, until it is dropped.
+//!
 //! Units: milliseconds.
 //! Source: ARCHITECTURE.md "Control".
 

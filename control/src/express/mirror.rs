@@ -1,7 +1,8 @@
 //! The forwarding table in the kernel: what it holds, and how it follows the switch's own.
 //!
-//! Shape: events as they come; the whole table against what is held whenever answers may have changed;
+//! Events as they come; the whole table against what is held whenever answers may have changed;
 //! stations that the kernel has seen are refreshed in the switch.
+//!
 //! Units: ticks of our own making, one for each look at ages.
 //! Source: docs/spec/pipeline.md §3; docs/express.md.
 

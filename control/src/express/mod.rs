@@ -1,7 +1,8 @@
 //! The fast path in the kernel: the program of each port, told what the switch knows.
 //!
-//! Shape: [`Express`] is made before the ports are opened, [`Express::steering`] gives each one its
+//! [`Express`] is made before the ports are opened, [`Express::steering`] gives each one its
 //! [`Steer`], [`Express::follow`] keeps table, outputs and counters in step while the switch runs.
+//!
 //! Units: bytes, VIDs, priorities.
 //! Source: docs/express.md.
 

@@ -1,6 +1,7 @@
 //! A configuration as the XDP program looks it up.
 //!
-//! Shape: [`Snapshot`] to [`PortRules`] by port and members by VID.
+//! [`Snapshot`] to [`PortRules`] by port and members by VID.
+//!
 //! Units: bytes, VIDs, priorities as bits.
 //! Source: docs/spec/pipeline.md §1 to §3; docs/express.md.
 

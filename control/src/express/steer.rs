@@ -1,7 +1,8 @@
 //! Steering by the program of a port; by one that only steers where that cannot be.
 //!
-//! Shape: [`Steer`] implements [`Steering`]: attached in the driver, bound to the interface where tags
+//! [`Steer`] implements [`Steering`]: attached in the driver, bound to the interface where tags
 //! come beside the data.
+//!
 //! Units: queues, priorities as bits.
 //! Source: docs/express.md; Linux `Documentation/networking/xdp-rx-metadata.rst`.
 

@@ -1,6 +1,7 @@
 //! Counters of what went past the pipeline, in the switch's own statistics.
 //!
-//! Shape: what the program counted, bank by bank, to [`WorkerStats`] of the kernel's own.
+//! What the program counted, bank by bank, to [`WorkerStats`] of the kernel's own.
+//!
 //! Units: frames, bytes.
 //! Source: docs/spec/pipeline.md §10.
 

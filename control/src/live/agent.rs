@@ -1,7 +1,8 @@
 //! The thread of a switch's own functions: what managers command, and the tables that workers route TLPs by.
 //!
-//! Shape: [`Agent`] drives a [`pbr_switch::Agent`] at the far end of the CPU port's pipe. After each turn, and after
+//! [`Agent`] drives a [`pbr_switch::Agent`] at the far end of the CPU port's pipe. After each turn, and after
 //! each command before its response is sent, changed tables are in force.
+//!
 //! Units: frames; requests.
 //! Source: docs/spec/cxl-fabric.md "Tables of an edge and who may write them", "Dynamic change"; docs/spec/pipeline.md
 //! §11.

@@ -1,7 +1,8 @@
 //! The running switch as management sees it.
 //!
-//! Shape: [`SwitchHandle`] implements [`Backend`] over a [`Live`] switch and remembers where its
+//! [`SwitchHandle`] implements [`Backend`] over a [`Live`] switch and remembers where its
 //! configuration came from.
+//!
 //! Units: as reported.
 //! Source: ARCHITECTURE.md "Control".
 

@@ -1,6 +1,7 @@
 //! What a switch is built of: ports spread over workers, a pool, lanes; and what follows a configuration in force.
 //!
-//! Shape: [`SwitchConfig`] -> [`Built`], or the [`Snapshot`] that takes over; live, and where a record is replayed.
+//! [`SwitchConfig`] -> [`Built`], or the [`Snapshot`] that takes over; live, and where a record is replayed.
+//!
 //! Units: chunks, bytes.
 //! Source: docs/spec/pipeline.md §11.
 

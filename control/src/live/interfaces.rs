@@ -1,6 +1,7 @@
 //! Ports from the interfaces that are there: `weft run --ports`.
 //!
-//! Shape: patterns and the interfaces of the own network namespace → `--port` flags, once enough of them are there.
+//! Patterns and the interfaces of the own network namespace → `--port` flags, once enough of them are there.
+//!
 //! Units: interfaces; seconds.
 //! Source: proc(5) `/proc/net/dev`; names of interfaces: `dev_valid_name` of Linux (up to 15 bytes, no blank, `/` or `:`).
 //! docs/lab.md "Ports by pattern".

@@ -1,7 +1,7 @@
 //! A running switch: ports opened, workers on their cores, and a hand on all of them.
 //!
-//! Shape: a resolved [`crate::config::Config`] → [`Live`], until [`Live::stop`] gives the final counters.
-//! Units: none of its own.
+//! A resolved [`crate::config::Config`] → [`Live`], until [`Live::stop`] gives the final counters.
+//!
 //! Source: ARCHITECTURE.md "The path of a frame"; ARCHITECTURE.md "Control"; docs/spec/pipeline.md §11.
 
 pub mod agent;

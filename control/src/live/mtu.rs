@@ -1,6 +1,7 @@
 //! Interfaces that let hosts send longer frames than their port takes.
 //!
-//! Shape: MTU of an interface and `max_frame` of its port to a warning, if the two do not fit.
+//! MTU of an interface and `max_frame` of its port to a warning, if the two do not fit.
+//!
 //! Units: bytes, without FCS.
 //! Source: docs/spec/pipeline.md §11.
 

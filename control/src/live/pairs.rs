@@ -1,7 +1,7 @@
 //! Ports that are the two ends of one veth pair: a cable from the switch to itself.
 //!
-//! Shape: names and devices of the open ports to a warning for each pair.
-//! Units: none.
+//! Names and devices of the open ports to a warning for each pair.
+//!
 //! Source: docs/spec/pipeline.md §3 "Loops".
 
 use weft_dataplane::port::netdev;

@@ -1,7 +1,7 @@
 //! The thread that keeps peers paused while a worker is away.
 //!
-//! Shape: [`Guard::start`] over the ports that are interfaces; a look every few milliseconds while lossless frames come.
-//! Units: none of its own.
+//! [`Guard::start`] over the ports that are interfaces; a look every few milliseconds while lossless frames come.
+//!
 //! Source: docs/spec/pipeline.md §9; [`PauseGuard`] has the rules.
 
 use std::io;

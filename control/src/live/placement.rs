@@ -3,7 +3,8 @@
 //! A priority takes a capability that a switch does not keep. So a thread is made before it is given up ([`Raiser::begin`]),
 //! which does for others what they may not do themselves, and ends before the switch is up.
 //!
-//! Shape: [`RunConfig`] → a processor for each worker, or a refusal; threads → what holds for them, or a warning.
+//! [`RunConfig`] → a processor for each worker, or a refusal; threads → what holds for them, or a warning.
+//!
 //! Units: numbers of processors as Linux has them.
 //! Source: sched(7), capabilities(7); docs/privileges.md.
 

@@ -1,6 +1,7 @@
 //! Refused accesses, from the counters of the workers into the event log of the switch's own functions; bytes by port, too.
 //!
-//! Shape: [`RefusalWatch::look`], now and then: what has become more since the last look, by port and rule.
+//! [`RefusalWatch::look`], now and then: what has become more since the last look, by port and rule.
+//!
 //! Units: accesses; bytes.
 //! Source: docs/spec/wire-formats.md §4.2 ("Events"), §4.3 (C510h); docs/fm.md "Refused accesses".
 

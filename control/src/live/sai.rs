@@ -1,6 +1,7 @@
 //! The running switch as the SAI service sees it.
 //!
-//! Shape: [`SwitchHandle`] implements [`SaiSwitch`]; counters are read while workers run, watermarks restart while they are held.
+//! [`SwitchHandle`] implements [`SaiSwitch`]; counters are read while workers run, watermarks restart while they are held.
+//!
 //! Units: frames, cells.
 //! Source: docs/sai.md.
 

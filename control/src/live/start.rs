@@ -1,7 +1,7 @@
 //! Starting a switch: devices opened, lanes built over them, a thread for each worker.
 //!
-//! Shape: a resolved [`Config`] -> [`Live`], or nothing that is left behind.
-//! Units: none of its own.
+//! A resolved [`Config`] -> [`Live`], or nothing that is left behind.
+//!
 //! Source: docs/spec/pipeline.md §11, §13.
 
 use std::hash::{BuildHasher, RandomState};

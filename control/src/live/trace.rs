@@ -1,6 +1,7 @@
 //! Traces of a running switch: its workers tell, one client is told.
 //!
-//! Shape: events of all workers → [`Paths`] → those that are wanted, in a queue → [`Stream`].
+//! Events of all workers → [`Paths`] → those that are wanted, in a queue → [`Stream`].
+//!
 //! Units: as the events say.
 //! Source: docs/spec/pipeline.md §13.
 

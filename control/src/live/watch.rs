@@ -1,7 +1,8 @@
 //! Looks at the levels and counters of a running switch, and posts what changed to the event log; and writes events
 //! to standard error. Two threads, as whoever reads standard error may not read it.
 //!
-//! Shape: [`Watcher::start`] over a [`SwitchHandle`]; a look ten times a second.
+//! [`Watcher::start`] over a [`SwitchHandle`]; a look ten times a second.
+//!
 //! Units: looks.
 //! Source: docs/spec/pipeline.md §9 (watchdog), §10 (level-triggered words that control re-reads); docs/running.md
 //! "Events".

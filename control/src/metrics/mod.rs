@@ -1,6 +1,7 @@
 //! The metrics server: metrics for Prometheus, and the page of the switch.
 //!
-//! Shape: `GET` of [`PATHS`] in, a response out; one request a connection, a few connections at a time.
+//! `GET` of [`PATHS`] in, a response out; one request a connection, a few connections at a time.
+//!
 //! Units: bytes, seconds.
 //! Source: docs/page.md.
 

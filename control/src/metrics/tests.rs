@@ -1,7 +1,7 @@
 //! The metrics server: what is answered, and clients that are slow, too many, or sent by a page of somebody else.
-//! Shape: heads of requests in, responses out; connections over TCP.
+//! Heads of requests in, responses out; connections over TCP.
+//!
 //! Units: bytes.
-//! Source: none of its own.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -1,6 +1,7 @@
 //! Management sockets: a server that hands lines of JSON to whoever answers them.
 //!
-//! Shape: [`LineHandler`] behind [`serve::Server`]; a client must be of our user, or root.
+//! [`LineHandler`] behind [`serve::Server`]; a client must be of our user, or root.
+//!
 //! Units: bytes, seconds.
 //! Source: unix(7), `SO_PEERCRED`; ARCHITECTURE.md "Control".
 

@@ -1,6 +1,7 @@
 //! Server-sent events: each new state to a client, until it goes or is too slow.
 //!
-//! Shape: [`serve`] writes a response without an end.
+//! [`serve`] writes a response without an end.
+//!
 //! Units: bytes; [`Duration`]s.
 //! Source: WHATWG HTML, "Server-sent events"; docs/page.md.
 

@@ -1,6 +1,7 @@
 //! What the page shows, read once for all who look, and not at all while nobody does.
 //!
-//! Shape: [`Feed::latest`] gives a numbered [`PageState`] as JSON; [`Viewers`] has a place for each of a few clients.
+//! [`Feed::latest`] gives a numbered [`PageState`] as JSON; [`Viewers`] has a place for each of a few clients.
+//!
 //! Units: nanoseconds since the switch started; milliseconds.
 //! Source: docs/page.md.
 

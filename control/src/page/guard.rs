@@ -1,7 +1,7 @@
 //! Who may ask: requests that a page of somebody else has a browser of this machine send are refused.
 //!
-//! Shape: [`Guard::check`] over the heads of a request → why it is refused.
-//! Units: none.
+//! [`Guard::check`] over the heads of a request → why it is refused.
+//!
 //! Source: RFC 9110 §7.2 (Host); W3C Fetch Metadata Request Headers; RFC 6454 §7 (Origin); docs/page.md "Who may look".
 
 use std::net::{IpAddr, SocketAddr};

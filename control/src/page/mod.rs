@@ -1,8 +1,8 @@
 //! The page of a switch: one HTML file with its style and its script, live or with the data of a run inside.
 //!
-//! Shape: [`live`] for the metrics server; [`of_run`] for `weft replay --page` and `weft sim run --page`. The sources are
+//! [`live`] for the metrics server; [`of_run`] for `weft replay --page` and `weft sim run --page`. The sources are
 //! beside this file: page.html, page.css, and scripts that are joined in the order of `SCRIPTS`.
-//! Units: none.
+//!
 //! Source: WHATWG HTML; W3C Content Security Policy Level 3; docs/page.md.
 
 pub mod events;

@@ -1,6 +1,7 @@
 //! States of a run for its page: looked at as it goes, or made of the results of a simulation.
 //!
-//! Shape: [`Looks`] over the switch of a replay → [`SwitchRun`]; [`of_results`] → one a switch.
+//! [`Looks`] over the switch of a replay → [`SwitchRun`]; [`of_results`] → one a switch.
+//!
 //! Units: nanoseconds since the start of the run, as in the report.
 //! Source: docs/page.md.
 

@@ -1,6 +1,6 @@
 //! The page: joined whole, with a policy that fits it, and nothing of a switch as markup.
-//! Shape: sources of the page in, its text out; what browsers make of it is in `tests/py/test_live_page.py`.
-//! Units: none.
+//! Sources of the page in, its text out; what browsers make of it is in `tests/py/test_live_page.py`.
+//!
 //! Source: docs/page.md.
 
 use super::*;

@@ -1,8 +1,8 @@
 //! Bytes as hexadecimal digits in JSON.
 //!
-//! Shape: for `#[serde(with)]`: two digits a byte, nothing between them.
+//! For `#[serde(with)]`: two digits a byte, nothing between them.
+//!
 //! Units: bytes.
-//! Source: none.
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde::de::Error;

@@ -1,8 +1,9 @@
 //! Paths: the decisions about one frame, from receipt to its last copy's end.
 //!
-//! Shape: [`Paths`] takes events as they come and gives a frame's [`Path`] once nothing more will be
+//! [`Paths`] takes events as they come and gives a frame's [`Path`] once nothing more will be
 //! decided about it; [`Filter`] says which paths are wanted; [`ShownPath`] is one as people and programs
 //! see it, [`Lines`] puts those of many in order of time, and [`Sink`] writes it.
+//!
 //! Units: as the events say; times in picoseconds since the start.
 //! Source: docs/spec/pipeline.md §13.
 

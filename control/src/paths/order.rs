@@ -1,6 +1,7 @@
 //! Lines of many paths in order of time, though paths come as frames end.
 //!
-//! Shape: [`ShownPath`]s in → their stages wait in [`Lines`] until nothing from before can come → a [`Sink`].
+//! [`ShownPath`]s in → their stages wait in [`Lines`] until nothing from before can come → a [`Sink`].
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/pipeline.md §13.
 

@@ -1,7 +1,8 @@
 //! A path as people and programs see it.
 //!
-//! Shape: [`Path`] → [`ShownPath`]: each stage as JSON and as text, with the frame; the management
+//! [`Path`] → [`ShownPath`]: each stage as JSON and as text, with the frame; the management
 //! socket carries it as it is.
+//!
 //! Units: as the events say; times in picoseconds since the start, in text as seconds to the nanosecond.
 //! Source: docs/spec/pipeline.md §13.
 

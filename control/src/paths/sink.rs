@@ -1,7 +1,8 @@
 //! Paths, written.
 //!
-//! Shape: [`ShownPath`]s in → JSON lines (an event a line), text (a stage a line) or pcapng (the frame
+//! [`ShownPath`]s in → JSON lines (an event a line), text (a stage a line) or pcapng (the frame
 //! as it came in, with its path as comment).
+//!
 //! Units: picoseconds; stamps of pcapng in nanoseconds.
 //! Source: draft-ietf-opsawg-pcapng-05, 3.5 (comments).
 

@@ -1,7 +1,7 @@
 //! What control puts into a record: what it begins with, and what was changed between steps.
 //!
-//! Shape: [`Header`] and [`Change`]s as JSON, between the steps that `port::record` writes.
-//! Units: none.
+//! [`Header`] and [`Change`]s as JSON, between the steps that `port::record` writes.
+//!
 //! Source: docs/spec/pipeline.md §13.
 
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
 //! Records of live runs: what control puts into them, and replaying them.
 //!
-//! Shape: [`Header`] and [`Change`]s are what control writes; [`replay()`] takes a [`Record`].
-//! Units: none.
+//! [`Header`] and [`Change`]s are what control writes; [`replay()`] takes a [`Record`].
+//!
 //! Source: docs/spec/pipeline.md §13.
 
 mod change;

@@ -1,6 +1,7 @@
 //! Replaying a record: the same switch, decision by decision.
 //!
-//! Shape: a record → [`RecordReport`]; frames that leave go to a capture a port, if wanted.
+//! A record → [`RecordReport`]; frames that leave go to a capture a port, if wanted.
+//!
 //! Units: nanoseconds since the switch started in captures.
 //! Source: docs/spec/pipeline.md §13.
 

@@ -1,6 +1,7 @@
 //! What replaying a record came to.
 //!
-//! Shape: hashes and counters of both runs → [`RecordReport`], also as `result.json`.
+//! Hashes and counters of both runs → [`RecordReport`], also as `result.json`.
+//!
 //! Units: frames, bytes, cells, picoseconds, as named.
 //! Source: docs/spec/pipeline.md §10, §13.
 

@@ -1,6 +1,7 @@
 //! Captures that came out, held against captures that were wanted.
 //!
-//! Shape: two captures → [`Outcome`]: how many frames are equal, and the first [`Difference`].
+//! Two captures → [`Outcome`]: how many frames are equal, and the first [`Difference`].
+//!
 //! Units: bytes without FCS, nanoseconds.
 //! Source: docs/spec/pipeline.md §13; "conformance".
 

@@ -1,6 +1,7 @@
 //! Times in which no frame comes in anywhere, made shorter.
 //!
-//! Shape: the stamps of all captures, in order of time → where something is left out, and how much.
+//! The stamps of all captures, in order of time → where something is left out, and how much.
+//!
 //! Units: nanoseconds.
 //! Source: docs/replay.md "Times".
 

@@ -1,7 +1,8 @@
 //! Captures as inputs of a replay.
 //!
-//! Shape: [`Source`]s → [`Inputs`], frames with stamps in virtual time; what goes wrong on the way is kept until the
+//! [`Source`]s → [`Inputs`], frames with stamps in virtual time; what goes wrong on the way is kept until the
 //! replay has ended.
+//!
 //! Units: nanoseconds since the epoch in captures, picoseconds since [`Base`] in virtual time.
 //! Source: docs/spec/pipeline.md §13.
 

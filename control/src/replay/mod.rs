@@ -1,7 +1,8 @@
 //! Replay: captures through the switch in virtual time, and captures out of it.
 //!
-//! Shape: [`Job`] names configuration, inputs and outputs; [`run`] writes one capture a port and
+//! [`Job`] names configuration, inputs and outputs; [`run`] writes one capture a port and
 //! gives the [`Report`] that `result.json` holds; [`compare`] holds captures against wanted ones.
+//!
 //! Units: nanoseconds in captures, picoseconds in virtual time; bytes without FCS.
 //! Source: docs/spec/pipeline.md §13.
 //!

@@ -1,6 +1,7 @@
 //! What a replay came to: `result.json`.
 //!
-//! Shape: [`ReplayResult`] and the ports' names → [`Report`], every count by name.
+//! [`ReplayResult`] and the ports' names → [`Report`], every count by name.
+//!
 //! Units: frames, bytes, cells, picoseconds, as named.
 //! Source: docs/spec/pipeline.md §10, §13.
 

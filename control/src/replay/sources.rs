@@ -1,8 +1,8 @@
 //! Where the frames of a replay come from: captures by name, and what has to be read more than once.
 //!
-//! Shape: [`CaptureName`] → [`Source`], which can be read any number of times; its interfaces, each with the port that it
+//! [`CaptureName`] → [`Source`], which can be read any number of times; its interfaces, each with the port that it
 //! belongs to.
-//! Units: none.
+//!
 //! Source: docs/replay.md.
 
 use std::collections::BTreeMap;

@@ -1,6 +1,7 @@
 //! Decisions of a replay, written as they are made or frame by frame.
 //!
-//! Shape: events in → a [`Sink`], all of them or the paths that are wanted; lines in order of time, pcapng by frame.
+//! Events in → a [`Sink`], all of them or the paths that are wanted; lines in order of time, pcapng by frame.
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/pipeline.md §13.
 

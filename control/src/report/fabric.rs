@@ -1,6 +1,7 @@
 //! A switch that routes TLPs, as its managers see it, and where an address or a PID leads in it.
 //!
-//! Shape: [`FabricReport`] for `weft show fabric`; [`edge`] and [`route`] tell the steps of a lookup as JSON.
+//! [`FabricReport`] for `weft show fabric`; [`edge`] and [`route`] tell the steps of a lookup as JSON.
+//!
 //! Units: entries; addresses as `0x` and hexadecimal digits, PIDs as three of them.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside: DRT".
 

@@ -1,6 +1,7 @@
 //! From the data plane's counters to a report.
 //!
-//! Shape: [`Source`] names what is read; the caller holds the workers meanwhile, so that sums add up.
+//! [`Source`] names what is read; the caller holds the workers meanwhile, so that sums add up.
+//!
 //! Units: as the report's fields.
 //! Source: docs/spec/pipeline.md §10.
 

@@ -1,6 +1,7 @@
 //! What a switch reports about itself: one structure behind `weft show`, metrics and final counters.
 //!
-//! Shape: [`StatsSnapshot`] is gathered at one moment; tables, JSON and metrics are views of it.
+//! [`StatsSnapshot`] is gathered at one moment; tables, JSON and metrics are views of it.
+//!
 //! Units: in each field's name; frames and counts have none.
 //! Source: docs/spec/pipeline.md §10.
 

@@ -1,7 +1,8 @@
 //! Pauses with their begin and end, put together of what workers record.
 //!
-//! Shape: [`Pauses`] reads the logs of all workers again and again; [`PauseReport`]s of those that ended, and of those that go
+//! [`Pauses`] reads the logs of all workers again and again; [`PauseReport`]s of those that ended, and of those that go
 //! on.
+//!
 //! Units: nanoseconds since the switch started.
 //! Source: docs/spec/pipeline.md §9; docs/page.md.
 

@@ -1,7 +1,7 @@
 //! The process of a switch: what it may do.
 //!
-//! Shape: [`ProcessReport`], as the kernel tells it of the threads.
-//! Units: none.
+//! [`ProcessReport`], as the kernel tells it of the threads.
+//!
 //! Source: `proc_pid_status(5)`; docs/privileges.md.
 
 use serde::{Deserialize, Serialize};

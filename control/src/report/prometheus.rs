@@ -1,6 +1,7 @@
 //! Reports as Prometheus metrics.
 //!
-//! Shape: [`StatsSnapshot`] in, text exposition format 0.0.4 out; one family after the other.
+//! [`StatsSnapshot`] in, text exposition format 0.0.4 out; one family after the other.
+//!
 //! Units: base units, bytes and seconds; cells where the switch counts in cells.
 //! Source: Prometheus, "Exposition formats", "Metric and label naming".
 

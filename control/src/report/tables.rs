@@ -1,8 +1,8 @@
 //! Reports as tables for people.
 //!
-//! Shape: a report in, lines of plain text out; columns of numbers are right-aligned.
+//! A report in, lines of plain text out; columns of numbers are right-aligned.
+//!
 //! Units: in each column's head.
-//! Source: none.
 
 use std::fmt::Write;
 

@@ -1,6 +1,7 @@
 //! What `weft show` can show: a row a topic.
 //!
-//! Shape: [`ShowTopic`] is asked for, [`ShowResponse`] comes back, as JSON or, by [`ShowResponse::to_text`], for people.
+//! [`ShowTopic`] is asked for, [`ShowResponse`] comes back, as JSON or, by [`ShowResponse::to_text`], for people.
+//!
 //! Units: as the reports have them.
 //! Source: ARCHITECTURE.md "To add X, edit these files".
 

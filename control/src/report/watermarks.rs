@@ -1,6 +1,7 @@
 //! Watermarks: the most that queues, groups and the buffer have held, since whoever reads them began again.
 //!
-//! Shape: a [`Mark`] names one; [`Watermarks`] keeps for each [`Reader`] what another one's restart would take from it.
+//! A [`Mark`] names one; [`Watermarks`] keeps for each [`Reader`] what another one's restart would take from it.
+//!
 //! Units: cells.
 //! Source: docs/spec/pipeline.md §10.
 

@@ -1,7 +1,7 @@
 //! Asking a running switch: where it listens, and the paths of a trace.
 //!
-//! Shape: a switch's name → its socket; the lines of a trace → [`ShownPath`]s.
-//! Units: none.
+//! A switch's name → its socket; the lines of a trace → [`ShownPath`]s.
+//!
 //! Source: ARCHITECTURE.md "Control".
 
 use std::path::{Path, PathBuf};

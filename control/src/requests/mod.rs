@@ -1,7 +1,8 @@
 //! What clients ask of a running switch, and how each request is answered: one JSON object a line.
 //!
-//! Shape: [`Request`] in, `{"ok": ...}` or `{"error": {...}}` out; [`Backend`] is the running switch;
+//! [`Request`] in, `{"ok": ...}` or `{"error": {...}}` out; [`Backend`] is the running switch;
 //! a trace answers with further lines `{"path": ...}`, a frame each, and ends with `{"end": ...}`.
+//!
 //! Units: as each field says.
 //! Source: ARCHITECTURE.md "Control"; JSON is RFC 8259.
 

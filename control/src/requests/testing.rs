@@ -1,8 +1,6 @@
 //! A switch that is only numbers, for tests.
 //!
-//! Shape: [`Recorder`] answers everything and remembers what it was asked.
-//! Units: none.
-//! Source: none.
+//! [`Recorder`] answers everything and remembers what it was asked.
 
 use std::sync::Mutex;
 

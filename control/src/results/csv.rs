@@ -1,7 +1,8 @@
 //! Results as tables for other programs: flows, ports, queues, series.
 //!
-//! Shape: [`Table`] → CSV (RFC 4180) with a head; units are in the names of columns; an empty cell is a figure that there
+//! [`Table`] → CSV (RFC 4180) with a head; units are in the names of columns; an empty cell is a figure that there
 //! is not.
+//!
 //! Units: as the names of columns end.
 //! Source: docs/results.md "CSV".
 

@@ -1,8 +1,8 @@
 //! Made-up results for tests of views: two hosts and a switch, with names that would break a careless page.
 //!
-//! Shape: [`results`].
+//! [`results`].
+//!
 //! Units: as results.
-//! Source: none of its own.
 
 use weft_dataplane::pipeline::{Ledger, PortLedger, QueueLedger};
 use weft_dataplane::time::{Instant, LinkRate, Span};

@@ -1,6 +1,7 @@
 //! Results of a run in virtual time, for people and programs.
 //!
-//! Shape: [`Results`] → JSON, [`csv`], [`html`] and [`perfetto`].
+//! [`Results`] → JSON, [`csv`], [`html`] and [`perfetto`].
+//!
 //! Units: as docs/results.md says.
 //! Source: docs/spec/model.md §6; docs/results.md.
 

@@ -1,7 +1,8 @@
 //! Results as Trace Event JSON, which Perfetto's viewer shows.
 //!
-//! Shape: a flow is a slice at its sender (async, `b` and `e`, as flows of a host overlap); queue depth, pause and
+//! A flow is a slice at its sender (async, `b` and `e`, as flows of a host overlap); queue depth, pause and
 //! throughput are counters of their switch or host; `M` names them.
+//!
 //! Units: `ts` is in microseconds, to the picosecond.
 //! Source: "Trace Event Format" (Google); docs/results.md "Perfetto".
 

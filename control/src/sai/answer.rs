@@ -1,7 +1,7 @@
 //! What methods return, and how it is written.
 //!
-//! Shape: [`Answer`] as field 0 of an answer's struct.
-//! Units: none.
+//! [`Answer`] as field 0 of an answer's struct.
+//!
 //! Source: docs/sai.md "On the wire".
 
 use super::thrift::{Kind, Output};

@@ -1,7 +1,7 @@
 //! Arguments of calls: read by number and type, or what is wrong with them.
 //!
-//! Shape: functions from [`Fields`] to values; a [`Fault`] becomes an application exception.
-//! Units: none.
+//! Functions from [`Fields`] to values; a [`Fault`] becomes an application exception.
+//!
 //! Source: docs/sai.md "Methods".
 
 use weft_parsers::AddrKey;

@@ -1,6 +1,7 @@
 //! A client of SAI's RPC: what tests of a switch ask for and hold.
 //!
-//! Shape: [`SaiClient`] over a TCP connection to a server, or over the management socket of a running switch.
+//! [`SaiClient`] over a TCP connection to a server, or over the management socket of a running switch.
+//!
 //! Units: as the counters that are asked for.
 //! Source: docs/sai.md.
 

@@ -1,8 +1,9 @@
 //! The SAI service: a running switch for programs that test switch chips over SAI's RPC, such as those of network
 //! operating systems.
 //!
-//! Shape: [`start`] serves over TCP, a thread a connection, calls one after the other; [`service`] has the methods;
+//! [`start`] serves over TCP, a thread a connection, calls one after the other; [`service`] has the methods;
 //! [`client`] calls them.
+//!
 //! Units: bytes, connections.
 //! Source: docs/sai.md.
 //!

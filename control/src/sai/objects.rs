@@ -1,6 +1,7 @@
 //! What SAI calls the parts of a switch: object ids, and numbers of attributes and counters.
 //!
-//! Shape: [`Object`] to and from an id; [`PortCounter`] and its like from the number that a client asks by.
+//! [`Object`] to and from an id; [`PortCounter`] and its like from the number that a client asks by.
+//!
 //! Units: frames, bytes.
 //! Source: Switch Abstraction Interface (SAI) 1.x, saitypes.h, saiport.h, saiqueue.h, saibuffer.h, saischeduler.h, saiswitch.h,
 //! saisystemport.h: numbers that stay over versions; docs/sai.md.

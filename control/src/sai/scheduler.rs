@@ -1,6 +1,7 @@
 //! Scheduler profiles: by one without a limit a port sends, by one of a rate that is next to nothing it is held.
 //!
-//! Shape: [`create`], the arguments of a call to the id of a profile; [`sends`], the id to what a port does by it.
+//! [`create`], the arguments of a call to the id of a profile; [`sends`], the id to what a port does by it.
+//!
 //! Units: SAI's rate is bytes or frames a second; 0 is no limit.
 //! Source: docs/sai.md; Switch Abstraction Interface (SAI) 1.x, saischeduler.h.
 

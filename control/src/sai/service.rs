@@ -1,6 +1,7 @@
 //! What each method of the service does.
 //!
-//! Shape: [`Service::answer`]: a client's message in, the bytes of the answer out; [`SaiSwitch`] is the running switch.
+//! [`Service::answer`]: a client's message in, the bytes of the answer out; [`SaiSwitch`] is the running switch.
+//!
 //! Units: frames; bytes, as cells times the size of a cell.
 //! Source: docs/sai.md; docs/spec/pipeline.md §4, §7, §9, §10.
 

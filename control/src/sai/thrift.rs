@@ -1,6 +1,7 @@
 //! Thrift's binary protocol: messages read from a stream, and calls and answers written.
 //!
-//! Shape: [`Message`] with dynamic [`Value`]s, by field number; no frame around a message, which ends where its struct does.
+//! [`Message`] with dynamic [`Value`]s, by field number; no frame around a message, which ends where its struct does.
+//!
 //! Units: bytes. Integers are signed and big-endian.
 //! Source: Apache Thrift, "Thrift Binary protocol encoding" (strict and older headers) and "Thrift Remote Procedure Call".
 //!

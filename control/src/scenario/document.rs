@@ -1,6 +1,7 @@
 //! The documentation of all keys of a scenario file, from their table.
 //!
-//! Shape: [`SCENARIO`] in, Markdown out; a test holds `docs/scenarios.md` against it.
+//! [`SCENARIO`] in, Markdown out; a test holds `docs/scenarios.md` against it.
+//!
 //! Units: each key's own.
 //! Source: docs/spec/model.md §3.
 

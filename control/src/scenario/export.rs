@@ -1,6 +1,7 @@
 //! Results in the columns of other simulators.
 //!
-//! Shape: [`Results`] → text.
+//! [`Results`] → text.
+//!
 //! Units: nanoseconds, rounded down; bytes of payload.
 //! Source: HPCC's simulator, `fct.txt`: `sip dip sport dport bytes start fct standalone_fct`.
 

@@ -1,6 +1,7 @@
 //! The keys of one section as they are set: values with their defaults, and their places.
 //!
-//! Shape: [`Keys`] over a table of [`Settings`] or an item of a repeated section.
+//! [`Keys`] over a table of [`Settings`] or an item of a repeated section.
+//!
 //! Units: those of the table of keys.
 //! Source: docs/spec/model.md §3.
 

@@ -1,7 +1,8 @@
 //! Scenario files: a network, what moves over it, what goes wrong, and what is expected of it.
 //!
-//! Shape: [`Source`] (TOML text, flags over it, files beside it) → [`Scenario`] of `weft_sim`; one table of keys
+//! [`Source`] (TOML text, flags over it, files beside it) → [`Scenario`] of `weft_sim`; one table of keys
 //! ([`table::SCENARIO`]) drives reading and the documentation.
+//!
 //! Units: those of the table.
 //! Source: docs/spec/model.md §3.
 

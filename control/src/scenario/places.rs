@@ -1,7 +1,7 @@
 //! Where a file says what, for what is refused only when the scenario is about to run.
 //!
-//! Shape: [`RunError`] → [`Problem`] with a place.
-//! Units: none.
+//! [`RunError`] → [`Problem`] with a place.
+//!
 //! Source: docs/spec/model.md §3 (refusals with file, line and column).
 
 use std::path::PathBuf;

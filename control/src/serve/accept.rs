@@ -1,6 +1,7 @@
 //! Accepting connections when descriptors run out: one is kept in reserve, and the acceptor waits.
 //!
-//! Shape: [`Reserve::accept`] around a call of accept(2).
+//! [`Reserve::accept`] around a call of accept(2).
+//!
 //! Units: milliseconds.
 //! Source: accept(2), `EMFILE`, `ENFILE`: the connection stays in the queue, so that a listener that is
 //! polled or asked again at once is ready for ever.

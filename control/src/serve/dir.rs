@@ -1,7 +1,7 @@
 //! The directory and file of the management socket.
 //!
-//! Shape: a path in; a listener whose directory is ours alone out.
-//! Units: none.
+//! A path in; a listener whose directory is ours alone out.
+//!
 //! Source: unix(7), "pathname sockets": access to the directory is what protects a socket.
 
 use std::fs::{self, DirBuilder};

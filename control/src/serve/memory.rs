@@ -1,6 +1,7 @@
 //! What clients may use of memory, taken before it is used.
 //!
-//! Shape: [`Account`] with a cap; [`Share`]s of it, given back when dropped.
+//! [`Account`] with a cap; [`Share`]s of it, given back when dropped.
+//!
 //! Units: bytes.
 //! Source: ARCHITECTURE.md "Control": what management uses never ends the data path.
 

@@ -1,6 +1,7 @@
 //! Serving clients over sockets: a thread a client, bounds for all that a client may use.
 //!
-//! Shape: [`Listener`] -> [`Server`], which hands each [`Client`] to a [`Protocol`]; [`Limits`] hold for all of them.
+//! [`Listener`] -> [`Server`], which hands each [`Client`] to a [`Protocol`]; [`Limits`] hold for all of them.
+//!
 //! Units: bytes; [`Duration`]s.
 //! Source: ARCHITECTURE.md "Control".
 //!

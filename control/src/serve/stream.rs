@@ -1,6 +1,7 @@
 //! Sockets that clients connect to: TCP, or a file of this machine.
 //!
-//! Shape: [`Listener`] gives [`Stream`]s; who is at the other end of a Unix socket is told by the kernel.
+//! [`Listener`] gives [`Stream`]s; who is at the other end of a Unix socket is told by the kernel.
+//!
 //! Units: bytes.
 //! Source: tcp(7); unix(7), `SO_PEERCRED`.
 

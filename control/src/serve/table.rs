@@ -1,6 +1,7 @@
 //! Who is connected, how far each is trusted, and who has to go: for time that is over, or for another who comes.
 //!
-//! Shape: [`Table`] of numbered clients; `now` is handed in.
+//! [`Table`] of numbered clients; `now` is handed in.
+//!
 //! Units: [`Instant`]s; clients.
 //! Source: ARCHITECTURE.md "Control".
 

@@ -1,7 +1,7 @@
 //! Serving clients at a TCP address.
 //!
-//! Shape: [`TcpServer`] is a [`Server`] and where it listens.
-//! Units: none.
+//! [`TcpServer`] is a [`Server`] and where it listens.
+//!
 //! Source: ARCHITECTURE.md "Control".
 
 use std::io;

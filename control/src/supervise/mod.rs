@@ -1,7 +1,8 @@
 //! Supervision of a process that serves: no thread ends unnoticed, no signal is missed, no stop takes for ever.
 //!
-//! Shape: [`Supervisor::begin`] before all else, [`Supervisor::wait`] in the main thread until a signal says stop. A thread
+//! [`Supervisor::begin`] before all else, [`Supervisor::wait`] in the main thread until a signal says stop. A thread
 //! of its own looks after the main one, and ends the process when a stop takes too long.
+//!
 //! Units: looks, of which there are ten a second while the process runs: while it is stopped none goes by.
 //! Source: signal(7), systemd.service(5); docs/running.md "Exit codes", "Signals".
 

@@ -1,6 +1,7 @@
 //! What the service manager is told: ready, reloading, stopping, alive.
 //!
-//! Shape: [`Notifier`] sends a datagram of `KEY=VALUE` lines to `$NOTIFY_SOCKET`, if there is one.
+//! [`Notifier`] sends a datagram of `KEY=VALUE` lines to `$NOTIFY_SOCKET`, if there is one.
+//!
 //! Units: microseconds of the monotonic clock, as the protocol has them.
 //! Source: `sd_notify(3)`, `sd_watchdog_enabled(3)`, systemd.service(5) "Type=notify-reload".
 

@@ -1,6 +1,7 @@
 //! A test authority with certificates for switches and managers.
 //!
-//! Shape: a directory and names -> files, all of mode 0600.
+//! A directory and names -> files, all of mode 0600.
+//!
 //! Units: days.
 //! Source: RFC 5280 sections 4.2.1.6 (names), 4.2.1.9, 4.2.1.12 (who may be what).
 

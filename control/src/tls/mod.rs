@@ -1,7 +1,7 @@
 //! Mutual TLS 1.3 between switches and their fabric managers.
 //!
-//! Shape: [`Files`] -> a configuration of rustls for either end; certificates -> [`Right`].
-//! Units: none.
+//! [`Files`] -> a configuration of rustls for either end; certificates -> [`Right`].
+//!
 //! Source: RFC 8446; RFC 5280 section 4.2.1.6 (names of a certificate).
 //!
 //! A manager's certificate says by one URI among its names what its holder may become: `urn:weft:role:observer`,

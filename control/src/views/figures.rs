@@ -1,8 +1,8 @@
 //! Figures in words: whole numbers with commas, times and rates in units that people read, without rounding.
 //!
-//! Shape: a number → text.
+//! A number → text.
+//!
 //! Units: as the names say.
-//! Source: none of its own.
 
 /// A whole number with commas.
 #[must_use]

@@ -1,8 +1,8 @@
 //! Views: figures in words, plots and pages, for whoever has results to show.
 //!
-//! Shape: [`figures`] → text, [`svg`] → plots, [`page`] → HTML that needs nothing else, under a [`policy`].
+//! [`figures`] → text, [`svg`] → plots, [`page`] → HTML that needs nothing else, under a [`policy`].
+//!
 //! Units: as each says.
-//! Source: none of its own.
 
 pub mod figures;
 pub mod page;

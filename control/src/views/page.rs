@@ -1,7 +1,7 @@
 //! Pages: one HTML file that is well-formed XML too, with nothing loaded from elsewhere.
 //!
-//! Shape: [`head`], tables and plots, the end; each is appended to text.
-//! Units: none.
+//! [`head`], tables and plots, the end; each is appended to text.
+//!
 //! Source: WHATWG HTML; docs/results.md "The page".
 
 use std::fmt::Write as _;

@@ -1,7 +1,7 @@
 //! What a browser may do with a page of ours: run its script, use its style, and nothing else.
 //!
-//! Shape: the text of the style and of the script -> `Content-Security-Policy`.
-//! Units: none.
+//! The text of the style and of the script -> `Content-Security-Policy`.
+//!
 //! Source: W3C Content Security Policy Level 3; FIPS 180-4 (SHA-256); RFC 4648 (base 64).
 
 use data_encoding::BASE64;

@@ -1,6 +1,7 @@
 //! Plots as SVG that stands inside a page: no script, nothing from elsewhere.
 //!
-//! Shape: [`Plot`] → text of one `svg` element; points carry their figures as titles.
+//! [`Plot`] → text of one `svg` element; points carry their figures as titles.
+//!
 //! Units: as the labels say; pixels of a 720 x 320 box inside.
 //! Source: W3C SVG 2 (in HTML, elements need no name space).
 #![expect(clippy::float_arithmetic, reason = "places on a page")]

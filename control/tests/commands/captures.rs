@@ -1,7 +1,8 @@
 //! Captures as users have them: of several interfaces, packed, cut off, from pipes, years apart; and a trace whose reader
 //! goes away.
 //!
-//! Shape: captures made here → exit codes, `result.json`, what is said.
+//! Captures made here → exit codes, `result.json`, what is said.
+//!
 //! Units: ns, frames.
 //! Source: docs/replay.md.
 

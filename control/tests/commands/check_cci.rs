@@ -1,7 +1,7 @@
 //! `weft run` as a switch with roles, commanded over its Unix socket by the independent client `tests/py/check_cci.py`.
 //!
-//! Shape: the binary with ports that lead nowhere and CCI at a file of the test's; the client says what is wrong.
-//! Units: none.
+//! The binary with ports that lead nowhere and CCI at a file of the test's; the client says what is wrong.
+//!
 //! Source: docs/spec/wire-formats.md §4, which is all that the client knows.
 
 use std::io::Read;

@@ -1,7 +1,7 @@
 //! The binary as a user meets it: what it prints, where, and its exit codes.
 //!
-//! Shape: command lines in; standard output, standard error and exit codes out.
-//! Units: none.
+//! Command lines in; standard output, standard error and exit codes out.
+//!
 //! Source: `weft --help`.
 
 use std::path::Path;

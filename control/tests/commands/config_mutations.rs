@@ -1,7 +1,7 @@
 //! Configurations that are almost right: each is read or refused with its place, none panics.
 //!
-//! Shape: seeded mutations of `full.toml`, by byte, by line and by value.
-//! Units: none.
+//! Seeded mutations of `full.toml`, by byte, by line and by value.
+//!
 //! Source: docs/spec/pipeline.md §12.
 
 #[path = "config_keys/mod.rs"]

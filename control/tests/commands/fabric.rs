@@ -1,7 +1,7 @@
 //! `weft fabric`: a file that is right, files that are not, and a fabric that comes up and shows what hosts see.
 //!
-//! Shape: the binary with a topology file → its output and exit code.
-//! Units: none.
+//! The binary with a topology file → its output and exit code.
+//!
 //! Source: docs/fabric.md.
 
 use std::io::{BufRead, BufReader};

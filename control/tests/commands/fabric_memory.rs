@@ -1,7 +1,7 @@
 //! docs/fabric-memory.md: every command block of the page is run, in order, by one shell on a running fabric.
 //!
-//! Shape: the page's blocks of `sh` → a script; what they print is compared with the blocks of `text`.
-//! Units: none.
+//! The page's blocks of `sh` → a script; what they print is compared with the blocks of `text`.
+//!
 //! Source: docs/fabric-memory.md.
 
 use std::path::Path;

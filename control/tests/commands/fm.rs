@@ -1,6 +1,7 @@
 //! `weft fm serve` on real components over TCP, asked by the other words of `weft fm`.
 //!
-//! Shape: a line of two switches and four GFDs in this process; the fabric manager and its clients are processes.
+//! A line of two switches and four GFDs in this process; the fabric manager and its clients are processes.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; `docs/fm.md`.
 

@@ -1,8 +1,8 @@
 //! Frames of captures, for tests.
 //!
-//! Shape: a capture → its frames, sorted.
+//! A capture → its frames, sorted.
+//!
 //! Units: bytes.
-//! Source: none of its own.
 
 use std::path::Path;
 

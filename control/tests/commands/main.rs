@@ -1,7 +1,7 @@
 //! The binary `weft` and its configuration, command by command.
 //!
-//! Shape: one binary; a module for each subject, [`process`] and [`frames`] for what they share.
-//! Units: none.
+//! One binary; a module for each subject, [`process`] and [`frames`] for what they share.
+//!
 //! Source: each module's own.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 

@@ -1,6 +1,7 @@
 //! A recorded run as a user meets it: record, change things meanwhile, replay, damage.
 //!
-//! Shape: `weft run --record` on captures and sinks, then `weft replay --record` of the file.
+//! `weft run --record` on captures and sinks, then `weft replay --record` of the file.
+//!
 //! Units: bytes.
 //! Source: docs/spec/pipeline.md §13.
 

@@ -1,6 +1,7 @@
 //! `weft replay` as a user meets it: golden captures, the shipped scenario, differences, traces.
 //!
-//! Shape: captures and configurations of `pcaps/` in; exit codes, captures and `result.json` out.
+//! Captures and configurations of `pcaps/` in; exit codes, captures and `result.json` out.
+//!
 //! Units: bytes without FCS, picoseconds.
 //! Source: docs/spec/pipeline.md §13.
 

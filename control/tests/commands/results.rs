@@ -1,6 +1,7 @@
 //! Files of results as `weft sim run` writes them: all of them, the same each time.
 //!
-//! Shape: a small scenario in a folder of its own; files out.
+//! A small scenario in a folder of its own; files out.
+//!
 //! Units: as docs/results.md says.
 //! Source: docs/results.md; docs/spec/model.md §6.
 

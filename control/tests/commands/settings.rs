@@ -1,7 +1,8 @@
 //! The three networks that are shipped to compare: latency, a receiver at half of the rate, PFC with and without rate control,
 //! and, over many seeds, that nothing is lost where nothing may be.
 //!
-//! Shape: files of `scenarios/` changed in one place → figures of their results.
+//! Files of `scenarios/` changed in one place → figures of their results.
+//!
 //! Units: picoseconds, bytes, frames.
 //! Source: docs/spec/model.md §5; docs/spec/model-reference.md §4, §6, §10.
 

@@ -1,6 +1,7 @@
 //! `weft sim` as a user meets it: runs, refusals, files to start from, checks, exit codes, an interrupted run.
 //!
-//! Shape: scenario files in; exit codes, text and JSON out.
+//! Scenario files in; exit codes, text and JSON out.
+//!
 //! Units: those of the results.
 //! Source: docs/simulation.md; docs/spec/model.md §3, §5, §6.
 

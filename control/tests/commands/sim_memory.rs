@@ -1,7 +1,8 @@
 //! `weft sim` where memory is short: each run is done or refused, none is ended by a signal.
 //!
-//! Shape: runs under a limit of their address space (`ulimit -v`), from one under which the program just starts to one that
+//! Runs under a limit of their address space (`ulimit -v`), from one under which the program just starts to one that
 //! suffices.
+//!
 //! Units: KiB.
 //! Source: docs/simulation.md, "Running"; getrlimit(2), `RLIMIT_AS`.
 

@@ -1,7 +1,7 @@
 //! `weft sim sweep` as a user meets it: jobs, what is finished, what fails, table and page.
 //!
-//! Shape: a small scenario in a folder of its own; exit codes, files and text out.
-//! Units: none.
+//! A small scenario in a folder of its own; exit codes, files and text out.
+//!
 //! Source: docs/sweep.md.
 
 use std::fs;

@@ -1,9 +1,9 @@
 //! `weft trace` on a switch that runs in this process, in all its forms.
 //!
-//! Shape: numbered frames of one length and one beginning, played by a port with pauses between them;
+//! Numbered frames of one length and one beginning, played by a port with pauses between them;
 //! the trace must show each as it came in.
+//!
 //! Units: bytes without FCS, nanoseconds.
-//! Source: none of its own.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,8 +1,6 @@
 //! A switch as a child process of a test.
 //!
-//! Shape: a command that runs `weft run` → the process, once it says that it is up.
-//! Units: none.
-//! Source: none of its own.
+//! A command that runs `weft run` → the process, once it says that it is up.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStderr, Command, Stdio};

@@ -1,6 +1,7 @@
 //! A switch that is short of memory: clients are refused, and the switch goes on.
 //!
-//! Shape: `weft run` whose address space is bounded while it runs (`RLIMIT_AS`), and clients that want more than is there.
+//! `weft run` whose address space is bounded while it runs (`RLIMIT_AS`), and clients that want more than is there.
+//!
 //! Units: bytes.
 //! Source: docs/security.md; getrlimit(2).
 

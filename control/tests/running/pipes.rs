@@ -1,7 +1,7 @@
 //! Pipes and devices in place of files: none keeps a running switch waiting.
 //!
-//! Shape: `weft run` and commands that name a pipe; a switch that hung would not answer, or not stop by itself.
-//! Units: none.
+//! `weft run` and commands that name a pipe; a switch that hung would not answer, or not stop by itself.
+//!
 //! Source: docs/privileges.md "Files"; docs/running.md "Exit codes".
 
 use std::io::Read;

@@ -1,7 +1,7 @@
 //! Where workers run, and how early they are let in: `run.cores` and `run.priority` as the kernel has them.
 //!
-//! Shape: `weft run` on ports without a wire; its threads in `/proc`, or its refusal.
-//! Units: none.
+//! `weft run` on ports without a wire; its threads in `/proc`, or its refusal.
+//!
 //! Source: docs/configuration.md `[run]`; docs/privileges.md; `proc_pid_status(5)`, `proc_pid_stat(5)`.
 
 use std::process::Command;

@@ -1,6 +1,7 @@
 //! What ends, gets stuck or is told to stop: a switch whose threads end one after the other, and one that is asked meanwhile.
 //!
-//! Shape: `weft run` with the hook of docs/running.md, and a supervisor of the test's own that starts it again.
+//! `weft run` with the hook of docs/running.md, and a supervisor of the test's own that starts it again.
+//!
 //! Units: milliseconds.
 //! Source: docs/running.md; `sd_notify(3)`.
 

@@ -1,6 +1,7 @@
 //! The one command of a component that goes on in the background.
 //!
-//! Shape: [`Background`]: started with an end, finished with a return code, told by 0002h, aborted by 0005h.
+//! [`Background`]: started with an end, finished with a return code, told by 0002h, aborted by 0005h.
+//!
 //! Units: percent; time as `Instant`.
 //! Source: CXL 3.1 sections 8.2.9.1.2, 8.2.9.1.5; docs/spec/wire-formats.md §4.2.
 

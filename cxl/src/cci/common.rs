@@ -1,6 +1,7 @@
 //! Commands and state of every component: identity, owners, background, logs, and requests that wait for others.
 //!
-//! Shape: [`Common`], a field of each component; [`Common::execute`] carries out what is not the component's own.
+//! [`Common`], a field of each component; [`Common::execute`] carries out what is not the component's own.
+//!
 //! Units: bytes; time as `Instant`.
 //! Source: docs/spec/wire-formats.md §4.2, §4.4; CXL 3.1 sections 8.2.9.1, 8.2.9.5.
 

@@ -1,6 +1,7 @@
 //! Which commands there are, for whom, and the log that lists them (Command Effects Log).
 //!
-//! Shape: [`Command`] of opcode, effects and who may use it; the log has 4 bytes for each.
+//! [`Command`] of opcode, effects and who may use it; the log has 4 bytes for each.
+//!
 //! Units: bytes; little-endian.
 //! Source: CXL 3.1 section 8.2.9.5.2.1 (Command Effects Log); docs/spec/wire-formats.md §4.4 (who may use what).
 

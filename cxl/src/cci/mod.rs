@@ -1,7 +1,8 @@
 //! What every component's CCI server shares: who asks, what they may ask for, and what is answered.
 //!
-//! Shape: a message of a [`Session`] in, a message out ([`serve`]); what a command does is the [`Component`]'s.
+//! A message of a [`Session`] in, a message out ([`serve`]); what a command does is the [`Component`]'s.
 //! [`StreamServer`] cuts messages out of a stream of bytes, [`Ownership`] knows the fabric managers.
+//!
 //! Units: bytes; time as `Instant`.
 //! Source: docs/spec/wire-formats.md §4.1, §4.4; docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 sections 7.6.3,
 //! 8.2.9.1, 8.2.9.5.

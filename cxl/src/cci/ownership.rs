@@ -1,7 +1,7 @@
 //! Who manages a component: one primary and one secondary fabric manager, and the component's own PID.
 //!
-//! Shape: Claim Ownership (0701h) in, the owners out; [`Ownership::rank`] says what a session may do.
-//! Units: none.
+//! Claim Ownership (0701h) in, the owners out; [`Ownership::rank`] says what a session may do.
+//!
 //! Source: docs/spec/wire-formats.md §4.4, §4.8; CXL 3.1 section 7.7.13.1; docs/spec/cxl-fabric.md "Discovery".
 //!
 //! A stream session is the primary's after an operation 0, 2 or 3 of it that succeeded: each of them carries the

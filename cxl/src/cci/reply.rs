@@ -1,8 +1,8 @@
 //! The payload of a response while it is made.
 //!
-//! Shape: [`Reply::send`] writes a [`Response`]; nothing else ever stands in it.
+//! [`Reply::send`] writes a [`Response`]; nothing else ever stands in it.
+//!
 //! Units: bytes.
-//! Source: none of its own.
 
 use weft_parsers::cci::{Response, ReturnCode, header, mctp};
 

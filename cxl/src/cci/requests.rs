@@ -1,7 +1,8 @@
 //! Requests of one connection, whatever carries their messages: by what right they come, and which of them wait.
 //!
-//! Shape: [`Requests::carry_out`] takes a request and gives the response, or keeps where it came from until
+//! [`Requests::carry_out`] takes a request and gives the response, or keeps where it came from until
 //! [`Requests::resolve`].
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.4.
 //!

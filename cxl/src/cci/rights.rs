@@ -1,7 +1,7 @@
 //! What a connection may become at most, by who is at the other end: observer, secondary or primary fabric manager.
 //!
-//! Shape: [`Right`] of a stream; a request in, what it is refused with out.
-//! Units: none.
+//! [`Right`] of a stream; a request in, what it is refused with out.
+//!
 //! Source: docs/spec/wire-formats.md §4.4: who may not claim is refused as Unsupported, an operation of another's as
 //! Invalid Input.
 

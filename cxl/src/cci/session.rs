@@ -1,7 +1,7 @@
 //! Who sends requests.
 //!
-//! Shape: [`Session`], one value for each way that requests come in by.
-//! Units: none.
+//! [`Session`], one value for each way that requests come in by.
+//!
 //! Source: docs/spec/wire-formats.md §4.4; docs/spec/cxl-fabric.md "Tables of an edge and who may write them"; CXL 3.1
 //! section 7.7.12.2.
 

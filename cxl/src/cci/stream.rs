@@ -1,6 +1,7 @@
 //! CCI over a stream of bytes, such as a TCP connection: bytes in, bytes out, no socket.
 //!
-//! Shape: [`StreamServer::receive`] takes what came, carries out each whole request and appends the responses.
+//! [`StreamServer::receive`] takes what came, carries out each whole request and appends the responses.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.1 (MCTP types 07h and 08h).
 //!

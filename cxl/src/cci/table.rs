@@ -1,8 +1,8 @@
 //! The commands of a component as one table: a row a command.
 //!
-//! Shape: [`command_table`](crate::command_table) inside an `impl`; out come the list of [`Command`](super::Command)s and
+//! [`command_table`](crate::command_table) inside an `impl`; out come the list of [`Command`](super::Command)s and
 //! the function that carries them out.
-//! Units: none.
+//!
 //! Source: docs/spec/wire-formats.md §4.
 
 /// Makes a component's list of commands and the function that carries them out, from a row for each command.

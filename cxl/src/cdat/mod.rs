@@ -1,6 +1,7 @@
 //! Coherent Device Attribute Tables (CDAT): structures of devices and switches as bytes, and the table that they make.
 //!
-//! Shape: [`memory`] and [`switch`] make structures, a [`Table`] is the header and these; [`read`] is the other side.
+//! [`memory`] and [`switch`] make structures, a [`Table`] is the header and these; [`read`] is the other side.
+//!
 //! Units: bytes; latency in ps, bandwidth in MB/s, each an entry of 16 bits times a base unit.
 //! Source: CDAT 1.03 (header; DSMAS type 0, DSLBIS type 1, SSLBIS type 5); docs/spec/wire-formats.md §3.13.
 

@@ -1,6 +1,7 @@
 //! What software finds in a CDAT: ranges of memory and ways through switches, with latency and bandwidth.
 //!
-//! Shape: structures as bytes → [`Contents`]; [`Access`] of a device and of the switches above it add up ([`Access::through`]).
+//! Structures as bytes → [`Contents`]; [`Access`] of a device and of the switches above it add up ([`Access::through`]).
+//!
 //! Units: bytes, ps, MB/s.
 //! Source: CDAT 1.03; CXL 3.1 section 7.7.12.4. The bytes may be anything: the device wrote them.
 

@@ -1,6 +1,7 @@
 //! A host's write-back cache of lines: M, E, S and I, loads and stores on them, snoops.
 //!
-//! Shape: [`Access`]es and snoops in, answers of requests in; [`Out`] has what is to be sent and which accesses are done.
+//! [`Access`]es and snoops in, answers of requests in; [`Out`] has what is to be sent and which accesses are done.
+//!
 //! Units: addresses of lines, bytes of a line.
 //! Source: CXL 3.1 sections 3.3.3, 3.3.5 to 3.3.10; docs/spec/cxl-fabric.md "Back-invalidate", "A host that does not answer".
 //!

@@ -1,6 +1,7 @@
 //! What a host's cache counts.
 //!
-//! Shape: [`CacheCounts`], of which `status` of a host shows each.
+//! [`CacheCounts`], of which `status` of a host shows each.
+//!
 //! Units: accesses, lines, snoops.
 //! Source: docs/endpoint.md "Transfers".
 

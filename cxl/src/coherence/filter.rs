@@ -1,7 +1,8 @@
 //! The snoop filter of a coherent device: which hosts hold a line, and what must happen before a request is carried out.
 //!
-//! Shape: requests in by [`Filter::ask`], answers by [`Filter::answered`], [`Filter::silent`] and [`Filter::leave`];
+//! Requests in by [`Filter::ask`], answers by [`Filter::answered`], [`Filter::silent`] and [`Filter::leave`];
 //! [`Effect`]s out.
+//!
 //! Units: numbers of lines in the device.
 //! Source: CXL 3.1 sections 3.3.3, 3.3.8; docs/spec/cxl-fabric.md "Back-invalidate".
 //!

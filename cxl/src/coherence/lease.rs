@@ -1,6 +1,7 @@
 //! Leases: until when a host may use what a device has granted it.
 //!
-//! Shape: [`Leases::renew`] with the number that a response names; [`Leases::is_valid`] before each use of a line.
+//! [`Leases::renew`] with the number that a response names; [`Leases::is_valid`] before each use of a line.
+//!
 //! Units: terms of 100 µs.
 //! Source: docs/spec/cxl-fabric.md "A host that does not answer"; Gray and Cheriton, "Leases", SOSP 1989.
 //!

@@ -1,7 +1,8 @@
 //! Coherence of lines of a device's memory in hosts' caches (HDM-DB): who holds a line, and what a snoop does to it.
 //!
-//! Shape: [`filter::Filter`] is the device's half, [`cache::Cache`] a host's; neither knows tags or messages.
+//! [`filter::Filter`] is the device's half, [`cache::Cache`] a host's; neither knows tags or messages.
 //! [`snoops::Snoops`] has tags and time limits of snoops, and tells hosts their leases; [`lease::Leases`] are a host's own.
+//!
 //! Units: lines of 64 bytes, by number in the device or by address at the host.
 //! Source: CXL 3.1 sections 3.3.3, 3.3.5 to 3.3.10; docs/spec/cxl-fabric.md "Back-invalidate".
 //!

@@ -1,7 +1,8 @@
 //! The snoops of a device that have no answer yet: their tags, their time limits, and the leases of hosts.
 //!
-//! Shape: [`Snoops::ask`] gives a tag; [`Snoops::asked`] finds what a host answers, [`Snoops::mark_overdue`] and
+//! [`Snoops::ask`] gives a tag; [`Snoops::asked`] finds what a host answers, [`Snoops::mark_overdue`] and
 //! [`Snoops::give_up`] look at the time; [`Snoops::lease`] is what a response tells its host.
+//!
 //! Units: lines by number; `BITag`s of 12 bits.
 //! Source: docs/spec/cxl-fabric.md "A host that does not answer"; CXL 3.1 sections 3.3.8, 3.3.10.
 //!

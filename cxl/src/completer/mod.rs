@@ -1,6 +1,7 @@
 //! Who answers requests: memory behind it is read and written, completions are split where they must be.
 //!
-//! Shape: (request, [`Target`]) → completions, [`Served`].
+//! (request, [`Target`]) → completions, [`Served`].
+//!
 //! Units: bytes.
 //! Source: PCIe 6.0 sections 2.2.7, 2.3.1.1 (read completion boundary), 2.7.2 (poisoned), 6.15 (atomics);
 //! docs/spec/wire-formats.md §3.1, §3.6; CXL 3.1 section 7.7.3.3 (the prefix of a completion).

@@ -1,6 +1,7 @@
 //! What happens at a device, and what it counts.
 //!
-//! Shape: [`Event`]s by function number; [`DeviceCounts`].
+//! [`Event`]s by function number; [`DeviceCounts`].
+//!
 //! Units: TLPs.
 //! Source: PCIe 6.0 chapters 2 and 6; PCIe 5.0 section 6.21.
 

@@ -1,5 +1,6 @@
 //! One function of a device: its registers, what is behind its BARs, its memory for hosts, its requests.
-//! Shape: a [`Target`] by address; effects of configuration writes reach all parts of it.
+//! A [`Target`] by address; effects of configuration writes reach all parts of it.
+//!
 //! Units: bytes.
 //! Source: PCIe 6.0 sections 6.6.2 (FLR), 7.5.1.2; PCIe 5.0 section 6.21; CXL 3.1 section 7.7.9 (HDM).
 

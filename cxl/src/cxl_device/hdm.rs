@@ -1,6 +1,7 @@
 //! Memory of a function that its host manages (HDM): its component registers, and what is behind their decoders.
 //!
-//! Shape: [`HdmConfig`] → [`Hdm`], which finds a free BAR for the registers; an address of the host → DPA.
+//! [`HdmConfig`] → [`Hdm`], which finds a free BAR for the registers; an address of the host → DPA.
+//!
 //! Units: bytes; memory in multiples of 256 MiB.
 //! Source: CXL 3.1 sections 8.1.9, 8.2.4.20; docs/spec/cxl-fabric.md "HDM decoders".
 

@@ -1,6 +1,7 @@
 //! A device behind its link: what its functions send, and what they do with what came.
 //!
-//! Shape: a [`TransactionLayer`] over the functions; [`Event`]s for the device's owner.
+//! A [`TransactionLayer`] over the functions; [`Event`]s for the device's owner.
+//!
 //! Units: bytes.
 //! Source: PCIe 6.0 sections 2.2.6.2, 2.2.8, 2.3.1, 6.2; PCIe 5.0 section 6.21; CXL 3.1 section 7.7.3.3.
 

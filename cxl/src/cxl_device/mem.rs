@@ -1,6 +1,7 @@
 //! CXL.mem at a memory device: loads and stores of lines of the memory that its host manages.
 //!
-//! Shape: a message and the memory → what is answered; what is no request of a line that is there is refused.
+//! A message and the memory → what is answered; what is no request of a line that is there is refused.
+//!
 //! Units: lines of 64 bytes.
 //! Source: docs/spec/cxl-fabric.md "CXL.mem"; docs/spec/wire-formats.md §3.9.
 

@@ -1,6 +1,7 @@
 //! A device: one function or several on a link of TLPs, with registers, memory, DMA and UIO.
 //!
-//! Shape: [`CxlDevice::poll`] moves TLPs; transactions of its functions go in by methods, [`Event`]s come out.
+//! [`CxlDevice::poll`] moves TLPs; transactions of its functions go in by methods, [`Event`]s come out.
+//!
 //! Units: bytes.
 //! Source: PCIe 6.0 chapters 2, 6 and 7; PCIe 5.0 section 6.21; CXL 3.1 sections 7.7.3.3, 7.7.9;
 //! docs/spec/cxl-fabric.md.

@@ -1,6 +1,7 @@
 //! Which functions may register lines at the host: those that its software has switched on, up to their limits.
 //!
-//! Shape: the tree of an enumeration -> [`Lnc::admit`].
+//! The tree of an enumeration -> [`Lnc::admit`].
+//!
 //! Units: lines.
 //! Source: PCIe 5.0 section 6.21.
 //!

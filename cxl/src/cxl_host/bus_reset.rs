@@ -1,5 +1,6 @@
 //! Secondary bus reset as software does it: the bridge resets what is below it, and lets it come back.
-//! Shape: [`BusReset::step`] → [`Step`]; its answer comes by [`BusReset::answer`].
+//! [`BusReset::step`] → [`Step`]; its answer comes by [`BusReset::answer`].
+//!
 //! Units: nanoseconds.
 //! Source: PCI-to-PCI Bridge 1.2 §3.2.5.18; PCIe 6.0 sections 6.6.1 (100 ms from the end of a reset, or from the link that is
 //! up again, to the first configuration request) and 7.5.1.3.13.

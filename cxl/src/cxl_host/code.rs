@@ -1,7 +1,7 @@
 //! Message codes that a host knows.
 //!
-//! Shape: one byte each.
-//! Units: none.
+//! One byte each.
+//!
 //! Source: PCIe 6.0 section 2.2.8.
 
 /// `PME_Turn_Off`, broadcast.

@@ -1,6 +1,7 @@
 //! What happens at a host, and what it counts.
 //!
-//! Shape: [`Event`]s in a bounded [`Events`]; [`HostCounts`].
+//! [`Event`]s in a bounded [`Events`]; [`HostCounts`].
+//!
 //! Units: TLPs, events.
 //! Source: PCIe 6.0 chapters 2 and 6.
 

@@ -1,6 +1,7 @@
 //! A host behind its link: its root port, what it serves of others' requests, and what its software sends.
 //!
-//! Shape: [`Core`] is all but the end of the link; with its [`Exports`] it is a [`TransactionLayer`].
+//! [`Core`] is all but the end of the link; with its [`Exports`] it is a [`TransactionLayer`].
+//!
 //! Units: bytes, addresses of the bus.
 //! Source: PCIe 6.0 chapters 2 and 6; CXL 3.1 section 7.7.3.3; docs/spec/cxl-fabric.md "Routes".
 

@@ -1,5 +1,6 @@
 //! The host's end of Lightweight Notification as TLPs.
-//! Shape: memory request → [`MemRequest`] → completion with the LN bit; [`LnMessage`] → `MsgD`.
+//! Memory request → [`MemRequest`] → completion with the LN bit; [`LnMessage`] → `MsgD`.
+//!
 //! Units: bytes.
 //! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 

@@ -1,7 +1,8 @@
 //! The host's end of a mailbox: finds it in the tree, gives it a command, waits, takes the answer.
 //!
-//! Shape: [`Exchange::step`] asks for one access to memory, [`Exchange::answer`] is told how it went; [`Ring`] reads
+//! [`Exchange::step`] asks for one access to memory, [`Exchange::answer`] is told how it went; [`Ring`] reads
 //! the notifications that the GAE put into the host's memory.
+//!
 //! Units: bytes, nanoseconds; little-endian.
 //! Source: CXL 3.1 sections 8.2.8.1, 8.2.8.4; docs/spec/wire-formats.md §4.6 (0109, 010A), §5.4.
 

@@ -1,6 +1,7 @@
 //! Loads and stores by CXL.mem of a host: each by itself, or through a cache.
 //!
-//! Shape: [`HostMem`] hands everything to the one that the host has.
+//! [`HostMem`] hands everything to the one that the host has.
+//!
 //! Units: lines.
 //! Source: docs/spec/cxl-fabric.md "CXL.mem", "Back-invalidate".
 

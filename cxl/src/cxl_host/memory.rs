@@ -1,5 +1,6 @@
 //! A host's memory: what devices read and write, and what a peer's UIO requests reach.
-//! Shape: ranges of addresses, each a [`Memory`]; a [`Target`], and what a fabric memory engine works on.
+//! Ranges of addresses, each a [`Memory`]; a [`Target`], and what a fabric memory engine works on.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; CXL 3.1 section 7.7.3.1.
 

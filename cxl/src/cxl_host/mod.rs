@@ -1,6 +1,7 @@
 //! A host: one root port on a link of TLPs, memory behind it, and the software that uses both.
 //!
-//! Shape: [`CxlHost::poll`] moves TLPs; transactions go in by methods, [`Event`]s come out by [`CxlHost::next_event`].
+//! [`CxlHost::poll`] moves TLPs; transactions go in by methods, [`Event`]s come out by [`CxlHost::next_event`].
+//!
 //! Units: bytes, addresses of the bus.
 //! Source: PCIe 6.0 chapters 2 and 6; PCIe 6.0 section 2.2.4; CXL 3.1 sections 7.7.3.3, 7.7.6.1;
 //! docs/spec/cxl-fabric.md.

@@ -1,7 +1,8 @@
 //! Requests of others for memory of devices below the host: the root complex passes them on, and the answers back.
 //!
-//! Shape: [`Relay::take`] turns a request into transactions of the host's own; [`Relay::ended`] is told of their ends, and
+//! [`Relay::take`] turns a request into transactions of the host's own; [`Relay::ended`] is told of their ends, and
 //! [`Relay::answer`] sends the completions that are due.
+//!
 //! Units: bytes.
 //! Source: PCIe 6.0 section 1.3.1 (peer-to-peer routing by a root complex is optional); CXL 3.1 section 7.7.3.3;
 //! docs/spec/cxl-fabric.md "Fabric memory transfers".

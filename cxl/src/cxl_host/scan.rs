@@ -1,5 +1,6 @@
 //! The enumerator's accesses as TLPs: which of them cross the link, and of which type.
-//! Shape: [`Scan::step`] → [`ScanStep`]; its answer comes with the transaction's end.
+//! [`Scan::step`] → [`ScanStep`]; its answer comes with the transaction's end.
+//!
 //! Units: nanoseconds.
 //! Source: PCIe 6.0 section 2.2.4.2 (types 0 and 1); PCIe 6.0 section 2.3.1 (retry status).
 

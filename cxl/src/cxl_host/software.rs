@@ -1,7 +1,8 @@
 //! A host's software: enumerates what is below its root port, answers slots' interrupts, and commands mailboxes.
 //!
-//! Shape: [`Software::advance`] and [`Software::exchange`] go one step, by transactions of the host's [`Requester`]
+//! [`Software::advance`] and [`Software::exchange`] go one step, by transactions of the host's [`Requester`]
 //! and registers of its root port; [`Software::take`] is told how a transaction ended.
+//!
 //! Units: nanoseconds.
 //! Source: PCI-to-PCI Bridge 1.2 §3.2; PCIe 6.0 sections 2.3.1, 6.7; CXL 3.1 section 8.2.8.4.
 

@@ -1,6 +1,7 @@
 //! The engine's calls: registration, connections, transfers and their status.
 //!
-//! Shape: each call checks all, then changes all or nothing; [`Engine::poll`] (in `run`) does the work.
+//! Each call checks all, then changes all or nothing; [`Engine::poll`] (in `run`) does the work.
+//!
 //! Units: bytes; picoseconds.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers".
 //!

@@ -1,5 +1,6 @@
 //! What calls refuse, and why a transfer failed.
-//! Shape: [`Error`] is a call's answer and changes nothing; [`Reason`] belongs to one transfer.
+//! [`Error`] is a call's answer and changes nothing; [`Reason`] belongs to one transfer.
+//!
 //! Units: bytes; addresses of the owner unless they are `Hpa`.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §3.6.
 

@@ -1,7 +1,8 @@
 //! Fabric memory transfers: memory registered, shared and copied by trains of UIO requests.
 //!
-//! Shape: [`Engine`] is plain state, driven by `poll(now, port, memory)`: [`UioPort`] sends requests,
+//! [`Engine`] is plain state, driven by `poll(now, port, memory)`: [`UioPort`] sends requests,
 //! [`Memory`] holds what is registered, [`Message`]s between peers are carried by whoever owns the engine.
+//!
 //! Units: bytes; picoseconds; fabric addresses are `Hpa`, others are their owner's.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §3.6, §5.5.
 

@@ -1,5 +1,6 @@
 //! Options of an engine, by name as users give them.
-//! Shape: (key, value) pairs of text → [`Options`]; `enable_use_fabric_mem` is off unless it is `1`.
+//! (key, value) pairs of text → [`Options`]; `enable_use_fabric_mem` is off unless it is `1`.
+//!
 //! Units: bytes; microseconds in text; counts.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers" and check 1.
 

@@ -1,5 +1,6 @@
 //! Peers: what they share, and at which fabric addresses it is found here.
-//! Shape: [`Message`]s carry [`Share`]s; [`Imports`] maps the owner's addresses to fabric addresses.
+//! [`Message`]s carry [`Share`]s; [`Imports`] maps the owner's addresses to fabric addresses.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §5.1 (segments).
 

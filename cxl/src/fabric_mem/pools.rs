@@ -1,5 +1,6 @@
 //! Streams and tags: numbers that are lent out and come back.
-//! Shape: both are first in, first out, so that a number rests as long as it can.
+//! Both are first in, first out, so that a number rests as long as it can.
+//!
 //! Units: counts.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; PCIe 6.0 section 2.2.6.2 (14-bit tags).
 

@@ -1,5 +1,6 @@
 //! What an engine stands on: memory by address, and a way to send UIO requests.
-//! Shape: [`Memory`] reads and writes; [`UioPort`] takes [`Request`]s and hands in [`Completion`]s.
+//! [`Memory`] reads and writes; [`UioPort`] takes [`Request`]s and hands in [`Completion`]s.
+//!
 //! Units: bytes; tags of 14 bits.
 //! Source: docs/spec/wire-formats.md §3.6, §5.5.
 

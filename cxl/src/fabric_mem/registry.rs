@@ -1,6 +1,7 @@
 //! Registered memory: what may be transferred, and where peers find it on the fabric.
-//! Shape: ranges by address, each within one [`Handle`]; host memory, and memory of devices below the host, gets a
+//! Ranges by address, each within one [`Handle`]; host memory, and memory of devices below the host, gets a
 //! place in the window for exports; other device memory, and fabric memory, has one of its own.
+//!
 //! Units: bytes; places are aligned to 4 KiB as their addresses are.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers".
 

@@ -1,6 +1,7 @@
 //! The engine's work: requests out, completions in, time.
-//! Shape: [`Engine::poll`] takes completions, ends what is late, gives streams out, and sends what there is
+//! [`Engine::poll`] takes completions, ends what is late, gives streams out, and sends what there is
 //! room for: first writes of what was read of staged pieces, then one request of each transfer in turn.
+//!
 //! Units: bytes; picoseconds.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §3.6, §5.5. A request is never
 //! sent twice.

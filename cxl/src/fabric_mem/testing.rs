@@ -1,5 +1,6 @@
 //! Two hosts with a device each, and a fabric with faults between them: the port and memory of these tests.
-//! Shape: [`Fabric::step`] lets 100 ns pass: requests arrive, completions come back, engines are polled.
+//! [`Fabric::step`] lets 100 ns pass: requests arrive, completions come back, engines are polled.
+//!
 //! Units: bytes; nanoseconds.
 //! Source: docs/spec/wire-formats.md §3.6 (chunks in any order), §5.1 (segments).
 

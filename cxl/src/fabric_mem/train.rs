@@ -1,5 +1,6 @@
 //! A transfer cut into requests.
-//! Shape: [`Train`] yields [`Piece`]s in order.
+//! [`Train`] yields [`Piece`]s in order.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §5.5 (requests of up to 4 KiB).
 

@@ -1,5 +1,6 @@
 //! Reads and writes of requesters: each part of an access is checked before any byte moves.
-//! Shape: RPID, HPA, bytes -> done, or a [`Fault`] with its [`Refusal`] and where it happened.
+//! RPID, HPA, bytes -> done, or a [`Fault`] with its [`Refusal`] and where it happened.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.6 (notification type 2), §5.2; docs/spec/cxl-fabric.md "GFD (endpoint)".
 //!

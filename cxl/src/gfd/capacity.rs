@@ -1,6 +1,7 @@
 //! Dynamic capacity: which blocks belong to which groups, under which tags.
-//! Shape: [`Capacity`] of partitions, regions and pieces (start -> length, tag, groups); each change is
+//! [`Capacity`] of partitions, regions and pieces (start -> length, tag, groups); each change is
 //! worked out as a list of pieces first, then applied whole, and every applied range goes to the MGT.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.7 (4902 to 490B); CXL 3.1 sections 7.7.2.3 and 7.7.13.
 //!

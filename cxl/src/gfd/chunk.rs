@@ -1,7 +1,7 @@
 //! A piece of the memory behind a device.
-//! Shape: [`Chunk::fresh`]: zeros, read and written by place.
+//! [`Chunk::fresh`]: zeros, read and written by place.
+//!
 //! Units: bytes.
-//! Source: none.
 
 use weft_parsers::cxl_mem;
 

@@ -1,6 +1,6 @@
 //! Return codes of commands, as far as this device gives them.
-//! Shape: [`ReturnCode`]; a command is `Result<Answer, ReturnCode>`, where `Ok` is Success.
-//! Units: none.
+//! [`ReturnCode`]; a command is `Result<Answer, ReturnCode>`, where `Ok` is Success.
+//!
 //! Source: docs/spec/wire-formats.md §4.1.
 
 /// Why a command was refused; its number is the one on the wire.

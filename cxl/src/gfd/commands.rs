@@ -1,5 +1,6 @@
 //! The commands of a device, 4900 to 4914, as methods of [`Gfd`].
-//! Shape: plain values in; a plain answer or a [`ReturnCode`] out; a refused one has changed nothing.
+//! Plain values in; a plain answer or a [`ReturnCode`] out; a refused one has changed nothing.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.7, conflicts C8 and C9; CXL 3.1 section 7.7.13.
 //!

@@ -1,5 +1,6 @@
 //! HPA to DPA by the decoders of the requester, and back.
-//! Shape: RPID -> up to 8 [`Decoder`]s, all compared -> [`Hit`]; or [`Miss`]: none, or several.
+//! RPID -> up to 8 [`Decoder`]s, all compared -> [`Hit`]; or [`Miss`]: none, or several.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §5.2; CXL 3.1 sections 7.7.2.4 and 7.7.13.
 //!

@@ -1,5 +1,6 @@
 //! The device as a whole.
-//! Shape: [`Request`] and bytes in; [`Done`] or [`Refusal`] out, and a notification for the latter.
+//! [`Request`] and bytes in; [`Done`] or [`Refusal`] out, and a notification for the latter.
+//!
 //! Units: bytes; time as a parameter.
 //! Source: docs/spec/cxl-fabric.md "GFD (endpoint)".
 

@@ -1,5 +1,6 @@
 //! Media partitions and the regions within them.
-//! Shape: up to 4 [`Dmp`]s cut the DPA space, up to 8 [`Region`]s lie in them; both are checked lists.
+//! Up to 4 [`Dmp`]s cut the DPA space, up to 8 [`Region`]s lie in them; both are checked lists.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.7 (4902, 4903, 4905, 4906); CXL 3.1 section 7.7.2.3.
 

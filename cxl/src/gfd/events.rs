@@ -1,5 +1,6 @@
 //! Enhanced event notifications: what happened, to whom it is told, and when not.
-//! Shape: [`Event`] -> [`Events`] -> one queue of [`Notice`]s for the FM (0107), one for hosts (0108, GAM).
+//! [`Event`] -> [`Events`] -> one queue of [`Notice`]s for the FM (0107), one for hosts (0108, GAM).
+//!
 //! Units: timestamps in nanoseconds; payloads in bytes, little-endian.
 //! Source: docs/spec/wire-formats.md §4.6 ("Notifications"); CXL 3.1 sections 7.7.2.7 and 8.2.9.2.
 //!

@@ -1,7 +1,8 @@
 //! Dynamic capacity as CCI messages speak of it: regions, lists of extents, what is to be added, what is to be released.
 //!
-//! Shape: fields of 4907h and 4908h, or of 5604h and 5605h, to a [`Choice`] or a [`Part`]; extents both ways; answers of 4902h,
+//! Fields of 4907h and 4908h, or of 5604h and 5605h, to a [`Choice`] or a [`Part`]; extents both ways; answers of 4902h,
 //! 4904h, 5601h and 5603h.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.3, §4.7; CXL 3.1 sections 7.6.7.6 and 7.7.13.
 

@@ -1,5 +1,6 @@
 //! The host's edge end of notifications: the GAM buffer, a ring in the host's memory.
-//! Shape: head moves with what is posted, tail with what the host has read; entries are 256 x 32 bytes.
+//! Head moves with what is posted, tail with what the host has read; entries are 256 x 32 bytes.
+//!
 //! Units: bytes; addresses are the host's.
 //! Source: docs/spec/wire-formats.md §4.6 (0109, 010A), §5.4; CXL 3.1 section 7.7.2.7.
 //!

@@ -1,5 +1,6 @@
 //! The memory behind a device: a sparse file, or memory that is taken when it is first written.
-//! Shape: DPA -> bytes, in chunks of 2 MiB; what was never written reads as zero and costs nothing.
+//! DPA -> bytes, in chunks of 2 MiB; what was never written reads as zero and costs nothing.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "GFD (endpoint)"; ARCHITECTURE.md "Time, errors, unsafe".
 //!

@@ -1,5 +1,6 @@
 //! G-FAM device: decoders, protection, dynamic capacity and the memory behind them.
-//! Shape: [`Gfd`] is plain state; requests and commands in, answers and [`events`] out.
+//! [`Gfd`] is plain state; requests and commands in, answers and [`events`] out.
+//!
 //! Units: bytes; time as a parameter.
 //! Source: docs/spec/cxl-fabric.md "GFD (endpoint)"; CXL 3.1 section 7.7.2.
 //!

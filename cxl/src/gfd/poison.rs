@@ -1,5 +1,6 @@
 //! Which lines of a memory are poisoned.
-//! Shape: number of a line -> bad or not; however many are, a word for each 64 lines of which one is.
+//! Number of a line -> bad or not; however many are, a word for each 64 lines of which one is.
+//!
 //! Units: lines of 64 bytes, by their number.
 //! Source: docs/spec/cxl-fabric.md "CXL.mem".
 

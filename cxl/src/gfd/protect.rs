@@ -1,5 +1,6 @@
 //! Who may touch which block: group tables of the partitions, and group vectors of the requesters.
-//! Shape: DPA -> DMP (1..4) -> block -> groups; RPID -> `GrpAccVec`; a common bit lets the access through.
+//! DPA -> DMP (1..4) -> block -> groups; RPID -> `GrpAccVec`; a common bit lets the access through.
+//!
 //! Units: bytes; groups 0..=63.
 //! Source: docs/spec/wire-formats.md §5.2, conflict C9; CXL 3.1 section 7.7.2.5.
 //!

@@ -1,5 +1,6 @@
 //! Quality of service: how loaded the device says it is, and what each requester may draw.
-//! Shape: backlog samples -> average -> [`DevLoad`]; RPID, bytes, now -> when the answer is due.
+//! Backlog samples -> average -> [`DevLoad`]; RPID, bytes, now -> when the answer is due.
+//!
 //! Units: percent; bytes; bit/s of payload; fractions in 1/256 of the device's bandwidth.
 //! Source: docs/spec/wire-formats.md §4.7 (490E to 4912); CXL 3.1 section 3.3.4.
 //!

@@ -1,5 +1,6 @@
 //! Memory that nobody has, with somebody's content in it: what a file kept of before, and what was released as it stands.
-//! Shape: [`Remains`]: ranges of DPAs; [`Remains::take`] cuts out what is given anew.
+//! [`Remains`]: ranges of DPAs; [`Remains::take`] cuts out what is given anew.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "GFD (endpoint)".
 

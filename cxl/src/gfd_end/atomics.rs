@@ -1,5 +1,6 @@
 //! `FetchAdd`, `Swap` and `CAS`: the old value is answered, the new one stays.
-//! Shape: operands of 4 or 8 bytes, of CAS also 16; little-endian in memory and on the link.
+//! Operands of 4 or 8 bytes, of CAS also 16; little-endian in memory and on the link.
+//!
 //! Units: bytes.
 //! Source: PCIe 6.0 sections 2.2.7, 6.15.
 

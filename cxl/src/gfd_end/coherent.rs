@@ -1,8 +1,9 @@
 //! A coherent device (HDM-DB): requests wait until no host's copy is in their way; hosts are snooped, and answer in time or not
 //! at all.
 //!
-//! Shape: [`Coherence`] has the filter; [`Core::take_coherent`] hands it a CXL.mem request,
+//! [`Coherence`] has the filter; [`Core::take_coherent`] hands it a CXL.mem request,
 //! [`Core::coherent_work`] carries out what it lets go.
+//!
 //! Units: lines of 64 bytes; `BITag`s of 12 bits.
 //! Source: docs/spec/cxl-fabric.md "Back-invalidate"; docs/spec/wire-formats.md §3.9; CXL 3.1 sections 3.3.5 to 3.3.10.
 

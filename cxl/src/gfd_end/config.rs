@@ -1,6 +1,7 @@
 //! What a G-FAM device on a link is like, its bounds and its counts.
 //!
-//! Shape: [`GfdEndConfig`] in, [`GfdCounts`] out.
+//! [`GfdEndConfig`] in, [`GfdCounts`] out.
+//!
 //! Units: requests, TLPs, bytes.
 //! Source: docs/spec/cxl-fabric.md "GFD (endpoint)".
 

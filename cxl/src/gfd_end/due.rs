@@ -1,8 +1,8 @@
 //! What is to be done, in order of arrival once it is due.
 //!
-//! Shape: [`DueQueue::push`] with a time; [`DueQueue::run`] takes the steps of what is due. What is not due yet takes places of
+//! [`DueQueue::push`] with a time; [`DueQueue::run`] takes the steps of what is due. What is not due yet takes places of
 //! [`HELD_MAX`], of which a requester has at most as many as are free: however many are held up, others find some.
-//! Units: none.
+//!
 //! Source: docs/spec/cxl-fabric.md "Load of the device"; dynamic thresholds of Choudhury and Hahne (1998), with a factor of 1.
 
 use std::collections::VecDeque;

@@ -1,7 +1,7 @@
 //! Who takes the messages for a G-FAM device that come over its link.
 //!
-//! Shape: [`InBand`]: a message or a packet of a tunnel in, answers into the outbox.
-//! Units: none.
+//! [`InBand`]: a message or a packet of a tunnel in, answers into the outbox.
+//!
 //! Source: docs/spec/wire-formats.md §3.8, §4.8.
 
 use weft_dataplane::time::Instant;

@@ -1,7 +1,8 @@
 //! Answers that are to be given: when, to whom, and what goes into them.
 //!
-//! Shape: [`Jobs`] keeps those that are due in order of arrival and the others until they are; [`Jobs::run`] writes
+//! [`Jobs`] keeps those that are due in order of arrival and the others until they are; [`Jobs::run`] writes
 //! them into chunks, the data of a read in pieces of `Max_Payload_Size`.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.6; PCIe 6.0 section 2.3.1.1 (how completions of a read are cut).
 

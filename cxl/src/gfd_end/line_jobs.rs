@@ -1,6 +1,7 @@
 //! CXL.mem responses that are to be given.
 //!
-//! Shape: [`LineJob::step`] writes one of [`LineJobs`] into a chunk; its line is read then.
+//! [`LineJob::step`] writes one of [`LineJobs`] into a chunk; its line is read then.
+//!
 //! Units: lines of 64 bytes.
 //! Source: docs/spec/cxl-fabric.md "CXL.mem".
 

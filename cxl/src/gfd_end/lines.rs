@@ -1,7 +1,8 @@
 //! CXL.mem: whether a request is for the device, what it does, and what is answered.
 //!
-//! Shape: [`Core::take_mem`]: PTH and message in; memory changed, a [`LineJob`] for the response, a notification of what is
+//! [`Core::take_mem`]: PTH and message in; memory changed, a [`LineJob`] for the response, a notification of what is
 //! wrong.
+//!
 //! Units: lines of 64 bytes.
 //! Source: docs/spec/cxl-fabric.md "CXL.mem"; docs/spec/wire-formats.md §3.9, §4.6 (types 03 to 07).
 

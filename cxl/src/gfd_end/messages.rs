@@ -1,6 +1,7 @@
 //! Messages: notifications to hosts, who is at which end of the link, and proxied commands.
 //!
-//! Shape: GAM out, [`PartnerInfo`] both ways, whatever else is the device's own to [`super::InBand`].
+//! GAM out, [`PartnerInfo`] both ways, whatever else is the device's own to [`super::InBand`].
+//!
 //! Units: bytes of payloads.
 //! Source: docs/spec/wire-formats.md §3.8, §4.6, §4.8.
 

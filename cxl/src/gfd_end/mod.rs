@@ -1,7 +1,8 @@
 //! A G-FAM device on a port: TLPs in, memory behind them, completions and notifications out.
 //!
-//! Shape: [`GfdEnd::poll`] takes in what came, `serve` and `lines` (CXL.mem) make jobs of requests, jobs that are due write their
+//! [`GfdEnd::poll`] takes in what came, `serve` and `lines` (CXL.mem) make jobs of requests, jobs that are due write their
 //! completions straight into chunks; `messages` are GAM, partner information and proxied commands.
+//!
 //! Units: bytes; time as a parameter.
 //! Source: docs/spec/cxl-fabric.md "GFD (endpoint)"; docs/spec/wire-formats.md §3.6 to §3.8, §5.2.
 //!

@@ -1,6 +1,7 @@
 //! Requests: whether they are for the device, what it does, and what is answered.
 //!
-//! Shape: [`Core::take`]: PTH and TLP in; memory changed, a [`Job`] for the answer, a notification of what is wrong.
+//! [`Core::take`]: PTH and TLP in; memory changed, a [`Job`] for the answer, a notification of what is wrong.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.5 to §3.7, §4.6 (types 03 to 07), §5.2; PCIe 6.0 sections 2.3.1, 2.7.2.1
 //! (poison).

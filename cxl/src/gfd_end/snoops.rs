@@ -1,6 +1,7 @@
 //! What a coherent device keeps: its snoop filter, the requests that wait for hosts, and the snoops that have no answer.
 //!
-//! Shape: [`Coherence`]; `coherent` fills it and carries out what it lets go.
+//! [`Coherence`]; `coherent` fills it and carries out what it lets go.
+//!
 //! Units: lines of 64 bytes; `BITag`s of 12 bits.
 //! Source: docs/spec/cxl-fabric.md "Back-invalidate", "A host that does not answer"; CXL 3.1 sections 3.3.8, 3.3.10.
 

@@ -1,7 +1,8 @@
 //! CXL.cache through an HBR switch: up with the `CacheID` of the port, down by the route table of the upstream port.
 //!
-//! Shape: a message and the link that it came in by → the link that it goes out by, or why it does not; registers as the host has
+//! A message and the link that it came in by → the link that it goes out by, or why it does not; registers as the host has
 //! written them → what is in force.
+//!
 //! Units: messages; `CacheID`s of 4 bits, numbers of ports.
 //! Source: CXL 3.1 sections 8.2.4.28, 8.2.4.29; docs/spec/cxl-fabric.md "CXL.cache".
 

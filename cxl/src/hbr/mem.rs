@@ -1,6 +1,7 @@
 //! CXL.mem through an HBR switch: requests down by the decoders of the upstream port, answers up from where they were asked.
 //!
-//! Shape: a message and the link that it came in by → the link that it goes out by, or why it does not.
+//! A message and the link that it came in by → the link that it goes out by, or why it does not.
+//!
 //! Units: messages.
 //! Source: CXL 3.1 sections 8.2.4.20, 9.13; docs/spec/cxl-fabric.md "CXL.mem through HBR switches".
 //!

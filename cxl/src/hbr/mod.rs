@@ -1,7 +1,8 @@
 //! An HBR switch: an upstream port, downstream ports, a bridge each, and TLPs routed between their links.
 //!
-//! Shape: [`HbrSwitch::poll`] over its ports, the upstream one first; bridges ([`Bridge`]) hold the registers,
+//! [`HbrSwitch::poll`] over its ports, the upstream one first; bridges ([`Bridge`]) hold the registers,
 //! [`Vcs`] routes by what is in them.
+//!
 //! Units: ports, bytes.
 //! Source: PCIe 6.0 section 2.2.4; docs/spec/wire-formats.md §3.4, §3.5; PCIe 6.0 sections 2.2.1.2, 6.7;
 //! docs/spec/cxl-fabric.md.

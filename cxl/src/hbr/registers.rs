@@ -1,5 +1,6 @@
 //! From registers of bridges to what routes: [`Vcs`] of the bridges as they stand.
-//! Shape: [`vcs`]; [`access`] is a configuration request to one of them.
+//! [`vcs`]; [`access`] is a configuration request to one of them.
+//!
 //! Units: bytes.
 //! Source: PCIe 6.0 section 2.2.4; PCI-to-PCI Bridge 1.2 chapter 3.
 

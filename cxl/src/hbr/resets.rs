@@ -1,5 +1,6 @@
 //! Resets at an HBR switch: from above of all of it, by a bridge of what is below that one.
-//! Shape: what holds follows from the link upstream and the bridges; [`ResetOrders`] tell each link downstream.
+//! What holds follows from the link upstream and the bridges; [`ResetOrders`] tell each link downstream.
+//!
 //! Units: ports.
 //! Source: PCIe 6.0 section 6.6.1 (a switch passes a reset on); docs/spec/wire-formats.md §3.7b.
 

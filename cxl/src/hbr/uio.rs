@@ -1,7 +1,8 @@
 //! UIO through an HBR switch: requests by the decoders of the upstream port, completions by the segment that they name.
 //!
-//! Shape: a UIO TLP, how it is routed and the link that it came in by → the link that it goes out by, or that it has none; all else
+//! A UIO TLP, how it is routed and the link that it came in by → the link that it goes out by, or that it has none; all else
 //! is left to the bridges.
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 sections 8.2.4.20, 9.16; PCIe 6.0 sections 2.2.4.2, 2.2.6.2; docs/spec/cxl-fabric.md "UIO through HBR
 //! switches".

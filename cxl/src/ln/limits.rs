@@ -1,6 +1,7 @@
 //! Who may register lines at a completer, how many each, and how many it has.
 //!
-//! Shape: [`Limits`] by function; [`LncCounts`].
+//! [`Limits`] by function; [`LncCounts`].
+//!
 //! Units: lines; requests; messages.
 //! Source: PCIe 5.0 section 6.21.
 

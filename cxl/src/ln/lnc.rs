@@ -1,7 +1,8 @@
 //! The LN Completer: the host's side, which remembers who watches which line and tells them once.
 //!
-//! Shape: [`MemRequest`] + the memory access as a closure → [`ReadAnswer`] / [`WriteAnswer`]; writes by
+//! [`MemRequest`] + the memory access as a closure → [`ReadAnswer`] / [`WriteAnswer`]; writes by
 //! anybody → [`LnMessage`]s, taken with [`Lnc::next_message`].
+//!
 //! Units: bytes; double words in requests; picoseconds between broadcasts.
 //! Source: PCIe 5.0 section 6.21.
 //!

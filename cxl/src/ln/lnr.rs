@@ -1,7 +1,8 @@
 //! The LN Requester: a device function's copies of the host's cache lines.
 //!
-//! Shape: calls of the device → [`LnrRequest`]s to be sent; completions by [`Ticket`] and [`LnMessage`]s in;
+//! Calls of the device → [`LnrRequest`]s to be sent; completions by [`Ticket`] and [`LnMessage`]s in;
 //! [`Lnr::copy`] is what the device may use.
+//!
 //! Units: bytes; lines.
 //! Source: PCIe 5.0 section 6.21.
 //!

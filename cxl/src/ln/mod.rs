@@ -1,8 +1,9 @@
 //! Lightweight Notification: devices keep copies of a host's cache lines and are told when one changes.
 //!
-//! Shape: [`lnc::Lnc`] stands at the host (requests in, answers and messages out), [`lnr::Lnr`] in a device
+//! [`lnc::Lnc`] stands at the host (requests in, answers and messages out), [`lnr::Lnr`] in a device
 //! function (requests and copies), [`registers::LnrRegisters`] is its extended capability; plain values,
 //! which a thin layer maps to and from TLPs.
+//!
 //! Units: bytes; addresses are host physical addresses; lines are 64 or 128 bytes.
 //! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 

@@ -1,5 +1,6 @@
 //! Where a host takes registrations: whole pages of 4 KiB.
-//! Shape: [`Regions`] is a set of disjoint ranges, each aligned and at least 4 KiB.
+//! [`Regions`] is a set of disjoint ranges, each aligned and at least 4 KiB.
+//!
 //! Units: bytes.
 //! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 

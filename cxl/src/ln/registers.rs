@@ -1,5 +1,6 @@
 //! The LN Requester extended capability of a function.
-//! Shape: 8 bytes: header id 001Ch 16, version 4, next 12; capability 16; control 16 - each little-endian.
+//! 8 bytes: header id 001Ch 16, version 4, next 12; capability 16; control 16 - each little-endian.
+//!
 //! Units: sizes are exponents, 2^n lines; line size 0 is 64 bytes, 1 is 128.
 //! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 

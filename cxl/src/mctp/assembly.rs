@@ -1,6 +1,7 @@
 //! Packets of MCTP messages on their way to whole ones, of one connection.
 //!
-//! Shape: [`Assembler::push`] -> a whole message; one message at a time of each source EID, tag and tag owner.
+//! [`Assembler::push`] -> a whole message; one message at a time of each source EID, tag and tag owner.
+//!
 //! Units: bytes; picoseconds.
 //! Source: DMTF DSP0236 section 8.1.5 (what ends an assembly); number, length and time of assemblies are ours:
 //! docs/mctp.md "Limits".

@@ -1,6 +1,7 @@
 //! MCTP control messages: what an endpoint is called and what it can.
 //!
-//! Shape: a message of type 0 in, its response out; [`Control`] knows the EID that the endpoint was given.
+//! A message of type 0 in, its response out; [`Control`] knows the EID that the endpoint was given.
+//!
 //! Units: bytes; UUIDs in the order of RFC 9562.
 //! Source: DMTF DSP0236 sections 11 and 12 (codes, fields); DSP0234, DSP0281 (versions of types 7 and 8); docs/mctp.md
 //! "Control messages".

@@ -1,7 +1,8 @@
 //! A component as an MCTP endpoint whose packets somebody else puts together: whole messages in, whole messages out.
 //!
-//! Shape: [`Datagrams::receive`] takes a message and who sent it, and returns its response; [`Datagrams::resolve`] says where
+//! [`Datagrams::receive`] takes a message and who sent it, and returns its response; [`Datagrams::resolve`] says where
 //! one goes that comes later.
+//!
 //! Units: bytes; time as `Instant`.
 //! Source: DMTF DSP0236 section 8; docs/mctp.md "The kernel's MCTP".
 //!

@@ -1,6 +1,7 @@
 //! A component as an MCTP endpoint over a stream of packets of 68 bytes: bytes in, bytes out, no socket.
 //!
-//! Shape: [`Connection::receive`] takes what came, carries out each whole message and appends the packets of its response.
+//! [`Connection::receive`] takes what came, carries out each whole message and appends the packets of its response.
+//!
 //! Units: bytes; time as `Instant`.
 //! Source: DMTF DSP0236 section 8; docs/mctp.md; docs/spec/wire-formats.md §4.1 (types 07h and 08h).
 //!

@@ -1,7 +1,8 @@
 //! Loads and stores by CXL.mem: ranges are cut into lines of 64 bytes, each a request of its own.
 //!
-//! Shape: [`MemOperation`]s in by [`MemRequester::submit`], messages out by [`MemRequester::flush`], responses in by
+//! [`MemOperation`]s in by [`MemRequester::submit`], messages out by [`MemRequester::flush`], responses in by
 //! [`MemRequester::take`], [`MemDone`] out.
+//!
 //! Units: bytes, lines; tags of 16 bits.
 //! Source: docs/spec/cxl-fabric.md "CXL.mem"; docs/spec/wire-formats.md §3.9.
 //!

@@ -1,6 +1,7 @@
 //! What loads and stores are, and how they end.
 //!
-//! Shape: [`MemOperation`] in, [`MemDone`] out.
+//! [`MemOperation`] in, [`MemDone`] out.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "CXL.mem".
 

@@ -1,6 +1,7 @@
 //! Loads and stores that have not ended: cut into lines, and put together again.
 //!
-//! Shape: [`Ops::submit`] → [`Piece`]s by [`Ops::next_piece`] → [`Ops::ended`] for each → [`MemDone`].
+//! [`Ops::submit`] → [`Piece`]s by [`Ops::next_piece`] → [`Ops::ended`] for each → [`MemDone`].
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "CXL.mem".
 

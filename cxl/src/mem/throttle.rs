@@ -1,6 +1,7 @@
 //! How many requests a requester has under way, by the load that answers tell.
 //!
-//! Shape: [`Throttle::limit`] before a request, [`Throttle::answered`] for each answer.
+//! [`Throttle::limit`] before a request, [`Throttle::answered`] for each answer.
+//!
 //! Units: requests; levels of 1/256.
 //! Source: docs/spec/cxl-fabric.md "Load of the device"; CXL 3.1 section 3.3.4.
 

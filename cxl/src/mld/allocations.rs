@@ -1,6 +1,7 @@
 //! Which memory is whose: units of 256 MiB, dealt out to the logical devices of an MLD.
 //!
-//! Shape: [`Allocations::set`] for a run of LDs, whole or not at all; each LD's memory is behind its BAR 0.
+//! [`Allocations::set`] for a run of LDs, whole or not at all; each LD's memory is behind its BAR 0.
+//!
 //! Units: granules of 256 MiB, bytes where it says so.
 //! Source: CXL 3.1 sections 7.6.7.4.1 to 7.6.7.4.3; docs/spec/wire-formats.md §4.3a.
 //!

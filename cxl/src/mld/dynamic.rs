@@ -1,6 +1,7 @@
 //! Dynamic capacity of the logical devices of an MLD: one region of all, of which each has what was added to it.
 //!
-//! Shape: [`Dynamic`] is a [`Capacity`] whose groups are the LDs; a command to what is answered.
+//! [`Dynamic`] is a [`Capacity`] whose groups are the LDs; a command to what is answered.
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 section 7.6.7.6; docs/spec/wire-formats.md §4.3b.
 //!

@@ -1,6 +1,7 @@
 //! Commands of an MLD by its LD `FFFFh`: about itself, and handed on to one logical device.
 //!
-//! Shape: [`Serving`] is the component for one request: the MLD's state and its logical devices.
+//! [`Serving`] is the component for one request: the MLD's state and its logical devices.
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 sections 7.6.7.3 to 7.6.7.6; docs/spec/wire-formats.md §4.3, §4.3a, §4.3b.
 //!

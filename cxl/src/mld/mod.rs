@@ -1,7 +1,8 @@
 //! A multi-logical device (MLD): up to 16 logical devices (LDs) behind one link, told apart by the prefix of each TLP.
 //!
-//! Shape: [`Mld::poll`] hands each TLP to the LD that its `VendPrefixL0` names, and puts that prefix in front of all
+//! [`Mld::poll`] hands each TLP to the LD that its `VendPrefixL0` names, and puts that prefix in front of all
 //! that the LD sends; LD `FFFFh` is the fabric manager's, and carries CCI messages (`management`).
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 sections 2.5, 7.6.7.3, 7.6.7.4; docs/spec/wire-formats.md §3.2 "LD-ID form", §4.3a.
 //!

@@ -1,7 +1,8 @@
 //! Which logical device is served next: shares of the bandwidth when all want more, and limits that hold always.
 //!
-//! Shape: requests wait in a queue an LD; [`Schedule::next`] takes the one whose LD has had least for its share (start-time
+//! Requests wait in a queue an LD; [`Schedule::next`] takes the one whose LD has had least for its share (start-time
 //! fair queueing), unless that LD's limit holds it up.
+//!
 //! Units: bytes; 256ths of the device's bandwidth; time as a parameter.
 //! Source: CXL 3.1 sections 3.3.4, 7.6.7.4.4 to 7.6.7.4.10; P. Goyal, H. Vin, H. Cheng, "Start-time Fair Queueing" (1996);
 //! docs/spec/wire-formats.md §4.3a.

@@ -1,7 +1,8 @@
 //! Advanced Error Reporting: what went wrong at a function, and which message says so.
 //!
-//! Shape: [`Aer::report`] takes an error and the header of its TLP, sets the status bits, and returns
+//! [`Aer::report`] takes an error and the header of its TLP, sets the status bits, and returns
 //! the message to send to the root, if software wants one.
+//!
 //! Units: double words of a TLP's header, as on the wire.
 //! Source: PCIe 6.0 §6.2.3 to §6.2.5, §7.8.4.
 //!

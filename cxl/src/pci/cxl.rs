@@ -1,7 +1,8 @@
 //! Designated vendor-specific capabilities that tell a host that a function speaks CXL.
 //!
-//! Shape: [`add_device`] says which protocols and how much memory, [`add_locator`] where the register
+//! [`add_device`] says which protocols and how much memory, [`add_locator`] where the register
 //! blocks stand in the BARs; [`register_blocks`] reads the latter.
+//!
 //! Units: bytes; memory in multiples of 256 MiB.
 //! Source: CXL 3.1 §8.1.3 (device, revision 1: without the fields of later ones), §8.1.9 (locator).
 

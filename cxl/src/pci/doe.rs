@@ -1,7 +1,8 @@
 //! Data Object Exchange (DOE): a mailbox in configuration space, by which software reads a component's CDAT.
 //!
-//! Shape: [`Doe::written`] takes what software has written, and shows status and answer in the [`Space`]; objects are
+//! [`Doe::written`] takes what software has written, and shows status and answer in the [`Space`]; objects are
 //! answered at once.
+//!
 //! Units: double words of 32 bits.
 //! Source: PCIe 6.0 §6.30, §7.9.24; CXL 3.1 §8.1.11 (table access); docs/spec/wire-formats.md §3.13.
 //!

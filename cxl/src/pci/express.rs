@@ -1,7 +1,8 @@
 //! What every PCI Express function has: its capability, link, message interrupts, serial number.
 //!
-//! Shape: [`add_express`] and its kin write into a [`Space`] and say where; [`Express`] is that place
+//! [`add_express`] and its kin write into a [`Space`] and say where; [`Express`] is that place
 //! and knows the registers by name.
+//!
 //! Units: link speed in GT/s classes 1..=6 (2.5 to 64), width in lanes.
 //! Source: PCIe 6.0 §7.5.3, §7.7.1, §7.9.3; docs/spec/wire-formats.md §3.3 (LN system CLS).
 

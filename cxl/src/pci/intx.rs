@@ -1,6 +1,7 @@
 //! Legacy interrupts as messages (INTx): the levels of four virtual wires at a port, collapsed from those of all below.
 //!
-//! Shape: [`Message`] is what a TLP says, [`Wires`] takes it in from a port below and says what is to be sent up.
+//! [`Message`] is what a TLP says, [`Wires`] takes it in from a port below and says what is to be sent up.
+//!
 //! Units: pins A to D as 0 to 3; device numbers 0 to 31.
 //! Source: PCIe 6.0 §2.2.8.1 (messages, mapping of bridges), §6.1.2; docs/spec/cxl-fabric.md "INTx".
 

@@ -1,6 +1,7 @@
 //! Registers as `lspci` understands them: it reads a dump, and says what it sees.
 //!
-//! Shape: a tree is enumerated in memory, dumped as `lspci -xxxx` would, and read by `lspci -F`.
+//! A tree is enumerated in memory, dumped as `lspci -xxxx` would, and read by `lspci -F`.
+//!
 //! Units: bytes.
 //! Source: pciutils, whose reading of the layouts is independent of ours.
 

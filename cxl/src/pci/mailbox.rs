@@ -1,7 +1,8 @@
 //! The register block of a CXL device, with its primary mailbox: how a host gives it commands.
 //!
-//! Shape: reads and writes of bytes in the block in; a [`Command`] to execute out; its result in by
+//! Reads and writes of bytes in the block in; a [`Command`] to execute out; its result in by
 //! [`Mailbox::complete`]. [`capabilities`] is how the host finds the mailbox in the block.
+//!
 //! Units: bytes, little-endian.
 //! Source: CXL 3.1 §8.2.8.1 and .2 (capability array), .3 (status), .4 (mailbox); docs/spec/wire-formats.md §4.1
 //! (return codes).

@@ -1,7 +1,8 @@
 //! Configuration space of functions and bridges, and the software that enumerates them.
 //!
-//! Shape: registers in, what changed out ([`Function`], [`Bridge`] over [`Space`], [`mailbox`]); the
+//! Registers in, what changed out ([`Function`], [`Bridge`] over [`Space`], [`mailbox`]); the
 //! host's software over any way to read and write them ([`enumerate`]), which finds a [`Tree`].
+//!
 //! Units: bytes; register numbers in double words.
 //! Source: PCIe 6.0 chapter 7; PCI-to-PCI Bridge 1.2 chapter 3; CXL 3.1 §8.1, §8.2.8; docs/spec/cxl-fabric.md.
 

@@ -1,7 +1,8 @@
 //! Where registers stand and what their bits are called, for those who have them and who read them.
 //!
-//! Shape: offsets from the start of the space, or of a capability; masks of the register that the
+//! Offsets from the start of the space, or of a capability; masks of the register that the
 //! comment above them names.
+//!
 //! Units: bytes; masks of 8, 16 or 32 bits.
 //! Source: PCIe 6.0 §7.5.1 (headers), §7.5.3 (PCI Express), §7.7.1 (MSI), §7.8.4 (AER); Linux's
 //! `pci_regs.h` names the same.

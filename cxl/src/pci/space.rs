@@ -1,6 +1,7 @@
 //! The 4 KiB configuration space of one function, bit by bit.
 //!
-//! Shape: value, writable bits, bits that a 1 clears; capabilities are linked as they are added.
+//! Value, writable bits, bits that a 1 clears; capabilities are linked as they are added.
+//!
 //! Units: bytes for the side that owns it, double words ([`Reg`]) for the side that accesses it.
 //! Source: PCIe 6.0 §7.2 (accesses), §7.5.1.1.11 (list), §7.6.3 (extended list).
 //!

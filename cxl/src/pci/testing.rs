@@ -1,6 +1,7 @@
 //! A tree of functions and bridges in memory, whose configuration and addresses are routed by what
 //! software wrote into the bridges.
-//! Shape: [`Fabric`] is a `ConfigAccess`; [`Fabric::reach`] follows an address from the root.
+//! [`Fabric`] is a `ConfigAccess`; [`Fabric::reach`] follows an address from the root.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.4.
 

@@ -1,7 +1,8 @@
 //! What a host finds: bridges and functions, with their numbers and addresses, as plain data.
 //!
-//! Shape: [`Tree`] of [`Node`]s, comparable, and as text: an outline like that of `lspci -t`, then one
+//! [`Tree`] of [`Node`]s, comparable, and as text: an outline like that of `lspci -t`, then one
 //! line for each node, then what is wrong.
+//!
 //! Units: bytes, addresses of the bus.
 //! Source: PCI-to-PCI Bridge 1.2 chapter 3; CXL 3.1 section 7.7.6.1 (what hosts must see).
 

@@ -1,5 +1,6 @@
 //! A request under way, and the completions that answer it.
-//! Shape: completion → [`Step`]; bytes go to their place in the whole answer.
+//! Completion → [`Step`]; bytes go to their place in the whole answer.
+//!
 //! Units: bytes, double words.
 //! Source: PCIe 6.0 sections 2.2.9, 2.3.1.1, 2.3.2; docs/spec/wire-formats.md §3.6 (chunks of UIO in any order).
 

@@ -1,6 +1,7 @@
 //! Who makes requests: splits what is asked into TLPs, knows by tag what is under way, puts answers together.
 //!
-//! Shape: [`Transaction`] in, TLPs out by [`Requester::flush`], completions in by [`Requester::take`], [`Done`] out.
+//! [`Transaction`] in, TLPs out by [`Requester::flush`], completions in by [`Requester::take`], [`Done`] out.
+//!
 //! Units: bytes; tags of 10 bits (non-flit) or 14 (flit).
 //! Source: PCIe 6.0 sections 2.2.5 (byte enables), 2.2.6.2 (tags), 2.3.1.1 (split completions), 2.8 (timeout);
 //! docs/spec/wire-formats.md §3.1, §3.5, §3.6.

@@ -1,5 +1,6 @@
 //! One TLP of a request: as much as fits `Max_Payload_Size` or `Max_Read_Request_Size`, within 4 KiB; of UIO within `uio_max`.
-//! Shape: ([`Operation`], bytes sent before) → [`Part`].
+//! ([`Operation`], bytes sent before) → [`Part`].
+//!
 //! Units: bytes, double words.
 //! Source: PCIe 6.0 sections 2.2.5, 2.2.7.
 

@@ -1,6 +1,7 @@
 //! What is asked of a requester, how it ends, and what bounds its TLPs.
 //!
-//! Shape: [`Transaction`] in, [`Done`] out; [`RequesterSpec`] bounds both.
+//! [`Transaction`] in, [`Done`] out; [`RequesterSpec`] bounds both.
+//!
 //! Units: bytes.
 //! Source: PCIe 6.0 sections 2.2.5, 2.2.7, 2.8; docs/spec/wire-formats.md §3.1.
 

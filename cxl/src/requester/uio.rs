@@ -1,5 +1,6 @@
 //! A requester as the way that a fabric memory engine sends its requests by.
-//! Shape: [`UioSide`] remembers which transactions are the engine's; [`Uio`] is a [`UioPort`] over both.
+//! [`UioSide`] remembers which transactions are the engine's; [`Uio`] is a [`UioPort`] over both.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.6, §5.5.
 

@@ -1,6 +1,7 @@
 //! What one end of a link is like, what comes in by it, and what it counts.
 //!
-//! Shape: [`EndConfig`] in; [`Frame`]s with what they hold; [`EndCounts`].
+//! [`EndConfig`] in; [`Frame`]s with what they hold; [`EndCounts`].
+//!
 //! Units: bytes without FCS, frames.
 //! Source: docs/spec/wire-formats.md §3.7a.
 

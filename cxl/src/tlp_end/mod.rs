@@ -1,7 +1,8 @@
 //! One end of a link that carries TLPs: what hosts, devices, GFDs and the agent of a switch hang on a port by.
 //!
-//! Shape: [`TlpEnd::poll`] hands each TLP that comes to a handler, whose answers go into an [`Outbox`] and out
+//! [`TlpEnd::poll`] hands each TLP that comes to a handler, whose answers go into an [`Outbox`] and out
 //! behind it; PFC stops priorities one by one; what the port has no room for waits in order.
+//!
 //! Units: bytes without FCS, frames.
 //! Source: docs/spec/wire-formats.md §3.7a; IEEE 802.1Q-2022 clause 36; docs/spec/cxl-fabric.md "Routes" (endpoints
 //! sink what comes).

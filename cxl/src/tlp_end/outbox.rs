@@ -1,6 +1,7 @@
 //! TLPs on their way out: each is written with its addresses, link header and PTH, and given its priority.
 //!
-//! Shape: [`Outbox::send`] appends a frame; [`Head`] is what stands in front of a TLP.
+//! [`Outbox::send`] appends a frame; [`Head`] is what stands in front of a TLP.
+//!
 //! Units: bytes without FCS.
 //! Source: docs/spec/wire-formats.md §3.7a.
 

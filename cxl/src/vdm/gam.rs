@@ -1,5 +1,6 @@
 //! A GFD's notifications on their way to a host: GAM messages and where they end.
-//! Shape: [`message`] at the GFD -> [`GamEdge::receive`] -> posted write of one entry of the host's ring.
+//! [`message`] at the GFD -> [`GamEdge::receive`] -> posted write of one entry of the host's ring.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.8, §4.6 (0108), §5.4; CXL 3.1 section 7.7.2.7.
 //!

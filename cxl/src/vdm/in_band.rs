@@ -1,6 +1,7 @@
 //! What comes to a GFD as messages: commands that hosts' edges hand over, and CCI messages by tunnel.
 //!
-//! Shape: [`Commands`], an [`InBand`] of a GFD: both machines, and the device's CCI behind them.
+//! [`Commands`], an [`InBand`] of a GFD: both machines, and the device's CCI behind them.
+//!
 //! Units: bytes; picoseconds.
 //! Source: docs/spec/wire-formats.md §3.8, §4.1; docs/spec/cxl-fabric.md "GFD (endpoint)"; CXL 3.1 sections 7.7.11.5,
 //! 7.7.12.

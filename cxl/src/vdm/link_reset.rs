@@ -1,5 +1,6 @@
 //! Both ends of the reset of a link: the upper one orders it until the lower one has answered.
-//! Shape: [`ResetOrders`] above: what is to hold in, messages out; [`ResetReceiver`] below: messages in, what begins and ends out.
+//! [`ResetOrders`] above: what is to hold in, messages out; [`ResetReceiver`] below: messages in, what begins and ends out.
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/wire-formats.md §3.7b; PCIe 6.0 section 6.6.1 (conventional reset).
 //!

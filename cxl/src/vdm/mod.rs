@@ -1,9 +1,10 @@
 //! State machines that speak in vendor-defined messages of a PBR fabric.
 //!
-//! Shape: [`Vdm`]s and `now` in; [`Vdm`]s, accesses to a host's memory and events out; each machine says by
+//! [`Vdm`]s and `now` in; [`Vdm`]s, accesses to a host's memory and events out; each machine says by
 //! `next_due` when it wants to be polled again. [`partner`] asks who is at the far end of a link, [`reset`] keeps a
 //! virtual link, [`mctp`] carries CCI messages, [`in_band`] serves them at a GFD, [`proxy`] hands a host's commands over to a GFD, [`gam`] brings
 //! notifications into a host's ring, [`rtupdate`] tells `CacheID`s.
+//!
 //! Units: bytes and DWs of 4; picoseconds.
 //! Source: docs/spec/wire-formats.md §3.8; CXL 3.1 section 7.7.11.
 //!

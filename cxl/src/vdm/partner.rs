@@ -1,5 +1,6 @@
 //! Who is at the far end of a PBR-capable link: exchange of Link Partner Info.
-//! Shape: link up -> own info every 10 ms until the far end's is in -> [`FarEnd`]; ten times none -> host or device.
+//! Link up -> own info every 10 ms until the far end's is in -> [`FarEnd`]; ten times none -> host or device.
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/wire-formats.md §3.8, §4.8; CXL 3.1 section 7.7.11.3; intervals of our own (see `RETRY_INTERVAL`).
 //!

@@ -1,5 +1,6 @@
 //! `CacheID`s of a downstream edge on their way to the host's edge: `RTUpdate`, its Ack and Nak.
-//! Shape: [`RtSender::commit`] -> `RTUpdate` of up to 16 pairs -> [`CacheIds::receive`] -> Ack or Nak -> [`Answer`].
+//! [`RtSender::commit`] -> `RTUpdate` of up to 16 pairs -> [`CacheIds::receive`] -> Ack or Nak -> [`Answer`].
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/wire-formats.md §3.8; CXL 3.1 section 7.7.12.5; what is refused, and that a new update takes the
 //! place of the one before it from the same edge, are ours: the pages do not say.

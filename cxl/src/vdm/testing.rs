@@ -1,7 +1,7 @@
 //! A wire between two machines in tests: bytes that come late, not at all or twice, as a seed has it.
-//! Shape: [`Wire::send`], [`Wire::recv`]; order is kept, as on one path of the fabric.
+//! [`Wire::send`], [`Wire::recv`]; order is kept, as on one path of the fabric.
+//!
 //! Units: delays in nanoseconds, chances in thousandths.
-//! Source: none of its own.
 
 use std::collections::VecDeque;
 

@@ -1,6 +1,7 @@
 //! `CacheID`s below HBR switches: given by the host's software, at every switch on the way, and CXL.cache routed by them.
 //!
-//! Shape: a host, switches and devices joined by pipes; then ends of links that a test speaks by itself.
+//! A host, switches and devices joined by pipes; then ends of links that a test speaks by itself.
+//!
 //! Units: bytes, nanoseconds.
 //! Source: CXL 3.1 sections 8.1.3, 8.2.4.28, 8.2.4.29; docs/spec/cxl-fabric.md "CXL.cache".
 

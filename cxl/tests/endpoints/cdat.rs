@@ -1,6 +1,7 @@
 //! CDATs by DOE: a host reads those of memory devices and of the HBR switch above them, and what resets leave.
 //!
-//! Shape: a host, an HBR switch and devices joined by pipes; registers and [`weft_cxl::cdat::read`].
+//! A host, an HBR switch and devices joined by pipes; registers and [`weft_cxl::cdat::read`].
+//!
 //! Units: ns, MB/s, bytes.
 //! Source: PCIe 6.0 §6.30; CXL 3.1 §8.1.11; docs/spec/cxl-fabric.md "CDAT".
 

@@ -1,6 +1,7 @@
 //! Hosts and devices at the edge ports of a switch of the fabric, whose tables are set by hand.
 //!
-//! Shape: the switch's own pipeline, one lane; hosts A and B, an accelerator and a memory device, on pipes.
+//! The switch's own pipeline, one lane; hosts A and B, an accelerator and a memory device, on pipes.
+//!
 //! Units: bytes, nanoseconds.
 //! Source: CXL 3.1 sections 7.7.3.3 (GIM) and 7.7.9 (UIO to HDM); docs/spec/cxl-fabric.md "Fabric memory transfers";
 //! docs/spec/cxl-fabric.md.

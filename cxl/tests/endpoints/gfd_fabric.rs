@@ -1,7 +1,8 @@
 //! Hosts, switches and G-FAM devices in one thread: interleaved memory, and each level of protection by itself.
 //!
-//! Shape: [`Fabric`]: two hosts at a root switch, leaf switches with the devices below it, pipes between; all are
+//! [`Fabric`]: two hosts at a root switch, leaf switches with the devices below it, pipes between; all are
 //! stepped in turn until nothing moves.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "GFD (endpoint)"; docs/spec/wire-formats.md §5.1, §5.2.
 

@@ -1,6 +1,7 @@
 //! HBR switches between a host and its devices.
 //!
-//! Shape: a host, switches and devices joined by pipes; figures of the standard as tests of their own.
+//! A host, switches and devices joined by pipes; figures of the standard as tests of their own.
+//!
 //! Units: bytes, nanoseconds.
 //! Source: PCIe 6.0 sections 2.2.4, 2.2.8, 6.7; docs/spec/wire-formats.md §3.4.
 

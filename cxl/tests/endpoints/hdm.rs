@@ -1,6 +1,7 @@
 //! Memory that hosts manage: placed and decoded by the host's software, directly and through HBR switches.
 //!
-//! Shape: a host, switches and memory devices joined by pipes; loads and stores by CXL.mem, and what is refused.
+//! A host, switches and memory devices joined by pipes; loads and stores by CXL.mem, and what is refused.
+//!
 //! Units: bytes, nanoseconds.
 //! Source: CXL 3.1 sections 8.2.4.20, 9.13; docs/spec/cxl-fabric.md "HDM decoders", "CXL.mem through HBR switches".
 

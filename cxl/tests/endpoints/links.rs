@@ -1,6 +1,7 @@
 //! A host and a device on one link: enumeration, registers, memory, DMA, what goes wrong.
 //!
-//! Shape: both over a pipe; each test in both header layouts where that makes a difference.
+//! Both over a pipe; each test in both header layouts where that makes a difference.
+//!
 //! Units: bytes, nanoseconds.
 //! Source: PCIe 6.0 chapter 2; docs/spec/wire-formats.md §3.1, §3.5.
 

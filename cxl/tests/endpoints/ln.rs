@@ -1,6 +1,7 @@
 //! Lightweight Notification on the wire: a host with a completer, devices with requesters, an HBR switch between.
 //!
-//! Shape: non-flit links; the device's calls, the host's stores, and what each then holds.
+//! Non-flit links; the device's calls, the host's stores, and what each then holds.
+//!
 //! Units: bytes.
 //! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 

@@ -1,6 +1,7 @@
 //! Lightweight Notification beside a hostile neighbour: below an HBR switch, a victim and a bare end that sends anything.
 //!
-//! Shape: a host whose software switches requesters on, two devices, and TLPs made by hand.
+//! A host whose software switches requesters on, two devices, and TLPs made by hand.
+//!
 //! Units: bytes.
 //! Source: PCIe 5.0 section 6.21; PCIe 6.0 section 6.12.1.1.
 

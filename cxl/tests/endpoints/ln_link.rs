@@ -1,6 +1,7 @@
 //! Lightweight Notification on one link, TLP by TLP: what order a host and a device keep, and what counts as an update.
 //!
-//! Shape: [`Link`]: a host or a device, and a bare end of TLPs that says what it wants and notes what comes.
+//! [`Link`]: a host or a device, and a bare end of TLPs that says what it wants and notes what comes.
+//!
 //! Units: bytes, nanoseconds.
 //! Source: PCIe 5.0 sections 2.4.1 (ordering), 6.21.
 

@@ -1,6 +1,7 @@
 //! Commands of a host for a mailbox behind an HBR switch, and the ring of notifications in its memory.
 //!
-//! Shape: the device's owner answers what comes; its answers are the commands turned around.
+//! The device's owner answers what comes; its answers are the commands turned around.
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 section 8.2.8.4; docs/spec/wire-formats.md §4.6, §5.4.
 

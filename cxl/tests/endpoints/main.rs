@@ -1,6 +1,7 @@
 //! Endpoints on links of TLPs: hosts, devices, HBR switches and G-FAM devices, with and without switches between.
 //!
-//! Shape: one binary; a module for each subject, [`rig`] for what they share.
+//! One binary; a module for each subject, [`rig`] for what they share.
+//!
 //! Units: bytes, nanoseconds.
 //! Source: each module's own.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]

@@ -1,6 +1,7 @@
 //! Any TLP at any endpoint: nothing panics, and what came in is in one count each.
 //!
-//! Shape: random bytes, and TLPs of every kind with bytes changed, as frames from a bare port.
+//! Random bytes, and TLPs of every kind with bytes changed, as frames from a bare port.
+//!
 //! Units: bytes, frames.
 //! Source: docs/spec/wire-formats.md §3.
 

@@ -1,6 +1,7 @@
 //! Bindings to the system's DPDK, and a shim for what its headers have as inline functions only.
 //!
-//! Shape: C's own names; empty without the feature `bindings`.
+//! C's own names; empty without the feature `bindings`.
+//!
 //! Units: as DPDK's documentation says.
 //! Source: DPDK 22.11 or later, through `libdpdk.pc`; `shim.h`.
 

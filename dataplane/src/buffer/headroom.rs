@@ -12,7 +12,8 @@
 //!
 //! Live, [`live_cells`] is an estimate: the scheduler of the peer's machine decides when it obeys.
 //!
-//! Shape: [`Headroom`] → bytes on the wire, and the cells that hold them.
+//! [`Headroom`] → bytes on the wire, and the cells that hold them.
+//!
 //! Units: bytes, cells, picoseconds.
 //! Source: IEEE 802.1Q-2022 Annex O, which has no place for item 1 (its threshold is a depth that the buffer exceeds) and
 //! calls the delays of items 2 and 4 interface and higher-layer delay; docs/spec/model-reference.md §8.

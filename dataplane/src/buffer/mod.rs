@@ -1,10 +1,11 @@
 //! Shared buffer: who may queue how much, by dynamic thresholds, with headroom for lossless groups.
 //!
-//! Shape: cells used per VOQ (lossy), per ingress group (lossless, shared part and headroom apart),
+//! Cells used per VOQ (lossy), per ingress group (lossless, shared part and headroom apart),
 //! per (output, pri), and of the shared part in all; frames of lossless priorities per (input, output,
 //! pri). Every word but that of the shared part has one writer: what a queue
 //! uses is known to its input's worker, which folds in what other workers let leave; [`Lease`] is one
 //! worker's hold.
+//!
 //! Units: cells.
 //! Source: Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches" (1998);
 //! docs/spec/pipeline.md §4.

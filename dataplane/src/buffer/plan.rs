@@ -1,6 +1,7 @@
 //! How the shared buffer is laid out, and the thresholds that follow from it.
 //!
-//! Shape: [`BufferConfig`] → [`BufferPlan`] (what is headroom, reserved, shared) → [`Thresholds`] that admission asks.
+//! [`BufferConfig`] → [`BufferPlan`] (what is headroom, reserved, shared) → [`Thresholds`] that admission asks.
+//!
 //! Units: cells.
 //! Source: Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches" (1998);
 //! docs/spec/pipeline.md §4.

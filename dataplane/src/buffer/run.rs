@@ -1,6 +1,7 @@
 //! Runs of frames that leave queues of one (output, pri): what they share is looked up once.
 //!
-//! Shape: [`Leaving`]; `end` settles the shared part.
+//! [`Leaving`]; `end` settles the shared part.
+//!
 //! Units: cells.
 //! Source: docs/spec/pipeline.md §4.
 

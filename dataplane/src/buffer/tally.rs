@@ -1,7 +1,8 @@
 //! What a worker adds to the counts, and how others come to know of it.
 //!
-//! Shape: [`Tally`], written by one worker: cells queued and left by (output, pri), and what it let leave of
+//! [`Tally`], written by one worker: cells queued and left by (output, pri), and what it let leave of
 //! other workers' queues, which their workers fold into what these use.
+//!
 //! Units: cells, as wrapping sums.
 //! Source: docs/spec/pipeline.md §4; counts split by writer ([`weft_base::counters`]).
 

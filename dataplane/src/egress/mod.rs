@@ -1,6 +1,7 @@
 //! Egress: which priority of a port sends next, by strict priority, then by weight, within rates.
 //!
-//! Shape: the set of queues that may send in, one [`Pri`] out; [`EgressSched`] is the state of a port.
+//! The set of queues that may send in, one [`Pri`] out; [`EgressSched`] is the state of a port.
+//!
 //! Units: WRR counts frames, DWRR bytes of frames without FCS, rates bit/s of true wire time.
 //! Source: docs/spec/pipeline.md §7; interleaved WRR (Tabatabaee, Le Boudec, Boyer, ITC 32, 2020, Algorithm 1), DRR
 //! (Shreedhar, Varghese, IEEE/ACM Trans. Networking 4(3), 1996, Fig. 4).

@@ -1,6 +1,7 @@
 //! Ageing: entries that no frame has refreshed for too long leave the forwarding database.
 //!
-//! Shape: a sweep over the table, some buckets at a time → entries removed, and when the next sweep is due.
+//! A sweep over the table, some buckets at a time → entries removed, and when the next sweep is due.
+//!
 //! Units: ticks of 0.55 s.
 //! Source: IEEE 802.1Q clause 8.8.3; docs/spec/pipeline.md §3.
 

@@ -1,6 +1,7 @@
 //! What goes into and comes out of the FDB: plain values.
 //!
-//! Shape: configuration, answers to each call, events, counts.
+//! Configuration, answers to each call, events, counts.
+//!
 //! Units: capacity in entries; ages as [`Span`].
 //! Source: docs/spec/pipeline.md §3 and §10.
 

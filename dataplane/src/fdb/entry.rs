@@ -1,7 +1,8 @@
 //! One FDB entry: a key word and a value word that are read together without a lock.
 //!
-//! Shape: [`FdbKey`] = valid(63), 0(62), vid(61:50), space(49:48), address(47:0);
+//! [`FdbKey`] = valid(63), 0(62), vid(61:50), space(49:48), address(47:0);
 //! [`Value`] = version(63:32), tick(31:7), static(6), port(5:0).
+//!
 //! Units: a tick is 2^39 ps, 0.55 s; 2^25 of them go round exactly when [`Instant`] does.
 //! Source: docs/spec/pipeline.md §3; Boehm, "Can seqlocks get along with programming language memory models?".
 

@@ -1,8 +1,6 @@
 //! The entry's protocol under the model checker: every order of two threads' steps.
 //!
-//! Shape: a reader beside a writer that gives the place away and back.
-//! Units: none.
-//! Source: none of its own.
+//! A reader beside a writer that gives the place away and back.
 
 use weft_base::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! Forwarding database: which port an address of a VLAN and address space is behind.
 //!
-//! Shape: [`FdbKey`] → [`Hit`]; every worker looks up without a lock and any may learn.
+//! [`FdbKey`] → [`Hit`]; every worker looks up without a lock and any may learn.
+//!
 //! Units: ages in ticks of 0.55 s inside, so that an entry lives 300.0 to 300.8 s by default.
 //! Source: IEEE 802.1Q clause 8.8; docs/spec/pipeline.md §3.
 

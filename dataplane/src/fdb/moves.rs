@@ -1,7 +1,8 @@
 //! Loop detection: which addresses move between ports too often.
 //!
-//! Shape: (key, from, to, now) → whether this is move 11 or later within a second, and where the address was
+//! (key, from, to, now) → whether this is move 11 or later within a second, and where the address was
 //! before it began to move; addresses that are held meanwhile.
+//!
 //! Units: moves within [`WINDOW`], which slides; exact for up to [`MOVERS`] addresses at a time.
 //! Source: docs/spec/pipeline.md §3 (there is no STP).
 

@@ -1,7 +1,7 @@
 //! Static entries of the forwarding database: those that control sets, and no frame changes.
 //!
-//! Shape: a whole list of [`StaticEntry`] → what differs from the last one added, replaced and removed.
-//! Units: none.
+//! A whole list of [`StaticEntry`] → what differs from the last one added, replaced and removed.
+//!
 //! Source: IEEE 802.1Q clause 8.8.1; docs/spec/pipeline.md §3.
 
 use super::api::{StaticEntry, StaticError};

@@ -1,6 +1,7 @@
 //! The FDB's memory: buckets of one cache line, two of which can hold a key.
 //!
-//! Shape: key → hash → first bucket, then second; 4 entries of 16 bytes each.
+//! Key → hash → first bucket, then second; 4 entries of 16 bytes each.
+//!
 //! Units: capacity in entries; twice as many places, so that the load stays at or below 50 %.
 //! Source: Fan et al., "`MemC3`", NSDI 2013 (two buckets of four, copy before clear).
 

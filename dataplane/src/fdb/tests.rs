@@ -1,6 +1,7 @@
 //! Tests of the FDB: tables on both sides of each bound, a model, and threads.
 //!
-//! Shape: the oracle is a `BTreeMap` that does one thing after the other.
+//! The oracle is a `BTreeMap` that does one thing after the other.
+//!
 //! Units: ticks of 2^39 ps where a bound is exact.
 //! Source: docs/spec/pipeline.md §3.
 

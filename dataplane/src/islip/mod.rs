@@ -1,7 +1,8 @@
 //! iSLIP: which input sends to which output in a slot of the crossbar.
 //!
-//! Shape: [`Requests`] (per output and priority, the inputs that ask) in, [`Matches`] out; [`Islip`]
+//! [`Requests`] (per output and priority, the inputs that ask) in, [`Matches`] out; [`Islip`]
 //! keeps grant and accept pointers per (priority, port), and what each weight has left of its round.
+//!
 //! Units: slots, iterations 1..=4; weights in matches of a round.
 //! Source: McKeown, "The iSLIP Scheduling Algorithm", IEEE/ACM Trans. Networking 7(2), 1999, §II to §V (priorities:
 //! §V-A); docs/spec/pipeline.md §6.

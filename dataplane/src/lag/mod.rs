@@ -1,8 +1,9 @@
 //! Flows over several links: link aggregation without LACP, and static stations behind several ports.
 //!
-//! Shape: ([`Lag`]s, stations with their ports) → [`Links`]: whom a port stands for, and which of several
+//! ([`Lag`]s, stations with their ports) → [`Links`]: whom a port stands for, and which of several
 //! ports a flow takes; [`Joined`] is the links that take flows now. A LAG is named by its lowest port.
-//! Units: none; times are [`Instant`]s.
+//!
+//! Times are [`Instant`]s.
 //! Source: IEEE 802.1AX-2020 clauses 6.2.3 (distribution) and 6.2.4 (collection); Thaler and Ravishankar,
 //! "Using Name-Based Mappings to Increase Hit Rates", IEEE/ACM Transactions on Networking 6(1), 1998
 //! (highest random weight: a link that goes moves its own flows only).

@@ -1,5 +1,6 @@
 //! Which targets a host may reach: GMV for G-FAM, VTV for GIM and prefixes, LAV for LD-FAM.
-//! Shape: [`AccessVector`], 4,096 bits, bit n for PID n; as bytes, PID n is bit n % 8 of byte n / 8.
+//! [`AccessVector`], 4,096 bits, bit n for PID n; as bytes, PID n is bit n % 8 of byte n / 8.
+//!
 //! Units: bytes where bytes are read.
 //! Source: docs/spec/wire-formats.md §4.5 (5714h to 5716h), §4.6 (5802h, 5901h, 5902h), §5.2; CXL 3.1 section 7.7.2.6.
 

@@ -1,5 +1,6 @@
 //! What of a PCI-to-PCI bridge's registers routes TLPs: bus numbers, windows, enables.
-//! Shape: Type 1 registers → [`Bridge`] with inclusive [`Window`]s.
+//! Type 1 registers → [`Bridge`] with inclusive [`Window`]s.
+//!
 //! Units: bytes; I/O windows count in 4 KiB, memory windows in 1 MiB.
 //! Source: PCIe 6.0 section 2.2.4; PCI-to-PCI Bridge Architecture 1.2 chapter 3; docs/spec/wire-formats.md §3.4.
 

@@ -1,7 +1,8 @@
 //! `CacheID`s: which caches a host has at which ports, and which of them what is below a port may be.
 //!
-//! Shape: [`CacheRoutes`] in a host's virtual switch, [`CacheDecoding`] at an edge port below; both hold what software has had
+//! [`CacheRoutes`] in a host's virtual switch, [`CacheDecoding`] at an edge port below; both hold what software has had
 //! committed, and start empty.
+//!
 //! Units: `CacheID`s of 4 bits, PIDs of 12.
 //! Source: docs/spec/cxl-fabric.md "CXL.cache"; CXL 3.1 sections 8.2.4.28, 8.2.4.29.
 //!

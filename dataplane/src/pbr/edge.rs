@@ -1,6 +1,6 @@
 //! One edge port of a switch: its role, its PIDs and the tables that its TLPs are looked up in.
-//! Shape: [`EdgePort`]; changed by commands, each checked against what the FM allows, then read only.
-//! Units: none.
+//! [`EdgePort`]; changed by commands, each checked against what the FM allows, then read only.
+//!
 //! Source: docs/spec/cxl-fabric.md "Port roles", "Tables of an edge and who may write them"; docs/spec/wire-formats.md
 //! §4.5, §4.6.
 

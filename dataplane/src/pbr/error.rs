@@ -1,5 +1,6 @@
 //! Why a table does not take what it is told; the command behind it answers "Invalid Input".
-//! Shape: [`TableError`], `Copy`.
+//! [`TableError`], `Copy`.
+//!
 //! Units: indices and bytes as named.
 //! Source: docs/spec/wire-formats.md §4.5, §4.6, §5.1.
 

@@ -1,7 +1,8 @@
 //! Why an address or a PID goes where it goes: each step of the lookup by itself, for people.
 //!
-//! Shape: [`Tables`] and an address at a port → [`EdgeSteps`]; and a PID → [`RouteSteps`]. The verdicts are those of
+//! [`Tables`] and an address at a port → [`EdgeSteps`]; and a PID → [`RouteSteps`]. The verdicts are those of
 //! [`Tables::ingress`] and [`Routes::lookup`](super::Routes::lookup) themselves.
+//!
 //! Units: bytes; segment sizes are 64 GiB << code.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge: which DPID", "Inside: DRT"; docs/spec/wire-formats.md §5.1,
 //! §5.3.

@@ -1,5 +1,6 @@
 //! The fabric address segment table (FAST) of one ingress, with its interleave DPID table.
-//! Shape: [`FastEntry`]s by command index in, a PID for an HPA out; the flag of a hit is GIM.
+//! [`FastEntry`]s by command index in, a PID for an HPA out; the flag of a hit is GIM.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.6 (5803h to 5808h), §5.1; CXL 3.1 section 7.7.2.4.
 

@@ -1,6 +1,6 @@
 //! Answers that go up once, after all below have given theirs: `PME_TO_Ack`.
-//! Shape: [`Gather`]: a broadcast starts it; each answer in, whether to send one up out.
-//! Units: none.
+//! [`Gather`]: a broadcast starts it; each answer in, whether to send one up out.
+//!
 //! Source: PCIe 6.0 section 2.2.8 (routing 101); docs/spec/wire-formats.md §3.4.
 
 use super::vcs::Vcs;

@@ -1,5 +1,6 @@
 //! The LD-FAM segment table (LDST) of one ingress, with its interleave DPID table.
-//! Shape: [`LdstEntry`]s by command index in, a PID for an HPA out; the flag of a hit: insert the PCIe segment.
+//! [`LdstEntry`]s by command index in, a PID for an HPA out; the flag of a hit: insert the PCIe segment.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.5 (570Ch to 5711h), §5.1; CXL 3.1 section 7.7.9.
 

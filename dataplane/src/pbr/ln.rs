@@ -1,7 +1,7 @@
 //! TLPs of Lightweight Notification at a bridge: who may send them.
 //!
-//! Shape: [`Tlp`] and its LN bit -> [`LnTlp`]; [`LnTlp::may_come_up`] of the bridge that it comes in at.
-//! Units: none.
+//! [`Tlp`] and its LN bit -> [`LnTlp`]; [`LnTlp::may_come_up`] of the bridge that it comes in at.
+//!
 //! Source: PCIe 5.0 section 6.21; PCIe 6.0 section 6.12.1.1 (source validation); docs/spec/wire-formats.md §3.3.
 //!
 //! A completer knows requesters by their id. Whoever could take another's would end its registrations, and the other's

@@ -1,5 +1,6 @@
 //! Port-based routing of TLPs: the tables of an edge and of a switch, and the decisions taken by them.
-//! Shape: immutable tables ([`Tables`]); plain values of a TLP in, a PID, a port or a [`Refusal`] out.
+//! Immutable tables ([`Tables`]); plain values of a TLP in, a PID, a port or a [`Refusal`] out.
+//!
 //! Units: bytes; PIDs of 12 bits.
 //! Source: docs/spec/cxl-fabric.md; CXL 3.1 section 7.7.6; docs/spec/wire-formats.md §3.4, §3.7, §4.5, §4.6, §5.
 //!

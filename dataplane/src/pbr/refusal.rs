@@ -1,6 +1,6 @@
 //! Why a TLP is not forwarded: each level of protection by itself, so that it can be counted and reported.
-//! Shape: [`Refusal`], `repr(u8)`; the number is a counter's index and is never used again.
-//! Units: none.
+//! [`Refusal`], `repr(u8)`; the number is a counter's index and is never used again.
+//!
 //! Source: docs/spec/cxl-fabric.md "Ingress", "Inside", "Egress"; CXL 3.1 sections 7.7.2.5, 7.7.3.3, 7.7.9; PCIe 6.0
 //! section 2.2.4.
 

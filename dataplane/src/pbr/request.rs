@@ -1,7 +1,7 @@
 //! What of a TLP decides where it goes.
 //!
-//! Shape: [`Tlp`] → [`Kind`], [`Route`] and, of both, [`Request`].
-//! Units: none.
+//! [`Tlp`] → [`Kind`], [`Route`] and, of both, [`Request`].
+//!
 //! Source: docs/spec/wire-formats.md §3.1, §3.4 to §3.8; PCIe 6.0 section 2.2.4.
 
 use weft_parsers::fabric::Bdf;

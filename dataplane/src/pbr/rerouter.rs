@@ -1,6 +1,6 @@
 //! The re-router of a memory device's edge: by the requester's id a UIO completion goes straight back to it.
-//! Shape: (segment, bus, device, function) → PID; 256 entries, found in buckets of one cache line.
-//! Units: none.
+//! (segment, bus, device, function) → PID; 256 entries, found in buckets of one cache line.
+//!
 //! Source: CXL 3.1 section 7.7.9; docs/spec/wire-formats.md §4.5 (5712h, 5713h), §5.3.
 
 use std::sync::Arc;

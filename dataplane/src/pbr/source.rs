@@ -1,6 +1,6 @@
 //! Who may send what with a PTH at an edge: looked at before anything is decided by what the PTH says.
-//! Shape: [`admit`]: an edge port, a PTH and its TLP -> admitted, or a [`Refusal`].
-//! Units: none.
+//! [`admit`]: an edge port, a PTH and its TLP -> admitted, or a [`Refusal`].
+//!
 //! Source: docs/spec/cxl-fabric.md "Port roles", "GFD (endpoint)"; docs/spec/wire-formats.md §3.7, §3.8;
 //! docs/security.md.
 //!

@@ -1,7 +1,8 @@
 //! Priority flow control: pauses received, pauses sent, and the watchdog over both.
 //!
-//! Shape: [`PauseRx`] per output, [`PauseTx`] per input, [`Watchdog`] per output; [`PfcFrame`] is
+//! [`PauseRx`] per output, [`PauseTx`] per input, [`Watchdog`] per output; [`PfcFrame`] is
 //! what goes over the wire, classes 0..=7 as bits 0..=7.
+//!
 //! Units: pause quanta of 512 bit times; picoseconds inside.
 //! Source: IEEE 802.1Q clause 36; IEEE 802.3 Annex 31B.2 and 31D; docs/spec/pipeline.md §2 and §9.
 

@@ -1,6 +1,7 @@
 //! Pauses that an output has received.
 //!
-//! Shape: PFC frame and `now` → which priorities must not send, and until when.
+//! PFC frame and `now` → which priorities must not send, and until when.
+//!
 //! Units: exact to the picosecond: paused until just before quanta × 512 bit times have passed.
 //! Source: IEEE 802.1Q clause 36.1.3; IEEE 802.3 Annex 31B.3.3; docs/spec/pipeline.md §9.
 

@@ -1,6 +1,7 @@
 //! Tests of PFC: tables on both sides of each bound, and random frames against naive oracles.
 //!
-//! Shape: oracles keep every frame and ask the last one that named a class.
+//! Oracles keep every frame and ask the last one that named a class.
+//!
 //! Units: picoseconds.
 //! Source: IEEE 802.1Q clause 36; docs/spec/pipeline.md §2 and §9.
 

@@ -1,6 +1,7 @@
 //! Pauses that an input asks its peer for.
 //!
-//! Shape: asserted priorities and `now` → the PFC frames to send, one for all classes at a time.
+//! Asserted priorities and `now` → the PFC frames to send, one for all classes at a time.
+//!
 //! Units: every PAUSE is for 0xFFFF quanta and is refreshed after half of them.
 //! Source: IEEE 802.1Q clause 36.1.3; docs/spec/pipeline.md §9.
 

@@ -1,7 +1,8 @@
 //! PFC watchdog of an output: ends a PAUSE storm before it stops the whole fabric.
 //!
-//! Shape: paused priorities and `now` → storms found and storms over; what to do with the frames of a
+//! Paused priorities and `now` → storms found and storms over; what to do with the frames of a
 //! priority in a storm (drop or forward) is the caller's.
+//!
 //! Units: `detect` and `restore` as [`Span`]; defaults 200 ms and 400 ms.
 //! Source: docs/spec/pipeline.md §9.
 

@@ -1,7 +1,8 @@
 //! Anew: what becomes of TLPs that wait for a port whose link goes down, and of those that are held for want of a way.
 //!
-//! Shape: frames of VOQs and egress queues of that port, and of [`super::held`] -> decided about once more, as if they had just
+//! Frames of VOQs and egress queues of that port, and of [`super::held`] -> decided about once more, as if they had just
 //! come in: to another port, answered, held or dropped.
+//!
 //! Units: frames.
 //! Source: docs/spec/cxl-fabric.md "Dynamic change"; docs/spec/pipeline.md §9.
 

@@ -1,6 +1,7 @@
 //! Building a switch: the shared core and one lane per worker.
 //!
-//! Shape: a configuration, a spread of ports over workers → [`Core`], [`Lane`]s.
+//! A configuration, a spread of ports over workers → [`Core`], [`Lane`]s.
+//!
 //! Units: chunks, frames.
 //! Source: ARCHITECTURE.md "The path of a frame"; docs/spec/pipeline.md §4.
 

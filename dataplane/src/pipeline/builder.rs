@@ -1,7 +1,8 @@
 //! A whole switch out of ports: what a program has to call that uses the switching core as a library.
 //!
-//! Shape: [`SwitchBuilder`] (ports; configuration, workers, pool as wished) → [`Switch`]: the core, and a lane with
+//! [`SwitchBuilder`] (ports; configuration, workers, pool as wished) → [`Switch`]: the core, and a lane with
 //! its ports for each worker.
+//!
 //! Units: chunks, frames; lengths are bytes without FCS.
 //! Source: ARCHITECTURE.md "The path of a frame"; docs/spec/pipeline.md §4.
 

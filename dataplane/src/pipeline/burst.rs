@@ -1,6 +1,7 @@
 //! What the stages of a burst share: what is known of each of its frames, and counters of runs of like frames.
 //!
-//! Shape: [`Verdict`], [`FrameMeta`] by frame; [`BurstMask`], a bit a frame; [`CountRun`].
+//! [`Verdict`], [`FrameMeta`] by frame; [`BurstMask`], a bit a frame; [`CountRun`].
+//!
 //! Units: bytes, frames.
 //! Source: docs/spec/pipeline.md §1 to §4.
 

@@ -1,6 +1,7 @@
 //! Context: what every stage of a lane works with, and how a queued frame ends.
 //!
-//! Shape: [`Context`] beside the state of one port; a descriptor in, its chunk and its share of the buffer free.
+//! [`Context`] beside the state of one port; a descriptor in, its chunk and its share of the buffer free.
+//!
 //! Units: cells.
 //! Source: docs/spec/pipeline.md §4.
 

@@ -1,6 +1,7 @@
 //! Crossing: what the owner of the crossbar does with it in a step.
 //!
-//! Shape: slot after slot, until nobody asks any more; what waits for outputs that are down or in a storm is dropped.
+//! Slot after slot, until nobody asks any more; what waits for outputs that are down or in a storm is dropped.
+//!
 //! Units: frames, slots.
 //! Source: docs/spec/pipeline.md §6.
 

@@ -1,8 +1,9 @@
 //! Crossbar: moves frames from VOQs to egress queues, as iSLIP matches them.
 //!
-//! Shape: slots follow each other within a step until nobody asks any more; live, with the requests kept
+//! Slots follow each other within a step until nobody asks any more; live, with the requests kept
 //! up to date; in virtual time only ports that are free ask, and a frame holds its input and its output
 //! for its wire time over the speedup, each at its own rate.
+//!
 //! Units: frames, slots, picoseconds.
 //! Source: docs/spec/pipeline.md §6; docs/spec/model.md.
 

@@ -1,6 +1,7 @@
 //! Cut-through, in virtual time: a frame goes on when its header is in, or waits here until it is whole.
 //!
-//! Shape: a frame that a port handed over before its last bit is in → at once over the crossbar, or parked until then.
+//! A frame that a port handed over before its last bit is in → at once over the crossbar, or parked until then.
+//!
 //! Units: cells, [`Instant`].
 //! Source: docs/spec/model.md §2.
 

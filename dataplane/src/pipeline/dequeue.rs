@@ -1,6 +1,7 @@
 //! Dequeue: takes frames off egress queues as the scheduler says, and accounts for them.
 //!
-//! Shape: queues that wait and room at the port → pending frames, marked and tagged.
+//! Queues that wait and room at the port → pending frames, marked and tagged.
+//!
 //! Units: bytes, cells.
 //! Source: docs/spec/pipeline.md §7, §8.
 

@@ -1,7 +1,8 @@
 //! Downlink: frames on their way from the crossbar to outputs that other workers own.
 //!
-//! Shape: for each worker but the crossbar's owner a ring of [`QueuedDesc`]; what an egress queue at the far
+//! For each worker but the crossbar's owner a ring of [`QueuedDesc`]; what an egress queue at the far
 //! end has let go is told back as a count. So the queues themselves are each one worker's own.
+//!
 //! Units: frames.
 //! Source: ARCHITECTURE.md "The path of a frame".
 

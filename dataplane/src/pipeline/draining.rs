@@ -1,6 +1,7 @@
 //! Draining: what an input that hands over to the fast path waits for.
 //!
-//! Shape: what was received up to a mark, until each output that it went to has sent all that it had taken by then.
+//! What was received up to a mark, until each output that it went to has sent all that it had taken by then.
+//!
 //! Units: frames.
 //! Source: docs/express.md.
 

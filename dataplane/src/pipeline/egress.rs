@@ -1,6 +1,7 @@
 //! Egress: what may be sent by a port goes to it, and what cannot is dropped.
 //!
-//! Shape: per output, frames of its egress queues and PFC frames → the port; [`super::dequeue`] picks, marks and tags.
+//! Per output, frames of its egress queues and PFC frames → the port; [`super::dequeue`] picks, marks and tags.
+//!
 //! Units: frames.
 //! Source: docs/spec/pipeline.md §7 to §9.
 

@@ -1,6 +1,7 @@
 //! Enqueue: admits frames to the buffer, and puts them into VOQs.
 //!
-//! Shape: a frame and its outputs, or a whole burst at once, if none of it can be refused or cross XOFF.
+//! A frame and its outputs, or a whole burst at once, if none of it can be refused or cross XOFF.
+//!
 //! Units: cells.
 //! Source: docs/spec/pipeline.md §4, §5.
 

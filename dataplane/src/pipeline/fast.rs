@@ -1,7 +1,8 @@
 //! Fast path: when frames may pass the pipeline by, and when it is done with those that did not.
 //!
-//! Shape: per output a gate of priorities; per input what was received up to a mark, until each output
+//! Per output a gate of priorities; per input what was received up to a mark, until each output
 //! that it went to has sent all that it had taken by then.
+//!
 //! Units: frames.
 //! Source: docs/express.md.
 

@@ -1,7 +1,8 @@
 //! Flow cache in the pipeline: frames of known flows go to their queues without parsing and table lookups.
 //!
-//! Shape: a burst → a queue for each frame whose flow is cached → all at once into VOQs, if none of them
+//! A burst → a queue for each frame whose flow is cached → all at once into VOQs, if none of them
 //! could be refused or cross XOFF. The full path ([`super::ingress`]) comes to the same.
+//!
 //! Units: cells.
 //! Source: docs/spec/pipeline.md §1 to §4.
 

@@ -1,6 +1,7 @@
 //! Follow: takes over what changed around a lane since its last step.
 //!
-//! Shape: a new configuration, links that went up or down, links that may take flows.
+//! A new configuration, links that went up or down, links that may take flows.
+//!
 //! Units: [`Instant`].
 //! Source: docs/spec/pipeline.md §3, §9.
 

@@ -1,6 +1,7 @@
 //! Hand-over between workers: what a lane does with its link to the crossbar of another worker.
 //!
-//! Shape: frames that came down go to egress queues; what was taken off these is told back.
+//! Frames that came down go to egress queues; what was taken off these is told back.
+//!
 //! Units: frames.
 //! Source: ARCHITECTURE.md "The path of a frame".
 

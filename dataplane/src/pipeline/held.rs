@@ -1,7 +1,8 @@
 //! Held: TLPs that have no way at the moment, and whose requesters cannot be told to send them again.
 //!
-//! Shape: [`Held`], in the order in which they came; as soon as tables or links have changed they are decided about once
+//! [`Held`], in the order in which they came; as soon as tables or links have changed they are decided about once
 //! more, before anything that comes in later; after [`HOLD_MAX`] as if they had not been held.
+//!
 //! Units: frames, [`Instant`].
 //! Source: docs/spec/cxl-fabric.md "Dynamic change".
 

@@ -1,6 +1,7 @@
 //! Housekeeping of ports: once a step, the only calls of a port that may fail.
 //!
-//! Shape: [`Port::service`], and what the port counted beside the frames that it delivered and took.
+//! [`Port::service`], and what the port counted beside the frames that it delivered and took.
+//!
 //! Units: frames.
 //! Source: docs/spec/pipeline.md §1.
 

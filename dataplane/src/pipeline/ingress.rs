@@ -1,6 +1,7 @@
 //! Ingress: receive, parse, classify, forward, admit, enqueue, learn, for one burst of one port.
 //!
-//! Shape: passes over the whole burst; a frame's [`Verdict`] is decided first and carried out last.
+//! Passes over the whole burst; a frame's [`Verdict`] is decided first and carried out last.
+//!
 //! Units: cells.
 //! Source: docs/spec/pipeline.md §1 to §4, §9.
 

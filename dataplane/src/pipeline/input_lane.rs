@@ -1,6 +1,7 @@
 //! Input lane: what one worker keeps for a port as input.
 //!
-//! Shape: [`InputLane`], by port.
+//! [`InputLane`], by port.
+//!
 //! Units: frames.
 //! Source: docs/spec/pipeline.md §1 to §4, §9.
 

@@ -1,7 +1,7 @@
 //! Lane: what one worker owns of a switch.
 //!
-//! Shape: its ports' queues and schedulers, and perhaps the crossbar; [`Lane::step`] drives it.
-//! Units: none.
+//! Its ports' queues and schedulers, and perhaps the crossbar; [`Lane::step`] drives it.
+//!
 //! Source: ARCHITECTURE.md "The path of a frame".
 
 use std::sync::Arc;

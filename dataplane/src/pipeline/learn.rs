@@ -1,7 +1,7 @@
 //! Learn: puts the sources that a burst brought into the FDB.
 //!
-//! Shape: keys, collected by the forwarding decision; seen from the next burst on.
-//! Units: none.
+//! Keys, collected by the forwarding decision; seen from the next burst on.
+//!
 //! Source: docs/spec/pipeline.md §3.
 
 use super::context::Context;

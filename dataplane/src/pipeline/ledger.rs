@@ -1,6 +1,7 @@
 //! Ledger: all counters of a switch added up, and the sum that must come out even.
 //!
-//! Shape: [`Ledger`] is plain numbers, read at one moment at which no worker is in a step.
+//! [`Ledger`] is plain numbers, read at one moment at which no worker is in a step.
+//!
 //! Units: frames, bytes, cells, picoseconds.
 //! Source: docs/spec/pipeline.md §10.
 

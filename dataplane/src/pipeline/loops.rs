@@ -1,7 +1,8 @@
 //! Loops: what is done when one is suspected, and when it is found.
 //!
-//! Shape: a suspicion → probes by the ports in question → one that comes in by a port of this switch: that port is
+//! A suspicion → probes by the ports in question → one that comes in by a port of this switch: that port is
 //! blocked until a time; there is no STP.
+//!
 //! Units: [`Instant`].
 //! Source: docs/spec/pipeline.md §3 "Loops".
 //!

@@ -1,6 +1,7 @@
 //! Output lane: what one worker keeps for a port as output.
 //!
-//! Shape: the consuming ends of its egress queues, a scheduler, pause timers, a watchdog.
+//! The consuming ends of its egress queues, a scheduler, pause timers, a watchdog.
+//!
 //! Units: bytes.
 //! Source: docs/spec/pipeline.md §7 to §9.
 

@@ -1,6 +1,7 @@
 //! Parked: a frame that is not whole yet: cut-through, in virtual time.
 //!
-//! Shape: [`Parked`], of an input.
+//! [`Parked`], of an input.
+//!
 //! Units: [`Instant`].
 //! Source: docs/spec/model.md §2.
 

@@ -1,6 +1,7 @@
 //! Parse: reads the headers of a burst, and classifies its frames.
 //!
-//! Shape: frames in, [`FrameMeta`] with a first [`Verdict`] out; priority and VLAN in the descriptor.
+//! Frames in, [`FrameMeta`] with a first [`Verdict`] out; priority and VLAN in the descriptor.
+//!
 //! Units: bytes.
 //! Source: docs/spec/pipeline.md §1, §2.
 

@@ -1,7 +1,7 @@
 //! PAUSE: PFC frames that come in and go out, pause timers and the watchdog.
 //!
-//! Shape: a PFC frame → priorities that an output must not send; groups above XOFF → a PFC frame, sent first.
-//! Units: none.
+//! A PFC frame → priorities that an output must not send; groups above XOFF → a PFC frame, sent first.
+//!
 //! Source: docs/spec/pipeline.md §9.
 
 use weft_base::sync::Ordering;

@@ -1,6 +1,7 @@
 //! Rewrite: changes a frame's bytes on its way out.
 //!
-//! Shape: ECN mark; a VLAN tag put in, taken out or given another VID.
+//! ECN mark; a VLAN tag put in, taken out or given another VID.
+//!
 //! Units: bytes.
 //! Source: docs/spec/pipeline.md §2, §8.
 

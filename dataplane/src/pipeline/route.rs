@@ -1,6 +1,7 @@
 //! Forward: the outputs of a frame, and the sources that are to be learnt.
 //!
-//! Shape: a [`Router`] for one burst of one port; a frame's [`FrameMeta`] in, its [`Verdict`] out.
+//! A [`Router`] for one burst of one port; a frame's [`FrameMeta`] in, its [`Verdict`] out.
+//!
 //! Units: bytes.
 //! Source: docs/spec/pipeline.md §3.
 

@@ -1,7 +1,7 @@
 //! Scratch: memory of a burst, made once.
 //!
-//! Shape: arrays by place in the burst.
-//! Units: none.
+//! Arrays by place in the burst.
+//!
 //! Source: docs/spec/pipeline.md §1.
 
 use super::burst::{CACHE_MISS, FrameMeta};

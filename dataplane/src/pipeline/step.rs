@@ -1,6 +1,7 @@
 //! Step: one turn of a lane's loop.
 //!
-//! Shape: receive, cross and send, housekeeping, at one `now`; answers when it wants to be called again.
+//! Receive, cross and send, housekeeping, at one `now`; answers when it wants to be called again.
+//!
 //! Units: frames, [`Instant`].
 //! Source: docs/spec/pipeline.md §1 to §11.
 

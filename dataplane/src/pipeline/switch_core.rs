@@ -1,6 +1,7 @@
 //! Core: what all workers of a switch share.
 //!
-//! Shape: counters, tables and level-triggered words of ports; each written by one thread, or by atomic instructions.
+//! Counters, tables and level-triggered words of ports; each written by one thread, or by atomic instructions.
+//!
 //! Units: cells, frames, [`Instant`].
 //! Source: docs/spec/pipeline.md §1 to §11; ARCHITECTURE.md "The path of a frame".
 

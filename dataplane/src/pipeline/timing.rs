@@ -1,6 +1,7 @@
 //! What drives a lane: how time passes, and what a step came to.
 //!
-//! Shape: [`Timing`] in, [`Step`] out.
+//! [`Timing`] in, [`Step`] out.
+//!
 //! Units: frames, [`Instant`].
 //! Source: docs/spec/pipeline.md §6; docs/spec/model.md.
 

@@ -1,8 +1,9 @@
 //! Transit, in virtual time: a frame that nothing stands in the way of goes through the switch at once.
 //!
-//! Shape: frames that came in at one instant, admitted and in no VOQ yet → to their ports where input and output are free
+//! Frames that came in at one instant, admitted and in no VOQ yet → to their ports where input and output are free
 //! and nothing waits for either; the others go to their VOQs. It comes to the same as a slot of the crossbar and a pick of the
 //! scheduler, of which both have no choice there.
+//!
 //! Units: cells, [`Instant`].
 //! Source: docs/spec/pipeline.md §4 to §7; docs/spec/model.md §1.
 

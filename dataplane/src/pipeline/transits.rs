@@ -1,6 +1,7 @@
 //! Transits: frames that came in at one instant and are in no queue yet, in virtual time.
 //!
-//! Shape: [`Transits`], of a lane: a frame a port at most.
+//! [`Transits`], of a lane: a frame a port at most.
+//!
 //! Units: frames.
 //! Source: docs/spec/model.md §1.
 

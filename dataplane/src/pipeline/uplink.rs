@@ -1,6 +1,7 @@
 //! Uplink: frames on their way from a worker to the one that owns the crossbar.
 //!
-//! Shape: for each worker but the owner a ring of [`QueuedDesc`].
+//! For each worker but the owner a ring of [`QueuedDesc`].
+//!
 //! Units: frames.
 //! Source: ARCHITECTURE.md "The path of a frame".
 

@@ -1,6 +1,7 @@
 //! Step in virtual time: what is due at one instant, at the ports that are due.
 //!
-//! Shape: as [`Lane::step`], one frame a port; a lane has all ports, so that each one's place is its number.
+//! As [`Lane::step`], one frame a port; a lane has all ports, so that each one's place is its number.
+//!
 //! Units: frames, [`Instant`].
 //! Source: docs/spec/model.md §1; docs/spec/pipeline.md §1 to §11.
 

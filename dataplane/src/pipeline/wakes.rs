@@ -1,6 +1,7 @@
 //! Wakes: which ports of a lane have something to do of their own accord, in virtual time.
 //!
-//! Shape: a port and when it is due → the ports that are due, and when the first is.
+//! A port and when it is due → the ports that are due, and when the first is.
+//!
 //! Units: [`Instant`].
 //! Source: docs/spec/model.md §1.
 

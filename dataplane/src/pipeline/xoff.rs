@@ -1,6 +1,7 @@
 //! XOFF and XON: which ingress groups ask their peer to pause.
 //!
-//! Shape: a group above its limit sets XOFF, one below XON clears it; in `egress-queue` mode the depth of outputs does.
+//! A group above its limit sets XOFF, one below XON clears it; in `egress-queue` mode the depth of outputs does.
+//!
 //! Units: cells.
 //! Source: docs/spec/pipeline.md §4, §9.
 

@@ -1,7 +1,8 @@
 //! Pools of fronts: of frames only what anybody reads is kept, and memory is taken as frames come.
 //!
-//! Shape: [`Pool::fronts`], [`Bufs::alloc_front`]. When all chunks are taken, a pool of twice as many takes its place, with
+//! [`Pool::fronts`], [`Bufs::alloc_front`]. When all chunks are taken, a pool of twice as many takes its place, with
 //! all that is in them; descriptors stay as they are, as they name chunks by number.
+//!
 //! Units: bytes.
 //! Source: docs/spec/model.md §1.
 

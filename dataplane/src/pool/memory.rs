@@ -1,6 +1,7 @@
 //! The memory behind the chunks of a packet pool: a mapping, or a box.
 //!
-//! Shape: so many bytes → where they start; given back when dropped.
+//! So many bytes → where they start; given back when dropped.
+//!
 //! Units: bytes.
 //! Source: mmap(2), madvise(2).
 

@@ -1,9 +1,11 @@
 //! Packet pool: one mapping of fixed-size chunks in which frames stay from receive to transmit.
 //!
-//! Shape: chunk = 64 bytes of notes, headroom to [`HEADROOM`], frame, tail. [`Bufs`] is one worker's
+//! Chunk = 64 bytes of notes, headroom to [`HEADROOM`], frame, tail. [`Bufs`] is one worker's
 //! handle: it turns free chunks into [`Desc`]s and reads and writes the bytes behind them.
+//!
 //! Units: bytes; a chunk is an odd number of cache lines, so that the fronts of frames spread over
 //! all sets of the caches (with a power of two they meet in a few, measured at a third of the speed).
+//!
 //! Source: ARCHITECTURE.md "The path of a frame"; docs/spec/pipeline.md §4 (reserve for control frames).
 
 mod fronts;

@@ -1,8 +1,8 @@
 //! Notes about a frame, at the start of its chunk.
 //!
-//! Shape: checksum start 16, checksum offset 16, unused 32, number for tracing 64, damaged 8.
-//! Units: none; in the machine's byte order.
-//! Source: none of its own.
+//! Checksum start 16, checksum offset 16, unused 32, number for tracing 64, damaged 8.
+//!
+//! Numbers are in the machine's byte order.
 
 use weft_parsers::partial::PartialCsum;
 

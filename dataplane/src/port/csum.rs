@@ -1,8 +1,9 @@
 //! Checksums of frames: completing those that were left partial.
 //!
-//! Shape: a partial checksum's field holds the folded sum of the pseudo-header; what is completed is
+//! A partial checksum's field holds the folded sum of the pseudo-header; what is completed is
 //! the sum from `start` to the frame's end, complemented, 0 written as 0xFFFF. A CRC-32C of SCTP is
 //! partial when it is 0.
+//!
 //! Units: bytes; sums are 16-bit ones' complement.
 //! Source: RFC 1071, RFC 768 (0xFFFF), RFC 9260 6.8; Linux `skb_checksum_help`, `skb_crc32c_csum_help`;
 //! docs/spec/pipeline.md §11.

@@ -1,8 +1,6 @@
 //! Ports around ports: the methods that are handed on to the port inside.
 //!
-//! Shape: `delegate!(caps, wait_fd => |self| self.port);` in an `impl Port` → those methods, handed on.
-//! Units: none.
-//! Source: none of its own.
+//! `delegate!(caps, wait_fd => |self| self.port);` in an `impl Port` → those methods, handed on.
 
 use super::Port;
 

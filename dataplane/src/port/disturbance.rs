@@ -1,6 +1,7 @@
 //! What goes wrong on a cable in virtual time: frames are damaged at random, and the link is down for a while.
 //!
-//! Shape: [`Errors`] at the end that sends, [`Outages`] at each end.
+//! [`Errors`] at the end that sends, [`Outages`] at each end.
+//!
 //! Units: frames, bits, picoseconds.
 //! Source: docs/spec/model.md §3.
 //!

@@ -1,6 +1,7 @@
 //! Why a port cannot be opened, or cannot go on.
 //!
-//! Shape: a setting out of range, or what was tried and the kernel's answer → an error with the port's name.
+//! A setting out of range, or what was tried and the kernel's answer → an error with the port's name.
+//!
 //! Units: as the setting's range says.
 //! Source: docs/spec/pipeline.md §11.
 

@@ -1,8 +1,8 @@
 //! Fields of a frame at places that were worked out, not parsed: each is there or not.
 //!
-//! Shape: bytes and a place → a number in host order, or `None`; what does not fit is not written.
+//! Bytes and a place → a number in host order, or `None`; what does not fit is not written.
+//!
 //! Units: bytes.
-//! Source: none of its own.
 
 pub(super) fn byte(frame: &[u8], at: usize) -> Option<u8> {
     frame.get(at).copied()

@@ -1,6 +1,7 @@
 //! How full the receive rings of a port are, for threads other than the port's worker.
 //!
-//! Shape: [`RxGauge::permille`] of rings that the port shows while it has them ([`RxGauge::show`]).
+//! [`RxGauge::permille`] of rings that the port shows while it has them ([`RxGauge::show`]).
+//!
 //! Units: frames; 1/1,000 of a ring.
 //! Source: the kernel's status words and indices, as in `af_packet::slots` and `af_xdp::rings`.
 

@@ -1,9 +1,10 @@
 //! Splitting of super-frames: what TSO, USO or GRO made of many frames becomes those frames again.
 //!
-//! Shape: [`Splitter`] keeps where it is in a super-frame that stays in its buffer; each call writes
+//! [`Splitter`] keeps where it is in a super-frame that stays in its buffer; each call writes
 //! the next frame: headers with their own lengths, IP ids, TCP sequence and flags, then payload. The
 //! TCP or UDP checksum is left partial (pseudo-header only), for the output to complete or hand on; those
 //! of tunnels in front of it are what they are once it is complete.
+//!
 //! Units: bytes.
 //! Source: virtio 1.3, 5.1.6 (`virtio_net_hdr`); Linux `net/ipv4/tcp_offload.c`, `udp_offload.c`,
 //! `gre_offload.c`. The kernel hands a super-frame of a tunnel to a packet socket with the type of the packet

@@ -1,9 +1,9 @@
 //! Link state of an interface, and keeping the host's own stack out of it, by netlink.
 //!
-//! Shape: [`LinkWatch`] follows one name through `RTM_NEWLINK` and `RTM_DELLINK`; [`HostGuard`] is an
+//! [`LinkWatch`] follows one name through `RTM_NEWLINK` and `RTM_DELLINK`; [`HostGuard`] is an
 //! nftables table of ours. By hand: netlink-packet-route knows no nftables, and the two message kinds
 //! that are left are less than its dependencies.
-//! Units: none.
+//!
 //! Source: rtnetlink(7); Linux `include/uapi/linux/netfilter/nf_tables.h` (5.12 and later).
 
 use std::io;

@@ -1,8 +1,8 @@
 //! Loans: what callbacks that a driver makes from within a call reach of that call's caller.
 //!
-//! Shape: [`lend`] runs a call while [`borrow`] of the same thread and key gives out what was lent; nobody else can
+//! [`lend`] runs a call while [`borrow`] of the same thread and key gives out what was lent; nobody else can
 //! get at it, and it is the caller's again when the call returns or panics.
-//! Units: none.
+//!
 //! Source: the Rust reference, "Behavior considered undefined" (aliasing); DPDK calls a mempool's functions from within
 //! its bursts.
 

@@ -1,6 +1,7 @@
 //! Loss for tests: a port of which some received frames are dropped at random.
 //!
-//! Shape: port → [`Lossy`] around it; the frames that it drops are counted as `injected`.
+//! Port → [`Lossy`] around it; the frames that it drops are counted as `injected`.
+//!
 //! Units: frames.
 //! Source: docs/configuration.md `loss_per_million`; docs/spec/pipeline.md §11.
 

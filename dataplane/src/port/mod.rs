@@ -1,7 +1,8 @@
 //! Ways in and out of the switch, behind one trait.
 //!
-//! Shape: frames without FCS in pool chunks; [`PortCaps`] are facts for the port's life,
+//! Frames without FCS in pool chunks; [`PortCaps`] are facts for the port's life,
 //! [`PortCounters`] what it saw beside the frames that it delivered.
+//!
 //! Units: bytes, frames, bit/s.
 //! Source: docs/spec/pipeline.md §11.
 

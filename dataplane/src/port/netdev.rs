@@ -1,7 +1,7 @@
 //! What the driver of an interface can do with XDP, and how it is set up to receive.
 //!
-//! Shape: [`Features`] by generic netlink (family `netdev`), queues and offloads by ethtool.
-//! Units: none.
+//! [`Features`] by generic netlink (family `netdev`), queues and offloads by ethtool.
+//!
 //! Source: Linux `Documentation/netlink/specs/netdev.yaml` (6.3 and later), ethtool(8).
 
 use std::io;

@@ -1,6 +1,7 @@
 //! Null port: takes every frame and forgets it; as a generator, makes frames out of templates.
 //!
-//! Shape: templates, round robin, copied into chunks as fast as the port is asked; no clock.
+//! Templates, round robin, copied into chunks as fast as the port is asked; no clock.
+//!
 //! Units: frames, bytes.
 //! Source: ARCHITECTURE.md "Layout of the tree"; docs/spec/pipeline.md §11.
 

@@ -1,8 +1,9 @@
 //! Port on capture files: plays one, and writes what is sent to another.
 //!
-//! Shape: the whole input is read into memory when the port is opened, so that playing never waits
+//! The whole input is read into memory when the port is opened, so that playing never waits
 //! for a disk; output goes through a buffer of 1 MiB into the page cache, where a write may wait for
 //! the system when memory is short: a file is for tests and benches, not for the live path.
+//!
 //! Units: ns, bytes.
 //! Source: docs/spec/pipeline.md §11, §13.
 

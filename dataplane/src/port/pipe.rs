@@ -1,6 +1,7 @@
 //! Pipe: two ports of one process joined back to back; frames change hands without being copied.
 //!
-//! Shape: [`pipe`] → two [`Pipe`]s, each of them a [`Port`]; a ring of descriptors each way, over one pool.
+//! [`pipe`] → two [`Pipe`]s, each of them a [`Port`]; a ring of descriptors each way, over one pool.
+//!
 //! Units: frames; no rate holds anything back.
 //! Source: ARCHITECTURE.md "The path of a frame" (what moves is a descriptor).
 

@@ -1,7 +1,8 @@
 //! System calls of the live ports, and memory that they share with the kernel.
 //!
-//! Shape: one function a call, `io::Result` out; [`Mapping`] owns a mapping. Raw libc: rustix has no
+//! One function a call, `io::Result` out; [`Mapping`] owns a mapping. Raw libc: rustix has no
 //! packet-socket options.
+//!
 //! Units: bytes.
 //! Source: packet(7), mmap(2), netdevice(7), `Documentation/networking/tuntap.rst`.
 

@@ -1,6 +1,7 @@
 //! VLAN tags that a device took out of a frame's data, put back.
 //!
-//! Shape: four bytes, TPID and TCI, between addresses and type; the addresses move to the front.
+//! Four bytes, TPID and TCI, between addresses and type; the addresses move to the front.
+//!
 //! Units: bytes.
 //! Source: IEEE 802.1Q clause 9; docs/spec/pipeline.md §11.
 

@@ -1,7 +1,8 @@
 //! Tap port: an interface of the host's that the switch is at the other end of.
 //!
-//! Shape: one read or write a frame on `/dev/net/tun`, offloads off, so frames come whole; a partial
+//! One read or write a frame on `/dev/net/tun`, offloads off, so frames come whole; a partial
 //! checksum is completed before the frame is written.
+//!
 //! Units: bytes, frames.
 //! Source: `Documentation/networking/tuntap.rst`; docs/spec/pipeline.md §11. Any kernel; `CAP_NET_ADMIN`.
 

@@ -1,9 +1,9 @@
 //! Mirrors: copies of a port's frames in a capture file, beside the data path.
 //!
-//! Shape: frame -> copy in a slot made beforehand -> bounded lock-free queue -> writer thread -> file;
+//! Frame -> copy in a slot made beforehand -> bounded lock-free queue -> writer thread -> file;
 //! slots come back by a second queue. No slot free: the copy is lost and counted, the frame is not.
+//!
 //! Units: frames, ns.
-//! Source: none of its own.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,8 +1,9 @@
 //! What goes before the bytes of a message of a packet socket or a tap: its virtio-net header, and the
 //! headers of a super-frame.
 //!
-//! Shape: 10 bytes, flags 8, gso type 8, header length, gso size, checksum start and offset 16 each; of a tunnel, for taps,
+//! 10 bytes, flags 8, gso type 8, header length, gso size, checksum start and offset 16 each; of a tunnel, for taps,
 //! 10 bytes for receivers only and two offsets more.
+//!
 //! Units: bytes; host order.
 //! Source: virtio 1.3, 5.1.6; packet(7), `PACKET_VNET_HDR`; Linux `struct virtio_net_hdr_v1_hash_tunnel` (6.17).
 

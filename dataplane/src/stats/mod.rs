@@ -1,6 +1,7 @@
 //! Counters: what is always counted, and the one reason of every drop.
 //!
-//! Shape: one [`WorkerStats`] per worker, written by it alone with plain stores; readers add them up.
+//! One [`WorkerStats`] per worker, written by it alone with plain stores; readers add them up.
+//!
 //! Units: frames, bytes, picoseconds, as named.
 //! Source: docs/spec/pipeline.md §10; ARCHITECTURE.md "Time, errors, unsafe".
 

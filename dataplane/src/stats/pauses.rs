@@ -1,7 +1,8 @@
 //! Edges of pauses: when a port began to ask its peer to pause, when a peer paused it, and when that was over.
 //!
-//! Shape: [`PauseLog`], a ring of the last [`EDGES`] edges, written by one worker; readers copy what is new to them. Nothing
+//! [`PauseLog`], a ring of the last [`EDGES`] edges, written by one worker; readers copy what is new to them. Nothing
 //! is recorded before somebody asks for it.
+//!
 //! Units: [`Instant`]s.
 //! Source: docs/spec/pipeline.md §9; the sequence counts of H.-J. Boehm, "Can Seqlocks Get Along With Programming Language
 //! Memory Models?", MSPC 2012.

@@ -1,7 +1,7 @@
 //! The one reason of every drop: its counter's name, where it is counted, what it means and what to do.
 //!
-//! Shape: [`DropReason`], `repr(u8)`; the number is the counter's index and is never given anew.
-//! Units: none.
+//! [`DropReason`], `repr(u8)`; the number is the counter's index and is never given anew.
+//!
 //! Source: docs/spec/pipeline.md §10; ARCHITECTURE.md "Time, errors, unsafe". `weft drops` makes docs/drops.md of this.
 
 /// What a drop is counted at.

@@ -1,6 +1,7 @@
 //! VLANs: which VLAN a frame belongs to, who its members are, and what becomes of its tag.
 //!
-//! Shape: [`VlanTable`] is compiled once from a [`PortMode`] per port and is part of the snapshot.
+//! [`VlanTable`] is compiled once from a [`PortMode`] per port and is part of the snapshot.
+//!
 //! Units: VIDs 0..=4095, of which 1..=4094 are VLANs.
 //! Source: IEEE 802.1Q clauses 6.9 and 8.6.2; docs/spec/pipeline.md §3.
 

@@ -1,6 +1,7 @@
 //! Tag operations on a frame's bytes, in the chunk where they lie.
 //!
-//! Shape: [`TagOp`] × chunk × [`Extent`] → new [`Extent`]; only the 12 address bytes move.
+//! [`TagOp`] × chunk × [`Extent`] → new [`Extent`]; only the 12 address bytes move.
+//!
 //! Units: bytes; the tag is TPID (2), TCI (2) at byte 12.
 //! Source: IEEE 802.1Q clause 9.
 

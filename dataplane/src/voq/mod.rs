@@ -1,7 +1,8 @@
 //! Virtual output queues: `voq[input][output][pri]`, up to 64 x 64 x 8, FIFO; all of them one worker's.
 //!
-//! Shape: lists of cache lines, each of up to five descriptors and the number of the next one;
+//! Lists of cache lines, each of up to five descriptors and the number of the next one;
 //! a queue that is empty has none. Occupancy is one word per (output, pri): bit i is input i.
+//!
 //! Units: frames.
 //! Source: docs/spec/pipeline.md §5; unrolled linked lists (Shao, Reppy and Appel, LFP 1994).
 #![expect(clippy::cast_possible_truncation, reason = "the number of lines is checked once")]

@@ -6,7 +6,8 @@
 //! over counts no earlier than from the end of it, so the figure is too small by up to [`super::SLEEP_ACTIVE`] where frames
 //! come.
 //!
-//! Shape: turns and sleeps in, the longest absence out, since the start and lately.
+//! Turns and sleeps in, the longest absence out, since the start and lately.
+//!
 //! Units: nanoseconds of the worker's clock.
 //! Source: docs/running.md "Heartbeats".
 

@@ -1,8 +1,8 @@
 //! Worker group: how control reaches the workers, and how they wake each other.
 //!
-//! Shape: flags that workers look at once a loop, an eventfd for those that sleep. Nobody waits for a worker, or a
+//! Flags that workers look at once a loop, an eventfd for those that sleep. Nobody waits for a worker, or a
 //! worker for another one, without end: one that is stuck is named instead.
-//! Units: none.
+//!
 //! Source: ARCHITECTURE.md "Control".
 
 use std::hint::spin_loop;

@@ -1,7 +1,8 @@
 //! Idle: what a worker does when there is nothing to do.
 //!
-//! Shape: `busy` spins; `adaptive` spins for a short while, then sleeps in `ppoll` on its ports and
+//! `busy` spins; `adaptive` spins for a short while, then sleeps in `ppoll` on its ports and
 //! its eventfd, no longer than to the next timer.
+//!
 //! Units: nanoseconds.
 //! Source: ppoll(2); ARCHITECTURE.md.
 

@@ -1,7 +1,8 @@
 //! Worker: the thread that drives one lane live, and the one place that reads the clock.
 //!
-//! Shape: [`Worker::run`] loops over [`Lane::step`] until told to stop; [`WorkerGroup`] is how control
+//! [`Worker::run`] loops over [`Lane::step`] until told to stop; [`WorkerGroup`] is how control
 //! reaches all workers: stop, pause for a consistent look, hand out a tracer.
+//!
 //! Units: nanoseconds of the monotonic clock.
 //! Source: ARCHITECTURE.md "The path of a frame"; docs/spec/pipeline.md §11.
 

@@ -15,7 +15,8 @@
 //! writer, the worker. The worker that comes back learns of them ([`Core::note_guarded`]) and sends what holds then. While the
 //! whole process is stopped, or the machine, no guard runs either.
 //!
-//! Shape: what workers publish (last turn, planned sleep, frames, XOFF), gauges of rings and `now` → PFC frames.
+//! What workers publish (last turn, planned sleep, frames, XOFF), gauges of rings and `now` → PFC frames.
+//!
 //! Units: picoseconds, frames, 1/1,000 of a ring.
 //! Source: IEEE 802.1Q clause 36.1.3; docs/spec/pipeline.md §9.
 

@@ -1,6 +1,7 @@
 //! Recording: steps and the stop of a lane whose run is recorded.
 //!
-//! Shape: [`Recording::step`] is [`Lane::step`], traced, with an entry if it did anything.
+//! [`Recording::step`] is [`Lane::step`], traced, with an entry if it did anything.
+//!
 //! Units: [`Instant`].
 //! Source: docs/spec/pipeline.md §13.
 

@@ -1,7 +1,7 @@
 //! Refused: what a thread says whose system call the filter refuses, and the end of the process.
 //!
-//! Shape: `SIGSYS` in, a line on standard error and `_exit` out.
-//! Units: none.
+//! `SIGSYS` in, a line on standard error and `_exit` out.
+//!
 //! Source: seccomp(2), `SECCOMP_RET_TRAP`; sigaction(2), `si_syscall`; signal-safety(7).
 
 use core::ffi::{c_int, c_void};

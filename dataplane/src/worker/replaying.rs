@@ -1,6 +1,7 @@
 //! Replaying: the steps of a record, done again and held against what was recorded.
 //!
-//! Shape: entries of a record → [`Replaying`] → the same decisions, or a [`Divergence`].
+//! Entries of a record → [`Replaying`] → the same decisions, or a [`Divergence`].
+//!
 //! Units: [`Instant`].
 //! Source: docs/spec/pipeline.md §13.
 

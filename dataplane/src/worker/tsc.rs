@@ -1,6 +1,7 @@
 //! The processor's time stamp counter: what cycles a frame are counted in.
 //!
-//! Shape: a number that only rises, at the same rate on all cores.
+//! A number that only rises, at the same rate on all cores.
+//!
 //! Units: TSC cycles, of the processor's nominal clock whatever the core's clock is.
 //! Source: Intel SDM volume 3, "Time-stamp counter" (invariant TSC).
 

@@ -1,6 +1,7 @@
 //! Frames of a test's with what a device is asked to do with them.
 //!
-//! Shape: a packet socket takes a virtio-net header before each frame.
+//! A packet socket takes a virtio-net header before each frame.
+//!
 //! Units: bytes.
 //! Source: packet(7), `PACKET_VNET_HDR`.
 #![expect(unsafe_code, reason = "a socket option")]

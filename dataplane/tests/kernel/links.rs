@@ -1,7 +1,7 @@
 //! Links of XDP programs as somebody else sees them: found by interface, and taken away.
 //!
-//! Shape: what `bpftool link` does, for tests of several crates.
-//! Units: none.
+//! What `bpftool link` does, for tests of several crates.
+//!
 //! Source: bpf(2); Linux `include/uapi/linux/bpf.h` (`bpf_link_info`).
 
 /// A command of bpf(2) with a few 32-bit words; the words as the kernel leaves them.

@@ -1,8 +1,8 @@
 //! A kernel at the other end of a port: namespaces, frames, sockets, for the tests of live ports.
 //!
-//! Shape: a namespace with a veth pair (`sw` is the port's, `host` the peer's); needs root and `ip`.
+//! A namespace with a veth pair (`sw` is the port's, `host` the peer's); needs root and `ip`.
+//!
 //! Units: bytes, ms.
-//! Source: none of its own.
 #![expect(unsafe_code, reason = "setns and packet sockets of the peer")]
 
 use std::net::UdpSocket;

@@ -1,7 +1,8 @@
 //! The `AF_XDP` port against a real kernel, in network namespaces that each test makes for itself.
 //!
-//! Shape: veth pairs, one end a port's, the other the kernel's; several ports share one UMEM. Needs
+//! Veth pairs, one end a port's, the other the kernel's; several ports share one UMEM. Needs
 //! root, `ip`, and a kernel with `AF_XDP`; says so and passes otherwise.
+//!
 //! Units: bytes, frames, ms.
 //! Source: docs/spec/pipeline.md §11.
 #![expect(unsafe_code, reason = "a packet socket of the peer")]

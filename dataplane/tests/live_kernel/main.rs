@@ -1,6 +1,7 @@
 //! Ports of the kernel: AF_XDP, packet sockets and taps between namespaces.
 //!
-//! Shape: a module for each kind, on the networks of `kernel`.
+//! A module for each kind, on the networks of `kernel`.
+//!
 //! Units: as each module says.
 //! Source: ARCHITECTURE.md "Layout of the tree".
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]

@@ -1,8 +1,9 @@
 //! The live ports against a real kernel, in network namespaces that each test makes for itself.
 //!
-//! Shape: a namespace with a veth pair (`sw` is the port's, `host` the peer's) or a tap; the kernel's
+//! A namespace with a veth pair (`sw` is the port's, `host` the peer's) or a tap; the kernel's
 //! own TCP, ARP and link code is at the other end. Needs root, `ip` and `tc`; says so and passes
 //! otherwise.
+//!
 //! Units: bytes, ms.
 //! Source: docs/spec/pipeline.md §11.
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]

@@ -1,7 +1,8 @@
 //! Checksums that a kernel leaves inside of tunnels, wherever they are.
 //!
-//! Shape: a packet socket sends frames with the place of a checksum, which the kernel leaves to the port at
+//! A packet socket sends frames with the place of a checksum, which the kernel leaves to the port at
 //! the far end of a veth, as it does with those of its own tunnels.
+//!
 //! Units: bytes.
 //! Source: docs/spec/pipeline.md §11.
 

@@ -1,8 +1,8 @@
 //! Switches whose ports are a test's own, in memory: what they claim, and a configuration for them.
 //!
-//! Shape: [`caps`] of such a port, [`config`] of a switch of so many.
+//! [`caps`] of such a port, [`config`] of a switch of so many.
+//!
 //! Units: bytes, cells.
-//! Source: none.
 #![expect(clippy::redundant_pub_crate, reason = "shared by several tests")]
 
 use weft_dataplane::config::{LiveSizes, SwitchConfig};

@@ -1,7 +1,8 @@
 //! Decisions of the whole pipeline under a seeded mixture of traffic: every frame is accounted for,
 //! and the same seed decides the same, whether somebody listens or not.
 //!
-//! Shape: ports in memory whose frames, room and links a seed draws; the trace hash of two runs.
+//! Ports in memory whose frames, room and links a seed draws; the trace hash of two runs.
+//!
 //! Units: frames, nanoseconds.
 //! Source: docs/spec/pipeline.md §10, §13.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]

@@ -1,8 +1,9 @@
 //! The fast path's side of the pipeline: gates, and when an input has caught up, on ports in memory; and ports whose queues
 //! are held.
 //!
-//! Shape: ports that a test fills and drains, with a fast path that notes what it is told; one worker
+//! Ports that a test fills and drains, with a fast path that notes what it is told; one worker
 //! and two that take turns.
+//!
 //! Units: frames, microseconds.
 //! Source: docs/express.md "Order".
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]

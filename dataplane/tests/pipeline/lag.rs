@@ -1,7 +1,8 @@
 //! LAGs and stations behind several ports in the whole pipeline: one link a flow, in order, and no frame
 //! back or twice.
 //!
-//! Shape: ports in memory that a test fills, opens and takes down; all that left, in order.
+//! Ports in memory that a test fills, opens and takes down; all that left, in order.
+//!
 //! Units: frames, nanoseconds.
 //! Source: IEEE 802.1AX-2020 6.1.1 (order, no duplication); docs/spec/pipeline.md §3.
 #![expect(

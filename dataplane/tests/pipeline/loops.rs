@@ -1,7 +1,8 @@
 //! Loops, on pipes whose two ends are both ports of one switch: found at any rate of the hosts, cut, and never laid to an
 //! honest port.
 //!
-//! Shape: [`Bench`] has hosts at the first ports and a cable between the last two.
+//! [`Bench`] has hosts at the first ports and a cable between the last two.
+//!
 //! Units: microseconds.
 //! Source: docs/spec/pipeline.md §3 "Loops".
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]

@@ -1,6 +1,7 @@
 //! Pipelines on ports in memory: decisions, the fast path, groups of links, TLPs, recorded runs, workers.
 //!
-//! Shape: a module for each subject, on the ports of `memory`.
+//! A module for each subject, on the ports of `memory`.
+//!
 //! Units: as each module says.
 //! Source: ARCHITECTURE.md "Layout of the tree".
 

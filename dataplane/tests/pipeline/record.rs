@@ -1,7 +1,8 @@
 //! A recorded run of the whole pipeline does the same again from its record alone.
 //!
-//! Shape: ports whose every answer a seed draws, long times of nothing between; the record of the run;
+//! Ports whose every answer a seed draws, long times of nothing between; the record of the run;
 //! a second switch that has only that.
+//!
 //! Units: frames, nanoseconds.
 //! Source: docs/spec/pipeline.md §13.
 #![expect(clippy::unwrap_used, reason = "a test may fail")]

@@ -1,6 +1,7 @@
 //! A pool of a switch and of another thread: what the one takes and the other gives back goes round.
 //!
-//! Shape: a pipe whose far end has a handle of its own, a switch of one worker, a port that takes everything.
+//! A pipe whose far end has a handle of its own, a switch of one worker, a port that takes everything.
+//!
 //! Units: frames.
 //! Source: ARCHITECTURE.md "The path of a frame".
 

@@ -1,8 +1,9 @@
 //! Several workers, each a thread of its own: order, losses and books of numbered frames that cross from one to
 //! the other.
 //!
-//! Shape: ports in memory that make frames for each other at several priorities, take them in at a drawn
+//! Ports in memory that make frames for each other at several priorities, take them in at a drawn
 //! pace, obey PAUSE and check what they are given.
+//!
 //! Units: frames.
 //! Source: ARCHITECTURE.md "The path of a frame"; docs/spec/pipeline.md §4, §5, §9, §10.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]

@@ -1,7 +1,8 @@
 //! Checksums and segmentation inside of tunnels, against frames that another program makes.
 //!
-//! Shape: stacks of headers, each as a kernel hands it over; what comes of it is compared with what
+//! Stacks of headers, each as a kernel hands it over; what comes of it is compared with what
 //! `stack` makes of the same payload, byte for byte, and read by etherparse.
+//!
 //! Units: bytes.
 //! Source: docs/spec/pipeline.md §11.
 

@@ -1,7 +1,8 @@
 //! Frames of any stack of headers, made from the inside out: as they are on a wire, and as a kernel leaves
 //! them that has its checksums, or its segmentation, done by others.
 //!
-//! Shape: a list of [`Layer`]s and a [`Part`] of a stream → bytes.
+//! A list of [`Layer`]s and a [`Part`] of a stream → bytes.
+//!
 //! Units: bytes.
 //! Source: those of `weft_parsers::encap`; sums a word at a time, as RFC 1071 has them; Linux
 //! `udp_set_csum`, `gre_build_header` for what a kernel leaves.

@@ -1,7 +1,7 @@
 //! One end of a binding: what its bridge shows, and the commands that change that.
 //!
-//! Shape: [`read_bridge`] tells what is bound; `bind_end` and `unbind_end` have it changed, and look whether it is.
-//! Units: none.
+//! [`read_bridge`] tells what is bound; `bind_end` and `unbind_end` have it changed, and look whether it is.
+//!
 //! Source: docs/spec/wire-formats.md §4.5 (5201h, 5202h, 5705h, 5706h).
 
 use weft_parsers::cci::Request;

@@ -1,8 +1,9 @@
 //! Binding: which devices a host sees, below its own edge switch and below others.
 //!
-//! Shape: [`Local`] (5201h, 5202h) binds a port of the same switch; [`Remote`] (5706h) binds two bridges, one at each end,
+//! [`Local`] (5201h, 5202h) binds a port of the same switch; [`Remote`] (5706h) binds two bridges, one at each end,
 //! as one virtual link; [`Bindings`] knows what is bound and what may be.
-//! Units: none; costs as value times base.
+//!
+//! Costs are a value times a base, as CDAT has them.
 //! Source: CXL 3.1 sections 7.7.6.1, 7.7.6.4, 7.7.12.3; docs/spec/cxl-fabric.md "The fabric manager".
 //!
 //! A host sees at most its own edge switch and, below that, downstream edge switches. Virtual links between two edge switches

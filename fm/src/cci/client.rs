@@ -1,6 +1,7 @@
 //! Typed requests to components, and what can go wrong with them.
 //!
-//! Shape: [`Way`] and [`Request`] -> [`Answer`], whose payload is read as the command's; background operations are awaited.
+//! [`Way`] and [`Request`] -> [`Answer`], whose payload is read as the command's; background operations are awaited.
+//!
 //! Units: tries, polls.
 //! Source: docs/spec/wire-formats.md §4.1; CXL 3.1 sections 7.6.3, 8.2.9.1.1.
 

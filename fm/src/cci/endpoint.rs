@@ -1,6 +1,7 @@
 //! Commands to a host's GAE by the process that plays the host: its control socket passes them on to the host's mailbox.
 //!
-//! Shape: bytes of a CCI request -> a line of JSON (`gae`) -> bytes of the response.
+//! Bytes of a CCI request -> a line of JSON (`gae`) -> bytes of the response.
+//!
 //! Units: ms.
 //! Source: docs/endpoint.md "Control socket"; docs/spec/wire-formats.md §4.1, §4.6.
 

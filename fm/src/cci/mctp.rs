@@ -1,6 +1,7 @@
 //! A component at the other end of a TCP connection that carries MCTP packets of 68 bytes.
 //!
-//! Shape: a CCI message -> packets; packets -> the message with the same tag; one request at a time.
+//! A CCI message -> packets; packets -> the message with the same tag; one request at a time.
+//!
 //! Units: bytes; milliseconds, for each piece of an answer.
 //! Source: DMTF DSP0236 section 8; docs/mctp.md "On the wire".
 //!

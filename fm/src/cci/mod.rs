@@ -1,7 +1,8 @@
 //! How the FM talks to components.
 //!
-//! Shape: bytes of one CCI request -> [`Transport`] -> bytes of its response; [`Fabric`] finds the way to a component
+//! Bytes of one CCI request -> [`Transport`] -> bytes of its response; [`Fabric`] finds the way to a component
 //! and checks what it says.
+//!
 //! Units: bytes; polls.
 //! Source: docs/spec/wire-formats.md §4.1, §4.5 (5701h); docs/spec/cxl-fabric.md "The fabric manager".
 

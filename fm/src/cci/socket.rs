@@ -1,6 +1,7 @@
 //! A component at the other end of a socket: a file of this machine, or TCP with TLS.
 //!
-//! Shape: length 16 bits, MCTP message type 8 bits, CCI message; one request at a time.
+//! Length 16 bits, MCTP message type 8 bits, CCI message; one request at a time.
+//!
 //! Units: milliseconds, for the whole of a call.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager".
 //!

@@ -1,6 +1,7 @@
 //! A component behind another one: Fabric Crawl Out (5701h) around each message.
 //!
-//! Shape: request -> 5701h request through the outer transport -> 5701h response -> response.
+//! Request -> 5701h request through the outer transport -> 5701h response -> response.
+//!
 //! Units: bytes; at most two tunnels.
 //! Source: docs/spec/wire-formats.md §4.5; CXL 3.1 section 7.7.13.3.
 

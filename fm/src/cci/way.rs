@@ -1,6 +1,7 @@
 //! How requests get from the entry switch to a component: through up to two tunnels.
 //!
-//! Shape: [`Way`], a plain value.
+//! [`Way`], a plain value.
+//!
 //! Units: PIDs of 12 bits.
 //! Source: docs/spec/wire-formats.md §4.1, §4.5 (5701h).
 

@@ -1,7 +1,7 @@
 //! Making a component the FM's: who owns it, and what PID it gets.
 //!
-//! Shape: [`Way`] -> [`Claimed`].
-//! Units: none.
+//! [`Way`] -> [`Claimed`].
+//!
 //! Source: docs/spec/wire-formats.md §4.4, §4.8; CXL 3.1 section 7.7.13.1.
 
 use weft_parsers::cci::component::{ClaimOp, ClaimOwnership, Owners, PbrIdentity};

@@ -1,7 +1,7 @@
 //! Finds all components of a fabric from one switch, and makes them the FM's.
 //!
-//! Shape: [`Fabric`], [`Options`] -> [`Discovered`]: an [`Inventory`] and what was odd.
-//! Units: none.
+//! [`Fabric`], [`Options`] -> [`Discovered`]: an [`Inventory`] and what was odd.
+//!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 section 7.7.12.2; docs/spec/wire-formats.md §3.8,
 //! §4.4, §4.5, §4.8.
 //!

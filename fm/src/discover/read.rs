@@ -1,6 +1,7 @@
 //! What a switch tells of itself.
 //!
-//! Shape: [`Switch`] filled in; partners kept until all switches are read.
+//! [`Switch`] filled in; partners kept until all switches are read.
+//!
 //! Units: ports, targets.
 //! Source: docs/spec/wire-formats.md §4.3, §4.5; CXL 3.1 sections 7.6.7.1, 7.6.7.2, 7.7.13.
 

@@ -1,6 +1,7 @@
 //! Fabrics for tests and benches.
 //!
-//! Shape: a few numbers, and a seed where chance decides -> [`Graph`]; PIDs 0, 1, ... by switch, at edge ports.
+//! A few numbers, and a seed where chance decides -> [`Graph`]; PIDs 0, 1, ... by switch, at edge ports.
+//!
 //! Units: switches, hosts a switch.
 //! Source: docs/spec/cxl-fabric.md "Routes"; the fat tree after Al-Fares et al., SIGCOMM 2008: k pods, k^3 / 4 hosts.
 

@@ -1,7 +1,7 @@
 //! Names of what a fabric is made of, and tables that only they can index.
 //!
-//! Shape: `SwitchId` 16 bits, `LinkId` 32 bits, `PortRef` (switch, port); `Per<SwitchId, T>`; `PortMask` 256 bits.
-//! Units: none.
+//! `SwitchId` 16 bits, `LinkId` 32 bits, `PortRef` (switch, port); `Per<SwitchId, T>`; `PortMask` 256 bits.
+//!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; ARCHITECTURE.md "Time, errors, unsafe";
 //! docs/spec/wire-formats.md §4.5 (a port number is a byte).
 

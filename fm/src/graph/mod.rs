@@ -1,6 +1,7 @@
 //! The physical fabric as the FM knows it.
 //!
-//! Shape: switches with numbered ports; links between two switch ports, up or down; PIDs at ports.
+//! Switches with numbered ports; links between two switch ports, up or down; PIDs at ports.
+//!
 //! Units: at most 1,024 switches, 256 ports a switch, 4,095 PIDs.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 sections 7.7.5 and 7.7.12.
 

@@ -1,7 +1,7 @@
 //! Where several managers keep what they share.
 //!
-//! Shape: `etcd://HOST:PORT[,HOST:PORT...]/PREFIX` -> [`Address`].
-//! Units: none.
+//! `etcd://HOST:PORT[,HOST:PORT...]/PREFIX` -> [`Address`].
+//!
 //! Source: docs/fm.md "Several managers".
 
 use std::fmt;

@@ -1,6 +1,7 @@
 //! What etcd answers, as it is read: nothing in it is believed that does not fit what was asked.
 //!
-//! Shape: JSON -> [`Granted`], [`Kept`], [`Outcome`], [`KeyValue`]; numbers of 64 bits are text in JSON, bytes are base64.
+//! JSON -> [`Granted`], [`Kept`], [`Outcome`], [`KeyValue`]; numbers of 64 bits are text in JSON, bytes are base64.
+//!
 //! Units: seconds of leases; bytes.
 //! Source: etcd 3.4 "gRPC gateway" and `rpc.proto`: `LeaseGrantResponse`, `LeaseKeepAliveResponse`, `RangeResponse`,
 //! `TxnResponse`, `KeyValue`.

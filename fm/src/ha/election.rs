@@ -1,6 +1,7 @@
 //! Who leads: one key in etcd, made by the one whose lease keeps it.
 //!
-//! Shape: [`Candidate::campaign`] -> [`Lead`], a term with its [`Permit`] and [`Fence`]; [`Candidate::keep`] renews it.
+//! [`Candidate::campaign`] -> [`Lead`], a term with its [`Permit`] and [`Fence`]; [`Candidate::keep`] renews it.
+//!
 //! Units: terms; nanoseconds of [`Clock`].
 //! Source: docs/fm.md "Several managers".
 //!

@@ -1,6 +1,7 @@
 //! The few requests to etcd that several managers need.
 //!
-//! Shape: [`Etcd`] over [`Post`]: lease, range and transaction of the v3 JSON gateway; [`Fence`] is what every write compares.
+//! [`Etcd`] over [`Post`]: lease, range and transaction of the v3 JSON gateway; [`Fence`] is what every write compares.
+//!
 //! Units: seconds of leases; nanoseconds of [`Clock`](super::permit::Clock).
 //! Source: etcd 3.4 "gRPC gateway" and `rpc.proto`.
 //!

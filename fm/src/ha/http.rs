@@ -1,6 +1,7 @@
 //! Requests to etcd over HTTP, to whichever member answers.
 //!
-//! Shape: [`Http`] is a [`Post`]; a member that does not answer is followed by the next one.
+//! [`Http`] is a [`Post`]; a member that does not answer is followed by the next one.
+//!
 //! Units: milliseconds, for the whole of a request to one member.
 //! Source: RFC 9112; etcd 3.4 "gRPC gateway".
 //!

@@ -1,6 +1,7 @@
 //! Who a fabric manager of several is to components: another UUID in each term of leading.
 //!
-//! Shape: the UUID of the wanted state, a term -> [`Lineage::at`], a UUID; back by [`Lineage::term_of`].
+//! The UUID of the wanted state, a term -> [`Lineage::at`], a UUID; back by [`Lineage::term_of`].
+//!
 //! Units: terms, counted from 1; 0 is the manager without others.
 //! Source: Claim Ownership, CXL 3.1 section 7.7.13.1; docs/spec/wire-formats.md §4.8; the mixing is that of `SplitMix64`
 //! (Steele, Lea, Flood, OOPSLA 2014).

@@ -1,7 +1,8 @@
 //! Several fabric managers for one fabric, of which one leads: what they share is in etcd.
 //!
-//! Shape: [`election`] by lease and compare-and-swap -> a term, with a [`permit`] by this machine's clock -> [`service`], which
+//! [`election`] by lease and compare-and-swap -> a term, with a [`permit`] by this machine's clock -> [`service`], which
 //! makes the manager that leads; [`store`] keeps its state, [`identity`] is who it is to components.
+//!
 //! Units: see each.
 //! Source: docs/fm.md "Several managers".
 //!

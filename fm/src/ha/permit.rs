@@ -1,6 +1,7 @@
 //! How long a manager may command: its lease, by its own clock.
 //!
-//! Shape: [`Permit`], shared by the thread that keeps the lease, by whoever sends commands, and by the store.
+//! [`Permit`], shared by the thread that keeps the lease, by whoever sends commands, and by the store.
+//!
 //! Units: nanoseconds of `CLOCK_BOOTTIME`, which goes on while the machine sleeps.
 //! Source: `clock_gettime(2)`; docs/fm.md "Several managers".
 //!

@@ -1,7 +1,8 @@
 //! Another group of managers with the same `fm.uuid`, in another etcd or under another prefix, that leads the same fabric.
 //!
-//! Shape: [`Rival`], a key of etcd, which keeps all of the group from electing a leader until it is removed; [`Looks`] tells
+//! [`Rival`], a key of etcd, which keeps all of the group from electing a leader until it is removed; [`Looks`] tells
 //! whether the terms of an entry switch move.
+//!
 //! Units: terms; nanoseconds.
 //! Source: docs/fm.md "Several managers".
 //!

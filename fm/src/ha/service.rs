@@ -1,7 +1,8 @@
 //! One of several fabric managers: stands by until it leads, and again when it does no more.
 //!
-//! Shape: [`HaService`] has a thread that takes part in elections and keeps the lease, and one that makes the [`Fm`] of a term
+//! [`HaService`] has a thread that takes part in elections and keeps the lease, and one that makes the [`Fm`] of a term
 //! and looks after the fabric; [`LineHandler`] answers clients, and names the leader where that is another one.
+//!
 //! Units: as [`Duration`] says.
 //! Source: docs/fm.md "Several managers".
 

@@ -1,6 +1,7 @@
 //! The state of a fabric in etcd, written by the one who leads.
 //!
-//! Shape: parts by name, as [`Backend`] has them -> keys below the prefix: a head and bytes, or pieces beside it.
+//! Parts by name, as [`Backend`] has them -> keys below the prefix: a head and bytes, or pieces beside it.
+//!
 //! Units: bytes.
 //! Source: etcd 3.4 "System limits": 1.5 MiB a request, 128 operations a transaction.
 //!

@@ -1,6 +1,7 @@
 //! What is where in the addresses of one requester, and what may come beside it.
 //!
-//! Shape: a [`Range`] that is new, those that its requester has, its own addresses -> [`fits`], or the [`Conflict`].
+//! A [`Range`] that is new, those that its requester has, its own addresses -> [`fits`], or the [`Conflict`].
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §5.1, §5.2; docs/spec/cxl-fabric.md "Ingress at an edge"; CXL 3.1 sections
 //! 7.7.2.2, 7.7.2.4, 7.7.3.1.

@@ -1,7 +1,8 @@
 //! Memory of GFDs for hosts: capacity, decoders, rights, and the vectors at the hosts' edges.
 //!
-//! Shape: [`Request`] -> [`Memory::share`] -> [`Share`]; [`Memory::revoke`] and [`Memory::release`] take it back;
+//! [`Request`] -> [`Memory::share`] -> [`Share`]; [`Memory::revoke`] and [`Memory::release`] take it back;
 //! [`Memory::grant`] gives it to one host more, [`Memory::repair`] gives anew what a GFD has forgotten.
+//!
 //! Units: bytes; blocks as the GFD's partition has them.
 //! Source: CXL 3.1 sections 7.7.2.3 to 7.7.2.5; docs/spec/wire-formats.md §4.6, §4.7, §5.1, §5.2.
 //!

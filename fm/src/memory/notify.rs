@@ -1,7 +1,7 @@
 //! Notifications of GFDs to hosts (GAM VDMs): one bit for each requester at a GFD, whatever the number of its shares there.
 //!
-//! Shape: a [`Share`] that asks for them, and a host -> steps on the bit, done and undone like those on rights.
-//! Units: none.
+//! A [`Share`] that asks for them, and a host -> steps on the bit, done and undone like those on rights.
+//!
 //! Source: CXL 3.1 section 7.7.2.7; docs/spec/wire-formats.md §4.7 (490Ch, 490Dh: Notify).
 
 use weft_parsers::fabric::Pid;

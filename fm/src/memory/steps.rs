@@ -1,6 +1,7 @@
 //! Steps of giving and taking memory, each with what undoes it.
 //!
-//! Shape: [`Step`] -> commands, checked by reading back; [`UndoLog`] undoes from the last to the first.
+//! [`Step`] -> commands, checked by reading back; [`UndoLog`] undoes from the last to the first.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.6 (5902h), §4.7 (4904h, 4907h, 4908h, 490Ch, 490Dh, 4913h, 4914h).
 

@@ -1,7 +1,7 @@
 //! Taking back memory of which nobody knows how much was given.
 //!
-//! Shape: the tag of a share, hosts -> what GFDs have of it is read; [`rights`] and decoders go first, [`capacity`] last.
-//! Units: none.
+//! The tag of a share, hosts -> what GFDs have of it is read; [`rights`] and decoders go first, [`capacity`] last.
+//!
 //! Source: docs/spec/wire-formats.md §4.6, §4.7; docs/fm.md "Several managers".
 //!
 //! Nothing is taken from what is known of the share: a manager that ended half-way has not told. Each step finds what the one

@@ -1,7 +1,7 @@
 //! Which PIDs there are, and which tables every switch is to hold.
 //!
-//! Shape: [`Inventory`] -> [`number`] -> inventory with PIDs and [`Assignment`]s -> [`make`] -> [`Plan`] -> [`send::send`].
-//! Units: none.
+//! [`Inventory`] -> [`number`] -> inventory with PIDs and [`Assignment`]s -> [`make`] -> [`Plan`] -> [`send::send`].
+//!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 sections 7.7.6.5, 7.7.12.3; docs/spec/wire-formats.md
 //! §4.5.
 

@@ -1,6 +1,7 @@
 //! Brings a plan into the switches, while traffic runs and through the fabric that changes.
 //!
-//! Shape: [`Plan`], tables that stand -> PIDs, ways of the FM itself, then the stages of [`Transit`] -> [`Sent`].
+//! [`Plan`], tables that stand -> PIDs, ways of the FM itself, then the stages of [`Transit`] -> [`Sent`].
+//!
 //! Units: commands.
 //! Source: docs/spec/cxl-fabric.md "Routes"; CXL 3.1 section 7.7.12.3.
 //!

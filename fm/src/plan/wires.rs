@@ -1,6 +1,7 @@
 //! Tables and PIDs of real switches: read, written, read back.
 //!
-//! Shape: [`Change`]s of one switch -> as few Set DRT and Set RGT as there are runs.
+//! [`Change`]s of one switch -> as few Set DRT and Set RGT as there are runs.
+//!
 //! Units: entries.
 //! Source: docs/spec/wire-formats.md §4.5 (5703h, 5704h, 5708h to 570Bh).
 

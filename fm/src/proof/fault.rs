@@ -1,7 +1,7 @@
 //! What is wrong with tables.
 //!
-//! Shape: [`Fault`]; [`Channel`], the part of it that names a link's direction.
-//! Units: none.
+//! [`Fault`]; [`Channel`], the part of it that names a link's direction.
+//!
 //! Source: docs/spec/cxl-fabric.md "Routes".
 
 use std::fmt;

@@ -1,7 +1,8 @@
 //! That no packet is lost, comes back, or waits for ever: a certificate that can be checked without what made it.
 //!
-//! Shape: [`Graph`] and [`Tables`] -> [`Proof`]: an order of all channels; [`Proof::check`] follows the tables again and
+//! [`Graph`] and [`Tables`] -> [`Proof`]: an order of all channels; [`Proof::check`] follows the tables again and
 //! sees that every packet waits only for channels that stand behind the one it holds.
+//!
 //! Units: hops.
 //! Source: docs/spec/cxl-fabric.md "Routes"; Dally and Seitz, IEEE Trans. Computers C-36(5), 1987.
 //!

@@ -1,7 +1,8 @@
 //! Where packets can be, and which channels they wait for there: from the tables, hop by hop.
 //!
-//! Shape: [`Channels`] of a graph; [`Walk`] follows the entries for one destination at a time from every switch at which
+//! [`Channels`] of a graph; [`Walk`] follows the entries for one destination at a time from every switch at which
 //! packets start, and collects for each channel the ports that packets in it wait for.
+//!
 //! Units: hops.
 //! Source: Dally and Seitz, IEEE Trans. Computers C-36(5), 1987 (channel dependency graph); docs/spec/cxl-fabric.md
 //! "Routes".

@@ -1,6 +1,7 @@
 //! Which order is best: up and down for a fabric as it is, or as its tables have it.
 //!
-//! Shape: [`Net`] -> candidates of an [`Order`], judged by the ways of a [`Tree`] -> the best one.
+//! [`Net`] -> candidates of an [`Order`], judged by the ways of a [`Tree`] -> the best one.
+//!
 //! Units: hops.
 //! Source: Schroeder et al., "Autonet", IEEE JSAC 9(8), 1991 (up*/down*); docs/spec/cxl-fabric.md "Routes".
 

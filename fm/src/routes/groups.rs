@@ -1,6 +1,7 @@
 //! Equal ways of a switch become routing groups, as many as the switch can hold.
 //!
-//! Shape: for each switch and PID a set of ports and the first of them -> [`SwitchTables`].
+//! For each switch and PID a set of ports and the first of them -> [`SwitchTables`].
+//!
 //! Units: 8 ports a group, 256 groups a switch.
 //! Source: docs/spec/wire-formats.md §4.5 (RGT, mix), §5.3 (static messages use entry 0).
 

@@ -1,7 +1,7 @@
 //! From old routes to new ones over others in between, so that packets never go up after down by the order of each leg.
 //!
-//! Shape: tables that stand, tables wanted -> [`Leg`]s: tables, and the order that those and the ones before go by.
-//! Units: none.
+//! Tables that stand, tables wanted -> [`Leg`]s: tables, and the order that those and the ones before go by.
+//!
 //! Source: own construction; docs/spec/cxl-fabric.md "Change of routes".
 //!
 //! Where old routes are legal by the order of the new ones, one leg is enough. Else orders are looked for on the way from

@@ -1,7 +1,8 @@
 //! Routes for any fabric, without loops and without deadlock.
 //!
-//! Shape: [`Graph`], [`Options`], what there was before -> [`Routed`]: [`Tables`] of every switch, the [`Order`] they go
+//! [`Graph`], [`Options`], what there was before -> [`Routed`]: [`Tables`] of every switch, the [`Order`] they go
 //! by, and who cannot be reached. [`tree`] has the rule and why it holds; [`crate::proof`] proves the result again.
+//!
 //! Units: hops; 8 ports a group.
 //! Source: docs/spec/cxl-fabric.md "Routes"; CXL 3.1 sections 7.7.5 (figures 7-43, 7-44), 7.7.6.2.
 

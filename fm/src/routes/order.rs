@@ -1,7 +1,8 @@
 //! Which way is up.
 //!
-//! Shape: [`Graph`] -> [`Net`], the links that work, by switch -> [`Order`], a rank for each switch: a link leads up
+//! [`Graph`] -> [`Net`], the links that work, by switch -> [`Order`], a rank for each switch: a link leads up
 //! towards the lower rank, and every switch but the first of its part of the fabric has a way up.
+//!
 //! Units: hops.
 //! Source: Schroeder et al., "Autonet", IEEE JSAC 9(8), 1991 (up*/down*); docs/spec/cxl-fabric.md "Routes".
 

@@ -1,8 +1,8 @@
 //! From one order of switches to another: by as little as needs to change, and by orders between that go with both.
 //!
-//! Shape: [`Order::repaired`]: the order of before, made to serve what works now. [`Moves`]: all orders on the way from one
+//! [`Order::repaired`]: the order of before, made to serve what works now. [`Moves`]: all orders on the way from one
 //! to another.
-//! Units: none.
+//!
 //! Source: own construction, proved below; the orders are the words of a search from a root (Björner and Ziegler,
 //! "Introduction to greedoids", 1992).
 //!

@@ -1,6 +1,7 @@
 //! In which order routes to PIDs may change, and to whom none may.
 //!
-//! Shape: [`PidClass`]s of PIDs that change, what packets to all others wait for -> [`UpdateRounds`].
+//! [`PidClass`]s of PIDs that change, what packets to all others wait for -> [`UpdateRounds`].
+//!
 //! Units: checks, each of all channels.
 //! Source: own construction; Dally and Seitz, IEEE Trans. Computers C-36(5), 1987 (channel dependency graph).
 //!

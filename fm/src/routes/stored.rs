@@ -1,7 +1,7 @@
 //! Tables of a fabric as they are kept over a restart of the FM.
 //!
-//! Shape: [`Routed`] <-> [`StoredRoutes`], lists of numbers; entries that lead nowhere are left out.
-//! Units: none.
+//! [`Routed`] <-> [`StoredRoutes`], lists of numbers; entries that lead nowhere are left out.
+//!
 //! Source: docs/spec/wire-formats.md §4.5 (5704h, 5708h): entries stand as on the wire.
 
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
 //! What every switch is to hold, and what has to be sent for it.
 //!
-//! Shape: [`Tables`]: for each switch 4,096 DRT entries and 256 RGT entries; [`Change`]: one entry of one switch.
-//! Units: none.
+//! [`Tables`]: for each switch 4,096 DRT entries and 256 RGT entries; [`Change`]: one entry of one switch.
+//!
 //! Source: docs/spec/wire-formats.md §4.5, §5.3; CXL 3.1 section 7.7.13.
 
 use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};

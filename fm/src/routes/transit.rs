@@ -1,6 +1,7 @@
 //! From the tables that stand in the switches to new ones, while packets are on their way.
 //!
-//! Shape: graph, tables that stand, tables wanted -> [`Transit`]: entries to withdraw first, if any, then what to send.
+//! Graph, tables that stand, tables wanted -> [`Transit`]: entries to withdraw first, if any, then what to send.
+//!
 //! Units: hops, for the layers.
 //! Source: own construction; docs/spec/cxl-fabric.md "Change of routes".
 //!

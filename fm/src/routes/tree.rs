@@ -1,6 +1,7 @@
 //! All ways to one switch.
 //!
-//! Shape: [`Net`], [`Order`] and a destination -> for each switch: hops, whether it goes down or up, its ports.
+//! [`Net`], [`Order`] and a destination -> for each switch: hops, whether it goes down or up, its ports.
+//!
 //! Units: hops.
 //! Source: own construction, proved below; up*/down* after Schroeder et al., IEEE JSAC 9(8), 1991.
 //!

@@ -1,6 +1,7 @@
 //! Routes by an order: whether any goes up after it went down, and in which stages entries change so that none does.
 //!
-//! Shape: [`Graph`], [`Order`] -> [`UpDown`]; tables of before and after -> the stage of each switch that changes.
+//! [`Graph`], [`Order`] -> [`UpDown`]; tables of before and after -> the stage of each switch that changes.
+//!
 //! Units: hops, for what a new entry leads to.
 //! Source: own construction, proved below; up*/down* after Schroeder et al., IEEE JSAC 9(8), 1991.
 //!

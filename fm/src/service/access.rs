@@ -1,7 +1,7 @@
 //! Rights at a host's edge by command: bits of its vectors, and what the ways to its targets cost.
 //!
-//! Shape: a host, a [`Vector`] and a PID -> one command to the edge's switch; what is granted is remembered.
-//! Units: none.
+//! A host, a [`Vector`] and a PID -> one command to the edge's switch; what is granted is remembered.
+//!
 //! Source: docs/spec/cxl-fabric.md "Tables of an edge and who may write them"; docs/spec/wire-formats.md §4.6.
 
 use weft_parsers::cci::Request as Command;

@@ -1,6 +1,7 @@
 //! PIDs by command: a target gets another one, and the routes to it.
 //!
-//! Shape: a switch's target and a PID -> a new plan, sent; refused where something uses the PID of before.
+//! A switch's target and a PID -> a new plan, sent; refused where something uses the PID of before.
+//!
 //! Units: PIDs of 12 bits.
 //! Source: docs/fm.md; docs/spec/wire-formats.md §4.5 (5703h, 5704h).
 

@@ -1,7 +1,7 @@
 //! Bindings by the names of a host and a device: which free bridges show the device.
 //!
-//! Shape: names -> [`Step`]s, each a request of [`Request::Bind`] -> what was done, or nothing of it.
-//! Units: none.
+//! Names -> [`Step`]s, each a request of [`Request::Bind`] -> what was done, or nothing of it.
+//!
 //! Source: docs/fm.md, "Commands"; CXL 3.1 section 7.7.6.1 (a host sees its edge switch and one level of switches below it).
 
 use weft_rpc::Refused;

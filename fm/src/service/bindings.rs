@@ -1,7 +1,7 @@
 //! Bridges by command: one gets something to show, or loses it, or reports an error.
 //!
-//! Shape: a [`Binding`] or [`Bridge`] -> commands to the switches at its ends; their virtual switches are read again after.
-//! Units: none.
+//! A [`Binding`] or [`Bridge`] -> commands to the switches at its ends; their virtual switches are read again after.
+//!
 //! Source: docs/spec/cxl-fabric.md "Binding"; CXL 3.1 section 7.6.7.2.4 (Generate AER Event); docs/fm.md.
 
 use weft_parsers::cci::ReturnCode;

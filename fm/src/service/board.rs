@@ -1,7 +1,7 @@
 //! What the FM is doing, for who asks while it does it.
 //!
-//! Shape: [`StatusBoard`], shared: a [`Status`] and the last [`EventRecord`]s.
-//! Units: none.
+//! [`StatusBoard`], shared: a [`Status`] and the last [`EventRecord`]s.
+//!
 //! Source: docs/spec/cxl-fabric.md "Start-up".
 
 use std::collections::{BTreeMap, VecDeque};

@@ -1,7 +1,7 @@
 //! Switches by the names of the wanted state, in what people read.
 //!
-//! Shape: text with `s3` in it -> the same with the switch's name, and with `PID 003` in it with that of who has it; rows of a [`Response`] the same way.
-//! Units: none.
+//! Text with `s3` in it -> the same with the switch's name, and with `PID 003` in it with that of who has it; rows of a [`Response`] the same way.
+//!
 //! Source: docs/fm.md, "Commands".
 //!
 //! Errors, events and plans speak of switches by their numbers, which they have without the wanted state. What goes out to

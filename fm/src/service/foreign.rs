@@ -1,7 +1,7 @@
 //! What somebody else has changed in the fabric: owners, PIDs and tables of switches, read again at each look.
 //!
-//! Shape: what the FM has set -> what switches hold -> lines for events and errors, each naming switch, table and entry.
-//! Units: none.
+//! What the FM has set -> what switches hold -> lines for events and errors, each naming switch, table and entry.
+//!
 //! Source: docs/spec/wire-formats.md §4.4, §4.5 (5703h, 5708h, 570Ah); docs/spec/cxl-fabric.md "The fabric manager".
 
 use std::collections::BTreeMap;

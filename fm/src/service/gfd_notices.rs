@@ -1,6 +1,7 @@
 //! What G-FAM devices tell of requests that they have not carried out (0107h).
 //!
-//! Shape: notifications as they come -> [`GfdNotices`] -> lines for events: who, where, and which rule.
+//! Notifications as they come -> [`GfdNotices`] -> lines for events: who, where, and which rule.
+//!
 //! Units: notifications.
 //! Source: docs/spec/wire-formats.md §4.6 ("Notifications"); docs/spec/cxl-fabric.md "GFD (endpoint)".
 //!

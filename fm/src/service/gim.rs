@@ -1,6 +1,7 @@
 //! Requests that give and take memory: of GFDs, and what hosts and devices show each other (GIM).
 //!
-//! Shape: names -> [`Grant`] -> [`crate::gim::Gim`]; rows of what is shown.
+//! Names -> [`Grant`] -> [`crate::gim::Gim`]; rows of what is shown.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Memory"; CXL 3.1 section 7.7.3; docs/fm.md.
 

@@ -1,6 +1,7 @@
 //! Logical devices in requests and answers of the FM: what each is to have, and what each has.
 //!
-//! Shape: [`LdChange`], [`CapacityChange`] -> [`LdRow`]s, [`CapacityRow`]s.
+//! [`LdChange`], [`CapacityChange`] -> [`LdRow`]s, [`CapacityRow`]s.
+//!
 //! Units: bytes; 256ths of the bandwidth.
 //! Source: docs/fm.md.
 

@@ -1,6 +1,7 @@
 //! Logical devices by request: what each has and who sees it, and what it is to have.
 //!
-//! Shape: a device by name or place -> [`LdRow`]s; a change -> what is to be said of it.
+//! A device by name or place -> [`LdRow`]s; a change -> what is to be said of it.
+//!
 //! Units: bytes; 256ths of the bandwidth.
 //! Source: CXL 3.1 sections 7.6.7.4 and 7.6.7.6; docs/fm.md.
 

@@ -1,7 +1,8 @@
 //! What components tell of themselves: notifications, and the records of their event logs.
 //!
-//! Shape: [`Fm::subscribe`] asks to be notified; [`Fm::take_in`] says whether somebody has; [`Fm::read_logs`] takes the
+//! [`Fm::subscribe`] asks to be notified; [`Fm::take_in`] says whether somebody has; [`Fm::read_logs`] takes the
 //! records of refused accesses, which become events of the manager, by who, where and rule.
+//!
 //! Units: records.
 //! Source: docs/spec/wire-formats.md §4.2 ("Events"); docs/spec/cxl-fabric.md "Dynamic change"; CXL 3.1 section 8.2.9.2.
 //!

@@ -1,8 +1,8 @@
 //! The fabric manager as a service: one request at a time, and a look at the fabric in between.
 //!
-//! Shape: [`Fm`] owns the way to the fabric and all that is known of it; [`Request`] -> [`Response`]; [`Fm::start`],
+//! [`Fm`] owns the way to the fabric and all that is known of it; [`Request`] -> [`Response`]; [`Fm::start`],
 //! [`Fm::watch`]. [`run::Service`] has the threads and answers the lines of clients.
-//! Units: none.
+//!
 //! Source: docs/spec/cxl-fabric.md "Start-up"; CXL 3.1 section 7.7.12.
 //!
 //! A request that is refused has changed nothing, or the refusal says what is left; what is known is kept in the store

@@ -1,8 +1,7 @@
 //! What people call switches, GFDs, hosts and bridges.
 //!
-//! Shape: text -> id, by the names of the wanted state, by UUID, by PID or by place.
-//! Units: none.
-//! Source: none; `docs/fm.md` says what is understood.
+//! Text -> id, by the names of the wanted state, by UUID, by PID or by place.
+//! `docs/fm.md` says what is understood.
 
 use weft_parsers::cci::pbr::CrawlTarget;
 use weft_parsers::fabric::Pid;

@@ -1,6 +1,7 @@
 //! What is told of things that happen again and again: when they begin, and whenever they have doubled.
 //!
-//! Shape: [`News::is_news`] of a kind and how often it has happened.
+//! [`News::is_news`] of a kind and how often it has happened.
+//!
 //! Units: times.
 //! Source: docs/fm.md "Monitoring the fabric".
 

@@ -1,6 +1,7 @@
 //! The overview of a fabric: what the manager knows, and what it asks hosts' GAEs, edges and GFDs for it.
 //!
-//! Shape: [`Fm`] -> [`Overview`]; who does not answer is asked no more, and the row says why.
+//! [`Fm`] -> [`Overview`]; who does not answer is asked no more, and the row says why.
+//!
 //! Units: bytes; percent.
 //! Source: docs/fm-socket.md "Answers"; docs/spec/wire-formats.md §4.5 (5715h), §4.6, §4.7 (490Eh, 4910h).
 

@@ -1,6 +1,7 @@
 //! Requests that have devices access a memory device directly (direct P2P to HDM), and the domains of their hosts.
 //!
-//! Shape: names -> [`Grant`] -> [`crate::p2p::P2p`]; secrets of virtual switches -> [`Unproved`]; rows of what there is.
+//! Names -> [`Grant`] -> [`crate::p2p::P2p`]; secrets of virtual switches -> [`Unproved`]; rows of what there is.
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 section 7.7.9; docs/spec/wire-formats.md §4.3 (5106h, 5107h); docs/fm.md.
 

@@ -1,6 +1,7 @@
 //! When the fabric is looked at: at once where somebody notified of an event, and else every now and then.
 //!
-//! Shape: [`Pace::rest`] between two looks, on something that [`Waits`]; [`Bell`] waits for descriptors.
+//! [`Pace::rest`] between two looks, on something that [`Waits`]; [`Bell`] waits for descriptors.
+//!
 //! Units: as [`Duration`] says.
 //! Source: docs/fm.md "Monitoring the fabric".
 //!

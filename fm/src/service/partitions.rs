@@ -1,6 +1,7 @@
 //! Partitions of GFDs as they are wanted, and as they are.
 //!
-//! Shape: the wanted state -> [`media::set`] at each GFD that it says them for; what all GFDs have is kept for answers.
+//! The wanted state -> [`media::set`] at each GFD that it says them for; what all GFDs have is kept for answers.
+//!
 //! Units: bytes.
 //! Source: docs/fm.md "What is wanted"; CXL 3.1 section 7.7.2.3.
 

@@ -1,7 +1,7 @@
 //! Who calls itself by a PID that is not its port's.
 //!
-//! Shape: a look at all downstream ports -> an event for each that is new, and an error as long as it stays.
-//! Units: none.
+//! A look at all downstream ports -> an event for each that is new, and an error as long as it stays.
+//!
 //! Source: docs/security.md; docs/spec/wire-formats.md §4.5 (5702h).
 
 use super::Fm;

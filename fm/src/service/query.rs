@@ -1,6 +1,7 @@
 //! Requests that change nothing.
 //!
-//! Shape: [`Request`] -> rows of a [`Response`].
+//! [`Request`] -> rows of a [`Response`].
+//!
 //! Units: bytes; ns; MB/s.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.1, §4.4 to §4.6.
 

@@ -1,6 +1,7 @@
 //! What can be asked of the fabric manager, and what it answers.
 //!
-//! Shape: [`Request`] -> [`Response`], both JSON.
+//! [`Request`] -> [`Response`], both JSON.
+//!
 //! Units: bytes; PIDs as numbers of 12 bits in answers, as hexadecimal text in requests.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager".
 

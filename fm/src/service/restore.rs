@@ -1,7 +1,7 @@
 //! What components have forgotten is given to them again, and what has changed is told.
 //!
-//! Shape: what is wanted of each component, from what is known -> held against what it has -> what it lacks is set.
-//! Units: none.
+//! What is wanted of each component, from what is known -> held against what it has -> what it lacks is set.
+//!
 //! Source: docs/spec/cxl-fabric.md "State"; "Dynamic change".
 //!
 //! There is one list of what the FM wants of a component, made from what it knows: PIDs of targets ([`Inventory`]), DRT and

@@ -1,8 +1,9 @@
 //! The threads of the service: one that starts the fabric up and looks after it, when somebody notifies of an event and
 //! every now and then, and those of clients.
 //!
-//! Shape: [`Service`] has the [`Fm`] behind a lock; [`LineHandler`] takes requests, one at a time; status and events are read
+//! [`Service`] has the [`Fm`] behind a lock; [`LineHandler`] takes requests, one at a time; status and events are read
 //! from the board, also while start-up runs.
+//!
 //! Units: as [`Duration`] says.
 //! Source: ARCHITECTURE.md "Control".
 

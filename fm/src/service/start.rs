@@ -1,7 +1,7 @@
 //! Start-up, and bringing a fabric up anew after something has changed.
 //!
-//! Shape: what was kept, what is wanted, the fabric -> discovery, PIDs, routes, what the fabric shows, what is wanted.
-//! Units: none.
+//! What was kept, what is wanted, the fabric -> discovery, PIDs, routes, what the fabric shows, what is wanted.
+//!
 //! Source: docs/spec/cxl-fabric.md "Start-up"; CXL 3.1 section 7.7.12.1.
 //!
 //! How hosts are held is not the FM's: no command resets a host. `status` says whether they have to wait; whoever starts

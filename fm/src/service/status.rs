@@ -1,6 +1,7 @@
 //! What the FM tells of itself: how far it is, what there is, what happened.
 //!
-//! Shape: [`Status`] with [`StartMode`], [`Phase`] and [`Counts`]; [`EventRecord`]. Plain values, the same in JSON.
+//! [`Status`] with [`StartMode`], [`Phase`] and [`Counts`]; [`EventRecord`]. Plain values, the same in JSON.
+//!
 //! Units: counts of components; PIDs as numbers of 12 bits.
 //! Source: docs/spec/cxl-fabric.md "Start-up".
 

@@ -1,6 +1,7 @@
 //! How much goes over links: what switches count at their ports, between two looks.
 //!
-//! Shape: [`Fm::read_traffic`] asks all switches (C510h); [`Fm::load_links`] puts averages into rows of links.
+//! [`Fm::read_traffic`] asks all switches (C510h); [`Fm::load_links`] puts averages into rows of links.
+//!
 //! Units: bytes without FCS; bits a second, an average over so many ms of the switch's own clock.
 //! Source: docs/spec/wire-formats.md §4.3 (C510h); docs/fm.md "The page of a fabric".
 

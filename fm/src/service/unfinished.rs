@@ -1,8 +1,8 @@
 //! Changes that a manager began and did not live to finish.
 //!
-//! Shape: a [`Request`] is kept before its first step ([`Fm::begin`]); the next start finds it, reads what components hold, and
+//! A [`Request`] is kept before its first step ([`Fm::begin`]); the next start finds it, reads what components hold, and
 //! undoes what gives something, finishes what takes it away ([`Fm::settle`]).
-//! Units: none.
+//!
 //! Source: docs/fm.md "Several managers".
 //!
 //! Nobody was told that such a change is done, so both are right; but not the half of it. What the store knows from before the

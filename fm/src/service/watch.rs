@@ -1,6 +1,7 @@
 //! Looking after a fabric that is up: what has come or gone, and what somebody else has changed.
 //!
-//! Shape: [`Fm::watch`], called again and again: events of components and of links -> new tables, a discovery, records.
+//! [`Fm::watch`], called again and again: events of components and of links -> new tables, a discovery, records.
+//!
 //! Units: calls of [`Fm::watch`].
 //! Source: docs/spec/cxl-fabric.md "Dynamic change"; docs/fm.md.
 

@@ -1,7 +1,7 @@
 //! Bindings: what may be bound, and what is left when something fails.
 //!
-//! Shape: a line of three edge switches, the first with a host.
-//! Units: none.
+//! A line of three edge switches, the first with a host.
+//!
 //! Source: CXL 3.1 sections 7.7.6.1, 7.7.6.4.
 
 use weft_base::rng::Rng;

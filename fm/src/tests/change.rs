@@ -1,7 +1,7 @@
 //! Links and switches that go while the fabric runs.
 //!
-//! Shape: a fabric set up -> something is cut in the fake -> watched -> followed hop by hop.
-//! Units: none.
+//! A fabric set up -> something is cut in the fake -> watched -> followed hop by hop.
+//!
 //! Source: CXL 3.1 section 7.7.12.6.
 
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! Discovery of all sorts of fabrics, healthy and not.
 //!
-//! Shape: a graph -> a fake fabric -> what is found of it.
-//! Units: none.
+//! A graph -> a fake fabric -> what is found of it.
+//!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager".
 
 use std::collections::BTreeSet;

@@ -1,6 +1,7 @@
 //! The way to a host's GAE by its endpoint, against a control socket in a thread.
 //!
-//! Shape: lines of JSON, and what the other end answers to each.
+//! Lines of JSON, and what the other end answers to each.
+//!
 //! Units: milliseconds.
 //! Source: docs/endpoint.md "Control socket".
 

@@ -1,7 +1,7 @@
 //! Switches and GFDs in memory: tables, owners and links, and nothing that moves.
 //!
-//! Shape: [`Fake`] behind a transport; requests parsed, answers emitted, routes followed hop by hop both ways.
-//! Units: none.
+//! [`Fake`] behind a transport; requests parsed, answers emitted, routes followed hop by hop both ways.
+//!
 //! Source: docs/spec/wire-formats.md §4.1 to §4.8.
 //!
 //! The switch of `weft-pbr-switch` would serve most of these tests, but it stands on the dataplane, and tests of fm are

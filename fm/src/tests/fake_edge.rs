@@ -1,7 +1,7 @@
 //! The edge of a switch in memory: virtual switches, bindings, and who may reach what.
 //!
-//! Shape: a request -> what it changes and its answer.
-//! Units: none.
+//! A request -> what it changes and its answer.
+//!
 //! Source: docs/spec/wire-formats.md §4.3, §4.5, §4.6.
 
 use weft_parsers::cci::gae::AccessOp;

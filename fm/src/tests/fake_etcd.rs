@@ -1,7 +1,7 @@
 //! An etcd in memory, as far as managers use it: keys, revisions, leases.
 //!
-//! Shape: a path and JSON -> JSON, as etcd's gateway answers.
-//! Units: none.
+//! A path and JSON -> JSON, as etcd's gateway answers.
+//!
 //! Source: etcd 3.4 "gRPC gateway" and `rpc.proto`.
 
 use std::collections::BTreeMap;

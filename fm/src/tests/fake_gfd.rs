@@ -1,6 +1,7 @@
 //! A GFD in memory: groups with extents, requesters with decoders and rights.
 //!
-//! Shape: a request -> what it changes and its answer.
+//! A request -> what it changes and its answer.
+//!
 //! Units: bytes; blocks of 256 MiB.
 //! Source: docs/spec/wire-formats.md §4.7.
 

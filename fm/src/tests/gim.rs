@@ -1,6 +1,7 @@
 //! Memory of hosts for others (GIM) on a fake fabric: bits at both edges, restarts, what is refused, and traces.
 //!
-//! Shape: a wanted state with `[[gim]]` -> an `Fm` -> VTV and prefixes of the fake switches.
+//! A wanted state with `[[gim]]` -> an `Fm` -> VTV and prefixes of the fake switches.
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 section 7.7.3.3; docs/spec/wire-formats.md §4.6.
 

@@ -1,7 +1,7 @@
 //! Several managers: elections and stores on an etcd in memory, and how components change hands.
 //!
-//! Shape: candidates and services on a [`FakeEtcd`] and a fake fabric.
-//! Units: none.
+//! Candidates and services on a [`FakeEtcd`] and a fake fabric.
+//!
 //! Source: docs/fm.md "Several managers".
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,7 @@
 //! An etcd that misbehaves, over a socket: whatever it sends, the manager has an error or an answer in time.
 //!
-//! Shape: a listener that answers each request in another wrong way -> [`Http`] and [`Etcd`].
+//! A listener that answers each request in another wrong way -> [`Http`] and [`Etcd`].
+//!
 //! Units: bytes; milliseconds.
 //! Source: RFC 9112.
 

@@ -1,6 +1,7 @@
 //! Memory given, taken, and what is left when something fails.
 //!
-//! Shape: two edge switches with hosts, GFDs at both.
+//! Two edge switches with hosts, GFDs at both.
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 sections 7.7.2.3 to 7.7.2.5.
 

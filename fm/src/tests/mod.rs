@@ -1,8 +1,6 @@
 //! The fabric manager against a fabric in memory.
 //!
-//! Shape: [`fake`] answers CCI as docs/spec/wire-formats.md §4 reads; one file a subject.
-//! Units: none.
-//! Source: none of its own.
+//! [`fake`] answers CCI as docs/spec/wire-formats.md §4 reads; one file a subject.
 
 mod bind;
 mod change;

@@ -1,6 +1,7 @@
 //! The overview of a fabric, and its picture.
 //!
-//! Shape: fake fabrics -> rows and drawings, held against what the inventory and the tables have.
+//! Fake fabrics -> rows and drawings, held against what the inventory and the tables have.
+//!
 //! Units: bytes; DPIDs.
 //! Source: docs/fm-socket.md "Answers".
 

@@ -1,6 +1,7 @@
 //! Direct access to memory devices (P2P) on a fake fabric: LAV at both edges, domains of hosts, and what is refused.
 //!
-//! Shape: a wanted state with `[[p2p]]` -> an `Fm` -> LAV of the fake switches.
+//! A wanted state with `[[p2p]]` -> an `Fm` -> LAV of the fake switches.
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 section 7.7.9; docs/spec/wire-formats.md §4.3, §4.5.
 

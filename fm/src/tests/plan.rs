@@ -1,7 +1,7 @@
 //! PIDs and routes brought into fabrics, undisturbed and disturbed.
 //!
-//! Shape: a graph -> discovered, numbered, routed, sent -> followed hop by hop in the fake switches.
-//! Units: none.
+//! A graph -> discovered, numbered, routed, sent -> followed hop by hop in the fake switches.
+//!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 section 7.7.6.5.
 
 use std::collections::BTreeMap;

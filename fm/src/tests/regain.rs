@@ -1,7 +1,7 @@
 //! Memory that is given again: to a host from whom it was taken, and by a GFD that has forgotten it.
 //!
-//! Shape: an [`Fm`](crate::service::Fm) on a fake fabric -> what it knows and what the fake holds after.
-//! Units: none.
+//! An [`Fm`](crate::service::Fm) on a fake fabric -> what it knows and what the fake holds after.
+//!
 //! Source: docs/spec/cxl-fabric.md "Memory", "Dynamic change".
 
 use std::sync::Arc;

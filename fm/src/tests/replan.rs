@@ -1,7 +1,7 @@
 //! New routes for a fabric in which packets are on their way: who is not concerned always has one.
 //!
-//! Shape: a fabric, its manager ended, a link cut or not, another manager -> after each command every way is followed.
-//! Units: none.
+//! A fabric, its manager ended, a link cut or not, another manager -> after each command every way is followed.
+//!
 //! Source: docs/spec/cxl-fabric.md "Change of routes"; "Dynamic change".
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,7 @@
 //! The service: requests, start-up, restarts, a second manager, and what comes and goes.
 //!
-//! Shape: a fake fabric -> an [`Fm`] on it -> requests and what the fake holds after.
+//! A fake fabric -> an [`Fm`] on it -> requests and what the fake holds after.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Start-up"; CXL 3.1 section 7.7.12.1.
 

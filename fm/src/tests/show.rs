@@ -1,6 +1,7 @@
 //! Inventories as text, and costs of paths.
 //!
-//! Shape: a line of three switches with a GFD at its end.
+//! A line of three switches with a GFD at its end.
+//!
 //! Units: ps, MB/s.
 //! Source: CXL 3.1 section 7.7.12.4.
 

@@ -1,6 +1,7 @@
 //! The socket transport against a listener in a thread.
 //!
-//! Shape: scripts of what the other end does.
+//! Scripts of what the other end does.
+//!
 //! Units: milliseconds.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager".
 

@@ -1,7 +1,7 @@
 //! The page of the manager's socket has what the manager accepts and sends.
 //!
-//! Shape: docs/fm-socket.md, its table and its lines of JSON, against [`Request`] and [`Response`].
-//! Units: none.
+//! docs/fm-socket.md, its table and its lines of JSON, against [`Request`] and [`Response`].
+//!
 //! Source: docs/fm-socket.md.
 
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! State over restarts.
 //!
-//! Shape: save, open again, load.
-//! Units: none.
+//! Save, open again, load.
+//!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager".
 
 use super::bind::{COST, fabric, link};

@@ -1,6 +1,7 @@
 //! Traces on a fake fabric, where only the FM can be asked: what is told of FAST is its own.
 //!
-//! Shape: a share over four GFDs -> addresses -> steps and ends.
+//! A share over four GFDs -> addresses -> steps and ends.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §5.1 to §5.3.
 

@@ -1,7 +1,8 @@
 //! Changes of which a manager did not live to see the end: whenever it dies, the next one finishes or undoes them.
 //!
-//! Shape: a request is cut off after each of its commands, for good; the next manager starts -> components hold what they held
+//! A request is cut off after each of its commands, for good; the next manager starts -> components hold what they held
 //! before, or what they hold after.
+//!
 //! Units: commands.
 //! Source: docs/fm.md "Several managers".
 

@@ -1,6 +1,7 @@
 //! The GFD: decoders of the requester, partition, block, group, right.
 //!
-//! Shape: (RPID, HPA) -> DPA -> DMP -> group (MGT) -> bit of the SAT.
+//! (RPID, HPA) -> DPA -> DMP -> group (MGT) -> bit of the SAT.
+//!
 //! Units: bytes; blocks as the partition has them.
 //! Source: docs/spec/wire-formats.md §4.7 (4900h, 4904h, 4905h, 490Ch, 4913h), §5.2.
 //!

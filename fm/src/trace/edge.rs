@@ -1,6 +1,7 @@
 //! The host's edge: `FabricBase`, FAST, way, IDT; GMV or VTV; LDST and LAV.
 //!
-//! Shape: an address -> [`Target`], or none where the hierarchy routes it.
+//! An address -> [`Target`], or none where the hierarchy routes it.
+//!
 //! Units: bytes; segments of 64 GiB << n.
 //! Source: docs/spec/wire-formats.md §4.5 (570Ch to 5711h, 5715h), §4.6 (5803h, 5805h, 5807h, 5901h), §5.1.
 

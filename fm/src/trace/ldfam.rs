@@ -1,7 +1,7 @@
 //! A memory device that is accessed directly: the way as the FM gave it, and the completion's way back by its re-router.
 //!
-//! Shape: an address -> [`Target`]; PID -> [`End`].
-//! Units: none.
+//! An address -> [`Target`]; PID -> [`End`].
+//!
 //! Source: CXL 3.1 section 7.7.9; docs/spec/wire-formats.md §4.5 (5712h, 5715h).
 
 use weft_parsers::cci::Request;

@@ -1,6 +1,7 @@
 //! What becomes of one address of one host, or of a device: every lookup, from its edge to the memory.
 //!
-//! Shape: [`TraceContext`], (host, HPA) -> [`Trace`]: a [`Step`] for each table, and how it [`End`]s.
+//! [`TraceContext`], (host, HPA) -> [`Trace`]: a [`Step`] for each table, and how it [`End`]s.
+//!
 //! Units: bytes; PIDs of 12 bits.
 //! Source: docs/spec/wire-formats.md §4.5 to §4.7, §5.1 to §5.3; CXL 3.1 sections 7.7.2.3 to 7.7.2.5;
 //! docs/spec/cxl-fabric.md "The fabric manager".

@@ -1,6 +1,7 @@
 //! From the host's edge to the target: DRT and RGT of each switch on the way.
 //!
-//! Shape: DPID -> hops of links between switches, then the port it leaves by; and the links that groups may choose.
+//! DPID -> hops of links between switches, then the port it leaves by; and the links that groups may choose.
+//!
 //! Units: hops.
 //! Source: docs/spec/wire-formats.md §4.5 (5708h, 570Ah), §5.3.
 

@@ -1,7 +1,7 @@
 //! The edge of a host or device whose memory is reached (GIM): the prefix of the request, and the completion's way back.
 //!
-//! Shape: PID -> [`End`].
-//! Units: none.
+//! PID -> [`End`].
+//!
 //! Source: CXL 3.1 section 7.7.3.3; docs/spec/wire-formats.md §3.6, §4.6 (5901h, 5903h).
 
 use weft_parsers::fabric::Pid;

@@ -1,6 +1,7 @@
 //! Bytes of a frame, layer by layer, in place.
 //!
-//! Shape: [`FrameSpec`] and [`Stamp`] into a slice of the frame's length.
+//! [`FrameSpec`] and [`Stamp`] into a slice of the frame's length.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §1.2 to §1.5, §2.1 to §2.3.
 

@@ -1,7 +1,8 @@
 //! Frames of any format from a description: [`FrameSpec`].
 //!
-//! Shape: all header fields as plain values, a length policy, and per frame a [`Stamp`]; bytes out.
+//! All header fields as plain values, a length policy, and per frame a [`Stamp`]; bytes out.
 //! The payload begins with the stamp (see [`crate::stamp`]) and is checked byte by byte.
+//!
 //! Units: bytes without FCS.
 //! Source: docs/spec/wire-formats.md §1.1 to §1.5, §2.1 to §2.3.
 

@@ -1,6 +1,7 @@
 //! What a receiver makes of a frame: its head, the stamp, and whether all bytes are as sent.
 //!
-//! Shape: the frame and its first 64 bytes in, [`Received`] out; at most one [`Flaw`] a frame.
+//! The frame and its first 64 bytes in, [`Received`] out; at most one [`Flaw`] a frame.
+//!
 //! Units: bytes without FCS.
 //! Source: docs/spec/wire-formats.md §1.2 to §1.5 (where payloads start), §2.2 (ICRC), §2.4 (checksum).
 

@@ -1,6 +1,7 @@
 //! Frames of one sender that differ in little: written once, and of each frame only what is its own.
 //!
-//! Shape: [`Template`] has the front of a frame; [`Template::write`] copies it and fills in [`Own`] and the mark.
+//! [`Template`] has the front of a frame; [`Template::write`] copies it and fills in [`Own`] and the mark.
+//!
 //! Units: bytes without FCS.
 //! Source: docs/spec/wire-formats.md §1.1, §1.3, §1.5, §2.1.
 

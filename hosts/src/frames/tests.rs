@@ -1,5 +1,6 @@
 //! Frames against the parsers' own builder, through the receiver, and broken on purpose.
-//! Shape: tables over kinds, lengths and priorities; mutations.
+//! Tables over kinds, lengths and priorities; mutations.
+//!
 //! Units: bytes without FCS.
 //! Source: docs/spec/wire-formats.md §1, §2.
 

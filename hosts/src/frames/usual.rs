@@ -1,7 +1,8 @@
 //! Standard frames as endpoints send them to each other: read at once.
 //!
-//! Shape: [`Usual::read`] has what an endpoint asks a head for, [`Usual::mark`] the mark; what is not as usual is left to
+//! [`Usual::read`] has what an endpoint asks a head for, [`Usual::mark`] the mark; what is not as usual is left to
 //! [`receive_front`](super::receive_front), which says the same of what is.
+//!
 //! Units: bytes without FCS.
 //! Source: docs/spec/wire-formats.md §1.1, §1.5, §1.8.
 

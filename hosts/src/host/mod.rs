@@ -1,7 +1,8 @@
 //! A host: streams out, checks in, PFC both ways, over any `Port`.
 //!
-//! Shape: [`HostSpec`] is what it does; [`Host::poll`] moves it to `now` and says when it wants to
+//! [`HostSpec`] is what it does; [`Host::poll`] moves it to `now` and says when it wants to
 //! be polled next. Streams that are due take turns, one frame each; a stopped priority is left out.
+//!
 //! Units: picoseconds, bytes without FCS.
 //! Source: docs/spec/pipeline.md §9 (PFC); IEEE 802.1Q-2022 clause 36.
 

@@ -1,6 +1,7 @@
 //! The receiving half of a host.
 //!
-//! Shape: frames off the port, into PFC state, stream checkers and the slow receiver's buffer.
+//! Frames off the port, into PFC state, stream checkers and the slow receiver's buffer.
+//!
 //! Units: bytes without FCS.
 //! Source: docs/spec/pipeline.md §1 (which MAC Control frames act), §9.
 

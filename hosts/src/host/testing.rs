@@ -1,7 +1,8 @@
 //! A wire between two hosts, in virtual time, with faults: the port of these tests.
 //!
-//! Shape: two [`End`]s share a [`Wire`]; a frame arrives its wire time and the delay after it was
+//! Two [`End`]s share a [`Wire`]; a frame arrives its wire time and the delay after it was
 //! taken. [`run`] jumps from event to event.
+//!
 //! Units: picoseconds, bytes without FCS.
 //! Source: `Port`'s contract.
 

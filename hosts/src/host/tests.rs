@@ -1,7 +1,7 @@
 //! Hosts over a wire: everything comes, every fault is seen, PFC is exact both ways.
-//! Shape: two hosts back to back in virtual time; tables, name first.
+//! Two hosts back to back in virtual time; tables, name first.
+//!
 //! Units: picoseconds, bytes without FCS.
-//! Source: none of its own.
 
 use weft_base::rng::Rng;
 use weft_dataplane::time::Span;

@@ -1,9 +1,9 @@
 //! The sending half of a host.
 //!
-//! Shape: own PFC first, then announcements, then frames that the port had refused, then streams in
+//! Own PFC first, then announcements, then frames that the port had refused, then streams in
 //! turn; no more than the port has room for, and what it refuses all the same is kept in order.
+//!
 //! Units: frames.
-//! Source: none of its own.
 
 use std::collections::VecDeque;
 

@@ -1,7 +1,8 @@
 //! Both directions of PFC at a host: being paused, and pausing the other side.
 //!
-//! Shape: [`Pauses`] turns received frames and `now` into the set of stopped priorities;
+//! [`Pauses`] turns received frames and `now` into the set of stopped priorities;
 //! [`SlowReceiver`] turns received bytes and `now` into the frames that stop the sender.
+//!
 //! Units: quanta of 512 bit times at the port's rate; bytes without FCS; picoseconds.
 //! Source: IEEE 802.1Q-2022 clause 36; docs/spec/pipeline.md §2 (classes), §9.
 

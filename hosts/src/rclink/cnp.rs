@@ -1,6 +1,7 @@
 //! CNPs: notifications of congestion that come in a row for one queue pair are merged.
 //!
-//! Shape: [`CnpMerge::receive`] says whether a notification is passed on.
+//! [`CnpMerge::receive`] says whether a notification is passed on.
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/model.md §4 "CNP".
 

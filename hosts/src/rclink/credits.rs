@@ -1,7 +1,8 @@
 //! CBFC: credits of a virtual channel, at both ends.
 //!
-//! Shape: [`Credits`] at who sends, [`CreditReturn`] at who receives. Both count from the start of the run, and what comes
+//! [`Credits`] at who sends, [`CreditReturn`] at who receives. Both count from the start of the run, and what comes
 //! back is such a count: an update or a frame that is lost takes no credit with it for good.
+//!
 //! Units: credits of `size` bytes.
 //! Source: docs/spec/model.md §4 "CBFC".
 

@@ -1,6 +1,7 @@
 //! DCQCN in integers: the rate of a queue pair by the notifications of congestion that are passed on, and by their absence.
 //!
-//! Shape: [`Dcqcn::congested`] cuts the rate, [`Dcqcn::tick`] raises it after each period without a notification.
+//! [`Dcqcn::congested`] cuts the rate, [`Dcqcn::tick`] raises it after each period without a notification.
+//!
 //! Units: bytes a rate window; alpha in 1024ths; picoseconds.
 //! Source: docs/spec/model.md §4 "Rate"; Zhu et al., Congestion Control for Large-Scale RDMA Deployments, SIGCOMM 2015.
 

@@ -1,8 +1,9 @@
 //! RC Link endpoints.
 //!
-//! Shape: an [`endpoint`] on any port. [`slots`] hold frames until they are acknowledged, [`queue_pair`] takes them in order at the other end; [`rate`]
+//! An [`endpoint`] on any port. [`slots`] hold frames until they are acknowledged, [`queue_pair`] takes them in order at the other end; [`rate`]
 //! limits what a queue pair sends in a window, [`credits`] what a virtual channel has on the way, and [`cnp`] merges
 //! congestion notifications.
+//!
 //! Units: bytes of frames, picoseconds.
 //! Source: docs/spec/model.md §4.
 

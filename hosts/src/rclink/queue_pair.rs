@@ -1,6 +1,7 @@
 //! The receiving side of a queue pair: which frame is the next one.
 //!
-//! Shape: [`RxQp::receive`] takes a PSN; Go-Back-N takes frames in order only.
+//! [`RxQp::receive`] takes a PSN; Go-Back-N takes frames in order only.
+//!
 //! Units: PSNs modulo 4096.
 //! Source: docs/spec/model.md §4 "Go-Back-N".
 

@@ -1,7 +1,8 @@
 //! Rate: how many bytes a queue pair may send in a window.
 //!
-//! Shape: [`RateWindow::may_send`] before a grant, [`RateWindow::granted`] after it. What goes beyond the threshold is
+//! [`RateWindow::may_send`] before a grant, [`RateWindow::granted`] after it. What goes beyond the threshold is
 //! owed: the next windows begin with it, so that the rate of a long run is exact to one frame.
+//!
 //! Units: bytes of a frame, picoseconds; a window begins at each multiple of its length.
 //! Source: docs/spec/model.md §4 "Rate".
 

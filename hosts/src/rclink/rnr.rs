@@ -1,6 +1,7 @@
 //! RNR: how long a sender waits whose receiver was not ready.
 //!
-//! Shape: 5 bits of a NAK's syndrome ↔ a time.
+//! 5 bits of a NAK's syndrome ↔ a time.
+//!
 //! Units: 10 us in the table, picoseconds out.
 //! Source: InfiniBand Architecture Specification 1.4, volume 1, table 45 (RNR NAK timer field); docs/spec/model.md §4.
 

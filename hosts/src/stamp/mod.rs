@@ -3,6 +3,7 @@
 //! Shape, 24 bytes: magic 16, flags 2 + payload length 14, stream 16, check 16, sequence number 64,
 //! send time 64. Payloads of 6 to 23 bytes, whose length a header tells: check 8, stream 16,
 //! flag 1 + sequence number 23. Behind it each byte is a function of stream and sequence number.
+//!
 //! Units: picoseconds, bytes; big-endian.
 //! Source: ours; 6 bytes are what a tagged Standard frame of 60 has left (docs/spec/wire-formats.md §1.1).
 

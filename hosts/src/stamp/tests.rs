@@ -1,5 +1,6 @@
 //! Marks of every length, both ways; every single bit that flips is seen.
-//! Shape: round trips and mutations.
+//! Round trips and mutations.
+//!
 //! Units: bytes.
 //! Source: this module's layout.
 

@@ -1,9 +1,9 @@
 //! Streams: sequences of frames that are paced where they start and judged where they arrive.
 //!
-//! Shape: [`tx::StreamTx`] says when the next frame is due and builds it; [`rx::StreamRx`] finds
+//! [`tx::StreamTx`] says when the next frame is due and builds it; [`rx::StreamRx`] finds
 //! loss, order, duplicates, corruption and latency of one stream.
+//!
 //! Units: picoseconds, bytes without FCS.
-//! Source: none of its own.
 
 pub mod rx;
 pub mod tx;

@@ -1,6 +1,7 @@
 //! The clock of the TCP stack, which may run faster than that of its host.
 //!
-//! Shape: [`StackClock`] turns a host's [`Instant`] into smoltcp's and back.
+//! [`StackClock`] turns a host's [`Instant`] into smoltcp's and back.
+//!
 //! Units: picoseconds of the host; microseconds of the stack.
 //! Source: RFC 6298 (2.1, 2.4), whose timeout of a second smoltcp has built in.
 //!

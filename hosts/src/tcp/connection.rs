@@ -1,6 +1,7 @@
 //! One end of a connection: a socket of the stack, what it sends, and what has come.
 //!
-//! Shape: [`Connection::settle`] moves data between the socket and its user; [`Connection::sent`] reads what the stack sent.
+//! [`Connection::settle`] moves data between the socket and its user; [`Connection::sent`] reads what the stack sent.
+//!
 //! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §7.
 

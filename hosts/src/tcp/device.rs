@@ -1,8 +1,8 @@
 //! What smoltcp receives from and sends by: one packet in, one packet out.
 //!
-//! Shape: [`Slot`] is a [`Device`] with room for the packet that is received and for the one that is sent.
+//! [`Slot`] is a [`Device`] with room for the packet that is received and for the one that is sent.
+//!
 //! Units: bytes of an IP packet.
-//! Source: none of its own.
 
 use smoltcp::phy::{Checksum, Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;

@@ -1,8 +1,9 @@
 //! A TCP host: connections over a link, by the stack of `smoltcp`, without a kernel's.
 //!
-//! Shape: [`TcpHostSpec`] is what it is; [`TcpHost::connect`] and [`TcpHost::listen`] give it connections; [`TcpHost::poll`] moves
+//! [`TcpHostSpec`] is what it is; [`TcpHost::connect`] and [`TcpHost::listen`] give it connections; [`TcpHost::poll`] moves
 //! it to `now` at any port, [`TcpHost::offer`] and [`TcpHost::send_wire`] at a wire in virtual time; `TcpHost::drain_events` is what
 //! came of them.
+//!
 //! Units: picoseconds, bytes without FCS.
 //! Source: RFC 9293; docs/spec/model.md §7; docs/tcp.md.
 //!

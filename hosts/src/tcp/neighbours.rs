@@ -1,6 +1,7 @@
 //! The MAC addresses of others on the network: known beforehand, or asked for by ARP.
 //!
-//! Shape: [`Neighbours`] answers requests, asks, and remembers answers.
+//! [`Neighbours`] answers requests, asks, and remembers answers.
+//!
 //! Units: picoseconds.
 //! Source: RFC 826; RFC 1122 (2.3.2.1): no more than one request a second for an address.
 

@@ -1,6 +1,7 @@
 //! The bytes that TCP hosts send: a function of a seed and of a byte's place, so that each one can be checked.
 //!
-//! Shape: [`fill`] writes a piece of a stream, [`differs`] checks one.
+//! [`fill`] writes a piece of a stream, [`differs`] checks one.
+//!
 //! Units: bytes from the start of a stream.
 //! Source: ours: word n of 8 bytes, the least significant first, is `stamp::mix` (`SplitMix64`) of seed + n.
 

@@ -1,6 +1,7 @@
 //! What comes to a TCP host: segments for its connections, what is for none, ARP, PFC.
 //!
-//! Shape: [`TcpHost::offer`] takes a frame or leaves it.
+//! [`TcpHost::offer`] takes a frame or leaves it.
+//!
 //! Units: bytes without FCS.
 //! Source: docs/spec/model.md §7; RFC 9293 (3.10.7).
 

@@ -1,6 +1,7 @@
 //! What a TCP host and its connections are like, what came of them, and what it counts.
 //!
-//! Shape: [`TcpHostSpec`], [`ConnectionSpec`], [`Transfer`]; [`TcpEvent`], [`TcpStats`]; [`TcpError`].
+//! [`TcpHostSpec`], [`ConnectionSpec`], [`Transfer`]; [`TcpEvent`], [`TcpStats`]; [`TcpError`].
+//!
 //! Units: picoseconds, bytes of payload, segments.
 //! Source: docs/spec/model.md §7; docs/tcp.md.
 

@@ -1,6 +1,7 @@
 //! Two hosts at the ends of a wire, with faults.
 //!
-//! Shape: [`Pair`] runs until nothing happens any more.
+//! [`Pair`] runs until nothing happens any more.
+//!
 //! Units: picoseconds, bytes.
 //! Source: docs/spec/model.md §7.
 

@@ -1,6 +1,7 @@
 //! What a TCP host sends: ARP, answers of the stack, and segments of its connections in turn.
 //!
-//! Shape: [`TcpHost::send`] fills a link's room with frames, each made when there is room for it.
+//! [`TcpHost::send`] fills a link's room with frames, each made when there is room for it.
+//!
 //! Units: bytes without FCS.
 //! Source: docs/spec/model.md §7.
 

@@ -1,6 +1,7 @@
 //! What every kind of endpoint implements, so that a runner can drive it.
 //!
-//! Shape: [`Endpoint::poll`] moves frames, [`Endpoint::begin`] takes a command, [`EventLog`] collects answers and events.
+//! [`Endpoint::poll`] moves frames, [`Endpoint::begin`] takes a command, [`EventLog`] collects answers and events.
+//!
 //! Units: time as a parameter.
 //! Source: docs/endpoint.md.
 

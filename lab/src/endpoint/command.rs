@@ -1,6 +1,7 @@
 //! What an endpoint is asked, and what it answers.
 //!
-//! Shape: [`Command`] in, [`Answer`] out; both are JSON on the control socket and plain values in one process.
+//! [`Command`] in, [`Answer`] out; both are JSON on the control socket and plain values in one process.
+//!
 //! Units: bytes, milliseconds, addresses of the bus.
 //! Source: docs/endpoint.md.
 

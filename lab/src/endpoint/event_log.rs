@@ -1,6 +1,7 @@
 //! What came of commands, and what happened: kept until somebody asks.
 //!
-//! Shape: answers by the number of their command; a bounded list of numbered events, of which the oldest is lost first.
+//! Answers by the number of their command; a bounded list of numbered events, of which the oldest is lost first.
+//!
 //! Units: nanoseconds of the time that the endpoint is given.
 //! Source: docs/endpoint.md.
 

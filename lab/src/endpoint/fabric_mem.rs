@@ -1,6 +1,7 @@
 //! What a host is asked of its fabric memory, and what it answers.
 //!
-//! Shape: [`MemCommand`] in, [`MemAnswer`] out: JSON on the control socket, plain values in one process.
+//! [`MemCommand`] in, [`MemAnswer`] out: JSON on the control socket, plain values in one process.
+//!
 //! Units: bytes, milliseconds, nanoseconds.
 //! Source: docs/fabric-memory.md.
 

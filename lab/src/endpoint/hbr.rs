@@ -1,7 +1,7 @@
 //! An HBR switch as an endpoint.
 //!
-//! Shape: several links, the upstream one first; nothing to be told but to say how it stands.
-//! Units: none.
+//! Several links, the upstream one first; nothing to be told but to say how it stands.
+//!
 //! Source: docs/endpoint.md.
 
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,7 @@
 //! The registration of kinds of endpoints.
 //!
-//! Shape: a row for each kind, in [`super`], whose specification has a field `common` → [`super::EndpointSpec`], by which all others know of it.
-//! Units: none.
+//! A row for each kind, in [`super`], whose specification has a field `common` → [`super::EndpointSpec`], by which all others know of it.
+//!
 //! Source: ARCHITECTURE.md "To add X, edit these files".
 
 /// Makes an enum of the specifications of all kinds, a row each.

@@ -1,7 +1,8 @@
 //! CXL endpoints that run: hosts, devices, G-FAM devices and HBR switches, on ports of any kind.
 //!
-//! Shape: [`spec`] → an [`Endpoint`] → a [`Runner`] on its ports; [`Command`]s in, [`Answer`]s out, in the process or by
+//! [`spec`] → an [`Endpoint`] → a [`Runner`] on its ports; [`Command`]s in, [`Answer`]s out, in the process or by
 //! lines of JSON over a socket.
+//!
 //! Units: bytes, milliseconds.
 //! Source: docs/endpoint.md; docs/spec/cxl-fabric.md; docs/spec/wire-formats.md §3.7a.
 

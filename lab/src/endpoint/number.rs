@@ -1,8 +1,8 @@
 //! Numbers, bytes and ids as people write them.
 //!
-//! Shape: text or JSON → [`Num`], [`Hex`], [`Id`]; back as plain JSON.
+//! Text or JSON → [`Num`], [`Hex`], [`Id`]; back as plain JSON.
+//!
 //! Units: bytes.
-//! Source: none.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,6 +1,7 @@
 //! Memory of an endpoint itself, as commands to store and peek reach it.
 //!
-//! Shape: [`OwnMemory`] is what [`super::slices`] works on, a slice at a time.
+//! [`OwnMemory`] is what [`super::slices`] works on, a slice at a time.
+//!
 //! Units: bytes.
 //! Source: docs/endpoint.md "Control socket".
 

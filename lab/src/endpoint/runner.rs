@@ -1,7 +1,8 @@
 //! An endpoint with its ports, driven by the clock, and what asks it.
 //!
-//! Shape: [`Runner::step`] moves it on once; [`Runner::run`] goes on until it is told to stop; [`RunnerHandle`]s ask
+//! [`Runner::step`] moves it on once; [`Runner::run`] goes on until it is told to stop; [`RunnerHandle`]s ask
 //! from other threads, and answer lines of the control socket.
+//!
 //! Units: time as a parameter of steps.
 //! Source: docs/endpoint.md.
 //!

@@ -1,7 +1,8 @@
 //! Commands that take long, in slices between frames.
 //!
-//! Shape: `Slices` has what is under way; the runner has `Slices::step` do one slice after each time that it has served
+//! `Slices` has what is under way; the runner has `Slices::step` do one slice after each time that it has served
 //! the ports. A slice is a bounded amount of work, not of time: an endpoint reads no clock.
+//!
 //! Units: bytes.
 //! Source: docs/endpoint.md "Control socket".
 //!

@@ -1,6 +1,7 @@
 //! What an endpoint is to be: flags or a TOML file, over defaults.
 //!
-//! Shape: [`Common`] is of all kinds; each kind has more fields and makes an [`Endpoint`] of them, as its [`Spec`] says.
+//! [`Common`] is of all kinds; each kind has more fields and makes an [`Endpoint`] of them, as its [`Spec`] says.
+//!
 //! Units: bytes, milliseconds, Gbit/s.
 //! Source: docs/endpoint.md.
 

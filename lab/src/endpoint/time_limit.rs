@@ -1,6 +1,7 @@
 //! How long a command of an endpoint may take.
 //!
-//! Shape: a number of a command's JSON -> the same, or refused.
+//! A number of a command's JSON -> the same, or refused.
+//!
 //! Units: milliseconds.
 //! Source: docs/endpoint.md "Control socket"; docs/fabric-memory.md "Commands".
 

@@ -1,6 +1,7 @@
 //! What a host found, as JSON.
 //!
-//! Shape: [`Tree`] → a value with the same fields for bridges and functions.
+//! [`Tree`] → a value with the same fields for bridges and functions.
+//!
 //! Units: bytes, addresses of the bus.
 //! Source: docs/endpoint.md.
 

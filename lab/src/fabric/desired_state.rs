@@ -1,6 +1,7 @@
 //! What the fabric manager is to bring about, as a topology says it.
 //!
-//! Shape: [`Topology`] and [`Layout`] -> the text of a wanted state (docs/fm.md).
+//! [`Topology`] and [`Layout`] -> the text of a wanted state (docs/fm.md).
+//!
 //! Units: bytes.
 //! Source: docs/fm.md; CXL 3.1 section 7.7.6.1.
 

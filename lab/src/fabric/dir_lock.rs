@@ -1,7 +1,7 @@
 //! The directory of a running fabric: it has one owner.
 //!
-//! Shape: [`DirLock::take`] of a directory, which is the fabric's until that is dropped, or its process ends however.
-//! Units: none.
+//! [`DirLock::take`] of a directory, which is the fabric's until that is dropped, or its process ends however.
+//!
 //! Source: flock(2); docs/fabric.md "Whole fabrics".
 //!
 //! Agents of one fabric may share a directory, each with parts of its own. So all hold a shared lock, of a file that says

@@ -1,6 +1,7 @@
 //! What a host's software does for devices that access memory devices directly (P2P): its domain, LDST and re-routers.
 //!
-//! Shape: what the fabric manager has given, and the tree of the host -> commands for the mailboxes of its virtual switches.
+//! What the fabric manager has given, and the tree of the host -> commands for the mailboxes of its virtual switches.
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 section 7.7.9; docs/fabric.md; docs/spec/wire-formats.md §4.3 (5104h, 5105h), §4.5.
 

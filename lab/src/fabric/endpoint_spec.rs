@@ -1,6 +1,7 @@
 //! What each endpoint of a fabric is to be.
 //!
-//! Shape: a part of a [`Layout`] → its [`EndpointSpec`], the same in one process and in many.
+//! A part of a [`Layout`] → its [`EndpointSpec`], the same in one process and in many.
+//!
 //! Units: bytes.
 //! Source: docs/fabric.md; docs/endpoint.md.
 

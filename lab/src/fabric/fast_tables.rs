@@ -1,6 +1,7 @@
 //! What a host's software does so that it, or a device of it, reaches memory of the fabric: the tables of the edge port.
 //!
-//! Shape: the [`Region`]s that the fabric manager has given a host -> commands for the mailbox of its GAE, in order.
+//! The [`Region`]s that the fabric manager has given a host -> commands for the mailbox of its GAE, in order.
+//!
 //! Units: bytes; segments of 64 GiB.
 //! Source: docs/spec/cxl-fabric.md "Tables of an edge and who may write them"; docs/spec/wire-formats.md §4.6 (5804h to
 //! 5808h), §5.1.

@@ -1,6 +1,7 @@
 //! What the fabric manager has given of hosts' and devices' memory (GIM) and of memory devices (P2P), as parts of a layout.
 //!
-//! Shape: rows of the manager and the layout -> [`Granted`]: what hosts can map, and lines for what they cannot.
+//! Rows of the manager and the layout -> [`Granted`]: what hosts can map, and lines for what they cannot.
+//!
 //! Units: bytes.
 //! Source: docs/fabric.md "Memory"; CXL 3.1 sections 7.7.3, 7.7.9.
 

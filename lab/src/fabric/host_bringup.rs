@@ -1,6 +1,7 @@
 //! What hosts do once a fabric is up: find what is below them, and map the memory that they were given.
 //!
-//! Shape: a way to ask a host, and what the fabric manager says of memory -> commands for the host.
+//! A way to ask a host, and what the fabric manager says of memory -> commands for the host.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Start-up", "Memory"; docs/spec/wire-formats.md §4.6.
 

@@ -1,7 +1,7 @@
 //! Where parts of a fabric are in the tree that a host has found.
 //!
-//! Shape: a tree as JSON (`weft endpoint ctl HOST tree`), and a place -> a node, its id, or the registers of a mailbox.
-//! Units: none.
+//! A tree as JSON (`weft endpoint ctl HOST tree`), and a place -> a node, its id, or the registers of a mailbox.
+//!
 //! Source: docs/endpoint.md "Control socket".
 
 use serde_json::Value;

@@ -1,7 +1,8 @@
 //! What a host's software does so that an accelerator accesses a memory device directly: LDST and re-router.
 //!
-//! Shape: what an accelerator's bridge is to find, or a memory device's bridge to send back -> commands for the mailbox of
+//! What an accelerator's bridge is to find, or a memory device's bridge to send back -> commands for the mailbox of
 //! the virtual switch that has the bridge, in order.
+//!
 //! Units: bytes; segments of 64 GiB.
 //! Source: docs/spec/wire-formats.md §4.5 (570Dh, 570Fh, 5713h), §5.1; CXL 3.1 section 7.7.9.
 

@@ -1,8 +1,8 @@
 //! What a fabric of processes leaves when it is killed: veth pairs, which have its mark, and sockets.
 //!
-//! Shape: [`pair_alias`] goes on each pair as its alias; [`stale_pairs`] names the pairs whose maker is gone. Processes leave nothing:
+//! [`pair_alias`] goes on each pair as its alias; [`stale_pairs`] names the pairs whose maker is gone. Processes leave nothing:
 //! each has [`end_with_parent`] its parent.
-//! Units: none.
+//!
 //! Source: proc(5) (start time), ip-link(8) (alias), `PR_SET_PDEATHSIG(2const)`.
 
 use std::os::unix::fs::FileTypeExt;

@@ -1,8 +1,8 @@
 //! A fabric in this process, with its manager.
 //!
-//! Shape: [`ManagedFabric::up`] of a topology: the manager brings about what the file says, hosts enumerate and map what they
+//! [`ManagedFabric::up`] of a topology: the manager brings about what the file says, hosts enumerate and map what they
 //! were given.
-//! Units: none.
+//!
 //! Source: docs/spec/cxl-fabric.md "Start-up".
 
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,7 +1,7 @@
 //! A whole fabric brought up: switches, hosts, devices, GFDs and their manager.
 //!
-//! Shape: a topology file -> [`topology::Topology`] -> [`layout::Layout`], what each component is made of.
-//! Units: none.
+//! A topology file -> [`topology::Topology`] -> [`layout::Layout`], what each component is made of.
+//!
 //! Source: docs/spec/cxl-fabric.md; CXL 3.1 sections 7.7.1, 7.7.5, 7.7.6.
 
 pub mod desired_state;

@@ -1,6 +1,7 @@
 //! What `/proc/PID/stat` says of a process: whether it runs, and when it was started.
 //!
-//! Shape: [`has_exited`] and [`start_ticks`] of a process, by its number.
+//! [`has_exited`] and [`start_ticks`] of a process, by its number.
+//!
 //! Units: ticks of the machine's clock since it was started.
 //! Source: `proc_pid_stat(5)`, fields 3 (state), 20 (threads) and 22 (start time).
 

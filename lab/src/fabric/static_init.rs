@@ -1,8 +1,8 @@
 //! Fabrics that come up without a manager: what each switch is set up with from the start.
 //!
-//! Shape: a [`StaticFabric`] is what a manager has left; [`sections`] of each of its switches are what that switch has in its
+//! A [`StaticFabric`] is what a manager has left; [`sections`] of each of its switches are what that switch has in its
 //! configuration.
-//! Units: none.
+//!
 //! Source: CXL 3.1 section 7.7.12.1 (static fabric initialization); docs/configuration.md.
 
 use std::fmt::Write;

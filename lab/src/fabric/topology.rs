@@ -1,6 +1,7 @@
 //! What a topology file says.
 //!
-//! Shape: TOML -> [`Topology`]; [`super::layout::Layout`] says whether it can be built.
+//! TOML -> [`Topology`]; [`super::layout::Layout`] says whether it can be built.
+//!
 //! Units: MiB where a name ends so, bytes elsewhere.
 //! Source: docs/fabric.md.
 

@@ -1,7 +1,7 @@
 //! A topology file, with all that can be known of it before anything is started.
 //!
-//! Shape: text -> [`Topology`] and [`Layout`], or the first thing that is wrong with it.
-//! Units: none.
+//! Text -> [`Topology`] and [`Layout`], or the first thing that is wrong with it.
+//!
 //! Source: docs/fabric.md.
 
 use weft_fm::service::desired::{DesiredState, DesiredStateError};

@@ -1,7 +1,8 @@
 //! Transfers between all pairs of ends: memory of a host, G-FAM, memory behind the BAR of a device, and HDM. A comment
 //! numbers the checks of docs/fabric-memory.md, "Pairs of ends".
 //!
-//! Shape: `pcaps/fabric/fabric-memory-devices.toml` in virtual time; [`ENDS`] x [`ENDS`], the one at h0, the other at h1.
+//! `pcaps/fabric/fabric-memory-devices.toml` in virtual time; [`ENDS`] x [`ENDS`], the one at h0, the other at h1.
+//!
 //! Units: bytes.
 //! Source: docs/fabric-memory.md; docs/spec/cxl-fabric.md "Fabric memory transfers".
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]

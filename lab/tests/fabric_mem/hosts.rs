@@ -1,7 +1,8 @@
 //! Transfers of fabric memory between hosts: GIM, G-FAM, and all that is refused. A comment numbers the checks 1, 2 and
 //! 4 to 9.
 //!
-//! Shape: `pcaps/fabric/fabric-memory.toml` → `weft_lab::fabric` in virtual time → commands, memory and lists.
+//! `pcaps/fabric/fabric-memory.toml` → `weft_lab::fabric` in virtual time → commands, memory and lists.
+//!
 //! Units: bytes.
 //! Source: docs/fabric-memory.md; docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §5.5.
 

@@ -1,6 +1,7 @@
 //! Whole fabrics of one process in virtual time, and the commands of their hosts and devices.
 //!
-//! Shape: a topology file → [`up`] → [`ask`] and what is made of it; everything else panics.
+//! A topology file → [`up`] → [`ask`] and what is made of it; everything else panics.
+//!
 //! Units: bytes.
 //! Source: docs/fabric-memory.md.
 

@@ -1,5 +1,6 @@
 //! Worked bytes of docs/spec/wire-formats.md §1.3 to §1.4b, short lengths, round trips.
-//! Shape: tables, name first.
+//! Tables, name first.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md.
 

@@ -1,6 +1,7 @@
 //! Every command: opcode, name, request and response.
 //!
-//! Shape: one line a command; [`Request`] and [`Response`] have a variant for each that is laid out.
+//! One line a command; [`Request`] and [`Response`] have a variant for each that is laid out.
+//!
 //! Units: opcodes are 16 bits, command set above command.
 //! Source: docs/spec/wire-formats.md §4.2 to §4.7; CXL 3.1 tables 8-37, 7-15 and 8-204.
 

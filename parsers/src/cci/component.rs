@@ -1,6 +1,7 @@
 //! Commands of every PBR component: 0700h to 0702h.
 //!
-//! Shape: [`PbrIdentity`] 38, [`ClaimOwnership`] 21, [`Owners`] 36 bytes; CDAT read in parts.
+//! [`PbrIdentity`] 38, [`ClaimOwnership`] 21, [`Owners`] 36 bytes; CDAT read in parts.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.4; CXL 3.1 section 7.7.13.1 and following.
 

@@ -1,6 +1,7 @@
 //! Dynamic capacity of multi-headed devices: 5603h to 5607h, and the extents that GFDs use as well.
 //!
-//! Shape: [`Extent`] 40 bytes; lists of them.
+//! [`Extent`] 40 bytes; lists of them.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.3; CXL 3.1 section 7.6.7.6 (tables 7-67 to 7-72).
 

@@ -1,7 +1,8 @@
 //! Records of a PBR switch's event logs, and notifications of them.
 //!
-//! Shape: the 80 bytes behind an [`EventRecord`](super::generic::EventRecord)'s header, by its kind: [`PortEvent`],
+//! The 80 bytes behind an [`EventRecord`](super::generic::EventRecord)'s header, by its kind: [`PortEvent`],
 //! [`RefusalEvent`]; [`notification`] makes a message of a request that nobody answers.
+//!
 //! Units: bytes; little-endian.
 //! Source: docs/spec/wire-formats.md §4.2 ("Events"); CXL 3.1 sections 7.6.8.1, 8.2.9.2.
 

@@ -1,6 +1,7 @@
 //! Commands of a GAE (58xxh) and of a VCS's GAE (59xxh) that are not table entries.
 //!
-//! Shape: fixed records; lists of PIDs and of segment counts. Tables are in [`super::tables`].
+//! Fixed records; lists of PIDs and of segment counts. Tables are in [`super::tables`].
+//!
 //! Units: bytes; entries.
 //! Source: docs/spec/wire-formats.md §4.6; CXL 3.1 sections 7.7.14 and 7.7.15.
 

@@ -1,6 +1,7 @@
 //! Commands of every component: 0001h to 0005h, events 0100h to 0106h, logs 0400h and 0401h.
 //!
-//! Shape: one struct for each request and response that is not empty; a single field goes without.
+//! One struct for each request and response that is not empty; a single field goes without.
+//!
 //! Units: bytes and entries; timestamps in ns.
 //! Source: CXL 3.1 sections 8.2.9.1, 8.2.9.2, 8.2.9.5 (docs/spec/wire-formats.md §4.2 lists the opcodes only).
 

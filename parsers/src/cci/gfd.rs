@@ -1,6 +1,7 @@
 //! Commands of a GFD, 4900h to 490Bh: identity, regions, media partitions, dynamic capacity.
 //!
-//! Shape: [`GfdIdentity`] 148 bytes, [`DcRegion`] and [`DmpEntry`] 40 bytes, extents of [`super::dcd`].
+//! [`GfdIdentity`] 148 bytes, [`DcRegion`] and [`DmpEntry`] 40 bytes, extents of [`super::dcd`].
+//!
 //! Units: bytes; capacities in multiples of 256 MB where the field says so.
 //! Source: docs/spec/wire-formats.md §4.7; CXL 3.1 section 8.2.9.9.10.
 

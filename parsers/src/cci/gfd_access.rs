@@ -1,6 +1,7 @@
 //! Commands of a GFD, 490Ch to 4914h: who may access what (SAT), quality of service, and the decoders (GDT).
 //!
-//! Shape: SAT entry 4 bytes (6 with its RPID), [`QosControl`] 7, [`GdtEntry`] 32 bytes.
+//! SAT entry 4 bytes (6 with its RPID), [`QosControl`] 7, [`GdtEntry`] 32 bytes.
+//!
 //! Units: bytes; percent and 256ths where the field says so.
 //! Source: docs/spec/wire-formats.md §4.7, §5.2; CXL 3.1 section 8.2.9.9.10.
 

@@ -1,7 +1,8 @@
 //! CCI message header, categories and return codes.
 //!
-//! Shape: category 4 bits, tag 8, opcode 16, length 21, background 1, return code 16, vendor status 16;
+//! Category 4 bits, tag 8, opcode 16, length 21, background 1, return code 16, vendor status 16;
 //! 12 bytes, then the payload.
+//!
 //! Units: bytes; little-endian.
 //! Source: docs/spec/wire-formats.md §4.1; CXL 3.1 section 7.6.3 and table 8-34.
 

@@ -1,6 +1,7 @@
 //! Dynamic capacity of hosts, 5600h to 5602h and 5608h: what there can be, regions, and who holds which tag.
 //!
-//! Shape: [`DcdInfo`] 84 bytes, regions of [`super::gfd`], [`HostTag`] 84 bytes.
+//! [`DcdInfo`] 84 bytes, regions of [`super::gfd`], [`HostTag`] 84 bytes.
+//!
 //! Units: bytes; multiples of 256 MiB where the field says so.
 //! Source: docs/spec/wire-formats.md §4.3b; CXL 3.1 section 7.6.7.6.
 

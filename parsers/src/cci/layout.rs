@@ -1,9 +1,9 @@
 //! Macros that make a struct of a layout, offset by offset as docs/spec/wire-formats.md has it.
 //!
-//! Shape: `record!` is a value of fixed size, `message!` a fixed head, a list that the head counts and
+//! `record!` is a value of fixed size, `message!` a fixed head, a list that the head counts and
 //! perhaps a fixed tail, `codes!` an enum over a few bits. Fields that overlap fail the build.
+//!
 //! Units: bytes.
-//! Source: none of its own.
 
 /// `record! { struct NAME: LENGTH { OFFSET => FIELD: TYPE, } }`; bytes that no field takes are reserved.
 macro_rules! record {

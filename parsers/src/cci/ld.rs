@@ -1,6 +1,7 @@
 //! MLD component commands 5400h to 5409h: what logical devices there are, and what each has of memory and bandwidth.
 //!
-//! Shape: [`LdInfo`] 11 bytes; lists of [`LdAllocation`] (16 bytes) and of fractions, from an LD on.
+//! [`LdInfo`] 11 bytes; lists of [`LdAllocation`] (16 bytes) and of fractions, from an LD on.
+//!
 //! Units: bytes; multiples of a granularity; 256ths of the bandwidth.
 //! Source: docs/spec/wire-formats.md §4.3a; CXL 3.1 section 7.6.7.4.
 

@@ -1,7 +1,8 @@
 //! CCI messages in a stream of bytes, such as a TCP connection.
 //!
-//! Shape: length 16 bits of what follows, MCTP message type 8, CCI message. [`decode`] takes what has come
+//! Length 16 bits of what follows, MCTP message type 8, CCI message. [`decode`] takes what has come
 //! so far and says whether a message is whole; it keeps nothing.
+//!
 //! Units: bytes; little-endian.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; MCTP message types of DSP0234 and DSP0281.
 

@@ -1,6 +1,7 @@
 //! MLD port commands 5300h to 5302h: messages in messages, and cycles to a logical device.
 //!
-//! Shape: [`TunnelRequest`] and [`TunnelResponse`] wrap a CCI message, [`LdMemRequest`] up to 4,096 bytes.
+//! [`TunnelRequest`] and [`TunnelResponse`] wrap a CCI message, [`LdMemRequest`] up to 4,096 bytes.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.1, §4.3; CXL 3.1 section 7.6.7.3.
 

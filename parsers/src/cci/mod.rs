@@ -1,5 +1,6 @@
 //! CCI messages: header, return codes, and the payload of each command.
-//! Shape: [`Header`] in front, then [`Request`] or [`Response`] by opcode; lists are views over bytes.
+//! [`Header`] in front, then [`Request`] or [`Response`] by opcode; lists are views over bytes.
+//!
 //! Units: bytes; little-endian.
 //! Source: docs/spec/wire-formats.md §4; CXL 3.1 sections 7.6.7, 7.7.13, 8.2.9.
 //!

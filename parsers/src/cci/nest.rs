@@ -1,6 +1,7 @@
 //! Messages in messages: Tunnel Management Command (5300h) and Fabric Crawl Out (5701h).
 //!
-//! Shape: [`Layers`] walks from the outermost message inwards; the last one it yields is no tunnel.
+//! [`Layers`] walks from the outermost message inwards; the last one it yields is no tunnel.
+//!
 //! Units: bytes; layers.
 //! Source: docs/spec/wire-formats.md §4.1, §4.5 (more than two tunnel layers: Unsupported); CXL 3.1 section 7.7.13.3.
 

@@ -1,7 +1,8 @@
 //! Enhanced notifications of a GFD (0107h, 0108h) and the buffer a host reads them from (0109h, 010Ah).
 //!
-//! Shape: [`FmNotification`] 40 bytes, [`HostNotification`] 32 bytes (also the payload of the GAM message),
+//! [`FmNotification`] 40 bytes, [`HostNotification`] 32 bytes (also the payload of the GAM message),
 //! [`GamBuffer`] one 64-bit word.
+//!
 //! Units: bytes; timestamps in ns.
 //! Source: docs/spec/wire-formats.md §4.6, §5.4; CXL 3.1 sections 7.7.14.9 and 8.2.9.2.9.
 

@@ -1,7 +1,7 @@
 //! Opcodes of commands, which are named and listed where the commands are.
 //!
-//! Shape: [`Opcode`] of 16 bits, command set above command.
-//! Units: none.
+//! [`Opcode`] of 16 bits, command set above command.
+//!
 //! Source: docs/spec/wire-formats.md §4.1; CXL 3.1 section 8.2.9.
 
 use core::fmt;

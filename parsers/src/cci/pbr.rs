@@ -1,6 +1,7 @@
 //! PBR switch commands 5700h to 5707h: identity, crawl, partners, PIDs and bindings.
 //!
-//! Shape: fixed records; lists of partners 54, targets 8, assignments 5, descriptors 39 bytes.
+//! Fixed records; lists of partners 54, targets 8, assignments 5, descriptors 39 bytes.
+//!
 //! Units: bytes; latency and bandwidth as entry times base, as in a CDAT.
 //! Source: docs/spec/wire-formats.md §4.5, §4.8; CXL 3.1 sections 7.7.13.2 to 7.7.13.9.
 

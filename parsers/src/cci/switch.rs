@@ -1,6 +1,7 @@
 //! Physical switch commands 5100h to 5107h.
 //!
-//! Shape: [`SwitchIdentity`] 73 bytes, [`PortState`] 16 bytes a port, configuration cycles.
+//! [`SwitchIdentity`] 73 bytes, [`PortState`] 16 bytes a port, configuration cycles.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.3; CXL 3.1 section 7.6.7.1.
 

@@ -1,7 +1,8 @@
 //! Tables that commands get and set in parts: DRT, RGT, segments, interleave DPIDs, re-router, bit vectors.
 //!
-//! Shape: a range of entries in the request of a Get; the range and its entries in the request of a Set
+//! A range of entries in the request of a Get; the range and its entries in the request of a Set
 //! and the response of a Get. The response of a Set is empty.
+//!
 //! Units: entries; vectors in bytes.
 //! Source: docs/spec/wire-formats.md §4.5 (5708h to 5716h), §4.6; CXL 3.1 sections 7.7.13.10 to 7.7.13.24, 7.7.14.
 

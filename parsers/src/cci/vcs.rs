@@ -1,6 +1,7 @@
 //! Virtual switch commands 5200h to 5203h.
 //!
-//! Shape: [`VcsInfos`] is a list of blocks of 4 bytes with 4 bytes for each virtual bridge behind.
+//! [`VcsInfos`] is a list of blocks of 4 bytes with 4 bytes for each virtual bridge behind.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.3; CXL 3.1 section 7.6.7.2.
 

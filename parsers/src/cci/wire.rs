@@ -1,7 +1,8 @@
 //! How payloads are laid out: fixed records, and lists behind a fixed head.
 //!
-//! Shape: [`Wire`] is a value of fixed size, [`Payload`] a whole payload, [`List`] entries that are either
+//! [`Wire`] is a value of fixed size, [`Payload`] a whole payload, [`List`] entries that are either
 //! bytes of a message (each checked once, when the payload is parsed) or a slice of values to be sent.
+//!
 //! Units: bytes; little-endian.
 //! Source: docs/spec/wire-formats.md §4; none of its own beyond.
 

@@ -1,5 +1,6 @@
 //! One pass over a frame's first 64 bytes: everything that the pipeline needs to know.
-//! Shape: `([u8; 64], length, ParseConfig)` to [`Head`] (32 bytes, `Copy`) or [`ParseError`].
+//! `([u8; 64], length, ParseConfig)` to [`Head`] (32 bytes, `Copy`) or [`ParseError`].
+//!
 //! Units: bytes; lengths and offsets are from the first byte of the frame, FCS not counted.
 //! Source: docs/spec/wire-formats.md §1.8 (order of the rules), docs/spec/pipeline.md §1 (MAC Control, modes, short
 //! frames).

@@ -1,5 +1,6 @@
 //! Classification rule by rule, in the order of docs/spec/wire-formats.md §1.8, and what is malformed.
-//! Shape: tables, name first; frames are built from hexadecimal text.
+//! Tables, name first; frames are built from hexadecimal text.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §1.3 to §1.8, docs/spec/pipeline.md §1.
 

@@ -1,5 +1,6 @@
 //! CXL.mem messages on Ethernet links.
-//! Shape: [`MemMessage`] reads and emits 16 bytes and what follows them; class and opcode are one byte, [`MemOp`].
+//! [`MemMessage`] reads and emits 16 bytes and what follows them; class and opcode are one byte, [`MemOp`].
+//!
 //! Units: bytes; a line is 64 bytes.
 //! Source: CXL 3.1 sections 3.3.5 to 3.3.10 (fields and codes); their places are proposed in docs/spec/wire-formats.md §3.9.
 

@@ -1,4 +1,5 @@
 //! Messages against the worked bytes of the page, with every field, cut short, and of any bytes.
+//!
 //! Source: docs/spec/wire-formats.md §3.9.
 
 use super::*;

@@ -1,5 +1,6 @@
 //! What every part of a CXL fabric speaks of: port ids, addresses, interleaving, table entries.
-//! Shape: newtypes over integers, and entries of fixed size with one decode and one emit each.
+//! Newtypes over integers, and entries of fixed size with one decode and one emit each.
+//!
 //! Units: bytes and bits; entries are little-endian, as in the commands that carry them.
 //! Source: docs/spec/wire-formats.md §3.7, §4.5, §4.6, §5.1, §5.2; CXL 3.1 sections 7.7.2, 7.7.6, 7.7.13.
 

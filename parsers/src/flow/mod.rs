@@ -1,6 +1,7 @@
 //! Flow key: what a frame's classification depends on, in three words.
-//! Shape: `([u8; 64], length, ParseConfig)` to [`FlowKey`]; frames of one port with equal keys have
+//! `([u8; 64], length, ParseConfig)` to [`FlowKey`]; frames of one port with equal keys have
 //! equal [`crate::Head`]s, or are all malformed.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §1.8; the rules are those of `classify`, which a test holds against it.
 

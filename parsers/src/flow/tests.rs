@@ -1,5 +1,6 @@
 //! A key holds all that a frame's classification depends on.
-//! Shape: random frames, each with one byte after the other changed.
+//! Random frames, each with one byte after the other changed.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §1.8.
 

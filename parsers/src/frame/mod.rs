@@ -1,5 +1,6 @@
 //! Whole frames of the four AI scale-up formats, from plain fields.
-//! Shape: [`FrameRepr`] (header by format, tag, RH, payload, ICRC or not) into one slice.
+//! [`FrameRepr`] (header by format, tag, RH, payload, ICRC or not) into one slice.
+//!
 //! Units: bytes; without FCS, and without the zeros that transmit pads up to 60.
 //! Source: docs/spec/wire-formats.md §1.1 to §1.5.
 //!

@@ -1,5 +1,6 @@
 //! Worked frames of docs/spec/wire-formats.md §1.2 to §1.4a, byte by byte with ICRC and FCS.
-//! Shape: one test a format.
+//! One test a format.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md.
 

@@ -1,5 +1,6 @@
 //! Answers to requests: status alone, or data.
-//! Shape: a parsed request in, a [`TlpRepr`] of its completion out; `None` for what nobody answers.
+//! A parsed request in, a [`TlpRepr`] of its completion out; `None` for what nobody answers.
+//!
 //! Units: byte count and lower address in bytes; places in a request in DW.
 //! Source: PCIe 6.0 section 2.3.1.1, table 2-39; docs/spec/wire-formats.md §3.4, §3.6.
 

@@ -1,5 +1,6 @@
 //! Fast parse of the commonest flit-mode TLPs: what a switch wants to know of them, out of 16 bytes.
-//! Shape: first four DWs → [`FastTlp`]; `None` for whatever [`super::Tlp::parse`] must look at.
+//! First four DWs → [`FastTlp`]; `None` for whatever [`super::Tlp::parse`] must look at.
+//!
 //! Units: bytes.
 //! Source: PCIe 6.0 table 2-5; docs/spec/wire-formats.md §3.5, §3.6.
 //!

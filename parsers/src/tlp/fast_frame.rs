@@ -1,5 +1,6 @@
 //! Fast parse of a frame with one of the commonest TLPs: where the TLP is, its PTH, and what it is.
-//! Shape: the front of a frame and what its link carries → [`FastFrame`]; `None` for whatever takes a longer look.
+//! The front of a frame and what its link carries → [`FastFrame`]; `None` for whatever takes a longer look.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.7, §3.7a.
 //!

@@ -1,6 +1,6 @@
 //! What a TLP is: its mode, kind, routing of messages and class of flow control.
-//! Shape: first byte of the header <-> ([`Kind`], 4-DW address or not), one table for each [`Mode`].
-//! Units: none.
+//! First byte of the header <-> ([`Kind`], 4-DW address or not), one table for each [`Mode`].
+//!
 //! Source: PCIe 5.0 table 2-3, PCIe 6.0 table 2-5; docs/spec/wire-formats.md §3.1, §3.5.
 
 /// Which of the two header layouts a link uses.

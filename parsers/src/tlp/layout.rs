@@ -1,5 +1,6 @@
 //! Bits of the DWs of both header layouts, in one place for view and emitter.
-//! Shape: integer helpers, and the constants of DW0.
+//! Integer helpers, and the constants of DW0.
+//!
 //! Units: bits of a DW in host order, bit 31 first on the wire.
 //! Source: docs/spec/wire-formats.md §3.1, §3.5.
 

@@ -1,7 +1,9 @@
 //! What stands between the addresses of an Ethernet frame and the TLP in it.
-//! Shape: EtherType 16 (0x88B7), OUI 24, protocol 16, version 4, flags 4 bits; then one TLP, then padding.
+//! EtherType 16 (0x88B7), OUI 24, protocol 16, version 4, flags 4 bits; then one TLP, then padding.
+//!
 //! Units: bytes.
 //! Flags: bit 0 is LN of a TLP with a PTH, which has no such bit itself; the others are 0.
+//!
 //! Source: IEEE 802 section 9.2.4 (OUI Extended EtherType); proposed in docs/spec/wire-formats.md §3.7a.
 
 use crate::bytes::{be16, byte, cut, cut_mut, put, window};

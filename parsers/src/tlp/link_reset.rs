@@ -1,5 +1,6 @@
 //! Reset of what is at the lower end of a link, as the upper end orders it and the lower one answers.
-//! Shape: kind 8 (1), order or answer 8, number 8, reserved 8 bits; padding behind it is ignored.
+//! Kind 8 (1), order or answer 8, number 8, reserved 8 bits; padding behind it is ignored.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.7b (this project's own: links of Ethernet have no training and no PERST#).
 

@@ -1,6 +1,7 @@
 //! Lightweight Notification: requests that register a cache line, the message that says it changed.
-//! Shape: LN bit of memory reads, writes and completions; [`LnMessage`] = `MsgD` with code 0x7F and two DWs;
+//! LN bit of memory reads, writes and completions; [`LnMessage`] = `MsgD` with code 0x7F and two DWs;
 //! [`LnrCapability`] of 8 bytes. Non-flit mode only.
+//!
 //! Units: bytes; a registration count n stands for 2^n lines.
 //! Source: PCIe 5.0 section 6.21 (removed in 6.0); docs/spec/wire-formats.md §3.3, C11 (place of NR and payload order
 //! proposed).

@@ -1,6 +1,7 @@
 //! MCTP packets in vendor-defined PCIe messages.
-//! Shape: `MsgD` routed by ID, code 0x7F, Vendor ID 0x1AB4; DW3 is reserved 4, version 4, destination EID 8, source
+//! `MsgD` routed by ID, code 0x7F, Vendor ID 0x1AB4; DW3 is reserved 4, version 4, destination EID 8, source
 //! EID 8, SOM 1, EOM 1, sequence 2, TO 1, tag 3 bits; then the payload, filled up to whole DWs.
+//!
 //! Units: bytes.
 //! Source: DMTF DSP0238 section 6 (binding), DSP0236 section 8 (transport header).
 //!

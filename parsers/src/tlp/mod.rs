@@ -1,6 +1,7 @@
 //! PCIe and CXL.io TLPs, non-flit and flit mode, and what a PBR link puts around them.
-//! Shape: [`Tlp`] reads bytes, [`TlpRepr`] emits them; `pth` and `link` are what goes in front, `vdm`, `ln`
+//! [`Tlp`] reads bytes, [`TlpRepr`] emits them; `pth` and `link` are what goes in front, `vdm`, `ln`
 //! and `uio` the contents that have a layout of their own.
+//!
 //! Units: bytes and double words (DW, 4 bytes); big-endian.
 //! Source: docs/spec/wire-formats.md §3; PCIe 6.0 section 2.2; CXL 3.1 section 7.7.6.
 

@@ -1,6 +1,7 @@
 //! The header in front of every TLP on a PBR link, and the grammar of what may stand before it.
-//! Shape: PTH = 11, reserved 3, Hie 1, DSAR 1, PIF 1, SPID 12, DPID 12 bits; [`PbrTlp`] = NOPs, reserved DWs and
+//! PTH = 11, reserved 3, Hie 1, DSAR 1, PIF 1, SPID 12, DPID 12 bits; [`PbrTlp`] = NOPs, reserved DWs and
 //! local prefixes, PTH, flit-mode TLP.
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 section 7.7.6.2; docs/spec/wire-formats.md §3.7.
 

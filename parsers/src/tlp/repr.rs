@@ -1,6 +1,7 @@
 //! A TLP as plain fields, to build one or to change one.
-//! Shape: [`TlpRepr`]: what every TLP has, and a [`Body`] by the layout of its header; `emit` writes bytes that
+//! [`TlpRepr`]: what every TLP has, and a [`Body`] by the layout of its header; `emit` writes bytes that
 //! parse to the same fields, or nothing.
+//!
 //! Units: DW and bytes; BDFs, tags and addresses in host order.
 //! Source: docs/spec/wire-formats.md §3.1 to §3.6.
 

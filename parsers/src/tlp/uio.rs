@@ -1,5 +1,6 @@
 //! What only UIO completions have: `DevLoad`, and where in the request their data lies.
-//! Shape: DW2 = requester BDF 16, CDL 2, reserved 4, DW offset 10 bits; the one place that knows it.
+//! DW2 = requester BDF 16, CDL 2, reserved 4, DW offset 10 bits; the one place that knows it.
+//!
 //! Units: DW.
 //! Source: PCIe 6.1 UIO completions; the bit positions are proposed, docs/spec/wire-formats.md §3.6.
 

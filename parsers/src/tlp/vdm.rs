@@ -1,6 +1,7 @@
 //! Vendor-defined messages of a PBR fabric, and what some of them carry.
-//! Shape: a 4-DW flit-mode message of Vendor ID 0x1E98 whose DW3 is `SeqLen` 8, `CmdSeq` and `SeqNum` one nibble
+//! A 4-DW flit-mode message of Vendor ID 0x1E98 whose DW3 is `SeqLen` 8, `CmdSeq` and `SeqNum` one nibble
 //! each, PBR opcode 8, CXL VDM code 8 bits.
+//!
 //! Units: DW; payloads are little-endian in bytes.
 //! Source: CXL 3.1 section 7.7.11; docs/spec/wire-formats.md §3.8 (nibbles of byte 13 and `RTUpdate` pairs are
 //! inferred).

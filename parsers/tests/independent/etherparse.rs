@@ -1,5 +1,6 @@
 //! Standard layers held against etherparse, which shares no code with this crate.
-//! Shape: seeded random headers and frames, intact, damaged and cut short; both readers must agree.
+//! Seeded random headers and frames, intact, damaged and cut short; both readers must agree.
+//!
 //! Units: bytes.
 //! Source: etherparse 0.21.
 

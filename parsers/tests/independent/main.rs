@@ -1,6 +1,7 @@
 //! Parsers held against crates that share no code with them.
 //!
-//! Shape: one binary; a module for each of them.
+//! One binary; a module for each of them.
+//!
 //! Units: bytes.
 //! Source: each module's own.
 

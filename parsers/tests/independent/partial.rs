@@ -1,6 +1,7 @@
 //! Partial checksums: found in frames that etherparse builds, as the kernel would leave them.
-//! Shape: TCP and UDP over IPv4 and IPv6, tagged or not; the field holds the pseudo-header's sum or
+//! TCP and UDP over IPv4 and IPv6, tagged or not; the field holds the pseudo-header's sum or
 //! what etherparse computes.
+//!
 //! Units: bytes.
 //! Source: etherparse 0.21; docs/spec/pipeline.md §11.
 

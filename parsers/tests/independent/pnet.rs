@@ -1,6 +1,7 @@
 //! Standard layers held against `pnet_packet`, which shares no code with this crate, nor with etherparse.
 //!
-//! Shape: seeded random frames that one side writes field by field and the other reads; checksums from scratch.
+//! Seeded random frames that one side writes field by field and the other reads; checksums from scratch.
+//!
 //! Units: bytes.
 //! Source: `pnet_packet` 0.35.
 

@@ -1,5 +1,6 @@
 //! TLPs held against rtlp-lib, which shares no code with this crate.
-//! Shape: seeded random bytes behind every first byte; both readers must agree on type and fields.
+//! Seeded random bytes behind every first byte; both readers must agree on type and fields.
+//!
 //! Units: bytes.
 //! Source: rtlp-lib 0.5.1. It differs from docs/spec/wire-formats.md §3, and the test steps around it, in these:
 //! messages may have 3 DW; a flit-mode message has a base header of 3 DW; OHC-E counts as one DW for each of its two

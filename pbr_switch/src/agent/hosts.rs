@@ -1,7 +1,8 @@
 //! What hosts and their virtual switches have to do with: registers, interrupts, messages for all, forwarded commands
 //! and notifications.
 //!
-//! Shape: a verdict and its TLP, or an [`Event`] of the switch, in; TLPs to hosts out.
+//! A verdict and its TLP, or an [`Event`] of the switch, in; TLPs to hosts out.
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 sections 7.7.2.6, 7.7.2.7, 7.7.6.1; PCIe 6.0 section 2.2.4; docs/spec/wire-formats.md §3.8, §4.6,
 //! §5.4.

@@ -1,7 +1,8 @@
 //! Links: who is at their other ends, and virtual links over several of them.
 //!
-//! Shape: a port's link comes and goes ([`Agent::set_link`]); messages in and out; what the switch shows its hosts
+//! A port's link comes and goes ([`Agent::set_link`]); messages in and out; what the switch shows its hosts
 //! follows.
+//!
 //! Units: time as a parameter.
 //! Source: docs/spec/wire-formats.md §3.8, §4.8; docs/spec/cxl-fabric.md "Binding"; CXL 3.1 section 7.7.6.1.
 

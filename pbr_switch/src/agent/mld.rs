@@ -1,6 +1,7 @@
 //! Devices with logical devices (LDs): whether one is at a port, what the fabric manager asks it, and resets of one LD.
 //!
-//! Shape: a request to LD `FFFFh` of the device at a port, as MCTP packets behind its prefix; the answer completes it.
+//! A request to LD `FFFFh` of the device at a port, as MCTP packets behind its prefix; the answer completes it.
+//!
 //! Units: bytes; time as a parameter.
 //! Source: docs/spec/wire-formats.md §3.2 "LD-ID form", §4.3, §4.3a; docs/spec/cxl-fabric.md "Logical devices".
 //!

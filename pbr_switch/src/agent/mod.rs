@@ -1,9 +1,10 @@
 //! The functions that a switch itself has, on the far end of its CPU port: registers of its virtual
 //! switches, messages, and CCI.
 //!
-//! Shape: [`Agent::receive`] takes in what the pipeline has no use for, [`Agent::tables`] is to be put in force then,
+//! [`Agent::receive`] takes in what the pipeline has no use for, [`Agent::tables`] is to be put in force then,
 //! [`Agent::send`] brings out what follows; requests of connections by [`Agent::cci`], answers by
 //! [`Agent::next_answer`].
+//!
 //! Units: bytes; time as a parameter.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "The fabric manager"; docs/spec/wire-formats.md §3.8, §4.1,
 //! §4.5; CXL 3.1 sections 7.7.2.6, 7.7.6.1, 7.7.12.2.

@@ -1,7 +1,8 @@
 //! Notifications of events on their way to the fabric manager: this switch's own, and those of components further out.
 //!
-//! Shape: changed logs and [`Agent::relay`] -> one batch every [`GAP`] -> connections of the manager
+//! Changed logs and [`Agent::relay`] -> one batch every [`GAP`] -> connections of the manager
 //! ([`Agent::next_notice`]), or a message by the fabric to the PID of the manager.
+//!
 //! Units: time as a parameter; messages.
 //! Source: docs/spec/wire-formats.md §4.2 ("Events"); docs/spec/cxl-fabric.md "Dynamic change"; CXL 3.1 section 8.2.9.2.
 //!

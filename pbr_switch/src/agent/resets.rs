@@ -1,7 +1,8 @@
 //! Resets of what is at downstream ports: by the manager (5102h), by a host through its vPPBs, and because a host has gone.
 //!
-//! Shape: what is to hold at a port follows from the manager's orders and from the bridges bound to it; [`ResetOrders`] tell the
+//! What is to hold at a port follows from the manager's orders and from the bridges bound to it; [`ResetOrders`] tell the
 //! device, and its link is down for the bridges until it has answered.
+//!
 //! Units: time as a parameter.
 //! Source: docs/spec/cxl-fabric.md "Resets"; docs/spec/wire-formats.md §3.7b; PCIe 6.0 section 6.6.1; CXL 3.1 section 7.6.7.1.3.
 

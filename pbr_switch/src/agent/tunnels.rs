@@ -1,7 +1,8 @@
 //! CCI messages to components further out, and from them.
 //!
-//! Shape: what [`Switch`](super::Switch) wants passed on becomes a request of the tunnel, whose answer completes it; a
+//! What [`Switch`](super::Switch) wants passed on becomes a request of the tunnel, whose answer completes it; a
 //! request out of a tunnel is served like one of a connection.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.1, §4.5 (5701h); CXL 3.1 section 7.7.12.2.
 

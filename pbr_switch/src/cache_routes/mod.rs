@@ -1,9 +1,10 @@
 //! `CacheID`s of devices of a virtual switch: what a host commits in the registers of its bridges is in force at its own edge; below
 //! a virtual link its edge is told first.
 //!
-//! Shape: registers as a host has written them -> [`Switch::commit_cache_ids`] judges -> `RTUpdate`s of
+//! Registers as a host has written them -> [`Switch::commit_cache_ids`] judges -> `RTUpdate`s of
 //! [`Switch::poll_cache_ids`] -> [`Switch::answered_cache_ids`] -> status of the route table.
 //! What is in force is in the tables of the dataplane afterwards.
+//!
 //! Units: PIDs of 12 bits, `CacheID`s of 4; picoseconds.
 //! Source: CXL 3.1 sections 7.7.12.5, 8.2.4.28, 8.2.4.29; docs/spec/cxl-fabric.md.
 

@@ -1,6 +1,7 @@
 //! What a host may reach, and its GAE: 5714h to 5716h, 5800h to 5802h, 5809h to 580Bh, 59xxh, 0109h, 010Ah.
 //!
-//! Shape: the FM sets bits of GMV, VTV and LAV, the host reads them and hears of changes.
+//! The FM sets bits of GMV, VTV and LAV, the host reads them and hears of changes.
+//!
 //! Units: bytes of vectors; PIDs of 12 bits.
 //! Source: docs/spec/wire-formats.md §4.5, §4.6, §5.4; CXL 3.1 sections 7.7.2.6, 7.7.2.7, 7.7.9.
 

@@ -1,6 +1,7 @@
 //! Binding and unbinding: 5201h, 5202h, 5706h, which go on in the background.
 //!
-//! Shape: the command is checked and [`Work`] noted; when its time is over it is checked once more and done.
+//! The command is checked and [`Work`] noted; when its time is over it is checked once more and done.
+//!
 //! Units: time as `Instant`.
 //! Source: docs/spec/wire-formats.md §4.3, §4.5; docs/spec/cxl-fabric.md "Binding"; CXL 3.1 sections 7.7.6.4, 7.7.12.3.
 //!

@@ -1,6 +1,7 @@
 //! The host's tables of a vPPB: LDST and re-router (570Ch to 5713h), FAST (5803h to 5808h).
 //!
-//! Shape: each vPPB has its own, wherever it is bound to; targets are checked against what the FM allows.
+//! Each vPPB has its own, wherever it is bound to; targets are checked against what the FM allows.
+//!
 //! Units: entries; addresses in bytes.
 //! Source: docs/spec/wire-formats.md §4.5, §4.6, §5.1; docs/spec/cxl-fabric.md "Tables of an edge and who may write
 //! them".

@@ -1,7 +1,7 @@
 //! The event logs, and whether the fabric manager is told of them: 0100h, 0101h, 0104h, 0105h.
 //!
-//! Shape: a request in, a response out; the logs are [`EventLogs`](crate::event_log::EventLogs).
-//! Units: none.
+//! A request in, a response out; the logs are [`EventLogs`](crate::event_log::EventLogs).
+//!
 //! Source: docs/spec/wire-formats.md §4.2 ("Events"); CXL 3.1 section 8.2.9.2.
 
 use weft_cxl::cci::{Done, Reply};

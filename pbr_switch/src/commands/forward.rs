@@ -1,6 +1,7 @@
 //! Requests that go further out: 5300h to 5302h, 5701h; and Read CDAT (0702h).
 //!
-//! Shape: a request in, an [`Outgoing`] and a ticket out.
+//! A request in, an [`Outgoing`] and a ticket out.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.1, §4.3, §4.4, §4.5; CXL 3.1 section 7.7.12.2.
 

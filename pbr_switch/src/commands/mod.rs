@@ -1,7 +1,7 @@
 //! The commands of a switch: which there are, for whom, and where each is carried out.
 //!
-//! Shape: [`Switch::COMMANDS`], a row a command; a request in, a payload or a return code out. Nothing has changed where a code comes out.
-//! Units: none.
+//! [`Switch::COMMANDS`], a row a command; a request in, a payload or a return code out. Nothing has changed where a code comes out.
+//!
 //! Source: docs/spec/wire-formats.md §4.3 to §4.6.
 
 mod access;

@@ -1,6 +1,7 @@
 //! Physical switch commands 5100h to 5107h, and 5702h.
 //!
-//! Shape: see the module above.
+//! See the module above.
+//!
 //! Units: codes as in CXL 3.1 tables 7-17 to 7-25.
 //! Source: docs/spec/wire-formats.md §4.3; CXL 3.1 section 7.6.7.1. Domain validation: a secret is set once, and then
 //! only read.

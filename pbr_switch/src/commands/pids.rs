@@ -1,6 +1,7 @@
 //! What has which PID: targets and assignments (5703h, 5704h), bindings by PID (5705h).
 //!
-//! Shape: a target is a port, its id the place of the port among all; each has as many PIDs as it was made with.
+//! A target is a port, its id the place of the port among all; each has as many PIDs as it was made with.
+//!
 //! Units: PIDs of 12 bits.
 //! Source: docs/spec/wire-formats.md §4.5; CXL 3.1 section 7.7.6.5.
 //!

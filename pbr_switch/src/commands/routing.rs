@@ -1,6 +1,7 @@
 //! Identify PBR Switch (5700h), and the routing tables: 5707h to 570Bh.
 //!
-//! Shape: one DRT, and one RGT that it uses.
+//! One DRT, and one RGT that it uses.
+//!
 //! Units: entries.
 //! Source: docs/spec/wire-formats.md §4.5, §5.3; docs/spec/cxl-fabric.md "Inside: DRT".
 

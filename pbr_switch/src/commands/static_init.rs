@@ -1,7 +1,8 @@
 //! A switch is set up from its configuration, with the checks of the commands that would do the same.
 //!
-//! Shape: [`StaticInit`] in, a switch that has it; [`StaticInit::of`] the other way. Such a switch has none of the
+//! [`StaticInit`] in, a switch that has it; [`StaticInit::of`] the other way. Such a switch has none of the
 //! commands that would change it: [`STATIC_COMMANDS`].
+//!
 //! Units: PIDs of 12 bits.
 //! Source: CXL 3.1 section 7.7.12.1 (static fabric initialization); docs/spec/cxl-fabric.md "Start-up".
 

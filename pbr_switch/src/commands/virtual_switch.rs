@@ -1,6 +1,7 @@
 //! Get Virtual CXL Switch Info (5200h) and Generate AER Event (5203h).
 //!
-//! Shape: see the module above.
+//! See the module above.
+//!
 //! Units: codes as in CXL 3.1 table 7-28.
 //! Source: docs/spec/wire-formats.md §4.3; CXL 3.1 section 7.6.7.2.
 

@@ -1,6 +1,7 @@
 //! Each command of a switch by bytes: what is sent and what comes back, laid out by hand from the page.
 //!
-//! Shape: rows of who asks, opcode, payload, return code, payload of the answer; a refused row changes nothing.
+//! Rows of who asks, opcode, payload, return code, payload of the answer; a refused row changes nothing.
+//!
 //! Units: bytes in hex; `00*16` is sixteen of them, spaces and bars only set apart.
 //! Source: docs/spec/wire-formats.md §4.1 to §4.6; 0001h to 0005h, 0400h, 0401h, 5203h after CXL 3.1 sections 7.6.7,
 //! 8.2.9.

@@ -1,6 +1,7 @@
 //! Agents of two switches at work: what they tell each other, what a host finds through them, and what becomes of it.
 //!
-//! Shape: host and device - switch - switch - device and GFD, on pipes; every TLP of the agents goes over the wire.
+//! Host and device - switch - switch - device and GFD, on pipes; every TLP of the agents goes over the wire.
+//!
 //! Units: bytes, nanoseconds.
 //! Source: docs/spec/cxl-fabric.md "Binding"; docs/spec/wire-formats.md §3.8, §4.1, §4.5, §4.6, §5.4; CXL 3.1 sections
 //! 7.7.2.6, 7.7.2.7, 7.7.6.1.

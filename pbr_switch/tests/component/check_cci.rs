@@ -1,7 +1,8 @@
 //! The switch component and the GFD on TCP loopback, driven by the independent client `tests/py/check_cci.py`.
 //!
-//! Shape: a thread for each connection, one component behind a mutex; behind a switch's ports another switch and a
+//! A thread for each connection, one component behind a mutex; behind a switch's ports another switch and a
 //! device of several logical devices.
+//!
 //! Units: bytes; a request takes 1 ms of the component's time.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; `tests/py/check_cci.py` says what it checks.
 

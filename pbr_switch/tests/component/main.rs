@@ -1,6 +1,7 @@
 //! PBR switches as components: what a manager commands, what a host finds through them, and what is refused.
 //!
-//! Shape: one binary; a module for each subject, [`rig`] and [`agent_rig`] for what they share.
+//! One binary; a module for each subject, [`rig`] and [`agent_rig`] for what they share.
+//!
 //! Units: bytes, nanoseconds.
 //! Source: each module's own.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]

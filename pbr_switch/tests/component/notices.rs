@@ -1,7 +1,8 @@
 //! Notifications of events: a link that changes at a switch, near or far, reaches the manager's connection; a flood of
 //! changes comes to a few of them.
 //!
-//! Shape: the two switches of [`agent_rig`](crate::agent_rig); messages out of [`Agent::next_notice`].
+//! The two switches of [`agent_rig`](crate::agent_rig); messages out of [`Agent::next_notice`].
+//!
 //! Units: bytes, milliseconds of virtual time.
 //! Source: docs/spec/wire-formats.md §4.2 ("Events"); docs/spec/cxl-fabric.md "Dynamic change".
 //!

@@ -1,7 +1,8 @@
 //! Each level of protection by itself: taken away by one command and given back by another, in a fabric at work.
 //!
-//! Shape: host - switch with its agent - switch with its agent - second host and GFD, a device at the first switch;
+//! Host - switch with its agent - switch with its agent - second host and GFD, a device at the first switch;
 //! before, without and with the level again, writes and reads of each kind that can be sent there.
+//!
 //! Units: bytes, nanoseconds.
 //! Source: CXL 3.1 sections 7.7.2.5 (figure 7-33), 7.7.3.3, 7.7.9; docs/spec/cxl-fabric.md "Ingress at an edge", "GFD
 //! (endpoint)"; docs/spec/wire-formats.md §4.5 to §4.7, §5.4.

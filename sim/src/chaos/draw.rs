@@ -1,6 +1,7 @@
 //! What chaos is made of: configurations, reloads and frames drawn from a seed.
 //!
-//! Shape: [`Rng`] → [`Setup`], [`Around`], changes of a [`SwitchConfig`], streams, stray frames.
+//! [`Rng`] → [`Setup`], [`Around`], changes of a [`SwitchConfig`], streams, stray frames.
+//!
 //! Units: bytes, picoseconds.
 //! Source: docs/spec/pipeline.md §12 (what can be set, and how far).
 

@@ -1,8 +1,8 @@
 //! Event heap: which fault is to happen when, in an order that never depends on anything else.
 //!
-//! Shape: (instant, event) in, earliest first out; ties in the order in which they were put in.
+//! (instant, event) in, earliest first out; ties in the order in which they were put in.
+//!
 //! Units: [`Instant`]; all instants in a heap lie within 106 days of each other.
-//! Source: none of its own.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

@@ -1,9 +1,9 @@
 //! Chaos: random switches under random traffic and faults, with all checkers on.
 //!
-//! Shape: (seed, frames) → [`plan`] → [`run`] → [`ChaosReport`]; episodes of one configuration each,
+//! (seed, frames) → [`plan`] → [`run`] → [`ChaosReport`]; episodes of one configuration each,
 //! every one of which ends with empty queues and a balanced account. The same pair gives the same hash.
+//!
 //! Units: frames.
-//! Source: none of its own.
 
 mod draw;
 mod events;

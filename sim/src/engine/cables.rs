@@ -1,6 +1,7 @@
 //! Cables between components.
 //!
-//! Shape: components and their ports, then [`Cables::lay`] for each cable; a [`super::Schedule`] takes all.
+//! Components and their ports, then [`Cables::lay`] for each cable; a [`super::Schedule`] takes all.
+//!
 //! Units: picoseconds, frames.
 //! Source: docs/spec/model.md §1.
 

@@ -1,7 +1,8 @@
 //! Engine: whose turn it is, where components meet only over cables with a delay.
 //!
-//! Shape: [`Cables`] between ports of [`Component`]s → an [`Engine`], which runs them on one thread or several;
+//! [`Cables`] between ports of [`Component`]s → an [`Engine`], which runs them on one thread or several;
 //! [`Schedule`] alone for who steps its components itself.
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/model.md §1.
 //!

@@ -1,7 +1,8 @@
 //! Schedule: which component is due first.
 //!
-//! Shape: [`Schedule::turn`] is that component; after its step, [`Schedule::stepped`] takes when it wants the next one,
+//! [`Schedule::turn`] is that component; after its step, [`Schedule::stepped`] takes when it wants the next one,
 //! and has whoever it sent frames to due when these are in. Nobody else is stepped.
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/model.md §1.
 

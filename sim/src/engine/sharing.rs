@@ -1,10 +1,10 @@
 //! Sharing: which thread has which components.
 //!
-//! Shape: how components are joined → [`Owners`], the thread of each. Who has one neighbour alone, as a host has, is of that
+//! How components are joined → [`Owners`], the thread of each. Who has one neighbour alone, as a host has, is of that
 //! one's thread: so threads meet at cables between switches only, which are the slow ones. The others are shared out in the
 //! order of their numbers, by how many cables they have. There are no more threads than have a component: each one more is
 //! waited for in vain.
-//! Units: none.
+//!
 //! Source: docs/spec/model.md §1.
 
 use super::cables::Links;

@@ -1,8 +1,9 @@
 //! Threads: components divided among several, which meet once a window.
 //!
-//! Shape: [`run`]. A window begins with the first instant at which anybody is due and is as long as the least time that a
+//! [`run`]. A window begins with the first instant at which anybody is due and is as long as the least time that a
 //! frame takes from one thread's components to another's: what is sent in a window is in after it. Between windows each
 //! thread says when its components are due first, and who of another's is due for a frame.
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/model.md §1; conservative synchronisation by lookahead (Chandy and Misra 1979).
 

@@ -1,8 +1,9 @@
 //! Tournament: the component that is due first.
 //!
-//! Shape: a number of components, each with one instant at which it is due, or none; [`Tournament::first`] is the earliest,
+//! A number of components, each with one instant at which it is due, or none; [`Tournament::first`] is the earliest,
 //! of those at one instant the one of the lowest number. A component has one leaf of a binary tree; each node above has the
 //! earlier of the two below it, so that a change costs a comparison a level, and ends where nothing changes any more.
+//!
 //! Units: [`Instant`], less than 213 days: a run begins at 0.
 //! Source: docs/spec/model.md §1.
 

@@ -1,6 +1,7 @@
 //! What a host notes of the frames that it sends and takes.
 //!
-//! Shape: [`HostLog`] hears of messages, frames and what holds them.
+//! [`HostLog`] hears of messages, frames and what holds them.
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/model.md §6 "Results".
 

@@ -1,7 +1,8 @@
 //! Journeys: what the latency of each frame is made of, where it waited and why.
 //!
-//! Shape: a [`HostLog`] at each host and a [`SwitchLog`] at each switch note what passes; [`parts`] puts it together, by
+//! A [`HostLog`] at each host and a [`SwitchLog`] at each switch note what passes; [`parts`] puts it together, by
 //! receiving host.
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/model.md §6 "Results".
 //!

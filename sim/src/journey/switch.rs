@@ -1,6 +1,7 @@
 //! What a switch notes of the frames that pass it, from what its pipeline decides.
 //!
-//! Shape: [`SwitchLog::event`] hears what the pipeline decides, [`SwitchLog::follow`] after each step what is paused.
+//! [`SwitchLog::event`] hears what the pipeline decides, [`SwitchLog::follow`] after each step what is paused.
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/model.md §2, §6 "Results".
 

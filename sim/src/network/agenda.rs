@@ -1,7 +1,8 @@
 //! What a host is to send, when each flow begins, and what has come of it.
 //!
-//! Shape: [`Agenda`] gives messages to an endpoint, and connections to a TCP host, when their time and all that they wait for
+//! [`Agenda`] gives messages to an endpoint, and connections to a TCP host, when their time and all that they wait for
 //! have come; events of both go in, [`Sent`] and [`Delivered`] come out.
+//!
 //! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §3, §7.
 

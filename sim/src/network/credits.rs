@@ -1,6 +1,7 @@
 //! Ways on which counts of credits go back, beside the data.
 //!
-//! Shape: one cable for each pair of hosts that talk and have credits; a count is a frame on it of [`COUNT_LEN`] bytes.
+//! One cable for each pair of hosts that talk and have credits; a count is a frame on it of [`COUNT_LEN`] bytes.
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/model.md §4 "CBFC": credits come back over the way back without load.
 

@@ -1,6 +1,7 @@
 //! Links that go wrong.
 //!
-//! Shape: the faults of a plan → the ends of its cables.
+//! The faults of a plan → the ends of its cables.
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/model.md §3.
 

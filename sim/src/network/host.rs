@@ -1,6 +1,7 @@
 //! A host: an RC Link endpoint at its port, with what it is to send, and its TCP connections beside it.
 //!
-//! Shape: [`Host`] is at the edge of a network.
+//! [`Host`] is at the edge of a network.
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/model.md §3, §4, §7.
 

@@ -1,6 +1,7 @@
 //! How long flows would take alone in the network.
 //!
-//! Shape: a plan, routes and flows → the least time from a flow's start to its delivery, by flow.
+//! A plan, routes and flows → the least time from a flow's start to its delivery, by flow.
+//!
 //! Units: picoseconds, bytes.
 //! Source: docs/spec/model.md §2: the slowest link of the path so far decides when the last frame but one is through.
 

@@ -1,6 +1,7 @@
 //! Memory that a network takes before anything moves.
 //!
-//! Shape: a plan → bytes of address space, which are tried before the first switch is built.
+//! A plan → bytes of address space, which are tried before the first switch is built.
+//!
 //! Units: bytes.
 //! Source: `sim/tests/memory.rs`, which measures switches and hosts.
 

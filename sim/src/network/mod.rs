@@ -1,7 +1,8 @@
 //! A network in virtual time: switches joined to each other, and at each host an RC Link endpoint and TCP connections.
 //!
-//! Shape: [`Plan`] → [`Network`], which runs; what came of flows is at their hosts. [`NetworkSpec`] is a short way to a plan
+//! [`Plan`] → [`Network`], which runs; what came of flows is at their hosts. [`NetworkSpec`] is a short way to a plan
 //! in which all switches are alike.
+//!
 //! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §1, §3, §4, §7.
 

@@ -1,6 +1,7 @@
 //! What a network is built from, once its templates were asked.
 //!
-//! Shape: [`Plan`] → [`Parts`].
+//! [`Plan`] → [`Parts`].
+//!
 //! Units: picoseconds, bytes.
 //! Source: docs/spec/model.md §3, §4.
 

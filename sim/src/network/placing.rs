@@ -1,6 +1,7 @@
 //! Hosts are put at the ends of their cables.
 //!
-//! Shape: an endpoint and what a plan does to it → [`Host`].
+//! An endpoint and what a plan does to it → [`Host`].
+//!
 //! Units: picoseconds, bytes.
 //! Source: docs/spec/model.md §3, §4.
 

@@ -1,6 +1,7 @@
 //! A host that stops its link partner by PFC without end.
 //!
-//! Shape: [`Storms`] of a host puts its frames before the endpoint's.
+//! [`Storms`] of a host puts its frames before the endpoint's.
+//!
 //! Units: picoseconds, quanta.
 //! Source: IEEE 802.1Q-2022 clause 36; docs/spec/model.md §3.
 

@@ -1,6 +1,7 @@
 //! The TCP side of a host in virtual time: its stack beside its RC Link endpoint, on the same cable.
 //!
-//! Shape: flows that TCP carries → a [`TcpSide`] for each host at an end of one; it takes frames before the endpoint does.
+//! Flows that TCP carries → a [`TcpSide`] for each host at an end of one; it takes frames before the endpoint does.
+//!
 //! Units: picoseconds, bytes.
 //! Source: docs/spec/model.md §7.
 

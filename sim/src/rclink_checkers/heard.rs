@@ -1,6 +1,7 @@
 //! What is heard of an endpoint: the frames at its port, counts of credits, and what it says itself.
 //!
-//! Shape: bytes of a frame and a [`Reader`] → [`Frame`]; [`Heard`] is one thing after the other.
+//! Bytes of a frame and a [`Reader`] → [`Frame`]; [`Heard`] is one thing after the other.
+//!
 //! Units: bytes without FCS; PSNs modulo 4096.
 //! Source: docs/spec/wire-formats.md §1.5; docs/spec/model.md §4 "Messages".
 

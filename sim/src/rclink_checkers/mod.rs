@@ -1,7 +1,8 @@
 //! Checkers of endpoints: what must hold of what an RC Link endpoint sends, takes and says.
 //!
-//! Shape: [`EndpointCheckers::hear`] takes one [`Heard`] after the other, [`EndpointCheckers::finish`] compares with what the
+//! [`EndpointCheckers::hear`] takes one [`Heard`] after the other, [`EndpointCheckers::finish`] compares with what the
 //! endpoint has counted itself; what fails is a [`Violation`]. A [`Watch`] hears an endpoint at work.
+//!
 //! Units: frames; PSNs modulo 4096, from the start where they are counted; credits.
 //! Source: docs/spec/model.md §4.
 //!

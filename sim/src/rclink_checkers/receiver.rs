@@ -1,6 +1,7 @@
 //! What must hold of frames from one peer: taken once each, in order, and answered for what has come.
 //!
-//! Shape: [`Receiver`] hears frames, answers and what the endpoint says; what is wrong is a name of a checker and what it saw.
+//! [`Receiver`] hears frames, answers and what the endpoint says; what is wrong is a name of a checker and what it saw.
+//!
 //! Units: PSNs modulo 4096.
 //! Source: docs/spec/model.md §4 "Go-Back-N, TYPE1", "Messages".
 

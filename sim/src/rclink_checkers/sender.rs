@@ -1,6 +1,7 @@
 //! What must hold of frames to one peer: in order, each sent again for a reason only, done when acknowledged.
 //!
-//! Shape: [`Sender`] hears frames and answers; what is wrong is a name of a checker and what it saw.
+//! [`Sender`] hears frames and answers; what is wrong is a name of a checker and what it saw.
+//!
 //! Units: PSNs from the start; time by a clock that stands while PFC stops the frames' priority.
 //! Source: docs/spec/model.md §4 "Go-Back-N, TYPE1", "LITE".
 

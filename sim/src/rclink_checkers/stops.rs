@@ -1,6 +1,7 @@
 //! What PFC has stopped at an endpoint, by the frames that came, and how long the timers of each priority have run.
 //!
-//! Shape: [`Stops::receive`] takes PFC frames in order of time; [`Stops::is_stopped`] and [`Stops::running`] look from there on.
+//! [`Stops::receive`] takes PFC frames in order of time; [`Stops::is_stopped`] and [`Stops::running`] look from there on.
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/model.md §4 "Go-Back-N, TYPE1".
 

@@ -1,6 +1,7 @@
 //! A port between an endpoint and its own that hears what passes.
 //!
-//! Shape: [`Tap`] is a [`Port`] on a [`Port`].
+//! [`Tap`] is a [`Port`] on a [`Port`].
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/model.md §4.
 

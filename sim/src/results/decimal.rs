@@ -1,6 +1,7 @@
 //! Decimals of results: exact in memory, and printed in one way.
 //!
-//! Shape: [`Decimal`] ↔ the shortest text that says it, and the number of JSON that reads as it.
+//! [`Decimal`] ↔ the shortest text that says it, and the number of JSON that reads as it.
+//!
 //! Units: parts of 10^-9 of whatever its field says.
 //! Source: docs/results.md; RFC 8259 §6 (numbers).
 

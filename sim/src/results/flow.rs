@@ -1,6 +1,7 @@
 //! Flows of a run, and what they say together.
 //!
-//! Shape: [`FlowResult`] a flow; [`Summary`] and [`SizeBin`] of all.
+//! [`FlowResult`] a flow; [`Summary`] and [`SizeBin`] of all.
+//!
 //! Units: picoseconds, bytes of payload; a slowdown is a ratio.
 //! Source: docs/results.md "Flows".
 

@@ -1,6 +1,7 @@
 //! Results of a run: what every view of it is made from.
 //!
-//! Shape: [`Results`], filled by whoever runs a scenario; [`Results::finish`] derives what follows from the rest.
+//! [`Results`], filled by whoever runs a scenario; [`Results::finish`] derives what follows from the rest.
+//!
 //! Units: as the names of fields end: picoseconds, bytes, frames, bits a second.
 //! Source: docs/spec/model.md §6; docs/results.md.
 //!

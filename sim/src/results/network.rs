@@ -1,6 +1,7 @@
 //! What a network's hosts, switches and links did.
 //!
-//! Shape: [`HostResult`], [`SwitchResult`] with ports and queues, [`LinkResult`] with both ways, [`MatrixCell`].
+//! [`HostResult`], [`SwitchResult`] with ports and queues, [`LinkResult`] with both ways, [`MatrixCell`].
+//!
 //! Units: as the names of fields end: frames, bytes, cells, picoseconds, bits a second.
 //! Source: docs/results.md.
 

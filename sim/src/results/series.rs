@@ -1,8 +1,9 @@
 //! Series over time in a fixed number of points.
 //!
-//! Shape: [`Level`] holds what is there at each instant (a queue's depth), [`Amount`] what was added in an interval (bytes,
+//! [`Level`] holds what is there at each instant (a queue's depth), [`Amount`] what was added in an interval (bytes,
 //! time paused). When all points are used, two become one and the interval doubles: means and sums stay exact, and so does
 //! the most of a level.
+//!
 //! Units: picoseconds, and those of what is recorded.
 //! Source: docs/results.md "Series".
 

@@ -1,7 +1,7 @@
 //! Circles of PFC: inputs that may wait for each other without end.
 //!
-//! Shape: topology, routes and where PFC is on → the inputs of a circle, if there is one.
-//! Units: none.
+//! Topology, routes and where PFC is on → the inputs of a circle, if there is one.
+//!
 //! Source: docs/spec/model.md §3; Dally and Seitz, IEEE Transactions on Computers C-36(5), 1987 (dependencies of channels).
 //!
 //! An input that has its peer paused waits for the outputs that its frames go to, and each of these for the input at the

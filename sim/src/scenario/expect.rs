@@ -1,6 +1,7 @@
 //! Expectations: a metric of the results, the value that it should have, and how far off it may be.
 //!
-//! Shape: [`Expect`].
+//! [`Expect`].
+//!
 //! Units: the metric's, which its name ends with; numbers in parts of 10^-9.
 //! Source: docs/spec/model.md §3.
 

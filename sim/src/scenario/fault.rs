@@ -1,6 +1,7 @@
 //! Faults: what goes wrong, and when.
 //!
-//! Shape: [`Fault`].
+//! [`Fault`].
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/model.md §3.
 

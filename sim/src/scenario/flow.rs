@@ -1,6 +1,7 @@
 //! Flows: messages from one host to another, and what each waits for.
 //!
-//! Shape: [`Flow`] by number; a collective is flows that wait for others.
+//! [`Flow`] by number; a collective is flows that wait for others.
+//!
 //! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §3.
 

@@ -1,6 +1,7 @@
 //! Metrics: figures of results by name, and whether they are what was expected.
 //!
-//! Shape: a name and [`Results`] → a [`Decimal`]; [`evaluate`] holds all expectations of a scenario against them.
+//! A name and [`Results`] → a [`Decimal`]; [`evaluate`] holds all expectations of a scenario against them.
+//!
 //! Units: each name ends with its own.
 //! Source: docs/spec/model.md §3; docs/results.md.
 

@@ -1,6 +1,7 @@
 //! Scenarios: a network, what moves over it, what goes wrong, and what is expected of it.
 //!
-//! Shape: [`Scenario`] is all of it, typed; nothing here reads a file.
+//! [`Scenario`] is all of it, typed; nothing here reads a file.
+//!
 //! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §3.
 

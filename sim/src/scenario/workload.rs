@@ -1,6 +1,7 @@
 //! Workloads: who sends how much to whom, and when.
 //!
-//! Shape: [`Workload`] and a seed → [`Flow`]s.
+//! [`Workload`] and a seed → [`Flow`]s.
+//!
 //! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §3; permutations after Sattolo (1986).
 

@@ -1,6 +1,7 @@
 //! Buffers: headroom, thresholds in balance and the first PAUSE, against their closed forms.
 //!
-//! Shape: stations that send more than an output takes → cells that their queues come to.
+//! Stations that send more than an output takes → cells that their queues come to.
+//!
 //! Units: bytes, cells; every frame is one cell.
 //! Source: docs/spec/model-reference.md §8 (Choudhury and Hahne 1998; IEEE 802.1Q-2022 Annex O).
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]

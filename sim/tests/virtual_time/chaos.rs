@@ -1,8 +1,8 @@
 //! Chaos in small: all checkers hold, and a seed determines every decision.
 //!
-//! Shape: [`weft_sim::chaos`] on one thread and on two.
+//! [`weft_sim::chaos`] on one thread and on two.
+//!
 //! Units: frames.
-//! Source: none of its own.
 
 use weft_sim::chaos::{ChaosReport, chaos, plan, run};
 

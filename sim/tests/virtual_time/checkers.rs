@@ -1,8 +1,6 @@
 //! Checkers object: to each kind of mutation of a true run's events, and to counts that do not fit.
 //!
-//! Shape: the events of one small run with PFC, ECN and two priorities, changed in one place.
-//! Units: none.
-//! Source: none of its own.
+//! The events of one small run with PFC, ECN and two priorities, changed in one place.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 #![expect(clippy::too_many_lines, clippy::type_complexity, reason = "tables of mutations")]
 

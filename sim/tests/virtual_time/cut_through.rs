@@ -1,6 +1,7 @@
 //! Cut-through: times by the closed form, the fall back to store-and-forward, and what becomes of damaged frames.
 //!
-//! Shape: topologies and flows → when they are there.
+//! Topologies and flows → when they are there.
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/model.md §2 (S + (N + 1)P + N(F + H)).
 

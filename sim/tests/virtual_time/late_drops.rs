@@ -1,6 +1,7 @@
 //! A frame that is dropped as it leaves its queue makes room, as one that is sent.
 //!
-//! Shape: a starved pool, two frames for two outputs that are to be marked → when each is dropped.
+//! A starved pool, two frames for two outputs that are to be marked → when each is dropped.
+//!
 //! Units: bytes, picoseconds.
 //! Source: docs/spec/pipeline.md §6, §8.
 

@@ -1,6 +1,7 @@
 //! Switches in virtual time: scenarios, replays, chaos and the checkers that watch them.
 //!
-//! Shape: one binary; a module for each subject.
+//! One binary; a module for each subject.
+//!
 //! Units: picoseconds.
 //! Source: each module's own.
 

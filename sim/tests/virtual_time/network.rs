@@ -1,6 +1,7 @@
 //! Networks of switches with RC Link endpoints: times by closed forms, nothing lost, and the same on several threads.
 //!
-//! Shape: a topology and messages → what came of them.
+//! A topology and messages → what came of them.
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/model.md §2 (store-and-forward: (N + 1)(S + P) + N·F), §4.
 

@@ -4,7 +4,8 @@
 //! random matching; then the data plane's own [`Islip`] stands in its place. At the heads of FIFOs it does as well as any:
 //! each output that is asked serves one. With a queue for each output it does what PIM does not.
 //!
-//! Shape: heads of queues, slot by slot → cells that left, in 10,000ths of what outputs can take.
+//! Heads of queues, slot by slot → cells that left, in 10,000ths of what outputs can take.
+//!
 //! Units: slots, cells.
 //! Source: docs/spec/model-reference.md §3 (Karol, Hluchyj and Morgan 1987; Anderson et al. 1993; McKeown 1999).
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]

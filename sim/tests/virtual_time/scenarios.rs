@@ -1,6 +1,7 @@
 //! Scenarios: what an operator is promised, end to end in virtual time.
 //!
-//! Shape: a world of stations per scenario; figures from counters, stations and the trace.
+//! A world of stations per scenario; figures from counters, stations and the trace.
+//!
 //! Units: frames, cells, picoseconds.
 //! Source: docs/spec/pipeline.md §2, §7, §8, §9.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]

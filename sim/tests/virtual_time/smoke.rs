@@ -1,6 +1,7 @@
 //! First light: frames of every format cross a switch in virtual time, and nothing is lost.
 //!
-//! Shape: a world of four stations.
+//! A world of four stations.
+//!
 //! Units: frames.
 //! Source: docs/spec/pipeline.md §10.
 

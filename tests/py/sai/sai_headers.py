@@ -1,7 +1,8 @@
 """SAI's numbers of the attributes and counters that QoS tests use, by their names in SAI's headers.
 
-Shape: NAME = number; stubs.py copies this file into the package switch_sai_thrift, where testers import it from.
-Units: none; a counter in bytes says so in its name, all others are frames.
+NAME = number; stubs.py copies this file into the package switch_sai_thrift, where testers import it from.
+
+A counter in bytes says so in its name; all others count frames.
 Source: the public interface of SAI (Switch Abstraction Interface, Open Compute Project).
 """
 

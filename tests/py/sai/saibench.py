@@ -1,7 +1,8 @@
 """A tester at a switch: the SAI service by Thrift's stubs, PTF's dataplane at the far ends of its ports.
 
-Shape: Bench(...) sends, holds outputs, reads counters and waits for what must come; nothing of it is weft's own but
+Bench(...) sends, holds outputs, reads counters and waits for what must come; nothing of it is weft's own but
 `reload`. Ports are numbered from 0, as PTF's.
+
 Units: frames; octets without FCS; seconds.
 Source: public interface of SAI; PTF's DataPlane.
 """

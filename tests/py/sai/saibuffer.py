@@ -1,6 +1,7 @@
 """Cases of the buffer: XOFF, XON, headroom, drops and watermarks, each against the closed forms of saioracle.py.
 
-Shape: CASES, name -> function(bench); each leaves the outputs to Bench.fresh.
+CASES, name -> function(bench); each leaves the outputs to Bench.fresh.
+
 Units: frames of one cell, cells, octets without FCS.
 Source: docs/spec/pipeline.md §4, §9, §10.
 """

@@ -1,6 +1,7 @@
 """What cases of the SAI service have in common: priorities of the configuration, counters, drops.
 
-Shape: constants; Drops tells what was dropped, and by whom.
+Constants; Drops tells what was dropped, and by whom.
+
 Units: frames.
 Source: docs/spec/pipeline.md §4; public interface of SAI.
 """

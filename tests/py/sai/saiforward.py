@@ -1,6 +1,7 @@
 """Cases of queues: which one a frame is in, how they share an output, what is marked, and what a held output sends.
 
-Shape: CASES, name -> function(bench); each leaves the outputs to Bench.fresh.
+CASES, name -> function(bench); each leaves the outputs to Bench.fresh.
+
 Units: frames, octets without FCS.
 Source: docs/spec/pipeline.md §2, §3, §7, §8.
 """

@@ -1,6 +1,7 @@
 """What broken and hostile clients do to the SAI service, each beside a witness who goes on being answered.
 
-Shape: CASES, name -> function(bench); each uses connections of its own.
+CASES, name -> function(bench); each uses connections of its own.
+
 Units: octets.
 Source: Apache Thrift, "Thrift Binary protocol encoding" and "Thrift RPC"; the bounds are the server's own.
 """

@@ -1,6 +1,7 @@
 """Cases of what the service names and counts: ports, queues, groups, counters, stations, attributes.
 
-Shape: CASES, name -> function(bench); each leaves the outputs to Bench.fresh.
+CASES, name -> function(bench); each leaves the outputs to Bench.fresh.
+
 Units: frames, octets without FCS.
 Source: docs/spec/pipeline.md §10; docs/sai.md.
 """

@@ -1,6 +1,7 @@
 """What a switch of a given configuration must do, in closed form: when it pauses, drops, releases, marks and shares.
 
-Shape: Oracle(CONFIG), with a configuration as tomllib reads it; each method is one formula, solved for frames.
+Oracle(CONFIG), with a configuration as tomllib reads it; each method is one formula, solved for frames.
+
 Units: frames of one size; cells where the name says so, else octets without FCS.
 Source: docs/spec/pipeline.md §4 (thresholds), §7 (shares), §8 (marks), §9 (PFC); never the program.
 """

@@ -1,7 +1,8 @@
 """A running switch with SAI's service between veths, for the cases of saiobjects.py and the like.
 
-Shape: run(KIND, WORKERS, STUBS, OUT, [CASE]...) within namespaces (weftlive.inside) writes JSON: of each case "passed",
+run(KIND, WORKERS, STUBS, OUT, [CASE]...) within namespaces (weftlive.inside) writes JSON: of each case "passed",
 or why not.
+
 Units: octets without FCS, Gbit/s.
 Source: docs/configuration.md; docs/spec/pipeline.md §4.
 """

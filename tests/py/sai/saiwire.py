@@ -1,6 +1,7 @@
 """Thrift's binary protocol by hand, for messages that no stub sends.
 
-Shape: call(NAME, FIELDS) makes the bytes of a message; Wire(ADDRESS) is a connection that sends bytes and reads replies.
+call(NAME, FIELDS) makes the bytes of a message; Wire(ADDRESS) is a connection that sends bytes and reads replies.
+
 Units: octets; seconds.
 Source: Apache Thrift, "Thrift Binary protocol encoding": strict and old headers, big-endian numbers.
 """

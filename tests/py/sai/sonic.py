@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Runs SONiC's QoS tests, unmodified, out of a user's clone of sonic-mgmt against a running weft: `make sonic`.
 
-Shape: sonic.py CLONE [CLASS]... [--workers N] [--backend KIND] [--timeout S] [--results FOLDER] -> a table, on the terminal
+sonic.py CLONE [CLASS]... [--workers N] [--backend KIND] [--timeout S] [--results FOLDER] -> a table, on the terminal
 and in FOLDER/table.txt, and what each test said in FOLDER/CLASS.log. Each class gets a switch of its own.
+
 Units: seconds.
 Source: docs/sonic.md. Exit 1 when a class did not pass, 2 when nothing can be run.
 """

@@ -1,7 +1,8 @@
 """SONiC's QoS test classes: what each one is given, from thresholds that a running switch tells of itself.
 
-Shape: CASES, one for each row of the table: Case.given(facts) -> ({parameter: value}, what is asserted); Facts is one switch.
+CASES, one for each row of the table: Case.given(facts) -> ({parameter: value}, what is asserted); Facts is one switch.
 REVISION and DIGESTS say which classes the parameters were run with.
+
 Units: frames of 64 octets, one cell each; cells; octets where the name says so.
 Source: test parameters as the classes of sonic-mgmt read them; `weft conform params` (docs/conform.md); saioracle.py for what
 several groups, and marks, have as thresholds.

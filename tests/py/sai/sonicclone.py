@@ -1,9 +1,9 @@
 """A user's clone of sonic-mgmt: whether what the tests need is there, whether the stubs have all that it imports, and what its
 test classes are.
 
-Shape: missing_files(CLONE) and missing_names(CLONE, STUBS) -> what is missing, as text for people; classes(CLONE, FOLDER);
+missing_files(CLONE) and missing_names(CLONE, STUBS) -> what is missing, as text for people; classes(CLONE, FOLDER);
 digest(CLONE, FOLDER, TEST) and identifiers(CLONE, FOLDER, TEST) of one class.
-Units: none.
+
 Source: Python's ast; nothing of the clone is run.
 """
 

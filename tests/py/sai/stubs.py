@@ -1,7 +1,7 @@
 """Makes the package switch_sai_thrift of switch_sai.thrift and sai_headers.py, and puts it where Python finds it.
 
-Shape: make(FOLDER) writes FOLDER/switch_sai_thrift; `python stubs.py FOLDER` does so for other testers.
-Units: none.
+make(FOLDER) writes FOLDER/switch_sai_thrift; `python stubs.py FOLDER` does so for other testers.
+
 Source: thrift-compiler's generator `py`.
 """
 

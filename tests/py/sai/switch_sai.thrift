@@ -1,7 +1,7 @@
 // The part of the RPC service `switch_sai_rpc` that QoS tests of switches use, from which thrift-compiler makes the
 // package switch_sai_thrift (stubs.py).
 //
-// Shape: TBinaryProtocol over TCP, unframed. An attribute's value is the one field of its struct that is set.
+// TBinaryProtocol over TCP, unframed. An attribute's value is the one field of its struct that is set.
 // Units: object ids are opaque; counters are frames or octets, by their ids in sai_headers.py.
 // Source: names, field ids and types are the public interface of SAI's Thrift server, without which no foreign
 // tester would understand this one; the text is written for weft.

@@ -1,8 +1,8 @@
 """QoS tests of a foreign tester against running switches: SAI's service by Thrift stubs, PTF's dataplane over veths.
 
-Shape: one switch for each kind of port and number of workers runs all cases of saiobjects.py, saiforward.py and
+One switch for each kind of port and number of workers runs all cases of saiobjects.py, saiforward.py and
 saibuffer.py; the first one also those of saihostile.py, whose clients break the protocol.
-Units: none.
+
 Source: docs/spec/pipeline.md §2, §4, §7 to §9; the interface of switch_sai.thrift.
 """
 

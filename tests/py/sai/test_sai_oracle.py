@@ -1,6 +1,7 @@
 """The oracle against worked numbers, and against the rules of the specification carried out frame by frame.
 
-Shape: random configurations; a literal model of admit, headroom and release.
+Random configurations; a literal model of admit, headroom and release.
+
 Units: frames, cells.
 Source: docs/spec/pipeline.md §4, §8.
 """

@@ -1,6 +1,7 @@
 """The runner of SONiC's tests, on a folder that looks like a clone of sonic-mgmt but holds classes of our own.
 
-Shape: pytest; runs of sonic.py as a user starts it, against real switches.
+Pytest; runs of sonic.py as a user starts it, against real switches.
+
 Units: frames; seconds.
 Source: docs/sonic.md.
 """

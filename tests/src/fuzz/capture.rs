@@ -1,6 +1,7 @@
 //! The capture reader: any bytes as a pcap or pcapng file, packed or not.
 //!
-//! Shape: bytes → records or an error; what was read is written and read again.
+//! Bytes → records or an error; what was read is written and read again.
+//!
 //! Units: bytes.
 //! Source: draft-ietf-opsawg-pcap-06, draft-ietf-opsawg-pcapng-05.
 

@@ -1,7 +1,8 @@
 //! CCI messages: a stream of them, each read as far as it is right and written again.
 //!
-//! Shape: bytes → messages of the stream → header → request or response → the same bytes, less reserved
+//! Bytes → messages of the stream → header → request or response → the same bytes, less reserved
 //! bits.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4; docs/spec/cxl-fabric.md "The fabric manager".
 

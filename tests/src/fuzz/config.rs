@@ -1,6 +1,7 @@
 //! The configuration: any text as a TOML file, read and resolved; and mutated valid ones.
 //!
-//! Shape: bytes → settings → effective values, or problems that each name a place in the file.
+//! Bytes → settings → effective values, or problems that each name a place in the file.
+//!
 //! Units: bytes.
 //! Source: docs/spec/pipeline.md §12.
 

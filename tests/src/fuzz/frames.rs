@@ -1,6 +1,7 @@
 //! Frames to start mutations from, and a seeded mutator.
 //!
-//! Shape: [`Mutator`] holds valid frames of every format and gives damaged copies.
+//! [`Mutator`] holds valid frames of every format and gives damaged copies.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §1 and §2.
 

@@ -1,6 +1,7 @@
 //! The management socket: any bytes as one line of a client.
 //!
-//! Shape: bytes → one line of JSON, an answer or an error; nothing else.
+//! Bytes → one line of JSON, an answer or an error; nothing else.
+//!
 //! Units: bytes.
 //! Source: ARCHITECTURE.md "Control".
 

@@ -1,8 +1,8 @@
 //! Bodies of the fuzz targets, called by `fuzz/` with the fuzzer's bytes and by tests with kept ones.
 //!
-//! Shape: `&[u8]` in; a panic is a finding. [`TARGETS`] lists them by name, as `fuzz/` does.
+//! `&[u8]` in; a panic is a finding. [`TARGETS`] lists them by name, as `fuzz/` does.
+//!
 //! Units: bytes.
-//! Source: none of its own.
 
 pub mod capture;
 pub mod cci;

@@ -1,6 +1,7 @@
 //! The parser: one pass over the first 64 bytes against the views of the single headers.
 //!
-//! Shape: a byte of settings and a frame; what [`parse_head`] says is held against each view.
+//! A byte of settings and a frame; what [`parse_head`] says is held against each view.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §1 and §2.
 

@@ -1,6 +1,7 @@
 //! The whole pipeline: bytes as a run of frames, pauses, link flaps, stalls, reloads and time steps.
 //!
-//! Shape: two bytes of settings, then operations of a few bytes each, until none is left.
+//! Two bytes of settings, then operations of a few bytes each, until none is left.
+//!
 //! Units: bytes, ns.
 //! Source: docs/spec/pipeline.md §1 to §10.
 

@@ -1,6 +1,7 @@
 //! Records of live runs: any bytes as what follows a header, or as a whole file, replayed.
 //!
-//! Shape: bytes → entries → a switch that does what they say, or a refusal.
+//! Bytes → entries → a switch that does what they say, or a refusal.
+//!
 //! Units: bytes.
 //! Source: docs/spec/pipeline.md §13.
 

@@ -1,6 +1,7 @@
 //! A whole switch in memory: ports are queues that a test fills and empties.
 //!
-//! Shape: [`Rig`] drives one lane at times that the caller chooses; [`Rig::finish`] closes the books.
+//! [`Rig`] drives one lane at times that the caller chooses; [`Rig::finish`] closes the books.
+//!
 //! Units: frames, bytes, ns.
 //! Source: docs/spec/pipeline.md §10.
 

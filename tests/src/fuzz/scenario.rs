@@ -1,6 +1,7 @@
 //! Scenario files, topologies and flows of other simulators: any text.
 //!
-//! Shape: bytes → a scenario or problems that each name a place; the first byte says what the rest is.
+//! Bytes → a scenario or problems that each name a place; the first byte says what the rest is.
+//!
 //! Units: bytes.
 //! Source: docs/spec/model.md §3.
 

@@ -1,6 +1,7 @@
 //! TLPs: bytes behind the addresses of a frame, through every parser of TLPs.
 //!
-//! Shape: what parses is emitted, translated and answered, and what comes out parses to the same.
+//! What parses is emitted, translated and answered, and what comes out parses to the same.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.
 

@@ -1,6 +1,7 @@
 //! A switch for TLPs whose tables say anything: what comes in leaves, is answered, or is dropped for a reason.
 //!
-//! Shape: [`switch`] with ports of every role, [`tables`] drawn from a seed; frames are those of [`super::tlp`].
+//! [`switch`] with ports of every role, [`tables`] drawn from a seed; frames are those of [`super::tlp`].
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside", "Egress at an edge".
 

@@ -1,6 +1,7 @@
 //! Coherent caches of hosts over a whole fabric: no load is stale, whoever stored, and nobody waits for ever.
 //!
-//! Shape: `pcaps/fabric/hdm-db.toml` in virtual time.
+//! `pcaps/fabric/hdm-db.toml` in virtual time.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Back-invalidate"; CXL 3.1 sections 3.3.3, 7.7.2.1.
 

@@ -1,6 +1,7 @@
 //! `CacheID`s in a whole fabric: a host commits them at its own switch and at others, and its edge is told.
 //!
-//! Shape: two hosts and devices at three switches → commands of the hosts → the tables of the hosts' edges.
+//! Two hosts and devices at three switches → commands of the hosts → the tables of the hosts' edges.
+//!
 //! Units: bytes; virtual milliseconds.
 //! Source: docs/spec/cxl-fabric.md; docs/endpoint.md; CXL 3.1 section 7.7.12.5.
 

@@ -1,7 +1,8 @@
 //! CDATs of bound devices in a whole fabric: what hosts read of memory at their own edge, across switches, below HBR switches
 //! and of logical devices, and what the whole way costs.
 //!
-//! Shape: topologies in virtual time → `cdat` of hosts.
+//! Topologies in virtual time → `cdat` of hosts.
+//!
 //! Units: ns, MB/s, bytes.
 //! Source: CXL 3.1 sections 7.7.12.4, 8.1.11; docs/spec/cxl-fabric.md "CDAT".
 

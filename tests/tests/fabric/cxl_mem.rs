@@ -1,6 +1,7 @@
 //! CXL.mem end to end in one process: what one host stores, another loads, and UIO reads; and who gets nothing.
 //!
-//! Shape: `pcaps/fabric/gfam-256.toml` and `gfam.toml` in virtual time.
+//! `pcaps/fabric/gfam-256.toml` and `gfam.toml` in virtual time.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "CXL.mem"; CXL 3.1 sections 7.7.2.1, 7.7.2.5.
 

@@ -1,7 +1,8 @@
 //! The fabric manager against real components: switches as they answer CCI, joined by links that carry their tunnels.
 //!
-//! Shape: a graph → a `weft_pbr_switch::Switch` each → discovery, PIDs and routes by `weft_fm` over the entry switch alone →
+//! A graph → a `weft_pbr_switch::Switch` each → discovery, PIDs and routes by `weft_fm` over the entry switch alone →
 //! what the switches' own tables do with every PID.
+//!
 //! Units: hops.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 section 7.7.12; docs/spec/wire-formats.md §4.5 (Fabric
 //! Crawl Out).

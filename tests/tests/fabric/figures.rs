@@ -1,6 +1,7 @@
 //! The figures of CXL 3.1, section 7.7, as whole fabrics in one process: real switches, real endpoints, the real manager.
 //!
-//! Shape: a file of `pcaps/fabric` → `weft_lab::fabric` in virtual time → what hosts see, read and write.
+//! A file of `pcaps/fabric` → `weft_lab::fabric` in virtual time → what hosts see, read and write.
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 sections 7.7.1 to 7.7.6.
 

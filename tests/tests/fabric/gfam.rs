@@ -1,7 +1,8 @@
 //! Memory end to end in one process: two hosts, an accelerator, 256 G-FAM devices, and the manager that gives them memory.
 //!
-//! Shape: `pcaps/fabric/gfam-256.toml` → `weft_lab::fabric` in virtual time → ranges written by one requester and read by
+//! `pcaps/fabric/gfam-256.toml` → `weft_lab::fabric` in virtual time → ranges written by one requester and read by
 //! another, at each number of ways and each granularity; traces held against the memory of the GFDs.
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 sections 7.7.2.3 to 7.7.2.5; docs/spec/wire-formats.md §5.1, §5.2.
 

@@ -1,6 +1,7 @@
 //! Memory of hosts and devices for others (GIM) in whole fabrics of one process: the figures of CXL 3.1, section 7.7, both flows.
 //!
-//! Shape: a file of `pcaps/fabric` → `weft_lab::fabric` in virtual time → what hosts and accelerators write and read.
+//! A file of `pcaps/fabric` → `weft_lab::fabric` in virtual time → what hosts and accelerators write and read.
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 section 7.7.3.
 

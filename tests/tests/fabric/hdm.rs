@@ -1,6 +1,7 @@
 //! Host-managed memory in a whole fabric of one process: behind HBR switches, with and without PBR switches above.
 //!
-//! Shape: `pcaps/fabric/hdm.toml` → `weft_lab::fabric` in virtual time → what hosts load and store, and what is refused.
+//! `pcaps/fabric/hdm.toml` → `weft_lab::fabric` in virtual time → what hosts load and store, and what is refused.
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 sections 7.7.6.2, 8.2.4.20; docs/spec/cxl-fabric.md "HDM decoders", "CXL.mem through HBR switches".
 

@@ -1,7 +1,8 @@
 //! Several virtual links between two edge switches, for one host.
 //!
-//! Shape: `pcaps/fabric/two-links.toml` in virtual time → bindings of the manager, tables of the switches, and what the host
+//! `pcaps/fabric/two-links.toml` in virtual time → bindings of the manager, tables of the switches, and what the host
 //! reads and writes through each link.
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 sections 7.7.6.4, 7.7.6.5; docs/spec/cxl-fabric.md "Binding".
 

@@ -1,7 +1,8 @@
 //! Lightweight Notification through PBR switches, in one process: a device at the host's own switch, one behind two
 //! others, and two below an HBR switch there.
 //!
-//! Shape: `pcaps/fabric/ln.toml` in virtual time.
+//! `pcaps/fabric/ln.toml` in virtual time.
+//!
 //! Units: bytes.
 //! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3, §3.7a.
 

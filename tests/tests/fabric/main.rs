@@ -1,6 +1,7 @@
 //! Fabrics of switches in memory: discovery, routes, memory and faults, without interfaces.
 //!
-//! Shape: a module for each subject.
+//! A module for each subject.
+//!
 //! Units: as each module says.
 //! Source: ARCHITECTURE.md "Layout of the tree".
 

@@ -1,7 +1,8 @@
 //! G-FAM devices with partitions of DRAM and of persistent memory, from a topology file to loads and stores of hosts.
 //!
-//! Shape: `pcaps/fabric/pm.toml` → `weft_lab::fabric` in virtual time → partitions as 4905h tells them, bytes where the
+//! `pcaps/fabric/pm.toml` → `weft_lab::fabric` in virtual time → partitions as 4905h tells them, bytes where the
 //! devices have them.
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 section 7.7.2.3; docs/spec/wire-formats.md §4.7 (4905h, 4906h); docs/fabric.md.
 

@@ -1,6 +1,7 @@
 //! A trace by CXL.mem, against what loads and stores of the running fabric then meet.
 //!
-//! Shape: `pcaps/fabric/gfam.toml` and figure 7-38 in virtual time.
+//! `pcaps/fabric/gfam.toml` and figure 7-38 in virtual time.
+//!
 //! Units: bytes.
 //! Source: docs/fm.md "Trace"; docs/spec/cxl-fabric.md "CXL.mem"; CXL 3.1 sections 7.7.2.5, 7.7.3.3.
 

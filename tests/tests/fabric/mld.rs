@@ -1,6 +1,7 @@
 //! A device with logical devices (LDs) in a whole fabric: each host has one, and reaches no other.
 //!
-//! Shape: `pcaps/fabric/mld.toml` in virtual time → what hosts see, read and write, and what the manager asks.
+//! `pcaps/fabric/mld.toml` in virtual time → what hosts see, read and write, and what the manager asks.
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 sections 2.5, 7.6.7.3, 7.6.7.4, 7.6.7.6, 7.7.12.3; docs/spec/cxl-fabric.md "Logical devices".
 

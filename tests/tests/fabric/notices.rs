@@ -1,9 +1,9 @@
 //! What the manager of a fabric in its own process is notified of: it looks once an hour, so that whatever it finds out it has been
 //! notified of.
 //!
-//! Shape: a thread moves the fabric on; a fault at the entry switch or further out, or a refused access → an event of the manager, and
+//! A thread moves the fabric on; a fault at the entry switch or further out, or a refused access → an event of the manager, and
 //! new tables.
-//! Units: none.
+//!
 //! Source: docs/spec/cxl-fabric.md "Dynamic change"; docs/spec/wire-formats.md §4.2 "Events"; docs/fm.md "Monitoring the fabric".
 
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]

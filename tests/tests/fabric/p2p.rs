@@ -1,6 +1,7 @@
 //! Accelerators that access memory devices directly (UIO direct P2P to HDM) in a whole fabric of one process.
 //!
-//! Shape: `pcaps/fabric/p2p.toml` → `weft_lab::fabric` in virtual time → what accelerators write and read.
+//! `pcaps/fabric/p2p.toml` → `weft_lab::fabric` in virtual time → what accelerators write and read.
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 section 7.7.9.
 

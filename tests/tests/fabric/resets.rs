@@ -1,7 +1,8 @@
 //! Resets in a whole fabric: by a host through its bridges, and by the manager at a port.
 //!
-//! Shape: devices at the host's switch, at another one and below an HBR switch, and a GFD → each is reset in turn; the host finds it
+//! Devices at the host's switch, at another one and below an HBR switch, and a GFD → each is reset in turn; the host finds it
 //! again with its memory, and nobody else has been reset.
+//!
 //! Units: bytes; virtual milliseconds.
 //! Source: docs/spec/cxl-fabric.md "Resets"; PCIe 6.0 section 6.6.1; CXL 3.1 section 7.6.7.1.3.
 

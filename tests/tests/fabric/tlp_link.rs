@@ -1,6 +1,7 @@
 //! TLPs in the frames that an independent maker wrote from the page alone.
 //!
-//! Shape: `pcaps/tlp/link.pcap` frame by frame; the fields of frame i follow from i as in `tests/py/make_tlp.py`.
+//! `pcaps/tlp/link.pcap` frame by frame; the fields of frame i follow from i as in `tests/py/make_tlp.py`.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.1, §3.5, §3.7, §3.7a.
 

@@ -1,6 +1,7 @@
 //! What switches count at their ports, and the load of links that the manager makes of it.
 //!
-//! Shape: a host and a GFD at two ends of a link, in virtual time → bytes by C510h → the overview's load of the link.
+//! A host and a GFD at two ends of a link, in virtual time → bytes by C510h → the overview's load of the link.
+//!
 //! Units: bytes without FCS; bits a second.
 //! Source: docs/spec/wire-formats.md §4.3 (C510h); docs/fm.md "The page of a fabric".
 

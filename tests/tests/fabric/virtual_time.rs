@@ -1,7 +1,8 @@
 //! A saturated fabric in virtual time: weft's own switches, with PFC on every link, never come to a stand on the
 //! FM's routes; on shortest paths round a ring they do.
 //!
-//! Shape: graph and tables → `weft_sim::fabric`; every endpoint writes to random others, then all must drain.
+//! Graph and tables → `weft_sim::fabric`; every endpoint writes to random others, then all must drain.
+//!
 //! Units: virtual time.
 //! Source: docs/spec/cxl-fabric.md "Routes"; CXL 3.1 section 7.7.5 (figures 7-43 and 7-44).
 

@@ -1,9 +1,7 @@
 //! Port kind `auto`: `AF_XDP` where it can be had, a packet socket with the reason where not, and nothing
 //! left attached whatever becomes of the switch.
 //!
-//! Shape: a host in a namespace; switches that start under different conditions.
-//! Units: none.
-//! Source: none of its own.
+//! A host in a namespace; switches that start under different conditions.
 #![expect(clippy::indexing_slicing, reason = "a test fails that way")]
 
 use weft_base::wait::{LONG, until};

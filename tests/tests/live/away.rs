@@ -1,6 +1,7 @@
 //! A worker that does not run for 300 ms while lossless frames come: its peer is paused meanwhile, and nothing is lost.
 //!
-//! Shape: `weft traffic` between two namespaces; the hook of a build with `debug_assertions` takes the worker away.
+//! `weft traffic` between two namespaces; the hook of a build with `debug_assertions` takes the worker away.
+//!
 //! Units: frames, ns.
 //! Source: docs/spec/pipeline.md §9; docs/running.md "A worker that is away" and "Test hook".
 

@@ -1,7 +1,7 @@
 //! `CacheID`s by a host's command, as processes on veth pairs in a namespace.
 //!
-//! Shape: `weft fabric up --processes` → `weft endpoint ctl H cache-id` → `weft show fabric` at the host's switch; a link is pulled.
-//! Units: none.
+//! `weft fabric up --processes` → `weft endpoint ctl H cache-id` → `weft show fabric` at the host's switch; a link is pulled.
+//!
 //! Source: docs/endpoint.md; docs/spec/cxl-fabric.md.
 
 use serde_json::Value;

@@ -1,7 +1,8 @@
 //! Workers at full load spend at most one system call on sixteen frames.
 //!
-//! Shape: two stations send to each other through one worker; the kernel's tracing counts the calls of
+//! Two stations send to each other through one worker; the kernel's tracing counts the calls of
 //! that thread, weft its frames.
+//!
 //! Units: calls, frames.
 //! Source: Linux `Documentation/trace/events.rst`.
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]

@@ -1,6 +1,7 @@
 //! A CXL host and a device as two processes on a veth pair, steered over their control sockets.
 //!
-//! Shape: `weft endpoint host` and `weft endpoint device` in two namespaces; `weft endpoint ctl` asks.
+//! `weft endpoint host` and `weft endpoint device` in two namespaces; `weft endpoint ctl` asks.
+//!
 //! Units: bytes.
 //! Source: docs/endpoint.md; docs/spec/wire-formats.md §3.7a.
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]

@@ -1,7 +1,8 @@
 //! A running switch of ports with roles, commanded by bytes over its CCI socket.
 //!
-//! Shape: `weft run` with a usp and two fports in a namespace; raw requests over a Unix socket; TLPs of
+//! `weft run` with a usp and two fports in a namespace; raw requests over a Unix socket; TLPs of
 //! `pcaps/tlp/link.pcap` in at one wire and out at another, by the pipeline and past it.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Inside: DRT", "The fabric manager"; docs/spec/wire-formats.md §3.7a, §4.1, §4.5.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]

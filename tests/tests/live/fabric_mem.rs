@@ -1,7 +1,8 @@
 //! Transfers of fabric memory over veth: two hosts as processes, by `weft endpoint ctl H mem`; clients at the same time, and
 //! a peer whose process is killed.
 //!
-//! Shape: `weft fabric up --processes` of `pcaps/fabric/fabric-memory.toml` → commands by the hosts' sockets.
+//! `weft fabric up --processes` of `pcaps/fabric/fabric-memory.toml` → commands by the hosts' sockets.
+//!
 //! Units: bytes.
 //! Source: docs/fabric-memory.md.
 

@@ -1,6 +1,7 @@
 //! Whole fabrics as processes: a switch each, hosts, devices and GFDs, their manager, on veth pairs in a namespace.
 //!
-//! Shape: `weft fabric up --processes` of a figure → `weft endpoint ctl` and `weft fm` by their sockets.
+//! `weft fabric up --processes` of a figure → `weft endpoint ctl` and `weft fm` by their sockets.
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 sections 7.7.2.4, 7.7.6.1.
 

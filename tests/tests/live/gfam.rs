@@ -1,7 +1,8 @@
 //! Memory end to end over veth: two hosts, an accelerator and four G-FAM devices as processes, and what is on their links.
 //!
-//! Shape: `weft fabric up --processes` of `pcaps/fabric/gfam.toml` → ranges written by one requester and read by another;
+//! `weft fabric up --processes` of `pcaps/fabric/gfam.toml` → ranges written by one requester and read by another;
 //! traces of the manager held against captured frames, which are read here by their bytes.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.5 to §3.7a, §5.1, §5.2; packet(7).
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]

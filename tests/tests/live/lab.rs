@@ -1,6 +1,7 @@
 //! Labs: a switch that waits for its interfaces, as in a container; two switches on two machines, over VXLAN.
 //!
-//! Shape: `weft run` in namespaces, to which interfaces are added while it waits; hosts that ping each other.
+//! `weft run` in namespaces, to which interfaces are added while it waits; hosts that ping each other.
+//!
 //! Units: interfaces, pings.
 //! Source: docs/lab.md; ip-link(8) `vxlan`; RFC 7348.
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]

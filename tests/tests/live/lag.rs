@@ -1,8 +1,9 @@
 //! A static LAG of two wires on a running switch, one of which goes down and comes back under load: no
 //! flow is out of order, nothing is lost but what the wire held, and flows come back to it.
 //!
-//! Shape: station 0 sends numbered frames of many flows to station 1, which is behind both wires of
+//! Station 0 sends numbered frames of many flows to station 1, which is behind both wires of
 //! the LAG; all that comes is read and checked.
+//!
 //! Units: frames.
 //! Source: IEEE 802.1AX-2020 6.1.1.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]

@@ -1,7 +1,8 @@
 //! Lightweight Notification over interfaces, steered by commands: back to back, through an HBR switch, and through PBR
 //! switches.
 //!
-//! Shape: processes of `weft` in namespaces; `weft endpoint ctl NAME ln` asks.
+//! Processes of `weft` in namespaces; `weft endpoint ctl NAME ln` asks.
+//!
 //! Units: bytes.
 //! Source: docs/endpoint.md "Lightweight Notification"; PCIe 5.0 section 6.21.
 #![expect(clippy::indexing_slicing, reason = "a test fails that way")]

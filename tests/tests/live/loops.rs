@@ -1,7 +1,8 @@
 //! Cables from a switch to itself: the loop is cut at any rate of the hosts, its ports are named, and the hosts are heard.
 //!
-//! Shape: hosts in namespaces that know each other's address; a veth pair of which both ends are ports; `weft run` on
+//! Hosts in namespaces that know each other's address; a veth pair of which both ends are ports; `weft run` on
 //! `af_packet` and `af_xdp`.
+//!
 //! Units: frames.
 //! Source: docs/spec/pipeline.md §3 "Loops".
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]

@@ -1,6 +1,7 @@
 //! Running switches and the programs in the kernel, between namespaces: what does not measure the machine.
 //!
-//! Shape: a module for each subject; its tests run beside each other and beside other binaries.
+//! A module for each subject; its tests run beside each other and beside other binaries.
+//!
 //! Units: as each module says.
 //! Source: ARCHITECTURE.md "Layout of the tree".
 

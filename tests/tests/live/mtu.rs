@@ -1,6 +1,7 @@
 //! Hosts whose MTU is larger than usual, as containerlab makes their interfaces.
 //!
-//! Shape: two hosts with an MTU of 9,500; a switch that takes their frames, and one that does not and says so.
+//! Two hosts with an MTU of 9,500; a switch that takes their frames, and one that does not and says so.
+//!
 //! Units: bytes.
 //! Source: docs/spec/pipeline.md §11; docs/lab.md "containerlab".
 #![expect(clippy::indexing_slicing, reason = "a test fails that way")]

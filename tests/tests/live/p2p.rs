@@ -1,6 +1,7 @@
 //! Accelerators that access memory devices directly, as processes on veth pairs in a namespace.
 //!
-//! Shape: `weft fabric up --processes` of `pcaps/fabric/p2p.toml` and `p2p-ld.toml` → `weft endpoint ctl` and `weft fm` by their sockets.
+//! `weft fabric up --processes` of `pcaps/fabric/p2p.toml` and `p2p-ld.toml` → `weft endpoint ctl` and `weft fm` by their sockets.
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 section 7.7.9.
 

@@ -1,7 +1,8 @@
 //! `weft traffic --rclink` between two namespaces through a running switch: what is lost is sent again, marks are answered,
 //! PFC keeps LITE whole.
 //!
-//! Shape: station 1 at `h1` sends requests to station 2 at `h2`; both reports are read.
+//! Station 1 at `h1` sends requests to station 2 at `h2`; both reports are read.
+//!
 //! Units: requests, frames.
 //! Source: docs/rclink.md; docs/spec/model.md §4.
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]

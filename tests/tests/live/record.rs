@@ -1,7 +1,8 @@
 //! A live switch between kernel hosts, recorded, comes to the same again: pings, TCP with its offloads,
 //! PAUSE, a link that goes, a reload, an entry more.
 //!
-//! Shape: three hosts in namespaces; `weft run --record`, then `weft replay --record`.
+//! Three hosts in namespaces; `weft run --record`, then `weft replay --record`.
+//!
 //! Units: frames.
 //! Source: docs/spec/pipeline.md §13.
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]

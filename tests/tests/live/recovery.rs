@@ -2,10 +2,10 @@
 //! removed or not let in; a buffer that is too small. The switch recovers or says so, other ports are
 //! not disturbed, and no chunk is lost.
 //!
-//! Shape: three wires; stations 0 and 1 talk to each other all the time, station 2 is behind the port
+//! Three wires; stations 0 and 1 talk to each other all the time, station 2 is behind the port
 //! to which it happens, and sends to and gets from both.
+//!
 //! Units: frames, chunks.
-//! Source: none of its own.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 #![expect(unsafe_code, reason = "bpf(2)")]
 

@@ -1,7 +1,8 @@
 //! Resets by a host and by the manager, as processes on veth pairs in a namespace.
 //!
-//! Shape: `weft fabric up --processes` → `weft endpoint ctl H reset` and `weft fm port` → counts of who was reset, and what the host
+//! `weft fabric up --processes` → `weft endpoint ctl H reset` and `weft fm port` → counts of who was reset, and what the host
 //! sees and reads then.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Resets"; docs/endpoint.md "Control socket"; docs/fm.md "Commands".
 

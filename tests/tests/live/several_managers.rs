@@ -1,8 +1,9 @@
 //! Several fabric managers of one fabric, with an etcd: whatever becomes of the one that leads, another one goes on, and no
 //! change that a client was told of is lost or doubled.
 //!
-//! Shape: `weft fabric up --processes`, its manager replaced by three with `--ha`, each in a namespace of its own beside that of
+//! `weft fabric up --processes`, its manager replaced by three with `--ha`, each in a namespace of its own beside that of
 //! etcd; a client makes and releases memory through whoever leads → harm → what it was told against what the fabric holds.
+//!
 //! Units: rounds; milliseconds of takeovers.
 //! Source: docs/fm.md "Several managers".
 

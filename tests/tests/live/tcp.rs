@@ -1,6 +1,7 @@
 //! `weft traffic --tcp` against the kernel's TCP through a running switch, with 1 % of the frames lost: all bytes are equal.
 //!
-//! Shape: weft is at `h1` without a kernel's address, the kernel at `h2`; each side compares what it gets.
+//! Weft is at `h1` without a kernel's address, the kernel at `h2`; each side compares what it gets.
+//!
 //! Units: bytes of payload.
 //! Source: docs/tcp.md.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]

@@ -1,7 +1,8 @@
 //! TCP inside of VXLAN between kernel hosts, through a switch: what a kernel leaves of checksums and
 //! segmentation inside of a tunnel arrives whole and right, by every kind of port.
 //!
-//! Shape: two hosts with a VXLAN device each; bytes go both ways; no host counts a wrong checksum.
+//! Two hosts with a VXLAN device each; bytes go both ways; no host counts a wrong checksum.
+//!
 //! Units: bytes.
 //! Source: docs/spec/pipeline.md §11; ip-link(8) `vxlan`.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]

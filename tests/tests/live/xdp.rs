@@ -1,7 +1,8 @@
 //! The program in the kernel on real interfaces: hosts that reach each other through it alone.
 //!
-//! Shape: veths in namespaces, the program attached from the test itself; `ping` between hosts. What an
+//! Veths in namespaces, the program attached from the test itself; `ping` between hosts. What an
 //! output refuses is counted; the program is gone with its owner, however that ends.
+//!
 //! Units: frames.
 //! Source: docs/express.md.
 

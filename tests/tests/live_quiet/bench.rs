@@ -1,8 +1,8 @@
 //! `weft bench` on veth: through a running switch, over a cable, and where nothing comes through.
 //!
-//! Shape: short trials; counts and structure are judged, never speed.
+//! Short trials; counts and structure are judged, never speed.
+//!
 //! Units: frames, bytes with FCS.
-//! Source: none of its own.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 use std::process::{Command, Stdio};

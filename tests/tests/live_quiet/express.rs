@@ -1,7 +1,8 @@
 //! Frames that the kernel sends on by itself, on a running switch: `weft run` with its ports by AF_XDP.
 //!
-//! Shape: hosts in namespaces whose ends have NAPI; what went express, what did not and why, and that
+//! Hosts in namespaces whose ends have NAPI; what went express, what did not and why, and that
 //! the books are even after all of it.
+//!
 //! Units: frames.
 //! Source: docs/express.md.
 

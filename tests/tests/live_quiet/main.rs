@@ -1,6 +1,7 @@
 //! Running switches that are measured: nothing else runs beside these tests.
 //!
-//! Shape: a module for each subject; `tools/test.py` runs this binary alone.
+//! A module for each subject; `tools/test.py` runs this binary alone.
+//!
 //! Units: as each module says.
 //! Source: ARCHITECTURE.md "Layout of the tree".
 

@@ -1,10 +1,10 @@
 //! The long run on a real kernel: sixteen `AF_XDP` ports under full load while links come and go, the
 //! configuration changes and stations move in and age out; at the end every frame is accounted for.
 //!
-//! Shape: `WEFT_SOAK_S` seconds of it by `make soak`, a short run by `make test`. Three books must
+//! `WEFT_SOAK_S` seconds of it by `make soak`, a short run by `make test`. Three books must
 //! agree: what stations handed to their interfaces, what the kernel counted, what weft did.
+//!
 //! Units: frames, seconds, KiB.
-//! Source: none of its own.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 use std::time::Duration;

@@ -1,6 +1,7 @@
 //! Counters of one processor: no lock, no shared cache line.
 //!
-//! Shape: a frame's [`Place`] and length to the cells of `PortStats`.
+//! A frame's [`Place`] and length to the cells of `PortStats`.
+//!
 //! Units: frames, bytes.
 //! Source: docs/spec/pipeline.md §10.
 

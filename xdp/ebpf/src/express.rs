@@ -1,6 +1,7 @@
 //! Which frames are express: those that the whole pipeline would pass on at once and unchanged.
 //!
-//! Shape: what was found in a frame to the output it goes to, or `None`: the pipeline decides.
+//! What was found in a frame to the output it goes to, or `None`: the pipeline decides.
+//!
 //! Units: bytes.
 //! Source: docs/express.md; docs/spec/pipeline.md §3 and §11.
 

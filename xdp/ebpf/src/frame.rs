@@ -1,7 +1,8 @@
 //! The front of a frame, copied to the stack: there the shared parser's slices satisfy the verifier,
 //! which refuses packet pointers with variable offsets.
 //!
-//! Shape: [`Frame`]: the first 64 bytes, zeros behind a shorter frame, and the length.
+//! [`Frame`]: the first 64 bytes, zeros behind a shorter frame, and the length.
+//!
 //! Units: bytes, without FCS.
 //! Source: Linux `bpf_xdp_load_bytes` (5.18); `Documentation/networking/xdp-rx-metadata.rst`.
 

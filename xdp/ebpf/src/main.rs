@@ -1,7 +1,8 @@
 //! The fast path in the kernel: frames that the whole pipeline would pass on at once, unchanged.
 //!
-//! Shape: `weft` on interfaces, a copy for each; what an output refused after all is counted by another
+//! `weft` on interfaces, a copy for each; what an output refused after all is counted by another
 //! object, `xmit`. Maps and their values: `layout`.
+//!
 //! Units: bytes, frames.
 //! Source: docs/express.md; docs/spec/pipeline.md §1 to §3, §11.
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only

@@ -1,6 +1,7 @@
 //! The maps, and what is looked up in them.
 //!
-//! Shape: one static a map, by the names in `layout::map`; lookups give references or values.
+//! One static a map, by the names in `layout::map`; lookups give references or values.
+//!
 //! Units: indices as in `layout`.
 //! Source: Linux `Documentation/bpf/maps.rst`.
 

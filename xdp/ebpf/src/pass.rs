@@ -1,6 +1,7 @@
 //! Everything that is not express goes to the port's socket, with its number before it.
 //!
-//! Shape: a frame to [`Meta`] and the socket of (port, queue); a drop that is counted without one.
+//! A frame to [`Meta`] and the socket of (port, queue); a drop that is counted without one.
+//!
 //! Units: frames.
 //! Source: docs/express.md "Order"; Linux `bpf_xdp_adjust_meta`.
 

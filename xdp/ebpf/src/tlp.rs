@@ -1,7 +1,8 @@
 //! TLPs: those that the pipeline would send out at one port with no more than another front.
 //!
-//! Shape: a frame that came in at a port for TLPs to its [`Plan`], then to the frame as it goes out; `None`: the
+//! A frame that came in at a port for TLPs to its [`Plan`], then to the frame as it goes out; `None`: the
 //! pipeline decides.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside", "Egress at an edge";
 //! `dataplane::pipeline::tlp::brisk`.

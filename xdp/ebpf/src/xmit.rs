@@ -1,7 +1,8 @@
 //! Express frames that their output refused after all: seen only in tracepoints.
 //!
-//! Shape: an object of its own, as programs that read the kernel's memory must be GPL's, which the
+//! An object of its own, as programs that read the kernel's memory must be GPL's, which the
 //! parser is not: arguments of `xdp_devmap_xmit` and `xdp_redirect_err` to [`Refusals`] by port.
+//!
 //! Units: frames.
 //! Source: Linux `include/trace/events/xdp.h`.
 //!

@@ -1,6 +1,7 @@
 //! The search for the longest burst: frames back to back, all of which come.
 //!
-//! Shape: a length in, whether all came out; halving between what passed and what did not.
+//! A length in, whether all came out; halving between what passed and what did not.
+//!
 //! Units: frames.
 //! Source: RFC 2544 §26.4.
 

@@ -1,6 +1,7 @@
 //! Where figures come from: machine, kernel, versions, ports, command line.
 //!
-//! Shape: files of /proc and /sys → plain data; what cannot be read is none.
+//! Files of /proc and /sys → plain data; what cannot be read is none.
+//!
 //! Units: bit/s, seconds since 1970 (UTC).
 //! Source: proc(5); Linux Documentation/ABI/testing/sysfs-class-net; docs/bench.md.
 

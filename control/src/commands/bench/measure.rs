@@ -1,6 +1,7 @@
 //! The tests of RFC 2544 with frames of one size.
 //!
-//! Shape: a [`Rig`] and a [`Plan`] → [`SizeResult`]; each test is a function.
+//! A [`Rig`] and a [`Plan`] → [`SizeResult`]; each test is a function.
+//!
 //! Units: frames, frames a second, parts per million.
 //! Source: RFC 2544 §26.1 to §26.4.
 

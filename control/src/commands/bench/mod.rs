@@ -1,7 +1,8 @@
 //! `weft bench`: how fast weft, or whatever lies between two ports, is.
 //!
-//! Shape: a subcommand each for the switch in memory and for ports; trials, searches and reports in
+//! A subcommand each for the switch in memory and for ports; trials, searches and reports in
 //! files of their own.
+//!
 //! Units: as each says.
 //! Source: RFC 2544; docs/bench.md.
 

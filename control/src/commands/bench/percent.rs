@@ -1,8 +1,8 @@
 //! Percentages on the command line, exact to a millionth of the whole.
 //!
-//! Shape: decimal digits → [`Percent`].
+//! Decimal digits → [`Percent`].
+//!
 //! Units: percent in, parts per million out.
-//! Source: none.
 
 use std::str::FromStr;
 

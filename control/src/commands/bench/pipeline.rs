@@ -1,6 +1,7 @@
 //! `weft bench pipeline`: the whole path in memory, by real workers, without a wire.
 //!
-//! Shape: [`PipelineArgs`] → a switch of null ports that runs → rounds of frames, time and cycles.
+//! [`PipelineArgs`] → a switch of null ports that runs → rounds of frames, time and cycles.
+//!
 //! Units: frames, nanoseconds, TSC cycles; sizes count the FCS.
 //! Source: docs/bench.md.
 

@@ -1,6 +1,7 @@
 //! What a run of `weft bench ports` does: from the flags, or after RFC 2544 to the letter.
 //!
-//! Shape: [`PortsArgs`] → [`Plan`].
+//! [`PortsArgs`] → [`Plan`].
+//!
 //! Units: as each name says; sizes count the FCS, as in RFC 2544 §9.
 //! Source: RFC 2544 §9, §18, §23, §24, §26; RFC 6985 (IMIX by its genome).
 

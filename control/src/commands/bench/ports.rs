@@ -1,6 +1,7 @@
 //! `weft bench ports`: opens two ports, measures size after size, and reports.
 //!
-//! Shape: [`PortsArgs`] → [`PortsResult`], as text or JSON, and HTML.
+//! [`PortsArgs`] → [`PortsResult`], as text or JSON, and HTML.
+//!
 //! Units: bytes with FCS.
 //! Source: RFC 2544.
 

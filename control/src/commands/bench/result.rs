@@ -1,6 +1,7 @@
 //! What a run of `weft bench ports` found: plain data, for JSON, text and HTML alike.
 //!
-//! Shape: [`PortsResult`] has a [`SizeResult`] for each size.
+//! [`PortsResult`] has a [`SizeResult`] for each size.
+//!
 //! Units: as each name says; sizes and `_bps` count the FCS, `_wire_bps` preamble and gap too.
 //! Source: RFC 2544 §26 (what is to be reported); docs/bench.md.
 

@@ -1,7 +1,8 @@
 //! The search for a throughput: the highest offered rate at which no more than so much is lost.
 //!
-//! Shape: a rate in, an [`Offered`] out of each trial; halving between what passed and what did not. In the end both rates are
+//! A rate in, an [`Offered`] out of each trial; halving between what passed and what did not. In the end both rates are
 //! tried once more: where one of them comes out otherwise, something else than the rate decides, and the search is unsteady.
+//!
 //! Units: frames a second, parts per million.
 //! Source: RFC 2544 §26.1; §24 and §20 (a rate counts as offered, not as asked); ETSI GS NFV-TST 009, "binary search with loss
 //! verification" (a loss may be of the test system, and is looked at twice).

@@ -1,8 +1,8 @@
 //! The result for a terminal: a line for each figure of each size.
 //!
-//! Shape: [`PortsResult`] → text; words for figures that HTML uses too.
+//! [`PortsResult`] → text; words for figures that HTML uses too.
+//!
 //! Units: as printed.
-//! Source: none.
 
 use std::io::{self, Write};
 

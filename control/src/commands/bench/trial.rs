@@ -1,6 +1,7 @@
 //! One trial: frames out of one port or both for a while, and what of them came in at the other.
 //!
-//! Shape: [`Rig`] has two ports, each driven by a thread of its own; [`Ask`] → [`Outcome`].
+//! [`Rig`] has two ports, each driven by a thread of its own; [`Ask`] → [`Outcome`].
+//!
 //! Units: frames, frames a second, picoseconds.
 //! Source: RFC 2544 §23 (trial description), §21 (bidirectional traffic).
 

@@ -1,8 +1,9 @@
 //! `weft endpoint ctl HOST cdat`: latency and bandwidth of a device's memory and of the way there, by DOE; or of the way to a
 //! component by its PID, as the host's GAE tells it (0702h).
 //!
-//! Shape: PID -> [`Command::Gae`] -> a row for each range of the host's window that leads there; a device, or none ->
+//! PID -> [`Command::Gae`] -> a row for each range of the host's window that leads there; a device, or none ->
 //! [`Command::Cdat`] -> each range of its memory.
+//!
 //! Units: bytes, ns, MB/s.
 //! Source: CDAT 1.03 (DSMAS, DSLBIS); CXL 3.1 section 7.7.12.4; docs/spec/wire-formats.md §3.13, §4.4.
 

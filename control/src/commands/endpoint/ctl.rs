@@ -1,6 +1,7 @@
 //! `weft endpoint ctl`: one command for an endpoint that runs, and its answer.
 //!
-//! Shape: arguments → [`Command`] → the answer as text or JSON.
+//! Arguments → [`Command`] → the answer as text or JSON.
+//!
 //! Units: bytes, milliseconds.
 //! Source: docs/endpoint.md.
 

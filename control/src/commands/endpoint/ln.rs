@@ -1,6 +1,7 @@
 //! `weft endpoint ctl … ln`: lines that a device keeps copies of, and who watches which at a host.
 //!
-//! Shape: arguments → [`Command`]; [`LnReport`], [`LnrFunction`]s and [`LncReport`] → lines for people.
+//! Arguments → [`Command`]; [`LnReport`], [`LnrFunction`]s and [`LncReport`] → lines for people.
+//!
 //! Units: bytes, lines.
 //! Source: docs/endpoint.md "Lightweight Notification".
 

@@ -1,6 +1,7 @@
 //! `weft endpoint ctl H mem`: transfers of fabric memory, their arguments and the text of the answers.
 //!
-//! Shape: arguments → [`MemCommand`]; [`MemAnswer`] → lines.
+//! Arguments → [`MemCommand`]; [`MemAnswer`] → lines.
+//!
 //! Units: bytes, milliseconds, nanoseconds.
 //! Source: docs/fabric-memory.md.
 

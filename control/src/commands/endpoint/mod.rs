@@ -1,6 +1,7 @@
 //! `weft endpoint`: a CXL endpoint as a process on its ports, and `ctl`, which steers one.
 //!
-//! Shape: flags and a file → [`Runner`] → its loop, with a control socket beside it; SIGINT and SIGTERM end it.
+//! Flags and a file → [`Runner`] → its loop, with a control socket beside it; SIGINT and SIGTERM end it.
+//!
 //! Units: as each option says.
 //! Source: docs/endpoint.md.
 

@@ -1,6 +1,7 @@
 //! Answers of an endpoint for people.
 //!
-//! Shape: [`Answer`] → lines.
+//! [`Answer`] → lines.
+//!
 //! Units: bytes, nanoseconds.
 //! Source: docs/endpoint.md.
 

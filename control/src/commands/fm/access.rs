@@ -1,7 +1,7 @@
 //! `weft fm access`: whom a host's edge lets it reach.
 //!
-//! Shape: [`AccessArgs`] -> [`Request::Access`], [`Request::SetAccess`] -> a line a vector.
-//! Units: none.
+//! [`AccessArgs`] -> [`Request::Access`], [`Request::SetAccess`] -> a line a vector.
+//!
 //! Source: `docs/fm.md`.
 
 use clap::Args;

@@ -1,7 +1,7 @@
 //! `weft fm aer`: a bridge reports an error to its host.
 //!
-//! Shape: [`AerArgs`] -> [`Request::GenerateAer`].
-//! Units: none.
+//! [`AerArgs`] -> [`Request::GenerateAer`].
+//!
 //! Source: `docs/fm.md`; CXL 3.1 section 7.6.7.2.4.
 
 use clap::Args;

@@ -1,7 +1,7 @@
 //! `weft fm bind` and `weft fm unbind`: what hosts see at their bridges.
 //!
-//! Shape: [`BindArgs`] -> [`Request::Bindings`], [`Request::Bind`] -> rows; [`UnbindArgs`] -> [`Request::Unbind`].
-//! Units: none.
+//! [`BindArgs`] -> [`Request::Bindings`], [`Request::Bind`] -> rows; [`UnbindArgs`] -> [`Request::Unbind`].
+//!
 //! Source: `docs/fm.md`.
 
 use clap::Args;

@@ -1,6 +1,7 @@
 //! `weft fm cci`: a CCI command as bytes, for any component.
 //!
-//! Shape: [`CciArgs`] -> [`Request::Cci`] with a whole message -> the return code and the payload.
+//! [`CciArgs`] -> [`Request::Cci`] with a whole message -> the return code and the payload.
+//!
 //! Units: bytes.
 //! Source: `docs/fm.md`; docs/spec/wire-formats.md §4.1.
 

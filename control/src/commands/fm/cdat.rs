@@ -1,6 +1,7 @@
 //! `weft fm cdat`: what paths cost, or the CDAT of a component.
 //!
-//! Shape: [`CdatArgs`] -> [`Request::Cdat`] -> rows, or hexadecimal digits.
+//! [`CdatArgs`] -> [`Request::Cdat`] -> rows, or hexadecimal digits.
+//!
 //! Units: ns, MB/s.
 //! Source: `docs/fm.md`.
 

@@ -1,7 +1,7 @@
 //! `weft fm discover` and `weft fm take-over`: what makes a fabric manager look at the whole fabric.
 //!
-//! Shape: [`DiscoverArgs`] -> [`Request::Discover`]; [`TakeOverArgs`] -> [`Request::TakeOver`].
-//! Units: none.
+//! [`DiscoverArgs`] -> [`Request::Discover`]; [`TakeOverArgs`] -> [`Request::TakeOver`].
+//!
 //! Source: `docs/fm.md`.
 
 use clap::Args;

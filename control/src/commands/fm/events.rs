@@ -1,7 +1,7 @@
 //! `weft fm events`: what happened.
 //!
-//! Shape: [`EventsArgs`] -> [`Request::Events`] -> a line an event.
-//! Units: none.
+//! [`EventsArgs`] -> [`Request::Events`] -> a line an event.
+//!
 //! Source: `docs/fm.md`.
 
 use clap::Args;

@@ -1,6 +1,7 @@
 //! `weft fm gim`: memory that hosts and devices export to each other.
 //!
-//! Shape: [`GimArgs`] -> [`Request::Gim`], [`Request::ShowGim`], [`Request::Release`] -> rows.
+//! [`GimArgs`] -> [`Request::Gim`], [`Request::ShowGim`], [`Request::Release`] -> rows.
+//!
 //! Units: bytes.
 //! Source: `docs/fm.md`.
 

@@ -1,7 +1,7 @@
 //! `weft fm grant` and `weft fm revoke`: one host more or less that has memory.
 //!
-//! Shape: [`GrantArgs`] -> [`Request::Grant`]; [`RevokeArgs`] -> [`Request::Revoke`].
-//! Units: none.
+//! [`GrantArgs`] -> [`Request::Grant`]; [`RevokeArgs`] -> [`Request::Revoke`].
+//!
 //! Source: `docs/fm.md`.
 
 use clap::Args;

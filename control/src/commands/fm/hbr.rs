@@ -1,7 +1,7 @@
 //! `weft fm --hbr`: a plain CXL switch, which is not PBR and has no fabric manager of ours, commanded directly.
 //!
-//! Shape: the words `topology`, `bind`, `unbind` and `aer` -> commands to the switch itself -> text or JSON.
-//! Units: none.
+//! The words `topology`, `bind`, `unbind` and `aer` -> commands to the switch itself -> text or JSON.
+//!
 //! Source: docs/mctp.md "Plain switches".
 
 use std::fmt::Write as _;

@@ -1,6 +1,7 @@
 //! `weft fm ld`: logical devices, and what each has of its device's memory and bandwidth.
 //!
-//! Shape: [`LdArgs`] -> [`Request::Lds`], [`Request::SetLd`] or one of dynamic capacity -> rows.
+//! [`LdArgs`] -> [`Request::Lds`], [`Request::SetLd`] or one of dynamic capacity -> rows.
+//!
 //! Units: bytes; 256ths of the bandwidth.
 //! Source: `docs/fm.md`; CXL 3.1 section 7.6.7.4.
 

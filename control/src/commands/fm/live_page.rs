@@ -1,6 +1,7 @@
 //! `weft fm topology --html --listen`: the page of the fabric for browsers, made anew while somebody looks.
 //!
-//! Shape: `GET /` -> [`Request::Overview`] to the fabric manager -> the page; browsers ask again by themselves.
+//! `GET /` -> [`Request::Overview`] to the fabric manager -> the page; browsers ask again by themselves.
+//!
 //! Units: seconds.
 //! Source: docs/fm.md "The page of a fabric"; RFC 9110; the header `Refresh` is that of WHATWG HTML "Pragma directives".
 

@@ -1,6 +1,7 @@
 //! `weft fm memory`: memory of GFDs, and which hosts have it.
 //!
-//! Shape: [`MemoryArgs`] -> [`Request::Memory`], [`Request::Share`], [`Request::Release`] -> rows.
+//! [`MemoryArgs`] -> [`Request::Memory`], [`Request::Share`], [`Request::Release`] -> rows.
+//!
 //! Units: bytes.
 //! Source: `docs/fm.md`.
 

@@ -1,7 +1,8 @@
 //! `weft fm`: the fabric manager as a service, and the words that ask it.
 //!
-//! Shape: a file a subcommand, or a pair of opposites: arguments -> [`Request`]; [`Response`] -> text. [`FmCommand`] lists
+//! A file a subcommand, or a pair of opposites: arguments -> [`Request`]; [`Response`] -> text. [`FmCommand`] lists
 //! them, [`run`] asks; `serve` has the service, `hbr` asks a switch without one.
+//!
 //! Units: as the answers' fields.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; `docs/fm.md`.
 

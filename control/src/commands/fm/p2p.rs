@@ -1,6 +1,7 @@
 //! `weft fm p2p`: memory devices that accelerators access directly, by UIO (direct P2P to HDM).
 //!
-//! Shape: [`P2pArgs`] -> [`Request::P2p`], [`Request::AddP2p`], [`Request::Release`] -> rows.
+//! [`P2pArgs`] -> [`Request::P2p`], [`Request::AddP2p`], [`Request::Release`] -> rows.
+//!
 //! Units: bytes.
 //! Source: `docs/fm.md`; CXL 3.1 section 7.7.9.
 

@@ -1,7 +1,7 @@
 //! `weft fm pid`: which PIDs there are, and who gets one.
 //!
-//! Shape: [`PidArgs`] -> [`Request::Pids`], [`Request::Assign`] -> rows.
-//! Units: none.
+//! [`PidArgs`] -> [`Request::Pids`], [`Request::Assign`] -> rows.
+//!
 //! Source: `docs/fm.md`.
 
 use clap::Args;

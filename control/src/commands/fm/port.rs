@@ -1,7 +1,7 @@
 //! `weft fm port`: what is at a port of a switch is reset.
 //!
-//! Shape: [`PortArgs`] -> [`Request::ControlPort`].
-//! Units: none.
+//! [`PortArgs`] -> [`Request::ControlPort`].
+//!
 //! Source: `docs/fm.md`; CXL 3.1 section 7.6.7.1.3.
 
 use clap::Args;

@@ -1,7 +1,7 @@
 //! `weft fm routes`: tables of the switches, or the proof that they are free of deadlock.
 //!
-//! Shape: [`RoutesArgs`] -> [`Request::Routes`] -> rows or the proof.
-//! Units: none.
+//! [`RoutesArgs`] -> [`Request::Routes`] -> rows or the proof.
+//!
 //! Source: `docs/fm.md`.
 
 use std::fmt::Write;

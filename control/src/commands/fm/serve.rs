@@ -1,6 +1,7 @@
 //! `weft fm serve`: the fabric manager, until it is told to stop.
 //!
-//! Shape: arguments -> [`Fm`] -> [`Service`] and its management socket.
+//! Arguments -> [`Fm`] -> [`Service`] and its management socket.
+//!
 //! Units: milliseconds.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager".
 

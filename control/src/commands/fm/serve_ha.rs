@@ -1,6 +1,7 @@
 //! `weft fm serve --ha`: where several fabric managers keep what they share, and how they reach it.
 //!
-//! Shape: [`HaArgs`] -> a client of etcd, the manager's name and its lease.
+//! [`HaArgs`] -> a client of etcd, the manager's name and its lease.
+//!
 //! Units: seconds.
 //! Source: docs/fm.md "Several managers".
 

@@ -1,7 +1,7 @@
 //! `weft fm status`: how far the fabric manager is.
 //!
-//! Shape: [`StatusArgs`] -> [`Request::Status`], again and again with `--wait` -> [`Status`] as text.
-//! Units: none.
+//! [`StatusArgs`] -> [`Request::Status`], again and again with `--wait` -> [`Status`] as text.
+//!
 //! Source: `docs/fm.md`.
 
 use std::fmt::Write;

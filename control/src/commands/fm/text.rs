@@ -1,8 +1,6 @@
 //! What the texts of answers have in common: tables and PIDs.
 //!
-//! Shape: rows -> lines of columns; numbers -> digits.
-//! Units: none.
-//! Source: none.
+//! Rows -> lines of columns; numbers -> digits.
 
 use comfy_table::{Table, presets};
 use weft_fm::service::request::NamedPid;

@@ -1,8 +1,8 @@
 //! `weft fm topology`: switches, links, and what is attached to them.
 //!
-//! Shape: [`TopologyArgs`] -> [`Request::Topology`] -> the drawing, as the fabric manager made it; [`Request::Overview`] ->
+//! [`TopologyArgs`] -> [`Request::Topology`] -> the drawing, as the fabric manager made it; [`Request::Overview`] ->
 //! the page of the fabric, made here.
-//! Units: none.
+//!
 //! Source: `docs/fm.md`.
 
 use std::net::SocketAddr;

@@ -1,6 +1,7 @@
 //! `weft fm trace`: every lookup on the path of one address of one host.
 //!
-//! Shape: [`TraceArgs`] -> [`Request::Trace`] -> [`Trace`] as text, a line a lookup.
+//! [`TraceArgs`] -> [`Request::Trace`] -> [`Trace`] as text, a line a lookup.
+//!
 //! Units: bytes.
 //! Source: `docs/fm.md`.
 

@@ -1,7 +1,7 @@
 //! `--in` and `--in-all`: which captures come in at which ports.
 //!
-//! Shape: `PORT=FILE`, `PORT=FILE#INTERFACE`, or all interfaces of a file → a [`Source`] for each port.
-//! Units: none.
+//! `PORT=FILE`, `PORT=FILE#INTERFACE`, or all interfaces of a file → a [`Source`] for each port.
+//!
 //! Source: docs/replay.md.
 
 use std::path::Path;

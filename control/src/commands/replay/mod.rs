@@ -1,6 +1,7 @@
 //! `weft replay`: captures through the switch in virtual time.
 //!
-//! Shape: configuration and captures in; a capture a port, `result.json` and a summary out.
+//! Configuration and captures in; a capture a port, `result.json` and a summary out.
+//!
 //! Units: frames, nanoseconds.
 //! Source: docs/spec/pipeline.md §13.
 

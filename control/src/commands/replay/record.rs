@@ -1,6 +1,7 @@
 //! `weft replay --record`: does again what a record says, and tells whether it came to the same.
 //!
-//! Shape: a record → hashes and counters of both runs; captures and `result.json` if wanted.
+//! A record → hashes and counters of both runs; captures and `result.json` if wanted.
+//!
 //! Units: frames.
 //! Source: docs/spec/pipeline.md §13.
 

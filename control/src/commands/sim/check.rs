@@ -1,6 +1,7 @@
 //! `weft sim check`: scenarios against what they expect.
 //!
-//! Shape: files and folders → a line for each expectation.
+//! Files and folders → a line for each expectation.
+//!
 //! Units: those of the metrics.
 //! Source: docs/simulation.md.
 

@@ -1,6 +1,7 @@
 //! How much work a scenario is, before it runs.
 //!
-//! Shape: [`Scenario`] → [`Work`].
+//! [`Scenario`] → [`Work`].
+//!
 //! Units: frames, and frames times the switches that they pass (frame-hops).
 //! Source: docs/simulation.md.
 

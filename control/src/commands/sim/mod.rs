@@ -1,6 +1,7 @@
 //! `weft sim`: networks of the switch in virtual time.
 //!
-//! Shape: one file for each subcommand.
+//! One file for each subcommand.
+//!
 //! Units: as each says.
 //! Source: docs/spec/model.md; docs/simulation.md.
 

@@ -1,6 +1,7 @@
 //! `weft sim new`: a scenario file to start from.
 //!
-//! Shape: a kind → TOML with comments, which runs as it is.
+//! A kind → TOML with comments, which runs as it is.
+//!
 //! Units: those of the table of keys.
 //! Source: docs/scenarios.md.
 

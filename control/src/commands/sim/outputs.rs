@@ -1,7 +1,7 @@
 //! Files of results that a run writes beside its summary.
 //!
-//! Shape: [`OutputArgs`], flattened into the arguments of `weft sim run`.
-//! Units: none.
+//! [`OutputArgs`], flattened into the arguments of `weft sim run`.
+//!
 //! Source: docs/results.md.
 
 use std::path::{Path, PathBuf};

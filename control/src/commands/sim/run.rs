@@ -1,6 +1,7 @@
 //! `weft sim run`: one scenario, its summary and its results.
 //!
-//! Shape: a file and flags → a run → text, JSON, flow completion times.
+//! A file and flags → a run → text, JSON, flow completion times.
+//!
 //! Units: as the names of columns and fields end.
 //! Source: docs/spec/model.md §6; docs/simulation.md.
 

@@ -1,6 +1,7 @@
 //! Results for people, as text.
 //!
-//! Shape: [`Results`] → lines.
+//! [`Results`] → lines.
+//!
 //! Units: as each line says.
 //! Source: docs/spec/model.md §6.
 

@@ -1,6 +1,7 @@
 //! `weft sim transfer`: transfers of fabric memory over links of given rates, in virtual time.
 //!
-//! Shape: rates, payload, requests under way → a line for each rate and direction, beside what the links allow.
+//! Rates, payload, requests under way → a line for each rate and direction, beside what the links allow.
+//!
 //! Units: GB/s (10^9 bytes); bytes; microseconds.
 //! Source: docs/fabric-memory.md "Rates in virtual time".
 

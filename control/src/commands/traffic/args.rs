@@ -1,8 +1,8 @@
 //! Arguments of `weft traffic`.
 //!
-//! Shape: clap's derive; each value is read by the function or type that its option names.
+//! Clap's derive; each value is read by the function or type that its option names.
+//!
 //! Units: as each option says.
-//! Source: none of its own.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,8 @@
 //! The host that the flags and the configuration of `weft traffic` describe.
 //!
-//! Shape: [`TrafficArgs`] -> [`HostSpec`]: a stream for each format, receiver and priority. Streams are numbered
+//! [`TrafficArgs`] -> [`HostSpec`]: a stream for each format, receiver and priority. Streams are numbered
 //! station × 256 + index, so that hosts with different stations never share one.
+//!
 //! Units: bit/s, frames/s, bytes without FCS.
 //! Source: docs/spec/pipeline.md §9; docs/configuration.md "`[traffic]`".
 

@@ -1,6 +1,7 @@
 //! `weft traffic`: a host on an interface: sends streams, checks those that arrive, honours PFC.
 //!
-//! Shape: flags → the host that they describe → a loop over [`Host::poll`]; at the end a report.
+//! Flags → the host that they describe → a loop over [`Host::poll`]; at the end a report.
+//!
 //! Units: seconds, frames.
 //! Source: docs/spec/pipeline.md §9.
 

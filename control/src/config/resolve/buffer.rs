@@ -1,6 +1,7 @@
 //! The shared buffer: cells, headroom, and what percentages of a queue are taken of.
 //!
-//! Shape: [`BufferConfig`]; headroom from rate, cable, latencies, longest frame and the peer's response.
+//! [`BufferConfig`]; headroom from rate, cable, latencies, longest frame and the peer's response.
+//!
 //! Units: cells and bytes; times in ns.
 //! Source: docs/spec/pipeline.md §4.
 

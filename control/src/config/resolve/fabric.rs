@@ -1,6 +1,7 @@
 //! What makes a switch route TLPs: roles of ports, virtual switches, and what the switch's own functions are told.
 //!
-//! Shape: `[fabric]`, `[[vcs]]` and the roles in `[[port]]` to a [`FabricConfig`] and one more port, the CPU port.
+//! `[fabric]`, `[[vcs]]` and the roles in `[[port]]` to a [`FabricConfig`] and one more port, the CPU port.
+//!
 //! Units: bytes, entries, [`Span`]s.
 //! Source: docs/spec/cxl-fabric.md "Port roles"; CXL 3.1 sections 7.7.2.6, 7.7.5.
 

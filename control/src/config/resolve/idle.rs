@@ -1,8 +1,8 @@
 //! Settings that nothing would read: what counts only beside another setting is refused without it, unless it says
 //! what holds anyhow.
 //!
-//! Shape: [`NEEDS`] and [`PORT_NEEDS`] name a key, when it counts, and what to do instead.
-//! Units: none.
+//! [`NEEDS`] and [`PORT_NEEDS`] name a key, when it counts, and what to do instead.
+//!
 //! Source: docs/spec/pipeline.md §12 (a key that is accepted acts).
 
 use super::{Item, Resolver, Value};

@@ -1,7 +1,7 @@
 //! LAGs, and the ports of static entries.
 //!
-//! Shape: each `[[lag]]` to a [`Lag`]; names of ports and LAGs to the ports that stand for them.
-//! Units: none.
+//! Each `[[lag]]` to a [`Lag`]; names of ports and LAGs to the ports that stand for them.
+//!
 //! Source: IEEE 802.1AX-2020 clause 6; docs/spec/pipeline.md §3.
 
 use std::collections::BTreeMap;

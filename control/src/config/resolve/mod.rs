@@ -1,7 +1,8 @@
 //! From what is set to what the switch takes: defaults, units, and what must fit together.
 //!
-//! Shape: [`Config::resolve`] turns [`Settings`] into [`SwitchConfig`], [`RunConfig`] and
+//! [`Config::resolve`] turns [`Settings`] into [`SwitchConfig`], [`RunConfig`] and
 //! [`TrafficConfig`]; every contradiction is a [`Problem`] with its place.
+//!
 //! Units: percentages and MiB end here; results are bytes, cells, bit/s and [`Span`]s.
 //! Source: docs/spec/pipeline.md §4, §8, §9, §12.
 //!

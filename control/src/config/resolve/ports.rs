@@ -1,6 +1,7 @@
 //! Ports, priority maps and forwarding tables.
 //!
-//! Shape: each `[[port]]` to a [`PortConfig`]; static entries and groups by port name.
+//! Each `[[port]]` to a [`PortConfig`]; static entries and groups by port name.
+//!
 //! Units: rates in bit/s, frames/s; lengths in bytes without FCS.
 //! Source: docs/spec/pipeline.md §1 to §3, §7.
 

@@ -1,6 +1,7 @@
 //! Crossbar, ECN and PFC.
 //!
-//! Shape: [`CrossbarConfig`], [`EcnConfig`], [`PfcConfig`]; what contradicts itself is refused.
+//! [`CrossbarConfig`], [`EcnConfig`], [`PfcConfig`]; what contradicts itself is refused.
+//!
 //! Units: bytes, frames; percentages of the queue's capacity end here.
 //! Source: docs/spec/pipeline.md §2, §6, §8, §9.
 

@@ -1,6 +1,7 @@
 //! What runs around the switch: threads, devices, management.
 //!
-//! Shape: [`RunConfig`] with one [`RunPort`] for each port.
+//! [`RunConfig`] with one [`RunPort`] for each port.
+//!
 //! Units: bytes, frames, CPU numbers.
 //! Source: docs/spec/pipeline.md §11 and §12; ARCHITECTURE.md "The path of a frame".
 

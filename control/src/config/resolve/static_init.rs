@@ -1,6 +1,7 @@
 //! A switch that is set up from the start: PIDs, routing groups, routes and bindings of its configuration.
 //!
-//! Shape: `[fabric] pid`, `[[pid]]`, `[[routing_group]]`, `[[route]]`, `[[bind]]` to a [`StaticInit`].
+//! `[fabric] pid`, `[[pid]]`, `[[routing_group]]`, `[[route]]`, `[[bind]]` to a [`StaticInit`].
+//!
 //! Units: PIDs of 12 bits.
 //! Source: CXL 3.1 section 7.7.12.1; docs/spec/cxl-fabric.md "Start-up"; docs/spec/wire-formats.md §4.5, §5.3.
 

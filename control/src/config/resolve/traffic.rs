@@ -1,6 +1,7 @@
 //! Hosts that weft plays: what they send.
 //!
-//! Shape: [`TrafficConfig`].
+//! [`TrafficConfig`].
+//!
 //! Units: bytes without FCS.
 //! Source: docs/spec/pipeline.md §12; docs/spec/wire-formats.md §1.1.
 

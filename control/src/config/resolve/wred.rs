@@ -1,6 +1,7 @@
 //! Early drops of lossy frames that ECN does not mark.
 //!
-//! Shape: [`WredConfig`] by priority; what is not set is as the marks have it, so that frames are dropped where others are marked.
+//! [`WredConfig`] by priority; what is not set is as the marks have it, so that frames are dropped where others are marked.
+//!
 //! Units: bytes; percentages of the queue's capacity end here.
 //! Source: docs/spec/pipeline.md §4; RFC 3168 section 5 (what is dropped in place of a mark).
 

@@ -1,6 +1,7 @@
 //! Parameters of a switch that routes TLPs: its name to managers, its tables, its virtual switches.
 //!
-//! Shape: one array of [`Param`] for each section, and what a port of any role but `l2` has.
+//! One array of [`Param`] for each section, and what a port of any role but `l2` has.
+//!
 //! Units: bytes, entries, ms.
 //! Source: docs/spec/cxl-fabric.md "Port roles", "Tables of an edge", "The fabric manager"; docs/spec/wire-formats.md
 //! §3.7a, §4.1.

@@ -1,6 +1,7 @@
 //! The table of all parameters.
 //!
-//! Shape: [`SECTIONS`] in the order of the documentation; the parameters are in the sub-modules.
+//! [`SECTIONS`] in the order of the documentation; the parameters are in the sub-modules.
+//!
 //! Units: each parameter's own.
 //! Source: docs/spec/pipeline.md §12 and §1 to §11.
 

@@ -1,6 +1,7 @@
 //! Parameters of buffer, crossbar, ECN, WRED and PFC.
 //!
-//! Shape: one array of [`Param`] for each section.
+//! One array of [`Param`] for each section.
+//!
 //! Units: sizes in MiB or bytes, times in µs or ms, percentages 0..=100 of what the unit names.
 //! Source: docs/spec/pipeline.md §4, §6, §8 and §9.
 

@@ -1,6 +1,7 @@
 //! Parameters of the switch as a whole: threads, formats, classes, forwarding.
 //!
-//! Shape: one array of [`Param`] for each section.
+//! One array of [`Param`] for each section.
+//!
 //! Units: each parameter's own.
 //! Source: docs/spec/pipeline.md §1 to §3, §11 and §12; docs/spec/wire-formats.md §1.
 

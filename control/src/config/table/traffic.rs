@@ -1,6 +1,7 @@
 //! Parameters of the hosts that weft plays itself.
 //!
-//! Shape: one array of [`Param`].
+//! One array of [`Param`].
+//!
 //! Units: bytes, priorities, classes.
 //! Source: docs/spec/pipeline.md §12; docs/spec/wire-formats.md §1.1.
 

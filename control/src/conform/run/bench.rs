@@ -1,6 +1,7 @@
 //! The switch under test with this machine at its ports: held, filled, counted.
 //!
-//! Shape: [`Bench`] over SAI's RPC and [`Links`]; ports by number, in the order of the command line.
+//! [`Bench`] over SAI's RPC and [`Links`]; ports by number, in the order of the command line.
+//!
 //! Units: frames, cells as bytes.
 //! Source: docs/conform.md; docs/spec/pipeline.md §4, §7, §9.
 

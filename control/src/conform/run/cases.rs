@@ -1,6 +1,7 @@
 //! The cases.
 //!
-//! Shape: [`CASES`]: name, what it looks at, and the function; each begins with empty queues and all ports sending.
+//! [`CASES`]: name, what it looks at, and the function; each begins with empty queues and all ports sending.
+//!
 //! Units: frames, cells as bytes.
 //! Source: docs/spec/pipeline.md §2, §4, §7, §8, §9; docs/conform.md.
 

@@ -1,6 +1,7 @@
 //! This machine's ends of the switch's ports: what is sent into each, and what comes out.
 //!
-//! Shape: [`Links`] over network interfaces, one for each port; [`Seen`] of each frame that came.
+//! [`Links`] over network interfaces, one for each port; [`Seen`] of each frame that came.
+//!
 //! Units: bytes without FCS, frames.
 //! Source: docs/spec/wire-formats.md §1.1, §2.1; IEEE 802.1Q clause 36 (PFC).
 

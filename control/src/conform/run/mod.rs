@@ -1,6 +1,7 @@
 //! Cases that hold a switch against what it should do: buffer, PFC, queues, ECN.
 //!
-//! Shape: [`Bench::new`] opens the interfaces; [`run`] → an [`Outcome`] of each case, in order; a case that fails does not keep the next ones from running.
+//! [`Bench::new`] opens the interfaces; [`run`] → an [`Outcome`] of each case, in order; a case that fails does not keep the next ones from running.
+//!
 //! Units: frames, milliseconds.
 //! Source: docs/conform.md.
 

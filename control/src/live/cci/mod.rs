@@ -1,6 +1,7 @@
 //! CCI over a Unix socket or TLS: a thread for each connection of a manager.
 //!
-//! Shape: [`Server`] accepts; bytes go through [`StreamServer`] to the [`Agent`], responses and late answers back.
+//! [`Server`] accepts; bytes go through [`StreamServer`] to the [`Agent`], responses and late answers back.
+//!
 //! Units: bytes, connections.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.1, §4.4; RFC 8446 (TLS 1.3).
 //!

@@ -1,9 +1,9 @@
 //! System calls: those that a running switch, host or endpoint makes, and no other.
 //!
-//! Shape: a list of numbers, some with bounds on an argument, compiled to a filter for all threads. What is on it
+//! A list of numbers, some with bounds on an argument, compiled to a filter for all threads. What is on it
 //! was found by running the project's live tests under it; what is not ends the process with a line that names
 //! the thread and the call (`end_on_refused_call`), as one that failed quietly might be a switch that looks alive.
-//! Units: none.
+//!
 //! Source: seccomp(2); syscalls(2).
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Capabilities: which ones a switch needs, and giving up all others.
 //!
-//! Shape: a [`Config`] → [`CapabilitySet`]; the calling thread's sets, before it makes others.
-//! Units: none.
+//! A [`Config`] → [`CapabilitySet`]; the calling thread's sets, before it makes others.
+//!
 //! Source: capabilities(7); docs/privileges.md, whose table says what each kind of port needs.
 
 use rustix::io;

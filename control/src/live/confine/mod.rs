@@ -1,9 +1,9 @@
 //! What the process of a running switch, host or endpoint may still do: the least that opens its devices again.
 //!
-//! Shape: [`enter`] or [`enter_on`] before any thread is made, [`Entered::seal`] when everything is open, and
+//! [`enter`] or [`enter_on`] before any thread is made, [`Entered::seal`] when everything is open, and
 //! [`Confined::report`] for whoever asks what is in force. Steps: user, capabilities, `NO_NEW_PRIVS`
 //! and Landlock first, as threads inherit them; the filter of system calls last, for all threads.
-//! Units: none.
+//!
 //! Source: capabilities(7), prctl(2), landlock(7), seccomp(2) (`SECCOMP_FILTER_FLAG_TSYNC`);
 //! docs/privileges.md.
 

@@ -1,7 +1,7 @@
 //! Files: nothing is executed, no device or link is made, and the system's directories are read only.
 //!
-//! Shape: the directories in `/` → rules of Landlock for the calling thread and those it makes.
-//! Units: none.
+//! The directories in `/` → rules of Landlock for the calling thread and those it makes.
+//!
 //! Source: landlock(7), "Filesystem actions" and "Scope flags"; Linux 5.13 or later, what each
 //! version lacks is left out.
 

@@ -1,7 +1,7 @@
 //! What the kernel says of the process's threads.
 //!
-//! Shape: `/proc/self/task/*/status` → [`ProcessReport`].
-//! Units: none.
+//! `/proc/self/task/*/status` → [`ProcessReport`].
+//!
 //! Source: `proc_pid_status(5)`.
 
 use std::io;

@@ -1,7 +1,7 @@
 //! Going on as another user, who owns the sockets.
 //!
-//! Shape: `USER` or `USER:GROUP`, names or numbers → the process's ids; capabilities are kept.
-//! Units: none.
+//! `USER` or `USER:GROUP`, names or numbers → the process's ids; capabilities are kept.
+//!
 //! Source: setresuid(2), setgroups(2), capabilities(7) (`SECBIT_KEEP_CAPS`).
 
 use std::io;

@@ -1,6 +1,7 @@
 //! Devices of DPDK's, or what is said in a build that has none.
 //!
-//! Shape: [`start`] once, then [`open`] for each port of the kind.
+//! [`start`] once, then [`open`] for each port of the kind.
+//!
 //! Units: frames, bytes.
 //! Source: docs/spec/pipeline.md §11; cargo feature `dpdk`.
 

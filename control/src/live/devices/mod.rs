@@ -1,7 +1,8 @@
 //! Opening the devices behind the ports.
 //!
-//! Shape: [`RunPort`] → a boxed [`Port`], by kind, and what is to be known of it; `auto` takes `AF_XDP`,
+//! [`RunPort`] → a boxed [`Port`], by kind, and what is to be known of it; `auto` takes `AF_XDP`,
 //! or a packet socket, where that is faster or all that there is, and says why. Also finds each device's own address.
+//!
 //! Units: bytes, frames.
 //! Source: docs/spec/pipeline.md §11.
 

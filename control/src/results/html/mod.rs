@@ -1,7 +1,8 @@
 //! Results as one page: tables and pictures, nothing loaded from elsewhere.
 //!
-//! Shape: [`Results`] → HTML that is well-formed XML too. The page carries its JSON; each figure of a table says where in
+//! [`Results`] → HTML that is well-formed XML too. The page carries its JSON; each figure of a table says where in
 //! it it is (`data-json`), and is that number in another unit (`data-places`).
+//!
 //! Units: as the page says.
 //! Source: docs/results.md "The page".
 

@@ -1,6 +1,7 @@
 //! Pictures of the page: times of flows, queues, pauses and rates over time, who sent to whom, links, parts of latency.
 //!
-//! Shape: [`all`] appends each as a `figure` with an id; marks carry their figures as titles.
+//! [`all`] appends each as a `figure` with an id; marks carry their figures as titles.
+//!
 //! Units: as the axes say.
 //! Source: docs/results.md "The page".
 #![expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "places on a page")]

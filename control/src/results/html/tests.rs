@@ -1,7 +1,7 @@
 //! The page: well-formed, complete, nothing from elsewhere, and its figures are those of its JSON.
-//! Shape: made-up results in, elements of the page out.
+//! Made-up results in, elements of the page out.
+//!
 //! Units: as results.
-//! Source: none of its own.
 
 use roxmltree::{Document, ParsingOptions};
 use serde_json::Value;

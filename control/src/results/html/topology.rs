@@ -1,6 +1,7 @@
 //! The network as a picture: hosts below, switches in rows by how far they are from hosts, links by how busy they are.
 //!
-//! Shape: [`draw`] appends one `figure`.
+//! [`draw`] appends one `figure`.
+//!
 //! Units: pixels of a box 720 wide.
 //! Source: docs/results.md "The page".
 #![expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "places on a page")]

@@ -1,6 +1,7 @@
 //! A capture as messages from a host.
 //!
-//! Shape: a frame → a message of its length at its time; the first one starts at 0.
+//! A frame → a message of its length at its time; the first one starts at 0.
+//!
 //! Units: ns in captures, picoseconds in flows.
 //! Source: docs/spec/model.md §3.
 

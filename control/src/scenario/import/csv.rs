@@ -1,6 +1,7 @@
 //! Flows as CSV: the columns `from,to,bytes,start_us`; the first line names them.
 //!
-//! Shape: text → [`Flow`]s.
+//! Text → [`Flow`]s.
+//!
 //! Units: bytes of payload, microseconds with a fraction.
 //! Source: docs/simulation.md "Flows from a file".
 

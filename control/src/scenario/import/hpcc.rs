@@ -1,6 +1,7 @@
 //! HPCC's simulator: `topology.txt` and `flow.txt`.
 //!
-//! Shape: text → [`Topology`], [`Flow`]s. Nodes are called n0, n1, ... after their numbers.
+//! Text → [`Topology`], [`Flow`]s. Nodes are called n0, n1, ... after their numbers.
+//!
 //! Units: rates such as `100Gbps`, delays such as `0.001ms`, starts in seconds.
 //! Source: alibaba-edu/High-Precision-Congestion-Control, the `simulation` folder.
 //!

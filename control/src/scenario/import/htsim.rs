@@ -1,6 +1,7 @@
 //! htsim: `.topo` (folded Clos of two or three tiers) and `.cm` (connections).
 //!
-//! Shape: text → [`Topology`], [`Flow`]s. Hosts are called h0, h1, ..., switches tor0, agg0, core0, ...
+//! Text → [`Topology`], [`Flow`]s. Hosts are called h0, h1, ..., switches tor0, agg0, core0, ...
+//!
 //! Units: Gbit/s, nanoseconds; starts of connections in picoseconds.
 //! Source: Broadcom/csg-htsim, `sim/datacenter/fat_tree_topology.cpp` and `connection_matrix.cpp`.
 //!

@@ -1,8 +1,8 @@
 //! Lines of words, with their places.
 //!
-//! Shape: text → [`Line`]s; a word is read as what it has to be, or refused with its place.
+//! Text → [`Line`]s; a word is read as what it has to be, or refused with its place.
+//!
 //! Units: lines and columns count from 1.
-//! Source: none.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;

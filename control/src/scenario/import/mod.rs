@@ -1,6 +1,7 @@
 //! Files of other simulators, flows as CSV, and captures.
 //!
-//! Shape: text → [`Topology`] or [`Flow`]s; what is wrong is told with file, line, what was found and what was expected.
+//! Text → [`Topology`] or [`Flow`]s; what is wrong is told with file, line, what was found and what was expected.
+//!
 //! Units: those of each format end here.
 //! Source: docs/spec/model.md §3; csg-htsim (`.topo`, `.cm`); HPCC's simulator (`topology.txt`, `flow.txt`).
 

@@ -1,6 +1,7 @@
 //! What an endpoint takes for each frame, each way.
 //!
-//! Shape: `[endpoint]` → [`Latency`].
+//! `[endpoint]` → [`Latency`].
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/model.md §4.
 

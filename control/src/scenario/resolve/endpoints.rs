@@ -1,6 +1,7 @@
 //! What the endpoints are like.
 //!
-//! Shape: `[endpoint]` → [`Endpoints`], whose template changes the specification of each.
+//! `[endpoint]` → [`Endpoints`], whose template changes the specification of each.
+//!
 //! Units: bytes without FCS, picoseconds.
 //! Source: docs/spec/model.md §4; docs/spec/wire-formats.md §1.1.
 

@@ -1,6 +1,7 @@
 //! From what is set to a scenario: names, units, and what must fit together.
 //!
-//! Shape: [`scenario`] turns [`Settings`] into a [`Scenario`]; every contradiction is a [`Problem`] with its place.
+//! [`scenario`] turns [`Settings`] into a [`Scenario`]; every contradiction is a [`Problem`] with its place.
+//!
 //! Units: those of the table end here; results are bit/s, bytes, [`Span`]s and numbers of nodes.
 //! Source: docs/spec/model.md §3.
 

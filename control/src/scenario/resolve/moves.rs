@@ -1,6 +1,7 @@
 //! What moves, what goes wrong, and what is expected.
 //!
-//! Shape: `[[workload]]`, `[[fault]]`, `[[expect]]` → [`Workload`]s, [`Fault`]s, [`Expect`]s.
+//! `[[workload]]`, `[[fault]]`, `[[expect]]` → [`Workload`]s, [`Fault`]s, [`Expect`]s.
+//!
 //! Units: bytes of payload, picoseconds, bit/s; numbers in parts of 10^-9.
 //! Source: docs/spec/model.md §3.
 

@@ -1,6 +1,7 @@
 //! The network: generated, imported, or named node by node and link by link.
 //!
-//! Shape: `[net]`, `[[host]]`, `[[switch]]`, `[[link]]` → [`Topology`], of which every link says what it is like.
+//! `[net]`, `[[host]]`, `[[switch]]`, `[[link]]` → [`Topology`], of which every link says what it is like.
+//!
 //! Units: bit/s, picoseconds.
 //! Source: docs/spec/model.md §3.
 

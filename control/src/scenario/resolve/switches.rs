@@ -1,6 +1,7 @@
 //! What each switch is like: the sections of a configuration, with ports after the links of the switch.
 //!
-//! Shape: settings of all switches and of named ones → [`Plan`], which makes a [`SwitchPlan`] for a site.
+//! Settings of all switches and of named ones → [`Plan`], which makes a [`SwitchPlan`] for a site.
+//!
 //! Units: bit/s, metres, bytes.
 //! Source: docs/spec/model.md §3; docs/configuration.md.
 

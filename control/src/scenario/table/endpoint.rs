@@ -1,6 +1,7 @@
 //! Keys of the RC Link endpoints.
 //!
-//! Shape: one array of [`Param`].
+//! One array of [`Param`].
+//!
 //! Units: each key's own.
 //! Source: docs/spec/model.md §4.
 

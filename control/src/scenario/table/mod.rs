@@ -1,6 +1,7 @@
 //! The table of all keys of a scenario file.
 //!
-//! Shape: [`SCENARIO`], with the sections of a switch's configuration that count in virtual time.
+//! [`SCENARIO`], with the sections of a switch's configuration that count in virtual time.
+//!
 //! Units: each key's own.
 //! Source: docs/spec/model.md §3.
 

@@ -1,6 +1,7 @@
 //! Keys of workloads, faults and expectations.
 //!
-//! Shape: one array of [`Param`] for each section.
+//! One array of [`Param`] for each section.
+//!
 //! Units: each key's own.
 //! Source: docs/spec/model.md §3.
 

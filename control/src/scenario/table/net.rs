@@ -1,6 +1,7 @@
 //! Keys of the whole scenario, its network and its links.
 //!
-//! Shape: one array of [`Param`] for each section.
+//! One array of [`Param`] for each section.
+//!
 //! Units: each key's own.
 //! Source: docs/spec/model.md §3.
 

@@ -1,6 +1,7 @@
 //! What `docs/forwarding.md` says of formats, tags and learning, on the wire.
 //!
-//! Shape: a few frames through a switch of three ports; what leaves by which port.
+//! A few frames through a switch of three ports; what leaves by which port.
+//!
 //! Units: ns; bytes without FCS.
 //! Source: docs/spec/pipeline.md §1 to §3; IEEE 802.1Q 6.9, 8.6.3, 8.7; docs/spec/wire-formats.md §1.4.
 

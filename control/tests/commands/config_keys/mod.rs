@@ -1,7 +1,8 @@
 //! Every key of the configuration acts: one change of each, alone, and the outcome that it has.
 //!
-//! Shape: [`rows`] has a [`Row`] for each key of the table; a key without one fails the test. To add a row: name
+//! [`rows`] has a [`Row`] for each key of the table; a key without one fails the test. To add a row: name
 //! the key, the value, and what is looked at (a number of a replay, frames that leave, a refusal).
+//!
 //! Units: ns, bytes.
 //! Source: docs/spec/pipeline.md §12.
 

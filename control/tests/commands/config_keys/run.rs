@@ -1,6 +1,7 @@
 //! Small replays: a switch of three ports, a few frames, and what comes out.
 //!
-//! Shape: a [`Flow`] has frames and a configuration; [`replay`] runs them; [`Run`] is `result.json` and captures.
+//! A [`Flow`] has frames and a configuration; [`replay`] runs them; [`Run`] is `result.json` and captures.
+//!
 //! Units: ns; bytes without FCS; ports at 1 Gbit/s.
 //! Source: docs/spec/pipeline.md §13.
 

@@ -1,7 +1,8 @@
 //! Every key of a scenario acts: one change of each, alone, in a small network, and the figure that it changes.
 //!
-//! Shape: [`rows`] has a [`Row`] for each key; one without fails the test. To add a row: name the key, its value, the scenario,
+//! [`rows`] has a [`Row`] for each key; one without fails the test. To add a row: name the key, its value, the scenario,
 //! what is looked at and what that becomes.
+//!
 //! Units: those of results: picoseconds, bytes, frames.
 //! Source: docs/spec/model.md §2, §3, §4; docs/spec/model-reference.md.
 

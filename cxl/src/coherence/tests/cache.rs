@@ -1,4 +1,5 @@
 //! A host's half by itself: hits, write-backs, snoops that meet requests, and what ends badly.
+//!
 //! Source: docs/spec/cxl-fabric.md "Back-invalidate".
 
 use weft_dataplane::time::{Instant, Span};

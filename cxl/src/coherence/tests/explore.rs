@@ -1,6 +1,7 @@
 //! Every interleaving of small programs on one device and two or three hosts: no stale load, no store that is lost unseen, no
 //! deadlock; also where snoops and answers come late, twice or not at all, and hosts and device look at their clocks late.
-//! Shape: [`World`] is all state and all messages under way; a step delivers one message, begins one access or lets time pass.
+//! [`World`] is all state and all messages under way; a step delivers one message, begins one access or lets time pass.
+//!
 //! Units: ticks of half of a snoop's time limit, in which a lease ends.
 //! Source: docs/spec/cxl-fabric.md "Back-invalidate", "A host that does not answer".
 //!

@@ -1,4 +1,5 @@
 //! The device's half by itself: who is snooped how, bounds, and hosts that answer wrongly or not at all.
+//!
 //! Source: docs/spec/cxl-fabric.md "Back-invalidate".
 
 use weft_base::rng::Rng;

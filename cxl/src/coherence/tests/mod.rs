@@ -1,4 +1,5 @@
 //! The two halves of coherence, each by itself and both in every order that there is.
+//!
 //! Source: docs/spec/cxl-fabric.md "Back-invalidate".
 
 mod cache;

@@ -1,5 +1,6 @@
 //! What the engine promises, one check each; a comment numbers them 1, 2 and 4 to 9.
-//! Shape: two engines and the fabric between them.
+//! Two engines and the fabric between them.
+//!
 //! Units: bytes; nanoseconds.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers".
 

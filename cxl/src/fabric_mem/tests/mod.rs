@@ -1,5 +1,6 @@
 //! The engine against a model of memory and fabric.
-//! Shape: `checks` hold what is promised, `random` copies with chance in everything, `parts` are tables.
+//! `checks` hold what is promised, `random` copies with chance in everything, `parts` are tables.
+//!
 //! Units: bytes; nanoseconds.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers".
 

@@ -1,5 +1,6 @@
 //! Parts by themselves: pieces of a train, covers, windows.
-//! Shape: tables and naive oracles.
+//! Tables and naive oracles.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.6, §5.5.
 

@@ -1,5 +1,6 @@
 //! Copies under faults: delays, any order, splits, refusals, loss.
-//! Shape: a seed drives all; data is compared with a model, and nothing is left in use.
+//! A seed drives all; data is compared with a model, and nothing is left in use.
+//!
 //! Units: bytes; nanoseconds.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §3.6, §5.5.
 

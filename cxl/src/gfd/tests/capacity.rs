@@ -1,5 +1,6 @@
 //! Dynamic capacity: each policy and refusal on its own, and random changes against a map of blocks.
-//! Shape: commands on a device of two regions; the model holds one set of groups and a tag a block.
+//! Commands on a device of two regions; the model holds one set of groups and a tag a block.
+//!
 //! Units: bytes; blocks of 1 MiB.
 //! Source: docs/spec/wire-formats.md §4.7; the decisions at the head of `capacity`.
 

@@ -1,5 +1,6 @@
 //! Commands that only keep and return: identity, SAT, limits, GDT, lists in pages.
-//! Shape: set, get, compare; refused lists leave everything as it was.
+//! Set, get, compare; refused lists leave everything as it was.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.7, conflicts C8, C9.
 

@@ -1,5 +1,6 @@
 //! A set of devices holds what the edge deals out, byte for byte.
-//! Shape: 1 MiB dealt by `Interleave::way`, read back through each device's decoder and memory.
+//! 1 MiB dealt by `Interleave::way`, read back through each device's decoder and memory.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §5.1, §5.2; CXL 3.1 section 7.7.2.4.
 

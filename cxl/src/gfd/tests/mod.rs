@@ -1,5 +1,6 @@
 //! Tests of the device as a whole.
-//! Shape: [`device`] is one of 2 GiB with a partition of 1 MiB blocks and one region; each file asks one thing.
+//! [`device`] is one of 2 GiB with a partition of 1 MiB blocks and one region; each file asks one thing.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "GFD (endpoint)"; docs/spec/wire-formats.md §4.7, §5.2.
 

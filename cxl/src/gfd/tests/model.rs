@@ -1,5 +1,6 @@
 //! Random accesses, revocations and remappings against a naive model.
-//! Shape: the model is a byte map by DPA, a group by block, and the formula of the page for each byte.
+//! The model is a byte map by DPA, a group by block, and the formula of the page for each byte.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §5.2.
 

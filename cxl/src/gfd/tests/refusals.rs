@@ -1,5 +1,6 @@
 //! Each refusal on its own: nothing is written or read, and the right notification goes out.
-//! Shape: a table of accesses against one device whose memory is compared before and after.
+//! A table of accesses against one device whose memory is compared before and after.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.6 (notification type 2), §5.2.
 

@@ -1,6 +1,7 @@
 //! The device's CDAT: a DSMAS for each media partition.
 //!
-//! Shape: header of 16 bytes, then a DSMAS of 24 bytes a partition; its handle is the partition's number.
+//! Header of 16 bytes, then a DSMAS of 24 bytes a partition; its handle is the partition's number.
+//!
 //! Units: bytes; addresses are the device's own (DPA).
 //! Source: CDAT 1.03 (header, DSMAS type 0, flags bit 2 non-volatile to bit 6 read-only, as those of a partition);
 //! docs/spec/wire-formats.md §4.7 (4905h).

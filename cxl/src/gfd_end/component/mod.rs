@@ -1,6 +1,7 @@
 //! The device as a component that is commanded by CCI: its tables and its capacity, besides what all components have.
 //!
-//! Shape: [`Device`] is [`Gfd`] and [`Common`]; each request of 49xxh, read by the parsers, to one method of [`Gfd`].
+//! [`Device`] is [`Gfd`] and [`Common`]; each request of 49xxh, read by the parsers, to one method of [`Gfd`].
+//!
 //! Units: bytes; regions' decode lengths, and capacities of 4900h, in 256 MiB on the wire.
 //! Source: docs/spec/wire-formats.md §4.4, §4.7; docs/spec/cxl-fabric.md "Tables of an edge and who may write them".
 //!

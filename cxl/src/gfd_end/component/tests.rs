@@ -1,5 +1,6 @@
 //! Each command of a device through the message level: bytes in, bytes out, and what a refused one leaves.
-//! Shape: [`Rig`]: a device of 1 GiB owned by session 0, in blocks of 256 MiB, 4 groups, 2 partitions, 2 regions.
+//! [`Rig`]: a device of 1 GiB owned by session 0, in blocks of 256 MiB, 4 groups, 2 partitions, 2 regions.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.1, §4.4, §4.7.
 

@@ -1,4 +1,5 @@
 //! A coherent device: whom it snoops, what waits for that, and hosts that lie, are silent or have no right.
+//!
 //! Source: docs/spec/cxl-fabric.md "Back-invalidate"; docs/spec/wire-formats.md §3.9.
 
 use super::lines::Answer;

@@ -1,4 +1,5 @@
 //! CXL.mem at a device: what each request does and is answered, and who is refused.
+//!
 //! Source: docs/spec/cxl-fabric.md "CXL.mem"; docs/spec/wire-formats.md §3.9, §4.6.
 
 use super::*;

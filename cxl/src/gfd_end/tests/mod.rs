@@ -1,5 +1,6 @@
 //! A device at the end of a pipe: each kind of request and refusal, byte for byte where the page has them.
-//! Shape: [`Bench`] is a requester with PID 0A1 and the device 123, with 256 MiB of group 0 behind HPA 1 TiB.
+//! [`Bench`] is a requester with PID 0A1 and the device 123, with 256 MiB of group 0 behind HPA 1 TiB.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.5 to §3.8, §4.6.
 

@@ -1,4 +1,5 @@
 //! Control of the quality of service as requesters see it: a backlog, commands 490Eh and 490Fh, and the load that answers tell.
+//!
 //! Source: docs/spec/wire-formats.md §4.7 (490E to 4912); CXL 3.1 section 3.3.4.
 
 use super::*;

@@ -1,5 +1,6 @@
 //! The host's side.
-//! Shape: one completer, requests of functions `01:00.0` and so on at two root ports.
+//! One completer, requests of functions `01:00.0` and so on at two root ports.
+//!
 //! Units: bytes; nanoseconds.
 //! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 

@@ -1,5 +1,6 @@
 //! The device's side.
-//! Shape: one requester `01:00.0`, its requests taken as values.
+//! One requester `01:00.0`, its requests taken as values.
+//!
 //! Units: bytes; lines.
 //! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 

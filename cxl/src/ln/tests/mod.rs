@@ -1,5 +1,6 @@
 //! Rules of Lightweight Notification, one test each.
-//! Shape: tables, name first.
+//! Tables, name first.
+//!
 //! Units: bytes.
 //! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 

@@ -1,5 +1,6 @@
 //! One completer and several requesters, with chance in everything that the rules leave open.
-//! Shape: a seed drives reads, writes, CPU writes, delays and the order of messages and completions.
+//! A seed drives reads, writes, CPU writes, delays and the order of messages and completions.
+//!
 //! Units: lines of 64 bytes; steps.
 //! Source: PCIe 5.0 section 6.21; PCIe's order of posted and non-posted requests.
 

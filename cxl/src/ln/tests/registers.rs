@@ -1,5 +1,6 @@
 //! The capability, line sizes and regions.
-//! Shape: bytes and tables.
+//! Bytes and tables.
+//!
 //! Units: bytes; exponents of lines.
 //! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 

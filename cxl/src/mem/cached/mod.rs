@@ -1,6 +1,7 @@
 //! Loads and stores by CXL.mem through a write-back cache.
 //!
-//! Shape: as [`super::MemRequester`]; [`Cache`] says what is to be sent, and gets tags and time limits for it here.
+//! As [`super::MemRequester`]; [`Cache`] says what is to be sent, and gets tags and time limits for it here.
+//!
 //! Units: bytes, lines; tags of 16 bits.
 //! Source: docs/spec/cxl-fabric.md "CXL.mem", "Back-invalidate"; docs/spec/wire-formats.md §3.9.
 //!

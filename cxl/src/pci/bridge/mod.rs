@@ -1,7 +1,8 @@
 //! A bridge with a type 1 header: root port, or upstream or downstream port (vPPB) of a switch.
 //!
-//! Shape: [`BridgeSpec`] makes it, reads and writes of registers drive it, [`BridgeEffects`] says what
+//! [`BridgeSpec`] makes it, reads and writes of registers drive it, [`BridgeEffects`] says what
 //! a write or an event did; [`Bridge::windows`], [`Bridge::bus_route`] are what a switch routes by.
+//!
 //! Units: bytes; granularity 4 KiB (I/O), 1 MiB (memory).
 //! Source: PCIe 6.0 §7.5.1.3; PCIe 6.0 section 2.2.4; docs/spec/wire-formats.md §3.4; docs/spec/cxl-fabric.md (virtual
 //! switch).

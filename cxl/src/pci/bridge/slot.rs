@@ -1,8 +1,8 @@
 //! The slot behind a port: what software sees when something comes, goes, or vanishes.
 //!
-//! Shape: [`Bridge::set_present`], [`Bridge::set_link`] and [`Bridge::lose_link`] are the events; each
+//! [`Bridge::set_present`], [`Bridge::set_link`] and [`Bridge::lose_link`] are the events; each
 //! returns effects, with an interrupt if software wants one.
-//! Units: none.
+//!
 //! Source: PCIe 6.0 §6.7.3 (events), §7.5.3.9 to 11 (registers), §3.2.1 (surprise down); CXL 3.1 section 7.7.6.1 (a
 //! link lost within the fabric is a surprise link down at the vPPB).
 

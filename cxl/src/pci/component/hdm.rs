@@ -1,7 +1,8 @@
 //! HDM decoders: which addresses of the host are a device's memory, or lead to which port of a switch.
 //!
-//! Shape: registers in, [`Hdm::dpa`] (device) and [`Hdm::target`] (switch) out, by the committed decoders alone, which
+//! Registers in, [`Hdm::dpa`] (device) and [`Hdm::target`] (switch) out, by the committed decoders alone, which
 //! are always the first ones, in the order of their addresses.
+//!
 //! Units: bytes; sizes and addresses in multiples of 256 MiB.
 //! Source: CXL 3.1 section 8.2.4.20; docs/spec/wire-formats.md §3.10; docs/spec/cxl-fabric.md "HDM decoders".
 

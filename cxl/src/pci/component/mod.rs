@@ -1,7 +1,8 @@
 //! Component registers: the CXL.cache and CXL.mem registers of a device or of a switch's port, in a BAR.
 //!
-//! Shape: a [`Component`] of capability [`Structure`]s; reads and writes of its block drive it, and each structure says
+//! A [`Component`] of capability [`Structure`]s; reads and writes of its block drive it, and each structure says
 //! what it decides. To add one: a file beside `hdm`, a variant of [`Structure`], and an id.
+//!
 //! Units: bytes; registers of 32 bits.
 //! Source: CXL 3.1 sections 8.2.3, 8.2.4; docs/spec/wire-formats.md §3.10.
 

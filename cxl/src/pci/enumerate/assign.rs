@@ -1,7 +1,8 @@
 //! Who gets which addresses: sizes add up from the leaves, places are given from the root.
 //!
-//! Shape: a list of nodes and what there is, in; BAR addresses and windows set in the nodes, and the
+//! A list of nodes and what there is, in; BAR addresses and windows set in the nodes, and the
 //! BARs that found no room, out.
+//!
 //! Units: bytes; windows in steps of 4 KiB (I/O) and 1 MiB (memory).
 //! Source: PCI-to-PCI Bridge 1.2 §3.2.5; PCIe 6.0 §7.5.1.2.1 (what may lie in which window).
 //!

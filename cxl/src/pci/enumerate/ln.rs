@@ -1,6 +1,7 @@
 //! What software sets on requesters of Lightweight Notification: one line size, and a limit.
 //!
-//! Shape: capability register of an LNR -> the control register that software writes, or `None`.
+//! Capability register of an LNR -> the control register that software writes, or `None`.
+//!
 //! Units: sizes are exponents, 2^n lines.
 //! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 

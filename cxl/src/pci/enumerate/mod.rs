@@ -1,7 +1,8 @@
 //! The host's software: finds what is there, gives it numbers and addresses, and switches it on.
 //!
-//! Shape: [`Enumerator::step`] asks for one access, [`Enumerator::answer`] is told how it went; at the
+//! [`Enumerator::step`] asks for one access, [`Enumerator::answer`] is told how it went; at the
 //! end there is a [`Tree`]. [`enumerate`] and its kin are that in a loop over a [`ConfigAccess`].
+//!
 //! Units: bytes, nanoseconds.
 //! Source: PCI-to-PCI Bridge 1.2 §3.2; PCIe 6.0 §2.3.1 (retry status), §6.7 (hot plug), §7.5.1.
 //!

@@ -1,6 +1,7 @@
 //! What an enumeration gives away, what it asks for, and why it may end without a tree.
 //!
-//! Shape: [`HostSpec`] in, [`Request`]s out, [`EnumerateError`] at a bad end.
+//! [`HostSpec`] in, [`Request`]s out, [`EnumerateError`] at a bad end.
+//!
 //! Units: bytes, nanoseconds, bus numbers.
 //! Source: PCI-to-PCI Bridge 1.2 §3.2; PCIe 6.0 §2.3.1, §6.7.
 

@@ -1,7 +1,8 @@
 //! Registers as something to ask for, one at a time, by code that is written straight on.
 //!
-//! Shape: a job runs until it asks what has no answer yet, and stops; with the answer it runs again
+//! A job runs until it asks what has no answer yet, and stops; with the answer it runs again
 //! from its start, where earlier answers are the same. A finished job's answers are forgotten.
+//!
 //! Units: bytes.
 //! Source: see the enumerator.
 //!

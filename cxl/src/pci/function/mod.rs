@@ -1,7 +1,8 @@
 //! A function with a type 0 header: an endpoint, or the GAE of a switch.
 //!
-//! Shape: [`FunctionSpec`] makes it, reads and writes of registers drive it, [`FunctionEffects`] says
+//! [`FunctionSpec`] makes it, reads and writes of registers drive it, [`FunctionEffects`] says
 //! what a write did, [`Function::bar_of`] which BAR takes an address.
+//!
 //! Units: bytes, cache lines.
 //! Source: PCIe 6.0 §7.5.1.2; docs/spec/wire-formats.md §3.3 (LNR); CXL 3.1 §8.1.
 //!

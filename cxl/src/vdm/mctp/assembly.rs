@@ -1,6 +1,7 @@
 //! Packets of MCTP messages on their way to a whole one.
-//! Shape: [`Assembler::push`] -> body of a whole message; one message at a time of each
+//! [`Assembler::push`] -> body of a whole message; one message at a time of each
 //! port, peer, tag and tag owner.
+//!
 //! Units: bytes; picoseconds.
 //! Source: DMTF DSP0236 section 8.1.5 (what ends an assembly); number and time of assemblies are ours.
 

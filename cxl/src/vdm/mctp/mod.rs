@@ -1,6 +1,7 @@
 //! A tunnel for CCI messages between the components of a fabric: MCTP over vendor-defined messages.
-//! Shape: [`Tunnel::request`] cuts a message into [`Sent`] packets; [`Tunnel::receive`] puts those that come together
+//! [`Tunnel::request`] cuts a message into [`Sent`] packets; [`Tunnel::receive`] puts those that come together
 //! ([`assembly`]); [`Event`]s are requests to be answered, responses, and requests that got none.
+//!
 //! Units: bytes; picoseconds.
 //! Source: DMTF DSP0236 section 8, DSP0238; docs/spec/wire-formats.md §4.1, §4.5 (5701); CXL 3.1 section 7.7.12.
 //!

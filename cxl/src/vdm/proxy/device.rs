@@ -1,5 +1,6 @@
 //! The GFD's side of proxied commands: pulls them, hands them out, sends the responses.
-//! Shape: one command per pair of PIDs; [`GfdProxy::take`] gives a whole one, [`GfdProxy::respond`] its response.
+//! One command per pair of PIDs; [`GfdProxy::take`] gives a whole one, [`GfdProxy::respond`] its response.
+//!
 //! Units: bytes, DWs of 4; picoseconds.
 //! Source: docs/spec/wire-formats.md §3.8; CXL 3.1 section 7.7.11.5; how many are pulled at once is ours.
 

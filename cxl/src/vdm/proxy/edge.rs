@@ -1,5 +1,6 @@
 //! The host edge's side of proxied commands: threads that read them from the host's memory and write the responses.
-//! Shape: commands 5809, 580A and 580B -> [`ProxyThreads`] -> [`EdgeOut`]: messages, accesses to memory, ends.
+//! Commands 5809, 580A and 580B -> [`ProxyThreads`] -> [`EdgeOut`]: messages, accesses to memory, ends.
+//!
 //! Units: bytes, DWs of 4; picoseconds.
 //! Source: docs/spec/wire-formats.md §3.8, §4.6; CXL 3.1 sections 7.7.11.5, 7.7.14.10 to 12.
 //!

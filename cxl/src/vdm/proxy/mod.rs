@@ -1,6 +1,7 @@
 //! Commands of a host to a GFD, handed over by the host's edge (Proxy GFD Management, 5809 to 580B).
-//! Shape: [`edge::ProxyThreads`] at the host's edge, [`device::GfdProxy`] at the GFD; `DPCmd` -> `UCPull` -> `DCReq`..
+//! [`edge::ProxyThreads`] at the host's edge, [`device::GfdProxy`] at the GFD; `DPCmd` -> `UCPull` -> `DCReq`..
 //! `DCReq-Last` -> `UCRsp`.. `UCRsp-Last`, or a Fail of either side.
+//!
 //! Units: bytes, DWs of 4; picoseconds.
 //! Source: docs/spec/wire-formats.md §3.8, §4.6; CXL 3.1 sections 7.7.2.6, 7.7.11.5, 7.7.14.10.
 

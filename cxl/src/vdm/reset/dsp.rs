@@ -1,6 +1,7 @@
 //! The end of a virtual link at the host's edge: what it asks for until the other end has answered.
 //!
-//! Shape: the port's orders and the messages that come, in; messages and [`LinkEvent`]s out.
+//! The port's orders and the messages that come, in; messages and [`LinkEvent`]s out.
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/wire-formats.md §3.7, §3.8; CXL 3.1 section 7.7.6.4.
 

@@ -1,6 +1,7 @@
 //! What both ends of a virtual link share: the binding, the state, what is to be acted on, counts.
 //!
-//! Shape: plain data.
+//! Plain data.
+//!
 //! Units: messages.
 //! Source: docs/spec/wire-formats.md §3.7, §3.8.
 

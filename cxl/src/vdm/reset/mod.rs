@@ -1,6 +1,7 @@
 //! Both ends of a virtual link: reset and Link Up between a `vDSP` and the `vUSP` it is bound to.
-//! Shape: [`VirtualDsp`] sends Assert PERST#, Assert Reset and Deassert Reset, [`VirtualUsp`] sends Link Up; both keep a
+//! [`VirtualDsp`] sends Assert PERST#, Assert Reset and Deassert Reset, [`VirtualUsp`] sends Link Up; both keep a
 //! [`LinkState`] and hand out [`LinkEvent`]s.
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/wire-formats.md §3.7 (`vDSP` and `vUSP` match both PIDs), §3.8; CXL 3.1 sections 7.7.6.4,
 //! 7.7.11.1.

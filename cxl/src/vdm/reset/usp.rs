@@ -1,6 +1,7 @@
 //! The end of a virtual link at the edge that the device hangs on: it says Link Up and obeys resets.
 //!
-//! Shape: the state of what is below and the messages that come, in; messages and [`LinkEvent`]s out.
+//! The state of what is below and the messages that come, in; messages and [`LinkEvent`]s out.
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/wire-formats.md §3.7, §3.8; CXL 3.1 sections 7.7.6.4, 7.7.11.1.
 

@@ -1,6 +1,7 @@
 //! A device with logical devices (LDs) behind one link: each takes what has its prefix, and nothing of the others.
 //!
-//! Shape: what a switch sends, TLP by TLP, with a prefix or without; what comes back, and what is counted.
+//! What a switch sends, TLP by TLP, with a prefix or without; what comes back, and what is counted.
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 sections 2.5, 7.6.7.3, 7.6.7.4; docs/spec/wire-formats.md §3.2 "LD-ID form", §4.3a.
 

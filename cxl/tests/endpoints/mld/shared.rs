@@ -1,5 +1,6 @@
 //! Dynamic capacity that several logical devices share, and that is kept while none has it.
-//! Shape: commands to the device; what each LD then reads and writes behind its BAR.
+//! Commands to the device; what each LD then reads and writes behind its BAR.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.3b; CXL 3.1 section 7.6.7.6.
 

@@ -1,8 +1,8 @@
 //! Hosts, devices and HBR switches of one process, joined by pipes.
 //!
-//! Shape: [`Net`] owns them; [`Net::step`] lets 100 ns pass and polls each once.
+//! [`Net`] owns them; [`Net::step`] lets 100 ns pass and polls each once.
+//!
 //! Units: bytes, nanoseconds.
-//! Source: none.
 #![expect(
     clippy::redundant_pub_crate,
     reason = "shared by several tests, of this crate and of weft-pbr-switch"

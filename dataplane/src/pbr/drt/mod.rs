@@ -1,5 +1,6 @@
 //! Where a DPID leads inside of a switch: the DPID routing table (DRT) and its routing groups (RGT).
-//! Shape: DPID → [`Dispatch`]: this switch, a port, or a group of up to eight → the port.
+//! DPID → [`Dispatch`]: this switch, a port, or a group of up to eight → the port.
+//!
 //! Units: queue depths in bytes.
 //! Source: CXL 3.1 section 7.7.6.2; docs/spec/wire-formats.md §4.5 (5708h to 570Bh), §5.3; docs/spec/cxl-fabric.md
 //! "Inside".

@@ -1,6 +1,6 @@
 //! What becomes of a TLP that leaves the fabric: at an edge port, or at the vPPB at the end of a virtual link.
-//! Shape: [`leave`]: port and [`Leaving`] → [`Out`]; [`Bindings`]: (SPID, DPID) → virtual switch and side.
-//! Units: none.
+//! [`leave`]: port and [`Leaving`] → [`Out`]; [`Bindings`]: (SPID, DPID) → virtual switch and side.
+//!
 //! Source: docs/spec/cxl-fabric.md "Egress at an edge"; CXL 3.1 sections 7.7.2.7, 7.7.3.3, 7.7.6.4;
 //! docs/spec/wire-formats.md §3.7.
 

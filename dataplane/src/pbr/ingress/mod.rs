@@ -1,5 +1,6 @@
 //! What becomes of a TLP that comes in at an edge: to which PID it goes, or to which port of this switch.
-//! Shape: [`EdgePort`], its [`Vcs`], [`Request`] → [`Verdict`], in five steps; the first that decides holds.
+//! [`EdgePort`], its [`Vcs`], [`Request`] → [`Verdict`], in five steps; the first that decides holds.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge: which DPID"; CXL 3.1 sections 7.7.2.4, 7.7.3.3, 7.7.9;
 //! docs/spec/wire-formats.md §3.7.

@@ -1,5 +1,6 @@
 //! Equal segments of an address window, and the interleave DPID table (IDT) behind them: FAST and LDST.
-//! Shape: HPA → window → entry of 4 bytes → (way → IDT entry of 2 bytes) → PID and a flag.
+//! HPA → window → entry of 4 bytes → (way → IDT entry of 2 bytes) → PID and a flag.
+//!
 //! Units: bytes; segment sizes are 64 GiB << code, 0..=7.
 //! Source: docs/spec/wire-formats.md §5.1; CXL 3.1 sections 7.7.2.2, 7.7.2.4.
 

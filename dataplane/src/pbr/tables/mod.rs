@@ -1,6 +1,6 @@
 //! All tables of one switch, as one value that nobody changes while TLPs are looked up in it.
-//! Shape: control clones [`Tables`], changes the clone and publishes it; a worker calls its lookups.
-//! Units: none.
+//! Control clones [`Tables`], changes the clone and publishes it; a worker calls its lookups.
+//!
 //! Source: docs/spec/cxl-fabric.md "Ingress", "Inside", "Egress"; ARCHITECTURE.md "Control".
 
 use std::collections::BTreeMap;

@@ -1,5 +1,6 @@
 //! One virtual switch: an upstream vPPB and those below it, and where they send a TLP.
-//! Shape: ([`Side`] that it came from, [`Route`]) → [`Hop`] or [`Refusal`]; a plain HBR switch is one too.
+//! ([`Side`] that it came from, [`Route`]) → [`Hop`] or [`Refusal`]; a plain HBR switch is one too.
+//!
 //! Units: bytes.
 //! Source: PCIe 6.0 sections 2.2.4, 2.2.8; docs/spec/wire-formats.md §3.4; CXL 3.1 section 7.7.6.4.
 

@@ -1,7 +1,8 @@
 //! The bytes of a frame with a TLP: what stands in front of it, and a TLP that is written anew.
 //!
-//! Shape: a frame, [`ParsedTlp`] and a [`Change`] → the frame as it goes out; its payload is moved only where the
+//! A frame, [`ParsedTlp`] and a [`Change`] → the frame as it goes out; its payload is moved only where the
 //! header's length changes with the header's layout.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.5, §3.7, §3.7a.
 

@@ -1,6 +1,7 @@
 //! CXL.cache messages: what of one decides where it goes.
 //!
-//! Shape: a message's bytes → [`ParsedTlp`] with the `CacheID` that it goes on with.
+//! A message's bytes → [`ParsedTlp`] with the `CacheID` that it goes on with.
+//!
 //! Units: bytes; places are counted from the frame's first byte.
 //! Source: docs/spec/cxl-fabric.md "CXL.cache"; docs/spec/wire-formats.md §3.12.
 

@@ -1,6 +1,7 @@
 //! Where a TLP goes: in at an edge or out of the fabric, through virtual switches, out at a port.
 //!
-//! Shape: [`ParsedTlp`] → [`Decision`]; a TLP goes through a bounded number of virtual switches of this switch.
+//! [`ParsedTlp`] → [`Decision`]; a TLP goes through a bounded number of virtual switches of this switch.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside", "Egress at an edge".
 

@@ -1,6 +1,7 @@
 //! What the fast paths of TLPs and of CXL.mem messages have in common: where a frame leaves, and what is noted of it.
 //!
-//! Shape: an edge and an address → a PTH; a PTH → a port; a port → the addresses and the queue of a frame.
+//! An edge and an address → a PTH; a PTH → a port; a port → the addresses and the queue of a frame.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge" step 2, "Inside".
 

@@ -1,7 +1,8 @@
 //! Fast path of TLPs: the commonest, from edge to edge, without translation or refusal.
 //!
-//! Shape: a burst → a route for each frame that it took; [`super::Context::tlps`] does the others, and
+//! A burst → a route for each frame that it took; [`super::Context::tlps`] does the others, and
 //! comes to the same for all of them.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge" step 2, "Inside", "Egress at an edge".
 

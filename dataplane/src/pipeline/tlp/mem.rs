@@ -1,6 +1,7 @@
 //! CXL.mem messages: what of one decides where it goes, and what a refused request is answered with.
 //!
-//! Shape: a message's bytes → [`ParsedTlp`] with its fields; a request → its S2M response, which says that nothing came of it.
+//! A message's bytes → [`ParsedTlp`] with its fields; a request → its S2M response, which says that nothing came of it.
+//!
 //! Units: bytes; places are counted from the frame's first byte.
 //! Source: docs/spec/cxl-fabric.md "CXL.mem"; docs/spec/wire-formats.md §3.9.
 

@@ -1,6 +1,7 @@
 //! Fast path of CXL.mem messages: from a host to a G-FAM device and back, over any number of fabric links.
 //!
-//! Shape: the front of a frame → [`FastMem`] → its queue; what it does not take goes the full way, and comes to the same.
+//! The front of a frame → [`FastMem`] → its queue; what it does not take goes the full way, and comes to the same.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "CXL.mem".
 

@@ -1,6 +1,7 @@
 //! TLPs: where a frame goes that came in at a port for them, and what its bytes become on the way.
 //!
-//! Shape: a frame → [`ParsedTlp`] → [`Decision`] by the tables of `pbr` → its front written anew: addresses, prefix, PTH.
+//! A frame → [`ParsedTlp`] → [`Decision`] by the tables of `pbr` → its front written anew: addresses, prefix, PTH.
+//!
 //! Units: bytes; places are counted from the frame's first byte.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside", "Egress at an edge"; docs/spec/wire-formats.md §3.7,
 //! §3.7a.

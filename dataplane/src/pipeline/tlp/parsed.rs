@@ -1,6 +1,7 @@
 //! What of a frame with a TLP, CXL.mem or CXL.cache message decides where it goes.
 //!
-//! Shape: [`ParsedTlp`], which `read`, `mem` and `cache` make.
+//! [`ParsedTlp`], which `read`, `mem` and `cache` make.
+//!
 //! Units: bytes; places are counted from the frame's first byte.
 //! Source: docs/spec/wire-formats.md §3.7, §3.7a, §3.9, §3.12.
 

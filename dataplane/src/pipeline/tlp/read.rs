@@ -1,6 +1,7 @@
 //! Reads what of a frame with a TLP decides where it goes.
 //!
-//! Shape: a frame's bytes → [`ParsedTlp`], or the reason for which it is dropped.
+//! A frame's bytes → [`ParsedTlp`], or the reason for which it is dropped.
+//!
 //! Units: bytes; places are counted from the frame's first byte.
 //! Source: docs/spec/wire-formats.md §3.7, §3.7a.
 

@@ -1,6 +1,7 @@
 //! A socket that sends by an interface beside the port that is open there, of whatever kind it is.
 //!
-//! Shape: [`Beside::send`] of one frame; the interface is found again when it was gone.
+//! [`Beside::send`] of one frame; the interface is found again when it was gone.
+//!
 //! Units: bytes.
 //! Source: packet(7). `CAP_NET_RAW`.
 

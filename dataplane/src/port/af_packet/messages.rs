@@ -1,8 +1,9 @@
 //! Messages of a packet socket, several a call: frames that are longer than a slot, and super-frames
 //! to send, which lie in pieces.
 //!
-//! Shape: virtio-net header and frame, in scratch memory when received; a lead and parts when sent.
+//! Virtio-net header and frame, in scratch memory when received; a lead and parts when sent.
 //! Raw libc, as nix's recvmmsg allocates.
+//!
 //! Units: bytes.
 //! Source: packet(7), recvmmsg(2), sendmmsg(2).
 

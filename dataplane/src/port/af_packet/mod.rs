@@ -1,7 +1,8 @@
 //! Port on a Linux interface by packet sockets: any driver, no setup, every offload undone.
 //!
-//! Shape: a ring of slots that the kernel fills, each copied into a chunk (`receiver`); a ring of
+//! A ring of slots that the kernel fills, each copied into a chunk (`receiver`); a ring of
 //! slots that it sends, one call for a burst (`sender`); messages for what is longer than a slot.
+//!
 //! Units: bytes, frames.
 //! Source: packet(7), Linux `Documentation/networking/packet_mmap.rst`; docs/spec/pipeline.md §11. Linux 5.12 or later;
 //! `CAP_NET_RAW` and `CAP_NET_ADMIN`.

@@ -1,7 +1,8 @@
 //! The receiving side: each slot's frame into a chunk; super-frames, and what is longer than a slot,
 //! by way of scratch memory.
 //!
-//! Shape: slots of the ring in turn → frames in a burst, tags put back, super-frames split.
+//! Slots of the ring in turn → frames in a burst, tags put back, super-frames split.
+//!
 //! Units: bytes, frames.
 //! Source: packet(7); docs/spec/pipeline.md §11.
 

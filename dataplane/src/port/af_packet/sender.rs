@@ -1,7 +1,8 @@
 //! The sending side: single frames by the ring, one call for all; what the kernel takes for several
 //! frames of one TCP stream by messages, or by a tap if the stream is in a tunnel.
 //!
-//! Shape: frames from the front of a burst → how many were taken, and what was said of the next one.
+//! Frames from the front of a burst → how many were taken, and what was said of the next one.
+//!
 //! Units: bytes, frames.
 //! Source: packet(7); docs/spec/pipeline.md §11.
 

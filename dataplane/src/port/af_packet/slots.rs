@@ -1,7 +1,8 @@
 //! Rings of slots that a packet socket shares with the kernel: whole frames, one after the other.
 //!
-//! Shape: status 32 (whose the slot is), length 32, bytes there 32, where they start 16, (16, 64 of
+//! Status 32 (whose the slot is), length 32, bytes there 32, where they start 16, (16, 64 of
 //! time), VLAN TCI 16, TPID 16, in host order; then an address or a virtio-net header and a frame.
+//!
 //! Units: bytes; slots.
 //! Source: Linux `Documentation/networking/packet_mmap.rst`, `TPACKET_V2`; `net/packet/af_packet.c`.
 

@@ -1,7 +1,8 @@
 //! How super-frames of tunnels leave: packet sockets take none, taps do, so they are written to a tap
 //! whose frames the kernel sends on by the port's interface.
 //!
-//! Shape: a tap of our own without carrier, which no host's stack uses, and a program at its ingress that redirects.
+//! A tap of our own without carrier, which no host's stack uses, and a program at its ingress that redirects.
+//!
 //! Units: bytes; interface indices.
 //! Source: Linux `Documentation/networking/tuntap.rst`, `drivers/net/tun_vnet.h`; bpf-helpers(7), `bpf_redirect`. Linux
 //! 6.17 or later; `CAP_NET_ADMIN` and `CAP_BPF` to make it, none later.

@@ -1,7 +1,8 @@
 //! What programs must know of the kernel that runs: numbers of its functions, and where it keeps what.
 //!
-//! Shape: the kernel's BTF, types one after the other, read through once; a module's follows that of the
+//! The kernel's BTF, types one after the other, read through once; a module's follows that of the
 //! kernel, in numbers and names.
+//!
 //! Units: bytes; types are numbered from 1.
 //! Source: Linux `Documentation/bpf/btf.rst`. By hand: aya-obj takes all 100,000 types apart for one, and
 //! shows no members.

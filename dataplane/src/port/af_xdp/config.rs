@@ -1,6 +1,7 @@
 //! Settings of an `AF_XDP` port, and which of them are refused.
 //!
-//! Shape: [`AfXdpConfig`] and the pool's UMEM → nothing, or the setting that is out of range.
+//! [`AfXdpConfig`] and the pool's UMEM → nothing, or the setting that is out of range.
+//!
 //! Units: frames, bytes, microseconds.
 //! Source: docs/spec/pipeline.md §11.
 

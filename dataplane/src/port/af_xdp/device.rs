@@ -1,7 +1,7 @@
 //! The interface of an `AF_XDP` port while it is there: its sockets, its program, the host kept out.
 //!
-//! Shape: [`Hold::take`] takes it, [`Device::open`] opens its sockets, dropping either lets go of it.
-//! Units: none.
+//! [`Hold::take`] takes it, [`Device::open`] opens its sockets, dropping either lets go of it.
+//!
 //! Source: docs/spec/pipeline.md §11.
 
 use std::io;

@@ -1,7 +1,8 @@
 //! Chunks in flight: those of the pool that the kernel has.
 //!
-//! Shape: a bit for each chunk. A chunk comes back from the kernel by a number in memory that it
+//! A bit for each chunk. A chunk comes back from the kernel by a number in memory that it
 //! writes: only one that was handed over is taken for ours again, so that a frame never has two owners.
+//!
 //! Units: chunks.
 //! Source: ARCHITECTURE.md "Time, errors, unsafe".
 

@@ -1,7 +1,7 @@
 //! The interface of an `AF_XDP` port: taken, followed while it comes and goes, and let go.
 //!
-//! Shape: state of the link → sockets and program put where they belong, chunks taken back from closed sockets.
-//! Units: none.
+//! State of the link → sockets and program put where they belong, chunks taken back from closed sockets.
+//!
 //! Source: docs/spec/pipeline.md §11; Linux `Documentation/networking/af_xdp.rst`.
 
 use std::io;

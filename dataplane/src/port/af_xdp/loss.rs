@@ -1,7 +1,8 @@
 //! What was lost before a port saw it.
 //!
-//! Shape: two sums of the same frames, those that the sockets counted and those that the interface
+//! Two sums of the same frames, those that the sockets counted and those that the interface
 //! did: drivers count what a socket did not take among their own drops, so the larger one holds.
+//!
 //! Units: frames.
 //! Source: docs/spec/pipeline.md §10 (`kernel_rx`); proc(5), `/proc/PID/net/dev`.
 

@@ -1,6 +1,7 @@
 //! Marks: which of the frames that a program numbers have been seen, and up to where they are done with.
 //!
-//! Shape: numbers by queue and group of flows; a gap between two is what was lost on the way.
+//! Numbers by queue and group of flows; a gap between two is what was lost on the way.
+//!
 //! Units: frames.
 //! Source: docs/express.md "Order".
 

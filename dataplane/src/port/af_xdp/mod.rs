@@ -1,8 +1,9 @@
 //! Port on a Linux interface by `AF_XDP` sockets: frames come into the pool and leave from it, without
 //! a copy of ours, and without the host's stack.
 //!
-//! Shape: an XDP program ([`Steering`]) hands every frame to the socket of its queue; chunks are lent to
+//! An XDP program ([`Steering`]) hands every frame to the socket of its queue; chunks are lent to
 //! the kernel by fill and transmit rings and come back by receive and completion rings.
+//!
 //! Units: bytes, frames.
 //! Source: Linux `Documentation/networking/af_xdp.rst`; ARCHITECTURE.md "The path of a frame"; docs/spec/pipeline.md §11.
 //! Linux 5.10 or later, 6.8 for VLAN tags in metadata and for partial checksums that the kernel completes; `CAP_BPF`,

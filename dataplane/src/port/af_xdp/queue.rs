@@ -1,6 +1,7 @@
 //! One queue of an interface: a socket with its rings.
 //!
-//! Shape: fill and receive ring; on the queue that also sends, transmit and completion ring.
+//! Fill and receive ring; on the queue that also sends, transmit and completion ring.
+//!
 //! Units: entries.
 //! Source: Linux `Documentation/networking/af_xdp.rst`.
 

@@ -1,6 +1,7 @@
 //! Receive: frames out of the rings of all queues, and free chunks into them.
 //!
-//! Shape: the receiving half of [`AfXdp`].
+//! The receiving half of [`AfXdp`].
+//!
 //! Units: bytes, frames.
 //! Source: Linux `Documentation/networking/af_xdp.rst`; docs/spec/pipeline.md §11.
 

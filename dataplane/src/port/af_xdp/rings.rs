@@ -1,7 +1,8 @@
 //! Rings between an `AF_XDP` socket and the kernel.
 //!
-//! Shape: [`Producer`] gives entries, [`Consumer`] takes them; each keeps its own index and the last it
+//! [`Producer`] gives entries, [`Consumer`] takes them; each keeps its own index and the last it
 //! saw of the other side's. In the kernel's memory, or in plain memory for tests.
+//!
 //! Units: entries; indices run on and wrap at 2^32.
 //! Source: Linux `Documentation/networking/af_xdp.rst`, "Rings"; `net/xdp/xsk_queue.h` (barriers).
 

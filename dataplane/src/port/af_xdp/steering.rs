@@ -1,8 +1,9 @@
 //! Steering: the XDP program that hands an interface's frames to the sockets of its port.
 //!
-//! Shape: [`Steering`] is what the port asks of any such program; [`Builtin`] is one of our own that
+//! [`Steering`] is what the port asks of any such program; [`Builtin`] is one of our own that
 //! needs no compiler: to the socket of the frame's queue, whatever the frame, its tag and what is left of
 //! its checksum noted before it.
+//!
 //! Units: bytes, queues.
 //! Source: docs/express.md; docs/spec/pipeline.md §11; Linux `Documentation/networking/xdp-rx-metadata.rst`,
 //! `Documentation/bpf/kfuncs.rst`, `drivers/net/veth.c` (`struct veth_xdp_buff`).

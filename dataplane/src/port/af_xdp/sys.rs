@@ -1,6 +1,7 @@
 //! System calls of `AF_XDP` sockets.
 //!
-//! Shape: one function a call, `io::Result` out.
+//! One function a call, `io::Result` out.
+//!
 //! Units: bytes, entries.
 //! Source: Linux `Documentation/networking/af_xdp.rst`, `include/uapi/linux/if_xdp.h`.
 

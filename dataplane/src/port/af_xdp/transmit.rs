@@ -1,6 +1,7 @@
 //! Transmit: frames into the ring of the queue that sends, and their chunks back from it.
 //!
-//! Shape: the sending half of [`AfXdp`].
+//! The sending half of [`AfXdp`].
+//!
 //! Units: bytes, frames.
 //! Source: Linux `Documentation/networking/af_xdp.rst`, `xsk-tx-metadata.rst`.
 

@@ -1,7 +1,8 @@
 //! The packet pool as the kernel's UMEM, shared by all `AF_XDP` ports of a switch.
 //!
-//! Shape: each way of copying has one registration, which a first socket makes and further ones share
+//! Each way of copying has one registration, which a first socket makes and further ones share
 //! through any that is bound; whoever leaves takes nothing from the others.
+//!
 //! Units: bytes.
 //! Source: ARCHITECTURE.md "The path of a frame"; Linux `net/xdp/xsk.c` (`xsk_bind`, 5.10 and later).
 

@@ -1,7 +1,7 @@
 //! Instructions of eBPF, for programs of ours that take no compiler.
 //!
-//! Shape: [`op`] packs one instruction into a word.
-//! Units: none.
+//! [`op`] packs one instruction into a word.
+//!
 //! Source: RFC 9669; Linux `include/uapi/linux/bpf.h`.
 
 pub(in crate::port) const CALL: u8 = 0x85;

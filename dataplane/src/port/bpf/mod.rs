@@ -1,8 +1,8 @@
 //! The few bpf(2) calls that ports take: a map of sockets, a number in a map, a [`Program`], a [`Link`].
 //!
-//! Shape: attributes as plain structs, `io::Result` out. By hand: aya would bring maps, relocation and
+//! Attributes as plain structs, `io::Result` out. By hand: aya would bring maps, relocation and
 //! BTF of whole objects for a program of two dozen instructions.
-//! Units: none.
+//!
 //! Source: bpf(2); Linux `include/uapi/linux/bpf.h`. Linux 5.9 or later (XDP links), 6.6 for [`Hook::Ingress`].
 
 pub(super) mod asm;

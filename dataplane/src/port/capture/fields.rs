@@ -1,6 +1,7 @@
 //! Fields of a capture file: numbers in the byte order of a file or section, and options.
 //!
-//! Shape: bytes of a header or block → numbers, padded bytes and options; every getter says `None` at the end.
+//! Bytes of a header or block → numbers, padded bytes and options; every getter says `None` at the end.
+//!
 //! Units: bytes.
 //! Source: draft-ietf-opsawg-pcapng-05, 3.5 (options).
 

@@ -1,6 +1,7 @@
 //! Interfaces of a capture, and which of them are read.
 //!
-//! Shape: `FILE#INTERFACE` → [`CaptureName`]; a description in the file → [`Interface`].
+//! `FILE#INTERFACE` → [`CaptureName`]; a description in the file → [`Interface`].
+//!
 //! Units: stamps to ns.
 //! Source: draft-ietf-opsawg-pcapng-05, 4.2.
 

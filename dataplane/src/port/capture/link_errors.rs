@@ -1,6 +1,7 @@
 //! Errors of a link that a pcapng capture says a frame had.
 //!
-//! Shape: the upper half of `epb_flags` → which errors, and what a port makes of them.
+//! The upper half of `epb_flags` → which errors, and what a port makes of them.
+//!
 //! Units: bits of `epb_flags`.
 //! Source: draft-ietf-opsawg-pcapng-05, 4.3.1 (`epb_flags`).
 

@@ -1,7 +1,8 @@
 //! Captures: reading and writing of pcap and pcapng files with nanosecond stamps.
 //!
-//! Shape: [`CaptureReader`] file, packed by gzip or zstd or not -> [`Record`]s of the interfaces that a [`CaptureName`] says;
+//! [`CaptureReader`] file, packed by gzip or zstd or not -> [`Record`]s of the interfaces that a [`CaptureName`] says;
 //! [`CaptureWriter`] frames -> file. Ethernet only; the FCS is checked and taken off where the file says that it is there.
+//!
 //! Units: ns since the epoch of the file, bytes.
 //! Source: draft-ietf-opsawg-pcap-06, draft-ietf-opsawg-pcapng-05 (4.1 to 4.4, 5); docs/spec/pipeline.md §13.
 

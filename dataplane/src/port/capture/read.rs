@@ -1,7 +1,8 @@
 //! Capture reader: pcap (both stamps, both byte orders) and pcapng into records.
 //!
-//! Shape: a file, packed or not → its header or section; then records one by one, of the interfaces that are wanted;
+//! A file, packed or not → its header or section; then records one by one, of the interfaces that are wanted;
 //! blocks of other kinds are skipped. Why not a crate: see `pcap-parser` in Cargo.toml.
+//!
 //! Units: bytes; stamps to ns.
 //! Source: draft-ietf-opsawg-pcap-06, draft-ietf-opsawg-pcapng-05; libpcap's sf-pcap.c for lengths of old files.
 

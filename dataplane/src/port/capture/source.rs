@@ -1,8 +1,8 @@
 //! The bytes of a capture, with the place that messages name.
 //!
-//! Shape: a reader → as many bytes as are asked for, or what is missing of them.
+//! A reader → as many bytes as are asked for, or what is missing of them.
+//!
 //! Units: bytes, of what is unpacked.
-//! Source: none.
 
 use std::io::{ErrorKind, Read};
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
 //! Captures against themselves, against pcap-parser, and cut off or damaged at every byte.
 //!
-//! Shape: files built in memory.
+//! Files built in memory.
+//!
 //! Units: ns, bytes.
-//! Source: none of its own.
 
 use std::io::{Cursor, Write};
 use std::sync::{Arc, Mutex};

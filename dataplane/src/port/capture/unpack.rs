@@ -1,7 +1,8 @@
 //! Packed captures: gzip and zstd, told by how they begin, read as what they hold.
 //!
-//! Shape: any reader → one of the unpacked bytes. Memory is bounded whatever a file claims: 32 KiB for gzip, a window of
+//! Any reader → one of the unpacked bytes. Memory is bounded whatever a file claims: 32 KiB for gzip, a window of
 //! at most 128 MiB for zstd, which is what zstd itself unpacks without being asked for more.
+//!
 //! Units: bytes.
 //! Source: RFC 1952 (gzip), RFC 8878 (zstd).
 

@@ -1,7 +1,8 @@
 //! Capture writer: frames into pcap or pcapng with nanosecond stamps.
 //!
-//! Shape: header(s), then one record per frame, little-endian. The same calls give the same bytes:
+//! header(s), then one record per frame, little-endian. The same calls give the same bytes:
 //! no clock, host or program name goes into the file.
+//!
 //! Units: ns since the epoch, bytes.
 //! Source: draft-ietf-opsawg-pcap-06, draft-ietf-opsawg-pcapng-05.
 

@@ -1,6 +1,7 @@
 //! Bursts: a driver's mbufs to descriptors and back.
 //!
-//! Shape: [`Frames::rx`] and [`Frames::tx`], one pass over a burst each; what is rare stands apart.
+//! [`Frames::rx`] and [`Frames::tx`], one pass over a burst each; what is rare stands apart.
+//!
 //! Units: bytes, frames.
 //! Source: DPDK 22.11 `rte_mbuf.h` (an mbuf that is free has one reference, one segment, no next).
 

@@ -1,7 +1,7 @@
 //! Calls of DPDK: one at a time, with what it said when it refused.
 //!
-//! Shape: [`call`] and [`make`] → the answer, or an error that quotes its messages.
-//! Units: none.
+//! [`call`] and [`make`] → the answer, or an error that quotes its messages.
+//!
 //! Source: DPDK 22.11 `rte_errno.h`, `rte_log.h`.
 
 use std::ffi::{CStr, c_int};

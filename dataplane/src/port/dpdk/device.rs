@@ -1,6 +1,7 @@
 //! One device of DPDK's: found or made, configured, started, asked, closed.
 //!
-//! Shape: devargs (`net_tap0,iface=t0`, `0000:03:00.0`) → [`Device`].
+//! Devargs (`net_tap0,iface=t0`, `0000:03:00.0`) → [`Device`].
+//!
 //! Units: bytes, frames, descriptors.
 //! Source: DPDK 22.11 `rte_ethdev.h`, `rte_dev.h`.
 

@@ -1,7 +1,7 @@
 //! DPDK's environment: started once a process.
 //!
-//! Shape: arguments → [`start`], once.
-//! Units: none.
+//! Arguments → [`start`], once.
+//!
 //! Source: DPDK 22.11 `rte_eal.h`; EAL parameters in `doc/guides/linux_gsg/linux_eal_parameters`.
 
 use std::ffi::{CString, c_char, c_int};

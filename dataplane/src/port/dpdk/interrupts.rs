@@ -1,7 +1,7 @@
 //! The thread that drivers have for events of their devices.
 //!
-//! Shape: [`settle`] waits until it has done what it is at.
-//! Units: none.
+//! [`settle`] waits until it has done what it is at.
+//!
 //! Source: DPDK 22.11 `rte_alarm.h`, `rte_interrupts.h`: alarms and interrupts are handled by one thread, in turn.
 
 use core::ffi::c_void;

@@ -1,6 +1,7 @@
 //! Why an IOMMU refuses the pool: its addresses may be longer than those that the IOMMU translates.
 //!
-//! Shape: a PCI device's name, and where the pool is → the error of mapping it, with what to do.
+//! A PCI device's name, and where the pool is → the error of mapping it, with what to do.
+//!
 //! Units: bits of addresses.
 //! Source: Intel's VT-d specification, "Capability Register", MGAW; Linux, Documentation/ABI/testing/sysfs-class-iommu-intel-iommu.
 

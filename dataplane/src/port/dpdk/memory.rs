@@ -1,8 +1,9 @@
 //! Memory that DPDK's drivers and weft's pool share: each chunk of the pool has an mbuf for good.
 //!
-//! Shape: [`Mbufs`] is a mempool whose objects are the mbufs of a pool's chunks: mbuf i points at
+//! [`Mbufs`] is a mempool whose objects are the mbufs of a pool's chunks: mbuf i points at
 //! chunk i, so a received mbuf *is* a descriptor's chunk and back. What the mempool gives and takes
 //! are chunks of the [`Bufs`] that a worker lends for the time of a call ([`Mbufs::lend`], `port/loan.rs`).
+//!
 //! Units: bytes; chunks.
 //! Source: DPDK 22.11 `rte_mempool.h`, `rte_mbuf.h`; ARCHITECTURE.md "The path of a frame".
 

@@ -1,8 +1,9 @@
 //! DPDK port: any device that DPDK has a driver for, virtual or bound to vfio.
 //!
-//! Shape: the driver's mbufs are the pool's chunks (`memory::Mbufs`): a frame is neither copied nor
+//! The driver's mbufs are the pool's chunks (`memory::Mbufs`): a frame is neither copied nor
 //! bound when it is received or sent. A frame that others share is sent by a carrier that points at
 //! the chunk. A driver that wants its mempool's own memory gets one, and frames are copied once.
+//!
 //! Units: bytes, frames, descriptors.
 //! Source: DPDK 22.11 or later; docs/spec/pipeline.md §11. Root or vfio's rights; huge pages unless `--no-huge`.
 

@@ -1,6 +1,7 @@
 //! Ordinary mempools of DPDK's: carriers of shared chunks, and buffers of ports that copy.
 //!
-//! Shape: [`Plain`] gives fresh mbufs; drivers give them back.
+//! [`Plain`] gives fresh mbufs; drivers give them back.
+//!
 //! Units: bytes, mbufs.
 //! Source: DPDK 22.11 `rte_mbuf.h`.
 

@@ -1,8 +1,9 @@
 //! Joining of TCP segments that leave one after the other: one super-frame, which the kernel takes in
 //! one go, and which the receiver's stack or the device splits into the same frames again.
 //!
-//! Shape: a [`Segment`] of the first frame; [`Joint`] takes more for as long as each continues the one before, then
+//! A [`Segment`] of the first frame; [`Joint`] takes more for as long as each continues the one before, then
 //! writes the headers of all.
+//!
 //! Units: bytes.
 //! Source: virtio 1.3, 5.1.6 (`virtio_net_hdr`); Linux `net/ipv4/tcp_offload.c`, `udp_offload.c`; the reverse of `gso`.
 

@@ -1,6 +1,7 @@
 //! TCP segments that may be joined: where their headers are, and whether one continues another.
 //!
-//! Shape: [`Segment::parse`] of a frame whose TCP checksum is partial, in a tunnel over UDP or in none.
+//! [`Segment::parse`] of a frame whose TCP checksum is partial, in a tunnel over UDP or in none.
+//!
 //! Units: bytes.
 //! Source: RFC 9293; RFC 791; RFC 8200; what Linux splits is in `net/ipv4/udp_offload.c` (`__skb_udp_tunnel_segment`).
 

@@ -1,7 +1,8 @@
 //! The record of a run, byte by byte.
 //!
-//! Shape: `WEFTREC`, version, header, then entries: step (time, answers of ports, digest), change, stop,
+//! `WEFTREC`, version, header, then entries: step (time, answers of ports, digest), change, stop,
 //! counters. Numbers are LEB128, those with a sign in zigzag; texts are the caller's, with their length.
+//!
 //! Units: picoseconds, bytes, chunks.
 //! Source: docs/spec/pipeline.md §13; DWARF 5 section 7.6 (LEB128).
 

@@ -1,8 +1,9 @@
 //! Recording and replaying a run: a port that writes down what another one answers, and one that
 //! answers from what was written.
 //!
-//! Shape: [`Recorder`] and [`Recorded`] ports → record → [`RecordReader`] → [`Script`] and [`Scripted`]
+//! [`Recorder`] and [`Recorded`] ports → record → [`RecordReader`] → [`Script`] and [`Scripted`]
 //! ports. All that decides a step is in it: the time, and what ports answer.
+//!
 //! Units: picoseconds, bytes, chunks.
 //! Source: docs/spec/pipeline.md §13.
 

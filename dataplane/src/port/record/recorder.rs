@@ -1,7 +1,8 @@
 //! Writing a record while the switch runs.
 //!
-//! Shape: ports in [`Recorded`] tell the [`Recorder`] what they answer; the worker tells it where steps
+//! Ports in [`Recorded`] tell the [`Recorder`] what they answer; the worker tells it where steps
 //! begin and end, control what it changes between two of them.
+//!
 //! Units: picoseconds, bytes, chunks.
 //! Source: docs/spec/pipeline.md §13.
 

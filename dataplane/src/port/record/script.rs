@@ -1,7 +1,8 @@
 //! Ports that answer as a record says, so that the pipeline decides as it did then.
 //!
-//! Shape: the answers of a step → [`Script`] → its [`Scripted`] ports, which must be asked for exactly
+//! The answers of a step → [`Script`] → its [`Scripted`] ports, which must be asked for exactly
 //! these, in this order.
+//!
 //! Units: frames, chunks.
 //! Source: docs/spec/pipeline.md §13.
 

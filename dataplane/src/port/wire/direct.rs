@@ -1,6 +1,7 @@
 //! Frames off a wire and onto it without a pool: for an end that reads and writes each one at once.
 //!
-//! Shape: [`Wire::take_each`], [`Wire::offer_each`] and [`Wire::put`] do what `rx` and `tx` of a [`Port`] do, but for cut-through.
+//! [`Wire::take_each`], [`Wire::offer_each`] and [`Wire::put`] do what `rx` and `tx` of a [`Port`] do, but for cut-through.
+//!
 //! Units: bytes without FCS, picoseconds.
 //! Source: docs/spec/model.md §2.
 

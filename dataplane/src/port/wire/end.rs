@@ -1,7 +1,8 @@
 //! Cables: what joins a wire to whatever is at the other end.
 //!
-//! Shape: [`cable`] → two [`WireEnd`]s, each of which sends [`WireFrame`]s and receives the other's; [`Departures`] tells who
+//! [`cable`] → two [`WireEnd`]s, each of which sends [`WireFrame`]s and receives the other's; [`Departures`] tells who
 //! steps a component which of its ports frames have left by.
+//!
 //! Units: bytes without FCS, picoseconds: each frame carries the instant at which its last bit is in.
 //! Source: docs/spec/model.md §1, §2.
 

@@ -1,6 +1,7 @@
 //! Wire: a port in virtual time, and the cable that joins it to whatever is at the other end.
 //!
-//! Shape: [`Wire`] is a [`Port`] over one of the two [`WireEnd`]s of a [`cable`].
+//! [`Wire`] is a [`Port`] over one of the two [`WireEnd`]s of a [`cable`].
+//!
 //! Units: bytes without FCS, picoseconds; a burst is one frame, so that replay is exact.
 //! Source: docs/spec/pipeline.md §3, §13; docs/spec/model.md §2; IEEE 802.3 clause 4A.4.2 (gap).
 

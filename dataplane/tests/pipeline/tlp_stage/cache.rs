@@ -1,6 +1,7 @@
 //! CXL.cache messages through the pipeline, byte for byte, and what is refused.
 //!
-//! Shape: the switch of [`super`]; its device has `CacheID` 5, a device behind the fabric has 6.
+//! The switch of [`super`]; its device has `CacheID` 5, a device behind the fabric has 6.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "CXL.cache"; docs/spec/wire-formats.md §3.12.
 

@@ -1,6 +1,7 @@
 //! What becomes of TLPs whose link is down, or goes down while they wait for it.
 //!
-//! Shape: the rig of [`super`], with links that are cut and ports that take nothing.
+//! The rig of [`super`], with links that are cut and ports that take nothing.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Dynamic change"; PCIe 6.0 sections 2.2.9, 2.9.1.
 

@@ -1,6 +1,7 @@
 //! Logical devices through the stage: the prefix says which one a TLP is of, and nothing else of it does.
 //!
-//! Shape: the switch of [`super`], whose device has four logical devices, of which the host has the third.
+//! The switch of [`super`], whose device has four logical devices, of which the host has the third.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.2 "LD-ID form"; CXL 3.1 section 2.5.
 

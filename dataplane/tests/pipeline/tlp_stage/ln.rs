@@ -1,6 +1,7 @@
 //! Lightweight Notification through the stage: LN between the ends of a virtual link, and what may come from below.
 //!
-//! Shape: the switch of [`super`], whose virtual switch of the old kind has its host behind the fabric port.
+//! The switch of [`super`], whose virtual switch of the old kind has its host behind the fabric port.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.3, §3.7a; PCIe 5.0 section 6.21; PCIe 6.0 section 6.12.1.1.
 

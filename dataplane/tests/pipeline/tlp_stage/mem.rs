@@ -1,6 +1,7 @@
 //! CXL.mem messages through the pipeline, byte for byte, and what is refused.
 //!
-//! Shape: the switch of [`super`].
+//! The switch of [`super`].
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "CXL.mem"; docs/spec/wire-formats.md §3.9.
 

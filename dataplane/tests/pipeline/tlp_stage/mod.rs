@@ -1,6 +1,7 @@
 //! TLPs through the pipeline: frames in at ports of every role, what comes out byte for byte, and the books.
 //!
-//! Shape: a switch whose ports are lists of frames; tables set by hand; one step a case.
+//! A switch whose ports are lists of frames; tables set by hand; one step a case.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside", "Egress at an edge"; docs/spec/wire-formats.md §3.4
 //! to §3.7a; CXL 3.1 sections 7.7.2.4, 7.7.3.3.

@@ -1,6 +1,7 @@
 //! The tables of the switch that these tests drive: its edges, virtual switches and routes.
 //!
-//! Shape: ports that carry TLPs → [`Tables`].
+//! Ports that carry TLPs → [`Tables`].
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Tables of an edge and who may write them".
 

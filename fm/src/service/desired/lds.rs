@@ -1,7 +1,8 @@
 //! What logical devices are to have, as a file of a wanted state says it.
 //!
-//! Shape: `[[ld]]` -> [`DesiredLd`], one for each logical device; what is wrong in the file itself is said before a device is
+//! `[[ld]]` -> [`DesiredLd`], one for each logical device; what is wrong in the file itself is said before a device is
 //! asked.
+//!
 //! Units: bytes; 256ths of the bandwidth.
 //! Source: CXL 3.1 sections 7.6.7.4.3, 7.6.7.4.7, 7.6.7.4.10; docs/fm.md "What is wanted".
 

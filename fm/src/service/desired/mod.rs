@@ -1,6 +1,7 @@
 //! The state that is wanted of a fabric, as a file tells it.
 //!
-//! Shape: TOML -> [`DesiredState`]: names, hosts, bindings, memory; what they mean in a fabric is seen by [`super::names`].
+//! TOML -> [`DesiredState`]: names, hosts, bindings, memory; what they mean in a fabric is seen by [`super::names`].
+//!
 //! Units: bytes; ns.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; TOML 1.0.
 

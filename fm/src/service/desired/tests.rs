@@ -1,6 +1,7 @@
 //! What files of wanted states say, and what is wrong with those that say nothing.
 //!
-//! Shape: text -> [`DesiredState`], or an error that says what was expected.
+//! Text -> [`DesiredState`], or an error that says what was expected.
+//!
 //! Units: bytes.
 //! Source: docs/fm.md "What is wanted".
 

@@ -1,7 +1,7 @@
 //! What was believed of a fabric is held against what it shows.
 //!
-//! Shape: a believed [`State`], and [`Bindings`] and [`Memory`] as they were read -> [`Reconciled`].
-//! Units: none.
+//! A believed [`State`], and [`Bindings`] and [`Memory`] as they were read -> [`Reconciled`].
+//!
 //! Source: docs/spec/cxl-fabric.md "State".
 
 use weft_parsers::cci::Uuid;

@@ -1,7 +1,7 @@
 //! What was kept of a fabric is carried over to what was found now, by the numbers that switches had.
 //!
-//! Shape: a kept [`State`] and a new [`Inventory`] -> one [`State`] of both.
-//! Units: none.
+//! A kept [`State`] and a new [`Inventory`] -> one [`State`] of both.
+//!
 //! Source: docs/spec/cxl-fabric.md "State".
 
 use std::collections::BTreeMap;

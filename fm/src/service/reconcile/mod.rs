@@ -1,8 +1,8 @@
 //! What a fabric shows of bindings and memory, whoever made them, and what the FM remembers of them.
 //!
-//! Shape: what was kept is carried over to a new inventory ([`merge`]); switches and GFDs are read, and what was
+//! What was kept is carried over to a new inventory ([`merge`]); switches and GFDs are read, and what was
 //! believed is held against that ([`reconcile`] -> [`Reconciled`]).
-//! Units: none.
+//!
 //! Source: docs/spec/cxl-fabric.md "State".
 //!
 //! The fabric is what counts: where it differs from what was kept, the difference is told. Only of what does not answer

@@ -1,6 +1,7 @@
 //! What the fabric shows now: bridges of switches, decoders and rights and extents of GFDs, bits of GIM at edges.
 //!
-//! Shape: commands that change nothing -> [`Bindings`], [`Memory`], [`Gim`], each with a list of oddities.
+//! Commands that change nothing -> [`Bindings`], [`Memory`], [`Gim`], each with a list of oddities.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "State"; docs/spec/wire-formats.md §4.3, §4.7.
 

@@ -1,6 +1,7 @@
 //! Messages that are not done, and of each peer those that are not all in slots.
 //!
-//! Shape: [`Backlog::add`] takes a message, [`Backlog::next`] gives its frames one by one; [`Backlog::complete`] ends it.
+//! [`Backlog::add`] takes a message, [`Backlog::next`] gives its frames one by one; [`Backlog::complete`] ends it.
+//!
 //! Units: bytes of payload, frames.
 //! Source: docs/spec/model.md §4 "Messages".
 

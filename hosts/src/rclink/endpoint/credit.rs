@@ -1,7 +1,8 @@
 //! CBFC of an endpoint: credits of each virtual channel to and from each peer, and the buffer that they stand for.
 //!
-//! Shape: [`CreditState::may_send`] before a frame, [`CreditState::send`] with it; [`CreditState::receive`] at the other end,
+//! [`CreditState::may_send`] before a frame, [`CreditState::send`] with it; [`CreditState::receive`] at the other end,
 //! whose buffer drains; [`CreditState::out`] is what goes back beside the data, [`CreditState::take`] what has come.
+//!
 //! Units: picoseconds; bytes with FCS; credits.
 //! Source: docs/spec/model.md §4 "CBFC".
 

@@ -1,6 +1,7 @@
 //! Messages, what comes of them, and what an endpoint counts.
 //!
-//! Shape: plain data.
+//! Plain data.
+//!
 //! Units: picoseconds, bytes of payload, frames.
 //! Source: docs/spec/model.md §4.
 

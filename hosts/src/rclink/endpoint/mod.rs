@@ -1,7 +1,8 @@
 //! An RC Link endpoint: messages out and in, over any `Port`.
 //!
-//! Shape: [`EndpointSpec`] is what it is; [`Endpoint::send`] gives it a message; [`Endpoint::poll`] moves it to `now` and says
+//! [`EndpointSpec`] is what it is; [`Endpoint::send`] gives it a message; [`Endpoint::poll`] moves it to `now` and says
 //! when it wants to be polled next; [`Endpoint::events`] is what came of messages, [`Endpoint::latency`] of frames.
+//!
 //! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §4; docs/spec/wire-formats.md §1.5.
 //!

@@ -1,7 +1,8 @@
 //! The other endpoints: those that a frame came from or a message went to have a state, the others an address.
 //!
-//! Shape: [`Peers::meet`] makes the state of a peer, which [`Peers::find`] then finds: its place is what it is named by in the
+//! [`Peers::meet`] makes the state of a peer, which [`Peers::find`] then finds: its place is what it is named by in the
 //! endpoint.
+//!
 //! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §4.
 

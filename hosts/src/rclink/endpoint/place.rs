@@ -1,7 +1,7 @@
 //! Which frame of which message: the sequence number that a frame's stamp carries.
 //!
 //! Shape, 64 bits: message 32, last frame 1, index 31.
-//! Units: none.
+//!
 //! Source: docs/spec/model.md §4 "Messages" *(ours)*.
 
 /// Most frames of a message.

@@ -1,6 +1,7 @@
 //! The receiving half of an endpoint.
 //!
-//! Shape: frames off the port; data into events, ACKs into slots, CNPs and PFC into their state.
+//! Frames off the port; data into events, ACKs into slots, CNPs and PFC into their state.
+//!
 //! Units: bytes.
 //! Source: docs/spec/model.md §4.
 

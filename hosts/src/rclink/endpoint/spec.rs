@@ -1,6 +1,7 @@
 //! What an endpoint is like, and what it cannot be like.
 //!
-//! Shape: [`EndpointSpec`] with defaults for all but its number, addresses and kind of frames.
+//! [`EndpointSpec`] with defaults for all but its number, addresses and kind of frames.
+//!
 //! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §4.
 

@@ -1,6 +1,7 @@
 //! The sending half of an endpoint.
 //!
-//! Shape: PFC first, then CNPs and ACKs, then frames by their slots' grants; no more than the port has room for.
+//! PFC first, then CNPs and ACKs, then frames by their slots' grants; no more than the port has room for.
+//!
 //! Units: bytes.
 //! Source: docs/spec/model.md §4.
 

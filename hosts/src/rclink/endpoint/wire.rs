@@ -1,7 +1,8 @@
 //! An endpoint at a wire in virtual time, where most polls take one frame or send one.
 //!
-//! Shape: [`Endpoint::poll_wire`] does what a poll at a port does. While nothing is paused, limited or late it goes the short
+//! [`Endpoint::poll_wire`] does what a poll at a port does. While nothing is paused, limited or late it goes the short
 //! way: a frame in, an answer or a request out, and when to come back.
+//!
 //! Units: bytes without FCS, picoseconds.
 //! Source: docs/spec/model.md §4.
 

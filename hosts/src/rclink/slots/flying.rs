@@ -1,6 +1,7 @@
 //! What waits for an ACK at once, where that is limited beside the slots.
 //!
-//! Shape: [`Flying::start`] at a grant, [`Flying::land`] when the frame does not wait any more.
+//! [`Flying::start`] at a grant, [`Flying::land`] when the frame does not wait any more.
+//!
 //! Units: frames; credits of so many bytes.
 //! Source: docs/spec/model.md §4 "TYPE2".
 

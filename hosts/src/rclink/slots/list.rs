@@ -1,8 +1,8 @@
 //! Lists of slots that are linked through the slots themselves.
 //!
-//! Shape: [`List`] has the ends; each slot has a [`Links`] for each list that it may be in.
+//! [`List`] has the ends; each slot has a [`Links`] for each list that it may be in.
+//!
 //! Units: indices of slots.
-//! Source: none of its own.
 
 /// No slot.
 pub(super) const NONE: u16 = u16::MAX;

@@ -1,8 +1,9 @@
 //! Slots: frames that are to be sent, or that wait to be acknowledged: one FIFO an endpoint.
 //!
-//! Shape: [`Slots::write`] takes a frame, [`Slots::grant`] gives the oldest that may go; [`Slots::ack`], [`Slots::nak`] and
+//! [`Slots::write`] takes a frame, [`Slots::grant`] gives the oldest that may go; [`Slots::ack`], [`Slots::nak`] and
 //! [`Slots::expire`] end slots or have them sent again. EMPTY → `WAIT_GRANT` → `WAIT_ACK` → EMPTY; resend: `WAIT_ACK` →
 //! `WAIT_GRANT`; rate mask: `WAIT_GRANT` ↔ `WAIT_CRD`.
+//!
 //! Units: picoseconds; PSNs modulo 4096.
 //! Source: docs/spec/model.md §4 "Slots", "Go-Back-N".
 

@@ -1,6 +1,7 @@
 //! What goes into slots and out of them.
 //!
-//! Shape: plain data.
+//! Plain data.
+//!
 //! Units: bytes of payload, picoseconds; PSNs modulo 4096.
 //! Source: docs/spec/model.md §4 "Slots", "Go-Back-N".
 

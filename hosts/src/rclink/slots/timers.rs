@@ -4,8 +4,9 @@
 //! They go by a stopwatch of their virtual channel, which stands while that is paused: a timer has ended when the stopwatch
 //! shows so much more than at its start, and no list has to be changed at a pause.
 //!
-//! Shape: [`Timers::note`] when a slot is sent, [`Timers::start`], [`Timers::restart`] and [`Timers::end`] as it becomes the oldest
+//! [`Timers::note`] when a slot is sent, [`Timers::start`], [`Timers::restart`] and [`Timers::end`] as it becomes the oldest
 //! one; [`Timers::soonest`] is the first to end.
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/model.md §4 "Go-Back-N, TYPE1", "TYPE2".
 

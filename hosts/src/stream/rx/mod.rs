@@ -1,7 +1,8 @@
 //! The receiving end of a stream: loss, order, duplicates, corruption, latency, marks.
 //!
-//! Shape: sequence numbers in, counts out; the last [`WINDOW`] numbers are kept as bits, so that a
+//! Sequence numbers in, counts out; the last [`WINDOW`] numbers are kept as bits, so that a
 //! late frame is told from one that came twice (as in RFC 4303 §3.4.3).
+//!
 //! Units: frames, bytes without FCS, picoseconds.
 //! Source: definitions of RFC 4737 (reordered: a number below the next expected one) and RFC 5560.
 

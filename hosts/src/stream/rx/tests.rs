@@ -1,5 +1,6 @@
 //! Loss, order and duplicates: known cases, then random ones against a naive oracle.
-//! Shape: tables and a model.
+//! Tables and a model.
+//!
 //! Units: frames, picoseconds.
 //! Source: this module's definitions.
 

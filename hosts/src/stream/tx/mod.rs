@@ -1,9 +1,10 @@
 //! The sending end of a stream: when each frame is due, and the frame.
 //!
-//! Shape: [`StreamSpec`] is what to send; [`StreamTx`] is how far it got. Bursts of n frames start
+//! [`StreamSpec`] is what to send; [`StreamTx`] is how far it got. Bursts of n frames start
 //! together, and the gap behind them is the sum of theirs, so that the mean rate is exact.
+//!
 //! Units: picoseconds, frames, bytes without FCS.
-//! Source: none of its own; pacing as in [`crate::pace`].
+//! Pacing as in [`crate::pace`].
 
 use weft_base::rng::Rng;
 use weft_dataplane::time::{Instant, Span};

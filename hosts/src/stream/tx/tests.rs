@@ -1,5 +1,6 @@
 //! Pacing through the whole schedule: exact instants, bursts, ends, lag.
-//! Shape: tables, name first.
+//! Tables, name first.
+//!
 //! Units: picoseconds.
 //! Source: this module's rules.
 

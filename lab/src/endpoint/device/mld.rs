@@ -1,6 +1,7 @@
 //! A device with logical devices as an endpoint: each of them is one as [`DeviceEndpoint`] is, behind the link of all.
 //!
-//! Shape: a command names its logical device (`ld`), which does it as a device of its own does.
+//! A command names its logical device (`ld`), which does it as a device of its own does.
+//!
 //! Units: bytes.
 //! Source: docs/endpoint.md "Logical devices"; CXL 3.1 section 2.5.
 

@@ -1,6 +1,7 @@
 //! A device as an endpoint: memory behind its BARs, DMA of its functions.
 //!
-//! Shape: commands → transactions of [`CxlDevice`]; its events → answers, by number.
+//! Commands → transactions of [`CxlDevice`]; its events → answers, by number.
+//!
 //! Units: bytes.
 //! Source: docs/endpoint.md.
 

@@ -1,6 +1,7 @@
 //! What a device is to be.
 //!
-//! Shape: [`DeviceSpec`] → [`DeviceEndpoint`]; what is not given has a default.
+//! [`DeviceSpec`] → [`DeviceEndpoint`]; what is not given has a default.
+//!
 //! Units: bytes.
 //! Source: docs/endpoint.md.
 

@@ -1,6 +1,7 @@
 //! A G-FAM device as an endpoint.
 //!
-//! Shape: CCI commands as a host's GAE would forward them; tables and refusals in the status.
+//! CCI commands as a host's GAE would forward them; tables and refusals in the status.
+//!
 //! Units: bytes.
 //! Source: docs/endpoint.md; docs/spec/cxl-fabric.md "GFD (endpoint)".
 

@@ -1,6 +1,7 @@
 //! What a G-FAM device is to be.
 //!
-//! Shape: [`GfdSpec`] → [`GfdEndpoint`]; what is not given has a default.
+//! [`GfdSpec`] → [`GfdEndpoint`]; what is not given has a default.
+//!
 //! Units: bytes.
 //! Source: docs/endpoint.md.
 

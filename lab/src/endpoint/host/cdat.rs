@@ -1,6 +1,7 @@
 //! CDATs of devices and of the switches above them, and what the whole way to a device's memory costs.
 //!
-//! Shape: functions that the last enumeration has found → [`Asked`], which names whose CDATs are to be read → [`report`].
+//! Functions that the last enumeration has found → [`Asked`], which names whose CDATs are to be read → [`report`].
+//!
 //! Units: ns, MB/s, bytes.
 //! Source: CXL 3.1 section 7.7.12.4; docs/endpoint.md "Latency and bandwidth of memory".
 //!

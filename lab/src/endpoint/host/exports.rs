@@ -1,6 +1,7 @@
 //! What others reach of a host's memory.
 //!
-//! Shape: [`Exported`], ranges of its memory; `Reached`, these and what transfers of fabric memory show.
+//! [`Exported`], ranges of its memory; `Reached`, these and what transfers of fabric memory show.
+//!
 //! Units: bytes.
 //! Source: docs/endpoint.md, docs/fabric-memory.md; CXL 3.1 section 7.7.3.
 

@@ -1,7 +1,7 @@
 //! Whether the memory of devices that a tree shows as committed is reached: a load tells.
 //!
-//! Shape: the tree of the last enumeration -> a load of the first line of each such memory -> the tree with what came of them.
-//! Units: none.
+//! The tree of the last enumeration -> a load of the first line of each such memory -> the tree with what came of them.
+//!
 //! Source: docs/endpoint.md "Control socket"; docs/spec/cxl-fabric.md "HDM decoders".
 //!
 //! Decoders of devices and HBR switches are the host's own, and say nothing of the switch between: at a PBR edge LDST and LAV

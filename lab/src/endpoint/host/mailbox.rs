@@ -1,6 +1,7 @@
 //! Commands for mailboxes, and the ring of notifications, which they place and read.
 //!
-//! Shape: commands of the host's mailbox → their answers, by number.
+//! Commands of the host's mailbox → their answers, by number.
+//!
 //! Units: bytes.
 //! Source: docs/endpoint.md; docs/spec/wire-formats.md §4.6, §5.4.
 

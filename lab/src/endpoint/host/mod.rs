@@ -1,6 +1,7 @@
 //! A host as an endpoint: enumeration, configuration space, memory by HPA, mailboxes, the ring of notifications.
 //!
-//! Shape: commands → transactions of [`CxlHost`]; its events → answers, by number.
+//! Commands → transactions of [`CxlHost`]; its events → answers, by number.
+//!
 //! Units: bytes.
 //! Source: docs/endpoint.md; docs/spec/wire-formats.md §4.6, §5.4.
 

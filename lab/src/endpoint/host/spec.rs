@@ -1,6 +1,7 @@
 //! What a host is to be.
 //!
-//! Shape: [`HostSpec`] → [`HostEndpoint`]; what is not given has a default.
+//! [`HostSpec`] → [`HostEndpoint`]; what is not given has a default.
+//!
 //! Units: bytes.
 //! Source: docs/endpoint.md.
 

@@ -1,6 +1,7 @@
 //! The LN completer of a host, as it is shown.
 //!
-//! Shape: [`CxlHost`] -> [`LncReport`].
+//! [`CxlHost`] -> [`LncReport`].
+//!
 //! Units: bytes, lines.
 //! Source: docs/endpoint.md "Lightweight Notification"; PCIe 5.0 section 6.21.
 

@@ -1,6 +1,7 @@
 //! What is asked and answered of Lightweight Notification.
 //!
-//! Shape: [`LnAccess`] in; [`LnReport`], [`LnrFunction`]s or a [`LncReport`] out, as JSON.
+//! [`LnAccess`] in; [`LnReport`], [`LnrFunction`]s or a [`LncReport`] out, as JSON.
+//!
 //! Units: bytes, lines, milliseconds.
 //! Source: docs/endpoint.md "Lightweight Notification".
 

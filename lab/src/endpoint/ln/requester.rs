@@ -1,6 +1,7 @@
 //! Commands for the LN requesters of a device.
 //!
-//! Shape: commands -> [`CxlDevice::ask_ln`]; its events -> answers, by number.
+//! Commands -> [`CxlDevice::ask_ln`]; its events -> answers, by number.
+//!
 //! Units: bytes, lines.
 //! Source: docs/endpoint.md "Lightweight Notification"; PCIe 5.0 section 6.21.
 //!

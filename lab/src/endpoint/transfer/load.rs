@@ -1,6 +1,7 @@
 //! A load: a range that is written and read back, again and again.
 //!
-//! Shape: a [`Plan`] for each round, with a seed of its own → a [`LoadReport`].
+//! A [`Plan`] for each round, with a seed of its own → a [`LoadReport`].
+//!
 //! Units: bytes; time as a parameter.
 //! Source: docs/endpoint.md "Transfers".
 

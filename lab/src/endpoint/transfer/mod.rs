@@ -1,6 +1,7 @@
 //! Transfers of any size: requests of at most 4 KiB, several at a time, and what they bring compared.
 //!
-//! Shape: [`Plan`] → [`Transfers::begin`]; [`Transfers::pump`] submits, [`Transfers::take`] is told the ends.
+//! [`Plan`] → [`Transfers::begin`]; [`Transfers::pump`] submits, [`Transfers::take`] is told the ends.
+//!
 //! Units: bytes; time as a parameter.
 //! Source: PCIe 6.0 section 2.4.1 (a read, be it of no bytes, pushes posted writes before it).
 //!

@@ -1,6 +1,7 @@
 //! What a transfer writes, reads and expects.
 //!
-//! Shape: [`Access`] → [`Plan`]; [`Source`] is what is written or expected.
+//! [`Access`] → [`Plan`]; [`Source`] is what is written or expected.
+//!
 //! Units: bytes.
 //! Source: docs/endpoint.md "Transfers".
 

@@ -1,6 +1,7 @@
 //! A host, device, HBR switch or GFD of a fabric in one process.
 //!
-//! Shape: [`RunningEndpoint`]: its runner, and whether it has power.
+//! [`RunningEndpoint`]: its runner, and whether it has power.
+//!
 //! Units: time as `Instant`.
 //! Source: docs/endpoint.md.
 

@@ -1,6 +1,7 @@
 //! Which parts of a fabric have nothing to do, so that a step passes them over.
 //!
-//! Shape: [`IdleState`] of a part: told what came of each poll, asked before the next one.
+//! [`IdleState`] of a part: told what came of each poll, asked before the next one.
+//!
 //! Units: time as `Instant`.
 //! Source: docs/spec/cxl-fabric.md.
 

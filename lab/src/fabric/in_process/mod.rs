@@ -1,7 +1,8 @@
 //! A whole fabric in one process: switches with their agents, hosts, devices and GFDs, joined by pipes.
 //!
-//! Shape: [`InProcessFabric::new`] of a layout; [`InProcessFabric::step`] polls each of them once; requests to a switch by
+//! [`InProcessFabric::new`] of a layout; [`InProcessFabric::step`] polls each of them once; requests to a switch by
 //! [`InProcessFabric::call`], commands to a runner by [`InProcessFabric::ask`], both of which step until the answer is there.
+//!
 //! Units: time is the caller's: the machine's clock, or any other.
 //! Source: docs/spec/cxl-fabric.md.
 

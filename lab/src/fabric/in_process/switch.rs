@@ -1,6 +1,7 @@
 //! A PBR switch of a fabric in one process: its pipeline in one lane, and its agent at the CPU port.
 //!
-//! Shape: [`RunningSwitch::new`] of a layout; [`RunningSwitch::step`] polls both.
+//! [`RunningSwitch::new`] of a layout; [`RunningSwitch::step`] polls both.
+//!
 //! Units: bytes, chunks; time as `Instant`.
 //! Source: docs/spec/cxl-fabric.md "Port roles".
 

@@ -1,6 +1,7 @@
 //! The wires of a fabric in one process: a pipe for each.
 //!
-//! Shape: [`Wires::new`] of a layout; each part takes its ends.
+//! [`Wires::new`] of a layout; each part takes its ends.
+//!
 //! Units: bytes, frames.
 //! Source: docs/spec/cxl-fabric.md.
 

@@ -1,6 +1,7 @@
 //! A topology laid out: each component gets its ports, each host its virtual switches.
 //!
-//! Shape: [`Topology`] -> [`Builder`], step by step -> [`Layout`].
+//! [`Topology`] -> [`Builder`], step by step -> [`Layout`].
+//!
 //! Units: ports and vPPBs by number.
 //! Source: docs/spec/cxl-fabric.md "Port roles", "Binding"; CXL 3.1 sections 7.7.5, 7.7.6.1.
 

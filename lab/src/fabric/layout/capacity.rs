@@ -1,6 +1,7 @@
 //! How much memory a GFD has.
 //!
-//! Shape: a `[[gfd]]` of a topology -> MiB.
+//! A `[[gfd]]` of a topology -> MiB.
+//!
 //! Units: MiB.
 //! Source: docs/fabric.md.
 

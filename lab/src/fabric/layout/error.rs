@@ -1,7 +1,7 @@
 //! Why a topology cannot be built.
 //!
-//! Shape: a variant for each thing that cannot be, with the names of who has to do with it.
-//! Units: none.
+//! A variant for each thing that cannot be, with the names of who has to do with it.
+//!
 //! Source: docs/fabric.md; CXL 3.1 sections 7.7.3, 7.7.5, 7.7.6.1, 7.7.12.1.
 
 use std::fmt;

@@ -1,6 +1,7 @@
 //! Memory of hosts and devices that others reach (GIM), as a topology wants it.
 //!
-//! Shape: `[[gim]]` and `gim = true` -> [`GimRange`], or the `GimRule` that forbids it.
+//! `[[gim]]` and `gim = true` -> [`GimRange`], or the `GimRule` that forbids it.
+//!
 //! Units: bytes; segments of 64 GiB.
 //! Source: CXL 3.1 sections 7.7.3.1 to 7.7.3.3, 7.7.2.6; docs/fabric.md.
 //!

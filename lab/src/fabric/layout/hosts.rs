@@ -1,7 +1,7 @@
 //! Hosts: which are connected, and which keys have an effect on them.
 //!
-//! Shape: the parts of a [`Builder`] -> the first host that cannot be so.
-//! Units: none.
+//! The parts of a [`Builder`] -> the first host that cannot be so.
+//!
 //! Source: docs/fabric.md.
 
 use super::super::topology::{DeviceKind, Memory};

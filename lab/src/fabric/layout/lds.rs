@@ -1,7 +1,7 @@
 //! Memory of devices, and devices with logical devices: which there can be, and what a host means that binds one.
 //!
-//! Shape: `NAME.LD` of a host -> the device and the number of its logical device.
-//! Units: none.
+//! `NAME.LD` of a host -> the device and the number of its logical device.
+//!
 //! Source: docs/fabric.md; CXL 3.1 sections 2.5, 7.7.12.1 (a static fabric has no MLD).
 
 use weft_fm::service::status::StartMode;

@@ -1,6 +1,7 @@
 //! Media partitions of GFDs: whether a GFD can have them, and memory can be of the kind that it is to be.
 //!
-//! Shape: the `[[gfd]]` and `[[memory]]` of a topology -> the first thing that cannot be.
+//! The `[[gfd]]` and `[[memory]]` of a topology -> the first thing that cannot be.
+//!
 //! Units: bytes; MiB where a name says so.
 //! Source: docs/fabric.md; CXL 3.1 section 7.7.2.3.
 

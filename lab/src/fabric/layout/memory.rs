@@ -1,6 +1,7 @@
 //! Whether the memory that a topology deals out can be had: who has it, and at which addresses.
 //!
-//! Shape: the finished parts of a [`Builder`] -> the first thing that cannot be.
+//! The finished parts of a [`Builder`] -> the first thing that cannot be.
+//!
 //! Units: bytes.
 //! Source: docs/fabric.md; CXL 3.1 sections 7.7.2, 7.7.12.1.
 

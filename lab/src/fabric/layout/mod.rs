@@ -1,6 +1,7 @@
 //! What each component of a fabric is made of, and which ends of it are joined.
 //!
-//! Shape: a [`Topology`](super::topology::Topology) -> [`Layout`], or the first thing in it that cannot be.
+//! A [`Topology`](super::topology::Topology) -> [`Layout`], or the first thing in it that cannot be.
+//!
 //! Units: ports and vPPBs by number.
 //! Source: docs/spec/cxl-fabric.md "Port roles", "Binding"; CXL 3.1 sections 7.7.5, 7.7.6.1.
 //!

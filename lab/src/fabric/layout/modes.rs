@@ -1,7 +1,7 @@
 //! Which links are in non-flit mode: those of hosts and devices with Lightweight Notification, and what hangs on them.
 //!
-//! Shape: a topology and its wires -> the parts with such links.
-//! Units: none.
+//! A topology and its wires -> the parts with such links.
+//!
 //! Source: PCIe 6.0 section 2.2.1.2 (flit mode has no LN); docs/fabric.md.
 //!
 //! Both ends of a wire have one mode. A PBR switch has a mode for each port, all others one.

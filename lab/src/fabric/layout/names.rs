@@ -1,7 +1,7 @@
 //! Names of parts: which can be names of files, and which the fabric manager takes.
 //!
-//! Shape: the parts of a [`Builder`] or a [`Layout`] -> the first whose name cannot be.
-//! Units: none.
+//! The parts of a [`Builder`] or a [`Layout`] -> the first whose name cannot be.
+//!
 //! Source: docs/fabric.md, docs/fm.md.
 
 use weft_fm::text::{is_name, is_word};

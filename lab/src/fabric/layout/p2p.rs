@@ -1,6 +1,7 @@
 //! Memory devices that accelerators access directly, by UIO (direct P2P to HDM), as a topology wants it.
 //!
-//! Shape: `[[p2p]]` -> [`P2pRange`], or the `P2pRule` that forbids it.
+//! `[[p2p]]` -> [`P2pRange`], or the `P2pRule` that forbids it.
+//!
 //! Units: bytes; segments of 64 GiB.
 //! Source: CXL 3.1 section 7.7.9; docs/fabric.md.
 //!

@@ -1,7 +1,7 @@
 //! A machine's part of a fabric over several: does what it is ordered to, and ends all it started when the orders end.
 //!
-//! Shape: [`serve`] of two pipes, as ssh(1) has them.
-//! Units: none.
+//! [`serve`] of two pipes, as ssh(1) has them.
+//!
 //! Source: docs/fabric.md "Over several machines".
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Two ends of a pipe tell each other that they are there: what carries it, as ssh(1), may be cut off without an end.
 //!
-//! Shape: [`Beat::start`] has a line said every second; [`Heard`] knows whether the other end has said one of late.
-//! Units: none.
+//! [`Beat::start`] has a line said every second; [`Heard`] knows whether the other end has said one of late.
+//!
 //! Source: docs/fabric.md "Over several machines".
 
 use std::io;

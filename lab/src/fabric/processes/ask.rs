@@ -1,7 +1,7 @@
 //! Who asks the processes of a fabric: their sockets, by the folder that the fabric is in.
 //!
-//! Shape: a folder and a request or command -> the answer of the manager or of a part.
-//! Units: none.
+//! A folder and a request or command -> the answer of the manager or of a part.
+//!
 //! Source: docs/fabric.md; docs/endpoint.md; docs/fm-socket.md.
 
 use std::path::{Path, PathBuf};

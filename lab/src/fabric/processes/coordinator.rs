@@ -1,7 +1,7 @@
 //! A fabric over several machines, from one of them or from elsewhere: who runs what, in which order.
 //!
-//! Shape: [`Machines::up`] of a topology and a hosts file; [`Machines::housekeeping`]; dropping it ends the fabric.
-//! Units: none.
+//! [`Machines::up`] of a topology and a hosts file; [`Machines::housekeeping`]; dropping it ends the fabric.
+//!
 //! Source: docs/fabric.md "Over several machines"; ssh(1).
 
 use std::collections::{BTreeMap, VecDeque};

@@ -1,7 +1,7 @@
 //! The manager's way to the entry switch: a socket of this machine, or TLS where they are on two.
 //!
-//! Shape: keys of the hosts file -> files of mode 0600, keys of the configuration, flags of `weft fm serve`.
-//! Units: none.
+//! Keys of the hosts file -> files of mode 0600, keys of the configuration, flags of `weft fm serve`.
+//!
 //! Source: docs/fabric.md "Managers", "Over several machines".
 
 use std::fmt::Write as _;

@@ -1,7 +1,7 @@
 //! Which machine of several runs which parts of a fabric.
 //!
-//! Shape: TOML -> [`HostsFile`]; [`HostsFile::check`] against a layout; [`Here`] is one machine's view.
-//! Units: none.
+//! TOML -> [`HostsFile`]; [`HostsFile::check`] against a layout; [`Here`] is one machine's view.
+//!
 //! Source: docs/fabric.md "Over several machines"; RFC 7348 (VXLAN: identifiers have 24 bits).
 
 use std::net::IpAddr;

@@ -1,7 +1,7 @@
 //! Lines of text from a pipe, waited for no longer than one likes, and to one.
 //!
-//! Shape: [`Lines::next`] -> a line, nothing yet, or the end; a value -> [`write_line`].
-//! Units: none.
+//! [`Lines::next`] -> a line, nothing yet, or the end; a value -> [`write_line`].
+//!
 //! Source: poll(2).
 
 use std::io::{self, Read, Write};

@@ -1,7 +1,7 @@
 //! The links of a fabric of processes: a veth pair for each wire, made and removed by `ip`; VXLAN to another machine.
 //!
-//! Shape: [`Processes::make_links`]; a pair's ends are `PREFIX`, the wire's number, and `a` or `b`.
-//! Units: none.
+//! [`Processes::make_links`]; a pair's ends are `PREFIX`, the wire's number, and `a` or `b`.
+//!
 //! Source: docs/fabric.md; veth(4), ip-link(8); RFC 7348.
 
 use std::process::Command as Run;

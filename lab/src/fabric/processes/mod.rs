@@ -1,9 +1,9 @@
 //! A fabric of processes: `weft run` for each PBR switch, `weft endpoint` for all else, `weft fm serve`, on veth pairs.
 //!
-//! Shape: [`Processes::up`] of a topology; [`Processes::housekeeping`] takes down the links of what has ended; dropping it ends
+//! [`Processes::up`] of a topology; [`Processes::housekeeping`] takes down the links of what has ended; dropping it ends
 //! all, and removes the pairs; what is killed is cleaned up after by the next one ([`super::leftovers`]).
 //! Over several machines ([`hosts_file`]) each runs its parts, as [`agent`] is ordered to by [`coordinator::Machines`].
-//! Units: none.
+//!
 //! Source: docs/fabric.md; veth(4).
 
 pub mod agent;

@@ -1,7 +1,7 @@
 //! One process of a fabric: started, looked at and ended; its folder has a script that starts it again.
 //!
-//! Shape: [`Process::start`]; [`Process::has_ended`] says so once; [`Process::end`].
-//! Units: none.
+//! [`Process::start`]; [`Process::has_ended`] says so once; [`Process::end`].
+//!
 //! Source: docs/fabric.md.
 
 use std::fmt::Write as _;

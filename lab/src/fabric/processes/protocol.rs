@@ -1,7 +1,7 @@
 //! What is said between who brings a fabric over several machines up and each of these.
 //!
-//! Shape: [`Order`] in, [`Reply`] out, JSON, a line each; a [`Reply::Event`] may come at any time. Each end says `Alive` every second.
-//! Units: none.
+//! [`Order`] in, [`Reply`] out, JSON, a line each; a [`Reply::Event`] may come at any time. Each end says `Alive` every second.
+//!
 //! Source: docs/fabric.md "Over several machines".
 
 use std::path::PathBuf;

@@ -1,6 +1,7 @@
 //! The configuration file of a switch that runs as a process.
 //!
-//! Shape: a switch of the layout -> TOML for `weft run`.
+//! A switch of the layout -> TOML for `weft run`.
+//!
 //! Units: bytes.
 //! Source: docs/configuration.md.
 

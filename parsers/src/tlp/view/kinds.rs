@@ -1,5 +1,6 @@
 //! What TLPs of some kinds have in their headers: ids, tag, byte enables, address, message, completion, OHC.
-//! Shape: getters of [`Tlp`]; `None` where a TLP of its kind has no such field.
+//! Getters of [`Tlp`]; `None` where a TLP of its kind has no such field.
+//!
 //! Units: as in the fields.
 //! Source: PCIe 5.0 and 6.0 section 2.2; docs/spec/wire-formats.md §3.2 to §3.6.
 

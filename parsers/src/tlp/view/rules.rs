@@ -1,5 +1,6 @@
 //! What makes a TLP malformed beside its type: lengths, byte enables, addresses, missing OHC.
-//! Shape: a parsed [`Tlp`] in, the first rule it breaks out.
+//! A parsed [`Tlp`] in, the first rule it breaks out.
+//!
 //! Units: DW and bytes.
 //! Source: PCIe 6.0 sections 2.2.5, 2.2.7, 2.2.8.10 ("malformed TLP" clauses); docs/spec/wire-formats.md §3.5.
 

@@ -1,7 +1,7 @@
 //! What a fabric manager does before there is anything to test: owns all, numbers it, and makes ways.
 //!
-//! Shape: commands of docs/spec/wire-formats.md §4 by [`Fabric::ok`], to a component behind others by a way of targets.
-//! Units: none.
+//! Commands of docs/spec/wire-formats.md §4 by [`Fabric::ok`], to a component behind others by a way of targets.
+//!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.3 to §4.6.
 
 use weft_cxl::cci::Component;

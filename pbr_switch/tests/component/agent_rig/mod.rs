@@ -1,9 +1,9 @@
 //! Two switches with their agents, joined by a pipe: a host and a device at the first, a device and a GFD at the second.
 //!
-//! Shape: [`Fabric::step`] polls each part once; requests of a fabric manager by [`Fabric::ask`], those of the host's
+//! [`Fabric::step`] polls each part once; requests of a fabric manager by [`Fabric::ask`], those of the host's
 //! software by [`Fabric::command`].
+//!
 //! Units: bytes, nanoseconds.
-//! Source: none.
 #![expect(clippy::redundant_pub_crate, reason = "a module of a test")]
 #![allow(dead_code, clippy::allow_attributes, reason = "not every test uses all of it")]
 

@@ -1,6 +1,7 @@
 //! A fabric where all that protects is set by commands, and requests that try it.
 //!
-//! Shape: [`Guarded`] on [`Fabric`]; a [`Probe`] is asked in the ways of [`How`], what a refusal leads to is [`Told`].
+//! [`Guarded`] on [`Fabric`]; a [`Probe`] is asked in the ways of [`How`], what a refusal leads to is [`Told`].
+//!
 //! Units: bytes, nanoseconds.
 //! Source: docs/spec/wire-formats.md §4.5 to §4.7; docs/spec/cxl-fabric.md "Tables of an edge and who may write them".
 #![expect(clippy::redundant_pub_crate, reason = "a module of a test")]

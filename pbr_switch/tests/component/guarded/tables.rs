@@ -1,6 +1,7 @@
 //! Commands that set and clear what protects, as the fabric manager and the host send them.
 //!
-//! Shape: one method a table.
+//! One method a table.
+//!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.5 (570Dh to 5716h), §4.6 (5801h to 5904h), §4.7 (4907h, 4908h, 490Dh, 4914h).
 

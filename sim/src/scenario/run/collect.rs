@@ -1,6 +1,7 @@
 //! What a network has come to, as results.
 //!
-//! Shape: [`Network`] → [`Results`], without series and expectations.
+//! [`Network`] → [`Results`], without series and expectations.
+//!
 //! Units: as results have them.
 //! Source: docs/spec/model.md §6; docs/results.md.
 

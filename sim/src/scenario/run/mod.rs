@@ -1,6 +1,7 @@
 //! Runs a scenario.
 //!
-//! Shape: [`run`] takes a [`Scenario`] and [`RunOptions`] and gives [`Results`], which are valid whenever it ends.
+//! [`run`] takes a [`Scenario`] and [`RunOptions`] and gives [`Results`], which are valid whenever it ends.
+//!
 //! Units: picoseconds, frames.
 //! Source: docs/spec/model.md §3, §6.
 

@@ -1,6 +1,7 @@
 //! Series over time: what switches and hosts have at each sample, and did since the one before.
 //!
-//! Shape: [`Sampler`] looks at a [`Network`] between slices of virtual time.
+//! [`Sampler`] looks at a [`Network`] between slices of virtual time.
+//!
 //! Units: picoseconds, bytes, bits a second.
 //! Source: docs/spec/model.md §6: the memory for series is bounded.
 

@@ -1,6 +1,7 @@
 //! Who waits for what when nothing moves.
 //!
-//! Shape: a [`Network`] that stands still → [`Waiting`], the circle of PFC first, if there is one.
+//! A [`Network`] that stands still → [`Waiting`], the circle of PFC first, if there is one.
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/model.md §6.
 

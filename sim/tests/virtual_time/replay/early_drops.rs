@@ -1,6 +1,7 @@
 //! WRED: lossy frames that ECN does not mark are dropped as their queue gets deep.
 //!
-//! Shape: frames of one cell, one after the other, to an output that a PAUSE holds: its depth is the number of frames that got room.
+//! Frames of one cell, one after the other, to an output that a PAUSE holds: its depth is the number of frames that got room.
+//!
 //! Units: cells of 256 bytes.
 //! Source: docs/spec/pipeline.md §4; RFC 3168 section 5.
 

@@ -1,7 +1,8 @@
 //! Line rate and shares in virtual time: the crossbar costs no frame a picosecond that its output's wire
 //! does not, and the size of a cell changes no stamp.
 //!
-//! Shape: inputs at line rate through [`replay`]; departures against sums of wire times.
+//! Inputs at line rate through [`replay`]; departures against sums of wire times.
+//!
 //! Units: bytes without FCS, Gbit/s, picoseconds, permille.
 //! Source: docs/spec/pipeline.md §6, §7.
 

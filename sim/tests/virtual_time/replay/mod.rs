@@ -1,6 +1,7 @@
 //! Replay: stamps, ties, cut-off frames and overruns come out as the design says.
 //!
-//! Shape: lists of input frames through [`replay`].
+//! Lists of input frames through [`replay`].
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/pipeline.md §13.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]

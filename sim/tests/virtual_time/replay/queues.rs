@@ -1,6 +1,7 @@
 //! What the queues of lossless priorities come to: watermarks, and the marks of `egress-queue` mode to the frame.
 //!
-//! Shape: few frames to an output that is held back by a PAUSE or by its rate; events against counts of the test's own.
+//! Few frames to an output that is held back by a PAUSE or by its rate; events against counts of the test's own.
+//!
 //! Units: cells of 256 bytes, of which each frame takes one.
 //! Source: docs/spec/pipeline.md §4, §9.
 

@@ -1,7 +1,8 @@
 //! Waiting at an output, against the closed forms of queueing theory.
 //!
-//! Shape: random arrivals at many inputs for one output, or for all → mean time between the last bit in and the first bit out,
+//! Random arrivals at many inputs for one output, or for all → mean time between the last bit in and the first bit out,
 //! less the fixed latency.
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/model-reference.md §3 (M/D/1, M/G/1: Pollaczek and Khinchine; cells: Karol, Hluchyj and Morgan 1987).
 

@@ -1,6 +1,7 @@
 //! What checks a run notices what is wrong with it.
 //!
-//! Shape: a run, or what one has left, changed in one place → a check that fails.
+//! A run, or what one has left, changed in one place → a check that fails.
+//!
 //! Units: frames, microseconds.
 //! Source: docs/spec/model.md §3, §6.
 

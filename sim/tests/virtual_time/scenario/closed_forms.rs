@@ -1,6 +1,7 @@
 //! What runs take, against closed forms.
 //!
-//! Shape: a scenario → picoseconds that a formula gives.
+//! A scenario → picoseconds that a formula gives.
+//!
 //! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §2: (N + 1)(S + P) + N·F for the first frame, S for each one after it.
 

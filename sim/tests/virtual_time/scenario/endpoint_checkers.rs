@@ -1,8 +1,8 @@
 //! Checkers of endpoints object to each kind of mutation of what was heard in a true run.
 //!
-//! Shape: frames and events of an endpoint in one small run with losses, marks and PFC, one with credits and one of LITE,
+//! Frames and events of an endpoint in one small run with losses, marks and PFC, one with credits and one of LITE,
 //! changed in one place.
-//! Units: none.
+//!
 //! Source: docs/spec/model.md §4.
 
 use weft_hosts::rclink::credits::CreditSpec;

@@ -1,6 +1,7 @@
 //! Faults act, at their instants.
 //!
-//! Shape: a scenario with a fault → what differs from one without.
+//! A scenario with a fault → what differs from one without.
+//!
 //! Units: picoseconds, frames.
 //! Source: docs/spec/model.md §3.
 

@@ -1,6 +1,7 @@
 //! LITE mode in each format: sent once, without ACK; where there is an RC Link header, marks are answered by CNPs.
 //!
-//! Shape: flows over one switch → what arrived, and what hosts counted.
+//! Flows over one switch → what arrived, and what hosts counted.
+//!
 //! Units: picoseconds, frames.
 //! Source: docs/spec/model.md §4 "LITE".
 

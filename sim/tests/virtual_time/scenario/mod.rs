@@ -1,6 +1,7 @@
 //! Scenarios: closed forms, reference runs of another simulator, faults, and the same on any number of threads.
 //!
-//! Shape: [`Bench`] makes a [`Scenario`] of a topology and workloads; [`run`] gives its [`Results`].
+//! [`Bench`] makes a [`Scenario`] of a topology and workloads; [`run`] gives its [`Results`].
+//!
 //! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §2, §3, §4.
 

@@ -1,6 +1,7 @@
 //! Latencies are taken apart: each part by its closed form, and all of them add up.
 //!
-//! Shape: a scenario → the parts of its frames' latencies.
+//! A scenario → the parts of its frames' latencies.
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/model.md §2, §4, §6.
 

@@ -1,6 +1,7 @@
 //! Runs of csg-htsim (RoCE, commit 841d9e7), redone.
 //!
-//! Shape: what htsim printed, its closed form, and the same with frames that RC Link has.
+//! What htsim printed, its closed form, and the same with frames that RC Link has.
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/model.md §2.
 //!

@@ -1,7 +1,7 @@
 //! The same comes of a scenario on any number of threads, whatever the numbers of its components.
 //!
-//! Shape: results as JSON, byte by byte.
-//! Units: none.
+//! Results as JSON, byte by byte.
+//!
 //! Source: docs/spec/model.md §1.
 
 use weft_dataplane::types::PriSet;

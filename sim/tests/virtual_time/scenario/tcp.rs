@@ -1,6 +1,7 @@
 //! TCP against closed forms: one flow fills a link, a window fills a round trip, flows share, losses limit.
 //!
-//! Shape: scenarios with one switch.
+//! Scenarios with one switch.
+//!
 //! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §7; docs/spec/model-reference.md §14.
 

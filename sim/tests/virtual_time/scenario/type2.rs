@@ -1,6 +1,7 @@
 //! TYPE2 and the buffer of its receiver, whose watermark is that of multicast.
 //!
-//! Shape: eight to one, slowly received → most bytes in the buffer.
+//! Eight to one, slowly received → most bytes in the buffer.
+//!
 //! Units: bytes.
 //! Source: docs/spec/model.md §4 "Receive and PFC".
 

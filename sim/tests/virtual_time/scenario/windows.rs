@@ -1,6 +1,7 @@
 //! What a window lets go: slots in a round trip, bytes in 4.096 us and its multiples.
 //!
-//! Shape: one flow over one cable → when it is there.
+//! One flow over one cable → when it is there.
+//!
 //! Units: picoseconds, bytes.
 //! Source: docs/spec/model-reference.md §9 (windows below the loop), §11 (rate windows).
 

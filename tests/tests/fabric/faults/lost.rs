@@ -1,7 +1,8 @@
 //! How long the routes over what is lost lead nowhere, where the manager's own way crosses it too.
 //!
-//! Shape: a ring of four switches in virtual time → one link, or both links of a switch, go → the manager looks → requests
+//! A ring of four switches in virtual time → one link, or both links of a switch, go → the manager looks → requests
 //! to the other side of the ring are answered again.
+//!
 //! Units: virtual milliseconds.
 //! Source: docs/spec/cxl-fabric.md "Dynamic change"; CXL 3.1 section 7.7.12.6.
 

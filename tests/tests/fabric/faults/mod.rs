@@ -1,6 +1,7 @@
 //! What goes and comes under load, in one process and virtual time, where counts are exact.
 //!
-//! Shape: a file of `pcaps/fabric` → `weft_lab::fabric` with loads of both hosts → a fault → who was hit, and who was not.
+//! A file of `pcaps/fabric` → `weft_lab::fabric` with loads of both hosts → a fault → who was hit, and who was not.
+//!
 //! Units: bytes; virtual milliseconds.
 //! Source: docs/spec/cxl-fabric.md "Dynamic change".
 

@@ -1,8 +1,9 @@
 //! Links and switches that go under load, one after the other: which flows notice, for how long, and what becomes of each request.
 //!
-//! Shape: a ring, a mesh, a torus, a fat tree and an irregular fabric in virtual time, with flows by UIO and by CXL.mem → a link,
+//! A ring, a mesh, a torus, a fat tree and an irregular fabric in virtual time, with flows by UIO and by CXL.mem → a link,
 //! or all links of a switch, are pulled and put back → a row of a table. No flow that has its way elsewhere loses a request.
 //! Of those that cross what is pulled, only what was on a wire that broke or inside of the switch may be without an answer.
+//!
 //! Units: frames, requests, flows; virtual time.
 //! Source: docs/spec/cxl-fabric.md "Dynamic change"; CXL 3.1 section 7.7.12.6.
 

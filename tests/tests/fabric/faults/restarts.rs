@@ -1,7 +1,8 @@
 //! Each kind of component of a running fabric is started again under load, with and without a link that goes meanwhile.
 //!
-//! Shape: three switches in a ring with hosts, devices, GFDs, G-FAM and GIM → one component loses its power and gets it
+//! Three switches in a ring with hosts, devices, GFDs, G-FAM and GIM → one component loses its power and gets it
 //! back → flows that do not cross it lose nothing, and every table is what it was, entry by entry.
+//!
 //! Units: bytes; virtual milliseconds.
 //! Source: docs/spec/cxl-fabric.md "Dynamic change"; CXL 3.1 section 7.7.12.6.
 

@@ -1,6 +1,7 @@
 //! The judge that knows nothing of how routes are made or proved.
 //!
-//! Shape: graph and tables -> who arrives, in how many hops; which channel waits for which; whether they wait in a circle.
+//! Graph and tables -> who arrives, in how many hops; which channel waits for which; whether they wait in a circle.
+//!
 //! Units: hops.
 //! Source: the definition: Dally and Seitz, IEEE Trans. Computers C-36(5), 1987. Names instead of numbers, sets instead
 //! of masks, Tarjan's components instead of an order: slow and plain.

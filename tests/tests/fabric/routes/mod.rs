@@ -1,6 +1,7 @@
 //! Routes of a fabric, judged by those who did not make them: own walk, own search for circles, own simulation.
 //!
-//! Shape: random topologies from a seed (`WEFT_SEED`), links that come and go -> all pairs arrive, no circle of waiting.
+//! Random topologies from a seed (`WEFT_SEED`), links that come and go -> all pairs arrive, no circle of waiting.
+//!
 //! Units: switches, hops, cycles of the simulation.
 //! Source: docs/spec/cxl-fabric.md "Routes"; Dally and Seitz, IEEE Trans. Computers C-36(5), 1987.
 

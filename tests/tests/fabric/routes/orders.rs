@@ -1,8 +1,9 @@
 //! Whose routes are withdrawn: nobody's where both tables are made by orders of switches, whichever; else nobody's for whom
 //! there is an order of changes without deadlock.
 //!
-//! Shape: two tables of one small fabric, made without each other -> where the old ones go by no order of switches, all orders
+//! Two tables of one small fabric, made without each other -> where the old ones go by no order of switches, all orders
 //! of PIDs are tried one by one, by the means of [`check`](super::check) alone -> as many are withdrawn as must be.
+//!
 //! Units: PIDs.
 //! Source: docs/spec/cxl-fabric.md "Routes"; Dally and Seitz, IEEE Trans. Computers C-36(5), 1987.
 

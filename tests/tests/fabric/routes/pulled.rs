@@ -1,7 +1,8 @@
 //! Every link and every switch is pulled, and comes back: who does not need it keeps a way all the time.
 //!
-//! Shape: ring, mesh, torus, fat tree, irregular fabrics -> one link or switch goes -> routes like those that stand -> it comes
+//! Ring, mesh, torus, fat tree, irregular fabrics -> one link or switch goes -> routes like those that stand -> it comes
 //! back -> the routes of before. Each step of both is judged by [`super::mixtures`].
+//!
 //! Units: links and switches.
 //! Source: docs/spec/cxl-fabric.md "Change of routes".
 

@@ -1,7 +1,8 @@
 //! A fabric of small buffers without loss: does it come to a stand?
 //!
-//! Shape: graph, tables, priorities, places a buffer -> [`Sim::run`]: every endpoint sends to random others as fast as it
+//! Graph, tables, priorities, places a buffer -> [`Sim::run`]: every endpoint sends to random others as fast as it
 //! can, requests are answered, then sending ends and all must drain.
+//!
 //! Units: cycles; a packet a cycle and channel.
 //! Source: docs/spec/cxl-fabric.md "Routes"; credit flow control: a packet moves only when its next buffer has a place.
 

@@ -1,7 +1,7 @@
 //! A component that knows its manager by the port that it was claimed through, and a way to it that changes.
 //!
-//! Shape: a switch behind another one, by Fabric Crawl Out; the port that messages come in by is the test's.
-//! Units: none.
+//! A switch behind another one, by Fabric Crawl Out; the port that messages come in by is the test's.
+//!
 //! Source: docs/security.md, "Commands"; docs/spec/wire-formats.md §4.4, §4.5 (5701h).
 
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -1,6 +1,7 @@
 //! Partitions of GFDs as the manager sets them: what it sends, what it refuses, what it goes on from.
 //!
-//! Shape: wanted states → `weft_fm::service` → partitions and regions of real GFDs.
+//! Wanted states → `weft_fm::service` → partitions and regions of real GFDs.
+//!
 //! Units: bytes.
 //! Source: CXL 3.1 section 7.7.2.3; docs/spec/wire-formats.md §4.7 (4902h to 4906h).
 

@@ -1,8 +1,9 @@
 //! The fabric manager as a service against real components: what it brings about, what its trace says, and what the
 //! components' own lookups make of the same addresses.
 //!
-//! Shape: a ring of switches with GFDs → `weft_fm::service` in process and over TCP → memory over four GFDs, FAST
+//! A ring of switches with GFDs → `weft_fm::service` in process and over TCP → memory over four GFDs, FAST
 //! written by the host → traces held against FAST, DRT, GDT and SAT.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.5 to §4.7, §5.1 to §5.3.
 

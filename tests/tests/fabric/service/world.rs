@@ -1,6 +1,7 @@
 //! Real components in one process: switches joined by links, GFDs behind them, reached by CCI.
 //!
-//! Shape: [`World`] takes messages of a session at a switch and follows tunnels; [`listen`] serves one session by a socket.
+//! [`World`] takes messages of a session at a switch and follows tunnels; [`listen`] serves one session by a socket.
+//!
 //! Units: bytes; a message takes 100 us of the components' time.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.5 (Fabric Crawl Out).
 

@@ -1,7 +1,8 @@
 //! Hosts, devices and a G-FAM device that are hostile, on the wires of a fabric that runs.
 //!
-//! Shape: raw frames, put on a wire beside what its endpoint sends itself → nothing of the fabric has changed, each of
+//! Raw frames, put on a wire beside what its endpoint sends itself → nothing of the fabric has changed, each of
 //! them was counted, the load of everybody else went on, and the manager has noticed nothing but what it should.
+//!
 //! Units: frames.
 //! Source: docs/security.md; docs/spec/cxl-fabric.md "Port roles"; docs/spec/wire-formats.md §3.5 to §3.8, §4.4.
 

@@ -1,7 +1,8 @@
 //! What switches notify the manager of, as processes on veth pairs; the manager polls once an hour, so that whatever it finds
 //! out it has been notified of.
 //!
-//! Shape: a fault at the entry switch or further out -> an event of the manager, new routes, and frames that go on.
+//! A fault at the entry switch or further out -> an event of the manager, new routes, and frames that go on.
+//!
 //! Units: frames.
 //! Source: docs/spec/cxl-fabric.md "Dynamic change"; docs/fm.md "Monitoring the fabric".
 

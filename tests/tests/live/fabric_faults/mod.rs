@@ -1,7 +1,8 @@
 //! What goes and comes under load: rights, bindings, links, endpoints, the fabric manager; as processes on veth pairs.
 //!
-//! Shape: a fabric with loads of several requesters → one fault, and its end → who was hit, who was not, and that the
+//! A fabric with loads of several requesters → one fault, and its end → who was hit, who was not, and that the
 //! state after equals the state before.
+//!
 //! Units: bytes, milliseconds.
 //! Source: docs/spec/cxl-fabric.md "Dynamic change"; docs/endpoint.md "Transfers".
 

@@ -1,6 +1,7 @@
 //! Ports whose queues are held by command: nothing leaks after the answer, nothing is lost.
 //!
-//! Shape: two hosts in namespaces, one that sends all the time, and a switch between them that holds the other's port.
+//! Two hosts in namespaces, one that sends all the time, and a switch between them that holds the other's port.
+//!
 //! Units: frames.
 //! Source: docs/spec/pipeline.md §7 "Transmission off".
 

@@ -1,8 +1,8 @@
 //! `weft run` between kernel hosts with their default offloads: ping, TCP, and the books at the end.
 //!
-//! Shape: two hosts in namespaces; the switch on `af_xdp`, on `af_packet` and on a tap.
+//! Two hosts in namespaces; the switch on `af_xdp`, on `af_packet` and on a tap.
+//!
 //! Units: frames, bit/s.
-//! Source: none of its own.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 mod held;

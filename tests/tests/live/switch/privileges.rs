@@ -1,8 +1,8 @@
 //! What a switch may do while it runs, and what it takes to run one as an ordinary user.
 //!
-//! Shape: `/proc/PID/task/*/status` of running switches; the table of docs/privileges.md, each row run by
+//! `/proc/PID/task/*/status` of running switches; the table of docs/privileges.md, each row run by
 //! `setpriv` with just these capabilities, and with one fewer.
-//! Units: none.
+//!
 //! Source: capabilities(7), `proc_pid_status(5)`, setpriv(1); docs/privileges.md.
 
 use std::collections::BTreeMap;

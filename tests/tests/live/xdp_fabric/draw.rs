@@ -1,6 +1,7 @@
 //! Tables and frames, drawn.
 //!
-//! Shape: a draw to [`Tables`] of a switch with ports of all roles, and to a frame for one of them.
+//! A draw to [`Tables`] of a switch with ports of all roles, and to a frame for one of them.
+//!
 //! Units: bytes without FCS.
 //! Source: docs/spec/cxl-fabric.md "Port roles"; docs/spec/wire-formats.md §3.5, §3.7, §3.7a.
 

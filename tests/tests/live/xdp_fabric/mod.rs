@@ -1,8 +1,9 @@
 //! TLPs in the kernel against the pipeline, frame by frame.
 //!
-//! Shape: drawn tables and frames through the kernel's test run and through a lane of the pipeline; what the kernel
+//! Drawn tables and frames through the kernel's test run and through a lane of the pipeline; what the kernel
 //! sends, the pipeline sends, too: the same bytes, out of the same port, counted alike. All else comes up as it
 //! was. Skips without BPF, by name.
+//!
 //! Units: bytes without FCS.
 //! Source: docs/express.md; docs/spec/cxl-fabric.md.
 

@@ -1,7 +1,8 @@
 //! The program in the kernel against the switch's own functions, frame by frame.
 //!
-//! Shape: every golden capture through the kernel's test run; what it answers and counts must be what
+//! Every golden capture through the kernel's test run; what it answers and counts must be what
 //! parser, classifier, VLAN table and FDB of the dataplane say. Skips without BPF, by name.
+//!
 //! Units: bytes without FCS.
 //! Source: docs/express.md; docs/spec/pipeline.md §11.
 

@@ -1,6 +1,7 @@
 //! What the dataplane's own functions say of a frame.
 //!
-//! Shape: a configuration and what was learnt from some frames → [`Facts`] of any frame.
+//! A configuration and what was learnt from some frames → [`Facts`] of any frame.
+//!
 //! Units: bytes without FCS.
 //! Source: docs/express.md.
 

@@ -1,6 +1,7 @@
 //! The result as one page: tables and plots, nothing loaded from elsewhere.
 //!
-//! Shape: [`PortsResult`] → HTML that is well-formed XML too.
+//! [`PortsResult`] → HTML that is well-formed XML too.
+//!
 //! Units: as the page says.
 //! Source: RFC 2544 §26 (formats of reports); docs/bench.md.
 

@@ -1,7 +1,7 @@
 //! The page: well-formed, complete, nothing from elsewhere, and plots that show the figures.
-//! Shape: a made-up result in, elements of the page out.
+//! A made-up result in, elements of the page out.
+//!
 //! Units: as the result.
-//! Source: none of its own.
 
 use clap::Parser;
 use roxmltree::{Document, Node, ParsingOptions};

@@ -1,6 +1,7 @@
 //! Memory maps: what each host or device finds at which address, drawn to scale.
 //!
-//! Shape: [`AddressMap`], memory and GIM -> [`Strip`]s, one for each run of segments with one FAST entry -> SVG and tables.
+//! [`AddressMap`], memory and GIM -> [`Strip`]s, one for each run of segments with one FAST entry -> SVG and tables.
+//!
 //! Units: bytes; pixels of a box 760 wide.
 //! Source: docs/spec/wire-formats.md §5.1; docs/fm.md "The page of a fabric".
 //!

@@ -1,7 +1,8 @@
 //! The page of a fabric: one HTML file with the drawing, tables and a memory map of each requester, and nothing from elsewhere.
 //!
-//! Shape: [`Overview`] -> HTML that is well-formed XML too. Rows say by `data-` attributes what they are of; ids of the
+//! [`Overview`] -> HTML that is well-formed XML too. Rows say by `data-` attributes what they are of; ids of the
 //! drawing are places (`s0`, `s0.3`, `s0.5-s1.0`).
+//!
 //! Units: bytes; MB/s; percent.
 //! Source: docs/fm.md "The page of a fabric"; WHATWG HTML.
 //!

@@ -1,6 +1,7 @@
 //! The page of a fabric: complete, to scale, under its policy, and with no name of anybody as markup.
-//! Shape: an overview as the manager sends it in, elements of the page out; what a browser makes of it is in
+//! An overview as the manager sends it in, elements of the page out; what a browser makes of it is in
 //! `tests/py/test_live_fabric_page.py`.
+//!
 //! Units: bytes; pixels.
 //! Source: docs/fm.md "The page of a fabric".
 

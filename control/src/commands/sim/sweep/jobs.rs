@@ -1,7 +1,7 @@
 //! Runs the jobs of a sweep: one process a core, each job once.
 //!
-//! Shape: jobs that have no results yet → `weft sim run`, as many at once as wanted; what became of each.
-//! Units: none.
+//! Jobs that have no results yet → `weft sim run`, as many at once as wanted; what became of each.
+//!
 //! Source: docs/sweep.md.
 
 use std::collections::VecDeque;

@@ -1,7 +1,7 @@
 //! `weft sim sweep`: one scenario with many values and seeds, and what came of each.
 //!
-//! Shape: [`SweepArgs`] → jobs, each a `weft sim run` of its own; finished ones are not run again.
-//! Units: none.
+//! [`SweepArgs`] → jobs, each a `weft sim run` of its own; finished ones are not run again.
+//!
 //! Source: docs/sweep.md.
 
 mod jobs;

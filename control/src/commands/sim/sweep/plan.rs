@@ -1,7 +1,7 @@
 //! What a sweep runs: every combination of values, with every seed, and what each job is called.
 //!
-//! Shape: `--vary KEY=A,B` and `--seeds 1..20` → [`Job`]s; a job's name is a hash of all that its results depend on.
-//! Units: none.
+//! `--vary KEY=A,B` and `--seeds 1..20` → [`Job`]s; a job's name is a hash of all that its results depend on.
+//!
 //! Source: FIPS 180-4 (SHA-256); docs/sweep.md.
 
 use std::collections::BTreeSet;

@@ -1,6 +1,7 @@
 //! What came of a sweep: one table, as CSV, as text and as a page with a picture of each figure.
 //!
-//! Shape: a [`Row`] for each job → CSV, text, HTML.
+//! A [`Row`] for each job → CSV, text, HTML.
+//!
 //! Units: as the names of columns end.
 //! Source: docs/sweep.md.
 #![expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "places on a page")]

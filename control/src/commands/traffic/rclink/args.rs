@@ -1,6 +1,7 @@
 //! Arguments of `weft traffic --rclink`.
 //!
-//! Shape: clap's derive; all need `--rclink`.
+//! Clap's derive; all need `--rclink`.
+//!
 //! Units: as each option says.
 //! Source: docs/rclink.md.
 

@@ -1,6 +1,7 @@
 //! `weft traffic --rclink`: an RC Link endpoint on an interface, with the state machine of virtual time.
 //!
-//! Shape: flags → [`EndpointSpec`] → a loop over [`Endpoint::poll`]; at the end a report.
+//! Flags → [`EndpointSpec`] → a loop over [`Endpoint::poll`]; at the end a report.
+//!
 //! Units: requests, frames, picoseconds.
 //! Source: docs/rclink.md; docs/spec/model.md §4.
 

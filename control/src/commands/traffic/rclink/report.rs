@@ -1,6 +1,7 @@
 //! What `weft traffic --rclink` says at the end.
 //!
-//! Shape: [`Tally`] counts events while it runs; [`Report`] is data, for programs as JSON.
+//! [`Tally`] counts events while it runs; [`Report`] is data, for programs as JSON.
+//!
 //! Units: requests, frames, bytes of payload, picoseconds (`_ps`).
 //! Source: docs/rclink.md.
 

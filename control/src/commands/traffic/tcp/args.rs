@@ -1,6 +1,7 @@
 //! Arguments of `weft traffic --tcp`.
 //!
-//! Shape: clap's derive; all need `--tcp`.
+//! Clap's derive; all need `--tcp`.
+//!
 //! Units: as each option says.
 //! Source: docs/tcp.md.
 

@@ -1,6 +1,7 @@
 //! `weft traffic --tcp`: a TCP host on an interface, with the stack of virtual time.
 //!
-//! Shape: flags → [`TcpHostSpec`] → a loop over [`TcpHost::poll`]; at the end a report.
+//! Flags → [`TcpHostSpec`] → a loop over [`TcpHost::poll`]; at the end a report.
+//!
 //! Units: bytes of payload, picoseconds.
 //! Source: docs/tcp.md; docs/spec/model.md §7.
 

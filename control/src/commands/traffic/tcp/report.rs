@@ -1,6 +1,7 @@
 //! What `weft traffic --tcp` says at the end.
 //!
-//! Shape: [`Connections`] follows events while it runs; [`Report`] is data, for programs as JSON.
+//! [`Connections`] follows events while it runs; [`Report`] is data, for programs as JSON.
+//!
 //! Units: bytes of payload, segments, picoseconds (`_ps`), bits a second (`_bps`).
 //! Source: docs/tcp.md.
 

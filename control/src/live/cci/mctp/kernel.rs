@@ -1,6 +1,7 @@
 //! CCI by the kernel's MCTP (`AF_MCTP`): one thread takes the messages of all endpoints of its networks.
 //!
-//! Shape: [`Bus`] has a socket for each of the types 7 and 8; messages go through [`Datagrams`] to the [`Agent`].
+//! [`Bus`] has a socket for each of the types 7 and 8; messages go through [`Datagrams`] to the [`Agent`].
+//!
 //! Units: bytes.
 //! Source: docs/mctp.md "The kernel's MCTP".
 //!

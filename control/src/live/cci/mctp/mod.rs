@@ -1,6 +1,7 @@
 //! CCI over MCTP, for managers that know no other way: all connections are one session.
 //!
-//! Shape: [`Server`] accepts, or has the kernel's MCTP (`kernel`); packets go through a [`Connection`] to the [`Agent`], responses and late answers back.
+//! [`Server`] accepts, or has the kernel's MCTP (`kernel`); packets go through a [`Connection`] to the [`Agent`], responses and late answers back.
+//!
 //! Units: bytes, connections.
 //! Source: docs/mctp.md; DMTF DSP0236.
 //!

@@ -1,7 +1,7 @@
 //! Rows of a switch that routes TLPs.
 //!
-//! Shape: a list of [`Row`].
-//! Units: none.
+//! A list of [`Row`].
+//!
 //! Source: docs/spec/cxl-fabric.md "Port roles", "Tables of an edge".
 
 use weft::config::Config;

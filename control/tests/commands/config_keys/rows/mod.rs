@@ -1,6 +1,7 @@
 //! The rows: by section, what each key does.
 //!
-//! Shape: lists of [`Row`].
+//! Lists of [`Row`].
+//!
 //! Units: ns; bytes; frames.
 //! Source: docs/spec/pipeline.md §1 to §12.
 

@@ -1,6 +1,7 @@
 //! Rows of the switch as a whole, its threads, formats, classes, forwarding, buffer, crossbar, marks and PFC.
 //!
-//! Shape: a list of [`Row`].
+//! A list of [`Row`].
+//!
 //! Units: ns; bytes; frames.
 //! Source: docs/spec/pipeline.md §1 to §9, §12.
 

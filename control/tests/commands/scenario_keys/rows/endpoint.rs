@@ -1,6 +1,7 @@
 //! Keys of endpoints.
 //!
-//! Shape: a list of [`Row`].
+//! A list of [`Row`].
+//!
 //! Units: picoseconds, frames.
 //! Source: docs/spec/model.md §4; docs/spec/model-reference.md §1, §10.
 

@@ -1,6 +1,7 @@
 //! The rows: what each key of a scenario does.
 //!
-//! Shape: lists of [`Row`], and the scenarios that they change.
+//! Lists of [`Row`], and the scenarios that they change.
+//!
 //! Units: picoseconds, bytes, frames.
 //! Source: docs/spec/model.md §2, §3, §4.
 

@@ -1,6 +1,7 @@
 //! Keys of workloads, faults and expectations.
 //!
-//! Shape: a list of [`Row`].
+//! A list of [`Row`].
+//!
 //! Units: picoseconds, bytes, frames.
 //! Source: docs/spec/model.md §3.
 

@@ -1,6 +1,7 @@
 //! Keys before all sections, of the network, its hosts and its links.
 //!
-//! Shape: a list of [`Row`].
+//! A list of [`Row`].
+//!
 //! Units: picoseconds.
 //! Source: docs/spec/model.md §2 (store-and-forward), §3.
 

@@ -1,6 +1,7 @@
 //! Keys of switches, their buffers, crossbars, ECN and PFC.
 //!
-//! Shape: a list of [`Row`].
+//! A list of [`Row`].
+//!
 //! Units: picoseconds, bytes, frames.
 //! Source: docs/spec/model.md §2; docs/spec/pipeline.md §4, §6, §8, §9.
 

@@ -1,7 +1,8 @@
 //! Giving a device a `CacheID`: the decoders of all ports above it, and the route tables of their switches.
 //!
-//! Shape: the tree, a device and its `CacheID` -> registers by [`super::super::wire::Wire`] -> [`CacheIdFailure`], or the
+//! The tree, a device and its `CacheID` -> registers by [`super::super::wire::Wire`] -> [`CacheIdFailure`], or the
 //! tables in the nodes of the upstream ports.
+//!
 //! Units: bytes, nanoseconds.
 //! Source: CXL 3.1 sections 8.1.3, 8.2.4.28, 8.2.4.29; docs/spec/cxl-fabric.md "CXL.cache"; docs/spec/wire-formats.md §3.11.
 //!

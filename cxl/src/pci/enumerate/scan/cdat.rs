@@ -1,6 +1,7 @@
 //! Reading the CDAT of a function by its DOE mailbox, entry by entry.
 //!
-//! Shape: a function → registers by [`super::super::wire::Wire`] → [`CdatRead`], structures or a [`CdatFailure`].
+//! A function → registers by [`super::super::wire::Wire`] → [`CdatRead`], structures or a [`CdatFailure`].
+//!
 //! Units: double words; nanoseconds.
 //! Source: PCIe 6.0 §6.30.2 (an answer within a second), CXL 3.1 §8.1.11; docs/spec/wire-formats.md §3.13.
 //!

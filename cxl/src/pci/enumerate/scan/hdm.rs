@@ -1,7 +1,8 @@
 //! Memory that devices have for their host: a place for each, and the decoders that lead there.
 //!
-//! Shape: the whole tree → addresses, then registers of devices and of switches' upstream ports by
+//! The whole tree → addresses, then registers of devices and of switches' upstream ports by
 //! [`super::super::wire::Wire`]; what was committed is noted in the nodes.
+//!
 //! Units: bytes; addresses of the host, in multiples of 256 MiB.
 //! Source: CXL 3.1 sections 8.1.3, 8.2.4.20; docs/spec/cxl-fabric.md "HDM decoders".
 

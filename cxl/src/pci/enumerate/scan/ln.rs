@@ -1,7 +1,7 @@
 //! Requesters of Lightweight Notification: switched on with the one line size of the system, or left off.
 //!
-//! Shape: a [`Node`] with an LNR capability -> its control register.
-//! Units: none.
+//! A [`Node`] with an LNR capability -> its control register.
+//!
 //! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 
 use super::Scanner;

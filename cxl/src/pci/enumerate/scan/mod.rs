@@ -1,6 +1,7 @@
 //! Reading what is there, bus by bus, and writing what it was given.
 //!
-//! Shape: a stack of jobs, one function each; depth first, as bus numbers need.
+//! A stack of jobs, one function each; depth first, as bus numbers need.
+//!
 //! Units: bytes; bus numbers.
 //! Source: PCI-to-PCI Bridge 1.2 §3.2.5; PCIe 6.0 §2.3.1, §7.5, §7.6.3; CXL 3.1 §8.1.
 

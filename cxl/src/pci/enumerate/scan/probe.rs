@@ -1,6 +1,7 @@
 //! Reading what a function is: header, capabilities, sizes of BARs, its slot.
 //!
-//! Shape: registers by [`super::super::wire::Wire`] → a [`Node`], or a [`ProblemKind`].
+//! Registers by [`super::super::wire::Wire`] → a [`Node`], or a [`ProblemKind`].
+//!
 //! Units: bytes.
 //! Source: PCIe 6.0 §2.3.1, §7.5, §7.6.3; CXL 3.1 §8.1.
 

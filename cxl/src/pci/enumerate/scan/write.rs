@@ -1,6 +1,7 @@
 //! Writing what a function was given: bus numbers, addresses, windows, and what switches it on.
 //!
-//! Shape: a [`Node`] → registers by [`super::super::wire::Wire`].
+//! A [`Node`] → registers by [`super::super::wire::Wire`].
+//!
 //! Units: bytes.
 //! Source: PCI-to-PCI Bridge 1.2 §3.2.5; PCIe 6.0 §6.7, §7.5.
 

@@ -1,6 +1,7 @@
 //! One connection's mailbox: writes the own half, looks at the other one, and says what was heard.
 //!
-//! Shape: [`Channel::advance`] at times, [`Channel::ended`] when a request has ended → [`Heard`].
+//! [`Channel::advance`] at times, [`Channel::ended`] when a request has ended → [`Heard`].
+//!
 //! Units: bytes; time as a parameter.
 //! Source: docs/spec/wire-formats.md §5.5.
 //!

@@ -1,6 +1,7 @@
 //! Memory of devices below the host that is registered: which device each range belongs to, and whether it is still there.
 //!
-//! Shape: [`Devices::add`] with a registration; [`Devices::gone`] by what the host has found → registrations to take back.
+//! [`Devices::add`] with a registration; [`Devices::gone`] by what the host has found → registrations to take back.
+//!
 //! Units: bytes.
 //! Source: docs/fabric-memory.md "Memory of a device".
 

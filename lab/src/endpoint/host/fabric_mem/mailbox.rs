@@ -1,6 +1,7 @@
 //! The mailbox that two engines of fabric memory connect by: two halves, one of each.
 //!
-//! Shape: a half has a head of 64 bytes, then shares of 32 bytes each; [`Half::parse`] and [`Half::emit`].
+//! A half has a head of 64 bytes, then shares of 32 bytes each; [`Half::parse`] and [`Half::emit`].
+//!
 //! Units: bytes, little-endian.
 //! Source: docs/spec/wire-formats.md §5.5.
 

@@ -1,6 +1,7 @@
 //! The memory that an engine of a host works on: the host's own, that of devices below it, and its fabric window.
 //!
-//! Shape: [`Memories`] is the engine's `Memory` over a [`Target`]; [`Counting`] counts what goes through a port.
+//! [`Memories`] is the engine's `Memory` over a [`Target`]; [`Counting`] counts what goes through a port.
+//!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers".
 

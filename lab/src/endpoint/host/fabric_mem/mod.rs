@@ -1,6 +1,7 @@
 //! Fabric memory of a host or device: the engine with its peers, registrations and transfers, by commands.
 //!
-//! Shape: [`FabricMem::begin`] takes a [`MemCommand`]; [`FabricMem::pump`] moves all on; answers go by number.
+//! [`FabricMem::begin`] takes a [`MemCommand`]; [`FabricMem::pump`] moves all on; answers go by number.
+//!
 //! Units: bytes; time as a parameter.
 //! Source: docs/fabric-memory.md; docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §5.5.
 //!

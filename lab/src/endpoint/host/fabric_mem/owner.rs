@@ -1,6 +1,7 @@
 //! Whose memory an engine moves: a host, or function 0 of a device.
 //!
-//! Shape: [`Owner`] sends requests for mailboxes and drives the engine; [`Work`] is what the engine may do meanwhile.
+//! [`Owner`] sends requests for mailboxes and drives the engine; [`Work`] is what the engine may do meanwhile.
+//!
 //! Units: bytes; time as a parameter.
 //! Source: docs/fabric-memory.md; docs/spec/cxl-fabric.md "Fabric memory transfers".
 

@@ -1,6 +1,7 @@
 //! Connections of an engine: what is said and heard in mailboxes, and what of it is used.
 //!
-//! Shape: an `impl` of [`FabricMem`].
+//! An `impl` of [`FabricMem`].
+//!
 //! Units: bytes; time as a parameter.
 //! Source: docs/fabric-memory.md; docs/spec/wire-formats.md §5.5.
 

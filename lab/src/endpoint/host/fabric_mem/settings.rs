@@ -1,6 +1,7 @@
 //! What a host's fabric memory is built from: options by name, and the host's own limits.
 //!
-//! Shape: `KEY=VALUE` texts → [`Settings`], or why not.
+//! `KEY=VALUE` texts → [`Settings`], or why not.
+//!
 //! Units: bytes; microseconds in text.
 //! Source: docs/fabric-memory.md "Options"; docs/spec/cxl-fabric.md "Fabric memory transfers".
 

@@ -1,6 +1,7 @@
 //! Transfers of a host's fabric memory, with who waits for them.
 //!
-//! Shape: [`Transfers::begin`] → a report now, or by [`Transfers::ended`] for who waits, [`Transfers::tell`] for who asks.
+//! [`Transfers::begin`] → a report now, or by [`Transfers::ended`] for who waits, [`Transfers::tell`] for who asks.
+//!
 //! Units: bytes; time as a parameter.
 //! Source: docs/fabric-memory.md "Commands".
 
