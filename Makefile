@@ -31,13 +31,12 @@ demo:
 	@$(CARGO) build --release -p weft
 	@python3 demo/demo.py "$${CARGO_TARGET_DIR:-target}/release/weft"
 
-# What a change needs before it is committed, in one build that `make test` uses too: formatting, lints of everything, the
-# rules of the tree, and the unit tests of the crates that other crates stand on.
+# What a change needs before it is committed: formatting and lints as `make test` has them, the rules of the tree, and the
+# unit tests of the crates that other crates stand on.
 CHECKED = base parsers rpc dataplane hosts tidy
 check:
-	@tools/setup.sh build
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	@tools/setup.sh build check
+	@python3 tools/test.py fmt clippy
 	$(CARGO) test --quiet $(CHECKED:%=-p weft-%) --lib
 	$(CARGO) run --quiet -p weft-tidy
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what weft's make targets need and what is missing; asks no questions, and is quick the second time.
 #
-# setup.sh [build|test|demo|deb|image|sanitize|soak|bench|sonic]... ; without arguments everything.
+# setup.sh [build|check|test|demo|deb|image|sanitize|soak|bench|sonic]... ; without arguments everything.
 # Needs: Debian 12 or newer with cargo (rustup). As root it installs packages; otherwise it prints which are missing.
 set -eu
 cd "$(dirname "$0")/.."
@@ -218,7 +218,7 @@ if { wants test || wants sanitize; } && command -v rustup >/dev/null 2>&1; then
     [ -z "$found" ] || [ "$found" = "rustc $NIGHTLY_RUSTC" ] ||
         echo "setup: nightly is $found, not the $NIGHTLY_RUSTC of tools/versions.sh" >&2
 fi
-if wants test && command -v rustup >/dev/null 2>&1; then
+if { wants test || wants check; } && command -v rustup >/dev/null 2>&1; then
     cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 ||
         rustup component add rustfmt clippy </dev/null || true
 fi
