@@ -109,7 +109,7 @@ fn uses(file: &File) -> Vec<(usize, &str)> {
         code.push((at + 1, offset));
         offset += line.len() + 1;
     }
-    let last = file.code().last().map_or(0, |(line, _)| line);
+    let last = file.last_line_of_code();
     let mut skip_to = 0;
     for &(line_no, start) in code.iter().take(last).filter(|(n, _)| *n > 0) {
         if start < skip_to {

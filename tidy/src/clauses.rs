@@ -10,10 +10,10 @@ use super::{File, Finding, Tree};
 
 /// Lines of `file` that name a clause: line number, clause, whether it stands in tests.
 fn clauses(file: &File) -> Vec<(usize, &str, bool)> {
-    let tests_from = file.code().last().map_or(0, |(line, _)| line + 1);
+    let last = file.last_line_of_code();
     let named = file.text.lines().enumerate().filter_map(|(at, line)| {
         let clause = line.trim_start().strip_prefix("//=")?.trim();
-        (!clause.is_empty()).then_some((at + 1, clause, file.is_test() || at + 1 >= tests_from))
+        (!clause.is_empty()).then_some((at + 1, clause, file.is_test() || at >= last))
     });
     named.collect()
 }

@@ -53,6 +53,12 @@ impl File {
         let before_tests = lines.take_while(|(_, line)| !starts_tests(line));
         before_tests.map(|(at, line)| (at, line.split("//").next().unwrap_or_default()))
     }
+
+    /// The last line before its tests; 0 where it begins with them.
+    #[must_use]
+    pub fn last_line_of_code(&self) -> usize {
+        self.code().last().map_or(0, |(line, _)| line)
+    }
 }
 
 /// Whether `path` ends in `.extension`.
@@ -244,6 +250,8 @@ mod tests {
         let tree = Tree::of(&[("a.rs", "let a = 1; // b\n#[cfg(test)]\nmod tests {}\n")]);
         let code: Vec<_> = tree.files[0].code().collect();
         assert_eq!(code, [(1, "let a = 1; ")]);
+        assert_eq!(tree.files[0].last_line_of_code(), 1);
+        assert_eq!(Tree::of(&[("a.rs", "#[cfg(test)]\n")]).files[0].last_line_of_code(), 0);
     }
 
     #[test]

@@ -134,7 +134,7 @@ pub fn waits(tree: &Tree) -> Vec<Finding> {
                 "is listed, and has no thread that parks and is woken",
             ));
         }
-        let tests_at = file.code().last().map_or(0, |(line, _)| line);
+        let tests_at = file.last_line_of_code();
         for (at, line) in file.text.lines().enumerate() {
             let code = line.split("//").next().unwrap_or_default();
             let is_woken = may_park && wakes && at < tests_at;

@@ -91,9 +91,8 @@ impl Reading {
         let bodies = functions.iter().filter(|function| !function.is_test);
         let inside: BTreeSet<usize> =
             bodies.filter_map(|function| function.body.clone()).flatten().collect();
-        let tests_at = file.code().last().map_or(0, |(line, _)| line);
         let mut doc: Option<(&str, usize)> = None;
-        for (at, line) in file.text.lines().take(tests_at).enumerate() {
+        for (at, line) in file.text.lines().take(file.last_line_of_code()).enumerate() {
             let line = line.trim();
             reading.count_code(line, inside.contains(&(at + 1)));
             let text =
