@@ -446,13 +446,12 @@ SUITES = {
 }
 # One after the other, before anything else runs; what is built for `test` is used by those behind it.
 FIRST = ("fmt", "clippy", "test")
-# Suites that wait for each other, as cargo has one lock on each directory that it builds in.
+# Suites that run one after the other, as cargo has one lock on each directory that it builds in. They compute only: they take
+# what `live`, which waits for links and processes, leaves of the processors.
 ONE_DIRECTORY = ("doc", "doc examples", "examples")
 # Suites that build in directories of their own: they take what `FIRST`, whose builds end in one crate each, leaves of the
 # processors.
 OWN_DIRECTORIES = ("miri", "loom")
-# Suites that compute only: they take what `live`, which waits for links and processes, leaves of the processors.
-COMPUTE = ONE_DIRECTORY
 # So many run at once: one more than there are processors, as some always wait for links, threads and processes.
 LANES = (os.cpu_count() or 1) + 1
 CHOSEN = []
@@ -477,20 +476,13 @@ def in_turn(names):
     return lambda: [tally for name in names for tally in SUITES[name](name)]
 
 
-def tasks_of(names):
-    """Tasks that run suites, those apart that wait for each other anyway."""
-    tasks = [in_turn([name]) for name in names if name not in ONE_DIRECTORY]
-    cargo = [name for name in names if name in ONE_DIRECTORY]
-    return tasks + ([in_turn(cargo)] if cargo else [])
-
-
-def beside(tasks, binaries):
-    """Runs binaries, and beside them tasks that give way; returns the tallies of both once all have ended."""
-    with ThreadPoolExecutor(LANES) as lanes:
-        ran = [lanes.submit(apart, task, gives_way=True) for task in tasks]
+def beside(task, binaries):
+    """Runs binaries, and beside them a task that gives way; returns the tallies of both once all have ended."""
+    with ThreadPoolExecutor(1) as lane:
+        ran = lane.submit(apart, task, gives_way=True)
         first = [one.run() for one in binaries]
         GIVING_WAY.hurry()
-        return first + [one.result() for one in ran]
+        return [*first, ran.result()]
 
 
 def run_all(names):
@@ -512,9 +504,10 @@ def run_in_order(names):
             first += SUITES[name](name)
     rest = [name for name in names if name not in FIRST]
     shared = [one.run for one in binaries if one.name not in (FIRST_ALONE, LAST_ALONE)]
+    others = [in_turn([name]) for name in rest if name not in ONE_DIRECTORY]
     with ThreadPoolExecutor(LANES) as lanes:
-        ran = list(lanes.map(apart, tasks_of([name for name in rest if name not in COMPUTE]) + shared))
-    compute = tasks_of([name for name in rest if name in COMPUTE])
+        ran = list(lanes.map(apart, others + shared))
+    compute = in_turn([name for name in rest if name in ONE_DIRECTORY])
     ran += beside(compute, [one for one in binaries if one.name == FIRST_ALONE])
     ran += [one.run() for one in binaries if one.name == LAST_ALONE]
     return first + [tally for tallies in ran for tally in tallies]
