@@ -1,6 +1,6 @@
 //! Event descriptor: wakes a thread that waits in `poll`.
 //!
-//! An eventfd; notifications that nobody has drained yet count as one.
+//! Notifications that have not been drained count as one.
 //!
 //! Source: eventfd(2).
 

@@ -1,7 +1,7 @@
 //! Waiting: a span that passes, and a condition that comes to hold.
 //!
-//! [`pause`] for a thread that nobody wakes; [`until`] for tests, which wait for what comes to be so and never for as
-//! long as it takes on some machine; [`try_until`] where the caller says what was wrong.
+//! [`pause`] sleeps in a thread that no other thread wakes. Tests use [`until`]: they wait for a condition, never for
+//! the time that it takes on some machine. [`try_until`] leaves the message to its caller.
 //!
 //! Units: as `Duration`.
 //! Source: `std::thread::park_timeout`, which returns at once where the thread was unparked before, as by the end of a scope

@@ -104,20 +104,20 @@ impl fmt::Debug for Pri {
 /// A VOQ: frames of one priority from one input to one output. [`QueueId`](crate::queues::QueueId) leaves the input out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueKey {
-    /// The input.
+    /// Port that its frames came in by.
     pub input: PortId,
-    /// The output.
+    /// Port that they leave by.
     pub output: PortId,
-    /// The priority.
+    /// Their priority inside the switch.
     pub pri: Pri,
 }
 
 /// An ingress priority group: frames of one priority from one input, which PFC pauses together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupKey {
-    /// The input.
+    /// Port that its frames came in by.
     pub input: PortId,
-    /// The priority.
+    /// Their priority inside the switch.
     pub pri: Pri,
 }
 

@@ -15,7 +15,6 @@ use super::{File, Finding, Tree};
 /// A function of a file, wherever it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Its name.
     pub name: String,
     /// Where its signature begins.
     pub line: usize,

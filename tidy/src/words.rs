@@ -24,13 +24,10 @@ pub struct Reading {
     pub code: usize,
     /// Lines inside functions that are a comment, and lines of code with one behind it.
     pub comments: usize,
-    /// See `comments`.
     pub trailing: usize,
     /// Pieces of documentation, those of three words or fewer, and the words of all.
     pub docs: usize,
-    /// See `docs`.
     pub short: usize,
-    /// See `docs`.
     pub words: usize,
     /// Words of documentation that are markers, by group.
     pub markers: [usize; MARKERS.len()],

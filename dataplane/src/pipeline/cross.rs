@@ -1,6 +1,6 @@
 //! Crossing: what the owner of the crossbar does with it in a step.
 //!
-//! Slot after slot, until nobody asks any more; what waits for outputs that are down or in a storm is dropped.
+//! Runs slots until no input has a request. Frames for outputs that are down or in a storm are dropped.
 //!
 //! Units: frames, slots.
 //! Source: docs/spec/pipeline.md §6.

@@ -1,7 +1,7 @@
 //! `CacheID`s below a switch: the route table of its upstream port, and the decoder of each downstream port.
 //!
-//! Registers in; [`CacheIdTable::wanted`] and [`CacheIdDecoder::in_force`] out. A commit is judged by whoever has both:
-//! [`Commit::take`] tells that one was asked for, [`Commit::end`] how it went.
+//! Registers in; [`CacheIdTable::wanted`] and [`CacheIdDecoder::in_force`] out. The owner of both decides
+//! about a commit: [`Commit::take`] says that one was requested, [`Commit::end`] stores its result.
 //!
 //! Units: `CacheID`s of 4 bits, numbers of ports as in Link Capabilities.
 //! Source: CXL 3.1 sections 8.2.4.28, 8.2.4.29; docs/spec/wire-formats.md §3.11.
