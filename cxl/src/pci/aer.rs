@@ -1,14 +1,13 @@
-//! Advanced Error Reporting: what went wrong at a function, and which message says so.
+//! Advanced Error Reporting: error status of a function, and the messages that report errors to the root.
 //!
-//! [`Aer::report`] takes an error and the header of its TLP, sets the status bits, and returns
-//! the message to send to the root, if software wants one.
+//! [`Aer::report`] takes an error and the header of the TLP that caused it, sets the status bits, and returns the
+//! message to send, if software has enabled one. Headers are double words as on the wire.
 //!
-//! Units: double words of a TLP's header, as on the wire.
 //! Source: PCIe 6.0 §6.2.3 to §6.2.5, §7.8.4.
 //!
-//! Errors that another part of the tree reports as well (advisory ones: a request that was refused by
-//! a completion, a completion that nobody asked for) send a correctable message at most. Their bit of
-//! the uncorrectable status is set in any case, as most hardware does.
+//! Advisory errors are those that another component reports as well: a request refused by a completion, or an
+//! unexpected completion. They send a correctable message at most. Their bit of the uncorrectable status is set all
+//! the same, as in most hardware.
 
 use super::express::Express;
 use super::regs::{self, aer as r, command, express, ext, status};
@@ -16,35 +15,34 @@ use super::space::{Space, SpaceError};
 
 /// Advisory non-fatal error, in the correctable status and mask.
 const ADVISORY: u32 = 1 << 13;
-/// All correctable errors that can be told.
+/// All correctable errors: writable in the correctable mask.
 const CORRECTABLE: u32 = 0x0000_31C1;
-/// Those of [`Uncorrectable`].
+/// The bits of all [`Uncorrectable`] errors.
 const UNCORRECTABLE: u32 = 0x0015_D020;
-/// Fatal ones at reset, as far as they are modelled: surprise down, malformed.
+/// Errors that are fatal after reset, of those modelled: surprise down and malformed TLP.
 const SEVERITY: u32 = 0x0004_0020;
 
-/// An uncorrectable error; the value is its bit.
+/// An uncorrectable error; the discriminant is its bit number in status, mask and severity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Uncorrectable {
-    /// The link went down and nobody had asked for it.
+    /// The link went down, and neither software nor a reset had caused that.
     SurpriseDown = 5,
-    /// A TLP with the EP bit.
+    /// A TLP with the EP bit set was received.
     Poisoned = 12,
-    /// A request was never answered.
+    /// A request got no completion in time.
     CompletionTimeout = 14,
-    /// A request was answered with CA.
+    /// A request was completed with status CA.
     CompleterAbort = 15,
-    /// A completion for no request.
+    /// A completion matched no request.
     UnexpectedCompletion = 16,
-    /// A TLP that breaks the format.
+    /// A TLP broke the rules of its format.
     Malformed = 18,
-    /// A request that nobody here takes.
+    /// No function here accepts the request.
     UnsupportedRequest = 20,
 }
 
 impl Uncorrectable {
-    /// All of them.
     pub const ALL: [Self; 7] = [
         Self::SurpriseDown,
         Self::Poisoned,
@@ -55,15 +53,17 @@ impl Uncorrectable {
         Self::UnsupportedRequest,
     ];
 
-    /// Its bit in status, mask and severity.
+    /// Mask of its bit in status, mask and severity.
     #[must_use]
     pub const fn bit(self) -> u32 {
         1 << self as u8
     }
 
-    /// Whether a message would tell what another function tells too; `posted` is the request's kind.
+    /// Whether the error is advisory, as the other end reports it too; `posted`: the request had no completion.
     const fn is_advisory(self, posted: bool) -> bool {
         match self {
+            // The completion with UR or CA tells the requester, who reports it; a posted request has none (PCIe
+            // 6.0, 6.2.3.2.4.1).
             Self::UnsupportedRequest | Self::CompleterAbort => !posted,
             Self::UnexpectedCompletion => true,
             _ => false,
@@ -71,20 +71,20 @@ impl Uncorrectable {
     }
 }
 
-/// A message that reports an error to the root complex; the value is its message code.
+/// A message that reports an error to the root complex; the discriminant is its message code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum ErrorMessage {
-    /// `ERR_COR`.
+    /// `ERR_COR`, message code 30h.
     Correctable = 0x30,
-    /// `ERR_NONFATAL`.
+    /// `ERR_NONFATAL`, message code 31h.
     NonFatal = 0x31,
-    /// `ERR_FATAL`.
+    /// `ERR_FATAL`, message code 33h.
     Fatal = 0x33,
 }
 
 impl ErrorMessage {
-    /// Message code of the TLP.
+    /// Message code of its TLP.
     #[must_use]
     pub const fn code(self) -> u8 {
         self as u8
@@ -99,7 +99,7 @@ pub struct Aer {
 }
 
 impl Aer {
-    /// Adds one, with the registers of a root port if `root`.
+    /// Adds the capability, with the Root Error registers if `root`.
     ///
     /// # Errors
     /// No room is left.
@@ -110,6 +110,8 @@ impl Aer {
         space.set32(at + r::SEVERITY, SEVERITY);
         space.allow32(at + r::SEVERITY, UNCORRECTABLE);
         space.clear_by_one32(at + r::COR_STATUS, CORRECTABLE);
+        // Masked after reset (7.8.4.6): role-based reporting leaves advisory errors quiet until software asks for
+        // them.
         space.set32(at + r::COR_MASK, ADVISORY);
         space.allow32(at + r::COR_MASK, CORRECTABLE);
         if root {
@@ -119,14 +121,14 @@ impl Aer {
         Ok(Self { at })
     }
 
-    /// Uncorrectable errors that have been seen and not cleared.
+    /// Uncorrectable errors that have been detected and not cleared.
     #[must_use]
     pub fn status(self, space: &Space) -> u32 {
         space.get32(self.at + r::STATUS)
     }
 
-    /// Notes `error`, caused by a TLP with `header` (zeros if by none), which was a posted request or
-    /// not; returns the message that goes to the root.
+    /// Records `error` with the header of the TLP that caused it (zeros if none did); `posted` says whether that
+    /// TLP was a posted request. Returns the message for the root, if software wants one.
     #[must_use = "the message must be sent"]
     pub fn report(
         self,
@@ -139,6 +141,8 @@ impl Aer {
         let bit = error.bit();
         let masked = space.get32(self.at + r::MASK) & bit != 0;
         let fatal = space.get32(self.at + r::SEVERITY) & bit != 0;
+        // The header log keeps the first unmasked error until software clears its status (6.2.4.2): a later one
+        // must not overwrite it.
         if !masked && self.status(space) & !space.get32(self.at + r::MASK) == 0 {
             let control = space.get32(self.at + r::CONTROL);
             space.set32(self.at + r::CONTROL, (control & !0x1F) | u32::from(error as u8));
@@ -155,8 +159,11 @@ impl Aer {
             space.set_bits16(regs::STATUS, status::TARGET_ABORT_SENT, true);
         }
         let control = space.get16(express.reg(express::DEV_CTL));
+        // UR has an enable of its own (7.5.3.4), so that probing for functions need not raise an error.
         let told = error != Uncorrectable::UnsupportedRequest
             || control & express::DEV_CTL_UNSUPPORTED != 0;
+        // An advisory error whose severity software has set to fatal is reported as fatal, not as correctable
+        // (6.2.3.2.4).
         if error.is_advisory(posted) && !fatal {
             space.set_bits16(device_status, express::DEV_STA_CORRECTABLE, true);
             let seen = space.get32(self.at + r::COR_STATUS);
@@ -171,6 +178,7 @@ impl Aer {
             (express::DEV_STA_NON_FATAL, express::DEV_CTL_NON_FATAL, ErrorMessage::NonFatal)
         };
         space.set_bits16(device_status, seen, true);
+        // SERR# Enable of the command register also enables messages, whatever Device Control says (6.2.6).
         let serr = space.get16(regs::COMMAND) & command::SERR != 0;
         let wanted = !masked && (serr || (told && control & enable != 0));
         if wanted && serr {

@@ -1,9 +1,8 @@
-//! Designated vendor-specific capabilities that tell a host that a function speaks CXL.
+//! Designated vendor-specific capabilities (DVSEC) that tell a host that a function speaks CXL.
 //!
-//! [`add_device`] says which protocols and how much memory, [`add_locator`] where the register
-//! blocks stand in the BARs; [`register_blocks`] reads the latter.
+//! [`add_device`] describes protocols and memory, [`add_locator`] says where in the BARs the register blocks are;
+//! [`register_blocks`] is the host's side of the latter. Memory is in multiples of 256 MiB.
 //!
-//! Units: bytes; memory in multiples of 256 MiB.
 //! Source: CXL 3.1 §8.1.3 (device, revision 1: without the fields of later ones), §8.1.9 (locator).
 
 use super::regs::{dvsec, ext};
@@ -12,19 +11,19 @@ use super::space::{Space, SpaceError, high32, low32};
 const DEVICE_LEN: u16 = 0x38;
 const LOCATOR_HEAD: u16 = 0x0C;
 
-/// Type of a CXL device: which protocols it speaks besides CXL.io.
+/// Type of a CXL device: its protocols besides CXL.io.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CxlKind {
     /// CXL.cache: accelerator without memory.
     Type1,
     /// CXL.cache and CXL.mem: accelerator with memory.
     Type2,
-    /// CXL.mem: memory.
+    /// CXL.mem alone: memory device.
     Type3,
 }
 
 impl CxlKind {
-    /// Whether it has a cache of its host's memory (`Cache_Capable`).
+    /// Whether the device caches its host's memory (`Cache_Capable`).
     #[must_use]
     pub const fn has_cache(self) -> bool {
         self.bits() & 1 != 0
@@ -51,34 +50,34 @@ impl CxlKind {
     }
 }
 
-/// What the device's DVSEC says.
+/// Contents of the DVSEC for CXL devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CxlSpec {
-    /// Type.
+    /// Type, which decides the protocols.
     pub kind: CxlKind,
-    /// Bytes of memory that the host manages; rounded down to 256 MiB.
+    /// Bytes of host-managed memory; rounded down to 256 MiB.
     pub memory: u64,
-    /// Where its host is to place that, a multiple of 256 MiB; 0 for anywhere.
+    /// Where the host should place that memory, a multiple of 256 MiB; 0 for anywhere.
     pub base: u64,
 }
 
 /// Offsets in the PCIe DVSEC for CXL devices.
 pub mod device {
-    /// CXL Control, u16.
+    /// CXL Control, u16, writable by the host.
     pub const CONTROL: u16 = 0x0C;
-    /// CXL Control: `Cache_Enable`.
+    /// CXL Control, bit 0: `Cache_Enable`.
     pub const CONTROL_CACHE: u16 = 1;
-    /// CXL Control: `Mem_Enable`.
+    /// CXL Control, bit 2: `Mem_Enable`.
     pub const CONTROL_MEM: u16 = 1 << 2;
     /// Size of range 1, upper half, u32; the lower half follows.
     pub const SIZE: u16 = 0x18;
     /// Base of range 1, upper half, u32; the lower half follows.
     pub const BASE: u16 = 0x20;
-    /// Registers that only a conventional reset changes: control and status, lock, and range 1.
+    /// Registers that only a conventional reset changes: control and status, lock, and base of range 1.
     pub const STICKY: [u16; 4] = [CONTROL, 0x14, BASE, BASE + 4];
 }
 
-/// Which registers a block holds.
+/// Kind of registers in a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum BlockId {
@@ -88,12 +87,12 @@ pub enum BlockId {
     Device = 3,
 }
 
-/// Where a block of registers stands.
+/// Location of a register block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegisterBlock {
     /// Number of the BAR, 0..=5.
     pub bar: u8,
-    /// What it holds, as a [`BlockId`] or another value.
+    /// Kind of registers: a [`BlockId`], or a value that weft does not use.
     pub id: u8,
     /// Offset in the BAR, a multiple of 64 KiB.
     pub offset: u64,
@@ -114,6 +113,7 @@ fn add(space: &mut Space, id: u16, revision: u8, len: u16) -> Result<u16, SpaceE
 /// No room is left.
 pub fn add_device(space: &mut Space, spec: &CxlSpec) -> Result<u16, SpaceError> {
     let at = add(space, dvsec::CXL_DEVICE, 1, DEVICE_LEN)?;
+    // Memory that a Type 1 device is given has no protocol to reach it. Memory_Size has no bits below 256 MiB.
     let memory = if spec.kind == CxlKind::Type1 { 0 } else { spec.memory & !0x0FFF_FFFF };
     let ranges = u16::from(memory > 0);
     // Memory is there without the host's doing (Mem_HwInit_Mode).
@@ -130,6 +130,7 @@ pub fn add_device(space: &mut Space, spec: &CxlSpec) -> Result<u16, SpaceError> 
         space.set32(at + device::BASE, high32(spec.base));
         space.set32(at + device::BASE + 4, low32(spec.base) & 0xF000_0000);
         space.allow32(at + device::BASE, u32::MAX);
+        // The lower bits of the base are reserved (8.1.3.8).
         space.allow32(at + device::BASE + 4, 0xF000_0000);
     }
     Ok(at)
@@ -141,24 +142,28 @@ pub fn add_device(space: &mut Space, spec: &CxlSpec) -> Result<u16, SpaceError> 
 /// No room is left.
 pub fn add_locator(space: &mut Space, blocks: &[RegisterBlock]) -> Result<u16, SpaceError> {
     let len = u16::try_from(blocks.len()).ok().and_then(|count| count.checked_mul(8));
+    // More entries than fit give a length that `add` refuses.
     let len = len.map_or(u16::MAX, |entries| entries.saturating_add(LOCATOR_HEAD));
     let at = add(space, dvsec::LOCATOR, 0, len)?;
     for (entry, block) in (at + LOCATOR_HEAD..).step_by(8).zip(blocks) {
+        // Offsets are multiples of 64 KiB, so that BAR and id fit into the 16 bits below.
         let low = u64::from(block.bar & 7) | u64::from(block.id) << 8;
         space.set64(entry, low | (block.offset & !0xFFFF));
     }
     Ok(at)
 }
 
-/// The blocks that a locator names, from the double words of its DVSEC, the header's first.
+/// The blocks listed by a register locator; `words` is its DVSEC as double words, header included.
 #[must_use]
 pub fn register_blocks(words: &[u32]) -> Vec<RegisterBlock> {
+    // Three double words of header: extended capability, DVSEC header 1 and 2 with a reserved half.
     let (entries, _) = words.get(3..).unwrap_or_default().as_chunks::<2>();
     let blocks = entries.iter().map(|&[entry, upper]| {
         let [low, id, ..] = entry.to_le_bytes();
         let offset = u64::from(upper) << 32 | u64::from(entry & !0xFFFF);
         RegisterBlock { bar: low & 7, id, offset }
     });
+    // Id 0 marks an unused entry (8.1.9.1).
     blocks.filter(|block| block.id != 0).collect()
 }
 

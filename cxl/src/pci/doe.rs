@@ -1,13 +1,12 @@
 //! Data Object Exchange (DOE): a mailbox in configuration space, by which software reads a component's CDAT.
 //!
-//! [`Doe::written`] takes what software has written, and shows status and answer in the [`Space`]; objects are
-//! answered at once.
+//! The owner passes each write by software to [`Doe::written`], which updates the mailbox's registers in the
+//! [`Space`]. Objects are answered at once. Lengths are in double words.
 //!
-//! Units: double words of 32 bits.
 //! Source: PCIe 6.0 §6.30, §7.9.24; CXL 3.1 §8.1.11 (table access); docs/spec/wire-formats.md §3.13.
 //!
-//! Software may write anything, in any order: an object is taken once it is whole, and all that it can do wrong ends with
-//! nothing or with DOE Error, which an abort clears.
+//! Software may write anything in any order: an object is processed once it is complete. Every misuse ends with no
+//! answer or with DOE Error, which an abort clears.
 
 use std::collections::VecDeque;
 
@@ -15,24 +14,24 @@ use super::regs::{doe as r, dvsec, ext};
 use super::space::{Reg, Space, SpaceError, Written};
 use crate::cdat::Table;
 
-/// Most double words of an object that is taken: requests have three.
+/// Longest request that is accepted, in double words; those of both protocols have three.
 const REQUEST_MAX: usize = 64;
-/// Protocols that it has: vendor and type, by index of the discovery.
+/// Supported protocols as (vendor, type), in the order of the discovery's index.
 const PROTOCOLS: [(u16, u8); 2] = [(r::PCI_SIG, r::DISCOVERY), (dvsec::CXL, r::TABLE_ACCESS)];
-/// Read Entry of the table access protocol, and the only type of table.
+/// Table access: Read Entry is the only request, and CDAT the only type of table.
 const READ_ENTRY: u8 = 0;
 const CDAT: u8 = 0;
 
-/// A DOE mailbox.
+/// A DOE mailbox in the configuration space of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Doe {
     /// Offset of the capability.
     at: u16,
-    /// What it tells; none before it was given anything.
+    /// The CDAT; `None` until its owner sets one.
     table: Option<Table>,
-    /// What has been written of an object.
+    /// Double words written since the last Go.
     request: Vec<u32>,
-    /// What has not been read of the answer.
+    /// Double words of the answer that software has not read.
     answer: VecDeque<u32>,
     error: bool,
 }
@@ -48,7 +47,7 @@ impl Doe {
         Ok(Self { at, table: None, request, answer, error: false })
     }
 
-    /// Gives it the structures of its table.
+    /// Sets the structures of the CDAT.
     pub fn set_table(&mut self, structures: Vec<Vec<u8>>) {
         match &mut self.table {
             Some(table) => table.replace(structures),
@@ -56,20 +55,20 @@ impl Doe {
         }
     }
 
-    /// Its table.
+    /// The CDAT; `None` until its owner sets one.
     #[must_use]
     pub const fn table(&self) -> Option<&Table> {
         self.table.as_ref()
     }
 
-    /// Forgets objects and answers; the registers are as after power-on already.
+    /// Drops request, answer and error. The registers themselves are reset with the space.
     pub fn reset(&mut self) {
         self.request.clear();
         self.answer.clear();
         self.error = false;
     }
 
-    /// Takes in a write to the space, which may have been to another register.
+    /// Handles a write to the space, which may have been to any register of it.
     pub fn written(&mut self, space: &mut Space, written: &Written) {
         let is = |register| written.reg == Reg::at(self.at + register);
         if is(r::CONTROL) {
@@ -77,10 +76,12 @@ impl Doe {
         } else if is(r::WRITE) {
             self.push(written.value);
         } else if is(r::READ) {
+            // A write of any value to the read mailbox advances to the next double word (7.9.24.6).
             self.pop();
         } else {
             return;
         }
+        // Status and read mailbox are computed here alone, so they never disagree with the queue. Busy stays 0.
         let ready = if self.answer.is_empty() { 0 } else { r::STATUS_READY };
         let error = if self.error { r::STATUS_ERROR } else { 0 };
         space.set32(self.at + r::STATUS, ready | error);
@@ -88,14 +89,16 @@ impl Doe {
     }
 
     fn control(&mut self, value: u32) {
+        // Abort wins over Go in the same write, as it is the only way out of an error.
         if value & r::CONTROL_ABORT != 0 {
             return self.reset();
         }
         if value & r::CONTROL_GO == 0 || self.error {
             return;
         }
+        // Go would overwrite the answer that software has not read.
         if !self.answer.is_empty() {
-            return self.fail(); // the answer before has not been read
+            return self.fail();
         }
         let request = std::mem::take(&mut self.request);
         //= PCIe 6.0 section 6.30.1: an object that has another length than it says is discarded without a word
@@ -125,13 +128,13 @@ impl Doe {
         }
     }
 
-    /// DOE Error: nothing of what was under way is left.
+    /// Sets DOE Error and drops the request and answer in progress.
     fn fail(&mut self) {
         self.reset();
         self.error = true;
     }
 
-    /// The answer to a whole object; none where it is not understood.
+    /// The answer to a complete object; `None` for an unknown or malformed request, which is an error.
     fn respond(&self, request: &[u32]) -> Option<Vec<u32>> {
         let &[head, _, word] = request else { return None };
         let [low, high, kind, _] = head.to_le_bytes();
@@ -141,6 +144,7 @@ impl Doe {
             (r::PCI_SIG, r::DISCOVERY) => {
                 let (vendor, kind) = *PROTOCOLS.get(usize::from(first))?;
                 let next = first.saturating_add(1);
+                // Next index 0 ends the list.
                 let next = if usize::from(next) < PROTOCOLS.len() { next } else { 0 };
                 vec![u32::from(vendor) | u32::from(kind) << 16 | u32::from(next) << 24]
             }

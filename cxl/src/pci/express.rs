@@ -1,9 +1,10 @@
-//! What every PCI Express function has: its capability, link, message interrupts, serial number.
+//! The parts that every PCI Express function has: capability, link, MSI, serial number.
 //!
-//! [`add_express`] and its kin write into a [`Space`] and say where; [`Express`] is that place
-//! and knows the registers by name.
+//! [`add_express`] and its siblings add a capability to a [`Space`] and return its offset; [`Express`] holds that
+//! offset and names the registers.
 //!
-//! Units: link speed in GT/s classes 1..=6 (2.5 to 64), width in lanes.
+//! Link speeds are classes 1 to 6 (2.5 to 64 GT/s), widths are lanes.
+//!
 //! Source: PCIe 6.0 §7.5.3, §7.7.1, §7.9.3; docs/spec/wire-formats.md §3.3 (LN system CLS).
 
 use super::regs::{self, cap, express as r, ext, msi};
@@ -12,7 +13,7 @@ use super::space::{Space, SpaceError, Written};
 /// Device/Port Type of the PCI Express capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PortKind {
-    /// Endpoint.
+    /// Endpoint: the only kind with a type 0 header.
     Endpoint,
     /// Root port of a root complex.
     Root,
@@ -46,30 +47,30 @@ impl PortKind {
         }
     }
 
-    /// Whether its link leads away from the host.
+    /// Whether its link leads away from the host (root and downstream ports).
     #[must_use]
     pub const fn is_above_link(self) -> bool {
         matches!(self, Self::Root | Self::Downstream)
     }
 }
 
-/// Who made a function, and what it is for.
+/// Vendor, device and class of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Vendor ID, 1..=fffeh.
     pub vendor: u16,
-    /// Device ID.
+    /// Device ID, chosen by the vendor.
     pub device: u16,
-    /// Revision.
+    /// Revision, chosen by the vendor.
     pub revision: u8,
     /// Class code: base class, sub-class, programming interface; 24 bits.
     pub class: u32,
-    /// Subsystem vendor and id; of a bridge they are not told.
+    /// Subsystem vendor and subsystem id. A type 1 header has neither.
     pub subsystem: (u16, u16),
 }
 
 impl Identity {
-    /// Writes what all headers share, of type 0 or 1, and lets the command and status be used.
+    /// Writes the registers that headers of type 0 and 1 share, and makes command and status writable.
     pub fn emit(&self, space: &mut Space, header_type: u8, multi_function: bool) {
         space.set16(regs::VENDOR, self.vendor);
         space.set16(regs::DEVICE, self.device);
@@ -105,15 +106,15 @@ impl Default for Link {
     }
 }
 
-/// Cache line size of the LN system that a function is told of (`DevCap2[15:14]`).
+/// Cache line size of the LN system, as a root port tells it to software (`DevCap2[15:14]`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LnSystem {
-    /// No LN completer.
+    /// The root port has no LN completer.
     #[default]
     None,
-    /// 64 bytes.
+    /// Lines of 64 bytes.
     Cls64,
-    /// 128 bytes.
+    /// Lines of 128 bytes.
     Cls128,
 }
 
@@ -124,28 +125,29 @@ impl LnSystem {
             Self::Cls64 => 1,
             Self::Cls128 => 2,
         };
+        // LN System CLS is in bits 15:14 of Device Capabilities 2.
         code << 14
     }
 }
 
-/// What the PCI Express capability of a function says.
+/// Contents of the PCI Express capability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpressSpec {
-    /// Device/Port type.
+    /// Device/Port Type, which decides which registers exist.
     pub kind: PortKind,
-    /// Fastest and widest link.
+    /// Highest speed and width of the link.
     pub link: Link,
     /// `Max_Payload_Size` supported, 0 (128 bytes) to 5 (4096).
     pub payload: u8,
-    /// Number of the port, 0 for an endpoint.
+    /// Port number in Link Capabilities; 0 for an endpoint.
     pub port: u8,
-    /// Function level reset (endpoints).
+    /// Whether the function offers function level reset; for endpoints.
     pub flr: bool,
-    /// LN system that a root port offers.
+    /// LN system that a root port offers; ignored for other kinds.
     pub ln: LnSystem,
 }
 
-/// Where a message-signalled interrupt is written, and what.
+/// Address and data of a message-signalled interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Msi {
     /// Memory address, a multiple of 4.
@@ -154,7 +156,7 @@ pub struct Msi {
     pub data: u16,
 }
 
-/// A PCI Express capability in a space.
+/// The PCI Express capability of a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Express {
     /// Offset of the capability.
@@ -168,8 +170,8 @@ impl Express {
         self.at + register
     }
 
-    /// Tells whether the link is up, and how fast; a root or downstream port also says that its data
-    /// link layer is active, if it can.
+    /// Shows the link in Link Status: speed and width, or 0 while it is down. A root or downstream port also shows
+    /// Data Link Layer Link Active, if its capability offers that.
     pub fn set_link(self, space: &mut Space, link: Option<Link>) {
         let at = self.reg(r::LINK_STA);
         space.set16(at, (space.get16(at) & !0x03FF) | link.map_or(0, Link::bits));
@@ -180,17 +182,19 @@ impl Express {
     /// Whether `written` started a function level reset.
     #[must_use]
     pub fn starts_flr(self, space: &Space, written: &Written) -> bool {
+        // Without FLR in its capability the bit is reserved, and writing it does nothing.
         let able = space.get32(self.reg(r::DEV_CAP)) & r::DEV_CAP_FLR != 0;
         able && written.value16(self.reg(r::DEV_CTL)) & r::DEV_CTL_FLR != 0
     }
 
-    /// Largest payload that the function may send, bytes.
+    /// Largest payload that software lets the function send, bytes.
     #[must_use]
     pub fn payload_max(self, space: &Space) -> usize {
+        // Codes 6 and 7 are reserved (7.5.3.4); taken as the largest size.
         128 << (space.get16(self.reg(r::DEV_CTL)) >> 5 & 7).min(5)
     }
 
-    /// Largest read that the function may ask for, bytes.
+    /// Largest read that software lets the function request, bytes.
     #[must_use]
     pub fn read_request_max(self, space: &Space) -> usize {
         128 << (space.get16(self.reg(r::DEV_CTL)) >> 12 & 7).min(5)
@@ -202,28 +206,33 @@ impl Express {
 /// # Errors
 /// No room is left.
 pub fn add_express(space: &mut Space, spec: &ExpressSpec) -> Result<Express, SpaceError> {
+    // Version 2 of the capability, which has the registers from Device Capabilities 2 on.
     let at = space.add(cap::EXPRESS, r::LEN)?;
     let express = Express { at };
     space.set16(at + r::CAP, 2 | u16::from(spec.kind.bits()) << 4);
     let flr = if spec.flr { r::DEV_CAP_FLR } else { 0 };
     let payload = u32::from(spec.payload.min(5));
     space.set32(at + r::DEV_CAP, payload | r::DEV_CAP_EXT_TAG | r::DEV_CAP_ROLE_BASED | flr);
-    // Error reporting, relaxed ordering, payload, extended tags, no snoop, read request.
+    // Reset values of 7.5.3.4: relaxed ordering and no snoop on, read requests of 512 bytes. Writable are error
+    // reporting, relaxed ordering, payload, extended tags, no snoop and read request.
     space.set16(at + r::DEV_CTL, 0x2810);
     space.allow16(at + r::DEV_CTL, 0x79FF);
     space.clear_by_one16(at + r::DEV_STA, 0x000F);
+    // A port above a link has to tell software when the link comes and goes (7.5.3.6); hot plug relies on it.
     let active =
         if spec.kind.is_above_link() { r::LINK_CAP_ACTIVE | r::LINK_CAP_SURPRISE_DOWN } else { 0 };
     let port = u32::from(spec.port) << 24;
     space.set32(at + r::LINK_CAP, u32::from(spec.link.bits()) | active | port);
-    // Disable and retrain are a port's that leads away; common clock and extended synch everyone's.
+    // Only a port above a link can disable and retrain it; common clock and extended synch exist at both ends.
     let own = if spec.kind.is_above_link() { r::LINK_CTL_DISABLE } else { 0 };
     space.allow16(at + r::LINK_CTL, 0x00C0 | own);
     space.set32(
+        // Completion timeout ranges A to D and disable are offered, which Device Control 2 then selects.
         at + r::DEV_CAP2,
         0x1F | if spec.kind == PortKind::Root { spec.ln.bits() } else { 0 },
     );
     space.allow16(at + r::DEV_CTL2, 0x001F);
+    // Supported speeds are a bit for each class up to the highest, from bit 1 on (7.5.3.18).
     let speeds = (1u32 << spec.link.speed.min(6)) - 1;
     space.set32(at + r::LINK_CAP2, speeds << 1);
     space.set16(at + r::LINK_CTL2, u16::from(spec.link.speed & 0xF));
@@ -249,11 +258,11 @@ pub fn add_msi(space: &mut Space) -> Result<u16, SpaceError> {
     Ok(at)
 }
 
-/// Where the MSI capability at `at` sends its message; `None` while it is off, or the function may
-/// not write to memory.
+/// Address and data of the MSI capability at `at`; `None` while MSI is disabled, or the function is no bus master.
 #[must_use]
 pub fn msi_target(space: &Space, at: u16) -> Option<Msi> {
     let on = space.get16(at + msi::CONTROL) & msi::CONTROL_ENABLE != 0;
+    // An MSI is a memory write, so Bus Master Enable gates it (7.5.1.1.3).
     let master = space.get16(regs::COMMAND) & regs::command::MASTER != 0;
     let address = space.get64(at + msi::ADDRESS);
     (on && master).then(|| Msi { address, data: space.get16(at + msi::DATA) })

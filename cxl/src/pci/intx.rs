@@ -1,8 +1,8 @@
-//! Legacy interrupts as messages (INTx): the levels of four virtual wires at a port, collapsed from those of all below.
+//! Legacy interrupts (INTx) as messages: the levels of four virtual wires at a port, combined from all ports below.
 //!
-//! [`Message`] is what a TLP says, [`Wires`] takes it in from a port below and says what is to be sent up.
+//! [`Message`] is the content of a TLP; [`Wires`] takes messages of the ports below and computes which to send
+//! upstream. Pins A to D are 0 to 3.
 //!
-//! Units: pins A to D as 0 to 3; device numbers 0 to 31.
 //! Source: PCIe 6.0 §2.2.8.1 (messages, mapping of bridges), §6.1.2; docs/spec/cxl-fabric.md "INTx".
 
 use std::collections::BTreeMap;
@@ -13,15 +13,15 @@ use weft_parsers::tlp::{Body, Kind, Routing, Tlp};
 const ASSERT_A: u8 = 0x20;
 const PINS: u8 = 4;
 
-/// A pin, A to D.
+/// A pin, A to D, as 0 to 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pin(u8);
 
 impl Pin {
-    /// All, in order.
+    /// All four pins, A first.
     pub const ALL: [Self; 4] = [Self(0), Self(1), Self(2), Self(3)];
 
-    /// From the Interrupt Pin register: 1 to 4; `None` for a function without INTx.
+    /// Pin of an Interrupt Pin register (1 to 4); `None` for a function without INTx.
     #[must_use]
     pub const fn from_register(value: u8) -> Option<Self> {
         match value {
@@ -30,7 +30,7 @@ impl Pin {
         }
     }
 
-    /// From its letter.
+    /// Pin of a letter, in either case.
     #[must_use]
     pub const fn from_letter(letter: char) -> Option<Self> {
         match letter {
@@ -42,20 +42,20 @@ impl Pin {
         }
     }
 
-    /// Its number, from A on.
+    /// Number of the pin, 0 for A.
     #[must_use]
     pub const fn number(self) -> u8 {
         self.0
     }
 
-    /// Its letter.
+    /// Letter of the pin, upper case.
     #[must_use]
     pub const fn letter(self) -> char {
         (b'A' + self.0) as char
     }
 
     //= PCIe 6.0 section 2.2.8.1: the pin of a device below becomes another one by its device number
-    /// The pin above a bridge, of a device of that number below.
+    /// The pin on the upper side of a bridge, for a device with that number below it.
     #[must_use]
     pub const fn above(self, device: u8) -> Self {
         Self((self.0 + device % PINS) % PINS)
@@ -66,19 +66,21 @@ impl Pin {
     }
 }
 
-/// An INTx message.
+/// An INTx message: a change of one pin's level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Which wire.
+    /// The pin whose level changed.
     pub pin: Pin,
-    /// It is asserted, or no more.
+    /// Whether the pin is now asserted.
     pub on: bool,
 }
 
 impl Message {
-    /// What a TLP says; `None` where it is none of these.
+    /// The message in a TLP; `None` if the TLP is no INTx message.
     #[must_use]
     pub fn of(tlp: &Tlp<'_>) -> Option<Self> {
+        // Only messages with local routing: one that is routed otherwise is forwarded like any message and changes
+        // no level.
         if tlp.kind() != Self::KIND {
             return None;
         }
@@ -86,7 +88,7 @@ impl Message {
         Some(Self { pin: Pin(code % PINS), on: code < PINS })
     }
 
-    /// Kind of its TLP: for the other end of the link alone.
+    /// Kind of its TLP: local routing, so it ends at the other end of the link.
     pub const KIND: Kind = Kind::Message { routing: Routing::Local, data: false };
 
     /// Header of its TLP.
@@ -97,17 +99,17 @@ impl Message {
     }
 }
 
-/// The wires of an upstream port.
+/// The INTx wires of an upstream port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wires {
-    /// Pins that are asserted by each port below, as they are above; none has no entry.
+    /// Asserted pins of each port below, mapped to the upper side. A port that asserts none has no entry.
     below: BTreeMap<usize, u8>,
-    /// What has been sent up.
+    /// Levels of the pins as last sent upstream.
     told: u8,
 }
 
 impl Wires {
-    /// A message of what is below a port, which is the device of this number on the bus within.
+    /// Takes in a message from below a port; `device` is the port's device number on the internal bus.
     pub fn receive(&mut self, port: usize, device: u8, message: Message) {
         let bit = message.pin.above(device).bit();
         let levels = self.below.entry(port).or_default();
@@ -118,22 +120,22 @@ impl Wires {
     }
 
     //= PCIe 6.0 section 2.2.8.1: a downstream port whose link is down deasserts what was asserted by it
-    /// What is below a port is gone, or is reset: it asserts nothing.
+    /// Deasserts all pins of a port, since whatever is below it is gone or was reset.
     pub fn clear(&mut self, port: usize) {
         self.below.remove(&port);
     }
 
-    /// The same of all ports for which `stays` is false.
+    /// Does the same for all ports for which `stays` is false.
     pub fn retain(&mut self, stays: impl Fn(usize) -> bool) {
         self.below.retain(|port, _| stays(*port));
     }
 
-    /// Forgets all, without a word: the port itself was reset, and who is above it, too.
+    /// Clears everything and sends nothing: the port itself was reset, and with it the port above.
     pub fn reset(&mut self) {
         *self = Self::default();
     }
 
-    /// What is asserted.
+    /// Pins that are asserted upstream.
     #[must_use]
     pub fn asserted(&self) -> Vec<Pin> {
         Self::pins(self.levels()).collect()
@@ -141,6 +143,7 @@ impl Wires {
 
     /// Pins that are asserted by any port, as bits.
     fn levels(&self) -> u8 {
+        // A wired OR: a pin stays asserted until the last port below has deasserted it.
         self.below.values().fold(0, |all, levels| all | levels)
     }
 
@@ -148,8 +151,10 @@ impl Wires {
         Pin::ALL.into_iter().filter(move |pin| bits & pin.bit() != 0)
     }
 
-    /// What is to be sent up, as some pin is asserted by the first one below, or by none any more.
+    /// Messages to send upstream: one for each pin that the first port below asserted, or the last deasserted.
     pub fn changes(&mut self) -> Vec<Message> {
+        // Compared with the levels last sent, not message by message, so that two ports that share a pin do not
+        // send twice.
         let now = self.levels();
         let changed = now ^ core::mem::replace(&mut self.told, now);
         Self::pins(changed).map(|pin| Message { pin, on: now & pin.bit() != 0 }).collect()

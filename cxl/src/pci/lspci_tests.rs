@@ -1,4 +1,4 @@
-//! Registers as `lspci` understands them: it reads a dump, and says what it sees.
+//! Registers as `lspci` understands them: it reads a dump and prints its findings.
 //!
 //! A tree is enumerated in memory, dumped as `lspci -xxxx` would, and read by `lspci -F`.
 //!
@@ -64,7 +64,7 @@ fn accelerator() -> Thing {
     Thing::Function(Box::new(function.unwrap()))
 }
 
-/// What `lspci` says, function by function; `None` if there is none.
+/// Output of `lspci` for a dump, one string for each function; `None` if `lspci` is not installed.
 fn lspci(text: &str) -> Option<Vec<String>> {
     if Command::new("lspci").arg("--version").output().is_err() {
         return None;
@@ -79,7 +79,7 @@ fn lspci(text: &str) -> Option<Vec<String>> {
     Some(said.trim().split("\n\n").map(str::to_owned).collect())
 }
 
-/// Bus, and what is said of the function on it, in this order.
+/// Bus of each function, and strings that its description must contain, in this order.
 #[rustfmt::skip]
 const WANTED: [(usize, &[&str]); 4] = [
     (0, &[

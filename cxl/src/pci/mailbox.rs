@@ -1,20 +1,20 @@
-//! The register block of a CXL device, with its primary mailbox: how a host gives it commands.
+//! The register block of a CXL device, with its primary mailbox, by which a host gives it commands.
 //!
-//! Reads and writes of bytes in the block in; a [`Command`] to execute out; its result in by
-//! [`Mailbox::complete`]. [`capabilities`] is how the host finds the mailbox in the block.
+//! The owner passes in reads and writes of bytes in the block, executes the [`Command`] that a write returns, and
+//! ends it by [`Mailbox::complete`]. [`capabilities`] is the host's side: it finds the mailbox in the block. All
+//! values are little-endian.
 //!
-//! Units: bytes, little-endian.
 //! Source: CXL 3.1 §8.2.8.1 and .2 (capability array), .3 (status), .4 (mailbox); docs/spec/wire-formats.md §4.1
 //! (return codes).
 //!
-//! While a command runs, writes to the mailbox are ignored. What cannot be executed (a payload that is
-//! longer than the area) is answered here.
+//! While a command runs, writes to the mailbox are ignored. A command whose payload is longer than the payload area
+//! never reaches the owner: the mailbox answers it.
 
-/// Offset of the device status in the block.
+/// Offset of the device status registers in the block.
 const STATUS_AT: u32 = 0x80;
-/// Offset of the memory device status (memory devices only).
+/// Offset of the memory device status registers in the block; memory devices only.
 const MEMORY_AT: u32 = 0x88;
-/// Offset of the mailbox in the block.
+/// Offset of the primary mailbox in the block.
 pub const MAILBOX_AT: u32 = 0x100;
 
 const HEADER_LEN: usize = 0x10;
@@ -34,28 +34,28 @@ pub(crate) const PAYLOAD: usize = 0x20;
 pub(crate) const DOORBELL: u8 = 1 << 0;
 const DOORBELL_INTERRUPT: u8 = 1 << 1;
 const BACKGROUND_INTERRUPT: u8 = 1 << 2;
-/// The mailbox is ready (memory device status).
+/// Memory device status: Mailbox Interfaces Ready.
 const READY: u8 = 1 << 4;
 
-/// Return codes that this page gives by itself, or looks at.
+/// Return codes that the mailbox sets itself, or looks at.
 pub mod code {
-    /// Done.
+    /// The command completed.
     pub const SUCCESS: u16 = 0x00;
-    /// It goes on in the background.
+    /// The command continues in the background.
     pub const BACKGROUND: u16 = 0x01;
-    /// The executor broke its promise on the length of a result.
+    /// The executor returned more output than fits the payload area.
     pub const INTERNAL: u16 = 0x04;
-    /// The payload does not fit.
+    /// The input payload does not fit the payload area.
     pub const PAYLOAD_LENGTH: u16 = 0x16;
 }
 
-/// Which kind of component a block belongs to, as its capability array says.
+/// Kind of component that a block belongs to, as its capability array says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BlockKind {
-    /// As the class code of the function says.
+    /// Defined by the class code of the function.
     #[default]
     FromClass,
-    /// Memory device: the block also says that the mailbox is ready.
+    /// Memory device: the block then has a memory device status, which says that the mailbox is ready.
     Memory,
     /// Mailbox CCI of a switch, such as a GAE.
     Switch,
@@ -74,40 +74,39 @@ impl BlockKind {
 /// Why a mailbox cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MailboxError {
-    /// The payload area is of 256 bytes to 1 MiB.
+    /// The payload area has 256 bytes to 1 MiB.
     #[error("a mailbox has 2^8 to 2^20 bytes of payload, not 2^{shift}")]
     Payload {
-        /// Asked for.
+        /// The requested size, as a power of two.
         shift: u8,
     },
 }
 
-/// A command that the host wrote into the mailbox.
+/// A command that the host has put into the mailbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// Opcode.
     pub opcode: u16,
-    /// Input payload.
+    /// Input payload, as long as the command register says.
     pub payload: Vec<u8>,
 }
 
-/// What a write to the registers led to.
+/// The effect of a write on the mailbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MailboxEffects {
-    /// To be executed, and then completed.
+    /// Command to execute, and to end by [`Mailbox::complete`].
     pub command: Option<Command>,
-    /// An interrupt is to be sent.
+    /// The host wants an interrupt now.
     pub interrupt: bool,
 }
 
 /// A block of CXL device registers with a primary mailbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mailbox {
-    /// The block's head: capability array and status.
+    /// First 256 bytes of the block: capability array and status.
     head: Vec<u8>,
-    /// The mailbox's registers, and its payload.
+    /// The mailbox from [`MAILBOX_AT`] on: registers, then the payload area.
     registers: Vec<u8>,
-    /// Opcode of what goes on in the background.
+    /// Opcode of the command in the background.
     background: Option<u16>,
 }
 
@@ -139,37 +138,38 @@ impl Mailbox {
             put(&mut this.head, at + 4, &u32::to_le_bytes(offset));
             put(&mut this.head, at + 8, &u32::to_le_bytes(len));
         }
-        // Both interrupts, as message 0; the kind once more, bits 22:19.
+        // Both interrupts are supported, by message number 0; the kind is repeated in bits 22:19 of the
+        // capabilities.
         let caps = u32::from(shift) | 0x60 | u32::from(kind.bits()) << 19;
         put(&mut this.registers, CAPABILITIES, &caps.to_le_bytes());
         Ok(this)
     }
 
-    /// Bytes of the block; a BAR or what is left of it must hold as many.
+    /// Length of the block in bytes; the space left in its BAR must be at least as long.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.head.len() + self.registers.len()
     }
 
-    /// Never: a block has registers.
+    /// Always false: a block has registers.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         false
     }
 
-    /// Bytes of payload that fit.
+    /// Longest payload, in bytes.
     #[must_use]
     pub const fn payload_max(&self) -> usize {
         self.registers.len() - PAYLOAD
     }
 
-    /// Whether a command runs in the foreground.
+    /// Whether a command runs in the foreground: the doorbell is set.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.control() & DOORBELL != 0
     }
 
-    /// What the host reads from `offset` of the block on; 0 beyond it.
+    /// Reads the block from `offset` on, as the host does; 0 beyond its end.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) {
         bytes.fill(0);
         let all = self.head.iter().chain(&self.registers);
@@ -179,8 +179,10 @@ impl Mailbox {
         }
     }
 
-    /// A write of the host to `offset` of the block.
+    /// Applies a write of the host to `offset` of the block.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> MailboxEffects {
+        // Writes below the mailbox hit the read-only head. While the doorbell is set the device owns the mailbox
+        // (8.2.8.4), and the host could otherwise change a payload that is being executed.
         let mailbox = offset.checked_sub(MAILBOX_AT.into()).and_then(|at| usize::try_from(at).ok());
         let Some(at) = mailbox.filter(|_| !self.is_busy()) else {
             return MailboxEffects::default();
@@ -192,20 +194,24 @@ impl Mailbox {
                     rings = byte & DOORBELL != 0;
                     byte & (DOORBELL_INTERRUPT | BACKGROUND_INTERRUPT)
                 }
+                // Status and background status are read-only for the host.
                 COMMAND..STATUS | PAYLOAD.. => *byte,
                 _ => continue,
             };
             put(&mut self.registers, at, &[value]);
         }
+        // The doorbell rings after all bytes of the write are stored, as it may come in one write with the command
+        // behind it.
         if rings { self.ring() } else { MailboxEffects::default() }
     }
 
-    /// The doorbell: a command is there.
+    /// Starts the command in the registers: the doorbell was rung.
     fn ring(&mut self) -> MailboxEffects {
         let control = self.control() | DOORBELL;
         put(&mut self.registers, CONTROL, &[control]);
         let [low, high, len @ .., _, _, _] = self.command();
         let [len_low, len_middle, len_high] = len;
+        // The length has 21 bits (36:16 of the command register), so that 1 MiB itself fits.
         let len = u32::from_le_bytes([len_low, len_middle, len_high & 0x1F, 0]);
         let payload = usize::try_from(len).ok().filter(|len| *len <= self.payload_max());
         let payload = payload.and_then(|len| self.registers.get(PAYLOAD..PAYLOAD + len));
@@ -218,9 +224,10 @@ impl Mailbox {
         }
     }
 
-    /// Ends the running command with a return code, a vendor's status, and its output; returns whether
-    /// an interrupt is to be sent. With [`code::BACKGROUND`] it goes on in the background.
+    /// Ends the running command with a return code, a vendor-specific status and its output; returns whether the
+    /// host wants an interrupt. With [`code::BACKGROUND`] the command continues in the background.
     pub fn complete(&mut self, code: u16, vendor: u16, output: &[u8]) -> bool {
+        // A reset of the function may have ended the command before its executor did.
         if !self.is_busy() {
             return false;
         }
@@ -228,6 +235,7 @@ impl Mailbox {
         let (code, output) = if fits { (code, output) } else { (code::INTERNAL, &[][..]) };
         put(&mut self.registers, PAYLOAD, output);
         let [low, high, ..] = self.command();
+        // The reserved bits above the length are cleared with it.
         put(&mut self.registers, COMMAND + 2, &[0; 6]);
         let len = u32::try_from(output.len()).unwrap_or(0);
         put(&mut self.registers, COMMAND + 2, &len.to_le_bytes());
@@ -238,14 +246,16 @@ impl Mailbox {
             put(&mut self.registers, STATUS, &[1]);
             put(&mut self.registers, BACKGROUND, &[low, high, 0, 0, 0, 0, 0, 0]);
         }
+        // Cleared last: the host may use the result as soon as it reads the doorbell as 0.
         let control = self.control() & !DOORBELL;
         put(&mut self.registers, CONTROL, &[control]);
         control & DOORBELL_INTERRUPT != 0
     }
 
-    /// Tells how far the command in the background is, in percent.
+    /// Sets the progress of the background command, in percent.
     pub fn progress(&mut self, percent: u8) {
         if self.background.is_some() {
+            // 100 % means finished, which only `finish_background` may say.
             put(&mut self.registers, BACKGROUND + 2, &[percent.min(99)]);
         }
     }
@@ -262,20 +272,21 @@ impl Mailbox {
         self.control() & BACKGROUND_INTERRUPT != 0
     }
 
-    /// Opcode of the command in the background: an executor answers others of that kind with Busy.
+    /// Opcode of the command in the background. An executor answers another command of that kind with Busy.
     #[must_use]
     pub const fn background(&self) -> Option<u16> {
         self.background
     }
 
-    /// Sets the event status of the device: bits of logs that hold records.
+    /// Sets the event status of the device: a bit for each log that holds records.
     pub fn set_events(&mut self, logs: u8) {
         put(&mut self.head, STATUS_AT as usize, &[logs]);
     }
 
-    /// Back to idle: the function was reset.
+    /// Returns to idle, as the function was reset.
     pub fn reset(&mut self) {
         self.background = None;
+        // Capabilities stay, as they describe the hardware; control, command, status and payload are cleared.
         if let Some(registers) = self.registers.get_mut(CONTROL..) {
             registers.fill(0);
         }
@@ -299,27 +310,28 @@ fn put(block: &mut [u8], at: usize, bytes: &[u8]) {
     }
 }
 
-/// A capability of a block of device registers.
+/// An entry of the capability array of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capability {
-    /// Id, such as [`ID_MAILBOX`].
+    /// Capability id, such as [`ID_MAILBOX`].
     pub id: u16,
-    /// Offset in the block.
+    /// Offset in the block, bytes.
     pub offset: u32,
-    /// Bytes.
+    /// Length of the registers, bytes.
     pub len: u32,
 }
 
-/// Bytes from the start of a block that its capability array takes, from the array's first 8.
+/// Length of the capability array in bytes, header included, computed from its first 8 bytes.
 #[must_use]
 pub const fn array_len(first: [u8; 8]) -> usize {
     let [.., low, high, _, _] = first;
     HEADER_LEN * (1 + u16::from_le_bytes([low, high]) as usize)
 }
 
-/// The capabilities that the start of a block names; empty if it is no block of device registers.
+/// Entries of the capability array at the start of `block`; empty if that is no array of device registers.
 #[must_use]
 pub fn capabilities(block: &[u8]) -> Vec<Capability> {
+    // The array of device registers has capability id 0 in its first two bytes (8.2.8.1).
     let Some((&[0, 0, _, _, low, high, ..], rest)) = block.split_first_chunk::<HEADER_LEN>() else {
         return Vec::new();
     };
@@ -333,6 +345,7 @@ pub fn capabilities(block: &[u8]) -> Vec<Capability> {
             len: u32::from_le_bytes([l0, l1, l2, l3]),
         }
     };
+    // Fewer headers than `count` where the caller has read less of the block, or the count is wrong.
     headers.iter().take(count).map(parse).collect()
 }
 

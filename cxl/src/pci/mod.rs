@@ -1,7 +1,8 @@
-//! Configuration space of functions and bridges, and the software that enumerates them.
+//! Configuration space of PCIe functions and bridges, and the host software that enumerates them.
 //!
-//! Registers in, what changed out ([`Function`], [`Bridge`] over [`Space`], [`mailbox`]); the
-//! host's software over any way to read and write them ([`enumerate`]), which finds a [`Tree`].
+//! [`Function`] and [`Bridge`] are [`Space`]s with rules: the owner passes in register accesses and acts on the
+//! effects that a write returns; [`mailbox`] does the same for a register block in a BAR. [`enumerate`] is the
+//! host's software over any means to read and write registers; it builds a [`Tree`].
 //!
 //! Units: bytes; register numbers in double words.
 //! Source: PCIe 6.0 chapter 7; PCI-to-PCI Bridge 1.2 chapter 3; CXL 3.1 §8.1, §8.2.8; docs/spec/cxl-fabric.md.

@@ -1,9 +1,7 @@
-//! Where registers stand and what their bits are called, for those who have them and who read them.
+//! Offsets and bits of configuration registers, for functions and for the software that reads them.
 //!
-//! Offsets from the start of the space, or of a capability; masks of the register that the
-//! comment above them names.
+//! Offsets are in bytes from the start of the space, or of a capability; a mask is for the register named above it.
 //!
-//! Units: bytes; masks of 8, 16 or 32 bits.
 //! Source: PCIe 6.0 §7.5.1 (headers), §7.5.3 (PCI Express), §7.7.1 (MSI), §7.8.4 (AER); Linux's
 //! `pci_regs.h` names the same.
 
@@ -150,7 +148,7 @@ pub mod express {
     pub const LEN: u16 = 0x3C;
 }
 
-/// Offsets in the MSI capability with a 64-bit address.
+/// Offsets in the MSI capability with a 64-bit address, bytes.
 pub mod msi {
     pub const CONTROL: u16 = 0x02;
     pub const CONTROL_ENABLE: u16 = 1 << 0;

@@ -1,21 +1,23 @@
 //! The 4 KiB configuration space of one function, bit by bit.
 //!
-//! Value, writable bits, bits that a 1 clears; capabilities are linked as they are added.
+//! Each bit has a value and may be writable, or cleared by writing a 1. Capabilities are linked into their list as
+//! they are added.
 //!
-//! Units: bytes for the side that owns it, double words ([`Reg`]) for the side that accesses it.
+//! The function that owns the space uses byte offsets; software that accesses it uses double words ([`Reg`]).
+//!
 //! Source: PCIe 6.0 §7.2 (accesses), §7.5.1.1.11 (list), §7.6.3 (extended list).
 //!
-//! A bit is read-only unless it is made otherwise. Bytes beyond the space read 0 and take nothing.
+//! A bit is read-only unless made otherwise. Bytes beyond the space read 0 and ignore writes.
 
 use std::fmt;
 
 use super::regs;
 
-/// Double words in a space.
+/// Double words in a space of 4 KiB.
 pub const REG_COUNT: usize = 1024;
-/// Where capabilities begin, past the header.
+/// First byte behind the header: capabilities begin here.
 const LIST_FIRST: u16 = 0x40;
-/// Where extended capabilities begin.
+/// First byte of the extended capabilities.
 pub const EXT_FIRST: u16 = 0x100;
 const EXT_END: u16 = 0x1000;
 
@@ -30,19 +32,18 @@ impl Reg {
         Self(index & 0x3FF)
     }
 
-    /// The one that holds the byte at `offset`.
+    /// The double word that holds the byte at `offset`.
     #[must_use]
     pub const fn at(offset: u16) -> Self {
         Self::new(offset >> 2)
     }
 
-    /// Number.
     #[must_use]
     pub const fn index(self) -> u16 {
         self.0
     }
 
-    /// Offset of its first byte.
+    /// Offset of its first byte in the space.
     #[must_use]
     pub const fn offset(self) -> u16 {
         self.0 << 2
@@ -55,12 +56,12 @@ impl fmt::Debug for Reg {
     }
 }
 
-/// Which bytes of a double word a write is for; bit 0 is the one at the lowest offset.
+/// Which bytes of a double word a write changes; bit 0 is the byte at the lowest offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteEnables(u8);
 
 impl ByteEnables {
-    /// The whole double word.
+    /// All four bytes.
     pub const ALL: Self = Self(0xF);
 
     /// From the wire's 4 bits.
@@ -69,11 +70,12 @@ impl ByteEnables {
         Self(bits & 0xF)
     }
 
-    /// Those of the `len` bytes from `offset`, as far as they lie in its double word.
+    /// Enables for the `len` bytes from `offset` on; bytes beyond the double word of `offset` are left out.
     #[must_use]
     pub const fn of(offset: u16, len: u16) -> Self {
         let from = offset & 3;
         let end = if from + len > 4 { 4 } else { from + len };
+        // `1 << end` is at most 16, so the difference fits the low byte.
         Self::from_low_bits((((1u16 << end) - 1) & !((1u16 << from) - 1)).to_le_bytes()[0])
     }
 
@@ -83,7 +85,7 @@ impl ByteEnables {
         self.0
     }
 
-    /// The 32 bits that they let through.
+    /// The same as a mask of 32 bits.
     #[must_use]
     pub const fn mask(self) -> u32 {
         let mut mask = 0;
@@ -98,42 +100,42 @@ impl ByteEnables {
     }
 }
 
-/// How a write changed a double word.
+/// The effect of a write on a double word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Which.
+    /// The double word that was written.
     pub reg: Reg,
-    /// Before.
+    /// Its value before the write.
     pub old: u32,
-    /// After.
+    /// Its value after the write, which is `old` where all enabled bits are read-only.
     pub new: u32,
-    /// The value that was written, bits that were not enabled as 0.
+    /// The value written by software, with disabled bytes as 0.
     pub value: u32,
-    /// Bits that the byte enables let through.
+    /// Bits in enabled bytes.
     pub mask: u32,
 }
 
 impl Written {
-    /// Whether bytes `offset..offset + len` were written, whatever came of it.
+    /// Whether software wrote to bytes `offset..offset + len`, even if that changed nothing.
     #[must_use]
     pub fn touches(&self, offset: u16, len: u16) -> bool {
         self.reg == Reg::at(offset) && self.mask & ByteEnables::of(offset, len).mask() != 0
     }
 
-    /// Bits that changed of the u16 at `offset`.
+    /// Bits of the u16 at `offset` that the write changed.
     #[must_use]
     pub fn changed16(&self, offset: u16) -> u16 {
         half(self.new ^ self.old, self.reg, offset)
     }
 
-    /// The value written to the u16 at `offset`, not enabled bits as 0.
+    /// The value that software wrote to the u16 at `offset`, with disabled bytes as 0.
     #[must_use]
     pub fn value16(&self, offset: u16) -> u16 {
         half(self.value, self.reg, offset)
     }
 }
 
-/// The u16 at `offset` of a double word `value` of number `reg`; 0 if it is of another.
+/// The u16 at `offset`, if `value` is the double word `reg` that holds it, else 0.
 fn half(value: u32, reg: Reg, offset: u16) -> u16 {
     if reg != Reg::at(offset) {
         return 0;
@@ -148,15 +150,15 @@ pub enum SpaceError {
     /// No room is left below the end of the list's part of the space.
     #[error("capability {id:#06x} of {len} bytes does not fit before {end:#05x}")]
     Full {
-        /// Capability id.
         id: u16,
-        /// Bytes asked for.
+        /// Bytes requested for the capability.
         len: u16,
-        /// End of the part.
+        /// First byte behind the part of the space that the list may use.
         end: u16,
     },
 }
 
+/// A double word: its value, writable bits (`rw`), and bits cleared by writing a 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Word {
     value: u32,
@@ -164,12 +166,13 @@ struct Word {
     w1c: u32,
 }
 
-/// A configuration space.
+/// The configuration space of one function, as values and write permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Space {
     words: Vec<Word>,
-    /// Next free byte, and the last capability, in each list.
+    /// Capability list: next free byte, and offset of the last capability.
     list: (u16, Option<u16>),
+    /// The same of the extended capability list.
     ext: (u16, Option<u16>),
 }
 
@@ -190,17 +193,19 @@ impl Space {
         }
     }
 
-    /// What software reads.
+    /// Value of a register as software reads it.
     #[must_use]
     pub fn read(&self, reg: Reg) -> u32 {
         self.word(reg).value
     }
 
-    /// A write by software: changes writable bits, and clears those that a 1 clears.
+    /// Applies a write by software: writable bits take its value, and bits cleared by a 1 are cleared.
     pub fn write(&mut self, reg: Reg, value: u32, enables: ByteEnables) -> Written {
         let Word { value: old, rw, w1c } = self.word(reg);
         let mask = enables.mask();
         let value = value & mask;
+        // A 1 written to a write-1-to-clear bit clears it; a 0 leaves it, so software never clears an event that it
+        // has not read.
         let new = ((old & !(rw & mask)) | (value & rw)) & !(value & w1c);
         self.put(reg, new);
         Written { reg, old, new, value, mask }
@@ -216,8 +221,8 @@ impl Space {
         }
     }
 
-    /// Sets the bits of `mask` in the double word that holds `offset` to those of `value`; both
-    /// start at that byte.
+    /// Writes `value` to the bits of `mask` at `offset`, past all write permissions. Bit 0 of both is bit 0 of the
+    /// byte at `offset`.
     fn set(&mut self, offset: u16, mask: u32, value: u32) {
         let (reg, shift) = place(offset);
         let old = self.read(reg);
@@ -238,14 +243,14 @@ impl Space {
         u16::from_le_bytes([a, b])
     }
 
-    /// The u32 at `offset`, a multiple of 4; what is left of its double word elsewhere.
+    /// The u32 at `offset`, which must be a multiple of 4: bytes of the next double word are not read.
     #[must_use]
     pub fn get32(&self, offset: u16) -> u32 {
         let (reg, shift) = place(offset);
         self.read(reg) >> shift
     }
 
-    /// Sets the byte at `offset`, as the function itself can.
+    /// Sets the byte at `offset`, also if software cannot write it.
     pub fn set8(&mut self, offset: u16, value: u8) {
         self.set(offset, 0xFF, value.into());
     }
@@ -288,12 +293,12 @@ impl Space {
         self.masks(offset, u32::MAX, bits, None);
     }
 
-    /// Lets a 1 clear `bits` of the u16 at `offset`, and makes no other of them writable.
+    /// Makes `bits` of the u16 at `offset` write-1-to-clear, and all others of it read-only.
     pub fn clear_by_one16(&mut self, offset: u16, bits: u16) {
         self.masks(offset, 0xFFFF, 0, Some(bits.into()));
     }
 
-    /// Lets a 1 clear `bits` of the u32 at `offset`, and makes no other of them writable.
+    /// Makes `bits` of the u32 at `offset` write-1-to-clear, and all others of it read-only.
     pub fn clear_by_one32(&mut self, offset: u16, bits: u32) {
         self.masks(offset, u32::MAX, 0, Some(bits));
     }
@@ -307,7 +312,7 @@ impl Space {
         }
     }
 
-    /// Bits of `reg` that no write can change.
+    /// Bits of `reg` that software cannot change.
     #[must_use]
     pub fn read_only(&self, reg: Reg) -> u32 {
         let word = self.word(reg);
@@ -325,6 +330,8 @@ impl Space {
             len,
             end: EXT_FIRST,
         })?;
+        // The pointer of the one before, or of the header, and the status bit without which software does not
+        // follow it (PCIe 6.0, 7.5.1.1.4).
         let [byte, _] = at.to_le_bytes();
         self.set8(last.map_or(regs::CAPABILITIES, |last| last + 1), byte);
         self.set_bits16(regs::STATUS, regs::status::CAPABILITIES, true);
@@ -333,13 +340,15 @@ impl Space {
         Ok(at)
     }
 
-    /// Appends an extended capability of `len` bytes, its header among them; returns its offset.
+    /// Appends an extended capability of `len` bytes, including its header; returns its offset.
     ///
     /// # Errors
     /// No room is left in the space.
     pub fn add_ext(&mut self, id: u16, version: u8, len: u16) -> Result<u16, SpaceError> {
         let (at, last) = self.ext;
         let next = after(at, len, EXT_END).ok_or(SpaceError::Full { id, len, end: EXT_END })?;
+        // No header pointer here: the list starts at 100h by definition (7.6.3), and the next pointer of the last
+        // capability stays 0.
         if let Some(last) = last {
             self.set16(last + 2, (self.get16(last + 2) & 0xF) | (at << 4));
         }
@@ -356,27 +365,30 @@ impl Space {
     }
 }
 
-/// Lower 32 bits.
+/// Lower half of a u64.
 pub(in crate::pci) const fn low32(value: u64) -> u32 {
     let [a, b, c, d, ..] = value.to_le_bytes();
     u32::from_le_bytes([a, b, c, d])
 }
 
-/// Upper 32 bits.
+/// Upper half of a u64.
 pub(in crate::pci) const fn high32(value: u64) -> u32 {
     low32(value >> 32)
 }
 
-/// Double word that holds `offset`, and the bits below it there; beyond the space, no double word.
+/// Double word that holds `offset`, and the number of bits below `offset` in it. An offset beyond the space gives a
+/// [`Reg`] that no table has.
 const fn place(offset: u16) -> (Reg, u32) {
+    // `Reg::at` would wrap to 10 bits, as on the wire, and hit the header.
     if offset >= EXT_END {
         return (Reg(u16::MAX), 0);
     }
     (Reg::at(offset), (offset & 3) as u32 * 8)
 }
 
-/// Where the next capability starts behind one of `len` bytes at `at`; `None` if that is past `end`.
+/// Offset for the next capability behind one of `len` bytes at `at`; `None` past `end`.
 fn after(at: u16, len: u16, end: u16) -> Option<u16> {
+    // Capabilities are aligned to 4 bytes: the low two bits of a next pointer are reserved.
     let next = at.checked_add(len)?.checked_next_multiple_of(4)?;
     (next <= end && len >= 2).then_some(next)
 }

@@ -1,5 +1,5 @@
-//! A tree of functions and bridges in memory, whose configuration and addresses are routed by what
-//! software wrote into the bridges.
+//! A tree of functions and bridges in memory, which routes configuration and addresses by the bridges' registers.
+//!
 //! [`Fabric`] is a `ConfigAccess`; [`Fabric::reach`] follows an address from the root.
 //!
 //! Units: bytes.
@@ -18,7 +18,7 @@ use super::space::{ByteEnables, Reg, Space};
 pub(super) enum Thing {
     Function(Box<Function>),
     Port(Box<Bridge>, Vec<Place>),
-    /// Registers that may be as wrong as one likes.
+    /// Registers without rules, for functions that misbehave.
     Raw(Space),
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Place {
     device: u8,
     function: u8,
     pub thing: Thing,
-    /// Reads that are answered by retry status.
+    /// Number of reads still to be answered by retry status.
     pub busy: u32,
     /// Accesses after which it vanishes.
     pub life: Option<u32>,
@@ -100,7 +100,7 @@ impl Fabric {
         }
     }
 
-    /// Puts `thing` behind the port at `bdf`, or takes out what is there; whether it interrupted.
+    /// Plugs `thing` in behind the port at `bdf`, or unplugs the device there; returns whether the slot interrupted.
     pub fn plug(&mut self, bdf: Bdf, thing: Option<Thing>) -> bool {
         let Some(Thing::Port(bridge, below)) = self.place(bdf).map(|place| &mut place.thing) else {
             panic!("{bdf} is no bridge");
@@ -120,7 +120,7 @@ impl Fabric {
         hits
     }
 
-    /// Every bridge, as it stands.
+    /// All bridges of the tree, each before those below it.
     pub fn bridges(&self) -> Vec<&Bridge> {
         fn collect<'a>(places: &'a [Place], found: &mut Vec<&'a Bridge>) {
             for place in places {

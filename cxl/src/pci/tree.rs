@@ -1,9 +1,8 @@
-//! What a host finds: bridges and functions, with their numbers and addresses, as plain data.
+//! The result of an enumeration: bridges and functions with their numbers and addresses, as plain data.
 //!
-//! [`Tree`] of [`Node`]s, comparable, and as text: an outline like that of `lspci -t`, then one
-//! line for each node, then what is wrong.
+//! A [`Tree`] of [`Node`]s can be compared, and printed: an outline like that of `lspci -t`, then one line for each
+//! node, then the problems. Addresses are those of the bus, sizes are in bytes.
 //!
-//! Units: bytes, addresses of the bus.
 //! Source: PCI-to-PCI Bridge 1.2 chapter 3; CXL 3.1 section 7.7.6.1 (what hosts must see).
 
 use std::fmt;
@@ -16,215 +15,214 @@ use super::express::PortKind;
 use super::function::BarKind;
 use crate::ln::LineSize;
 
-/// A BAR that was found.
+/// A BAR of an enumerated function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bar {
-    /// Number.
+    /// BAR number, 0..=5.
     pub index: u8,
-    /// What it decodes.
+    /// Address space and prefetchability.
     pub kind: BarKind,
-    /// Bytes.
+    /// Size in bytes, as the BAR reported it.
     pub size: u64,
-    /// Where it was put; `None` if it found no room.
+    /// Assigned address; `None` if there was no room.
     pub address: Option<u64>,
 }
 
-/// What enumeration found below a bridge.
+/// The part of a bridge's node that concerns its secondary side.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Below {
-    /// Bus numbers.
+    /// Bus numbers that enumeration assigned.
     pub buses: Buses,
-    /// Windows that were given to it.
+    /// Windows that enumeration assigned.
     pub windows: Windows,
-    /// Its prefetchable window takes 64-bit addresses.
+    /// Whether its prefetchable window takes 64-bit addresses.
     pub pref64: bool,
-    /// Number of its hot-plug slot.
+    /// Number of its hot-plug slot, if it has one.
     pub slot: Option<u16>,
-    /// What is there, in the order of numbers.
+    /// Nodes on the secondary bus, in order of device and function number.
     pub nodes: Vec<Node>,
 }
 
-/// Memory that a device has for its host.
+/// Host-managed memory of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceMemory {
     /// Offset of its DVSEC for CXL devices.
     pub control: u16,
-    /// Bytes, a multiple of 256 MiB.
+    /// Size in bytes, a multiple of 256 MiB.
     pub size: u64,
-    /// Where it is to be; `None` for anywhere.
+    /// Address that the device asks for; `None` for anywhere.
     pub wanted: Option<u64>,
-    /// Where it was placed; `None` if it found no room.
+    /// Address that it was given; `None` if there was no room.
     pub base: Option<u64>,
 }
 
-/// What a committed HDM decoder leads to.
+/// Target of an HDM decoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeadsTo {
-    /// Memory of the device itself.
+    /// Memory of the device that has the decoder.
     Memory {
-        /// Its address there.
+        /// Device physical address of its first byte.
         dpa: u64,
     },
-    /// A port of the switch.
+    /// A downstream port of the switch.
     Port {
-        /// Its number.
+        /// Port number, as in its Link Capabilities.
         number: u8,
     },
 }
 
-/// An HDM decoder, as software has set it.
+/// An HDM decoder, as enumeration has programmed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decoded {
-    /// Addresses of the host.
+    /// Host physical addresses that it decodes.
     pub hpa: Window,
-    /// What is there.
+    /// Target of those addresses.
     pub to: LeadsTo,
-    /// Whether it says that it is committed.
+    /// Whether the decoder reads as committed.
     pub committed: bool,
-    /// Whether a load gets to that memory: all that is above has to lead there, too. `None` where nobody has tried.
+    /// Whether a load gets to that memory, which needs every decoder above as well. `None` before the host has
+    /// tried.
     pub reached: Option<bool>,
 }
 
-/// A `CacheID` in the route table of an upstream port, as software has had it committed.
+/// A `CacheID` in the route table of an upstream port, as committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheIdTarget {
     /// The `CacheID`, 0..=15.
     pub cache_id: u8,
-    /// Number of the port that it is behind.
+    /// Number of the downstream port that leads to the cache.
     pub port: u8,
 }
 
-/// A function or bridge that enumeration found.
+/// A function or bridge found by enumeration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// Where it is.
+    /// Bus, device and function number.
     pub bdf: Bdf,
-    /// Vendor ID.
     pub vendor: u16,
-    /// Device ID.
     pub device: u16,
     /// Class code, 24 bits.
     pub class: u32,
-    /// Port type and offset of the PCI Express capability.
+    /// Device/Port Type (`None` for kinds that are not modelled) and offset of the PCI Express capability.
     pub express: Option<(Option<PortKind>, u16)>,
-    /// Number of the port, of a bridge.
+    /// Port number of a bridge, from Link Capabilities.
     pub port: Option<u8>,
     /// Offset of the MSI capability.
     pub msi: Option<u16>,
-    /// Device serial number.
+    /// Device serial number, if it has one.
     pub serial: Option<u64>,
     /// Offset of the LNR capability.
     pub lnr: Option<u16>,
-    /// Its capability register.
+    /// LNR Capability register: line sizes and maximum of registrations.
     pub lnr_capability: u16,
-    /// CXL device type.
+    /// Type of CXL device; `None` for other functions.
     pub cxl: Option<CxlKind>,
     /// Offsets of its DOE mailboxes.
     pub doe: Vec<u16>,
-    /// Register blocks that it names.
+    /// Register blocks listed by its register locator.
     pub blocks: Vec<RegisterBlock>,
-    /// BARs.
+    /// BARs that it has, in order of number.
     pub bars: Vec<Bar>,
-    /// Memory for the host.
+    /// Its host-managed memory.
     pub memory: Option<DeviceMemory>,
-    /// HDM decoders that were set.
+    /// HDM decoders that enumeration has programmed.
     pub decoders: Vec<Decoded>,
     /// Offset of its DVSEC for CXL devices, if it has a cache of its host's memory.
     pub cache_control: Option<u16>,
-    /// Of a downstream port: the `CacheID` of what is below it, by its decoder and the route table.
+    /// `CacheID` of the device right below a downstream port, by the port's decoder and the route table above.
     pub cache_id: Option<u8>,
-    /// Of an upstream port: `CacheID`s that were given to devices below.
+    /// For an upstream port: `CacheID`s of the devices below.
     pub cache_ids: Vec<CacheIdTarget>,
-    /// What is below; `None` for a function.
+    /// Bus below a bridge; `None` for a function.
     pub below: Option<Below>,
 }
 
-/// What is wrong with a function, which the rest of the tree does not suffer from.
+/// A fault of one function; the rest of the tree is usable all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProblemKind {
-    /// It asked for more time, again and again.
+    /// The function answered with retry status until the retries ran out.
     NotReady,
-    /// It stopped answering.
+    /// The function stopped answering.
     Lost,
-    /// A header that is neither of type 0 nor 1.
+    /// Its header type is neither 0 nor 1.
     Header(u8),
-    /// A list of capabilities leads back into itself, or out of the space, at this offset.
+    /// The list of capabilities has a loop, or leaves the space, at this offset.
     Capabilities(u16),
-    /// A BAR answers with this to being sized.
+    /// A BAR gave an impossible answer to being sized.
     Bar {
-        /// Number.
+        /// BAR number, 0..=5.
         index: u8,
-        /// Answer, of one or two registers.
+        /// Value read back, of one or two registers.
         answer: u64,
     },
-    /// A BAR for which there is no room.
+    /// There is no room for a BAR.
     NoRoom {
-        /// Number.
+        /// BAR number, 0..=5.
         index: u8,
-        /// Bytes.
+        /// Size in bytes.
         size: u64,
     },
-    /// A bridge for which there is no bus number.
+    /// There is no bus number left for a bridge.
     NoBus,
-    /// A bridge that does not keep the windows written to it.
+    /// A bridge does not keep the windows written to it.
     Windows,
-    /// Memory for the host for which there is no room, or which something else is in the place of that it names.
+    /// There is no room for host-managed memory, or the address that it asks for is in use.
     NoPlace {
-        /// Where it is to be.
+        /// Address that it asks for; `None` for anywhere.
         wanted: Option<u64>,
-        /// Bytes.
+        /// Size in bytes.
         size: u64,
     },
-    /// HDM decoders that are not there, too few, or not committed.
+    /// HDM decoders are missing, too few, or refused a commit.
     Decoders,
-    /// A device with a cache of its host's memory that gets no `CacheID`: its cache stays off.
+    /// A device that caches its host's memory gets no `CacheID`, so its cache stays disabled.
     NoCacheId,
-    /// A requester of Lightweight Notification that does not have the lines of the system: it stays off.
+    /// An LN requester does not support the line size of the system, so it stays disabled.
     LineSize(LineSize),
 }
 
 impl ProblemKind {
-    /// Whether it is one of memory for the host, which may get a place later.
+    /// Whether it concerns host-managed memory, which may find room at a later enumeration.
     #[must_use]
     pub const fn is_of_memory(self) -> bool {
         matches!(self, Self::NoPlace { .. } | Self::Decoders)
     }
 }
 
-/// What is wrong, and with which function.
+/// A fault, and the function that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Who.
+    /// Function or bridge with the fault.
     pub bdf: Bdf,
-    /// What.
+    /// Kind of fault.
     pub kind: ProblemKind,
 }
 
-/// Everything that an enumeration found.
+/// The result of an enumeration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree {
-    /// First bus.
+    /// Number of the first bus.
     pub bus: u8,
-    /// What is on it.
+    /// Nodes on the first bus, in order of device and function number.
     pub nodes: Vec<Node>,
-    /// What is wrong, in the order in which it was found.
+    /// Faults, in the order in which they were found.
     pub problems: Vec<Problem>,
 }
 
 impl Node {
-    /// Which port it is.
+    /// Kind of port; `None` without PCI Express capability, or for other kinds.
     #[must_use]
     pub fn kind(&self) -> Option<PortKind> {
         self.express.and_then(|(kind, _)| kind)
     }
 
-    /// Whether its memory can be reached: a decoder is committed.
+    /// Whether its memory is reachable at the device itself: a decoder is committed.
     #[must_use]
     pub fn is_decoded(&self) -> bool {
         self.decoders.iter().any(|decoder| decoder.committed)
     }
 
-    /// What is below it.
+    /// Nodes directly below; empty for a function.
     #[must_use]
     pub fn nodes(&self) -> &[Node] {
         self.below.as_ref().map_or(&[], |below| &below.nodes)
@@ -232,17 +230,18 @@ impl Node {
 }
 
 impl Tree {
-    /// All nodes, those above first.
+    /// All nodes, each bridge before the nodes below it.
     pub fn iter(&self) -> impl Iterator<Item = &Node> {
         let mut left: Vec<&Node> = self.nodes.iter().rev().collect();
         std::iter::from_fn(move || {
             let node = left.pop()?;
+            // Pushed in reverse, so that the first child is the next to be popped.
             left.extend(node.nodes().iter().rev());
             Some(node)
         })
     }
 
-    /// The node at `bdf` and all above it, those above first; nothing where there is none.
+    /// The node at `bdf` and all bridges above it, the topmost first; empty if there is no such node.
     #[must_use]
     pub fn path(&self, bdf: Bdf) -> Vec<&Node> {
         fn find<'a>(nodes: &'a [Node], bdf: Bdf, path: &mut Vec<&'a Node>) -> bool {
@@ -266,14 +265,15 @@ impl Tree {
         self.iter().find(|node| node.bdf == bdf)
     }
 
-    /// The function whose memory all `len` bytes from `addr` on are: behind a BAR that has no register blocks, or HDM that a
-    /// committed decoder of its own leads to.
+    /// The function whose memory contains all `len` bytes from `addr` on: memory behind a BAR without register
+    /// blocks, or HDM that one of the function's own committed decoders leads to.
     #[must_use]
     pub fn memory_at(&self, addr: u64, len: u64) -> Option<&Node> {
         let last = addr.checked_add(len.checked_sub(1)?)?;
         let is_within = |base: u64, limit: u64| base <= addr && last <= limit;
         let in_bar = |node: &Node, bar: &Bar| {
             let is_memory = !matches!(bar.kind, BarKind::Io);
+            // A BAR with register blocks is no memory: a transfer into it would change settings of the device.
             let plain = node.blocks.iter().all(|block| block.bar != bar.index);
             let base = bar.address.filter(|_| is_memory && plain && bar.size > 0);
             base.is_some_and(|base| is_within(base, base.saturating_add(bar.size - 1)))
@@ -287,7 +287,7 @@ impl Tree {
         })
     }
 
-    /// The same, to be changed.
+    /// The node at `bdf`, mutable.
     pub fn get_mut(&mut self, bdf: Bdf) -> Option<&mut Node> {
         fn find(nodes: &mut [Node], bdf: Bdf) -> Option<&mut Node> {
             for node in nodes {
@@ -304,16 +304,17 @@ impl Tree {
         find(&mut self.nodes, bdf)
     }
 
-    /// What is below the bridge at `bdf`.
+    /// The secondary side of the bridge at `bdf`.
     pub fn below_mut(&mut self, bdf: Bdf) -> Option<&mut Below> {
         self.get_mut(bdf)?.below.as_mut()
     }
 
-    /// Takes out what is below the bridge at `bdf`, and what was wrong with it.
+    /// Removes all nodes below the bridge at `bdf`, with their problems.
     pub fn remove_below(&mut self, bdf: Bdf) -> Vec<Node> {
         let Some(below) = self.below_mut(bdf) else { return Vec::new() };
         let (buses, gone) = (below.buses, std::mem::take(&mut below.nodes));
         let inside = |bdf: Bdf| buses.secondary <= bdf.bus() && bdf.bus() <= buses.subordinate;
+        // A bridge without bus numbers has 0 in all of them, and bus 0 is above it.
         self.problems.retain(|problem| buses.secondary == 0 || !inside(problem.bdf));
         gone
     }
