@@ -1,11 +1,10 @@
 //! A bridge with a type 1 header: root port, or upstream or downstream port (vPPB) of a switch.
 //!
-//! [`BridgeSpec`] makes it, reads and writes of registers drive it, [`BridgeEffects`] says what
-//! a write or an event did; [`Bridge::windows`], [`Bridge::bus_route`] are what a switch routes by.
+//! Built from a [`BridgeSpec`] and driven by reads and writes of registers. A write or a link event returns
+//! [`BridgeEffects`] for the owner to act on; switches route by [`Bridge::windows`] and [`Bridge::bus_route`].
+//! Windows have a granularity of 4 KiB (I/O) and 1 MiB (memory).
 //!
-//! Units: bytes; granularity 4 KiB (I/O), 1 MiB (memory).
-//! Source: PCIe 6.0 §7.5.1.3; PCIe 6.0 section 2.2.4; docs/spec/wire-formats.md §3.4; docs/spec/cxl-fabric.md (virtual
-//! switch).
+//! Source: PCIe 6.0 §2.2.4, §7.5.1.3; docs/spec/wire-formats.md §3.4; docs/spec/cxl-fabric.md (virtual switch).
 
 pub mod slot;
 
@@ -24,26 +23,26 @@ use super::space::{ByteEnables, Reg, Space, SpaceError, Written};
 use crate::cdat::Table;
 pub use slot::SlotSpec;
 
-/// Bits of BAR 0 that say where component registers are.
+/// Address bits of BAR 0 if that holds component registers.
 const COMPONENT_MASK: u32 = !0xFFFF;
 const _: () = assert!(component::LEN == 1 << 16, "a BAR of 64 KiB");
 
-/// What a bridge is built from.
+/// Specification of a bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BridgeSpec {
-    /// Who made it; the class is PCI-to-PCI bridge whatever it says.
+    /// Vendor and device; the class is overwritten by that of a PCI-to-PCI bridge.
     pub identity: Identity,
-    /// Root, upstream or downstream port.
+    /// Root, upstream or downstream port; an endpoint is refused.
     pub kind: PortKind,
-    /// Number of the port.
+    /// Port number in Link Capabilities.
     pub port: u8,
-    /// Fastest and widest link.
+    /// Highest speed and width of the link.
     pub link: Link,
-    /// The slot behind it (root and downstream ports).
+    /// Slot behind the port; root and downstream ports only.
     pub slot: Option<SlotSpec>,
-    /// Device serial number.
+    /// Device serial number; `None` leaves its capability out.
     pub serial: Option<u64>,
-    /// Its device has more functions.
+    /// The device has more functions than this one.
     pub multi_function: bool,
     /// LN system that a root port offers.
     pub ln: LnSystem,
@@ -52,106 +51,107 @@ pub struct BridgeSpec {
 /// Why a bridge cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BridgeError {
-    /// An endpoint, or an upstream port with a slot.
+    /// The kind is an endpoint, or an upstream port was given a slot.
     #[error(
         "a bridge is a root, upstream or downstream port, and a slot is behind the first or last"
     )]
     Kind,
-    /// The capabilities take more than there is.
+    /// The capabilities do not fit into the space.
     #[error(transparent)]
     Space(#[from] SpaceError),
 }
 
-/// Addresses from `base` to `limit`, both included.
+/// Addresses from `base` to `limit`, both inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Window {
-    /// First.
+    /// First address of the window.
     pub base: u64,
-    /// Last.
+    /// Last address of the window.
     pub limit: u64,
 }
 
 impl Window {
-    /// Whether `address` is in it.
+    /// Whether `address` is in the window.
     #[must_use]
     pub const fn contains(self, address: u64) -> bool {
         self.base <= address && address <= self.limit
     }
 
-    /// From `base` to `limit`, unless that is nothing.
+    /// The window from `base` to `limit`; `None` if the base is above the limit, which is how software closes a
+    /// window.
     fn open(base: u64, limit: u64) -> Option<Self> {
         (base <= limit).then_some(Self { base, limit })
     }
 }
 
-/// What a bridge takes downstream; `None` is nothing.
+/// Address ranges that a bridge forwards downstream; `None` is a closed window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Windows {
-    /// I/O ports.
+    /// Window of I/O ports.
     pub io: Option<Window>,
-    /// Memory below 4 GiB.
+    /// Window of memory below 4 GiB.
     pub mem: Option<Window>,
-    /// Prefetchable memory.
+    /// Window of prefetchable memory, up to 64 bits.
     pub pref: Option<Window>,
 }
 
 impl Windows {
-    /// Whether a memory request to `address` goes downstream.
+    /// Whether a memory request to `address` is forwarded downstream.
     #[must_use]
     pub fn claim_memory(&self, address: Hpa) -> bool {
         [self.mem, self.pref].into_iter().flatten().any(|window| window.contains(address.0))
     }
 
-    /// Whether an I/O request to `port` goes downstream.
+    /// Whether an I/O request to `port` is forwarded downstream.
     #[must_use]
     pub fn claim_io(&self, port: u32) -> bool {
         self.io.is_some_and(|window| window.contains(port.into()))
     }
 }
 
-/// Bus numbers of a bridge.
+/// Bus numbers of a bridge, set by software.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Buses {
-    /// Above it.
+    /// Bus above the bridge.
     pub primary: u8,
-    /// Directly below it; 0 while there is none.
+    /// Bus directly below; 0 until software has assigned one.
     pub secondary: u8,
-    /// The last below it.
+    /// Highest bus number below.
     pub subordinate: u8,
 }
 
-/// Where a bus lies, seen from a bridge.
+/// Position of a bus relative to a bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BusRoute {
-    /// Directly below: a configuration request becomes one of type 0.
+    /// Directly below: a Type 1 configuration request becomes Type 0.
     Secondary,
-    /// Further below.
+    /// Further below: forwarded unchanged.
     Below,
-    /// Not below.
+    /// Not below the bridge.
     Elsewhere,
 }
 
-/// What a configuration write, or an event on the link, led to.
+/// Effects of a configuration write or a link event, for the bridge's owner to act on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "independent facts, each acted on by itself")]
 pub struct BridgeEffects {
-    /// Bus numbers changed.
+    /// Bus numbers were changed.
     pub buses: bool,
-    /// Windows, the place of component registers, or their enables, changed.
+    /// Windows, the address of component registers, or their enables, changed.
     pub windows: bool,
-    /// The right to pass requests upstream changed.
+    /// Bus Master Enable changed: whether requests may pass upstream.
     pub master: bool,
-    /// Secondary bus reset was asserted, or ended.
+    /// Secondary Bus Reset was set (true) or cleared.
     pub reset: Option<bool>,
-    /// The link was disabled, or enabled again.
+    /// Link Disable was set (true) or cleared.
     pub link_disabled: Option<bool>,
-    /// The slot's power was switched on, or off.
+    /// Slot power was switched on (true) or off.
     pub power: Option<bool>,
-    /// Hot plug events may interrupt from now on, or no more.
+    /// Hot-plug interrupts were enabled (true) or disabled.
     pub hot_plug: Option<bool>,
-    /// An interrupt message is to be sent to [`Bridge::msi`].
+    /// Send an interrupt to [`Bridge::msi`].
     pub interrupt: bool,
-    /// An error message is to be sent to the root.
+    /// Error message to send to the root.
     pub message: Option<ErrorMessage>,
 }
 
@@ -171,7 +171,7 @@ pub struct Bridge {
 }
 
 impl Bridge {
-    /// As it is after power-on: no bus numbers, windows closed by the enables, link down, slot empty.
+    /// The bridge after power-on: no bus numbers, windows closed by the enables, link down, slot empty.
     ///
     /// # Errors
     /// See [`BridgeError`].
@@ -181,6 +181,7 @@ impl Bridge {
         }
         let mut space = Space::new();
         Identity { class: 0x06_04_00, ..spec.identity }.emit(&mut space, 1, spec.multi_function);
+        // Secondary latency timer, the fourth byte, does not exist in PCIe and reads 0.
         space.allow32(regs::BUSES, 0x00FF_FFFF);
         // I/O of 32 bits, prefetchable memory of 64 bits.
         space.set16(regs::IO_WINDOW, 0x0101);
@@ -210,12 +211,13 @@ impl Bridge {
         if let Some(serial) = spec.serial {
             express::add_serial(&mut space, serial)?;
         }
+        // Every reset restores this state.
         let (initial, kind, slot) = (space.clone(), spec.kind, spec.slot);
         let doe = None;
         Ok(Self { space, initial, kind, express, aer, msi, slot, doe, link: None, present: false })
     }
 
-    /// With component registers ([`super::component`]) in BAR 0, which a register locator names.
+    /// Adds component registers ([`super::component`]) in BAR 0, named by a register locator.
     ///
     /// # Errors
     /// No room is left for the locator.
@@ -224,11 +226,12 @@ impl Bridge {
         self.space.allow32(regs::BAR0, COMPONENT_MASK);
         let block = RegisterBlock { bar: 0, id: BlockId::Component as u8, offset: 0 };
         cxl::add_locator(&mut self.space, &[block])?;
+        // They belong to the state after power-on.
         self.initial.clone_from(&self.space);
         Ok(self)
     }
 
-    /// With a DOE mailbox, by which software reads the CDAT of its switch: [`Self::set_cdat`].
+    /// Adds a DOE mailbox, by which software reads the CDAT of the bridge's switch: [`Self::set_cdat`].
     ///
     /// # Errors
     /// No room is left for it.
@@ -238,23 +241,24 @@ impl Bridge {
         Ok(self)
     }
 
-    /// Gives it the structures of its switch's CDAT, if it has a DOE mailbox.
+    /// Sets the structures of its switch's CDAT; ignored by a bridge without a DOE mailbox.
     pub fn set_cdat(&mut self, structures: Vec<Vec<u8>>) {
         if let Some(doe) = &mut self.doe {
             doe.set_table(structures);
         }
     }
 
-    /// The CDAT of its switch, if it has a DOE mailbox.
+    /// CDAT of its switch; `None` for a bridge without DOE mailbox, or before one was set.
     #[must_use]
     pub fn cdat(&self) -> Option<&Table> {
         self.doe.as_ref().and_then(Doe::table)
     }
 
-    /// Where its component registers are; `None` while they have no address, or memory is not enabled.
+    /// Addresses of its component registers; `None` while BAR 0 is unset or being sized, or memory is disabled.
     #[must_use]
     pub fn component_window(&self) -> Option<Window> {
         let on = self.space.get16(regs::COMMAND) & command::MEM != 0;
+        // Without component registers BAR 0 is read-only 0.
         let there = !self.space.read_only(Reg::at(regs::BAR0)) != 0;
         let base = self.space.get32(regs::BAR0) & COMPONENT_MASK;
         let placed = base != 0 && base != COMPONENT_MASK;
@@ -262,13 +266,13 @@ impl Bridge {
         (on && there && placed).then_some(Window { base, limit: base + (component::LEN - 1) })
     }
 
-    /// What software reads.
+    /// Value of a register as software reads it.
     #[must_use]
     pub fn read(&self, reg: Reg) -> u32 {
         self.space.read(reg)
     }
 
-    /// A write by software.
+    /// Applies a write by software.
     pub fn write(&mut self, reg: Reg, value: u32, enables: ByteEnables) -> BridgeEffects {
         let wanted = self.wants_interrupt();
         let written = self.space.write(reg, value, enables);
@@ -277,6 +281,7 @@ impl Bridge {
         }
         self.complete_command(&written);
         let mut effects = self.effects(&written);
+        // Enabling an interrupt while its event is pending sends the message, too (6.7.3.4).
         effects.interrupt = !wanted && self.wants_interrupt();
         effects
     }
@@ -295,6 +300,7 @@ impl Bridge {
             regs::IO_UPPER,
         ];
         let in_window = |at: &u16| *at == offset;
+        // Secondary status is the upper half of the I/O window's double word; clearing its errors moves no window.
         let io_status = if offset == regs::IO_WINDOW { 0xFFFF } else { u32::MAX };
         let toggled = |at: u16, bit: u16| {
             let on = self.space.get16(at) & bit != 0;
@@ -319,7 +325,7 @@ impl Bridge {
         }
     }
 
-    /// Back to power-on, but for the link below and what is in the slot: reset from above.
+    /// Restores the state after power-on, as by a reset from above; link below and slot contents stay.
     pub fn reset(&mut self) {
         self.space.clone_from(&self.initial);
         if let Some(doe) = &mut self.doe {
@@ -329,7 +335,7 @@ impl Bridge {
         self.show_presence();
     }
 
-    /// Bus numbers.
+    /// Bus numbers that software has assigned.
     #[must_use]
     pub fn buses(&self) -> Buses {
         Buses {
@@ -340,11 +346,12 @@ impl Bridge {
     }
 
     //= PCIe 6.0 section 2.2.4.2: the secondary bus by type 0, buses up to the subordinate unchanged
-    /// Where `bus` lies.
+    /// Position of `bus` relative to this bridge.
     #[must_use]
     pub fn bus_route(&self, bus: u8) -> BusRoute {
         let Buses { secondary, subordinate, .. } = self.buses();
         match bus {
+            // After power-on all three numbers are 0, and bus 0 is above the bridge.
             _ if secondary == 0 => BusRoute::Elsewhere,
             _ if bus == secondary => BusRoute::Secondary,
             _ if secondary < bus && bus <= subordinate => BusRoute::Below,
@@ -353,7 +360,7 @@ impl Bridge {
     }
 
     //= PCIe 6.0 section 2.2.4.1: downstream what base and limit include
-    /// What goes downstream at this moment: the windows, as far as they are enabled.
+    /// Enabled windows at this moment.
     #[must_use]
     pub fn windows(&self) -> Windows {
         let space = &self.space;
@@ -365,6 +372,7 @@ impl Bridge {
         let pref_at = |low: u16, high: u16| mem_at(low) | u64::from(space.get32(high)) << 32;
         let io = Window::open(
             io_at(regs::IO_WINDOW, regs::IO_UPPER),
+            // Limits have no bits below the granularity: those are taken as ones.
             io_at(regs::IO_WINDOW + 1, regs::IO_UPPER + 2) | 0xFFF,
         );
         let mem = Window::open(mem_at(regs::MEM_WINDOW), mem_at(regs::MEM_WINDOW + 2) | 0xF_FFFF);
@@ -380,13 +388,13 @@ impl Bridge {
         }
     }
 
-    /// Whether requests from below may go on upstream.
+    /// Whether requests from below may pass upstream (Bus Master Enable).
     #[must_use]
     pub fn is_master(&self) -> bool {
         self.space.get16(regs::COMMAND) & command::MASTER != 0
     }
 
-    /// Whether software holds what is below in reset.
+    /// Whether software holds the secondary bus in reset.
     #[must_use]
     pub fn is_resetting(&self) -> bool {
         self.space.get16(regs::BRIDGE_CONTROL) & bridge_control::RESET != 0
@@ -399,25 +407,25 @@ impl Bridge {
         control & express_regs::LINK_CTL_DISABLE != 0
     }
 
-    /// The link as it is; `None` while it is down.
+    /// State of the link; `None` while it is down.
     #[must_use]
     pub const fn link(&self) -> Option<Link> {
         self.link
     }
 
-    /// Which port it is.
+    /// Kind of port: root, upstream or downstream.
     #[must_use]
     pub const fn kind(&self) -> PortKind {
         self.kind
     }
 
-    /// Where its interrupt goes; `None` while it may not send one.
+    /// Address and data of its MSI; `None` while it may not send one.
     #[must_use]
     pub fn msi(&self) -> Option<Msi> {
         express::msi_target(&self.space, self.msi)
     }
 
-    /// Notes an error; see [`Aer::report`].
+    /// Records an error; see [`Aer::report`].
     #[must_use = "the message must be sent"]
     pub fn report(
         &mut self,
@@ -428,36 +436,42 @@ impl Bridge {
         self.aer.report(&mut self.space, self.express, error, posted, header)
     }
 
-    /// Uncorrectable errors that have been seen and not cleared, by [`Uncorrectable::bit`].
+    /// Uncorrectable errors that have been detected and not cleared, by [`Uncorrectable::bit`].
     #[must_use]
     pub fn errors(&self) -> u32 {
         self.aer.status(&self.space)
     }
 
-    /// Takes in a message about an error of `source` (root ports); returns whether to interrupt.
+    /// Records an error message from `source` (root ports only); returns whether to interrupt.
     pub fn receive_error(&mut self, source: Bdf, message: ErrorMessage) -> bool {
         if self.kind != PortKind::Root {
             return false;
         }
         let at = self.aer.at;
         let old = self.space.get32(at + aer_regs::ROOT_STATUS);
+        // Bits of Root Error Status (7.8.4.10): ERR_COR received, ERR_FATAL/NONFATAL received, and which of the
+        // two.
         let (seen, enable) = match message {
             ErrorMessage::Correctable => (0b000_0001, 0b001),
             ErrorMessage::NonFatal => (0b010_0100, 0b010),
             ErrorMessage::Fatal => (0b100_0100, 0b100),
         };
         let first = old & seen & 0b101 == 0;
+        // A second error before software has cleared the first sets the Multiple bit above, and keeps the first
+        // source.
         let more = if first { 0 } else { (seen & 0b101) << 1 };
+        // First Uncorrectable Fatal: whether the error in Error Source Identification was fatal.
         let fatal_first = if first && message == ErrorMessage::Fatal { 0b1_0000 } else { 0 };
         self.space.set32(at + aer_regs::ROOT_STATUS, old | seen | more | fatal_first);
         if first {
+            // Correctable errors have the lower half of Error Source Identification, others the upper.
             let high = if message == ErrorMessage::Correctable { 0 } else { 2 };
             self.space.set16(at + aer_regs::SOURCE + high, source.bits());
         }
         self.space.get32(at + aer_regs::ROOT_COMMAND) & enable != 0
     }
 
-    /// Its registers, for dumps and for what this page does not model.
+    /// The whole space, for dumps and for registers that this module does not interpret.
     #[must_use]
     pub const fn space(&self) -> &Space {
         &self.space

@@ -1,7 +1,7 @@
-//! The slot behind a port: what software sees when something comes, goes, or vanishes.
+//! The slot behind a port: presence, link changes and surprise removal, as software sees them.
 //!
-//! [`Bridge::set_present`], [`Bridge::set_link`] and [`Bridge::lose_link`] are the events; each
-//! returns effects, with an interrupt if software wants one.
+//! The owner reports events by [`Bridge::set_present`], [`Bridge::set_link`] and [`Bridge::lose_link`]; each
+//! returns effects, with an interrupt if software has enabled one.
 //!
 //! Source: PCIe 6.0 §6.7.3 (events), §7.5.3.9 to 11 (registers), §3.2.1 (surprise down); CXL 3.1 section 7.7.6.1 (a
 //! link lost within the fabric is a surprise link down at the vPPB).
@@ -12,19 +12,19 @@ use crate::pci::express::{Express, Link};
 use crate::pci::regs::express as r;
 use crate::pci::space::{Space, Written};
 
-/// Events of the slot status that a 1 clears.
+/// Events in Slot Status, cleared by a 1.
 const EVENTS: u16 = r::SLOT_STA_PRESENCE | r::SLOT_STA_COMPLETED | r::SLOT_STA_LINK;
 
-/// A slot whose contents may change while the host runs.
+/// A slot whose contents may change while the host runs (hot plug).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlotSpec {
     /// Physical slot number, 13 bits.
     pub number: u16,
-    /// Software is told when a command to the slot is done.
+    /// Software is told when a slot command completes; else no command takes time.
     pub completes: bool,
-    /// Software can switch its power.
+    /// Software can switch the slot's power.
     pub power: bool,
-    /// Things may vanish without notice, which then is no error.
+    /// Removal without notice is allowed, and then no error.
     pub surprise: bool,
 }
 
@@ -38,6 +38,7 @@ impl SlotSpec {
             | when(self.surprise, r::SLOT_CAP_SURPRISE)
             | when(!self.completes, r::SLOT_CAP_NO_COMPLETED);
         space.set32(express.reg(r::SLOT_CAP), bits | u32::from(self.number) << 19);
+        // Only offered features get writable controls, so that software finds the others hardwired to 0.
         let control = r::SLOT_CTL_PRESENCE
             | r::SLOT_CTL_INTERRUPT
             | r::SLOT_CTL_LINK
@@ -49,13 +50,13 @@ impl SlotSpec {
 }
 
 impl Bridge {
-    /// Whether something is in the slot, or bound to the port.
+    /// Whether the slot is occupied, or something is bound to the port.
     #[must_use]
     pub const fn is_present(&self) -> bool {
         self.present
     }
 
-    /// Something was put into the slot, or taken out.
+    /// Records that the slot was filled or emptied.
     pub fn set_present(&mut self, present: bool) -> BridgeEffects {
         let changed = self.present != present;
         self.present = present;
@@ -63,31 +64,34 @@ impl Bridge {
         self.raise(if changed { r::SLOT_STA_PRESENCE } else { 0 })
     }
 
-    /// The link came up, changed, or went down as it should.
+    /// Records that the link came up, changed, or went down in an orderly way.
     pub fn set_link(&mut self, link: Option<Link>) -> BridgeEffects {
         let changed = self.link.is_some() != link.is_some();
         self.link = link;
         self.express.set_link(&mut self.space, link);
+        // A change of speed is no Data Link Layer State Changed event: that one follows DLL Link Active (6.7.3.3).
         self.raise(if changed && self.kind.is_above_link() { r::SLOT_STA_LINK } else { 0 })
     }
 
     //= CXL 3.1 section 7.7.6.1: loss of any link under a virtual link is a surprise link down
-    /// The link was lost: as [`Self::set_link`] to none, and an error unless software had reset or
-    /// disabled the link, or the slot allows it.
+    /// Records the loss of the link. This is also an error (surprise down), unless software had reset or disabled
+    /// the link, or the slot allows surprise removal.
     pub fn lose_link(&mut self) -> BridgeEffects {
         let was_up = self.link.is_some();
         let mut effects = self.set_link(None);
+        // No surprise down (3.2.1): a slot that allows removal without notice, and a link that software took down.
         let allowed = self.slot.is_some_and(|slot| slot.surprise)
             || self.is_resetting()
             || self.is_link_disabled()
             || !self.kind.is_above_link();
         if was_up && !allowed {
+            // As a posted request: nobody answers a link that is gone, so the error is not advisory.
             effects.message = self.report(Uncorrectable::SurpriseDown, true, [0; 4]);
         }
         effects
     }
 
-    /// Puts the state of the slot into its status; a port without one always has something behind it.
+    /// Copies presence into Slot Status; a port without slot has no such bit.
     pub(super) fn show_presence(&mut self) {
         if self.slot.is_some() {
             let at = self.express.reg(r::SLOT_STA);
@@ -96,6 +100,8 @@ impl Bridge {
     }
 
     fn raise(&mut self, events: u16) -> BridgeEffects {
+        // Compared before and after: an event that comes while another enabled one is pending sends no second
+        // message.
         let wanted = self.wants_interrupt();
         if self.slot.is_some() {
             self.space.set_bits16(self.express.reg(r::SLOT_STA), events, true);
@@ -104,9 +110,10 @@ impl Bridge {
         BridgeEffects { interrupt, ..BridgeEffects::default() }
     }
 
-    /// A write to the slot control is a command, and done at once.
+    /// Completes a slot command, which is any write to Slot Control, at once.
     pub(super) fn complete_command(&mut self, written: &Written) {
         let is_command = written.touches(self.express.reg(r::SLOT_CTL), 2);
+        // Even a write that changes nothing is a command (6.7.3.2): software waits for its completion.
         if is_command && self.slot.is_some_and(|slot| slot.completes) {
             let at = self.express.reg(r::SLOT_STA);
             self.space.set_bits16(at, r::SLOT_STA_COMPLETED, true);
@@ -114,7 +121,7 @@ impl Bridge {
     }
 
     //= PCIe 6.0 section 6.7.3.4: a message is sent when the first enabled event comes
-    /// Whether there is an event that software wants to hear of.
+    /// Whether an enabled event is pending.
     #[must_use]
     pub fn wants_interrupt(&self) -> bool {
         let control = self.space.get16(self.express.reg(r::SLOT_CTL));
