@@ -1,77 +1,78 @@
-//! `CacheID`s below a switch: the route table of its upstream port, and the decoder of each downstream port.
+//! `CacheID`s below a switch: route table of its upstream port, and decoders of its downstream ports.
 //!
-//! Registers in; [`CacheIdTable::wanted`] and [`CacheIdDecoder::in_force`] out. The owner of both decides
-//! about a commit: [`Commit::take`] says that one was requested, [`Commit::end`] stores its result.
+//! Software writes the registers; their owner decides about a commit: [`Commit::take`] returns a requested one,
+//! [`Commit::end`] records its result. [`CacheIdTable::wanted`] and [`CacheIdDecoder::in_force`] are the settings.
+//! A `CacheID` has 4 bits; ports are numbered as in Link Capabilities.
 //!
-//! Units: `CacheID`s of 4 bits, numbers of ports as in Link Capabilities.
 //! Source: CXL 3.1 sections 8.2.4.28, 8.2.4.29; docs/spec/wire-formats.md §3.11.
 
-/// Offsets in both structures, and bits that they share.
+/// Register offsets in both structures, and their bits.
 pub mod regs {
-    /// Capability.
+    /// Capability register of both structures.
     pub const CAP: u16 = 0x00;
-    /// Control.
+    /// Control register of both structures.
     pub const CONTROL: u16 = 0x04;
-    /// Status.
+    /// Status register of both structures.
     pub const STATUS: u16 = 0x08;
-    /// Status: the last commit came to a good end.
+    /// Status: the last commit succeeded.
     pub const COMMITTED: u32 = 1;
     /// Status: the last commit was refused.
     pub const ERROR: u32 = 1 << 1;
 
-    /// Table: first target, of 2 bytes each.
+    /// Table: offset of the first target; each has 2 bytes.
     pub const TARGETS: u16 = 0x10;
-    /// Table: how many targets there are: one for each `CacheID`.
+    /// Table: number of targets, one for each `CacheID`.
     pub const TARGET_COUNT: u8 = 16;
-    /// Capability of the table: a commit is needed.
+    /// Capability of the table: software must commit changes.
     pub const TABLE_EXPLICIT: u32 = 1 << 16;
-    /// Control of the table: commit.
+    /// Control of the table: request to commit.
     pub const TABLE_COMMIT: u32 = 1;
-    /// Target: it is one.
+    /// Target: Valid.
     pub const VALID: u16 = 1;
 
-    /// Capability of a decoder: a commit is needed.
+    /// Capability of a decoder: software must commit changes.
     pub const DECODER_EXPLICIT: u32 = 1;
-    /// Control of a decoder: what is below has its `CacheID`s already.
+    /// Control of a decoder: messages from below keep the `CacheID` that they carry.
     pub const FORWARD: u32 = 1;
-    /// Control of a decoder: what is below gets the local `CacheID`.
+    /// Control of a decoder: messages from below get the Local `CacheID`.
     pub const ASSIGN: u32 = 1 << 1;
-    /// Control of a decoder: a device with HDM-D is below.
+    /// Control of a decoder: an HDM-D device is below.
     pub const HDM_D: u32 = 1 << 2;
-    /// Control of a decoder: commit.
+    /// Control of a decoder: request to commit.
     pub const DECODER_COMMIT: u32 = 1 << 3;
-    /// Control of a decoder: where the local `CacheID` begins.
+    /// Control of a decoder: lowest bit of the Local `CacheID`.
     pub const LOCAL: u32 = 16;
 }
 
-/// Bytes of the table: the last target ends it.
+/// Length of the table in bytes, targets included.
 const TABLE_LEN: u16 = regs::TARGETS + 2 * regs::TARGET_COUNT as u16;
-/// Bytes of a decoder.
+/// Length of a decoder in bytes.
 const DECODER_LEN: u16 = 0x0C;
-/// A commit of the table may take 3 × 100 ms: two updates with all their tries, one behind the other.
+/// Time for a commit of the table: 3 × 100 ms, enough for two updates with all tries, one after the other.
 const TABLE_TIME: u32 = 5 << 8 | 3 << 12;
-/// One of a decoder ends at once; the shortest time that there is.
+/// Time for a commit of a decoder: 1 µs, the shortest that can be expressed, as it ends at once.
 const DECODER_TIME: u32 = 1 << 12;
-/// What software may write of a target.
+/// Bits of a target that software may write: port and Valid.
 const TARGET_BITS: u16 = 0xFF00 | regs::VALID;
-/// What software may write of a decoder's control.
+/// Bits of a decoder's control that software may write.
 const DECODER_BITS: u32 =
     regs::FORWARD | regs::ASSIGN | regs::HDM_D | regs::DECODER_COMMIT | 0xF00 | 0xF << regs::LOCAL;
 
 //= CXL 3.1 sections 8.2.4.28.3 and 8.2.4.29.3: from 0 to 1 commits, from 1 to 0 clears what came of it
-/// A commit bit, and what came of it.
+/// A commit bit, and the result of the commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commit {
     is_set: bool,
-    /// Nobody has looked at it yet.
+    /// The owner has not taken it yet.
     is_new: bool,
-    /// Which one it is.
+    /// Counts commits, so that a late result cannot be taken for that of a newer commit.
     number: u64,
     outcome: Option<bool>,
 }
 
 impl Commit {
     const fn write(&mut self, bit: bool) {
+        // Writing the value that the bit has neither commits again nor clears the result.
         if self.is_set == bit {
             return;
         }
@@ -81,12 +82,12 @@ impl Commit {
         }
     }
 
-    /// Takes a commit that was asked for, by its number; each once.
+    /// Takes a requested commit, by its number; each is returned once.
     pub const fn take(&mut self) -> Option<u64> {
         if core::mem::replace(&mut self.is_new, false) { Some(self.number) } else { None }
     }
 
-    /// The commit of that number has come to a good end, or not. Where software has taken it back meanwhile, it is not told.
+    /// Records whether commit `number` succeeded; ignored if software has withdrawn it meanwhile.
     pub const fn end(&mut self, number: u64, is_done: bool) {
         if self.is_set && self.number == number {
             self.outcome = Some(is_done);
@@ -102,27 +103,27 @@ impl Commit {
     }
 }
 
-/// The route table of an upstream port: which of its downstream ports each `CacheID` is behind.
+/// Route table of an upstream port: the downstream port that each `CacheID` is behind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheIdTable {
-    /// Its commit.
+    /// State of the table's commit bit.
     pub commit: Commit,
     targets: Targets,
-    /// As they were when a commit was asked for last.
+    /// Targets as they were when the last commit was requested.
     wanted: Targets,
 }
 
 type Targets = [u16; regs::TARGET_COUNT as usize];
 
 impl CacheIdTable {
-    /// What the last commit that was asked for would put in force: `CacheID`, number of the port.
+    /// Targets of the last requested commit: (`CacheID`, port number) of each valid one.
     pub fn wanted(&self) -> impl Iterator<Item = (u8, u8)> {
         let valid = |(_, target): &(u8, &u16)| **target & regs::VALID != 0;
         let all = (0..regs::TARGET_COUNT).zip(&self.wanted).filter(valid);
         all.map(|(cache_id, target)| (cache_id, target.to_be_bytes()[0]))
     }
 
-    /// Bytes of the structure.
+    /// Length of the structure in bytes.
     #[expect(clippy::unused_self, reason = "as of structures whose length varies")]
     pub(super) const fn len(&self) -> u16 {
         TABLE_LEN
@@ -145,6 +146,7 @@ impl CacheIdTable {
     pub(super) fn write(&mut self, at: u16, value: u32, mask: u32) {
         if at == regs::CONTROL && mask & regs::TABLE_COMMIT != 0 {
             self.commit.write(value & regs::TABLE_COMMIT != 0);
+            // Targets are copied at this moment: writes behind it in the same burst belong to the next commit.
             self.wanted = if self.commit.is_new { self.targets } else { self.wanted };
         }
         let Some(first) = at.checked_sub(regs::TARGETS) else { return };
@@ -160,14 +162,14 @@ impl CacheIdTable {
     }
 }
 
-/// What a committed decoder does.
+/// Settings of a decoder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decoding {
-    /// What is below has its `CacheID`s already.
+    /// Messages from below keep the `CacheID` that they carry.
     pub forwards: bool,
-    /// What is below gets this one.
+    /// Messages from below get this `CacheID`.
     pub assigns: Option<u8>,
-    /// A device with HDM-D is below.
+    /// An HDM-D device is below.
     pub hdm_d: bool,
 }
 
@@ -179,7 +181,7 @@ impl Decoding {
         Self { forwards, assigns, hdm_d: control & regs::HDM_D != 0 }
     }
 
-    /// Whether what is below may have this `CacheID`.
+    /// Whether messages with this `CacheID` may come from below.
     #[must_use]
     pub fn has(self, cache_id: u8) -> bool {
         self.forwards || self.assigns == Some(cache_id)
@@ -187,14 +189,15 @@ impl Decoding {
 }
 
 //= docs/spec/cxl-fabric.md "CacheID": which decoders may be committed
-/// Ends the commits that were asked for of the decoders of one switch, in their order: no `CacheID` is assigned by two, and there is
-/// no HDM-D. Whether there was any.
+/// Ends the requested commits of all decoders of one switch, in order of the ports: a `CacheID` may be assigned by
+/// one decoder only, and HDM-D is refused. Returns whether there were any.
 pub fn commit_decoders(decoders: &mut [&mut CacheIdDecoder]) -> bool {
     let mut any = false;
     for at in 0..decoders.len() {
         let asked = decoders.get_mut(at).map(|it| (it.commit.take(), it.wanted()));
         let Some((Some(number), wanted)) = asked else { continue };
         let others = decoders.iter().enumerate().filter(|(other, _)| *other != at);
+        // Against settings in force, not requested ones: of two that request the same `CacheID` the first one wins.
         let mut assigned = others.filter_map(|(_, it)| it.in_force().assigns);
         let is_taken = wanted.assigns.is_some_and(|id| assigned.any(|other| other == id));
         if let Some(decoder) = decoders.get_mut(at) {
@@ -205,29 +208,29 @@ pub fn commit_decoders(decoders: &mut [&mut CacheIdDecoder]) -> bool {
     any
 }
 
-/// The decoder of a downstream port: which `CacheID` what is below has.
+/// Decoder of a downstream port: the `CacheID`s of devices below.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheIdDecoder {
-    /// Its commit.
+    /// State of the decoder's commit bit.
     pub commit: Commit,
     control: u32,
     in_force: Decoding,
 }
 
 impl CacheIdDecoder {
-    /// What a commit would put in force.
+    /// Settings that a commit would put into force.
     #[must_use]
     pub const fn wanted(&self) -> Decoding {
         Decoding::of(self.control)
     }
 
-    /// What was committed last: changes of the registers wait for the next commit.
+    /// Settings of the last successful commit; register changes wait for the next one.
     #[must_use]
     pub const fn in_force(&self) -> Decoding {
         self.in_force
     }
 
-    /// Ends a commit; where it came to a good end, what was wanted is in force.
+    /// Ends a commit; on success the settings in the registers are in force.
     pub const fn end(&mut self, number: u64, is_done: bool) {
         if is_done {
             self.in_force = self.wanted();
@@ -235,7 +238,7 @@ impl CacheIdDecoder {
         self.commit.end(number, is_done);
     }
 
-    /// Bytes of the structure.
+    /// Length of the structure in bytes.
     #[expect(clippy::unused_self, reason = "as of structures whose length varies")]
     pub(super) const fn len(&self) -> u16 {
         DECODER_LEN

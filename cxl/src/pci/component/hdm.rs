@@ -1,9 +1,9 @@
-//! HDM decoders: which addresses of the host are a device's memory, or lead to which port of a switch.
+//! HDM decoders: which host addresses are memory of a device, or lead to which port of a switch.
 //!
-//! Registers in, [`Hdm::dpa`] (device) and [`Hdm::target`] (switch) out, by the committed decoders alone, which
-//! are always the first ones, in the order of their addresses.
+//! Software programs and commits them by registers; [`Hdm::dpa`] (device) and [`Hdm::target`] (switch) then decode.
+//! Only committed decoders decode; those are always the first ones, in ascending order of their addresses. Sizes
+//! and addresses are multiples of 256 MiB.
 //!
-//! Units: bytes; sizes and addresses in multiples of 256 MiB.
 //! Source: CXL 3.1 section 8.2.4.20; docs/spec/wire-formats.md §3.10; docs/spec/cxl-fabric.md "HDM decoders".
 
 use core::ops::Range;
@@ -12,57 +12,57 @@ use weft_parsers::fabric::{Dpa, Hpa};
 
 use crate::pci::space::{high32, low32};
 
-/// Unit of bases, sizes and skips.
+/// Granularity of bases, sizes and skips, bytes.
 pub const UNIT: u64 = 1 << 28;
 /// First address that no decoder can have: addresses of CXL.mem have 52 bits.
 pub const HPA_END: u64 = 1 << 52;
 
-/// Offsets in the structure; of a decoder from [`regs::decoder`] on.
+/// Register offsets in the structure; those of a decoder are from [`regs::decoder`] on.
 pub mod regs {
-    /// Capability.
+    /// HDM Decoder Capability register.
     pub const CAP: u16 = 0x00;
-    /// Global control.
+    /// Global control register.
     pub const CONTROL: u16 = 0x04;
     /// Global control: HDM Decoder Enable (devices).
     pub const CONTROL_ENABLE: u32 = 1 << 1;
-    /// First decoder, and bytes of each.
+    /// Offset of the first decoder; each has [`DECODER_LEN`] bytes.
     pub const DECODERS: u16 = 0x10;
-    /// See [`DECODERS`].
+    /// Bytes of each decoder.
     pub const DECODER_LEN: u16 = 0x20;
-    /// Base, low and (4 bytes on) high.
+    /// Base low; base high is 4 bytes on.
     pub const BASE: u16 = 0x00;
-    /// Size, low and high.
+    /// Size low; size high is 4 bytes on.
     pub const SIZE: u16 = 0x08;
     /// Control of a decoder.
     pub const DECODER: u16 = 0x10;
     /// DPA skip (devices) or target list (switches), low and high.
     pub const TARGET: u16 = 0x14;
-    /// Control: granularity, 256 bytes times 2 to the power of it.
+    /// Control: granularity code g, for 256 × 2^g bytes.
     pub const GRANULARITY: u32 = 0xF;
-    /// Control: ways.
+    /// Control: ways code w, for 2^w ways.
     pub const WAYS: u32 = 0xF0;
     /// Control: a commit locks the decoder until reset.
     pub const LOCK: u32 = 1 << 8;
-    /// Control: commit.
+    /// Control: request to commit.
     pub const COMMIT: u32 = 1 << 9;
     /// Control, read-only: committed.
     pub const COMMITTED: u32 = 1 << 10;
     /// Control, read-only: the last commit was refused.
     pub const ERROR: u32 = 1 << 11;
-    /// Control: the target keeps no coherence with others itself (HDM-H).
+    /// Control: the target leaves coherence to the host (HDM-H).
     pub const HOST_ONLY: u32 = 1 << 12;
     /// Capability: decoders have [`UIO`].
     pub const CAP_UIO: u32 = 1 << 13;
-    /// Control: UIO requests go there, too.
+    /// Control: the decoder takes UIO requests, too.
     pub const UIO: u32 = 1 << 14;
 
-    /// Where decoder `number` stands.
+    /// Offset of decoder `number`.
     #[must_use]
     pub const fn decoder(number: u8) -> u16 {
         DECODERS + DECODER_LEN * number as u16
     }
 
-    /// Number of decoders by the code in the capability's bits 3:0; `None` of a reserved one.
+    /// Number of decoders for the code in bits 3:0 of the capability; `None` for a reserved code.
     #[must_use]
     pub const fn count(cap: u32) -> Option<u8> {
         Some(match cap & 0xF {
@@ -74,17 +74,17 @@ pub mod regs {
     }
 }
 
-/// Most ways, as a code: 8.
+/// Largest code of ways: 8 ways.
 const WAYS_MAX: u32 = 3;
-/// Largest granularity, as a code: 16 KiB.
+/// Largest code of granularity: 16 KiB.
 const GRANULARITY_MAX: u32 = 6;
 
-/// Whose decoders they are.
+/// Kind of component that has the decoders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HdmRole {
-    /// A device with so many bytes of memory.
+    /// A device with host-managed memory.
     Device {
-        /// Bytes.
+        /// Bytes of memory that the decoders may map.
         capacity: u64,
     },
     /// The upstream port of a switch.
@@ -92,7 +92,7 @@ pub enum HdmRole {
 }
 
 impl HdmRole {
-    /// Decoders that there are, as the code of the capability: 4 of a device, 32 of a switch.
+    /// Number of decoders as the capability's code: 4 in a device, 32 in a switch.
     const fn count_code(self) -> u32 {
         match self {
             Self::Device { .. } => 2,
@@ -101,12 +101,12 @@ impl HdmRole {
     }
 
     const fn cap(self) -> u32 {
-        // Interleaving by all granularities.
+        // Interleaving by address bits 11:8 and 14:12: all granularities.
         let common = self.count_code() | 0b11 << 8;
-        // UIO by all decoders.
+        // All decoders take UIO.
         let common = common | regs::CAP_UIO | self.count_code() << 16;
         match self {
-            // MemData-NXM; host-only coherence.
+            // MemData-NXM is supported (bit 20); coherence is host-only (10b in bits 22:21).
             Self::Device { .. } => common | 1 << 20 | 0b10 << 21,
             Self::Switch => common | 8 << 4,
         }
@@ -115,10 +115,11 @@ impl HdmRole {
     /// Bits of a decoder's control that software may write.
     const fn writable(self) -> u32 {
         let common = regs::GRANULARITY | regs::WAYS | regs::LOCK | regs::COMMIT | regs::UIO;
+        // A device's memory is HDM-H always, so the bit is read-only there.
         common | if matches!(self, Self::Switch) { regs::HOST_ONLY } else { 0 }
     }
 
-    /// Control after power-on.
+    /// Control of a decoder after power-on.
     const fn control(self) -> u32 {
         if matches!(self, Self::Switch) { 0 } else { regs::HOST_ONLY }
     }
@@ -129,7 +130,7 @@ struct Decoder {
     base: u64,
     size: u64,
     control: u32,
-    /// Skip, or targets: one byte a way.
+    /// DPA skip (device), or target ports, one byte for each way (switch).
     target: u64,
 }
 
@@ -138,12 +139,12 @@ impl Decoder {
         self.control & regs::COMMITTED != 0
     }
 
-    /// Ways as a power of two, and bits of an address below the granule.
+    /// Ways and granularity as numbers of address bits: log2 of ways, log2 of the granule.
     const fn interleave(&self) -> (u32, u32) {
         (self.control >> 4 & 0xF, 8 + (self.control & 0xF))
     }
 
-    /// The decoder has `len` bytes from `hpa` on.
+    /// Whether all `len` bytes from `hpa` on are in the decoder.
     const fn holds(&self, hpa: u64, len: u64) -> bool {
         match hpa.checked_sub(self.base) {
             Some(at) => at < self.size && len <= self.size - at,
@@ -151,34 +152,34 @@ impl Decoder {
         }
     }
 
-    /// Bytes of the device's own memory.
+    /// Bytes of the device's memory that it maps, which is its share of all ways.
     const fn dpa_len(&self) -> u64 {
         self.size >> self.interleave().0
     }
 }
 
-/// A committed decoder, for those who show it.
+/// A committed decoder, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// Addresses of the host.
+    /// Host physical addresses that it decodes.
     pub hpa: Range<u64>,
-    /// Addresses of the device (of a switch: 0).
+    /// Device physical addresses that they map to (0..0 at a switch).
     pub dpa: Range<u64>,
-    /// Until a reset.
+    /// Whether it is locked until a reset.
     pub locked: bool,
 }
 
-/// The HDM decoders of a component.
+/// All HDM decoders of a component.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hdm {
     role: HdmRole,
-    /// HDM Decoder Enable.
+    /// HDM Decoder Enable, which gates those of a device.
     enabled: bool,
     decoders: Vec<Decoder>,
 }
 
 impl Hdm {
-    /// None is committed.
+    /// Decoders after power-on, with nothing committed.
     #[must_use]
     pub fn new(role: HdmRole) -> Self {
         let count = regs::count(role.count_code()).unwrap_or(1);
@@ -186,19 +187,19 @@ impl Hdm {
         Self { role, enabled: false, decoders: vec![empty; count.into()] }
     }
 
-    /// Back to power-on.
+    /// Restores the state after power-on.
     pub fn reset(&mut self) {
         *self = Self::new(self.role);
     }
 
-    /// The device has so much memory from now on; what is committed stays.
+    /// Changes the capacity of a device; committed decoders stay.
     pub const fn set_capacity(&mut self, bytes: u64) {
         if let HdmRole::Device { capacity } = &mut self.role {
             *capacity = bytes;
         }
     }
 
-    /// Bytes of the structure.
+    /// Length of the structure in bytes.
     pub(super) fn len(&self) -> u16 {
         let [count, ..] = self.decoders.len().to_le_bytes();
         regs::decoder(count)
@@ -208,22 +209,26 @@ impl Hdm {
         self.decoders.iter().take_while(|decoder| decoder.is_committed())
     }
 
-    /// Whether committed decoders decode: those of a device do when software has switched them on.
+    /// Whether committed decoders decode: a switch's always do, a device's while software has enabled them.
     const fn is_on(&self) -> bool {
+        // HDM Decoder Enable is reserved for switches (8.2.4.20.2).
         self.enabled || matches!(self.role, HdmRole::Switch)
     }
 
-    /// Where in a device's memory `len` bytes from `hpa` on are, all of them side by side; `uio` for a UIO request.
+    /// Device physical address of `len` contiguous bytes from `hpa` on; `uio` for a UIO request.
     #[must_use]
     pub fn dpa(&self, hpa: Hpa, len: u64, uio: bool) -> Option<Dpa> {
         let mut start = 0_u64;
         for decoder in self.committed().filter(|_| self.is_on()) {
+            // DPAs are not in registers: each decoder begins where the one before ends, behind its own skip.
             start = start.saturating_add(decoder.target);
             if decoder.holds(hpa.0, len) {
                 let allowed = !uio || decoder.control & regs::UIO != 0;
                 let (ways, low) = decoder.interleave();
                 let (at, granule) = (hpa.0 - decoder.base, 1_u64 << low);
+                // An access across a granule would continue in another device of the interleave set.
                 let whole = ways == 0 || at % granule + len <= granule;
+                // The way's bits are cut out of the offset above the granule (wire-formats.md §3.10).
                 let inside = (at >> (low + ways) << low) | (at & (granule - 1));
                 let at = if ways == 0 { at } else { inside };
                 return (allowed && whole).then_some(Dpa(start.saturating_add(at)));
@@ -233,7 +238,7 @@ impl Hdm {
         None
     }
 
-    /// The port of a switch that all of `len` bytes from `hpa` on are behind, by its number; `uio` for a UIO request.
+    /// Number of the switch port that all `len` bytes from `hpa` on are behind; `uio` for a UIO request.
     #[must_use]
     pub fn target(&self, hpa: Hpa, len: u64, uio: bool) -> Option<u8> {
         let decoder = self.committed().find(|decoder| decoder.holds(hpa.0, len))?;
@@ -242,11 +247,12 @@ impl Hdm {
         if (uio && decoder.control & regs::UIO == 0) || (ways > 0 && at % granule + len > granule) {
             return None;
         }
+        // Bits of the address are bits of the offset here, as bases are multiples of 256 MiB.
         let way = hpa.0 >> low & ((1 << ways) - 1);
         decoder.target.to_le_bytes().get(usize::try_from(way).ok()?).copied()
     }
 
-    /// All that are committed, in order; empty ones, too.
+    /// All committed decoders in order, empty ones included.
     #[must_use]
     pub fn list(&self) -> Vec<Committed> {
         let mut start = 0_u64;
@@ -264,7 +270,7 @@ impl Hdm {
         all
     }
 
-    /// What software reads at `at`.
+    /// Value of the register at `at`, as software reads it.
     pub(super) fn read(&self, at: u16) -> u32 {
         match at {
             regs::CAP => self.role.cap(),
@@ -286,7 +292,7 @@ impl Hdm {
         }
     }
 
-    /// A write by software of the bits of `mask`.
+    /// Applies a write by software to the bits of `mask` at `at`.
     pub(super) fn write(&mut self, at: u16, value: u32, mask: u32) {
         if at == regs::CONTROL && matches!(self.role, HdmRole::Device { .. }) {
             if mask & regs::CONTROL_ENABLE != 0 {
@@ -301,6 +307,7 @@ impl Hdm {
             return self.control(number, value, mask);
         }
         let bytes = match self.role {
+            // A target list has a byte for each way; base, size and skip have no bits below 256 MiB.
             HdmRole::Switch if at >= regs::TARGET => u64::MAX,
             _ => !(UNIT - 1),
         };
@@ -320,7 +327,7 @@ impl Hdm {
         }
     }
 
-    /// A write to the control register of a decoder.
+    /// Applies a write to a decoder's control register, which may commit or release it.
     fn control(&mut self, number: usize, value: u32, mask: u32) {
         let mask = mask & self.role.writable();
         let last = self.committed().count().checked_sub(1);
@@ -334,10 +341,12 @@ impl Hdm {
             }
             return;
         }
+        // A new write clears the result of the last commit.
         decoder.control = new & !regs::ERROR;
         if new & regs::COMMIT == 0 {
             return;
         }
+        // Commit was set by an earlier write that was refused; only a write of Commit itself tries again.
         if mask & regs::COMMIT == 0 {
             decoder.control = new; // nothing was tried
             return;
@@ -349,7 +358,7 @@ impl Hdm {
     }
 
     //= CXL 3.1 section 8.2.4.20.12: what is checked at a commit
-    /// Whether decoder `number` may be committed as it is.
+    /// Whether decoder `number` may be committed as it is programmed.
     fn may_commit(&self, number: usize) -> bool {
         let Some(one) = self.decoders.get(number) else { return false };
         let before: Vec<&Decoder> = self.committed().collect();
@@ -364,11 +373,13 @@ impl Hdm {
         let Some(end) = one.base.checked_add(one.size).filter(|end| *end <= HPA_END) else {
             return false;
         };
-        // All before end by then, as each begins behind the one before it.
+        // The one before has the highest end, as each begins at or behind the end of the last; `max` is 0 for the
+        // first.
         let free = before.iter().map(|one| one.base + one.size).max().unwrap_or(0);
         if one.base < free || end < free {
             return false;
         }
+        // Targets of a switch are not checked: a port that does not exist fails when it is used.
         let HdmRole::Device { capacity } = self.role else { return true };
         let parts = before.iter().copied().chain([one]);
         let used = parts
@@ -377,7 +388,7 @@ impl Hdm {
     }
 }
 
-/// The field of 64 bits that has the register at `at`, and whether it is the upper half.
+/// The 64-bit field that contains the register at `at`, and whether that is the upper half.
 const fn half(decoder: &Decoder, at: u16) -> Option<(u64, bool)> {
     let value = match (at & !4, at) {
         (regs::BASE, _) => decoder.base,
@@ -385,5 +396,6 @@ const fn half(decoder: &Decoder, at: u16) -> Option<(u64, bool)> {
         (_, 0x14 | 0x18) => decoder.target,
         _ => return None,
     };
+    // The field at 14h is not aligned to 8 bytes, so bit 2 of the offset does not tell its halves apart.
     Some((value, if at >= regs::TARGET { at == 0x18 } else { at & 4 != 0 }))
 }

@@ -1,9 +1,9 @@
-//! Component registers: the CXL.cache and CXL.mem registers of a device or of a switch's port, in a BAR.
+//! Component registers: CXL.cache and CXL.mem registers of a device or switch port, in a BAR.
 //!
-//! A [`Component`] of capability [`Structure`]s; reads and writes of its block drive it, and each structure says
-//! what it decides. To add one: a file beside `hdm`, a variant of [`Structure`], and an id.
+//! A [`Component`] consists of capability [`Structure`]s, each with its own rules; the component dispatches reads
+//! and writes of the block to them. To add one, write a file beside `hdm`, a variant of [`Structure`], and an id.
+//! Registers have 32 bits.
 //!
-//! Units: bytes; registers of 32 bits.
 //! Source: CXL 3.1 sections 8.2.3, 8.2.4; docs/spec/wire-formats.md §3.10.
 
 pub mod cache_id;
@@ -12,38 +12,38 @@ pub mod hdm;
 pub use cache_id::{CacheIdDecoder, CacheIdTable};
 pub use hdm::{Hdm, HdmRole};
 
-/// Bytes of the block that the register locator names.
+/// Length of the block that the register locator names, bytes.
 pub const LEN: u64 = 0x1_0000;
-/// Where the primary range of CXL.cache and CXL.mem registers begins in it, with the array of capabilities.
+/// Offset of the primary range, with CXL.cache and CXL.mem registers; the array of capabilities stands first in it.
 pub const PRIMARY: u64 = 0x1000;
-/// Bytes of that range.
+/// Length of the primary range, bytes.
 pub const PRIMARY_LEN: u16 = 0x1000;
 
 /// Ids of capability structures (CXL 3.1, 8.2.4: table of ids and versions).
 pub mod id {
-    /// The head of the array itself.
+    /// The header of the array itself.
     pub const ARRAY: u16 = 0x0001;
-    /// HDM decoders.
+    /// HDM decoder capability.
     pub const HDM: u16 = 0x0005;
-    /// Route table of `CacheID`s.
+    /// Cache ID Route Table capability.
     pub const CACHE_ID_TABLE: u16 = 0x000D;
-    /// Decoder of `CacheID`s.
+    /// Cache ID Decoder capability.
     pub const CACHE_ID_DECODER: u16 = 0x000E;
 }
 
-/// A capability structure.
+/// A capability structure of the block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Structure {
-    /// HDM decoders.
+    /// HDM decoders, of a device or an upstream port.
     Hdm(Hdm),
-    /// Route table of `CacheID`s (upstream ports).
+    /// Route table of `CacheID`s, of an upstream port.
     CacheIdTable(CacheIdTable),
-    /// Decoder of `CacheID`s (downstream ports).
+    /// Decoder of `CacheID`s, of a downstream port.
     CacheIdDecoder(CacheIdDecoder),
 }
 
 impl Structure {
-    /// Id and version.
+    /// Id and version, as they stand in the array.
     const fn header(&self) -> (u16, u8) {
         match self {
             Self::Hdm(_) => (id::HDM, 3),
@@ -93,16 +93,18 @@ pub struct ComponentError(pub usize);
 /// A block of component registers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Component {
-    /// Where each stands in the primary range, in order.
+    /// Offset of each structure in the primary range, ascending.
     structures: Vec<(u16, Structure)>,
 }
 
 impl Component {
-    /// With these structures, as they are after power-on.
+    /// A block with these structures, as after power-on.
     ///
     /// # Errors
     /// There is no room for all of them.
     pub fn new(structures: Vec<Structure>) -> Result<Self, ComponentError> {
+        // The array has a header and one entry for each structure, 4 bytes each; structures start at multiples of
+        // 16.
         let mut next = (4 * (structures.len() + 1)).next_multiple_of(16);
         let mut placed = Vec::new();
         for structure in structures {
@@ -116,7 +118,7 @@ impl Component {
         Ok(Self { structures: placed })
     }
 
-    /// Its HDM decoders.
+    /// HDM decoders, if the block has them.
     #[must_use]
     pub fn hdm(&self) -> Option<&Hdm> {
         self.structures.iter().find_map(|(_, structure)| match structure {
@@ -125,7 +127,7 @@ impl Component {
         })
     }
 
-    /// The same, for what the component itself changes.
+    /// HDM decoders, for changes by the component itself.
     pub fn hdm_mut(&mut self) -> Option<&mut Hdm> {
         self.structures.iter_mut().find_map(|(_, structure)| match structure {
             Structure::Hdm(hdm) => Some(hdm),
@@ -133,7 +135,7 @@ impl Component {
         })
     }
 
-    /// Its route table of `CacheID`s, for who judges its commits.
+    /// Route table of `CacheID`s, for the owner, who decides about its commits.
     pub fn cache_id_table_mut(&mut self) -> Option<&mut CacheIdTable> {
         self.structures.iter_mut().find_map(|(_, structure)| match structure {
             Structure::CacheIdTable(table) => Some(table),
@@ -141,7 +143,7 @@ impl Component {
         })
     }
 
-    /// Its decoder of `CacheID`s.
+    /// Decoder of `CacheID`s, if the block has one.
     #[must_use]
     pub fn cache_id_decoder(&self) -> Option<&CacheIdDecoder> {
         self.structures.iter().find_map(|(_, structure)| match structure {
@@ -150,7 +152,7 @@ impl Component {
         })
     }
 
-    /// The same, for who judges its commits.
+    /// Decoder of `CacheID`s, for the owner, who decides about its commits.
     pub fn cache_id_decoder_mut(&mut self) -> Option<&mut CacheIdDecoder> {
         self.structures.iter_mut().find_map(|(_, structure)| match structure {
             Structure::CacheIdDecoder(decoder) => Some(decoder),
@@ -158,14 +160,14 @@ impl Component {
         })
     }
 
-    /// Conventional reset: all registers are as after power-on.
+    /// Conventional reset: restores all registers to their state after power-on.
     pub fn reset(&mut self) {
         for (_, structure) in &mut self.structures {
             structure.reset();
         }
     }
 
-    /// What software reads from `offset` of the block on; 0 where no register is.
+    /// Reads the block from `offset` on, as software does; 0 where there is no register.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) {
         for (n, byte) in (0..).zip(bytes) {
             let at = offset.saturating_add(n);
@@ -174,12 +176,14 @@ impl Component {
         }
     }
 
-    /// A write by software from `offset` of the block on: register by register, lowest first, each with its bytes alone.
+    /// Applies a write by software from `offset` on, as one masked write for each register, lowest first.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         let mut left = bytes;
         let mut at = offset;
         while !left.is_empty() {
             let from = (at & 3) as usize;
+            // At most up to the end of the register, so that a write of 8 bytes to base or target changes both
+            // halves in order.
             let (now, later) = left.split_at(left.len().min(4 - from));
             let (mut value, mut mask) = ([0; 4], [0; 4]);
             for ((value, mask), byte) in value.iter_mut().zip(&mut mask).skip(from).zip(now) {
@@ -193,9 +197,10 @@ impl Component {
         }
     }
 
-    /// The structure that has the register at `at` of the primary range, and where in it.
+    /// Index of the structure that contains `at` of the primary range, and the offset in it.
     fn find(&self, at: u16) -> Option<(usize, u16)> {
         let number = self.structures.partition_point(|(start, _)| *start <= at).checked_sub(1)?;
+        // Between two structures there may be padding.
         let (start, structure) = self.structures.get(number)?;
         (at - start < structure.len()).then_some((number, at - start))
     }
@@ -207,6 +212,7 @@ impl Component {
         match (at / 4).checked_sub(1) {
             None => {
                 let [count, ..] = self.structures.len().to_le_bytes();
+                // Bits 19:16 are the version of the array, 23:20 that of CXL.cache and CXL.mem.
                 u32::from(id::ARRAY) | 1 << 16 | 1 << 20 | u32::from(count) << 24
             }
             Some(entry) => self.structures.get(usize::from(entry)).map_or(0, |(at, structure)| {
@@ -217,6 +223,7 @@ impl Component {
     }
 
     fn set(&mut self, at: u16, value: u32, mask: u32) {
+        // Everything else, the array included, is read-only.
         if let Some((number, inside)) = self.find(at)
             && let Some((_, structure)) = self.structures.get_mut(number)
         {
@@ -225,20 +232,20 @@ impl Component {
     }
 }
 
-/// The place in the primary range of an offset in the block.
+/// Offset in the primary range of an offset in the block.
 fn primary(offset: u64) -> Option<u16> {
     let at = u16::try_from(offset.checked_sub(PRIMARY)?).ok()?;
     (at < PRIMARY_LEN).then_some(at)
 }
 
-/// How many structures an array has, from its first register; `None` where that is no array.
+/// Number of structures by the first register of an array; `None` if it is no array.
 #[must_use]
 pub fn array_len(head: u32) -> Option<u8> {
     let [low, high, _, count] = head.to_le_bytes();
     (u16::from_le_bytes([low, high]) == id::ARRAY).then_some(count)
 }
 
-/// Id of a structure, and where in the primary range it stands, from its entry in the array.
+/// Id of a structure and its offset in the primary range, from an entry of the array.
 #[must_use]
 pub const fn array_entry(entry: u32) -> (u16, u16) {
     let [a, b, c, d] = entry.to_le_bytes();
