@@ -1,14 +1,13 @@
-//! Who gets which addresses: sizes add up from the leaves, places are given from the root.
+//! Address assignment: sizes are added up from the leaves, addresses are given from the root.
 //!
-//! A list of nodes and what there is, in; BAR addresses and windows set in the nodes, and the
-//! BARs that found no room, out.
+//! [`assign`] takes a list of nodes and the address space available to them, sets BAR addresses and windows in the
+//! nodes, and returns the BARs that found no room. Windows have steps of 4 KiB (I/O) and 1 MiB (memory).
 //!
-//! Units: bytes; windows in steps of 4 KiB (I/O) and 1 MiB (memory).
 //! Source: PCI-to-PCI Bridge 1.2 §3.2.5; PCIe 6.0 §7.5.1.2.1 (what may lie in which window).
 //!
-//! Prefetchable memory of 64 bits goes to the prefetchable window if every bridge above it takes 64
-//! bits; all other memory goes below 4 GiB. On one bus the largest alignment comes first. Where there
-//! is too little, first the reserve for hot plug goes, then the largest BAR, until the rest fits.
+//! Prefetchable 64-bit memory goes to the prefetchable window if every bridge above it takes 64 bits; all other
+//! memory goes below 4 GiB. On one bus, the largest alignment comes first. When there is too little space, the
+//! reserve for hot plug is given up first, then the largest BAR, until the rest fits.
 
 use weft_parsers::fabric::Bdf;
 
@@ -56,7 +55,7 @@ impl Pool {
         }
     }
 
-    /// Where `bar` goes if there is prefetchable memory of 64 bits on its bus, or not.
+    /// Pool of `bar`; `pref`: its bus has prefetchable 64-bit memory.
     const fn for_bar(bar: &Bar, pref: bool) -> Self {
         match bar.kind {
             BarKind::Io => Self::Io,
@@ -66,15 +65,15 @@ impl Pool {
     }
 }
 
-/// What is being given away.
+/// One pass over the tree, for one pool.
 #[derive(Clone, Copy)]
 struct Giving {
     pool: Pool,
-    /// Kept below each slot.
+    /// Bytes kept free below each slot.
     reserve: u64,
 }
 
-/// Bytes and alignment.
+/// Bytes and alignment of an item, or of all items on a bus.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Need {
     size: u64,
@@ -83,27 +82,27 @@ struct Need {
 
 const NOTHING: Need = Need { size: 0, align: 1 };
 
-/// What can be placed on a bus: a BAR, or the window of a bridge, by the node's place in the list.
+/// An item to place on a bus: a BAR, or the window of a bridge; `node` is an index into the bus's nodes.
 #[derive(Clone, Copy)]
 struct Item {
     node: usize,
-    /// Place in the node's BARs; `None` for the window.
+    /// Index into the node's BARs; `None` for its window.
     bar: Option<usize>,
     need: Need,
 }
 
-/// `value`, up to a multiple of `align`, which is a power of two; as far as 64 bits go.
+/// `value` rounded up to a multiple of `align`, a power of two; saturates.
 fn up(value: u64, align: u64) -> u64 {
     value.checked_next_multiple_of(align).unwrap_or(u64::MAX)
 }
 
 impl Giving {
-    /// Things to place on a bus, in the order in which they are placed. `pref` says whether the bus
-    /// has prefetchable memory of 64 bits.
+    /// Items of a bus in the order in which they are placed. `pref`: the bus has prefetchable 64-bit memory.
     fn items(self, nodes: &[Node], pref: bool) -> Vec<Item> {
         let mut items = Vec::new();
         for (at, node) in nodes.iter().enumerate() {
             for (bar, found) in node.bars.iter().enumerate() {
+                // An address marks a BAR that still wants room; `give_up` takes it away.
                 let wanted = found.address.is_some() && Pool::for_bar(found, pref) == self.pool;
                 if wanted {
                     let need = Need { size: found.size, align: found.size };
@@ -115,23 +114,28 @@ impl Giving {
                 items.push(Item { node: at, bar: None, need });
             }
         }
+        // Largest alignment first leaves no gaps between powers of two; the sort is stable, so equal items keep
+        // their order.
         items.sort_by_key(|item| std::cmp::Reverse((item.need.align, item.need.size)));
         items
     }
 
-    /// What a bridge needs.
+    /// Size and alignment of a bridge's window.
     fn window(self, below: &Below, pref: bool) -> Need {
         let pref = pref && below.pref64;
+        // A bridge without a bus number gets nothing below enumerated, and a prefetchable window of 32 bits stays
+        // closed.
         if below.buses.secondary == 0 || (self.pool == Pool::Pref && !pref) {
             return NOTHING;
         }
         let inside = self.bus(&below.nodes, pref);
+        // The reserve is a minimum, not an addition: what is there already may use it.
         let reserve = if below.slot.is_some() { self.reserve } else { 0 };
         let step = self.pool.step();
         Need { size: up(inside.size.max(reserve), step), align: inside.align.max(step) }
     }
 
-    /// What all things on a bus need.
+    /// Size and alignment of all items on a bus.
     fn bus(self, nodes: &[Node], pref: bool) -> Need {
         self.items(nodes, pref).iter().fold(NOTHING, |need, Item { need: next, .. }| Need {
             size: up(need.size, next.align).saturating_add(next.size),
@@ -139,7 +143,7 @@ impl Giving {
         })
     }
 
-    /// Puts all things on a bus from `base` on, which is aligned for them.
+    /// Places all items of a bus from `base` on, which is aligned for them.
     fn place(self, nodes: &mut [Node], pref: bool, base: u64) {
         let mut next = base;
         for Item { node, bar, need } in self.items(nodes, pref) {
@@ -151,13 +155,14 @@ impl Giving {
             } else if let Some(below) = &mut node.below {
                 let window = Window { base: at, limit: at.saturating_add(need.size - 1) };
                 self.pool.set(&mut below.windows, Some(window));
+                // The window below is aligned for its items by `window`, so they start right at its base.
                 let pref = pref && below.pref64;
                 self.place(&mut below.nodes, pref, at);
             }
         }
     }
 
-    /// Gives up the largest BAR below, the last of several; `None` if there is none.
+    /// Gives up the largest BAR below, the last one of several; `None` if there is none.
     fn give_up(self, nodes: &mut [Node], pref: bool) -> Option<Problem> {
         let (bdf, index, size) = self.largest(nodes, pref)?;
         drop_bar(nodes, bdf, index);
@@ -175,6 +180,7 @@ impl Giving {
             let below = node.below.as_ref();
             let inside = below.and_then(|below| self.largest(&below.nodes, pref && below.pref64));
             for next in own.chain(inside) {
+                // `>=` takes the last of equal size, so that what is found first keeps its address.
                 if found.is_none_or(|(.., size)| next.2 >= size) {
                     found = Some(next);
                 }
@@ -197,7 +203,7 @@ fn drop_bar(nodes: &mut [Node], bdf: Bdf, index: u8) {
     }
 }
 
-/// Every BAR wants an address again, and no window stands.
+/// Every BAR wants an address again, and all windows are closed.
 fn reset(nodes: &mut [Node]) {
     for node in nodes {
         for bar in &mut node.bars {
@@ -210,15 +216,18 @@ fn reset(nodes: &mut [Node]) {
     }
 }
 
-/// Gives addresses from `apertures` to all BARs and bridges of `nodes`, the bus below them; returns
-/// what found no room.
+/// Assigns addresses in `apertures` to all BARs and bridges of `nodes`, which are on the bus below; returns the
+/// BARs that found no room.
 pub fn assign(nodes: &mut [Node], apertures: &Windows, reserve: &Reserve) -> Vec<Problem> {
+    // BARs that were given up at the last enumeration get another chance.
     reset(nodes);
     let pref = apertures.pref.is_some();
     let mut problems = Vec::new();
     for pool in [Pool::Io, Pool::Mem, Pool::Pref] {
         let mut giving = Giving { pool, reserve: pool.reserve(reserve) };
         loop {
+            // Computed anew in each round, as the reserve or a BAR may have been given up in the last one; each
+            // round gives up something, so the loop ends.
             let need = giving.bus(nodes, pref);
             if need.size == 0 {
                 break;

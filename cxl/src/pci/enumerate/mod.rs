@@ -1,13 +1,14 @@
-//! The host's software: finds what is there, gives it numbers and addresses, and switches it on.
+//! Enumeration by the host's software: finds bridges and functions, assigns numbers and addresses, enables them.
 //!
-//! [`Enumerator::step`] asks for one access, [`Enumerator::answer`] is told how it went; at the
-//! end there is a [`Tree`]. [`enumerate`] and its kin are that in a loop over a [`ConfigAccess`].
+//! The caller carries out the access that [`Enumerator::step`] asks for and passes its result to
+//! [`Enumerator::answer`]; at the end there is a [`Tree`]. [`enumerate`] is that loop over a [`ConfigAccess`].
+//! Times are in nanoseconds.
 //!
 //! Units: bytes, nanoseconds.
 //! Source: PCI-to-PCI Bridge 1.2 §3.2; PCIe 6.0 §2.3.1 (retry status), §6.7 (hot plug), §7.5.1.
 //!
-//! Nothing runs but within `step`, and the state between two steps is plain data. Broken functions are
-//! left out, or used as far as possible, and [`Tree::problems`] says why.
+//! Work happens in `step` alone, and the state between two steps is plain data. Broken functions are left out, or
+//! used as far as possible, and [`Tree::problems`] says why.
 
 pub mod assign;
 mod ln;
@@ -26,13 +27,13 @@ pub use scan::cache_id::CacheIdFailure;
 pub use scan::cdat::{CdatFailure, CdatRead};
 pub use spec::{EnumerateError, HostSpec, Request, Reserve};
 
-/// A way to configuration registers.
+/// Access to configuration registers, and to registers in memory.
 pub trait ConfigAccess {
-    /// Reads a register; `None`, or all ones, where nothing answers.
+    /// Reads a register; `None`, or all ones, if nothing answers.
     fn read(&mut self, bdf: Bdf, reg: Reg) -> Option<u32>;
-    /// Writes a register, or some bytes of it.
+    /// Writes the enabled bytes of a register.
     fn write(&mut self, bdf: Bdf, reg: Reg, value: u32, enables: ByteEnables);
-    /// Reads a register in memory; `None` where nothing answers.
+    /// Reads a register in memory; `None` if nothing answers.
     fn load(&mut self, addr: Hpa) -> Option<u32> {
         let _ = addr;
         None
@@ -41,7 +42,7 @@ pub trait ConfigAccess {
     fn store(&mut self, addr: Hpa, value: u32) {
         let _ = (addr, value);
     }
-    /// Lets `ns` pass, for a function that is not ready.
+    /// Waits for `ns` nanoseconds, for a function that is not ready.
     fn wait(&mut self, ns: u64) {
         let _ = ns;
     }
@@ -50,9 +51,9 @@ pub trait ConfigAccess {
 /// The next step of an enumeration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Do this, and tell [`Enumerator::answer`].
+    /// Carry out this request, and call [`Enumerator::answer`].
     Do(Request),
-    /// It is finished: [`Enumerator::result`].
+    /// Finished: see [`Enumerator::result`].
     Done,
 }
 
@@ -68,86 +69,87 @@ impl Enumerator {
         Self { scanner, outcome: None }
     }
 
-    /// Enumerates everything.
+    /// Enumerates the whole hierarchy.
     #[must_use]
     pub fn all(host: HostSpec) -> Self {
         Self::start(Scanner::all(host))
     }
 
-    /// Enumerates anew what is below the bridge at `bdf`, within its bus numbers and windows.
+    /// Enumerates again below the bridge at `bdf`, within its bus numbers and windows.
     #[must_use]
     pub fn rescan(host: HostSpec, tree: Tree, bdf: Bdf) -> Self {
         Self::start(Scanner::rescan(host, tree, bdf))
     }
 
-    /// Answers an interrupt of the slot at `bdf`: takes out what is gone, enumerates what has come.
+    /// Services an interrupt of the slot at `bdf`: removes what has left, enumerates what has arrived.
     #[must_use]
     pub fn service(host: HostSpec, tree: Tree, bdf: Bdf) -> Self {
         Self::start(Scanner::service(host, tree, bdf))
     }
 
-    /// Gives the device at `bdf` a `CacheID`, or takes it back: [`Self::cache_id_result`].
+    /// Gives the device at `bdf` a `CacheID`, or takes it away; the result is [`Self::cache_id_result`].
     #[must_use]
     pub fn cache_id(host: HostSpec, tree: Tree, bdf: Bdf, cache_id: Option<u8>) -> Self {
         Self::start(Scanner::cache_id(host, tree, bdf, cache_id))
     }
 
-    /// How that ended; `None` before, and of another enumeration.
+    /// Result of [`Self::cache_id`]; `None` before its end, and for other enumerations.
     #[must_use]
     pub const fn cache_id_result(&self) -> Option<Result<(), CacheIdFailure>> {
         self.scanner.cache_id
     }
 
-    /// `CacheID`s that were given to a device or taken from one: who had them before is not reached by them any more.
+    /// `CacheID`s that were given to a device or taken from one: they do not reach the cache that had them before.
     pub fn moved_cache_ids(&self) -> impl Iterator<Item = u8> + '_ {
         self.scanner.moved_cache_ids.iter().copied()
     }
 
-    /// Reads the CDATs of these functions: [`Self::cdats`].
+    /// Reads the CDATs of these functions; the result is [`Self::cdats`].
     #[must_use]
     pub fn cdat(host: HostSpec, tree: Tree, functions: &[Bdf]) -> Self {
         Self::start(Scanner::cdat(host, tree, functions))
     }
 
-    /// CDATs that were read, or why not.
+    /// CDATs that were read, or the failure of each.
     #[must_use]
     pub fn cdats(&self) -> &[CdatRead] {
         &self.scanner.cdats
     }
 
-    /// Places no memory of devices where the host has memory of its own.
+    /// Reserves `memory`, the host's own, so that no device memory is placed there.
     #[must_use]
     pub fn beside(mut self, memory: Vec<Window>) -> Self {
         self.scanner.memory = memory;
         self
     }
 
-    /// What is to be done; the same again until it is answered.
+    /// The next request; the same one until it is answered.
     pub fn step(&mut self) -> Step {
+        // With a request outstanding the job would only stop at it again.
         if self.outcome.is_none() && self.scanner.wire.request().is_none() {
             self.outcome = self.scanner.advance();
         }
         self.scanner.wire.request().map_or(Step::Done, Step::Do)
     }
 
-    /// Tells what the request has brought: a register's value, or `None` where nothing answered.
+    /// Passes in the result of the request: a register's value, or `None` if nothing answered.
     pub fn answer(&mut self, value: Option<u32>) {
         self.scanner.wire.answer(value);
     }
 
-    /// The tree, once it is finished.
+    /// The tree or an error, once the enumeration is finished.
     #[must_use]
     pub const fn result(&self) -> Option<&Result<Tree, EnumerateError>> {
         self.outcome.as_ref()
     }
 
-    /// Accesses and pauses so far.
+    /// Number of accesses and pauses so far.
     #[must_use]
     pub fn accesses(&self) -> u64 {
         self.scanner.wire.count()
     }
 
-    /// Runs to the end over `access`.
+    /// Runs to the end, with all accesses through `access`.
     ///
     /// # Errors
     /// See [`EnumerateError`].
@@ -175,7 +177,7 @@ impl Enumerator {
     }
 }
 
-/// Enumerates everything over `access`.
+/// Enumerates the whole hierarchy, with all accesses through `access`.
 ///
 /// # Errors
 /// See [`EnumerateError`].

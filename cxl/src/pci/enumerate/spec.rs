@@ -1,8 +1,7 @@
-//! What an enumeration gives away, what it asks for, and why it may end without a tree.
+//! Inputs, requests and errors of an enumeration.
 //!
-//! [`HostSpec`] in, [`Request`]s out, [`EnumerateError`] at a bad end.
+//! Sizes are in bytes, times in nanoseconds.
 //!
-//! Units: bytes, nanoseconds, bus numbers.
 //! Source: PCI-to-PCI Bridge 1.2 §3.2; PCIe 6.0 §2.3.1, §6.7.
 
 use weft_parsers::fabric::{Bdf, Hpa};
@@ -11,43 +10,43 @@ use super::ln::LnSettings;
 use crate::pci::bridge::{Window, Windows};
 use crate::pci::space::{ByteEnables, Reg};
 
-/// What is kept free below each hot-plug slot, beyond what is there.
+/// Room kept free below each hot-plug slot, beyond what is there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reserve {
     /// Bus numbers besides the slot's own.
     pub buses: u8,
-    /// I/O ports, as far as there is room.
+    /// I/O ports, given up first when space is short.
     pub io: u64,
-    /// Bytes of memory below 4 GiB, as far as there is room.
+    /// Bytes of memory below 4 GiB, given up first when space is short.
     pub mem: u64,
-    /// Bytes of prefetchable memory, as far as there is room.
+    /// Bytes of prefetchable memory, given up first when space is short.
     pub pref: u64,
 }
 
-/// What an enumeration may assign, and how long it waits for functions that are not ready.
+/// Resources that an enumeration may assign, and its patience with functions that are not ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostSpec {
-    /// Bus of its root ports.
+    /// Bus of the host's root ports.
     pub bus_first: u8,
-    /// Last bus.
+    /// Highest bus number that may be assigned.
     pub bus_last: u8,
-    /// Addresses of I/O, memory below 4 GiB, and prefetchable memory, which may be above.
+    /// Address space for BARs: I/O, memory below 4 GiB, and prefetchable memory, which may be above.
     pub apertures: Windows,
-    /// Kept for hot plug.
+    /// Room kept for hot plug.
     pub reserve: Reserve,
-    /// How often a function that is not ready is asked again.
+    /// Number of times that a function with retry status is read again.
     pub retries: u16,
-    /// Pause between two such questions.
+    /// Pause between two such reads, nanoseconds.
     pub retry_ns: u64,
-    /// Accesses after which it gives up.
+    /// Number of accesses after which the enumeration fails.
     pub accesses_max: u64,
-    /// Where bridges send their interrupts, with their BDF as data; `None` for no hot plug.
+    /// Address of interrupt messages, whose data is the sender's BDF; `None` disables hot plug and MSI.
     pub msi: Option<u64>,
-    /// Where memory of devices is placed that names no place itself; `None` for nowhere.
+    /// Room for device memory that does not ask for an address; `None` places it nowhere.
     pub hdm: Option<Window>,
-    /// Addresses of the fabric: only memory that names its place is placed there.
+    /// Addresses of the fabric, where only memory that asks for its address is placed.
     pub fabric: Option<Window>,
-    /// What it sets on requesters of Lightweight Notification; `None` leaves them as they are.
+    /// Settings of Lightweight Notification requesters; `None` leaves them as they are.
     pub ln: Option<LnSettings>,
 }
 
@@ -61,6 +60,8 @@ impl Default for HostSpec {
                 mem: Some(Window { base: 0x8000_0000, limit: 0xDFFF_FFFF }),
                 pref: Some(Window { base: 0x40_0000_0000, limit: 0x7F_FFFF_FFFF }),
             },
+            // 4 MiB: the window of a virtual link that is hot-added holds component registers of its bridges,
+            // besides BARs of the device behind it.
             reserve: Reserve { buses: 2, io: 0x1000, mem: 4 << 20, pref: 2 << 20 },
             retries: 100,
             retry_ns: 10_000_000,
@@ -73,59 +74,55 @@ impl Default for HostSpec {
     }
 }
 
-/// Why an enumeration found no tree.
+/// Reason why an enumeration failed as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnumerateError {
-    /// A tree that does not end, or registers that answer anything.
+    /// The access limit was reached: the hierarchy does not end, or registers read as anything.
     #[error("gave up after {max} accesses")]
     TooManyAccesses {
-        /// Allowed.
+        /// The limit, [`HostSpec::accesses_max`].
         max: u64,
     },
     /// The function is not in the tree, or not a bridge with a bus below.
     #[error("{bdf} is no bridge with a bus below it")]
     NoBridge {
-        /// Who.
+        /// Bridge that was asked for.
         bdf: Bdf,
     },
 }
 
-/// An access, or a pause, that the enumerator asks for.
+/// An access, or a pause, that the enumerator asks its caller for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Read a register.
+    /// Read a configuration register.
     Read {
-        /// Whose.
+        /// Function or bridge to access.
         bdf: Bdf,
-        /// Which.
         reg: Reg,
     },
-    /// Write a register; the answer's value does not matter.
+    /// Write a configuration register; the answer's value is ignored.
     Write {
-        /// Whose.
+        /// Function or bridge to access.
         bdf: Bdf,
-        /// Which.
         reg: Reg,
-        /// Value.
         value: u32,
-        /// Bytes of it.
+        /// Bytes of the register to write.
         enables: ByteEnables,
     },
-    /// Read a register in memory, of 32 bits.
+    /// Read a 32-bit register in memory.
     Load {
-        /// Where.
+        /// Host physical address of the register.
         addr: Hpa,
     },
-    /// Write one; the answer's value does not matter.
+    /// Write a 32-bit register in memory; the answer's value is ignored.
     Store {
-        /// Where.
+        /// Host physical address of the register.
         addr: Hpa,
-        /// Value.
         value: u32,
     },
-    /// Let time pass; the answer's value does not matter.
+    /// Let time pass; the answer's value is ignored.
     Wait {
-        /// How much.
+        /// Nanoseconds to wait.
         ns: u64,
     },
 }

@@ -1,25 +1,24 @@
-//! Registers as something to ask for, one at a time, by code that is written straight on.
+//! Register accesses one at a time, for code that is written as if each returned at once.
 //!
-//! A job runs until it asks what has no answer yet, and stops; with the answer it runs again
-//! from its start, where earlier answers are the same. A finished job's answers are forgotten.
-//!
+//! A job runs until it needs an access that has no answer yet, and stops; with the answer it runs again from its
+//! start, where earlier answers are replayed. A finished job's answers are forgotten.
 //! Units: bytes.
 //! Source: see the enumerator.
 //!
-//! Jobs are short (one function), so that running them again costs little: what a function takes
-//! grows with the square of its own accesses, never with the tree.
+//! Jobs are short (one function each), so that rerunning them is cheap: the cost of a function grows with the
+//! square of its own accesses, never with the tree.
 
 use weft_parsers::fabric::{Bdf, Hpa};
 
 use super::spec::{EnumerateError, Request};
 use crate::pci::space::{ByteEnables, Reg};
 
-/// Why a job does not go on.
+/// Reason why a job stopped before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// A request stands.
+    /// It waits for the answer to a request.
     Asked,
-    /// It cannot go on at all.
+    /// The whole enumeration ends with this error.
     Failed(EnumerateError),
 }
 
@@ -31,11 +30,11 @@ impl From<EnumerateError> for Stop {
 
 pub(super) type Done<T> = Result<T, Stop>;
 
-/// What was asked and answered in a job.
+/// Requests and answers of the current job.
 #[derive(Clone, Debug)]
 pub(super) struct Wire {
     request: Option<Request>,
-    /// Answers since the job began, and how many of them it has been told in this run.
+    /// Answers since the job began; `told` of them were consumed by this run.
     answers: Vec<Option<u32>>,
     told: usize,
     count: u64,
@@ -52,6 +51,7 @@ impl Wire {
     }
 
     pub(super) fn answer(&mut self, value: Option<u32>) {
+        // An answer that comes without a request would shift all later ones.
         if self.request.take().is_some() {
             self.answers.push(value);
         }
@@ -61,12 +61,12 @@ impl Wire {
         self.count
     }
 
-    /// A job starts, or starts again.
+    /// Rewinds the answers, as a job is about to run (again).
     pub(super) const fn rewind(&mut self) {
         self.told = 0;
     }
 
-    /// A job is finished.
+    /// Drops all answers, as a job has finished.
     pub(super) fn forget(&mut self) {
         self.answers.clear();
         self.told = 0;
@@ -77,6 +77,8 @@ impl Wire {
             self.told += 1;
             return Ok(*answer);
         }
+        // Bounds the whole enumeration, whatever registers answer: a hierarchy that always shows another bridge
+        // ends here.
         if self.count >= self.max {
             return Err(EnumerateError::TooManyAccesses { max: self.max }.into());
         }
@@ -85,15 +87,16 @@ impl Wire {
         Err(Stop::Asked)
     }
 
-    /// The double word that holds `offset`; all ones where nothing answers.
+    /// The double word that holds `offset`; all ones if nothing answers.
     pub(super) fn read(&mut self, bdf: Bdf, offset: u16) -> Done<u32> {
         let answer = self.ask(Request::Read { bdf, reg: Reg::at(offset) })?;
         Ok(answer.unwrap_or(u32::MAX))
     }
 
-    /// The u16 at `offset`.
+    /// The u16 at `offset`; all ones if nothing answers.
     pub(super) fn read16(&mut self, bdf: Bdf, offset: u16) -> Done<u16> {
         let [a, b, c, d] = self.read(bdf, offset)?.to_le_bytes();
+        // All ones without answer, as hardware returns for a master abort; callers check for that.
         Ok(u16::from_le_bytes(if offset & 2 == 0 { [a, b] } else { [c, d] }))
     }
 
@@ -108,7 +111,7 @@ impl Wire {
         self.ask(Request::Write { bdf, reg, value, enables }).map(|_| ())
     }
 
-    /// The double word at an address of memory; all ones where nothing answers.
+    /// The double word at a memory address; all ones if nothing answers.
     pub(super) fn load(&mut self, addr: u64) -> Done<u32> {
         let answer = self.ask(Request::Load { addr: Hpa(addr) })?;
         Ok(answer.unwrap_or(u32::MAX))

@@ -1,13 +1,13 @@
-//! Giving a device a `CacheID`: the decoders of all ports above it, and the route tables of their switches.
+//! Gives a device a `CacheID`: decoders of all ports above it, and route tables of their switches.
 //!
-//! The tree, a device and its `CacheID` -> registers by [`super::super::wire::Wire`] -> [`CacheIdFailure`], or the
-//! tables in the nodes of the upstream ports.
+//! The result is recorded in the nodes of the upstream ports, or is a [`CacheIdFailure`].
 //!
-//! Units: bytes, nanoseconds.
-//! Source: CXL 3.1 sections 8.1.3, 8.2.4.28, 8.2.4.29; docs/spec/cxl-fabric.md "CXL.cache"; docs/spec/wire-formats.md §3.11.
+//! Source: CXL 3.1 sections 8.1.3, 8.2.4.28, 8.2.4.29; docs/spec/cxl-fabric.md "CXL.cache";
+//! docs/spec/wire-formats.md §3.11.
 //!
-//! The port right above the device assigns the `CacheID`, those above switches forward it, and each table on the way leads it there. The
-//! way ends at a virtual switch, which has no HDM decoders: a host's edge is the last one, and below a virtual link the switch tells it.
+//! The port right above the device assigns the `CacheID`, ports above switches forward it, and each route table on
+//! the way has a target for it. The way ends at a virtual switch, which has no HDM decoders: a host's edge is the
+//! last switch, and below a virtual link the switch itself tells the host's edge.
 
 use weft_parsers::fabric::Bdf;
 
@@ -20,18 +20,19 @@ use crate::pci::enumerate::wire::Done;
 use crate::pci::express::PortKind;
 use crate::pci::tree::{CacheIdTarget, Node, ProblemKind, Tree};
 
-/// Times that a status is read, each pause twice as long as the one before; together they are the time that it says.
+/// Number of reads of a status. Each pause is twice as long as the one before; their sum is the time that the
+/// status announces.
 const ASKS: u32 = 10;
-/// Double words of targets.
+/// Double words of targets in the table.
 const TARGET_WORDS: usize = regs::TARGET_COUNT as usize / 2;
 
-/// Why a device does not get a `CacheID`, or keeps it.
+/// Reason why a device does not get, or lose, a `CacheID`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CacheIdFailure {
-    /// There is no such device.
+    /// There is no device with that number in the tree.
     #[error("no device at {0}: enumerate first")]
     NoDevice(Bdf),
-    /// Only devices have one.
+    /// The function is a bridge, and only devices have a `CacheID`.
     #[error("{0} is a bridge: name a device below it")]
     Bridge(Bdf),
     /// A bridge on the way has no decoder, or no route table.
@@ -39,89 +40,89 @@ pub enum CacheIdFailure {
         "not all switches above {0} have registers of CacheIDs, and a root port has none: put the device below a switch of weft"
     )]
     NoRegisters(Bdf),
-    /// Another device has it.
+    /// Another device below one of the switches on the way has it.
     #[error(
         "CacheID {cache_id} leads to port {port} already: clear that of the device there first"
     )]
     Taken {
-        /// The `CacheID`.
+        /// The `CacheID` that was asked for.
         cache_id: u8,
-        /// Number of the port.
+        /// Number of the port that leads to the other device.
         port: u8,
     },
-    /// A device has it that is not below any of the switches on the way.
+    /// A device has it that is below none of the switches on the way.
     #[error("a device below the switch at {switch} has CacheID {cache_id}: clear that first")]
     Elsewhere {
-        /// The `CacheID`.
+        /// The `CacheID` that was asked for.
         cache_id: u8,
-        /// The upstream port of that switch.
+        /// Upstream port of the switch above the other device.
         switch: Bdf,
     },
-    /// The decoder does not commit it.
+    /// The decoder of the named port refused the commit.
     #[error(
         "the decoder of {0} does not commit it: another port of that switch has this CacheID; \
          what was committed before is so again"
     )]
     Decoder(Bdf),
-    /// The table is not committed.
+    /// A route table on the way refused the commit.
     #[error(
         "the switch does not commit its table: a device at another switch may have this CacheID \
          (clear that first), or {0} is a logical device, or its port has no PID (assign one); \
          what was committed before is so again"
     )]
     Table(Bdf),
-    /// A register was not answered.
+    /// A register on the way read as all ones.
     #[error("a register on the way to {0} did not answer")]
     Lost(Bdf),
 }
 
-/// A switch on the way to a device: its upstream port, and the downstream one that leads there.
+/// A switch on the way to a device: its upstream port, and the downstream port that leads there.
 #[derive(Clone, Copy)]
 struct Level {
     upstream: Bdf,
     downstream: Bdf,
     /// Number of the downstream port.
     port: u8,
-    /// Block of component registers of the upstream bridge.
+    /// Address of the upstream bridge's component registers.
     table_block: u64,
-    /// That of the downstream one.
+    /// Address of the downstream bridge's component registers.
     decoder_block: u64,
 }
 
-/// What is written: control of the decoder, and the targets.
+/// Settings of one switch on the way: control of the decoder, and the table's targets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Program {
     control: u32,
     targets: [u32; TARGET_WORDS],
 }
 
-/// Addresses of both structures.
+/// Addresses of a switch's two structures.
 #[derive(Clone, Copy)]
 struct At {
     table: u64,
     decoder: u64,
 }
 
-/// What a switch has, and is to have.
+/// Old and new settings of one switch on the way.
 struct Change {
     level: Level,
     at: At,
     old: Program,
     new: Program,
-    /// Both have been committed.
+    /// Both structures have their last commit in force.
     is_committed: bool,
-    /// No switch above has to know: it is a virtual switch.
+    /// A virtual switch: the switches above it need no settings.
     is_last: bool,
 }
 
-/// A target that leads to somebody.
+/// A target that leads to a cache.
 struct Kept {
     target: CacheIdTarget,
-    /// The port whose decoder assigns it, if the device is right below.
+    /// The port whose decoder assigns it, if the device is directly below.
     assigned_by: Option<Bdf>,
 }
 
-/// The decoder of a downstream port, as committed; 0 where it is not.
+/// The decoder of a downstream port; control is 0 if it is not committed.
 struct PortDecoder {
     number: u8,
     at: u64,
@@ -135,7 +136,7 @@ impl Program {
         if cache_id.is_multiple_of(2) { [a, b] } else { [c, d] }
     }
 
-    /// The port of a valid target.
+    /// Port of the target for `cache_id`; `None` if that is not valid.
     fn port(&self, cache_id: u8) -> Option<u8> {
         let [low, port] = self.target(cache_id);
         (u16::from(low) & regs::VALID != 0).then_some(port)
@@ -154,7 +155,7 @@ impl Program {
     }
 }
 
-/// The bridges above a function, the nearest last; `None` where there is no such function.
+/// The bridges above a function, the nearest last; `None` if there is no such function.
 fn bridges_above(tree: &Tree, function: Bdf) -> Option<Vec<&Node>> {
     let mut path = tree.path(function);
     path.pop().filter(|node| node.below.is_none())?;
@@ -162,7 +163,7 @@ fn bridges_above(tree: &Tree, function: Bdf) -> Option<Vec<&Node>> {
 }
 
 impl Level {
-    /// Of a switch; `None` where its bridges have no registers.
+    /// The level of a switch; `None` if one of its bridges has no component registers or port number.
     fn of(upstream: &Node, downstream: &Node) -> Option<Self> {
         Some(Self {
             upstream: upstream.bdf,
@@ -174,14 +175,17 @@ impl Level {
     }
 }
 
-/// Sets what each switch is to have, the nearest first, so that `cache_id` leads to the device, and nothing else that did.
+/// Computes the new settings of each switch, the nearest first: `cache_id` leads to the device, and no `CacheID` that
+/// did before.
 fn plan(changes: &mut [Change], cache_id: Option<u8>) {
     let Some(first) = changes.first() else { return };
     let port = first.level.port;
+    // The nearest switch knows which CacheIDs the device had; the same ones lead to it from those above.
     let had: Vec<u8> = first.old.entries().filter(|one| one.1 == port).map(|one| one.0).collect();
     for (distance, change) in changes.iter_mut().enumerate() {
         let Change { level: Level { port, .. }, new, .. } = change;
         for had in &had {
+            // By another port it leads to another device, which keeps it.
             if new.port(*had) == Some(*port) {
                 new.set(*had, None);
             }
@@ -192,21 +196,22 @@ fn plan(changes: &mut [Change], cache_id: Option<u8>) {
         let is_used = new.entries().any(|one| one.1 == *port);
         new.control = match cache_id {
             Some(cache_id) if distance == 0 => regs::ASSIGN | u32::from(cache_id) << regs::LOCAL,
-            _ if distance > 0 && is_used => regs::FORWARD, // also for others below
+            // Also without a CacheID for this device, while the port leads to others below.
+            _ if distance > 0 && is_used => regs::FORWARD,
             _ => 0,
         };
     }
 }
 
 impl Scanner {
-    /// Gives a device a `CacheID`, in place of the one that it had, or none any more.
+    /// Gives a device a `CacheID` in place of the one that it had, or takes that away.
     pub(super) fn set_cache_id(&mut self, device: Bdf, cache_id: Option<u8>) -> Done<()> {
         let done = self.program_device(device, cache_id, true)?;
         self.cache_id = Some(done.map(|changes| self.note_cache_ids(device, &changes, cache_id)));
         Ok(())
     }
 
-    /// Has all devices with a cache get their `CacheID`s, or keep them.
+    /// Queues the jobs that give all devices with a cache their `CacheID`s, or keep them.
     pub(super) fn find_caches(&mut self) {
         let (mut jobs, mut without) = (Vec::new(), Vec::new());
         let caches = |nodes: &[Node]| {
@@ -221,7 +226,7 @@ impl Scanner {
             if port.kind() != Some(PortKind::Root) {
                 jobs.extend(here.next().map(Job::GiveCacheId));
             } else if is_zero_free && let Some(only) = here.next() {
-                // No switch sets its CacheID, so that it is 0: the link alone tells whose cache it is.
+                // No switch above sets its CacheID, so that its messages carry 0; a second one would carry it, too.
                 is_zero_free = false;
                 jobs.push(Job::SwitchCache(only, true));
             }
@@ -234,7 +239,7 @@ impl Scanner {
         self.jobs.extend(jobs.into_iter().rev());
     }
 
-    /// Gives a device with a cache the lowest `CacheID` that is free, if it has none, and switches its cache on.
+    /// Gives a device with a cache the lowest free `CacheID`, if it has none, and enables its cache.
     pub(super) fn give_cache_id(&mut self, device: Bdf) -> Done<()> {
         let above = bridges_above(&self.tree, device).unwrap_or_default();
         let had = above.last().and_then(|port| port.cache_id);
@@ -245,6 +250,7 @@ impl Scanner {
         };
         let is_taken = |id: &u8| self.tree.iter().any(|node| has_it(node, *id));
         let free = (0..regs::TARGET_COUNT).find(|id| !is_taken(id));
+        // A new CacheID would mean to disable the cache, which loses its lines.
         if let Some(cache_id) = had.or(free)
             && let Ok(changes) = self.program_device(device, Some(cache_id), false)?
         {
@@ -256,7 +262,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// Switches the cache of a device on or off, if it has one; whether it was on.
+    /// Enables or disables the cache of a device, if it has one; returns whether it was enabled.
     pub(super) fn switch_cache(&mut self, device: Bdf, on: bool) -> Done<bool> {
         let node = self.tree.get(device);
         let Some(at) = node.and_then(|node| node.cache_control) else { return Ok(false) };
@@ -264,7 +270,7 @@ impl Scanner {
         let control = self.wire.read16(device, at)?;
         let was_on = control & cxl::device::CONTROL_CACHE != 0;
         if control == u16::MAX {
-            return Ok(false); // it is gone
+            return Ok(false); // the device has left
         }
         if was_on != on {
             self.wire.write16(device, at, control ^ cxl::device::CONTROL_CACHE)?;
@@ -272,7 +278,7 @@ impl Scanner {
         Ok(was_on)
     }
 
-    /// Notes in the tree what has been committed.
+    /// Records the committed settings in the tree.
     fn note_cache_ids(&mut self, device: Bdf, changes: &[Change], cache_id: Option<u8>) {
         for change in changes {
             if let Some(node) = self.tree.get_mut(change.level.upstream) {
@@ -290,20 +296,21 @@ impl Scanner {
         self.tree.problems.retain(|it| !is_over(it));
     }
 
-    /// The switches above a device, the nearest first; `None` for one whose bridges have no registers.
+    /// The switches above a device, the nearest first; `None` for a switch whose bridges have no registers.
     fn levels(&self, device: Bdf) -> Result<Vec<Option<Level>>, CacheIdFailure> {
         let Some(above) = bridges_above(&self.tree, device) else {
-            // Functions of bus 0 are root ports.
+            // Functions of bus 0 are root ports, even before an enumeration has found them.
             let is_bridge = device.bus() == 0 || self.tree.get(device).is_some();
             let none = if is_bridge { CacheIdFailure::Bridge } else { CacheIdFailure::NoDevice };
             return Err(none(device));
         };
+        // From the device up: downstream and upstream port of each switch; the root port is left over.
         let pairs = above.rchunks_exact(2);
         Ok(pairs.map(|pair| Level::of(pair.first()?, pair.last()?)).collect())
     }
 
-    /// Has a `CacheID` lead to a device, by all switches on the way, or by none; where it is so already, only `anew`. What has been set
-    /// where it is refused on the way is as before.
+    /// Programs all switches on the way so that a `CacheID` (or none) leads to a device. A switch with the right
+    /// settings is skipped unless `anew`. If one refuses, those before it get their old settings back.
     fn program_device(
         &mut self,
         device: Bdf,
@@ -318,7 +325,7 @@ impl Scanner {
             return Ok(Err(why));
         }
         plan(&mut changes, cache_id);
-        // It asks for nothing while its CacheID changes.
+        // The device must not use its cache while its CacheID changes: answers to it would go astray.
         let is_same = changes.iter().all(|change| change.new == change.old && change.is_committed);
         let was_on = !is_same && self.switch_cache(device, false)?;
         if let Some(first) = changes.first().filter(|_| !is_same) {
@@ -334,13 +341,14 @@ impl Scanner {
                 [true, false] => CacheIdFailure::Table(device),
                 [false, _] => CacheIdFailure::Decoder(change.level.downstream),
             };
+            // The farthest first, the failed one included: its decoder may have been committed already.
             for change in changes.iter().take(number + 1).rev() {
                 self.program(change.at, change.old)?;
             }
             self.switch_cache(device, was_on)?;
             return Ok(Err(failure));
         }
-        // A cache that was off is empty, whatever one with that CacheID had before.
+        // A cache that was disabled is empty, so lines that the host knows under its CacheID are another cache's.
         if let Some(cache_id) = cache_id
             && !self.switch_cache(device, true)?
         {
@@ -349,7 +357,7 @@ impl Scanner {
         Ok(Ok(changes))
     }
 
-    /// Which other device has a `CacheID`.
+    /// The failure if another device has the `CacheID`.
     fn taken(&self, changes: &[Change], cache_id: u8) -> Option<CacheIdFailure> {
         for change in changes {
             if let Some(port) = change.old.port(cache_id).filter(|port| *port != change.level.port)
@@ -361,12 +369,12 @@ impl Scanner {
             changes.iter().all(|change| change.level.upstream != node.bdf)
                 && node.cache_ids.iter().any(|it| it.cache_id == cache_id)
         });
-        // The nearest to its device: a switch above leads there, too.
+        // The last one is nearest to the device: switches above it have the CacheID in their tables, too.
         let switch = others.last()?.bdf;
         Some(CacheIdFailure::Elsewhere { cache_id, switch })
     }
 
-    /// What the switches above a device have.
+    /// Reads the settings of the switches above a device.
     fn read_levels(&mut self, device: Bdf) -> Done<Result<Vec<Change>, CacheIdFailure>> {
         let levels = match self.levels(device) {
             Ok(levels) => levels,
@@ -389,6 +397,7 @@ impl Scanner {
     }
 
     fn read_level(&mut self, device: Bdf, level: Level) -> Done<Result<Change, CacheIdFailure>> {
+        // All ones would otherwise read as an array without structures, and be reported as missing registers.
         if self.wire.load(level.table_block + PRIMARY)? == u32::MAX {
             return Ok(Err(CacheIdFailure::Lost(device)));
         }
@@ -414,8 +423,8 @@ impl Scanner {
         Ok(Ok(Change { level, at, old, new: old, is_committed, is_last }))
     }
 
-    /// Looks at the route table of the upstream port at `bdf`: takes out what leads to nobody who has that `CacheID` any more. Of
-    /// switches below it, that has been done.
+    /// Removes targets from the route table of the upstream port at `bdf` that lead to no cache with that `CacheID`.
+    /// Switches below have been handled before.
     pub(super) fn keep_cache_ids(&mut self, bdf: Bdf) -> Done<()> {
         let node = self.tree.get(bdf);
         let found = node.and_then(|node| Some((block(node)?, node.nodes().to_vec())));
@@ -445,6 +454,7 @@ impl Scanner {
         self.read_targets(table, &mut new)?;
         let old = new.targets;
         let (mut kept, mut idle) = (Vec::new(), Vec::new());
+        // Decoders cost accesses; with an empty table there is nothing that they could confirm.
         let with_any = below.iter().filter(|_| new.entries().next().is_some());
         for port in with_any {
             let Some(decoder) = self.decoder_of(port)? else { continue };
@@ -463,7 +473,7 @@ impl Scanner {
                 let target = CacheIdTarget { cache_id, port: port_number };
                 leads.then_some(Kept { target, assigned_by: is_own.then_some(port.bdf) })
             }));
-            // It would keep its CacheID from other ports.
+            // An idle decoder would keep its CacheID from all other ports of the switch.
             idle.extend((kept.len() == had && is_set(regs::ASSIGN)).then_some(decoder.at));
         }
         kept.sort_by_key(|it| it.target.cache_id);
@@ -474,6 +484,7 @@ impl Scanner {
                 self.moved_cache_ids.insert(cache_id);
             }
         }
+        // The table before the decoders: a table in force must not have targets that a decoder does not let through.
         if new.targets != old && !self.program_table(table, new.targets)? {
             return Ok(Vec::new());
         }
@@ -501,7 +512,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// Commits the decoder, and the table if that is committed; whether each is.
+    /// Commits the decoder and then, if that succeeded, the table; returns the success of each.
     fn program(&mut self, at: At, program: Program) -> Done<[bool; 2]> {
         if !self.program_decoder(at.decoder, program.control)? {
             return Ok([false, false]);
@@ -511,6 +522,7 @@ impl Scanner {
 
     fn program_decoder(&mut self, decoder: u64, control: u32) -> Done<bool> {
         let at = decoder + u64::from(regs::CONTROL);
+        // Commit has to go from 0 to 1: a decoder that was committed before has it set.
         self.wire.store(at, control)?;
         self.wire.store(at, control | regs::DECODER_COMMIT)?;
         self.is_committed(decoder)
@@ -521,12 +533,13 @@ impl Scanner {
             self.wire.store(at, word)?;
         }
         let control = table + u64::from(regs::CONTROL);
+        // From 0 to 1, as in a decoder.
         self.wire.store(control, 0)?;
         self.wire.store(control, regs::TABLE_COMMIT)?;
         self.is_committed(table)
     }
 
-    /// Waits for the end of a commit, as long as the structure says that it may take.
+    /// Waits for the end of a commit, for as long as the structure's status announces; returns whether it succeeded.
     fn is_committed(&mut self, structure: u64) -> Done<bool> {
         for ask in 0..=ASKS {
             let status = self.wire.load(structure + u64::from(regs::STATUS))?;
@@ -537,6 +550,7 @@ impl Scanner {
                 return Ok(true);
             }
             let (base, scale) = (u64::from(status >> 12 & 0xF), status >> 8 & 0xF);
+            // Scale 0 is 1 µs and each step ten times as much; codes above 7 (10 s) are reserved.
             let time_ns = base * 1_000 * 10_u64.pow(scale.min(7));
             self.wire.wait((time_ns << ask >> ASKS).max(1))?;
         }

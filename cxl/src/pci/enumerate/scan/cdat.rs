@@ -1,11 +1,11 @@
-//! Reading the CDAT of a function by its DOE mailbox, entry by entry.
+//! Reads the CDAT of a function by its DOE mailbox, entry by entry.
 //!
-//! A function → registers by [`super::super::wire::Wire`] → [`CdatRead`], structures or a [`CdatFailure`].
+//! The result is a [`CdatRead`]: the structures, or a [`CdatFailure`]. Lengths are in double words, times in
+//! nanoseconds.
 //!
-//! Units: double words; nanoseconds.
 //! Source: PCIe 6.0 §6.30.2 (an answer within a second), CXL 3.1 §8.1.11; docs/spec/wire-formats.md §3.13.
 //!
-//! Whatever a function answers, it ends: entries, their lengths and the pauses for an answer are bounded.
+//! The read ends, whatever a function answers: entries, their lengths and the wait for an answer are bounded.
 
 use weft_parsers::fabric::Bdf;
 
@@ -14,56 +14,56 @@ use crate::cdat::HEAD;
 use crate::pci::enumerate::wire::Done;
 use crate::pci::regs::{doe as r, dvsec};
 
-/// How often a mailbox is asked whether it has an answer, and the pause in between: a second in all.
+/// Number of reads of a status, and the pause between them: one second in all.
 const ASKS: u32 = 100;
 const PAUSE_NS: u64 = 10_000_000;
-/// Most double words of an answer, and most entries of a table, that are read.
+/// Longest answer in double words, and most entries of a table.
 const ANSWER_MAX: u32 = 1_024;
 const ENTRIES_MAX: usize = 4_096;
-/// Next handle behind the last entry.
+/// Next handle that marks the last entry.
 const LAST: u16 = 0xFFFF;
 
-/// Why the CDAT of a function was not read.
+/// Reason why the CDAT of a function was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CdatFailure {
-    /// There is no such function, or none of its mailboxes tells of a CDAT.
+    /// There is no such function, or none of its mailboxes offers a CDAT.
     #[error(
         "no mailbox (DOE) that has a CDAT: only memory for hosts and upstream ports of CXL switches have one"
     )]
     None,
-    /// A register was not answered.
+    /// A register read as all ones: the function has left.
     #[error("a register of the mailbox (DOE) did not answer")]
     Lost,
-    /// It stays busy, or has no answer within a second.
+    /// The mailbox stays busy, or gives no answer within a second.
     #[error("the mailbox (DOE) did not answer in time")]
     Silent,
-    /// It says that it cannot answer.
+    /// The mailbox reports DOE Error.
     #[error("the mailbox (DOE) reports an error")]
     Error,
-    /// The answer is no answer to the request.
+    /// The answer does not fit the request.
     #[error("the mailbox (DOE) answered something else than was asked")]
     Answer,
-    /// Length or checksum of the table is wrong.
+    /// Length or checksum of the table is wrong, as it is if the table changed while it was read.
     #[error("the table does not add up")]
     Checksum,
 }
 
-/// The CDAT of a function.
+/// Result of reading the CDAT of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CdatRead {
-    /// Whose.
+    /// Function whose CDAT was read.
     pub bdf: Bdf,
-    /// Its structures, or why it was not read.
+    /// Structures of the CDAT without its header, or the failure.
     pub result: Result<Vec<Vec<u8>>, CdatFailure>,
 }
 
-/// Whether an answer is the entry that was asked for: its code and type of table are 0.
+/// Whether an answer has an entry of the CDAT: response code and table type are both 0.
 fn is_entry(code: u32) -> bool {
     let [code, table, ..] = code.to_le_bytes();
     (code, table) == (0, 0)
 }
 
-/// The structures of a table that was read whole: its header has to tell of them.
+/// Structures of a completely read table, checked against its header.
 fn structures(mut entries: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, CdatFailure> {
     let len: usize = entries.iter().map(Vec::len).sum();
     let sum = entries.iter().flatten().fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
@@ -72,12 +72,13 @@ fn structures(mut entries: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, CdatFailure> {
     if sum != 0 || says != Some(len as u64) {
         return Err(CdatFailure::Checksum);
     }
+    // Entry 0 is the header, which no caller needs.
     entries.remove(0);
     Ok(entries)
 }
 
 impl Scanner {
-    /// Finds the mailbox of a function that has a CDAT, and goes on to read that.
+    /// Finds the mailbox with the CDAT of a function, and starts reading.
     pub(super) fn find_cdat(&mut self, bdf: Bdf) -> Done<()> {
         let mailboxes = self.tree.get(bdf).map(|node| node.doe.clone()).unwrap_or_default();
         let mut failure = CdatFailure::None;
@@ -85,6 +86,8 @@ impl Scanner {
             match self.has_cdat(bdf, mailbox)? {
                 Ok(true) => {
                     self.entries.clear();
+                    // One entry a job: each answered access repeats the job from its start, and a whole table would
+                    // take too long.
                     self.jobs.push(Job::CdatEntry { bdf, mailbox, handle: 0 });
                     return Ok(());
                 }
@@ -96,7 +99,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// Whether the discovery of a mailbox lists the table access protocol.
+    /// Whether the discovery of a mailbox lists table access.
     fn has_cdat(&mut self, bdf: Bdf, mailbox: u16) -> Done<Result<bool, CdatFailure>> {
         let mut index = 0;
         for _ in 0..=u8::MAX {
@@ -120,12 +123,13 @@ impl Scanner {
         Ok(Err(CdatFailure::Answer)) // a list in a circle
     }
 
-    /// Reads one entry of the table that is being read.
+    /// Reads one entry of the table.
     pub(super) fn read_entry(&mut self, bdf: Bdf, mailbox: u16, handle: u16) -> Done<()> {
         let protocol = u32::from(dvsec::CXL) | u32::from(r::TABLE_ACCESS) << 16;
         let request = [protocol, 3, u32::from(handle) << 16];
         let answer = self.exchange(bdf, mailbox, &request)?;
         let result = match answer.as_ref().map(|words| words.split_first()) {
+            // An endless chain of handles ends after this many entries.
             Ok(Some((code, entry))) if is_entry(*code) && self.entries.len() <= ENTRIES_MAX => {
                 self.entries.push(entry.iter().flat_map(|word| word.to_le_bytes()).collect());
                 let next = u16::try_from(code >> 16).unwrap_or(LAST);
@@ -142,7 +146,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// Sends a request, and reads the answer to it without its header.
+    /// Sends a request, and reads the answer without its header.
     fn exchange(
         &mut self,
         bdf: Bdf,
@@ -157,7 +161,7 @@ impl Scanner {
         }
         let in_use = r::STATUS_BUSY | r::STATUS_ERROR | r::STATUS_READY;
         if now & in_use != 0 {
-            // What somebody left there.
+            // A request that other software left unfinished: the mailbox has no owner.
             self.wire.write(bdf, control, r::CONTROL_ABORT)?;
             if let Err(why) = self.wait_for(bdf, status, |now| now & in_use == 0)? {
                 return Ok(Err(why));
@@ -170,6 +174,7 @@ impl Scanner {
         let ended = |now: u32| now & (r::STATUS_READY | r::STATUS_ERROR) != 0;
         let now = match self.wait_for(bdf, status, ended)? {
             Ok(now) => now,
+            // Without abort the late answer would be taken for that of the next request.
             Err(why) => {
                 self.wire.write(bdf, control, r::CONTROL_ABORT)?;
                 return Ok(Err(why));
@@ -180,9 +185,11 @@ impl Scanner {
             return Ok(Err(CdatFailure::Error));
         }
         let head = self.wire.read(bdf, data)?;
+        // A write of any value advances the read mailbox.
         self.wire.write(bdf, data, 0)?;
         let len = self.wire.read(bdf, data)? & r::LENGTH;
         self.wire.write(bdf, data, 0)?;
+        // The first double word of the answer repeats that of the request: vendor and type.
         if request.first() != Some(&head) || !(3..=ANSWER_MAX).contains(&len) {
             self.wire.write(bdf, control, r::CONTROL_ABORT)?;
             let lost = head == u32::MAX;
@@ -196,7 +203,7 @@ impl Scanner {
         Ok(Ok(words))
     }
 
-    /// Reads a status until it is as it should be.
+    /// Reads a status until `is_it` holds for it.
     fn wait_for(
         &mut self,
         bdf: Bdf,
@@ -205,6 +212,7 @@ impl Scanner {
     ) -> Done<Result<u32, CdatFailure>> {
         for _ in 0..ASKS {
             let now = self.wire.read(bdf, status)?;
+            // Before `is_it`: all ones has every bit set that a caller may wait for.
             if now == u32::MAX {
                 return Ok(Err(CdatFailure::Lost));
             }

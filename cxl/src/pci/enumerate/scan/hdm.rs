@@ -1,9 +1,8 @@
-//! Memory that devices have for their host: a place for each, and the decoders that lead there.
+//! Host-managed device memory: an address for each device, and the decoders that lead there.
 //!
-//! The whole tree → addresses, then registers of devices and of switches' upstream ports by
-//! [`super::super::wire::Wire`]; what was committed is noted in the nodes.
+//! Works on the complete tree: addresses first, then registers of devices and of switches' upstream ports.
+//! Committed decoders are recorded in the nodes. Addresses are multiples of 256 MiB.
 //!
-//! Units: bytes; addresses of the host, in multiples of 256 MiB.
 //! Source: CXL 3.1 sections 8.1.3, 8.2.4.20; docs/spec/cxl-fabric.md "HDM decoders".
 
 use weft_parsers::fabric::Bdf;
@@ -18,18 +17,18 @@ use crate::pci::express::PortKind;
 use crate::pci::space::{high32, low32};
 use crate::pci::tree::{Decoded, DeviceMemory, LeadsTo, Node, Problem, ProblemKind};
 
-/// What a decoder is to have, and what it has.
+/// Contents of a decoder, wanted or read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Wanted {
     base: u64,
     size: u64,
-    /// Skip, or targets.
+    /// DPA skip (device), or target list (switch).
     target: u64,
-    /// Control without what a commit sets.
+    /// Control register without Commit and its results.
     control: u32,
 }
 
-/// The first address of what is not taken, of so many bytes, in `within`.
+/// First address in `within` with `size` bytes free of all windows in `taken`.
 fn first_free(within: Window, size: u64, taken: &[Window]) -> Option<u64> {
     let mut at = within.base.checked_next_multiple_of(UNIT)?;
     loop {
@@ -40,18 +39,19 @@ fn first_free(within: Window, size: u64, taken: &[Window]) -> Option<u64> {
         let Some(hit) = taken.iter().find(|it| it.base <= last && at <= it.limit) else {
             return Some(at);
         };
+        // Each window is passed at most once, so this ends.
         at = hit.limit.checked_add(1)?.checked_next_multiple_of(UNIT)?;
     }
 }
 
-/// The component registers of a node, if they have an address.
+/// Address of a node's component registers; `None` if it has none, or their BAR has no address.
 pub(super) fn block(node: &Node) -> Option<u64> {
     let block = node.blocks.iter().find(|block| block.id == BlockId::Component as u8)?;
     let bar = node.bars.iter().find(|bar| bar.index == block.bar)?;
     bar.address?.checked_add(block.offset)
 }
 
-/// Memory of all devices below: first address and bytes.
+/// Collects memory of all devices below that decode it: first address and size.
 fn places(nodes: &[Node], into: &mut Vec<(u64, u64)>) {
     for node in nodes {
         if let Some(memory) = node.memory
@@ -74,7 +74,7 @@ fn for_each(nodes: &mut [Node], each: &mut dyn FnMut(&mut Node)) {
 }
 
 impl Scanner {
-    /// Reads how much memory a device has for its host, and where that is to be, from its DVSEC at `at`.
+    /// Reads size and wanted address of a device's host-managed memory, from its DVSEC at `at`.
     pub(super) fn read_memory(&mut self, node: &mut Node, at: u16) -> Done<()> {
         let mut halves = [0; 4];
         for (value, reg) in halves.iter_mut().zip((at + device::SIZE..).step_by(4)) {
@@ -90,17 +90,20 @@ impl Scanner {
         Ok(())
     }
 
-    /// Gives all memory that has no place yet one, and has the decoders written that lead there.
+    /// Gives every device memory without address one, and queues the jobs that program the decoders.
     pub(super) fn place_memory(&mut self) {
         let Self { tree, host, memory, .. } = self;
+        // Those problems may be over now; the jobs below report them again.
         tree.problems.retain(|problem| {
             !problem.kind.is_of_memory() && problem.kind != ProblemKind::NoCacheId
         });
         let apertures = [host.apertures.mem, host.apertures.pref].into_iter().flatten();
         let mut taken: Vec<Window> = memory.iter().copied().chain(apertures).collect();
+        // Interrupt messages are memory writes: 1 MiB around their address is kept free.
         taken.extend(host.msi.map(|at| Window { base: at, limit: at | 0xF_FFFF }));
         let window = |base: u64, size: u64| Window { base, limit: base.saturating_add(size - 1) };
         for_each(&mut tree.nodes, &mut |node| {
+            // Committed memory keeps its address: the host may be using it.
             if let Some(memory) = node.memory.filter(|_| node.is_decoded()) {
                 taken.extend(memory.base.map(|base| window(base, memory.size)));
             }
@@ -111,7 +114,8 @@ impl Scanner {
                 new.push((memory.wanted.is_none(), memory.size, node.bdf));
             }
         });
-        // Those that name a place first, so that nobody who does not is in their way; and nobody large in many others'.
+        // Memory that asks for an address first, so that memory without one is not in its way; small before large,
+        // so that one large device does not displace many small ones.
         new.sort_unstable();
         let mut problems = Vec::new();
         for (_, _, bdf) in &new {
@@ -121,6 +125,8 @@ impl Scanner {
                 (Some(wanted), _) => first_free(window(wanted, *size), *size, &taken),
                 (None, None) => None,
                 (None, Some(within)) => {
+                    // The fabric window is reached through FAST, so local memory without a wish must stay out of
+                    // it.
                     let all: Vec<Window> = taken.iter().copied().chain(host.fabric).collect();
                     first_free(within, *size, &all)
                 }
@@ -137,14 +143,14 @@ impl Scanner {
         let switches: Vec<Bdf> =
             switches.filter(|it| block(it).is_some()).map(|it| it.bdf).collect();
         jobs.extend(switches.iter().map(|bdf| Job::Switch(*bdf)));
-        // What a switch forwards is known once those below it are.
+        // Which CacheIDs a switch forwards depends on the switches below it: the lowest ones first.
         jobs.extend(switches.iter().rev().map(|bdf| Job::KeepCacheIds(*bdf)));
         jobs.push(Job::Caches);
         self.problems.extend(problems);
         self.jobs.extend(jobs.into_iter().rev());
     }
 
-    /// Has a device decode its memory where that was placed, or nothing if it was not.
+    /// Programs a device to decode its memory at the address it was given, or to decode nothing.
     pub(super) fn decode_memory(&mut self, bdf: Bdf) -> Done<()> {
         let node = self.tree.get(bdf);
         let Some((at, memory)) = node.and_then(|node| Some((block(node)?, node.memory?))) else {
@@ -155,6 +161,8 @@ impl Scanner {
             memory.base.map(|base| Wanted { base, size: memory.size, target: 0, control: flags });
         let decoded = match self.find_structure(at, id::HDM)? {
             Some(hdm) => {
+                // Decoders before HDM Decoder Enable, and both before Mem_Enable: the device must not decode old
+                // settings.
                 let done = self.set_decoders(hdm, wanted.as_slice(), flags)?;
                 let control = u64::from(regs::CONTROL);
                 let enable = if done.is_empty() { 0 } else { regs::CONTROL_ENABLE };
@@ -174,7 +182,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// Has the upstream port of a switch lead to all memory below it.
+    /// Programs the upstream port of a switch to lead to all memory below it.
     pub(super) fn route_memory(&mut self, bdf: Bdf) -> Done<()> {
         let Some((at, below)) =
             self.tree.get(bdf).and_then(|node| Some((block(node)?, node.nodes().to_vec())))
@@ -193,10 +201,11 @@ impl Scanner {
                 control: regs::HOST_ONLY,
             }));
         }
+        // Decoders must be committed in ascending order of addresses (8.2.4.20.12).
         wanted.sort_by_key(|one| one.base);
-        // One without decoders leads there by tables of its own, or nowhere.
+        // An upstream port without decoders is that of a virtual switch, where LDST leads to the memory.
         let Some(hdm) = self.find_structure(at, id::HDM)? else { return Ok(()) };
-        // UIO goes the same ways, where the switch knows that.
+        // UIO takes the same path, if the switch's capability offers it.
         let cap = self.wire.load(hdm + u64::from(regs::CAP))?;
         let uio = if cap & regs::CAP_UIO == 0 { 0 } else { regs::UIO };
         for one in &mut wanted {
@@ -211,7 +220,7 @@ impl Scanner {
         Ok(())
     }
 
-    /// Notes what was wanted of a node's decoders, of which the first ones were `committed`.
+    /// Records the decoders of a node: `wanted`, of which the first `committed` are in force.
     fn note(&mut self, bdf: Bdf, wanted: &[Wanted], committed: usize, to: fn(&Wanted) -> LeadsTo) {
         let Some(node) = self.tree.get_mut(bdf) else { return };
         let one = |(number, one): (usize, &Wanted)| Decoded {
@@ -223,7 +232,7 @@ impl Scanner {
         node.decoders = wanted.iter().enumerate().map(one).collect();
     }
 
-    /// Where a structure of a block of component registers is, by its id; `None` if it has none.
+    /// Address of a structure in a block of component registers, by its id; `None` if the block has none.
     pub(super) fn find_structure(&mut self, block: u64, id: u16) -> Done<Option<u64>> {
         let array = block.saturating_add(PRIMARY);
         let count = array_len(self.wire.load(array)?).unwrap_or(0);
@@ -236,8 +245,8 @@ impl Scanner {
         Ok(None)
     }
 
-    /// Has the decoders at `hdm` be these and no others, and leaves those alone that are so already; `flags` are the bits
-    /// of their control that count. What is committed then.
+    /// Programs the decoders at `hdm` to be exactly `wanted`. Decoders that match already are left alone; `flags`
+    /// are the bits of control that count for this. Returns the committed ones.
     fn set_decoders(&mut self, hdm: u64, wanted: &[Wanted], flags: u32) -> Done<Vec<Wanted>> {
         let Some(count) = regs::count(self.wire.load(hdm + u64::from(regs::CAP))?) else {
             return Ok(Vec::new());
@@ -246,10 +255,13 @@ impl Scanner {
         let mut controls = Vec::new();
         let mut same = 0;
         for number in 0..count {
+            // Committed decoders are the first ones, so the first uncommitted one ends the list.
             let control = self.wire.load(at(number, regs::DECODER))?;
             if control & regs::COMMITTED == 0 {
                 break;
             }
+            // Only an unbroken run of equal decoders from the first one on can stay, as only the last one can be
+            // released.
             let kept = wanted.get(usize::from(number)).filter(|_| same == number);
             if let Some(one) = kept
                 && self.decoder(&at, number, control & (flags | regs::GRANULARITY | regs::WAYS))?
@@ -275,6 +287,7 @@ impl Scanner {
                 self.wire.store(at(number, reg + 4), high32(value))?;
             }
             self.wire.store(at(number, regs::DECODER), one.control | regs::COMMIT)?;
+            // Without this one the next cannot be committed either.
             if self.wire.load(at(number, regs::DECODER))? & regs::COMMITTED == 0 {
                 break;
             }
@@ -283,7 +296,7 @@ impl Scanner {
         Ok(done)
     }
 
-    /// What a committed decoder has.
+    /// Contents of a committed decoder.
     fn decoder(&mut self, at: &dyn Fn(u8, u16) -> u64, number: u8, control: u32) -> Done<Wanted> {
         let mut values = [0; 3];
         for (value, reg) in values.iter_mut().zip([regs::BASE, regs::SIZE, regs::TARGET]) {

@@ -1,6 +1,4 @@
-//! Requesters of Lightweight Notification: switched on with the one line size of the system, or left off.
-//!
-//! A [`Node`] with an LNR capability -> its control register.
+//! Requesters of Lightweight Notification: enabled with the line size of the system, or left disabled.
 //!
 //! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 
@@ -10,7 +8,7 @@ use crate::pci::regs::lnr;
 use crate::pci::tree::{Node, ProblemKind};
 
 impl Scanner {
-    /// Switches a function's LN requester off, which ends what it has registered by another number, and on.
+    /// Disables a function's LN requester, which ends registrations under its old bus number, and enables it.
     pub(super) fn switch_on_ln(&mut self, node: &Node) -> Done<()> {
         let (Some(at), Some(settings)) = (node.lnr, self.host.ln) else { return Ok(()) };
         let at = at + lnr::CONTROL;
@@ -21,10 +19,12 @@ impl Scanner {
             return Ok(());
         };
         self.wire.write16(node.bdf, at, control & !lnr::ENABLE)?;
+        // A requester with one line size has CLS read-only; one that does not keep the setting is not enabled.
         if (self.wire.read16(node.bdf, at)? ^ control) & (lnr::CLS_128 | lnr::LIMIT) != 0 {
             self.problem(node.bdf, ProblemKind::LineSize(settings.line));
             return Ok(());
         }
+        // Line size and limit were written before: they lock as the enable is set.
         self.wire.write16(node.bdf, at, control)
     }
 }

@@ -1,8 +1,7 @@
-//! Reading what is there, bus by bus, and writing what it was given.
+//! The scan of a hierarchy: reads bus by bus, and writes what was assigned.
 //!
-//! A stack of jobs, one function each; depth first, as bus numbers need.
+//! A stack of jobs, for one function each, processed depth first, as bus numbers require.
 //!
-//! Units: bytes; bus numbers.
 //! Source: PCI-to-PCI Bridge 1.2 §3.2.5; PCIe 6.0 §2.3.1, §7.5, §7.6.3; CXL 3.1 §8.1.
 
 pub(super) mod cache_id;
@@ -26,50 +25,50 @@ use crate::pci::express::PortKind;
 use crate::pci::regs::{self, express};
 use crate::pci::tree::{Node, Problem, ProblemKind, Tree};
 
-/// What is to be done next, with one function each, so that little is repeated (see [`super::wire`]).
+/// A job, for one function each, so that a rerun repeats little (see [`super::wire`]).
 #[derive(Clone, Debug)]
 enum Job {
-    /// Look at an interrupt of the slot behind a bridge.
+    /// Handle an interrupt of the slot behind a bridge.
     Service(Bdf),
-    /// Enumerate anew what is below a bridge.
+    /// Enumerate again below a bridge.
     Rescan(Bdf),
-    /// See what is at a place.
+    /// Probe one function number.
     Function(Bdf),
-    /// Give a bridge its bus numbers and go below.
+    /// Assign bus numbers to a bridge and scan below it.
     Open(Box<Node>),
-    /// The bridge's last bus number is known.
+    /// Set the last bus number of the bridge whose bus was scanned.
     Close,
-    /// Give away addresses.
+    /// Assign addresses to all nodes found.
     Assign,
-    /// Write the addresses of a function, or the windows of a bridge, and switch it on.
+    /// Write addresses of a function, or windows of a bridge, and enable it.
     Apply(Box<Node>),
-    /// Ask for the interrupts of a slot, once what is below is on.
+    /// Enable the interrupts of a slot, once all below it is enabled.
     EnableSlot(Box<Node>),
-    /// Put together the tree.
+    /// Move the nodes into the tree.
     Finish,
-    /// Find places for memory that hosts manage, once the tree is whole.
+    /// Place host-managed memory, once the tree is complete.
     Place,
-    /// Set the decoders of a device with such memory.
+    /// Program the HDM decoders of a device with such memory.
     Memory(Bdf),
-    /// Set those of the upstream port of a switch.
+    /// Program the HDM decoders of a switch's upstream port.
     Switch(Bdf),
-    /// Give a device a `CacheID`, or none.
+    /// Give a device a `CacheID`, or take it away.
     CacheId(Bdf, Option<u8>),
-    /// Take out of the route table of the upstream port of a switch what leads to nobody.
+    /// Remove targets from a switch's route table that lead to no cache.
     KeepCacheIds(Bdf),
-    /// Give devices that have a cache of the host's memory `CacheID`s, once it is known which are taken.
+    /// Start giving `CacheID`s to devices that cache the host's memory, once it is known which are in use.
     Caches,
-    /// Give one of them the lowest that is free.
+    /// Give one device the lowest free `CacheID`.
     GiveCacheId(Bdf),
-    /// Switch the cache of a device on, or off.
+    /// Enable the cache of a device (true), or disable it.
     SwitchCache(Bdf, bool),
-    /// Find the DOE mailbox by which the CDAT of a function is read.
+    /// Find the DOE mailbox with the CDAT of a function.
     FindCdat(Bdf),
-    /// Read an entry of the CDAT of a function by its mailbox there, and go on with those behind it.
+    /// Read an entry of a function's CDAT by that mailbox, then those behind it.
     CdatEntry { bdf: Bdf, mailbox: u16, handle: u16 },
 }
 
-/// A bus that is being looked at.
+/// A bus that is being scanned.
 #[derive(Clone, Debug, Default)]
 struct Frame {
     /// The bridge above; `None` for the first bus.
@@ -81,26 +80,26 @@ struct Frame {
 pub(super) struct Scanner {
     pub(super) wire: Wire,
     host: HostSpec,
-    /// What is left to do; the last comes first.
+    /// Stack of pending jobs: the last one runs next.
     jobs: Vec<Job>,
-    /// Buses from the first one to where it is.
+    /// Buses from the first one to the one being scanned.
     frames: Vec<Frame>,
-    /// What was known before, and the bridge whose inside is enumerated anew.
+    /// Result of the last enumeration, and the bridge below which this one runs (`None`: everywhere).
     tree: Tree,
     inside: Option<Bdf>,
-    /// Next bus number to give, and the last one.
+    /// Next bus number to assign, and the highest one allowed.
     bus_next: u16,
     bus_last: u8,
     problems: Vec<Problem>,
-    /// Where the host has memory of its own.
+    /// Addresses of the host's own memory.
     pub(super) memory: Vec<Window>,
-    /// `CacheID`s that were given to a device or taken from one. What is set is seen again when the enumeration goes on: a set.
+    /// `CacheID`s that were given to a device or taken from one. A set, as a job that runs again inserts them again.
     pub(super) moved_cache_ids: BTreeSet<u8>,
-    /// How giving a `CacheID` ended.
+    /// Result of [`Job::CacheId`].
     pub(super) cache_id: Option<Result<(), CacheIdFailure>>,
-    /// CDATs that were read, or not.
+    /// CDATs that were read, or the failure of each.
     pub(super) cdats: Vec<CdatRead>,
-    /// Entries of the one that is being read.
+    /// Entries of the CDAT that is being read.
     entries: Vec<Vec<u8>>,
 }
 
@@ -109,6 +108,7 @@ impl Scanner {
         Self {
             wire: Wire::new(host.accesses_max),
             host,
+            // Memory is placed at the end of every enumeration: what left may have made room for others.
             jobs: vec![Job::Place, job],
             frames: vec![Frame::default()],
             tree,
@@ -152,7 +152,7 @@ impl Scanner {
         this
     }
 
-    /// Goes on as far as it can: `None` while a request stands, else the outcome.
+    /// Runs jobs until one needs an answer (`None`), or all are finished.
     pub(super) fn advance(&mut self) -> Option<Result<Tree, EnumerateError>> {
         while let Some(job) = self.jobs.pop() {
             let problems = self.problems.len();
@@ -160,6 +160,7 @@ impl Scanner {
             match self.run(job.clone()) {
                 Ok(()) => self.wire.forget(),
                 Err(Stop::Asked) => {
+                    // The job will run again from its start, and find its problems again.
                     self.problems.truncate(problems);
                     self.jobs.push(job);
                     return None;
@@ -171,7 +172,7 @@ impl Scanner {
         Some(Ok(std::mem::take(&mut self.tree)))
     }
 
-    /// Does a job. It changes nothing but `problems` before its last access.
+    /// Runs a job from its start. Before its last access a job may change nothing but `problems`, as it is run again.
     fn run(&mut self, job: Job) -> Done<()> {
         match job {
             Job::Service(bdf) => self.service_slot(bdf),
@@ -212,7 +213,7 @@ impl Scanner {
         self.problems.push(Problem { bdf, kind });
     }
 
-    /// Looks at `bus` next, which has `devices` devices at most.
+    /// Scans `bus` next, which has at most `devices` devices.
     fn scan_bus(&mut self, bus: u8, devices: u8) {
         let places = (0..devices).rev().map(|device| Job::Function(Bdf::new(bus, device, 0)));
         self.jobs.extend(places);
@@ -229,6 +230,7 @@ impl Scanner {
         let below = self.tree.below_mut(bdf).filter(|below| below.buses.secondary != 0);
         let buses = below.ok_or(EnumerateError::NoBridge { bdf })?.buses;
         self.tree.remove_below(bdf);
+        // Numbers and windows of the bridge itself stay, as everything beside it keeps its own.
         self.inside = Some(bdf);
         self.bus_next = u16::from(buses.secondary) + 1;
         self.bus_last = buses.subordinate;
@@ -243,7 +245,7 @@ impl Scanner {
         let (_, at) = slot.and_then(|node| node.express).ok_or(EnumerateError::NoBridge { bdf })?;
         let status = self.wire.read16(bdf, at + express::SLOT_STA)?;
         if status == u16::MAX {
-            return Ok(()); // the bridge itself is gone; who is above it will hear of that
+            return Ok(()); // the bridge itself is gone; the slot above it interrupts for that
         }
         // Cleared before the state is read: what changes afterwards interrupts again.
         self.wire.write16(bdf, at + express::SLOT_STA, status)?;
@@ -253,6 +255,7 @@ impl Scanner {
         }
         let state = self.wire.read16(bdf, at + express::SLOT_STA)?;
         let link = self.wire.read16(bdf, at + express::LINK_STA)?;
+        // Removed in any case: a device that left and came back between two looks has lost its registers.
         self.tree.remove_below(bdf);
         if state & express::SLOT_STA_PRESENT != 0 && link & express::LINK_STA_ACTIVE != 0 {
             self.jobs.push(Job::Rescan(bdf));
@@ -260,11 +263,12 @@ impl Scanner {
         Ok(())
     }
 
-    /// Sees what is at `bdf`.
+    /// Probes the function at `bdf`.
     fn function(&mut self, bdf: Bdf) -> Done<()> {
         let Some(id) = self.probe(bdf)? else { return Ok(()) };
         let [.., header, _] = self.wire.read(bdf, regs::HEADER_TYPE)?.to_le_bytes();
         let node = self.node(bdf, id, header & 0x7F)?;
+        // Functions 1 to 7 are probed only if function 0 is multi-function: others may alias it.
         if header & 0x80 != 0 && bdf.function() == 0 {
             let others = (1..8).rev().map(|f| Job::Function(Bdf::new(bdf.bus(), bdf.device(), f)));
             self.jobs.extend(others);
@@ -280,8 +284,10 @@ impl Scanner {
     fn give_addresses(&mut self) {
         let within = self.inside.and_then(|bdf| self.tree.below_mut(bdf)).map(|b| b.windows);
         let windows = within.unwrap_or(self.host.apertures);
+        // By then all bridges are closed, and the one frame left is that of the first bus.
         if let Some(frame) = self.frames.first_mut() {
             self.problems.extend(assign(&mut frame.nodes, &windows, &self.host.reserve));
+            // Writes are jobs, not part of this one: assignment makes no access, so it is never run twice.
             let mut jobs = Vec::new();
             list_writes(&frame.nodes, &mut jobs);
             self.jobs.extend(jobs.into_iter().rev());
@@ -297,16 +303,18 @@ impl Scanner {
         self.tree.problems.append(&mut self.problems);
     }
 
-    /// Gives a bridge its bus numbers, and goes below.
+    /// Assigns bus numbers to a bridge, and scans below it.
     fn open(&mut self, mut node: Box<Node>) -> Done<()> {
         let bdf = node.bdf;
         let secondary = u8::try_from(self.bus_next).ok().filter(|bus| *bus <= self.bus_last);
         let Some(secondary) = secondary else {
+            // Numbers of an earlier enumeration would claim a bus that now belongs to another bridge.
             self.wire.write(bdf, regs::BUSES, 0)?;
             self.problem(bdf, ProblemKind::NoBus);
             self.add_node(*node);
             return Ok(());
         };
+        // Everything up to the last bus is claimed while the scan below is under way; `close` sets the true end.
         let buses = Buses { primary: bdf.bus(), secondary, subordinate: self.bus_last };
         self.write_buses(bdf, buses)?;
         self.bus_next += 1;
@@ -315,12 +323,13 @@ impl Scanner {
             below.buses = buses;
         }
         self.frames.push(Frame { bridge: Some(node), nodes: Vec::new() });
+        // Below the jobs of the bus on the stack, so it runs after all of them.
         self.jobs.push(Job::Close);
         self.scan_bus(secondary, devices);
         Ok(())
     }
 
-    /// Tells the bridge above the last frame its last bus.
+    /// Sets the subordinate bus of the bridge above the last frame, and ends that frame.
     fn close(&mut self) -> Done<()> {
         let bridge = self.frames.last().and_then(|frame| frame.bridge.as_ref());
         let Some((bdf, below)) = bridge.and_then(|node| Some((node.bdf, node.below.as_ref()?)))
@@ -349,9 +358,10 @@ impl Scanner {
     }
 }
 
-/// What is to be written for `nodes`: those above first, and slots once what is below is on.
+/// Lists the writes for `nodes`: a bridge before the nodes below it, and its slot after them.
 fn list_writes(nodes: &[Node], jobs: &mut Vec<Job>) {
     for node in nodes {
+        // A job is cloned for each run, so it carries the node without the tree below.
         let mut alone = Box::new(node.clone());
         if let Some(below) = &mut alone.below {
             below.nodes.clear();
@@ -364,7 +374,7 @@ fn list_writes(nodes: &[Node], jobs: &mut Vec<Job>) {
     }
 }
 
-/// How many devices can be on the bus below a port: a link has one at its end.
+/// Number of devices that can be on the bus below a port: a link has only device 0 at its end.
 fn devices_below(kind: Option<PortKind>) -> u8 {
     if kind.is_some_and(PortKind::is_above_link) { 1 } else { 32 }
 }

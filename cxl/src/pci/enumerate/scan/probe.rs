@@ -1,8 +1,7 @@
-//! Reading what a function is: header, capabilities, sizes of BARs, its slot.
+//! Probes a function: header, capabilities, sizes of BARs, hot-plug slot.
 //!
-//! Registers by [`super::super::wire::Wire`] → a [`Node`], or a [`ProblemKind`].
+//! The result is a [`Node`], or a [`ProblemKind`] for a function that is left out.
 //!
-//! Units: bytes.
 //! Source: PCIe 6.0 §2.3.1, §7.5, §7.6.3; CXL 3.1 §8.1.
 
 use weft_parsers::fabric::Bdf;
@@ -15,17 +14,17 @@ use crate::pci::function::BarKind;
 use crate::pci::regs::{self, cap, doe, dvsec, express, ext, lnr};
 use crate::pci::tree::{Bar, Below, Node, ProblemKind};
 
-/// Vendor ID of a function that is not ready (PCIe 6.0 §2.3.1, CRS software visibility).
+/// Vendor ID of a function that is not ready (PCIe 6.0 §2.3.1, retry status with software visibility).
 const NOT_READY: u16 = 0x0001;
-/// End of a configuration space.
+/// First byte behind a configuration space.
 const EXT_END: u16 = 0x1000;
-/// Longest list of capabilities, with its end: double words between header and 100h.
+/// Maximum length of the capability list, end included: double words between header and 100h.
 const LIST_MAX: usize = 49;
-/// Longest list of extended capabilities, with its end.
+/// Maximum length of the extended capability list, end included.
 const EXT_MAX: usize = 961;
 
 impl Scanner {
-    /// Asks whether a function is there, until it is ready to say so.
+    /// Vendor and Device ID of a function, after waiting for it to become ready; `None` if there is none.
     pub(super) fn probe(&mut self, bdf: Bdf) -> Done<Option<u32>> {
         for retry in 0..=self.host.retries {
             let id = self.wire.read(bdf, regs::VENDOR)?;
@@ -47,7 +46,7 @@ impl Scanner {
         let bars = match header {
             0 => 6,
             1 => 2,
-            // All ones: it was there a moment ago.
+            // All ones: the function was there at the probe.
             0x7F => {
                 self.problem(bdf, ProblemKind::Lost);
                 return Ok(None);
@@ -65,7 +64,7 @@ impl Scanner {
             class: self.wire.read(bdf, regs::REVISION)? >> 8,
             ..Node::default()
         };
-        // Nothing is decoded while addresses change.
+        // BARs are sized below, and their patterns must not be decoded.
         self.wire.write16(bdf, regs::COMMAND, 0)?;
         self.capabilities(&mut node)?;
         if node.express.is_some() {
@@ -81,6 +80,7 @@ impl Scanner {
             let pref64 = self.wire.read(bdf, regs::PREF_WINDOW)? & 0xF == 1;
             node.below = Some(Below { pref64, slot, ..Below::default() });
         }
+        // Everything above was read as all ones if the function left meanwhile; its id, read again, tells.
         if self.wire.read(bdf, regs::VENDOR)? != id {
             self.problem(bdf, ProblemKind::Lost);
             return Ok(None);
@@ -90,11 +90,13 @@ impl Scanner {
 
     fn capabilities(&mut self, node: &mut Node) -> Done<()> {
         let bdf = node.bdf;
+        // Without the bit the pointer is undefined.
         if self.wire.read16(bdf, regs::STATUS)? & regs::status::CAPABILITIES == 0 {
             return Ok(());
         }
         let [first, ..] = self.wire.read(bdf, regs::CAPABILITIES)?.to_le_bytes();
         let mut at = u16::from(first & !3);
+        // Bounded, as a broken list may lead back into itself.
         for _ in 0..LIST_MAX {
             if at == 0 {
                 return Ok(());
@@ -124,6 +126,7 @@ impl Scanner {
         for _ in 0..EXT_MAX {
             let header = self.wire.read(bdf, at)?;
             let [a, b, c, d] = header.to_le_bytes();
+            // All ones: the function has left, or has no extended space. Zero: it has no extended capabilities.
             if header == 0 || header == u32::MAX {
                 return Ok(());
             }
@@ -238,7 +241,7 @@ impl Scanner {
     }
 }
 
-/// A BAR, from what its registers answer to ones; `None` if no BAR answers so.
+/// A BAR, from the values read back after ones were written to it; `None` if they are impossible.
 fn parse_bar(index: u8, low: u32, high: u32, whole: bool) -> Option<Bar> {
     let (kind, mask) = match low & 7 {
         1 | 5 => {
