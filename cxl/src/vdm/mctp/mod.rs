@@ -1,16 +1,18 @@
-//! A tunnel for CCI messages between the components of a fabric: MCTP over vendor-defined messages.
-//! [`Tunnel::request`] cuts a message into [`Sent`] packets; [`Tunnel::receive`] puts those that come together
-//! ([`assembly`]); [`Event`]s are requests to be answered, responses, and requests that got none.
+//! A tunnel for CCI messages between components of a fabric: MCTP over vendor-defined messages.
+//!
+//! [`Tunnel::request`] queues a message, which [`Tunnel::poll`] cuts into [`Sent`] packets; [`Tunnel::receive`]
+//! reassembles received ones ([`assembly`]). [`Event`]s are requests to answer, notifications, responses, and
+//! requests that got no response.
 //!
 //! Units: bytes; picoseconds.
 //! Source: DMTF DSP0236 section 8, DSP0238; docs/spec/wire-formats.md §4.1, §4.5 (5701); CXL 3.1 section 7.7.12.
 //!
-//! A message comes whole by one port, and the port tells what it may ask for: what comes by another one is another message,
-//! in whosever name it comes.
+//! All packets of a message come by one port, and rights depend on that port: packets that come by another one
+//! belong to another message, whatever sender they name.
 //!
-//! EIDs are null: the PTH addresses. DPID FFF is the partner at a port, who has no PID yet; he is answered the same
-//! way, as the route back may not be there either. A requester owns the tag of its message (TO); its eight tags
-//! per peer bound what is under way to it.
+//! EIDs are null, as the PTH addresses. DPID FFF is the partner at a port, which has no PID yet; it is answered the
+//! same way, as there may be no route back either. A requester owns the tag of its message (TO); its eight tags for
+//! each peer bound the number of requests under way.
 
 pub mod assembly;
 #[cfg(test)]
@@ -30,24 +32,24 @@ use weft_parsers::tlp::{MctpPacket, Mode, Pth, TlpRepr};
 use assembly::{Assembler, AssemblyCounts};
 pub use assembly::{MESSAGE_MAX, Peer};
 
-/// Requests that wait for their response, to all peers.
+/// Requests that wait for their response, over all peers.
 pub const PENDING_MAX: usize = 64;
-/// Requests of others that wait for [`Tunnel::respond`].
+/// Requests of other components that wait for [`Tunnel::respond`].
 pub const SERVING_MAX: usize = 32;
-/// After so long nobody waits for a response any more.
+/// Time after which the requester has certainly stopped waiting for the response.
 pub const SERVING_TIME: Span = Span::from_ms(10_000);
-/// Messages that wait to be cut up.
+/// Messages queued to be cut into packets.
 const OUT_MAX: usize = PENDING_MAX + SERVING_MAX;
-/// Events that wait to be taken.
+/// Events queued for [`Tunnel::pop_event`].
 const EVENTS_MAX: usize = 128;
 const TAGS: u8 = 8;
 
-/// An MCTP packet to be sent.
+/// An MCTP packet to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// To whom: at this port, or where the routes lead.
+    /// Destination: the partner at a port, or a component that routes lead to.
     pub peer: Peer,
-    /// Its PTH.
+    /// Header that routes the packet.
     pub pth: Pth,
     first: bool,
     last: bool,
@@ -58,7 +60,7 @@ pub struct Sent {
 }
 
 impl Sent {
-    /// The packet.
+    /// The packet as an MCTP view.
     #[must_use]
     pub fn packet(&self) -> MctpPacket<'_> {
         let Self { first, last, seq, owner, tag, ref payload, .. } = *self;
@@ -73,18 +75,18 @@ impl Sent {
     }
 }
 
-/// Names a request of this component; the event of its end carries it.
+/// Id of a request by this component; the event that ends it carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(u64);
 
-/// Names a request of another component until it is answered.
+/// Id of a request by another component, valid until it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(u64);
 
-/// Why a request has no response.
+/// Reason why a request has no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// None came in time.
+    /// No response came in time.
     #[error("no response in time")]
     TimedOut,
     /// The link to the peer went down.
@@ -92,48 +94,48 @@ pub enum Failure {
     Gone,
 }
 
-/// What came of own requests, and what others sent: responses, failures, requests to be answered, notifications.
+/// An event of a tunnel: a response, a failure, a request to answer, or a notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The response to a request, header and payload.
+    /// The response to a request; CCI header and payload.
     Response(RequestId, Vec<u8>),
-    /// There is none.
+    /// A request has ended without a response.
     Failed(RequestId, Failure),
-    /// A request, to be answered.
+    /// A request, to be answered by [`Tunnel::respond`].
     Request {
-        /// Who asks.
+        /// The requester, to which the response goes.
         from: Peer,
-        /// For the response.
+        /// Id for the response.
         ticket: Ticket,
-        /// Which commands are meant.
+        /// Command set of the message: FM-API or CCI.
         kind: MessageType,
-        /// Header and payload.
+        /// CCI header and payload.
         message: Vec<u8>,
     },
-    /// A notification; nobody answers.
+    /// A notification, which has no answer.
     Notice {
-        /// Who tells.
+        /// Sender of the notification.
         from: Peer,
-        /// The port that it came in by.
+        /// Port by which it was received.
         port: u8,
-        /// Header and payload.
+        /// CCI header and payload.
         message: Vec<u8>,
     },
 }
 
-/// Why a tunnel did not take a message to be sent.
+/// Reason why a tunnel did not accept a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TunnelError {
     /// Longer than [`MESSAGE_MAX`].
     #[error("a message of {0} bytes, at most {MESSAGE_MAX} fit")]
     TooLong(usize),
-    /// No CCI message, or a response where a request is wanted or the other way round.
+    /// It is no CCI message, or has another category than this call sends.
     #[error("not a CCI message of this category")]
     Form,
-    /// All tags of the peer, or all places, are taken.
+    /// All tags of the peer, or all queue places, are in use.
     #[error("too many messages under way")]
     Busy,
-    /// Nobody waits for it any more.
+    /// The request has ended already.
     #[error("the request was answered or dropped already")]
     Gone,
 }
@@ -143,20 +145,20 @@ pub enum TunnelError {
 pub struct TunnelCounts {
     /// Packets for another PID or EID, or without a PID to answer.
     pub misdirected: u64,
-    /// Whole messages that are no CCI messages.
+    /// Complete messages that are no CCI messages.
     pub malformed: u64,
-    /// Responses that nobody waits for.
+    /// Responses without a request that waits for them.
     pub unexpected: u64,
-    /// Requests that came twice.
+    /// Requests that were received twice.
     pub twice: u64,
-    /// Requests and notifications that found no place.
+    /// Requests and notifications that found no room.
     pub no_room: u64,
 }
 
 #[derive(Clone, Debug)]
 struct Outgoing {
     peer: Peer,
-    /// SPID.
+    /// SPID of its packets.
     from: Pid,
     owner: bool,
     tag: u8,
@@ -177,7 +179,7 @@ struct Pending {
 struct Serving {
     ticket: Ticket,
     peer: Peer,
-    /// Port and SPID of the request.
+    /// Port and SPID by which the request was received.
     port: u8,
     spid: Pid,
     tag: u8,
@@ -186,10 +188,10 @@ struct Serving {
     until: Instant,
 }
 
-/// Where a message came from.
+/// Origin of a received message.
 #[derive(Clone, Copy, Debug)]
 struct Origin {
-    /// The port that it came in by.
+    /// Port by which it was received.
     port: u8,
     peer: Peer,
     spid: Pid,
@@ -199,7 +201,7 @@ struct Origin {
 #[derive(Clone, Debug)]
 pub struct Tunnel {
     own: Pid,
-    /// Others that are reached here, such as a fabric manager with a connection to this component.
+    /// PIDs of others whose messages end here, such as a fabric manager with a connection to this component.
     guests: Vec<Pid>,
     out: VecDeque<Outgoing>,
     pending: Vec<Pending>,
@@ -212,7 +214,7 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
-    /// The end of a component with PID `own`, or none yet.
+    /// The tunnel of a component with PID `own`, or `Pid::NONE` if it has none yet.
     #[must_use]
     pub fn new(own: Pid) -> Self {
         Self {
@@ -229,30 +231,29 @@ impl Tunnel {
         }
     }
 
-    /// The component got another PID.
+    /// Changes the component's PID.
     pub const fn set_own(&mut self, own: Pid) {
         self.own = own;
     }
 
-    /// Whose messages end here beside its own.
+    /// Sets the PIDs whose messages end here besides its own.
     pub fn set_guests(&mut self, guests: Vec<Pid>) {
         self.guests = guests;
     }
 
-    /// Who has sent a request that is not answered yet: the port that it came in by, and its SPID, `FFF` while it has no
-    /// PID.
+    /// Sender of a request that is not answered yet: the port by which it was received, and its SPID, `FFF` while
+    /// the sender has no PID.
     #[must_use]
     pub fn asker(&self, ticket: Ticket) -> Option<(u8, Pid)> {
         self.serving.iter().find(|it| it.ticket == ticket).map(|it| (it.port, it.spid))
     }
 
-    /// Counts so far.
     #[must_use]
     pub const fn counts(&self) -> (TunnelCounts, AssemblyCounts) {
         (self.counts, self.assembler.counts())
     }
 
-    /// Sends a request; what becomes of it is told as an event within `timeout`.
+    /// Sends a request; it ends by an event within `timeout`.
     ///
     /// # Errors
     /// See [`TunnelError`].
@@ -267,7 +268,7 @@ impl Tunnel {
         self.request_as(now, self.own, peer, kind, message, timeout)
     }
 
-    /// As [`Self::request`], for a guest: the answer goes to `from`.
+    /// As [`Self::request`], on behalf of a guest: the response goes to `from`.
     ///
     /// # Errors
     /// See [`TunnelError`].
@@ -282,6 +283,7 @@ impl Tunnel {
     ) -> Result<RequestId, TunnelError> {
         let header = checked(message, Category::Request)?;
         let tag = self.free_tag(peer).ok_or(TunnelError::Busy)?;
+        // The event of its end is queued without a check (`whole`, `fail`), so a full queue takes no new request.
         if self.pending.len() >= PENDING_MAX
             || self.out.len() >= OUT_MAX
             || self.events.len() >= EVENTS_MAX
@@ -299,7 +301,7 @@ impl Tunnel {
     /// Answers a request.
     ///
     /// # Errors
-    /// See [`TunnelError`]; with [`TunnelError::Gone`] there is nobody to answer.
+    /// See [`TunnelError`]; with [`TunnelError::Gone`] the requester no longer waits.
     pub fn respond(&mut self, ticket: Ticket, message: &[u8]) -> Result<(), TunnelError> {
         checked(message, Category::Response)?;
         let at = self.serving.iter().position(|serving| serving.ticket == ticket);
@@ -312,7 +314,7 @@ impl Tunnel {
         Ok(())
     }
 
-    /// Tells `peer` of an event, in the name of this component; whether it arrives, nobody says.
+    /// Notifies `peer` of an event, in the name of this component; there is no sign of its arrival.
     ///
     /// # Errors
     /// See [`TunnelError`].
@@ -332,7 +334,7 @@ impl Tunnel {
         Ok(())
     }
 
-    /// Takes a packet in that came with `pth` at `port`.
+    /// Receives a packet that came with `pth` by `port`.
     pub fn receive(&mut self, now: Instant, port: u8, pth: Pth, packet: &MctpPacket<'_>) {
         let peer = if pth.dpid.is_none() {
             Peer::Port(port)
@@ -346,9 +348,10 @@ impl Tunnel {
             self.counts.misdirected += 1;
             return;
         }
-        // What nobody has asked for takes no place from what somebody has.
+        // Unrequested packets must not take assembly places from those of requested responses.
         let asked = |it: &Pending| it.peer == peer && it.tag == packet.tag;
         if !packet.owner && !self.pending.iter().any(asked) {
+            // Counted once for each message, with its last packet.
             self.counts.unexpected += u64::from(packet.last);
             return;
         }
@@ -357,7 +360,7 @@ impl Tunnel {
         }
     }
 
-    /// The link at `port` went down, or `peer` cannot be reached: what is under way with it ends.
+    /// The link at `port` went down, or `peer` is unreachable: ends everything under way with it.
     pub fn forget(&mut self, peer: Peer) {
         self.assembler.forget(peer);
         self.out.retain(|out| out.peer != peer);
@@ -365,13 +368,13 @@ impl Tunnel {
         self.fail(Failure::Gone, |pending| pending.peer == peer);
     }
 
-    /// Whose answers are awaited.
+    /// Peers of all requests under way.
     #[must_use]
     pub fn asked(&self) -> Vec<Peer> {
         self.pending.iter().map(|pending| pending.peer).collect()
     }
 
-    /// The next packet to be sent; to be called until there is none. Messages take turns.
+    /// The next packet to send; call it until it returns `None`. Messages take turns, packet by packet.
     pub fn poll(&mut self, now: Instant) -> Option<Sent> {
         self.expire(now);
         let mut out = self.out.pop_front()?;
@@ -387,6 +390,7 @@ impl Tunnel {
             pth: Pth { dsar: true, ..Pth::new(out.from, dpid) },
             first: out.at == 0,
             last: piece.len() == left.len(),
+            // `Pkt_Seq` counts modulo 4 from 0 (DSP0236, 8.1).
             seq: u8::try_from(out.at / UNIT % 4).unwrap_or_default(),
             owner: out.owner,
             tag: out.tag,
@@ -399,12 +403,12 @@ impl Tunnel {
         Some(sent)
     }
 
-    /// The next event.
+    /// The next event, oldest first.
     pub fn pop_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// When to poll next, other than after a call that put something to be sent.
+    /// Time of the next poll, not counting messages that are ready to be sent.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         let pending = self.pending.iter().map(|pending| pending.until).min();
@@ -412,8 +416,9 @@ impl Tunnel {
         Instant::earlier(Instant::earlier(pending, serving), self.assembler.next_due())
     }
 
-    /// The next tag, going round, that no request to `peer` has.
+    /// The next tag in turn that no request to `peer` uses.
     fn free_tag(&self, peer: Peer) -> Option<u8> {
+        // In turn rather than the lowest one, so that a late response does not meet a new request with its tag.
         let tags = (1..=TAGS).map(|step| (self.tag + step) % TAGS);
         let mut tags = tags.filter(|&tag| {
             !self.pending.iter().any(|pending| pending.peer == peer && pending.tag == tag)
@@ -434,7 +439,7 @@ impl Tunnel {
         self.out.push_back(Outgoing { peer, from, owner, tag, body, at: 0 });
     }
 
-    /// Takes a message in that is whole.
+    /// Processes a complete message.
     fn whole(&mut self, now: Instant, origin: Origin, packet: &MctpPacket<'_>, body: &[u8]) {
         let Origin { port, peer, .. } = origin;
         let Some((kind, header, message)) = opened(body) else {
@@ -454,6 +459,7 @@ impl Tunnel {
             }
             (true, Category::Event) => self.counts.no_room += 1,
             (false, Category::Response) => {
+                // Tag and opcode of the CCI header as well: the MCTP tag may have been used again since.
                 let found = self.pending.iter().position(|pending| {
                     pending.peer == peer
                         && pending.tag == packet.tag
@@ -482,11 +488,13 @@ impl Tunnel {
     ) {
         let same = |old: &Serving| (old.port, old.peer, old.tag) == (port, peer, tag);
         if let Some(at) = self.serving.iter().position(same) {
+            // A repeated request must not be executed twice; its response is still to come.
             if self.serving.get(at).is_some_and(|old| old.header == header) {
                 self.counts.twice += 1;
                 return;
             }
-            self.serving.swap_remove(at); // its requester has given it up, as the tag is used again
+            // The requester has given it up, as it uses the tag again.
+            self.serving.swap_remove(at);
         }
         if self.serving.len() >= SERVING_MAX || self.events.len() >= EVENTS_MAX {
             self.counts.no_room += 1;
@@ -506,13 +514,14 @@ impl Tunnel {
         self.fail(Failure::TimedOut, |pending| pending.until <= now);
     }
 
-    /// Ends requests without a response; what was not sent of them is not.
+    /// Ends requests without a response; their unsent packets are dropped.
     fn fail(&mut self, why: Failure, which: impl Fn(&Pending) -> bool) {
         let (events, out) = (&mut self.events, &mut self.out);
         self.pending.retain(|pending| {
             let over = which(pending);
             if over {
                 events.push_back(Event::Failed(pending.id, why));
+                // The rest of a request that has failed already would be executed for no one.
                 out.retain(|o| !(o.owner && o.peer == pending.peer && o.tag == pending.tag));
             }
             !over
@@ -520,7 +529,7 @@ impl Tunnel {
     }
 }
 
-/// Header of a message that is to be sent.
+/// Header of a message to send, if it has the wanted category.
 fn checked(message: &[u8], category: Category) -> Result<Header, TunnelError> {
     if message.len() > MESSAGE_MAX {
         return Err(TunnelError::TooLong(message.len()));
@@ -531,7 +540,7 @@ fn checked(message: &[u8], category: Category) -> Result<Header, TunnelError> {
     }
 }
 
-/// Type, header and all bytes of the CCI message in a body that may be padded to whole DWs.
+/// Type, header and all bytes of the CCI message in a body, which may be padded to whole DWs.
 fn opened(body: &[u8]) -> Option<(MessageType, Header, &[u8])> {
     let (kind, padded) = match body.split_first()? {
         (7, message) => (MessageType::FmApi, message),
@@ -540,5 +549,6 @@ fn opened(body: &[u8]) -> Option<(MessageType, Header, &[u8])> {
     };
     let (header, len, _) = Header::cut(padded).ok()?;
     let message = padded.get(..header::LEN.checked_add(len)?)?;
+    // More than padding behind the message means that its length is wrong.
     (padded.len() - message.len() < 4).then_some((kind, header, message))
 }
