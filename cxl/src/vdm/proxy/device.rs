@@ -1,5 +1,7 @@
-//! The GFD's side of proxied commands: pulls them, hands them out, sends the responses.
-//! One command per pair of PIDs; [`GfdProxy::take`] gives a whole one, [`GfdProxy::respond`] its response.
+//! The GFD's side of proxied commands: pulls them, hands them to the GFD, sends the responses.
+//!
+//! There is one command for each pair of PIDs. [`GfdProxy::take`] returns a complete one, [`GfdProxy::respond`]
+//! takes its response.
 //!
 //! Units: bytes, DWs of 4; picoseconds.
 //! Source: docs/spec/wire-formats.md §3.8; CXL 3.1 section 7.7.11.5; how many are pulled at once is ours.
@@ -14,14 +16,14 @@ use weft_parsers::tlp::VdmOp;
 use super::{Log, PARTNER_TIMEOUT, Stale, announced, seq_num};
 use crate::vdm::{PAYLOAD_MAX, Vdm};
 
-/// Commands that are pulled, executed or answered at once; others wait for their `UCPull`.
+/// Commands pulled, executed or answered at the same time; others wait for their `UCPull`.
 pub const ACTIVE_MAX: usize = 8;
-/// Pairs with a command, waiting ones too.
+/// Pairs of PIDs with a command, waiting ones included.
 pub const PAIRS_MAX: usize = 4_096;
-/// Messages that wait to be sent, responses apart.
+/// Messages queued to be sent, apart from responses.
 const OUT_MAX: usize = 1_024;
 
-/// Names a proxied command until it is answered; a newer command of the same host makes it void.
+/// Id of a proxied command until it is answered; a newer command of the same host invalidates it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     pair: Pair,
@@ -29,36 +31,36 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// The host edge that sent the command.
+    /// PID of the host edge that sent the command.
     #[must_use]
     pub const fn from(self) -> Pid {
         Pid::from_low_bits(self.pair.0)
     }
 }
 
-/// A proxied command that has come whole.
+/// A proxied command that was received completely.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// For the response.
+    /// Id for the response.
     pub ticket: Ticket,
-    /// CCI message.
+    /// CCI message without padding.
     pub message: Vec<u8>,
-    /// Bytes that the host has room for.
+    /// Room for the response at the host, bytes.
     pub response_max: usize,
 }
 
-/// Why a response was not taken.
+/// Reason why a response was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RespondError {
-    /// It was aborted, has run out of time or is answered.
+    /// The command was aborted, has timed out, or is answered already.
     #[error("the command is no longer active")]
     Gone,
-    /// It is empty or longer than the host has room for; the host is told that there is none.
+    /// The response is empty or too long for the host; the host gets `UCRsp-Fail`.
     #[error("a response of {had} bytes, the host takes 1 to {most}")]
     Size {
         /// Bytes of the response.
         had: usize,
-        /// Most that fit.
+        /// Most bytes that fit.
         most: usize,
     },
 }
@@ -66,24 +68,24 @@ pub enum RespondError {
 /// Counts of proxied commands at a GFD.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounts {
-    /// Commands that were announced.
+    /// Commands that were announced by `DPCmd`.
     pub announced: u64,
-    /// Commands that another of the same pair, or the host's edge, put an end to.
+    /// Commands aborted by another one of the same pair, or by the host's edge.
     pub aborted: u64,
-    /// Commands that came wrong or not in time.
+    /// Commands that were malformed or incomplete in time, or have no response.
     pub failed: u64,
     /// Commands answered in full.
     pub answered: u64,
     /// Messages without a sender to answer, of another kind, or beyond [`PAIRS_MAX`].
     pub refused: u64,
-    /// Messages that found no room to be sent.
+    /// Messages that found no room in the send queue.
     pub lost: u64,
 }
 
-/// SPID and DPID of `DPCmd`.
+/// SPID and DPID of the `DPCmd`.
 type Pair = (u16, u16);
 
-/// How far a command is.
+/// Progress of a command.
 #[derive(Clone, Debug)]
 enum State {
     Waiting,
@@ -101,11 +103,11 @@ struct Active {
     state: State,
 }
 
-/// The GFD's end of proxied commands, of all hosts.
+/// The GFD's end of proxied commands of all hosts.
 #[derive(Clone, Debug, Default)]
 pub struct GfdProxy {
     active: BTreeMap<Pair, Active>,
-    /// In order of announcement.
+    /// Pairs in the order of their announcement.
     waiting: VecDeque<Pair>,
     ready: VecDeque<Pair>,
     responding: VecDeque<Pair>,
@@ -116,24 +118,23 @@ pub struct GfdProxy {
 }
 
 impl GfdProxy {
-    /// Counts so far.
     #[must_use]
     pub const fn counts(&self) -> DeviceCounts {
         self.counts
     }
 
-    /// Messages that were dropped because they belong to no active command, in all.
+    /// Number of messages that were dropped because they belong to no active command.
     #[must_use]
     pub const fn stale(&self) -> u64 {
         self.log.all
     }
 
-    /// The oldest of the last [`super::LOG_MAX`] of them.
+    /// The oldest logged one of them; the log keeps the last [`super::LOG_MAX`].
     pub fn pop_stale(&mut self) -> Option<Stale> {
         self.log.last.pop_front()
     }
 
-    /// Takes a message in.
+    /// Receives a message of a host's edge.
     pub fn receive(&mut self, now: Instant, vdm: &Vdm) {
         let pair = (vdm.pth.spid.bits(), vdm.pth.dpid.bits());
         match vdm.op {
@@ -143,10 +144,11 @@ impl GfdProxy {
             VdmOp::DcReqFail => self.no_command(pair, vdm),
             _ => self.counts.refused += 1,
         }
+        // The message may have freed a place for a waiting command.
         self.pull(now);
     }
 
-    /// The next whole command, first come, first served.
+    /// The next complete command, first come, first served.
     pub fn take(&mut self) -> Option<Command> {
         let pair = self.ready.pop_front()?;
         let active = self.active.get_mut(&pair)?;
@@ -156,7 +158,7 @@ impl GfdProxy {
         Some(Command { ticket: Ticket { pair, number: active.number }, message, response_max })
     }
 
-    /// Answers a command.
+    /// Sends the response to a command.
     ///
     /// # Errors
     /// See [`RespondError`].
@@ -180,7 +182,7 @@ impl GfdProxy {
         Ok(())
     }
 
-    /// Says that there is no response to a command.
+    /// Ends a command without a response.
     ///
     /// # Errors
     /// [`RespondError::Gone`].
@@ -193,9 +195,10 @@ impl GfdProxy {
         Ok(())
     }
 
-    /// The next message to be sent; to be called until there is none.
+    /// The next message to send; call it until it returns `None`.
     pub fn poll(&mut self, now: Instant) -> Option<Vdm> {
         self.expire(now);
+        // Short messages first: a long response must not delay another host's `UCPull`.
         if let Some(vdm) = self.out.pop_front() {
             return Some(vdm);
         }
@@ -214,12 +217,13 @@ impl GfdProxy {
             self.counts.answered += 1;
             self.pull(now);
         } else {
+            // Responses take turns, piece by piece.
             self.responding.push_back(pair);
         }
         Some(vdm)
     }
 
-    /// When to poll next, other than after a call that put something to be sent.
+    /// Time of the next poll, not counting messages that are ready.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         let untils = self.active.values().filter_map(|active| match active.state {
@@ -232,10 +236,11 @@ impl GfdProxy {
     fn executing(&mut self, ticket: Ticket) -> Option<&mut Active> {
         let active = self.active.get_mut(&ticket.pair)?;
         let executing = matches!(active.state, State::Executing { .. });
+        // The number, not the pair alone: a newer command of the same pair may execute by now.
         (executing && active.number == ticket.number).then_some(active)
     }
 
-    /// `DPCmd`: one is active of each pair, and a second one aborts the first.
+    /// Processes `DPCmd`: one command is active for each pair, and a second one aborts the first.
     fn announce(&mut self, pair: Pair, vdm: &Vdm) {
         let had = self.active.remove(&pair);
         if had.is_none() && self.active.len() >= PAIRS_MAX {
@@ -254,7 +259,7 @@ impl GfdProxy {
         self.waiting.push_back(pair);
     }
 
-    /// `DCReq` and `DCReq-Last`.
+    /// Processes `DCReq` and `DCReq-Last`.
     fn piece(&mut self, now: Instant, pair: Pair, vdm: &Vdm) {
         let active_seq = self.active.get(&pair).map(|active| active.cmd_seq);
         let Some(active) = self.active.get_mut(&pair).filter(|a| a.cmd_seq == vdm.cmd_seq) else {
@@ -268,12 +273,15 @@ impl GfdProxy {
         let whole = announced(active.seq_len);
         let in_order = vdm.seq_num == seq_num(bytes.len());
         bytes.extend_from_slice(&vdm.payload);
+        // Each piece restarts the time limit, which is one for silence.
         *until = now + PARTNER_TIMEOUT;
         let is_last = vdm.op == VdmOp::DcReqLast;
+        // Only the last piece may complete the announced length, so a lost piece is noticed even if `SeqNum` wraps.
         let fits = if is_last { bytes.len() == whole } else { bytes.len() < whole };
         if !in_order || !fits {
             self.fail(pair);
         } else if is_last {
+            // `SeqLen` of the last piece is the host's room for the response.
             let response_max = announced(vdm.seq_len);
             match message_in(bytes) {
                 Some(len) => {
@@ -287,9 +295,10 @@ impl GfdProxy {
         }
     }
 
-    /// `DCReq-Fail`: the host's edge has no command, or no longer.
+    /// Processes `DCReq-Fail`: the host's edge has no command, or has withdrawn it.
     fn no_command(&mut self, pair: Pair, vdm: &Vdm) {
         match self.active.get(&pair) {
+            // Later the command is complete, and its execution cannot be undone.
             Some(Active { cmd_seq, state: State::Waiting | State::Pulling { .. }, .. })
                 if *cmd_seq == vdm.cmd_seq =>
             {
@@ -304,7 +313,7 @@ impl GfdProxy {
         }
     }
 
-    /// Pulls those that wait, as many as may be active.
+    /// Pulls waiting commands while there are places for active ones.
     fn pull(&mut self, now: Instant) {
         while self.active.len().saturating_sub(self.waiting.len()) < ACTIVE_MAX
             && let Some(pair) = self.waiting.pop_front()
@@ -317,7 +326,7 @@ impl GfdProxy {
         }
     }
 
-    /// Ends a command without a response.
+    /// Ends a command without a response, and tells the host's edge.
     fn fail(&mut self, pair: Pair) {
         if let Some(active) = self.active.remove(&pair) {
             self.forget(pair);
@@ -333,6 +342,7 @@ impl GfdProxy {
     }
 
     fn expire(&mut self, now: Instant) {
+        // Each failure frees a place, and `pull` may fill it with a command whose time starts now, so this ends.
         while self.next_due().is_some_and(|due| due <= now) {
             let over = self.active.iter().find(
                 |(_, active)| matches!(active.state, State::Pulling { until, .. } if until <= now),
@@ -357,7 +367,7 @@ fn message(pair: Pair, cmd_seq: u8, op: VdmOp) -> Vdm {
     Vdm { cmd_seq, ..Vdm::new(own, host, op) }
 }
 
-/// Length of the CCI message that `bytes` hold, filled up to whole DWs.
+/// Length of the CCI message in `bytes`, which may be padded to whole DWs.
 fn message_in(bytes: &[u8]) -> Option<usize> {
     let (_, len, _) = cci::Header::cut(bytes).ok()?;
     let len = cci::header::LEN.checked_add(len)?;

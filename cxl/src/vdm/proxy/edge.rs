@@ -1,12 +1,14 @@
-//! The host edge's side of proxied commands: threads that read them from the host's memory and write the responses.
-//! Commands 5809, 580A and 580B -> [`ProxyThreads`] -> [`EdgeOut`]: messages, accesses to memory, ends.
+//! The host edge's side of proxied commands: threads that read commands from the host's memory and write responses.
+//!
+//! Commands 5809, 580A and 580B drive [`ProxyThreads`]; it returns [`EdgeOut`]s: messages, accesses to memory, and
+//! ends of commands.
 //!
 //! Units: bytes, DWs of 4; picoseconds.
 //! Source: docs/spec/wire-formats.md §3.8, §4.6; CXL 3.1 sections 7.7.11.5, 7.7.14.10 to 12.
 //!
-//! A second 5809 for a GFD whose thread runs is refused as Busy, so an edge never aborts a command of its own by
-//! `DPCmd`; a host cancels first. What the host has asked for ends exactly once, as [`EdgeOut::Ended`], behind all
-//! writes of the response; a cancelled thread ends without.
+//! A second 5809 for a GFD whose thread is running is refused as Busy, so an edge never aborts its own command by
+//! `DPCmd`; a host cancels first. Each command ends exactly once, by [`EdgeOut::Ended`] behind all writes of the
+//! response; a cancelled one ends without that.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,62 +23,64 @@ use weft_parsers::tlp::{At, Body, Kind, Mode, TlpRepr, VdmOp};
 use super::{COMMAND_MAX, Log, PARTNER_TIMEOUT, Stale, seq_len, seq_num};
 use crate::vdm::{PAYLOAD_MAX, Vdm};
 
-/// Most threads, so that a read's tag has place for the thread and how often it was used.
+/// Most threads: a read's tag has 4 bits for the thread and 6 for its use count.
 pub const THREADS_MAX: u8 = 16;
-/// How long a read of the host's memory may take: `Completion Timeout`, default range of PCIe.
+/// Longest wait for a read of the host's memory: `Completion Timeout`, default range of PCIe.
 pub const READ_TIMEOUT: Span = Span::from_ms(50);
-/// No access crosses a multiple of this.
+/// Page size in bytes: PCIe requests must not cross a multiple of it.
 const PAGE: u64 = 4_096;
-/// What waits to be taken by [`ProxyThreads::poll`] before no new command is taken.
+/// Actions queued for [`ProxyThreads::poll`]; with more queued no new command is accepted.
 const OUT_MAX: usize = 1_024;
 
-/// How a proxied command ended.
+/// Result of a proxied command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The response is in the host's memory: that many bytes, filled up to whole DWs where there is room.
+    /// The response is in the host's memory: this many bytes, padded to whole DWs where there is room.
     Done(u16),
-    /// The GFD has no response.
+    /// The GFD answered that it has no response.
     Failed,
-    /// The GFD is not, or no longer, in the GMV.
+    /// The GFD is not in the GMV, or was removed from it.
     NotAllowed,
-    /// The host's memory could not be read.
+    /// Reading the command from the host's memory failed.
     HostMemory,
-    /// Messages of the GFD were lost, came in the wrong order or with a wrong length.
+    /// Messages of the GFD were lost, out of order, or of the wrong length.
     Sequence,
-    /// The response was longer than the room for it; what fitted was written.
+    /// The response was longer than the host's buffer; the part that fits was written.
     Overrun,
-    /// The GFD said nothing for [`PARTNER_TIMEOUT`].
+    /// The GFD was silent for [`PARTNER_TIMEOUT`].
     TimedOut,
 }
 
-/// A read (`MRd`) that the edge sends to the host's memory.
+/// A read (`MRd`) by the edge from the host's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostRead {
-    /// Tag, 10 bits.
+    /// Tag of the request, 10 bits.
     pub tag: u16,
-    /// First byte, at a DW.
+    /// Address of the first byte, aligned to a DW.
     pub addr: Hpa,
-    /// Bytes, whole DWs, at most 128.
+    /// Length in bytes: whole DWs, at most 128.
     pub len: usize,
 }
 
-/// A write (`MWr`) that the edge sends to the host's memory.
+/// A write (`MWr`) by the edge to the host's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostWrite {
-    /// First byte, at a DW.
+    /// Address of the first byte, aligned to a DW.
     pub addr: Hpa,
-    /// Bytes to be written.
+    /// Length in bytes, without padding.
     pub len: usize,
-    /// These, filled up to whole DWs.
+    /// Data, padded to whole DWs.
     pub data: ArrayVec<u8, PAYLOAD_MAX>,
 }
 
 fn memory(mode: Mode, kind: Kind, id: Bdf, tag: u16, addr: Hpa, len: usize) -> TlpRepr<'static> {
     let dws = u16::try_from(len.div_ceil(4)).unwrap_or(u16::MAX);
+    // Byte enables of the last DW: the padding must not overwrite the host's bytes behind the response.
     let last = match len % 4 {
         0 => 0xF,
         bytes => (1 << bytes) - 1,
     };
+    // A request of one DW has its enables in First BE, and Last BE is 0 (PCIe 6.0, 2.2.5).
     let (first_be, last_be) = if dws <= 1 { (last, 0) } else { (0xF, last) };
     let wide = addr.0 >> 32 != 0;
     let (at, no_write) = (At::Untranslated, false);
@@ -85,7 +89,7 @@ fn memory(mode: Mode, kind: Kind, id: Bdf, tag: u16, addr: Hpa, len: usize) -> T
 }
 
 impl HostRead {
-    /// The TLP, from the requester `id`.
+    /// The TLP of this read, from the requester `id`.
     #[must_use]
     pub fn repr(&self, mode: Mode, id: Bdf) -> TlpRepr<'static> {
         memory(mode, Kind::MemRead, id, self.tag, self.addr, self.len)
@@ -93,7 +97,7 @@ impl HostRead {
 }
 
 impl HostWrite {
-    /// `data` at `addr`.
+    /// A write of `data` to `addr`.
     #[must_use]
     pub fn new(addr: Hpa, data: &[u8]) -> Self {
         let data = data.get(..PAYLOAD_MAX).unwrap_or(data);
@@ -102,7 +106,7 @@ impl HostWrite {
         Self { addr, len: data.len(), data: filled }
     }
 
-    /// The TLP, from the requester `id`.
+    /// The TLP of this write, from the requester `id`.
     #[must_use]
     pub fn repr(&self, mode: Mode, id: Bdf) -> TlpRepr<'_> {
         let repr = memory(mode, Kind::MemWrite, id, 0, self.addr, self.len);
@@ -110,22 +114,22 @@ impl HostWrite {
     }
 }
 
-/// What the edge has to do, in this order.
+/// An action for the edge, to be carried out in the order of [`ProxyThreads::poll`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EdgeOut {
-    /// Send to the GFD.
+    /// Send this message to the GFD.
     Vdm(Vdm),
-    /// Read the host's memory and tell [`ProxyThreads::read_data`] or [`ProxyThreads::read_failed`].
+    /// Read the host's memory, and call [`ProxyThreads::read_data`] or [`ProxyThreads::read_failed`].
     Read(HostRead),
     /// Write to the host's memory.
     Write(HostWrite),
-    /// A thread ended: set the bit of the PID in the interrupt vector.
+    /// A command ended: set the bit of its PID in the interrupt vector.
     Ended {
-        /// The GFD.
+        /// PID of the GFD.
         pid: Pid,
-        /// The command.
+        /// Number of the command.
         cmd_seq: u8,
-        /// How.
+        /// Result of the command.
         outcome: Outcome,
     },
 }
@@ -133,27 +137,27 @@ pub enum EdgeOut {
 /// Counts of proxied commands at a host's edge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EdgeCounts {
-    /// Commands taken.
+    /// Commands accepted by 5809.
     pub started: u64,
-    /// Commands cancelled.
+    /// Commands cancelled by 580B.
     pub cancelled: u64,
     /// Messages of GFDs that are not in the GMV.
     pub not_allowed: u64,
     /// Messages for another PID or of another kind.
     pub refused: u64,
-    /// Data of no read that is under way.
+    /// Completions without a read under way.
     pub unexpected: u64,
-    /// Messages to GFDs that are not in the GMV which found no room to be sent.
+    /// Refusals to GFDs outside the GMV that found no room in the queue.
     pub lost: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// `DPCmd` is out.
+    /// `DPCmd` was sent.
     Announced,
-    /// Reads the command and hands it over.
+    /// The command is read from memory and sent in pieces.
     Handing,
-    /// The response comes.
+    /// The response is being received.
     Answering,
 }
 
@@ -165,24 +169,24 @@ struct Thread {
     until: Instant,
     command: ProxyCommand,
     tag: u16,
-    /// What was read so far.
+    /// Bytes of the command read so far.
     bytes: ArrayVec<u8, COMMAND_MAX>,
-    /// Where the read that is under way ends.
+    /// Index behind the last byte of the read under way.
     reading_to: usize,
-    /// Bytes of the command that were handed over.
+    /// Bytes of the command sent to the GFD.
     handed: usize,
-    /// Bytes of the response that came.
+    /// Bytes of the response received.
     answered: usize,
 }
 
-/// The proxy threads of one host's GAE: each carries one command to a GFD and its response back.
+/// The proxy threads of one host's GAE: each carries one command to a GFD, and the response back.
 #[derive(Clone, Debug)]
 pub struct ProxyThreads {
     own: Pid,
     slots: Vec<Option<Thread>>,
-    /// How often each was used.
+    /// Number of times that each thread was used, modulo 64.
     uses: Vec<u8>,
-    /// Last `CmdSeq` with each GFD.
+    /// Last `CmdSeq` used with each GFD.
     seqs: BTreeMap<u16, u8>,
     out: VecDeque<EdgeOut>,
     log: Log,
@@ -190,7 +194,7 @@ pub struct ProxyThreads {
 }
 
 impl ProxyThreads {
-    /// `threads` of them, at most [`THREADS_MAX`], of the port with PID `own`.
+    /// `threads` threads (at most [`THREADS_MAX`]) of the port with PID `own`.
     #[must_use]
     pub fn new(own: Pid, threads: u8) -> Self {
         let threads = usize::from(threads.min(THREADS_MAX));
@@ -205,32 +209,31 @@ impl ProxyThreads {
         }
     }
 
-    /// Threads in all.
+    /// Number of threads.
     #[must_use]
     pub fn threads(&self) -> u16 {
         u16::try_from(self.slots.len()).unwrap_or(u16::MAX)
     }
 
-    /// Threads that are free.
+    /// Number of free threads.
     #[must_use]
     pub fn free(&self) -> u16 {
         let free = self.slots.iter().filter(|slot| slot.is_none()).count();
         u16::try_from(free).unwrap_or(u16::MAX)
     }
 
-    /// Counts so far.
     #[must_use]
     pub const fn counts(&self) -> EdgeCounts {
         self.counts
     }
 
-    /// Messages that were dropped because they belong to no active command, in all.
+    /// Number of messages that were dropped because they belong to no active command.
     #[must_use]
     pub const fn stale(&self) -> u64 {
         self.log.all
     }
 
-    /// The oldest of the last [`super::LOG_MAX`] of them.
+    /// The oldest logged one of them; the log keeps the last [`super::LOG_MAX`].
     pub fn pop_stale(&mut self) -> Option<Stale> {
         self.log.last.pop_front()
     }
@@ -248,6 +251,7 @@ impl ProxyThreads {
         allowed: bool,
     ) -> Result<ProxyStarted, ReturnCode> {
         let (len, room) = (usize::from(command.len), usize::from(command.response_max));
+        // The check covers the longest command, so that no later address computation can wrap.
         let fits = |Hpa(addr): Hpa| addr % 4 == 0 && addr.checked_add(COMMAND_MAX as u64).is_some();
         let sizes = (header::LEN..=COMMAND_MAX).contains(&len) && room >= header::LEN;
         if !allowed
@@ -258,6 +262,7 @@ impl ProxyThreads {
         {
             return Err(ReturnCode::InvalidInput);
         }
+        // One command for each pair of PIDs: a second `DPCmd` would abort the first (7.7.11.5).
         if self.slot_of(command.pid).is_some() {
             return Err(ReturnCode::Busy);
         }
@@ -268,6 +273,7 @@ impl ProxyThreads {
         let last = self.seqs.entry(command.pid.bits()).or_insert(0);
         *last = (*last + 1) & 7;
         let cmd_seq = *last;
+        // The use count makes a late completion for the thread's last command miss this one.
         let tag = self.uses.get_mut(slot).map_or(0, |uses| {
             *uses = uses.wrapping_add(1) & 0x3F;
             u16::from(*uses) << 4 | u16::try_from(slot).unwrap_or_default()
@@ -300,15 +306,16 @@ impl ProxyThreads {
         ProxyStatus { running: self.find(pid, cmd_seq).is_some(), free: self.free() }
     }
 
-    /// Number of the command to a GFD that runs.
+    /// `CmdSeq` of the command that runs for a GFD.
     #[must_use]
     pub fn running(&self, pid: Pid) -> Option<u8> {
         self.slot_of(pid).and_then(|slot| self.thread(slot)).map(|thread| thread.cmd_seq)
     }
 
-    /// Cancel Proxy Thread (580B); returns how many are free then.
+    /// Cancel Proxy Thread (580B); returns the number of free threads.
     ///
-    /// A GFD that has not got the whole command is told that there is none; what others still send is stale.
+    /// A GFD that does not have the complete command is told by `DCReq-Fail`; its other messages are stale from now
+    /// on.
     ///
     /// # Errors
     /// Invalid Input: no such thread runs.
@@ -324,7 +331,7 @@ impl ProxyThreads {
         Ok(self.free())
     }
 
-    /// Takes a message of a GFD in; `allowed` says whether the GFD is in the GMV.
+    /// Receives a message of a GFD; `allowed` says whether the GFD is in the GMV.
     pub fn receive(&mut self, now: Instant, vdm: &Vdm, allowed: bool) {
         let known =
             [VdmOp::UcPull, VdmOp::UcRsp, VdmOp::UcRspLast, VdmOp::UcRspFail].contains(&vdm.op);
@@ -336,6 +343,7 @@ impl ProxyThreads {
         let found = self.find(pid, vdm.cmd_seq);
         if !allowed {
             self.counts.not_allowed += 1;
+            // The page wants an answer to `UCPull` even then, so that the GFD drops its side of the command.
             if vdm.op == VdmOp::UcPull {
                 self.refuse(pid, vdm.cmd_seq);
             }
@@ -353,6 +361,8 @@ impl ProxyThreads {
         let slot = found.unwrap_or_default();
         match (vdm.op, thread.phase) {
             (VdmOp::UcPull, Phase::Announced) => {
+                // `UCPull` repeats the announced length; another one belongs to a command that this edge has not
+                // announced.
                 if vdm.seq_len == seq_len(usize::from(thread.command.len)) {
                     thread.phase = Phase::Handing;
                     self.read(now, slot);
@@ -364,17 +374,19 @@ impl ProxyThreads {
             (VdmOp::UcPull, _) => self.log.push(vdm, active),
             (VdmOp::UcRspFail, _) => self.end(slot, Outcome::Failed),
             (_, Phase::Answering) => self.response(now, slot, vdm),
+            // A response before the command was handed over completely.
             _ => self.end(slot, Outcome::Sequence),
         }
     }
 
-    /// Data of a read, in order; one read may get them in several parts.
+    /// Data of a read, in order; a read may be completed in several parts.
     pub fn read_data(&mut self, now: Instant, tag: u16, data: &[u8]) {
         let Some(slot) = self.reader(tag) else {
             self.counts.unexpected += 1;
             return;
         };
         let Some(thread) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return };
+        // More data than requested: the command cannot be trusted.
         if thread.bytes.len() + data.len() > thread.reading_to {
             self.counts.unexpected += 1;
             self.no_command(slot, Outcome::HostMemory);
@@ -386,7 +398,7 @@ impl ProxyThreads {
         }
     }
 
-    /// A read was answered with an error.
+    /// A read was completed with an error status.
     pub fn read_failed(&mut self, tag: u16) {
         match self.reader(tag) {
             Some(slot) => self.no_command(slot, Outcome::HostMemory),
@@ -394,13 +406,14 @@ impl ProxyThreads {
         }
     }
 
-    /// What is to be done next; to be called until there is nothing.
+    /// The next action; call it until it returns `None`.
     pub fn poll(&mut self, now: Instant) -> Option<EdgeOut> {
         for slot in 0..self.slots.len() {
             if let Some(thread) = self.thread(slot)
                 && thread.until <= now
             {
                 match thread.phase {
+                    // The GFD waits for the rest of the command, so it gets a `DCReq-Fail` in this phase.
                     Phase::Handing => self.no_command(slot, Outcome::HostMemory),
                     Phase::Announced | Phase::Answering => self.end(slot, Outcome::TimedOut),
                 }
@@ -409,7 +422,7 @@ impl ProxyThreads {
         self.out.pop_front()
     }
 
-    /// When to poll next, other than after a call that put something to be done.
+    /// Time of the next poll, not counting actions that are ready.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         self.slots.iter().flatten().map(|thread| thread.until).min()
@@ -428,7 +441,7 @@ impl ProxyThreads {
         self.thread(slot).is_some_and(|thread| thread.cmd_seq == cmd_seq).then_some(slot)
     }
 
-    /// The thread whose read is under way and has this tag.
+    /// The thread whose read is under way with this tag.
     fn reader(&self, tag: u16) -> Option<usize> {
         self.slots.iter().position(|slot| {
             slot.as_ref().is_some_and(|thread| {
@@ -439,7 +452,7 @@ impl ProxyThreads {
         })
     }
 
-    /// Asks the host for the next part of the command: at most 128 bytes, within a page.
+    /// Reads the next part of the command: at most 128 bytes, within a page.
     fn read(&mut self, now: Instant, slot: usize) {
         let Some(thread) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return };
         let from = thread.bytes.len();
@@ -451,7 +464,7 @@ impl ProxyThreads {
         self.out.push_back(EdgeOut::Read(HostRead { tag: thread.tag, addr, len }));
     }
 
-    /// Hands over what was read: pieces of 32 DWs, and what is left at last.
+    /// Sends the bytes read so far in pieces of 32 DWs; only the last piece may be shorter.
     fn hand(&mut self, now: Instant, slot: usize) {
         let Some(thread) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return };
         let whole = thread.whole();
@@ -459,12 +472,14 @@ impl ProxyThreads {
             let had = thread.bytes.get(thread.handed..).unwrap_or_default();
             let piece = had.get(..PAYLOAD_MAX).unwrap_or(had);
             let is_last = thread.handed + piece.len() == whole;
+            // A page boundary has cut the read short: the piece is completed by the next read.
             if piece.len() < PAYLOAD_MAX && !is_last {
                 break;
             }
             let op = if is_last { VdmOp::DcReqLast } else { VdmOp::DcReq };
             let mut vdm = thread.message(self.own, op).with_payload(piece);
             vdm.seq_num = seq_num(thread.handed);
+            // `SeqLen` of the last piece announces the room for the response.
             if is_last {
                 vdm.seq_len = seq_len(usize::from(thread.command.response_max).min(COMMAND_MAX));
             }
@@ -479,7 +494,7 @@ impl ProxyThreads {
         self.read(now, slot);
     }
 
-    /// `UCRsp` and `UCRsp-Last`.
+    /// Processes `UCRsp` and `UCRsp-Last`.
     fn response(&mut self, now: Instant, slot: usize, vdm: &Vdm) {
         let Some(thread) = self.slots.get_mut(slot).and_then(Option::as_mut) else { return };
         if vdm.seq_num != seq_num(thread.answered) {
@@ -491,6 +506,7 @@ impl ProxyThreads {
         thread.answered += vdm.payload.len();
         thread.until = now + PARTNER_TIMEOUT;
         let mut data = vdm.payload.as_slice();
+        // Bytes beyond the host's buffer are not written, but still counted below.
         data = data.get(..room.saturating_sub(at)).unwrap_or(data);
         while !data.is_empty() {
             let addr = Hpa(thread.command.response.0 + at as u64);
@@ -499,6 +515,7 @@ impl ProxyThreads {
             at += now.len();
             data = rest;
         }
+        // The response is padded to whole DWs, and padding beyond the room is no overrun.
         if thread.answered > room.next_multiple_of(4) {
             self.end(slot, Outcome::Overrun);
         } else if vdm.op == VdmOp::UcRspLast {
@@ -507,7 +524,7 @@ impl ProxyThreads {
         }
     }
 
-    /// Ends a thread that has not handed its command over.
+    /// Ends a thread whose command is not handed over completely, and tells the GFD.
     fn no_command(&mut self, slot: usize, outcome: Outcome) {
         if let Some(thread) = self.thread(slot) {
             let fail = thread.message(self.own, VdmOp::DcReqFail);
@@ -517,6 +534,7 @@ impl ProxyThreads {
     }
 
     fn refuse(&mut self, pid: Pid, cmd_seq: u8) {
+        // A GFD outside the GMV can cause refusals at any rate; all else in the queue is bounded by the threads.
         if self.out.len() < OUT_MAX {
             let fail = Vdm { cmd_seq, ..Vdm::new(self.own, pid, VdmOp::DcReqFail) };
             self.out.push_back(EdgeOut::Vdm(fail));
@@ -537,13 +555,13 @@ impl Thread {
         Vdm { cmd_seq: self.cmd_seq, ..Vdm::new(own, self.pid, op) }
     }
 
-    /// Bytes of the command, filled up to whole DWs.
+    /// Length of the command in bytes, padded to whole DWs.
     fn whole(&self) -> usize {
         usize::from(self.command.len).next_multiple_of(4)
     }
 }
 
-/// As many of `len` bytes from `addr` on as lie within its page.
+/// Number of the `len` bytes from `addr` on that lie within its page.
 fn in_page(Hpa(addr): Hpa, len: usize) -> usize {
     usize::try_from(PAGE - addr % PAGE).unwrap_or(usize::MAX).min(len)
 }

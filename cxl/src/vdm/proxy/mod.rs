@@ -1,6 +1,8 @@
 //! Commands of a host to a GFD, handed over by the host's edge (Proxy GFD Management, 5809 to 580B).
-//! [`edge::ProxyThreads`] at the host's edge, [`device::GfdProxy`] at the GFD; `DPCmd` -> `UCPull` -> `DCReq`..
-//! `DCReq-Last` -> `UCRsp`.. `UCRsp-Last`, or a Fail of either side.
+//!
+//! [`edge::ProxyThreads`] is the side of the host's edge, [`device::GfdProxy`] that of the GFD. The exchange is
+//! `DPCmd`, `UCPull`, `DCReq` (several), `DCReq-Last`, `UCRsp` (several), `UCRsp-Last`; either side ends it early
+//! by a Fail.
 //!
 //! Units: bytes, DWs of 4; picoseconds.
 //! Source: docs/spec/wire-formats.md §3.8, §4.6; CXL 3.1 sections 7.7.2.6, 7.7.11.5, 7.7.14.10.
@@ -19,30 +21,30 @@ use weft_parsers::tlp::VdmOp;
 
 use super::{PAYLOAD_MAX, Vdm};
 
-/// Most bytes of a command or a response: 256 DWs, what `SeqLen` can say.
+/// Longest command or response in bytes: 256 DWs, the most that `SeqLen` can announce.
 pub const COMMAND_MAX: usize = 1_024;
-/// How long either side waits for the other's next message.
+/// Longest wait of either side for the other's next message.
 ///
-/// The pages give none: a host may cancel. This one, that of a CXL mailbox, keeps a side that died from holding a
-/// thread of the other for ever.
+/// The standard sets none, as a host may cancel. This is the time limit of a CXL mailbox; it keeps a dead partner
+/// from holding a thread for ever.
 pub const PARTNER_TIMEOUT: Span = Span::from_ms(2_000);
-/// Messages out of turn that are kept to be read.
+/// Number of logged messages out of turn.
 pub const LOG_MAX: usize = 64;
 
-/// A message that was dropped because it belongs to no command, or to another state of it.
+/// A message that was dropped because it belongs to no command, or to another state of its command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stale {
-    /// Who sent it.
+    /// PID of the sender.
     pub from: Pid,
-    /// What it said.
+    /// Opcode of the message.
     pub op: VdmOp,
-    /// Its `CmdSeq`.
+    /// `CmdSeq` of the message.
     pub cmd_seq: u8,
-    /// `CmdSeq` of the command that is active with the sender.
+    /// `CmdSeq` of the command that is active with the sender; `None` without one.
     pub active: Option<u8>,
 }
 
-/// The last messages that were dropped, and how many there were in all.
+/// The last dropped messages, and the number of all.
 #[derive(Clone, Debug, Default)]
 struct Log {
     last: VecDeque<Stale>,
@@ -60,12 +62,12 @@ impl Log {
     }
 }
 
-/// DWs of `bytes` as `SeqLen` has them: 0 for 256.
+/// Number of DWs in `bytes` as a `SeqLen`, where 0 is 256.
 fn seq_len(bytes: usize) -> u8 {
     u8::try_from(bytes.div_ceil(4) % 256).unwrap_or_default()
 }
 
-/// Bytes that `SeqLen` announces.
+/// Number of bytes that a `SeqLen` announces.
 fn announced(seq_len: u8) -> usize {
     match seq_len {
         0 => COMMAND_MAX,
@@ -73,7 +75,7 @@ fn announced(seq_len: u8) -> usize {
     }
 }
 
-/// `SeqNum` of the piece that starts at `byte`.
+/// `SeqNum` of the piece that starts at `byte`: pieces are counted modulo 8.
 fn seq_num(byte: usize) -> u8 {
     u8::try_from(byte / PAYLOAD_MAX % 8).unwrap_or_default()
 }
