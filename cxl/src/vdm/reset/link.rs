@@ -1,8 +1,5 @@
-//! What both ends of a virtual link share: the binding, the state, what is to be acted on, counts.
+//! Types that both ends of a virtual link share: binding, state, events, counts.
 //!
-//! Plain data.
-//!
-//! Units: messages.
 //! Source: docs/spec/wire-formats.md §3.7, §3.8.
 
 use weft_parsers::fabric::Pid;
@@ -10,17 +7,17 @@ use weft_parsers::tlp::VdmOp;
 
 use crate::vdm::Vdm;
 
-/// The two PIDs of a binding, as one end sees them.
+/// The two PIDs of a binding, as seen by one end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binding {
     /// PID of this end's port.
     pub own: Pid,
-    /// PID of the other end's.
+    /// PID of the other end's port.
     pub far: Pid,
 }
 
 impl Binding {
-    /// Whether a message is from the other end to this one, hierarchically routed.
+    /// Whether a message is from the other end to this one, with Hie = 1.
     #[must_use]
     pub fn matches(self, vdm: &Vdm) -> bool {
         vdm.pth.spid == self.far && vdm.pth.dpid == self.own && vdm.pth.hie
@@ -33,12 +30,12 @@ impl Binding {
     }
 }
 
-/// Kinds of reset that a host can hold a port in.
+/// Kind of reset that a host holds a port in, the stronger one last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reset {
-    /// Assert Reset.
+    /// Hot reset, by Assert Reset.
     Hot,
-    /// Assert PERST#.
+    /// Fundamental reset, by Assert PERST#.
     Fundamental,
 }
 
@@ -54,38 +51,39 @@ impl Reset {
 /// State of a virtual link at one end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkState {
-    /// No link; or none yet, after a reset.
+    /// No link, or none yet after a reset.
     Down,
-    /// Held in reset.
+    /// The host holds the link in reset.
     Reset(Reset),
-    /// TLPs pass.
+    /// The link is up: TLPs pass.
     Up,
 }
 
-/// What happened on a virtual link, for its owner to act on.
+/// An event of a virtual link, for its owner to act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkEvent {
     /// The link came up.
     Up,
-    /// The link went down though nobody asked for it.
+    /// The link went down without an order.
     SurpriseDown,
-    /// At the `vDSP`: the link was down at the other end, and is up again; what is below is as after power-on.
+    /// At the `vDSP`: the link went down and up at the other end; the devices below are as after power-on.
     Anew,
     /// No Link Up came for a Deassert Reset.
     NoAnswer,
-    /// At the `vUSP`: reset what is below.
+    /// At the `vUSP`: reset the devices below.
     Asserted(Reset),
-    /// At the `vUSP`: let what is below out of reset; [`super::VirtualUsp::ready`] says when it is back.
+    /// At the `vUSP`: release the devices below from reset; the owner calls [`super::VirtualUsp::ready`] when they
+    /// are back.
     Deasserted,
 }
 
 /// Counts of messages at one end of a virtual link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounts {
-    /// Messages sent.
+    /// Messages sent, tries included.
     pub sent: u64,
     /// Messages of another binding.
     pub foreign: u64,
-    /// Messages of this binding that are not for an end of this kind, or not in this state.
+    /// Messages of this binding that this end, or its state, does not accept.
     pub unexpected: u64,
 }
