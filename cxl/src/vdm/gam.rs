@@ -1,10 +1,12 @@
-//! A GFD's notifications on their way to a host: GAM messages and where they end.
-//! [`message`] at the GFD -> [`GamEdge::receive`] -> posted write of one entry of the host's ring.
+//! Notifications (GAM) on their way from a GFD to a host.
+//!
+//! [`message`] makes one at the GFD; [`GamEdge::receive`] at the host's edge turns it into a posted write of one
+//! entry of the host's ring.
 //!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.8, §4.6 (0108), §5.4; CXL 3.1 section 7.7.2.7.
 //!
-//! The ring and its rules are [`crate::gfd::gam::Gam`]'s; a peer device's edge drops what comes.
+//! The ring and its rules are those of [`crate::gfd::gam::Gam`]; the edge of a peer device drops notifications.
 
 use weft_parsers::fabric::Pid;
 use weft_parsers::tlp::VdmOp;
@@ -17,14 +19,14 @@ use crate::gfd::gam::{Gam, Post};
 
 const _: () = assert!(GAM_LEN == HOST_LEN, "a message carries one entry");
 
-/// The message that tells the host of `notice`'s requester, from the device `own`.
+/// The message of the device `own` that notifies the requester named in `notice`.
 #[must_use]
 pub fn message(own: Pid, notice: &Notice) -> Vdm {
     let to = notice.event.rpid;
     Vdm::new(own, to, VdmOp::Gam).with_payload(&notice.for_host(own))
 }
 
-/// The edge switch of a host or peer device, as it receives G-FAM notifications (GAM) for it.
+/// The edge switch of a host or peer device, as the receiver of its notifications.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GamEdge {
     own: Pid,
@@ -33,27 +35,28 @@ pub struct GamEdge {
 }
 
 impl GamEdge {
-    /// The edge of a port with PID `own`; `ring` says whether a host or a peer is behind it.
+    /// The edge of a port with PID `own`; `ring` knows whether a host or a peer device is behind it.
     #[must_use]
     pub const fn new(own: Pid, ring: Gam) -> Self {
         Self { own, ring, refused: 0 }
     }
 
-    /// The ring, for commands 0109 and 010A.
+    /// The host's ring, for commands 0109 and 010A.
     pub const fn ring(&mut self) -> &mut Gam {
         &mut self.ring
     }
 
-    /// Messages of another kind, length or for another PID.
+    /// Messages of another kind or length, or for another PID.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Takes a message in; what comes out is to be written, posted, to the host's memory. `None` when it ends
-    /// here: see [`Gam::post`].
+    /// Receives a message; returns the posted write to the host's memory, or `None` if the notification ends here:
+    /// see [`Gam::post`].
     pub fn receive(&mut self, vdm: &Vdm) -> Option<HostWrite> {
         let payload = match <[u8; GAM_LEN]>::try_from(vdm.payload.as_slice()) {
+            // Each host's edge has a ring of its own, so the DPID must be that of this port.
             Ok(payload) if vdm.op == VdmOp::Gam && vdm.pth.dpid == self.own => payload,
             _ => {
                 self.refused += 1;

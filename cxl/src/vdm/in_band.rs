@@ -1,7 +1,6 @@
-//! What comes to a GFD as messages: commands that hosts' edges hand over, and CCI messages by tunnel.
+//! In-band commands at a GFD: proxied commands of hosts' edges, and CCI messages by tunnel.
 //!
-//! [`Commands`], an [`InBand`] of a GFD: both machines, and the device's CCI behind them.
-//!
+//! [`Commands`] is the [`InBand`] of a GFD: it runs both state machines in front of the device's CCI.
 //! Units: bytes; picoseconds.
 //! Source: docs/spec/wire-formats.md §3.8, §4.1; docs/spec/cxl-fabric.md "GFD (endpoint)"; CXL 3.1 sections 7.7.11.5,
 //! 7.7.12.
@@ -22,7 +21,7 @@ use crate::gfd::events::FM_LEN;
 use crate::gfd_end::{Device, InBand};
 use crate::tlp_end::Outbox;
 
-/// Takes commands that come over the fabric and has a GFD carry them out.
+/// Receives commands over the fabric and has a GFD carry them out.
 #[derive(Debug)]
 pub struct Commands {
     proxy: GfdProxy,
@@ -32,26 +31,27 @@ pub struct Commands {
 }
 
 impl Commands {
-    /// Of a device whose port has this number.
+    /// For a device whose port has this number.
     #[must_use]
     pub fn new(port: u8) -> Self {
         let (proxy, unsent) = (GfdProxy::default(), 0);
         Self { proxy, tunnel: Tunnel::new(Pid::NONE), port, unsent }
     }
 
-    /// Messages of its own that could not be written: none, unless something is wrong.
+    /// Number of own messages that could not be sent; 0 unless there is a bug.
     #[must_use]
     pub const fn unsent(&self) -> u64 {
         self.unsent
     }
 
-    /// Carries out what is whole, and sends what is to be sent.
+    /// Executes complete commands, and sends all responses that are ready.
     fn settle(&mut self, now: Instant, device: &mut Device, out: &mut Outbox) {
         while let Some(command) = self.proxy.take() {
             let mut answer = Vec::new();
             let session = Session::Proxy(command.ticket.from());
             let served = serve(device, now, session, &command.message, &mut answer);
-            // One that is too long for the host is told by the machine itself; a pending one a GFD has not.
+            // The proxy itself refuses a response that is too long for the host; a GFD has no commands that stay
+            // pending.
             let told = match served {
                 Served::Response => self.proxy.respond(now, command.ticket, &answer),
                 Served::Ignored | Served::Pending(_) => self.proxy.refuse(now, command.ticket),
@@ -64,10 +64,13 @@ impl Commands {
             let session = Session::InBand { port, pid };
             let mut answer = Vec::new();
             if serve(device, now, session, &message, &mut answer) == Served::Response {
+                // Before the response: the command may have given the device its PID, which is the SPID of the
+                // response.
                 self.tunnel.set_own(device.common().ownership.pid());
                 self.unsent += u64::from(self.tunnel.respond(ticket, &answer).is_err());
             }
         }
+        // Commands first, then messages, so that responses leave in this call.
         while let Some(vdm) = self.proxy.poll(now) {
             self.unsent += u64::from(out.send(Some(vdm.pth), &vdm.message().repr()).is_err());
         }
@@ -106,18 +109,19 @@ impl InBand for Commands {
         packet: &MctpPacket<'_>,
         out: &mut Outbox,
     ) -> bool {
+        // A command of the last packet, or the manager, may have changed the device's PID.
         self.tunnel.set_own(device.common().ownership.pid());
         self.tunnel.receive(now, self.port, from, packet);
         self.settle(now, device, out);
         true
     }
 
-    /// To whom the device hangs on, who passes it on: so nobody has to believe a GFD that it is one, and no command of a GFD
-    /// has a way into the fabric.
+    /// Sends a notification to the switch at the other end of the link, which relays it. So no component has to
+    /// trust a GFD's claim to be one, and a GFD's messages have no path into the fabric.
     fn notify(&mut self, device: &Device, payload: &[u8; FM_LEN]) -> bool {
         let ownership = &device.common().ownership;
         if ownership.primary().is_none() {
-            return true; // nobody to tell
+            return true; // without a manager the notification ends here
         }
         self.tunnel.set_own(ownership.pid());
         let mut message = [0; header::LEN + FM_LEN];
@@ -131,6 +135,7 @@ impl InBand for Commands {
     }
 
     fn reset(&mut self) {
+        // A reset changes no counter.
         *self = Self { unsent: self.unsent, ..Self::new(self.port) };
     }
 

@@ -1,12 +1,13 @@
-//! Both ends of the reset of a link: the upper one orders it until the lower one has answered.
-//! [`ResetOrders`] above: what is to hold in, messages out; [`ResetReceiver`] below: messages in, what begins and ends out.
+//! Reset of a link, both ends: the upper end repeats an order until the lower end has answered.
 //!
-//! Units: picoseconds.
+//! [`ResetOrders`] is the upper end: its owner says which reset is to hold, and sends its messages.
+//! [`ResetReceiver`] is the lower end: it takes messages, and tells its owner when a reset begins and ends.
+//!
 //! Source: docs/spec/wire-formats.md §3.7b; PCIe 6.0 section 6.6.1 (conventional reset).
 //!
-//! An order is repeated until it is answered, and the end of a reset waits for the answer to its begin: so a reset of
-//! whatever length reaches who is below. Who is below does not stay in reset for ever because the one above is gone. Who has never
-//! answered knows no resets: the link does not stay closed for that.
+//! An order is repeated until it is answered, and the end of a reset waits for the answer to its begin: so a reset
+//! of any length reaches the lower end. The lower end leaves a reset by itself if the upper end falls silent. A
+//! lower end that has never answered does not know these messages, and the link opens without it.
 
 use weft_dataplane::time::{Instant, Span};
 use weft_parsers::tlp::{LinkReset, ResetWord};
@@ -14,13 +15,13 @@ use weft_parsers::tlp::{LinkReset, ResetWord};
 use super::reset::Reset;
 use super::{RETRY_INTERVAL, TRIES_MAX};
 
-/// How often an order is repeated that holds and has been answered.
+/// Interval of repeats of an order that holds and has been answered.
 pub const REPEAT_INTERVAL: Span = Span::from_ms(1_000);
-/// How often one is repeated that nobody has answered [`TRIES_MAX`] times.
+/// Interval of repeats after [`TRIES_MAX`] tries without an answer.
 pub const PATIENT_INTERVAL: Span = Span::from_ms(100);
-/// How often one is so repeated to who has answered nothing since the link came up.
+/// Number of such repeats to a lower end that has answered nothing since the link came up.
 const PATIENCE: u8 = 30;
-/// How long a reset holds below of which nothing is heard any more.
+/// Time after which the lower end leaves a reset without further orders.
 pub const HOLD_MAX: Span = Span::from_ms(3_000);
 
 const fn word(reset: Reset) -> ResetWord {
@@ -30,38 +31,38 @@ const fn word(reset: Reset) -> ResetWord {
     }
 }
 
-/// The upper end of a link: resets what is below.
+/// The upper end of a link: resets the lower end.
 #[derive(Clone, Debug, Default)]
 pub struct ResetOrders {
     up: bool,
-    /// What holds.
+    /// Reset that is to hold at present.
     level: Option<Reset>,
-    /// A reset of which the lower end has not said that it has begun.
+    /// Reset whose begin the lower end has not confirmed.
     begins: Option<Reset>,
-    /// The lower end has not said that the last reset is over.
+    /// Whether the lower end has not confirmed the end of the last reset.
     waits: bool,
     number: u8,
     due: Option<Instant>,
     left: u8,
     lower: Lower,
-    /// Tries after the first ones.
+    /// Number of repeats after the first tries.
     patience: u8,
 }
 
-/// What is known of the lower end since the link came up.
+/// State of the lower end since the link came up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Lower {
-    /// It has answered nothing.
+    /// It has answered no order yet.
     #[default]
     Silent,
     /// It has answered an order.
     Answers,
-    /// The link is open because it answers nothing, and the owner has not seen that.
+    /// The link is open because it never answered, and the owner has not been told yet.
     GivenUp,
 }
 
 impl ResetOrders {
-    /// Whether TLPs may pass: no reset holds, and who is below has answered to the end of the last one.
+    /// Whether TLPs may pass: no reset holds, and the end of the last one is confirmed.
     #[must_use]
     pub const fn is_open(&self) -> bool {
         self.level.is_none() && self.begins.is_none() && !self.waits
@@ -73,13 +74,13 @@ impl ResetOrders {
         self.level.is_some()
     }
 
-    /// Whether the lower end has not answered any of the first tries.
+    /// Whether all of the first tries have gone unanswered.
     #[must_use]
     pub const fn is_unanswered(&self) -> bool {
         (self.begins.is_some() || self.waits) && self.left == 0 && self.due.is_some()
     }
 
-    /// The link came up: says what holds.
+    /// The link came up: sends the order that holds.
     pub fn link_up(&mut self, now: Instant) {
         self.up = true;
         if !self.is_open() {
@@ -87,7 +88,8 @@ impl ResetOrders {
         }
     }
 
-    /// The link went down, which ends what is below anyway: only what holds is said when it is up again.
+    /// The link went down, which resets the lower end anyway; only a reset that still holds is sent when the link
+    /// is up again.
     pub const fn link_down(&mut self) {
         (self.up, self.due, self.lower) = (false, None, Lower::Silent);
         if self.level.is_none() {
@@ -95,11 +97,12 @@ impl ResetOrders {
         }
     }
 
-    /// What is to hold from now on.
+    /// Sets the reset that is to hold from now on; `None` ends it.
     pub fn hold(&mut self, now: Instant, level: Option<Reset>) {
         if level == self.level {
             return;
         }
+        // `Option` orders `None` below every reset, and a hot reset below PERST#.
         let rises = level > self.level;
         self.level = level;
         match level {
@@ -109,25 +112,28 @@ impl ResetOrders {
         }
     }
 
-    /// A reset that begins and ends at once; nothing while one holds, or the link is down.
+    /// Begins a reset that ends at once; does nothing while one holds or the link is down.
     pub fn pulse(&mut self, now: Instant) {
         if self.level.is_none() && self.up {
             self.begin(now, Reset::Hot);
         }
     }
 
-    /// Takes an answer; whether who is below is out of reset by it. False as well for what answers nothing.
+    /// Receives an answer; returns whether the lower end is now out of reset. An answer to nothing returns false.
     pub fn receive(&mut self, now: Instant, message: LinkReset) -> bool {
+        // The number tells a late answer to an earlier order from that to the current one.
         let awaited = self.due.is_some() && message.number == self.number;
         if message.word != ResetWord::Done || !awaited {
             return false;
         }
         self.lower = Lower::Answers;
+        // The begin is confirmed and nothing holds any more: only now may the end be ordered.
         if self.begins.take().is_some() && self.level.is_none() {
             self.order(now);
             return false;
         }
         if self.level.is_some() {
+            // Confirmed, but repeated: the lower end would leave the reset after HOLD_MAX of silence.
             (self.due, self.left) = (Some(now + REPEAT_INTERVAL), 0);
             return false;
         }
@@ -135,9 +141,10 @@ impl ResetOrders {
         core::mem::take(&mut self.waits)
     }
 
-    /// The order that is due.
+    /// The order that is due, if any.
     pub fn poll(&mut self, now: Instant) -> Option<LinkReset> {
         self.due.filter(|&due| due <= now)?;
+        // A reset that holds is never given up, as the link stays closed anyway.
         if self.left == 0 && self.lower != Lower::Answers && self.level.is_none() {
             self.patience += 1;
             if self.patience > PATIENCE {
@@ -157,7 +164,7 @@ impl ResetOrders {
         Some(LinkReset { word, number: self.number })
     }
 
-    /// Whether it has become open since the last call because the lower end knows no resets.
+    /// Whether the link has opened since the last call because the lower end never answered.
     pub fn take_given_up(&mut self) -> bool {
         let given_up = self.lower == Lower::GivenUp;
         if given_up {
@@ -166,13 +173,14 @@ impl ResetOrders {
         given_up
     }
 
-    /// When to poll next.
+    /// Time of the next poll; `None` without an order to repeat.
     #[must_use]
     pub const fn next_due(&self) -> Option<Instant> {
         self.due
     }
 
     fn begin(&mut self, now: Instant, reset: Reset) {
+        // PERST# replaces a hot reset that has not begun, but not the other way round.
         self.begins = self.begins.max(Some(reset));
         self.waits = true;
         self.order(now);
@@ -180,35 +188,36 @@ impl ResetOrders {
 
     fn order(&mut self, now: Instant) {
         self.number = self.number.wrapping_add(1);
+        // With the link down the order waits for `link_up`, which numbers it anew.
         if self.up {
             (self.due, self.left, self.patience) = (Some(now), TRIES_MAX, 0);
         }
     }
 }
 
-/// What an order does to who is below.
+/// Effect of an order on the component at the lower end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ordered {
-    /// It is reset, and stays so.
+    /// It is reset, and stays in reset.
     Begins,
-    /// It may go on.
+    /// It leaves reset.
     Ends,
 }
 
-/// The lower end of a link: obeys.
+/// The lower end of a link: carries out orders.
 #[derive(Clone, Debug, Default)]
 pub struct ResetReceiver {
     held: Option<(Reset, Instant)>,
 }
 
 impl ResetReceiver {
-    /// Whether a reset holds: nothing is answered but orders.
+    /// Whether a reset holds; the component then answers nothing but orders.
     #[must_use]
     pub const fn is_held(&self) -> bool {
         self.held.is_some()
     }
 
-    /// When a reset ends of which nothing is heard any more.
+    /// Time at which the reset ends by itself.
     #[must_use]
     pub const fn next_due(&self) -> Option<Instant> {
         match self.held {
@@ -217,7 +226,7 @@ impl ResetReceiver {
         }
     }
 
-    /// Takes an order: what it changes, and the answer; `None` for what is no order.
+    /// Receives an order; returns its effect and the answer, or `None` if the message is no order.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -229,10 +238,11 @@ impl ResetReceiver {
             ResetWord::Deassert => self.end(),
             ResetWord::Done => return None,
         };
+        // Answered even if nothing changes: the upper end repeats an order because it has missed the answer.
         Some((change, LinkReset { word: ResetWord::Done, ..message }))
     }
 
-    /// Ends a reset whose time is over, or any where the link is down.
+    /// Ends a reset whose time is over, or which holds while the link is down.
     pub fn tick(&mut self, now: Instant, is_up: bool) -> Option<Ordered> {
         let over = self.held.is_some_and(|(_, until)| until <= now || !is_up);
         if over { self.end() } else { None }
@@ -240,6 +250,7 @@ impl ResetReceiver {
 
     fn begin(&mut self, now: Instant, reset: Reset) -> Option<Ordered> {
         let was = self.held.map(|(held, _)| held);
+        // A repeated order extends the time; a weaker one does not weaken the reset.
         self.held = Some((was.map_or(reset, |was| was.max(reset)), now + HOLD_MAX));
         (was < Some(reset)).then_some(Ordered::Begins)
     }

@@ -1,14 +1,14 @@
-//! State machines that speak in vendor-defined messages of a PBR fabric.
+//! State machines that exchange vendor-defined messages (VDMs) of a PBR fabric.
 //!
-//! [`Vdm`]s and `now` in; [`Vdm`]s, accesses to a host's memory and events out; each machine says by
-//! `next_due` when it wants to be polled again. [`partner`] asks who is at the far end of a link, [`reset`] keeps a
-//! virtual link, [`mctp`] carries CCI messages, [`in_band`] serves them at a GFD, [`proxy`] hands a host's commands over to a GFD, [`gam`] brings
-//! notifications into a host's ring, [`rtupdate`] tells `CacheID`s.
+//! Each takes received [`Vdm`]s and `now`; it returns messages to send, accesses to a host's memory and events, and
+//! tells by `next_due` when to poll it again. [`partner`] finds out who is at the far end of a link, [`reset`]
+//! keeps a virtual link, [`link_reset`] resets the lower end of a link, [`mctp`] carries CCI messages, [`in_band`]
+//! serves them at a GFD, [`proxy`] hands a host's commands to a GFD, [`gam`] puts notifications into a host's ring,
+//! [`rtupdate`] distributes `CacheID`s.
 //!
-//! Units: bytes and DWs of 4; picoseconds.
 //! Source: docs/spec/wire-formats.md §3.8; CXL 3.1 section 7.7.11.
 //!
-//! No machine reads a clock or allocates without bound, and none panics, whatever comes in.
+//! No machine reads a clock, allocates without bound, or panics on any input.
 
 pub mod gam;
 pub mod in_band;
@@ -27,42 +27,42 @@ use weft_parsers::ParseError;
 use weft_parsers::fabric::Pid;
 use weft_parsers::tlp::{PbrVdm, Pth, Tlp, VdmOp};
 
-/// Most bytes of a payload: 32 DWs.
+/// Longest payload in bytes: 32 DWs.
 pub const PAYLOAD_MAX: usize = 128;
-/// Time between two tries of a message that waits for an answer.
+/// Interval between two tries of a message that waits for an answer.
 ///
-/// Section 3.8 gives it for reset and Link Up; messages for which it gives none keep to it as well: an answer
-/// takes microseconds on these links, so that ten milliseconds without one mean a loss.
+/// Section 3.8 sets it for reset and Link Up; messages without an interval of their own use it as well: an answer
+/// takes microseconds on these links, so ten milliseconds without one mean a loss.
 pub const RETRY_INTERVAL: Span = Span::from_ms(10);
-/// Tries in all, the first one with them; see [`RETRY_INTERVAL`].
+/// Number of tries, including the first one; see [`RETRY_INTERVAL`].
 pub const TRIES_MAX: u8 = 10;
 
 /// A vendor-defined message of CXL (PBR VDM), with the PTH that routes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vdm {
-    /// Where it comes from and goes to.
+    /// PBR header with source and destination PID.
     pub pth: Pth,
-    /// What it says.
+    /// Opcode of the message.
     pub op: VdmOp,
-    /// `SeqLen`: DWs that are announced, 0 for 256.
+    /// `SeqLen`: announced number of DWs, 0 for 256.
     pub seq_len: u8,
-    /// `CmdSeq`, 3 bits.
+    /// `CmdSeq`, 3 bits: number of the command, or of Link Up.
     pub cmd_seq: u8,
-    /// `SeqNum`, 3 bits.
+    /// `SeqNum`, 3 bits: position of the payload in a sequence.
     pub seq_num: u8,
-    /// Payload, whole DWs.
+    /// Payload in whole DWs.
     pub payload: ArrayVec<u8, PAYLOAD_MAX>,
 }
 
 impl Vdm {
-    /// A message without sequence and payload, of no hierarchy.
+    /// A message without sequence numbers and payload, not hierarchical (Hie = 0).
     #[must_use]
     pub fn new(from: Pid, to: Pid, op: VdmOp) -> Self {
         let pth = Pth { dsar: op.dsar(), ..Pth::new(from, to) };
         Self { pth, op, seq_len: 0, cmd_seq: 0, seq_num: 0, payload: ArrayVec::new() }
     }
 
-    /// With `payload`, cut at [`PAYLOAD_MAX`] and filled up with zeros to whole DWs.
+    /// Adds `payload`, cut at [`PAYLOAD_MAX`] and padded with zeros to whole DWs.
     #[must_use]
     pub fn with_payload(mut self, payload: &[u8]) -> Self {
         let padded = payload.len().next_multiple_of(4);
@@ -71,7 +71,7 @@ impl Vdm {
         self
     }
 
-    /// Reads a message that came with `pth`.
+    /// Parses a message that was received with `pth`.
     ///
     /// # Errors
     /// As [`PbrVdm::parse`].
@@ -81,7 +81,7 @@ impl Vdm {
         Ok(Self { pth, op, seq_len, cmd_seq, seq_num, payload })
     }
 
-    /// The message behind the PTH, to emit.
+    /// The message without its PTH, to emit.
     #[must_use]
     pub fn message(&self) -> PbrVdm<'_> {
         let Self { op, seq_len, cmd_seq, seq_num, ref payload, .. } = *self;
@@ -89,7 +89,7 @@ impl Vdm {
     }
 }
 
-/// What is due.
+/// The result of a [`Retry`] at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
     Nothing,
@@ -97,7 +97,7 @@ enum Due {
     GaveUp,
 }
 
-/// When a message is sent again: at once, then every [`RETRY_INTERVAL`], [`TRIES_MAX`] times in all.
+/// Retries of a message: sent at once, then every [`RETRY_INTERVAL`], [`TRIES_MAX`] times in all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Retry {
     at: Option<Instant>,
@@ -121,9 +121,11 @@ impl Retry {
         if self.at.is_none_or(|at| now < at) {
             Due::Nothing
         } else if let Some(left) = self.left.checked_sub(1) {
+            // From `now`, not from the due time: after a pause of the caller, tries must not follow in a burst.
             *self = Self { at: Some(now + RETRY_INTERVAL), left };
             Due::Send
         } else {
+            // An interval after the last try, so that its answer has as long as the others.
             self.stop();
             Due::GaveUp
         }

@@ -1,12 +1,14 @@
-//! Who is at the far end of a PBR-capable link: exchange of Link Partner Info.
-//! Link up -> own info every 10 ms until the far end's is in -> [`FarEnd`]; ten times none -> host or device.
+//! Discovery of the component at the far end of a PBR-capable link, by an exchange of Link Partner Info.
+//!
+//! From link up on, the own info is sent every 10 ms until the far end's has come, which gives a [`FarEnd`]. After
+//! ten tries without one the far end is a host or device.
 //!
 //! Units: picoseconds.
-//! Source: docs/spec/wire-formats.md §3.8, §4.8; CXL 3.1 section 7.7.11.3; intervals of our own (see `RETRY_INTERVAL`).
+//! Source: docs/spec/wire-formats.md §3.8, §4.8; CXL 3.1 section 7.7.11.3; intervals are ours (see `RETRY_INTERVAL`).
 //!
-//! The page has no acknowledgement. Here an info that does not name the receiver's port as its far port asks for
-//! one in return; an info that does name it is an answer. Which port an info names before the far one is known
-//! is [`PORT_UNKNOWN`], of our own choice. Answers are spaced, so that no two ends keep answering each other.
+//! The standard has no acknowledgement. Here, an info that does not name the receiver's port as its far port asks
+//! for one in return; an info that names it is the answer. An info sent before the far port is known names
+//! [`PORT_UNKNOWN`], our own choice. Answers are spaced, so that two ends never keep answering each other.
 
 use weft_dataplane::time::Instant;
 use weft_parsers::fabric::Pid;
@@ -15,32 +17,32 @@ use weft_parsers::tlp::vdm::PartnerInfo;
 
 use super::{Due, RETRY_INTERVAL, Retry, Vdm};
 
-/// Far port of an info that asks for one in return.
+/// Far port in an info that asks for one in return.
 pub const PORT_UNKNOWN: u8 = 0xFF;
 
-/// What a switch knows of the far end of a link.
+/// State of knowledge about the far end of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FarEnd {
-    /// The link is down, or the exchange goes on.
+    /// The link is down, or the exchange is under way.
     #[default]
     Unknown,
     /// A PBR switch.
     Switch(PartnerInfo),
     /// A G-FAM device.
     Gfd(PartnerInfo),
-    /// It has not answered.
+    /// It has not answered, so it is no PBR component.
     HostOrDevice,
 }
 
-/// Counts of the partner information that is exchanged over a link.
+/// Counts of infos exchanged over a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartnerCounts {
-    /// Infos sent.
+    /// Infos sent, tries included.
     pub sent: u64,
-    /// Messages of another kind, payloads that cannot be read, reserved component types, and all that came
-    /// while the link was down.
+    /// Messages of another kind, malformed payloads, reserved component types, and everything received while the
+    /// link was down.
     pub refused: u64,
-    /// Changes of the own info that the far end has not answered.
+    /// Changes of the own info that the far end did not answer.
     pub unanswered: u64,
 }
 
@@ -57,7 +59,7 @@ pub struct Partner {
 }
 
 impl Partner {
-    /// An end with the link down. The far port of `own` is not looked at.
+    /// An end whose link is down. The far port in `own` is ignored.
     #[must_use]
     pub fn new(own: PartnerInfo) -> Self {
         Self {
@@ -71,26 +73,25 @@ impl Partner {
         }
     }
 
-    /// What is at the far end, as far as is known.
+    /// The far end, as far as it is known.
     #[must_use]
     pub const fn far_end(&self) -> FarEnd {
         self.far
     }
 
-    /// Counts so far.
     #[must_use]
     pub const fn counts(&self) -> PartnerCounts {
         self.counts
     }
 
-    /// The link has come up: forgets what was before, and asks.
+    /// The link came up: forgets the old far end, and asks.
     pub fn link_up(&mut self, now: Instant) {
         self.link_down();
         self.up = true;
         self.asking.start(now);
     }
 
-    /// The link has gone down: forgets the far end and sends no more.
+    /// The link went down: forgets the far end and stops sending.
     pub fn link_down(&mut self) {
         self.up = false;
         self.far = FarEnd::Unknown;
@@ -98,7 +99,7 @@ impl Partner {
         (self.answer_due, self.answer_open) = (None, None);
     }
 
-    /// Takes a changed own info, and tells the far end until it answers. One with no change is not sent.
+    /// Changes the own info, and sends it until the far end answers. An unchanged one is not sent.
     pub fn set_own(&mut self, now: Instant, own: PartnerInfo) {
         let own = heard_from(own, self.own.far_port);
         if own == self.own {
@@ -110,7 +111,7 @@ impl Partner {
         }
     }
 
-    /// Takes a message in; returns whether what is known of the far end changed.
+    /// Receives a message; returns whether knowledge of the far end changed.
     pub fn receive(&mut self, now: Instant, vdm: &Vdm) -> bool {
         let info = match PartnerInfo::decode(&vdm.payload) {
             Ok(info) if self.up && vdm.op == VdmOp::LinkPartnerInfo => info,
@@ -130,10 +131,12 @@ impl Partner {
         if info.far_port == self.own.port {
             self.asking.stop();
         } else {
-            // It asks: it has not heard of us yet, or of a change of its own.
+            // The far end asks: it has not received our info yet, or has changed its own.
+            // Its info is here, and the answer below carries ours; further asking would only repeat both.
             if self.asking.is_running() && self.known().is_none() {
                 self.asking.stop();
             }
+            // At most one answer in each interval, whatever the far end asks.
             let open = self.answer_open.filter(|&open| now < open);
             self.answer_due = self.answer_due.or(Some(open.unwrap_or(now)));
         }
@@ -142,7 +145,7 @@ impl Partner {
         changed
     }
 
-    /// The next message to be sent; to be called until there is none.
+    /// The next message to send; call it until it returns `None`.
     pub fn poll(&mut self, now: Instant) -> Option<Vdm> {
         if !self.up {
             return None;
@@ -156,6 +159,7 @@ impl Partner {
         match self.asking.tick(now) {
             Due::Nothing => None,
             Due::Send => Some(self.send(PORT_UNKNOWN)),
+            // The far end is known already, so only a change of our own info went unanswered.
             Due::GaveUp if self.known().is_some() => {
                 self.counts.unanswered += 1;
                 None
@@ -167,7 +171,7 @@ impl Partner {
         }
     }
 
-    /// When to poll next; `None` until something else happens.
+    /// Time of the next poll; `None` until something else happens.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         Instant::earlier(self.asking.at, self.answer_due)
@@ -188,13 +192,13 @@ impl Partner {
     }
 }
 
-/// `info` with a far port.
+/// `info` with its far port replaced.
 const fn heard_from(mut info: PartnerInfo, far_port: u8) -> PartnerInfo {
     info.far_port = far_port;
     info
 }
 
-/// The far port says what the far end knows, not what it is.
+/// Ignores the far port, which tells what the far end knows, not what it is.
 fn same_but_far_port(far: FarEnd) -> FarEnd {
     match far {
         FarEnd::Switch(info) => FarEnd::Switch(heard_from(info, 0)),

@@ -1,5 +1,7 @@
-//! `CacheID`s of a downstream edge on their way to the host's edge: `RTUpdate`, its Ack and Nak.
-//! [`RtSender::commit`] -> `RTUpdate` of up to 16 pairs -> [`CacheIds::receive`] -> Ack or Nak -> [`Answer`].
+//! Distribution of `CacheID`s from a downstream edge to the host's edge: `RTUpdate`, its Ack and Nak.
+//!
+//! [`RtSender::commit`] sends an `RTUpdate` of up to 16 pairs; [`CacheIds::receive`] answers it by Ack or Nak,
+//! which ends it as an [`Answer`].
 //!
 //! Units: picoseconds.
 //! Source: docs/spec/wire-formats.md §3.8; CXL 3.1 section 7.7.12.5; what is refused, and that a new update takes the
@@ -16,28 +18,28 @@ use weft_parsers::tlp::vdm::RtPair;
 use super::reset::Binding;
 use super::{Due, Retry, Vdm};
 
-/// `CacheID`s that there are.
+/// Number of `CacheID`s, which have 4 bits.
 pub const CACHE_IDS: usize = 16;
 
-/// A message from one end of a virtual link to the other.
+/// A message from one end of a virtual link to the other, hierarchical as all of these.
 fn between(own: Pid, far: Pid, op: VdmOp) -> Vdm {
     let mut vdm = Vdm::new(own, far, op);
     vdm.pth.hie = true;
     vdm
 }
 
-/// How a routing update ended.
+/// Result of a routing update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The host's edge has it.
+    /// The host's edge has accepted it.
     Ack,
-    /// The host's edge refuses it.
+    /// The host's edge has refused it.
     Nak,
-    /// It has not answered any try.
+    /// No try was answered.
     None,
 }
 
-/// Sends routing updates (`RTUpdate`) from the downstream edge of one binding.
+/// Sender of routing updates (`RTUpdate`): the downstream edge of one binding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RtSender {
     own: Pid,
@@ -48,16 +50,16 @@ pub struct RtSender {
 }
 
 impl RtSender {
-    /// From the edge's PID to that of the host's edge.
+    /// A sender from the edge's PID to that of the host's edge.
     #[must_use]
     pub fn new(own: Pid, host: Pid) -> Self {
         Self { own, host, pairs: ArrayVec::new(), retry: Retry::default(), unexpected: 0 }
     }
 
-    /// The host has committed its routing table: sends `pairs` until they are answered. A commit before the answer
-    /// takes the place of the first one, whose answer may then be taken for its own: answers have no number.
+    /// Sends `pairs` until they are answered, as the host has committed its routing table. A commit before that
+    /// answer replaces the first one, and may be ended by the first one's answer: answers have no number.
     ///
-    /// `false`, and nothing is sent, when there are more than [`RtPair::COUNT_MAX`].
+    /// Returns `false`, and sends nothing, for more than [`RtPair::COUNT_MAX`] pairs.
     pub fn commit(&mut self, now: Instant, pairs: &[RtPair]) -> bool {
         let Ok(pairs) = ArrayVec::try_from(pairs) else { return false };
         self.pairs = pairs;
@@ -65,7 +67,7 @@ impl RtSender {
         true
     }
 
-    /// Takes a message in.
+    /// Receives a message; returns the answer to the update under way.
     pub fn receive(&mut self, vdm: &Vdm) -> Option<Answer> {
         let ours = Binding { own: self.own, far: self.host }.matches(vdm);
         let answer = match vdm.op {
@@ -76,6 +78,7 @@ impl RtSender {
                 return None;
             }
         };
+        // The answer to an update that was sent several times may come several times.
         if !self.retry.is_running() {
             self.unexpected += 1;
             return None;
@@ -84,7 +87,7 @@ impl RtSender {
         Some(answer)
     }
 
-    /// What is due: a message, or that there was no answer; to be called until there is neither.
+    /// A message that is due, or the result that there was no answer; call it until it returns `None`.
     pub fn poll(&mut self, now: Instant) -> Option<Result<Vdm, Answer>> {
         match self.retry.tick(now) {
             Due::Nothing => None,
@@ -93,20 +96,21 @@ impl RtSender {
         }
     }
 
-    /// When to poll next.
+    /// Time of the next poll; `None` without an update under way.
     #[must_use]
     pub const fn next_due(&self) -> Option<Instant> {
         self.retry.at
     }
 
-    /// Messages that are no answer, or not to an update under way.
+    /// Messages that are no answer, or came without an update under way.
     #[must_use]
     pub const fn unexpected(&self) -> u64 {
         self.unexpected
     }
 
-    /// All pairs, filled up to whole DWs, at least one, by pairs that mean nothing.
+    /// All pairs, padded to whole DWs (at least one) by discard pairs, whose PID is FFFh.
     fn message(&self) -> Vdm {
+        // An update that takes back every CacheID has no pair, but needs a payload of at least one DW.
         let count = self.pairs.len().next_multiple_of(2).max(2);
         let nothing = RtPair { pid: Pid::NONE, cache_id: 0 };
         let filled = self.pairs.iter().copied().chain(core::iter::repeat(nothing)).take(count);
@@ -116,38 +120,40 @@ impl RtSender {
     }
 }
 
-/// The table of a host's edge that says which port has which `CacheID`.
+/// The routing table of a host's edge: the port of each `CacheID`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheIds {
-    /// By `CacheID`: the downstream edge that told, and the port.
+    /// By `CacheID`: the downstream edge that announced it, and the port.
     ports: BTreeMap<u8, (Pid, Pid)>,
     refused: u64,
 }
 
 impl CacheIds {
-    /// Port with a `CacheID`.
+    /// Port of a `CacheID`; `None` if no edge has announced it.
     #[must_use]
     pub fn port(&self, cache_id: u8) -> Option<Pid> {
         self.ports.get(&cache_id).map(|(_, port)| *port)
     }
 
-    /// All that are held: `CacheID`, port, and the downstream edge that told.
+    /// All entries: `CacheID`, port, and the downstream edge that announced them.
     pub fn iter(&self) -> impl Iterator<Item = (u8, Pid, Pid)> {
         self.ports.iter().map(|(id, (edge, port))| (*id, *port, *edge))
     }
 
-    /// Messages of another kind, those by no virtual link, and those without a PID to answer.
+    /// Messages of another kind, without a virtual link, or without a PID to answer.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Takes an update in and answers it. It takes the place of all that its sender has told before, whole or, with
-    /// a Nak, not at all: when `bound` is not set (no binding with this pair of PIDs), one `CacheID` is given to two
-    /// ports, or it is that of a port of another edge. The same update twice changes nothing.
+    /// Processes an update and returns the answer. An accepted update replaces everything that its sender has
+    /// announced before. It is refused as a whole (Nak) if `bound` is false (no binding has this pair of PIDs), if
+    /// it gives one `CacheID` to two ports, or if a `CacheID` belongs to a port of another edge. The same update
+    /// twice changes nothing.
     pub fn receive(&mut self, vdm: &Vdm, bound: bool) -> Option<Vdm> {
         let edge = vdm.pth.spid;
         let is_named = !edge.is_none() && !vdm.pth.dpid.is_none();
+        // An answer to PID FFFh would go to the link partner, and not to the sender.
         if vdm.op != VdmOp::RtUpdate || !vdm.pth.hie || !is_named {
             self.refused += 1;
             return None;
@@ -157,16 +163,18 @@ impl CacheIds {
         Some(between(vdm.pth.dpid, edge, op))
     }
 
-    /// Forgets all of an edge: its binding has ended.
+    /// Removes all entries of an edge, as its binding has ended.
     pub fn forget(&mut self, edge: Pid) {
         self.ports.retain(|_, (told_by, _)| *told_by != edge);
     }
 
     fn replace(&mut self, edge: Pid, payload: &[u8]) -> bool {
+        // On a copy, so that a refused update leaves the table as it was.
         let mut fresh = self.ports.clone();
         fresh.retain(|_, (told_by, _)| *told_by != edge);
         for RtPair { pid, cache_id } in RtPair::all(payload) {
             let had = fresh.insert(cache_id, (edge, pid));
+            // The same pair twice is harmless; another port, or another edge, is a conflict.
             if had.is_some_and(|had| had != (edge, pid)) {
                 return false;
             }

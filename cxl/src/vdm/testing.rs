@@ -1,5 +1,6 @@
-//! A wire between two machines in tests: bytes that come late, not at all or twice, as a seed has it.
-//! [`Wire::send`], [`Wire::recv`]; order is kept, as on one path of the fabric.
+//! A wire between two machines in tests, which delays, drops or repeats messages at random by a seed.
+//!
+//! Messages stay in order, as on one path of the fabric.
 //!
 //! Units: delays in nanoseconds, chances in thousandths.
 
@@ -38,7 +39,7 @@ pub(super) fn vdm_of(bytes: &[u8]) -> Vdm {
     Vdm::parse(pbr.pth(), pbr.tlp()).unwrap()
 }
 
-/// One direction.
+/// One direction of a wire between two machines.
 pub(super) struct Wire {
     rng: Rng,
     pub drop: u64,
