@@ -1,5 +1,6 @@
 //! A request under way, and the completions that answer it.
-//! Completion → [`Step`]; bytes go to their place in the whole answer.
+//!
+//! Each completion yields a [`Step`]; its bytes are copied to their place in the transaction's data.
 //!
 //! Units: bytes, double words.
 //! Source: PCIe 6.0 sections 2.2.9, 2.3.1.1, 2.3.2; docs/spec/wire-formats.md §3.6 (chunks of UIO in any order).
@@ -12,14 +13,14 @@ use super::parts::Part;
 use super::transaction::{Failure, OpId};
 use crate::cover::Cover;
 
-/// What came of a completion.
+/// Effect of a completion on its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Others will follow.
+    /// More completions follow.
     More,
-    /// Nothing came of the request: it may be sent again.
+    /// RRS before any data: the request may be sent again.
     Again,
-    /// It was the last one.
+    /// The request is complete.
     Whole,
     /// The request has failed.
     Failed(Failure),
@@ -29,20 +30,20 @@ pub(super) enum Step {
 #[derive(Debug)]
 pub(super) struct Flight {
     pub op: OpId,
-    /// Tells it from earlier ones of its tag.
+    /// Distinguishes it from earlier requests with the same tag.
     pub serial: u64,
     requester: Bdf,
     kind: Kind,
     addr: u64,
-    /// Where its bytes go in the answer, and how many they are.
+    /// Position of its bytes in the transaction's data, and their number.
     at: usize,
     len: usize,
-    /// Bytes that came.
+    /// Bytes received (memory reads).
     got: usize,
-    /// Double words that came, of a UIO read, and how many there are to be.
+    /// Double words received, and their total (UIO reads).
     seen: Cover,
     dws: u64,
-    /// Until when it may be sent again.
+    /// Time until which it may be sent again.
     until: Instant,
 }
 
@@ -60,13 +61,14 @@ impl Flight {
         Self { op, serial, requester, kind, addr, at, len, got, seen, dws, until }
     }
 
-    /// Where its bytes begin in the whole request, how many they are, and until when it may be sent again.
+    /// Position in the transaction, number of bytes, and the time until which it may be sent again.
     pub(super) const fn again(&self) -> (usize, usize, Instant) {
         (self.at, self.len, self.until)
     }
 
-    /// Whether a completion of its tag is one for it.
+    /// Whether a completion with its tag is for this request.
     pub(super) fn is_answered_by(&self, tlp: &Tlp<'_>) -> bool {
+        // A late completion may be for a request before a change of the bus number, with the same tag.
         tlp.requester() == self.requester
             && match self.kind {
                 Kind::UioRead => matches!(tlp.kind(), Kind::UioReadCompletion { .. }),
@@ -75,12 +77,12 @@ impl Flight {
             }
     }
 
-    /// Takes a completion; data go to their place in `answer`.
+    /// Processes a completion; data goes to its place in `answer`.
     pub(super) fn take(&mut self, tlp: &Tlp<'_>, answer: &mut [u8]) -> Step {
         match tlp.status() {
             Some(Status::Success) => {}
-            // UIO requests have no order that one which is sent again could break; a read of another kind would
-            // overtake the writes before it that were lost.
+            // UIO requests have no order that sending one again could break; a read of another kind would overtake
+            // writes before it that were lost.
             Some(Status::RequestRetry) if self.kind.is_uio() && self.seen.is_empty() => {
                 return Step::Again;
             }
@@ -91,6 +93,7 @@ impl Flight {
         if wants_data != tlp.kind().has_data() {
             return Step::Failed(Failure::Mismatch);
         }
+        // EP is about data, so it counts only in a completion that has data where it should.
         if tlp.ep() {
             return Step::Failed(Failure::Poisoned);
         }
@@ -106,16 +109,18 @@ impl Flight {
         }
     }
 
-    /// The next part of a memory read: its place follows from what came before.
+    /// Processes the next completion of a memory read, whose position follows from the ones before.
     fn split(&mut self, tlp: &Tlp<'_>, answer: &mut [u8]) -> Step {
+        // Byte Count of a read of zero length is 1 (2.2.9).
         let left = (self.len - self.got).max(1);
         let addr = self.addr.wrapping_add(self.got as u64);
         let [low, ..] = addr.to_le_bytes();
-        // A read of zero length has no first byte: the address stands for it.
+        // The address of a read of zero length stands for its first byte.
         let fits = tlp.byte_count().map(usize::from) == Some(left)
             && tlp.lower_address().is_some_and(|lower| lower == low & 0x7F || self.len == 0);
         let in_front = usize::from(low & 3);
         let room = tlp.payload().len().saturating_sub(in_front);
+        // At most three bytes behind the last one, to the end of its double word.
         if !fits || room == 0 || room > left + 3 {
             return Step::Failed(Failure::Mismatch);
         }
@@ -126,9 +131,10 @@ impl Flight {
         if self.got == self.len { Step::Whole } else { Step::More }
     }
 
-    /// Any part of a UIO read: it says where it belongs.
+    /// Processes a completion of a UIO read, which carries its own offset and may come in any order.
     fn chunk(&mut self, tlp: &Tlp<'_>, answer: &mut [u8]) -> Step {
         let from = tlp.uio_completion().map_or(0, |(_, offset)| usize::from(offset));
+        // Also refused: a chunk that overlaps one received before.
         if !self.seen.add(from as u64, tlp.payload().len() as u64 / 4, self.dws) {
             return Step::Failed(Failure::Mismatch);
         }
@@ -140,7 +146,7 @@ impl Flight {
         if self.seen.is_whole(self.dws) { Step::Whole } else { Step::More }
     }
 
-    /// Puts `bytes` `from` bytes behind this request's first one, as far as they belong to it.
+    /// Copies `bytes` to `from` bytes behind the request's first byte, as far as they belong to it.
     fn put(&self, from: usize, bytes: &[u8], answer: &mut [u8]) {
         let end = (self.at + self.len).min(answer.len());
         let place = answer.get_mut(self.at + from..end).unwrap_or_default();

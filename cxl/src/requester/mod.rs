@@ -1,13 +1,13 @@
-//! Who makes requests: splits what is asked into TLPs, knows by tag what is under way, puts answers together.
+//! A requester: splits transactions into TLPs, tracks them by tag, and reassembles completions.
 //!
-//! [`Transaction`] in, TLPs out by [`Requester::flush`], completions in by [`Requester::take`], [`Done`] out.
+//! [`Requester::submit`] takes a [`Transaction`], [`Requester::flush`] sends its TLPs, [`Requester::take`] takes
+//! completions, and [`Requester::next_done`] returns the results. Tags have 10 bits (non-flit) or 14 (flit).
 //!
-//! Units: bytes; tags of 10 bits (non-flit) or 14 (flit).
 //! Source: PCIe 6.0 sections 2.2.5 (byte enables), 2.2.6.2 (tags), 2.3.1.1 (split completions), 2.8 (timeout);
 //! docs/spec/wire-formats.md §3.1, §3.5, §3.6.
 //!
-//! Transactions are sent in the order in which they came. A tag that timed out is the last to be used again, so that
-//! what comes late finds nobody.
+//! Transactions are sent in the order of their submission. A tag that timed out is the last to be used again, so
+//! that a late completion matches no request.
 
 mod flight;
 mod parts;
@@ -26,37 +26,38 @@ use flight::{Flight, Step};
 use parts::Part;
 pub use transaction::{Done, Failure, OpId, Operation, RequesterSpec, Transaction};
 
-/// Buffers that are kept for later, and the largest of them: those of UIO requests of a fabric memory engine.
+/// Buffers that are kept for reuse, and the largest one kept: those of UIO requests of a fabric memory engine.
 const SPARE_MAX: usize = 256;
 const SPARE_LEN_MAX: usize = 4_096;
 //= docs/spec/cxl-fabric.md "Dynamic change": a UIO request that was answered with RRS is sent again after 1 ms
-/// How long a UIO request waits that is sent again.
+/// Pause before a UIO request is sent again.
 const RETRY_INTERVAL: Span = Span::from_ms(1);
 
 /// Counts of a requester.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct RequesterCounts {
-    /// Requests that were sent.
+    /// Requests sent, those sent again included.
     pub sent: u64,
-    /// Requests that wanted an answer and have theirs, whatever it said.
+    /// Requests that were completed with any status.
     pub answered: u64,
-    /// Of these, UIO requests that were answered with RRS, and are sent again.
+    /// Of these, UIO requests completed with RRS, which are sent again.
     pub retried: u64,
-    /// Requests that were not answered in time.
+    /// Requests that were not completed in time.
     pub timeouts: u64,
-    /// Requests that were given up while under way.
+    /// Requests abandoned by a reset or a loss of the link.
     pub given_up: u64,
-    /// Completions taken.
+    /// Completions that matched a request.
     pub completions: u64,
-    /// Completions for nothing that is under way.
+    /// Completions that matched no request.
     pub unexpected: u64,
-    /// Completions that do not fit their request.
+    /// Completions that matched a tag, but do not fit its request.
     pub mismatched: u64,
 }
 
+/// A transaction that has not ended.
 struct Op {
     transaction: Transaction,
-    /// Bytes that were split off, and whether that was all.
+    /// Bytes sent so far, and whether those are all.
     split: usize,
     whole: bool,
     under_way: usize,
@@ -65,27 +66,27 @@ struct Op {
     ln: bool,
 }
 
-/// A part of a UIO transaction that is sent again: nothing has come of it.
+/// A part of a UIO transaction that is to be sent again, as it was completed with RRS before any data.
 #[derive(Clone, Copy)]
 struct Again {
     op: OpId,
     split: usize,
     len: usize,
-    /// When; none until it is known what time it is.
+    /// Time to send it; `None` until the next flush, as completions come without the time.
     at: Option<Instant>,
-    /// When it is too late.
+    /// Time after which it is not sent again.
     until: Instant,
 }
 
-/// What became of a part that was to be sent.
+/// Result of an attempt to send a part.
 enum PartSent {
-    /// It waits for a tag.
+    /// Not sent: no tag is free.
     NoTag,
-    /// The link has none.
+    /// Not sent: the link's mode has no such TLP.
     NoForm,
-    /// It went, and others follow.
+    /// Sent, and others follow.
     More,
-    /// It went, as the last one.
+    /// Sent, and it was the last one.
     Last,
 }
 
@@ -93,26 +94,26 @@ enum PartSent {
 pub struct Requester {
     spec: RequesterSpec,
     id: Bdf,
-    /// PCIe segment that configuration requests name.
+    /// PCIe segment named in configuration requests.
     segment: Option<u8>,
     ops: ByKey<OpId, Op>,
-    /// Not sent to their end yet.
+    /// Transactions that are not sent completely, in order.
     queue: VecDeque<OpId>,
     flights: ByKey<u16, Flight>,
-    /// In the order of their ends; those that were answered are passed over.
+    /// Ascending by time; entries of completed requests are skipped.
     deadlines: VecDeque<(Instant, u16, u64)>,
-    /// In the order of their times; those without one are the last.
+    /// Ascending by time; entries without one are the last.
     again: VecDeque<Again>,
     done: VecDeque<Done>,
     next_op: u64,
     next_tag: u16,
     counts: RequesterCounts,
-    /// Buffers of data of transactions that have ended.
+    /// Data buffers of ended transactions, for reuse.
     spare: Vec<Vec<u8>>,
 }
 
 impl Requester {
-    /// Nothing is under way.
+    /// A requester without transactions.
     #[must_use]
     pub fn new(spec: RequesterSpec, id: Bdf) -> Self {
         Self {
@@ -141,46 +142,46 @@ impl Requester {
         }
     }
 
-    /// Who asks from now on.
+    /// Changes the Requester ID.
     pub const fn set_id(&mut self, id: Bdf) {
         self.id = id;
     }
 
-    /// The PCIe segment that configuration requests name from now on, in flit mode: who they go to learns it from them.
+    /// Sets the PCIe segment that configuration requests name in flit mode; their receiver learns its segment from
+    /// them.
     pub const fn set_segment(&mut self, segment: Option<u8>) {
         self.segment = segment;
     }
 
-    /// Sizes of writes and reads from now on, powers of two.
+    /// Sets the largest write and read in bytes, powers of two.
     pub fn set_sizes(&mut self, payload_max: usize, read_max: usize) {
         self.spec.payload_max = payload_max.clamp(128, 4_096);
         self.spec.read_max = read_max.clamp(128, 4_096);
     }
 
-    /// Counts so far.
     #[must_use]
     pub const fn counts(&self) -> RequesterCounts {
         self.counts
     }
 
-    /// Requests under way: sent, and not answered.
+    /// Number of requests sent and not completed.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.flights.len()
     }
 
-    /// Most requests that may be under way.
+    /// Limit of requests sent and not completed.
     fn in_flight_max(&self) -> usize {
         self.spec.in_flight_max.min(usize::from(tags(self.spec.mode)))
     }
 
-    /// Transactions that have not ended.
+    /// Number of transactions that have not ended.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.ops.len()
     }
 
-    /// Takes a transaction; it is sent by the next [`Self::flush`].
+    /// Submits a transaction; the next [`Self::flush`] sends it.
     pub fn submit(&mut self, transaction: Transaction) -> OpId {
         let op = OpId(self.next_op);
         self.next_op += 1;
@@ -192,35 +193,38 @@ impl Requester {
         op
     }
 
-    /// A buffer of `len` bytes, with anything in them.
+    /// A buffer of `len` bytes with any contents.
     pub(crate) fn buffer(&mut self, len: usize) -> Vec<u8> {
         let mut buffer = if len == 0 { None } else { self.spare.pop() }.unwrap_or_default();
         buffer.resize(len, 0);
         buffer
     }
 
-    /// Takes a buffer for [`Self::buffer`] that nobody needs any more, if it is of a size that comes often.
+    /// Keeps a buffer for [`Self::buffer`], if its size is one that comes often.
     pub(crate) fn recycle(&mut self, buffer: Vec<u8>) {
+        // An empty buffer has no memory to reuse, and a large one would keep it for ever.
         if (1..=SPARE_LEN_MAX).contains(&buffer.capacity()) && self.spare.len() < SPARE_MAX {
             self.spare.push(buffer);
         }
     }
 
-    /// The next transaction that ended.
+    /// The next transaction that has ended.
     pub fn next_done(&mut self) -> Option<Done> {
         self.done.pop_front()
     }
 
-    /// When the next request times out, or is sent again.
+    /// Time at which the next request times out or is sent again.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
-        // Without a free tag it waits for an answer, which is no matter of time.
+        // While no tag is free, only a completion lets it go on, and no timer is needed.
         let again = self.again.front().filter(|_| self.flights.len() < self.in_flight_max());
+        // Time zero is due at once: the flush that follows sets the time.
         let again = again.map(|again| again.at.unwrap_or(Instant::ZERO));
         Instant::earlier(self.deadlines.front().map(|(at, ..)| *at), again)
     }
 
-    /// Hands what can be sent to `send`, which says whether the link has a form for it: first what is sent again.
+    /// Passes TLPs to `send`, which returns false if the link's mode has no such TLP; requests to send again come
+    /// first.
     pub fn flush(&mut self, now: Instant, send: &mut dyn FnMut(&TlpRepr<'_>) -> bool) {
         if !self.send_again(now, send) {
             return;
@@ -230,7 +234,7 @@ impl Requester {
                 self.queue.pop_front();
                 continue;
             };
-            // The rest of what has failed is not sent.
+            // The rest of a failed transaction is not sent.
             if state.failure.is_none() {
                 let (split, until) = (state.split, now + self.spec.timeout);
                 match self.send_part(now, op, split, until, send) {
@@ -244,7 +248,8 @@ impl Requester {
         }
     }
 
-    /// Sends what follows the first `split` bytes of a transaction, as one TLP; until when it may be sent again.
+    /// Sends the part behind the first `split` bytes of a transaction as one TLP; `until` is the limit for sending
+    /// it again.
     fn send_part(
         &mut self,
         now: Instant,
@@ -261,6 +266,7 @@ impl Requester {
             if self.flights.len() >= most {
                 return PartSent::NoTag;
             }
+            // Round-robin: a tag that timed out is used again only after all others.
             self.next_tag = free_tag(&self.flights, self.next_tag, tags(self.spec.mode));
             tag = self.next_tag;
         }
@@ -268,6 +274,7 @@ impl Requester {
             vend_prefix: state.transaction.to.map(VendPrefixL0::from_pid),
             tc: state.transaction.tc,
             dest_segment: self.segment.filter(|_| part.kind.is_config()),
+            // LN is a bit of memory requests alone; other kinds have it reserved.
             ln: state.transaction.ln && matches!(part.kind, Kind::MemRead | Kind::MemWrite),
             ..TlpRepr::new(self.spec.mode, part.kind, self.id, tag, part.body)
         };
@@ -276,20 +283,23 @@ impl Requester {
             return PartSent::NoForm;
         }
         self.counts.sent += 1;
+        // A part that is sent again was counted before.
         if split == state.split && !state.whole {
             state.split += part.len;
             state.whole = part.last;
         }
         if part.kind.wants_completion() {
             state.under_way += 1;
+            // The timeout is the same for all, so appending keeps the deadlines in order.
             self.deadlines.push_back((now + self.spec.timeout, tag, self.counts.sent));
             self.flights.insert(tag, Flight::new(op, self.id, self.counts.sent, until, &part));
         }
         if part.last { PartSent::Last } else { PartSent::More }
     }
 
-    /// Sends again what was answered with RRS, as soon as it is time; false where a tag is missing.
+    /// Sends requests again whose pause is over; returns false if a tag was missing.
     fn send_again(&mut self, now: Instant, send: &mut dyn FnMut(&TlpRepr<'_>) -> bool) -> bool {
+        // New entries are at the end, and only those lack a time.
         for again in self.again.iter_mut().rev() {
             if again.at.is_some() {
                 break;
@@ -305,8 +315,10 @@ impl Requester {
                 self.again.pop_front();
                 continue;
             };
+            // `send_part` counts it as under way again.
             state.under_way -= 1;
             let part = Part::next(&state.transaction.operation, again.split, &self.spec);
+            // Limits of payload or read size have changed meanwhile: the part would have another length.
             if is_over || part.len != again.len {
                 state.failure.get_or_insert(Failure::Status(Status::RequestRetry));
             }
@@ -314,7 +326,7 @@ impl Requester {
                 let sent = self.send_part(now, again.op, again.split, again.until, send);
                 if matches!(sent, PartSent::NoTag) {
                     if let Some(state) = self.ops.get_mut(&again.op) {
-                        state.under_way += 1; // it goes on waiting
+                        state.under_way += 1; // still waiting for a tag
                     }
                     return false;
                 }
@@ -325,7 +337,7 @@ impl Requester {
         true
     }
 
-    /// Takes a completion. Returns false if there is nothing that it answers.
+    /// Takes a completion; returns false if no request matches it.
     pub fn take(&mut self, tlp: &Tlp<'_>) -> bool {
         let tag = tlp.tag();
         let found = self.flights.get_mut(&tag).filter(|flight| flight.is_answered_by(tlp));
@@ -339,6 +351,7 @@ impl Requester {
         let ended = match flight.take(tlp, &mut state.data) {
             Step::More => false,
             Step::Whole => true,
+            // Nothing was delivered, so the part keeps its share of `under_way` and waits for its time.
             Step::Again => {
                 let (split, len, until) = flight.again();
                 self.again.push_back(Again { op, split, len, at: None, until });
@@ -351,10 +364,12 @@ impl Requester {
                 if failure == Failure::Mismatch {
                     self.counts.mismatched += 1;
                 }
+                // The first failure is the one reported.
                 state.failure.get_or_insert(failure);
                 true
             }
         };
+        // A registration counts only if all completions carry the LN bit.
         state.ln &= tlp.ln();
         if ended {
             self.flights.swap_remove(&tag);
@@ -365,10 +380,11 @@ impl Requester {
         true
     }
 
-    /// Ends what was not answered by `now`; returns how many requests that were.
+    /// Fails requests that were not completed by `now`; returns their number.
     pub fn expire(&mut self, now: Instant) -> usize {
         let mut expired = 0;
         while let Some(&(at, tag, serial)) = self.deadlines.front() {
+            // The serial number tells the request from a later one with the same tag.
             let is_under_way = self.flights.get(&tag).is_some_and(|it| it.serial == serial);
             if is_under_way && at > now {
                 break;
@@ -390,20 +406,21 @@ impl Requester {
         expired
     }
 
-    /// Gives up everything: a reset, or the link went down.
+    /// Abandons all transactions: a reset, or the link went down.
     pub fn give_up(&mut self) {
         self.counts.given_up += self.flights.len() as u64;
         self.flights.clear();
         self.again.clear();
         self.deadlines.clear();
         self.queue.clear();
+        // In the order of submission, not of the hash.
         self.ops.sort_unstable_keys();
         for (op, _) in core::mem::take(&mut self.ops) {
             self.done.push_back(Done { op, result: Err(Failure::GivenUp), ln: false });
         }
     }
 
-    /// Ends a transaction of which nothing is under way or left to be sent.
+    /// Ends a transaction if nothing of it is under way or left to send.
     fn finish(&mut self, op: OpId) {
         let over = self
             .ops
@@ -422,7 +439,7 @@ impl Requester {
     }
 }
 
-/// Tags that a mode has.
+/// Number of tags of a mode.
 const fn tags(mode: Mode) -> u16 {
     match mode {
         Mode::NonFlit => 1 << 10,
@@ -430,7 +447,7 @@ const fn tags(mode: Mode) -> u16 {
     }
 }
 
-/// The first tag behind `after` that is free; there is one.
+/// The next free tag behind `after`; the caller has checked that there is one.
 fn free_tag(flights: &ByKey<u16, Flight>, after: u16, count: u16) -> u16 {
     let next = (1..=count).map(|step| after.wrapping_add(step) % count);
     next.into_iter().find(|tag| !flights.contains_key(tag)).unwrap_or(after)

@@ -1,7 +1,6 @@
-//! One TLP of a request: as much as fits `Max_Payload_Size` or `Max_Read_Request_Size`, within 4 KiB; of UIO within `uio_max`.
-//! ([`Operation`], bytes sent before) → [`Part`].
+//! The parts of a transaction: each is one TLP within `Max_Payload_Size` or `Max_Read_Request_Size`, which crosses
+//! no multiple of that size; for UIO within `uio_max` as well.
 //!
-//! Units: bytes, double words.
 //! Source: PCIe 6.0 sections 2.2.5, 2.2.7.
 
 use std::borrow::Cow;
@@ -11,21 +10,21 @@ use weft_parsers::tlp::{At, Body, Kind};
 
 use super::transaction::{Operation, RequesterSpec};
 
-/// What goes into one TLP.
+/// The contents of one TLP.
 pub(super) struct Part<'a> {
     pub kind: Kind,
     pub body: Body,
-    /// Whole double words: the operation's own where it has nothing else.
+    /// Payload in whole double words; borrowed from the operation unless it has to be padded.
     pub payload: Cow<'a, [u8]>,
-    /// Address of the first byte that counts, where that decides.
+    /// Address of the first byte; 0 for configuration requests.
     pub addr: u64,
-    /// Where in the request it begins, and how many bytes of it it is.
+    /// Position in the transaction, and number of bytes.
     pub at: usize,
     pub len: usize,
     pub last: bool,
 }
 
-/// Bytes that the answer to a request has.
+/// Number of bytes that a read returns; 0 for other operations.
 pub(super) const fn answer_len(operation: &Operation) -> usize {
     match operation {
         Operation::Read { len, .. }
@@ -37,7 +36,7 @@ pub(super) const fn answer_len(operation: &Operation) -> usize {
 }
 
 impl<'a> Part<'a> {
-    /// What follows the first `split` bytes.
+    /// The part behind the first `split` bytes.
     pub(super) fn next(operation: &'a Operation, split: usize, spec: &RequesterSpec) -> Self {
         let none: &[u8] = &[];
         let (kind, addr, whole, data, most) = match operation {
@@ -78,10 +77,12 @@ impl<'a> Part<'a> {
             }
         };
         let addr = addr.wrapping_add(split as u64);
+        // Sizes divide 4 KiB, so a request that crosses no multiple of its size crosses no 4 KiB boundary (2.2.7).
         let most = most - usize::try_from(addr % most as u64).unwrap_or_default();
         let len = (whole - split).min(most);
         let [low, ..] = addr.to_le_bytes();
         let in_front = usize::from(low & 3);
+        // A request of zero length has one double word with no byte enabled (2.2.5).
         let dws = (in_front + len).div_ceil(4).max(1);
         let from = data.get(split..split + len).unwrap_or_default();
         let payload = if !kind.has_data() || from.len() == dws * 4 {
@@ -94,6 +95,7 @@ impl<'a> Part<'a> {
             Cow::Owned(payload)
         };
         let (first_be, last_be) = enables(in_front, len, dws);
+        // Memory below 4 GiB must have the 3-DW header (2.2.4.1); UIO has only the one with 64 bits.
         let wide = !kind.is_io() && (addr >> 32 != 0 || kind.is_uio());
         let body = Body::Address {
             addr: Hpa(addr & !3),
@@ -108,7 +110,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Byte enables, first and last, of `len` bytes behind `in_front` ones, in `dws` double words.
+/// First and last byte enables for `len` bytes that start `in_front` bytes into `dws` double words.
 fn enables(in_front: usize, len: usize, dws: usize) -> (u8, u8) {
     if len == 0 {
         return (0, 0);
@@ -116,5 +118,6 @@ fn enables(in_front: usize, len: usize, dws: usize) -> (u8, u8) {
     let first = 0xF << in_front & 0xF;
     let past = dws * 4 - in_front - len;
     let last = 0xF >> past;
+    // With one double word both conditions apply to First BE, and Last BE must be 0 (2.2.5).
     if dws == 1 { (first & last, 0) } else { (first, last) }
 }

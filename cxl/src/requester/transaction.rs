@@ -1,6 +1,4 @@
-//! What is asked of a requester, how it ends, and what bounds its TLPs.
-//!
-//! [`Transaction`] in, [`Done`] out; [`RequesterSpec`] bounds both.
+//! Transactions of a requester, their results, and the limits of its TLPs.
 //!
 //! Units: bytes.
 //! Source: PCIe 6.0 sections 2.2.5, 2.2.7, 2.8; docs/spec/wire-formats.md §3.1.
@@ -11,75 +9,72 @@ use weft_parsers::tlp::{Mode, Status};
 
 use crate::pci::{ByteEnables, Reg};
 
-/// Names a transaction that was submitted.
+/// Id of a submitted transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpId(pub(crate) u64);
 
 /// The operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Memory read; of no bytes: a read of zero length.
+    /// Memory read; `len` 0 is a read of zero length.
     Read {
-        /// First byte.
+        /// Address of the first byte.
         addr: Hpa,
-        /// Bytes.
+        /// Number of bytes to read.
         len: usize,
     },
-    /// Memory write; of no bytes: a write of zero length.
+    /// Memory write; empty `data` is a write of zero length.
     Write {
-        /// First byte.
+        /// Address of the first byte.
         addr: Hpa,
-        /// What is written.
+        /// Bytes to write, in order of address.
         data: Vec<u8>,
     },
-    /// I/O read.
+    /// I/O read, within one double word.
     IoRead {
-        /// First port.
+        /// Number of the first I/O port.
         port: u32,
-        /// Bytes.
+        /// Number of bytes to read.
         len: usize,
     },
-    /// I/O write.
+    /// I/O write, within one double word.
     IoWrite {
-        /// First port.
+        /// Number of the first I/O port.
         port: u32,
-        /// What is written.
+        /// Bytes to write, in order of address.
         data: Vec<u8>,
     },
-    /// Configuration read; its answer are the four bytes of a register.
+    /// Configuration read; returns the four bytes of a register.
     ConfigRead {
-        /// Whose.
+        /// Function that has the register.
         dest: Bdf,
-        /// Which.
         reg: Reg,
-        /// There is a bridge on the way.
+        /// Type 1: a bridge is on the way.
         type1: bool,
     },
-    /// Configuration write.
+    /// Configuration write of a register.
     ConfigWrite {
-        /// Whose.
+        /// Function that has the register.
         dest: Bdf,
-        /// Which.
         reg: Reg,
-        /// There is a bridge on the way.
+        /// Type 1: a bridge is on the way.
         type1: bool,
-        /// Value.
         value: u32,
-        /// Bytes of it.
+        /// Bytes of the register to write.
         enables: ByteEnables,
     },
     /// UIO read; flit mode only.
     UioRead {
-        /// First byte.
+        /// Address of the first byte.
         addr: Hpa,
-        /// Bytes.
+        /// Number of bytes to read.
         len: usize,
     },
     /// UIO write; flit mode only.
     UioWrite {
-        /// First byte.
+        /// Address of the first byte.
         addr: Hpa,
-        /// What is written.
+        /// Bytes to write, in order of address.
         data: Vec<u8>,
     },
 }
@@ -87,13 +82,12 @@ pub enum Operation {
 /// A read or write of any size; the requester splits it into TLPs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transaction {
-    /// What is asked.
     pub operation: Operation,
-    /// The LN bit, of memory requests in non-flit mode.
+    /// LN bit, for memory requests in non-flit mode.
     pub ln: bool,
-    /// Port that a UIO request goes to, past the switch's address decode.
+    /// Destination port of a UIO request that bypasses the switch's address decode.
     pub to: Option<Pid>,
-    /// Traffic Class.
+    /// Traffic Class, 0..=7.
     pub tc: u8,
 }
 
@@ -103,60 +97,60 @@ impl From<Operation> for Transaction {
     }
 }
 
-/// Why a transaction failed.
+/// Reason why a transaction failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// It was answered with a status other than SC.
+    /// It was completed with a status other than SC.
     #[error("answered with {0:?}")]
     Status(Status),
-    /// It was not answered in time.
+    /// It was not completed in time.
     #[error("not answered in time")]
     Timeout,
-    /// Its data are marked as bad.
+    /// Its data is marked as poisoned.
     #[error("the data are poisoned")]
     Poisoned,
-    /// Its completions do not fit together, or not to it.
+    /// Its completions do not fit together, or do not fit the request.
     #[error("a completion does not fit the request")]
     Mismatch,
-    /// The link has no TLP for it.
+    /// The link's mode has no such TLP.
     #[error("TLPs of the link's mode have no request of this kind")]
     NoForm,
-    /// By CXL.mem: nobody has that memory, or nobody may tell.
+    /// CXL.mem: no device has that memory, or this host may not use it.
     #[error("there is no such memory, or it is not the host's")]
     NoMemory,
-    /// By CXL.mem: an address that no message can name.
+    /// CXL.mem: the address does not fit a message.
     #[error("the address is not below 2^52")]
     Address,
-    /// It was given up: a reset, or the link went down.
+    /// It was abandoned by a reset or a loss of the link.
     #[error("given up")]
     GivenUp,
 }
 
-/// The end of a transaction.
+/// The result of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Which.
+    /// Id returned when it was submitted.
     pub op: OpId,
-    /// What was read (nothing of a write), or why not.
+    /// Data of a read (empty for a write), or the failure.
     pub result: Result<Vec<u8>, Failure>,
-    /// All completions had the LN bit.
+    /// Whether all completions had the LN bit.
     pub ln: bool,
 }
 
-/// What a requester is built from: limits of its TLPs, its tags and its timeout.
+/// Limits of a requester's TLPs, tags and time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequesterSpec {
-    /// Layout of its TLPs.
+    /// Mode of the link, which decides the layout of TLPs.
     pub mode: Mode,
-    /// Most bytes of a write, a power of two, 128..=4096.
+    /// Largest write in bytes, a power of two, 128..=4096.
     pub payload_max: usize,
-    /// Most bytes that one read asks for, a power of two, 128..=4096.
+    /// Largest read request in bytes, a power of two, 128..=4096.
     pub read_max: usize,
-    /// No UIO request crosses a multiple of this, a power of two, 128..=4096: memory that is dealt out over several
-    /// devices changes from one to the next at such a multiple, and no device answers for another one.
+    /// No UIO request crosses a multiple of this, a power of two, 128..=4096. Interleaved memory changes from one
+    /// device to the next at such a multiple, and no device answers for another one.
     pub uio_max: usize,
-    /// Requests under way, at most as many as there are tags.
+    /// Limit of requests under way; the number of tags is another one.
     pub in_flight_max: usize,
-    /// How long an answer may take.
+    /// Longest wait for a completion.
     pub timeout: Span,
 }

@@ -1,4 +1,5 @@
-//! A requester as the way that a fabric memory engine sends its requests by.
+//! A requester as the port of a fabric memory engine.
+//!
 //! [`UioSide`] remembers which transactions are the engine's; [`Uio`] is a [`UioPort`] over both.
 //!
 //! Units: bytes.
@@ -13,7 +14,7 @@ use super::{Done, Failure, OpId, Operation, Requester};
 use crate::by_key::ByKey;
 use crate::fabric_mem::{Answer, Body, Completion, NotTaken, Request, Tag, UioPort};
 
-/// The transactions of a fabric memory engine: those under way, and those whose end it has not seen.
+/// The transactions of a fabric memory engine: those under way, and ended ones that it has not polled.
 #[derive(Debug, Default)]
 pub struct UioSide {
     under_way: ByKey<OpId, (Tag, bool)>,
@@ -21,7 +22,7 @@ pub struct UioSide {
 }
 
 impl UioSide {
-    /// Takes a transaction's end if it is the engine's; otherwise gives it back.
+    /// Takes the result of a transaction if it is the engine's; otherwise returns it.
     pub fn take(&mut self, done: Done) -> Option<Done> {
         match self.under_way.swap_remove(&done.op) {
             Some((tag, write)) => {
@@ -33,18 +34,16 @@ impl UioSide {
     }
 }
 
-/// The port of an engine.
+/// A requester and its engine's transactions, as the engine's port.
 pub struct Uio<'a> {
-    /// Sends.
     pub requester: &'a mut Requester,
-    /// Remembers.
     pub side: &'a mut UioSide,
-    /// Transactions of an engine at a time.
+    /// Limit of the engine's transactions under way.
     pub pending_max: usize,
 }
 
 impl Uio<'_> {
-    /// How many more it takes at present.
+    /// Number of further requests that it accepts at present.
     #[must_use]
     pub fn room(&self) -> usize {
         self.pending_max.saturating_sub(self.side.under_way.len())
@@ -82,7 +81,7 @@ impl UioPort for Uio<'_> {
             let answer = match &result {
                 Ok(_) if write => Answer::Written,
                 Ok(data) => Answer::Data { offset: 0, data, poisoned: false },
-                // The engine has a timeout of its own.
+                // The engine has a time limit of its own, and ends the request by that.
                 Err(Failure::Timeout | Failure::Status(Status::RequestRetry)) => continue,
                 Err(Failure::NoForm | Failure::Status(Status::UnsupportedRequest)) => {
                     Answer::Unsupported
