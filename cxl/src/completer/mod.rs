@@ -1,6 +1,6 @@
-//! Who answers requests: memory behind it is read and written, completions are split where they must be.
+//! A completer: serves requests from memory, and splits its completions where PCIe requires it.
 //!
-//! (request, [`Target`]) → completions, [`Served`].
+//! [`CompleterSpec::serve`] executes a request on a [`Target`], sends the completions, and returns [`Served`].
 //!
 //! Units: bytes.
 //! Source: PCIe 6.0 sections 2.2.7, 2.3.1.1 (read completion boundary), 2.7.2 (poisoned), 6.15 (atomics);
@@ -11,50 +11,51 @@ use core::ops::Range;
 use weft_parsers::fabric::{Bdf, Hpa};
 use weft_parsers::tlp::{At, Completion, Kind, Status, Tlp, TlpRepr};
 
-/// Completions of a read end at a multiple of this, but for the last one.
+/// Read completion boundary in bytes: all completions of a read but the last one end at a multiple of it.
 const RCB: u64 = 64;
 
-/// Memory that a completer serves requests from.
+/// Memory on which a completer executes requests.
 pub trait Target {
-    /// Whether all `len` bytes from `addr` on are there.
+    /// Whether all `len` bytes from `addr` on exist.
     fn holds(&self, addr: u64, len: u64) -> bool;
-    /// Fills `into`; false when it cannot be read.
+    /// Fills `into` from `addr` on; false if the memory cannot be read.
     fn read(&self, addr: u64, into: &mut [u8]) -> bool;
-    /// Writes `data`; false when it cannot be written.
+    /// Writes `data` from `addr` on; false if the memory cannot be written.
     fn write(&mut self, addr: u64, data: &[u8]) -> bool;
-    /// Whether `len` bytes from `addr` on can be read now; if not, they will be soon, and nothing else has to be done for that.
+    /// Whether `len` bytes from `addr` on can be read now. If not, they will be soon, and the caller need not do
+    /// anything for that.
     fn ready(&mut self, _addr: u64, _len: u64) -> bool {
         true
     }
 }
 
-/// How a completer answered a request.
+/// Result of a request at a completer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
-    /// Done, and answered if an answer was due.
+    /// Executed, and completed if a completion was due.
     Done,
-    /// Nothing is there, or nothing that does this: answered with UR if an answer was due.
+    /// No such memory, or no such operation: completed with UR if a completion was due.
     Unsupported,
-    /// Answered with CA if an answer was due.
+    /// Completed with CA if a completion was due.
     Aborted,
-    /// A write whose data are marked as bad: nothing was written, answered with UR if an answer was due.
+    /// A poisoned write: nothing was written, and it was completed with UR if a completion was due.
     Poisoned,
 }
 
-/// How a completer splits and orders its completions.
+/// Limits and order of a completer's completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompleterSpec {
-    /// Most bytes of a completion, a power of two, 64..=4096.
+    /// Largest payload of a completion in bytes, a power of two, 64..=4096.
     pub payload_max: usize,
-    /// Chunks of a UIO read leave the last one first, as they may.
+    /// Send the chunks of a UIO read in reverse, an order that UIO allows.
     pub uio_last_first: bool,
 }
 
-/// Where completions go.
+/// Receives each completion to send.
 pub type Send<'a> = dyn FnMut(&TlpRepr<'_>) + 'a;
 
 impl CompleterSpec {
-    /// Serves a request of memory or I/O as `completer`.
+    /// Executes a memory or I/O request as the function `completer`.
     pub fn serve(
         &self,
         request: &Tlp<'_>,
@@ -66,7 +67,7 @@ impl CompleterSpec {
         self.serve_at(request, addr, completer, target, send)
     }
 
-    /// As [`Self::serve`], where the request's address is another one in `target`.
+    /// As [`Self::serve`], with `addr` as the request's address in `target`.
     pub fn serve_at(
         &self,
         request: &Tlp<'_>,
@@ -77,12 +78,14 @@ impl CompleterSpec {
     ) -> Served {
         let kind = request.kind();
         let bytes = request.access_len();
+        // Addresses are untranslated or translated (AT 00, 10); the other two are no accesses to memory.
         let reserved = matches!(request.at(), At::TranslationRequest | At::Reserved);
         let is_ours = (kind.is_memory() || kind.is_io()) && kind != Kind::MemReadLocked;
         if !is_ours || reserved || !target.holds(addr, bytes) {
             self.refuse(request, Status::UnsupportedRequest, completer, send);
             return Served::Unsupported;
         }
+        // Poisoned data is not written; the request is handled as unsupported (2.7.2).
         if request.ep() && kind.has_data() {
             self.refuse(request, Status::UnsupportedRequest, completer, send);
             return Served::Poisoned;
@@ -110,14 +113,14 @@ impl CompleterSpec {
     }
 
     //= CXL 3.1 section 7.7.3.3: the completion of a request with a prefix carries the same PID in one
-    /// Answers with a status alone, if an answer is due.
+    /// Sends a completion with `status` and no data, if one is due.
     pub fn refuse(&self, request: &Tlp<'_>, status: Status, completer: Bdf, send: &mut Send<'_>) {
         if let Some(answer) = Completion::of(request, status, completer) {
             send(&TlpRepr { vend_prefix: prefix(request), ..answer });
         }
     }
 
-    /// Answers a read with `data`, whole double words; `ln` is the bit of that name.
+    /// Completes a read with `data` in whole double words; `ln` is the LN bit of the completions.
     pub fn answer(
         &self,
         request: &Tlp<'_>,
@@ -131,6 +134,8 @@ impl CompleterSpec {
         let mut from = 0;
         while from < data.len() {
             let start = addr.wrapping_add(from as u64);
+            // Each chunk but the last ends at a multiple of the RCB: the first one is shortened by its
+            // misalignment.
             let past = start.wrapping_add(self.payload_max as u64) % RCB;
             let most = self.payload_max - usize::try_from(past).unwrap_or_default();
             let end = (from + most).min(data.len());
@@ -150,16 +155,18 @@ impl CompleterSpec {
     }
 }
 
-/// The prefix that the answer to `request` carries.
+/// The prefix for the completion of `request`.
 fn prefix(request: &Tlp<'_>) -> Option<weft_parsers::tlp::VendPrefixL0> {
+    // Only UIO requests are routed by the prefix; on others a switch refuses it.
     request.vend_prefix().filter(|_| request.is_uio())
 }
 
-/// Where the bytes begin that a request enables, counted from its address, and how many there are up to the last one. Of a
-/// read of zero length, which enables none, all of its double word.
+/// Offset of the first enabled byte from the request's address, and number of bytes up to the last enabled one. For
+/// a read of zero length, which enables none, all of its double word.
 pub(crate) fn enabled_range(request: &Tlp<'_>) -> (u64, u64) {
     let len = request.access_len();
     let (first, last) = (request.first_be(), request.last_be());
+    // Atomics access their whole operand.
     if request.kind().is_atomic() || (first == 0 && last == 0) {
         return (0, len);
     }
@@ -170,7 +177,7 @@ pub(crate) fn enabled_range(request: &Tlp<'_>) -> (u64, u64) {
     (begin, (len - u64::from(behind)).saturating_sub(begin))
 }
 
-/// Clears the bytes of a read that are not enabled: they may be of memory that who asks may not read.
+/// Clears bytes that the read does not enable, as they may belong to memory that the requester may not read.
 pub(crate) fn clear_disabled(request: &Tlp<'_>, data: &mut [u8]) {
     let len = data.len();
     let (first, last) = (request.first_be(), request.last_be());
@@ -185,9 +192,10 @@ pub(crate) fn clear_disabled(request: &Tlp<'_>, data: &mut [u8]) {
     data.get_mut(from..).unwrap_or_default().fill(0);
 }
 
-/// The whole double words that a read asks for, with 0 for bytes that are not enabled; of a read of zero length one, of zeros.
+/// The double words that a read requests, with 0 for bytes not enabled; for a read of zero length one of zeros.
 pub fn load(request: &Tlp<'_>, addr: u64, target: &dyn Target) -> Option<Vec<u8>> {
     let mut data = vec![0; usize::from(request.length_dw()) * 4];
+    // A read of zero length is a flush (2.2.5): it reads no byte, so unreadable memory does not fail it.
     if request.first_be() == 0 && request.last_be() == 0 {
         return Some(data);
     }
@@ -198,7 +206,7 @@ pub fn load(request: &Tlp<'_>, addr: u64, target: &dyn Target) -> Option<Vec<u8>
     Some(data)
 }
 
-/// Writes the bytes of a request that are enabled; false when that fails.
+/// Writes the enabled bytes of a request; false if a write fails.
 pub fn store(request: &Tlp<'_>, addr: u64, target: &mut dyn Target) -> bool {
     let data = request.payload();
     enabled_runs(request).all(|run| {
@@ -207,16 +215,17 @@ pub fn store(request: &Tlp<'_>, addr: u64, target: &mut dyn Target) -> bool {
     })
 }
 
-/// Where in the payload of a request the bytes are that are enabled, side by side.
+/// Runs of enabled bytes in the payload of a request.
 pub(crate) fn enabled_runs(request: &Tlp<'_>) -> impl Iterator<Item = Range<usize>> {
     runs(request.payload().len(), request.first_be(), request.last_be())
 }
 
-/// Which of `len` bytes in double words are enabled, side by side.
+/// Runs of enabled bytes among `len` bytes of double words.
 fn runs(len: usize, first_be: u8, last_be: u8) -> impl Iterator<Item = Range<usize>> {
     let last = len / 4 - usize::from(len > 0);
     let enabled = move |at: &usize| {
         let bits = match at / 4 {
+            // Before the last one: with a single double word First BE alone applies.
             0 => first_be,
             dw if dw == last => last_be,
             _ => 0xF,
@@ -231,7 +240,7 @@ fn runs(len: usize, first_be: u8, last_be: u8) -> impl Iterator<Item = Range<usi
     })
 }
 
-/// Executes an atomic operation; returns what was there. Operands are little-endian.
+/// Executes an atomic operation, whose operands are little-endian; returns the old value.
 fn atomic(request: &Tlp<'_>, addr: u64, target: &mut dyn Target) -> Option<Vec<u8>> {
     let payload = request.payload();
     let len = usize::try_from(request.access_len()).ok()?;
