@@ -1,9 +1,8 @@
-//! One end of a link that carries TLPs: what hosts, devices, GFDs and the agent of a switch hang on a port by.
+//! One end of a link that carries TLPs, on a port: of hosts, devices, GFDs and the agent of a switch.
 //!
-//! [`TlpEnd::poll`] hands each TLP that comes to a handler, whose answers go into an [`Outbox`] and out
-//! behind it; PFC stops priorities one by one; what the port has no room for waits in order.
+//! [`TlpEnd::poll`] passes each received TLP to a handler; the handler's answers go into an [`Outbox`] and leave
+//! right after it. PFC pauses priorities one by one; frames for which the port has no room wait in order.
 //!
-//! Units: bytes without FCS, frames.
 //! Source: docs/spec/wire-formats.md §3.7a; IEEE 802.1Q-2022 clause 36; docs/spec/cxl-fabric.md "Routes" (endpoints
 //! sink what comes).
 
@@ -32,39 +31,39 @@ pub use config::{Carries, EndConfig, EndCounts, Frame, Received};
 use outbox::MACS_LEN;
 pub use outbox::{Outbox, PlaceError, SendError, cache_pri_of, mem_pri_of, pri_of};
 
-/// Bursts that one poll takes in.
+/// Bursts received in one poll.
 const RX_BURSTS: usize = 8;
 const TAG_LEN: usize = 4;
-/// Frames that may wait for room or for the end of a pause, before a sender is told to hold back.
+/// Frames that may wait for room or the end of a pause before senders are told to hold back.
 const WAITING_MAX: usize = 4_096;
 
-/// What one poll did, and when to poll next.
+/// Result of a poll, and when to poll next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Frames received and sent.
+    /// Number of frames received and sent.
     pub frames: usize,
-    /// Frames wait for room at the port, or for a pause to end.
+    /// Frames are waiting for room at the port, or for the end of a pause.
     pub blocked: bool,
-    /// When a pause ends that stops a frame.
+    /// Time at which the next pause that stops a frame ends.
     pub next: Option<Instant>,
 }
 
-/// One end of a link for TLPs. Whoever drives it has the port and a handle of the pool.
+/// One end of a link for TLPs. Its driver owns the port and a handle of the pool.
 #[derive(Debug)]
 pub struct TlpEnd {
     config: EndConfig,
     outbox: Outbox,
     waiting: PerPri<VecDeque<Desc>>,
     pauses: Pauses,
-    /// The upper end of the link resets what is here.
+    /// Set at a lower end, which the upper end of the link may reset.
     reset: Option<ResetReceiver>,
-    /// What waits is of before a reset.
+    /// Frames in `waiting` are from before a reset, and must not be sent.
     stale: bool,
     counts: EndCounts,
 }
 
 impl TlpEnd {
-    /// An end that has not spoken yet.
+    /// An end without a known partner.
     #[must_use]
     pub fn new(config: EndConfig) -> Self {
         let outbox = Outbox::new(&config);
@@ -74,51 +73,50 @@ impl TlpEnd {
         Self { config, outbox, waiting, pauses, reset, stale, counts }
     }
 
-    /// The lower end of a link: it obeys resets of the upper one.
+    /// Makes it the lower end of a link, which obeys resets by the upper one.
     #[must_use]
     pub fn lower(self) -> Self {
         Self { reset: Some(ResetReceiver::default()), ..self }
     }
 
-    /// Whether the upper end of the link holds what is here in reset.
+    /// Whether the upper end of the link holds this one in reset.
     #[must_use]
     pub fn is_in_reset(&self) -> bool {
         self.reset.as_ref().is_some_and(ResetReceiver::is_held)
     }
 
-    /// Counts so far.
     #[must_use]
     pub const fn counts(&self) -> EndCounts {
         self.counts
     }
 
-    /// Where TLPs are put that are no answer; they leave at the next poll.
+    /// Outbox for TLPs that are no answers; they leave at the next poll.
     pub const fn outbox(&mut self) -> &mut Outbox {
         &mut self.outbox
     }
 
-    /// Whether so much waits to be sent that no new requests should be made; completions are taken all the same.
+    /// Whether so many frames wait that no new requests should be made; completions are accepted all the same.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.waiting() >= WAITING_MAX
     }
 
-    /// Whether a pause was asked for that has not been seen to end.
+    /// Whether a priority is paused, as of the last look at the time.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.counts.pfc_rx > 0 && !self.pauses.paused().is_empty()
     }
 
-    /// TLPs that wait to be sent.
+    /// Number of frames that wait to be sent.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.outbox.len() + self.waiting.0.iter().map(VecDeque::len).sum::<usize>()
     }
 
-    /// Takes in what the port has, hands it to `handler`, and sends what is to be sent.
+    /// Receives frames from the port, passes them to `handler`, and sends what waits.
     ///
     /// # Errors
-    /// The port's own.
+    /// The port's error, from its `service`.
     pub fn poll(
         &mut self,
         now: Instant,
@@ -131,7 +129,7 @@ impl TlpEnd {
         Ok(Progress { frames: progress.frames + received, ..progress })
     }
 
-    /// The first half of [`Self::poll`]: takes in `bursts` at most; returns how many frames came.
+    /// The first half of [`Self::poll`]: receives at most `bursts` bursts; returns the number of frames.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -142,6 +140,7 @@ impl TlpEnd {
     ) -> usize {
         let mut frames = 0;
         let mut batch = Batch::new();
+        // Before any frame: a reset that has run out must not make this poll drop frames.
         let over = self.reset.as_mut().and_then(|reset| reset.tick(now, port.link_up()));
         if let Some(ordered) = over {
             self.hand_reset(ordered, handler);
@@ -157,6 +156,7 @@ impl TlpEnd {
                 break;
             }
         }
+        // `hand_reset` has no handle of the pool. Answers since then are in the outbox, and stay.
         if core::mem::take(&mut self.stale) {
             self.release(bufs);
         }
@@ -164,8 +164,8 @@ impl TlpEnd {
         frames
     }
 
-    /// Appends a TLP that is written straight into its chunk: `fill` gets the place of the payload, of
-    /// `payload_len` bytes with anything in them, and says whether the TLP is to go.
+    /// Appends a TLP that is written directly into its chunk: `fill` gets the place of the payload, `payload_len`
+    /// bytes with any contents, and returns whether to send it.
     ///
     /// # Errors
     /// See [`PlaceError`]; nothing is appended then.
@@ -183,7 +183,7 @@ impl TlpEnd {
         self.place_with(bufs, pri, |space| head.write(tlp, payload_len, fill, space))
     }
 
-    /// Has a frame written into a chunk, and appends it.
+    /// Has `write` write a frame into a chunk, and appends the chunk.
     fn place_with(
         &mut self,
         bufs: &mut Bufs,
@@ -198,13 +198,14 @@ impl TlpEnd {
                 Ok(())
             }
             Err(error) => {
+                // Nothing frees a chunk by itself: without this, each refusal would leak one.
                 bufs.free(desc);
                 Err(error)
             }
         }
     }
 
-    /// Appends a CXL.mem message that is written straight into its chunk.
+    /// Appends a CXL.mem message, written directly into its chunk.
     ///
     /// # Errors
     /// See [`PlaceError`]; nothing is appended then.
@@ -222,7 +223,7 @@ impl TlpEnd {
     /// The second half of [`Self::poll`]: sends what waits.
     ///
     /// # Errors
-    /// The port's own.
+    /// The port's error, from its `service`.
     pub fn flush(
         &mut self,
         now: Instant,
@@ -233,12 +234,13 @@ impl TlpEnd {
         let frames = self.send(now, port, bufs);
         port.service(now, bufs)?;
         let blocked = self.waiting() > 0;
+        // A pause that stops no frame wakes nobody.
         let next = self.pauses.tick(now).filter(|_| blocked);
         let next = Instant::earlier(next, self.reset.as_ref().and_then(ResetReceiver::next_due));
         Ok(Progress { frames, blocked, next })
     }
 
-    /// Gives back all chunks that wait.
+    /// Frees all chunks that wait.
     pub fn release(&mut self, bufs: &mut Bufs) {
         for desc in self.waiting.0.iter_mut().flat_map(|waiting| waiting.drain(..)) {
             bufs.free(desc);
@@ -268,10 +270,12 @@ impl TlpEnd {
             self.counts.foreign += 1;
             return;
         };
+        // The partner's address is learnt from its frames: links have no address resolution.
         self.outbox.partner = from;
         if head.protocol == Protocol::Control {
             return self.take_link_control(now, to, from, rest, handler);
         }
+        // Below link control, as orders are the only frames that count during a reset (wire-formats.md §3.7b).
         if self.is_in_reset() {
             self.counts.in_reset += 1;
             return;
@@ -312,6 +316,7 @@ impl TlpEnd {
                 return;
             }
         };
+        // Max_Payload_Size is a limit for receivers as well: a longer TLP is malformed (PCIe 6.0, 2.2.2).
         if let Received::Tlp(_, tlp) = content
             && tlp.payload().len() > self.config.payload_max
         {
@@ -322,7 +327,7 @@ impl TlpEnd {
         handler(Frame { to, from, content }, &mut self.outbox);
     }
 
-    /// What the other end says of the link: an order here, or for whoever stands behind this end.
+    /// Processes link control: an order for this end, or a message for its owner.
     fn take_link_control(
         &mut self,
         now: Instant,
@@ -335,6 +340,7 @@ impl TlpEnd {
             self.counts.malformed += 1;
             return;
         };
+        // An upper end: its owner runs `ResetOrders` and gets the answers.
         let Some(reset) = &mut self.reset else {
             self.counts.rx += 1;
             let content = Received::Control(message);
@@ -347,10 +353,11 @@ impl TlpEnd {
         if let Some(ordered) = ordered {
             self.hand_reset(ordered, handler);
         }
+        // After `hand_reset`, which clears the outbox.
         self.outbox.control_partner(answer);
     }
 
-    /// Tells whoever stands behind this end of a reset; what waits to be sent is of before it.
+    /// Passes the begin or end of a reset to the handler; frames that wait are from before it.
     fn hand_reset(&mut self, ordered: Ordered, handler: &mut dyn FnMut(Frame<'_>, &mut Outbox)) {
         if ordered == Ordered::Begins {
             self.counts.resets += 1;
@@ -372,12 +379,13 @@ impl TlpEnd {
         }
     }
 
-    /// Moves frames out of the outbox into chunks; what finds none stays for the next time.
+    /// Moves frames from the outbox into chunks; frames without a chunk stay for the next call.
     fn load(&mut self, bufs: &mut Bufs) {
         let Outbox { bytes, ends, .. } = &mut self.outbox;
         let (mut from, mut moved) = (0, 0);
         for &(end, pri) in &*ends {
             let frame = bytes.get(from..end).unwrap_or_default();
+            // It would never find a chunk, and all frames behind it would wait for ever.
             if frame.len() > bufs.room() {
                 self.counts.too_long += 1;
             } else if let Some(desc) = bufs.alloc_from(frame) {
@@ -400,13 +408,15 @@ impl TlpEnd {
         }
     }
 
-    /// Sends what waits and is not paused, higher priorities first; returns how many frames the port took.
+    /// Sends waiting frames of priorities that are not paused, the highest first; returns how many the port took.
     fn send(&mut self, now: Instant, port: &mut dyn Port, bufs: &mut Bufs) -> usize {
         self.pauses.tick(now);
+        // Without a PFC frame so far no priority can be paused.
         let paused = if self.counts.pfc_rx == 0 { PriSet::EMPTY } else { self.pauses.paused() };
         let mut sent = 0;
         for pri in Pri::ALL.into_iter().rev().filter(|&pri| !paused.contains(pri)) {
             loop {
+                // Asked first, so that `tx` rarely has to give back frames, which must go to the front again.
                 let room = port.tx_room(now).min(BURST);
                 let queue = &mut self.waiting[pri];
                 let count = room.min(queue.len());
@@ -416,6 +426,7 @@ impl TlpEnd {
                 let mut batch: Batch = queue.drain(..count).collect();
                 port.tx(now, bufs, &mut batch);
                 let left = batch.len();
+                // In reverse, so that their order is as before.
                 for desc in batch.drain(..).rev() {
                     queue.push_front(desc);
                 }
@@ -430,7 +441,7 @@ impl TlpEnd {
     }
 }
 
-/// A CXL.mem message, behind its PTH if the link has them.
+/// A CXL.mem message, with its PTH if the protocol has one.
 fn read_mem(protocol: Protocol, bytes: &[u8]) -> Result<(Option<Pth>, MemMessage<'_>), ParseError> {
     if protocol == Protocol::HbrMem {
         return Ok((None, MemMessage::parse(bytes)?));

@@ -1,6 +1,6 @@
-//! TLPs on their way out: each is written with its addresses, link header and PTH, and given its priority.
+//! Frames to send: each TLP is written with its addresses, link header and PTH, and assigned its priority.
 //!
-//! [`Outbox::send`] appends a frame; [`Head`] is what stands in front of a TLP.
+//! [`Outbox::send`] appends a frame; [`Head`] is the part in front of the TLP.
 //!
 //! Units: bytes without FCS.
 //! Source: docs/spec/wire-formats.md §3.7a.
@@ -18,49 +18,49 @@ use weft_parsers::tlp::{
 
 use super::config::{Carries, EndConfig};
 
-/// Addresses of a frame.
+/// Destination and source address of a frame, bytes.
 pub(super) const MACS_LEN: usize = 12;
-/// Addresses, link header, PTH.
+/// Addresses, link header and PTH, bytes.
 const HEAD_MAX: usize = MACS_LEN + link::LEN + pth::LEN;
 const _: () = assert!(HEAD_MAX <= 64, "a head fits the first cache line");
 
-/// TLPs that a handler has written and that are not sent yet.
+/// Frames that a handler has written and that are not sent yet.
 #[derive(Debug)]
 pub struct Outbox {
     pub(super) bytes: Vec<u8>,
-    /// Where each frame ends, and its priority.
+    /// End of each frame in `bytes`, and its priority.
     pub(super) ends: Vec<(usize, Pri)>,
     mac: MacAddr,
     pub(super) partner: MacAddr,
     carries: Carries,
     tlp: TlpConfig,
-    /// In front of all that is sent: the logical device that sends it.
+    /// Prefix of all TLPs sent: it names the logical device that sends them.
     prefix: Option<VendPrefixL0>,
-    /// What completions of UIO and answers of CXL.mem tell of the device's load; `None`: what they have themselves.
+    /// Device load told in completions of UIO and responses of CXL.mem; `None` leaves their own value.
     load: Option<DevLoad>,
 }
 
-/// Why an [`Outbox`] did not take a TLP.
+/// Reason why an [`Outbox`] did not accept a TLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// It cannot be written.
+    /// It cannot be encoded.
     #[error(transparent)]
     Emit(#[from] EmitError),
-    /// The link wants a PTH, or none.
+    /// The link requires a PTH, or forbids one.
     #[error("the link carries TLPs {0}")]
     Pth(&'static str),
 }
 
-/// Why [`super::TlpEnd::place`] did not append a TLP.
+/// Reason why [`super::TlpEnd::place`] did not append a TLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {
-    /// It cannot be written, or does not belong on the link.
+    /// It cannot be encoded, or does not belong on the link.
     #[error(transparent)]
     Send(#[from] SendError),
-    /// The pool has no chunk now.
+    /// The pool has no free chunk now.
     #[error("the pool has no free chunk")]
     NoChunk,
-    /// Whoever was to fill it did not.
+    /// The caller's `fill` did not write the payload.
     #[error("the payload was not written")]
     Unfilled,
 }
@@ -72,7 +72,7 @@ impl From<EmitError> for PlaceError {
 }
 
 impl Outbox {
-    /// An empty one, whose TLPs go to everybody until the partner has spoken.
+    /// An empty outbox, whose frames are broadcast until the partner has sent one.
     pub(super) fn new(config: &EndConfig) -> Self {
         Self {
             bytes: Vec::new(),
@@ -86,18 +86,19 @@ impl Outbox {
         }
     }
 
-    /// Puts `prefix` in front of all that is sent from now on, whatever it has itself; `None`: what it has.
+    /// Sets the prefix of all TLPs from now on, in place of their own; `None` leaves their own.
     pub(crate) const fn set_prefix(&mut self, prefix: Option<VendPrefixL0>) {
         self.prefix = prefix;
+        // The load belongs to the logical device that the prefix named.
         self.load = None;
     }
 
-    /// Has completions of UIO and answers of CXL.mem tell `load` until the next prefix.
+    /// Sets the load told in completions of UIO and responses of CXL.mem, until the next prefix.
     pub(crate) const fn set_load(&mut self, load: DevLoad) {
         self.load = Some(load);
     }
 
-    /// Appends a TLP. On a link of several kinds, its PTH says which one it is.
+    /// Appends a TLP. On a link that carries both kinds, the PTH decides which kind it is.
     ///
     /// # Errors
     /// See [`SendError`]; nothing is appended then.
@@ -105,7 +106,7 @@ impl Outbox {
         self.send_to(self.partner, pth, tlp)
     }
 
-    /// As [`Self::send`], to an address of the link's own.
+    /// As [`Self::send`], to a given address of the link.
     ///
     /// # Errors
     /// See [`SendError`]; nothing is appended then.
@@ -128,6 +129,7 @@ impl Outbox {
         let written = tlp.emit_head(tlp.payload.len(), &mut tlp_head).and_then(|len| {
             self.bytes.extend_from_slice(tlp_head.get(..len).unwrap_or_default());
             self.bytes.extend_from_slice(tlp.payload);
+            // `emit_head` does not refuse all bad combinations of fields; reading the whole back does.
             tlp.read_back(self.bytes.get(at..).unwrap_or_default())
         });
         match written {
@@ -142,10 +144,10 @@ impl Outbox {
         }
     }
 
-    /// Appends a TLP without PTH as it came, with what [`TlpRepr`] leaves behind.
+    /// Appends a TLP without PTH exactly as received, including fields that [`TlpRepr`] does not have.
     ///
     /// # Errors
-    /// The link wants a PTH; nothing is appended then.
+    /// The link requires a PTH; nothing is appended then.
     pub fn pass(&mut self, tlp: &Tlp<'_>) -> Result<(), SendError> {
         if self.carries == Carries::Pbr {
             return Err(SendError::Pth("with PTH"));
@@ -198,7 +200,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// What stands in front of a CXL.mem message.
+    /// The head for a CXL.mem message.
     pub(super) fn head_of_mem(&self, pth: Option<Pth>) -> Result<Head, SendError> {
         let protocol = match (self.carries, pth) {
             (Carries::Pbr, Some(_)) => Protocol::PbrMem,
@@ -209,15 +211,16 @@ impl Outbox {
         Ok(self.head(self.partner, protocol, pth))
     }
 
-    /// Appends what is said of the link itself (protocol 4).
+    /// Appends a link control message (protocol 4).
     pub fn control(&mut self, to: MacAddr, message: LinkReset) {
         let head = self.head(to, Protocol::Control, None);
         self.bytes.extend_from_slice(head.bytes());
         self.bytes.extend_from_slice(&message.emit());
+        // Priority of TC 0: link control has no TC, and needs no lossless class as it is repeated.
         self.ends.push((self.bytes.len(), self.tlp.tc_to_pri[0]));
     }
 
-    /// How the link names a TLP.
+    /// Protocol number in the link header for a TLP.
     pub(super) fn protocol(
         &self,
         pth: Option<Pth>,
@@ -240,6 +243,7 @@ impl Outbox {
         head.push(&to.0);
         head.push(&self.mac.0);
         let mut link = [0; link::LEN];
+        // LN is a flag of frames between PBR switches only (wire-formats.md §3.7a).
         let written = TlpLink { oui: self.tlp.oui, protocol, ln: false }.emit(&mut link);
         debug_assert!(written.is_ok(), "the array is of its length");
         head.push(&link);
@@ -249,31 +253,31 @@ impl Outbox {
         head
     }
 
-    /// The same, to the other end of the link.
+    /// Appends a link control message to the partner.
     pub fn control_partner(&mut self, message: LinkReset) {
         self.control(self.partner, message);
     }
 
-    /// Forgets all that waits in it.
+    /// Drops all frames.
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.ends.clear();
     }
 
-    /// TLPs that wait in it.
+    /// Number of frames in the outbox.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// Whether nothing waits in it.
+    /// Whether the outbox is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 }
 
-/// What stands in front of a TLP.
+/// The part of a frame in front of the TLP.
 pub(super) struct Head {
     bytes: ArrayVec<u8, HEAD_MAX>,
 }
@@ -288,7 +292,7 @@ impl Head {
         &self.bytes
     }
 
-    /// Writes itself and a CXL.mem message into `space`; returns the length of all.
+    /// Writes the head and a CXL.mem message into `space`; returns the length of both.
     pub(super) fn write_mem(
         &self,
         message: &MemMessage<'_>,
@@ -301,7 +305,7 @@ impl Head {
         Ok(self.bytes.len() + message.emit(rest).map_err(|_| short())?)
     }
 
-    /// Writes itself and the TLP into `space`; returns the length of all.
+    /// Writes the head and the TLP into `space`; returns the length of both.
     pub(super) fn write(
         &self,
         tlp: &TlpRepr<'_>,
@@ -315,26 +319,27 @@ impl Head {
         head.copy_from_slice(&self.bytes);
         let at = tlp.emit_head(payload_len, rest)?;
         let need = self.bytes.len() + at + payload_len;
+        // `fill` gets the payload's place alone, so that it cannot overwrite the headers.
         let payload = rest.get_mut(at..at + payload_len);
         let payload = payload.ok_or(EmitError::Room { need, had })?;
         if fill(payload) { Ok(need) } else { Err(PlaceError::Unfilled) }
     }
 }
 
-/// Priority of a CXL.mem message, as the switch gives it.
+/// Priority of a CXL.mem message, as in the switch.
 #[must_use]
 pub const fn mem_pri_of(op: MemOp, config: &TlpConfig) -> Pri {
     if op.class().is_request() { config.uio_req_pri } else { config.uio_cpl_pri }
 }
 
-/// Priority of a CXL.cache message, as the switch gives it: what devices say waits for what the host says, and that for
-/// nothing. Each direction has one priority, as its messages have to stay in order.
+/// Priority of a CXL.cache message, as in the switch: messages of devices wait for those of the host, and those for
+/// nothing. Each direction has one priority, as its messages must stay in order.
 #[must_use]
 pub const fn cache_pri_of(op: CacheOp, config: &TlpConfig) -> Pri {
     if op.class().is_to_host() { config.uio_req_pri } else { config.uio_cpl_pri }
 }
 
-/// Priority of a TLP, as the switch gives it.
+/// Priority of a TLP, as in the switch.
 #[must_use]
 pub fn pri_of(kind: Kind, tc: u8, config: &TlpConfig) -> Pri {
     if kind.is_uio_request() {
