@@ -1,6 +1,4 @@
-//! Who may register lines at a completer, how many each, and how many it has.
-//!
-//! [`Limits`] by function; [`LncCounts`].
+//! Admission of functions to LN registrations: who may register, how many lines, and how many each has.
 //!
 //! Units: lines; requests; messages.
 //! Source: PCIe 5.0 section 6.21.
@@ -9,21 +7,21 @@ use std::collections::BTreeMap;
 
 use weft_parsers::fabric::Bdf;
 
-/// Lines that each function may register, and those that are known to be its own.
+/// Limit of lines for each function, and the number that is tracked for it.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
-    /// `None`: software has set none, and everybody may.
+    /// `None` until software sets limits: all functions may register.
     lines_max: Option<BTreeMap<Bdf, usize>>,
     held: BTreeMap<Bdf, usize>,
 }
 
 impl Limits {
-    /// Only these functions may register, so many lines each.
+    /// Sets the functions that may register, and the number of lines of each.
     pub(super) fn set(&mut self, lines_max: BTreeMap<Bdf, usize>) {
         self.lines_max = Some(lines_max);
     }
 
-    /// Whether a function is one of those that may.
+    /// Whether a function may register at all.
     pub(super) fn knows(&self, function: Bdf) -> bool {
         self.lines_max.as_ref().is_none_or(|all| all.contains_key(&function))
     }
@@ -34,7 +32,7 @@ impl Limits {
         all.get(&function).is_some_and(|max| self.held(function) < *max)
     }
 
-    /// Lines that a function is known one by one to have registered.
+    /// Number of lines for which a function is tracked individually.
     pub(super) fn held(&self, function: Bdf) -> usize {
         self.held.get(&function).copied().unwrap_or_default()
     }
@@ -53,21 +51,21 @@ impl Limits {
     }
 }
 
-/// What a completer has done.
+/// Counts of an LN completer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct LncCounts {
-    /// Registrations that were taken, or renewed.
+    /// Registrations accepted or renewed.
     pub registered: u64,
-    /// Registrations that were declined: of functions that software has not switched on, or above their limit.
+    /// Registrations declined, as software has not enabled the function or its limit is reached.
     pub declined: u64,
-    /// Lines that made way for others.
+    /// Lines evicted for others.
     pub evicted: u64,
-    /// Messages to one function.
+    /// Messages sent to one function.
     pub directed: u64,
-    /// Messages to all below a root port.
+    /// Messages sent to all functions below a root port.
     pub broadcast: u64,
-    /// LN requests that were answered or reported as completer aborts.
+    /// LN requests refused with CA, or reported as completer aborts.
     pub aborted: u64,
-    /// How often the messages for a port were too many, and became one.
+    /// Number of times that the messages for a port were replaced by one.
     pub collapsed: u64,
 }

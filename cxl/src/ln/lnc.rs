@@ -1,14 +1,15 @@
-//! The LN Completer: the host's side, which remembers who watches which line and tells them once.
+//! The LN Completer: the host's side, which tracks the watchers of each line and notifies each of them once.
 //!
-//! [`MemRequest`] + the memory access as a closure → [`ReadAnswer`] / [`WriteAnswer`]; writes by
-//! anybody → [`LnMessage`]s, taken with [`Lnc::next_message`].
+//! [`Lnc::on_read`] and [`Lnc::on_write`] take a [`MemRequest`] and the access to memory as a closure, and return a
+//! [`ReadAnswer`] or [`WriteAnswer`]. Writes by any agent queue [`LnMessage`]s, which [`Lnc::next_message`]
+//! returns. Lengths of requests are in double words.
 //!
 //! Units: bytes; double words in requests; picoseconds between broadcasts.
 //! Source: PCIe 5.0 section 6.21.
 //!
-//! A line's watchers are known one by one up to `watchers_max`, and told by directed messages. Beyond that only
-//! their root ports are remembered, and a broadcast goes to each of these and to no other. A function's own LN
-//! Write renews its registration without a message: its copy is what it wrote. Its plain write is an update
+//! Up to `watchers_max` watchers of a line are tracked individually and notified by directed messages. Beyond that
+//! only their root ports are tracked, and a broadcast goes to each of those ports and to no other. A function's own
+//! LN Write renews its registration without a message, as its copy is what it wrote. Its plain write is an update
 //! like any other.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -20,130 +21,130 @@ use weft_parsers::fabric::{Bdf, Hpa};
 use super::limits::{Limits, LncCounts};
 use super::{Line, LineSize, LnMessage, Reason, Regions, Route};
 
-/// A root port: the top of one hierarchy domain, and as far as a broadcast goes.
+/// A root port: the top of a hierarchy domain, and the scope of a broadcast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RootPort(pub u8);
 
-/// The requester of an LN request, and the root port that it came by.
+/// The requester of an LN request, and the root port by which the request came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
-    /// Port that the request came in by.
+    /// Root port by which the request came.
     pub port: RootPort,
-    /// Requester ID.
+    /// Requester ID of the request.
     pub requester: Bdf,
 }
 
 /// Address type of a request (field AT).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressType {
-    /// 00, the default.
+    /// 00, an untranslated address: the default.
     Untranslated,
-    /// 01.
+    /// 01, a translation request, which accesses no memory.
     TranslationRequest,
-    /// 10.
+    /// 10, an address translated by the requester.
     Translated,
-    /// 11.
+    /// 11, which no request may have.
     Reserved,
 }
 
 /// A memory read or write request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemRequest {
-    /// Who asks.
+    /// Requester and root port.
     pub from: Origin,
-    /// The link is in flit mode, where the LN bit is reserved: it is ignored.
+    /// The link is in flit mode, where the LN bit is reserved and ignored.
     pub flit: bool,
-    /// The LN bit.
+    /// LN bit of the request.
     pub ln: bool,
-    /// Address of the first double word; bits 1:0 do not count.
+    /// Address of the first double word; bits 1:0 are ignored.
     pub addr: Hpa,
-    /// Double words, 1..=1024.
+    /// Length in double words, 1..=1024.
     pub dwords: u16,
-    /// Bytes of the first double word that count, 4 bits.
+    /// Byte enables of the first double word, 4 bits.
     pub first_be: u8,
-    /// Bytes of the last double word that count, 4 bits; 0 when there is one only.
+    /// Byte enables of the last double word, 4 bits; 0 if there is only one.
     pub last_be: u8,
-    /// Address type.
+    /// Address type, field AT.
     pub at: AddressType,
 }
 
-/// How the access to memory itself went.
+/// Result of the access to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Read or written.
+    /// The memory was read or written.
     Done,
-    /// The data is marked as bad: a read completes so (with status SC); a write has stored it so.
+    /// The data is poisoned: a read completes with it (status SC), a write has stored it so.
     Poisoned,
-    /// An uncorrectable or non-fatal error: nothing was read or written.
+    /// Uncorrectable or non-fatal error: nothing was read or written.
     Failed,
 }
 
-/// How the completer answers a read.
+/// The completer's answer to a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadAnswer {
-    /// A completion with status SC and this LN bit.
+    /// Send a completion with status SC and this LN bit.
     Complete {
-        /// The LN bit.
+        /// Whether the completion has the LN bit.
         ln: bool,
     },
-    /// A completion with status CA.
+    /// Send a completion with status CA.
     CompleterAbort,
-    /// The access failed: the memory's own error status.
+    /// The access failed: send the memory's own error status.
     Failed,
-    /// No such request can be: to be dropped as malformed.
+    /// The request is malformed: drop it.
     Malformed,
 }
 
-/// What becomes of a write, which gets no completion.
+/// The result of a write, which gets no completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteAnswer {
-    /// Written.
+    /// The data was written.
     Done,
-    /// Not written; to be reported as a completer abort.
+    /// Nothing was written: report a completer abort.
     CompleterAbort,
-    /// The access failed.
+    /// The access to memory failed.
     Failed,
-    /// No such request can be: to be dropped as malformed.
+    /// The request is malformed: drop it.
     Malformed,
 }
 
-/// What an LN completer is built from.
+/// Settings of an LN completer.
 #[derive(Clone, Debug)]
 pub struct LncSpec {
-    /// Size of a line in this system.
+    /// Line size of the system.
     pub line: LineSize,
-    /// Lines that can be watched at once; a further one evicts the oldest. 0 declines all.
+    /// Limit of watched lines; a further one evicts the oldest. 0 declines all registrations.
     pub lines_max: usize,
-    /// Watchers of one line that are told by directed messages; 0 always broadcasts.
+    /// Limit of watchers of one line that get directed messages; 0 always broadcasts.
     pub watchers_max: usize,
-    /// Address translation is in use: requests must carry translated addresses.
+    /// Whether address translation is in use, so that requests must carry translated addresses.
     pub translated: bool,
-    /// Where registrations are taken.
+    /// Addresses whose registrations are accepted.
     pub regions: Regions,
-    /// Least time between two broadcasts at one root port.
+    /// Shortest time between two broadcasts at one root port.
     pub broadcast_gap: Span,
-    /// Messages that may wait; beyond, all that waits for a root port becomes one broadcast that its
-    /// functions are watched no more.
+    /// Limit of queued messages. At the limit, all messages for a root port become one broadcast that ends all
+    /// registrations of its functions.
     pub pending_max: usize,
 }
 
-/// Who is told when a line changes.
+/// The functions to notify when a line changes.
 enum Watchers {
     Known(Vec<Origin>),
-    /// More than are known one by one: the ports that they are at.
+    /// Too many to track individually: the root ports that they are below.
     Many(BTreeSet<RootPort>),
 }
 
 struct Entry {
     watchers: Watchers,
-    /// Age: order of the latest registration.
+    /// Sequence number of the latest registration: the age of the line.
     seq: u64,
 }
 
-/// What a well-formed request asks of a completer.
+/// The operation that a well-formed request asks for.
 enum Ask {
     Plain,
-    /// Zero length: read probes, write deregisters.
+    /// Zero length: a read probes, a write deregisters.
     Zero(Line),
     Watch(Line),
 }
@@ -153,31 +154,31 @@ enum Refusal {
     Abort,
 }
 
-/// The completer's state.
+/// State of an LN completer.
 pub struct Lnc {
     spec: LncSpec,
     lines: BTreeMap<Line, Entry>,
-    /// The same lines, oldest first.
+    /// The same lines by age, oldest first.
     ages: BTreeMap<u64, Line>,
     seq: u64,
     pending: VecDeque<(RootPort, LnMessage)>,
-    /// Until when a port may see no broadcast.
+    /// Time before which a port may see no further broadcast.
     quiet: BTreeMap<RootPort, Instant>,
     limits: Limits,
     counts: LncCounts,
 }
 
-/// Who watches a line.
+/// The watchers of a line, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Watched {
-    /// These functions.
+    /// Functions that are tracked individually.
     By(Vec<Bdf>),
-    /// So many that only their root ports are known: a broadcast goes to each.
+    /// Root ports below which functions watch it: a broadcast goes to each.
     Below(Vec<RootPort>),
 }
 
 impl MemRequest {
-    /// Whether no byte is asked for.
+    /// Whether the request has zero length: it enables no byte.
     #[must_use]
     pub const fn is_zero(&self) -> bool {
         self.dwords == 1 && matches!(self.first_be & 0xF, 0)
@@ -194,7 +195,7 @@ impl MemRequest {
 }
 
 impl Lnc {
-    /// Nothing is watched.
+    /// A completer without registrations.
     #[must_use]
     pub fn new(spec: LncSpec) -> Self {
         Self {
@@ -209,31 +210,29 @@ impl Lnc {
         }
     }
 
-    /// Lines that are watched.
+    /// Number of watched lines.
     #[must_use]
     pub fn lines(&self) -> usize {
         self.lines.len()
     }
 
-    /// What it is built from.
     #[must_use]
     pub const fn spec(&self) -> &LncSpec {
         &self.spec
     }
 
-    /// Counts so far.
     #[must_use]
     pub const fn counts(&self) -> LncCounts {
         self.counts
     }
 
-    /// Lines that a function is known one by one to watch.
+    /// Number of lines for which a function is tracked individually.
     #[must_use]
     pub fn held(&self, function: Bdf) -> usize {
         self.limits.held(function)
     }
 
-    /// The lines that are watched, and by whom, in the order of addresses.
+    /// The watched lines and their watchers, in order of address.
     pub fn watched(&self) -> impl Iterator<Item = (Line, Watched)> {
         self.lines.iter().map(|(line, entry)| {
             let by = match &entry.watchers {
@@ -246,7 +245,8 @@ impl Lnc {
         })
     }
 
-    /// Only these functions may register from now on, so many lines each; others are forgotten without a message.
+    /// Sets the functions that may register, and the number of lines of each; registrations of all others end
+    /// without a message.
     pub fn admit(&mut self, lines_max: BTreeMap<Bdf, usize>) {
         self.limits.set(lines_max);
         let known: BTreeSet<Bdf> = self.origins().map(|it| it.requester).collect();
@@ -254,7 +254,8 @@ impl Lnc {
         self.forget(|origin| gone.contains(&origin.requester), |_| false);
     }
 
-    /// The functions of these buses may be others now: each registration ends, with its message.
+    /// Ends all registrations of functions on these buses, with a message each, as the numbers may belong to other
+    /// functions now.
     pub fn renew(&mut self, buses: RangeInclusive<u8>) {
         let inside = |origin: &Origin| buses.contains(&origin.requester.bus());
         let found: BTreeSet<Origin> = self.origins().filter(inside).collect();
@@ -271,7 +272,7 @@ impl Lnc {
         known.flatten().copied()
     }
 
-    /// Whether `origin` would be told of a change of the line at `addr`.
+    /// Whether `origin` would be notified of a change of the line at `addr`.
     #[must_use]
     pub fn watches(&self, origin: Origin, addr: Hpa) -> bool {
         self.lines.get(&self.spec.line.line(addr)).is_some_and(|entry| match &entry.watchers {
@@ -280,7 +281,7 @@ impl Lnc {
         })
     }
 
-    /// Answers a memory read. `access` reads memory; it is not called for what is refused or of zero length.
+    /// Answers a memory read. `access` reads memory; it is not called for refused or zero-length requests.
     pub fn on_read(&mut self, request: &MemRequest, access: impl FnOnce() -> Access) -> ReadAnswer {
         let line = match self.judge(request) {
             Err(Refusal::Malformed) => return ReadAnswer::Malformed,
@@ -290,6 +291,7 @@ impl Lnc {
             Ok(Ask::Plain) => None,
             Ok(Ask::Watch(line)) => Some(line),
         };
+        // Before the registration: a read in error registers nothing.
         if access() == Access::Failed {
             return ReadAnswer::Failed;
         }
@@ -297,7 +299,7 @@ impl Lnc {
         ReadAnswer::Complete { ln }
     }
 
-    /// Takes a memory write. `access` writes memory; it is not called for what is refused or of zero length.
+    /// Executes a memory write. `access` writes memory; it is not called for refused or zero-length requests.
     pub fn on_write(
         &mut self,
         request: &MemRequest,
@@ -320,7 +322,7 @@ impl Lnc {
                 self.deregister(line, request.from); // renewed below: no message for one's own write
                 self.on_update(line.addr(), 1);
                 if !self.register(line, request.from) && self.takes(line) {
-                    // No completion tells a writer that it does not watch what it may have kept.
+                    // A write has no completion, so only a message can tell that its copy is not registered.
                     let to = Route::Directed(request.from.requester);
                     self.push(request.from.port, to, Reason::Evicted, line.addr());
                 }
@@ -330,8 +332,7 @@ impl Lnc {
         WriteAnswer::Done
     }
 
-    /// `len` bytes from `addr` on were written: by a CPU, or by a device other than through
-    /// [`Self::on_write`].
+    /// `len` bytes from `addr` on were written by a CPU, or by a device without [`Self::on_write`].
     pub fn on_update(&mut self, addr: Hpa, len: u64) {
         let Some(last) = len.checked_sub(1).map(|span| addr.0.saturating_add(span)) else { return };
         let range = self.spec.line.line(addr)..=self.spec.line.line(Hpa(last));
@@ -340,32 +341,34 @@ impl Lnc {
         }
     }
 
-    /// Ends all registrations of one function, and tells it by one message.
+    /// Ends all registrations of one function, and notifies it by one message.
     pub fn deregister_function(&mut self, origin: Origin) {
         self.forget(|other| other == origin, |_| false);
         self.push(origin.port, Route::Directed(origin.requester), Reason::AllEvicted, Hpa(0));
     }
 
-    /// Ends all registrations at one root port, and tells all of its functions by one message.
+    /// Ends all registrations at one root port, and notifies its functions by one message.
     pub fn deregister_port(&mut self, port: RootPort) {
         self.forget(|other| other.port == port, |other| other == port);
+        // The broadcast says all that they would.
         self.pending.retain(|(other, _)| *other != port);
         self.push(port, Route::Broadcast, Reason::AllEvicted, Hpa(0));
     }
 
-    /// The link of `port` went down: nobody is left there to be told.
+    /// The link of `port` went down: ends its registrations without a message, as there is no receiver.
     pub fn port_down(&mut self, port: RootPort) {
         self.forget(|other| other.port == port, |other| other == port);
         self.pending.retain(|(other, _)| *other != port);
         self.quiet.remove(&port);
     }
 
-    /// Takes the next message that may be sent at `now`, and the root port that it leaves by.
+    /// Takes the next message that may be sent at `now`, and the root port by which it leaves.
     pub fn next_message(&mut self, now: Instant) -> Option<(RootPort, LnMessage)> {
         self.quiet.retain(|_, until| *until > now);
         let ready = |(port, message): &(RootPort, LnMessage)| {
             message.to != Route::Broadcast || !self.quiet.contains_key(port)
         };
+        // A broadcast that has to wait does not hold up directed messages behind it.
         let at = self.pending.iter().position(ready)?;
         let (port, message) = self.pending.remove(at)?;
         match message.to {
@@ -378,18 +381,19 @@ impl Lnc {
         Some((port, message))
     }
 
-    /// When the next message may be sent; `None` when none waits, or one may be sent at once.
+    /// Time at which the next message may be sent; `None` if the queue is empty, or one may be sent at once.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         let mut next = None;
         for (port, message) in &self.pending {
             let until = self.quiet.get(port).filter(|_| message.to == Route::Broadcast);
+            // `?` returns `None`: a message without a time to wait for may be sent now.
             next = Instant::earlier(next, Some(*until?));
         }
         next
     }
 
-    /// Messages that wait.
+    /// Number of queued messages.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.pending.len()
@@ -399,6 +403,7 @@ impl Lnc {
         if !request.well_formed() {
             return Err(Refusal::Malformed);
         }
+        // In flit mode the bit is reserved, whatever its value.
         if !request.ln || request.flit {
             return Ok(Ask::Plain);
         }
@@ -408,6 +413,7 @@ impl Lnc {
         let line = self.spec.line.line(first);
         let last = first.0.checked_add(u64::from(request.dwords) * 4 - 1).map(Hpa);
         let one_line = last.is_some_and(|last| self.spec.line.line(last) == line);
+        // 6.21 asks for CA in both cases: a wrong address type, and a request that crosses a line.
         if request.at != at || !one_line {
             self.counts.aborted += 1;
             return Err(Refusal::Abort);
@@ -419,7 +425,7 @@ impl Lnc {
         self.spec.lines_max > 0 && self.spec.regions.contains(line)
     }
 
-    /// Returns whether the registration was taken.
+    /// Registers a line; returns whether that was accepted.
     fn register(&mut self, line: Line, origin: Origin) -> bool {
         if !self.takes(line) {
             return false;
@@ -428,11 +434,13 @@ impl Lnc {
             self.lines.get(&line).map(|entry| &entry.watchers),
             Some(Watchers::Known(known)) if known.contains(&origin)
         );
+        // A renewal needs no further line, so the limit does not apply.
         if !renews && !self.limits.may(origin.requester) {
             self.counts.declined += 1;
             return false;
         }
         self.counts.registered += 1;
+        // Taken out while others are evicted, so that the line itself is never the oldest.
         let mut watchers = match self.remove(line) {
             Some(entry) => entry.watchers,
             None => Watchers::Known(Vec::new()),
@@ -449,6 +457,7 @@ impl Lnc {
                 self.limits.count(origin.requester);
             }
             Watchers::Known(known) => {
+                // They are no longer tracked individually, so the line no longer counts against their limits.
                 for other in &*known {
                     self.limits.uncount(other.requester);
                 }
@@ -463,8 +472,8 @@ impl Lnc {
         true
     }
 
-    /// Ends the registration of one function. Where watchers are not known one by one it stays: the broadcast
-    /// would reach the function in any case.
+    /// Ends one function's registration of a line. If the watchers are not tracked individually nothing changes:
+    /// the broadcast would reach the function anyway.
     fn deregister(&mut self, line: Line, origin: Origin) {
         let Some(entry) = self.lines.get_mut(&line) else { return };
         if let Watchers::Known(known) = &mut entry.watchers {
@@ -491,7 +500,7 @@ impl Lnc {
         Some(entry)
     }
 
-    /// Ends all registrations of a line, each with its one message.
+    /// Ends all registrations of a line, with a message for each watcher or port.
     fn end(&mut self, line: Line, reason: Reason) {
         match self.remove(line).map(|entry| entry.watchers) {
             Some(Watchers::Known(known)) => {
@@ -511,10 +520,13 @@ impl Lnc {
 
     fn push(&mut self, port: RootPort, to: Route, reason: Reason, addr: Hpa) {
         let message = (port, LnMessage { to, nr: reason as u8, addr });
+        // A directed message about a line belongs to one registration, so each of those is sent.
         let repeatable = to == Route::Broadcast || reason == Reason::AllEvicted;
         if repeatable && self.pending.contains(&message) {
             return; // not sent yet, so it tells of this change too
         }
+        // An AllEvicted is exempt, since `deregister_port` queues one itself; there is one at most for each
+        // function and port.
         if self.pending.len() >= self.spec.pending_max && reason != Reason::AllEvicted {
             self.counts.collapsed += 1;
             self.deregister_port(port);
@@ -523,7 +535,7 @@ impl Lnc {
         self.pending.push_back(message);
     }
 
-    /// Removes without a message those that `origins` and `ports` name.
+    /// Ends registrations without a message: functions that match `origins`, and ports that match `ports`.
     fn forget(&mut self, origins: impl Fn(Origin) -> bool, ports: impl Fn(RootPort) -> bool) {
         let Self { lines, ages, limits, .. } = self;
         lines.retain(|_, entry| {

@@ -1,15 +1,14 @@
 //! The LN Requester: a device function's copies of the host's cache lines.
 //!
-//! Calls of the device → [`LnrRequest`]s to be sent; completions by [`Ticket`] and [`LnMessage`]s in;
-//! [`Lnr::copy`] is what the device may use.
+//! The device calls it to read, write and deregister lines, which yields [`LnrRequest`]s to send; completions (by
+//! [`Ticket`]) and [`LnMessage`]s are passed in. [`Lnr::copy`] is the copy that the device may use.
 //!
 //! Units: bytes; lines.
 //! Source: PCIe 5.0 section 6.21.
 //!
-//! A requester cannot know which of its requests a message belongs to, nor whether a broadcast found it
-//! registered. So a message takes the copy, and that of every read under way, but the line goes on counting
-//! against the limit, as a shell without a copy: when room is needed it is deregistered like any other, and
-//! before any other.
+//! A requester cannot know which of its requests a message belongs to, nor whether a broadcast found it registered.
+//! So a message drops the copy, and that of every read under way, but the line still counts against the limit, as a
+//! shell without a copy. When room is needed, shells are deregistered before other lines.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,90 +17,89 @@ use weft_parsers::fabric::{Bdf, Hpa};
 use super::registers::ControlChange;
 use super::{Line, LnMessage, LnrRegisters, Reason, Route, regions::GRANULE};
 
-/// Names a read under way; the layer below keeps it with the read's tag.
+/// Id of a read under way; the layer below stores it with the read's tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
-/// A request that the device sends, in this order.
+/// A request for the device to send, in the order of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LnrRequest {
-    /// LN Read of a whole line.
+    /// LN Read of a whole line, which registers it.
     Read {
-        /// Given back with the completion.
+        /// Id to pass back with the completion.
         ticket: Ticket,
-        /// The line.
         line: Line,
     },
-    /// LN Read of zero length.
+    /// LN Read of zero length, which asks whether a page takes registrations.
     Probe {
-        /// Given back with the completion.
+        /// Id to pass back with the completion.
         ticket: Ticket,
-        /// A line of the page that is asked about.
+        /// Any line of the page.
         line: Line,
     },
-    /// LN Write, within one line.
+    /// LN Write within one line, which registers it.
     Write {
-        /// First byte.
+        /// Address of the first byte.
         addr: Hpa,
-        /// What is written.
+        /// Bytes to write.
         data: Vec<u8>,
     },
-    /// LN Write of zero length.
+    /// LN Write of zero length, which ends a registration.
     Deregister {
-        /// The line.
+        /// The line to give up.
         line: Line,
     },
 }
 
-/// The data of a completion for an LN read, as far as they are good.
+/// The data of a completion for an LN read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CplData<'a> {
-    /// Status SC; nothing for a probe.
+    /// Status SC; empty for a probe.
     Good(&'a [u8]),
-    /// Status SC, but the data is marked as bad.
+    /// Status SC, with poisoned data.
     Poisoned,
-    /// Another status: nothing was registered.
+    /// Another status: the host registered nothing.
     Failed,
-    /// No completion came: the line may be registered.
+    /// No completion came in time: the host may have registered the line.
     Lost,
 }
 
-/// How an LN read ended.
+/// Result of an LN read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A copy is kept.
+    /// A copy of the line is kept.
     Cached,
-    /// The data is good to use once, but no copy is kept.
+    /// The data may be used once; no copy is kept.
     Once,
-    /// There is no data.
+    /// The read returned no data.
     Failed,
-    /// A probe's answer: whether the page takes registrations.
+    /// Result of a probe: whether the page takes registrations.
     Probed(bool),
-    /// Nothing is known of the ticket: LN went off, or it was used before.
+    /// The ticket is unknown: LN was disabled meanwhile, or the ticket was used before.
     Unknown,
 }
 
-/// Why the LN requester does not send a request.
+/// Reason why the LN requester does not send a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// LN is off, or the link is in flit mode.
+    /// LN is disabled, or the link is in flit mode.
     #[error("LN is off")]
     Off,
-    /// So many lines are registered, and all of them have reads under way.
+    /// The limit of registered lines is reached, and all of them have reads under way.
     #[error("all {limit} lines that may be registered have reads under way")]
     Limit {
-        /// Lines.
+        /// The limit, in lines.
         limit: usize,
     },
-    /// A write has no byte, or crosses a line.
+    /// A write is empty, or crosses a line.
     #[error("write of {len} bytes at {addr} is empty or crosses a line")]
     Extent {
-        /// First address.
+        /// Address of the first byte.
         addr: Hpa,
-        /// Bytes.
+        /// Length in bytes.
         len: usize,
     },
-    /// The line has a read under way that would register it again.
+    /// A read under way would register the line again.
     #[error("line {addr} has a read under way")]
     UnderWay {
         /// Address of the line.
@@ -109,30 +107,30 @@ pub enum Refused {
     },
 }
 
-/// What an LN Message did to the copies of the requester.
+/// Effect of an LN Message on the requester's copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// So many copies were dropped.
+    /// Number of copies that were dropped.
     Dropped(usize),
     /// Reserved reason: counted as malformed.
     Malformed,
-    /// Meant for another function: counted.
+    /// For another function: counted as misrouted.
     Misrouted,
-    /// LN is off: ignored.
+    /// LN is disabled: ignored.
     Off,
 }
 
 struct Entry {
-    /// `None` in a shell.
+    /// Copy of the line; `None` in a shell.
     copy: Option<Box<[u8]>>,
-    /// Order of the latest use.
+    /// Sequence number of the latest use.
     seq: u64,
 }
 
 struct Flight {
     line: Line,
     probe: bool,
-    /// No message or write came since it was sent.
+    /// No message or write for the line has come since the read was sent.
     keep: bool,
 }
 
@@ -147,10 +145,10 @@ pub struct Counters {
     pub unexpected: u64,
 }
 
-/// Pages that are remembered as taking registrations.
+/// Limit of pages remembered as taking registrations; the oldest one is forgotten.
 const PAGES_MAX: usize = 1_024;
 
-/// The requester's state.
+/// State of an LN requester.
 pub struct Lnr {
     me: Bdf,
     flit: bool,
@@ -180,19 +178,18 @@ impl Lnr {
         }
     }
 
-    /// The capability.
     #[must_use]
     pub const fn registers(&self) -> &LnrRegisters {
         &self.registers
     }
 
-    /// Counts of what should not be.
+    /// Counts of unexpected messages and completions.
     #[must_use]
     pub const fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Writes the control register. Switched off, a requester has no copy and knows nothing of its reads.
+    /// Writes the control register. Disabling LN drops all copies and forgets all reads.
     pub fn write_control(&mut self, value: u16) {
         if self.registers.write_control(value) == ControlChange::Disabled {
             self.lines.clear();
@@ -202,29 +199,29 @@ impl Lnr {
         }
     }
 
-    /// The copy of the line at `addr`, if there is one.
+    /// The copy of the line at `addr`, if the requester has one.
     #[must_use]
     pub fn copy(&self, addr: Hpa) -> Option<&[u8]> {
         self.lines.get(&self.registers.line().line(addr))?.copy.as_deref()
     }
 
-    /// Lines that have a copy, with it.
+    /// All lines with a copy, and the copy.
     pub fn copies(&self) -> impl Iterator<Item = (Line, &[u8])> {
         self.lines.iter().filter_map(|(line, entry)| Some((*line, entry.copy.as_deref()?)))
     }
 
-    /// Lines that count against the limit, and whether each has a copy.
+    /// All lines that count against the limit, and whether each has a copy.
     pub fn lines(&self) -> impl Iterator<Item = (Line, bool)> {
         self.lines.iter().map(|(line, entry)| (*line, entry.copy.is_some()))
     }
 
-    /// Reads and probes under way.
+    /// Number of reads and probes under way.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.flights.len()
     }
 
-    /// Whether the host may have the line at `addr` registered for this function.
+    /// Whether the host may have registered the line at `addr` for this function.
     #[must_use]
     pub fn may_be_registered(&self, addr: Hpa) -> bool {
         let line = self.registers.line().line(addr);
@@ -240,7 +237,7 @@ impl Lnr {
     /// Reads and registers the line at `addr`.
     ///
     /// # Errors
-    /// LN is off, or nothing can make way.
+    /// LN is disabled, or no line can be given up for this one.
     pub fn ln_read(&mut self, addr: Hpa, out: &mut Vec<LnrRequest>) -> Result<Ticket, Refused> {
         let line = self.line(addr)?;
         self.make_room(line, out)?;
@@ -249,10 +246,10 @@ impl Lnr {
         Ok(ticket)
     }
 
-    /// Asks whether the page of `addr` takes registrations; registers nothing.
+    /// Asks the host whether the page of `addr` takes registrations; registers nothing.
     ///
     /// # Errors
-    /// LN is off.
+    /// LN is disabled.
     pub fn probe(&mut self, addr: Hpa, out: &mut Vec<LnrRequest>) -> Result<Ticket, Refused> {
         let line = self.line(addr)?;
         let ticket = self.fly(line, true);
@@ -260,11 +257,11 @@ impl Lnr {
         Ok(ticket)
     }
 
-    /// Writes `data` and registers the line. A copy is kept only where the page is known to take registrations,
-    /// as a write has no completion that would say so, and the whole line is known.
+    /// Writes `data` and registers the line. A copy is kept only if the page is known to take registrations (a
+    /// write has no completion that would tell), and only if the whole line is known.
     ///
     /// # Errors
-    /// LN is off, the write crosses a line, or nothing can make way.
+    /// LN is disabled, the write is empty or crosses a line, or no line can be given up for this one.
     pub fn ln_write(
         &mut self,
         addr: Hpa,
@@ -278,6 +275,7 @@ impl Lnr {
             return Err(Refused::Extent { addr, len: data.len() });
         }
         self.make_room(line, out)?;
+        // A read under way may return the data from before this write.
         self.doom(|other| other == line);
         let registers = self.takes_registrations(addr);
         let seq = self.next_seq();
@@ -290,27 +288,29 @@ impl Lnr {
         } else if let Some(place) =
             entry.copy.as_deref_mut().and_then(|copy| copy.get_mut(start..start + data.len()))
         {
+            // A partial write updates an existing copy; without one the rest of the line is unknown.
             place.copy_from_slice(data);
         }
         out.push(LnrRequest::Write { addr, data: data.to_vec() });
         Ok(())
     }
 
-    /// The device writes `len` bytes at `addr` by a request without LN: copies of them are dropped.
+    /// Drops the copies of all lines in `len` bytes from `addr` on, which the device writes without LN.
     pub fn on_own_write(&mut self, addr: Hpa, len: u64) {
         let Some(last) = len.checked_sub(1).map(|span| addr.0.saturating_add(span)) else { return };
         let size = self.registers.line();
         let range = size.line(addr)..=size.line(Hpa(last));
+        // The host may still have them registered, so they stay as shells.
         for (_, entry) in self.lines.range_mut(range.clone()) {
             entry.copy = None;
         }
         self.doom(|line| range.contains(&line));
     }
 
-    /// Gives the line at `addr` back: no copy, and a request to the host to forget it.
+    /// Gives up the line at `addr`: drops the copy, and has the host deregister it.
     ///
     /// # Errors
-    /// LN is off, or a read is under way, which might overtake and register the line again.
+    /// LN is disabled, or a read is under way, which might overtake the request and register the line again.
     pub fn deregister(&mut self, addr: Hpa, out: &mut Vec<LnrRequest>) -> Result<(), Refused> {
         let line = self.line(addr)?;
         if self.is_under_way(line) {
@@ -321,7 +321,7 @@ impl Lnr {
         Ok(())
     }
 
-    /// Takes the completion of a read or probe, with its LN bit.
+    /// Processes the completion of a read or probe; `ln` is its LN bit.
     pub fn on_completion(&mut self, ticket: Ticket, ln: bool, data: CplData<'_>) -> Outcome {
         let Some(flight) = self.flights.remove(&ticket) else {
             self.counters.unexpected += 1;
@@ -332,11 +332,13 @@ impl Lnr {
         }
         if data == CplData::Lost {
             let seq = self.next_seq();
+            // The host may have got the request and registered the line, so a shell counts it.
             if !flight.probe {
                 self.lines.entry(flight.line).or_insert(Entry { copy: None, seq });
             }
             return Outcome::Failed;
         }
+        // The LN bit of any good completion tells whether the page takes registrations.
         self.learn_page(flight.line, ln);
         if flight.probe {
             return Outcome::Probed(ln);
@@ -353,10 +355,12 @@ impl Lnr {
             let seq = self.next_seq();
             let entry = self.lines.entry(flight.line).or_insert(Entry { copy: None, seq });
             entry.seq = seq;
+            // A message has come since: the data may be older than the change that it announced.
             if flight.keep {
                 entry.copy = whole.map(Into::into);
             }
         } else if let Some(entry) = self.lines.get_mut(&flight.line) {
+            // The host has declined, so it will send no message about this line.
             entry.copy = None;
         }
         match whole {
@@ -366,8 +370,9 @@ impl Lnr {
         }
     }
 
-    /// Takes an LN Message, directed or broadcast.
+    /// Processes an LN Message, directed or broadcast.
     pub fn on_message(&mut self, message: &LnMessage) -> Effect {
+        // In flit mode LN does not exist, so a message is none (PCIe 6.0).
         if self.flit || !self.registers.enabled() {
             return Effect::Off;
         }
@@ -379,6 +384,8 @@ impl Lnr {
             self.counters.malformed += 1;
             return Effect::Malformed;
         };
+        // Entries stay as shells: a broadcast may have been meant for others, and the host still count this
+        // function.
         if reason == Reason::AllEvicted {
             self.doom(|_| true);
             let copies = self.lines.values_mut().filter_map(|entry| entry.copy.take());
@@ -412,14 +419,14 @@ impl Lnr {
         self.flights.values().any(|flight| flight.line == line && !flight.probe)
     }
 
-    /// Keeps what reads of such lines bring from being kept.
+    /// Marks reads of matching lines under way, so that their data is not kept as a copy.
     fn doom(&mut self, is: impl Fn(Line) -> bool) {
         for flight in self.flights.values_mut().filter(|flight| is(flight.line)) {
             flight.keep = false;
         }
     }
 
-    /// Lets go of lines until `line` can be registered within the limit: shells first, then the oldest copy.
+    /// Deregisters lines until `line` fits the limit: shells first, then the copy used longest ago.
     fn make_room(&mut self, line: Line, out: &mut Vec<LnrRequest>) -> Result<(), Refused> {
         let under_way: BTreeSet<Line> = self
             .flights
@@ -431,8 +438,10 @@ impl Lnr {
             return Ok(());
         }
         let limit = self.registers.limit_lines();
+        // Reads under way of other lines will be registered, too, and count already.
         let extra = under_way.iter().filter(|line| !self.lines.contains_key(line)).count();
         while self.lines.len() + extra >= limit {
+            // A line with a read under way cannot be given up: the read would register it again.
             let free = self.lines.iter().filter(|(line, _)| !under_way.contains(line));
             let victim = free.min_by_key(|(_, entry)| (entry.copy.is_some(), entry.seq));
             let Some((&victim, _)) = victim else { return Err(Refused::Limit { limit }) };

@@ -1,10 +1,11 @@
-//! Lightweight Notification: devices keep copies of a host's cache lines and are told when one changes.
+//! Lightweight Notification (LN): devices copy cache lines of a host, which notifies them when a line changes.
 //!
-//! [`lnc::Lnc`] stands at the host (requests in, answers and messages out), [`lnr::Lnr`] in a device
-//! function (requests and copies), [`registers::LnrRegisters`] is its extended capability; plain values,
-//! which a thin layer maps to and from TLPs.
+//! [`lnc::Lnc`] is the completer at the host (requests in, answers and messages out), [`lnr::Lnr`] the requester in
+//! a device function (requests and copies), [`registers::LnrRegisters`] its extended capability. All work on plain
+//! values, which a thin layer maps to and from TLPs.
 //!
-//! Units: bytes; addresses are host physical addresses; lines are 64 or 128 bytes.
+//! Addresses are host physical addresses; lines have 64 or 128 bytes.
+//!
 //! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 
 mod limits;
@@ -23,17 +24,15 @@ pub use registers::LnrRegisters;
 
 use weft_parsers::fabric::{Bdf, Hpa};
 
-/// Size of a cache line, one for the whole system.
+/// Size of a cache line, the same for the whole system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineSize {
-    /// 64 bytes.
     B64,
-    /// 128 bytes.
     B128,
 }
 
 impl LineSize {
-    /// Bytes.
+    /// The size in bytes.
     #[inline]
     #[must_use]
     pub const fn bytes(self) -> usize {
@@ -43,7 +42,7 @@ impl LineSize {
         }
     }
 
-    /// The line that `addr` lies in; the bits below are ignored.
+    /// The line that contains `addr`.
     #[inline]
     #[must_use]
     pub const fn line(self, addr: Hpa) -> Line {
@@ -51,12 +50,12 @@ impl LineSize {
     }
 }
 
-/// Address of a line's first byte.
+/// A cache line, by the address of its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Line(u64);
 
 impl Line {
-    /// The address.
+    /// Address of the line's first byte.
     #[inline]
     #[must_use]
     pub const fn addr(self) -> Hpa {
@@ -64,20 +63,20 @@ impl Line {
     }
 }
 
-/// What an LN Message tells: field NR.
+/// Reason of an LN Message, its field NR (Notification Reason).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Reason {
     /// The line was written.
     Updated = 0,
-    /// The line is watched no more.
+    /// The registration of the line has ended.
     Evicted = 1,
-    /// No line of the function is watched any more.
+    /// All registrations of the function have ended.
     AllEvicted = 2,
 }
 
 impl Reason {
-    /// `None` for 3, which is reserved; the low two bits count.
+    /// The reason in the low two bits of `nr`; `None` for 3, which is reserved.
     #[must_use]
     pub const fn from_bits(nr: u8) -> Option<Self> {
         match nr & 3 {
@@ -89,21 +88,20 @@ impl Reason {
     }
 }
 
-/// How an LN Message finds its receivers.
+/// Routing of an LN Message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Route {
-    /// By id, to one function.
+    /// Routed by ID, to one function.
     Directed(Bdf),
-    /// To all below one root port.
+    /// Broadcast to all functions below one root port.
     Broadcast,
 }
 
 /// An LN Message: `MsgD`, posted, LN bit clear, TC 0, two double words of payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LnMessage {
-    /// Receivers.
     pub to: Route,
-    /// Field NR, two bits, as on the wire: see [`Reason`].
+    /// Field NR as on the wire, two bits: see [`Reason`].
     pub nr: u8,
     /// Payload: address of the line, 64 bits for 32-bit addresses too. Bits 5:0, and bit 6 for lines of 128
     /// bytes, are zero when sent and ignored when received.

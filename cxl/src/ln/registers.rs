@@ -1,5 +1,7 @@
 //! The LN Requester extended capability of a function.
-//! 8 bytes: header id 001Ch 16, version 4, next 12; capability 16; control 16 - each little-endian.
+//!
+//! It has 8 bytes: header (16-bit id 001Ch, 4-bit version, 12-bit next), capability and control of 16 bits each,
+//! all little-endian.
 //!
 //! Units: sizes are exponents, 2^n lines; line size 0 is 64 bytes, 1 is 128.
 //! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
@@ -10,14 +12,14 @@ const ENABLE: u16 = 1;
 const CLS: u16 = 1 << 1;
 const EXPONENT: u16 = 0x1F;
 
-/// What a write to the control register did.
+/// Effect of a write to the control register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlChange {
-    /// LN is as on or off as before.
+    /// LN stays enabled or disabled.
     None,
-    /// LN was off and is on.
+    /// LN was disabled and is enabled now.
     Enabled,
-    /// LN was on and is off: state must be cleared.
+    /// LN was enabled and is disabled now: the requester drops its state.
     Disabled,
 }
 
@@ -29,26 +31,27 @@ pub struct LnrRegisters {
     enabled: bool,
     line: LineSize,
     limit: u8,
-    /// Writes that tried to change what is fixed while LN is on.
+    /// Writes that tried to change line size or limit while LN was enabled.
     refused_writes: u64,
 }
 
-/// Line sizes that a requester supports: at least one.
+/// Line sizes that a requester supports, at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Supported {
-    /// Only one; its control bit is hardwired.
+    /// One size; its control bit is hardwired.
     Only(LineSize),
-    /// Both.
+    /// Both line sizes.
     Both,
 }
 
 impl LnrRegisters {
-    /// Bytes of the capability.
+    /// Length of the capability in bytes.
     pub const LEN: usize = 8;
     /// Id of the extended capability.
     pub const ID: u16 = 0x001C;
 
-    /// LN off. `max` is the exponent of the lines that can be registered, 5 bits; the limit starts there.
+    /// Registers with LN disabled. `max` is the largest limit of lines as an exponent, 5 bits; the limit starts
+    /// there.
     #[must_use]
     pub const fn new(supported: Supported, max: u8) -> Self {
         let line = match supported {
@@ -59,31 +62,31 @@ impl LnrRegisters {
         Self { supported, max, enabled: false, line, limit: max, refused_writes: 0 }
     }
 
-    /// Whether LN is on.
+    /// Whether LN is enabled.
     #[must_use]
     pub const fn enabled(&self) -> bool {
         self.enabled
     }
 
-    /// Line size that control selects.
+    /// Line size selected by the control register.
     #[must_use]
     pub const fn line(&self) -> LineSize {
         self.line
     }
 
-    /// Lines that software allows.
+    /// Limit of registered lines, as set by software.
     #[must_use]
     pub const fn limit_lines(&self) -> usize {
         1 << self.limit
     }
 
-    /// Writes that tried to change line size or limit while LN was on.
+    /// Number of writes that tried to change line size or limit while LN was enabled.
     #[must_use]
     pub const fn refused_writes(&self) -> u64 {
         self.refused_writes
     }
 
-    /// The capability register.
+    /// Value of the capability register.
     #[must_use]
     pub const fn capability(&self) -> u16 {
         let sizes = match self.supported {
@@ -94,7 +97,7 @@ impl LnrRegisters {
         sizes | ((self.max as u16) << 8)
     }
 
-    /// The control register.
+    /// Value of the control register.
     #[must_use]
     pub const fn control(&self) -> u16 {
         let cls = match self.line {
@@ -104,7 +107,7 @@ impl LnrRegisters {
         self.enabled as u16 | cls | ((self.limit as u16) << 8)
     }
 
-    /// All 8 bytes as configuration space holds them; `next` is where the next capability stands.
+    /// The 8 bytes as in configuration space; `next` is the offset of the next capability.
     #[must_use]
     pub const fn bytes(&self, next: u16) -> [u8; Self::LEN] {
         let [h0, h1] = Self::ID.to_le_bytes();
@@ -114,12 +117,13 @@ impl LnrRegisters {
         [h0, h1, h2, h3, c0, c1, k0, k1]
     }
 
-    /// Writes the control register. While LN is on, line size and limit stay as they are (what a change would lead to
-    /// is not defined); otherwise they and the enable bit may come in one write. A limit above the capability's
-    /// maximum is taken as the maximum; a line size that is not supported leaves the hardwired one.
+    /// Writes the control register. While LN is enabled, line size and limit do not change (the standard leaves the
+    /// effect undefined); otherwise one write may set them and the enable bit together. A limit above the
+    /// capability's maximum is set to the maximum; an unsupported line size leaves the hardwired one.
     pub fn write_control(&mut self, value: u16) -> ControlChange {
         let enable = value & ENABLE != 0;
         if self.enabled {
+            // The enable bit alone may change, so it is no refused write.
             if (value ^ self.control()) & !ENABLE & (CLS | (EXPONENT << 8)) != 0 {
                 self.refused_writes += 1;
             }
