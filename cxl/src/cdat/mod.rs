@@ -1,73 +1,72 @@
-//! Coherent Device Attribute Tables (CDAT): structures of devices and switches as bytes, and the table that they make.
+//! Coherent Device Attribute Tables (CDAT) of devices and switches: their structures, and the table made of them.
 //!
-//! [`memory`] and [`switch`] make structures, a [`Table`] is the header and these; [`read`] is the other side.
+//! [`memory`] and [`switch`] build structures, a [`Table`] puts a header in front; [`read`] is the reader's side.
 //!
 //! Units: bytes; latency in ps, bandwidth in MB/s, each an entry of 16 bits times a base unit.
 //! Source: CDAT 1.03 (header; DSMAS type 0, DSLBIS type 1, SSLBIS type 5); docs/spec/wire-formats.md §3.13.
 
 pub mod read;
 
-/// Bytes of the header.
+/// Length of the header in bytes.
 pub const HEAD: usize = 16;
 const REVISION: u8 = 1;
 const CHECKSUM_AT: usize = 5;
 
-/// Types of structures.
+/// Type numbers of structures.
 pub(crate) mod kind {
     pub const DSMAS: u8 = 0;
     pub const DSLBIS: u8 = 1;
     pub const SSLBIS: u8 = 5;
 }
 
-/// Number of the upstream port in an SSLBIS.
+/// Port number in an SSLBIS for the upstream port.
 pub const UPSTREAM: u16 = 0x0100;
-/// Number of any port in an SSLBIS.
+/// Port number in an SSLBIS for any port.
 pub const ANY_PORT: u16 = 0xFFFF;
-/// Greatest entry that is a figure: `FFFFh` says that there is none.
+/// Largest entry that is a figure; `FFFFh` marks an unknown one.
 const ENTRY_MAX: u64 = 0xFFFE;
 
-/// Flags of a DSMAS.
+/// Flags of a DSMAS structure.
 pub mod flags {
     /// The memory keeps its bytes without power.
     pub const NON_VOLATILE: u8 = 1 << 2;
-    /// Dynamic capacity: what of it is there changes.
+    /// Dynamic capacity: not all of the range is backed by memory at any time.
     pub const DYNAMIC: u8 = 1 << 5;
 }
 
-/// What the figure of a DSLBIS or SSLBIS is of.
+/// Quantity and direction of a figure in DSLBIS or SSLBIS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum DataType {
     /// Latency of loads and stores alike.
     AccessLatency = 0,
-    /// Latency of loads.
+    /// Latency of loads alone.
     ReadLatency = 1,
-    /// Latency of stores.
+    /// Latency of stores alone.
     WriteLatency = 2,
     /// Bandwidth of loads and stores alike.
     AccessBandwidth = 3,
-    /// Bandwidth of loads.
+    /// Bandwidth of loads alone.
     ReadBandwidth = 4,
-    /// Bandwidth of stores.
+    /// Bandwidth of stores alone.
     WriteBandwidth = 5,
 }
 
-/// What memory of a device, or the way through a switch, is like.
+/// Latency and bandwidth of memory, or of the path through a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figures {
-    /// Latency, ps.
     pub latency_ps: u64,
-    /// Bandwidth, MB/s.
     pub bandwidth_mbps: u64,
 }
 
 impl Figures {
-    /// Memory of a device that says nothing else: DRAM behind a controller of two DDR5 channels.
+    /// Default of a memory device: DRAM behind a controller with two DDR5 channels.
     pub const MEMORY: Self = Self { latency_ps: 150_000, bandwidth_mbps: 64_000 };
-    /// A switch: what its egress and crossbar take without load, and a port of 16 lanes at 64 GT/s.
+    /// A switch without load: its egress and crossbar, and a port of 16 lanes at 64 GT/s.
     pub const SWITCH: Self = Self { latency_ps: 100_000, bandwidth_mbps: 128_000 };
 
-    /// The figures of this, and of a path behind it: latencies add, the least bandwidth counts; 0 of the path bounds nothing.
+    /// These figures behind a path: latencies add, the lower bandwidth counts; a path with bandwidth 0 bounds
+    /// nothing.
     #[must_use]
     pub const fn and_path(self, path: Self) -> Self {
         let bound = path.bandwidth_mbps;
@@ -82,39 +81,40 @@ impl Figures {
 /// A range of a device's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// First address of the device (DPA).
+    /// First device physical address (DPA).
     pub base: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// As in [`flags`].
+    /// Flags of the DSMAS, from [`flags`].
     pub flags: u8,
 }
 
 impl Range {
-    /// Memory of which all is there, and lost without power.
+    /// Volatile memory that is always backed.
     #[must_use]
     pub const fn plain(base: u64, len: u64) -> Self {
         Self { base, len, flags: 0 }
     }
 }
 
-/// The CDAT of a component.
+/// The CDAT of a component: header and structures.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     structures: Vec<Vec<u8>>,
-    /// How often it has changed.
+    /// Sequence number in the header: the number of changes.
     sequence: u32,
 }
 
 impl Table {
-    /// A table of these structures.
+    /// A table with these structures.
     #[must_use]
     pub const fn new(structures: Vec<Vec<u8>>) -> Self {
         Self { structures, sequence: 0 }
     }
 
-    /// Takes other structures; a table that is another one by that counts in its sequence number.
+    /// Replaces the structures; if they differ, the sequence number goes up.
     pub fn replace(&mut self, structures: Vec<Vec<u8>>) {
+        // Readers compare the sequence number to notice a change, so an equal table must keep it.
         if self.structures != structures {
             self.structures = structures;
             self.sequence = self.sequence.wrapping_add(1);
@@ -128,13 +128,14 @@ impl Table {
         let mut head = [l0, l1, l2, l3, REVISION, 0, 0, 0, 0, 0, 0, 0, s0, s1, s2, s3];
         let all = head.iter().chain(self.structures.iter().flatten());
         let sum = all.fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
+        // All bytes of the table add up to 0.
         if let Some(place) = head.get_mut(CHECKSUM_AT) {
             *place = sum.wrapping_neg();
         }
         head
     }
 
-    /// All of it.
+    /// The whole table as bytes.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let mut all = self.head().to_vec();
@@ -142,7 +143,7 @@ impl Table {
         all
     }
 
-    /// The entry of a handle, 0 for the header, and the handle of the next one, `FFFFh` behind the last.
+    /// Entry of a handle (0 is the header), and the handle of the next entry, `FFFFh` behind the last.
     #[must_use]
     pub fn entry(&self, handle: u16) -> Option<(Vec<u8>, u16)> {
         let at = usize::from(handle);
@@ -155,7 +156,7 @@ impl Table {
     }
 }
 
-/// DSMAS: a range of memory with its handle.
+/// DSMAS structure: a range of memory and its handle.
 #[must_use]
 pub fn dsmas(handle: u8, range: Range) -> Vec<u8> {
     let mut all = vec![kind::DSMAS, 0, 24, 0, handle, range.flags, 0, 0];
@@ -164,7 +165,7 @@ pub fn dsmas(handle: u8, range: Range) -> Vec<u8> {
     all
 }
 
-/// DSLBIS: one figure of the range of that handle, `value` times `unit`.
+/// DSLBIS structure: one figure of the range with that handle, `value` times `unit`.
 #[must_use]
 pub fn dslbis(handle: u8, what: DataType, unit: u64, value: u16) -> Vec<u8> {
     let mut all = vec![kind::DSLBIS, 0, 24, 0, handle, 0, what as u8, 0];
@@ -175,7 +176,7 @@ pub fn dslbis(handle: u8, what: DataType, unit: u64, value: u16) -> Vec<u8> {
     all
 }
 
-/// SSLBIS: one figure of the ways from the upstream port to others, each a port and a value, times `unit`.
+/// SSLBIS structure: one figure for each way from the upstream port to another one, (port, value) in `unit`.
 fn sslbis(what: DataType, unit: u64, ways: &[(u16, u16)]) -> Vec<u8> {
     let len = u16::try_from(16 + 8 * ways.len()).unwrap_or(u16::MAX);
     let mut all = vec![kind::SSLBIS, 0];
@@ -190,7 +191,7 @@ fn sslbis(what: DataType, unit: u64, ways: &[(u16, u16)]) -> Vec<u8> {
     all
 }
 
-/// The base unit, `least` times a power of ten, by which the greatest of some figures becomes an entry.
+/// The smallest base unit, `least` times a power of ten, in which `most` fits an entry.
 fn unit(most: u64, least: u64) -> u64 {
     let mut unit = least;
     while most / unit > ENTRY_MAX {
@@ -199,17 +200,18 @@ fn unit(most: u64, least: u64) -> u64 {
     unit
 }
 
-/// A figure as an entry: latencies are rounded up, bandwidths down, and neither becomes 0, which is no figure.
+/// A figure as an entry. Latencies are rounded up, bandwidths down, and neither becomes 0, which would mean
+/// unknown.
 fn entry(value: u64, unit: u64, up: bool) -> u16 {
     let entry = if up { value.div_ceil(unit) } else { value / unit };
     u16::try_from(entry.clamp(1, ENTRY_MAX)).unwrap_or(u16::MAX)
 }
 
-/// Base unit of latencies: ns, as far as 16 bits hold them.
+/// Base unit of latencies in ps: 1 ns, while 16 bits suffice.
 const NS: u64 = 1_000;
 
-/// Structures of a device's memory: of each range a DSMAS, and latency and bandwidth of loads and stores. Its handle is its
-/// place among the ranges.
+/// Structures of a device's memory: for each range a DSMAS, and latency and bandwidth of loads and stores. A
+/// range's handle is its index.
 #[must_use]
 pub fn memory(ranges: &[Range], figures: Figures) -> Vec<Vec<u8>> {
     let Figures { latency_ps, bandwidth_mbps } = figures;
@@ -217,6 +219,7 @@ pub fn memory(ranges: &[Range], figures: Figures) -> Vec<Vec<u8>> {
     let latency = entry(latency_ps, latency_unit, true);
     let bandwidth = entry(bandwidth_mbps, bandwidth_unit, false);
     let mut all = Vec::new();
+    // A handle has 8 bits; ranges beyond 256 are left out.
     for (handle, range) in (0..=u8::MAX).zip(ranges) {
         all.push(dsmas(handle, *range));
         for (what, unit, value) in [
@@ -231,9 +234,10 @@ pub fn memory(ranges: &[Range], figures: Figures) -> Vec<Vec<u8>> {
     all
 }
 
-/// Structures of a switch: latency and bandwidth from its upstream port to each of these ports.
+/// Structures of a switch: latency and bandwidth from its upstream port to each port in `ways`.
 #[must_use]
 pub fn switch(ways: &[(u8, Figures)]) -> Vec<Vec<u8>> {
+    // One base unit for all ways of a structure, so the largest figure decides.
     let latency = unit(ways.iter().map(|(_, it)| it.latency_ps).max().unwrap_or(0), NS);
     let bandwidth = unit(ways.iter().map(|(_, it)| it.bandwidth_mbps).max().unwrap_or(0), 1);
     let latencies =

@@ -1,6 +1,7 @@
-//! What software finds in a CDAT: ranges of memory and ways through switches, with latency and bandwidth.
+//! The reader's side of a CDAT: ranges of memory and paths through switches, with latency and bandwidth.
 //!
-//! Structures as bytes → [`Contents`]; [`Access`] of a device and of the switches above it add up ([`Access::through`]).
+//! [`Contents`] interprets structures given as bytes; [`Access::through`] adds the figures of a device and of the
+//! switches above it.
 //!
 //! Units: bytes, ps, MB/s.
 //! Source: CDAT 1.03; CXL 3.1 section 7.7.12.4. The bytes may be anything: the device wrote them.
@@ -9,21 +10,21 @@ use std::collections::BTreeMap;
 
 use super::{ANY_PORT, DataType, HEAD, UPSTREAM, kind};
 
-/// Latency and bandwidth, as far as they were told.
+/// Latency and bandwidth; `None` for figures that the table does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// Of loads, ps.
+    /// Latency of loads, ps.
     pub read_latency_ps: Option<u64>,
-    /// Of stores, ps.
+    /// Latency of stores, ps.
     pub write_latency_ps: Option<u64>,
-    /// Of loads, MB/s.
+    /// Bandwidth of loads, MB/s.
     pub read_bandwidth_mbps: Option<u64>,
-    /// Of stores, MB/s.
+    /// Bandwidth of stores, MB/s.
     pub write_bandwidth_mbps: Option<u64>,
 }
 
 impl Access {
-    /// Takes a figure in: an entry of 0 or `FFFFh` is none.
+    /// Records a figure; an entry of 0 or `FFFFh` means unknown.
     fn set(&mut self, what: u8, unit: u64, entry: u16) {
         if entry == 0 || entry == u16::MAX {
             return;
@@ -44,7 +45,8 @@ impl Access {
         }
     }
 
-    /// The same behind a switch: latencies add, the least bandwidth counts. What only one of the two tells is taken as it is.
+    /// These figures behind a switch: latencies add, the lower bandwidth counts. A figure that only one side has is
+    /// taken as it is.
     #[must_use]
     pub fn through(self, switch: Self) -> Self {
         let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
@@ -64,26 +66,26 @@ impl Access {
 /// A range of memory (DSMAS), with its figures (DSLBIS).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryRange {
-    /// First address.
+    /// First address of the range.
     pub base: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// As in [`super::flags`].
+    /// Flags of the DSMAS, from [`super::flags`].
     pub flags: u8,
-    /// Its figures.
+    /// Figures of its DSLBIS structures.
     pub access: Access,
 }
 
-/// The structures of a table that are understood.
+/// The structures of a table that this reader knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
-    /// Ranges by handle.
+    /// Ranges of memory by handle.
     pub ranges: BTreeMap<u8, MemoryRange>,
-    /// Ways through a switch, by their two ports.
+    /// Figures of a switch, by pair of ports.
     pub ways: BTreeMap<(u16, u16), Access>,
 }
 
-/// Fields of a structure; what lies behind its end is 0.
+/// Fields of a structure; bytes beyond its end read 0.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -102,9 +104,10 @@ impl Fields<'_> {
 }
 
 impl Contents {
-    /// Of these structures, in whatever order they are.
+    /// Contents of these structures, in any order.
     pub fn of<'a>(structures: impl Iterator<Item = &'a [u8]> + Clone) -> Self {
         let mut found = Self::default();
+        // All ranges first: a DSLBIS may stand before its DSMAS.
         for it in structures.clone().map(Fields).filter(|it| it.byte(0) == kind::DSMAS) {
             let range = found.ranges.entry(it.byte(4)).or_default();
             (range.base, range.len, range.flags) = (it.double(8), it.double(16), it.byte(5));
@@ -112,7 +115,7 @@ impl Contents {
         for it in structures.map(Fields) {
             match it.byte(0) {
                 kind::DSLBIS => {
-                    // Figures of a range without a DSMAS belong to no memory.
+                    // A DSLBIS without a DSMAS belongs to no memory.
                     if let Some(range) = found.ranges.get_mut(&it.byte(4)) {
                         range.access.set(it.byte(6), it.double(8), it.half(16));
                     }
@@ -131,16 +134,18 @@ impl Contents {
         found
     }
 
-    /// Of a whole table, header and all; as much of it as there is.
+    /// Contents of a whole table with its header; a truncated table gives those of the structures that are
+    /// complete.
     #[must_use]
     pub fn of_table(bytes: &[u8]) -> Self {
         Self::of(structures(bytes.get(HEAD..).unwrap_or_default()))
     }
 
-    /// The way from the upstream port of a switch to the port of a number: named as such, or as any one.
+    /// Figures of the way from a switch's upstream port to the port `port`, which may be listed as "any port".
     #[must_use]
     pub fn way_to(&self, port: u8) -> Option<Access> {
         let port = u16::from(port);
+        // The exact pair before wildcards, and either order of the two ports.
         let ways = [(UPSTREAM, port), (port, UPSTREAM), (UPSTREAM, ANY_PORT), (ANY_PORT, UPSTREAM)];
         let ways =
             ways.into_iter().chain([(port, ANY_PORT), (ANY_PORT, port), (ANY_PORT, ANY_PORT)]);
@@ -148,7 +153,7 @@ impl Contents {
     }
 }
 
-/// Structures one behind the other; it ends where one has no length, or more than there is.
+/// Splits bytes into structures; ends at one whose length is below its header or beyond the end.
 pub fn structures(bytes: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     let mut rest = bytes;
     std::iter::from_fn(move || {
