@@ -1,6 +1,7 @@
-//! Packets of MCTP messages on their way to whole ones, of one connection.
+//! Reassembly of MCTP messages of one connection from packets.
 //!
-//! [`Assembler::push`] -> a whole message; one message at a time of each source EID, tag and tag owner.
+//! [`Assembler::push`] returns a message when its last packet has come. There is one message at a time for each
+//! source EID, tag and tag owner.
 //!
 //! Units: bytes; picoseconds.
 //! Source: DMTF DSP0236 section 8.1.5 (what ends an assembly); number, length and time of assemblies are ours:
@@ -13,16 +14,16 @@ use weft_parsers::mctp::{Packet, Transport, UNIT};
 
 use super::MctpCounts;
 
-/// Longest message, with its type and the padding of its last packet.
+/// Longest message in bytes, with its type and the padding of its last packet.
 pub const MESSAGE_MAX: usize = 1 << 16;
-/// Messages that are put together at once.
+/// Messages under assembly at the same time.
 pub const ASSEMBLIES_MAX: usize = 32;
-/// Bytes of them in all.
+/// Bytes of all messages under assembly.
 pub const BYTES_MAX: usize = 4 * MESSAGE_MAX;
-/// How long a message may take from its first packet to its last.
+/// Longest time from the first packet of a message to its last.
 pub const MESSAGE_TIME: Span = Span::from_ms(5_000);
 
-/// What a packet belongs to: source EID, tag owner, tag.
+/// Key of a message: source EID, tag owner, tag.
 type Terminus = (u8, bool, u8);
 
 #[derive(Clone, Debug)]
@@ -32,16 +33,16 @@ struct Assembly {
     until: Instant,
 }
 
-/// Puts packets together to messages.
+/// Assembles packets into messages.
 #[derive(Clone, Debug, Default)]
 pub struct Assembler {
     open: BTreeMap<Terminus, Assembly>,
-    /// Bytes of all that is open.
+    /// Bytes of all messages in `open`.
     held: usize,
 }
 
 impl Assembler {
-    /// Takes a packet in; returns the message that it completes, with its padding.
+    /// Takes a packet; returns the message that it completes, with padding.
     pub fn push(
         &mut self,
         now: Instant,
@@ -50,10 +51,12 @@ impl Assembler {
     ) -> Option<Vec<u8>> {
         let Transport { source, owner, tag, first, last, seq, .. } = packet.head;
         let key = (source, owner, tag);
+        // Taken out first: every error below ends the assembly (DSP0236, 8.1.5).
         let had = self.open.remove(&key);
         self.held -= had.as_ref().map_or(0, |part| part.bytes.len());
         let mut part = if first {
             counts.restarted += u64::from(had.is_some());
+            // One time limit for the whole message: a slow sender must not hold a place with a packet now and then.
             Assembly { bytes: Vec::new(), next: seq, until: now + MESSAGE_TIME }
         } else if let Some(part) = had {
             part
@@ -73,6 +76,7 @@ impl Assembler {
         if last {
             return Some(part.bytes);
         }
+        // The packet's own bytes are not in `held` yet.
         let is_full = self.open.len() >= ASSEMBLIES_MAX || self.held + part.bytes.len() > BYTES_MAX;
         if is_full {
             counts.no_room += 1;
@@ -84,7 +88,7 @@ impl Assembler {
         None
     }
 
-    /// Gives up what is not whole in time.
+    /// Drops messages that are incomplete after their time.
     pub fn expire(&mut self, now: Instant, counts: &mut MctpCounts) {
         let had = self.open.len();
         self.open.retain(|_, part| part.until > now);
@@ -92,13 +96,13 @@ impl Assembler {
         counts.timed_out += (had - self.open.len()) as u64;
     }
 
-    /// When the first is given up; none where all are whole.
+    /// Time at which the first message expires; `None` without incomplete messages.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         self.open.values().map(|part| part.until).min()
     }
 
-    /// Bytes of messages that are not whole.
+    /// Bytes of all incomplete messages.
     #[must_use]
     pub const fn held(&self) -> usize {
         self.held

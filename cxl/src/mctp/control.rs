@@ -1,6 +1,6 @@
-//! MCTP control messages: what an endpoint is called and what it can.
+//! MCTP control messages: assignment of the EID, and capabilities of the endpoint.
 //!
-//! A message of type 0 in, its response out; [`Control`] knows the EID that the endpoint was given.
+//! [`Control::answer`] takes the body of a message of type 0 and returns that of its response.
 //!
 //! Units: bytes; UUIDs in the order of RFC 9562.
 //! Source: DMTF DSP0236 sections 11 and 12 (codes, fields); DSP0234, DSP0281 (versions of types 7 and 8); docs/mctp.md
@@ -28,15 +28,15 @@ const GET_UUID: u8 = 3;
 const GET_VERSIONS: u8 = 4;
 const GET_TYPES: u8 = 5;
 
-/// Message type that asks for versions of the base specification.
+/// Type number in Get MCTP Version Support that stands for the base specification.
 const BASE: u8 = 0xFF;
-/// 1.0 to 1.3.1, each as major, minor, update and alpha.
+/// Versions 1.0 to 1.3.1, each as major, minor, update and alpha.
 const BASE_VERSIONS: [[u8; 4]; 4] =
     [[0xF1, 0xF0, 0xFF, 0], [0xF1, 0xF1, 0xFF, 0], [0xF1, 0xF2, 0xFF, 0], [0xF1, 0xF3, 0xF1, 0]];
-/// 1.0.0 of the bindings of FM-API and CCI.
+/// Version 1.0.0 of the bindings of FM-API and CCI.
 const CCI_VERSIONS: [[u8; 4]; 1] = [[0xF1, 0xF0, 0xF0, 0]];
 
-/// What an endpoint is called.
+/// State of an endpoint that control messages read and change.
 #[derive(Clone, Copy, Debug)]
 pub struct Control {
     uuid: Uuid,
@@ -44,39 +44,41 @@ pub struct Control {
 }
 
 impl Control {
-    /// An endpoint that has not been given an EID.
+    /// An endpoint without an EID.
     #[must_use]
     pub const fn new(uuid: Uuid) -> Self {
         Self { uuid, eid: EID_NULL }
     }
 
-    /// Its EID, 0 before it was given one.
+    /// EID of the endpoint; 0 until it is assigned.
     #[must_use]
     pub const fn eid(&self) -> u8 {
         self.eid
     }
 
-    /// Whether a packet to `dest` is for it: any, until it has an EID of its own.
+    /// Whether a packet to `dest` is for this endpoint: all are, until it has an EID.
     #[must_use]
     pub const fn is_called(&self, dest: u8) -> bool {
         self.eid == EID_NULL || dest == self.eid || dest == EID_NULL || dest == EID_BROADCAST
     }
 
-    /// Carries out the request in `body`, what follows the type, with padding: the response's body; none to what is no
-    /// request, or wants none.
+    /// Carries out the request in `body` (without the type, with padding) and returns the body of the response;
+    /// `None` if it is no request, or a datagram.
     pub fn answer(&mut self, body: &[u8]) -> Option<Vec<u8>> {
         let [flags, command, data @ ..] = body else { return None };
         if flags & REQUEST == 0 {
             return None;
         }
+        // A response repeats instance id and command, with Rq and D as 0 (DSP0236, section 11).
         let mut out = vec![flags & 0x1F, *command, SUCCESS];
-        // Padding does not tell how long a request is, but none of these takes a second packet.
+        // Padding hides the length of a request, but no request of these needs a second packet.
         let done = if body.len() < UNIT {
             self.carry_out(*command, data, &mut out)
         } else {
             Err(INVALID_LENGTH)
         };
         if let Err(code) = done {
+            // An error response has no data behind its completion code.
             out.truncate(2);
             out.push(code);
         }
@@ -113,7 +115,8 @@ impl Control {
         }
     }
 
-    /// Operations 0 (set) and 1 (force); there is no static EID to reset to, and no discovered flag.
+    /// Set Endpoint ID: operations 0 (set) and 1 (force). There is no static EID to reset to, and no discovered
+    /// flag.
     fn set_eid(&mut self, op: u8, eid: u8, out: &mut Vec<u8>) -> Result<(), u8> {
         if op > 1 || eid == EID_NULL || eid == EID_BROADCAST {
             return Err(INVALID_DATA);
@@ -124,7 +127,7 @@ impl Control {
     }
 }
 
-/// The type of CCI messages that a type octet names.
+/// Message type of CCI messages with this type number; `None` for other types.
 #[must_use]
 pub const fn cci_type(kind: u8) -> Option<MessageType> {
     match kind {

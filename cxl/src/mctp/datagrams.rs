@@ -1,13 +1,13 @@
-//! A component as an MCTP endpoint whose packets somebody else puts together: whole messages in, whole messages out.
+//! A component as an MCTP endpoint behind a kernel that assembles messages: whole messages in, whole messages out.
 //!
-//! [`Datagrams::receive`] takes a message and who sent it, and returns its response; [`Datagrams::resolve`] says where
-//! one goes that comes later.
+//! [`Datagrams::receive`] takes a message with its origin and returns the response; [`Datagrams::resolve`] returns
+//! the origin of a request whose response came later.
 //!
 //! Units: bytes; time as `Instant`.
 //! Source: DMTF DSP0236 section 8; docs/mctp.md "The kernel's MCTP".
 //!
-//! Whoever puts them together answers control messages, and knows the EIDs. What a message says of its sender only says where
-//! its response goes; how many requests wait in all is bounded by the component, which is Busy beyond.
+//! The kernel answers control messages and manages EIDs. The sender of a message decides only where its response
+//! goes. The component bounds the number of pending requests, and is Busy beyond.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,39 +17,38 @@ use super::MctpCounts;
 use super::control::cci_type;
 use crate::cci::{Answer, Component, Requests, Right, Session, Ticket};
 
-/// An endpoint: its network and EID.
+/// An endpoint, as network and EID.
 pub type Sender = (u32, u8);
 
-/// Where a message came from; its response goes back there.
+/// Origin of a message; its response goes back there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// Who sent it.
     pub sender: Sender,
-    /// Its type.
+    /// MCTP message type.
     pub kind: u8,
-    /// Its tag.
+    /// MCTP message tag.
     pub tag: u8,
 }
 
-/// Serves MCTP messages that come whole.
+/// Serves MCTP messages that come complete.
 #[derive(Clone, Debug)]
 pub struct Datagrams {
     session: Session,
     right: Right,
-    /// Requests that wait, by who sent them.
+    /// Pending requests by sender; a sender without any has no entry.
     waiting: BTreeMap<Sender, Requests<Origin>>,
     counts: MctpCounts,
 }
 
 impl Datagrams {
-    /// All of them are of `session`, which may become at most `right`.
+    /// All messages belong to `session`, which may become at most `right`.
     #[must_use]
     pub fn new(session: Session, right: Right) -> Self {
         Self { session, right, waiting: BTreeMap::new(), counts: MctpCounts::default() }
     }
 
-    /// Carries out a message, without its type, whose sender owns its tag if `owner`; the response, unless there is none or
-    /// it comes later.
+    /// Carries out a message (without its type); `owner` says whether its sender owns the tag. Returns the
+    /// response, unless there is none or it comes later.
     pub fn receive(
         &mut self,
         component: &mut dyn Component,
@@ -62,6 +61,7 @@ impl Datagrams {
             self.counts.unknown_type += 1;
             return None;
         }
+        // This endpoint sends no requests, so a message whose tag the sender does not own answers nothing.
         if !owner {
             self.counts.no_request += 1;
             return None;
@@ -76,29 +76,30 @@ impl Datagrams {
         } else {
             self.counts.requests += 1;
         }
+        // A sender is any network and EID, so only those with pending requests are kept.
         if requests.is_idle() {
             self.waiting.remove(&from.sender);
         }
         response
     }
 
-    /// Notes a message that is longer than any request.
+    /// Counts a message that is longer than any request.
     pub const fn too_long(&mut self) {
         self.counts.too_long += 1;
     }
 
-    /// Notes a response that could not be sent.
+    /// Counts a response that could not be sent.
     pub const fn unsent(&mut self) {
         self.counts.unsent += 1;
     }
 
-    /// Gives up all requests that wait: their answers are lost.
+    /// Drops all pending requests; their responses are lost.
     pub fn give_up(&mut self) {
         self.counts.unsent += self.tickets().len() as u64;
         self.waiting.clear();
     }
 
-    /// Where a response goes that was awaited, if it is one of these.
+    /// Origin of the request that `answer` belongs to, if it is one of these.
     pub fn resolve(&mut self, answer: &Answer) -> Option<Origin> {
         let from = self.waiting.values_mut().find_map(|requests| requests.resolve(answer))?;
         if self.waiting.get(&from.sender).is_some_and(Requests::is_idle) {
@@ -107,13 +108,13 @@ impl Datagrams {
         Some(from)
     }
 
-    /// The requests whose answers are awaited.
+    /// Tickets of all pending requests.
     #[must_use]
     pub fn tickets(&self) -> BTreeSet<Ticket> {
         self.waiting.values().flat_map(Requests::tickets).collect()
     }
 
-    /// What has been counted since the last time.
+    /// Returns the counts, and starts them from zero.
     pub fn take_counts(&mut self) -> MctpCounts {
         core::mem::take(&mut self.counts)
     }

@@ -1,12 +1,13 @@
-//! A component as an MCTP endpoint over a stream of packets of 68 bytes: bytes in, bytes out, no socket.
+//! A component as an MCTP endpoint over a stream of 68-byte packets: bytes in, bytes out, no socket.
 //!
-//! [`Connection::receive`] takes what came, carries out each whole message and appends the packets of its response.
+//! [`Connection::receive`] takes received bytes, carries out each complete message and appends the packets of its
+//! response.
 //!
 //! Units: bytes; time as `Instant`.
 //! Source: DMTF DSP0236 section 8; docs/mctp.md; docs/spec/wire-formats.md §4.1 (types 07h and 08h).
 //!
-//! Each connection is a bus of its own: with its own EID, and its own messages that are not whole. Who may command is not
-//! said by EIDs, which are what the sender calls itself, but by the [`Session`] that the connection was made with.
+//! Each connection is a bus of its own, with its own EID and its own incomplete messages. Rights depend on the
+//! [`Session`] that the connection was made with, and not on EIDs, which senders choose freely.
 
 pub mod assembly;
 pub mod control;
@@ -26,32 +27,32 @@ use self::assembly::Assembler;
 use self::control::{CONTROL, Control, cci_type};
 use crate::cci::{Answer, Component, Requests, Right, Session, Ticket};
 
-/// What became of packets and messages.
+/// Counts of packets and messages of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MctpCounts {
-    /// Packets that came.
+    /// Packets received, dropped ones included.
     pub packets: u64,
-    /// Messages with CCI requests that were carried out or refused.
+    /// Messages with CCI requests, carried out or refused.
     pub requests: u64,
     /// Control messages that were answered.
     pub control: u64,
-    /// Packets of another version.
+    /// Packets with another header version.
     pub version: u64,
-    /// Packets to another EID than the endpoint was given.
+    /// Packets to an EID that is not the endpoint's.
     pub other_eid: u64,
-    /// Packets without a message that they belong to.
+    /// Packets that belong to no message under assembly.
     pub orphans: u64,
-    /// Messages with a packet lost, twice or in another place.
+    /// Messages with a packet lost, repeated or out of order.
     pub out_of_order: u64,
-    /// Messages that were given up for another one with the same tag.
+    /// Messages that a new one with the same tag replaced.
     pub restarted: u64,
-    /// Messages that are too long.
+    /// Messages longer than the limit.
     pub too_long: u64,
-    /// Messages whose end did not come in time.
+    /// Messages that were incomplete when their time was over.
     pub timed_out: u64,
-    /// Messages beyond those that are put together at once.
+    /// Messages beyond the limit of those under assembly.
     pub no_room: u64,
-    /// Messages of types that nobody here knows.
+    /// Messages of a type that the endpoint does not have.
     pub unknown_type: u64,
     /// Messages that are no requests.
     pub no_request: u64,
@@ -61,7 +62,7 @@ pub struct MctpCounts {
 }
 
 impl MctpCounts {
-    /// Adds those of another connection.
+    /// Adds the counts of another connection.
     pub const fn add(&mut self, other: &Self) {
         self.packets += other.packets;
         self.requests += other.requests;
@@ -79,7 +80,7 @@ impl MctpCounts {
         self.unsent += other.unsent;
     }
 
-    /// Packets and messages that were dropped as they came.
+    /// Number of received packets and messages that were dropped.
     #[must_use]
     pub const fn dropped(&self) -> u64 {
         self.version
@@ -95,7 +96,7 @@ impl MctpCounts {
     }
 }
 
-/// Where a response goes.
+/// Destination of a response.
 #[derive(Clone, Copy, Debug)]
 struct Return {
     kind: MessageType,
@@ -108,15 +109,15 @@ pub struct Connection {
     requests: Requests<Return>,
     control: Control,
     assembler: Assembler,
-    /// What has come of packets that were not carried out.
+    /// Bytes received and not processed: part of a packet, or packets left for the next call.
     bytes: Vec<u8>,
     counts: MctpCounts,
-    /// Something has been dropped since the last whole message.
+    /// A packet or message was dropped since the last complete one.
     is_behind: bool,
 }
 
 impl Connection {
-    /// A connection of `session` by which nothing has come yet; `uuid` is the component's.
+    /// A connection of `session` without any input yet; `uuid` is the component's.
     #[must_use]
     pub fn new(session: Session, right: Right, uuid: Uuid) -> Self {
         Self {
@@ -129,8 +130,9 @@ impl Connection {
         }
     }
 
-    /// Takes in `bytes` and carries out what is whole, until `most` bytes or more stand in `out`, to which the packets of
-    /// responses are appended; whether whole packets may be left, for a next call without bytes.
+    /// Appends `bytes` to the input and carries out complete messages until `out`, to which their responses are
+    /// appended, has at least `most` bytes. Returns whether complete packets may be left, for another call without
+    /// bytes.
     pub fn receive(
         &mut self,
         component: &mut dyn Component,
@@ -145,6 +147,7 @@ impl Connection {
         let mut rest = all.as_slice();
         let mut is_left = false;
         while let Some((packet, behind)) = Packet::cut(rest) {
+            // Checked before each packet: a client that does not read its responses must not make `out` grow.
             if out.len() >= most {
                 is_left = true;
                 break;
@@ -156,6 +159,7 @@ impl Connection {
                 Ok(packet) => self.packet(component, now, &packet, out),
                 Err(_) => self.counts.version += 1,
             }
+            // A client that only sends garbage must not count as one that makes progress: see [`Self::is_half`].
             self.is_behind |= self.counts.dropped() > before;
         }
         self.bytes = rest.to_vec();
@@ -175,12 +179,12 @@ impl Connection {
         }
         let Some(message) = self.assembler.push(now, packet, &mut self.counts) else { return };
         let Some((&kind, body)) = message.split_first() else { return };
-        // A response has a tag that its receiver owns, and nothing was asked from here.
+        // The receiver of a response owns its tag, and this endpoint sends no requests.
         if !packet.head.owner {
             self.counts.no_request += 1;
             return;
         }
-        // What is said of the EID now, which the message may change.
+        // Before the message is carried out, as Set Endpoint ID changes the EID that its response comes from.
         let head = self.back(packet.head);
         if kind == CONTROL {
             let Some(answer) = self.control.answer(body) else {
@@ -209,7 +213,7 @@ impl Connection {
         }
     }
 
-    /// The header of what answers a message: its tag, to who asked, from the EID that was asked.
+    /// Header of the response to a message: the same tag, to its sender, from the EID that it was sent to.
     const fn back(&self, asked: Transport) -> Transport {
         let source = match self.control.eid() {
             EID_NULL => asked.dest,
@@ -219,56 +223,58 @@ impl Connection {
         Transport { dest, source, first: true, last: true, seq: 0, owner: false, tag }
     }
 
-    /// Appends the packets of a response that was awaited; returns whether it is one of this connection's.
+    /// Appends the packets of a response that was pending; returns whether it belongs to this connection.
     pub fn resolve(&mut self, answer: &Answer, out: &mut Vec<u8>) -> bool {
         let Some(from) = self.requests.resolve(answer) else { return false };
         send(from.head, from.kind as u8, &answer.message, out);
         true
     }
 
-    /// Gives up messages whose end has not come in time.
+    /// Drops messages that are incomplete after their time.
     pub fn expire(&mut self, now: Instant) {
         let before = self.counts.timed_out;
         self.assembler.expire(now, &mut self.counts);
         self.is_behind |= self.counts.timed_out > before;
     }
 
-    /// When [`Self::expire`] has something to do next.
+    /// Time of the next call of [`Self::expire`].
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         self.assembler.next_due()
     }
 
-    /// Whether what has come is not a number of whole messages that somebody here has a use for.
+    /// Whether the input ends within a message, or the last of it was dropped. The caller then closes the
+    /// connection unless a complete message follows in time.
     #[must_use]
     pub fn is_half(&self) -> bool {
         !self.bytes.is_empty() || self.assembler.held() > 0 || self.is_behind
     }
 
-    /// Whether a whole message has come that somebody here has a use for, since the counts were taken last.
+    /// Whether a complete request has come since the counts were taken.
     #[must_use]
     pub const fn was_asked(&self) -> bool {
         self.counts.requests + self.counts.control > 0
     }
 
-    /// The requests whose answers are awaited.
+    /// Tickets of all requests that wait for their response.
     #[must_use]
     pub fn tickets(&self) -> BTreeSet<Ticket> {
         self.requests.tickets()
     }
 
-    /// What has been counted since the last time.
+    /// Returns the counts, and starts them from zero.
     pub fn take_counts(&mut self) -> MctpCounts {
         core::mem::take(&mut self.counts)
     }
 }
 
-/// A CCI message without the padding of its last packet: its header tells its length. Where that and the number of packets
-/// do not agree, all is left, and the length is refused.
+/// A CCI message without the padding of its last packet, by the length in its header. If that does not fit the
+/// number of packets, the whole body is returned, and `serve` refuses its length.
 fn without_padding(body: &[u8]) -> &[u8] {
     let Ok((_, len, _)) = Header::cut(body) else { return body };
     let whole = header::LEN.saturating_add(len);
     match body.get(..whole) {
+        // Padding is shorter than a packet.
         Some(message) if body.len() - whole < UNIT => message,
         _ => body,
     }
