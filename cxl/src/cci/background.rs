@@ -1,6 +1,7 @@
-//! The one command of a component that goes on in the background.
+//! The background operation of a component, of which there is one at a time.
 //!
-//! [`Background`]: started with an end, finished with a return code, told by 0002h, aborted by 0005h.
+//! [`Background::start`] sets its end, [`Background::finish`] its return code; 0002h reads the status, 0005h
+//! requests an abort.
 //!
 //! Units: percent; time as `Instant`.
 //! Source: CXL 3.1 sections 8.2.9.1.2, 8.2.9.1.5; docs/spec/wire-formats.md §4.2.
@@ -9,7 +10,7 @@ use weft_dataplane::time::Instant;
 use weft_parsers::cci::generic::{BackgroundStatus, Progress};
 use weft_parsers::cci::{Opcode, ReturnCode};
 
-/// What runs.
+/// The operation in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Running {
     opcode: Opcode,
@@ -17,7 +18,7 @@ struct Running {
     end: Instant,
 }
 
-/// The background operation of a component: the one that runs, and how the last one ended.
+/// The background operation of a component: the one in progress, and the result of the last one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Background {
     running: Option<Running>,
@@ -25,13 +26,13 @@ pub struct Background {
 }
 
 impl Background {
-    /// Nothing runs, and nothing has.
+    /// No operation in progress, and none before.
     pub const IDLE: Self = Self { running: None, last: None };
 
-    /// A command begins that is over at `end`: then whoever started it calls [`Background::finish`].
+    /// Starts an operation that ends at `end`; its owner then calls [`Background::finish`].
     ///
     /// # Errors
-    /// Busy: another one runs.
+    /// Busy: another operation is in progress.
     pub fn start(&mut self, opcode: Opcode, now: Instant, end: Instant) -> Result<(), ReturnCode> {
         if self.running.is_some() {
             return Err(ReturnCode::Busy);
@@ -40,25 +41,25 @@ impl Background {
         Ok(())
     }
 
-    /// Whether a command runs.
+    /// Whether an operation is in progress.
     #[must_use]
     pub const fn is_running(&self) -> bool {
         self.running.is_some()
     }
 
-    /// When the one that runs is over.
+    /// End of the operation in progress.
     #[must_use]
     pub fn end(&self) -> Option<Instant> {
         self.running.map(|running| running.end)
     }
 
-    /// The command that is over at `now`, still to be finished.
+    /// Opcode of the operation that has ended by `now` and is not finished yet.
     #[must_use]
     pub fn due(&self, now: Instant) -> Option<Opcode> {
         self.running.filter(|running| running.end <= now).map(|running| running.opcode)
     }
 
-    /// The command that runs is over.
+    /// Finishes the operation in progress with its return code.
     pub fn finish(&mut self, code: ReturnCode) {
         if let Some(running) = self.running.take() {
             self.last = Some((running.opcode, code));
@@ -82,18 +83,19 @@ impl Background {
         BackgroundStatus { progress, opcode, return_code: code.bits(), vendor_status: 0 }
     }
 
-    /// Request Abort of Background Operation (0005h): those there are take effect at once when they are over, so none
-    /// can be taken back.
+    /// Request Abort of Background Operation (0005h). The operations of weft take effect at once at their end, so
+    /// none can be aborted.
     ///
     /// # Errors
-    /// Request Abort of Background Operation Not Supported: one runs.
+    /// Request Abort of Background Operation Not Supported: an operation is in progress.
     pub const fn abort(&self) -> Result<(), ReturnCode> {
         if self.running.is_some() { Err(ReturnCode::NotAbortable) } else { Ok(()) }
     }
 }
 
-/// How much of it is done, below 100 while it runs.
+/// Progress of an operation in percent, at most 99.
 fn done_percent(running: Running, now: Instant) -> u8 {
+    // `max(1)`: an operation may end when it begins, and must not divide by zero.
     let whole = running.end.since(running.begin).as_ps().max(1);
     let part = now.since(running.begin).as_ps();
     u8::try_from(u128::from(part) * 100 / u128::from(whole)).unwrap_or(99).min(99)

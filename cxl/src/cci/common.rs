@@ -1,6 +1,6 @@
-//! Commands and state of every component: identity, owners, background, logs, and requests that wait for others.
+//! Commands and state of every component: identity, owners, background operation, logs, and pending requests.
 //!
-//! [`Common`], a field of each component; [`Common::execute`] carries out what is not the component's own.
+//! [`Common`] is a field of each component; [`Common::execute`] carries out the commands that all components have.
 //!
 //! Units: bytes; time as `Instant`.
 //! Source: docs/spec/wire-formats.md §4.2, §4.4; CXL 3.1 sections 8.2.9.1, 8.2.9.5.
@@ -24,46 +24,46 @@ const ANY_FM: u8 = who::ANY_FM;
 const PRIMARY: u8 = who::PRIMARY;
 const OWNERS: u8 = who::PRIMARY | who::HOST | who::PROXY;
 
-/// Longest message, 2^n bytes: what a stream can carry, rounded up.
+/// Longest message as a power of two: the most that a stream carries, rounded up.
 const MESSAGE_MAX_LOG2: u8 = 16;
-/// Shortest limit that can be set, 2^n bytes.
+/// Smallest limit of a response that can be set, as a power of two.
 const LIMIT_MIN_LOG2: u8 = 8;
-/// Largest limit that can be asked for, 2^n bytes.
+/// Largest limit that a request may name, as a power of two.
 const LIMIT_MAX_LOG2: u8 = 20;
-/// Requests that may wait for others at a time.
+/// Pending requests at a time.
 const PENDING_MAX: usize = 256;
 
-/// Names a request whose answer comes from elsewhere.
+/// Id of a request whose response comes from elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
-/// A response to a request that was pending.
+/// The response to a pending request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Which request.
+    /// Ticket of the request.
     pub ticket: Ticket,
-    /// Whose it was.
+    /// Session that sent the request.
     pub session: Session,
     /// The response, header and payload.
     pub message: Vec<u8>,
 }
 
-/// A request whose answer is awaited.
+/// A request whose response is pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pending {
     until: Instant,
-    /// Set by [`Common::hold`], before anybody can answer.
+    /// Session and header; set by [`Common::hold`] before a response can come.
     of: Option<(Session, Header)>,
 }
 
-/// The state that every CCI component has: identity, ownership, logs, limits.
+/// The state that every component with a CCI has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Common {
     /// Response of Identify (0001h).
     pub identity: Identity,
-    /// Who owns it.
+    /// Owners of the component, and its PID.
     pub ownership: Ownership,
-    /// What goes on in the background.
+    /// The background operation.
     pub background: Background,
     limit_log2: u8,
     next_ticket: u64,
@@ -89,10 +89,10 @@ impl Common {
         ANY_FM set CLAIM_OWNERSHIP ClaimOwnership(_) => Err(ReturnCode::Unsupported); // `run`: the component has a say in it
     }
 
-    /// How long an answer is awaited from elsewhere.
+    /// Longest wait for a response from elsewhere.
     pub const PATIENCE: Span = Span::from_ms(1_000);
 
-    /// A component that nobody owns.
+    /// A component without owners.
     #[must_use]
     pub const fn new(identity: Identity) -> Self {
         Self {
@@ -106,14 +106,14 @@ impl Common {
         }
     }
 
-    /// Longest response, bytes with the header.
+    /// Limit of a response in bytes, header included.
     #[must_use]
     pub const fn response_limit(&self) -> usize {
         1 << self.limit_log2
     }
 
-    /// Carries out a command of [`Common::COMMANDS`], besides Claim Ownership; `None` for others. `commands` are the
-    /// component's own, for the log.
+    /// Carries out a command of [`Common::COMMANDS`] except Claim Ownership; `None` for other commands. `commands`
+    /// are the component's own, for the log.
     pub fn execute(
         &mut self,
         now: Instant,
@@ -122,6 +122,7 @@ impl Common {
         reply: &mut Reply,
     ) -> Option<Done> {
         let is_common = Self::COMMANDS.iter().any(|command| command.opcode == request.opcode());
+        // `ALL`, as `allowed` has checked the session already.
         is_common.then(|| self.carry_out(request, now, commands, reply, ALL))
     }
 
@@ -129,40 +130,42 @@ impl Common {
         if !(LIMIT_MIN_LOG2..=LIMIT_MAX_LOG2).contains(&log2) {
             return Err(ReturnCode::InvalidInput);
         }
+        // A larger limit than a message can be is accepted, and reported as the longest message.
         self.limit_log2 = log2.min(MESSAGE_MAX_LOG2);
         reply.send(&Response::SetResponseLimit(self.limit_log2))
     }
 
-    /// Takes a ticket for a request whose answer comes from elsewhere; it goes stale after [`Common::PATIENCE`].
+    /// Creates a ticket for a request whose response comes from elsewhere; it expires after [`Common::PATIENCE`].
     ///
     /// # Errors
-    /// Busy: too many wait.
+    /// Busy: too many requests are pending.
     pub fn ticket(&mut self, now: Instant) -> Result<Ticket, ReturnCode> {
         if self.pending.len() >= PENDING_MAX {
             return Err(ReturnCode::Busy);
         }
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
+        // Wrapping, as instants wrap and are compared wrap-safe.
         let until = Instant::from_ps(now.as_ps().wrapping_add(Self::PATIENCE.as_ps()));
         self.pending.insert(ticket, Pending { until, of: None });
         Ok(ticket)
     }
 
-    /// Notes whose request a ticket is for.
+    /// Records session and header of a pending request.
     pub(super) fn hold(&mut self, ticket: Ticket, session: Session, header: Header) {
         if let Some(pending) = self.pending.get_mut(&ticket) {
             pending.of = Some((session, header));
         }
     }
 
-    /// Whether an answer is still awaited.
+    /// Whether the response to a request is still pending.
     #[must_use]
     pub fn is_pending(&self, ticket: Ticket) -> bool {
         self.pending.contains_key(&ticket)
     }
 
-    /// The answer to a request that was pending: of a tunnel, the message that came back; of any other command, its
-    /// payload. `None` where nobody waits any more.
+    /// Ends a pending request with its response: for a tunnel the message that came back, for any other command its
+    /// payload. `None` if the request has expired.
     pub fn complete(
         &mut self,
         ticket: Ticket,
@@ -173,6 +176,7 @@ impl Common {
         let mut payload = answer.unwrap_or_default();
         let mut code = answer.err().unwrap_or(ReturnCode::Success);
         if code == ReturnCode::Success
+            // A tunnelled message is a payload with a length of its own.
             && matches!(header.opcode, Opcode::TUNNEL | Opcode::CRAWL_OUT)
         {
             let inner = Response::Tunnel(TunnelResponse { message: List::of(payload) });
@@ -186,13 +190,13 @@ impl Common {
         Some(Answer { ticket, session, message })
     }
 
-    /// Answers that nobody gave: Retry Required, as the other end may be there the next time. Whoever sends responses
-    /// takes them after a tick.
+    /// Responses to expired requests: Retry Required, as the other end may answer next time. The sender of
+    /// responses takes them after each tick.
     pub fn answers(&mut self) -> impl Iterator<Item = Answer> {
         self.answers.drain(..)
     }
 
-    /// Gives up on requests that have waited too long.
+    /// Ends pending requests whose time is over.
     pub fn tick(&mut self, now: Instant) {
         let stale = |pending: &Pending| pending.until <= now;
         let late: Vec<Ticket> =
@@ -203,14 +207,14 @@ impl Common {
         }
     }
 
-    /// When something is due: an answer goes stale, or a background operation ends.
+    /// Time at which a pending request expires or the background operation ends.
     #[must_use]
     pub fn next(&self) -> Option<Instant> {
         let stale = self.pending.values().map(|pending| pending.until).min();
         Instant::earlier(stale, self.background.end())
     }
 
-    /// A stream has ended: what it waits for is nobody's, and it is no longer the primary's.
+    /// A stream has ended: drops its pending requests and its rank.
     pub fn forget(&mut self, session: Session) {
         self.ownership.forget(session);
         self.pending.retain(|_, pending| pending.of.is_none_or(|(whose, _)| whose != session));

@@ -1,15 +1,15 @@
-//! What every component's CCI server shares: who asks, what they may ask for, and what is answered.
+//! The CCI server that all components share: sessions, rights, and the way from a request to its response.
 //!
-//! A message of a [`Session`] in, a message out ([`serve`]); what a command does is the [`Component`]'s.
-//! [`StreamServer`] cuts messages out of a stream of bytes, [`Ownership`] knows the fabric managers.
+//! [`serve`] takes a message of a [`Session`] and appends the response; the [`Component`] carries out its own
+//! commands. [`StreamServer`] cuts messages out of a byte stream, [`Ownership`] tracks the fabric managers.
 //!
 //! Units: bytes; time as `Instant`.
-//! Source: docs/spec/wire-formats.md §4.1, §4.4; docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 sections 7.6.3,
-//! 8.2.9.1, 8.2.9.5.
+//! Source: docs/spec/wire-formats.md §4.1, §4.4; docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 §7.6.3,
+//! §8.2.9.1, §8.2.9.5.
 //!
-//! A request is judged in this order, and the first that is wrong is told: the command is one that the component has,
-//! whoever asks may use it (both Unsupported), its payload has the right length, its fields have values that exist,
-//! and last what the component says. A refused request changes nothing.
+//! A request is checked in this order, and the first failure is the answer: the component has the command and the
+//! session may use it (otherwise Unsupported), the payload has the right length, its fields have valid values, and
+//! last the component's own checks. A refused request changes nothing.
 
 pub mod background;
 pub mod common;
@@ -39,35 +39,35 @@ pub use rights::Right;
 pub use session::Session;
 pub use stream::{StreamError, StreamServer};
 
-/// How a command went; an error is a refusal, after which all is as it was.
+/// Result of a command; after an error nothing has changed.
 pub type Done = Result<Outcome, ReturnCode>;
 
-/// How a command that was not refused ended: done, pending or in the background.
+/// State of a command that was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is done, and what it answers stands in the reply.
+    /// Complete: its response is in the reply.
     Done,
-    /// It goes on in the background: [`Common::background`] has been told.
+    /// Continues in the background: [`Common::background`] has been started.
     Background,
-    /// The answer comes from elsewhere: [`Common::complete`].
+    /// The response comes from elsewhere, by [`Common::complete`].
     Pending(Ticket),
 }
 
-/// A component that is commanded by CCI: a switch, a GFD.
+/// A component with a CCI: a switch or a GFD.
 pub trait Component {
-    /// What all components have.
+    /// State that all components have.
     fn common(&self) -> &Common;
 
-    /// What all components have, to be changed.
+    /// State that all components have, mutable.
     fn common_mut(&mut self) -> &mut Common;
 
-    /// The commands that it has besides those of [`Common::COMMANDS`], by opcode.
+    /// Commands of this component besides [`Common::COMMANDS`], by opcode.
     fn commands(&self) -> &'static [Command];
 
-    /// Carries out a command that is one of [`Component::commands`], and that `session` may use.
+    /// Carries out one of [`Component::commands`] that `session` may use.
     ///
     /// # Errors
-    /// Why it is refused; nothing has changed then.
+    /// The return code of the refusal; nothing has changed then.
     fn execute(
         &mut self,
         now: Instant,
@@ -76,39 +76,39 @@ pub trait Component {
         reply: &mut Reply,
     ) -> Done;
 
-    /// Whether it can be called `pid`: no other part of it is.
+    /// Whether the component may get `pid`, which no other part of it must have.
     fn can_be(&self, pid: Pid) -> bool {
         !pid.is_none()
     }
 
-    /// Its fabric managers or its own PID have changed.
+    /// Called when the fabric managers or the component's PID have changed.
     fn owned(&mut self) {}
 
-    /// Does what is due, such as the end of a background operation.
+    /// Does work that is due, such as ending a background operation.
     fn tick(&mut self, now: Instant) {
         self.common_mut().tick(now);
     }
 
-    /// When [`Component::tick`] has something to do next.
+    /// Time of the next call of [`Component::tick`].
     fn next(&self) -> Option<Instant> {
         self.common().next()
     }
 }
 
-/// What a component did with a CCI message.
+/// Result of a CCI message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Served {
-    /// A response was appended.
+    /// The response was appended.
     Response,
-    /// It is no request, or not even a header: nobody is told.
+    /// The message is no request, or has no header: there is no response.
     Ignored,
-    /// The response comes from [`Common::complete`] or [`Common::answers`] under this ticket.
+    /// The response comes from [`Common::complete`] or [`Common::answers`] with this ticket.
     Pending(Ticket),
 }
 
 /// Carries out the request in `message` for `session`, and appends the response to `out`.
 ///
-/// Nothing in `message` makes it panic: what cannot be read is refused, or ignored.
+/// No message makes it panic: a message that cannot be parsed is refused or ignored.
 pub fn serve(
     component: &mut dyn Component,
     now: Instant,
@@ -116,6 +116,7 @@ pub fn serve(
     message: &[u8],
     out: &mut Vec<u8>,
 ) -> Served {
+    // A background operation that ends now must not make this command Busy.
     component.tick(now);
     let Ok((header, len, payload)) = Header::cut(message) else { return Served::Ignored };
     if header.category != Category::Request {
@@ -123,6 +124,7 @@ pub fn serve(
     }
     let mut reply = Reply::new();
     let done = match allowed(component, session, header.opcode) {
+        // After the rights: a session must not find out by lengths which commands exist.
         Ok(()) if payload.len() != len => Err(ReturnCode::InvalidPayloadLength),
         Ok(()) => match Request::parse(header.opcode, payload) {
             Ok(request) => run(component, now, session, &request, &mut reply),
@@ -130,7 +132,8 @@ pub fn serve(
         },
         Err(code) => Err(code),
     };
-    // The limit is the FM's; a mailbox has its own length, and its host's command may have cleared what it read.
+    // Only an FM sets the limit. A mailbox has a length of its own, and a host's command may already have cleared
+    // the records that it read.
     let limit = match session {
         Session::Fm(_) | Session::InBand { .. } => component.common().response_limit(),
         Session::Host { .. } | Session::Proxy(_) => usize::MAX,
@@ -141,6 +144,7 @@ pub fn serve(
         }
         Ok(Outcome::Done) => Ok(ReturnCode::Success),
         Ok(Outcome::Background) => Ok(ReturnCode::BackgroundStarted),
+        // `hold` attaches session and header, without which `complete` could not address the response.
         Ok(Outcome::Pending(ticket)) => {
             component.common_mut().hold(ticket, session, header);
             return Served::Pending(ticket);
@@ -152,7 +156,7 @@ pub fn serve(
     Served::Response
 }
 
-/// Appends the response to a request with `header`.
+/// Appends the response to the request with `header`.
 pub(crate) fn respond(header: Header, code: ReturnCode, payload: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     out.resize(start + header::LEN, 0);
@@ -173,7 +177,7 @@ fn allowed(component: &dyn Component, session: Session, opcode: Opcode) -> Resul
     }
 }
 
-/// Carries out a command that whoever asks may use.
+/// Carries out a command that the session may use.
 fn run(
     component: &mut dyn Component,
     now: Instant,
@@ -181,6 +185,7 @@ fn run(
     request: &Request<'_>,
     reply: &mut Reply,
 ) -> Done {
+    // Not in `Common::execute`: the component decides about the PID, and is notified.
     if let Request::ClaimOwnership(claim) = request {
         let free = component.can_be(claim.pid);
         let owners = component.common_mut().ownership.claim(session, claim, free)?;
@@ -194,5 +199,5 @@ fn run(
     }
 }
 
-/// UUID of nobody.
+/// The UUID of no manager: all zeros.
 pub const NO_UUID: Uuid = [0; 16];

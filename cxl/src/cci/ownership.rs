@@ -1,13 +1,13 @@
-//! Who manages a component: one primary and one secondary fabric manager, and the component's own PID.
+//! Ownership of a component: one primary and one secondary fabric manager, and the component's own PID.
 //!
-//! Claim Ownership (0701h) in, the owners out; [`Ownership::rank`] says what a session may do.
+//! Claim Ownership (0701h) changes it; [`Ownership::rank`] decides the rights of a session.
 //!
 //! Source: docs/spec/wire-formats.md §4.4, §4.8; CXL 3.1 section 7.7.13.1; docs/spec/cxl-fabric.md "Discovery".
 //!
-//! A stream session is the primary's after an operation 0, 2 or 3 of it that succeeded: each of them carries the
-//! fabric manager's PID and UUID, so a fabric manager that connects again makes itself known by operation 2 with the
-//! PID that the component has already. A message out of the fabric is the primary's if it has the primary's SPID and came in
-//! by a port that the primary has claimed the component through, by such an operation, since that port's link came up.
+//! A stream session belongs to the primary after a successful operation 0, 2 or 3: each of them carries the fabric
+//! manager's PID and UUID, so a manager that reconnects identifies itself by operation 2 with the component's
+//! present PID. A message from the fabric is the primary's if it has the primary's SPID and came by a port through
+//! which the primary has claimed the component, by such an operation, since that port's link came up.
 
 use std::collections::BTreeSet;
 
@@ -22,34 +22,33 @@ use super::session::Session;
 /// A fabric manager, by PID and UUID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fm {
-    /// Its PID.
     pub pid: Pid,
-    /// Its UUID.
+    /// UUID of the manager, which it chooses itself.
     pub uuid: Uuid,
 }
 
-/// What a session is to the component.
+/// Relation of a session to the component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rank {
-    /// Its primary fabric manager.
+    /// The primary fabric manager.
     Primary,
-    /// Its secondary one, or a stranger.
+    /// The secondary manager, or any other requester.
     Other,
 }
 
-/// Who owns a component, and what it is called.
+/// Owners of a component, and its PID.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ownership {
     pid: Pid,
     primary: Option<Fm>,
     secondary: Option<Fm>,
-    /// Streams that the primary has made itself known in.
+    /// Streams in which the primary has identified itself.
     sessions: BTreeSet<Session>,
-    /// What the primary's connection might become at most when it became the primary.
+    /// Highest right of the primary's connection at the time of its claim.
     primary_right: Right,
-    /// Ports that it has made itself known through.
+    /// Ports through which the primary has identified itself.
     ways: BTreeSet<u8>,
-    /// Who may do all that the primary may while there is none.
+    /// Session with the rights of the primary while there is none.
     stand_in: Option<Session>,
 }
 
@@ -60,7 +59,7 @@ impl Default for Ownership {
 }
 
 impl Ownership {
-    /// Nobody's, without a PID.
+    /// A component without owners and PID.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -74,48 +73,48 @@ impl Ownership {
         }
     }
 
-    /// The component's own PID, `FFF` before it has one.
+    /// The component's PID, `FFF` until it has one.
     #[must_use]
     pub const fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// Gives it a PID without a fabric manager, as a static configuration does.
+    /// Assigns a PID without a fabric manager, as a static configuration does.
     pub const fn set_pid(&mut self, pid: Pid) {
         self.pid = pid;
     }
 
-    /// The primary fabric manager.
+    /// The primary fabric manager, if there is one.
     #[must_use]
     pub const fn primary(&self) -> Option<Fm> {
         self.primary
     }
 
-    /// The secondary fabric manager.
+    /// The secondary fabric manager, if there is one.
     #[must_use]
     pub const fn secondary(&self) -> Option<Fm> {
         self.secondary
     }
 
-    /// What the primary fabric manager's connection might become at most when it claimed the component: others that
-    /// may less do not make themselves known as it.
+    /// Highest right of the primary's connection at the time of its claim: connections with lower rights cannot
+    /// identify themselves as the primary.
     #[must_use]
     pub const fn primary_right(&self) -> Right {
         self.primary_right
     }
 
-    /// Notes by what right it was claimed last.
+    /// Records the right of the connection that made the last claim.
     pub const fn set_primary_right(&mut self, right: Right) {
         self.primary_right = right;
     }
 
-    /// Lets `session` do all that the primary fabric manager may for as long as there is none: for managers that know
-    /// nothing of Claim Ownership. From the first claim on it is one of the others.
+    /// Gives `session` the rights of the primary while there is none, for managers that do not know Claim
+    /// Ownership. From the first claim on it is an ordinary session.
     pub const fn set_stand_in(&mut self, session: Session) {
         self.stand_in = Some(session);
     }
 
-    /// What `session` is to the component.
+    /// Relation of `session` to the component.
     #[must_use]
     pub fn rank(&self, session: Session) -> Rank {
         let primary = match session {
@@ -129,26 +128,26 @@ impl Ownership {
         if primary { Rank::Primary } else { Rank::Other }
     }
 
-    /// Whether a primary fabric manager has a connection to the component itself.
+    /// Whether the primary has a connection of its own to the component.
     #[must_use]
     pub fn is_local(&self) -> bool {
         !self.sessions.is_empty()
     }
 
-    /// A stream has ended: its number may be another's.
+    /// A stream has ended: its number may be used for another one.
     pub fn forget(&mut self, session: Session) {
         self.sessions.remove(&session);
     }
 
-    /// The link of a port went down: whoever is behind it next has not claimed anything yet.
+    /// The link of a port went down: the component behind it may be another one, which has claimed nothing.
     pub fn forget_way(&mut self, port: u8) {
         self.ways.remove(&port);
     }
 
-    /// Claim Ownership (0701h); `free` says that no part of the component is called by the PID that it is to get.
+    /// Claim Ownership (0701h); `free` says that no part of the component has the PID that it is to get.
     ///
     /// # Errors
-    /// Invalid Input, for what docs/spec/wire-formats.md §4.4 lists, and for a PID that is another's; nothing has
+    /// Invalid Input, in the cases of docs/spec/wire-formats.md §4.4, and for a PID that is in use; nothing has
     /// changed.
     pub fn claim(
         &mut self,
@@ -160,7 +159,7 @@ impl Ownership {
         if claim.fm.is_none() || claim.pid.is_none() {
             return Err(ReturnCode::InvalidInput);
         }
-        // Out of the fabric nobody can speak for another: the SPID is that of the FM, or none has been given yet.
+        // From the fabric a manager can speak for itself only: the SPID is its PID, or it has none yet.
         if let Session::InBand { pid, .. } = session
             && !pid.is_none()
             && pid != fm.pid
@@ -168,6 +167,7 @@ impl Ownership {
         {
             return Err(ReturnCode::InvalidInput);
         }
+        // Only these operations assign the component's PID.
         let names_component = matches!(claim.op, ClaimOp::RegisterPrimary | ClaimOp::UpdatePid);
         if names_component && !free {
             return Err(ReturnCode::InvalidInput);
@@ -183,6 +183,7 @@ impl Ownership {
             }
             ClaimOp::RegisterSecondary => {
                 let known = self.primary.is_some() && self.rank(session) == Rank::Primary;
+                // One manager must not be primary and secondary: it would be promoted into its own place.
                 if !known || self.secondary.is_some() || self.primary.is_some_and(|it| it == fm) {
                     return Err(ReturnCode::InvalidInput);
                 }
@@ -200,6 +201,7 @@ impl Ownership {
                     return Err(ReturnCode::InvalidInput);
                 }
                 self.primary = self.secondary.take();
+                // Connections of the old primary lose their rank with it.
                 self.sessions.clear();
                 self.ways.clear();
                 self.know(session);
@@ -216,14 +218,14 @@ impl Ownership {
         }
     }
 
-    /// Response of Claim Ownership (0701h).
+    /// Response to Claim Ownership (0701h).
     #[must_use]
     pub fn owners(&self) -> Owners {
         let PbrIdentity { primary, primary_uuid, secondary, secondary_uuid, .. } = self.identity();
         Owners { primary, primary_uuid, secondary, secondary_uuid }
     }
 
-    /// Response of Identify PBR Component (0700h).
+    /// Response to Identify PBR Component (0700h).
     #[must_use]
     pub fn identity(&self) -> PbrIdentity {
         let nobody = Fm { pid: Pid::NONE, uuid: NO_UUID };

@@ -1,6 +1,6 @@
-//! The payload of a response while it is made.
+//! The payload of a response while it is being written.
 //!
-//! [`Reply::send`] writes a [`Response`]; nothing else ever stands in it.
+//! [`Reply::send`] encodes a [`Response`]; a reply never holds anything else.
 //!
 //! Units: bytes.
 
@@ -8,29 +8,30 @@ use weft_parsers::cci::{Response, ReturnCode, header, mctp};
 
 use super::{Done, Outcome};
 
-/// Longest payload that a response can have on a stream.
+/// Longest payload of a response on a stream, bytes.
 pub const PAYLOAD_MAX: usize = mctp::MESSAGE_MAX - header::LEN;
-/// Room that is tried first: what all responses but long lists fit in.
+/// Room tried first, in bytes: enough for all responses but long lists.
 const SHORT: usize = 1_024;
 
-/// The payload of a response while it is written.
+/// The payload of a response while it is being written.
 #[derive(Clone, Debug, Default)]
 pub struct Reply {
     bytes: Vec<u8>,
 }
 
 impl Reply {
-    /// Nothing yet.
+    /// An empty reply.
     #[must_use]
     pub const fn new() -> Self {
         Self { bytes: Vec::new() }
     }
 
-    /// Sets what is answered.
+    /// Encodes the response into the reply.
     ///
     /// # Errors
-    /// Internal Error: it is longer than [`PAYLOAD_MAX`], or a list longer than its count can say.
+    /// Internal Error: it is longer than [`PAYLOAD_MAX`], or a list is longer than its count can express.
     pub fn send(&mut self, response: &Response<'_>) -> Done {
+        // Clearing 64 KiB for each short response would cost more than the response.
         for room in [SHORT, PAYLOAD_MAX] {
             self.bytes.clear();
             self.bytes.resize(room, 0);
@@ -43,7 +44,7 @@ impl Reply {
         Err(ReturnCode::InternalError)
     }
 
-    /// What is answered.
+    /// The payload of the response.
     #[must_use]
     pub fn payload(&self) -> &[u8] {
         &self.bytes

@@ -1,12 +1,12 @@
-//! Requests of one connection, whatever carries their messages: by what right they come, and which of them wait.
+//! Requests of one connection over any transport: the connection's right, and requests that wait for a response.
 //!
-//! [`Requests::carry_out`] takes a request and gives the response, or keeps where it came from until
+//! [`Requests::carry_out`] takes a request and returns the response, or keeps the request's origin until
 //! [`Requests::resolve`].
 //!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.4.
 //!
-//! One request of a tag may wait at a time, and [`WAITING_MAX`] in all.
+//! One request of each tag may wait at a time, and [`WAITING_MAX`] in all.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,57 +21,57 @@ use super::rights::Right;
 use super::session::Session;
 use super::{Component, Served, respond, serve};
 
-/// Requests of one connection that may wait for others at a time.
+/// Pending requests of one connection at a time.
 pub const WAITING_MAX: usize = 32;
 
-/// Requests of one connection; `F` says where one came from, so that its response is sent there.
+/// Requests of one connection; `F` is the origin of a request, to which its response goes.
 #[derive(Clone, Debug)]
 pub struct Requests<F> {
     session: Session,
     right: Right,
-    /// Where each request that waits came from, and its tag.
+    /// Origin and CCI tag of each pending request.
     waiting: BTreeMap<Ticket, (F, u8)>,
     ignored: u64,
 }
 
 impl<F> Requests<F> {
-    /// None yet, of somebody who may become at most `right`.
+    /// Requests of a peer that may become at most `right`.
     #[must_use]
     pub const fn new(session: Session, right: Right) -> Self {
         Self { session, right, waiting: BTreeMap::new(), ignored: 0 }
     }
 
-    /// Whose they are.
     #[must_use]
     pub const fn session(&self) -> Session {
         self.session
     }
 
-    /// Messages that were no requests.
+    /// Number of messages that were no requests.
     #[must_use]
     pub const fn ignored(&self) -> u64 {
         self.ignored
     }
 
-    /// The requests whose answers are awaited.
+    /// Tickets of all pending requests.
     #[must_use]
     pub fn tickets(&self) -> BTreeSet<Ticket> {
         self.waiting.keys().copied().collect()
     }
 
-    /// Whether no answer is awaited.
+    /// Whether no request is pending.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// The same, of somebody who may become at most `right`.
+    /// The same requests with another right.
     #[must_use]
     pub fn with_right(self, right: Right) -> Self {
         Self { right, ..self }
     }
 
-    /// Carries out the request in `message`, which came from `from`: the response, unless it is none or comes later.
+    /// Carries out the request in `message` from `from`; returns the response, unless there is none or it comes
+    /// later.
     pub fn carry_out(
         &mut self,
         component: &mut dyn Component,
@@ -83,6 +83,7 @@ impl<F> Requests<F> {
         if let Ok((header, _, payload)) = Header::cut(message)
             && header.category == Category::Request
         {
+            // A tag that is in use would make two responses indistinguishable for the client.
             let is_busy = self.waiting.len() >= WAITING_MAX
                 || self.waiting.values().any(|(_, tag)| *tag == header.tag);
             let owner = &component.common().ownership;
@@ -107,8 +108,7 @@ impl<F> Requests<F> {
         None
     }
 
-    /// Follows up what was answered: an observer is not told who manages the component; by what right it was claimed is
-    /// kept.
+    /// Follows up a successful response: hides the managers from an observer, and records the right of a claim.
     fn judge(&self, component: &mut dyn Component, request: &[u8], response: &mut Vec<u8>) {
         let Ok((header, _, payload)) = Header::cut(request) else { return };
         let is_done = Header::cut(response)
@@ -135,7 +135,7 @@ impl<F> Requests<F> {
         }
     }
 
-    /// Where the request came from whose response this is, if it is one of these.
+    /// Origin of the request that `answer` belongs to, if it is one of these.
     pub fn resolve(&mut self, answer: &Answer) -> Option<F> {
         if answer.session != self.session {
             return None;

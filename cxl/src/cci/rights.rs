@@ -1,6 +1,5 @@
-//! What a connection may become at most, by who is at the other end: observer, secondary or primary fabric manager.
-//!
-//! [`Right`] of a stream; a request in, what it is refused with out.
+//! The most that a connection may become, by the identity of its peer: observer, secondary or primary fabric
+//! manager.
 //!
 //! Source: docs/spec/wire-formats.md §4.4: who may not claim is refused as Unsupported, an operation of another's as
 //! Invalid Input.
@@ -8,29 +7,30 @@
 use weft_parsers::cci::component::ClaimOp;
 use weft_parsers::cci::{Opcode, Request, ReturnCode};
 
-/// The most that a connection may become: observer, secondary or primary fabric manager.
+/// The most that a connection may become.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Right {
-    /// It looks at what everybody is told, and claims nothing: PIDs and UUIDs of fabric managers are not told to it.
+    /// Uses the commands that need no rank, and claims nothing; PIDs and UUIDs of fabric managers are hidden from
+    /// it.
     Observer,
-    /// It may promote itself when it is the secondary fabric manager, and is the primary one from then on.
+    /// May promote itself if it is the secondary fabric manager, and is the primary from then on.
     Secondary,
-    /// It may claim the component.
+    /// May claim the component.
     #[default]
     Primary,
 }
 
 impl Right {
-    /// Whether a request goes beyond it, where the component's primary fabric manager has the right `primary_right`.
-    ///
+    /// Checks whether the right covers a request, at a component whose primary fabric manager has `primary_right`.
     /// # Errors
-    /// What it is refused with.
+    /// The return code of the refusal.
     pub fn allows(
         self,
         primary_right: Self,
         opcode: Opcode,
         payload: &[u8],
     ) -> Result<(), ReturnCode> {
+        // Claim Ownership alone changes rights; all others depend on the rank that it gave.
         if opcode != Opcode::CLAIM_OWNERSHIP || self == Self::Primary {
             return Ok(());
         }
@@ -40,7 +40,8 @@ impl Right {
         match Request::parse(opcode, payload) {
             Ok(Request::ClaimOwnership(claim)) => match claim.op {
                 ClaimOp::RegisterPrimary => Err(ReturnCode::InvalidInput),
-                // Making itself known is the primary's, and that is another one unless it has been promoted.
+                // Only the primary makes itself known, and that is another manager unless this one has been
+                // promoted.
                 ClaimOp::UpdatePid if primary_right > self => Err(ReturnCode::InvalidInput),
                 ClaimOp::UpdatePid | ClaimOp::RegisterSecondary | ClaimOp::PromoteSecondary => {
                     Ok(())

@@ -1,11 +1,11 @@
-//! CCI over a stream of bytes, such as a TCP connection: bytes in, bytes out, no socket.
+//! CCI over a byte stream such as a TCP connection: bytes in, bytes out, no socket.
 //!
-//! [`StreamServer::receive`] takes what came, carries out each whole request and appends the responses.
+//! [`StreamServer::receive`] takes received bytes, carries out each complete request and appends the responses.
 //!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.1 (MCTP types 07h and 08h).
 //!
-//! What answers late, as from beyond a tunnel, is appended by [`StreamServer::resolve`].
+//! Late responses, as from beyond a tunnel, are appended by [`StreamServer::resolve`].
 
 use std::collections::BTreeSet;
 
@@ -19,10 +19,10 @@ use super::requests::Requests;
 use super::rights::Right;
 use super::session::Session;
 
-/// Why a CCI connection must be closed.
+/// Reason to close a CCI connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
-    /// It is out of step: nothing tells where the next message begins.
+    /// Framing is lost: the begin of the next message is unknown.
     #[error("the stream is out of step: {0}")]
     OutOfStep(ParseError),
 }
@@ -31,51 +31,51 @@ pub enum StreamError {
 #[derive(Clone, Debug)]
 pub struct StreamServer {
     requests: Requests<MessageType>,
-    /// What has come of a message that is not whole.
+    /// Bytes of an incomplete message, and messages left for the next call.
     bytes: Vec<u8>,
 }
 
 impl StreamServer {
-    /// A connection by which nothing has come yet, and which may claim the component.
+    /// A connection without any input yet, which may claim the component.
     #[must_use]
     pub const fn new(session: Session) -> Self {
         Self { requests: Requests::new(session, Right::Primary), bytes: Vec::new() }
     }
 
-    /// The same, of somebody who may become at most `right`.
+    /// Changes the most that the connection may become.
     #[must_use]
     pub fn with_right(self, right: Right) -> Self {
         Self { requests: self.requests.with_right(right), ..self }
     }
 
-    /// Whose connection it is.
+    /// Session of the connection.
     #[must_use]
     pub const fn session(&self) -> Session {
         self.requests.session()
     }
 
-    /// Messages that were no requests.
+    /// Number of messages that were no requests.
     #[must_use]
     pub const fn ignored(&self) -> u64 {
         self.requests.ignored()
     }
 
-    /// The requests whose answers are awaited.
+    /// Tickets of all pending requests.
     #[must_use]
     pub fn tickets(&self) -> BTreeSet<Ticket> {
         self.requests.tickets()
     }
 
-    /// Bytes that are kept of a message that is not whole: at most [`mctp::STREAM_MAX`].
+    /// Number of buffered bytes of an incomplete message, at most [`mctp::STREAM_MAX`].
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Takes in `bytes`, carries out what is whole, and appends the responses to `out`.
+    /// Appends `bytes` to the input, carries out complete messages, and appends the responses to `out`.
     ///
     /// # Errors
-    /// [`StreamError`]: the connection must be closed. Responses to what came before stand in `out`.
+    /// [`StreamError`]: the connection must be closed. `out` has the responses to earlier messages.
     pub fn receive(
         &mut self,
         component: &mut dyn Component,
@@ -86,8 +86,8 @@ impl StreamServer {
         self.receive_some(component, now, bytes, usize::MAX, out).map(drop)
     }
 
-    /// As [`receive`](Self::receive), until `most` bytes or more stand in `out`; whether whole messages may be left, for
-    /// a next call without bytes.
+    /// As [`receive`](Self::receive), until `out` has at least `most` bytes. Returns whether complete messages may
+    /// be left, for another call without bytes.
     ///
     /// # Errors
     /// As [`receive`](Self::receive).
@@ -104,10 +104,12 @@ impl StreamServer {
         let mut rest = all.as_slice();
         let mut is_left = false;
         loop {
+            // Before each message: a client that does not read its responses must not make `out` grow.
             if out.len() >= most {
                 is_left = !rest.is_empty();
                 break;
             }
+            // An error leaves `bytes` empty: the connection is closed, and nothing of its input can be used.
             match mctp::decode(rest).map_err(StreamError::OutOfStep)? {
                 Decoded::NeedMore { .. } => break,
                 Decoded::Message { kind, message, rest: behind } => {
@@ -123,7 +125,7 @@ impl StreamServer {
         Ok(is_left)
     }
 
-    /// Appends a response that was awaited; returns whether it is one of this connection's.
+    /// Appends the response to a pending request; returns whether that belongs to this connection.
     pub fn resolve(&mut self, answer: &Answer, out: &mut Vec<u8>) -> bool {
         let Some(kind) = self.requests.resolve(answer) else { return false };
         frame(kind, &answer.message, out);
@@ -131,12 +133,12 @@ impl StreamServer {
     }
 }
 
-/// Appends a notification of an event, as managers of fabrics take it (type 07h).
+/// Appends a notification of an event, as FM-API message (type 07h).
 pub fn notify(message: &[u8], out: &mut Vec<u8>) {
     frame(MessageType::FmApi, message, out);
 }
 
-/// Appends `message` with its length and type.
+/// Appends `message` with its length and type in front.
 fn frame(kind: MessageType, message: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     out.resize(start + mctp::HEAD_LEN + message.len(), 0);

@@ -1,15 +1,15 @@
-//! The commands of a component as one table: a row a command.
+//! Command tables of components: one row for each command.
 //!
-//! [`command_table`](crate::command_table) inside an `impl`; out come the list of [`Command`](super::Command)s and
-//! the function that carries them out.
+//! [`command_table`](crate::command_table), inside an `impl`, expands to the list of [`Command`](super::Command)s
+//! and the function that carries them out.
 //!
 //! Source: docs/spec/wire-formats.md §4.
 
 /// Makes a component's list of commands and the function that carries them out, from a row for each command.
 ///
-/// A row says who may send the command (bits of [`who`](crate::cci::who)), what it does besides answering (a function that
-/// makes a [`Command`](crate::cci::Command), such as `get` or `set`), its opcode, the request as a pattern, and what
-/// carries it out. Rows are in the order of opcodes.
+/// A row has the permitted senders (bits of [`who`](crate::cci::who)), the effects as the name of a function that
+/// makes a [`Command`](crate::cci::Command) (such as `get` or `set`), the opcode, the request as a pattern, and the
+/// expression that carries the command out. Rows are in the order of opcodes.
 ///
 /// ```
 /// use weft_cxl::cci::{Done, Reply, who};
@@ -22,7 +22,7 @@
 ///
 /// impl OneByte {
 ///     weft_cxl::command_table! {
-///         /// What it can be asked for.
+///         /// Commands of the component.
 ///         pub const COMMANDS;
 ///         /// Carries out `request`, which comes from one of `asked_by`; Unsupported where it is not for them.
 ///         pub fn carry_out(&mut self, request, reply: &mut Reply) asked by u8;
