@@ -1,4 +1,5 @@
 //! The host's side.
+//!
 //! One completer, requests of functions `01:00.0` and so on at two root ports.
 //!
 //! Units: bytes; nanoseconds.
@@ -68,7 +69,7 @@ fn broadcast(port: u8, nr: u8, addr: u64) -> (u8, LnMessage) {
     (port, LnMessage { to: Route::Broadcast, nr, addr: Hpa(addr) })
 }
 
-/// Section 3.2.1: a read is completed with LN and registered; an update is told.
+/// A read is completed with LN = 1 and registers; an update then notifies the reader.
 #[test]
 fn an_ln_read_registers_and_an_update_is_told() {
     let mut lnc = Lnc::new(spec());
@@ -78,7 +79,7 @@ fn an_ln_read_registers_and_an_update_is_told() {
     assert_eq!(sent(&mut lnc), [directed(at(1), 0, LINE)]);
 }
 
-/// Section 3.2.2: a write registers too, at any time, whoever else is registered; they are told.
+/// A write registers as well, also on a line with other watchers, which it notifies.
 #[test]
 fn an_ln_write_registers_and_tells_the_others() {
     let mut lnc = Lnc::new(spec());
@@ -91,7 +92,7 @@ fn an_ln_write_registers_and_tells_the_others() {
     assert!(lnc.watches(at(2), Hpa(LINE)));
 }
 
-/// Section 4.1: any write by a device, with or without LN, is an update - the writer's own too.
+/// Any write by a device, with or without LN, is an update, also for the writer itself.
 #[test]
 fn a_plain_write_is_an_update_and_registers_nobody() {
     let mut lnc = Lnc::new(spec());
@@ -106,7 +107,7 @@ fn a_plain_write_is_an_update_and_registers_nobody() {
     assert_eq!(lnc.lines(), 0);
 }
 
-/// Section 3.3.1: several functions may register one line; each is told by itself.
+/// Several functions may register one line; each gets a message of its own.
 #[test]
 fn several_functions_register_one_line() {
     let mut lnc = Lnc::new(spec());
@@ -116,7 +117,7 @@ fn several_functions_register_one_line() {
     assert_eq!(sent(&mut lnc), [directed(at(1), 0, LINE), directed(at(0x11), 0, LINE)]);
 }
 
-/// Section 3.3.1: one request, one notification.
+/// One registration yields one notification.
 #[test]
 fn a_registration_is_told_once() {
     let mut lnc = Lnc::new(spec());
@@ -130,7 +131,7 @@ fn a_registration_is_told_once() {
     assert_eq!(sent(&mut lnc), [directed(at(1), 0, LINE)], "a new request, a new one");
 }
 
-/// Section 3.3.1: directed up to the limit, broadcast beyond it; limit 0 always broadcasts.
+/// Messages are directed up to the limit of watchers and broadcast beyond it; limit 0 always broadcasts.
 #[test]
 fn beyond_the_limit_a_broadcast_is_sent() {
     #[rustfmt::skip] // columns: limit, watchers, broadcast
@@ -148,7 +149,7 @@ fn beyond_the_limit_a_broadcast_is_sent() {
     }
 }
 
-/// Section 4.3: a broadcast goes to the hierarchy domains that have watchers, and to no other.
+/// A broadcast goes to the hierarchy domains that have watchers, and to no other.
 #[test]
 fn a_broadcast_stays_in_the_domains_of_its_watchers() {
     let mut lnc = Lnc::new(LncSpec { watchers_max: 1, ..spec() });
@@ -159,7 +160,7 @@ fn a_broadcast_stays_in_the_domains_of_its_watchers() {
     assert_eq!(sent(&mut lnc), [broadcast(1, 0, LINE), broadcast(3, 0, LINE)]);
 }
 
-/// Section 4.3: broadcasts keep their distance at each port; directed messages need not wait.
+/// Broadcasts at a port keep the minimum gap; directed messages do not wait for it.
 #[test]
 fn broadcasts_are_spaced() {
     let mut lnc =
@@ -186,7 +187,7 @@ fn broadcasts_are_spaced() {
     assert_eq!(times, [(0, 0, true), (0, 1, true), (0, 0, false), (100, 0, true)]);
 }
 
-/// Section 4.3: one broadcast that has not left yet tells of a second change too.
+/// A broadcast that is still queued covers a second change.
 #[test]
 fn a_waiting_broadcast_is_not_doubled() {
     let mut lnc = Lnc::new(LncSpec { watchers_max: 0, ..spec() });
@@ -197,7 +198,7 @@ fn a_waiting_broadcast_is_not_doubled() {
     assert_eq!(sent(&mut lnc), [broadcast(0, 0, LINE)]);
 }
 
-/// Section 3.3.1: a full completer lets go of the oldest line, with NR 01.
+/// A full completer evicts the oldest line, with NR 01.
 #[test]
 fn a_full_completer_evicts_the_oldest() {
     let mut lnc = Lnc::new(spec());
@@ -213,7 +214,7 @@ fn a_full_completer_evicts_the_oldest() {
     assert_eq!(read(&mut none, &whole(at(1), LINE)), ReadAnswer::Complete { ln: false });
 }
 
-/// Section 3.3.1: one message tells that all lines are let go, directed to a function or broadcast.
+/// One message ends all registrations, directed to a function or broadcast.
 #[test]
 fn one_message_lets_go_of_all() {
     let mut lnc = Lnc::new(LncSpec { watchers_max: 1, ..spec() });
@@ -234,7 +235,7 @@ fn one_message_lets_go_of_all() {
     assert_eq!((sent(&mut lnc), lnc.lines()), (vec![], 0));
 }
 
-/// Section 4.3 against a flood: what waits for a port becomes one message.
+/// Against a flood, all queued messages for a port become one.
 #[test]
 fn too_many_messages_become_one() {
     let mut lnc = Lnc::new(LncSpec { pending_max: 2, ..spec() });
@@ -246,7 +247,7 @@ fn too_many_messages_become_one() {
     assert_eq!(sent(&mut lnc), [broadcast(0, 2, 0)]);
 }
 
-/// Section 3.3.2 and 3.4: only regions that take registrations are answered with LN.
+/// Only regions that accept registrations are answered with LN = 1.
 #[test]
 fn other_memory_is_completed_without_ln() {
     let mut lnc = Lnc::new(spec());
@@ -261,7 +262,7 @@ fn other_memory_is_completed_without_ln() {
     assert!(!lnc.watches(at(1), Hpa(PAGE - 64)), "written but not registered");
 }
 
-/// Section 3.4: a read of zero length probes and never registers, nor touches memory.
+/// A read of zero length probes: it neither registers nor accesses memory.
 #[test]
 fn a_probe_registers_nothing() {
     let mut lnc = Lnc::new(spec());
@@ -269,7 +270,7 @@ fn a_probe_registers_nothing() {
     assert_eq!((answer, lnc.lines()), (ReadAnswer::Complete { ln: true }, 0));
 }
 
-/// Sections 3.3.2 and 3.4: a write of zero length deregisters; where nothing is registered, nothing changes.
+/// A write of zero length deregisters; without a registration it changes nothing.
 #[test]
 fn a_write_of_zero_length_deregisters() {
     let mut lnc = Lnc::new(spec());
@@ -286,7 +287,7 @@ fn a_write_of_zero_length_deregisters() {
     assert_eq!(lnc.lines(), 0);
 }
 
-/// Section 3.4: more than one line in one request is a completer abort; both sizes, read and write.
+/// A request that crosses a line is a completer abort, for both line sizes, reads and writes.
 #[test]
 fn crossing_a_line_is_a_completer_abort() {
     #[rustfmt::skip] // columns: line size, offset, double words, aborted
@@ -323,7 +324,7 @@ fn crossing_a_line_is_a_completer_abort() {
     assert_eq!(read(&mut lnc, &end), ReadAnswer::CompleterAbort, "beyond 64 bits");
 }
 
-/// Section 3.4: translated addresses where translation is in use, the default otherwise; else CA.
+/// The address type must be translated if translation is in use, and untranslated otherwise; else CA.
 #[test]
 fn the_address_type_is_what_the_system_uses() {
     for translated in [false, true] {
@@ -348,7 +349,7 @@ fn the_address_type_is_what_the_system_uses() {
     }
 }
 
-/// Section 3.4: a read in error registers nothing; one with bad data is completed with status SC, and does.
+/// A failed read registers nothing; one with poisoned data completes with status SC and registers.
 #[test]
 fn a_read_in_error_registers_nothing() {
     let mut lnc = Lnc::new(spec());
@@ -358,7 +359,7 @@ fn a_read_in_error_registers_nothing() {
     assert_eq!((answer, lnc.lines()), (ReadAnswer::Complete { ln: true }, 1));
 }
 
-/// Section 3.4: a poisoned or failed write registers nothing; the others are told only if memory changed.
+/// A poisoned or failed write registers nothing; it notifies others only if memory changed.
 #[test]
 fn a_bad_write_registers_nothing() {
     for (access, answer, told) in
@@ -372,7 +373,7 @@ fn a_bad_write_registers_nothing() {
     }
 }
 
-/// Section 6.1 with docs/spec/cxl-fabric.md: in flit mode the bit is reserved and ignored.
+/// In flit mode the LN bit is reserved and ignored (docs/spec/cxl-fabric.md "Lightweight Notification").
 #[test]
 fn in_flit_mode_the_bit_is_ignored() {
     let mut lnc = Lnc::new(spec());
@@ -387,7 +388,7 @@ fn in_flit_mode_the_bit_is_ignored() {
     assert_eq!((sent(&mut lnc), lnc.lines()), (vec![directed(at(1), 0, LINE)], 0));
 }
 
-/// What no request can be is dropped, and nothing panics.
+/// Malformed requests are dropped, and none panics.
 #[test]
 fn malformed_requests_are_dropped() {
     let mut lnc = Lnc::new(spec());

@@ -1,4 +1,5 @@
 //! The device's side.
+//!
 //! One requester `01:00.0`, its requests taken as values.
 //!
 //! Units: bytes; lines.
@@ -40,7 +41,7 @@ fn broadcast(nr: u8, addr: u64) -> LnMessage {
     LnMessage { to: Route::Broadcast, nr, addr: Hpa(addr) }
 }
 
-/// Section 3.2.1: the completion's data is the copy, until a message comes.
+/// The completion's data is the copy, until a message comes.
 #[test]
 fn a_copy_lives_from_completion_to_message() {
     for (name, message) in [
@@ -65,7 +66,7 @@ fn a_copy_lives_from_completion_to_message() {
     }
 }
 
-/// Section 4.2: NR 00 and 01 are for one line, NR 10 for all.
+/// NR 00 and 01 drop one line, NR 10 drops all.
 #[test]
 fn one_line_or_all_are_dropped() {
     for (nr, want) in [(0, 2), (1, 2), (2, 0)] {
@@ -78,7 +79,7 @@ fn one_line_or_all_are_dropped() {
     }
 }
 
-/// Section 4.2: NR 11 is reserved: malformed, counted, and nothing else.
+/// NR 11 is reserved: the message is counted as malformed, and has no other effect.
 #[test]
 fn the_reserved_reason_is_malformed() {
     let mut lnr = lnr();
@@ -91,7 +92,7 @@ fn the_reserved_reason_is_malformed() {
     assert!(lnr.copy(Hpa(LINE)).is_some());
 }
 
-/// Section 4.2: address bits 5:0 are ignored, and bit 6 with lines of 128 bytes.
+/// Address bits 5:0 are ignored, and bit 6 with lines of 128 bytes.
 #[test]
 fn low_address_bits_of_a_message_are_ignored() {
     for (size, low, want) in [
@@ -108,7 +109,7 @@ fn low_address_bits_of_a_message_are_ignored() {
     }
 }
 
-/// Section 3.3.1: it is not known which request a message belongs to, so reads under way bring no copy.
+/// A message may belong to a read under way, so that such a read leaves no copy.
 #[test]
 fn a_message_dooms_the_copies_of_reads_under_way() {
     for message in [directed(0, LINE), directed(1, LINE), directed(2, 0), broadcast(0, LINE)] {
@@ -124,8 +125,8 @@ fn a_message_dooms_the_copies_of_reads_under_way() {
     }
 }
 
-/// Section 3.2.2: a write leaves a copy - where the page is known to take registrations (3.3.2), as no
-/// completion says so, and the whole line is known.
+/// A write leaves a copy if the page is known to accept registrations (no completion tells) and the whole line is
+/// known.
 #[test]
 fn a_write_keeps_a_copy_where_registrations_are_taken() {
     let mut lnr = lnr();
@@ -147,7 +148,7 @@ fn a_write_keeps_a_copy_where_registrations_are_taken() {
     assert_eq!(lnr.copy(Hpa(LINE)), None, "the page takes none any more");
 }
 
-/// Section 3.4: a write stays in one line.
+/// A write that crosses a line is refused.
 #[test]
 fn a_write_across_lines_is_not_sent() {
     let mut lnr = lnr();
@@ -160,7 +161,7 @@ fn a_write_across_lines_is_not_sent() {
     lnr.ln_write(Hpa(u64::MAX), &[0], &mut out).unwrap();
 }
 
-/// Section 3.2.2: the device's own writes make a read under way too old to keep, and a plain one its copy.
+/// The device's own writes make the data of a read under way too old to keep; a plain write drops the copy, too.
 #[test]
 fn own_writes_doom_reads_under_way() {
     let mut lnr = lnr();
@@ -175,7 +176,7 @@ fn own_writes_doom_reads_under_way() {
     assert_eq!(lnr.on_completion(ticket, true, CplData::Good(&[1; 64])), Outcome::Once);
 }
 
-/// Sections 3.3.2 and 3.4: a completion without LN, in error, with bad or too little data leaves no copy.
+/// A completion without LN, with an error status, or with poisoned or too little data leaves no copy.
 #[test]
 fn only_a_good_ln_completion_leaves_a_copy() {
     #[rustfmt::skip] // columns: name, LN, data, outcome, may be registered
@@ -198,7 +199,7 @@ fn only_a_good_ln_completion_leaves_a_copy() {
     }
 }
 
-/// Section 3.3.2: at the limit the oldest line is deregistered first, shells without a copy before it.
+/// At the limit the line used longest ago is deregistered first, and shells without a copy before it.
 #[test]
 fn at_the_limit_the_oldest_makes_way() {
     let mut lnr = lnr_of(LineSize::B64, 2);
@@ -224,7 +225,7 @@ fn at_the_limit_the_oldest_makes_way() {
     assert_eq!(lnr.copies().count(), 4);
 }
 
-/// Section 3.3.2: reads under way count too, and are not deregistered: they might register again.
+/// Reads under way count against the limit, and are not deregistered, as they might register again.
 #[test]
 fn reads_under_way_count_against_the_limit() {
     let mut lnr = lnr_of(LineSize::B64, 1);
@@ -243,7 +244,7 @@ fn reads_under_way_count_against_the_limit() {
     lnr.probe(Hpa(LINE), &mut out).unwrap();
 }
 
-/// Section 3.3.2: the device gives a line back by a write of zero length.
+/// The device gives up a line by a write of zero length.
 #[test]
 fn a_line_is_given_back() {
     let mut lnr = lnr();
@@ -254,7 +255,7 @@ fn a_line_is_given_back() {
     assert!(lnr.copy(Hpa(LINE)).is_none() && !lnr.may_be_registered(Hpa(LINE)));
 }
 
-/// Section 5.2: switched off, nothing is left, and reads that were under way bring nothing.
+/// Disabling LN drops all state, and completions of reads under way are ignored.
 #[test]
 fn switched_off_it_forgets() {
     let mut lnr = lnr();
@@ -273,7 +274,7 @@ fn switched_off_it_forgets() {
     assert_eq!((lnr.copies().count(), out.len()), (0, 0), "on again, still empty");
 }
 
-/// Section 6.1 with docs/spec/cxl-fabric.md: in flit mode there is no LN.
+/// In flit mode there is no LN (docs/spec/cxl-fabric.md "Lightweight Notification").
 #[test]
 fn in_flit_mode_nothing_is_sent() {
     let mut lnr = Lnr::new(ME, LnrRegisters::new(Supported::Both, 8), true);

@@ -1,4 +1,5 @@
 //! Rules of Lightweight Notification, one test each.
+//!
 //! Tables, name first.
 //!
 //! Units: bytes.

@@ -1,4 +1,5 @@
 //! One completer and several requesters, with chance in everything that the rules leave open.
+//!
 //! A seed drives reads, writes, CPU writes, delays and the order of messages and completions.
 //!
 //! Units: lines of 64 bytes; steps.
@@ -50,12 +51,13 @@ struct World {
     lnc: Lnc,
     memory: BTreeMap<u64, u8>,
     devices: Vec<Device>,
-    /// Copies that were right when all messages had come, and messages delivered: the test does something.
+    /// Numbers of correct copies after all messages, and of delivered messages, which show that the test tests
+    /// something.
     checked: usize,
     delivered: usize,
     /// How often a copy was out of date while its message was on the way.
     stale_meanwhile: usize,
-    /// The completer knows all watchers of each line one by one.
+    /// The completer tracks all watchers of each line individually.
     knows_each: bool,
 }
 
@@ -104,7 +106,7 @@ impl World {
         (Hpa(line + start), vec![byte; len])
     }
 
-    /// A device or a CPU does something.
+    /// One random action of a device or a CPU.
     fn act(&mut self) {
         let index = below(&mut self.rng, self.devices.len());
         let (addr, data) = self.some_write();
@@ -129,8 +131,7 @@ impl World {
         self.devices[index].up.extend(requests.into_iter().map(Up::Ln));
     }
 
-    /// The host takes one request of a device: posted ones in order, and a read not before posted ones that
-    /// were sent before it.
+    /// The host takes one request of a device: posted ones in order, and a read not before earlier posted ones.
     fn host_step(&mut self, index: usize) {
         let up = &mut self.devices[index].up;
         if up.is_empty() {
@@ -188,7 +189,7 @@ impl World {
         self.devices[index].down.push(down);
     }
 
-    /// A device gets one message or completion; these have no order among each other.
+    /// A device receives one message or completion, in any order.
     fn device_step(&mut self, index: usize) {
         let device = &mut self.devices[index];
         if device.down.is_empty() {
@@ -239,7 +240,7 @@ impl World {
             stale.filter(|(line, copy)| self.read_memory(line.addr()) != *copy).count();
     }
 
-    /// Lets everything arrive; then no copy may be out of date.
+    /// Delivers everything; then no copy may be out of date.
     fn settle(&mut self) {
         let mut rounds = 0;
         loop {
@@ -282,7 +283,7 @@ impl World {
     }
 }
 
-/// Sections 3.2 and 3.3: once all messages have come, no copy is out of date, and each is still watched.
+/// Once all messages have come, no copy is out of date, and each is still watched.
 #[test]
 fn no_copy_is_stale_once_all_messages_have_come() {
     let (mut checked, mut delivered, mut stale) = (0, 0, 0);

@@ -1,4 +1,5 @@
 //! The capability, line sizes and regions.
+//!
 //! Bytes and tables.
 //!
 //! Units: bytes; exponents of lines.
@@ -8,7 +9,7 @@ use super::super::regions::{RegionError, Regions};
 use super::super::registers::{ControlChange, LnrRegisters, Supported};
 use super::*;
 
-/// Section 5.1, with the example of docs/spec/wire-formats.md §3.3.
+/// The worked example of docs/spec/wire-formats.md §3.3.
 #[test]
 fn the_capability_reads_as_the_worked_example() {
     let mut registers = LnrRegisters::new(Supported::Only(LineSize::B64), 0x13);
@@ -19,7 +20,7 @@ fn the_capability_reads_as_the_worked_example() {
     assert_eq!(LnrRegisters::new(Supported::Both, 31).capability(), 0x1F03);
 }
 
-/// Section 5.1: the limit n allows 2^n lines, at most what the capability has.
+/// Limit n allows 2^n lines, at most the capability's maximum.
 #[test]
 fn the_limit_is_an_exponent_up_to_the_maximum() {
     for (limit, lines) in [(0, 1), (3, 8), (5, 32), (6, 32), (31, 32)] {
@@ -29,7 +30,7 @@ fn the_limit_is_an_exponent_up_to_the_maximum() {
     }
 }
 
-/// Section 5.2: size and limit come with the enable bit in one write, and are fixed while it is set.
+/// Size and limit may be written together with the enable bit, and are fixed while it is set.
 #[test]
 fn size_and_limit_are_fixed_while_enabled() {
     let mut registers = LnrRegisters::new(Supported::Both, 10);
@@ -50,7 +51,7 @@ fn size_and_limit_are_fixed_while_enabled() {
     }
 }
 
-/// Section 5.2: with one supported size the bit is hardwired.
+/// With one supported size the CLS bit is hardwired.
 #[test]
 fn a_single_size_is_hardwired() {
     for (size, written, want) in [(LineSize::B64, 2, 0x0400), (LineSize::B128, 0, 0x0402)] {
@@ -60,7 +61,7 @@ fn a_single_size_is_hardwired() {
     }
 }
 
-/// Section 3.3.2: regions are 4 KiB aligned, and 4 KiB at least.
+/// Regions are aligned to 4 KiB, and at least 4 KiB long.
 #[test]
 fn regions_are_whole_pages() {
     let mut regions = Regions::new();
