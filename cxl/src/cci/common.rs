@@ -72,9 +72,9 @@ pub struct Common {
 }
 
 impl Common {
-    #[rustfmt::skip] // columns: who may send it, what it does, opcode, request, what carries it out
+    #[rustfmt::skip] // columns: senders, effects, opcode, request => handler
     crate::command_table! {
-        /// Commands that it carries out, and who may use them.
+        /// Commands that all components have, with their permitted senders.
         pub const COMMANDS;
         /// Carries out `request`; `commands` are the component's own, for the log.
         fn carry_out(&mut self, request, now: Instant, commands: &[Command], reply: &mut Reply) asked by u8;

@@ -1,5 +1,4 @@
-//! The most that a connection may become, by the identity of its peer: observer, secondary or primary fabric
-//! manager.
+//! Limit of a connection's rights by the identity of its peer: observer, secondary or primary manager.
 //!
 //! Source: docs/spec/wire-formats.md §4.4: who may not claim is refused as Unsupported, an operation of another's as
 //! Invalid Input.
@@ -22,6 +21,7 @@ pub enum Right {
 
 impl Right {
     /// Checks whether the right covers a request, at a component whose primary fabric manager has `primary_right`.
+    ///
     /// # Errors
     /// The return code of the refusal.
     pub fn allows(
@@ -47,7 +47,7 @@ impl Right {
                     Ok(())
                 }
             },
-            _ => Ok(()), // it is refused for what it is
+            _ => Ok(()), // malformed: `serve` refuses it with the right code
         }
     }
 }

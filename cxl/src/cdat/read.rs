@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(all(u64::MAX, 2).through(all(1, 2)), all(u64::MAX, 2));
     }
 
-    /// Whatever is written there: nothing is read behind an end, and no structure is read twice.
+    /// Random bytes: nothing is read behind the end, and no structure twice.
     #[test]
     fn broken_tables_are_read_as_far_as_they_go() {
         let good =
@@ -220,7 +220,7 @@ mod tests {
         let mut endless = good.clone();
         endless[26] = 0;
         assert_eq!(Contents::of(structures(&endless)).ranges[&7].access, Access::default());
-        // Of no range; an entry that is no figure; a unit that is too great; an unknown type.
+        // Without a range; an entry that means unknown; a unit that is too large; an unknown type.
         let cases: [(Vec<u8>, Option<u64>); 4] = [
             (dslbis(8, DataType::AccessLatency, 10, 3), None),
             (dslbis(7, DataType::AccessLatency, 10, 0xFFFF), None),

@@ -119,7 +119,7 @@ fn atomics_answer_what_was_there() {
 }
 
 //= PCIe 6.0 section 2.2.7: one operand is what is at the address
-/// At the end of memory and of a page: every atomic of every operand size is carried out where its operand fits.
+/// At the end of memory and of a page, every atomic of every operand size is executed if its operand fits.
 #[test]
 fn atomics_reach_the_last_operand_of_memory() {
     let sizes: [(Kind, &[usize], usize); 3] =
@@ -155,7 +155,7 @@ fn what_is_not_there_is_unsupported() {
     assert_eq!((served, answers.len()), (Served::Unsupported, 1));
 }
 
-/// Bytes of a read that are not enabled are 0 in its answer, whatever memory has there; of a read of zero length all.
+/// Bytes that a read does not enable are 0 in its completion; for a read of zero length all bytes.
 #[test]
 fn only_enabled_bytes_are_read() {
     #[rustfmt::skip] // columns: double words, first and last enables, bytes of the answer
@@ -176,7 +176,7 @@ fn only_enabled_bytes_are_read() {
     }
 }
 
-/// From the first byte that is enabled to the last one: what may be reached is decided by these.
+/// The range from the first to the last enabled byte decides whether the request may access the memory.
 #[test]
 fn a_request_reaches_from_its_first_enabled_byte_to_its_last() {
     #[rustfmt::skip] // columns: double words, first and last enables, first byte, bytes

@@ -372,7 +372,7 @@ impl Lnr {
 
     /// Processes an LN Message, directed or broadcast.
     pub fn on_message(&mut self, message: &LnMessage) -> Effect {
-        // In flit mode LN does not exist, so a message is none (PCIe 6.0).
+        // In flit mode LN does not exist, so this is no LN Message (PCIe 6.0).
         if self.flit || !self.registers.enabled() {
             return Effect::Off;
         }

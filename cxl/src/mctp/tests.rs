@@ -94,7 +94,7 @@ fn requests_are_answered_with_their_tags_however_they_are_cut() {
     }
 }
 
-/// Name, request, and how the answer begins, if there is one.
+/// Name, request, and first bytes of the response, if there is one.
 type Exchange = (&'static str, &'static [u8], Option<&'static [u8]>);
 
 /// Control messages: completion codes, and an EID that is kept.
@@ -168,7 +168,7 @@ fn what_ends_an_assembly_is_counted() {
             assert!(out.is_empty() && connection.is_half(), "{name}");
         }
         assert_eq!(count(&connection.take_counts()), want, "{name}");
-        // The next message is carried out all the same.
+        // The next message is carried out nevertheless.
         let good = self::bytes(Transport { tag: 7, ..HEAD }, 7, &request(&Request::Identify, 2));
         out.clear();
         connection.receive(&mut device, NOW, &good, usize::MAX, &mut out);
@@ -213,7 +213,7 @@ fn half_messages_are_bounded_in_time_and_bytes() {
     assert!(connection.take_counts().timed_out > 0);
 }
 
-/// Lengths that the header tells and that have come are held against each other.
+/// The length in the header is checked against the number of packets.
 #[test]
 fn lengths_that_do_not_fit_are_refused() {
     for (told, sent) in [(200, 3), (0, 100), (0x1F_FFFF, 0), (1, 1)] {
@@ -270,7 +270,7 @@ fn whole_messages_are_answered_by_sender_type_and_tag() {
     assert_eq!((counts.too_long, counts.dropped(), all.tickets().len()), (1, 6, 0));
 }
 
-/// Seeded mutations of good messages: no panic, all packets of answers whole, what is kept within bounds.
+/// Seeded mutations of good messages: no panic, responses in whole packets, and buffers within their bounds.
 fn mutate(rounds: u64) {
     let good = [
         bytes(HEAD, 7, &request(&Request::Identify, 1)),
@@ -296,7 +296,7 @@ fn mutate(rounds: u64) {
                 _ => [0, 1, 7, 8, 0x7F, 0x80, 0xC8, 0xFF][at(&mut rng, 8)],
             };
         }
-        // Now and then a packet is lost or repeated; and a byte, from which on nothing fits until the connection ends.
+        // Sometimes a packet is lost or repeated, or a byte, after which nothing fits until the connection ends.
         match rng.below(40) {
             0 => drop(bytes.drain(..PACKET_LEN)),
             1 => bytes.extend_from_within(..PACKET_LEN),

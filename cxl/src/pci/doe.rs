@@ -204,7 +204,7 @@ mod tests {
             self.write(8, 0x8000_0000);
         }
 
-        /// Sends an object and reads the answer as far as there is one.
+        /// Sends an object and reads the answer, which may be empty.
         fn ask(&mut self, object: &[u32]) -> Vec<u32> {
             self.send(object);
             let mut answer = Vec::new();
@@ -234,7 +234,7 @@ mod tests {
         assert_eq!(bench.status(), 0);
     }
 
-    /// Length that is not that of the object: nothing comes, and the next object is taken.
+    /// An object with a wrong length gets no answer, and the next object is accepted.
     #[test]
     fn an_object_of_another_length_is_discarded() {
         let mut bench = Bench::new();
@@ -249,7 +249,7 @@ mod tests {
         }
     }
 
-    /// What it has no answer for is an error until it is aborted.
+    /// Requests without an answer set DOE Error until an abort.
     #[test]
     fn what_it_cannot_answer_is_an_error() {
         #[rustfmt::skip] // columns: name, object
@@ -296,7 +296,7 @@ mod tests {
         }
     }
 
-    /// An abort and a reset empty it at any time, and a half-written object is nothing.
+    /// An abort and a reset empty the mailbox at any time, and drop a half-written object.
     #[test]
     fn an_abort_empties_it() {
         let mut bench = Bench::new();
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(bench.space.get32(0x110), 0, "what was written is not read");
     }
 
-    /// Whatever is written: what it holds is bounded, and Busy is never set.
+    /// Random writes: the mailbox's memory is bounded, and Busy is never set.
     #[test]
     fn random_writes_leave_it_usable() {
         let (mut rng, mut bench) = (Rng::new(0xD0E), Bench::new());

@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// The table of the standard: device numbers below, and what A to D become.
+    /// The table of the standard: device number below the bridge, and the pins that A to D become.
     #[test]
     fn a_bridge_maps_pins_by_device_number() {
         #[rustfmt::skip] // columns: device numbers, pins above of A, B, C, D
@@ -193,7 +193,7 @@ mod tests {
         }
     }
 
-    /// Asserted by the first, deasserted by the last; saying it twice changes nothing.
+    /// The first port asserts a pin, the last one deasserts it; a repeated message changes nothing.
     #[test]
     fn levels_of_all_below_are_collapsed() {
         let mut wires = Wires::default();
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(wires.changes(), [], "who is above has forgotten, too");
     }
 
-    /// Codes by hand, in both modes; other messages are none.
+    /// Codes written by hand, in both modes; other codes and routings are no INTx.
     #[test]
     fn messages_have_their_codes() {
         for mode in [Mode::Flit, Mode::NonFlit] {

@@ -367,7 +367,7 @@ mod tests {
         bytes
     }
 
-    /// As a driver does: payload, command, doorbell.
+    /// Sends a command as a driver does: payload, command register, doorbell.
     fn send(mailbox: &mut Mailbox, opcode: u16, payload: &[u8], control: u8) -> MailboxEffects {
         mailbox.write(AT + 0x20, payload);
         let command = u64::from(opcode) | (payload.len() as u64) << 16;
@@ -484,7 +484,7 @@ mod tests {
         assert_eq!(mailbox, fresh);
     }
 
-    /// Writes of any length anywhere, some past the end, change registers that may be written only.
+    /// Writes of any length and offset, some past the end, change writable registers only.
     #[test]
     fn random_writes_keep_to_the_mailbox() {
         let mut rng = Rng::new(0x003A_11B0);

@@ -474,7 +474,7 @@ mod tests {
         assert_eq!(Reg::new(1024), Reg::new(0), "10 bits, as on the wire");
     }
 
-    /// Against a model of bits: what is not enabled and not writable never changes.
+    /// Against a model of single bits: bits that are disabled or not writable never change.
     #[test]
     fn random_writes_keep_to_the_masks() {
         let mut rng = Rng::new(0x5BACE);

@@ -29,7 +29,7 @@ pub(super) struct Place {
     pub thing: Thing,
     /// Number of reads still to be answered by retry status.
     pub busy: u32,
-    /// Accesses after which it vanishes.
+    /// Number of accesses after which it stops answering.
     pub life: Option<u32>,
 }
 
@@ -41,7 +41,7 @@ const fn id(device: u16) -> Identity {
     Identity { vendor: 0x1E98, device, revision: 1, class: 0x05_02_10, subsystem: (0x1E98, 0) }
 }
 
-/// A port with `below` it, all there; those that lead away have a slot of their port's number.
+/// A port with `below` present behind it; root and downstream ports have a slot with the port's number.
 pub(super) fn port(kind: PortKind, port: u8, below: Vec<Place>) -> Thing {
     let slot = SlotSpec { number: port.into(), ..SlotSpec::default() };
     let mut bridge = Bridge::new(&BridgeSpec {
@@ -112,8 +112,8 @@ impl Fabric {
         bridge.set_link(comes.then(Link::default)).interrupt || first || gone
     }
 
-    /// All functions that take a memory request (or one to an I/O port) of the host, with BAR and
-    /// offset; more than one is a conflict.
+    /// All functions that claim a memory (or I/O) request of the host, with BAR and offset; more than one is a
+    /// conflict.
     pub fn reach(&self, io: bool, address: u64) -> Vec<(u16, u8, u64)> {
         let mut hits = Vec::new();
         reach(&self.root, io, address, &mut hits);

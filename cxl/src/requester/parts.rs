@@ -1,5 +1,7 @@
-//! The parts of a transaction: each is one TLP within `Max_Payload_Size` or `Max_Read_Request_Size`, which crosses
-//! no multiple of that size; for UIO within `uio_max` as well.
+//! The parts of a transaction, of one TLP each.
+//!
+//! A part fits `Max_Payload_Size` or `Max_Read_Request_Size`, for UIO `uio_max` as well, and crosses no multiple of
+//! that size.
 //!
 //! Source: PCIe 6.0 sections 2.2.5, 2.2.7.
 

@@ -1,4 +1,4 @@
-//! Tests of [`Requester`]: what it sends, and what it makes of completions in any order and of any kind.
+//! Tests of [`Requester`]: TLPs sent, and completions of any kind and in any order.
 
 use weft_base::rng::Rng;
 use weft_dataplane::time::Span;
@@ -20,7 +20,7 @@ fn requester(mode: Mode) -> Requester {
     Requester::new(spec, Bdf::new(1, 0, 0))
 }
 
-/// All that is sent now, as bytes.
+/// All TLPs that a flush sends, as bytes.
 fn sent(requester: &mut Requester, now: Instant) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     requester.flush(now, &mut |tlp| {
@@ -44,10 +44,10 @@ fn bytes(tlp: &TlpRepr<'_>) -> Vec<u8> {
     bytes
 }
 
-/// First address, bytes, most bytes of a UIO request, and what is sent: addresses and bytes.
+/// First address, length, `uio_max`, and the expected requests as address and length.
 type Turns = (u64, usize, usize, Vec<(u64, usize)>);
 
-/// UIO requests stay within granules of interleaved memory, whatever else they might have; memory requests do not care.
+/// UIO requests stay within granules of interleaved memory; memory requests need not.
 #[test]
 fn uio_requests_cross_no_multiple_of_theirs() {
     #[rustfmt::skip] // columns as of `Turns`
@@ -183,7 +183,7 @@ fn retry(requester: &mut Requester, sent: &[Vec<u8>]) {
     assert!(requester.take(&Tlp::parse(Mode::Flit, &bytes(&answer)).unwrap()));
 }
 
-/// One request at a time, and 10 ms for each.
+/// A requester with one tag and a time limit of 10 ms.
 const ONE: RequesterSpec = RequesterSpec {
     mode: Mode::Flit,
     payload_max: 128,
@@ -193,7 +193,7 @@ const ONE: RequesterSpec = RequesterSpec {
     timeout: Span::from_ms(10),
 };
 
-/// A UIO request that is answered with RRS is sent again, the same, until its time is over.
+/// A UIO request completed with RRS is sent again unchanged, until its time is over.
 #[test]
 fn uio_requests_are_sent_again() {
     let at = |us| Instant::ZERO + Span::from_us(us);
@@ -219,7 +219,7 @@ fn uio_requests_are_sent_again() {
         };
         assert_eq!(same(&first), same(&again));
         assert_eq!(requester.next_done(), None, "it is under way");
-        // Answered so again and again, it fails when its time is over, and says how.
+        // With RRS each time, it fails with RRS when its time is over.
         for round in 1..20 {
             retry(&mut requester, &again);
             sent(&mut requester, at(1_010 + 1_000 * (round - 1)));
@@ -238,11 +238,12 @@ fn uio_requests_are_sent_again() {
     }
 }
 
-/// Of a large request the part that was answered so is sent again, also where another one has taken its tag meanwhile.
+/// Only the part of a large request that was completed with RRS is sent again, even if another part has its tag
+/// now.
 #[test]
 fn a_part_is_sent_again_when_there_is_a_tag() {
     let at = |us| Instant::ZERO + Span::from_us(us);
-    // The second of three parts: the answer is whole, and the third went meanwhile.
+    // RRS for the second of three parts: the data is complete in the end, and the third part was sent meanwhile.
     let mut requester =
         Requester::new(RequesterSpec { in_flight_max: 3, ..ONE }, Bdf::new(1, 0, 0));
     requester.submit(Operation::UioRead { addr: Hpa(0), len: 600 }.into());
@@ -264,7 +265,7 @@ fn a_part_is_sent_again_when_there_is_a_tag() {
     }
     let others = sent(&mut requester, at(0));
     assert_eq!(others.len(), 3);
-    // All tags are taken: it is due as soon as one is free, and asks for no time before.
+    // With all tags in use it is sent as soon as one is free, and no timer is set before.
     assert_eq!(sent(&mut requester, at(1_000)), Vec::<Vec<u8>>::new());
     assert_eq!(requester.next_due(), Some(at(10_000)), "when the first one times out");
     answer(&mut requester, &others[0]);

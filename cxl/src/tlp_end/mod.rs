@@ -113,7 +113,7 @@ impl TlpEnd {
         self.outbox.len() + self.waiting.0.iter().map(VecDeque::len).sum::<usize>()
     }
 
-    /// Receives frames from the port, passes them to `handler`, and sends what waits.
+    /// Receives frames from the port, passes them to `handler`, and sends waiting frames.
     ///
     /// # Errors
     /// The port's error, from its `service`.
@@ -220,7 +220,7 @@ impl TlpEnd {
         self.place_with(bufs, pri, |space| head.write_mem(message, space))
     }
 
-    /// The second half of [`Self::poll`]: sends what waits.
+    /// The second half of [`Self::poll`]: sends waiting frames.
     ///
     /// # Errors
     /// The port's error, from its `service`.
@@ -234,7 +234,7 @@ impl TlpEnd {
         let frames = self.send(now, port, bufs);
         port.service(now, bufs)?;
         let blocked = self.waiting() > 0;
-        // A pause that stops no frame wakes nobody.
+        // A pause that stops no frame needs no timer.
         let next = self.pauses.tick(now).filter(|_| blocked);
         let next = Instant::earlier(next, self.reset.as_ref().and_then(ResetReceiver::next_due));
         Ok(Progress { frames, blocked, next })

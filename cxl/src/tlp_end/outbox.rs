@@ -166,7 +166,7 @@ impl Outbox {
     /// Appends a CXL.mem message.
     ///
     /// # Errors
-    /// The link wants a PTH, or none; nothing is appended then.
+    /// The link requires a PTH, or forbids one; nothing is appended then.
     pub fn send_mem(
         &mut self,
         pth: Option<Pth>,

@@ -68,7 +68,7 @@ fn read(tag: u16) -> TlpRepr<'static> {
     TlpRepr::new(Mode::Flit, Kind::UioRead, Bdf::new(1, 0, 0), tag, body(16))
 }
 
-/// Requests one way, their answers the other, in order, with and without PTH.
+/// Requests in one direction, completions in the other, in order, with and without PTH.
 #[test]
 fn answers_of_a_handler_go_back_in_order() {
     let pth = Pth::new(Pid::from_low_bits(1), Pid::from_low_bits(2));
@@ -98,7 +98,7 @@ fn answers_of_a_handler_go_back_in_order() {
     }
 }
 
-/// What is written straight into its chunk is what the outbox would have sent; what fails leaves nothing.
+/// A TLP written directly into its chunk equals the outbox's frame; a failed one leaves nothing.
 #[test]
 fn placed_and_sent_are_alike() {
     let pth = Pth::new(Pid::from_low_bits(1), Pid::from_low_bits(2));
@@ -171,7 +171,7 @@ fn a_pause_stops_requests_and_not_completions() {
     assert_eq!(kinds, [Kind::UioReadCompletion { data: false }, Kind::UioRead]);
 }
 
-/// What does not belong on the link is counted and goes nowhere.
+/// Frames that do not belong on the link are counted and dropped.
 #[test]
 fn foreign_and_malformed_frames_are_counted() {
     let mut pair = pair([Carries::Hbr(Mode::NonFlit), Carries::Both], 64);
@@ -200,7 +200,7 @@ fn foreign_and_malformed_frames_are_counted() {
     assert!(pair.ends[0].outbox().is_empty());
 }
 
-/// A pool that is used up holds TLPs back; none is lost, and they stay in order.
+/// An exhausted pool delays TLPs; all are sent later, in order.
 #[test]
 fn what_finds_no_chunk_waits() {
     let mut pair = pair([Carries::Hbr(Mode::Flit); 2], 8);
@@ -234,7 +234,7 @@ fn a_lower_end_in_reset_takes_orders_alone() {
         pair.ends[0].outbox().control_partner(LinkReset { word, number });
         pair.poll(0, Instant::ZERO, &mut |frame, _| panic!("{frame:?}"));
     };
-    // What comes to an end, as text.
+    // Frames received by an end, as text.
     let come = |pair: &mut Pair, which, now| {
         let mut all = Vec::new();
         pair.poll(which, now, &mut |frame, _| {
@@ -262,13 +262,13 @@ fn a_lower_end_in_reset_takes_orders_alone() {
     pair.ends[0].outbox().send(None, &read(3)).unwrap();
     assert_eq!(come(&mut pair, 0, Instant::ZERO), ["Done 6"]);
     assert_eq!(come(&mut pair, 1, Instant::ZERO), ["tlp 3"]);
-    // Nobody says it any more.
+    // The reset is not repeated, so it ends by itself.
     order(&mut pair, ResetWord::AssertPerst, 7);
     assert_eq!(come(&mut pair, 1, Instant::ZERO), ["Begins"]);
     let later = Instant::ZERO + Span::from_ms(3_000);
     assert_eq!(come(&mut pair, 1, later), ["Ends"]);
     assert_eq!(pair.ends[1].counts().resets, 2);
-    // The end above is none that is reset.
+    // The upper end obeys no resets.
     pair.ends[1].outbox().control_partner(LinkReset { word: ResetWord::AssertHot, number: 1 });
     assert_eq!(come(&mut pair, 1, later), [""; 0]);
     assert_eq!(come(&mut pair, 0, later), ["Done 7", "AssertHot 1"], "its owner's to drop");

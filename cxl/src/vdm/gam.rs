@@ -129,8 +129,8 @@ mod tests {
         assert!(host.receive(&vdm).is_some());
     }
 
-    /// From the device's queue to the host's ring, over a wire that loses: what comes is whole and in order, and
-    /// nothing is written beyond the ring or over what was not read.
+    /// From the device's queue to the host's ring over a lossy wire: entries arrive whole and in order, and no
+    /// write is beyond the ring or over an unread entry.
     #[test]
     fn notices_reach_the_ring_in_order() {
         let mut events = Events::default();

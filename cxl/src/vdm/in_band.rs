@@ -1,6 +1,7 @@
 //! In-band commands at a GFD: proxied commands of hosts' edges, and CCI messages by tunnel.
 //!
 //! [`Commands`] is the [`InBand`] of a GFD: it runs both state machines in front of the device's CCI.
+//!
 //! Units: bytes; picoseconds.
 //! Source: docs/spec/wire-formats.md §3.8, §4.1; docs/spec/cxl-fabric.md "GFD (endpoint)"; CXL 3.1 sections 7.7.11.5,
 //! 7.7.12.

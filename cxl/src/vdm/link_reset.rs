@@ -108,7 +108,7 @@ impl ResetOrders {
         match level {
             Some(reset) if rises => self.begin(now, reset),
             None if self.begins.is_none() => self.order(now),
-            _ => {} // the begin is answered first, or what held more goes on as less
+            _ => {} // the begin has to be confirmed first, or PERST# continues as hot reset
         }
     }
 
@@ -269,7 +269,7 @@ mod tests {
 
     const HOT: Option<Reset> = Some(Reset::Hot);
 
-    /// An upper end whose link is up, and a lower one.
+    /// An upper end whose link is up, and a lower end.
     fn pair() -> (ResetOrders, ResetReceiver) {
         let mut upper = ResetOrders::default();
         upper.link_up(ms(0));
@@ -277,7 +277,7 @@ mod tests {
         (upper, ResetReceiver::default())
     }
 
-    /// Carries all orders down and the answers up, without loss; what happened below.
+    /// Carries all orders down and answers up without loss; returns the effects at the lower end.
     fn exchange(upper: &mut ResetOrders, lower: &mut ResetReceiver, now: Instant) -> Vec<Ordered> {
         let mut all = Vec::new();
         while let Some(order) = upper.poll(now) {
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!((upper.is_open(), upper.next_due()), (true, None), "and is silent then");
     }
 
-    /// However short: the end is said when the begin has been answered.
+    /// A reset of any length: its end is ordered once its begin has been answered.
     #[test]
     fn a_reset_that_ends_at_once_is_one_all_the_same() {
         let (mut upper, mut lower) = pair();
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(lower.tick(ms(11_999), true), None);
         assert_eq!(lower.next_due(), Some(ms(12_000)));
         assert_eq!(lower.tick(ms(12_000), true), Some(Ordered::Ends), "the one above is gone");
-        // A link that is down ends it, too, and what is above says it again when it is back.
+        // Loss of the link ends the reset as well, and the upper end orders it again when the link is back.
         upper.link_down();
         assert_eq!(upper.next_due(), None);
         upper.link_up(ms(13_000));
@@ -331,7 +331,8 @@ mod tests {
         assert_eq!(lower.tick(ms(13_001), false), Some(Ordered::Ends));
     }
 
-    /// PERST# within a hot reset resets once more; a hot reset within PERST# changes nothing, and less goes on as less.
+    /// PERST# within a hot reset resets once more; a hot reset within PERST# changes nothing, and remains when
+    /// PERST# ends.
     #[test]
     fn levels_are_of_two_kinds() {
         let (mut upper, mut lower) = pair();
@@ -347,8 +348,8 @@ mod tests {
         assert_eq!(exchange(&mut upper, &mut lower, ms(3)), [Ordered::Ends]);
     }
 
-    /// Who never answers: ten tries, then ten a second; after three seconds it is taken for one that knows no resets, unless one is
-    /// to hold.
+    /// A lower end that never answers gets ten tries, then ten a second; after three seconds it is taken for one
+    /// without resets, unless a reset is to hold.
     #[test]
     fn who_knows_no_resets_is_left_alone() {
         let (mut upper, _) = pair();
@@ -370,7 +371,7 @@ mod tests {
         assert!(upper.is_open());
     }
 
-    /// Who has answered before, and does not now: only a link that has been down makes it usable again.
+    /// A lower end that has answered before and stops: the link opens only after it has been down.
     #[test]
     fn who_does_not_answer_any_more_stays_closed() {
         let (mut upper, mut lower) = pair();
@@ -401,8 +402,8 @@ mod tests {
         assert!(!lower.is_held());
     }
 
-    /// Whatever is lost and doubled: each reset that is ordered begins below at least once after its order, and in the end the
-    /// lower end is where the upper one wants it.
+    /// With messages lost and doubled, each ordered reset begins at least once after its order, and in the end the
+    /// lower end is in the ordered state.
     #[test]
     fn no_reset_is_lost() {
         for seed in 0..300 {
@@ -432,7 +433,7 @@ mod tests {
                     for _ in 0..rng.below(3) {
                         let (change, answer) = lower.receive(now, order).unwrap();
                         owed &= change != Some(Ordered::Begins);
-                        // One that was held all along has seen nothing of what was before.
+                        // An end that was in reset all along has no state from before the order.
                         owed &= !(lower.is_held() && change.is_none());
                         if rng.chance(2, 3) {
                             upper.receive(now, answer);

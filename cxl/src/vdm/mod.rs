@@ -1,7 +1,7 @@
 //! State machines that exchange vendor-defined messages (VDMs) of a PBR fabric.
 //!
 //! Each takes received [`Vdm`]s and `now`; it returns messages to send, accesses to a host's memory and events, and
-//! tells by `next_due` when to poll it again. [`partner`] finds out who is at the far end of a link, [`reset`]
+//! tells by `next_due` when to poll it again. [`partner`] discovers the far end of a link, [`reset`]
 //! keeps a virtual link, [`link_reset`] resets the lower end of a link, [`mctp`] carries CCI messages, [`in_band`]
 //! serves them at a GFD, [`proxy`] hands a host's commands to a GFD, [`gam`] puts notifications into a host's ring,
 //! [`rtupdate`] distributes `CacheID`s.
@@ -30,9 +30,8 @@ use weft_parsers::tlp::{PbrVdm, Pth, Tlp, VdmOp};
 /// Longest payload in bytes: 32 DWs.
 pub const PAYLOAD_MAX: usize = 128;
 /// Interval between two tries of a message that waits for an answer.
-///
-/// Section 3.8 sets it for reset and Link Up; messages without an interval of their own use it as well: an answer
-/// takes microseconds on these links, so ten milliseconds without one mean a loss.
+/// The page (docs/spec/wire-formats.md §3.8) sets it for reset and Link Up; messages without an interval of their
+/// own use it as well: an answer takes microseconds on these links, so ten milliseconds without one mean a loss.
 pub const RETRY_INTERVAL: Span = Span::from_ms(10);
 /// Number of tries, including the first one; see [`RETRY_INTERVAL`].
 pub const TRIES_MAX: u8 = 10;

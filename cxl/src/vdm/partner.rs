@@ -198,7 +198,7 @@ const fn heard_from(mut info: PartnerInfo, far_port: u8) -> PartnerInfo {
     info
 }
 
-/// Ignores the far port, which tells what the far end knows, not what it is.
+/// The same without the far port, which is knowledge of the far end and no property of it.
 fn same_but_far_port(far: FarEnd) -> FarEnd {
     match far {
         FarEnd::Switch(info) => FarEnd::Switch(heard_from(info, 0)),
@@ -221,7 +221,7 @@ mod tests {
         info
     }
 
-    /// Sends all that is due at `now`.
+    /// Sends all messages that are due at `now`.
     fn drain(partner: &mut Partner, now: Instant) -> Vec<Vdm> {
         core::iter::from_fn(|| partner.poll(now)).take(100).collect()
     }
@@ -274,7 +274,7 @@ mod tests {
         let answers = drain(&mut partner, ms(900));
         let answer = PartnerInfo::decode(&answers[0].payload).unwrap();
         assert_eq!((answers.len(), answer.port, answer.far_port), (1, 1, 7));
-        // Asked again and again, it answers once an interval.
+        // It answers repeated requests once in each interval.
         for _ in 0..50 {
             assert!(!partner.receive(ms(901), &vdm), "nothing new");
             assert_eq!(drain(&mut partner, ms(901)).len(), 0);
@@ -347,7 +347,7 @@ mod tests {
         let FarEnd::Switch(known) = ends[1].far_end() else { panic!() };
         assert_eq!((known.pid, known.primary_fm), (pid(0x123), [9; 16]));
         assert_eq!(ends[0].counts().sent, sent + 1, "one was enough");
-        // A far end that answers no more stays known: the link is still up.
+        // A far end that stops answering stays known while the link is up.
         wires[0].drop = 1_000;
         ends[0].set_own(ms(700), info(1, 0x124, 0));
         run(&mut ends, &mut wires, ms(700), ms(900));
@@ -371,8 +371,8 @@ mod tests {
         }
     }
 
-    /// Whatever is lost, late or doubled: both ends know each other, unless all tries of one were lost, and they
-    /// fall silent.
+    /// With messages lost, late or doubled, both ends know each other in the end, unless all tries of one were
+    /// lost, and fall silent.
     #[test]
     fn both_ends_find_each_other_and_fall_silent() {
         for seed in 0..300 {
@@ -399,7 +399,7 @@ mod tests {
         }
     }
 
-    /// Every sequence of six happenings: silent at last, and what is known came from the wire.
+    /// Every sequence of six events: the end falls silent, and knows only information from the wire.
     #[test]
     fn all_short_histories_end() {
         let ask = vdm_of(&wire_of(

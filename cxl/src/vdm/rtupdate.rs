@@ -4,8 +4,8 @@
 //! which ends it as an [`Answer`].
 //!
 //! Units: picoseconds.
-//! Source: docs/spec/wire-formats.md §3.8; CXL 3.1 section 7.7.12.5; what is refused, and that a new update takes the
-//! place of the one before it from the same edge, are ours: the pages do not say.
+//! Source: docs/spec/wire-formats.md §3.8; CXL 3.1 section 7.7.12.5. Neither says which updates are refused, nor
+//! that an update replaces the one before it from the same edge: those rules are ours.
 
 use std::collections::BTreeMap;
 
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(sender.receive(&nak), Some(Answer::Nak));
     }
 
-    /// Over a wire that loses, doubles and delays: an Ack means that the table holds what was committed.
+    /// Over a wire that loses, doubles and delays messages, an Ack means that the table has the committed pairs.
     #[test]
     fn an_ack_means_that_the_table_is_right() {
         for seed in 0..100 {

@@ -1,4 +1,4 @@
-//! What is answered to a message, whatever stands in it.
+//! Responses to messages of any content.
 
 use weft_base::rng::Rng;
 
@@ -187,7 +187,7 @@ fn an_answer_from_elsewhere_is_wrapped_or_goes_stale() {
     assert_eq!(toy.next(), None, "nobody waits any more");
 }
 
-/// Messages with bytes changed at random: always an answer or none, and a refused one changes nothing.
+/// Messages with bytes changed at random never panic, and refused ones change nothing.
 #[test]
 fn random_bytes_never_panic_and_refusals_change_nothing() {
     let mut rng = Rng::new(0xCC1);

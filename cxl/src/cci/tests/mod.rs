@@ -1,4 +1,4 @@
-//! The shared part by a component with one command of each kind.
+//! Tests of the shared CCI server, by a component with one command of each kind.
 
 mod message;
 mod ownership;
@@ -16,7 +16,7 @@ const FIRST: Session = Session::Fm(1);
 const SECOND: Session = Session::Fm(2);
 const HOST: Session = Session::Host { vcs: 0 };
 
-/// Gets and sets one byte at once, in the background, and by somebody else.
+/// A component with one byte, read and set at once, in the background, or by a pending request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Toy {
     common: Common,
@@ -47,7 +47,7 @@ impl Toy {
         Self { common: Common::new(identity), value: 0, later: None }
     }
 
-    /// One that [`FIRST`] owns.
+    /// A component owned by [`FIRST`].
     fn owned() -> Self {
         let mut toy = Self::new();
         let claim = claim(ClaimOp::RegisterPrimary, 1, 0x10);
@@ -108,7 +108,7 @@ fn pid(bits: u16) -> Pid {
     Pid::from_low_bits(bits)
 }
 
-/// A claim by the fabric manager with this PID, whose UUID is made of it.
+/// A claim by the fabric manager with this PID, from which its UUID is made.
 fn claim(op: ClaimOp, fm: u16, component: u16) -> ClaimOwnership {
     let [low, _] = fm.to_le_bytes();
     ClaimOwnership { op, fm: pid(fm), fm_uuid: [low; 16], pid: pid(component) }
@@ -121,14 +121,14 @@ fn message(request: &Request<'_>, tag: u8) -> Vec<u8> {
     bytes
 }
 
-/// Sends bytes; the whole answer.
+/// Sends bytes and returns the whole response.
 fn send(toy: &mut Toy, at_ns: u64, session: Session, bytes: &[u8]) -> (Served, Vec<u8>) {
     let mut out = Vec::new();
     let served = serve(toy, Instant::from_ns(at_ns), session, bytes, &mut out);
     (served, out)
 }
 
-/// Sends a request; code and payload of the answer.
+/// Sends a request and returns code and payload of the response.
 fn ask(
     toy: &mut Toy,
     at_ns: u64,

@@ -1,4 +1,4 @@
-//! Claim Ownership: who may do what, and what each operation leaves.
+//! Claim Ownership: rights of each session, and the owners after each operation.
 
 use super::*;
 use weft_parsers::cci::Payload;
@@ -17,7 +17,7 @@ fn state(toy: &mut Toy) -> (u16, u16, u16) {
     (it.pid.bits(), it.primary.bits(), it.secondary.bits())
 }
 
-/// May use a command of the primary's.
+/// Whether the session may use a command of the primary.
 fn owns(toy: &mut Toy, session: Session) -> bool {
     ask(toy, 0, session, &Request::GetSvState).0 == ReturnCode::Success
 }
@@ -33,7 +33,7 @@ fn a_stand_in_owns_until_somebody_claims() {
     let (mut toy, stand_in) = (Toy::new(), Session::Fm(7));
     toy.common_mut().ownership.set_stand_in(stand_in);
     assert!(owns(&mut toy, stand_in) && !owns(&mut toy, FIRST));
-    // It owns nothing that it could hand on.
+    // A stand-in is no registered primary, so it cannot register a secondary.
     assert_eq!(try_claim(&mut toy, stand_in, claim(SECONDARY, 2, 0x10)), ReturnCode::InvalidInput);
     assert_eq!(try_claim(&mut toy, FIRST, claim(REGISTER, 1, 0x10)), ReturnCode::Success);
     assert!(!owns(&mut toy, stand_in) && owns(&mut toy, FIRST));
@@ -135,7 +135,7 @@ fn an_fm_that_connects_again_makes_itself_known() {
     assert_eq!(state(&mut toy), (0x10, 1, 0xFFF));
 }
 
-/// Whoever asks out of the fabric has the rights of the port that it comes in by: the SPID is what anybody may write.
+/// A message from the fabric has the rights of the port by which it came, as any sender can write any SPID.
 #[test]
 fn a_claim_out_of_the_fabric_makes_its_port_the_primarys() {
     let mut toy = Toy::new();
@@ -143,7 +143,7 @@ fn a_claim_out_of_the_fabric_makes_its_port_the_primarys() {
     assert_eq!(try_claim(&mut toy, nobody, claim(REGISTER, 1, 0x10)), ReturnCode::Success);
     assert!(owns(&mut toy, in_band(7, 1)) && !owns(&mut toy, nobody));
     assert!(!owns(&mut toy, in_band(8, 1)), "the same SPID by another port");
-    // A claim that is refused gives no right.
+    // A refused claim gives no rights.
     let stranger = ClaimOwnership { fm_uuid: [9; 16], ..claim(UPDATE, 1, 0x10) };
     assert_eq!(try_claim(&mut toy, in_band(8, 1), stranger), ReturnCode::InvalidInput);
     assert_eq!(
@@ -151,13 +151,13 @@ fn a_claim_out_of_the_fabric_makes_its_port_the_primarys() {
         ReturnCode::InvalidInput
     );
     assert!(!owns(&mut toy, in_band(8, 1)));
-    // The manager's way has changed: it makes itself known there, too, and keeps the other one.
+    // The manager's path has changed: it identifies itself through the new port, too, and keeps the old one.
     assert_eq!(try_claim(&mut toy, in_band(8, 1), claim(UPDATE, 1, 0x10)), ReturnCode::Success);
     assert!(owns(&mut toy, in_band(8, 1)) && owns(&mut toy, in_band(7, 1)));
     toy.common.ownership.forget_way(7);
     assert!(!owns(&mut toy, in_band(7, 1)), "somebody else may be behind that link now");
     assert!(owns(&mut toy, in_band(8, 1)));
-    // Another one takes over: all that the first was known by is gone.
+    // Another manager takes over: all sessions and ports of the first lose their rank.
     assert_eq!(try_claim(&mut toy, in_band(8, 1), claim(SECONDARY, 2, 0x22)), ReturnCode::Success);
     assert_eq!(try_claim(&mut toy, in_band(9, 2), claim(PROMOTE, 2, 0x10)), ReturnCode::Success);
     assert!(owns(&mut toy, in_band(9, 2)));

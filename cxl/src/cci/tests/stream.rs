@@ -1,4 +1,4 @@
-//! Messages in a stream of bytes.
+//! CCI messages in a byte stream.
 
 use super::*;
 use crate::cci::requests::WAITING_MAX;
@@ -83,7 +83,7 @@ fn one_request_of_a_tag_waits_and_is_answered_where_it_came_from() {
     assert_eq!(responses(&out), [(kind, 5, ReturnCode::RetryRequired)]);
 }
 
-/// Whoever sends many requests and reads no answers has only so many carried out.
+/// A client that sends many requests and reads no responses has only a bounded number carried out.
 #[test]
 fn requests_are_carried_out_until_answers_have_piled_up() {
     const MOST: usize = 200;
@@ -119,7 +119,7 @@ fn one_connection_does_not_take_all_places_for_what_waits() {
     assert_eq!(responses(&out), [(MessageType::Cci, last, ReturnCode::Busy)]);
 }
 
-/// What each right may do to a component that nobody owns, that a primary owns, and after a promotion.
+/// Claims that each right allows: without an owner, with a primary, and after a promotion.
 #[test]
 fn a_connection_does_what_its_right_allows() {
     use ReturnCode::{InvalidInput, Success, Unsupported};
@@ -139,7 +139,7 @@ fn a_connection_does_what_its_right_allows() {
         server.receive(toy, Instant::ZERO, &bytes, &mut out).unwrap();
         responses(&out)[0].2
     };
-    // Nobody owns it.
+    // The component has no owner.
     for (right, want) in [
         (Right::Observer, Unsupported),
         (Right::Secondary, InvalidInput),
@@ -150,7 +150,7 @@ fn a_connection_does_what_its_right_allows() {
         let sets = code(&mut toy, &mut server, &Request::SetSv([7; 16]));
         assert_eq!((sets == Success, toy.value == 7), (want == Success, want == Success));
     }
-    // A primary owns it, and another is its secondary.
+    // The component has a primary and a secondary.
     let owned = || {
         let (mut toy, mut primary) = (Toy::new(), StreamServer::new(FIRST));
         assert_eq!(code(&mut toy, &mut primary, &claim(OPS[0], 1)), Success);
@@ -175,7 +175,7 @@ fn a_connection_does_what_its_right_allows() {
         let changed = toy.common.ownership != before;
         assert_eq!(changed, want == Success, "{right:?} {op:?}");
     }
-    // Once promoted it is the primary, by each of its connections; a new primary takes that back.
+    // After its promotion it is the primary, by each of its connections, until another one claims the component.
     let mut toy = owned();
     let mut server = StreamServer::new(SECOND).with_right(Right::Secondary);
     assert_eq!(code(&mut toy, &mut server, &Request::SetSv([7; 16])), Unsupported);

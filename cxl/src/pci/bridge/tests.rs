@@ -236,7 +236,7 @@ fn a_root_port_notes_who_complained() {
     assert!(!self::bridge(PortKind::Upstream).receive_error(Bdf::default(), ErrorMessage::Fatal));
 }
 
-/// No write, of any bytes, changes a read-only bit; and what is said to have changed has.
+/// No write, of any bytes, changes a read-only bit; and effects report exactly the changes.
 #[test]
 fn random_writes_leave_read_only_bits() {
     let mut rng = Rng::new(0xB1D6E);

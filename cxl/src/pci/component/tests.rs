@@ -27,7 +27,7 @@ fn set64(block: &mut Component, decoder: u8, register: u16, value: u64) {
     block.write(at(decoder, register), &value.to_le_bytes());
 }
 
-/// Writes a decoder and has it committed, with `control` besides; what its control reads then.
+/// Writes a decoder with `control`, commits it, and returns its control register.
 fn commit(block: &mut Component, decoder: u8, base: u64, size: u64, control: u32) -> u32 {
     set64(block, decoder, regs::BASE, base);
     set64(block, decoder, regs::SIZE, size);
@@ -224,7 +224,8 @@ fn a_switch_has_nothing_to_switch_on_and_all_of_its_targets() {
     assert_eq!(read(&block, at(31, 0x1C)), 0, "reserved");
 }
 
-/// A device loses memory under a committed decoder: what is behind its end is the memory's to refuse, and no more is committed.
+/// A device loses memory under a committed decoder: the memory itself refuses accesses behind its end, and further
+/// commits fail.
 #[test]
 fn less_memory_keeps_what_is_committed() {
     let mut block = block(DEVICE);
@@ -235,8 +236,8 @@ fn less_memory_keeps_what_is_committed() {
     assert_eq!(commit(&mut block, 1, 4 * UNIT, UNIT, 0), REFUSED);
 }
 
-/// Whatever is written, bytes or registers: committed decoders are the first ones, in order, never overlap, never change
-/// without being released, and a device never decodes beyond its memory.
+/// Random writes of bytes and registers: committed decoders are the first ones, in order, never overlap, never
+/// change without being released, and a device never decodes beyond its memory.
 #[test]
 fn random_writes_never_commit_what_may_not_be() {
     for (seed, role) in [(1, DEVICE), (2, HdmRole::Switch), (3, DEVICE)] {

@@ -180,7 +180,7 @@ impl Giving {
             let below = node.below.as_ref();
             let inside = below.and_then(|below| self.largest(&below.nodes, pref && below.pref64));
             for next in own.chain(inside) {
-                // `>=` takes the last of equal size, so that what is found first keeps its address.
+                // `>=` takes the last of equal size, so that the first one found keeps its address.
                 if found.is_none_or(|(.., size)| next.2 >= size) {
                     found = Some(next);
                 }

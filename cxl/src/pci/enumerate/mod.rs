@@ -2,7 +2,6 @@
 //!
 //! The caller carries out the access that [`Enumerator::step`] asks for and passes its result to
 //! [`Enumerator::answer`]; at the end there is a [`Tree`]. [`enumerate`] is that loop over a [`ConfigAccess`].
-//! Times are in nanoseconds.
 //!
 //! Units: bytes, nanoseconds.
 //! Source: PCI-to-PCI Bridge 1.2 §3.2; PCIe 6.0 §2.3.1 (retry status), §6.7 (hot plug), §7.5.1.
@@ -81,7 +80,7 @@ impl Enumerator {
         Self::start(Scanner::rescan(host, tree, bdf))
     }
 
-    /// Services an interrupt of the slot at `bdf`: removes what has left, enumerates what has arrived.
+    /// Services an interrupt of the slot at `bdf`: removes nodes that have left, and enumerates new ones.
     #[must_use]
     pub fn service(host: HostSpec, tree: Tree, bdf: Bdf) -> Self {
         Self::start(Scanner::service(host, tree, bdf))

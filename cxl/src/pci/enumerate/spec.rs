@@ -10,7 +10,7 @@ use super::ln::LnSettings;
 use crate::pci::bridge::{Window, Windows};
 use crate::pci::space::{ByteEnables, Reg};
 
-/// Room kept free below each hot-plug slot, beyond what is there.
+/// Room kept free below each hot-plug slot, in addition to the nodes there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reserve {
     /// Bus numbers besides the slot's own.

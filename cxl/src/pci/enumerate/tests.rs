@@ -45,7 +45,7 @@ fn three_devices() -> Fabric {
     ]))
 }
 
-/// Follows the first and last byte of every BAR from the root through what software wrote.
+/// Routes the first and last byte of every BAR from the root by the registers that software wrote.
 fn check(fabric: &Fabric, tree: &Tree) {
     let mut ranges = Vec::new();
     for node in tree.iter() {
@@ -139,7 +139,7 @@ fn switches_behind_switches_are_found() {
     check(&fabric, &tree);
 }
 
-/// The host's ports and their slots' interrupts, then what the host finds.
+/// Services an interrupt of the slot at `bdf`; returns the tree after that.
 fn service(fabric: &mut Fabric, tree: Tree, bdf: Bdf, spec: HostSpec) -> Tree {
     Enumerator::service(spec, tree, bdf).run(fabric).unwrap()
 }
@@ -180,8 +180,8 @@ fn what_comes_and_goes_is_followed() {
     assert!(fabric.bridge(bdf).set_link(Some(Link::default())).interrupt, "events were cleared");
 }
 
-/// A switch whose bridges have component registers, with a device that has some below: all of it finds room in what is kept free
-/// behind a slot.
+/// A switch whose bridges have component registers, above a device that has some: all fit into the reserve behind a
+/// slot.
 #[test]
 fn component_registers_of_what_comes_fit_into_a_slot() {
     let with_registers = |thing| match thing {
@@ -264,7 +264,7 @@ fn a_function_may_ask_for_more_time() {
     }
 }
 
-/// A function of the least that one needs, then changed.
+/// The smallest valid function, then changed by the test.
 fn raw(change: impl Fn(&mut Space)) -> Thing {
     let mut space = Space::new();
     space.set32(regs::VENDOR, 0xBAD0_1E98);
@@ -321,7 +321,7 @@ fn a_bridge_that_keeps_no_window_is_told() {
     assert_eq!(tree.problems, [Problem { bdf, kind: ProblemKind::Windows }]);
 }
 
-/// Wherever a function vanishes, the rest is found and mapped.
+/// A function that vanishes at any access leaves the rest found and mapped.
 #[test]
 fn a_function_may_vanish_at_any_access() {
     let mut whole = 0;
@@ -345,7 +345,7 @@ fn a_function_may_vanish_at_any_access() {
     }
 }
 
-/// Answers anything.
+/// Answers every read with random bits.
 struct Noise(Rng);
 impl ConfigAccess for Noise {
     fn read(&mut self, _: Bdf, _: Reg) -> Option<u32> {
@@ -355,7 +355,7 @@ impl ConfigAccess for Noise {
     fn write(&mut self, _: Bdf, _: Reg, _: u32, _: ByteEnables) {}
 }
 
-/// Registers of `CacheID`s that answer anything, and how many were read in memory.
+/// `CacheID` registers that answer with random bits, and the number of reads in memory.
 struct Any(Rng, u64);
 impl ConfigAccess for Any {
     fn read(&mut self, _: Bdf, _: Reg) -> Option<u32> {
@@ -377,7 +377,7 @@ impl ConfigAccess for Any {
     }
 }
 
-/// Registers that answer anything: giving a `CacheID` ends, and says that it was refused or what was committed.
+/// With random answers, giving a `CacheID` ends, and reports a refusal or the committed tables.
 #[test]
 fn a_cache_id_ends_whatever_registers_answer() {
     let blocks = vec![RegisterBlock { bar: 0, id: BlockId::Component as u8, offset: 0 }];
@@ -436,7 +436,7 @@ fn a_tree_without_end_is_given_up() {
     }
 }
 
-/// One access at a time, answered later; the same tree as in a loop, by the same accesses.
+/// Step by step, with answers later: the same tree as in a loop, by the same accesses.
 #[test]
 fn steps_wait_for_their_answers() {
     let want = enumerate(host(1), &mut three_devices()).unwrap();
@@ -463,7 +463,7 @@ fn steps_wait_for_their_answers() {
     assert_eq!(enumerator.step(), Step::Done);
 }
 
-/// Random trees: everything found, and every BAR reached, or said why not.
+/// Random trees: every function is found, and every BAR reached or reported as a problem.
 #[test]
 fn random_trees_are_mapped_without_overlap() {
     fn thing(rng: &mut Rng, number: &mut u16, depth: u32) -> Thing {

@@ -2,8 +2,6 @@
 //!
 //! A job runs until it needs an access that has no answer yet, and stops; with the answer it runs again from its
 //! start, where earlier answers are replayed. A finished job's answers are forgotten.
-//! Units: bytes.
-//! Source: see the enumerator.
 //!
 //! Jobs are short (one function each), so that rerunning them is cheap: the cost of a function grows with the
 //! square of its own accesses, never with the tree.

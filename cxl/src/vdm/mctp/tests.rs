@@ -67,7 +67,7 @@ fn packets_stand_on_the_wire_as_dsp0238_has_them() {
     assert_eq!(wire_of(&sent[0])[19..21], [0xCA, 8]);
 }
 
-/// Whoever writes somebody else's SPID at another port neither gets into his message nor ends it.
+/// Packets with another sender's SPID by another port neither join its message nor end it.
 #[test]
 fn a_message_comes_whole_by_one_port() {
     let (mut a, mut b) = (Tunnel::new(pid(1)), Tunnel::new(pid(2)));
@@ -81,7 +81,7 @@ fn a_message_comes_whole_by_one_port() {
     receive(&mut b, ms(1), 7, &wire_of(&last));
     let Some(Event::Request { ticket, message: whole, .. }) = b.pop_event() else { panic!() };
     assert_eq!((b.asker(ticket), whole), (Some((7, pid(1))), message));
-    // Another request with the same tag, in the same name, by another port.
+    // Another request with the same tag and SPID, by another port.
     let mut forger = Tunnel::new(pid(1));
     forger.request(ms(1), Peer::Pid(pid(2)), MessageType::FmApi, &request(0, 5), TIMEOUT).unwrap();
     for sent in &drain(&mut forger, ms(1)) {
@@ -115,7 +115,7 @@ fn partners_without_a_pid_are_answered_by_their_port() {
     assert_eq!((a.pop_event(), a.next_due()), (Some(Event::Response(id, answer)), None));
 }
 
-/// Indices of three packets of one message, as they come; whether it becomes whole, and which count tells why not.
+/// Order of arrival of a message's three packets; whether it completes, and the count of the failure.
 #[test]
 fn every_assembly_of_three_packets() {
     let mut a = Tunnel::new(pid(1));
@@ -183,7 +183,7 @@ fn messages_of_several_tags_come_interleaved() {
     }
 }
 
-/// A packet by hand.
+/// A packet written by hand.
 fn packet(first: bool, last: bool, seq: u8, payload: &[u8]) -> MctpPacket<'_> {
     let (dest, source) = (EID_NULL, EID_NULL);
     MctpPacket { dest, source, first, last, seq, owner: true, tag: 0, pad: 0, payload }
@@ -204,7 +204,7 @@ fn units_are_alike_and_messages_not_too_long() {
         b.receive(ms(0), 0, pth, &packet(false, false, k.to_le_bytes()[0] & 3, &[8; 64]));
     }
     assert_eq!((b.counts().1.too_long, b.pop_event()), (1, None));
-    // The longest one passes.
+    // The longest message passes.
     let mut a = Tunnel::new(pid(1));
     let longest = request(MESSAGE_MAX - 12, 1);
     let peer = Peer::Pid(pid(2));
@@ -234,7 +234,7 @@ fn what_is_no_message_for_us_is_counted() {
     b.receive(ms(0), 0, Pth::new(Pid::NONE, pid(2)), &packet(true, true, 0, &good));
     b.receive(ms(0), 0, pth, &MctpPacket { dest: 9, ..packet(true, true, 0, &good) });
     assert_eq!((b.counts().0.misdirected, b.pop_event()), (3, None));
-    // A response that nobody waits for, and one that answers something else.
+    // A response without a request, and one with another opcode.
     let mut a = Tunnel::new(pid(2));
     let id =
         a.request(ms(0), Peer::Pid(pid(1)), MessageType::Cci, &request(0, 5), TIMEOUT).unwrap();
@@ -299,8 +299,8 @@ fn who_asks_without_end_is_bounded() {
     assert_eq!((b.serving.len(), b.next_due()), (0, None));
 }
 
-/// One manager and three components over wires that lose, double and delay: each request ends exactly once, with
-/// its own response or an error; with nothing lost, with its response.
+/// One manager and three components over wires that lose, double and delay packets: each request ends exactly once,
+/// with its own response or an error; without losses with its response.
 #[test]
 fn every_request_ends_once() {
     for seed in 0..60 {

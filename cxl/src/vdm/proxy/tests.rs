@@ -1,4 +1,4 @@
-//! Both sides of proxied commands, each rule of the page by its name.
+//! Both sides of proxied commands, with a test for each rule of docs/spec/wire-formats.md §3.8.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ fn cci_message(len: usize, salt: u8) -> Vec<u8> {
 /// Messages of a command: operation, `SeqNum`, payload.
 type Pieces<'a> = Vec<(VdmOp, u8, &'a [u8])>;
 
-/// What is due of an edge now.
+/// All actions that an edge has at `now`.
 fn drain(edge: &mut ProxyThreads, now: Instant) -> Vec<EdgeOut> {
     core::iter::from_fn(|| edge.poll(now)).take(10_000).collect()
 }
@@ -68,7 +68,7 @@ fn announce(cmd_seq: u8, seq_len: u8) -> Vdm {
     Vdm { seq_len, ..from_host(VdmOp::DpCmd, cmd_seq, 0, &[]) }
 }
 
-/// Answers the reads in `outs` from `message`, and those that follow; returns all that came out.
+/// Answers the reads in `outs`, and those that follow, from `message`; returns all actions.
 fn serve(
     edge: &mut ProxyThreads,
     now: Instant,
@@ -215,7 +215,7 @@ fn commands_that_cannot_be_are_refused() {
 #[test]
 fn a_second_dpcmd_of_the_pair_aborts_the_first() {
     let whole = cci_message(64, 1);
-    // where the first one is: announced, half pulled, ready, executing, half answered
+    // State of the first command: announced, half pulled, ready, executing, half answered.
     for progress in 0..5 {
         let mut gfd = GfdProxy::default();
         let len = if progress == 1 { 64 } else { 16 };
@@ -249,7 +249,7 @@ fn a_second_dpcmd_of_the_pair_aborts_the_first() {
         assert_eq!((second.message, gfd.take()), (whole.clone(), None), "{progress}");
         gfd.respond(ms(1), second.ticket, &[1; 4]).unwrap();
         assert_eq!(drain_gfd(&mut gfd, ms(1)).len(), 1);
-        // Of another pair it aborts nothing.
+        // A command of another pair aborts nothing.
         gfd.receive(ms(1), &announce(3, 16));
         let mut other = announce(3, 16);
         other.pth.spid = pid(0x0A2);
@@ -342,7 +342,7 @@ fn a_cancelled_thread_is_free_and_what_still_comes_is_stale() {
     drain(&mut edge, ms(1));
     edge.receive(ms(1), &pull(1, 16), true);
     assert_eq!((drain(&mut edge, ms(1)), edge.stale()), (vec![], 1));
-    // A read that was under way when its thread was cancelled is not taken for another one's.
+    // A completion for the read of a cancelled thread does not match the next thread's read.
     edge.receive(ms(1), &pull(2, 16), true);
     let outs = drain(&mut edge, ms(1));
     let EdgeOut::Read(old) = &outs[0] else { panic!() };
@@ -355,7 +355,7 @@ fn a_cancelled_thread_is_free_and_what_still_comes_is_stale() {
     edge.read_data(ms(1), old.tag, &[0xBB; 64]);
     edge.read_failed(old.tag);
     assert_eq!((drain(&mut edge, ms(1)), edge.counts().unexpected), (vec![], 2));
-    // One that has the whole command is not told.
+    // A GFD that has the complete command gets no `DCReq-Fail`.
     let mut edge = answering(64, 64);
     edge.cancel(GFD, 1).unwrap();
     assert_eq!(drain(&mut edge, ms(1)), []);
@@ -379,7 +379,7 @@ fn memory_that_cannot_be_read_is_a_dcreq_fail() {
         assert_eq!(vdms(&outs)[0].op, VdmOp::DcReqFail, "{how}");
         assert_eq!((ended(&outs), edge.free()), (vec![Outcome::HostMemory], 1), "{how}");
     }
-    // Completions may come in parts.
+    // A read may be completed in several parts.
     let mut edge = ProxyThreads::new(HOST, 1);
     edge.start(ms(0), &command(64, 64), true).unwrap();
     edge.receive(ms(0), &pull(1, 16), true);
@@ -502,7 +502,7 @@ fn commands_that_come_wrong_are_a_ucrsp_fail() {
     assert_eq!(drain_gfd(&mut gfd, ms(0)).last().map(|vdm| vdm.op), Some(VdmOp::UcRspFail));
 }
 
-/// More hosts than are pulled at once: the others wait, in order, and none is forgotten.
+/// With more hosts than active commands the others wait in order, and all are served.
 #[test]
 fn a_device_pulls_as_many_as_it_can_hold() {
     let mut gfd = GfdProxy::default();
@@ -526,7 +526,7 @@ fn a_device_pulls_as_many_as_it_can_hold() {
     assert_eq!(served, (0..4_095).collect::<Vec<_>>());
 }
 
-/// What a device answers to `message`: depends on every byte.
+/// A device's response to `message`, which depends on every byte.
 fn answer(message: &[u8], most: usize) -> Vec<u8> {
     let len = 12 + message.iter().map(|&byte| usize::from(byte)).sum::<usize>() % 900;
     (0..len.min(most)).map(|k| message[k % message.len()] ^ k as u8).collect()
@@ -628,8 +628,8 @@ impl Model {
     }
 }
 
-/// Three hosts and one device. With nothing lost every command is answered; with losses and doubles it is answered
-/// rightly or fails, and every thread is free at last.
+/// Three hosts and one device. Without losses every command is answered; with losses and doubles each is answered
+/// correctly or fails, and all threads are free in the end.
 #[test]
 fn hosts_get_their_own_answers_or_an_error() {
     for seed in 0..60 {
@@ -660,7 +660,7 @@ fn hosts_get_their_own_answers_or_an_error() {
     }
 }
 
-/// Whatever comes, nothing is written outside of the response, and what is kept stays bounded though nobody polls.
+/// Random messages: nothing is written outside the response buffer, and memory stays bounded without any poll.
 #[test]
 fn any_messages_in_any_order() {
     let mut rng = Rng::new(77);

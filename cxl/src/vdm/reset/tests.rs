@@ -51,10 +51,10 @@ fn tries_are_ten_times_ten_ms_and_then_the_link_stays_down() {
     }
     assert_eq!(end.poll(ms(100)), Some(Err(LinkEvent::NoAnswer)));
     assert_eq!((end.poll(ms(999)), end.next_due(), end.state()), (None, None, LinkState::Down));
-    // Late is better than never.
+    // A late Link Up still counts.
     let late = DEVICE.message(VdmOp::LinkUp);
     assert_eq!((end.receive(&late), end.state()), (Some(LinkEvent::Up), LinkState::Up));
-    // An Assert runs out without a word.
+    // An Assert that runs out of tries is no event.
     end.assert(ms(1_000), Reset::Hot);
     let all: Vec<_> = (0..30).flat_map(|k| sent(&mut end, ms(1_000 + 10 * k))).collect();
     assert_eq!(all, [VdmOp::AssertReset; TRIES_MAX as usize]);
@@ -152,7 +152,7 @@ fn a_lost_path_is_a_surprise_down_at_both_ends() {
     assert_eq!(usp.receive(ms(1), &message(VdmOp::AssertReset)), None, "stale");
     usp.ready(ms(1));
     assert_eq!((dsp.state(), usp.state()), (LinkState::Down, LinkState::Down));
-    // A reset meanwhile is said when there is a path.
+    // A reset without a path is sent when there is one.
     dsp.assert(ms(2), Reset::Fundamental);
     assert_eq!(dsp.poll(ms(2)), None);
     dsp.path_back(ms(3));
@@ -166,7 +166,7 @@ fn a_lost_path_is_a_surprise_down_at_both_ends() {
 }
 
 //= docs/spec/wire-formats.md §3.8: the count of Link Up
-/// The ends see a loss of the path each for itself: what the lower one alone has seen the upper one hears of.
+/// Each end detects a loss of the path by itself: the upper end learns of one that only the lower end has seen.
 #[test]
 fn a_loss_that_only_the_lower_end_has_seen_is_told_to_the_upper_one() {
     let mut dsp = VirtualDsp::bind(ms(0), HOST, None);
@@ -180,13 +180,13 @@ fn a_loss_that_only_the_lower_end_has_seen_is_told_to_the_upper_one() {
     let told = usp.poll(ms(1)).unwrap();
     assert_eq!(dsp.receive(&told), Some(LinkEvent::Anew));
     assert_eq!((dsp.receive(&told), dsp.state()), (None, LinkState::Up), "once");
-    // What comes from above says nothing of whether that has been heard.
+    // TLPs from above do not confirm that Link Up was received.
     usp.heard();
     for k in 1..u64::from(TRIES_MAX) {
         assert_eq!(usp.poll(ms(1 + 10 * k)).map(|vdm| vdm.op), Some(VdmOp::LinkUp), "{k}");
     }
     assert_eq!((usp.poll(ms(500)), usp.next_due()), (None, None));
-    // One that was on its way while the host has reset it is made up for by the next.
+    // A Link Up that was on its way during a reset by the host is replaced by the next one.
     dsp.assert(ms(600), Reset::Hot);
     usp.receive(ms(600), &message(VdmOp::AssertReset));
     dsp.deassert(ms(601));
@@ -197,8 +197,8 @@ fn a_loss_that_only_the_lower_end_has_seen_is_told_to_the_upper_one() {
     assert_eq!(dsp.receive(&usp.poll(ms(602)).unwrap()), Some(LinkEvent::Anew));
 }
 
-/// Bound in either order, with loss, delay and doubles, under resets of any length: once the host lets go for
-/// long enough both ends are up and fall silent.
+/// Bound in either order, with loss, delay and doubles, under resets of any length: once the host ends the reset
+/// for long enough, both ends are up and fall silent.
 #[test]
 fn both_ends_agree_at_last() {
     for seed in 0..200 {
@@ -249,7 +249,7 @@ fn both_ends_agree_at_last() {
     }
 }
 
-/// All histories of seven inputs at a `vUSP`: no reset is lost, none is told twice, and it is up only if ready.
+/// All histories of seven inputs at a `vUSP`: no reset is lost or reported twice, and the link is up only if ready.
 #[test]
 fn all_short_histories_of_a_device() {
     for history in 0..6_u32.pow(7) {

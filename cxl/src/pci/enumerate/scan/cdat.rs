@@ -238,12 +238,12 @@ mod tests {
     const DEVICE: Bdf = Bdf::new(1, 0, 0);
     const MAILBOX: u16 = 0x200;
 
-    /// A mailbox that answers a request with anything.
+    /// A mailbox that answers requests by a function of the test.
     struct Mailbox<'a> {
         answers: &'a dyn Fn(&[u32]) -> Vec<u32>,
         request: Vec<u32>,
         answer: VecDeque<u32>,
-        /// What its status has besides.
+        /// Bits that its status has in addition.
         status: u32,
         waited_ns: u64,
     }
@@ -305,7 +305,7 @@ mod tests {
         (result.clone(), mailbox.waited_ns)
     }
 
-    /// Discovery of the table access protocol at index 1, else what `entry` makes of a handle.
+    /// Answers discovery with table access at index 1, and Read Entry by `entry`.
     fn discovered(request: &[u32], entry: &dyn Fn(u32) -> Vec<u32>) -> Vec<u32> {
         match request {
             [1, 3, 0] => vec![1, 3, 0x0100_0001],
@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(waited_ns, 0);
     }
 
-    /// Whatever a mailbox answers: reading it ends, with the reason, and within a second or so.
+    /// With any answers of the mailbox, reading ends with the reason, and within about a second.
     #[test]
     fn a_mailbox_that_misbehaves_is_left_alone() {
         let entry = |entry: &'static dyn Fn(u32) -> Vec<u32>| {

@@ -274,7 +274,7 @@ impl Scanner {
         for (number, control) in controls.into_iter().rev().filter(|(number, _)| *number >= same) {
             if control & regs::LOCK != 0 {
                 let kept = wanted.get(..usize::from(same)).unwrap_or_default();
-                return Ok(kept.to_vec()); // nobody releases it but a reset
+                return Ok(kept.to_vec()); // a locked decoder stays until a reset
             }
             self.wire.store(at(number, regs::DECODER), 0)?;
         }

@@ -1,4 +1,4 @@
-//! The scan of a hierarchy: reads bus by bus, and writes what was assigned.
+//! The scan of a hierarchy: reads bus by bus, and writes the assigned numbers and addresses.
 //!
 //! A stack of jobs, for one function each, processed depth first, as bus numbers require.
 //!

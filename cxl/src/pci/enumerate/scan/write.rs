@@ -1,4 +1,4 @@
-//! Writes to a function what it was assigned: bus numbers, addresses, windows, and its enables.
+//! Writes the assigned bus numbers, addresses and windows of a function, and its enables.
 //!
 //! Source: PCI-to-PCI Bridge 1.2 §3.2.5; PCIe 6.0 §6.7, §7.5.
 
