@@ -44,7 +44,7 @@ pub struct Progress {
     pub frames: usize,
     /// Frames are waiting for room at the port, or for the end of a pause.
     pub blocked: bool,
-    /// Time at which the next pause that stops a frame ends.
+    /// Time of the next poll: a pause that stops a frame ends, or the reset of this end.
     pub next: Option<Instant>,
 }
 
@@ -230,6 +230,7 @@ impl TlpEnd {
         port: &mut dyn Port,
         bufs: &mut Bufs,
     ) -> Result<Progress, PortError> {
+        // Again: for frames of the owner since `receive`, and those that found no chunk there.
         self.load(bufs);
         let frames = self.send(now, port, bufs);
         port.service(now, bufs)?;
@@ -264,6 +265,7 @@ impl TlpEnd {
             self.take_control(now, port, bytes);
             return;
         }
+        // A tag is allowed and ignored: the priority follows from the TLP's Traffic Class (wire-formats.md §3.7a).
         let tagged = rest.starts_with(&ether_type::CTAG.to_be_bytes());
         let rest = rest.get(if tagged { TAG_LEN } else { 0 }..).unwrap_or_default();
         let Ok((head, rest)) = TlpLink::parse(rest, self.config.tlp.oui) else {
@@ -361,6 +363,7 @@ impl TlpEnd {
     fn hand_reset(&mut self, ordered: Ordered, handler: &mut dyn FnMut(Frame<'_>, &mut Outbox)) {
         if ordered == Ordered::Begins {
             self.counts.resets += 1;
+            // Before the handler runs, whose frames belong to the time after the begin.
             self.outbox.clear();
             self.stale = true;
         }
@@ -391,6 +394,7 @@ impl TlpEnd {
             } else if let Some(desc) = bufs.alloc_from(frame) {
                 self.waiting[pri].push_back(desc);
             } else {
+                // No chunk is free, and later frames must not overtake this one.
                 break;
             }
             from = end;
