@@ -74,7 +74,8 @@ impl ResetOrders {
         self.level.is_some()
     }
 
-    /// Whether all of the first tries have gone unanswered.
+    /// Whether the first tries of a reset are over and its end is not confirmed: they went unanswered, or a confirmed
+    /// reset still holds.
     #[must_use]
     pub const fn is_unanswered(&self) -> bool {
         (self.begins.is_some() || self.waits) && self.left == 0 && self.due.is_some()
