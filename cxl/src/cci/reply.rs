@@ -31,7 +31,7 @@ impl Reply {
     /// # Errors
     /// Internal Error: it is longer than [`PAYLOAD_MAX`], or a list is longer than its count can express.
     pub fn send(&mut self, response: &Response<'_>) -> Done {
-        // Clearing 64 KiB for each short response would cost more than the response.
+        // Most responses are short, and need no 64 KiB to be cleared.
         for room in [SHORT, PAYLOAD_MAX] {
             self.bytes.clear();
             self.bytes.resize(room, 0);

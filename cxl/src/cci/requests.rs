@@ -125,6 +125,7 @@ impl<F> Requests<F> {
                 respond(header, ReturnCode::Success, reply.payload(), response);
             }
             Opcode::CLAIM_OWNERSHIP => {
+                // `UpdatePid` repeats an earlier claim, whose right stays.
                 if let Ok(Request::ClaimOwnership(claim)) = Request::parse(header.opcode, payload)
                     && matches!(claim.op, ClaimOp::RegisterPrimary | ClaimOp::PromoteSecondary)
                 {

@@ -151,6 +151,7 @@ impl Table {
             None => self.head().to_vec(),
             Some(at) => self.structures.get(at)?.clone(),
         };
+        // Handle n is structure n - 1, so the last structure has the handle `len`.
         let next = handle.checked_add(1).filter(|_| at < self.structures.len());
         Some((entry, next.unwrap_or(u16::MAX)))
     }
@@ -170,6 +171,7 @@ pub fn dsmas(handle: u8, range: Range) -> Vec<u8> {
 pub fn dslbis(handle: u8, what: DataType, unit: u64, value: u16) -> Vec<u8> {
     let mut all = vec![kind::DSLBIS, 0, 24, 0, handle, 0, what as u8, 0];
     all.extend(unit.to_le_bytes());
+    // Only the first of three entries is used; the last word is reserved.
     for word in [value, 0, 0, 0] {
         all.extend(word.to_le_bytes());
     }

@@ -320,6 +320,7 @@ impl Lnc {
             (Access::Failed, _) => return WriteAnswer::Failed,
             (Access::Done, Some(line)) => {
                 self.deregister(line, request.from); // renewed below: no message for one's own write
+                // One byte is enough, as an update ends the registrations of whole lines.
                 self.on_update(line.addr(), 1);
                 if !self.register(line, request.from) && self.takes(line) {
                     // A write has no completion, so only a message can tell that its copy is not registered.
@@ -337,6 +338,7 @@ impl Lnc {
         let Some(last) = len.checked_sub(1).map(|span| addr.0.saturating_add(span)) else { return };
         let range = self.spec.line.line(addr)..=self.spec.line.line(Hpa(last));
         while let Some((&line, _)) = self.lines.range(range.clone()).next() {
+            // `end` removes the line, so the loop ends.
             self.end(line, Reason::Updated);
         }
     }
@@ -359,6 +361,7 @@ impl Lnc {
     pub fn port_down(&mut self, port: RootPort) {
         self.forget(|other| other.port == port, |other| other == port);
         self.pending.retain(|(other, _)| *other != port);
+        // The gap between broadcasts belongs to the link that is gone.
         self.quiet.remove(&port);
     }
 

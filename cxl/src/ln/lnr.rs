@@ -252,6 +252,7 @@ impl Lnr {
     /// LN is disabled.
     pub fn probe(&mut self, addr: Hpa, out: &mut Vec<LnrRequest>) -> Result<Ticket, Refused> {
         let line = self.line(addr)?;
+        // A probe registers nothing, so it needs no place within the limit.
         let ticket = self.fly(line, true);
         out.push(LnrRequest::Probe { ticket, line });
         Ok(ticket)

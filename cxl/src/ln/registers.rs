@@ -111,6 +111,7 @@ impl LnrRegisters {
     #[must_use]
     pub const fn bytes(&self, next: u16) -> [u8; Self::LEN] {
         let [h0, h1] = Self::ID.to_le_bytes();
+        // Version 1 in bits 3:0, offset of the next capability in bits 15:4.
         let [h2, h3] = (1 | (next << 4)).to_le_bytes();
         let [c0, c1] = self.capability().to_le_bytes();
         let [k0, k1] = self.control().to_le_bytes();

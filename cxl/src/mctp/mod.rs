@@ -200,6 +200,7 @@ impl Connection {
             return;
         };
         let from = Return { kind, head };
+        // Without a response the request may be pending, or the message was no request; the count tells which.
         let ignored = self.requests.ignored();
         let response = self.requests.carry_out(component, now, from, without_padding(body));
         if self.requests.ignored() > ignored {
@@ -215,6 +216,7 @@ impl Connection {
 
     /// Header of the response to a message: the same tag, to its sender, from the EID that it was sent to.
     const fn back(&self, asked: Transport) -> Transport {
+        // Until it has an EID, the endpoint answers from the one that the sender used.
         let source = match self.control.eid() {
             EID_NULL => asked.dest,
             eid => eid,

@@ -108,7 +108,7 @@ impl RtSender {
         self.unexpected
     }
 
-    /// All pairs, padded to whole DWs (at least one) by discard pairs, whose PID is FFFh.
+    /// All pairs, padded to whole DWs (at least one) by discard pairs, whose PID is `FFFh`.
     fn message(&self) -> Vdm {
         // An update that takes back every CacheID has no pair, but needs a payload of at least one DW.
         let count = self.pairs.len().next_multiple_of(2).max(2);

@@ -114,8 +114,7 @@ impl Giving {
                 items.push(Item { node: at, bar: None, need });
             }
         }
-        // Largest alignment first leaves no gaps between powers of two; the sort is stable, so equal items keep
-        // their order.
+        // Largest alignment first keeps gaps small; the sort is stable, so equal items keep their order.
         items.sort_by_key(|item| std::cmp::Reverse((item.need.align, item.need.size)));
         items
     }

@@ -172,6 +172,7 @@ impl Enumerator {
             };
             self.answer(value);
         }
+        // The loop ends with `Step::Done`, and that comes with an outcome.
         self.outcome.unwrap_or_else(|| Ok(Tree::default()))
     }
 }

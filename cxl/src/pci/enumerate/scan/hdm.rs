@@ -99,7 +99,7 @@ impl Scanner {
         });
         let apertures = [host.apertures.mem, host.apertures.pref].into_iter().flatten();
         let mut taken: Vec<Window> = memory.iter().copied().chain(apertures).collect();
-        // Interrupt messages are memory writes: 1 MiB around their address is kept free.
+        // Interrupt messages are memory writes: from their address to the end of that MiB is kept free.
         taken.extend(host.msi.map(|at| Window { base: at, limit: at | 0xF_FFFF }));
         let window = |base: u64, size: u64| Window { base, limit: base.saturating_add(size - 1) };
         for_each(&mut tree.nodes, &mut |node| {
