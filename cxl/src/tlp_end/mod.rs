@@ -265,7 +265,8 @@ impl TlpEnd {
             self.take_control(now, port, bytes);
             return;
         }
-        // A tag is allowed and ignored: the priority follows from the TLP's Traffic Class (wire-formats.md §3.7a).
+        // A tag is allowed and ignored: the priority follows from the TLP's Traffic Class
+        // (docs/spec/wire-formats.md §3.7a).
         let tagged = rest.starts_with(&ether_type::CTAG.to_be_bytes());
         let rest = rest.get(if tagged { TAG_LEN } else { 0 }..).unwrap_or_default();
         let Ok((head, rest)) = TlpLink::parse(rest, self.config.tlp.oui) else {
@@ -277,7 +278,8 @@ impl TlpEnd {
         if head.protocol == Protocol::Control {
             return self.take_link_control(now, to, from, rest, handler);
         }
-        // Below link control, as orders are the only frames that count during a reset (wire-formats.md §3.7b).
+        // Below link control, as orders are the only frames that count during a reset (docs/spec/wire-formats.md
+        // §3.7b).
         if self.is_in_reset() {
             self.counts.in_reset += 1;
             return;

@@ -243,7 +243,7 @@ impl Outbox {
         head.push(&to.0);
         head.push(&self.mac.0);
         let mut link = [0; link::LEN];
-        // LN is a flag of frames between PBR switches only (wire-formats.md §3.7a).
+        // LN is a flag of frames between PBR switches only (docs/spec/wire-formats.md §3.7a).
         let written = TlpLink { oui: self.tlp.oui, protocol, ln: false }.emit(&mut link);
         debug_assert!(written.is_ok(), "the array is of its length");
         head.push(&link);

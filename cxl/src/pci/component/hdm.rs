@@ -228,7 +228,7 @@ impl Hdm {
                 let (at, granule) = (hpa.0 - decoder.base, 1_u64 << low);
                 // An access across a granule would continue in another device of the interleave set.
                 let whole = ways == 0 || at % granule + len <= granule;
-                // The way's bits are cut out of the offset above the granule (wire-formats.md §3.10).
+                // The way's bits are cut out of the offset above the granule (docs/spec/wire-formats.md §3.10).
                 let inside = (at >> (low + ways) << low) | (at & (granule - 1));
                 let at = if ways == 0 { at } else { inside };
                 return (allowed && whole).then_some(Dpa(start.saturating_add(at)));

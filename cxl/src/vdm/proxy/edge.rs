@@ -343,7 +343,8 @@ impl ProxyThreads {
         let found = self.find(pid, vdm.cmd_seq);
         if !allowed {
             self.counts.not_allowed += 1;
-            // `UCPull` is answered even then (wire-formats.md §3.8), so that the GFD drops its side of the command.
+            // `UCPull` is answered even then (docs/spec/wire-formats.md §3.8), so that the GFD drops its side of
+            // the command.
             if vdm.op == VdmOp::UcPull {
                 self.refuse(pid, vdm.cmd_seq);
             }
