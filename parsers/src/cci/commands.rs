@@ -1,8 +1,8 @@
 //! Every command: opcode, name, request and response.
 //!
-//! One line a command; [`Request`] and [`Response`] have a variant for each that is laid out.
+//! The table at the end has one row a command. [`Request`] and [`Response`] have a variant for each
+//! row; an opcode without a row is answered with Unsupported.
 //!
-//! Units: opcodes are 16 bits, command set above command.
 //! Source: docs/spec/wire-formats.md §4.2 to §4.7; CXL 3.1 tables 8-37, 7-15 and 8-204.
 
 use core::fmt;
@@ -22,14 +22,14 @@ use crate::{Field, ParseError};
 pub enum RequestError {
     /// There is no such command, or its layout is not known.
     Unsupported(Opcode),
-    /// The payload is too short, too long, or not what its counts say.
+    /// The payload is too short or too long, for itself or for the counts in it.
     PayloadLength(ParseError),
     /// A field has a reserved value.
     Input(ParseError),
 }
 
 impl RequestError {
-    /// What the response says.
+    /// Return code with which the component refuses the request.
     #[must_use]
     pub const fn return_code(self) -> ReturnCode {
         match self {
@@ -43,6 +43,8 @@ impl RequestError {
 impl From<ParseError> for RequestError {
     fn from(error: ParseError) -> Self {
         match error {
+            // a length that contradicts its own counts is a fault of the payload's length, as a
+            // short one is; every other value is a fault of one field
             ParseError::Short { .. } | ParseError::Value { field: Field::Length, .. } => {
                 Self::PayloadLength(error)
             }
@@ -73,7 +75,7 @@ macro_rules! read {
     };
 }
 
-/// Writes what a variant holds.
+/// Writes the variant's payload; a variant without one writes 0 bytes.
 macro_rules! write_to {
     ($out:ident) => {
         Some(0)
@@ -83,14 +85,15 @@ macro_rules! write_to {
     };
 }
 
-/// Names what a variant holds.
+/// Binds the variant's payload to a name; empty for a variant without one.
 macro_rules! bind {
     ($value:ident: $ty:ty) => {
         $value
     };
 }
 
-/// One half of all commands, requests or responses: an enum with what each holds, and its reader and writer.
+/// One half of all commands, requests or responses: an enum with the payload of each, its reader
+/// and its writer.
 macro_rules! payloads {
     (
         $(#[$meta:meta])* $half:ident, $(#[$parse_meta:meta])* parse;
@@ -116,7 +119,7 @@ macro_rules! payloads {
                 parsed.map_err(RequestError::from)
             }
 
-            /// The command.
+            /// Opcode of this command.
             #[must_use]
             pub const fn opcode(&self) -> Opcode {
                 match self {
@@ -160,7 +163,7 @@ macro_rules! commands {
         }
 
         payloads! {
-            /// What a request asks for.
+            /// A request, by command, with its payload.
             Request,
             /// Reads the payload of a request.
             ///
@@ -171,7 +174,7 @@ macro_rules! commands {
         }
 
         payloads! {
-            /// What the response to a request brings.
+            /// A successful response, by command, with its payload.
             Response,
             /// Reads the payload of a response that says success.
             ///

@@ -1,8 +1,7 @@
 //! Commands of every PBR component: 0700h to 0702h.
 //!
-//! [`PbrIdentity`] 38, [`ClaimOwnership`] 21, [`Owners`] 36 bytes; CDAT read in parts.
+//! Read CDAT returns a window of the table, so that a long CDAT is read in parts.
 //!
-//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.4; CXL 3.1 section 7.7.13.1 and following.
 
 use super::layout::{codes, message, record};
@@ -12,7 +11,7 @@ use crate::fabric::Pid;
 record! {
     /// Response of Identify PBR Component (0700h).
     struct PbrIdentity: 38 {
-        /// Own PID, or `FFF`.
+        /// PID of this component; `FFF` before one is assigned.
         0 => pid: Pid,
         /// PID of the primary fabric manager, or `FFF`.
         2 => primary: Pid,
@@ -26,15 +25,16 @@ record! {
 }
 
 codes! {
-    /// What Claim Ownership is to do.
+    /// Operation of Claim Ownership. A component refuses `FFF` as a PID in each.
     enum ClaimOp: Operation, 0xFF {
         /// Registers the primary fabric manager and assigns a PID.
         0 => RegisterPrimary,
-        /// Registers the secondary one.
+        /// Registers the secondary fabric manager; only the primary may ask.
         1 => RegisterSecondary,
-        /// Gives the component another PID.
+        /// Gives the component another PID; only the primary may ask.
         2 => UpdatePid,
-        /// Makes the secondary fabric manager the primary one.
+        /// Makes the secondary fabric manager the primary one, and leaves no secondary. Only the
+        /// secondary may ask.
         3 => PromoteSecondary,
     }
 }
@@ -42,13 +42,14 @@ codes! {
 record! {
     /// Request of Claim Ownership (0701h).
     struct ClaimOwnership: 21 {
-        /// What to do.
+        /// Operation; byte 0, all 8 bits.
         0 => op: ClaimOp,
         /// The fabric manager's PID.
         1 => fm: Pid,
         /// The fabric manager's UUID.
         3 => fm_uuid: Uuid,
-        /// What the component is to be called.
+        /// PID that the component gets, with [`ClaimOp::RegisterPrimary`] and
+        /// [`ClaimOp::UpdatePid`].
         19 => pid: Pid,
     }
 }
@@ -58,11 +59,11 @@ record! {
     struct Owners: 36 {
         /// PID of the primary fabric manager, or `FFF`.
         0 => primary: Pid,
-        /// Its UUID.
+        /// UUID of the primary fabric manager; of no meaning where `primary` is `FFF`.
         2 => primary_uuid: Uuid,
         /// PID of the secondary fabric manager, or `FFF`.
         18 => secondary: Pid,
-        /// Its UUID.
+        /// UUID of the secondary fabric manager; of no meaning where `secondary` is `FFF`.
         20 => secondary_uuid: Uuid,
     }
 }
@@ -70,11 +71,12 @@ record! {
 record! {
     /// Request of Read CDAT (0702h).
     struct ReadCdat: 20 {
-        /// Of which component.
+        /// PID of the component whose CDAT is read; `FFF`, from a host: the virtual switch of its
+        /// GAE.
         0 => target: Pid,
-        /// First byte.
+        /// Offset of the first byte in the CDAT.
         4 => start: u64,
-        /// Bytes.
+        /// Bytes to return at most.
         12 => len: u64,
     }
 }
@@ -85,6 +87,6 @@ message! {
         /// Bytes of the whole CDAT.
         0 => total: u64,
     }
-    /// The part that was asked for.
+    /// The bytes from the requested offset on, as many as there are and fit.
     8 as u64 => data: [u8]
 }

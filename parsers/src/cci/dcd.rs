@@ -1,8 +1,7 @@
 //! Dynamic capacity of multi-headed devices: 5603h to 5607h, and the extents that GFDs use as well.
 //!
-//! [`Extent`] 40 bytes; lists of them.
+//! Lists of [`Extent`], 40 bytes each, which MLDs and GFDs answer in the same layout.
 //!
-//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.3; CXL 3.1 section 7.6.7.6 (tables 7-67 to 7-72).
 
 use super::layout::{codes, message, record};
@@ -13,11 +12,11 @@ use crate::fabric::Dpa;
 record! {
     /// A piece of dynamic capacity.
     struct Extent: 40 {
-        /// First byte.
+        /// Address of the first byte in the device.
         0 => start: Dpa,
-        /// Bytes.
+        /// Length in bytes, whole blocks of its region.
         8 => len: u64,
-        /// Whose allocation it is.
+        /// Tag of the allocation that it belongs to; all zeros for none.
         16 => tag: Uuid,
         /// Place among the extents of a shared tag, from 1; 0 when it is not shared.
         32 => shared_seq: u16,
@@ -29,9 +28,9 @@ record! {
     struct GetExtents: 12 {
         /// Host (5603h) or group (4904h).
         0 => owner: u16,
-        /// Most extents.
+        /// Extents to return at most.
         4 => count: u32,
-        /// First extent.
+        /// Index of the first extent to return, from 0.
         8 => start: u32,
     }
 }
@@ -41,48 +40,50 @@ message! {
     struct ExtentList: 24 {
         /// Host (5603h) or group.
         0 => owner: u16,
-        /// First extent.
+        /// Index of the first extent of the list, from 0.
         4 => start: u32,
         /// Extents there are in all.
         12 => total: u32,
-        /// Changes with the list.
+        /// Number that the device changes with each change of the whole list, so that a reader of
+        /// several pages notices one.
         16 => generation: u32,
     }
-    /// The extents.
+    /// Extents from `start` on.
     8 as u32 => extents: [Extent]
 }
 
 codes! {
-    /// How capacity that is added is chosen.
+    /// How the device chooses the capacity that it adds.
     enum AddPolicy: Policy, 0xF {
-        /// Any.
+        /// The device takes any free blocks.
         0 => Free,
-        /// One extent.
+        /// The device takes free blocks that make one extent.
         1 => Contiguous,
-        /// The extents that are given.
+        /// The extents of the request, which must be free.
         2 => Prescriptive,
-        /// What the tag names already.
+        /// All extents that bear the tag already: the owner shares them with those who have them.
         3 => EnableShared,
     }
 }
 
-/// How capacity that is released is chosen, and what becomes of its content.
+/// How a release selects its capacity, and whether its content is overwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReleaseFlags {
-    /// How it is chosen.
+    /// Bits 3:0: by tag or by extents.
     pub policy: ReleasePolicy,
-    /// Bit 4: it is taken away without asking the host. Reserved in 4908h, where groups have no host.
+    /// Bit 4: take the capacity without asking the host. Reserved in 4908h, where groups have no
+    /// host.
     pub forced: bool,
-    /// Bit 5: it is overwritten.
+    /// Bit 5: overwrite the content.
     pub sanitize: bool,
 }
 
 codes! {
-    /// How capacity that is released is chosen.
+    /// How a release selects its capacity.
     enum ReleasePolicy: Policy, 0xF {
-        /// All of the tag.
+        /// All extents that bear the tag.
         0 => Tag,
-        /// The extents that are given.
+        /// The extents of the request.
         1 => Prescriptive,
     }
 }
@@ -105,15 +106,15 @@ impl Wire for ReleaseFlags {
 message! {
     /// Request of Initiate Dynamic Capacity Add (5604h).
     struct InitiateAdd: 32 {
-        /// The host.
+        /// Host that gets the capacity; of an MLD the LD-ID.
         0 => host: u16,
-        /// How it is chosen.
+        /// How the device chooses the capacity.
         2 => policy: AddPolicy,
-        /// Of which region.
+        /// Region that it is taken from, 0..=7.
         3 => region: u8,
         /// Bytes, with [`AddPolicy::Free`] and [`AddPolicy::Contiguous`].
         4 => len: u64,
-        /// What it is called.
+        /// Tag that the extents bear; zeros for none.
         12 => tag: Uuid,
     }
     /// The extents, with [`AddPolicy::Prescriptive`].
@@ -123,13 +124,13 @@ message! {
 message! {
     /// Request of Initiate Dynamic Capacity Release (5605h).
     struct InitiateRelease: 32 {
-        /// The host.
+        /// Host that loses the capacity; of an MLD the LD-ID.
         0 => host: u16,
-        /// How it is chosen.
+        /// How the release selects it, and what happens to the content.
         2 => flags: ReleaseFlags,
-        /// Bytes.
+        /// Bytes to release; beside extents 0 or their sum.
         4 => len: u64,
-        /// What it is called.
+        /// Tag of the extents, with [`ReleasePolicy::Tag`].
         12 => tag: Uuid,
     }
     /// The extents, with [`ReleasePolicy::Prescriptive`].

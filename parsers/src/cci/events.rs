@@ -1,9 +1,9 @@
 //! Records of a PBR switch's event logs, and notifications of them.
 //!
-//! The 80 bytes behind an [`EventRecord`](super::generic::EventRecord)'s header, by its kind: [`PortEvent`],
-//! [`RefusalEvent`]; [`notification`] makes a message of a request that nobody answers.
+//! [`PortEvent`] and [`RefusalEvent`] are the 80 bytes behind the header of an
+//! [`EventRecord`](super::generic::EventRecord), by its kind. [`notification`] makes an event
+//! message of a request; such a message gets no answer.
 //!
-//! Units: bytes; little-endian.
 //! Source: docs/spec/wire-formats.md §4.2 ("Events"); CXL 3.1 sections 7.6.8.1, 8.2.9.2.
 
 use super::commands::Request;
@@ -32,35 +32,36 @@ pub const REFUSAL_EVENT: Uuid = [
 pub const RULE_LEN: usize = 40;
 
 record! {
-    /// What a port is like after its link or its partner has changed; fields as in Get Physical Port State (5101h).
+    /// State of a port after its link or its partner has changed; fields as in Get Physical Port
+    /// State (5101h).
     struct PortEvent: 80 {
-        /// The port.
+        /// Number of the physical port.
         0 => port: u8,
         /// 0 state of the link, 1 slot status register.
         1 => event: u8,
-        /// What the port is for.
+        /// Role of the port: [`PortState::config_state`](super::switch::PortState::config_state).
         5 => config_state: u8,
-        /// CXL version of what is at the other end.
+        /// CXL version of the device at the other end; code of 5101h.
         6 => partner_version: u8,
-        /// What is at the other end.
+        /// Kind of device at the other end; code of 5101h.
         8 => partner_type: u8,
-        /// CXL versions that the port has.
+        /// CXL versions that the port supports, one bit each.
         9 => versions: u8,
-        /// Widest link that it can have.
+        /// Lanes of the widest link that it supports.
         0xA => width_max: u8,
-        /// Lanes of its link.
+        /// Lanes in use.
         0xB => width: u8,
-        /// Speeds that it has.
+        /// Link speeds that it supports, one bit each.
         0xC => speeds: u8,
-        /// Fastest of them.
+        /// Code of the fastest supported speed.
         0xD => speed_max: u8,
-        /// Speed of its link.
+        /// Code of the speed in use.
         0xE => speed: u8,
-        /// State of its link.
+        /// LTSSM state of its link.
         0xF => ltssm: u8,
-        /// Lowest lane.
+        /// Number of the lowest lane in use.
         0x10 => first_lane: u8,
-        /// Flags of the link.
+        /// Link flags; [`LINK_STATE_PERST`](super::switch::LINK_STATE_PERST).
         0x11 => link_state: u16,
     }
 }
@@ -72,7 +73,7 @@ record! {
         0 => port: u8,
         /// PID of the port; `FFF` where it has none.
         2 => pid: u16,
-        /// How many by now, since the switch was started.
+        /// Refusals since the switch was started.
         8 => count: u64,
         /// Name of the rule, as in docs/drops.md; zeros behind it.
         0x10 => rule: [u8; 40],
@@ -80,7 +81,7 @@ record! {
 }
 
 impl RefusalEvent {
-    /// Of a rule by its name, which is cut where it is longer than [`RULE_LEN`].
+    /// Of the rule called `rule`; a name longer than [`RULE_LEN`] is cut.
     #[must_use]
     pub fn new(port: u8, pid: u16, rule: &str, count: u64) -> Self {
         let mut name = [0; RULE_LEN];
@@ -90,24 +91,27 @@ impl RefusalEvent {
         Self { port, pid, count, rule: name }
     }
 
-    /// Name of the rule, as far as it is one of letters, digits and dashes.
+    /// Name of the rule, up to the first byte that is no letter, digit or dash.
     pub fn rule(&self) -> impl Iterator<Item = char> {
+        // the bytes came from another switch: only such characters may reach a log or a terminal
         let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
         self.rule.into_iter().take_while(is_name).map(char::from)
     }
 }
 
-/// The notification of a GFD (0107h) that `message` is, a CCI message and nothing behind it.
+/// The GFD's notification (0107h) in `message`, which has to be one CCI message and nothing behind.
 #[must_use]
 pub fn gfd_notice(message: &[u8]) -> Option<FmNotification> {
     let (header, payload) = Header::parse(message).ok()?;
     let is_one = header.category == Category::Event && header.opcode == Opcode::FM_NOTIFICATION;
     let notice = payload.first_chunk::<{ FmNotification::LEN }>()?;
+    // a payload longer than the record would be read by its first 40 bytes alone
     (is_one && notice.len() == payload.len()).then(|| FmNotification::read(notice).ok())?
 }
 
 /// Writes `request` as a notification to the front of `out`, and returns its length; `None` when it does not fit.
 pub fn notification(request: &Request<'_>, out: &mut [u8]) -> Option<usize> {
+    // tag 0: no answer comes that a tag could be matched with
     let header = Header { category: Category::Event, ..Header::request(request.opcode(), 0) };
     header.emit_with(out, |place| request.emit(place))
 }

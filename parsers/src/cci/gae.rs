@@ -1,8 +1,8 @@
 //! Commands of a GAE (58xxh) and of a VCS's GAE (59xxh) that are not table entries.
 //!
-//! Fixed records; lists of PIDs and of segment counts. Tables are in [`super::tables`].
+//! Fixed records; lists of PIDs and of segment counts. The tables that a GAE holds are in
+//! [`super::tables`].
 //!
-//! Units: bytes; entries.
 //! Source: docs/spec/wire-formats.md §4.6; CXL 3.1 sections 7.7.14 and 7.7.15.
 
 use super::layout::{codes, message, record};
@@ -15,9 +15,9 @@ use crate::fabric::{Hpa, Pid};
 record! {
     /// Request of Identify GAE (5800h).
     struct GaeRange: 2 {
-        /// First bridge.
+        /// First vPPB to report.
         0 => start: u8,
-        /// Bridges.
+        /// vPPBs to report at most.
         1 => count: u8,
     }
 }
@@ -25,9 +25,9 @@ record! {
 record! {
     /// Request of Identify VCS GAE (5900h).
     struct VcsGaeRange: 3 {
-        /// The VCS.
+        /// Number of the virtual switch.
         0 => vcs: u8,
-        /// Which bridges.
+        /// vPPBs of it to report.
         1 => range: GaeRange,
     }
 }
@@ -35,13 +35,13 @@ record! {
 /// Capabilities of a GAE: the first two bytes of [`GaeIdentity`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GaeCaps {
-    /// PIDs that can be enabled, 12 bits.
+    /// PIDs that can be enabled at once; bits 11:0.
     pub pids_max: u16,
-    /// VendPrefixL0 on requests that leave and completions that enter.
+    /// Bit 12: VendPrefixL0 can be on for requests that leave and completions that enter.
     pub prefix_out: bool,
-    /// VendPrefixL0 on requests that enter.
+    /// Bit 13: VendPrefixL0 can be on for requests that enter.
     pub prefix_in: bool,
-    /// GIM can be set up.
+    /// Bit 14: GIM can be set up.
     pub gim: bool,
 }
 
@@ -65,9 +65,9 @@ impl Wire for GaeCaps {
 }
 
 record! {
-    /// What a bridge has of FAST.
+    /// Size of one vPPB's FAST.
     struct VppbFast: 4 {
-        /// Entries of its FAST.
+        /// Segments that its FAST can hold.
         0 => segments: u16,
     }
 }
@@ -75,25 +75,25 @@ record! {
 message! {
     /// Response of Identify GAE (5800h) and Identify VCS GAE (5900h).
     struct GaeIdentity: 8 {
-        /// What it can do.
+        /// Capabilities of the GAE.
         0 => caps: GaeCaps,
-        /// Threads that forward commands to GFDs.
+        /// Proxy threads, which forward commands of the host to GFDs.
         2 => threads: u16,
-        /// Those that are free.
+        /// Proxy threads that are idle.
         4 => free: u16,
-        /// First bridge.
+        /// First vPPB of the list.
         6 => start: u8,
     }
-    /// One for each bridge.
+    /// FAST sizes from `start` on, one a vPPB.
     7 as u8 => vppbs: [VppbFast]
 }
 
 record! {
     /// Request of Get PID Interrupt Vector (5801h).
     struct GetInterrupts: 9 {
-        /// Which part.
+        /// Bytes of the vector to return.
         0 => range: VectorRange,
-        /// Clears what was read.
+        /// Bit 0: clear the bits that are returned.
         8 => clear: bool,
     }
 }
@@ -123,7 +123,7 @@ impl Wire for PrefixFlags {
 record! {
     /// Request of Get FAST/IDT Capabilities (5803h).
     struct GetFastCaps: 4 {
-        /// The bridge.
+        /// Number of the vPPB.
         0 => vppb: u8,
     }
 }
@@ -131,37 +131,37 @@ record! {
 message! {
     /// Response of Get FAST/IDT Capabilities (5803h).
     struct FastCaps: 26 {
-        /// The bridge.
+        /// Number of the vPPB.
         0 => vppb: u8,
-        /// Entries of the FAST.
+        /// Segments that the FAST can hold.
         1 => segments: u16,
         /// Code of the segment size, 64 GB << n.
         3 => segment_size: u8,
-        /// Entries of the interleave DPID table.
+        /// DPIDs that the interleave table can hold.
         4 => idt: u16,
         /// Where VendPrefixL0 is on.
         7 => prefix: PrefixFlags,
-        /// First address.
+        /// First HPA of the range that FAST decodes; 0 while it is off.
         10 => base: Hpa,
-        /// Last address.
+        /// FabricLimit: the last HPA that FAST decodes; 0 while it is off.
         18 => limit: Hpa,
     }
-    /// Own PIDs.
+    /// PIDs of this edge port.
     6 as u8 => pids: [Pid]
 }
 
 record! {
     /// Request of Set FAST/IDT Configuration (5804h).
     struct SetFast: 20 {
-        /// The bridge.
+        /// Number of the vPPB.
         0 => vppb: u8,
         /// Code of the segment size, 64 GB << n.
         1 => segment_size: u8,
         /// Where VendPrefixL0 is on.
         2 => prefix: PrefixFlags,
-        /// First address; 0 turns it off.
+        /// First HPA of the range; 0 turns FAST off.
         4 => base: Hpa,
-        /// Last address; 0 turns it off.
+        /// Last HPA of the range; 0 turns FAST off.
         12 => limit: Hpa,
     }
 }
@@ -169,15 +169,15 @@ record! {
 record! {
     /// Request of Proxy GFD Management Command (5809h).
     struct ProxyCommand: 22 {
-        /// The GFD.
+        /// PID of the GFD that gets the command.
         0 => pid: Pid,
-        /// Where in the host's memory the command is.
+        /// Address of the command in the host's memory.
         2 => request: Hpa,
-        /// Bytes of the command.
+        /// Length of the command in bytes.
         10 => len: u16,
-        /// Where the response is to be put.
+        /// Address in the host's memory where the response goes.
         12 => response: Hpa,
-        /// Bytes there are for it.
+        /// Bytes that the host has reserved for the response.
         20 => response_max: u16,
     }
 }
@@ -185,20 +185,20 @@ record! {
 record! {
     /// Response of Proxy GFD Management Command (5809h).
     struct ProxyStarted: 3 {
-        /// What the thread goes by.
+        /// `CmdSeq` of the command, by which 580Ah and 580Bh name its thread.
         0 => seq: Bits<3>,
-        /// Threads that are free.
+        /// Proxy threads that are idle.
         1 => free: u16,
     }
 }
 
-/// A thread: request of 580Ah and 580Bh.
+/// A proxy thread, by the GFD's PID and its `CmdSeq`: request of 580Ah and 580Bh.
 pub type ProxyThread = PidOp<Bits<3>>;
 
 record! {
-    /// Response of Get Proxy Thread Status (580Ah).
+    /// The thread still waits for the GFD.
     struct ProxyStatus: 4 {
-        /// It is not done yet.
+        /// Proxy threads that are idle.
         0 => running: bool,
         /// Threads that are free.
         2 => free: u16,
@@ -206,17 +206,17 @@ record! {
 }
 
 codes! {
-    /// What becomes of a PID in the vectors of a VCS.
+    /// Change of a PID's bits in the access vectors of a VCS.
     enum AccessOp: Operation, 0x7 {
-        /// Sets it in the GMV.
+        /// Sets the bit in the GMV: G-FAM of the PID may be reached.
         0 => EnableGmv,
-        /// Clears it in the GMV.
+        /// Clears the bit in the GMV.
         1 => DisableGmv,
-        /// Sets it in the VTV.
+        /// Sets the bit in the VTV: the PID is a valid target for GIM.
         2 => EnableVtv,
-        /// Clears it in the VTV.
+        /// Clears the bit in the VTV.
         3 => DisableVtv,
-        /// Leaves both, and takes latency and bandwidth.
+        /// Changes neither vector, and takes over latency and bandwidth.
         4 => UpdateCost,
     }
 }
@@ -224,11 +224,11 @@ codes! {
 record! {
     /// Request of Configure VCS PID Access (5902h).
     struct ConfigureAccess: 24 {
-        /// The VCS.
+        /// Number of the virtual switch.
         0 => vcs: u8,
-        /// Which PID, and what becomes of it.
+        /// PID in bits 11:0, operation in bits 14:12.
         2 => access: PidOp<AccessOp>,
-        /// What the path adds.
+        /// Latency and bandwidth of the path to the PID, for [`AccessOp::UpdateCost`].
         4 => cost: PathCost,
     }
 }
@@ -236,9 +236,9 @@ record! {
 record! {
     /// Request of Set VendPrefixL0 State (5904h).
     struct SetPrefix: 3 {
-        /// The VCS.
+        /// Number of the virtual switch.
         0 => vcs: u8,
-        /// Where it is on.
+        /// Directions in which VendPrefixL0 is turned on.
         2 => prefix: PrefixFlags,
     }
 }

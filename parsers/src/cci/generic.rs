@@ -1,9 +1,10 @@
 //! Commands of every component: 0001h to 0005h, events 0100h to 0106h, logs 0400h and 0401h.
 //!
-//! One struct for each request and response that is not empty; a single field goes without.
+//! One struct for each request and response that is not empty; a payload of a single field has no
+//! struct. Timestamps are in ns.
 //!
-//! Units: bytes and entries; timestamps in ns.
-//! Source: CXL 3.1 sections 8.2.9.1, 8.2.9.2, 8.2.9.5 (docs/spec/wire-formats.md §4.2 lists the opcodes only).
+//! Source: CXL 3.1 sections 8.2.9.1, 8.2.9.2, 8.2.9.5 (docs/spec/wire-formats.md §4.2 lists the
+//! opcodes only).
 
 use super::layout::{message, record};
 use super::wire::{Payload, Uuid, Wire, front, put_front, room};
@@ -12,17 +13,17 @@ use crate::ParseError;
 record! {
     /// Response of Identify (0001h).
     struct Identity: 18 {
-        /// PCIe vendor id.
+        /// PCIe Vendor ID of the component.
         0 => vendor: u16,
-        /// PCIe device id.
+        /// PCIe Device ID of the component.
         2 => device: u16,
-        /// PCIe subsystem vendor id.
+        /// PCIe Subsystem Vendor ID of the component.
         4 => subsystem_vendor: u16,
-        /// PCIe subsystem id.
+        /// PCIe Subsystem ID of the component.
         6 => subsystem: u16,
-        /// Serial number.
+        /// Serial number of the component (PCIe Device Serial Number).
         8 => serial: u64,
-        /// Longest message that is taken: 2^n bytes.
+        /// Longest message that the component takes: 2^n bytes.
         16 => message_max_log2: u8,
         /// 0 switch, 3 type 3 device, 4 GFD.
         17 => component: u8,
@@ -32,9 +33,9 @@ record! {
 /// Progress of a background operation: first byte of [`BackgroundStatus`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// A command runs in the background.
+    /// Bit 0: a command runs in the background.
     pub running: bool,
-    /// How much of the last one is done, 0..=100; 7 bits.
+    /// Share of the last background command that is done, 0..=100 percent; bits 7:1.
     pub percent: u8,
 }
 
@@ -54,13 +55,13 @@ impl Wire for Progress {
 record! {
     /// Response of Background Operation Status (0002h).
     struct BackgroundStatus: 8 {
-        /// How far it is.
+        /// Whether it runs, and how far it is.
         0 => progress: Progress,
-        /// The last command that ran in the background.
+        /// Opcode of the last command that ran in the background.
         2 => opcode: u16,
-        /// How it went; [`crate::cci::ReturnCode::from_bits`].
+        /// Its result, once it is done; [`crate::cci::ReturnCode::from_bits`].
         4 => return_code: u16,
-        /// The vendor's own status.
+        /// Vendor-specific extended status of that command.
         6 => vendor_status: u16,
     }
 }
@@ -68,23 +69,23 @@ record! {
 record! {
     /// An event: its header and the 80 bytes that its kind lays out.
     struct EventRecord: 128 {
-        /// Kind.
+        /// UUID of the record's format, which tells the meaning of `data`.
         0 => kind: Uuid,
-        /// Bytes of it.
+        /// Bytes of the whole record, 128 here.
         16 => len: u8,
-        /// Bits 1:0 severity, then what else holds; 24 bits.
+        /// Bits 1:0 severity (0 informational to 3 fatal), then flags of the record; 24 bits.
         17 => flags: [u8; 3],
-        /// Handle; never 0.
+        /// Handle by which 0101h clears the record; never 0.
         20 => handle: u16,
-        /// Handle of one that belongs to it, or 0.
+        /// Handle of a related record, or 0.
         22 => related: u16,
-        /// When, in ns.
+        /// Time of the event in ns.
         24 => timestamp_ns: u64,
-        /// Class of maintenance that it asks for.
+        /// Class of maintenance that the device asks for; 0 for none.
         32 => maintenance: u8,
-        /// Subclass of it.
+        /// Subclass of that maintenance.
         33 => maintenance_sub: u8,
-        /// What the kind lays out.
+        /// Fields of the record's kind.
         48 => data: [u8; 80],
     }
 }
@@ -94,51 +95,52 @@ message! {
     struct EventRecords: 32 {
         /// Bit 0 overflow, 1 more records, 2 overflow of the dynamic capacity log.
         0 => flags: u8,
-        /// Events that were lost.
+        /// Events that were lost since the log was full.
         2 => lost: u16,
-        /// When the first one was lost, in ns.
+        /// Time of the first lost event in ns; 0 without one.
         4 => first_lost_ns: u64,
-        /// When the last one was lost, in ns.
+        /// Time of the last lost event in ns; 0 without one.
         12 => last_lost_ns: u64,
     }
-    /// Oldest first.
+    /// Records of the log, oldest first.
     20 as u16 => records: [EventRecord]
 }
 
 message! {
     /// Request of Clear Event Records (0101h).
     struct ClearEvents: 6 {
-        /// The log.
+        /// Number of the log, 0..=4.
         0 => log: u8,
-        /// Clears all of them; then no handle is given.
+        /// Bit 0: clear all records; the list of handles is empty then.
         1 => all: bool,
     }
-    /// What is cleared, oldest first.
+    /// Handles of the records to clear, oldest first.
     2 as u8 => handles: [u16]
 }
 
 record! {
-    /// Response of 0102h, request of 0103h: bits 1:0 of each how a log interrupts, 7:4 its vector.
+    /// Response of 0102h, request of 0103h. Of each byte, bits 1:0 are the mode of a log's
+    /// interrupt and bits 7:4 its vector.
     struct EventInterrupts: 5 {
-        /// Informational log.
+        /// Interrupt of the informational log.
         0 => info: u8,
-        /// Warning log.
+        /// Interrupt of the warning log.
         1 => warning: u8,
-        /// Failure log.
+        /// Interrupt of the failure log.
         2 => failure: u8,
-        /// Fatal log.
+        /// Interrupt of the fatal log.
         3 => fatal: u8,
-        /// Dynamic capacity log.
+        /// Interrupt of the dynamic capacity log.
         4 => dynamic_capacity: u8,
     }
 }
 
 record! {
-    /// A log and its length.
+    /// A log that the component has.
     struct SupportedLog: 20 {
-        /// The log.
+        /// UUID of the log.
         0 => log: Uuid,
-        /// Bytes of it, at most.
+        /// Length of the log in bytes.
         16 => len: u32,
     }
 }
@@ -146,18 +148,18 @@ record! {
 message! {
     /// Response of Get Supported Logs (0400h).
     struct SupportedLogs: 8 {}
-    /// All of them.
+    /// Every log that the component has.
     0 as u16 => logs: [SupportedLog]
 }
 
 record! {
     /// Request of Get Log (0401h).
     struct GetLog: 24 {
-        /// The log.
+        /// UUID of the log.
         0 => log: Uuid,
-        /// First byte.
+        /// Offset of the first byte to return.
         16 => offset: u32,
-        /// Bytes.
+        /// Bytes to return at most.
         20 => len: u32,
     }
 }
@@ -165,7 +167,7 @@ record! {
 /// Response of Get Log (0401h): all of the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogData<'a> {
-    /// Part of the log that was asked for.
+    /// Bytes of the log from the requested offset on.
     pub data: &'a [u8],
 }
 
