@@ -1,8 +1,7 @@
 //! Commands of a GFD, 4900h to 490Bh: identity, regions, media partitions, dynamic capacity.
 //!
-//! [`GfdIdentity`] 148 bytes, [`DcRegion`] and [`DmpEntry`] 40 bytes, extents of [`super::dcd`].
+//! A GFD counts capacities in multiples of 256 MB where the field says so, else in bytes.
 //!
-//! Units: bytes; capacities in multiples of 256 MB where the field says so.
 //! Source: docs/spec/wire-formats.md §4.7; CXL 3.1 section 8.2.9.9.10.
 
 use super::dcd::{AddPolicy, Extent, ReleaseFlags};
@@ -14,29 +13,29 @@ use crate::fabric::Dpa;
 record! {
     /// Response of Identify GFD (4900h).
     struct GfdIdentity: 148 {
-        /// Media partitions, 1..=4.
+        /// Media partitions (DMPs), 1..=4.
         0 => partitions: u8,
-        /// Regions, 1..=8.
+        /// Regions of dynamic capacity, 1..=8.
         1 => regions: u8,
-        /// Groups.
+        /// Groups (GrpIDs) that the GFD supports.
         2 => groups: u16,
-        /// Bit per [`AddPolicy`].
+        /// Supported policies of 4907h: bit n for code n of [`AddPolicy`].
         4 => add_policies: u16,
-        /// What of quality of service it has.
+        /// Quality of service telemetry: bits as in [`super::ld::LdInfo::qos`].
         6 => qos: u8,
-        /// Bit per [`super::dcd::ReleasePolicy`].
+        /// Supported policies of 4908h: bit n for code n of [`super::dcd::ReleasePolicy`].
         8 => release_policies: u16,
         /// Bit per region whose content can be overwritten on release.
         10 => sanitize: u8,
-        /// Capacity, 256 MB.
+        /// Total capacity in multiples of 256 MB.
         12 => capacity: u64,
         /// Block sizes of each region: bit n for 2^n bytes.
         20 => region_blocks: [u64; 8],
-        /// Block sizes of each partition.
+        /// Block sizes of each partition: bit n for 2^n bytes.
         84 => partition_blocks: [u64; 4],
-        /// Capacity that can only be volatile, 256 MB.
+        /// Capacity that can be volatile only, in multiples of 256 MB.
         116 => volatile_only: u64,
-        /// Capacity that can only be persistent, 256 MB.
+        /// Capacity that can be persistent only, in multiples of 256 MB.
         140 => persistent_only: u64,
     }
 }
@@ -44,25 +43,25 @@ record! {
 record! {
     /// Response of Get GFD Status (4901h); the codes of the link are those of a [`super::switch::PortState`].
     struct GfdStatus: 11 {
-        /// Flags.
+        /// Status flags of the component.
         0 => flags: u8,
-        /// Mode of the link.
+        /// Mode of the link, such as flit mode.
         1 => link_mode: u8,
-        /// Lanes at most.
+        /// Lanes of the widest link that the port supports.
         2 => width_max: u8,
         /// Lanes in use.
         3 => width: u8,
-        /// Bit per speed.
+        /// Supported link speeds, one bit each.
         4 => speeds: u8,
-        /// Fastest speed.
+        /// Code of the fastest supported speed.
         5 => speed_max: u8,
-        /// Speed in use.
+        /// Code of the speed in use.
         6 => speed: u8,
-        /// State of the link's training.
+        /// LTSSM state of the link.
         7 => ltssm: u8,
-        /// First lane in use.
+        /// Number of the lowest lane in use.
         8 => first_lane: u8,
-        /// Flags of the link.
+        /// Link flags, as in 5101h.
         9 => link_state: u16,
     }
 }
@@ -70,9 +69,9 @@ record! {
 record! {
     /// Request of Get DC Region Configuration (4902h) and Get DMP Configuration (4905h).
     struct GfdRange: 4 {
-        /// Regions or partitions.
+        /// Regions (4902h) or partitions (4905h) to return at most.
         2 => count: u8,
-        /// First one.
+        /// Index of the first one, from 0.
         3 => start: u8,
     }
 }
@@ -80,31 +79,31 @@ record! {
 record! {
     /// A region of dynamic capacity.
     struct DcRegion: 40 {
-        /// First byte.
+        /// DPA of the first byte.
         0 => base: Dpa,
-        /// Length of the decoded range, 256 MB.
+        /// Length of the address range that is decoded for it, in multiples of 256 MB.
         8 => decode_len: u64,
-        /// Length.
+        /// Length in bytes, at most the decoded range.
         16 => len: u64,
-        /// Bytes of a block.
+        /// Size of a block in bytes, a power of two.
         24 => block: u64,
-        /// Flags as in a CDAT.
+        /// Flags as in the CDAT's DSMAS structure.
         32 => flags: u8,
-        /// Its content is overwritten on release.
+        /// Bit 0: content is overwritten on release.
         36 => sanitize: bool,
     }
 }
 
 record! {
-    /// What the regions can hold in all.
+    /// Room for extents and tags that all regions share.
     struct DcTotals: 16 {
-        /// Extents.
+        /// Extents that the device can hold in all.
         0 => extents: u32,
-        /// Extents that are left.
+        /// Extents that it can still take.
         4 => extents_free: u32,
-        /// Tags.
+        /// Tags that the device can hold in all.
         8 => tags: u32,
-        /// Tags that are left.
+        /// Tags that it can still take.
         12 => tags_free: u32,
     }
 }
@@ -112,101 +111,101 @@ record! {
 message! {
     /// Response of Get DC Region Configuration (4902h).
     struct DcRegions: 4 {
-        /// Regions there are.
+        /// Number of configured regions.
         2 => available: u8,
     }
-    /// Those that were asked for.
+    /// Configurations of the requested regions.
     3 as u8 => regions: [DcRegion]
     then
-    /// What they can hold.
+    /// Room for extents and tags.
     totals: DcTotals
 }
 
 record! {
     /// Request of Set DC Region Configuration (4903h).
     struct SetDcRegion: 40 {
-        /// The region.
+        /// Number of the region, 0..=7.
         0 => region: u8,
-        /// Bytes of a block.
+        /// Size of a block in bytes, a power of two.
         4 => block: u64,
-        /// Its content is overwritten on release.
+        /// Bit 0: overwrite content on release.
         12 => sanitize: bool,
-        /// First byte.
+        /// DPA of the first byte.
         16 => base: Dpa,
-        /// Length of the decoded range, 256 MB.
+        /// Length of the address range that is decoded for it, in multiples of 256 MB.
         24 => decode_len: u64,
-        /// Length.
+        /// Length in bytes, at most the decoded range.
         32 => len: u64,
     }
 }
 
 record! {
-    /// A media partition.
+    /// A device media partition (DMP); its bases and lengths are multiples of 256 MB.
     struct DmpEntry: 40 {
-        /// First byte.
+        /// DPA of the first byte.
         0 => base: Dpa,
-        /// Length of the decoded range.
+        /// Length in bytes of the address range that is decoded for it.
         8 => decode_len: u64,
-        /// Length.
+        /// Length in bytes of its memory.
         16 => len: u64,
-        /// Bytes of a block.
+        /// Size of a block in bytes, a power of two.
         24 => block: u64,
-        /// Bits as `DmpEntry::` constants.
+        /// Properties: the constants of `DmpEntry`.
         32 => flags: u8,
-        /// Which partition.
+        /// Number of the partition, 0..=3.
         33 => index: u8,
-        /// Its content is overwritten on release.
+        /// Bit 0: content is overwritten on release.
         36 => sanitize: bool,
     }
 }
 
 impl DmpEntry {
-    /// Keeps its content without power.
+    /// Bit 2: content survives a loss of power.
     pub const NON_VOLATILE: u8 = 1 << 2;
-    /// Several hosts may use a block.
+    /// Bit 3: several hosts may use a block.
     pub const SHARABLE: u8 = 1 << 3;
-    /// The device keeps shared blocks coherent.
+    /// Bit 4: the device keeps shared blocks coherent.
     pub const COHERENT: u8 = 1 << 4;
-    /// Its capacity is dynamic.
+    /// Bit 5: capacity is dynamic.
     pub const DC_MANAGED: u8 = 1 << 5;
-    /// Hosts can only read it.
+    /// Bit 6: hosts can only read it.
     pub const READ_ONLY: u8 = 1 << 6;
 }
 
 message! {
     /// Response of Get DMP Configuration (4905h).
     struct Dmps: 4 {
-        /// Partitions there are.
+        /// Number of partitions of the device.
         2 => available: u8,
     }
-    /// Those that were asked for.
+    /// Configurations of the requested partitions.
     3 as u8 => entries: [DmpEntry]
 }
 
 message! {
     /// Request of Set DMP Configuration (4906h).
     struct SetDmps: 4 {
-        /// First partition.
+        /// Index of the first partition to set.
         3 => start: u8,
     }
-    /// The partitions.
+    /// New configurations, from `start` on.
     2 as u8 => entries: [DmpEntry]
 }
 
 message! {
     /// Request of Dynamic Capacity Add (4907h); the response is a [`super::dcd::ExtentList`].
     struct DcAdd: 36 {
-        /// The group.
+        /// Group (GrpID) that gets the capacity.
         0 => group: u16,
-        /// How it is chosen.
+        /// How the device chooses the capacity.
         2 => policy: AddPolicy,
-        /// Of which region.
+        /// Region that it is taken from, 0..=7.
         3 => region: u8,
-        /// Bytes, with [`AddPolicy::Free`] and [`AddPolicy::Contiguous`].
+        /// Bytes to add, with [`AddPolicy::Free`] and [`AddPolicy::Contiguous`].
         4 => len: u64,
-        /// What it is called.
+        /// Tag that the extents bear; zeros for none.
         12 => tag: Uuid,
-        /// Most extents of the response.
+        /// Extents to return in the response at most.
         32 => response_max: u32,
     }
     /// The extents, with [`AddPolicy::Prescriptive`].
@@ -218,15 +217,15 @@ message! {
     ///
     /// Byte 3 is taken as reserved, as in 5605h: the region follows from the extents or the tag.
     struct DcRelease: 36 {
-        /// The group.
+        /// Group (GrpID) that loses the capacity.
         0 => group: u16,
-        /// How it is chosen.
+        /// How the release selects it, and what happens to the content.
         2 => flags: ReleaseFlags,
-        /// Bytes.
+        /// Bytes to release.
         4 => len: u64,
-        /// What it is called.
+        /// Tag of the extents, with [`super::dcd::ReleasePolicy::Tag`].
         12 => tag: Uuid,
-        /// Most extents of the response.
+        /// Extents to return in the response at most.
         32 => response_max: u32,
     }
     /// The extents, with [`super::dcd::ReleasePolicy::Prescriptive`].
@@ -236,31 +235,31 @@ message! {
 record! {
     /// Request of Dynamic Capacity List Tags (490Bh).
     struct GetTags: 8 {
-        /// First tag.
+        /// Index of the first tag to return, from 0.
         0 => start: u32,
-        /// Most tags.
+        /// Tags to return at most.
         4 => max: u32,
     }
 }
 
 record! {
-    /// A tag.
+    /// One tag of the list, and whether the fabric manager keeps it.
     struct TagEntry: 20 {
-        /// The tag.
+        /// Tag that extents bear.
         0 => tag: Uuid,
-        /// The fabric manager holds a reference.
+        /// Bit 0: the fabric manager holds a reference, so the extents stay when no group has them.
         16 => fm_reference: bool,
     }
 }
 
-/// Response of Dynamic Capacity List Tags (490Bh): the list goes on to the end, nothing counts it.
+/// Response of Dynamic Capacity List Tags (490Bh). No field counts the list: it fills the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tags<'a> {
-    /// Changes with the list.
+    /// Number that the device changes with each change of the list.
     pub generation: u32,
-    /// Tags there are in all.
+    /// Number of tags that the device has.
     pub total: u32,
-    /// The tags.
+    /// Tags from the requested index on.
     pub tags: List<'a, TagEntry>,
 }
 
@@ -270,6 +269,7 @@ impl Tags<'_> {
 
 impl<'a> Payload<'a> for Tags<'a> {
     fn parse(payload: &'a [u8]) -> Result<Self, ParseError> {
+        // rounded up, so that a piece of an entry at the end is refused instead of ignored
         let (list, _) = split_list(payload, Self::HEAD, 0)?;
         let tags = List::parse(list, Self::HEAD, list.len().div_ceil(TagEntry::LEN))?;
         Ok(Self { generation: get(payload, 0)?, total: get(payload, 4)?, tags })

@@ -1,8 +1,8 @@
-//! Commands of a GFD, 490Ch to 4914h: who may access what (SAT), quality of service, and the decoders (GDT).
+//! Commands of a GFD, 490Ch to 4914h: access by requester and group (SAT), quality of service, and
+//! address decoders (GDT).
 //!
-//! SAT entry 4 bytes (6 with its RPID), [`QosControl`] 7, [`GdtEntry`] 32 bytes.
+//! Fractions of bandwidth are in 256ths, thresholds of congestion in percent.
 //!
-//! Units: bytes; percent and 256ths where the field says so.
 //! Source: docs/spec/wire-formats.md §4.7, §5.2; CXL 3.1 section 8.2.9.9.10.
 
 use super::layout::{message, record};
@@ -13,20 +13,20 @@ use crate::{Field, ParseError};
 record! {
     /// Request of Get SAT Entries (490Ch).
     struct SatRange: 6 {
-        /// Entries.
+        /// SAT entries to return at most.
         2 => count: u16,
-        /// First requester.
+        /// RPID of the first entry.
         4 => start: Pid,
     }
 }
 
-/// Bit of a group access vector: the requester is notified of changes.
+/// Bit 31 of a group access vector: the requester is notified of changes and denials.
 pub const SAT_NOTIFY: u32 = 1 << 31;
 
 message! {
     /// Response of Get SAT Entries (490Ch).
     struct SatEntries: 6 {
-        /// First requester.
+        /// RPID of the first entry; entry n is of RPID `start` + n.
         4 => start: Pid,
     }
     /// Group access vectors: bit n for group n, and [`SAT_NOTIFY`].
@@ -34,9 +34,9 @@ message! {
 }
 
 record! {
-    /// What a requester may access.
+    /// A requester and the groups that it may access.
     struct SatUpdate: 6 {
-        /// The requester.
+        /// RPID of the requester.
         0 => rpid: Pid,
         /// Bit n for group n, and [`SAT_NOTIFY`].
         2 => vector: u32,
@@ -46,7 +46,7 @@ record! {
 message! {
     /// Request of Set SAT Entries (490Dh).
     struct SetSat: 2 {}
-    /// The entries.
+    /// Entries to write, in any order.
     0 as u16 => updates: [SatUpdate]
 }
 
@@ -55,85 +55,86 @@ record! {
     struct QosControl: 7 {
         /// Bit 0 egress congestion counts, bit 1 temporary throughput reduction counts.
         0 => control: u8,
-        /// Moderate congestion from here, percent.
+        /// Backpressure in percent from which congestion is moderate.
         1 => moderate_percent: u8,
-        /// Severe congestion from here, percent.
+        /// Backpressure in percent from which congestion is severe.
         2 => severe_percent: u8,
-        /// Backpressure is sampled every n times 8 ns.
+        /// Interval between samples of backpressure, in units of 8 ns.
         3 => interval: u8,
-        /// Estimated requests against completions count from here.
+        /// Estimated requests from which they are compared with completions.
         4 => compare_basis: u16,
-        /// Completions are collected for n times 64 ns.
+        /// Interval over which completions are counted, in units of 64 ns.
         6 => completion_interval: u8,
     }
 }
 
 record! {
-    /// Request of 4911h.
+    /// Request of Get GFD QoS BW Limit (4911h).
     struct LimitRange: 4 {
-        /// Requesters.
+        /// Requesters to report at most.
         0 => count: u16,
-        /// First requester.
+        /// RPID of the first requester.
         2 => start: Pid,
     }
 }
 
 message! {
-    /// Response of 4911h, request and response of 4912h.
+    /// Response of Get GFD QoS BW Limit (4911h), request and response of Set (4912h).
     struct Limits: 4 {
-        /// First requester.
+        /// RPID of the first requester.
         2 => start: Pid,
     }
-    /// 256ths of the bandwidth; 0 for no limit.
+    /// Limit of each requester in 256ths of the bandwidth; 0 for no limit.
     0 as u16 => fractions: [u8]
 }
 
 record! {
     /// Request of Get GDT Configuration (4913h).
     struct GdtRange: 6 {
-        /// The requester.
+        /// RPID of the requester.
         0 => rpid: Pid,
-        /// Decoders.
+        /// Decoders to return at most.
         4 => count: u8,
-        /// First decoder.
+        /// Index of the first decoder, 0..=7.
         5 => start: u8,
     }
 }
 
-/// What a decoder that is valid takes, and where it leads.
+/// Range of addresses that a valid decoder takes, and the memory behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GdtDecoder {
-    /// The host and the device keep it coherent (HDM-DB).
+    /// Byte 2, bit 0: host and device keep the range coherent (HDM-DB).
     pub coherent: bool,
-    /// First address for the host.
+    /// HPA of the first byte.
     pub hpa: Hpa,
-    /// First address in the device.
+    /// DPA of the first byte.
     pub dpa: Dpa,
-    /// Bytes in the device.
+    /// Bytes of the range that lie in this device.
     pub dpa_len: u64,
-    /// How the range is dealt out.
+    /// Ways and granularity of the interleaving.
     pub interleave: Interleave,
     /// Which of the ways this device is, below [`Interleave::ways`].
     pub way: u8,
 }
 
-/// A decoder of a requester: `None` when it is not valid; then nothing else of it counts.
+/// A decoder of a requester. One that is not valid has no other field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GdtEntry {
-    /// Which decoder, 0..=7.
+    /// Index of the decoder, 0..=7.
     pub index: u8,
-    /// What it takes.
+    /// Its range; `None` when its valid bit is 0.
     pub decoder: Option<GdtDecoder>,
 }
 
 impl Wire for GdtEntry {
     const LEN: usize = 32;
 
-    /// Reserved interleave codes and a way that there is not are refused in a valid entry.
+    /// Refuses reserved interleave codes, and a way beyond the ways, but only in a valid entry.
     fn read(bytes: &[u8]) -> Result<Self, ParseError> {
         let [index, valid, coherent]: [u8; 3] = get(bytes, 0)?;
         // the last bytes also find that the entry is whole
         let [ways, granularity, way, _]: [u8; 4] = get(bytes, 28)?;
+        // bytes of an invalid entry may be anything, reserved codes too
         if valid & 1 == 0 {
             return Ok(Self { index, decoder: None });
         }
@@ -155,6 +156,7 @@ impl Wire for GdtEntry {
     }
 
     fn write(&self, bytes: &mut [u8]) {
+        // an invalid entry leaves the zeros that the caller has put there
         set(bytes, 0, &self.index);
         if let Some(decoder) = &self.decoder {
             set(bytes, 1, &[1, u8::from(decoder.coherent)]);
@@ -171,25 +173,25 @@ impl Wire for GdtEntry {
 message! {
     /// Response of Get GDT Configuration (4913h).
     struct Gdt: 8 {
-        /// The requester.
+        /// RPID of the requester.
         0 => rpid: Pid,
-        /// First decoder.
+        /// Index of the first decoder of the list.
         4 => start: u8,
-        /// Decoders there are.
+        /// Number of decoders that a requester has.
         6 => total: u8,
     }
-    /// Those that were asked for.
+    /// Decoders from `start` on.
     5 as u8 => entries: [GdtEntry]
 }
 
 message! {
     /// Request of Set GDT Configuration (4914h).
     struct SetGdt: 6 {
-        /// The requester.
+        /// RPID of the requester.
         0 => rpid: Pid,
-        /// First decoder.
+        /// Index of the first decoder to set.
         5 => start: u8,
     }
-    /// The decoders.
+    /// New decoders; each has its own index too.
     4 as u8 => entries: [GdtEntry]
 }

@@ -1,9 +1,8 @@
 //! CCI message header, categories and return codes.
 //!
-//! Category 4 bits, tag 8, opcode 16, length 21, background 1, return code 16, vendor status 16;
-//! 12 bytes, then the payload.
+//! The header has 12 bytes, little-endian: category 4 bits, tag 8, opcode 16, length 21, background
+//! 1, return code 16, vendor status 16. The payload follows.
 //!
-//! Units: bytes; little-endian.
 //! Source: docs/spec/wire-formats.md §4.1; CXL 3.1 section 7.6.3 and table 8-34.
 
 use super::opcode::Opcode;
@@ -22,12 +21,12 @@ const BACKGROUND: u8 = 0x80;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Category {
-    /// Asks.
+    /// Sent by the requester, who waits for a response.
     #[default]
     Request = 0,
     /// Answers the request of the same tag.
     Response = 1,
-    /// Tells of an event; nobody answers.
+    /// Tells of an event; it has no answer.
     Event = 2,
 }
 
@@ -45,7 +44,7 @@ macro_rules! return_codes {
         }
 
         impl ReturnCode {
-            /// What the 16 bits stand for.
+            /// The return code with this number.
             #[must_use]
             pub const fn from_bits(bits: u16) -> Self {
                 match bits {
@@ -54,7 +53,7 @@ macro_rules! return_codes {
                 }
             }
 
-            /// The 16 bits.
+            /// Number of the code, as in the header.
             #[must_use]
             pub const fn bits(self) -> u16 {
                 match self {
@@ -114,17 +113,17 @@ return_codes! {
 /// Header of a CCI message; its length is that of the payload it is emitted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What kind of message it is.
+    /// Request, response or event; byte 0, bits 3:0.
     pub category: Category,
-    /// Names the request among those not answered yet.
+    /// Number by which the requester matches the response with its request.
     pub tag: u8,
-    /// The command.
+    /// Command that is requested or answered; bytes 3 and 4.
     pub opcode: Opcode,
-    /// The command goes on in the background.
+    /// Byte 7, bit 7: the command runs on in the background.
     pub background: bool,
-    /// How it went; zero but in a response.
+    /// Result; [`ReturnCode::Success`] in anything but a response.
     pub return_code: ReturnCode,
-    /// The vendor's own status; zero but in a response.
+    /// Vendor-specific extended status; 0 in anything but a response.
     pub vendor_status: u16,
 }
 
@@ -173,10 +172,10 @@ impl Header {
         Ok((header, rest))
     }
 
-    /// Reads the header in front of `bytes`: itself, the length of its payload, and what follows it.
+    /// Reads the header at the front of `bytes`. Returns it, the length of its payload, and all
+    /// that follows the header.
     ///
-    /// # Errors
-    /// As [`Header::parse`], but for the length, which is not held against what follows.
+    /// As [`Header::parse`], except that the length may differ from the bytes that follow.
     pub fn cut(bytes: &[u8]) -> Result<(Self, usize, &[u8]), ParseError> {
         let (head, rest) = cut::<LEN>(bytes, Layer::Cci)?;
         let category = match byte::<0, _>(head) & 0xF {
@@ -198,7 +197,8 @@ impl Header {
             return_code: ReturnCode::from_bits(u16::from_le_bytes(*window::<8, 2, _>(head))),
             vendor_status: u16::from_le_bytes(*window::<10, 2, _>(head)),
         };
-        // 21 bits fit wherever a slice can be as long as its header names.
+        // 21 bits fit in a `usize` on every target where a payload of that length could be in
+        // memory
         Ok((header, usize::try_from(len).unwrap_or(usize::MAX), rest))
     }
 
@@ -228,6 +228,7 @@ impl Header {
         out: &mut [u8],
         payload: impl FnOnce(&mut [u8]) -> Option<usize>,
     ) -> Option<usize> {
+        // payload first: its length goes into the header
         let len = payload(out.get_mut(LEN..)?)?;
         Some(self.emit(len, out)? + len)
     }

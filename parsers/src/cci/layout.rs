@@ -1,9 +1,9 @@
 //! Macros that make a struct of a layout, offset by offset as docs/spec/wire-formats.md has it.
 //!
 //! `record!` is a value of fixed size, `message!` a fixed head, a list that the head counts and
-//! perhaps a fixed tail, `codes!` an enum over a few bits. Fields that overlap fail the build.
+//! perhaps a fixed tail, `codes!` an enum over a few bits. Offsets are in bytes. A layout whose
+//! fields overlap fails the build.
 //!
-//! Units: bytes.
 
 /// `record! { struct NAME: LENGTH { OFFSET => FIELD: TYPE, } }`; bytes that no field takes are reserved.
 macro_rules! record {
@@ -35,7 +35,8 @@ macro_rules! record {
 }
 
 /// `message! { struct NAME: HEAD { OFFSET => FIELD: TYPE, } OFFSET as COUNT => LIST: [TYPE] }`, and
-/// `then FIELD: TYPE` for what follows the list. The count is no field: the list has it.
+/// `then FIELD: TYPE` for a record behind the list. The count is not a field of the struct, as the
+/// list knows its length.
 macro_rules! message {
     ($(#[$doc:meta])* struct $name:ident: $len:literal {
         $($(#[$field_doc:meta])* $at:literal => $field:ident: $ty:ty,)*
@@ -76,6 +77,7 @@ macro_rules! message {
                 use $crate::cci::wire::{room, set};
                 let head = room(out, Self::HEAD)?;
                 $(set(head, $at, &self.$field);)*
+                // a list longer than its count can say is refused; the count is never cut
                 set(head, $count_at, &<$count>::try_from(self.$list.len()).ok()?);
                 let end = self.$list.emit(out, Self::HEAD)?;
                 let _tail = room(out.get_mut(end..)?, Self::TAIL)?;
@@ -99,7 +101,7 @@ macro_rules! codes {
         }
 
         impl $name {
-            /// What `code` stands for; `None` when it is reserved.
+            /// Value of `code`; `None` when it is reserved.
             #[must_use]
             pub const fn from_code(code: u8) -> Option<Self> {
                 match code {
@@ -126,8 +128,8 @@ macro_rules! codes {
     };
 }
 
-/// Checks that `fields`, each an offset and a length, stand in order within `len`, none upon another or
-/// upon `count`; returns `len`. It runs when the crate is built.
+/// Checks, when the crate is built, that `fields` (offset and length each) stand in order within
+/// `len`, and that neither they nor `count` overlap. Returns `len`.
 pub(super) const fn checked(
     len: usize,
     fields: &[(usize, usize)],

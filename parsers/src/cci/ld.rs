@@ -1,8 +1,8 @@
-//! MLD component commands 5400h to 5409h: what logical devices there are, and what each has of memory and bandwidth.
+//! MLD component commands 5400h to 5409h, 5500h and 5501h: logical devices, their memory and
+//! bandwidth, heads.
 //!
-//! [`LdInfo`] 11 bytes; lists of [`LdAllocation`] (16 bytes) and of fractions, from an LD on.
+//! Lists go from an LD on. Memory is in units of a granularity, bandwidth in 256ths.
 //!
-//! Units: bytes; multiples of a granularity; 256ths of the bandwidth.
 //! Source: docs/spec/wire-formats.md §4.3a; CXL 3.1 section 7.6.7.4.
 
 use super::layout::{codes, message, record};
@@ -10,11 +10,12 @@ use super::layout::{codes, message, record};
 record! {
     /// Response of Get LD Info (5400h).
     struct LdInfo: 11 {
-        /// Bytes of memory in all.
+        /// Memory of the whole device in bytes, without dynamic capacity.
         0 => memory: u64,
-        /// Logical devices.
+        /// Number of logical devices, 1..=16.
         8 => lds: u16,
-        /// Bit 0 egress port congestion, bit 1 temporary throughput reduction: what can be told of load.
+        /// Telemetry of load that the device has: bit 0 egress port congestion, bit 1 temporary
+        /// throughput reduction.
         10 => qos: u8,
     }
 }
@@ -22,37 +23,37 @@ record! {
 record! {
     /// Request of Get LD Allocations (5401h), Get Multi-Headed Info (5500h) and Get Head Info (5501h).
     struct LdPage: 2 {
-        /// First LD, or head.
+        /// First LD, or first head.
         0 => start: u8,
-        /// Most entries of the answer.
+        /// Entries to return at most.
         1 => limit: u8,
     }
 }
 
 record! {
-    /// Request of 5406h and 5408h.
+    /// Request of Get QoS Allocated BW (5406h) and Get QoS BW Limit (5408h).
     struct LdRange: 2 {
-        /// LDs.
+        /// LDs to report at most.
         0 => count: u8,
-        /// First LD.
+        /// First LD to report.
         1 => start: u8,
     }
 }
 
 codes! {
-    /// What allocations count in.
+    /// Unit of allocated memory.
     enum Granularity: Kind, 0xFF {
-        /// 256 MiB.
+        /// Units of 256 MiB.
         0 => Mib256,
-        /// 512 MiB.
+        /// Units of 512 MiB.
         1 => Mib512,
-        /// 1 GiB.
+        /// Units of 1 GiB.
         2 => Gib1,
     }
 }
 
 impl Granularity {
-    /// Bytes.
+    /// Length of one unit in bytes.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         match self {
@@ -64,11 +65,11 @@ impl Granularity {
 }
 
 record! {
-    /// What an LD has of the memory.
+    /// Memory that one LD has.
     struct LdAllocation: 16 {
-        /// Range 1, in units of the granularity.
+        /// Range 1 (volatile), in units of the granularity.
         0 => range1: u64,
-        /// Range 2, in units of the granularity.
+        /// Range 2 (persistent), in units of the granularity.
         8 => range2: u64,
     }
 }
@@ -76,14 +77,14 @@ record! {
 message! {
     /// Response of Get LD Allocations (5401h).
     struct LdAllocations: 4 {
-        /// LDs there are.
+        /// Number of logical devices.
         0 => lds: u8,
-        /// What allocations count in.
+        /// Unit of the allocations.
         1 => granularity: Granularity,
         /// First LD of the list.
         2 => start: u8,
     }
-    /// One an LD.
+    /// Allocations, one an LD from `start` on.
     3 as u8 => allocations: [LdAllocation]
 }
 
@@ -93,7 +94,7 @@ message! {
         /// First LD of the list.
         1 => start: u8,
     }
-    /// One an LD.
+    /// Allocations, one an LD from `start` on.
     0 as u8 => allocations: [LdAllocation]
 }
 
@@ -110,37 +111,37 @@ message! {
 message! {
     /// Response of Get Multi-Headed Info (5500h).
     struct MultiHeadedInfo: 8 {
-        /// LDs there are.
+        /// Number of logical devices.
         0 => lds: u8,
-        /// Heads.
+        /// Number of heads.
         1 => heads: u8,
         /// First LD of the list.
         4 => start: u8,
     }
-    /// Head of each LD.
+    /// Number of the head that each LD is behind, from LD `start` on.
     5 as u8 => map: [u8]
 }
 
 record! {
     /// The link of a head.
     struct HeadInfo: 9 {
-        /// Its port.
+        /// Physical port number of the head.
         0 => port: u8,
-        /// Most lanes.
+        /// Lanes of the widest supported link.
         1 => width_max: u8,
         /// Lanes in use.
         2 => width: u8,
-        /// Speeds that it has, a bit each.
+        /// Supported link speeds, one bit each.
         3 => speeds: u8,
-        /// Fastest.
+        /// Code of the fastest supported speed.
         4 => speed_max: u8,
-        /// In use.
+        /// Code of the speed in use.
         5 => speed: u8,
-        /// State of the link.
+        /// LTSSM state of the link.
         6 => ltssm: u8,
-        /// First lane in use.
+        /// Number of the lowest lane in use.
         7 => first_lane: u8,
-        /// As in 5101h.
+        /// Link flags, the low byte of those of 5101h.
         8 => link_state: u8,
     }
 }
@@ -148,6 +149,6 @@ record! {
 message! {
     /// Response of Get Head Info (5501h).
     struct HeadInfos: 4 {}
-    /// One a head.
+    /// One a head, from the requested head on.
     0 as u8 => heads: [HeadInfo]
 }
