@@ -1,9 +1,9 @@
 //! CCI messages in a stream of bytes, such as a TCP connection.
 //!
-//! Length 16 bits of what follows, MCTP message type 8, CCI message. [`decode`] takes what has come
-//! so far and says whether a message is whole; it keeps nothing.
+//! In front of each CCI message stand the length of all that follows (16 bits, little-endian) and
+//! the MCTP message type (8 bits). [`decode`] takes the bytes received so far and says whether they
+//! hold a whole message; it keeps no state.
 //!
-//! Units: bytes; little-endian.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; MCTP message types of DSP0234 and DSP0281.
 
 use super::header;
@@ -19,31 +19,31 @@ pub const MESSAGE_MAX: usize = u16::MAX as usize - 1;
 /// Bytes that the longest message takes in the stream: as much as a receiver needs to hold.
 pub const STREAM_MAX: usize = HEAD_LEN + MESSAGE_MAX;
 
-/// MCTP message type.
+/// MCTP message type, the byte in front of a CCI message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum MessageType {
-    /// FM-API: switches and what is behind them.
+    /// FM-API: for switches and components reached through them.
     FmApi = 7,
     /// CCI of a type 3 device or another component.
     Cci = 8,
 }
 
-/// What a stream of CCI messages holds so far: a whole message, a part of one, or something else.
+/// State of a stream of CCI messages: a whole message at the front, or part of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded<'a> {
-    /// Nothing yet; at least `more` bytes are missing.
+    /// The message is not whole yet: at least `more` bytes are missing.
     NeedMore {
-        /// Bytes, never 0.
+        /// Bytes still to be received, never 0.
         more: usize,
     },
-    /// A message.
+    /// A whole message at the front of the stream.
     Message {
-        /// Its type.
+        /// MCTP message type.
         kind: MessageType,
         /// Header and payload of a CCI message; the header is there, the rest is not looked at.
         message: &'a [u8],
-        /// What follows: the start of the next message.
+        /// Bytes behind the message: the start of the next one.
         rest: &'a [u8],
     },
 }
@@ -63,8 +63,11 @@ pub enum Decoded<'a> {
 /// header, or the [`Field::MsgType`] is neither. The stream is out of step then; nothing tells where the
 /// next message starts.
 pub fn decode(stream: &[u8]) -> Result<Decoded<'_>, ParseError> {
+    // a bad length or type is refused before the rest has come, so that a peer that speaks another
+    // protocol is not waited for
     let refused = |field, value| ParseError::Value { layer: Layer::Mctp, field, value };
     let Ok((head, behind)) = cut::<2>(stream, Layer::Mctp) else {
+        // the shortest message, as its length is not known yet
         return Ok(Decoded::NeedMore { more: HEAD_LEN + header::LEN - stream.len() });
     };
     let len = u16::from_le_bytes(*head);

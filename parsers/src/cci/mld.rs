@@ -1,8 +1,9 @@
-//! MLD port commands 5300h to 5302h: messages in messages, and cycles to a logical device.
+//! MLD port commands 5300h to 5302h: tunnelled messages, and configuration and memory requests to a
+//! logical device.
 //!
-//! [`TunnelRequest`] and [`TunnelResponse`] wrap a CCI message, [`LdMemRequest`] up to 4,096 bytes.
+//! [`TunnelRequest`] and [`TunnelResponse`] wrap a CCI message; [`LdMemRequest`] moves up to 4,096
+//! bytes.
 //!
-//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.1, §4.3; CXL 3.1 section 7.6.7.3.
 
 use super::layout::{codes, message, record};
@@ -11,11 +12,11 @@ use super::wire::{Payload, Wire, exact, front, get, put_front, refused, room, se
 use crate::{Field, ParseError};
 
 codes! {
-    /// Whom a tunnelled message is for.
+    /// Receiver of a tunnelled message.
     enum TunnelTarget: Kind, 0xF {
-        /// The port or LD of the id.
+        /// The port or LD with the id of the request.
         0 => PortOrLd,
-        /// The pool of LDs.
+        /// The LD pool (LD FFFFh) behind the port.
         1 => LdPool,
     }
 }
@@ -23,32 +24,32 @@ codes! {
 message! {
     /// Request of Tunnel Management Command (5300h).
     struct TunnelRequest: 4 {
-        /// Port or LD.
+        /// Number of the port (to a switch) or LD (to an MLD).
         0 => id: u8,
-        /// Which of them the id is.
+        /// Kind of receiver; bits 3:0.
         1 => target: TunnelTarget,
     }
-    /// A CCI message.
+    /// The CCI message, perhaps with its MCTP message type in front.
     2 as u16 => message: [u8]
 }
 
 message! {
     /// Response of Tunnel Management Command (5300h) and of Fabric Crawl Out (5701h).
     struct TunnelResponse: 4 {}
-    /// A CCI message.
+    /// The CCI message that answers, with its MCTP message type in front if the request had it.
     0 as u16 => message: [u8]
 }
 
 record! {
     /// Request of Send LD CXL.io Configuration Request (5301h).
     struct LdConfig: 12 {
-        /// The port.
+        /// Physical port that the MLD is behind.
         0 => port: u8,
-        /// Where.
+        /// Register, byte enables and direction.
         1 => access: ConfigAccess,
-        /// The LD.
+        /// LD-ID of the logical device.
         4 => ld: u16,
-        /// What is written.
+        /// Data to write; ignored for a read.
         8 => data: u32,
     }
 }
@@ -81,17 +82,17 @@ impl Wire for MemAccess {
 /// Request of Send LD CXL.io Memory Request (5302h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LdMemRequest<'a> {
-    /// The port.
+    /// Physical port that the MLD is behind.
     pub port: u8,
-    /// How.
+    /// Byte enables and direction.
     pub access: MemAccess,
-    /// The LD.
+    /// LD-ID of the logical device.
     pub ld: u16,
     /// Bytes to read or write, 0..=4,096.
     pub len: u16,
-    /// Where in the LD's memory space.
+    /// Offset in bytes from the start of the LD's BAR 0.
     pub offset: u64,
-    /// What is written, as long as `len` says; empty for a read.
+    /// Data to write, `len` bytes; empty for a read.
     pub data: &'a [u8],
 }
 
@@ -101,7 +102,7 @@ impl LdMemRequest<'_> {
     /// Most bytes of a request.
     pub const LEN_MAX: u16 = 4_096;
 
-    /// Bytes of data that follow.
+    /// Length of the data behind the head: only writes have some.
     fn data_len(&self) -> usize {
         if self.access.write { usize::from(self.len) } else { 0 }
     }
@@ -145,6 +146,6 @@ impl<'a> Payload<'a> for LdMemRequest<'a> {
 message! {
     /// Response of Send LD CXL.io Memory Request (5302h).
     struct LdMemResponse: 4 {}
-    /// What was read; empty for a write.
+    /// Data that was read; empty for a write.
     0 as u16 => data: [u8]
 }

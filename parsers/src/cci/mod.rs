@@ -1,11 +1,12 @@
-//! CCI messages: header, return codes, and the payload of each command.
-//! [`Header`] in front, then [`Request`] or [`Response`] by opcode; lists are views over bytes.
+//! CCI messages: header, return codes, and the payload of each command. [`Header`] in front, then
+//! [`Request`] or [`Response`] by opcode; lists are views over bytes. All integers are
+//! little-endian.
 //!
-//! Units: bytes; little-endian.
 //! Source: docs/spec/wire-formats.md §4; CXL 3.1 sections 7.6.7, 7.7.13, 8.2.9.
 //!
-//! Only the form is checked here: lengths, counts, reserved codes. Who may send a command and whether it
-//! makes sense now is the component's to judge. Reserved bits are ignored when read and zero when written.
+//! Only the form is checked here: lengths, counts, reserved codes. The component decides who may
+//! send a command and whether it makes sense now. Reserved bits are ignored when read and zero when
+//! written.
 //!
 //! ```
 //! use weft_parsers::cci::{Header, Opcode, Request};

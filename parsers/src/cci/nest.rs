@@ -1,9 +1,10 @@
 //! Messages in messages: Tunnel Management Command (5300h) and Fabric Crawl Out (5701h).
 //!
-//! [`Layers`] walks from the outermost message inwards; the last one it yields is no tunnel.
+//! [`Layers`] walks from the outermost message inwards; the last one that it yields is not a
+//! tunnel.
 //!
-//! Units: bytes; layers.
-//! Source: docs/spec/wire-formats.md §4.1, §4.5 (more than two tunnel layers: Unsupported); CXL 3.1 section 7.7.13.3.
+//! Source: docs/spec/wire-formats.md §4.1, §4.5 (more than two tunnel layers: Unsupported); CXL 3.1
+//! section 7.7.13.3.
 
 use super::commands::{Request, RequestError};
 use super::header::Header;
@@ -21,9 +22,9 @@ pub const TUNNELS_MAX: usize = 2;
 pub enum Hop {
     /// A port or LD (5300h).
     Tunnel {
-        /// Port or LD.
+        /// Number of the port or LD, as in [`TunnelRequest::id`].
         id: u8,
-        /// Which of them the id is.
+        /// Kind of receiver.
         target: TunnelTarget,
     },
     /// The other end of a port, or a PID (5701h).
@@ -45,11 +46,11 @@ impl Hop {
 /// One layer of nested tunnels: a message on the way inwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layer<'a> {
-    /// Its header.
+    /// Header of the layer's message.
     pub header: Header,
-    /// Its payload.
+    /// Payload of the layer's message.
     pub payload: &'a [u8],
-    /// Where it carries another message; `None` for the innermost one.
+    /// Receiver of the message that it carries; `None` for the innermost layer.
     pub hop: Option<Hop>,
 }
 
@@ -81,7 +82,7 @@ pub const fn split_type(message: &[u8]) -> (Option<MessageType>, &[u8]) {
 /// Counts the tunnels around the innermost request of `message`; stops at one more than [`TUNNELS_MAX`].
 ///
 /// # Errors
-/// A header or the payload of a tunnel is not right.
+/// The header of a layer, or the payload of a tunnel, is malformed.
 pub fn tunnels(message: &[u8]) -> Result<usize, RequestError> {
     let mut count = 0;
     for layer in layers(message).take(TUNNELS_MAX + 1) {
@@ -101,6 +102,7 @@ impl<'a> Iterator for Layers<'a> {
             Err(error) => return Some(Err(error.into())),
         };
         let tunnel = matches!(header.opcode, Opcode::TUNNEL | Opcode::CRAWL_OUT);
+        // a response or event with a tunnel's opcode carries nothing onwards
         if !tunnel || header.category != super::header::Category::Request {
             return Some(Ok(Layer { header, payload, hop: None }));
         }

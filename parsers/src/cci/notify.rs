@@ -1,9 +1,8 @@
-//! Enhanced notifications of a GFD (0107h, 0108h) and the buffer a host reads them from (0109h, 010Ah).
+//! Enhanced notifications of a GFD (0107h, 0108h) and the buffer that a host reads them from
+//! (0109h, 010Ah).
 //!
-//! [`FmNotification`] 40 bytes, [`HostNotification`] 32 bytes (also the payload of the GAM message),
-//! [`GamBuffer`] one 64-bit word.
+//! [`HostNotification`] is also the payload of the GAM message. Timestamps are in ns.
 //!
-//! Units: bytes; timestamps in ns.
 //! Source: docs/spec/wire-formats.md §4.6, §5.4; CXL 3.1 sections 7.7.14.9 and 8.2.9.2.9.
 
 use super::layout::record;
@@ -13,25 +12,25 @@ use crate::fabric::{Dpa, Hpa, Pid};
 
 /// Type of a notification.
 pub mod kind {
-    /// Nothing.
+    /// No event; the notification is ignored.
     pub const NO_OP: u8 = 0x00;
-    /// A standard event record is in the log.
+    /// An event record of a standard kind is in the log.
     pub const STANDARD: u8 = 0x01;
-    /// An access that was not allowed; the trigger bits say why.
+    /// A request was denied; the trigger bits give the reason.
     pub const ACCESS_ERROR: u8 = 0x02;
     /// A request that the GFD does not know.
     pub const UNRECOGNISED_REQUEST: u8 = 0x03;
-    /// A packet that has no place here.
+    /// A packet that a GFD does not expect.
     pub const UNEXPECTED_PACKET: u8 = 0x04;
-    /// A field of a request is wrong.
+    /// A field of a request has an invalid value.
     pub const INVALID_INPUT: u8 = 0x05;
     /// A flush to persistence failed.
     pub const FLUSH_FAILED: u8 = 0x06;
-    /// Execution failed, not fatal.
+    /// A request failed; the GFD goes on.
     pub const EXECUTION_FAILED: u8 = 0x07;
-    /// Execution failed, fatal.
+    /// A request failed; the GFD cannot go on.
     pub const EXECUTION_FATAL: u8 = 0x08;
-    /// Health changed.
+    /// The device's health has changed.
     pub const HEALTH: u8 = 0x09;
     /// The list of extents changed.
     pub const EXTENTS_CHANGED: u8 = 0x0A;
@@ -41,7 +40,7 @@ pub mod kind {
 pub mod trigger {
     /// No decoder, or more than one, takes the HPA.
     pub const NO_HPA_MAP: u8 = 1 << 0;
-    /// The DPA cannot be turned into an HPA.
+    /// The DPA does not lie in a range that maps to an HPA.
     pub const DPA_TO_HPA: u8 = 1 << 1;
     /// The block belongs to no group.
     pub const NO_GROUP: u8 = 1 << 2;
@@ -51,101 +50,104 @@ pub mod trigger {
 
 /// Flags of both notifications.
 pub mod flags {
-    /// A request brought it about; always set towards hosts.
+    /// Bit 1: a request is the cause. Always set towards hosts.
     pub const REQUEST: u16 = 1 << 1;
-    /// The DPA is valid.
+    /// Bit 2: [`FmNotification::dpa`](super::FmNotification::dpa) is valid.
     pub const DPA: u16 = 1 << 2;
-    /// The HPA is valid.
+    /// Bit 3: [`FmNotification::hpa`](super::FmNotification::hpa) is valid.
     pub const HPA: u16 = 1 << 3;
-    /// The group is valid; to the FM only.
+    /// Bit 4: [`FmNotification::group`](super::FmNotification::group) is valid. Never set towards
+    /// hosts.
     pub const GROUP: u16 = 1 << 4;
-    /// The opcode is valid.
+    /// Bit 5: [`FmNotification::opcode`](super::FmNotification::opcode) is valid.
     pub const OPCODE: u16 = 1 << 5;
 }
 
 /// Bits of [`FmNotification::events`].
 pub mod events {
-    /// Informational log.
+    /// Bit 0: the informational log has a new record.
     pub const INFO: u16 = 1 << 0;
-    /// Warning log.
+    /// Bit 1: the warning log has a new record.
     pub const WARNING: u16 = 1 << 1;
-    /// Failure log.
+    /// Bit 2: the failure log has a new record.
     pub const FAILURE: u16 = 1 << 2;
-    /// Fatal log.
+    /// Bit 3: the fatal log has a new record.
     pub const FATAL: u16 = 1 << 3;
-    /// Dynamic capacity log.
+    /// Bit 4: the dynamic capacity log has a new record.
     pub const DYNAMIC_CAPACITY: u16 = 1 << 4;
-    /// A command that ran in the background is done.
+    /// Bit 15: a background command is done.
     pub const BACKGROUND_DONE: u16 = 1 << 15;
 }
 
 record! {
-    /// What a GFD tells the fabric manager (0107h).
+    /// Notification from a GFD to the fabric manager (0107h).
     struct FmNotification: 40 {
-        /// Who tells.
+        /// PBR-ID of the GFD.
         0 => pid: Pid,
-        /// [`events`].
+        /// Logs with a new record; bits of [`mod@events`].
         2 => events: u16,
-        /// [`kind`].
+        /// Type; a constant of [`mod@kind`].
         4 => kind: u8,
-        /// What set it off; [`trigger`].
+        /// Cause of an access error; bits of [`mod@trigger`].
         5 => trigger: u8,
-        /// Who sent the request.
+        /// RPID of the requester.
         6 => rpid: Pid,
-        /// Where in the device.
+        /// Address in the device; valid with [`flags::DPA`].
         8 => dpa: Dpa,
-        /// Where for the host.
+        /// Address as the host sent it; valid with [`flags::HPA`].
         16 => hpa: Hpa,
-        /// Group of the block.
+        /// GrpID of the block; valid with [`flags::GROUP`].
         24 => group: u16,
-        /// What the request was.
+        /// Opcode of the request, 4 bits; valid with [`flags::OPCODE`].
         26 => opcode: Bits<4>,
-        /// [`flags`].
+        /// Validity of the fields above; bits of [`mod@flags`].
         28 => flags: u16,
-        /// Handle of the event record.
+        /// Handle of the event record in the log.
         30 => event: u16,
-        /// When, in ns.
+        /// Time of the event in ns.
         32 => timestamp_ns: u64,
     }
 }
 
 record! {
-    /// What a GFD tells a host through its GAE (0108h); the group stays hidden.
+    /// Notification from a GFD to a host through its GAE (0108h). It has no group: GrpIDs are never
+    /// sent to hosts.
     struct HostNotification: 32 {
-        /// Who tells.
+        /// PBR-ID of the GFD.
         0 => pid: Pid,
-        /// [`kind`].
+        /// Type; a constant of [`mod@kind`].
         2 => kind: u8,
-        /// What the request was.
+        /// Opcode of the request, 4 bits; valid with [`flags::OPCODE`].
         3 => opcode: Bits<4>,
-        /// [`flags`]; [`flags::REQUEST`] is always set.
+        /// Validity of the fields; bits of [`mod@flags`]. [`flags::REQUEST`] is always set.
         4 => flags: u16,
-        /// Who sent the request.
+        /// RPID of the requester.
         6 => rpid: Pid,
-        /// Where in the device.
+        /// Address in the device; valid with [`flags::DPA`].
         8 => dpa: Dpa,
-        /// Where for the host.
+        /// Address as the host sent it; valid with [`flags::HPA`].
         16 => hpa: Hpa,
-        /// When, in ns.
+        /// Time of the event in ns.
         24 => timestamp_ns: u64,
     }
 }
 
-/// State of the buffer, got (0109h) or set (010Ah).
+/// State of the GAM buffer in the host's memory, read (0109h) or set (010Ah).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GamBuffer {
-    /// The address holds.
+    /// Bit 0: the address is valid.
     pub valid: bool,
-    /// Got: an entry was lost. Set: forget that.
+    /// Bit 1. Read: an entry was lost, as the buffer was full. Set: clear that.
     pub overflow: bool,
-    /// Where the buffer is; bits 51:5 count.
+    /// Address of the buffer; bits 51:5.
     pub address: Hpa,
-    /// Got: head, which the GAE writes next. Set: tail, which the host reads next.
+    /// Bits 63:56. Read: head, the entry that the GAE writes next. Set: tail, the entry that the
+    /// host reads next.
     pub index: u8,
 }
 
 impl GamBuffer {
-    /// Bits of the address that count.
+    /// Bits of the word that hold the address, 51:5.
     pub const ADDRESS: u64 = 0x000F_FFFF_FFFF_FFE0;
 }
 

@@ -1,6 +1,6 @@
-//! Opcodes of commands, which are named and listed where the commands are.
+//! Opcodes of commands: 16 bits, command set above command. The commands' table names and lists
+//! them.
 //!
-//! [`Opcode`] of 16 bits, command set above command.
 //!
 //! Source: docs/spec/wire-formats.md §4.1; CXL 3.1 section 8.2.9.
 

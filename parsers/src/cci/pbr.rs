@@ -1,8 +1,7 @@
 //! PBR switch commands 5700h to 5707h: identity, crawl, partners, PIDs and bindings.
 //!
-//! Fixed records; lists of partners 54, targets 8, assignments 5, descriptors 39 bytes.
+//! Latency and bandwidth are an entry times a base, as in a CDAT.
 //!
-//! Units: bytes; latency and bandwidth as entry times base, as in a CDAT.
 //! Source: docs/spec/wire-formats.md §4.5, §4.8; CXL 3.1 sections 7.7.13.2 to 7.7.13.9.
 
 use super::layout::{codes, message, record};
@@ -13,13 +12,14 @@ use crate::{Field, ParseError};
 record! {
     /// Response of Identify PBR Switch (5700h).
     struct PbrSwitchIdentity: 12 {
-        /// Bit per VCS whose host edge has a GAE.
+        /// Virtual switches whose host edge has a GAE: bit n for VCS n.
         0 => gae_map: u64,
-        /// DRTs.
+        /// Number of DPID routing tables.
         8 => drts: u8,
-        /// RGTs.
+        /// Number of routing group tables.
         9 => rgts: u8,
-        /// Modes of routing groups: bit 0 random, 1 congestion avoiding, 2 advanced, 6 and 7 the vendor's.
+        /// Supported modes of routing groups: bit 0 random, 1 congestion avoidance, 2 advanced
+        /// congestion avoidance, 6 and 7 vendor-specific.
         11 => modes: u8,
     }
 }
@@ -27,9 +27,9 @@ record! {
 /// The component that Fabric Crawl Out (5701h) leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrawlTarget {
-    /// Whoever is at the other end of a physical port.
+    /// The component at the other end of a physical port.
     Port(u8),
-    /// A component that has a PID.
+    /// The component with this PID.
     Pid(Pid),
 }
 
@@ -58,26 +58,26 @@ impl Wire for CrawlTarget {
 message! {
     /// Request of Fabric Crawl Out (5701h); the response is a [`crate::cci::mld::TunnelResponse`].
     struct CrawlOut: 6 {
-        /// Where to.
+        /// Receiver of the message.
         0 => target: CrawlTarget,
     }
-    /// A CCI message.
+    /// The CCI message to forward.
     4 as u16 => message: [u8]
 }
 
-/// A PID with 4 bits above it, whose meaning is the command's.
+/// A PID with 4 bits above it, whose meaning depends on the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PidAndKind {
-    /// The PID.
+    /// PID in bits 11:0.
     pub pid: Pid,
-    /// Bits 15:12.
+    /// Bits 15:12; in link partner information [`PidAndKind::SWITCH`] or [`PidAndKind::GFD`].
     pub kind: u8,
 }
 
 impl PidAndKind {
-    /// A switch.
+    /// The partner is a switch.
     pub const SWITCH: u8 = 0;
-    /// A GFD.
+    /// The partner is a GFD.
     pub const GFD: u8 = 1;
 }
 
@@ -94,11 +94,11 @@ impl Wire for PidAndKind {
     }
 }
 
-/// A PID, or 0: whoever carries the command out finds one.
+/// PID of the switch's own end of a binding, or 0 to let the switch choose one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Chosen(pub Option<Pid>);
 
-/// Bit of a PID that is said: PID 000h is one, too.
+/// Bit 15: the PID is given. PID 000h is a valid one, so 0 in bits 11:0 cannot mean "choose".
 const SAID: u16 = 0x8000;
 
 impl Wire for Chosen {
@@ -115,11 +115,11 @@ impl Wire for Chosen {
 }
 
 record! {
-    /// Who is at the other end of a link.
+    /// Component at the other end of a link.
     struct LinkPartner: 54 {
-        /// Own port.
+        /// Number of the switch's port.
         0 => port: u8,
-        /// Port at the other end.
+        /// Number of the port at the other end.
         1 => far_port: u8,
         /// PID of the other end, and [`PidAndKind::SWITCH`] or [`PidAndKind::GFD`].
         2 => far: PidAndKind,
@@ -146,39 +146,39 @@ message! {
 record! {
     /// Request of Get PID Target List (5703h).
     struct GetPidTargets: 4 {
-        /// First target.
+        /// Index of the first target, from 0.
         0 => start: u16,
-        /// Most targets.
+        /// Targets to return at most.
         2 => count: u16,
     }
 }
 
 codes! {
-    /// What a PID target is.
+    /// Kind of port that can have PIDs.
     enum PidTargetKind: Kind, 0x7 {
         /// A port to another PBR switch.
         0 => FabricPort,
-        /// A host edge.
+        /// Upstream edge of a virtual switch, to a host.
         1 => HostEdge,
-        /// A downstream edge.
+        /// Downstream edge, to a device.
         2 => DownstreamEdge,
     }
 }
 
 record! {
-    /// What can be given a PID.
+    /// A port, or host edge, that PIDs can be assigned to.
     struct PidTarget: 8 {
-        /// Its id.
+        /// Id by which 5704h names the target.
         0 => id: u16,
-        /// What it is.
+        /// Kind of the target.
         2 => kind: PidTargetKind,
-        /// Which of its PIDs.
+        /// Which of the target's PIDs this entry is, from 0.
         3 => instance: u8,
-        /// Virtual switch of a host edge.
+        /// Virtual switch, where the target is a host edge.
         4 => vcs: u8,
-        /// Physical port.
+        /// Number of the physical port.
         5 => port: u8,
-        /// Its PID, or `FFF`.
+        /// Assigned PID, or `FFF`.
         6 => pid: Pid,
     }
 }
@@ -189,28 +189,28 @@ message! {
         /// Targets there are in all.
         0 => total: u16,
     }
-    /// Those that were asked for.
+    /// Targets of the requested range, one entry a PID.
     2 as u16 => targets: [PidTarget]
 }
 
 codes! {
-    /// What Configure PID Assignment is to do.
+    /// Operation of Configure PID Assignment. Neither changes routes.
     enum AssignOp: Operation, 0x7 {
-        /// Gives PIDs.
+        /// Assigns each PID to its target.
         0 => Assign,
-        /// Takes them back.
+        /// Clears each assignment.
         1 => Clear,
     }
 }
 
 record! {
-    /// A PID and its target.
+    /// A PID and the target that it is assigned to.
     struct PidAssignment: 5 {
-        /// The PID.
+        /// PID to assign or clear.
         0 => pid: Pid,
-        /// Id of the target.
+        /// Id of the target, as in [`PidTarget::id`].
         2 => target: u16,
-        /// Which of its PIDs.
+        /// Which of the target's PIDs, from 0.
         4 => instance: u8,
     }
 }
@@ -218,33 +218,33 @@ record! {
 message! {
     /// Request of Configure PID Assignment (5704h).
     struct AssignPids: 4 {
-        /// What to do.
+        /// Assign or clear, for the whole list.
         0 => op: AssignOp,
     }
-    /// What is assigned or cleared.
+    /// Assignments to make or clear.
     2 as u16 => assignments: [PidAssignment]
 }
 
 record! {
-    /// A virtual bridge: request of Get PID Binding (5705h).
+    /// A virtual PCI-to-PCI bridge of a virtual switch: request of Get PID Binding (5705h).
     struct Vppb: 2 {
-        /// The VCS.
+        /// Number of the virtual switch.
         0 => vcs: u8,
-        /// The bridge.
+        /// Number of the vPPB in it.
         1 => vppb: u8,
     }
 }
 
 record! {
-    /// What a path adds, as in a CDAT: value times base.
+    /// Latency and bandwidth of a path, each a value times a base, as in a CDAT.
     struct PathCost: 20 {
-        /// Base of the latency, ps.
+        /// Base of the latency in ps.
         0 => latency_base: u64,
-        /// Latency.
+        /// Latency in units of the base.
         8 => latency: u16,
-        /// Base of the bandwidth, MB/s.
+        /// Base of the bandwidth in MB/s.
         10 => bandwidth_base: u64,
-        /// Bandwidth.
+        /// Bandwidth in units of the base.
         18 => bandwidth: u16,
     }
 }
@@ -252,21 +252,21 @@ record! {
 record! {
     /// Response of Get PID Binding (5705h).
     struct PidBinding: 24 {
-        /// PID that the bridge is bound to, or `FFF`.
+        /// PID that the vPPB is bound to, or `FFF` when unbound.
         0 => pid: Pid,
-        /// PID that manages the host edge.
+        /// PID of the host edge's management.
         2 => host_edge: Pid,
-        /// What the path adds.
+        /// Latency and bandwidth of the path to the bound PID.
         4 => cost: PathCost,
     }
 }
 
 codes! {
-    /// What Configure PID Binding is to do.
+    /// Operation of Configure PID Binding.
     enum BindOp: Operation, 0x7 {
-        /// Binds.
+        /// Binds the vPPB to the PID.
         0 => Bind,
-        /// Unbinds.
+        /// Unbinds the vPPB.
         1 => Unbind,
     }
 }
@@ -274,17 +274,17 @@ codes! {
 record! {
     /// Request of Configure PID Binding (5706h); the command goes on in the background.
     struct BindPid: 28 {
-        /// What to do.
+        /// Bind or unbind.
         0 => op: BindOp,
-        /// The VCS.
+        /// Number of the virtual switch.
         1 => vcs: u8,
-        /// The bridge.
+        /// Number of the vPPB in it.
         2 => vppb: u8,
-        /// PID that it is bound to.
+        /// PID to bind to.
         4 => pid: Pid,
-        /// PID of this end, of those that the bridge may have.
+        /// PID of this end of the virtual link; one that the vPPB may have.
         6 => own: Chosen,
-        /// What the path adds.
+        /// Latency and bandwidth of the path to the PID.
         8 => cost: PathCost,
     }
 }
@@ -292,19 +292,19 @@ record! {
 record! {
     /// Request of Get PBR Switch Table Descriptors (5707h).
     struct GetTables: 4 {
-        /// First descriptor.
+        /// Index of the first descriptor, from 0.
         0 => start: u16,
-        /// Most descriptors.
+        /// Descriptors to return at most.
         2 => count: u16,
     }
 }
 
 codes! {
-    /// Which kind of table.
+    /// Kind of a routing table.
     enum TableKind: Kind, 0x3 {
-        /// DPID routing table.
+        /// DPID routing table: port or RGT entry by DPID.
         0 => Drt,
-        /// Routing group table.
+        /// Routing group table: up to 8 ports an entry.
         1 => Rgt,
     }
 }
@@ -312,9 +312,9 @@ codes! {
 record! {
     /// A table and the ports that use it.
     struct TableDescriptor: 39 {
-        /// Its kind.
+        /// DRT or RGT; bits 1:0.
         0 => kind: TableKind,
-        /// Which one of its kind.
+        /// Number of the table among those of its kind.
         1 => index: u8,
         /// Bit per port; port 0 is bit 0 of byte 0.
         3 => ports: [u8; 32],
@@ -324,9 +324,9 @@ record! {
 message! {
     /// Response of Get PBR Switch Table Descriptors (5707h).
     struct TableDescriptors: 4 {
-        /// First descriptor.
+        /// Index of the first descriptor of the list.
         0 => start: u16,
     }
-    /// The descriptors.
+    /// Descriptors from `start` on.
     2 as u16 => tables: [TableDescriptor]
 }

@@ -1,8 +1,7 @@
-//! Physical switch commands 5100h to 5107h.
+//! Physical switch commands 5100h to 5107h, and Get Port Traffic (C510h, weft's own).
 //!
-//! [`SwitchIdentity`] 73 bytes, [`PortState`] 16 bytes a port, configuration cycles.
+//! [`PortState`] has 16 bytes a port, [`PortTraffic`] 24.
 //!
-//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.3; CXL 3.1 section 7.6.7.1.
 
 use super::layout::{codes, message, record};
@@ -14,19 +13,19 @@ record! {
     struct SwitchIdentity: 73 {
         /// Port that the request came in by.
         0 => ingress_port: u8,
-        /// Physical ports.
+        /// Number of physical ports.
         2 => ports: u8,
-        /// Virtual CXL switches.
+        /// Number of virtual CXL switches.
         3 => vcss: u8,
         /// Bit per port that is enabled; port 0 is bit 0 of byte 0.
         4 => active_ports: [u8; 32],
-        /// Bit per VCS that is enabled.
+        /// Bit per VCS that is enabled; VCS 0 is bit 0 of byte 0.
         36 => active_vcss: [u8; 32],
-        /// Virtual bridges in all.
+        /// Number of vPPBs of all virtual switches.
         68 => vppbs: u16,
-        /// Virtual bridges that are bound.
+        /// Number of vPPBs that are bound.
         70 => active_vppbs: u16,
-        /// HDM decoders of each upstream port.
+        /// HDM decoders of each upstream switch port.
         72 => decoders: u8,
     }
 }
@@ -34,7 +33,7 @@ record! {
 message! {
     /// Request of Get Physical Port State (5101h), and of Get PBR Link Partner Info (5702h).
     struct PortList: 1 {}
-    /// The ports.
+    /// Numbers of the ports to report.
     0 as u8 => ports: [u8]
 }
 
@@ -44,33 +43,33 @@ pub const LINK_STATE_PERST: u16 = 1 << 1;
 record! {
     /// State of a physical port; codes as in CXL 3.1 table 7-19.
     struct PortState: 16 {
-        /// The port.
+        /// Number of the physical port.
         0 => port: u8,
         /// 0 disabled, 1 bind in progress, 2 unbind in progress, 3 DSP, 4 USP, 5 fabric port, F invalid.
         1 => config_state: u8,
-        /// Version of CXL that the partner speaks.
+        /// Code of the CXL version that the partner negotiated.
         2 => partner_version: u8,
-        /// What the partner is.
+        /// Code of the partner's device type.
         4 => partner_type: u8,
-        /// Bit per version of CXL.
+        /// CXL versions that the port supports, one bit each.
         5 => versions: u8,
-        /// Lanes at most.
+        /// Lanes of the widest supported link.
         6 => width_max: u8,
         /// Lanes in use.
         7 => width: u8,
-        /// Bit per speed.
+        /// Supported link speeds, one bit each.
         8 => speeds: u8,
-        /// Fastest speed.
+        /// Code of the fastest supported speed.
         9 => speed_max: u8,
-        /// Speed in use.
+        /// Code of the speed in use.
         10 => speed: u8,
-        /// State of the link's training.
+        /// LTSSM state of the link.
         11 => ltssm: u8,
-        /// First lane in use.
+        /// Number of the lowest lane in use.
         12 => first_lane: u8,
-        /// Flags of the link.
+        /// Link flags; [`LINK_STATE_PERST`].
         13 => link_state: u16,
-        /// Logical devices behind it.
+        /// Logical devices of the partner; 0 when it is not an MLD.
         15 => lds: u8,
     }
 }
@@ -83,13 +82,13 @@ message! {
 }
 
 record! {
-    /// What has gone through a port since its switch was started.
+    /// Traffic of a port since its switch was started.
     struct PortTraffic: 24 {
-        /// The port.
+        /// Number of the physical port.
         0 => port: u8,
-        /// Bytes of frames that came in, without FCS.
+        /// Bytes of received frames, without FCS.
         8 => rx: u64,
-        /// Bytes of frames that went out, without FCS.
+        /// Bytes of sent frames, without FCS and without padding to 60 bytes.
         16 => tx: u64,
     }
 }
@@ -105,13 +104,13 @@ message! {
 }
 
 codes! {
-    /// What Physical Port Control is to do.
+    /// Operation of Physical Port Control.
     enum PortOp: Operation, 0xFF {
-        /// Asserts PERST#.
+        /// Asserts PERST# until it is deasserted.
         0 => AssertPerst,
-        /// Deasserts PERST#.
+        /// Ends the assertion of PERST#.
         1 => DeassertPerst,
-        /// Resets the bridge.
+        /// Hot-resets the link below the port's bridge.
         2 => ResetPpb,
     }
 }
@@ -119,14 +118,14 @@ codes! {
 record! {
     /// Request of Physical Port Control (5102h).
     struct PortControl: 2 {
-        /// The port.
+        /// Number of the physical port.
         0 => port: u8,
-        /// What to do.
+        /// Reset to begin or end.
         1 => op: PortOp,
     }
 }
 
-/// Which register of a configuration space, and whether it is written.
+/// Register of a configuration space, byte enables and direction: 3 bytes of 5103h and 5301h.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConfigAccess {
     /// Register in words of 4 bytes, 12 bits: extended register above the register.
@@ -156,11 +155,11 @@ impl Wire for ConfigAccess {
 record! {
     /// Request of Send PPB CXL.io Configuration Request (5103h).
     struct PpbConfig: 8 {
-        /// The port.
+        /// Number of the physical port.
         0 => port: u8,
-        /// Where.
+        /// Register, byte enables and direction.
         1 => access: ConfigAccess,
-        /// What is written.
+        /// Data to write; ignored for a read.
         4 => data: u32,
     }
 }

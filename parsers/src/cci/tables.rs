@@ -1,10 +1,10 @@
 //! Tables that commands get and set in parts: DRT, RGT, segments, interleave DPIDs, re-router, bit vectors.
 //!
-//! A range of entries in the request of a Get; the range and its entries in the request of a Set
-//! and the response of a Get. The response of a Set is empty.
+//! A Get names a range of entries and is answered with that range and its entries; a Set carries
+//! the same and has an empty answer. Ranges count entries, those of vectors bytes.
 //!
-//! Units: entries; vectors in bytes.
-//! Source: docs/spec/wire-formats.md §4.5 (5708h to 5716h), §4.6; CXL 3.1 sections 7.7.13.10 to 7.7.13.24, 7.7.14.
+//! Source: docs/spec/wire-formats.md §4.5 (5708h to 5716h), §4.6; CXL 3.1 sections 7.7.13.10 to
+//! 7.7.13.24, 7.7.14.
 
 use super::layout::{codes, message, record};
 use super::wire::{List, Payload, Wire, front, get, put_front, room, set, split_list};
@@ -14,11 +14,11 @@ use crate::fabric::{DrtEntry, Hpa, Pid, RgtEntry};
 record! {
     /// Request of Get DRT (5708h) and Get RGT (570Ah).
     struct RoutingRange: 6 {
-        /// Which table.
+        /// Number of the table.
         0 => table: u8,
-        /// Entries.
+        /// Entries to return at most.
         2 => count: u16,
-        /// First entry.
+        /// Index of the first entry: a DPID, or a group's index.
         4 => start: u16,
     }
 }
@@ -26,59 +26,59 @@ record! {
 message! {
     /// Response of Get DRT (5708h).
     struct Drt: 8 {
-        /// Which table.
+        /// Number of the DRT.
         0 => table: u8,
-        /// First entry.
+        /// DPID of the first entry.
         4 => start: u16,
-        /// RGT that its groups are of.
+        /// Number of the RGT that its entries index; read-only.
         6 => rgt: u8,
     }
-    /// Entries by DPID.
+    /// Entries for DPIDs `start`, `start` + 1 and so on.
     2 as u16 => entries: [DrtEntry]
 }
 
 message! {
     /// Request of Set DRT (5709h).
     struct SetDrt: 6 {
-        /// Which table.
+        /// Number of the DRT.
         0 => table: u8,
-        /// First entry.
+        /// DPID of the first entry.
         4 => start: u16,
     }
-    /// Entries by DPID.
+    /// Entries for DPIDs `start`, `start` + 1 and so on.
     2 as u16 => entries: [DrtEntry]
 }
 
 message! {
     /// Response of Get RGT (570Ah), request of Set RGT (570Bh).
     struct Rgt: 6 {
-        /// Which table.
+        /// Number of the RGT.
         0 => table: u8,
-        /// First entry.
+        /// Index of the first group.
         4 => start: u16,
     }
-    /// Entries.
+    /// Groups from `start` on.
     2 as u16 => entries: [RgtEntry]
 }
 
 record! {
     /// Response of Get LDST/IDT Capabilities (570Ch).
     struct LdstCaps: 26 {
-        /// The bridge.
+        /// Number of the vPPB.
         0 => vppb: u8,
-        /// Entries of the segment table.
+        /// Segments that the LDST can hold.
         1 => segments: u16,
         /// Code of the segment size, 64 GB << n.
         3 => segment_size: u8,
-        /// Entries of the interleave DPID table.
+        /// DPIDs that the interleave table can hold.
         4 => idt: u16,
-        /// Entries of the re-router.
+        /// Entries that the completer ID re-router can hold.
         6 => re_routers: u16,
-        /// Own PID.
+        /// PID of this edge port.
         8 => pid: Pid,
-        /// First address.
+        /// First HPA of the range that LDST decodes; 0 while it is off.
         10 => base: Hpa,
-        /// Last address.
+        /// Last HPA that LDST decodes; 0 while it is off.
         18 => limit: Hpa,
     }
 }
@@ -86,13 +86,13 @@ record! {
 record! {
     /// Request of Set LDST/IDT Configuration (570Dh).
     struct SetLdst: 18 {
-        /// The bridge.
+        /// Number of the vPPB.
         0 => vppb: u8,
         /// Code of the segment size, 64 GB << n.
         1 => segment_size: u8,
-        /// First address; 0 turns it off.
+        /// First HPA of the range; 0 turns LDST off.
         2 => base: Hpa,
-        /// Last address; 0 turns it off.
+        /// Last HPA of the range; 0 turns LDST off.
         10 => limit: Hpa,
     }
 }
@@ -100,11 +100,11 @@ record! {
 record! {
     /// Request of the commands that get entries of a bridge's table: 570Eh, 5710h, 5712h, 5805h, 5807h.
     struct EdgeRange: 6 {
-        /// The bridge.
+        /// Number of the vPPB.
         0 => vppb: u8,
-        /// Entries.
+        /// Entries to return at most.
         2 => count: u16,
-        /// First entry.
+        /// Index of the first entry, from 0.
         4 => start: u16,
     }
 }
@@ -113,11 +113,11 @@ record! {
 /// list is at `HEAD` 6, and 5711h and 5808h, where it is at 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetEdge<'a, T: Wire, const HEAD: usize> {
-    /// The bridge.
+    /// Number of the vPPB.
     pub vppb: u8,
-    /// First entry.
+    /// Index of the first entry to set.
     pub start: u16,
-    /// Entries.
+    /// New entries, from `start` on.
     pub entries: List<'a, T>,
 }
 
@@ -145,9 +145,9 @@ impl<'a, T: Wire, const HEAD: usize> Payload<'a> for SetEdge<'a, T, HEAD> {
 /// Response of the commands that get entries of a bridge's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entries<'a, T: Wire> {
-    /// First entry.
+    /// Index of the first entry of the list.
     pub start: u16,
-    /// Entries.
+    /// Entries from `start` on.
     pub entries: List<'a, T>,
 }
 
@@ -174,9 +174,9 @@ impl<'a, T: Wire> Payload<'a> for Entries<'a, T> {
 record! {
     /// Part of a bit vector: request of Get LAV (5714h) and Get PID Access Vectors (5802h).
     struct VectorRange: 8 {
-        /// First byte.
+        /// Offset of the first byte in the vector.
         0 => start: u32,
-        /// Bytes.
+        /// Bytes of the vector to return at most.
         4 => len: u32,
     }
 }
@@ -184,9 +184,9 @@ record! {
 record! {
     /// Part of a VCS's bit vector: request of 5715h and 5901h.
     struct VcsVectorRange: 12 {
-        /// The VCS.
+        /// Number of the virtual switch.
         0 => vcs: u8,
-        /// Which part.
+        /// Bytes of the vector to return.
         4 => range: VectorRange,
     }
 }
@@ -199,21 +199,21 @@ message! {
 }
 
 codes! {
-    /// What becomes of a PID in the LAV.
+    /// Change of a PID's bit in the LAV.
     enum LdstAccess: Operation, 0x7 {
-        /// It may be a target.
+        /// Sets the bit: LDST and the re-router may send to the PID.
         0 => Enable,
-        /// It may not.
+        /// Clears the bit: they may not.
         1 => Disable,
     }
 }
 
-/// A PID and what becomes of it, in two bytes: PID 11:0, operation 14:12.
+/// A PID and an operation on it, in two bytes: PID 11:0, operation 14:12.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PidOp<Op> {
-    /// The PID.
+    /// PID that the operation changes.
     pub pid: Pid,
-    /// What becomes of it.
+    /// Operation; 3 bits.
     pub op: Op,
 }
 
@@ -222,6 +222,7 @@ impl<Op: Wire> Wire for PidOp<Op> {
 
     fn read(bytes: &[u8]) -> Result<Self, ParseError> {
         let [low, high] = front(bytes)?;
+        // the operation's code is masked here, as bits 11:8 of the PID share its byte
         let op = Op::read(&[(high >> 4) & 7])?;
         Ok(Self { pid: Pid::from_low_bits(u16::from_le_bytes([low, high])), op })
     }
@@ -238,9 +239,9 @@ impl<Op: Wire> Wire for PidOp<Op> {
 record! {
     /// Request of Configure VCS LDST Access (5716h).
     struct ConfigureLdstAccess: 4 {
-        /// The VCS.
+        /// Number of the virtual switch.
         0 => vcs: u8,
-        /// Which PID, and what becomes of it.
+        /// PID and its new access.
         2 => access: PidOp<LdstAccess>,
     }
 }

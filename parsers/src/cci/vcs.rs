@@ -1,8 +1,7 @@
 //! Virtual switch commands 5200h to 5203h.
 //!
-//! [`VcsInfos`] is a list of blocks of 4 bytes with 4 bytes for each virtual bridge behind.
+//! [`VcsInfos`] is a list of blocks, each of 4 bytes and 4 more for each virtual bridge.
 //!
-//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.3; CXL 3.1 section 7.6.7.2.
 
 use core::fmt;
@@ -19,7 +18,7 @@ message! {
         /// Most virtual bridges of each VCS.
         1 => limit: u8,
     }
-    /// The VCSs.
+    /// Numbers of the virtual switches to report.
     2 as u8 => vcss: [u8]
 }
 
@@ -28,9 +27,9 @@ record! {
     struct VppbState: 4 {
         /// 0 unbound, 1 bind or unbind in progress, 2 bound to a port, 3 bound to an LD, 4 bound by PID.
         0 => status: u8,
-        /// Port that it is bound to, 255 when to none.
+        /// Physical port that it is bound to; 255 without one.
         1 => port: u8,
-        /// LD that it is bound to, 255 when to none.
+        /// LD that it is bound to; 255 without one.
         2 => ld: u8,
     }
 }
@@ -38,7 +37,7 @@ record! {
 /// A virtual switch and some of its bridges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VcsInfo<'a> {
-    /// The VCS.
+    /// Number of the virtual switch.
     pub vcs: u8,
     /// 0 disabled, 1 enabled, 255 invalid id.
     pub state: u8,
@@ -91,7 +90,7 @@ impl<'a> VcsInfos<'a> {
         Self(Source::Items(items))
     }
 
-    /// Number of VCSs.
+    /// Virtual switches in the response.
     #[must_use]
     pub fn len(&self) -> usize {
         match self.0 {
@@ -100,15 +99,16 @@ impl<'a> VcsInfos<'a> {
         }
     }
 
-    /// Whether there is none.
+    /// Whether the response has no virtual switch.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The VCSs in order.
+    /// The virtual switches in the order of the message.
     pub fn iter(&self) -> impl Iterator<Item = VcsInfo<'a>> + use<'a> {
         let (mut bytes, items) = match self.0 {
+            // one chain of two halves, of which one is empty, gives both sources one iterator type
             Source::Bytes { blocks, .. } => (blocks, &[][..]),
             Source::Items(items) => (&[][..], items),
         };
@@ -125,6 +125,7 @@ impl<'a> Payload<'a> for VcsInfos<'a> {
     fn parse(payload: &'a [u8]) -> Result<Self, ParseError> {
         let [count, _, _, _]: [u8; 4] = get(payload, 0)?;
         let blocks = payload.get(Self::HEAD..).unwrap_or_default();
+        // every block is read once here, so that `iter` meets no error later
         let mut rest = blocks;
         for _ in 0..count {
             (_, rest) = VcsInfo::split(rest)?;
@@ -164,25 +165,25 @@ impl fmt::Debug for VcsInfos<'_> {
 record! {
     /// Request of Bind vPPB (5201h); the command goes on in the background.
     struct BindVppb: 6 {
-        /// The VCS.
+        /// Number of the virtual switch.
         0 => vcs: u8,
-        /// The bridge.
+        /// Number of the vPPB in it.
         1 => vppb: u8,
-        /// The physical port.
+        /// Number of the physical port.
         2 => port: u8,
-        /// The LD; 65535 for a whole device.
+        /// LD-ID behind the port; 65535 for a device that is no MLD.
         4 => ld: u16,
     }
 }
 
 codes! {
-    /// What happens to the port when a bridge is unbound.
+    /// Way in which a port leaves its host when its vPPB is unbound.
     enum UnbindOption: Operation, 0xF {
-        /// Waits until the link is down.
+        /// Waits until the host has taken the link down.
         0 => WaitLinkDown,
-        /// Hot-removes it, managed.
+        /// Managed hot removal: the host is asked first.
         1 => Managed,
-        /// Takes it away at once.
+        /// Surprise removal: at once, without asking.
         2 => Surprise,
     }
 }
@@ -190,11 +191,11 @@ codes! {
 record! {
     /// Request of Unbind vPPB (5202h); the command goes on in the background.
     struct UnbindVppb: 3 {
-        /// The VCS.
+        /// Number of the virtual switch.
         0 => vcs: u8,
-        /// The bridge.
+        /// Number of the vPPB in it.
         1 => vppb: u8,
-        /// How.
+        /// Way in which the device leaves the host.
         2 => option: UnbindOption,
     }
 }
@@ -202,9 +203,9 @@ record! {
 record! {
     /// Request of Generate AER Event (5203h).
     struct GenerateAer: 40 {
-        /// The VCS.
+        /// Number of the virtual switch.
         0 => vcs: u8,
-        /// The bridge.
+        /// Number of the vPPB in it.
         1 => vppb: u8,
         /// Error bits as in the AER capability.
         4 => error: u32,

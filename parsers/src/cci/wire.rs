@@ -1,10 +1,10 @@
 //! How payloads are laid out: fixed records, and lists behind a fixed head.
 //!
-//! [`Wire`] is a value of fixed size, [`Payload`] a whole payload, [`List`] entries that are either
-//! bytes of a message (each checked once, when the payload is parsed) or a slice of values to be sent.
+//! [`Wire`] is a value of fixed size, [`Payload`] a whole payload. A [`List`] is either bytes of a
+//! message, each entry checked once when the payload is parsed, or a slice of values to send. All
+//! integers are little-endian.
 //!
-//! Units: bytes; little-endian.
-//! Source: docs/spec/wire-formats.md §4; none of its own beyond.
+//! Source: docs/spec/wire-formats.md §4.
 
 use core::cmp::Ordering;
 use core::fmt;
@@ -27,7 +27,8 @@ pub trait Wire: Copy {
     /// [`ParseError::Short`], or [`ParseError::Value`] for a reserved code.
     fn read(bytes: &[u8]) -> Result<Self, ParseError>;
 
-    /// Writes to the front of `bytes`, which are zero where nothing is written; nothing when it does not fit.
+    /// Writes to the front of `bytes`, which the caller has zeroed: reserved bits are left alone.
+    /// Writes nothing when it does not fit.
     fn write(&self, bytes: &mut [u8]);
 }
 
@@ -58,12 +59,12 @@ impl<T: Wire> Payload<'_> for T {
     }
 }
 
-/// A refused value of a payload.
+/// Error for a field with a refused value.
 pub(super) const fn refused(field: Field, value: u16) -> ParseError {
     ParseError::Value { layer: Layer::CciPayload, field, value }
 }
 
-/// Checks that `bytes` are as many as `need`.
+/// Refuses `bytes` unless there are exactly `need` of them.
 pub(super) fn exact(bytes: &[u8], need: usize) -> Result<(), ParseError> {
     let had = bytes.len();
     match had.cmp(&need) {
@@ -73,20 +74,20 @@ pub(super) fn exact(bytes: &[u8], need: usize) -> Result<(), ParseError> {
     }
 }
 
-/// The first `len` bytes of `out`, set to zero.
+/// The first `len` bytes of `out`, set to zero: [`Wire::write`] leaves reserved bits alone.
 pub(super) fn room(out: &mut [u8], len: usize) -> Option<&mut [u8]> {
     let part = out.get_mut(..len)?;
     part.fill(0);
     Some(part)
 }
 
-/// The value at `at`.
+/// Reads the value at offset `at`.
 pub(super) fn get<T: Wire>(bytes: &[u8], at: usize) -> Result<T, ParseError> {
     let short = || ParseError::short(Layer::CciPayload, at + T::LEN, bytes.len());
     T::read(bytes.get(at..).filter(|rest| rest.len() >= T::LEN).ok_or_else(short)?)
 }
 
-/// Writes `value` at `at`.
+/// Writes `value` at offset `at`; nothing when it does not fit.
 pub(super) fn set<T: Wire>(bytes: &mut [u8], at: usize, value: &T) {
     if let Some(place) = bytes.get_mut(at..) {
         value.write(place);
@@ -266,7 +267,7 @@ impl<const N: u32> Bits<N> {
         Self(byte & Self::MASK)
     }
 
-    /// The bits.
+    /// The bits, at most 2^N - 1.
     #[must_use]
     pub const fn get(self) -> u8 {
         self.0
@@ -313,13 +314,14 @@ impl<'a, T: Wire> List<'a, T> {
             return Err(ParseError::short(Layer::CciPayload, at.saturating_add(need), at + had));
         }
         exact(bytes, need)?;
+        // read once here, so that later reads cannot fail and need no error of their own
         for entry in bytes.chunks_exact(T::LEN.max(1)) {
             T::read(entry)?;
         }
         Ok(Self(Source::Bytes(bytes)))
     }
 
-    /// Number of entries.
+    /// Number of entries in the list.
     #[must_use]
     pub const fn len(&self) -> usize {
         match self.0 {
@@ -328,7 +330,7 @@ impl<'a, T: Wire> List<'a, T> {
         }
     }
 
-    /// Whether there is none.
+    /// Whether the list has no entry.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
@@ -351,6 +353,7 @@ impl<'a, T: Wire> List<'a, T> {
             Source::Bytes(bytes) => (bytes, &[][..]),
             Source::Items(items) => (&[][..], items),
         };
+        // one chain of two halves, of which one is empty, gives both sources one iterator type
         let read = bytes.chunks_exact(T::LEN.max(1)).filter_map(|entry| T::read(entry).ok());
         read.chain(items.iter().copied())
     }
@@ -367,7 +370,7 @@ impl<'a, T: Wire> List<'a, T> {
 }
 
 impl<'a> List<'a, u8> {
-    /// The bytes.
+    /// The bytes of the list, from either source.
     #[must_use]
     pub const fn bytes(&self) -> &'a [u8] {
         match self.0 {
