@@ -54,9 +54,9 @@ impl MacAddr {
 
 /// I/G bit of an address held as an integer.
 pub(crate) const GROUP_BIT: u64 = 1 << 40;
-/// 48 ones.
+/// Bits 47:0, a MAC address held as an integer.
 pub(crate) const MAC_MASK: u64 = (1 << 48) - 1;
-/// 40 ones: what identifies a GEN1 station.
+/// Bits 39:0, a GEN1 station's address; above them its source has the Traffic Class.
 pub(crate) const GEN1_MASK: u64 = (1 << 40) - 1;
 
 /// One of the 16 addresses that no bridge forwards, as an integer.
@@ -102,6 +102,7 @@ impl FromStr for MacAddr {
         let mut parts = text.split(separator);
         for byte in &mut bytes {
             let part = parts.next().ok_or(MacAddrError)?;
+            // `from_str_radix` alone would also take a sign, as in `+1`
             if part.len() != 2 || !part.bytes().all(|digit| digit.is_ascii_hexdigit()) {
                 return Err(MacAddrError);
             }
@@ -176,13 +177,14 @@ impl AddrKey {
         if bits >> 48 <= AddrSpace::Id16 as u64 { Some(Self(bits)) } else { None }
     }
 
-    /// Address space.
+    /// Address space, bits 49:48 of the key.
     #[inline]
     #[must_use]
     pub const fn space(self) -> AddrSpace {
         match self.0 >> 48 {
             0 => AddrSpace::Ethernet,
             1 => AddrSpace::Gen1,
+            // neither `new` nor `from_bits` lets a 3 in
             _ => AddrSpace::Id16,
         }
     }

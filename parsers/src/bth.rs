@@ -1,8 +1,8 @@
-//! IBTA base transport header: what RoCEv2 has behind UDP.
-//! Opcode 8, SE 1, `MigReq` 1, pad 2, `TVer` 4, `P_Key` 16, FECN 1, BECN 1, reserved 6, `DestQP` 24,
-//! `AckReq` 1, reserved 7, PSN 24 bits.
+//! IBTA base transport header, which stands behind UDP in RoCEv2.
 //!
-//! Units: bytes.
+//! Opcode 8, SE 1, `MigReq` 1, pad 2, `TVer` 4, `P_Key` 16, FECN 1, BECN 1, reserved 6, `DestQP`
+//! 24, `AckReq` 1, reserved 7, PSN 24 bits; 12 bytes in all.
+//!
 //! Source: IBTA architecture specification volume 1, 9.2; docs/spec/wire-formats.md §2.1.
 
 use crate::bytes::{be16, be24, byte, cut, low24, put};
@@ -20,7 +20,7 @@ pub struct Bth<'a> {
 }
 
 impl<'a> Bth<'a> {
-    /// Splits a header off the front of `bytes`; also returns what follows it.
+    /// Splits a header off the front of `bytes`; also returns the bytes behind it.
     ///
     /// # Errors
     /// [`ParseError::Short`] when fewer than [`LEN`] bytes remain.
@@ -100,11 +100,11 @@ impl<'a> Bth<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "five one-bit fields on the wire")]
 pub struct BthRepr {
-    /// Opcode.
+    /// Transport in bits 7:5, operation in bits 4:0.
     pub opcode: u8,
-    /// SE: solicited event.
+    /// SE, solicited event: the receiver is to raise an event for this message.
     pub solicited: bool,
-    /// `MigReq`.
+    /// `MigReq`, bit 6 of byte 1: state of path migration.
     pub mig_req: bool,
     /// Bytes of padding in the payload, 0..=3.
     pub pad: u8,
@@ -112,9 +112,9 @@ pub struct BthRepr {
     pub t_ver: u8,
     /// Partition key, 0xFFFF by default.
     pub p_key: u16,
-    /// Forward congestion notification.
+    /// FECN: a switch has met congestion on the packet's way.
     pub fecn: bool,
-    /// Backward congestion notification.
+    /// BECN: the receiver returns news of congestion; set in a CNP.
     pub becn: bool,
     /// Destination queue pair; 24 bits.
     pub dest_qp: u32,

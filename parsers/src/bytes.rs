@@ -58,6 +58,7 @@ pub(crate) const fn put<const OFF: usize, const N: usize, const LEN: usize>(
     value: [u8; N],
 ) {
     const { assert!(OFF + N <= LEN) };
+    // as in `window`: the assertion holds, and this form cannot panic
     if let Some((_, rest)) = bytes.split_at_mut_checked(OFF)
         && let Some(part) = rest.first_chunk_mut()
     {

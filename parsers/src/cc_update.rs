@@ -11,7 +11,7 @@ use crate::bytes::{be24, byte, cut, put, window};
 use crate::error::{Field, Layer, ParseError};
 use crate::mac_control::{FRAME_LEN, emit_front, expect_opcode, opcode};
 
-/// UEC's company id.
+/// UEC's company id, in bytes 16 to 18 of an extension frame.
 pub const CID: u32 = 0xFA_7ACB;
 /// Bytes of a whole frame without FCS.
 pub const LEN: usize = FRAME_LEN;
@@ -39,6 +39,7 @@ impl CcUpdate {
         let (head, _) = cut::<LEN>(frame, layer)?;
         let cid = be24::<16, _>(head);
         if cid != CID {
+            // an error has room for 16 bits: the low two bytes of the CID
             let [_, _, high, low] = cid.to_be_bytes();
             let value = u16::from_be_bytes([high, low]);
             return Err(ParseError::Value { layer, field: Field::Cid, value });
@@ -52,6 +53,7 @@ impl CcUpdate {
             }
         };
         let mut consumed = [0; COUNTERS];
+        // two counters of 20 bits share five bytes, and the middle byte between them
         let pairs = window::<20, 40, _>(head).as_chunks::<5>().0;
         for (to, &[a, b, c, d, e]) in consumed.as_chunks_mut::<2>().0.iter_mut().zip(pairs) {
             *to = [u32::from_be_bytes([0, a, b, c]) >> 4, u32::from_be_bytes([0, c & 0xF, d, e])];

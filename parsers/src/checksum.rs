@@ -10,7 +10,7 @@
 pub struct Sum(u64);
 
 impl Sum {
-    /// Nothing added yet.
+    /// The sum of no words.
     pub const ZERO: Self = Self(0);
 
     /// Adds `bytes`; an odd last byte counts as the high half of a word, so that only the last
@@ -31,14 +31,14 @@ impl Sum {
         self.with16(u16::from_be_bytes(own.to_ne_bytes()))
     }
 
-    /// Adds one word.
+    /// Adds one 16-bit word.
     #[inline]
     #[must_use]
     pub const fn with16(self, word: u16) -> Self {
         Self(self.0 + word as u64)
     }
 
-    /// Adds four words.
+    /// Adds four 16-bit words, held in one integer.
     #[inline]
     #[must_use]
     pub const fn with64(self, words: u64) -> Self {
@@ -46,7 +46,7 @@ impl Sum {
         Self(self.0 + (words >> 32) + (words & 0xFFFF_FFFF))
     }
 
-    /// The sum folded into 16 bits, not inverted: what a partial checksum field holds.
+    /// The sum folded into 16 bits, not inverted: the content of a partial checksum field.
     #[inline]
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "folded below 2^16 by the lines above it")]
@@ -92,11 +92,12 @@ pub const fn update16(checksum: u16, old: u16, new: u16) -> u16 {
     Sum::ZERO.with16(!checksum).with16(!old).with16(new).finish()
 }
 
-/// Completes a partial checksum: `packet` is what it covers, from the transport header to the end of
-/// its payload, and its two bytes at `field` hold the folded pseudo-header sum. With `udp`, a result
-/// of 0 is sent as 0xFFFF (RFC 768). Returns false, and changes nothing, when `field` is not inside.
+/// Completes a partial checksum. `packet` runs from the transport header to the end of its payload,
+/// and its two bytes at `field` hold the folded pseudo-header sum. With `udp`, a result of 0 is
+/// sent as 0xFFFF (RFC 768). Returns false, and changes nothing, when `field` is not inside.
 #[must_use]
 pub fn complete(packet: &mut [u8], field: usize, udp: bool) -> bool {
+    // the pseudo-header's sum stands in the packet, so that one sum over its bytes completes it
     let sum = checksum(packet);
     let Some(end) = field.checked_add(2) else { return false };
     let Some(place) = packet.get_mut(field..end).and_then(<[u8]>::first_chunk_mut) else {

@@ -12,7 +12,7 @@ use crate::{bth, ipv4, ipv6, rh, udp};
 /// Bytes of an FCS or ICRC.
 pub const LEN: usize = 4;
 
-/// Reflected polynomial 0x04C11DB7.
+/// Polynomial 0x04C11DB7 of Ethernet, bits reflected.
 const POLYNOMIAL: u32 = 0xEDB8_8320;
 
 /// Reflected polynomial 0x1EDC6F41, of CRC-32C (RFC 9260, appendix A).
@@ -29,6 +29,8 @@ const fn tables(polynomial: u32) -> Tables {
     let mut tables = [[0; 256]; 8];
     let (mut index, mut seed) = (0, 0);
     while index < 256 {
+        // a table's entry is the entry of the table before it after one more byte of zeros, so
+        // `crc` runs on through all eight
         let mut crc: u32 = seed;
         let mut rest: &mut [[u32; 256]] = &mut tables;
         while let Some((table, tail)) = rest.split_first_mut() {
@@ -58,6 +60,7 @@ const fn entry(table: &[u32; 256], index: u8) -> u32 {
 /// `crc` after `bytes`, neither inverted.
 fn advance([t0, t1, t2, t3, t4, t5, t6, t7]: &Tables, mut crc: u32, bytes: &[u8]) -> u32 {
     let (words, rest) = bytes.as_chunks::<8>();
+    // slicing by 8: a byte that seven others follow in this step is looked up in table 7
     for &[a, b, c, d, e, f, g, h] in words {
         let [p, q, r, s] = (crc ^ u32::from_le_bytes([a, b, c, d])).to_le_bytes();
         crc = entry(t7, p) ^ entry(t6, q) ^ entry(t5, r) ^ entry(t4, s);
@@ -80,10 +83,10 @@ pub fn crc32c(parts: &[&[u8]]) -> [u8; LEN] {
 pub struct Crc32(u32);
 
 impl Crc32 {
-    /// Nothing added yet.
+    /// The CRC of no bytes.
     pub const START: Self = Self(!0);
 
-    /// Adds `bytes`.
+    /// Adds `bytes` behind those added so far.
     #[must_use]
     pub fn with(self, bytes: &[u8]) -> Self {
         Self(advance(&TABLES, self.0, bytes))
@@ -110,7 +113,7 @@ pub fn fcs(frame: &[u8]) -> [u8; LEN] {
     Crc32::START.with(frame).to_wire()
 }
 
-/// What stands behind UDP in a packet that an ICRC protects.
+/// Transport header behind UDP in a packet that an ICRC protects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// RC Link header, nothing masked.
@@ -119,13 +122,13 @@ pub enum Transport {
     Roce,
 }
 
-/// Starts an ICRC with what stands for the local route header: eight bytes of ones.
+/// Starts an ICRC with eight bytes of ones, which stand for the local route header (LRH).
 fn start() -> Crc32 {
     Crc32::START.with(&[0xFF; 8])
 }
 
 /// ICRC of an IP packet. `packet` runs from the IP header to the byte before the ICRC; lengths in
-/// it already count the ICRC. What a switch may change does not matter: TOS, TTL and checksums.
+/// it already count the ICRC. TOS, TTL and checksums, which switches may change, count as ones.
 ///
 /// # Errors
 /// [`ParseError::Short`] when a header does not fit; [`ParseError::Value`] when the version is
@@ -139,6 +142,7 @@ pub fn icrc_ip(packet: &[u8], transport: Transport) -> Result<[u8; LEN], ParseEr
                 let (layer, field) = (Layer::Ipv4, Field::Ihl);
                 return Err(ParseError::Value { layer, field, value: u16::from(masked[0] & 0xF) });
             }
+            // TOS, TTL and header checksum (docs/spec/wire-formats.md §2.2)
             put::<1, 1, _>(&mut masked, [0xFF]);
             put::<8, 1, _>(&mut masked, [0xFF]);
             put::<10, 2, _>(&mut masked, [0xFF; 2]);
@@ -147,6 +151,7 @@ pub fn icrc_ip(packet: &[u8], transport: Transport) -> Result<[u8; LEN], ParseEr
         6 => {
             let (head, rest) = cut::<{ ipv6::LEN }>(packet, Layer::Ipv6)?;
             let mut masked = *head;
+            // traffic class and flow label, with the version as it is; then the hop limit
             put::<0, 4, _>(&mut masked, [0x6F, 0xFF, 0xFF, 0xFF]);
             put::<7, 1, _>(&mut masked, [0xFF]);
             (start().with(&masked), rest)
@@ -158,16 +163,19 @@ pub fn icrc_ip(packet: &[u8], transport: Transport) -> Result<[u8; LEN], ParseEr
     };
     let (head, rest) = cut::<{ udp::LEN }>(rest, Layer::Udp)?;
     let mut masked = *head;
+    // the UDP checksum
     put::<6, 2, _>(&mut masked, [0xFF; 2]);
     let crc = crc.with(&masked);
     Ok(match transport {
         Transport::RcLink => {
+            // none of its bits is masked; the cut only refuses a packet without a whole RH
             cut::<{ rh::LEN }>(rest, Layer::Rh)?;
             crc.with(rest)
         }
         Transport::Roce => {
             let (head, rest) = cut::<{ bth::LEN }>(rest, Layer::Bth)?;
             let mut masked = *head;
+            // FECN, BECN and reserved bits: a switch sets FECN where it meets congestion
             put::<4, 1, _>(&mut masked, [0xFF]);
             crc.with(&masked).with(rest)
         }

@@ -18,10 +18,14 @@ pub fn mark_ce(frame: &mut [u8], ip_offset: usize) -> bool {
     match packet.first().map(|first| first >> 4) {
         Some(4) => {
             let Ok((view, _)) = Ipv4::parse(packet) else { return false };
+            // no room for its own header: a router would drop it, and `Head::ip_valid` is false for
+            // it, too
             let fits = usize::from(view.total_len()) >= view.header_len();
             if !fits || !view.ecn().is_ect() {
                 return false;
             }
+            // CE is 11, so that setting both bits marks ECT(0) and ECT(1) alike and leaves DSCP as
+            // it is
             let tos = view.tos() | Ecn::Ce as u8;
             let Ok(mut ip) = Ipv4Mut::parse(packet) else { return false };
             ip.set_tos(tos);

@@ -1,14 +1,16 @@
-//! The headers in front of a transport header: those of plain IP, or of tunnels inside of each other.
+//! Headers in front of a transport header: plain IP's, or those of tunnels inside of each other.
+//!
 //! [`walk`] shows its caller each transport header that a frame can have, from the front on, until
-//! one is taken; [`Headers`] are those in front of it whose fields depend on what is behind them.
+//! one is taken; [`Headers`] are those in front of it with a length or a checksum over the bytes
+//! behind them. Offsets count from the first byte of the frame.
 //!
-//! Units: bytes from the first byte of the frame.
-//! Source: RFC 2003, 2473 and 4213 (IP in IP), 2784 and 2890 (GRE), 3032, 4023 and 7510 (MPLS), 7348
-//! (VXLAN), 8926 (Geneve), 8086 (GRE in UDP), 8986 (Ethernet in IPv6); Linux `net/ipv4/fou_core.c` (GUE).
+//! Source: RFC 2003, 2473 and 4213 (IP in IP), 2784 and 2890 (GRE), 3032, 4023 and 7510 (MPLS),
+//! 7348 (VXLAN), 8926 (Geneve), 8086 (GRE in UDP), 8986 (Ethernet in IPv6); Linux
+//! `net/ipv4/fou_core.c` (GUE).
 //!
-//! No field says what is behind UDP: a VXLAN device sends to any port. So its payload is tried as each
-//! tunnel that Linux has, and taken for one only if every IP header inside ends where the frame ends, and
-//! every IPv4 header's checksum is right.
+//! No field names the protocol in a UDP payload: a VXLAN device sends to any port. So the payload
+//! is tried as each tunnel that Linux has, and taken for one only if every IP header inside ends
+//! where the frame ends, and every IPv4 header's checksum is right.
 
 use crate::checksum::checksum;
 use crate::types::{ether_type, ip_proto};
@@ -30,12 +32,12 @@ const GENEVE: usize = 8;
 const GUE: usize = 4;
 const GRE: usize = 4;
 
-/// Kinds of headers that say how much is behind them, or that have a checksum over it.
+/// Kinds of headers that have a length of, or a checksum over, the bytes behind them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// IPv4: length, identification, checksum of the header.
     Ipv4,
-    /// IPv6: length.
+    /// IPv6: its payload length.
     Ipv6,
     /// UDP with a tunnel in it: length, checksum.
     Udp,
@@ -43,12 +45,12 @@ pub enum Kind {
     Gre,
 }
 
-/// One such header.
+/// A header of such a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What it is.
+    /// Kind of the header.
     pub kind: Kind,
-    /// Its first byte.
+    /// Offset of its first byte in the frame.
     pub at: usize,
 }
 
@@ -62,7 +64,7 @@ pub struct Headers {
 impl Headers {
     const NONE: Self = Self { all: [Header { kind: Kind::Ipv4, at: 0 }; HEADERS_MAX], count: 0 };
 
-    /// All of them.
+    /// Every header, outermost first.
     #[inline]
     #[must_use]
     pub fn as_slice(&self) -> &[Header] {
@@ -83,23 +85,23 @@ impl Headers {
     }
 }
 
-/// A transport header.
+/// A transport header and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transport {
     /// TCP, UDP or SCTP ([`ip_proto`]).
     pub proto: u8,
-    /// Its first byte.
+    /// Offset of its first byte in the frame.
     pub at: usize,
 }
 
-/// What the caller of [`walk`] says of a transport header.
+/// Verdict of the caller of [`walk`] on a transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It is the one.
+    /// This is the header sought; the walk ends.
     Take,
-    /// It may be in what this one carries.
+    /// The header sought may be in a tunnel that this one carries.
     Inside,
-    /// It is not here.
+    /// The header sought is neither this one nor in it.
     Leave,
 }
 
@@ -108,13 +110,13 @@ pub enum Answer {
 pub enum Lengths {
     /// Each header counts all bytes up to the end.
     Exact,
-    /// Of a super-frame: it may be too long for its fields, so that only what is behind UDP must fit, or
-    /// have a length of 0.
+    /// Of a super-frame, which may be too long for its length fields: only headers behind UDP must
+    /// fit, or have a length of 0.
     SuperFrame,
 }
 
-/// Shows `accept` the transport headers of `frame`, with the headers in front of each, and returns the one
-/// that it takes. Behind a fragment, or what no kernel sends over IP, there is none.
+/// Shows `accept` the transport headers of `frame`, with the headers in front of each, and returns
+/// the one that it takes. A fragment, or a protocol that no kernel sends over IP, has none.
 pub fn walk(
     frame: &[u8],
     lengths: Lengths,
@@ -125,7 +127,7 @@ pub fn walk(
     Some((walk.headers, found))
 }
 
-/// Whether what is in front says that a header is there.
+/// Whether a field in front names the header, or it is only tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sure {
     Yes,
@@ -151,6 +153,7 @@ impl<F: FnMut(&Headers, Transport) -> Answer> Walk<'_, F> {
 
     fn ethernet(&mut self, at: usize, sure: Sure) -> Option<Transport> {
         let mut at = at + 12;
+        // at most `TAGS_MAX` tags: a frame of nothing but tags must not hold up the walk
         for _ in 0..=TAGS_MAX {
             let kind = self.word(at)?;
             if !matches!(kind, ether_type::CTAG | ether_type::STAG) {
@@ -161,7 +164,7 @@ impl<F: FnMut(&Headers, Transport) -> Answer> Walk<'_, F> {
         None
     }
 
-    /// What an EtherType names.
+    /// Goes on with the header that an EtherType names.
     fn typed(&mut self, kind: u16, at: usize, sure: Sure) -> Option<Transport> {
         match kind {
             ether_type::IPV4 => self.ipv4(at, sure),
@@ -197,6 +200,7 @@ impl<F: FnMut(&Headers, Transport) -> Answer> Walk<'_, F> {
             && header >= ipv4::LEN
             && !is_fragment
             && self.fits(self.word(at + 2)?, packet.len(), sure);
+        // a header that is only tried must prove itself: lengths alone fit by chance too often
         if !fits || (sure == Sure::No && checksum(packet.get(..header)?) != 0) {
             return None;
         }
@@ -211,9 +215,10 @@ impl<F: FnMut(&Headers, Transport) -> Answer> Walk<'_, F> {
             return None;
         }
         let (mut next, mut behind) = (self.byte(at + 6)?, at + ipv6::LEN);
+        // hop-by-hop options, routing, destination options; a frame may chain any number
         for _ in 0..EXTENSIONS_MAX {
             if !matches!(next, 0 | 43 | 60) {
-                break; // a fragment header is none that a transport header is behind
+                break; // no transport header follows a fragment header
             }
             next = self.byte(behind)?;
             behind += (usize::from(self.byte(behind + 1)?) + 1) * 8;
@@ -221,11 +226,13 @@ impl<F: FnMut(&Headers, Transport) -> Answer> Walk<'_, F> {
         self.inside(Kind::Ipv6, at, |walk| walk.transport(next, behind, sure))
     }
 
-    /// Whether a length field fits what there is.
+    /// Whether a length field fits the number of bytes that the frame has.
     fn fits(&self, field: u16, there: usize, sure: Sure) -> bool {
         let exact = usize::from(field) == there;
         match self.lengths {
             Lengths::Exact => exact,
+            // 0 is Linux's length of a super-frame above 65,535 bytes; a header that is named needs
+            // no proof
             Lengths::SuperFrame => exact || sure == Sure::Yes || field == 0,
         }
     }
@@ -237,6 +244,7 @@ impl<F: FnMut(&Headers, Transport) -> Answer> Walk<'_, F> {
         at: usize,
         go_on: impl FnOnce(&mut Self) -> Option<Transport>,
     ) -> Option<Transport> {
+        // counts tries that led nowhere as well: a crafted frame may fit many tunnels at each level
         self.left = self.left.checked_sub(1)?;
         let count = self.headers.count;
         self.headers.push(kind, at)?;
@@ -247,7 +255,7 @@ impl<F: FnMut(&Headers, Transport) -> Answer> Walk<'_, F> {
         found
     }
 
-    /// What a protocol number names.
+    /// Goes on with the header that a protocol number names.
     fn transport(&mut self, proto: u8, at: usize, sure: Sure) -> Option<Transport> {
         match proto {
             ip_proto::TCP | ip_proto::UDP | ip_proto::SCTP => {
@@ -277,9 +285,11 @@ impl<F: FnMut(&Headers, Transport) -> Answer> Walk<'_, F> {
         self.typed(self.word(at + 2)?, at + gre::len(flags), sure)
     }
 
-    /// The payload of UDP as one tunnel after the other.
+    /// Tries the payload of UDP as one tunnel after the other, until one leads to a header that is
+    /// taken.
     fn datagram(&mut self, at: usize) -> Option<Transport> {
         let first = self.byte(at)?;
+        // IP first: it is FOU's payload, and GUE of version 1 has no header of its own
         self.ip(at, Sure::No)
             .or_else(|| self.vxlan(at, first))
             .or_else(|| self.geneve(at, first))
@@ -288,12 +298,13 @@ impl<F: FnMut(&Headers, Transport) -> Answer> Walk<'_, F> {
             .or_else(|| self.mpls(at, Sure::No))
     }
 
-    /// VXLAN, and what names a protocol in it.
+    /// VXLAN, with or without the next protocol of VXLAN-GPE.
     fn vxlan(&mut self, at: usize, flags: u8) -> Option<Transport> {
         const VNI: u8 = 0x08;
         const NEXT: u8 = 0x04;
         let behind = at + VXLAN;
         match self.byte(at + 3)? {
+            // the I flag: every VXLAN header has a VNI (RFC 7348, section 5)
             _ if flags & VNI == 0 => None,
             1 if flags & NEXT != 0 => self.ipv4(behind, Sure::No),
             2 if flags & NEXT != 0 => self.ipv6(behind, Sure::No),

@@ -107,7 +107,7 @@ impl KeyWords {
         self.0 & 0x80 != 0
     }
 
-    /// V: version bit.
+    /// V, bit 6: version of the layout; only 0 is defined.
     #[inline]
     #[must_use]
     pub const fn version(self) -> u8 {
@@ -121,14 +121,14 @@ impl KeyWords {
         self.0 >> 2 & 3
     }
 
-    /// X: locally administered.
+    /// X, bit 1: the address is locally administered.
     #[inline]
     #[must_use]
     pub const fn is_local(self) -> bool {
         self.0 & 2 != 0
     }
 
-    /// M: multicast (TYPE2).
+    /// M, bit 0: a multicast group (TYPE2).
     #[inline]
     #[must_use]
     pub const fn is_multicast(self) -> bool {
@@ -177,7 +177,7 @@ pub struct Gen1<'a> {
 }
 
 impl<'a> Gen1<'a> {
-    /// Splits a header off the front of `bytes`; also returns what follows it.
+    /// Splits a header off the front of `bytes`; also returns the bytes behind it.
     ///
     /// # Errors
     /// [`ParseError::Short`] when fewer than [`LEN`] bytes remain.
@@ -189,14 +189,14 @@ impl<'a> Gen1<'a> {
         }
     }
 
-    /// Destination address.
+    /// Destination address, bytes 0 to 5.
     #[inline]
     #[must_use]
     pub const fn dst(self) -> MacAddr {
         MacAddr(*window::<0, 6, _>(self.head))
     }
 
-    /// Traffic Class.
+    /// Traffic Class, byte 6.
     #[inline]
     #[must_use]
     pub const fn tc(self) -> TrafficClass {
@@ -220,19 +220,20 @@ impl<'a> Gen1<'a> {
 /// A GEN1 header as plain fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gen1Repr {
-    /// Destination address.
+    /// Destination address; of a group bit 40 is set.
     pub dst: MacAddr,
-    /// Traffic Class.
+    /// Traffic Class, which takes the place of the source's top byte.
     pub tc: TrafficClass,
     /// Source address; the low 40 bits count.
     pub src: u64,
 }
 
 impl Gen1Repr {
-    /// Writes the header.
+    /// Writes the 12 bytes; the EtherType, or a tag, goes behind them.
     #[inline]
     pub const fn emit(&self, out: &mut [u8; LEN]) {
         put::<0, 6, _>(out, self.dst.0);
+        // one write for both: the Traffic Class is the top byte of the source's 48 bits
         put::<6, 6, _>(out, MacAddr::from_bits((self.tc.0 as u64) << 40 | self.src & GEN1_MASK).0);
     }
 }
@@ -245,8 +246,8 @@ pub struct Gen2<'a> {
 }
 
 impl<'a> Gen2<'a> {
-    /// Splits a header off the front of `bytes`; also returns what follows it. Whether it is one of
-    /// 16-bit ids is for [`KeyWords::is_16b`] to say.
+    /// Splits a header off the front of `bytes`; also returns the bytes behind it. It takes a
+    /// header of 32-bit ids, too: ask [`KeyWords::is_16b`].
     ///
     /// # Errors
     /// [`ParseError::Short`] when fewer than [`LEN`] bytes remain.
@@ -263,14 +264,14 @@ impl<'a> Gen2<'a> {
         self.order.key_words_and_tc(byte::<0, _>(self.head), byte::<6, _>(self.head))
     }
 
-    /// `Key_words`.
+    /// `Key_words`, from byte 0 or 6 as the order says.
     #[inline]
     #[must_use]
     pub const fn key_words(self) -> KeyWords {
         self.key_words_and_tc().0
     }
 
-    /// Traffic Class.
+    /// Traffic Class, from byte 6 or 0 as the order says.
     #[inline]
     #[must_use]
     pub const fn tc(self) -> TrafficClass {
@@ -284,7 +285,7 @@ impl<'a> Gen2<'a> {
         be24::<1, _>(self.head)
     }
 
-    /// Destination id.
+    /// Destination id, bytes 4 and 5.
     #[inline]
     #[must_use]
     pub const fn dst(self) -> u16 {
@@ -298,7 +299,7 @@ impl<'a> Gen2<'a> {
         be24::<7, _>(self.head)
     }
 
-    /// Source id.
+    /// Source id, bytes 10 and 11.
     #[inline]
     #[must_use]
     pub const fn src(self) -> u16 {
@@ -327,11 +328,11 @@ pub struct Gen2Repr {
     pub order: Gen2Order,
     /// `Key_words`, [`KeyWords::UNICAST`] or [`KeyWords::MULTICAST`].
     pub key_words: KeyWords,
-    /// Traffic Class.
+    /// Traffic Class, in the byte that `order` leaves for it.
     pub tc: TrafficClass,
     /// Destination id; of a group see [`multicast_id`].
     pub dst: u16,
-    /// Source id.
+    /// Source id, of which endpoints use 10 bits.
     pub src: u16,
     /// Payload bits of the destination half; the low 24 bits count.
     pub payload_hi: u32,
@@ -340,7 +341,7 @@ pub struct Gen2Repr {
 }
 
 impl Gen2Repr {
-    /// Writes the header.
+    /// Writes the 12 bytes, in the order of `order`.
     #[inline]
     pub const fn emit(&self, out: &mut [u8; LEN]) {
         let (byte0, byte6) = self.order.bytes(self.key_words, self.tc);
@@ -370,7 +371,7 @@ impl<'a> Lite<'a> {
         }
     }
 
-    /// `Key_words`.
+    /// `Key_words`, from byte 0 or 6 as the order says.
     #[inline]
     #[must_use]
     pub const fn key_words(self) -> KeyWords {
@@ -384,14 +385,14 @@ impl<'a> Lite<'a> {
         self.0.tc()
     }
 
-    /// Destination id.
+    /// Destination id, bytes 4 and 5.
     #[inline]
     #[must_use]
     pub const fn dst(self) -> u16 {
         self.0.dst()
     }
 
-    /// Source id.
+    /// Source id, bytes 10 and 11.
     #[inline]
     #[must_use]
     pub const fn src(self) -> u16 {
@@ -426,13 +427,13 @@ pub struct LiteRepr {
     pub order: Gen2Order,
     /// `Key_words`, [`KeyWords::UNICAST`] or [`KeyWords::MULTICAST`].
     pub key_words: KeyWords,
-    /// Traffic Class.
+    /// Traffic Class, in the byte that `order` leaves for it.
     pub tc: TrafficClass,
     /// Destination id; of a group see [`multicast_id`].
     pub dst: u16,
-    /// Source id.
+    /// Source id, of which endpoints use 10 bits.
     pub src: u16,
-    /// XPU id.
+    /// XPU id, bytes 7 and 8, of which 8 bits are used.
     pub xpu_id: u16,
 }
 
@@ -441,6 +442,8 @@ impl LiteRepr {
     #[inline]
     pub const fn emit(&self, out: &mut [u8; LEN]) {
         let &Self { order, key_words, tc, dst, src, xpu_id } = self;
+        // Lite has the XPU id in bytes 7 and 8, the upper two of GEN2's three bytes of payload;
+        // byte 9 is 0
         let payload_lo = (xpu_id as u32) << 8;
         Gen2Repr { order, key_words, tc, dst, src, payload_hi: 0, payload_lo }.emit(out);
     }

@@ -17,7 +17,7 @@ record! {
         0 => partitions: u8,
         /// Regions of dynamic capacity, 1..=8.
         1 => regions: u8,
-        /// Groups (GrpIDs) that the GFD supports.
+        /// Groups (`GrpID` values) that the GFD supports.
         2 => groups: u16,
         /// Supported policies of 4907h: bit n for code n of [`AddPolicy`].
         4 => add_policies: u16,
@@ -195,7 +195,7 @@ message! {
 message! {
     /// Request of Dynamic Capacity Add (4907h); the response is a [`super::dcd::ExtentList`].
     struct DcAdd: 36 {
-        /// Group (GrpID) that gets the capacity.
+        /// Group (`GrpID`) that gets the capacity.
         0 => group: u16,
         /// How the device chooses the capacity.
         2 => policy: AddPolicy,
@@ -217,7 +217,7 @@ message! {
     ///
     /// Byte 3 is taken as reserved, as in 5605h: the region follows from the extents or the tag.
     struct DcRelease: 36 {
-        /// Group (GrpID) that loses the capacity.
+        /// Group (`GrpID`) that loses the capacity.
         0 => group: u16,
         /// How the release selects it, and what happens to the content.
         2 => flags: ReleaseFlags,

@@ -69,7 +69,7 @@ record! {
 }
 
 record! {
-    /// Request of Get GFD QoS BW Limit (4911h).
+    /// Request of `Get GFD QoS BW Limit` (4911h).
     struct LimitRange: 4 {
         /// Requesters to report at most.
         0 => count: u16,
@@ -79,7 +79,7 @@ record! {
 }
 
 message! {
-    /// Response of Get GFD QoS BW Limit (4911h), request and response of Set (4912h).
+    /// Response of `Get GFD QoS BW Limit` (4911h), request and response of its Set (4912h).
     struct Limits: 4 {
         /// RPID of the first requester.
         2 => start: Pid,

@@ -31,7 +31,7 @@ record! {
 }
 
 record! {
-    /// Request of Get QoS Allocated BW (5406h) and Get QoS BW Limit (5408h).
+    /// Request of `Get QoS Allocated BW` (5406h) and `Get QoS BW Limit` (5408h).
     struct LdRange: 2 {
         /// LDs to report at most.
         0 => count: u8,

@@ -16,7 +16,7 @@ codes! {
     enum TunnelTarget: Kind, 0xF {
         /// The port or LD with the id of the request.
         0 => PortOrLd,
-        /// The LD pool (LD FFFFh) behind the port.
+        /// The LD pool (LD `0xFFFF`) behind the port.
         1 => LdPool,
     }
 }

@@ -96,7 +96,7 @@ record! {
         8 => dpa: Dpa,
         /// Address as the host sent it; valid with [`flags::HPA`].
         16 => hpa: Hpa,
-        /// GrpID of the block; valid with [`flags::GROUP`].
+        /// `GrpID` of the block; valid with [`flags::GROUP`].
         24 => group: u16,
         /// Opcode of the request, 4 bits; valid with [`flags::OPCODE`].
         26 => opcode: Bits<4>,
@@ -110,7 +110,7 @@ record! {
 }
 
 record! {
-    /// Notification from a GFD to a host through its GAE (0108h). It has no group: GrpIDs are never
+    /// Notification from a GFD to a host through its GAE (0108h). It has no group: groups are never
     /// sent to hosts.
     struct HostNotification: 32 {
         /// PBR-ID of the GFD.

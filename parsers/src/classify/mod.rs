@@ -1,13 +1,14 @@
-//! One pass over a frame's first 64 bytes: everything that the pipeline needs to know.
-//! `([u8; 64], length, ParseConfig)` to [`Head`] (32 bytes, `Copy`) or [`ParseError`].
+//! Classification of a frame by its first 64 bytes, in one pass.
 //!
-//! Units: bytes; lengths and offsets are from the first byte of the frame, FCS not counted.
-//! Source: docs/spec/wire-formats.md §1.8 (order of the rules), docs/spec/pipeline.md §1 (MAC Control, modes, short
-//! frames).
+//! `([u8; 64], length, ParseConfig)` to [`Head`] (32 bytes, `Copy`) or [`ParseError`]. Lengths and
+//! offsets are from the first byte of the frame, FCS not counted.
 //!
-//! What the design leaves open and how it is decided here:
-//! - A frame is malformed when it ends inside what the switch itself has to read: the Ethernet header,
-//!   the tag, the opcode of MAC Control, the RH of a format that the port reads. What else stands behind
+//! Source: docs/spec/wire-formats.md §1.8 (order of the rules), docs/spec/pipeline.md §1 (MAC
+//! Control, modes, short frames).
+//!
+//! Cases that the rules leave open, and how they are decided:
+//! - A frame is malformed when it ends inside a part that the switch itself has to read: the Ethernet
+//!   header, the tag, the opcode of MAC Control, the RH of a format that the port reads. All else behind
 //!   the EtherType is the end hosts' business: an IP or UDP header that is cut short counts as none, and
 //!   the frame is forwarded, as a bridge does.
 //! - A UDP datagram to the Standard port with a UDP length below 16 claims no RH: Standard without RH.
@@ -51,7 +52,7 @@ pub struct ParseConfig {
     pub afh: AfhMode,
     /// Byte order of GEN2 and Lite headers.
     pub gen2_order: Gen2Order,
-    /// What the `EtherType` of the tag can be.
+    /// `EtherType` values of a tag; only a frame's first tag is read.
     pub tpids: Tpids,
     /// EtherType of AFH frames, TYPE1.
     pub mac_type1: u16,
@@ -126,12 +127,14 @@ struct Short {
 #[inline(always)]
 fn scan(head: &[u8; HEAD_LEN], len: usize, cfg: &ParseConfig) -> Result<Head, Short> {
     need(len, ETHERNET_LEN, Layer::Ethernet)?;
+    // each read takes in two bytes of the neighbouring field; the shift and the mask drop them
     let dst = be64::<0, _>(head) >> 16;
     let src = be64::<4, _>(head) & MAC_MASK;
     let kind = be16::<12, _>(head);
     let lite = matches!(cfg.afh, AfhMode::Lite);
 
-    // docs/spec/wire-formats.md §1.8, rule 2
+    // docs/spec/wire-formats.md §1.8, rule 2; on a Lite port these bytes are payload, and a data
+    // frame may hold 8808h there: the DA has to match, too
     if kind == ether_type::MAC_CONTROL && (!lite || dst == MacAddr::PAUSE.to_bits()) {
         need(len, ETHERNET_LEN + OPCODE_LEN, Layer::MacControl)?;
         let facts = flag(PFC_DA, is_pfc_da(dst, cfg));
@@ -141,7 +144,7 @@ fn scan(head: &[u8; HEAD_LEN], len: usize, cfg: &ParseConfig) -> Result<Head, Sh
     if lite {
         return Ok(id16_keys(cfg.gen2_order, dst, src).head(Format::AfhLite, 0, 0));
     }
-    // rule 4
+    // rule 4: one tag; a second one matches no rule below, so that the frame is other Ethernet
     let tagged = cfg.tpids.contains(kind);
     let (kind, l3, offset, tci) = if tagged {
         need(len, TAGGED_LEN, Layer::VlanTag)?;
@@ -164,7 +167,7 @@ fn scan(head: &[u8; HEAD_LEN], len: usize, cfg: &ParseConfig) -> Result<Head, Sh
     Ok(keys.head(format, found | flag(TAGGED, tagged), tci))
 }
 
-/// What follows the EtherType: bytes in view, where they start, and the frame's length.
+/// The part behind the EtherType: its bytes in view, its offset, and the frame's length.
 #[derive(Clone, Copy)]
 struct L3<'a> {
     bytes: &'a [u8; L3_LEN],
@@ -173,7 +176,7 @@ struct L3<'a> {
 }
 
 impl L3<'_> {
-    /// Refuses a frame that ends before `bytes` bytes of what follows the EtherType.
+    /// Refuses a frame that has fewer than `bytes` bytes behind the EtherType.
     #[inline]
     const fn need(&self, bytes: usize, layer: Layer) -> Result<(), Short> {
         need(self.len, self.offset + bytes, layer)
@@ -263,6 +266,7 @@ const fn is_pfc_da(dst: u64, cfg: &ParseConfig) -> bool {
 #[inline]
 fn ipv4(frame: L3<'_>, cfg: &ParseConfig) -> Result<(Format, u64), Short> {
     if !frame.has(IPV4_LEN) {
+        // cut short: forwarded without DSCP, as by a bridge (docs/spec/pipeline.md §1)
         return Ok((Format::Other, 0));
     }
     let bytes = frame.bytes;
@@ -271,9 +275,11 @@ fn ipv4(frame: L3<'_>, cfg: &ParseConfig) -> Result<(Format, u64), Short> {
     let first = byte::<0, _>(bytes);
     let total_len = be16::<2, _>(bytes) as usize;
     let is_fragment = be16::<6, _>(bytes) & 0x3FFF != 0; // more fragments, or an offset
+    // version 4 without options in one comparison; anything else is rare and stays out of the way
     if first != 0x45 {
         let Some(len) = ipv4_header_len(frame, first) else { return Ok((Format::Other, 0)) };
         if len < IPV4_LEN {
+            // the TOS still decides a priority, but no ECN mark may be made: `IP_VALID` stays off
             return Ok((Format::Other, ip));
         }
         let ip = ip | flag(IP_VALID, total_len >= len);
@@ -281,6 +287,7 @@ fn ipv4(frame: L3<'_>, cfg: &ParseConfig) -> Result<(Format, u64), Short> {
         return Ok((Format::Other, ip | l4));
     }
     let ip = ip | flag(IP_VALID, total_len >= IPV4_LEN);
+    // not even the first fragment gives its ports: all of a datagram must have one flow hash
     if is_fragment {
         return Ok((Format::Other, ip));
     }
@@ -295,6 +302,7 @@ fn ipv4(frame: L3<'_>, cfg: &ParseConfig) -> Result<(Format, u64), Short> {
         return Ok((Format::Other, with_l4));
     }
     let mut rh = 0;
+    // below 16 the UDP length claims no RH, so that there is nothing to be cut short
     if be16::<24, _>(bytes) as usize >= UDP_LEN + RH_LEN {
         frame.need(IPV4_LEN + UDP_LEN + RH_LEN, Layer::Rh)?;
         rh = rh_facts(byte::<28, _>(bytes));
@@ -321,6 +329,7 @@ fn ipv6(frame: L3<'_>, cfg: &ParseConfig) -> u64 {
     let [_, traffic_class] = (first >> 4).to_be_bytes();
     let next = byte::<6, _>(bytes);
     let ip = IPV6 | IP_VALID | ip_facts(traffic_class, next);
+    // the transport header lies further back, where one pass does not look
     if is_ipv6_extension(next) {
         return ip;
     }
@@ -376,6 +385,7 @@ fn afh(frame: L3<'_>, cfg: &ParseConfig, dst: u64, src: u64) -> Result<(Format, 
     let order = cfg.gen2_order;
     let gen2 = match cfg.afh {
         AfhMode::Gen1 => None,
+        // GEN2 looks in its own order only; `auto` tries the other one as well (§1.4)
         AfhMode::Gen2 if key_words(order).is_16b() => Some(order),
         AfhMode::Auto if key_words(order).looks_like_gen2() => Some(order),
         AfhMode::Auto if key_words(order.other()).looks_like_gen2() => Some(order.other()),

@@ -1,6 +1,6 @@
 //! CXL.cache messages on Ethernet links.
 //!
-//! [`CacheMessage`] reads and emits 16 bytes and the line that may follow them. Class and opcode are one byte, [`CacheOp`]. A
+//! [`CacheMessage`] reads and emits 16 bytes and the line that may follow. Class and opcode are one byte, [`CacheOp`]. A
 //! device asks its host for lines of the host's memory (D2H), the host snoops the device (H2D); which device is meant is its
 //! `CacheID`, which the switches set and route by, never the device.
 //!
@@ -24,7 +24,7 @@ const ADDR_MASK: u64 = (1 << 52) - LINE as u64;
 const ID_MASK: u16 = 0xFFF;
 
 message_ops! {
-    /// What a message says; its number is its first byte, class in 7:5 and opcode in 4:0.
+    /// Message of CXL.cache. Its number is the first byte on the wire: class in 7:5, opcode in 4:0.
     CacheOp {
         /// Reads the current value; the device keeps no copy.
         RdCurr = 0x21, "RdCurr";
@@ -157,7 +157,7 @@ impl CacheClass {
 }
 
 impl CacheOp {
-    /// Its class.
+    /// Class of the message, bits 7:5 of its number.
     #[inline]
     #[must_use]
     pub const fn class(self) -> CacheClass {
@@ -171,7 +171,7 @@ impl CacheOp {
         }
     }
 
-    /// Its opcode within the class, as in the standard.
+    /// Opcode within the class, as in the standard.
     #[inline]
     #[must_use]
     pub const fn opcode(self) -> u8 {
@@ -187,9 +187,9 @@ pub enum GoState {
     Shared = 0b0001,
     /// It may be read and changed.
     Exclusive = 0b0010,
-    /// Nothing is kept.
+    /// The cache keeps no copy.
     Invalid = 0b0011,
-    /// The request failed.
+    /// The request failed, and nothing is granted.
     Error = 0b0100,
     /// It may be read and changed, and is to be written back.
     Modified = 0b0110,
@@ -215,7 +215,7 @@ impl GoState {
 #[expect(clippy::struct_excessive_bools, reason = "each is a bit of the message")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CacheHead {
-    /// What it says.
+    /// Class and opcode, byte 0.
     pub op: CacheOp,
     /// Non-temporal: the line is not used again soon. Of a D2H Req.
     pub non_temporal: bool,
@@ -233,9 +233,9 @@ pub struct CacheHead {
     pub id: u16,
     /// State that is granted, or UQID of a write pull, 12 bits. Of an H2D Rsp.
     pub rsp_data: u16,
-    /// Address of a line.
+    /// Address of the line, of classes that name one; bits 51:6.
     pub addr: Hpa,
-    /// How long the device may use what it holds; of H2D Rsp and Data.
+    /// How long the device may use the line that it gets; of H2D Rsp and Data.
     pub lease: Lease,
 }
 
@@ -261,6 +261,8 @@ impl CacheHead {
     /// Reads the fields that the message's class has.
     #[inline]
     const fn decode(op: CacheOp, head: &[u8; HEAD_LEN]) -> Self {
+        // a field that the class does not have reads as 0, whatever its bits are: they are reserved
+        // there
         let (class, flags, ids) = (op.class(), byte::<1, _>(head), be16::<2, _>(head));
         Self {
             op,
@@ -310,6 +312,8 @@ impl CacheHead {
         put::<0, 2, _>(&mut head, [self.op as u8, flags]);
         let ids = ((self.cache_id & 0xF) as u16) << 12 | self.id & ID_MASK;
         put::<2, 2, _>(&mut head, ids.to_be_bytes());
+        // bytes 8 to 15 serve two fields, of which a class has one: answers to a device a lease,
+        // all that names a line its address
         let last = if class.has_lease() {
             put::<6, 2, _>(&mut head, self.lease.term.to_be_bytes());
             self.lease.number
@@ -335,6 +339,7 @@ const PRE: u8 = 3;
 #[inline]
 pub fn set_cache_id(bytes: &mut [u8], cache_id: u8) {
     if let Some(place) = bytes.first_chunk_mut::<HEAD_LEN>().and_then(|head| head.get_mut(2)) {
+        // bits 3:0 of the byte belong to the CQID or UQID
         *place = cache_id << 4 | *place & 0xF;
     }
 }
@@ -342,9 +347,9 @@ pub fn set_cache_id(bytes: &mut [u8], cache_id: u8) {
 /// A message with its data.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheMessage<'a> {
-    /// Its fields.
+    /// Fields of the first 16 bytes.
     pub head: CacheHead,
-    /// Its line, where it brings one.
+    /// The line of 64 bytes; of classes with data only.
     pub data: Option<&'a [u8; LINE]>,
     /// Which bytes of the line count, bit 0 for the first; all of them without. Of D2H Data.
     pub enables: Option<u64>,
@@ -357,7 +362,7 @@ impl<'a> CacheMessage<'a> {
         Self { head, data: None, enables: None }
     }
 
-    /// Reads a message at the front of `bytes`; what is behind it is padding.
+    /// Reads a message at the front of `bytes`; bytes behind it are padding.
     ///
     /// # Errors
     /// `bytes` ends too soon; an unknown class or opcode; byte enables on anything but D2H Data.
@@ -371,6 +376,7 @@ impl<'a> CacheMessage<'a> {
             return Err(refused(Field::Opcode, byte::<0, _>(head)));
         };
         let has_enables = byte::<1, _>(head) & BEP != 0;
+        // BEP tells the length: on any other class it is malformed, not ignored
         if has_enables && !matches!(op, CacheOp::DataToHost) {
             return Err(refused(Field::ByteEnables, byte::<1, _>(head)));
         }
@@ -391,7 +397,7 @@ impl<'a> CacheMessage<'a> {
         Ok(message)
     }
 
-    /// Its length on the wire.
+    /// Length of the message on the wire: 16, 80 or 88 bytes.
     #[inline]
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -425,6 +431,8 @@ impl<'a> CacheMessage<'a> {
         *head = self.head.emit(self.has_enables());
         if self.head.op.class().has_data() {
             let (line, rest) = rest.split_first_chunk_mut().ok_or(short)?;
+            // the class alone gives the receiver the length, so that a missing line is sent as
+            // zeros
             *line = self.data.copied().unwrap_or([0; LINE]);
             if let Some(enables) = self.enables.filter(|_| self.has_enables()) {
                 *rest.first_chunk_mut().ok_or(short)? = enables.to_le_bytes();

@@ -1,8 +1,10 @@
 //! CXL.mem messages on Ethernet links.
-//! [`MemMessage`] reads and emits 16 bytes and what follows them; class and opcode are one byte, [`MemOp`].
 //!
-//! Units: bytes; a line is 64 bytes.
-//! Source: CXL 3.1 sections 3.3.5 to 3.3.10 (fields and codes); their places are proposed in docs/spec/wire-formats.md §3.9.
+//! [`MemMessage`] reads and emits 16 bytes, and the line of 64 bytes that may follow; class and
+//! opcode are one byte, [`MemOp`].
+//!
+//! Source: CXL 3.1 sections 3.3.5 to 3.3.10 (fields and codes); their places are proposed in
+//! docs/spec/wire-formats.md §3.9.
 
 use crate::bytes::{be16, be64, byte, cut, put};
 use crate::error::{Field, Layer, ParseError};
@@ -22,11 +24,11 @@ pub const LEN_MAX: usize = HEAD_LEN + LINE + ENABLES_LEN;
 const ADDR_MASK: u64 = (1 << 52) - LINE as u64;
 
 message_ops! {
-    /// What a message says; its number is its first byte.
+    /// Message of CXL.mem. Its number is the first byte on the wire: class in 7:4, opcode in 3:0.
     MemOp {
         /// Gives up a line; no data.
         MemInv = 0x10, "MemInv";
-        /// Reads a line.
+        /// Reads a line, and its state in metadata.
         MemRd = 0x11, "MemRd";
         /// Reads a line, and takes whatever state there is.
         MemRdData = 0x12, "MemRdData";
@@ -34,29 +36,29 @@ message_ops! {
         MemRdFwd = 0x13, "MemRdFwd";
         /// A device's own access, forwarded.
         MemWrFwd = 0x14, "MemWrFwd";
-        /// A hint that a read follows; nobody answers.
+        /// A hint that a read follows; it has no response.
         MemSpecRd = 0x18, "MemSpecRd";
         /// As `MemInv`, of a line that is not used soon.
         MemInvNT = 0x19, "MemInvNT";
         /// A clean line leaves a cache.
         MemClnEvct = 0x1A, "MemClnEvct";
-        /// Writes a line.
+        /// Writes all 64 bytes of a line.
         MemWr = 0x21, "MemWr";
         /// Writes the bytes of a line that are enabled.
         MemWrPtl = 0x22, "MemWrPtl";
         /// A snoop met a request.
         BiConflict = 0x24, "BIConflict";
-        /// Done.
+        /// The request is done; no copy is granted.
         Cmp = 0x30, "Cmp";
-        /// Done; shared.
+        /// The request is done; a shared copy is granted.
         CmpS = 0x31, "Cmp-S";
-        /// Done; exclusive.
+        /// The request is done; an exclusive copy is granted.
         CmpE = 0x32, "Cmp-E";
-        /// Done; modified.
+        /// The request is done; a modified copy is granted.
         CmpM = 0x33, "Cmp-M";
         /// The conflict is known.
         BiConflictAck = 0x34, "BI-ConflictAck";
-        /// A line.
+        /// The line that was read.
         MemData = 0x40, "MemData";
         /// There is no such memory.
         MemDataNxm = 0x41, "MemData-NXM";
@@ -72,11 +74,11 @@ message_ops! {
         BiSnpDataBlk = 0x55, "BISnpDataBlk";
         /// As `BISnpInv`, of a block.
         BiSnpInvBlk = 0x56, "BISnpInvBlk";
-        /// Invalid.
+        /// The host has no copy left.
         BiRspI = 0x60, "BIRspI";
-        /// Shared.
+        /// The host keeps a shared copy.
         BiRspS = 0x61, "BIRspS";
-        /// Exclusive.
+        /// The host keeps an exclusive copy.
         BiRspE = 0x62, "BIRspE";
         /// Invalid, all of a block.
         BiRspIBlk = 0x64, "BIRspIBlk";
@@ -91,17 +93,17 @@ message_ops! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum MemClass {
-    /// Request without data.
+    /// M2S Req: request without data.
     Req = 1,
-    /// Request with data.
+    /// M2S RwD: request with data.
     RwD = 2,
-    /// Response without data.
+    /// S2M NDR: response without data.
     Ndr = 3,
-    /// Response with data.
+    /// S2M DRS: response with data.
     Drs = 4,
-    /// Back-invalidate snoop.
+    /// S2M BISnp: back-invalidate snoop of a device.
     BiSnp = 5,
-    /// Answer to one.
+    /// M2S BIRsp: the host's response to a snoop.
     BiRsp = 6,
 }
 
@@ -126,21 +128,21 @@ impl MemClass {
         matches!(self, Self::RwD | Self::Drs)
     }
 
-    /// Whether a message can say that something is bad.
+    /// Whether the class has a bit for bad data.
     #[inline]
     #[must_use]
     pub const fn has_poison(self) -> bool {
         self.has_data() || matches!(self, Self::Ndr)
     }
 
-    /// Whether it asks for something, and names a line.
+    /// Whether it is a request, which names a line.
     #[inline]
     #[must_use]
     pub const fn is_request(self) -> bool {
         matches!(self, Self::Req | Self::RwD)
     }
 
-    /// Whether it answers a request.
+    /// Whether it is the response to a request.
     #[inline]
     #[must_use]
     pub const fn is_response(self) -> bool {
@@ -149,7 +151,7 @@ impl MemClass {
 }
 
 impl MemOp {
-    /// Its class.
+    /// Class of the message, bits 7:4 of its number.
     #[inline]
     #[must_use]
     pub const fn class(self) -> MemClass {
@@ -170,7 +172,7 @@ impl MemOp {
         matches!(self.class(), MemClass::BiSnp | MemClass::BiRsp) && self as u8 & 4 != 0
     }
 
-    /// Bytes of a message with it.
+    /// Length of the message on the wire: 16, 80 or 88 bytes.
     #[inline]
     #[must_use]
     pub const fn message_len(self) -> usize {
@@ -187,24 +189,28 @@ impl MemOp {
         matches!(self, Self::MemWrPtl)
     }
 
-    /// The opcode of a message that begins so.
+    /// The message whose first 16 bytes are `head`; refuses a BEP bit that does not fit the opcode.
     #[inline]
     const fn of(head: &[u8; HEAD_LEN]) -> Result<Self, ParseError> {
         let Some(op) = Self::decode(byte::<0, _>(head)) else {
             return Err(refused(Field::Opcode, byte::<0, _>(head)));
         };
+        // the opcode alone gives `message_len`, by which `fast_mem` finds the end without reading
+        // BEP
         if (byte::<2, _>(head) & BEP != 0) != op.has_enables() {
             return Err(refused(Field::ByteEnables, byte::<2, _>(head)));
         }
         Ok(op)
     }
 
-    /// What a request gets that is refused: all ones where it wants data, else `Cmp`; `None` where nobody waits.
+    /// Response with which a request is refused: data of all ones where it wants data, else `Cmp`.
+    /// `None` for a message that has no response.
     #[inline]
     #[must_use]
     pub const fn refusal(self) -> Option<Self> {
         match self {
             Self::MemRd | Self::MemRdData | Self::MemRdFwd => Some(Self::MemDataNxm),
+            // a hint; the host waits for no response
             Self::MemSpecRd => None,
             _ if self.class().is_request() => Some(Self::Cmp),
             _ => None,
@@ -212,17 +218,17 @@ impl MemOp {
     }
 }
 
-/// What metadata a message carries.
+/// Kind of metadata that a message carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum MetaField {
     /// State of the line in hosts' caches.
     State = 0b00,
-    /// Extended metadata.
+    /// EMS, extended metadata; not offered here.
     Extended = 0b01,
-    /// 10.
+    /// Code 10, which the standard reserves.
     Reserved = 0b10,
-    /// None.
+    /// The message carries no metadata.
     #[default]
     NoOp = 0b11,
 }
@@ -239,41 +245,42 @@ impl MetaField {
     }
 }
 
-/// What a response says of how long the host that asked may use lines that it holds of the device; weft's own.
+/// Lease in a response: how long the host that asked may use the device's lines that it holds.
+/// weft's own.
 ///
 /// All lines that were granted with one number may be used as long as the longest term of a response with that number
 /// lasts, from when its request was sent. A line whose number no response names any more has been given up by the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lease {
-    /// Its number; 0 for none: what comes with it is to be used once.
+    /// Number of the lease; 0 for none: the line in the response may be used once.
     pub number: u64,
-    /// How long it lasts, in units of [`Self::UNIT_US`].
+    /// Duration in units of [`Self::UNIT_US`].
     pub term: u16,
 }
 
 impl Lease {
     /// Microseconds of a unit of its term.
     pub const UNIT_US: u64 = 100;
-    /// None.
+    /// No lease: a device that is not coherent sends this.
     pub const NONE: Self = Self { number: 0, term: 0 };
 }
 
 /// Fields of a message. Those that its class does not have are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemHead {
-    /// What it says.
+    /// Class and opcode, byte 0.
     pub op: MemOp,
-    /// How other caches are to be snooped: 0 not, 1 data, 2 current, 3 invalidate.
+    /// Snoop of other caches: 0 none, 1 `SnpData`, 2 `SnpCur`, 3 `SnpInv`; bits 7:5.
     pub snoop: u8,
-    /// Whether there is metadata.
+    /// Kind of metadata.
     pub meta: MetaField,
-    /// Metadata, 2 bits.
+    /// State of the line with [`MetaField::State`]: 0 invalid, 2 any, 3 shared.
     pub meta_value: u8,
     /// The data is bad. Of an NDR: the line that the host wrote back was not its own any more, and nothing was written.
     pub poison: bool,
     /// Traffic class, 2 bits.
     pub tc: u8,
-    /// Load of whoever answers.
+    /// Load of the device that responds.
     pub load: DevLoad,
     /// Logical device, 4 bits; only on a link without PTH.
     pub ld: u8,
@@ -283,7 +290,7 @@ pub struct MemHead {
     pub bi_id: u16,
     /// Address of a line; of a `BIRsp`, that of the snoop, or 0 if it does not say.
     pub addr: Hpa,
-    /// How long what the host holds may be used; of a response.
+    /// How long the host may use the line; of a response.
     pub lease: Lease,
 }
 
@@ -313,12 +320,15 @@ impl MemHead {
         let (class, bits, more) = (op.class(), byte::<1, _>(head), byte::<2, _>(head));
         let (asks, is_bi) =
             (class.is_request(), matches!(class, MemClass::BiSnp | MemClass::BiRsp));
+        // bytes 8 to 15 of a response hold the number of its lease
         let addr = match class {
             MemClass::Ndr | MemClass::Drs => 0,
             _ => be64::<8, _>(head) & ADDR_MASK,
         };
         Self {
             op,
+            // a field that the class does not have reads as 0, whatever its bits are: they are
+            // reserved there
             snoop: if asks { bits >> 5 } else { 0 },
             meta: if is_bi { MetaField::NoOp } else { MetaField::from_low_bits(bits >> 3) },
             meta_value: if is_bi { 0 } else { bits >> 1 & 3 },
@@ -375,6 +385,7 @@ impl MemHead {
         );
         let tag = if is_bi { self.tag & 0xFFF } else { self.tag };
         put::<4, 2, _>(&mut head, tag.to_be_bytes());
+        // bytes 6 and 7 serve snoops and responses, and are reserved in requests
         let id_or_term = match class {
             MemClass::BiSnp | MemClass::BiRsp => self.bi_id & 0xFFF,
             MemClass::Ndr | MemClass::Drs => self.lease.term,
@@ -389,7 +400,7 @@ impl MemHead {
 /// Byte enables follow the data.
 const BEP: u8 = 1 << 3;
 
-/// Puts `bi_id`, 12 bits, into the message at the front of `bytes`; shorter ones stay as they are.
+/// Puts `bi_id`, 12 bits, into bytes 6 and 7 of the message at the front of `bytes`; shorter ones stay as they are.
 #[inline]
 pub fn set_bi_id(bytes: &mut [u8], bi_id: u16) {
     if let Some(head) = bytes.first_chunk_mut::<HEAD_LEN>() {
@@ -401,12 +412,13 @@ pub fn set_bi_id(bytes: &mut [u8], bi_id: u16) {
 #[inline]
 pub fn set_ld(bytes: &mut [u8], ld: u8) {
     if let Some(place) = bytes.first_chunk_mut::<HEAD_LEN>().and_then(|head| head.get_mut(3)) {
+        // bits 3:0 of the byte are reserved, and stay as the sender has set them
         *place = ld << 4 | *place & 0xF;
     }
 }
 
-/// What of a message decides where it goes: opcode, address and length; `None` for what [`MemMessage::parse`] refuses by
-/// its header.
+/// The fields that decide where a message goes: opcode, address and length. `None` where
+/// [`MemMessage::parse`] would refuse the header.
 #[inline]
 #[must_use]
 pub const fn fast_mem(head: &[u8; HEAD_LEN]) -> Option<(MemOp, Hpa, usize)> {
@@ -419,16 +431,16 @@ pub const fn fast_mem(head: &[u8; HEAD_LEN]) -> Option<(MemOp, Hpa, usize)> {
 /// A message with its data.
 #[derive(Clone, Copy, Debug)]
 pub struct MemMessage<'a> {
-    /// Its fields.
+    /// Fields of the first 16 bytes.
     pub head: MemHead,
-    /// Its line, where it brings one.
+    /// The line of 64 bytes; of classes with data only.
     pub data: Option<&'a [u8; LINE]>,
     /// Which bytes of the line count, bit 0 for the first.
     pub enables: Option<u64>,
 }
 
 impl<'a> MemMessage<'a> {
-    /// Reads a message at the front of `bytes`; what is behind it is padding.
+    /// Reads a message at the front of `bytes`; bytes behind it are padding.
     ///
     /// # Errors
     /// `bytes` ends too soon; an unknown class or opcode; byte enables where there are none, or none where there are.
@@ -459,7 +471,7 @@ impl<'a> MemMessage<'a> {
         Ok(message)
     }
 
-    /// Its length on the wire.
+    /// Length of the message on the wire.
     #[inline]
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -486,6 +498,8 @@ impl<'a> MemMessage<'a> {
         let (head, rest) = out.split_first_chunk_mut().ok_or(short)?;
         *head = self.head.emit();
         if op.class().has_data() {
+            // the opcode alone gives the receiver the length, so that a missing line is sent as
+            // zeros
             let (line, rest) = rest.split_first_chunk_mut().ok_or(short)?;
             *line = self.data.copied().unwrap_or([0; LINE]);
             if op.has_enables() {
