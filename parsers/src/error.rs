@@ -1,7 +1,8 @@
-//! Why bytes were refused: which layer, what it needed, what there was.
-//! [`ParseError`], 6 bytes and `Copy`, so that it fits a per-frame result.
+//! Errors of parsers: the layer that was refused, the bytes it needed and the bytes there were.
 //!
-//! Units: bytes; in [`ParseError::Short`] counted from the front of what was handed in.
+//! [`ParseError`] has 6 bytes and is `Copy`, so that it fits a per-frame result. Bytes of
+//! [`ParseError::Short`] count from the front of the slice that was handed in.
+//!
 //! Source: style of etherparse's `LenError` (layer, required, actual).
 
 use core::fmt;
@@ -12,15 +13,15 @@ use core::fmt;
 pub enum Layer {
     /// Addresses and EtherType, 14 bytes.
     Ethernet,
-    /// 802.1Q tag.
+    /// 802.1Q tag behind its TPID, 4 bytes.
     VlanTag,
     /// Entry of an MPLS label stack, 4 bytes.
     Mpls,
     /// IPv4 header with its options.
     Ipv4,
-    /// IPv6 fixed header.
+    /// IPv6 fixed header, 40 bytes.
     Ipv6,
-    /// UDP header.
+    /// UDP header, 8 bytes.
     Udp,
     /// RC Link header, 8 bytes.
     Rh,
@@ -32,29 +33,29 @@ pub enum Layer {
     MacControl,
     /// Priority-based flow control.
     Pfc,
-    /// 802.3x PAUSE.
+    /// 802.3x PAUSE frame, 18 bytes up to its time.
     Pause,
     /// UEC credit counter update.
     CcUpdate,
-    /// Loop probe.
+    /// Loop probe of weft, up to its number.
     LoopProbe,
     /// Header in front of a TLP on an Ethernet link.
     TlpLink,
-    /// TLP prefix.
+    /// TLP prefix, 4 bytes.
     TlpPrefix,
-    /// PBR TLP header.
+    /// PBR TLP header (PTH), 4 bytes.
     Pth,
     /// TLP base header with its extensions.
     Tlp,
     /// Payload of a TLP.
     TlpPayload,
-    /// CXL.mem message.
+    /// CXL.mem message, 16, 80 or 88 bytes.
     CxlMem,
-    /// CXL.cache message.
+    /// CXL.cache message, 16, 80 or 88 bytes.
     CxlCache,
     /// PBR vendor-defined message.
     Vdm,
-    /// CCI message header.
+    /// CCI message header, 12 bytes.
     Cci,
     /// Payload of a CCI message.
     CciPayload,
@@ -100,17 +101,17 @@ impl Layer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Field {
-    /// EtherType.
+    /// EtherType, or the one behind a tag.
     EtherType,
-    /// IP version nibble.
+    /// Version of IP, MCTP or a TLP link header.
     Version,
     /// IPv4 header length in 32-bit words.
     Ihl,
-    /// MAC Control opcode.
+    /// Opcode of a MAC Control frame or a CXL message.
     Opcode,
     /// UEC CID of an extension frame.
     Cid,
-    /// UEC message type.
+    /// Message type of UEC or of MCTP.
     MsgType,
     /// `Key_words` of GEN2 and Lite.
     KeyWords,
@@ -122,13 +123,13 @@ pub enum Field {
     TlpLength,
     /// Byte enables of a TLP.
     ByteEnables,
-    /// Address of a TLP: alignment, or what lies beyond the next 4 KiB.
+    /// Address of a TLP: misaligned, or an access that crosses 4 KiB.
     TlpAddress,
     /// OHC of a flit-mode TLP.
     Ohc,
     /// TS of a flit-mode TLP.
     Trailer,
-    /// What stands in front of or behind a PTH.
+    /// First byte of a DW on a PBR link, before a PTH or right behind one.
     PbrGrammar,
     /// OUI of an extended EtherType.
     Oui,
@@ -144,15 +145,15 @@ pub enum Field {
     Length,
     /// Category of a CCI message.
     Category,
-    /// What a command is to do.
+    /// Operation of a command or a link message.
     Operation,
-    /// Kind of what a command or an entry speaks of.
+    /// Kind of a command's target or of a table entry.
     Kind,
-    /// How dynamic capacity is chosen.
+    /// Policy by which dynamic capacity is chosen.
     Policy,
     /// Ways or granularity of interleaving.
     Interleave,
-    /// How a routing group chooses.
+    /// Mode in which a routing group chooses a port.
     Mode,
     /// Last primary port of a routing group.
     Primary,
@@ -207,14 +208,14 @@ pub enum ParseError {
         layer: Layer,
         /// Bytes needed up to and including the layer.
         need: u16,
-        /// Bytes there were.
+        /// Bytes that the slice had.
         had: u16,
     },
     /// A field holds a value that the layer cannot have.
     Value {
         /// Layer of the field.
         layer: Layer,
-        /// The field.
+        /// Field whose value was refused.
         field: Field,
         /// Value found; the low 16 bits where the field is wider.
         value: u16,

@@ -20,7 +20,7 @@ pub struct Ethernet<'a> {
 }
 
 impl<'a> Ethernet<'a> {
-    /// Splits a header off the front of `bytes`; also returns what follows it.
+    /// Splits a header off the front of `bytes`; also returns the bytes behind it.
     ///
     /// # Errors
     /// [`ParseError::Short`] when fewer than [`LEN`] bytes remain.
@@ -32,14 +32,14 @@ impl<'a> Ethernet<'a> {
         }
     }
 
-    /// Destination address.
+    /// Destination address, bytes 0 to 5.
     #[inline]
     #[must_use]
     pub const fn dst(self) -> MacAddr {
         MacAddr(*window::<0, 6, _>(self.head))
     }
 
-    /// Source address.
+    /// Source address, bytes 6 to 11.
     #[inline]
     #[must_use]
     pub const fn src(self) -> MacAddr {
@@ -63,16 +63,16 @@ impl<'a> Ethernet<'a> {
 /// Ethernet header as plain fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EthernetRepr {
-    /// Destination address.
+    /// Destination address; a group has its I/G bit set.
     pub dst: MacAddr,
-    /// Source address.
+    /// Source address; never a group.
     pub src: MacAddr,
-    /// EtherType of what follows; the TPID when that is a tag.
+    /// EtherType behind the addresses; the TPID where a tag follows.
     pub ether_type: u16,
 }
 
 impl EthernetRepr {
-    /// Writes the header.
+    /// Writes the 14 bytes.
     #[inline]
     pub const fn emit(&self, out: &mut [u8; LEN]) {
         put::<0, 6, _>(out, self.dst.0);

@@ -1,10 +1,11 @@
 //! Flow hash: a number that all frames of a flow share, by which one of several links is chosen.
+//!
 //! `(frame, Head, VLAN)` to `u64`; every bit depends on every field that tells flows apart.
 //!
-//! Units: bytes.
-//! Source: IEEE 802.1AX-2020 8.2 (frames of a conversation take one link); docs/spec/wire-formats.md §1.5 and §2.1.
+//! Source: IEEE 802.1AX-2020 8.2 (frames of a conversation take one link);
+//! docs/spec/wire-formats.md §1.5 and §2.1.
 //!
-//! What tells flows apart: destination and source in their space (so that no Traffic Class and no payload
+//! Fields that tell flows apart: destination and source in their space (so that no Traffic Class and no payload
 //! counts), VLAN, IP addresses and protocol, TCP and UDP ports, and the destination QP behind an RH (the
 //! low bits of that of a BTH lie at the same place). A fragment has no ports, not even the first one: so
 //! the whole of a datagram takes one link. Behind IPv6 extension headers there are none either.
@@ -22,9 +23,10 @@ pub(crate) const QP_MASK: u16 = (1 << 13) - 1;
 /// Offset of the destination QP's low bits in an RH and in a BTH.
 pub(crate) const QP_AT: usize = 6;
 
-/// The hash of `frame`'s flow; `head` is what classification found in it, `vid` its VLAN.
+/// The hash of `frame`'s flow; `head` is the result of its classification, `vid` its VLAN.
 #[must_use]
 pub fn flow_hash(frame: &[u8], head: &Head, vid: Vid) -> u64 {
+    // the keys leave out Traffic Class and payload of AFH, which differ between frames of one flow
     let mut hash = mix(K1 ^ head.dst().to_bits(), head.src().to_bits());
     hash = mix(hash, u64::from(vid.get()) << 8 | u64::from(head.ip_proto()));
     if let (Some(version), Some(at)) = (head.ip_version(), head.ip_offset()) {

@@ -1,8 +1,9 @@
-//! The result of classification: what one pass over a frame found.
-//! [`Head`], 32 bytes and `Copy`; yes-or-no facts are bits of one word behind getters.
+//! Result of classification: [`Head`], 32 bytes and `Copy`.
 //!
-//! Units: offsets are bytes from the first byte of the frame.
-//! Source: docs/spec/pipeline.md §1 (what the stages need), §3 (keys), §8 (which frames take ECN marks).
+//! Facts are bits of one word behind getters. Offsets are bytes from the first byte of the frame.
+//!
+//! Source: docs/spec/pipeline.md §1 (fields that the stages need), §3 (keys), §8 (which frames take
+//! ECN marks).
 
 use core::fmt;
 
@@ -12,7 +13,7 @@ use crate::rh::RhOpcode;
 use crate::source::PriSource;
 use crate::types::{Dscp, Ecn, Exp, Format, IpVersion, Tci};
 
-/// What one pass over a frame found. Made by [`crate::parse_head`].
+/// Facts about a frame that one pass over it has found. Made by [`crate::parse_head`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Head {
     pub(crate) dst: AddrKey,
@@ -36,9 +37,9 @@ pub(crate) const HAS_RH: u64 = 1 << 7;
 pub(crate) const PFC_DA: u64 = 1 << 8;
 pub(crate) const IP_VALID: u64 = 1 << 9;
 pub(crate) const MPLS: u64 = 1 << 10;
-/// Two bits.
+/// Lowest of the two bits of the RH opcode.
 pub(crate) const RH_OPCODE_SHIFT: u32 = 12;
-/// A byte each, up to bit 47.
+/// Lowest bits of the fields of 8 bits, up to bit 47.
 pub(crate) const TOS_SHIFT: u32 = 16;
 /// In the place of the TOS: no frame has both.
 pub(crate) const EXP_SHIFT: u32 = TOS_SHIFT;
@@ -47,7 +48,8 @@ pub(crate) const L4_OFFSET_SHIFT: u32 = 32;
 pub(crate) const TC_SHIFT: u32 = 40;
 
 impl Head {
-    /// Nothing known: other Ethernet from and to zero. What arrays are filled with before use.
+    /// A frame of which nothing is known: other Ethernet from and to zero. It fills arrays before
+    /// use.
     pub const EMPTY: Self = Self {
         dst: AddrKey::ethernet(MacAddr::ZERO),
         src: AddrKey::ethernet(MacAddr::ZERO),
@@ -65,7 +67,7 @@ impl Head {
         [self.facts as u32, high, self.format as u32]
     }
 
-    /// This head with what [`Head::rest`] said of one instead of its own.
+    /// This head with the words of another head's [`Head::rest`].
     ///
     /// The program in the kernel puts these words through memory: its verifier then takes them for any
     /// values, and follows it once instead of once for every way through the parser.
@@ -85,21 +87,21 @@ impl Head {
         (self.facts >> shift) as u8
     }
 
-    /// Frame format.
+    /// Format of the frame, which decides how all else is read.
     #[inline]
     #[must_use]
     pub const fn format(&self) -> Format {
         self.format
     }
 
-    /// Destination key.
+    /// Destination key, in the format's address space.
     #[inline]
     #[must_use]
     pub const fn dst(&self) -> AddrKey {
         self.dst
     }
 
-    /// Source key.
+    /// Source key, in the format's address space.
     #[inline]
     #[must_use]
     pub const fn src(&self) -> AddrKey {
@@ -193,6 +195,7 @@ impl Head {
     #[inline]
     #[must_use]
     pub const fn ip_offset(&self) -> Option<u8> {
+        // an IP header is looked for behind at most one tag
         match (self.has_ip(), self.tagged()) {
             (false, _) => None,
             (true, false) => Some(14),
@@ -260,6 +263,7 @@ impl Head {
     #[inline]
     #[must_use]
     pub const fn carries(&self) -> usize {
+        // without branches: this runs once a frame in the kernel's program, too
         let pcp = self.has(TAGGED) as usize * PriSource::Pcp.bit();
         let dscp = self.has_ip() as usize * PriSource::Dscp.bit();
         let tc = self.has(HAS_TC) as usize * PriSource::Tc.bit();
@@ -267,8 +271,9 @@ impl Head {
         pcp | dscp | tc | exp
     }
 
-    /// What the frame says by `source`, an index of that source's map of priorities; below
-    /// [`PriSource::CODES_MAX`]. Of no meaning where the frame does not carry it ([`Head::carries`]).
+    /// The code that the frame has for `source`, an index of that source's map of priorities; below
+    /// [`PriSource::CODES_MAX`]. It means nothing where the frame does not carry the source
+    /// ([`Head::carries`]).
     #[inline]
     #[must_use]
     pub const fn code(&self, source: PriSource) -> usize {
@@ -323,7 +328,7 @@ impl Default for Head {
     }
 }
 
-/// What was found, by name; for messages of tests and traces.
+/// All facts by name, for messages of tests and traces.
 impl fmt::Debug for Head {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Head")

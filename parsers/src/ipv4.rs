@@ -14,7 +14,7 @@ use crate::types::{Dscp, Ecn};
 
 /// Bytes of the header without options.
 pub const LEN: usize = 20;
-/// Flag "do not fragment" in the word of flags and offset; what Standard frames carry.
+/// Flag "do not fragment" in the word of flags and offset; Standard frames carry it.
 pub const DONT_FRAGMENT: u16 = 0x4000;
 
 /// Checksum of a header without options; 0 of one that has its correct checksum.
@@ -33,7 +33,7 @@ pub struct Ipv4<'a> {
 }
 
 impl<'a> Ipv4<'a> {
-    /// Splits a header with its options off the front of `bytes`; also returns what follows it,
+    /// Splits a header with its options off the front of `bytes`; also returns the bytes behind it,
     /// which may be padded beyond [`Ipv4::total_len`]. The checksum is not looked at.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl<'a> Ipv4<'a> {
         Dscp::from_tos(self.tos())
     }
 
-    /// ECN codepoint.
+    /// ECN codepoint, TOS bits 1:0.
     #[inline]
     #[must_use]
     pub const fn ecn(self) -> Ecn {
@@ -98,7 +98,7 @@ impl<'a> Ipv4<'a> {
         be16::<2, _>(self.head)
     }
 
-    /// Identification.
+    /// Identification, shared by the fragments of a packet.
     #[inline]
     #[must_use]
     pub const fn id(self) -> u16 {
@@ -119,21 +119,21 @@ impl<'a> Ipv4<'a> {
         self.fragment() & 0x3FFF != 0
     }
 
-    /// Time to live.
+    /// Time to live, in hops.
     #[inline]
     #[must_use]
     pub const fn ttl(self) -> u8 {
         byte::<8, _>(self.head)
     }
 
-    /// Protocol of what follows.
+    /// Protocol of the payload; [`crate::ip_proto`] names some.
     #[inline]
     #[must_use]
     pub const fn proto(self) -> u8 {
         byte::<9, _>(self.head)
     }
 
-    /// Header checksum.
+    /// Header checksum as it stands.
     #[inline]
     #[must_use]
     pub const fn checksum(self) -> u16 {
@@ -146,14 +146,14 @@ impl<'a> Ipv4<'a> {
         crate::checksum::Sum::ZERO.with(self.head).with(self.options).finish() == 0
     }
 
-    /// Source address.
+    /// Source address, bytes 12 to 15.
     #[inline]
     #[must_use]
     pub const fn src(self) -> Ipv4Addr {
         Ipv4Addr::from_bits(u32::from_be_bytes(*window::<12, 4, _>(self.head)))
     }
 
-    /// Destination address.
+    /// Destination address, bytes 16 to 19.
     #[inline]
     #[must_use]
     pub const fn dst(self) -> Ipv4Addr {
@@ -210,6 +210,7 @@ impl<'a> Ipv4Mut<'a> {
     /// wrong stays wrong by as much.
     #[inline]
     pub const fn set_tos(&mut self, tos: u8) {
+        // the checksum counts words: version, IHL and TOS share the first one
         let old = be16::<0, _>(self.head);
         let updated = update16(be16::<10, _>(self.head), old, old & 0xFF00 | tos as u16);
         put::<1, 1, _>(self.head, [tos]);
@@ -224,17 +225,17 @@ pub struct Ipv4Repr {
     pub tos: u8,
     /// Bytes of header and payload.
     pub total_len: u16,
-    /// Identification.
+    /// Identification, shared by the fragments of a packet.
     pub id: u16,
     /// Flags in bits 15:13, fragment offset in bits 12:0.
     pub fragment: u16,
-    /// Time to live.
+    /// Time to live, in hops.
     pub ttl: u8,
-    /// Protocol of what follows.
+    /// Protocol of the payload.
     pub proto: u8,
-    /// Source address.
+    /// Source address, bytes 12 to 15.
     pub src: Ipv4Addr,
-    /// Destination address.
+    /// Destination address, bytes 16 to 19.
     pub dst: Ipv4Addr,
 }
 
@@ -248,6 +249,7 @@ impl Ipv4Repr {
         put::<8, 4, _>(out, [self.ttl, self.proto, 0, 0]);
         put::<12, 4, _>(out, self.src.octets());
         put::<16, 4, _>(out, self.dst.octets());
+        // over a checksum field of zeros, as RFC 791 has it
         let sum = checksum(out);
         put::<10, 2, _>(out, sum.to_be_bytes());
     }

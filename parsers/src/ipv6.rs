@@ -21,7 +21,7 @@ pub struct Ipv6<'a> {
 }
 
 impl<'a> Ipv6<'a> {
-    /// Splits a header off the front of `bytes`; also returns what follows it.
+    /// Splits a header off the front of `bytes`; also returns the bytes behind it.
     ///
     /// # Errors
     /// [`ParseError::Short`] when fewer than [`LEN`] bytes remain; [`ParseError::Value`] when the
@@ -54,7 +54,7 @@ impl<'a> Ipv6<'a> {
         Dscp::from_tos(self.traffic_class())
     }
 
-    /// ECN codepoint.
+    /// ECN codepoint, traffic class bits 1:0.
     #[inline]
     #[must_use]
     pub const fn ecn(self) -> Ecn {
@@ -82,21 +82,21 @@ impl<'a> Ipv6<'a> {
         byte::<6, _>(self.head)
     }
 
-    /// Hop limit.
+    /// Hop limit, byte 7.
     #[inline]
     #[must_use]
     pub const fn hop_limit(self) -> u8 {
         byte::<7, _>(self.head)
     }
 
-    /// Source address.
+    /// Source address, bytes 8 to 23.
     #[inline]
     #[must_use]
     pub const fn src(self) -> Ipv6Addr {
         Ipv6Addr::from_bits(u128::from_be_bytes(*window::<8, 16, _>(self.head)))
     }
 
-    /// Destination address.
+    /// Destination address, bytes 24 to 39.
     #[inline]
     #[must_use]
     pub const fn dst(self) -> Ipv6Addr {
@@ -153,6 +153,7 @@ impl<'a> Ipv6Mut<'a> {
     /// Replaces the traffic class; no checksum covers it.
     #[inline]
     pub const fn set_traffic_class(&mut self, value: u8) {
+        // version above and flow label below the traffic class stay
         let word = be16::<0, _>(self.head) & 0xF00F | (value as u16) << 4;
         put::<0, 2, _>(self.head, word.to_be_bytes());
     }
@@ -169,16 +170,16 @@ pub struct Ipv6Repr {
     pub payload_len: u16,
     /// Protocol or extension header that follows.
     pub next_header: u8,
-    /// Hop limit.
+    /// Hop limit; each router takes 1.
     pub hop_limit: u8,
-    /// Source address.
+    /// Source address, bytes 8 to 23.
     pub src: Ipv6Addr,
-    /// Destination address.
+    /// Destination address, bytes 24 to 39.
     pub dst: Ipv6Addr,
 }
 
 impl Ipv6Repr {
-    /// Writes the header.
+    /// Writes the 40 bytes.
     pub const fn emit(&self, out: &mut [u8; LEN]) {
         let first = 6 << 28 | (self.traffic_class as u32) << 20 | self.flow_label & 0xF_FFFF;
         put::<0, 4, _>(out, first.to_be_bytes());

@@ -1,11 +1,15 @@
-//! Loop probe: the frame by which a switch finds out whether what leaves by one of its ports comes in by another.
-//! DA CF-00-00-00-00-00, SA of the port, perhaps a tag, EtherType 0x9000; skip count 16, function 16, receipt
-//! number 16 (little-endian), then `weft` and a number of 64 bits (big-endian); zeros to 60 bytes.
+//! Loop probe: a switch that receives its own frame again has found a loop between two of its
+//! ports.
 //!
-//! Units: bytes.
-//! Source: DEC/Intel/Xerox Ethernet 2.0, chapter 8 (Configuration Testing Protocol); docs/spec/wire-formats.md §2.5.
+//! DA CF-00-00-00-00-00, SA of the port, perhaps a tag, EtherType 0x9000; skip count 16, function
+//! 16, receipt number 16 (little-endian), then `weft` and a number of 64 bits (big-endian); zeros
+//! to 60 bytes.
 //!
-//! It is a reply of that protocol, which stations that know it take for one to somebody else, and that bridges flood.
+//! Source: DEC/Intel/Xerox Ethernet 2.0, chapter 8 (Configuration Testing Protocol);
+//! docs/spec/wire-formats.md §2.5.
+//!
+//! A probe is a reply of that protocol. Bridges flood it; stations that know the protocol take it
+//! for the reply to another station's request, and ignore it.
 
 use crate::addr::MacAddr;
 use crate::bytes::{be16, be64, cut, put, window};
@@ -25,14 +29,14 @@ const REPLY: u16 = 0x0100;
 /// Tells weft's replies from others.
 const MARK: [u8; 4] = *b"weft";
 
-/// A loop probe.
+/// The fields of a probe that differ from probe to probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoopProbe {
     /// Address of the port that sent it.
     pub src: MacAddr,
     /// Number of that port.
     pub port: u8,
-    /// What the switch knows it again by.
+    /// Number chosen anew for each series of probes, by which the switch knows its own.
     pub nonce: u64,
 }
 
@@ -45,6 +49,7 @@ impl LoopProbe {
         let layer = Layer::LoopProbe;
         let (addresses, rest) = cut::<12>(frame, layer)?;
         let at = if tagged { crate::vlan::TAG_LEN } else { 0 };
+        // too short for its tag: `cut` below reports it
         let rest = rest.get(at..).unwrap_or_default();
         let (body, _) = cut::<LEN>(rest, layer)?;
         let wrong = |field, value| Err(ParseError::Value { layer, field, value });
@@ -52,9 +57,11 @@ impl LoopProbe {
         if *window::<0, 6, _>(addresses) != DST.0 || kind != ether_type::LOOPBACK {
             return wrong(Field::EtherType, kind);
         }
+        // replies of other stations share EtherType and address; only the mark makes one a probe
         if function != REPLY || be16::<2, _>(body) != 0 || *window::<8, 4, _>(body) != MARK {
             return wrong(Field::Operation, function);
         }
+        // the receipt number has 16 bits, a port's number 8
         let [port, high] = *window::<6, 2, _>(body);
         if high != 0 {
             return wrong(Field::Operation, function);

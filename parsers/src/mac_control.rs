@@ -1,9 +1,10 @@
 //! MAC Control frames: opcode, PFC and PAUSE.
-//! DA, SA, EtherType 0x8808, opcode 16 bits; PFC: enable vector 16, 8 x time 16 bits;
-//! PAUSE: time 16 bits; zeros to 60 bytes.
 //!
-//! Units: time in quanta of 512 bit times; bytes.
-//! Source: IEEE 802.3-2022 annexes 31, 31B and 31D, IEEE 802.1Q-2022 clause 36; docs/spec/wire-formats.md §2.3.
+//! DA, SA, EtherType 0x8808, opcode 16 bits; PFC: enable vector 16, 8 x time 16 bits; PAUSE: time
+//! 16 bits; zeros to 60 bytes. A time is in quanta of 512 bit times.
+//!
+//! Source: IEEE 802.3-2022 annexes 31, 31B and 31D, IEEE 802.1Q-2022 clause 36;
+//! docs/spec/wire-formats.md §2.3.
 
 use crate::addr::MacAddr;
 use crate::bytes::{be16, byte, cut, put, window};
@@ -20,11 +21,11 @@ pub const PFC_LEN: usize = 34;
 /// Bytes of a PAUSE frame up to its time.
 pub const PAUSE_LEN: usize = 18;
 
-/// Opcodes by name.
+/// Opcodes of MAC Control frames.
 pub mod opcode {
-    /// 802.3x PAUSE.
+    /// 802.3x PAUSE, of a whole link.
     pub const PAUSE: u16 = 0x0001;
-    /// Priority-based flow control.
+    /// Priority-based flow control (PFC), of single classes.
     pub const PFC: u16 = 0x0101;
     /// Extension with a CID: UEC `CC_Update`.
     pub const EXTENSION: u16 = 0xFFFE;
@@ -48,7 +49,7 @@ pub struct MacControl<'a> {
 }
 
 impl<'a> MacControl<'a> {
-    /// Takes the front of `frame`; also returns what follows the opcode.
+    /// Takes the front of `frame`; also returns the bytes behind the opcode.
     ///
     /// # Errors
     /// [`ParseError::Short`] when fewer than [`LEN`] bytes remain; [`ParseError::Value`] when the
@@ -67,21 +68,21 @@ impl<'a> MacControl<'a> {
         Ok((Self { head }, rest))
     }
 
-    /// Destination address.
+    /// Destination address, bytes 0 to 5.
     #[inline]
     #[must_use]
     pub const fn dst(self) -> MacAddr {
         MacAddr(*window::<0, 6, _>(self.head))
     }
 
-    /// Source address.
+    /// Source address, bytes 6 to 11.
     #[inline]
     #[must_use]
     pub const fn src(self) -> MacAddr {
         MacAddr(*window::<6, 6, _>(self.head))
     }
 
-    /// Opcode, see [`opcode`].
+    /// Opcode, bytes 14 and 15; [`opcode`] has those in use.
     #[inline]
     #[must_use]
     pub const fn opcode(self) -> u16 {
@@ -89,7 +90,7 @@ impl<'a> MacControl<'a> {
     }
 }
 
-/// Takes the front of `frame` and holds its opcode against `want`.
+/// Refuses `frame` unless it is a MAC Control frame with opcode `want`.
 pub(crate) const fn expect_opcode(frame: &[u8], layer: Layer, want: u16) -> Result<(), ParseError> {
     match MacControl::parse(frame) {
         Ok((view, _)) if view.opcode() == want => Ok(()),
@@ -109,7 +110,7 @@ pub(crate) const fn emit_front(dst: MacAddr, src: MacAddr, opcode: u16, out: &mu
     put::<{ ethernet::LEN }, 2, _>(out, opcode.to_be_bytes());
 }
 
-/// What a PFC frame says: which classes it names, and for how long each is to pause.
+/// Content of a PFC frame: the classes that it names, and the time that each is to pause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pfc {
     /// Bit n: class n is named. A class that is not named goes on as it was.
@@ -131,6 +132,7 @@ impl Pfc {
     pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
         expect_opcode(frame, Layer::Pfc, opcode::PFC)?;
         let (head, _) = cut::<PFC_LEN>(frame, Layer::Pfc)?;
+        // byte 16, the reserved half of the vector, is not looked at
         let enable = byte::<17, _>(head);
         let times = window::<18, 16, _>(head).as_chunks::<2>().0;
         let mut quanta = [0; 8];
@@ -150,7 +152,7 @@ impl Pfc {
         self
     }
 
-    /// What the frame says of `class`: `None` when it does not name it.
+    /// Quanta of `class`; `None` when the frame does not name it.
     #[inline]
     #[must_use]
     pub fn class(&self, class: u8) -> Option<u16> {
@@ -170,7 +172,7 @@ impl Pfc {
     }
 }
 
-/// What an 802.3x PAUSE frame says.
+/// Content of an 802.3x PAUSE frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pause {
     /// Time in quanta of 512 bit times; 0 resumes.

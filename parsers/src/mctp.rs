@@ -1,10 +1,14 @@
-//! MCTP packets of always the same length, as they come over TCP, and the transport header of all MCTP packets.
+//! MCTP packets of fixed length, as they come over TCP, and the transport header of all MCTP
+//! packets.
+//!
+//! Version 8, destination EID 8, source EID 8, SOM 1, EOM 1, sequence 2, TO 1, tag 3 bits; then 64
+//! bytes of payload, filled up with zeros. The first byte of a message is its type.
 //!
 //! Version 8, destination EID 8, source EID 8, SOM 1, EOM 1, sequence 2, TO 1, tag 3 bits; then 64 bytes of
 //! payload, filled up with zeros. The first byte of a message is its type.
 //!
-//! Units: bytes.
-//! Source: DMTF DSP0236 section 8 (transport header, baseline transmission unit); docs/mctp.md "On the wire".
+//! Source: DMTF DSP0236 section 8 (transport header, baseline transmission unit); docs/mctp.md "On
+//! the wire".
 
 use crate::bytes::{cut, put, window};
 use crate::{Field, Layer, ParseError};
@@ -17,9 +21,9 @@ pub const HEAD_LEN: usize = 4;
 pub const UNIT: usize = 64;
 /// Bytes of a packet over TCP.
 pub const PACKET_LEN: usize = HEAD_LEN + UNIT;
-/// EID of who is addressed by the link alone.
+/// EID of the endpoint at the other end of the link, whatever its own EID is.
 pub const EID_NULL: u8 = 0;
-/// EID of everybody.
+/// EID of every endpoint.
 pub const EID_BROADCAST: u8 = 0xFF;
 
 const SOM: u8 = 1 << 7;
@@ -49,9 +53,10 @@ impl Transport {
     /// Reads the 4 bytes.
     ///
     /// # Errors
-    /// Another [`Field::Version`].
+    /// A [`Field::Version`] other than [`VERSION`].
     pub const fn parse(bytes: [u8; HEAD_LEN]) -> Result<Self, ParseError> {
         let [version, dest, source, flags] = bytes;
+        // bits 7:4 of the byte are reserved (DSP0236, 8.1)
         if version & 0xF != VERSION {
             let value = (version & 0xF) as u16;
             return Err(ParseError::Value { layer: Layer::Mctp, field: Field::Version, value });
@@ -67,7 +72,7 @@ impl Transport {
         })
     }
 
-    /// The 4 bytes.
+    /// The header's 4 bytes, as [`Self::parse`] reads them.
     #[must_use]
     pub const fn emit(self) -> [u8; HEAD_LEN] {
         let Self { dest, source, first, last, seq, owner, tag } = self;
@@ -83,7 +88,7 @@ impl Transport {
 /// A packet of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// Its header.
+    /// Transport header of the packet.
     pub head: Transport,
     /// Part of the message, and zeros behind its end.
     pub payload: &'a [u8; UNIT],
@@ -93,7 +98,7 @@ impl<'a> Packet<'a> {
     /// Reads a packet.
     ///
     /// # Errors
-    /// Another [`Field::Version`]; the next packet begins where it does all the same.
+    /// A [`Field::Version`] other than [`VERSION`]; the next packet still begins behind this one.
     pub fn parse(bytes: &'a [u8; PACKET_LEN]) -> Result<Self, ParseError> {
         let head = Transport::parse(*window::<0, HEAD_LEN, _>(bytes))?;
         Ok(Self { head, payload: window::<HEAD_LEN, UNIT, _>(bytes) })
@@ -106,8 +111,8 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// The packets of a message of `kind` with `body` behind its type; what `head` says of places in the message is set for
-/// each.
+/// Cuts a message of `kind`, with `body` behind its type, into packets. `first`, `last` and `seq`
+/// of `head` are set for each; its other fields are the same in all.
 ///
 /// ```
 /// use weft_parsers::mctp::{Packet, Transport, packets};
@@ -124,7 +129,9 @@ pub fn packets(head: Transport, kind: u8, body: &[u8]) -> impl Iterator<Item = [
     let mut seq = 0;
     core::iter::from_fn(move || {
         let bytes = left.take()?;
+        // `seq` is 0 again in every fourth packet, so that alone does not mark the first
         let first = seq == 0 && bytes.len() == body.len();
+        // the message type takes the first byte of the first packet
         let room = if first { UNIT - 1 } else { UNIT };
         let (part, rest) = bytes.split_at_checked(room).unwrap_or((bytes, &[]));
         let mut payload = [0; UNIT];

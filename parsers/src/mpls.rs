@@ -1,9 +1,9 @@
 //! MPLS label stack entry: the top one carries the bits that choose a priority.
+//!
 //! Label 20, EXP 3, bottom of stack 1, TTL 8 bits; view and plain struct.
 //!
-//! Units: bytes.
-//! Source: RFC 3032 section 2.1 (layout), RFC 5462 section 1 (EXP is named Traffic Class), RFC 5332 section 3 (both
-//! values of `EtherType`); docs/spec/wire-formats.md §1.2a.
+//! Source: RFC 3032 section 2.1 (layout), RFC 5462 section 1 (EXP is named Traffic Class), RFC 5332
+//! section 3 (both values of `EtherType`); docs/spec/wire-formats.md §1.2a.
 
 use crate::bytes::{be16, byte, cut, put};
 use crate::error::{Layer, ParseError};
@@ -26,8 +26,8 @@ pub struct LabelEntry<'a> {
 }
 
 impl<'a> LabelEntry<'a> {
-    /// Splits the top entry off the front of `bytes`; also returns what follows it: the next entry,
-    /// unless this is the [bottom](Self::is_bottom).
+    /// Splits the top entry off the front of `bytes`; also returns the bytes behind it: the next
+    /// entry, unless this is the [bottom](Self::is_bottom).
     ///
     /// # Errors
     /// [`ParseError::Short`] when fewer than [`LEN`] bytes remain.
@@ -39,7 +39,7 @@ impl<'a> LabelEntry<'a> {
         }
     }
 
-    /// Label, 20 bits.
+    /// Label of the entry, 20 bits.
     #[inline]
     #[must_use]
     pub const fn label(self) -> u32 {
@@ -60,7 +60,7 @@ impl<'a> LabelEntry<'a> {
         byte::<2, _>(self.head) & 1 != 0
     }
 
-    /// Time to live.
+    /// Time to live, in hops.
     #[inline]
     #[must_use]
     pub const fn ttl(self) -> u8 {
@@ -88,13 +88,14 @@ pub struct LabelRepr {
     pub exp: Exp,
     /// The last entry of the stack.
     pub is_bottom: bool,
-    /// Time to live.
+    /// Time to live, in hops.
     pub ttl: u8,
 }
 
 impl LabelRepr {
-    /// Writes the entry.
+    /// Writes the entry's 4 bytes.
     pub const fn emit(self, out: &mut [u8; LEN]) {
+        // bits of the label above the low 20 fall off the word
         let word = self.label << 12
             | (self.exp.get() as u32) << 9
             | (self.is_bottom as u32) << 8

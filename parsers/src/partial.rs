@@ -32,16 +32,16 @@ pub struct PartialCsum {
     pub offset: u16,
 }
 
-/// What is to be looked at before a frame's checksum can be called complete.
+/// Place of the checksum that must be looked at before it can be called complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Nothing: there is none that could be partial.
+    /// Nowhere: no checksum of the frame could be partial.
     Nowhere,
     /// The two bytes at `field`; the sum starts at `start`.
     At {
-        /// The transport header.
+        /// Offset of the transport header, where the sum starts.
         start: usize,
-        /// The checksum.
+        /// Offset of the checksum field.
         field: usize,
     },
     /// It stands behind IP options or extension headers, where one pass does not look.
@@ -63,6 +63,7 @@ pub const fn place(head: &Head) -> Place {
     };
     let offset = match head.ip_proto() {
         _ if head.to_standard_port() => return Place::Nowhere,
+        // a fixed value, which might by chance equal the pseudo-header's sum
         ip_proto::TCP => TCP_FIELD,
         ip_proto::UDP => UDP_FIELD,
         _ if behind_extensions && head.l4_offset().is_none() => return Place::Hidden,
@@ -88,8 +89,8 @@ pub const fn may_carry(head: &Head) -> bool {
     }
 }
 
-/// The folded sum of the pseudo-header of a frame whose checksum is [`Place::At`]: what the field
-/// holds while it is partial. Of other frames it means nothing.
+/// The folded sum of the pseudo-header of a frame whose checksum is [`Place::At`]: a partial
+/// checksum field holds this. Of other frames it means nothing.
 #[inline]
 #[must_use]
 pub const fn pseudo_sum(bytes: &[u8; HEAD_LEN], head: &Head) -> u16 {
@@ -103,14 +104,15 @@ pub const fn pseudo_sum(bytes: &[u8; HEAD_LEN], head: &Head) -> u16 {
     sum.with16(head.ip_proto() as u16).fold()
 }
 
-/// Addresses and length of what follows a header without options.
+/// Addresses, and the number of bytes behind a header without options.
 #[inline]
 const fn v4(header: &[u8; ipv4::LEN]) -> Sum {
+    // saturates: a sender may claim a total length below the header's own
     let len = be16::<2, _>(header).saturating_sub(20);
     Sum::ZERO.with64(be64::<12, _>(header)).with16(len)
 }
 
-/// Addresses and length of what follows the fixed header.
+/// Addresses, and the number of bytes behind the fixed header.
 #[inline]
 const fn v6(header: &[u8; ipv6::LEN]) -> Sum {
     let source = Sum::ZERO.with64(be64::<8, _>(header)).with64(be64::<16, _>(header));
@@ -118,15 +120,17 @@ const fn v6(header: &[u8; ipv6::LEN]) -> Sum {
     both.with16(be16::<4, _>(header))
 }
 
-/// Where the checksum of a frame is that nothing says is partial, if it is: the field of TCP or UDP, perhaps
-/// inside of tunnels, holds the folded sum of the pseudo-header, or the one of SCTP is 0; and what has a
-/// checksum in front of it was computed as if it were complete. (A complete one may by chance look the
-/// same; completing it changes nothing then.) Fragments, and UDP to a port in `fixed_ports`, have none.
+/// Finds the partial checksum of a frame of which no flag says that it is partial: the field of TCP
+/// or UDP, perhaps inside of tunnels, holds the folded sum of the pseudo-header, or SCTP's is 0;
+/// and every checksum of a header in front of it was computed as if it were complete. (A complete
+/// one may by chance look the same; completing it changes nothing then.) Fragments, and UDP to a
+/// port in `fixed_ports`, have none.
 #[must_use]
 pub fn find(frame: &[u8], fixed_ports: &[u16]) -> Option<PartialCsum> {
     let accept = |headers: &Headers, transport: Transport| {
         let udp = transport.proto == ip_proto::UDP;
         match word(frame, transport.at + 2) {
+            // a fixed value is not a sum, and no tunnel follows it
             Some(port) if udp && fixed_ports.contains(&port) => Answer::Leave,
             _ if is_partial(frame, headers, transport).unwrap_or(false) => Answer::Take,
             _ => Answer::Inside,
@@ -175,11 +179,13 @@ pub fn pseudo_header(frame: &[u8], ip: Header, proto: u8, len: usize) -> Option<
     Some(sum.with16(u16::try_from(len).ok()?))
 }
 
-/// Sum of a frame's bytes from `from` to its end, with the checksum of the transport packet at `start` as if
-/// it were complete, which is partial and holds `pseudo`: what that packet sums up to is known then, so that
-/// its bytes need not be read (Linux `lco_csum`, "local checksum offload").
+/// Sum of a frame's bytes from `from` to its end, as if the partial checksum of the transport
+/// packet at `start` were complete; it holds `pseudo` now. The sum of that packet is then known, so
+/// that its bytes need not be read (Linux `lco_csum`, "local checksum offload").
 #[must_use]
 pub fn sum_if_complete(frame: &[u8], from: usize, start: usize, pseudo: u16) -> Option<Sum> {
+    // a complete packet with its pseudo-header sums up to all ones, so that it alone sums up to
+    // `!pseudo`
     Some(Sum::ZERO.with(frame.get(from..start)?).with16(!pseudo))
 }
 
@@ -187,6 +193,7 @@ pub fn sum_if_complete(frame: &[u8], from: usize, start: usize, pseudo: u16) -> 
 fn fits_outer_sums(frame: &[u8], headers: &Headers, start: usize, pseudo: u16) -> Option<bool> {
     let headers = headers.as_slice();
     for (n, header) in headers.iter().enumerate() {
+        // a UDP checksum of 0 is none, and GRE has one only if its flag says so
         let before = match header.kind {
             Kind::Udp if word(frame, header.at + UDP_FIELD)? != 0 => {
                 let len = frame.len().checked_sub(header.at)?;
@@ -200,6 +207,7 @@ fn fits_outer_sums(frame: &[u8], headers: &Headers, start: usize, pseudo: u16) -
             _ => continue,
         };
         let sum = sum_if_complete(frame, header.at, start, pseudo)?.with16(before.fold());
+        // all ones is 0 in one's complement: the outer checksum fits
         if sum.fold() != 0xFFFF {
             return Some(false);
         }

@@ -61,7 +61,7 @@ pub struct FastEntry {
     pub gim: bool,
     /// How it is dealt out.
     pub interleave: Interleave,
-    /// Where it goes.
+    /// PID, or place in the interleave DPID table.
     pub target: Target,
 }
 
@@ -101,7 +101,7 @@ pub struct LdstEntry {
     pub segment: bool,
     /// How it is dealt out.
     pub interleave: Interleave,
-    /// Where it goes.
+    /// PID, or place in the interleave DPID table.
     pub target: Target,
 }
 
@@ -139,10 +139,10 @@ impl LdstEntry {
 /// An entry of the DPID routing table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DrtEntry {
-    /// Nowhere.
+    /// No route: TLPs to this DPID are refused.
     #[default]
     Invalid,
-    /// A physical port.
+    /// The physical port with this number.
     Port(u8),
     /// A routing group: index into the RGT.
     Group(u8),
@@ -152,6 +152,8 @@ impl DrtEntry {
     /// Bytes on the wire.
     pub const LEN: usize = 2;
 
+    /// Reads an entry.
+    ///
     /// # Errors
     /// Type 11, which is reserved.
     pub const fn decode([kind, index]: [u8; 2]) -> Result<Self, EntryError> {
@@ -163,7 +165,7 @@ impl DrtEntry {
         }
     }
 
-    /// The bytes.
+    /// The entry's 2 bytes, as [`Self::decode`] reads them.
     #[must_use]
     pub const fn emit(self) -> [u8; 2] {
         match self {

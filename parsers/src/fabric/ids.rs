@@ -30,7 +30,7 @@ impl Pid {
         if bits < 0xFFF { Some(Self(bits)) } else { None }
     }
 
-    /// The 12 bits.
+    /// The PID as an integer, 0..=4095.
     #[inline]
     #[must_use]
     pub const fn bits(self) -> u16 {
@@ -64,11 +64,11 @@ impl fmt::Debug for Pid {
     }
 }
 
-/// Host physical address.
+/// Host physical address of a byte.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hpa(pub u64);
 
-/// Device physical address.
+/// Device physical address of a byte.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Dpa(pub u64);
 
@@ -115,14 +115,14 @@ impl Bdf {
         Self(u16::from_be_bytes([bus, (device << 3) | (function & 7)]))
     }
 
-    /// The 16 bits.
+    /// The routing id as on the wire: bus in 15:8, device in 7:3, function in 2:0.
     #[inline]
     #[must_use]
     pub const fn bits(self) -> u16 {
         self.0
     }
 
-    /// Bus number.
+    /// Bus number, 0..=255.
     #[inline]
     #[must_use]
     pub const fn bus(self) -> u8 {

@@ -16,7 +16,7 @@ impl Interleave {
     pub const WAYS_MAX: u8 = 8;
     /// Largest code of granularity: 16 KiB.
     pub const GRANULARITY_MAX: u8 = 6;
-    /// One way.
+    /// One way: the range is not dealt out.
     pub const NONE: Self = Self { ways: 0, granularity: 0 };
 
     /// From the two codes as they stand in table entries; `None` for a reserved one.
@@ -75,6 +75,7 @@ impl Interleave {
     #[inline]
     #[must_use]
     pub const fn compact(self, offset: u64) -> u64 {
+        // the bits of the way go, and the bits above them close the gap
         let low = (1 << self.shift()) - 1;
         ((offset >> (self.shift() + self.ways as u32)) << self.shift()) | (offset & low)
     }
@@ -86,6 +87,7 @@ impl Interleave {
         let low = (1 << self.shift()) - 1;
         let high = compacted >> self.shift();
         let up = self.shift() + self.ways as u32;
+        // a device may hold any DPA in its tables, so that high bits may have no room
         if high > u64::MAX >> up {
             return None;
         }

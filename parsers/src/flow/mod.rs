@@ -1,9 +1,10 @@
-//! Flow key: what a frame's classification depends on, in three words.
-//! `([u8; 64], length, ParseConfig)` to [`FlowKey`]; frames of one port with equal keys have
-//! equal [`crate::Head`]s, or are all malformed.
+//! Flow key: the bytes of a frame that its classification depends on, in three words.
 //!
-//! Units: bytes.
-//! Source: docs/spec/wire-formats.md §1.8; the rules are those of `classify`, which a test holds against it.
+//! `([u8; 64], length, ParseConfig)` to [`FlowKey`]. Frames of one port with equal keys have equal
+//! [`crate::Head`]s, or are all malformed.
+//!
+//! Source: docs/spec/wire-formats.md §1.8. The rules are those of `classify`, and a test compares
+//! the two.
 
 use crate::bytes::{be16, byte, window};
 use crate::classify::{HEAD_LEN, ParseConfig};
@@ -15,7 +16,7 @@ const ETHERNET_LEN: usize = ethernet::LEN;
 const TAGGED_LEN: usize = ethernet::LEN + vlan::LEN;
 const L3_LEN: usize = HEAD_LEN - TAGGED_LEN;
 
-/// Destination and tag, source and EtherType, and what the rest of the head says.
+/// Three words: destination and tag; source and EtherType; IP, UDP, RH and MPLS fields with facts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowKey {
     /// DA in the low 48 bits as they lie in memory, TCI above.
@@ -28,7 +29,7 @@ pub struct FlowKey {
 
 const PROTO_SHIFT: u32 = 8;
 const UDP_PORT_SHIFT: u32 = 16;
-/// Two bits.
+/// Lowest of the two bits of the RH opcode.
 const RH_SHIFT: u32 = 32;
 const FRAGMENT: u64 = 1 << 34;
 const UDP_FITS: u64 = 1 << 35;
@@ -73,6 +74,7 @@ pub const fn flow_key(head: &[u8; HEAD_LEN], len: usize, cfg: &ParseConfig) -> O
         return None;
     }
     if matches!(cfg.afh, AfhMode::Lite) {
+        // Lite has no EtherType: bytes 12 and 13 are payload, which changes from frame to frame
         return Some(FlowKey { dst, src: src & LOW_48, rest: 0 });
     }
     let (dst, src, kind, l3, facts) = if cfg.tpids.contains(kind) {
@@ -83,6 +85,7 @@ pub const fn flow_key(head: &[u8; HEAD_LEN], len: usize, cfg: &ParseConfig) -> O
     } else {
         (dst, src, kind, window::<ETHERNET_LEN, L3_LEN, _>(head), 0)
     };
+    // no other EtherType leads classification any further
     if kind != ether_type::IPV4
         && kind != ether_type::IPV6
         && kind != cfg.mac_type1
@@ -97,8 +100,9 @@ pub const fn flow_key(head: &[u8; HEAD_LEN], len: usize, cfg: &ParseConfig) -> O
     }
 }
 
-/// What a choice of links goes by beside the key: frames of one port with equal keys and equal words have equal hashes
-/// ([`crate::flow_hash()`]); `head` and `cfg` are those of `key`. `None` for IPv6, whose addresses are longer.
+/// Words that decide the choice of links beside the key: frames of one port with equal keys and
+/// equal words have equal hashes ([`crate::flow_hash()`]). `head` and `cfg` are those of `key`.
+/// `None` for IPv6, whose addresses are longer.
 #[inline]
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "fields are cut out of the words")]
@@ -123,6 +127,7 @@ pub const fn choice_words(
         let addresses = u64::from_le_bytes(*window::<12, 8, _>(l3));
         let proto = (key.rest >> PROTO_SHIFT) as u8;
         if key.rest & FRAGMENT != 0 || proto != ip_proto::UDP && proto != ip_proto::TCP {
+            // not even the first fragment has ports here, as in `flow_hash`
             return Some([addresses, 0]);
         }
         let ports = u32::from_le_bytes(*window::<20, 4, _>(l3)) as u64;
@@ -137,7 +142,7 @@ pub const fn choice_words(
     Some([0; 2]) // addresses and VLAN are in the key
 }
 
-/// `bit` if `on`.
+/// `bit` if `on`, without a branch.
 #[inline]
 const fn flag(bit: u64, on: bool) -> u64 {
     bit * on as u64
@@ -163,6 +168,7 @@ const fn exp(l3: &[u8; L3_LEN]) -> u64 {
 const fn ipv4(l3: &[u8; L3_LEN], cfg: &ParseConfig) -> Option<u64> {
     let total_len = be16::<2, _>(l3) as usize;
     if byte::<0, _>(l3) != 0x45 || total_len < crate::ipv4::LEN {
+        // rare headers get no key: the full parser sees each such frame
         return None;
     }
     let proto = byte::<9, _>(l3);
@@ -177,6 +183,7 @@ const fn ipv4(l3: &[u8; L3_LEN], cfg: &ParseConfig) -> Option<u64> {
         | (port as u64) << UDP_PORT_SHIFT
         | flag(UDP_FITS, total_len >= crate::ipv4::LEN + udp::LEN);
     if port != cfg.udp_type1 && port != cfg.udp_type2 {
+        // not to a Standard port: no RH is read, so that two lengths make no difference
         return Some(udp);
     }
     let rh = (byte::<28, _>(l3) as u64 >> 6) << RH_SHIFT;
@@ -195,6 +202,7 @@ const fn ipv6(l3: &[u8; L3_LEN], len: usize) -> Option<u64> {
         return Some(ip);
     }
     if len < IPV6_LEN_MIN {
+        // shorter than `ipv6` of `classify` may read: no key, the full parser decides
         return None;
     }
     let fits = flag(UDP_FITS, be16::<4, _>(l3) as usize >= udp::LEN);

@@ -22,33 +22,33 @@ use crate::vlan::TAG_LEN;
 /// Most payload bytes of TYPE1 and TYPE2 frames.
 pub const MAX_PAYLOAD_LEN: usize = 1344;
 
-/// What is Standard's own in front of the RH.
+/// Fields of a Standard frame in front of the RH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StandardRepr {
-    /// Destination address.
+    /// Destination MAC address.
     pub dst: MacAddr,
-    /// Source address.
+    /// Source MAC address.
     pub src: MacAddr,
     /// DSCP in bits 7:2, ECN in bits 1:0.
     pub tos: u8,
-    /// IPv4 identification.
+    /// IPv4 identification; a static register of the endpoint.
     pub id: u16,
-    /// Time to live.
+    /// IPv4 time to live.
     pub ttl: u8,
-    /// IPv4 source.
+    /// IPv4 source address.
     pub ip_src: Ipv4Addr,
-    /// IPv4 destination.
+    /// IPv4 destination address.
     pub ip_dst: Ipv4Addr,
-    /// UDP source port.
+    /// UDP source port; one for each queue pair.
     pub sport: u16,
-    /// UDP destination port.
+    /// UDP destination port: 4791 for TYPE1.
     pub dport: u16,
 }
 
 /// Header of a frame, by format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderRepr {
-    /// IPv4 and UDP.
+    /// Standard: IPv4 and UDP behind the addresses.
     Standard(StandardRepr),
     /// `AFH_GEN1` and the EtherType behind it.
     Gen1(Gen1Repr, u16),
@@ -143,6 +143,7 @@ impl FrameRepr<'_> {
     /// # Errors
     /// `out` is too small, or the payload too long for IPv4; nothing useful was written then.
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, EmitError> {
+        // first of all, as a payload too long for IPv4 is refused before anything is written
         let ip_and_udp = match &self.header {
             HeaderRepr::Standard(header) => Some(self.ip_and_udp(header)?),
             _ => None,
@@ -151,6 +152,7 @@ impl FrameRepr<'_> {
         let short = EmitError::Short { need, had };
         let frame = out.get_mut(..need).ok_or(short)?;
         let mut rest = Rest(&mut *frame);
+        // Lite has no EtherType: the payload stands behind its 12 bytes
         let Some(kind) = self.emit_addresses(rest.take().ok_or(short)?) else {
             rest.0.copy_from_slice(self.payload); // Lite
             return Ok(need);
@@ -160,6 +162,7 @@ impl FrameRepr<'_> {
             *rest.take().ok_or(short)? = tci.0.to_be_bytes();
         }
         *rest.take().ok_or(short)? = kind.to_be_bytes();
+        // an ICRC covers the packet from the IP header, of AFH from the RH, up to itself
         let protected_len = rest.0.len() - self.icrc_len();
         if let Some((ip, udp)) = ip_and_udp {
             ip.emit(rest.take().ok_or(short)?);
@@ -179,7 +182,7 @@ impl FrameRepr<'_> {
         Ok(need)
     }
 
-    /// Writes the first twelve bytes; returns the EtherType of what follows them, if any does.
+    /// Writes the first twelve bytes; returns the EtherType behind them, of Lite `None`.
     fn emit_addresses(&self, out: &mut [u8; afh::LEN]) -> Option<u16> {
         match &self.header {
             HeaderRepr::Standard(StandardRepr { dst, src, .. }) => {
@@ -228,7 +231,7 @@ impl FrameRepr<'_> {
     }
 }
 
-/// What is still to be written.
+/// The part of the frame that is not written yet.
 struct Rest<'a>(&'a mut [u8]);
 
 impl<'a> Rest<'a> {
