@@ -1,8 +1,8 @@
 //! RC Link header (RH): the transport header of Standard, `AFH_GEN1` and `AFH_GEN2_16b`.
-//! Opcode 2, FACK 1, pad 2, reserved 2, timestamp enable 1, timestamp 16, `P_key` 8,
-//! length or syndrome 7, PSN 12, destination QP 13 bits; big-endian, bit 63 first.
 //!
-//! Units: bytes; PSN compares modulo 4096.
+//! Opcode 2, FACK 1, pad 2, reserved 2, timestamp enable 1, timestamp 16, `P_key` 8, length or
+//! syndrome 7, PSN 12, destination QP 13 bits; big-endian, bit 63 first. PSNs compare modulo 4096.
+//!
 //! Source: docs/spec/wire-formats.md §1.5; IBTA AETH for the syndrome.
 
 use crate::bytes::{be64, cut};
@@ -15,14 +15,14 @@ pub const LEN: usize = 8;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum RhOpcode {
-    /// 00: SEND request.
+    /// 00: SEND, a request with payload.
     #[default]
     Send = 0,
     /// 01: ACK or NAK.
     Ack = 1,
-    /// 10: congestion notification.
+    /// 10: CNP, congestion notification without payload.
     Cnp = 2,
-    /// 11: reserved.
+    /// 11: reserved, and carried like any other.
     Reserved = 3,
 }
 
@@ -58,7 +58,7 @@ pub struct Rh<'a> {
 }
 
 impl<'a> Rh<'a> {
-    /// Splits a header off the front of `bytes`; also returns what follows it.
+    /// Splits a header off the front of `bytes`; also returns the bytes behind it.
     ///
     /// # Errors
     /// [`ParseError::Short`] when fewer than [`LEN`] bytes remain.
@@ -86,7 +86,7 @@ impl<'a> Rh<'a> {
         low
     }
 
-    /// Opcode.
+    /// Opcode, bits 63:62.
     #[inline]
     #[must_use]
     pub const fn opcode(self) -> RhOpcode {
@@ -107,7 +107,7 @@ impl<'a> Rh<'a> {
         self.bits8::<59, 2>()
     }
 
-    /// The timestamp counts.
+    /// Bit 56: the timestamp is valid.
     #[inline]
     #[must_use]
     pub const fn timestamp_en(self) -> bool {
@@ -121,7 +121,7 @@ impl<'a> Rh<'a> {
         self.bits::<40, 16>()
     }
 
-    /// Partition key.
+    /// Partition key, bits 39:32.
     #[inline]
     #[must_use]
     pub const fn p_key(self) -> u8 {
@@ -174,7 +174,7 @@ pub mod syndrome {
     pub const RNR_NAK: u8 = 0x20;
     /// NAK: a PSN is missing.
     pub const NAK_SEQUENCE: u8 = 0x60;
-    /// NAK: invalid request.
+    /// NAK: the request is invalid.
     pub const NAK_INVALID_REQUEST: u8 = 0x61;
     /// NAK: remote access error.
     pub const NAK_REMOTE_ACCESS: u8 = 0x62;
@@ -185,17 +185,17 @@ pub mod syndrome {
 /// RC Link header (RH) as plain fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RhRepr {
-    /// Opcode.
+    /// Opcode, bits 63:62.
     pub opcode: RhOpcode,
     /// A request that wants an ACK at once.
     pub fack: bool,
     /// Bytes of padding in the payload, 0..=3.
     pub pad: u8,
-    /// The timestamp counts.
+    /// Bit 56: the timestamp is valid.
     pub timestamp_en: bool,
     /// Timestamp of the round trip measurement.
     pub timestamp: u16,
-    /// Partition key.
+    /// Partition key, bits 39:32.
     pub p_key: u8,
     /// Length of a request (see [`RhRepr::len_field`]) or syndrome of an ACK; 7 bits.
     pub len_or_syndrome: u8,
@@ -206,11 +206,11 @@ pub struct RhRepr {
 }
 
 impl RhRepr {
-    /// What the length field of a request with `payload_len` bytes holds: RH and payload if at
-    /// most 127, else 0.
+    /// Length field of a request with `payload_len` bytes: RH and payload if at most 127, else 0.
     #[must_use]
     pub const fn len_field(payload_len: usize) -> u8 {
         let [.., low] = payload_len.saturating_add(LEN).to_be_bytes();
+        // 7 bits: 0 tells the receiver to take the length from elsewhere
         if payload_len <= 127 - LEN { low } else { 0 }
     }
 

@@ -1,5 +1,7 @@
-//! What can decide a frame's priority.
-//! [`PriSource`], and which of a list decides by what a frame carries.
+//! Sources of a frame's priority: fields of its headers.
+//!
+//! [`PriSource`], and the choice between the sources that a port trusts and those that a frame
+//! carries.
 //!
 //! Source: docs/spec/pipeline.md §2.
 
@@ -51,7 +53,7 @@ macro_rules! sources {
 }
 
 sources! {
-    /// VLAN PCP.
+    /// PCP of the outer VLAN tag.
     Pcp = 0, "pcp", "pcp_to_pri";
     /// DSCP of IPv4 or IPv6.
     Dscp = 1, "dscp", "dscp_to_pri";
@@ -68,7 +70,7 @@ impl PriSource {
     pub const SLOTS: usize = Self::COUNT.next_power_of_two();
     /// The highest number of codes that a source has: the size of a table that serves any.
     pub const CODES_MAX: usize = 64;
-    /// What a port trusts that says nothing of it.
+    /// Sources that a port trusts, in order, where its configuration does not list any.
     pub const DEFAULT_TRUST: [Self; 3] = [Self::Pcp, Self::Dscp, Self::Tc];
 
     /// This source in a set.

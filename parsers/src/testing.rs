@@ -1,5 +1,4 @@
-//! What the unit tests of several files share: a seeded generator and two checks.
-//! [`Rng`] is xorshift64*, so that a failing case repeats.
+//! Helpers of the unit tests of several files: a seeded generator and two checks.
 //!
 //! Source: Vigna, "An experimental exploration of Marsaglia's xorshift generators", 2016.
 
@@ -7,7 +6,7 @@ use core::fmt::{Display, Write};
 
 use crate::error::{Layer, ParseError};
 
-/// Seeded random numbers.
+/// Seeded generator of random numbers, xorshift64*.
 pub struct Rng(u64);
 
 impl Rng {
@@ -16,7 +15,7 @@ impl Rng {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }
 
-    /// 64 random bits.
+    /// The next 64 random bits.
     pub fn u64(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -29,27 +28,27 @@ impl Rng {
         (self.u64() >> 16) % bound
     }
 
-    /// 32 random bits.
+    /// The next 32 random bits.
     pub fn u32(&mut self) -> u32 {
         (self.u64() >> 32) as u32
     }
 
-    /// 16 random bits.
+    /// The next 16 random bits.
     pub fn u16(&mut self) -> u16 {
         (self.u64() >> 48) as u16
     }
 
-    /// 8 random bits.
+    /// The next 8 random bits.
     pub fn u8(&mut self) -> u8 {
         (self.u64() >> 56) as u8
     }
 
-    /// A coin.
+    /// True or false, each half of the time.
     pub fn bool(&mut self) -> bool {
         self.u64() >> 63 == 1
     }
 
-    /// `N` random bytes.
+    /// An array of `N` random bytes.
     pub fn bytes<const N: usize>(&mut self) -> [u8; N] {
         core::array::from_fn(|_| self.u8())
     }
@@ -80,14 +79,14 @@ pub struct Text {
 }
 
 impl Text {
-    /// What `value` is displayed as.
+    /// Formats `value` as [`Display`] does.
     pub fn of(value: &impl Display) -> Self {
         let mut text = Self { bytes: [0; 128], len: 0 };
         write!(text, "{value}").expect("128 bytes are enough");
         text
     }
 
-    /// The text.
+    /// The text written so far.
     pub fn as_str(&self) -> &str {
         str::from_utf8(&self.bytes[..self.len]).expect("written as str")
     }

@@ -8,19 +8,19 @@ use core::fmt;
 
 /// Ethernet types by name.
 pub mod ether_type {
-    /// IPv4.
+    /// IPv4 (RFC 894).
     pub const IPV4: u16 = 0x0800;
-    /// ARP.
+    /// ARP (RFC 826).
     pub const ARP: u16 = 0x0806;
     /// C-tag, the default TPID.
     pub const CTAG: u16 = 0x8100;
-    /// IPv6.
+    /// IPv6 (RFC 2464).
     pub const IPV6: u16 = 0x86DD;
     /// MAC Control: PAUSE, PFC, UEC extension.
     pub const MAC_CONTROL: u16 = 0x8808;
     /// Ethernet inside of GRE or Geneve ("transparent Ethernet bridging").
     pub const ETHERNET: u16 = 0x6558;
-    /// S-tag.
+    /// S-tag of provider bridges (802.1ad).
     pub const STAG: u16 = 0x88A8;
     /// Default of `mac_type1` (AFH, TYPE1 traffic).
     pub const MAC_TYPE1: u16 = 0x88B5;
@@ -32,27 +32,27 @@ pub mod ether_type {
     pub const MPLS_UPSTREAM: u16 = 0x8848;
     /// Configuration testing ("loopback") of Ethernet 2.0.
     pub const LOOPBACK: u16 = 0x9000;
-    /// `RoCE` version 1.
+    /// `RoCE` version 1, directly on Ethernet.
     pub const ROCE_V1: u16 = 0x8915;
 }
 
 /// IP protocol numbers by name.
 pub mod ip_proto {
-    /// ICMP.
+    /// ICMP of IPv4.
     pub const ICMP: u8 = 1;
     /// IPv4 inside of IP.
     pub const IPV4: u8 = 4;
-    /// TCP.
+    /// TCP (RFC 9293).
     pub const TCP: u8 = 6;
-    /// UDP.
+    /// UDP (RFC 768).
     pub const UDP: u8 = 17;
     /// IPv6 inside of IP.
     pub const IPV6: u8 = 41;
-    /// GRE.
+    /// GRE (RFC 2784).
     pub const GRE: u8 = 47;
-    /// ICMP of IPv6.
+    /// ICMP of IPv6 (RFC 4443).
     pub const ICMPV6: u8 = 58;
-    /// SCTP.
+    /// SCTP (RFC 9260).
     pub const SCTP: u8 = 132;
     /// MPLS inside of IP.
     pub const MPLS: u8 = 137;
@@ -66,13 +66,13 @@ pub mod ip_proto {
 pub enum Format {
     /// IPv4 and UDP to port 4791 (or the second UDP port).
     Standard = 0,
-    /// AFH_GEN1.
+    /// AFH_GEN1, with an `EtherType` of AFH.
     AfhGen1 = 1,
-    /// `AFH_GEN2_16b`.
+    /// `AFH_GEN2_16b`, with an `EtherType` of AFH.
     AfhGen2 = 2,
-    /// AFH_Lite.
+    /// AFH_Lite, on ports set to it.
     AfhLite = 3,
-    /// CXL port-based routing; kept for later, never returned by `parse_head` now.
+    /// CXL port-based routing, of frames of TLP ports; `parse_head` never returns it.
     Pbr = 4,
     /// MAC Control: PAUSE, PFC, UEC `CC_Update` and unknown opcodes.
     MacControl = 5,
@@ -136,9 +136,9 @@ impl fmt::Display for Format {
 pub enum AfhMode {
     /// No AFH: its Ethernet types are other Ethernet.
     None,
-    /// AFH_GEN1.
+    /// AFH_GEN1, and no other AFH.
     Gen1,
-    /// `AFH_GEN2_16b`.
+    /// `AFH_GEN2_16b`, and no other AFH.
     Gen2,
     /// AFH_Lite: every frame that is not PAUSE or PFC.
     Lite,
@@ -165,9 +165,9 @@ impl AfhMode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum IpVersion {
-    /// IPv4.
+    /// IPv4, version nibble 4.
     V4 = 4,
-    /// IPv6.
+    /// IPv6, version nibble 6.
     V6 = 6,
 }
 
@@ -176,7 +176,7 @@ pub enum IpVersion {
 pub struct Pcp(u8);
 
 impl Pcp {
-    /// `None` above 7.
+    /// A PCP of 0..=7; `None` above.
     #[inline]
     #[must_use]
     pub const fn new(value: u8) -> Option<Self> {
@@ -190,7 +190,7 @@ impl Pcp {
         Self(value & 7)
     }
 
-    /// 0..=7.
+    /// The code point as an integer, 0..=7.
     #[inline]
     #[must_use]
     pub const fn get(self) -> u8 {
@@ -203,7 +203,7 @@ impl Pcp {
 pub struct Vid(u16);
 
 impl Vid {
-    /// `None` above 4095.
+    /// A VID of 0..=4095; `None` above.
     #[inline]
     #[must_use]
     pub const fn new(value: u16) -> Option<Self> {
@@ -217,7 +217,7 @@ impl Vid {
         Self(value & 0xFFF)
     }
 
-    /// 0..=4095.
+    /// The identifier as an integer, 0..=4095.
     #[inline]
     #[must_use]
     pub const fn get(self) -> u16 {
@@ -237,21 +237,21 @@ impl Tci {
         Self((pcp.0 as u16) << 13 | (dei as u16) << 12 | vid.0)
     }
 
-    /// Priority code point.
+    /// Priority code point, bits 15:13.
     #[inline]
     #[must_use]
     pub const fn pcp(self) -> Pcp {
         Pcp((self.0 >> 13) as u8)
     }
 
-    /// Drop eligible indicator.
+    /// Drop eligible indicator, bit 12.
     #[inline]
     #[must_use]
     pub const fn dei(self) -> bool {
         self.0 & 0x1000 != 0
     }
 
-    /// VLAN identifier.
+    /// VLAN identifier, bits 11:0.
     #[inline]
     #[must_use]
     pub const fn vid(self) -> Vid {
@@ -264,7 +264,7 @@ impl Tci {
 pub struct Dscp(u8);
 
 impl Dscp {
-    /// `None` above 63.
+    /// A DSCP of 0..=63; `None` above.
     #[inline]
     #[must_use]
     pub const fn new(value: u8) -> Option<Self> {
@@ -278,7 +278,7 @@ impl Dscp {
         Self(tos >> 2)
     }
 
-    /// 0..=63.
+    /// The code point as an integer, 0..=63.
     #[inline]
     #[must_use]
     pub const fn get(self) -> u8 {
@@ -291,7 +291,7 @@ impl Dscp {
 pub struct Exp(u8);
 
 impl Exp {
-    /// `None` above 7.
+    /// An EXP of 0..=7; `None` above.
     #[inline]
     #[must_use]
     pub const fn new(value: u8) -> Option<Self> {
@@ -305,7 +305,7 @@ impl Exp {
         Self(byte >> 1 & 7)
     }
 
-    /// 0..=7.
+    /// The EXP bits as an integer, 0..=7.
     #[inline]
     #[must_use]
     pub const fn get(self) -> u8 {
@@ -320,11 +320,11 @@ pub enum Ecn {
     /// 00: the flow does not take marks.
     #[default]
     NotEct = 0,
-    /// 01.
+    /// 01: the flow takes marks.
     Ect1 = 1,
-    /// 10.
+    /// 10: the flow takes marks.
     Ect0 = 2,
-    /// 11: congestion experienced.
+    /// 11, CE: congestion was met on the way.
     Ce = 3,
 }
 

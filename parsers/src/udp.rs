@@ -11,7 +11,7 @@ use crate::error::{Layer, ParseError};
 pub const LEN: usize = 8;
 /// Destination port of `RoCE` version 2 and of Standard frames.
 pub const PORT_ROCE: u16 = 4791;
-/// What Standard frames carry as checksum, and nobody verifies.
+/// Checksum of Standard frames; receivers do not verify it.
 pub const STANDARD_CHECKSUM: u16 = 0xFFFF;
 
 /// Borrowed UDP header. Getters cannot fail and return host byte order.
@@ -21,8 +21,8 @@ pub struct Udp<'a> {
 }
 
 impl<'a> Udp<'a> {
-    /// Splits a header off the front of `bytes`; also returns what follows it, which may be padded
-    /// beyond [`Udp::len`].
+    /// Splits a header off the front of `bytes`; also returns the bytes behind it, which may be
+    /// padded beyond [`Udp::len`].
     ///
     /// # Errors
     /// [`ParseError::Short`] when fewer than [`LEN`] bytes remain.
@@ -34,14 +34,14 @@ impl<'a> Udp<'a> {
         }
     }
 
-    /// Source port.
+    /// Source port, bytes 0 and 1.
     #[inline]
     #[must_use]
     pub const fn sport(self) -> u16 {
         be16::<0, _>(self.head)
     }
 
-    /// Destination port.
+    /// Destination port, bytes 2 and 3.
     #[inline]
     #[must_use]
     pub const fn dport(self) -> u16 {
@@ -78,9 +78,9 @@ impl<'a> Udp<'a> {
 /// UDP header as plain fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UdpRepr {
-    /// Source port.
+    /// Source port, bytes 0 and 1.
     pub sport: u16,
-    /// Destination port.
+    /// Destination port, bytes 2 and 3.
     pub dport: u16,
     /// Bytes of header and payload.
     pub len: u16,
@@ -89,7 +89,7 @@ pub struct UdpRepr {
 }
 
 impl UdpRepr {
-    /// Writes the header.
+    /// Writes the 8 bytes.
     #[inline]
     pub const fn emit(&self, out: &mut [u8; LEN]) {
         put::<0, 2, _>(out, self.sport.to_be_bytes());

@@ -1,7 +1,8 @@
-//! 802.1Q tag: what stands behind a TPID.
-//! PCP 3, DEI 1, VID 12, EtherType 16 bits; view, writer in place, plain struct; [`Tpids`], what tags are told by.
+//! 802.1Q tag: the 4 bytes behind a TPID.
 //!
-//! Units: bytes.
+//! PCP 3, DEI 1, VID 12, EtherType 16 bits; view, writer in place, plain struct. [`Tpids`] is the
+//! set of `EtherType` values that mark a tag.
+//!
 //! Source: IEEE 802.1Q-2022 9.6; docs/spec/wire-formats.md §1.2.
 
 use crate::bytes::{be16, cut, cut_mut, put, window};
@@ -13,7 +14,8 @@ pub const LEN: usize = 4;
 /// Bytes that a tag adds to a frame: TPID and tag control information.
 pub const TAG_LEN: usize = 4;
 
-/// What a port takes for the `EtherType` of a tag: 1 to [`Tpids::MAX`] of them. Tags that the switch puts in have the first.
+/// The `EtherType` values that mark a tag at a port, 1 to [`Tpids::MAX`]. Tags that the switch adds
+/// have the first.
 ///
 /// One word with an `EtherType` in each lane, and the first one again in lanes that are left: that of a frame is
 /// compared with all of them at once, without a branch.
@@ -23,7 +25,7 @@ pub struct Tpids(u64);
 impl Tpids {
     /// The most that a port can have.
     pub const MAX: usize = 4;
-    /// The C-tag's.
+    /// The C-tag's TPID alone, the default of a port.
     pub const CTAG: Self = Self::from_lanes([ether_type::CTAG; Self::MAX]);
     /// A one in each lane.
     const ONES: u64 = 0x0001_0001_0001_0001;
@@ -34,11 +36,13 @@ impl Tpids {
     #[must_use]
     pub fn new(tpids: &[u16]) -> Option<Self> {
         let (first, fits) = (*tpids.first()?, tpids.len() <= Self::MAX);
+        // a lane that repeats the first TPID matches nothing more, so that `contains` needs no
+        // count
         let lanes = core::array::from_fn(|lane| tpids.get(lane).copied().unwrap_or(first));
         fits.then(|| Self::from_lanes(lanes))
     }
 
-    /// From [`Tpids::lanes`].
+    /// The set with these lanes, as [`Tpids::lanes`] gives them.
     #[inline]
     #[must_use]
     pub const fn from_lanes([a, b, c, d]: [u16; Self::MAX]) -> Self {
@@ -54,7 +58,7 @@ impl Tpids {
         [word as u16, (word >> 16) as u16, (word >> 32) as u16, (word >> 48) as u16]
     }
 
-    /// The EtherType of tags that are put in.
+    /// The TPID of tags that the switch adds.
     #[inline]
     #[must_use]
     pub const fn first(self) -> u16 {
@@ -79,7 +83,8 @@ pub struct VlanTag<'a> {
 }
 
 impl<'a> VlanTag<'a> {
-    /// Splits a tag off the front of `bytes`, which start behind the TPID; also returns what follows.
+    /// Splits a tag off the front of `bytes`, which start behind the TPID; also returns the bytes
+    /// behind it.
     ///
     /// # Errors
     /// [`ParseError::Short`] when fewer than [`LEN`] bytes remain.
@@ -98,14 +103,14 @@ impl<'a> VlanTag<'a> {
         Tci(be16::<0, _>(self.head))
     }
 
-    /// Priority code point.
+    /// Priority code point, bits 15:13.
     #[inline]
     #[must_use]
     pub const fn pcp(self) -> Pcp {
         self.tci().pcp()
     }
 
-    /// Drop eligible indicator.
+    /// Drop eligible indicator, bit 12.
     #[inline]
     #[must_use]
     pub const fn dei(self) -> bool {
@@ -119,7 +124,7 @@ impl<'a> VlanTag<'a> {
         self.tci().vid()
     }
 
-    /// EtherType of what follows the tag.
+    /// EtherType behind the tag, bytes 2 and 3.
     #[inline]
     #[must_use]
     pub const fn ether_type(self) -> u16 {
@@ -185,7 +190,7 @@ impl<'a> VlanTagMut<'a> {
 pub struct VlanTagRepr {
     /// PCP, DEI and VID.
     pub tci: Tci,
-    /// EtherType of what follows the tag.
+    /// EtherType behind the tag, bytes 2 and 3.
     pub ether_type: u16,
 }
 
@@ -202,6 +207,7 @@ impl VlanTagRepr {
 /// Afterwards the frame starts at the front's first byte and is four bytes longer.
 #[inline]
 pub const fn insert(front: &mut [u8; 16], tpid: u16, tci: Tci) {
+    // copied out first: source and destination overlap
     let addresses = *window::<4, 12, _>(front);
     put::<0, 12, _>(front, addresses);
     put::<12, 2, _>(front, tpid.to_be_bytes());

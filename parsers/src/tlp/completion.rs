@@ -1,7 +1,8 @@
 //! Answers to requests: status alone, or data.
-//! A parsed request in, a [`TlpRepr`] of its completion out; `None` for what nobody answers.
 //!
-//! Units: byte count and lower address in bytes; places in a request in DW.
+//! A parsed request in, a [`TlpRepr`] of its completion out; `None` for a request that has no
+//! completion. Byte count and lower address are in bytes, places in a request in DW.
+//!
 //! Source: PCIe 6.0 section 2.3.1.1, table 2-39; docs/spec/wire-formats.md §3.4, §3.6.
 
 use super::fields::{DevLoad, Status};
@@ -10,8 +11,8 @@ use super::repr::{Body, TlpRepr};
 use super::view::Tlp;
 use crate::fabric::{Bdf, Hpa};
 
-/// Makes completions. The completer is of segment 0 and lightly loaded unless the caller says otherwise
-/// in what it gets.
+/// Makes completions of a completer in segment 0 with light load; the caller may change both fields
+/// in the result.
 #[derive(Clone, Copy, Debug)]
 pub struct Completion;
 
@@ -51,6 +52,7 @@ impl Completion {
         from_dw: u16,
         data: &'a [u8],
     ) -> Option<TlpRepr<'a>> {
+        // data beyond the request is refused: the requester has no room for it
         let end = usize::from(from_dw) * 4 + data.len();
         if !wants_data(request.kind()) || data.is_empty() || end > answer_bytes(request) {
             return None;
@@ -121,7 +123,7 @@ const fn completer_segment(request: &Tlp<'_>) -> Option<u8> {
     }
 }
 
-/// What a completion takes over from its request.
+/// A completion with the fields that it takes over from its request.
 fn answer(request: &Tlp<'_>, kind: Kind, body: Body) -> TlpRepr<'static> {
     TlpRepr {
         tc: request.tc(),
@@ -143,9 +145,12 @@ pub fn byte_count(request: &Tlp<'_>) -> u16 {
         Kind::Cas => length / 2,
         Kind::FetchAdd | Kind::Swap => length,
         Kind::MemRead | Kind::MemReadLocked | Kind::UioRead => {
+            // disabled bytes in front of the first enabled one, and behind the last, do not count
+            // (table 2-39)
             let (first, last) = (request.first_be(), request.last_be());
             let in_front = u16::from(skipped_in_front(first));
             let behind = if length == 4 { first } else { last };
+            // a zero-length read: its completion has one DW and announces one byte
             if behind == 0 {
                 return 1;
             }

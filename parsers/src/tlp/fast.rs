@@ -1,40 +1,41 @@
-//! Fast parse of the commonest flit-mode TLPs: what a switch wants to know of them, out of 16 bytes.
-//! First four DWs → [`FastTlp`]; `None` for whatever [`super::Tlp::parse`] must look at.
+//! Fast parse of the commonest flit-mode TLPs, by their first 16 bytes.
 //!
-//! Units: bytes.
+//! First four DWs → [`FastTlp`]; `None` for every TLP that [`super::Tlp::parse`] must look at.
+//!
 //! Source: PCIe 6.0 table 2-5; docs/spec/wire-formats.md §3.5, §3.6.
 //!
-//! Memory and UIO requests and completions without OHC and trailer: nothing but the first DW says how long they
-//! are, and their byte enables are all ones. What this takes, `Tlp::parse` takes, with the same meaning.
+//! Taken are memory and UIO requests and completions without OHC and trailer: the first DW alone
+//! gives their length, and their byte enables are all ones. `Tlp::parse` takes each of them, with
+//! the same meaning.
 
 use super::kind::Flow;
 use crate::bytes::window;
 
-/// The kind of a common TLP, as far as forwarding has to tell.
+/// Kind of a common TLP, as far as forwarding has to tell kinds apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FastKind {
-    /// `MRd`, `MWr`.
+    /// Memory read or write (`MRd`, `MWr`).
     Memory,
-    /// `UIOMRd`, `UIOMWr`.
+    /// UIO read or write (`UIOMRd`, `UIOMWr`).
     Uio,
-    /// `Cpl`, `CplD`.
+    /// Completion of a memory read (`Cpl`, `CplD`).
     Completion,
-    /// `UIOWrCpl`, `UIORdCpl`, `UIORdCplD`.
+    /// UIO completion (`UIOWrCpl`, `UIORdCpl`, `UIORdCplD`).
     UioCompletion,
 }
 
-/// What forwarding a common TLP needs to know of it.
+/// Fields of a common TLP that forwarding needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastTlp {
-    /// What it is.
+    /// Kind of the TLP.
     pub kind: FastKind,
-    /// Which credits it takes.
+    /// Class of credits that it takes.
     pub flow: Flow,
-    /// Traffic Class.
+    /// Traffic Class, 0..=7.
     pub tc: u8,
     /// Bytes of header and payload.
     pub len: u16,
-    /// Bytes of payload.
+    /// Bytes of payload, 0..=4096.
     pub data_len: u16,
     /// Address of a request, 0 of a completion.
     pub address: u64,
@@ -47,7 +48,7 @@ const ADDRESS: u8 = 16;
 const NON_POSTED: u8 = 32;
 const TAKEN: u8 = 64;
 
-/// By first byte.
+/// Facts by the first byte of the header; 0 for a type that takes a longer look.
 const TABLE: [u8; 256] = {
     let mut table = [0; 256];
     let (uio, cpl, uio_cpl) = (1, 2, 3);
@@ -77,17 +78,19 @@ pub const fn fast_tlp(head: &[u8; 16]) -> Option<FastTlp> {
     let [first, _, _, _, ..] = *head;
     let facts = TABLE[first as usize];
     let dw0 = u32::from_be_bytes(*window::<0, 4, _>(head));
-    // OHC and TS
+    // any OHC or trailer makes the header longer than the first DW tells
     if facts == 0 || dw0 & 0x001F_E000 != 0 {
         return None;
     }
+    // a Length of 0 stands for 1,024 DWs
     let bytes = (((dw0.wrapping_sub(1)) & 0x3FF) + 1) * 4;
     let high = u32::from_be_bytes(*window::<8, 4, _>(head));
     let low = u32::from_be_bytes(*window::<12, 4, _>(head));
     let wide = facts & WIDE != 0;
     let address = if wide { (high as u64) << 32 | low as u64 } else { high as u64 };
     let is_request = facts & ADDRESS != 0;
-    // a translation request, or beyond the next 4 KiB
+    // AT 01 is a translation request, whose address means another thing; an access beyond the next
+    // 4 KiB is malformed: `Tlp::parse` decides both
     if is_request && (address & 3 == 1 || (address as u32 & 0xFFC) + bytes > 4_096) {
         return None;
     }

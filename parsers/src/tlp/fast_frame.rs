@@ -1,12 +1,13 @@
-//! Fast parse of a frame with one of the commonest TLPs: where the TLP is, its PTH, and what it is.
-//! The front of a frame and what its link carries → [`FastFrame`]; `None` for whatever takes a longer look.
+//! Fast parse of a frame with one of the commonest TLPs.
 //!
-//! Units: bytes.
+//! The front of a frame and the kind of its link → [`FastFrame`]; `None` for every frame that takes
+//! a longer look.
+//!
 //! Source: docs/spec/wire-formats.md §3.7, §3.7a.
 //!
-//! For frames without VLAN tag and local prefixes, whose link header has no flag and whose PTH no reserved bit: what
-//! stands before the TLP can be written anew from the [`FastFrame`]. The pipeline and the program in the kernel both
-//! look at frames this way.
+//! It takes frames without VLAN tag and local prefixes, whose link header has no flag and whose PTH
+//! no reserved bit: all bytes in front of the TLP can be written anew from the [`FastFrame`]. The
+//! pipeline and the program in the kernel both look at frames this way.
 
 use super::fast::{FastTlp, fast_tlp};
 use super::link::{self, Oui, Protocol, VERSION};
@@ -15,15 +16,15 @@ use crate::HEAD_LEN;
 
 /// Bytes of both addresses.
 pub const MACS_LEN: usize = 12;
-/// Where a TLP without PTH is.
+/// Offset of a TLP without PTH.
 pub const HBR_AT: usize = MACS_LEN + link::LEN;
-/// Where a TLP behind a PTH is.
+/// Offset of a TLP behind a PTH.
 pub const PBR_AT: usize = HBR_AT + pth::LEN;
 
-/// What stands before the TLPs of a link.
+/// Header between the link header and the TLPs of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Front {
-    /// A PTH.
+    /// A PTH, on a PBR link.
     Pbr,
     /// Nothing: flit-mode TLPs of a link without PTH.
     Hbr,
@@ -61,11 +62,11 @@ const fn word(oui: Oui, protocol: Protocol) -> u64 {
 /// A frame with a TLP that the fast path may forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastFrame {
-    /// Its TLP.
+    /// The TLP's fields.
     pub tlp: FastTlp,
-    /// What stands before it.
+    /// Its PTH; `None` on an HBR link.
     pub pth: Option<Pth>,
-    /// Where it is.
+    /// Offset of the TLP in the frame.
     pub at: usize,
 }
 
@@ -84,9 +85,12 @@ pub fn fast_frame(
     let (header, rest) = rest.split_first_chunk::<8>()?;
     let header = u64::from_be_bytes(*header);
     let (pth, at, rest) = match front {
+        // one comparison checks EtherType, OUI, protocol, version and that no flag is set
         Front::Pbr if header == words.pbr => {
+            // reserved bits would be lost, as the PTH is written anew from its fields
             let reserved = rest.first().is_some_and(|first| first & 0x38 != 0);
             let (pth, rest) = Pth::parse(rest).ok()?;
+            // DPID FFF is for this switch itself, whose slow path takes it
             if pth.dpid.is_none() || reserved {
                 return None;
             }

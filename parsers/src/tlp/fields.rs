@@ -10,11 +10,11 @@ use crate::fabric::{Bdf, Hpa};
 pub struct Attr(u8);
 
 impl Attr {
-    /// No snoop.
+    /// NS: no snoop, bit 0.
     pub const NS: Self = Self(1);
-    /// Relaxed ordering.
+    /// RO: relaxed ordering, bit 1.
     pub const RO: Self = Self(2);
-    /// Ordering by id.
+    /// IDO: ID-based ordering, bit 2.
     pub const IDO: Self = Self(4);
 
     /// The low 3 bits of `bits`.
@@ -24,7 +24,7 @@ impl Attr {
         Self(bits & 7)
     }
 
-    /// The 3 bits.
+    /// The attributes as 3 bits: IDO, RO, NS.
     #[inline]
     #[must_use]
     pub const fn bits(self) -> u8 {
@@ -32,18 +32,18 @@ impl Attr {
     }
 }
 
-/// Address type.
+/// AT: address type of a memory request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum At {
-    /// 00: not translated yet, or nobody knows.
+    /// 00: not translated, or the requester does not know.
     #[default]
     Untranslated,
     /// 01: asks for a translation.
     TranslationRequest,
-    /// 10: translated.
+    /// 10: translated by the IOMMU (ATS).
     Translated,
-    /// 11.
+    /// 11: reserved by the standard.
     Reserved,
 }
 
@@ -61,18 +61,18 @@ impl At {
     }
 }
 
-/// Completion status.
+/// Status of a completion, 3 bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Status {
-    /// SC: done.
+    /// SC: successful completion.
     #[default]
     Success = 0,
-    /// UR: unsupported request.
+    /// UR: the request is unsupported.
     UnsupportedRequest = 1,
     /// RRS (CRS): ask again.
     RequestRetry = 2,
-    /// CA: completer abort.
+    /// CA: the completer aborts the request.
     CompleterAbort = 4,
 }
 
@@ -93,7 +93,7 @@ impl Status {
 /// Process address space of a request or message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Pasid {
-    /// 20 bits.
+    /// PASID, 20 bits.
     pub pasid: u32,
     /// PMR: privileged mode requested.
     pub privileged: bool,
@@ -105,14 +105,14 @@ pub struct Pasid {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum DevLoad {
-    /// 00.
+    /// 00: light load.
     #[default]
     Light,
-    /// 01.
+    /// 01: optimal load.
     Optimal,
-    /// 10.
+    /// 10: moderate overload.
     ModerateOverload,
-    /// 11.
+    /// 11: severe overload.
     SevereOverload,
 }
 
@@ -130,34 +130,34 @@ impl DevLoad {
     }
 }
 
-/// Which address space a request names.
+/// Address space of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AddressSpace {
     /// I/O, 32 bits.
     Io,
-    /// Memory.
+    /// Memory, 32 or 64 bits.
     Memory,
 }
 
-/// Where a TLP goes that names neither address nor id.
+/// Direction of a TLP that is routed by neither address nor id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Implicit {
-    /// Up.
+    /// Up, to the root complex.
     ToRoot,
     /// Down to every port.
     Broadcast,
-    /// It ends here.
+    /// Ends at the receiver.
     Local,
     /// Up, once after every active downstream port has answered.
     Gather,
 }
 
-/// What decides where a TLP goes.
+/// The field that a TLP is routed by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Route {
-    /// An address.
+    /// By an address, through the windows of bridges.
     Address {
-        /// Of which space.
+        /// Address space of the address.
         space: AddressSpace,
         /// First byte of the first DW.
         addr: Hpa,
@@ -166,6 +166,6 @@ pub enum Route {
     },
     /// A routing id: configuration requests, completions, messages by id.
     Id(Bdf),
-    /// Neither.
+    /// By the message's type alone.
     Implicit(Implicit),
 }

@@ -1,4 +1,5 @@
-//! What a TLP is: its mode, kind, routing of messages and class of flow control.
+//! Kinds of TLPs: header mode, kind, routing of messages and class of flow control.
+//!
 //! First byte of the header <-> ([`Kind`], 4-DW address or not), one table for each [`Mode`].
 //!
 //! Source: PCIe 5.0 table 2-3, PCIe 6.0 table 2-5; docs/spec/wire-formats.md §3.1, §3.5.
@@ -18,7 +19,7 @@ pub enum Mode {
 pub enum Routing {
     /// 000: up to the root complex.
     ToRoot,
-    /// 001: by address.
+    /// 001: by address, as a memory request.
     Address,
     /// 010: by the destination's routing id.
     Id,
@@ -51,71 +52,71 @@ impl Routing {
 /// Class of flow-control credits that a TLP takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flow {
-    /// Posted requests.
+    /// Posted requests: memory writes, messages and UIO writes.
     Posted,
-    /// Non-posted requests.
+    /// Non-posted requests: reads, atomics, I/O and configuration.
     NonPosted,
-    /// Completions.
+    /// Completions of all kinds.
     Completion,
 }
 
-/// The kind of a TLP: what it asks for or answers.
+/// Kind of a TLP: a request, or the completion of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// `NOP`; flit mode only, one DW.
     Nop,
-    /// `MRd`.
+    /// Memory read (`MRd`).
     MemRead,
-    /// `MRdLk`.
+    /// Locked memory read (`MRdLk`).
     MemReadLocked,
-    /// `MWr`.
+    /// Memory write (`MWr`).
     MemWrite,
     /// `DMWr`: a memory write that is completed.
     DeferrableMemWrite,
-    /// `IORd`.
+    /// I/O read (`IORd`).
     IoRead,
-    /// `IOWr`.
+    /// I/O write (`IOWr`).
     IoWrite,
-    /// `CfgRd0`, `CfgRd1`.
+    /// Configuration read (`CfgRd0`, `CfgRd1`).
     CfgRead {
         /// On its way to a bus behind the next bridge.
         type1: bool,
     },
-    /// `CfgWr0`, `CfgWr1`.
+    /// Configuration write (`CfgWr0`, `CfgWr1`).
     CfgWrite {
         /// On its way to a bus behind the next bridge.
         type1: bool,
     },
     /// `Cpl`, `CplD`, `CplLk`, `CplDLk`.
     Completion {
-        /// Answers an `MRdLk`.
+        /// It completes a locked read (`MRdLk`).
         locked: bool,
-        /// Has a payload.
+        /// A payload follows (`CplD`, `CplDLk`).
         data: bool,
     },
-    /// `Msg`, `MsgD`.
+    /// Message without or with data (`Msg`, `MsgD`).
     Message {
         /// How it is routed.
         routing: Routing,
-        /// Has a payload.
+        /// A payload follows (`MsgD`).
         data: bool,
     },
-    /// `FetchAdd`.
+    /// Atomic add (`FetchAdd`), of 4 or 8 bytes.
     FetchAdd,
-    /// `Swap`.
+    /// Atomic exchange (`Swap`), of 4 or 8 bytes.
     Swap,
-    /// `CAS`.
+    /// Atomic compare and swap (`CAS`), of 4, 8 or 16 bytes.
     Cas,
     /// `UIOMRd`; flit mode only, as all UIO.
     UioRead,
-    /// `UIOMWr`.
+    /// UIO memory write (`UIOMWr`); it is completed.
     UioWrite,
-    /// `UIORdCpl`, `UIORdCplD`.
+    /// Completion of a UIO read (`UIORdCpl`, `UIORdCplD`).
     UioReadCompletion {
-        /// Has a payload.
+        /// A payload follows (`UIORdCplD`).
         data: bool,
     },
-    /// `UIOWrCpl`.
+    /// Completion of a UIO write (`UIOWrCpl`).
     UioWriteCompletion,
 }
 
@@ -139,8 +140,10 @@ impl Kind {
 
     const fn decode_flit(byte: u8) -> Option<(Self, bool)> {
         Some(match byte {
+            // 00 is the NOP, so that a 32-bit read has another code than in non-flit mode
             0x00 => (Self::Nop, false),
             0x03 => (Self::MemRead, false),
+            // UIO has no form in non-flit mode, where these codes are reserved
             0x0C => (Self::UioWriteCompletion, false),
             0x0D => (Self::UioReadCompletion { data: false }, false),
             0x20 => (Self::MemRead, true),
@@ -185,6 +188,7 @@ impl Kind {
     /// `None` when `mode` has no such TLP.
     #[must_use]
     pub const fn byte(self, mode: Mode, wide: bool) -> Option<u8> {
+        // bit 5 of the byte tells a 4-DW header in both modes
         let four = if wide { 0x20 } else { 0 };
         Some(match self {
             Self::MemRead => match mode {
@@ -275,14 +279,14 @@ impl Kind {
         self.is_uio_request() || self.is_uio_completion()
     }
 
-    /// `UIOMRd`, `UIOMWr`.
+    /// Whether it is a UIO read or write (`UIOMRd`, `UIOMWr`).
     #[inline]
     #[must_use]
     pub const fn is_uio_request(self) -> bool {
         matches!(self, Self::UioRead | Self::UioWrite)
     }
 
-    /// `UIORdCpl`, `UIORdCplD`, `UIOWrCpl`.
+    /// Whether it is a UIO completion (`UIORdCpl`, `UIORdCplD`, `UIOWrCpl`).
     #[inline]
     #[must_use]
     pub const fn is_uio_completion(self) -> bool {
@@ -301,14 +305,14 @@ impl Kind {
             )
     }
 
-    /// `FetchAdd`, `Swap`, `CAS`.
+    /// Whether it is atomic (`FetchAdd`, `Swap`, `CAS`).
     #[inline]
     #[must_use]
     pub const fn is_atomic(self) -> bool {
         matches!(self, Self::FetchAdd | Self::Swap | Self::Cas)
     }
 
-    /// `IORd`, `IOWr`.
+    /// Whether it is an I/O request (`IORd`, `IOWr`).
     #[inline]
     #[must_use]
     pub const fn is_io(self) -> bool {

@@ -4,14 +4,14 @@
 //! Units: bits of a DW in host order, bit 31 first on the wire.
 //! Source: docs/spec/wire-formats.md §3.1, §3.5.
 
-/// Bits 31:16.
+/// Bits 31:16 of a DW.
 #[inline]
 pub(super) const fn high16(dw: u32) -> u16 {
     let [a, b, _, _] = dw.to_be_bytes();
     u16::from_be_bytes([a, b])
 }
 
-/// Bits 15:0.
+/// Bits 15:0 of a DW.
 #[inline]
 pub(super) const fn low16(dw: u32) -> u16 {
     let [_, _, c, d] = dw.to_be_bytes();
@@ -72,7 +72,7 @@ pub(super) mod flit {
     pub const OHC: u32 = 16;
     pub const TS: u32 = 13;
     pub const ATTR: u32 = 10;
-    /// In DW1.
+    /// EP, in DW1.
     pub const EP: u32 = 15;
     /// In DW1 of a completion: `LA[6]`.
     pub const LA6: u32 = 14;

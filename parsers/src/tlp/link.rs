@@ -1,8 +1,8 @@
-//! What stands between the addresses of an Ethernet frame and the TLP in it.
+//! Header between the addresses of an Ethernet frame and the TLP in it.
+//!
 //! EtherType 16 (0x88B7), OUI 24, protocol 16, version 4, flags 4 bits; then one TLP, then padding.
 //!
-//! Units: bytes.
-//! Flags: bit 0 is LN of a TLP with a PTH, which has no such bit itself; the others are 0.
+//! Flag bit 0 is LN of a TLP with a PTH, which has no such bit itself; the others are 0.
 //!
 //! Source: IEEE 802 section 9.2.4 (OUI Extended EtherType); proposed in docs/spec/wire-formats.md §3.7a.
 
@@ -12,11 +12,11 @@ use crate::tlp::view::refused;
 
 /// Bytes from the EtherType to the TLP.
 pub const LEN: usize = 8;
-/// OUI Extended EtherType.
+/// OUI Extended EtherType (IEEE 802).
 pub const ETHER_TYPE: u16 = 0x88B7;
 /// The one version there is.
 pub const VERSION: u8 = 1;
-/// Flag: LN.
+/// Flag bit 0: LN of the TLP.
 pub const LN: u8 = 1;
 
 /// The OUI that frames with TLPs have in their OUI Extended EtherType header.
@@ -40,11 +40,11 @@ impl Default for Oui {
 pub enum Protocol {
     /// TLP of a PBR link: PTH first, local prefixes before it.
     Pbr = 1,
-    /// Flit-mode TLP.
+    /// Flit-mode TLP of an HBR link.
     HbrFlit = 2,
-    /// Non-flit TLP.
+    /// Non-flit TLP of an HBR link.
     HbrNonFlit = 3,
-    /// What one end says of the link itself: its reset.
+    /// Message about the link itself: its reset ([`super::LinkReset`]).
     Control = 4,
     /// CXL.mem message of a PBR link: PTH first.
     PbrMem = 5,
@@ -57,7 +57,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Reads the field.
+    /// The protocol with this number; `None` for any other.
     #[must_use]
     pub const fn decode(bits: u16) -> Option<Self> {
         Some(match bits {
@@ -77,17 +77,18 @@ impl Protocol {
 /// Header of a TLP on an Ethernet link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TlpLink {
-    /// Whose protocol it is.
+    /// Owner of the protocol's number.
     pub oui: Oui,
-    /// What follows.
+    /// Protocol of the bytes that follow.
     pub protocol: Protocol,
     /// The TLP with a PTH that follows had LN set where it came in: in flit mode it has no bit for that.
     pub ln: bool,
 }
 
 impl TlpLink {
-    /// Splits the header off the front of `bytes`, which start with the EtherType (a VLAN tag before it is
-    /// the caller's); also returns what follows it. All flags but LN are ignored, and so is LN before a TLP without PTH.
+    /// Splits the header off the front of `bytes`, which start with the EtherType (a VLAN tag
+    /// before it is the caller's); also returns the bytes behind it. All flags but LN are ignored,
+    /// and so is LN before a TLP without PTH.
     ///
     /// # Errors
     /// Fewer than [`LEN`] bytes, or another EtherType, OUI, protocol or version.
@@ -111,6 +112,8 @@ impl TlpLink {
         }
         match Protocol::decode(be16::<5, _>(head)) {
             Some(protocol) => {
+                // in non-flit mode the TLP has its own bit, and in flit mode on an HBR link LN does
+                // not exist
                 let ln = matches!(protocol, Protocol::Pbr) && version & LN != 0;
                 Ok((Self { oui, protocol, ln }, rest))
             }
@@ -118,7 +121,7 @@ impl TlpLink {
         }
     }
 
-    /// Writes the header at the front of `bytes`; returns what follows it.
+    /// Writes the header at the front of `bytes`; returns the room behind it.
     ///
     /// # Errors
     /// [`ParseError::Short`] when there is no room for [`LEN`] bytes.

@@ -1,8 +1,9 @@
-//! Reset of what is at the lower end of a link, as the upper end orders it and the lower one answers.
-//! Kind 8 (1), order or answer 8, number 8, reserved 8 bits; padding behind it is ignored.
+//! Reset of a link: the upper end orders it, the lower end carries it out and answers.
 //!
-//! Units: bytes.
-//! Source: docs/spec/wire-formats.md §3.7b (this project's own: links of Ethernet have no training and no PERST#).
+//! Kind 8 (1), order or answer 8, number 8, reserved 8 bits; bytes behind it are padding.
+//!
+//! Source: docs/spec/wire-formats.md §3.7b (this project's own: links of Ethernet have no training
+//! and no PERST#).
 
 use crate::bytes::{byte, cut};
 use crate::error::{Field, Layer, ParseError};
@@ -13,7 +14,7 @@ pub const LEN: usize = 4;
 /// Kind of a message of a link that is about its reset; there is no other.
 pub const KIND: u8 = 1;
 
-/// What a message about the reset of a link says.
+/// Order or answer of a reset message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ResetWord {
@@ -28,7 +29,7 @@ pub enum ResetWord {
 }
 
 impl ResetWord {
-    /// Reads the field.
+    /// The word with this code; `None` for any other.
     #[must_use]
     pub const fn decode(bits: u8) -> Option<Self> {
         Some(match bits {
@@ -44,17 +45,17 @@ impl ResetWord {
 /// A message about the reset of a link (protocol 4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkReset {
-    /// What it says.
+    /// Order, or its answer.
     pub word: ResetWord,
-    /// Number of the order, counted by who gives it.
+    /// Number of the order, counted by the upper end and repeated in the answer.
     pub number: u8,
 }
 
 impl LinkReset {
-    /// Reads a message; what stands behind it is padding.
+    /// Reads a message; bytes behind it are padding.
     ///
     /// # Errors
-    /// Fewer than [`LEN`] bytes, another kind, or a word that means nothing.
+    /// Fewer than [`LEN`] bytes, another kind, or an unknown word.
     pub const fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         let (head, _) = match cut::<LEN>(bytes, Layer::TlpLink) {
             Ok(parts) => parts,

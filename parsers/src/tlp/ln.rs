@@ -20,15 +20,15 @@ pub const VENDOR_PCI_SIG: u16 = 0x0001;
 /// Size of a cache line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum LineSize {
-    /// 64 bytes.
+    /// Lines of 64 bytes.
     #[default]
     L64,
-    /// 128 bytes.
+    /// Lines of 128 bytes.
     L128,
 }
 
 impl LineSize {
-    /// Bytes.
+    /// Length of a line in bytes.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         match self {
@@ -44,20 +44,20 @@ impl LineSize {
     }
 }
 
-/// What a request asks of the registry.
+/// Operation of a request on the registry of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LnRequest {
-    /// Read and register.
+    /// Reads the line and registers it.
     Read,
     /// Ask whether the region takes registrations; registers nothing.
     Probe,
-    /// Write and register.
+    /// Writes the line and registers it.
     Write,
-    /// Forget the registration.
+    /// Forgets the registration of the line.
     Deregister,
 }
 
-/// What a request with LN set asks, and of which line. `None` for all other TLPs.
+/// Operation and line of a request with LN set. `None` for all other TLPs.
 ///
 /// # Errors
 /// It crosses a line: the completer answers CA.
@@ -65,6 +65,7 @@ pub fn request(tlp: &Tlp<'_>, size: LineSize) -> Result<Option<(LnRequest, Hpa)>
     let (true, Some(Hpa(addr))) = (tlp.ln(), tlp.addr()) else {
         return Ok(None);
     };
+    // a zero-length request is one DW with no byte enabled
     let is_empty = tlp.length_dw() == 1 && tlp.first_be() == 0;
     let end = addr.saturating_add(u64::from(tlp.length_dw()) * 4 - 1);
     if size.line(Hpa(addr)) != size.line(Hpa(end)) {
@@ -162,11 +163,11 @@ impl Reason {
 /// Tells one function, or all, that a line changed or is forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LnMessage {
-    /// Whom; `None` for all.
+    /// Function that is told; `None` for all.
     pub dest: Option<Bdf>,
-    /// Why.
+    /// Reason of the message.
     pub reason: Reason,
-    /// Which line: bits 5:0 are 0.
+    /// Address of the line: bits 5:0 are 0.
     pub line: Hpa,
 }
 
@@ -189,6 +190,8 @@ impl LnMessage {
             Routing::Broadcast => None,
             _ => return Ok(None),
         };
+        // the same message code serves every vendor: vendor, subtype 00 and mode make it an LN
+        // Message
         let is_ln = tlp.mode() == Mode::NonFlit
             && tlp.message_code() == Some(CODE_VDM_TYPE1)
             && tlp.vendor_id() == Some(VENDOR_PCI_SIG)
@@ -246,7 +249,7 @@ pub struct LnrCapability {
     pub lines_128: bool,
     /// At most 2^n lines, 5 bits.
     pub registration_max: u8,
-    /// Enabled.
+    /// LNR Enable: the host has switched registration on.
     pub is_enabled: bool,
     /// CLS: lines of 128 bytes.
     pub is_128: bool,
@@ -278,7 +281,7 @@ impl LnrCapability {
         })
     }
 
-    /// The registers.
+    /// The registers, as [`Self::decode`] reads them.
     #[must_use]
     pub const fn emit(self) -> [u8; Self::LEN] {
         let [id_low, id_high] = Self::ID.to_le_bytes();

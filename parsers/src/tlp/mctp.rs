@@ -64,6 +64,8 @@ impl<'a> MctpPacket<'a> {
         }
         let head = Transport::parse(dw3.to_be_bytes())?;
         let [_, tag] = tlp.tag().to_be_bytes();
+        // bits 3:0 of a non-flit tag are MCTP's VDM code, 0 (DSP0238); flit-mode messages have no
+        // tag
         if tag & 0xF != 0 {
             return Err(refused(Layer::Mctp, Field::VdmCode, u16::from(tag & 0xF)));
         }

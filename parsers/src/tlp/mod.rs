@@ -1,8 +1,9 @@
-//! PCIe and CXL.io TLPs, non-flit and flit mode, and what a PBR link puts around them.
-//! [`Tlp`] reads bytes, [`TlpRepr`] emits them; `pth` and `link` are what goes in front, `vdm`, `ln`
-//! and `uio` the contents that have a layout of their own.
+//! PCIe and CXL.io TLPs, non-flit and flit mode, and the headers of a PBR link around them.
 //!
-//! Units: bytes and double words (DW, 4 bytes); big-endian.
+//! [`Tlp`] reads bytes, [`TlpRepr`] emits them; `pth` and `link` are headers in front, `vdm`, `ln`
+//! and `uio` contents that have a layout of their own. Lengths are in bytes or double words (DW, 4
+//! bytes); all is big-endian.
+//!
 //! Source: docs/spec/wire-formats.md §3; PCIe 6.0 section 2.2; CXL 3.1 section 7.7.6.
 
 pub mod completion;

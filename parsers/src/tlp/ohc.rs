@@ -13,7 +13,7 @@ use super::layout::{bit, bits8};
 pub struct OhcA1 {
     /// NW: the translation asked for need not be writable.
     pub no_write: bool,
-    /// Process address space.
+    /// Process address space, where PV is set.
     pub pasid: Option<Pasid>,
     /// Byte enables of the last DW, 4 bits.
     pub last_be: u8,
@@ -22,7 +22,7 @@ pub struct OhcA1 {
 }
 
 impl OhcA1 {
-    /// Reads the DW.
+    /// Reads an OHC-A1.
     #[must_use]
     pub const fn decode(dw: u32) -> Self {
         let pasid =
@@ -35,7 +35,7 @@ impl OhcA1 {
         }
     }
 
-    /// The DW.
+    /// The OHC-A1 as a DW.
     #[must_use]
     pub const fn emit(self) -> u32 {
         let space = match self.pasid {
@@ -98,7 +98,7 @@ pub const fn emit_a4(segment: Option<u8>, pasid: Option<Pasid>) -> u32 {
     with_dest_segment(segment) | space
 }
 
-/// OHC-A5: completions.
+/// OHC-A5, behind completions only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OhcA5 {
     /// Segment of the requester.
@@ -107,12 +107,12 @@ pub struct OhcA5 {
     pub completer_segment: u8,
     /// `LA[1:0]`.
     pub lower_address: u8,
-    /// Completion status.
+    /// Status of the completion, bits 2:0.
     pub status: Status,
 }
 
 impl OhcA5 {
-    /// Reads the DW.
+    /// Reads an OHC-A5.
     #[must_use]
     pub const fn decode(dw: u32) -> Self {
         Self {
@@ -123,7 +123,7 @@ impl OhcA5 {
         }
     }
 
-    /// The DW.
+    /// The OHC-A5 as a DW.
     #[must_use]
     pub const fn emit(self) -> u32 {
         with_dest_segment(self.dest_segment)

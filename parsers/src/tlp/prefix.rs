@@ -25,9 +25,11 @@ pub(super) enum Scope {
     Reserved,
 }
 
-/// What the first byte of a DW is a prefix of; `None` if it starts a header.
+/// Scope of the prefix that starts with `byte`; `None` if `byte` starts a header.
 #[inline]
 pub(super) const fn scope(mode: Mode, byte: u8) -> Option<Scope> {
+    // both modes share the vendor's local prefixes; MR-IOV and end-end prefixes are non-flit, 8Dh
+    // is flit
     match (mode, byte) {
         (Mode::NonFlit, 0x80) | (Mode::Flit, 0x8D) | (_, VEND_L0 | 0x8F) => Some(Scope::Local),
         (Mode::NonFlit, 0x90 | PASID | 0x9E | 0x9F) => Some(Scope::EndEnd),
@@ -81,7 +83,7 @@ impl VendPrefixL0 {
         Pid::from_low_bits(self.ld_id() >> 4)
     }
 
-    /// The prefix.
+    /// The prefix as its 4 bytes.
     #[inline]
     #[must_use]
     pub const fn emit(self) -> [u8; LEN] {

@@ -1,8 +1,8 @@
-//! The header in front of every TLP on a PBR link, and the grammar of what may stand before it.
-//! PTH = 11, reserved 3, Hie 1, DSAR 1, PIF 1, SPID 12, DPID 12 bits; [`PbrTlp`] = NOPs, reserved DWs and
-//! local prefixes, PTH, flit-mode TLP.
+//! PBR TLP header (PTH), and the grammar of DWs that may stand before it on a PBR link.
 //!
-//! Units: bytes.
+//! PTH = 11, reserved 3, Hie 1, DSAR 1, PIF 1, SPID 12, DPID 12 bits; [`PbrTlp`] = NOPs, reserved
+//! DWs and local prefixes, PTH, flit-mode TLP.
+//!
 //! Source: CXL 3.1 section 7.7.6.2; docs/spec/wire-formats.md §3.7.
 
 use super::kind::{Kind, Mode};
@@ -16,7 +16,7 @@ use crate::fabric::Pid;
 /// Bytes of a PTH.
 pub const LEN: usize = 4;
 
-/// PBR TLP header.
+/// PBR TLP header, the DW in front of each TLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pth {
     /// PIF: the egress edge puts the source's PID in front as a local prefix.
@@ -25,9 +25,9 @@ pub struct Pth {
     pub dsar: bool,
     /// Hie: of a hierarchy, static routes only.
     pub hie: bool,
-    /// Source.
+    /// SPID: source of the TLP.
     pub spid: Pid,
-    /// Destination.
+    /// DPID: destination; [`Pid::NONE`] is the receiver itself.
     pub dpid: Pid,
 }
 
@@ -38,7 +38,7 @@ impl Pth {
         Self { pif: false, dsar: false, hie: false, spid, dpid }
     }
 
-    /// Splits a header off the front of `bytes`; also returns what follows it.
+    /// Splits a header off the front of `bytes`; also returns the bytes behind it.
     ///
     /// # Errors
     /// Fewer than [`LEN`] bytes remain, or bits 7:6 of the first are not 11.
@@ -102,10 +102,13 @@ impl<'a> PbrTlp<'a> {
                 return Err(ParseError::short(Layer::Pth, pth_at + 4, bytes.len()));
             };
             match (first >> 6, prefix::scope(Mode::Flit, first)) {
+                // bits 5:0 of a NOP are 0; with any other value it is malformed
                 (0b00, _) if first == 0 => {}
+                // reserved DWs are dropped silently (docs/spec/wire-formats.md §3.7)
                 (0b01, _) => {}
                 (0b10, Some(Scope::Local)) => {
                     let prefix = VendPrefixL0::from_bytes([a, b, c]);
+                    // `Some` from the first local prefix on: a PTH has to follow it
                     vend = vend.or(Some((first == prefix::VEND_L0).then_some(prefix)));
                 }
                 (0b11, _) => {
@@ -117,6 +120,7 @@ impl<'a> PbrTlp<'a> {
             }
         }
         match vend {
+            // NOPs and reserved DWs alone are a frame without a TLP
             None if !bytes.is_empty() => Ok(None),
             _ => Err(ParseError::short(Layer::Pth, bytes.len() + 4, bytes.len())),
         }
@@ -131,6 +135,7 @@ impl<'a> PbrTlp<'a> {
             return Err(refused(Layer::Pth, Field::PbrGrammar, u16::from(first)));
         }
         Tlp::parse(Mode::Flit, rest).map_err(|error| match error {
+            // the error counts from the front of `bytes`, not of the TLP
             ParseError::Short { layer, need, .. } => {
                 ParseError::short(layer, usize::from(need) + pth_at + LEN, had)
             }
@@ -138,7 +143,7 @@ impl<'a> PbrTlp<'a> {
         })
     }
 
-    /// The PTH.
+    /// The TLP's PBR header.
     #[inline]
     #[must_use]
     pub const fn pth(&self) -> Pth {
@@ -195,6 +200,7 @@ pub fn emit_pbr(pth: Pth, tlp: &TlpRepr<'_>, out: &mut [u8]) -> Result<usize, Em
         EmitError::Room { need, .. } => EmitError::Room { need: need + LEN, had },
         other => other,
     })?;
+    // last, so that `out` holds no PTH without a TLP
     *head = pth.emit();
     Ok(LEN + len)
 }

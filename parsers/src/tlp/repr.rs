@@ -1,8 +1,9 @@
 //! A TLP as plain fields, to build one or to change one.
-//! [`TlpRepr`]: what every TLP has, and a [`Body`] by the layout of its header; `emit` writes bytes that
-//! parse to the same fields, or nothing.
 //!
-//! Units: DW and bytes; BDFs, tags and addresses in host order.
+//! [`TlpRepr`] has the fields of every TLP, and a [`Body`] by the layout of its header; `emit`
+//! writes bytes that parse to the same fields, or refuses. BDFs, tags and addresses are in host
+//! order.
+//!
 //! Source: docs/spec/wire-formats.md §3.1 to §3.6.
 
 use core::fmt;
@@ -40,59 +41,59 @@ pub enum Body {
     },
     /// Configuration requests, one DW.
     Config {
-        /// Whose register.
+        /// Function whose register is accessed.
         dest: Bdf,
         /// Which one: byte offset 0..=4092, a multiple of 4.
         register: u16,
-        /// Byte enables.
+        /// Byte enables of the one DW.
         first_be: u8,
     },
     /// Completions of all but UIO.
     Completion {
-        /// Who answers.
+        /// Function that completes the request.
         completer: Bdf,
-        /// Its segment; flit mode, and only beside a destination segment.
+        /// Segment of the completer; flit mode, and only beside a destination segment.
         completer_segment: Option<u8>,
-        /// How it went.
+        /// Status of the completion.
         status: Status,
         /// Bytes still to come, with this completion's; 1..=4096.
         byte_count: u16,
         /// Low 7 bits of the first byte's address.
         lower_address: u8,
     },
-    /// UIO completions.
+    /// Completions of UIO requests.
     UioCompletion {
-        /// Who answers.
+        /// Function that completes the request.
         completer: Bdf,
-        /// Its segment; only beside a destination segment.
+        /// Segment of the completer; only beside a destination segment.
         completer_segment: Option<u8>,
-        /// How it went.
+        /// Status of the completion.
         status: Status,
         /// Load of the completer.
         dev_load: DevLoad,
         /// First DW of the payload, counted from the request's address; 0..=1023.
         offset_dw: u16,
     },
-    /// Messages.
+    /// Messages of every routing.
     Message {
-        /// Message code.
+        /// Message code, such as 0x7F.
         code: u8,
         /// By routing: address bits 63:32, or BDF and Vendor ID.
         dw2: u32,
-        /// By routing: address bits 31:0, or what the vendor defines.
+        /// By routing: address bits 31:0, or the vendor's own field.
         dw3: u32,
     },
-    /// `NOP`.
+    /// A `NOP`, one DW.
     Nop,
 }
 
-/// A TLP as plain fields. What only the link needs (other local prefixes, hints, IDE, trailer) is not
-/// among them.
+/// A TLP as plain fields. Fields that only the link needs (other local prefixes, hints, IDE,
+/// trailer) are not among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TlpRepr<'a> {
-    /// Header layout.
+    /// Header layout of the link.
     pub mode: Mode,
-    /// What it asks for or answers.
+    /// Request or completion, and of which kind.
     pub kind: Kind,
     /// Vendor-defined local prefix 0.
     pub vend_prefix: Option<VendPrefixL0>,
@@ -104,13 +105,13 @@ pub struct TlpRepr<'a> {
     pub ln: bool,
     /// The payload is poisoned.
     pub ep: bool,
-    /// Process address space.
+    /// Process address space; none in completions.
     pub pasid: Option<Pasid>,
     /// Segment of the requester; flit mode.
     pub requester_segment: Option<u8>,
     /// Segment it goes to; flit mode, and not of memory or I/O requests.
     pub dest_segment: Option<u8>,
-    /// Who asked.
+    /// Function that made the request.
     pub requester: Bdf,
     /// Tag: 10 bits, of flit mode 14 and none in messages.
     pub tag: u16,
@@ -125,9 +126,9 @@ pub struct TlpRepr<'a> {
 pub enum EmitError {
     /// The buffer is too small.
     Room {
-        /// Bytes needed.
+        /// Bytes that the TLP takes.
         need: usize,
-        /// Bytes there are.
+        /// Bytes that the buffer has.
         had: usize,
     },
     /// Kind, body and payload do not belong together.
@@ -136,7 +137,7 @@ pub enum EmitError {
     Kind,
     /// The mode has no place for a field, or the field does not fit its place.
     Field,
-    /// What came out is malformed.
+    /// The bytes written do not parse as a TLP.
     Malformed(ParseError),
 }
 
@@ -164,7 +165,7 @@ impl core::error::Error for EmitError {
 }
 
 impl<'a> Tlp<'a> {
-    /// All fields, to change and emit; see [`TlpRepr`] for what is left behind.
+    /// All fields, to change and emit; [`TlpRepr`] lists those that it leaves behind.
     #[must_use]
     pub fn repr(&self) -> TlpRepr<'a> {
         TlpRepr {
@@ -275,11 +276,14 @@ impl TlpRepr<'_> {
         let out = out.get_mut(..need).ok_or(EmitError::Room { need, had })?;
         let payload = out.get_mut(at..).unwrap_or_default();
         payload.copy_from_slice(self.payload);
+        // a reader of the bytes must find these fields: combinations without a place are refused
+        // here, in one rule instead of one for each field
         self.read_back(out)?;
         Ok(need)
     }
 
-    /// Reads back what [`Self::emit_head`] and a copy of the payload have written. Of the payload, only the place is looked at.
+    /// Reads back the header that [`Self::emit_head`] has written, with the payload behind it. Of
+    /// the payload, only the place is looked at.
     ///
     /// # Errors
     /// `bytes` are no well-formed TLP, or not one with these fields.
@@ -340,6 +344,7 @@ impl TlpRepr<'_> {
     fn header(&self, payload_len: usize) -> Result<Header, EmitError> {
         let wide = matches!(self.body, Body::Address { wide: true, .. } | Body::Message { .. });
         let first = self.kind.byte(self.mode, wide).ok_or(EmitError::Kind)?;
+        // a kind with data needs a payload, any other must have none
         if self.kind.has_data() == (payload_len == 0) || !payload_len.is_multiple_of(4) {
             return Err(EmitError::Body);
         }
@@ -352,7 +357,7 @@ impl TlpRepr<'_> {
         if self.kind.has_data() && length * 4 != payload_len || length > 1_024 {
             return Err(EmitError::Body);
         }
-        // 1,024 is written as 0
+        // a Length of 0 stands for 1,024 DWs
         let length = u32::try_from(length % 1_024).unwrap_or_default();
         let dw0 = u32::from(first) << 24 | length;
         match self.mode {
@@ -376,10 +381,13 @@ impl TlpRepr<'_> {
         let request = |low: u32| halves(self.requester.bits(), tag8) | low;
         let rest = match self.body {
             Body::Address { addr, wide, at, no_write, first_be, last_be, .. } => {
+                // non-flit mode has AT in DW0, flit mode in the low bits of the address
                 dw0 |= (at as u32) << non_flit::AT;
+                // atomics have no byte enables: the field is reserved
                 let enables =
                     if self.kind.is_atomic() { 0 } else { ohc::byte_enables(last_be, first_be) };
                 let (high, low) = address(addr);
+                // NW takes the lowest bit of the address, of a translation request only
                 let low = low | u32::from(no_write);
                 let tail = if wide { [high, low] } else { [low, 0] };
                 [request(enables), tail[0], tail[1]]
@@ -393,6 +401,7 @@ impl TlpRepr<'_> {
                 [halves(completer.bits(), low), to, 0]
             }
             Body::Message { code, dw2, dw3 } => [request(u32::from(code)), dw2, dw3],
+            // both kinds exist in flit mode only
             Body::UioCompletion { .. } | Body::Nop => return Err(EmitError::Body),
         };
         header.dw = [dw0, rest[0], rest[1], rest[2]];
@@ -447,6 +456,7 @@ impl TlpRepr<'_> {
                 Some(ohc::byte_enables(last_be, first_be))
             }
             Body::Address { no_write, length_dw, first_be, last_be, .. } => {
+                // without an OHC-A1 all bytes are enabled
                 let all = if length_dw > 1 { (0xF, 0xF) } else { (0xF, 0) };
                 let plain = (first_be, last_be) == all && self.pasid.is_none() && !no_write;
                 let a1 = OhcA1 { no_write, pasid: self.pasid, last_be, first_be };
@@ -476,6 +486,7 @@ impl TlpRepr<'_> {
             lower_address,
             status,
         };
+        // success, aligned, within one segment: nothing to say
         if a5 == OhcA5::default() { None } else { Some(a5.emit()) }
     }
 }

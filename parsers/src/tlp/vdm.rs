@@ -1,10 +1,10 @@
-//! Vendor-defined messages of a PBR fabric, and what some of them carry.
-//! A 4-DW flit-mode message of Vendor ID 0x1E98 whose DW3 is `SeqLen` 8, `CmdSeq` and `SeqNum` one nibble
-//! each, PBR opcode 8, CXL VDM code 8 bits.
+//! Vendor-defined messages of a PBR fabric, and the payloads of some.
 //!
-//! Units: DW; payloads are little-endian in bytes.
-//! Source: CXL 3.1 section 7.7.11; docs/spec/wire-formats.md §3.8 (nibbles of byte 13 and `RTUpdate` pairs are
-//! inferred).
+//! A 4-DW flit-mode message of Vendor ID 0x1E98 whose DW3 is `SeqLen` 8, `CmdSeq` and `SeqNum` one
+//! nibble each, PBR opcode 8, CXL VDM code 8 bits. Payloads are little-endian in bytes.
+//!
+//! Source: CXL 3.1 section 7.7.11; docs/spec/wire-formats.md §3.8 (nibbles of byte 13 and
+//! `RTUpdate` pairs are inferred).
 
 use super::kind::{Kind, Mode, Routing};
 use super::layout::{bits8, halves};
@@ -22,39 +22,39 @@ pub const GAM_LEN: usize = 32;
 /// Operation of a PBR fabric message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VdmOp {
-    /// To a `vUSP`.
+    /// To a `vUSP`: assert PERST# below it.
     AssertPerst,
-    /// To a `vUSP`.
+    /// To a `vUSP`: assert a hot reset below it.
     AssertReset,
-    /// To a `vUSP`.
+    /// To a `vUSP`: end the reset below it.
     DeassertReset,
-    /// To a `vDSP`.
+    /// To a `vDSP`: the link below the `vUSP` is up.
     LinkUp,
     /// To the link partner; [`PartnerInfo`].
     LinkPartnerInfo,
-    /// To a GFD: there is a command of `SeqLen` DWs.
+    /// To a GFD: a command of `SeqLen` DWs is ready to be pulled.
     DpCmd,
-    /// To a host edge: hand the command over.
+    /// To a host edge: the GFD asks for the command.
     UcPull,
     /// To a GFD: 32 DWs of a command.
     DcReq,
-    /// To a GFD: the last DWs of a command.
+    /// To a GFD: the last 1 to 32 DWs of a command.
     DcReqLast,
     /// To a host edge: 32 DWs of a response.
     UcRsp,
-    /// To a host edge: the last DWs of a response.
+    /// To a host edge: the last 1 to 32 DWs of a response.
     UcRspLast,
-    /// To a host edge: there is no response.
+    /// To a host edge: the command has no response.
     UcRspFail,
-    /// To a host edge: a notification.
+    /// To a host edge: a notification for its GAM buffer.
     Gam,
-    /// To a GFD: there is no command.
+    /// To a GFD: the host edge does not hand the command over.
     DcReqFail,
     /// To a host edge: [`RtPair`]s.
     RtUpdate,
-    /// To a downstream edge.
+    /// To a downstream edge: the update is taken.
     RtUpdateAck,
-    /// To a downstream edge.
+    /// To a downstream edge: the update is refused.
     RtUpdateNak,
     /// CXL power management; its DW3 has no sequence.
     CxlPm,
@@ -63,7 +63,7 @@ pub enum VdmOp {
 }
 
 impl VdmOp {
-    /// All of them.
+    /// Every operation, in the order of their definition.
     pub const ALL: [Self; 19] = [
         Self::AssertPerst,
         Self::AssertReset,
@@ -169,15 +169,15 @@ impl VdmOp {
 /// A vendor-defined message between components of a PBR fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PbrVdm<'a> {
-    /// What it says.
+    /// Operation of the message.
     pub op: VdmOp,
     /// `SeqLen`: DWs of a command or response, 0 for 256 where one is announced.
     pub seq_len: u8,
-    /// `CmdSeq`, 3 bits.
+    /// `CmdSeq`: number of the command, modulo 8.
     pub cmd_seq: u8,
-    /// `SeqNum`, 3 bits.
+    /// `SeqNum`: number of the message within it, modulo 8.
     pub seq_num: u8,
-    /// Payload, whole DWs.
+    /// Payload of whole DWs; [`VdmOp::payload_dws`] has its bounds.
     pub payload: &'a [u8],
 }
 
@@ -205,6 +205,7 @@ impl<'a> PbrVdm<'a> {
         let Some(op) = VdmOp::decode(bits8(dw3, 0), bits8(dw3, 8)) else {
             return Err(refused(Layer::Vdm, Field::VdmCode, super::layout::low16(dw3)));
         };
+        // the PTH routes a PBR message, so that its own routing is always local
         let pbr = tlp.mode() == Mode::Flit && routing == Routing::Local && code == CODE_VDM_TYPE0;
         if !pbr && !op.has_pcie_header() {
             return Err(refused(Layer::Vdm, Field::TlpType, u16::from(code)));
@@ -214,6 +215,7 @@ impl<'a> PbrVdm<'a> {
         if !(least..=most).contains(&(payload.len() / 4)) {
             return Err(refused(Layer::Vdm, Field::TlpLength, tlp.length_dw()));
         }
+        // the DW3 of power management and errors has no sequence
         if op.has_pcie_header() {
             return Ok(Self::new(op, payload));
         }
@@ -259,15 +261,15 @@ pub struct PartnerInfo {
     pub pid: Pid,
     /// [`Self::SWITCH`], [`Self::GFD`] or a reserved type, 4 bits.
     pub component_type: u8,
-    /// Component.
+    /// UUID of the sender.
     pub uuid: [u8; 16],
     /// Virtual channels with standard flow control, bit n = `VCn`.
     pub vcs: u8,
     /// Virtual channels with UIO flow control.
     pub uio_vcs: u8,
-    /// Primary fabric manager.
+    /// UUID of its primary fabric manager; zeros where it is not known.
     pub primary_fm: [u8; 16],
-    /// Secondary fabric manager.
+    /// UUID of its secondary fabric manager; zeros where it is not known.
     pub secondary_fm: [u8; 16],
 }
 
@@ -335,9 +337,9 @@ impl PartnerInfo {
 /// One pair of an [`VdmOp::RtUpdate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RtPair {
-    /// Downstream port; [`Pid::NONE`] says that the pair means nothing.
+    /// PID of the downstream port; [`Pid::NONE`] says that the pair means nothing.
     pub pid: Pid,
-    /// `CacheID`, 4 bits.
+    /// `CacheID`, bits 15:12 of the pair.
     pub cache_id: u8,
 }
 
@@ -347,7 +349,7 @@ impl RtPair {
     /// Most pairs in one message.
     pub const COUNT_MAX: usize = 16;
 
-    /// Reads a pair.
+    /// Reads one pair of a payload.
     #[must_use]
     pub const fn decode(bytes: [u8; Self::LEN]) -> Self {
         let bits = u16::from_le_bytes(bytes);
@@ -355,7 +357,7 @@ impl RtPair {
         Self { pid: Pid::from_low_bits(bits), cache_id: high >> 4 }
     }
 
-    /// The pair.
+    /// The pair's two bytes.
     #[must_use]
     pub const fn emit(self) -> [u8; Self::LEN] {
         (self.pid.bits() | (self.cache_id as u16 & 0xF) << 12).to_le_bytes()

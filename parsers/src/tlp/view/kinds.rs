@@ -1,7 +1,6 @@
-//! What TLPs of some kinds have in their headers: ids, tag, byte enables, address, message, completion, OHC.
-//! Getters of [`Tlp`]; `None` where a TLP of its kind has no such field.
+//! Getters of fields that only some kinds of TLPs have: ids, tag, byte enables, address, message,
+//! completion, OHC. `None` where a TLP of its kind has no such field.
 //!
-//! Units: as in the fields.
 //! Source: PCIe 5.0 and 6.0 section 2.2; docs/spec/wire-formats.md §3.2 to §3.6.
 
 use super::{CODE_VDM_TYPE0, CODE_VDM_TYPE1, Tlp};
@@ -39,6 +38,8 @@ impl Tlp<'_> {
         match (self.mode, self.kind) {
             (Mode::Flit, Kind::Message { .. } | Kind::Nop) => 0,
             (Mode::Flit, _) => low16(dw1) & 0x3FFF,
+            // the steering tag stands where the tag would be; a write needs none, as it has no
+            // completion
             (Mode::NonFlit, Kind::MemWrite) if self.th() => 0,
             (Mode::NonFlit, _) => {
                 let low = bits8(if self.is_completion() { dw2 } else { dw1 }, 8);
@@ -106,7 +107,7 @@ impl Tlp<'_> {
         self.wide
     }
 
-    /// What decides where it goes.
+    /// The field that it is routed by.
     #[inline]
     #[must_use]
     pub const fn route(&self) -> Route {
@@ -145,6 +146,7 @@ impl Tlp<'_> {
             return None;
         }
         Some(match (self.mode, self.ohc) {
+            // without an OHC-A5 a completion is successful
             (Mode::NonFlit, _) => Status::from_low_bits(bits8(dw1, 13)),
             (Mode::Flit, [Some(a5), ..]) => OhcA5::decode(a5).status,
             (Mode::Flit, _) => Status::Success,
@@ -164,6 +166,7 @@ impl Tlp<'_> {
             Mode::Flit => dw2,
         };
         Some(match low16(dw) & 0xFFF {
+            // 12 bits: 0 stands for 4,096
             0 => 4_096,
             count => count,
         })
@@ -307,7 +310,7 @@ impl Tlp<'_> {
         }
     }
 
-    /// What a 4-DW flit-mode header with 64 bits behind DW1 says of its address.
+    /// Address of a TLP that has one, else 0.
     #[inline]
     pub(in crate::tlp) const fn address_or_zero(&self) -> u64 {
         match self.addr() {

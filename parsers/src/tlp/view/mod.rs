@@ -23,7 +23,7 @@ pub const CODE_VDM_TYPE0: u8 = 0x7E;
 /// Message code of a vendor-defined message that is dropped where it is not supported.
 pub const CODE_VDM_TYPE1: u8 = 0x7F;
 
-/// What was found in front of a header.
+/// Prefixes found in front of a header.
 #[derive(Clone, Copy, Debug, Default)]
 struct Prefixes {
     vend: Option<VendPrefixL0>,
@@ -101,7 +101,8 @@ pub struct Tlp<'a> {
 }
 
 impl<'a> Tlp<'a> {
-    /// Reads the TLP at the front of `bytes`, prefixes first; what lies behind its end is not looked at.
+    /// Reads the TLP at the front of `bytes`, prefixes first; bytes behind its end are not looked
+    /// at.
     ///
     /// # Errors
     /// [`ParseError::Short`] when `bytes` ends before it, [`ParseError::Value`] when it is malformed.
@@ -118,6 +119,7 @@ impl<'a> Tlp<'a> {
             return Err(ParseError::short(Layer::Tlp, at, bytes.len()));
         }
         let mut dw = [0; 4];
+        // DWs that a shorter header does not have stay 0
         for (index, dw) in dw.iter_mut().enumerate() {
             if index * 4 < kind.base_len(wide) {
                 *dw = dw_at(bytes, start + index * 4).unwrap_or_default();
@@ -132,6 +134,7 @@ impl<'a> Tlp<'a> {
         };
         tlp.bytes = whole;
         tlp.payload = payload;
+        // last, as the rules need lengths, byte enables and address
         rules::check(&tlp)?;
         Ok(tlp)
     }
@@ -139,6 +142,7 @@ impl<'a> Tlp<'a> {
     /// Reads OHC-A, B and C behind the base header and steps over OHC-E; returns where they end.
     #[inline]
     fn read_ohc(&mut self, base_end: usize) -> Result<usize, ParseError> {
+        // a NOP has a single DW, in which all bits but the type are reserved
         if matches!(self.mode, Mode::NonFlit) || matches!(self.kind, Kind::Nop) {
             return Ok(base_end);
         }
@@ -150,6 +154,7 @@ impl<'a> Tlp<'a> {
                 at += 4;
             }
         }
+        // OHC-E has 1, 2 or 4 DWs, which weft steps over
         at += match bits >> 3 {
             0 => 0,
             1 => 4,
@@ -214,14 +219,14 @@ impl<'a> Tlp<'a> {
         self.bytes.get(self.local_prefix_len()..).unwrap_or_default()
     }
 
-    /// Header layout.
+    /// Header layout: non-flit or flit mode.
     #[inline]
     #[must_use]
     pub const fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// What it asks for or answers.
+    /// Request or completion, and of which kind.
     #[inline]
     #[must_use]
     pub const fn kind(&self) -> Kind {
@@ -249,7 +254,7 @@ impl<'a> Tlp<'a> {
         matches!(self.flow(), Flow::NonPosted)
     }
 
-    /// Answers a request.
+    /// Whether it answers a request.
     #[inline]
     #[must_use]
     pub const fn is_completion(&self) -> bool {
@@ -406,7 +411,7 @@ impl<'a> Tlp<'a> {
         if self.kind.has_data() { self.length_dw() as usize * 4 } else { 0 }
     }
 
-    /// The payload.
+    /// Bytes of the payload, whole DWs.
     #[inline]
     #[must_use]
     pub const fn payload(&self) -> &'a [u8] {

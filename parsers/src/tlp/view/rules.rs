@@ -1,8 +1,8 @@
-//! What makes a TLP malformed beside its type: lengths, byte enables, addresses, missing OHC.
-//! A parsed [`Tlp`] in, the first rule it breaks out.
+//! Rules that make a TLP malformed although its type is known: lengths, byte enables, addresses,
+//! missing OHC. A parsed [`Tlp`] in, the first rule that it breaks out.
 //!
-//! Units: DW and bytes.
-//! Source: PCIe 6.0 sections 2.2.5, 2.2.7, 2.2.8.10 ("malformed TLP" clauses); docs/spec/wire-formats.md §3.5.
+//! Source: PCIe 6.0 sections 2.2.5, 2.2.7, 2.2.8.10 ("malformed TLP" clauses);
+//! docs/spec/wire-formats.md §3.5.
 
 use super::{Tlp, refused};
 use crate::error::{Field, Layer, ParseError};
@@ -10,10 +10,11 @@ use crate::tlp::fields::At;
 use crate::tlp::kind::{Kind, Mode};
 use crate::tlp::layout::{flit, low16};
 
-/// Refuses what PCIe calls malformed.
+/// Refuses a TLP that PCIe calls malformed.
 #[inline]
 pub(super) const fn check(tlp: &Tlp<'_>) -> Result<(), ParseError> {
     let kind = tlp.kind();
+    // without OHC-A, byte enables and segment of these would be unknown: it is mandatory there
     let missing = matches!(tlp.mode(), Mode::Flit)
         && (kind.is_io() || kind.is_config())
         && tlp.ohc_bits() & flit::OHC_A == 0;
@@ -54,6 +55,7 @@ const fn are_byte_enables_ok(tlp: &Tlp<'_>) -> bool {
     match tlp.length_dw() {
         0 => true,
         1 => last == 0,
+        // two DWs that make one aligned quadword may have gaps (PCIe 6.0 section 2.2.5)
         2 if tlp.address_or_zero().is_multiple_of(8) => first != 0 && last != 0,
         _ => matches!(first, 0x8 | 0xC | 0xE | 0xF) && matches!(last, 0x1 | 0x3 | 0x7 | 0xF),
     }
@@ -62,6 +64,7 @@ const fn are_byte_enables_ok(tlp: &Tlp<'_>) -> bool {
 /// No access crosses 4 KiB; atomics are aligned to their operand, so that none of them does.
 const fn is_address_ok(tlp: &Tlp<'_>) -> bool {
     let (addr, bytes) = (tlp.address_or_zero(), tlp.access_len());
+    // 4 for all else: an address field has no bits below DWs
     let operand = if tlp.kind().is_atomic() { bytes } else { 4 };
     addr % 4_096 + bytes <= 4_096 && addr.is_multiple_of(operand)
 }
