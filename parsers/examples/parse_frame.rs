@@ -1,8 +1,7 @@
-//! What the first 64 bytes of a frame say: its format, addresses, priority fields and opcode.
+//! Prints the format, addresses, priority fields and opcode in the first 64 bytes of a frame.
 //!
-//! A frame as hexadecimal digits, blanks allowed (by default a request in AFH_GEN1) → lines of text.
+//! It takes a frame without FCS as hexadecimal digits, blanks allowed; by default a request in AFH_GEN1.
 //!
-//! Units: bytes without FCS.
 //! Source: docs/spec/wire-formats.md §1.3 (the worked frame).
 //!
 //! Run: `cargo run -p weft-parsers --example parse_frame [-- HEX]`.

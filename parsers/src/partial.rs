@@ -1,5 +1,5 @@
 //! Partial checksums: whether the kernel left a frame's TCP, UDP or SCTP checksum for others to complete.
-//! [`place`] says where the field is, [`pseudo_sum`] what it holds while it is partial: from one
+//! [`place`] finds the field, and [`pseudo_sum`] its content while it is partial, from one
 //! pass over the front; [`find`] looks at a whole frame, behind options, extension headers and tunnels, too.
 //!
 //! Units: bytes from the first byte of the frame.

@@ -94,7 +94,7 @@ impl Format {
         Self::Other,
     ];
 
-    /// The format of this code, `format as u8`; of 7, which is none, the last one.
+    /// The format of this code, `format as u8`; 7, which no format has, gives [`Self::Other`].
     #[inline]
     #[must_use]
     pub const fn from_low_bits(code: u8) -> Self {

@@ -126,7 +126,7 @@ message! {
     struct InitiateRelease: 32 {
         /// Host that loses the capacity; of an MLD the LD-ID.
         0 => host: u16,
-        /// How the release selects it, and what happens to the content.
+        /// Selection of the capacity, and whether its content is overwritten.
         2 => flags: ReleaseFlags,
         /// Bytes to release; beside extents 0 or their sum.
         4 => len: u64,

@@ -219,9 +219,9 @@ message! {
     struct DcRelease: 36 {
         /// Group (`GrpID`) that loses the capacity.
         0 => group: u16,
-        /// How the release selects it, and what happens to the content.
+        /// Selection of the capacity, and whether its content is overwritten.
         2 => flags: ReleaseFlags,
-        /// Bytes to release.
+        /// Bytes to release, whole blocks.
         4 => len: u64,
         /// Tag of the extents, with [`super::dcd::ReleasePolicy::Tag`].
         12 => tag: Uuid,

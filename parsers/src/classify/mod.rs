@@ -9,11 +9,11 @@
 //! Cases that the rules leave open, and how they are decided:
 //! - A frame is malformed when it ends inside a part that the switch itself has to read: the Ethernet
 //!   header, the tag, the opcode of MAC Control, the RH of a format that the port reads. All else behind
-//!   the EtherType is the end hosts' business: an IP or UDP header that is cut short counts as none, and
+//!   the EtherType is the end hosts' business: an IP or UDP header that is cut short is ignored, and
 //!   the frame is forwarded, as a bridge does.
 //! - A UDP datagram to the Standard port with a UDP length below 16 claims no RH: Standard without RH.
 //! - EtherType 0x0800 (0x86DD) with another version than 4 (6) is other Ethernet without DSCP.
-//! - On a Lite port the mode is authoritative: whatever is not PAUSE or PFC by DA is Lite.
+//! - On a Lite port the mode is authoritative: every frame that is not PAUSE or PFC by DA is Lite.
 //! - Mode `auto` takes `Key_words` from the byte that looks like it, `gen2_order`'s own first.
 
 use crate::addr::{AddrKey, AddrSpace, GEN1_MASK, GROUP_BIT, MAC_MASK, MacAddr, is_reserved_group};
@@ -296,7 +296,7 @@ fn ipv4(frame: L3<'_>, cfg: &ParseConfig) -> Result<(Format, u64), Short> {
         return Ok((Format::Other, with_l4));
     }
     if total_len < IPV4_LEN + UDP_LEN || !frame.has(IPV4_LEN + UDP_LEN) {
-        return Ok((Format::Other, ip)); // what follows is padding, or part of a header
+        return Ok((Format::Other, ip)); // padding follows, or part of a header
     }
     if !cfg.is_standard_port(be16::<22, _>(bytes)) {
         return Ok((Format::Other, with_l4));
@@ -338,7 +338,7 @@ fn ipv6(frame: L3<'_>, cfg: &ParseConfig) -> u64 {
         return with_l4;
     }
     if (be16::<4, _>(bytes) as usize) < UDP_LEN || !frame.has(IPV6_LEN + UDP_LEN) {
-        return ip; // what follows is padding, or part of a header
+        return ip; // padding follows, or part of a header
     }
     with_l4 | flag(STANDARD_PORT, cfg.is_standard_port(be16::<42, _>(bytes)))
 }

@@ -419,7 +419,8 @@ impl<'a> CacheMessage<'a> {
         self.enables.is_some() && matches!(self.head.op, CacheOp::DataToHost)
     }
 
-    /// Writes the message at the front of `out`; returns its length. Of a class with data that has none, the line is 0.
+    /// Writes the message at the front of `out`; returns its length. A class with data but no line sends
+    /// zeros.
     ///
     /// # Errors
     /// [`ParseError::Short`] when there is no room.

@@ -443,7 +443,7 @@ impl<'a> MemMessage<'a> {
     /// Reads a message at the front of `bytes`; bytes behind it are padding.
     ///
     /// # Errors
-    /// `bytes` ends too soon; an unknown class or opcode; byte enables where there are none, or none where there are.
+    /// `bytes` ends too soon; an unknown class or opcode; a BEP bit that does not fit the opcode.
     #[inline]
     pub const fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
         let (head, rest) = match cut::<HEAD_LEN>(bytes, Layer::CxlMem) {
@@ -484,8 +484,8 @@ impl<'a> MemMessage<'a> {
         false
     }
 
-    /// Writes the message at the front of `out`; returns its length. Of a class with data that has none, the line is 0; of a
-    /// `MemWrPtl` without enables, no byte counts.
+    /// Writes the message at the front of `out`; returns its length. A class with data but no
+    /// line sends zeros; a `MemWrPtl` without enables writes no byte.
     ///
     /// # Errors
     /// [`ParseError::Short`] when there is no room.

@@ -180,12 +180,12 @@ impl DrtEntry {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum RgtMode {
-    /// At random.
+    /// 0: a port is drawn at random.
     #[default]
     Random = 0,
-    /// Avoiding congestion.
+    /// 1: congested ports of this switch are avoided.
     CongestionAvoiding = 1,
-    /// Avoiding congestion with what is known from further on.
+    /// 2: congestion at switches further on counts as well.
     AdvancedCongestionAvoiding = 2,
 }
 
@@ -226,7 +226,7 @@ impl RgtEntry {
         Ok(Self { ports, highest, primary, mode, mix: (how >> 3) & 7 })
     }
 
-    /// The bytes.
+/// The entry's 12 bytes, as [`Self::decode`] reads them.
     #[must_use]
     pub const fn emit(self) -> [u8; 12] {
         let mut bytes = [0; 12];
@@ -247,11 +247,11 @@ impl RgtEntry {
 /// An entry of the completer id based re-router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReRouterEntry {
-    /// Where completions go.
+    /// DPID that completions for the requester get.
     pub dpid: Pid,
     /// The requester's PCIe segment; `None` when it does not count.
     pub segment: Option<u8>,
-    /// The requester.
+/// Bus, device and function of the requester.
     pub requester: Bdf,
 }
 
@@ -259,7 +259,7 @@ impl ReRouterEntry {
     /// Bytes on the wire.
     pub const LEN: usize = 5;
 
-    /// Reads the bytes.
+/// Reads the 5 bytes of an entry.
     #[must_use]
     pub const fn decode([low, high, segment, bus, function]: [u8; 5]) -> Self {
         let word = u16::from_le_bytes([low, high]);
@@ -268,7 +268,7 @@ impl ReRouterEntry {
         Self { dpid: Pid::from_low_bits(word), segment, requester }
     }
 
-    /// The bytes.
+/// The entry's 5 bytes, as [`Self::decode`] reads them.
     #[must_use]
     pub const fn emit(self) -> [u8; 5] {
         let (flag, segment) = match self.segment {

@@ -14,7 +14,7 @@ pub struct Pid(u16);
 impl Pid {
     /// How many values there are: the size of a table indexed by [`Pid::index`].
     pub const COUNT: usize = 4_096;
-    /// `0xFFF`: as a destination "whoever receives this", as a source "none yet"; never assigned.
+    /// `0xFFF`, never assigned: as a destination the receiver itself, as a source one without a PID yet.
     pub const NONE: Self = Self(0xFFF);
 
     /// The low 12 bits of `bits`.

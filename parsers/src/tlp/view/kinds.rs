@@ -13,7 +13,7 @@ use crate::tlp::prefix::VendPrefixL0;
 use crate::tlp::uio::UioDw2;
 
 impl Tlp<'_> {
-    /// Who asked; of a completion, whom it goes to.
+    /// Function that made the request; a completion goes to it.
     #[inline]
     #[must_use]
     pub const fn requester(&self) -> Bdf {
