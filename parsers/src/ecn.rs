@@ -165,7 +165,7 @@ mod tests {
         assert!(mark_ce(&mut { v4 }[..34], 14) && mark_ce(&mut { v6 }[..54], 14));
     }
 
-/// A frame is marked exactly if classification calls its IP valid and its ECN is ECT.
+    /// A frame is marked exactly if classification calls its IP valid and its ECN is ECT.
     #[test]
     fn classification_and_marking_agree_on_what_is_ip() {
         let mut rng = Rng::new(16);

@@ -226,7 +226,7 @@ impl RgtEntry {
         Ok(Self { ports, highest, primary, mode, mix: (how >> 3) & 7 })
     }
 
-/// The entry's 12 bytes, as [`Self::decode`] reads them.
+    /// The entry's 12 bytes, as [`Self::decode`] reads them.
     #[must_use]
     pub const fn emit(self) -> [u8; 12] {
         let mut bytes = [0; 12];
@@ -251,7 +251,7 @@ pub struct ReRouterEntry {
     pub dpid: Pid,
     /// The requester's PCIe segment; `None` when it does not count.
     pub segment: Option<u8>,
-/// Bus, device and function of the requester.
+    /// Bus, device and function of the requester.
     pub requester: Bdf,
 }
 
@@ -259,7 +259,7 @@ impl ReRouterEntry {
     /// Bytes on the wire.
     pub const LEN: usize = 5;
 
-/// Reads the 5 bytes of an entry.
+    /// Reads the 5 bytes of an entry.
     #[must_use]
     pub const fn decode([low, high, segment, bus, function]: [u8; 5]) -> Self {
         let word = u16::from_le_bytes([low, high]);
@@ -268,7 +268,7 @@ impl ReRouterEntry {
         Self { dpid: Pid::from_low_bits(word), segment, requester }
     }
 
-/// The entry's 5 bytes, as [`Self::decode`] reads them.
+    /// The entry's 5 bytes, as [`Self::decode`] reads them.
     #[must_use]
     pub const fn emit(self) -> [u8; 5] {
         let (flag, segment) = match self.segment {
