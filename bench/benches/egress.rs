@@ -13,6 +13,7 @@ use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::types::{Pri, PriSet};
 
 fn picks(criterion: &mut Criterion) {
+    // no rate here ever holds a queue back: the rows compare the cost of looking at rates
     let wrr = EgressConfig::for_pris(4);
     let dwrr = EgressConfig { mode: Weighted::Dwrr, ..wrr.clone() };
     let port_rate = EgressConfig { port_max_rate: Some(LinkRate::gbps(9_999)), ..wrr.clone() };

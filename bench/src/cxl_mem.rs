@@ -1,8 +1,9 @@
 //! Loads by CXL.mem through a switch: a host, the switch and a G-FAM device of one process on one core.
 //!
-//! [`measure`]: a requester with so many lines on their way on a [`GfamPath`]; each line is copied out of the device's memory and into the requester's.
+//! [`measure`]: a requester with 256 lines in flight on a [`GfamPath`]. Each line is copied
+//! out of the device's memory and into the requester's. Figures are loads of 64 bytes a second of
+//! wall clock.
 //!
-//! Units: loads of 64 bytes a second of wall clock.
 //! Source: docs/spec/cxl-fabric.md "CXL.mem".
 
 use weft_cxl::gfd::Gfd;
@@ -16,12 +17,12 @@ use weft_parsers::fabric::Hpa;
 
 use crate::gfam_path::{BASE, GfamPath, HOST, Sizes, rate};
 
-/// Least loads a second, and what is aimed at.
+/// Least million loads a second.
 pub const MUST_MPS: f64 = 3.0;
-/// What is aimed at.
+/// Goal in million loads a second; it fails no run.
 pub const GOAL_MPS: f64 = 6.0;
 
-/// Lines on their way.
+/// Lines in flight.
 const WINDOW: usize = 256;
 /// Loads of a round, and rounds that are timed.
 const ROUND: usize = 1 << 20;
@@ -31,23 +32,21 @@ const SPREAD: u64 = 128 << 20;
 const FRAME_LEN_MAX: usize = 1_518;
 const CELLS: u32 = 4_096;
 
-/// What cannot be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum MemError {
-    /// The switch, the pool or a pipe.
+    /// The switch, the pool or a pipe could not be built.
     #[error("the fabric cannot be made: {0}")]
     Made(String),
-    /// A load failed.
     #[error("a load failed: {0}")]
     Failed(String),
 }
 
-/// Which line is loaded next.
+/// Order in which lines are loaded.
 #[derive(Clone, Copy)]
 enum Order {
-    /// The one behind.
+    /// Each line after the one before it.
     Rising,
-    /// Any: neither the caches nor the TLB have it.
+    /// Lines at random, which neither the caches nor the TLB hold.
     Scattered,
 }
 
@@ -74,13 +73,14 @@ impl Fabric {
         Ok(Self { end: TlpEnd::new(end), requester: MemRequester::new(spec), path, next: 0 })
     }
 
-    /// Loads so many lines.
+    /// Loads `loads` lines.
     fn round(&mut self, loads: usize, order: Order) -> Result<(), MemError> {
         let Self { end, requester, path, next } = self;
         let failed = |error: &dyn std::fmt::Display| MemError::Failed(error.to_string());
         let mut done = 0;
         let mut idle = 0;
         while done < loads {
+            // the golden ratio scatters neighbours; the shift drops low bits, which stay regular
             while requester.pending() < WINDOW {
                 let line = match order {
                     Order::Rising => *next,
@@ -103,6 +103,7 @@ impl Fabric {
                 }
             });
             idle = if came > 0 { 0 } else { idle + 1 };
+            // a load that got lost must not hang the bench
             if idle > 10_000 {
                 return Err(MemError::Failed("nothing comes back".to_owned()));
             }
@@ -120,7 +121,7 @@ const fn address(at: u64) -> Hpa {
     Hpa(BASE + (at >> 12 << 14) + (1 << 12) + (at & 0xFFF))
 }
 
-/// Writes all that is loaded later: memory that nobody has written takes no room, and is not read.
+/// Writes all memory that is loaded later: unwritten memory has no pages, and is not read.
 fn fill(gfd: &mut Gfd) -> Result<(), MemError> {
     let data: Vec<u8> = (0..4_096_usize).map(|at| at.to_le_bytes()[0]).collect();
     for granule in 0..SPREAD / 4_096 {
@@ -141,6 +142,7 @@ pub fn measure(gfd: Gfd, loads: usize) -> Result<[f64; 2], MemError> {
     let mut fabric = Fabric::new(gfd)?;
     let loads = loads.min(ROUND);
     let mut medians = [0.0; 2];
+    // `rate` counts things a ns, and one a ns is 1,000 million a second
     for (median, order) in medians.iter_mut().zip([Order::Rising, Order::Scattered]) {
         *median = rate::<ROUNDS, _>(loads as u64 * 1_000, || fabric.round(loads, order))?;
     }

@@ -1,8 +1,9 @@
-//! What a manager needs to bring up a fabric of real switches, on this machine, now: their tables, behind their commands.
+//! Time in which a manager brings up a fabric of real switches: their tables, behind their
+//! commands.
 //!
-//! [`fabrics`] -> [`measure`]: discovery, PIDs, routes with their proof, sending; then a link is lost.
+//! [`fabrics`] -> [`measure`]: discovery, PIDs, routes with their proof, sending; then a link is
+//! lost. Seconds of wall clock on one core, manager and switches together.
 //!
-//! Units: seconds of wall clock; one core; manager and switches together.
 //! Source: discovery, PIDs and proved routes in 10 s, reroute after a loss in 1 s.
 
 use std::sync::{Arc, Mutex};
@@ -19,16 +20,16 @@ use weft_tests::crowd::{World, fabric, manager};
 
 use crate::routes::timed;
 
-/// What was measured on a fabric.
+/// Seconds and counts of one fabric.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
     /// Finding all switches and links.
     pub discover_s: f64,
-    /// PIDs.
+    /// Numbering: a PID for each switch and edge.
     pub number_s: f64,
-    /// Routes and their proof.
+    /// Computing routes, and proving them.
     pub make_s: f64,
-    /// Bringing both into the switches, and reading them back.
+    /// Writing both into the switches, and reading them back.
     pub send_s: f64,
     /// From the news that a link is lost to new tables in all switches, read back.
     pub loss_s: f64,
@@ -41,7 +42,7 @@ pub struct Cost {
 /// Fabrics to measure, without PIDs for their switches: those get theirs when they are found.
 ///
 /// # Errors
-/// None: they are of sizes that a graph takes.
+/// Never: the sizes are ones that a graph takes.
 pub fn fabrics() -> Result<[(&'static str, Graph); 2], GraphError> {
     let tree = generate::fat_tree(16)?;
     // One PID each for the switches and for the manager, the rest for hosts.
@@ -52,16 +53,16 @@ pub fn fabrics() -> Result<[(&'static str, Graph); 2], GraphError> {
     ])
 }
 
-/// Brings a fabric up, then takes the middle one of its links away.
+/// Brings a fabric up, then cuts the middle one of its links.
 ///
 /// # Errors
-/// What did not go well.
+/// A step failed, or discovery reported a finding.
 pub fn measure(graph: &Graph) -> Result<Cost, String> {
     let world = Arc::new(Mutex::new(World::of(graph)));
     let mut way = fabric(&world);
     let (discover_s, found) = timed(|| discover(&mut way, &discover::Options::new(manager())));
     let found = found.map_err(|error| error.to_string())?;
-    // Links of a switch to itself are told, and left out.
+    // Links of a switch to itself are reported as forbidden, and left out.
     let odd = |finding: &Finding| !matches!(finding, Finding::Forbidden { .. });
     if found.findings.iter().any(odd) {
         return Err(format!("{:?}", found.findings));
@@ -72,6 +73,7 @@ pub fn measure(graph: &Graph) -> Result<Cost, String> {
     let (make_s, made) = timed(|| make(&inventory, &options, None));
     let made = made.map_err(|error| error.to_string())?;
     let pids = inventory.pids().count();
+    // sending writes only entries that differ from those read here
     let (mut standing, silent) = read_all(&mut way, &inventory);
     if let Some((at, error)) = silent.first() {
         return Err(format!("{at}: {error}"));
@@ -85,6 +87,7 @@ pub fn measure(graph: &Graph) -> Result<Cost, String> {
     let mut running =
         Running { inventory, plan: made, standing, bindings, options, drain, pid_mismatches };
     let mut rest = graph.links().skip(graph.links().count() / 2).map(|(_, link)| link);
+    // a link of a switch to itself carries no route, so that its loss would change nothing
     let middle = rest.find(|link| link.ends[0].switch != link.ends[1].switch).ok_or("no link")?;
     world
         .lock()

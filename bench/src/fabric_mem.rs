@@ -1,9 +1,9 @@
-//! Fabric memory transfers through a switch: a host with its engine, the switch and a G-FAM device of one process on one
-//! core; beside them plain UIO transactions on the same path, and copying the same memory.
+//! Fabric memory transfers through a switch: a host with its engine, the switch and a G-FAM device
+//! on one core, beside plain UIO transactions on the same path and copies of the same memory.
 //!
-//! [`measure`]: a [`CxlHost`] on a [`GfamPath`]; pieces of 1 MiB, 4 streams; each byte is copied out of the one memory and into the other.
+//! [`measure`]: a [`CxlHost`] on a [`GfamPath`]; pieces of 1 MiB, 4 streams. Each byte is copied
+//! out of one memory and into the other. Figures are bytes a ns (GB/s) of wall clock.
 //!
-//! Units: bytes a ns (GB/s) of wall clock.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §3.6, §5.5.
 
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ use weft_parsers::fabric::{Dpa, Hpa, Interleave, Pid};
 
 use crate::gfam_path::{BASE, GfamPath, HOST, Sizes, rate};
 
-/// Least bytes a ns of one core for all.
+/// Least bytes a ns of one core that runs host, switch and device.
 pub const GOAL_GBPS: f64 = 3.0;
 
 const GFD: Pid = Pid::from_low_bits(0xABC);
@@ -39,20 +39,18 @@ const OWN: u64 = 1 << 20;
 const ROUND: u64 = if cfg!(test) { 2 << 20 } else { 128 << 20 };
 /// Bytes of an operation.
 const PIECE: u64 = 1 << 20;
-/// Bytes of a request, and requests under way.
+/// Bytes of a request, and requests in flight.
 const REQUEST: u64 = 4_096;
 const WINDOW: usize = 64;
 const ROUNDS: usize = 5;
 const CELLS: u32 = 2_048;
 const FRAME_LEN_MAX: usize = 4_096 + 128;
 
-/// What cannot be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
-    /// A part of the fabric.
+    /// A part of the fabric could not be built.
     #[error("the fabric cannot be made: {0}")]
     Made(String),
-    /// A transfer failed.
     #[error("a transfer failed: {0}")]
     Failed(String),
 }
@@ -151,7 +149,6 @@ impl Target for Memories<'_> {
     }
 }
 
-/// A host, a switch and a device.
 struct Fabric {
     host: CxlHost,
     path: GfamPath,
@@ -194,7 +191,7 @@ impl Fabric {
         Ok(Self { host, path, engine })
     }
 
-    /// Everybody has a turn; the time.
+    /// Gives host, switch and device a turn; returns its time.
     fn step(&mut self) -> Result<Instant, TransferError> {
         let Self { host, path, .. } = self;
         let time = path.tick();
@@ -207,6 +204,7 @@ impl Fabric {
     fn transfer(&mut self, op: Op) -> Result<(), TransferError> {
         let piece = |at| TransferOpDesc { local: OWN + at, remote: BASE + at, len: PIECE };
         let ops: Vec<TransferOpDesc> = (0..ROUND).step_by(1 << 20).map(piece).collect();
+        // far longer than a round, so that no transfer ends by its deadline
         let (now, long) = (self.path.time(), Some(Span::from_ms(100_000)));
         let req = self.engine.transfer_async(now, PEER, op, &ops, long).map_err(failed)?;
         loop {
@@ -221,7 +219,7 @@ impl Fabric {
         }
     }
 
-    /// Moves all memory by transactions of 4 KiB, as many under way.
+    /// Moves all memory by transactions of 4 KiB, [`WINDOW`] in flight.
     fn plain(&mut self, op: Op) -> Result<(), TransferError> {
         let (mut next, mut done) = (0, 0);
         let mut starts = BTreeMap::new();
@@ -257,7 +255,6 @@ impl Fabric {
 /// Bytes a ns, by direction: write, read.
 #[derive(Clone, Copy, Debug)]
 pub struct Rates {
-    /// By the engine.
     pub transfers: [f64; 2],
     /// By transactions of 4 KiB on the same path.
     pub plain: [f64; 2],
@@ -279,6 +276,7 @@ pub fn measure(uio_max: usize) -> Result<Rates, TransferError> {
         rate::<ROUNDS, _>(ROUND, || fabric.plain(Op::Write))?,
         rate::<ROUNDS, _>(ROUND, || fabric.plain(Op::Read))?,
     ];
+    // the fabric's memory makes room for the two blocks that are copied
     drop(fabric);
     let round = usize::try_from(ROUND).unwrap_or(0);
     let (from, mut to) = (vec![1_u8; round], vec![0_u8; round]);

@@ -1,9 +1,9 @@
-//! A switch between a host and a G-FAM device, of one process on one core: what benches of both stand on.
+//! Path that benches share: a host's end, a switch and a G-FAM device in one process on one core.
 //!
-//! [`GfamPath::new`] of a device -> the pipe of the host, a lane of a switch with an edge for each of them, the device at
-//! its pipe; [`GfamPath::turn`] moves what is under way; [`rate`] is the median of some rounds.
+//! [`GfamPath::new`] takes the device and returns the host's pipe, a lane of a switch with an edge
+//! for host and device, and the device at its pipe. [`GfamPath::turn`] moves all that is in flight;
+//! [`rate`] is the median of some rounds, in things a ns of wall clock.
 //!
-//! Units: bytes; things a ns of wall clock.
 //! Source: docs/spec/cxl-fabric.md "Inside".
 
 use std::fmt::Display;
@@ -26,19 +26,18 @@ use weft_parsers::MacAddr;
 use weft_parsers::fabric::{DrtEntry, FastEntry, Hpa, Interleave, Pid, Target};
 use weft_parsers::tlp::Mode;
 
-/// The host.
+/// PID of the host.
 pub const HOST: Pid = Pid::from_low_bits(1);
-/// The device's first address as the host has it.
+/// HPA of the device's first byte.
 pub const BASE: u64 = 1 << 40;
 
-/// How large frames and buffers are.
+/// Sizes of frames and buffers, in bytes where not cells.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// What the switch's links are.
+    /// Both links of the switch.
     pub link: TlpLink,
-    /// Longest payload of host and device.
+    /// Longest payload that host and device send.
     pub payload_max: usize,
-    /// Longest frame.
     pub frame_len_max: usize,
     /// Cells of the switch's buffer.
     pub cells: u32,
@@ -48,9 +47,9 @@ pub struct Sizes {
 
 /// A switch and a device, and the host's end of the switch's other link.
 pub struct GfamPath {
-    /// The host's end.
+    /// Host's end of its link.
     pub near: Pipe,
-    /// Chunks of all of them.
+    /// Chunks of the pool that switch, host and device share.
     pub bufs: Bufs,
     lane: Lane,
     ports: Vec<Box<dyn Port>>,
@@ -81,10 +80,11 @@ fn said(error: impl Display) -> String {
 }
 
 impl GfamPath {
-    /// A switch with a device, which its host has from [`BASE`] on; also what the host's end is to be.
+    /// Builds the switch with `gfd`, which the host has from [`BASE`] on. Also returns the
+    /// configuration of the host's end.
     ///
     /// # Errors
-    /// What cannot be made.
+    /// A part of the path could not be built.
     pub fn new(gfd: Gfd, sizes: Sizes) -> Result<(Self, EndConfig), String> {
         let Sizes { link, payload_max, frame_len_max, cells, cell_bytes } = sizes;
         let rate = LinkRate::gbps(400);
@@ -127,22 +127,22 @@ impl GfamPath {
         Ok((Self { near, bufs, lane, ports, gfd: (gfd, far), now: 1_000 }, ends.0))
     }
 
-    /// The time of the next turn.
+    /// Advances the time by 1 µs, and returns it.
     pub const fn tick(&mut self) -> Instant {
         self.now += 1_000;
         self.time()
     }
 
-    /// The time.
     #[must_use]
     pub const fn time(&self) -> Instant {
         Instant::from_ns(self.now)
     }
 
-    /// The switch forwards to the device, the device has its turn, the switch forwards what it says.
+    /// Gives the switch a turn, then the device, and the switch again, which forwards the device's
+    /// answers.
     ///
     /// # Errors
-    /// Its port's.
+    /// The device's port fails.
     pub fn turn(&mut self, time: Instant) -> Result<(), PortError> {
         let Self { lane, ports, gfd: (gfd, far), bufs, .. } = self;
         lane.step(time, ports, &mut NoTrace);
@@ -152,7 +152,8 @@ impl GfamPath {
     }
 }
 
-/// Median of things a ns over some rounds of `each`, which does `things`; a first round is not counted.
+/// Median rate of `ROUNDS` rounds of `each`, in things a ns, where one round does `things`. A first
+/// round is not counted.
 ///
 /// # Errors
 /// Those of `each`.
@@ -164,6 +165,7 @@ pub fn rate<const ROUNDS: usize, E>(
     mut each: impl FnMut() -> Result<(), E>,
 ) -> Result<f64, E> {
     let mut rates = [0.0; ROUNDS];
+    // warms caches, pages and branch predictors
     each()?;
     for rate in &mut rates {
         let start = std::time::Instant::now();

@@ -1,8 +1,8 @@
-//! What an access to a G-FAM device costs, on this machine, now.
+//! Cost of an access to a G-FAM device.
 //!
-//! [`check`] runs decode and protection alone; [`copy`] reads and writes through all of it.
+//! [`check`] runs decode and protection alone; [`copy`] reads and writes through all of it. Figures
+//! are ns an access and bytes a ns (GB/s), of wall clock on one core.
 //!
-//! Units: ns an access and bytes a ns (GB/s), of wall clock; one core.
 //! Source: docs/spec/cxl-fabric.md "GFD (endpoint)"; docs/spec/wire-formats.md §5.2.
 
 use std::hint::black_box;
@@ -85,13 +85,14 @@ fn accesses(len: u64, spread: u64) -> Vec<(Pid, Hpa)> {
     (0..ACCESSES).map(|_| one()).collect()
 }
 
-/// Least and median ns of a round of `each` over all of `list`, an item.
+/// Least and median ns an item, of some repetitions of `each` over all of `list`.
 #[expect(clippy::float_arithmetic, reason = "a figure for people")]
 #[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
 fn timed<T: Copy>(list: &[T], rounds: usize, mut each: impl FnMut(T)) -> (f64, f64) {
     let rounds = rounds.max(1);
     let mut repetitions = [0.0; REPETITIONS];
+    // warms caches and page tables; not counted
     for item in list {
         each(*item);
     }
@@ -114,6 +115,7 @@ fn timed<T: Copy>(list: &[T], rounds: usize, mut each: impl FnMut(T)) -> (f64, f
 #[must_use]
 pub fn check(gfd: &Gfd, accesses_wanted: u64) -> (f64, f64, u64) {
     let list = accesses(64, 64 * GIB / DECODERS);
+    // whole passes over the list, so that each address is as often in a repetition
     let rounds = usize::try_from(accesses_wanted).unwrap_or(usize::MAX) / list.len();
     let mut refused = 0;
     let (least, median) = timed(&list, rounds, |(rpid, hpa)| {

@@ -1,11 +1,11 @@
-//! What a G-FAM device moves over a link within the process: requester and device on one core.
+//! Rate of a G-FAM device over a link within the process: requester and device on one core.
 //!
-//! [`measure`]: a requester with so many requests on their way, a pipe, a [`GfdEnd`]; each byte is written
-//! into its chunk from the requester's memory, or compared with nothing and copied to it.
+//! [`measure`]: a requester with 4 streams of 8 requests in flight, a pipe, a [`GfdEnd`].
+//! Each byte is written into its chunk from the requester's memory, or copied to it.
+//! Figures are bytes a ns (GB/s) of wall clock.
 //!
-//! Units: bytes a ns (GB/s) of wall clock.
-//! Source: docs/spec/cxl-fabric.md "GFD (endpoint)"; docs/spec/wire-formats.md §3.6, §5.5 (requests of 4 KiB, 4
-//! streams).
+//! Source: docs/spec/cxl-fabric.md "GFD (endpoint)"; docs/spec/wire-formats.md §3.6, §5.5 (requests
+//! of 4 KiB, 4 streams).
 
 use std::hint::black_box;
 
@@ -26,7 +26,7 @@ use crate::gfam_path::rate;
 
 /// Least bytes a ns of one core for both ends.
 pub const GOAL_GBPS: f64 = 2.0;
-/// Streams, each with so many requests on their way.
+/// Streams, each with [`WINDOW`] requests in flight.
 const STREAMS: u16 = 4;
 const WINDOW: u16 = 8;
 const REQUEST: usize = 4_096;
@@ -55,16 +55,15 @@ fn end(last: u8) -> EndConfig {
     }
 }
 
-/// What a link cannot be measured for.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// The pool or the pipe.
+    /// The pool or the pipe could not be built.
     #[error("the link cannot be made: {0}")]
     Made(String),
-    /// The port.
+    /// Requester's or device's port.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// A request was refused, or not answered.
+    /// Tag of a request that failed, or of an answer to no request.
     #[error("request {0} was not answered with success")]
     Refused(u16),
 }
@@ -123,6 +122,7 @@ impl Link {
                     true
                 }) {
                     Ok(()) => {}
+                    // chunks come back as the device answers: go on with the requests in flight
                     Err(PlaceError::NoChunk) => break,
                     Err(_) => return Err(LinkError::Refused(tag)),
                 }

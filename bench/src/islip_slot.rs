@@ -1,8 +1,8 @@
-//! What a slot of the crossbar costs, on this machine, now.
+//! Cost of a slot of the crossbar.
 //!
-//! [`measure`] runs [`Load`]s on the data plane's `Islip` and returns the median repetition.
+//! [`measure`] runs [`Load`]s on the data plane's `Islip` and returns the median repetition, in ns
+//! a slot of wall clock on one core.
 //!
-//! Units: ns a slot, of wall clock; one core.
 //! Source: 64 ports x 4 priorities, all VOQs busy, 2 iterations in 1 us.
 
 use std::hint::black_box;
@@ -19,7 +19,7 @@ const REPETITIONS: usize = 5;
 /// Sets of requests that a random load goes round.
 const SETS: usize = 64;
 
-/// How many VOQs hold frames.
+/// Share of VOQs that hold frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Busy {
     /// All of them, always: pointers settle, and the first iteration matches everything.
@@ -30,18 +30,17 @@ pub enum Busy {
     OneEach,
 }
 
-/// A load to measure.
+/// Size, discipline and requests of a crossbar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Inputs, and outputs.
+    /// Inputs, and as many outputs.
     pub ports: usize,
-    /// Priorities.
     pub pris: usize,
     /// Iterations of a slot.
     pub iterations: u32,
     /// Weighted 8:4:2:1 instead of strict.
     pub weighted: bool,
-    /// Who asks.
+    /// VOQs that request.
     pub busy: Busy,
 }
 
@@ -82,6 +81,7 @@ impl Bench {
         let discipline =
             if load.weighted { Discipline::Weighted(weights) } else { Discipline::Strict };
         let mut rng = Rng::new(0x0151_1006);
+        // all VOQs request in every slot: one set is enough
         let sets = if load.busy == Busy::All { 1 } else { SETS };
         let mut bench = Self {
             crossbar: Islip::new(load.ports, load.pris, load.iterations, discipline),
@@ -89,6 +89,7 @@ impl Bench {
             matches: Matches::new(),
             next: 0,
         };
+        // until the pointers have settled, a slot costs more
         for _ in 0..10_000 {
             bench.slot();
         }
@@ -111,6 +112,7 @@ fn requests(load: Load, rng: &mut Rng) -> Requests {
     let mut requests = Requests::new();
     if load.busy == Busy::OneEach {
         for input in ports.iter() {
+            // a random output each, so that inputs compete
             let turned = PortSet::from_bits(rng.next_u64()).and(ports);
             let output = turned.iter().next().unwrap_or(input);
             requests.add(input, output, Pri::default());

@@ -1,8 +1,8 @@
-//! What `weft-bench` and the criterion benches measure.
+//! Measurements of `weft-bench` and of the criterion benches.
 //!
-//! One module a subject; each sets its load up, measures, and returns plain numbers.
+//! One module a subject; each builds its load, measures, and returns plain numbers whose names end
+//! with their units.
 //!
-//! Units: in the names, `_ns` and so on.
 
 pub mod cxl_mem;
 pub mod discovery;

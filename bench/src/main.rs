@@ -1,8 +1,7 @@
 //! `weft-bench`: measures, prints, and exits 1 when a figure is missed.
 //!
-//! One line a figure: what, measured, wanted.
+//! One line a figure: subject, measured value, wanted value.
 //!
-//! Units: as printed.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;
@@ -42,7 +41,8 @@ static ALLOCATOR: Counting = Counting;
 /// Least million frames a second through the whole path.
 const PATH_MPPS: f64 = 10.0;
 
-/// Most ticks of the time-stamp counter for a frame through the whole path, and what is aimed at.
+/// Most ticks of the time-stamp counter for a frame through the whole path, and the goal, which
+/// fails no run.
 const PATH_TSC: f64 = 95.0;
 const PATH_TSC_GOAL: f64 = 75.0;
 
@@ -170,8 +170,8 @@ fn islip_rows(report: &mut impl FnMut(&str, String, String, bool)) {
     }
 }
 
-/// What csg-htsim's RoCE takes for an incast of 127 to 1, packets a second, and for a permutation of 1,024 hosts, at best
-/// (docs/spec/model-reference.md "13. Speed").
+/// Best rates of csg-htsim's RoCE, in packets a second: an incast of 127 to 1, and a permutation of
+/// 1,024 hosts (docs/spec/model-reference.md "13. Speed").
 const HTSIM_INCAST: f64 = 63_500.0 / 0.31;
 const HTSIM_PERMUTATION: f64 = 512_000.0 / 7.5;
 
@@ -258,8 +258,9 @@ fn model_ring(report: &mut impl FnMut(&str, String, String, bool)) {
 }
 
 fn main() -> ExitCode {
-    // For a profiler: a permutation (or what is asked for) alone, of so many frames, hosts and threads, and how many frame-hops it
-    // was.
+    // For a profiler: runs one pattern alone (a permutation unless another is named) with the given
+    // frames, hosts and threads, and prints its number of frame-hops. `model::instructions` calls
+    // this.
     if std::env::args().nth(1).as_deref() == Some("model-count") {
         let number = |at, other: u64| {
             std::env::args().nth(at).and_then(|text| text.parse().ok()).unwrap_or(other)

@@ -1,9 +1,10 @@
-//! What a network in virtual time costs, on this machine, now.
+//! Cost of a network in virtual time.
 //!
-//! [`Work`] → [`run`] → [`Cost`]; [`calibrate`] says how fast the machine is.
+//! [`Work`] → [`run`] → [`Cost`]; [`calibrate`] tells how fast the machine is. Times are seconds of
+//! wall clock; a frame-hop is a frame that a switch sent; instructions are those that valgrind
+//! counts.
 //!
-//! Units: seconds of wall clock; frame-hops, that is frames that switches sent; instructions as valgrind counts them.
-//! Source: docs/spec/model-reference.md "13. Speed": what csg-htsim took on such a machine.
+//! Source: docs/spec/model-reference.md "13. Speed": the times of csg-htsim on such a machine.
 
 use std::process::Command;
 
@@ -21,31 +22,30 @@ use weft_sim::topology::Topology;
 /// Bytes of payload of a frame.
 const PAYLOAD: u64 = 1_344;
 
-/// What hosts send.
+/// Sender and receiver of each flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// Each to the one half of all hosts further.
+    /// Each host to the one half of all hosts further.
     Permutation,
-    /// All to the first.
+    /// All hosts to the first.
     Incast,
-    /// A ring all-reduce: chunk after chunk to the next one.
+    /// A ring all-reduce: chunk after chunk to the next host.
     Ring,
 }
 
-/// A network and what moves in it.
+/// Size and traffic of a network to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Work {
-    /// Who sends to whom.
+    /// Pattern of the flows.
     pub pattern: Pattern,
     /// Hosts: up to 64 at one switch, else on a fat tree.
     pub hosts: usize,
     /// Frames of each flow.
     pub frames: u64,
-    /// Threads.
     pub threads: usize,
 }
 
-/// What it took.
+/// Counts and duration of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
     /// Frames that switches sent.
@@ -58,12 +58,13 @@ pub struct Cost {
     pub done: bool,
 }
 
-/// Cells of 256 bytes that an input has when it sends PAUSE, and so many fewer when its peer may go on: 15 and 12 packets of 4,064
-/// bytes, as in the runs of csg-htsim.
+/// Cells of 256 bytes at which an input sends PAUSE, and the distance below them at which its peer
+/// may go on: 15 and 12 packets of 4,064 bytes, as in the runs of csg-htsim.
 const XOFF_CELLS: u32 = 15 * 4_064 / 256;
 const XON_OFFSET_CELLS: u32 = 3 * 4_064 / 256;
 
-/// Has inputs paused at [`XOFF_CELLS`], each for itself: a part of 1/256 of a shared buffer that is so much larger.
+/// Makes each input pause at [`XOFF_CELLS`] of its own: DT with alpha 1/256 in a shared buffer 256
+/// times as large.
 fn thresholds(config: &mut SwitchConfig) {
     let (lossless, buffer) = (config.pfc.lossless, &mut config.buffer);
     for pri in lossless.iter() {
@@ -74,9 +75,9 @@ fn thresholds(config: &mut SwitchConfig) {
     buffer.total_cells = lossless.iter().map(|_| headroom).sum::<u32>() + XOFF_CELLS * 256 + 255;
 }
 
-/// The network of a work: 400G, 10 m, switches of 300 ns with PFC at the thresholds of csg-htsim's runs and no ECN, as there
-/// (nobody's rate is controlled: each mark would be one frame more), Standard frames, and endpoints that wait for an ACK for
-/// 67 ms.
+/// The network of `work`: 400G, 10 m, switches of 300 ns with PFC at the thresholds of csg-htsim's
+/// runs and no ECN, as there (no rate is controlled: each mark would be one frame more), Standard
+/// frames, and endpoints that wait for an ACK for 67 ms.
 fn network(work: Work) -> Result<Network, NetworkError> {
     let Work { hosts, frames, .. } = work;
     let topology = if hosts <= 64 { Topology::single(hosts)? } else { Topology::fat_tree(hosts)? };
@@ -98,12 +99,13 @@ fn network(work: Work) -> Result<Network, NetworkError> {
         Pattern::Incast => (1..hosts).map(|from| Flow::new(number(from), 0, bytes)).collect(),
         Pattern::Ring => ring(hosts, bytes),
     };
-    // Nothing is lost: no timer is to take what waits in a queue for it.
+    // PFC loses no frame, so that no timer may expire for one that waits in a queue.
     let patient = Transport::Reliable { timeout: Span::from_ns(4_096 << 14) };
     Network::new(&spec, flows, thresholds, |endpoint| endpoint.transport = patient)
 }
 
-/// The flows of a ring all-reduce: in each of 2 (N - 1) steps a host sends on what came in the step before.
+/// The flows of a ring all-reduce: in each of 2 (N - 1) steps a host sends on the chunk that it
+/// received in the step before.
 fn ring(hosts: usize, bytes: u64) -> Vec<Flow> {
     let mut flows = Vec::with_capacity(hosts * 2 * (hosts - 1));
     for step in 0..2 * (hosts - 1) {
@@ -128,6 +130,7 @@ fn ring(hosts: usize, bytes: u64) -> Vec<Flow> {
 pub fn run(work: Work) -> Result<Cost, NetworkError> {
     let mut network = network(work)?;
     let start = std::time::Instant::now();
+    // in pieces, so that the clock stops soon after the last message
     let mut end = Instant::ZERO;
     while !network.is_idle() && end < Instant::from_ns(1_000_000_000) {
         end += Span::from_us(200);
@@ -157,6 +160,7 @@ pub fn calibrate() -> f64 {
         word ^= word << 17;
         if let Some(slot) = table.get_mut(word as usize & mask) {
             *slot = slot.wrapping_add(word);
+            // the next place depends on the word just read, so that no two steps overlap
             word = word.wrapping_add(*slot);
         }
     }
@@ -183,6 +187,7 @@ pub fn instructions() -> Result<f64, String> {
         let number = |text: &str| text.trim().replace(',', "").parse::<u64>().ok();
         number(counted).zip(number(&hops)).ok_or_else(|| format!("valgrind said: {}", said.trim()))
     };
+    // the difference leaves out program start and building of the network
     let (few, few_hops) = count(200)?;
     let (many, many_hops) = count(2_200)?;
     Ok((many - few) as f64 / (many_hops - few_hops) as f64)

@@ -1,9 +1,8 @@
 //! The whole path in memory: null port → parse → … → null port, on one core.
 //!
-//! A switch whose ports all make frames for stations behind each other's; [`measure`] drives
-//! its one lane and returns a [`PathFigure`].
+//! A switch whose ports all make frames for stations behind each other's; [`measure`] drives its
+//! one lane and returns a [`PathFigure`].
 //!
-//! Units: frames/s, nanoseconds, TSC cycles, allocations.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +18,7 @@ use crate::stages::Stages;
 /// Allocations since the start, counted by the binary's global allocator.
 pub static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// What is run.
+/// Size of the switch and of its frames.
 #[derive(Clone, Copy, Debug)]
 pub struct PathLoad {
     /// Ports, all of them sending and receiving.
@@ -30,14 +29,14 @@ pub struct PathLoad {
     pub frame_len: usize,
 }
 
-/// What came out.
+/// Figures of a run: ns and TSC cycles a frame, allocations, drops.
 #[derive(Clone, Debug)]
 pub struct PathFigure {
-    /// Time of a frame in the least disturbed round: what else a shared machine does only adds.
+    /// Time of a frame in the least disturbed round: other work on the machine only adds to it.
     pub ns_per_frame: f64,
     /// Time of a frame in the median round.
     pub median_ns_per_frame: f64,
-    /// Ticks of the processor's time-stamp counter a frame, in the least and in the median round; none
+    /// Ticks of the processor's time-stamp counter a frame, in the least and in the median round; `None`
     /// where there is no such counter.
     pub tsc_per_frame: Option<(f64, f64)>,
     /// The same of each part of a step, in a round of its own that reads the counter between them;

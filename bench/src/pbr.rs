@@ -3,7 +3,6 @@
 //! An edge with 4,096 [`Segments`] and 4,095 DPIDs; [`measure`] looks random addresses up and
 //! returns a [`PbrFigure`].
 //!
-//! Units: nanoseconds, TSC cycles, allocations, each of a TLP where not said otherwise.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside".
 
 use std::hint::black_box;
@@ -34,12 +33,12 @@ const ADDRESSES: usize = 1 << 16;
 const ROUNDS: usize = 45;
 const BASE: u64 = 1 << 50;
 
-/// What came out.
+/// Figures of one kind of request, each a TLP where not said otherwise.
 #[derive(Clone, Debug)]
 pub struct PbrFigure {
     /// Time of a decision in the least disturbed round, and in the median one.
     pub ns: (f64, f64),
-    /// The same where each address waits for the decision before: what one TLP alone waits for.
+    /// The same where each address waits for the decision before: the delay of a TLP alone.
     pub alone_ns: (f64, f64),
     /// Ticks of the time-stamp counter a decision, in the least and the median round.
     pub tsc: Option<(f64, f64)>,
@@ -60,7 +59,7 @@ impl Load for Idle {
     }
 }
 
-/// What the segments are.
+/// Interleaving of the segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Segments {
     /// All dealt out over 2 to 256 DPIDs: each decision reads the IDT.
@@ -107,7 +106,7 @@ fn tables(rng: &mut Rng, segments: Segments) -> Result<Tables, TableError> {
     Ok(tables)
 }
 
-/// What the stage asks for one TLP or CXL.mem message: where it goes, and out of which port.
+/// Decision of the stage for one TLP or CXL.mem message: DPID, then output port.
 #[inline]
 fn decide(tables: &Tables, kind: Kind, hpa: u64) -> Result<Option<PortId>, Refusal> {
     let route = Route::Memory(Hpa(hpa));
@@ -176,6 +175,7 @@ pub fn measure(segments: Segments, kind: Kind, tlps: u64) -> PbrFigure {
         figures.sort_by(f64::total_cmp);
         figures.first().copied().zip(figures.get(figures.len() / 2).copied())
     };
+    // no round: fails the goal
     let no = (f64::INFINITY, f64::INFINITY);
     PbrFigure {
         ns: middle(&mut free).unwrap_or(no),

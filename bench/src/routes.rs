@@ -1,9 +1,10 @@
-//! What an FM's routes cost, on this machine, now.
+//! Cost of a fabric manager's routes.
 //!
-//! [`fabrics`] -> [`measure`]: routes and proof from nothing; the same after a link was lost, with what to send.
+//! [`fabrics`] -> [`measure`]: routes and proof from nothing; the same after a lost link, with the
+//! entries to send. Seconds of wall clock on one core.
 //!
-//! Units: seconds of wall clock; one core.
-//! Source: routes and proof of a k = 16 fat tree and of 4,095 PIDs in 10 s, after a loss in 1 s, of 1,024 switches in 6 s.
+//! Source: routes and proof of a k = 16 fat tree and of 4,095 PIDs in 10 s, after a loss in 1 s, of
+//! 1,024 switches in 6 s.
 
 use std::collections::BTreeSet;
 
@@ -15,13 +16,13 @@ use weft_fm::routes::{Known, Options, Transit, route};
 pub const WHOLE_S: f64 = 10.0;
 /// The most that new routes after a lost link may take, seconds.
 pub const LOSS_S: f64 = 1.0;
-/// The same of the largest fabric.
+/// As [`LOSS_S`], of the largest fabric.
 const LARGEST_LOSS_S: f64 = 6.0;
 
-/// What was measured on a fabric.
+/// Seconds and counts of one fabric.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
-    /// Routes from nothing.
+    /// Computing routes from nothing.
     pub route_s: f64,
     /// Finding the proof, and checking it again.
     pub proof_s: f64,
@@ -29,13 +30,13 @@ pub struct Cost {
     pub loss_s: f64,
     /// Proof of those, found.
     pub loss_proof_s: f64,
-    /// What to send in which order.
+    /// Planning the entries to send, and their order.
     pub transit_s: f64,
-    /// Entries to send.
+    /// Entries that differ after the loss.
     pub sent: usize,
     /// PIDs that have to be withdrawn for a moment.
     pub withdrawn: usize,
-    /// Entries with fewer ports than there are.
+    /// Entries short of ports that dynamic messages could take, in all switches.
     pub short: usize,
     /// Most hops of any packet, and hops of static messages: the most, and the mean.
     pub hops: (u32, u32, f64),
@@ -44,7 +45,7 @@ pub struct Cost {
 /// Fabrics to measure: name, graph, the most that new routes after a lost link may take, seconds.
 ///
 /// # Errors
-/// None: they are of sizes that a graph takes.
+/// Never: the sizes are ones that a graph takes.
 pub fn fabrics() -> Result<[(&'static str, Graph, f64); 3], GraphError> {
     Ok([
         (
@@ -81,6 +82,7 @@ pub fn measure(mut graph: Graph) -> Result<Cost, Fault> {
     let (loss_s, after) = timed(|| route(&graph, &options, Some(&routed)));
     let (loss_proof_s, proved) = timed(|| Proof::find(&graph, &after.tables, &traffic));
     proved?;
+    // every PID's routes count, and one order proves the tables that stand
     let (apart, orders) = (BTreeSet::new(), [&routed.order]);
     let known = Known { options: &options, apart: &apart, orders: &orders };
     let (transit_s, transit) = timed(|| Transit::plan(&graph, &routed.tables, &after, &known));

@@ -1,8 +1,7 @@
-//! Where the time of a step goes, part by part.
+//! Time of a step's parts, in TSC cycles.
 //!
 //! [`Stages`] hears a lane's parts end, and reads the time-stamp counter each time.
 //!
-//! Units: TSC cycles.
 
 use weft_dataplane::time::Instant;
 use weft_dataplane::trace::{Event, Part, Tracer};

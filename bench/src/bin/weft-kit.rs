@@ -1,9 +1,9 @@
 //! `weft-kit`: generator, sink, redirector, passer, latency prober and core distance for `make bench`.
 //!
-//! `weft-kit WHAT ...` -> one JSON object a line. What stays attached to an interface answers each line of
-//! standard input with its counts, and ends with standard input.
+//! `weft-kit COMMAND ...` prints one JSON object a line. A tool that stays attached to an interface
+//! answers each line of standard input with its counts, and ends with standard input. Frames count
+//! without FCS.
 //!
-//! Units: bytes without FCS, frames, frames a second, ns.
 
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
@@ -111,7 +111,8 @@ fn say(what: &Value) {
     let _ = writeln!(io::stdout(), "{what}");
 }
 
-/// Answers every line of standard input; one without being asked tells that all is in place.
+/// Prints the counts once, which tells the caller that the tool is attached, and again for each
+/// line of standard input.
 fn answer(what: impl Fn() -> Value) {
     say(&what());
     for _ in io::stdin().lock().lines().map_while(Result::ok) {

@@ -48,7 +48,7 @@ fn call<T>(command: i32, fields: T) -> io::Result<i32> {
     Ok(i32::try_from(done).unwrap_or(i32::MAX))
 }
 
-/// The descriptor that `command` makes.
+/// Calls bpf(2) with a `command` that makes a descriptor.
 fn open<T>(what: &str, command: i32, fields: T) -> Result<OwnedFd, KitError> {
     let fd =
         call(command, fields).map_err(|source| KitError::Call { what: what.to_owned(), source })?;
@@ -116,13 +116,13 @@ impl Memory {
         Ok(Self { fd, at, words })
     }
 
-    /// Its descriptor, for programs.
+    /// Descriptor of the map, for programs.
     #[must_use]
     pub fn fd(&self) -> i32 {
         self.fd.as_raw_fd()
     }
 
-    /// What word `index` is now; 0 beyond the last.
+    /// Value of word `index` now; 0 beyond the last.
     #[must_use]
     pub fn word(&self, index: usize) -> u64 {
         if index >= self.words {
@@ -251,6 +251,7 @@ impl Program {
             log_size: u32::try_from(log.len()).unwrap_or(u32::MAX),
             log_buf: log.as_mut_ptr().expose_provenance() as u64,
         };
+        // level 1: on a refusal the kernel writes its reason, whose last lines name the fault
         match call(PROG_LOAD, fields) {
             // SAFETY: the kernel just made this descriptor for us, and nobody else has it.
             Ok(fd) => Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) }, name }),
@@ -282,8 +283,9 @@ impl Program {
         Ok(Link { _fd: open(&what, LINK_CREATE, fields)? })
     }
 
-    /// Runs it on `count` frames made from `template`, and does with them what it says. What the program
-    /// writes into a frame may be in a later one still.
+    /// Runs the program on `count` frames made from `template`; the kernel sends, drops or passes
+    /// each as the program decides. The kernel reuses frames, so that a program finds its own
+    /// earlier writes in later ones.
     ///
     /// # Errors
     /// The kernel cannot; `Interrupted` when a signal came.

@@ -1,16 +1,15 @@
-//! How far apart two cores are: the time of a cache line's way there and back.
+//! Distance of two cores: the time in which a cache line goes from one to the other and back.
 //!
-//! [`measure`] two cores -> [`Distance`].
+//! [`measure`] takes two cores and returns a [`Distance`] in ns a round trip.
 //!
-//! Units: ns a round trip.
-//! The threads spin without PAUSE, which takes longer than a way; virtual processors move
-//! between physical ones, so it is measured before and after.
+//! The threads spin without PAUSE, which takes longer than a way; virtual processors move between
+//! physical ones, so callers measure before and after.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::{KitError, sys};
 
-/// Pieces of the measurement, of which median and bounds are told.
+/// Pieces of the measurement; median and bounds of them are reported.
 const PIECES: usize = 21;
 /// Round trips of a piece.
 const TRIPS: u64 = 20_000;
@@ -18,19 +17,19 @@ const TRIPS: u64 = 20_000;
 /// Round trips between two cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Distance {
-    /// Of the quickest piece.
+    /// Time of the quickest piece.
     pub min_ns: u64,
-    /// Of the median one.
+    /// Time of the median piece.
     pub median_ns: u64,
-    /// Of the slowest.
+    /// Time of the slowest piece.
     pub max_ns: u64,
 }
 
-/// A word alone on its cache lines.
+/// A word alone on two cache lines, as processors fetch lines in pairs.
 #[repr(align(128))]
 struct Alone(AtomicU64);
 
-/// Runs one thread on each core and lets them answer each other.
+/// Runs one thread on each core, which answer each other.
 ///
 /// # Errors
 /// A core that the process may not use.
@@ -52,6 +51,7 @@ pub fn measure(cores: [usize; 2]) -> Result<Distance, KitError> {
     std::thread::scope(|scope| {
         let answering = scope.spawn(answer);
         let pieces = ask(cores[0], &ping.0, &pong.0, &|| answering.is_finished());
+        // Relaxed: only tells the other thread to end; the results come by `join`
         over.store(true, Ordering::Relaxed);
         let answered: Result<(), KitError> = answering
             .join()
@@ -65,7 +65,7 @@ pub fn measure(cores: [usize; 2]) -> Result<Distance, KitError> {
     })
 }
 
-/// The asking side; gives up when the other is gone.
+/// The asking side; gives up once the other thread has ended.
 fn ask(
     core: usize,
     ping: &AtomicU64,
@@ -83,6 +83,7 @@ fn ask(
             let mut spins = 0_u64;
             while pong.load(Ordering::Acquire) != trip {
                 spins += 1;
+                // rarely: another load in this loop would lengthen each trip
                 if spins.is_multiple_of(1 << 20) && gone() {
                     return Ok(pieces);
                 }

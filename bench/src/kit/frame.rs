@@ -12,19 +12,19 @@ pub const LEN_MIN: usize = 60;
 /// Longest frame that a test run of XDP takes, with room for the kernel's part of a page.
 pub const LEN_MAX: usize = 3_400;
 
-/// Where the destination MAC's number stands.
+/// Offset of the destination MAC's last two bytes, which generators count.
 pub const DST_NUMBER: i16 = 4;
-/// Where the source MAC's number stands.
+/// Offset of the source MAC's last two bytes, which generators count.
 pub const SRC_NUMBER: i16 = 10;
-/// Where the EtherType stands.
+/// Offset of the EtherType.
 pub const ETHER_TYPE: i16 = 12;
-/// Where the UDP source port stands.
+/// Offset of the UDP source port.
 pub const SRC_PORT: i16 = 34;
-/// Where a prober's time of sending stands, in the payload.
+/// Offset of a prober's time of sending, in the payload.
 pub const STAMP: u8 = 42;
-/// Where a prober's mark stands, behind it.
+/// Offset of a prober's mark, behind the time.
 pub const MARK: u8 = 50;
-/// The mark: what carries it was sent by the prober.
+/// Value of the mark: only frames of the prober have it.
 pub const MARK_VALUE: u64 = 0x7765_6674_6c61_7431;
 
 /// From 02:00:00:01:00:00 to 02:00:00:02:00:00, 10.0.0.1 to 10.1.0.2, port 1024 to 2000.
@@ -49,6 +49,7 @@ pub fn template(len: usize) -> Result<Vec<u8>, KitError> {
     ip[10..12].copy_from_slice(&sum.to_be_bytes());
     let mut frame = vec![2, 0, 0, 2, 0, 0, 2, 0, 0, 1, 0, 0, 8, 0];
     frame.extend(ip);
+    // no checksum: ports and payload are changed later
     for field in [1_024, 2_000, ip_len - 20, 0] {
         frame.extend(field.to_be_bytes());
     }

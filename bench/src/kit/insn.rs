@@ -37,15 +37,11 @@ pub enum Reg {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Width {
-    /// 32 bits.
     Word = 0x00,
-    /// 16 bits.
     Half = 0x08,
-    /// 64 bits.
     Double = 0x18,
 }
 
-/// 64-bit arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Op {
@@ -69,7 +65,7 @@ pub enum If {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Helper {
-    /// `bpf_ktime_get_ns`: `CLOCK_MONOTONIC`.
+    /// `bpf_ktime_get_ns`, of `CLOCK_MONOTONIC`.
     KtimeGetNs = 5,
     /// `bpf_redirect`: to an interface.
     Redirect = 23,
@@ -113,7 +109,7 @@ impl Asm {
         self
     }
 
-    /// What has been put together.
+    /// The instructions so far.
     #[must_use]
     pub fn insns(&self) -> &[Insn] {
         &self.insns
@@ -144,13 +140,14 @@ impl Asm {
         self.push(CLASS_STORE_REG | MODE_MEM | width as u8, dst as u8, src as u8, offset, 0)
     }
 
-    /// Adds `src` to the 64 bits at `dst + offset`, atomically; `src` becomes what was there.
+    /// Adds `src` to the 64 bits at `dst + offset`, atomically; `src` becomes the old value.
     pub fn fetch_add(&mut self, dst: Reg, offset: i16, src: Reg) -> &mut Self {
         let opcode = CLASS_STORE_REG | MODE_ATOMIC | WIDTH_DOUBLE;
         self.push(opcode, dst as u8, src as u8, offset, ATOMIC_FETCH)
     }
 
     fn wide(&mut self, dst: Reg, src: u8, [low, high]: [i32; 2]) -> &mut Self {
+        // a 64-bit immediate takes two instructions; the second has the upper half alone
         self.push(CLASS_LOAD | WIDTH_DOUBLE, dst as u8, src, 0, low);
         self.push(0, 0, 0, 0, high)
     }
@@ -171,13 +168,13 @@ impl Asm {
         self.wide(dst, PSEUDO_MAP_VALUE, [fd, 0])
     }
 
-    /// Jumps if `left` is so beside `imm`, to where it lands.
+    /// Jumps if `left` compares so with `imm`, to the place where it lands.
     pub fn jump(&mut self, when: If, left: Reg, imm: i32) -> Jump {
         self.push(CLASS_JUMP | when as u8, left as u8, 0, 0, imm);
         Jump(self.insns.len() - 1)
     }
 
-    /// Jumps if `left` is so beside `right`, to where it lands.
+    /// Jumps if `left` compares so with `right`, to the place where it lands.
     pub fn jump_reg(&mut self, when: If, left: Reg, right: Reg) -> Jump {
         self.push(CLASS_JUMP | FROM_REG | when as u8, left as u8, right as u8, 0, 0);
         Jump(self.insns.len() - 1)
@@ -189,6 +186,7 @@ impl Asm {
     /// When it is further away than a jump can reach.
     #[expect(clippy::needless_pass_by_value, reason = "a jump lands once")]
     pub fn land(&mut self, jump: Jump) -> &mut Self {
+        // offsets count from the instruction behind the jump (RFC 9669, section 4.3)
         let over = self.insns.len() - jump.0 - 1;
         if let Some(insn) = self.insns.get_mut(jump.0) {
             insn.offset = i16::try_from(over).expect("programs of the kit are short");
@@ -201,7 +199,6 @@ impl Asm {
         self.push(CLASS_JUMP | CALL, 0, 0, 0, helper as i32)
     }
 
-    /// Ends with `R0`.
     pub fn exit(&mut self) -> &mut Self {
         self.push(CLASS_JUMP | EXIT, 0, 0, 0, 0)
     }

@@ -1,12 +1,13 @@
-//! The latency prober: frames with the time of sending go in at one end, their age is taken at the other.
+//! Latency prober: one end sends frames with the time of sending, the other takes their age.
 //!
-//! [`send`] at a rate out of a socket; [`ages`] of a receiver's memory -> histogram.
+//! [`send`] at a rate out of a socket; [`ages`] of a receiver's memory -> histogram. Times are ns
+//! of `CLOCK_MONOTONIC`.
 //!
-//! Units: ns of `CLOCK_MONOTONIC`; frames a second.
-//! Source: the stamp of sending is read in user space just before sendto(2), as a host's frames also come from
-//! sockets; that of arrival by XDP (`bpf_ktime_get_ns`, the same clock). A receiving socket's `SO_TIMESTAMPNS` would
-//! need an skb, which frames of the express path are not, and carries the wake-up of a reader on the same processor.
-//! What the sender costs cancels out beside a plain cable.
+//! Source: the stamp of sending is read in user space just before sendto(2), as a host's frames
+//! also come from sockets; that of arrival by XDP (`bpf_ktime_get_ns`). A receiving socket's
+//! `SO_TIMESTAMPNS` would need an skb, which frames of the express path do not have, and carries
+//! the wake-up of a reader on the same processor. The sender's own cost cancels out beside a plain
+//! cable.
 
 use hdrhistogram::Histogram;
 
@@ -48,6 +49,7 @@ pub fn send(
         if now - start >= duration_ns {
             return Ok(taken);
         }
+        // counted from the start, so that late frames do not delay those behind them
         let due = start
             + u64::try_from(u128::from(sent) * 1_000_000_000 / u128::from(rate_fps))
                 .unwrap_or(u64::MAX);
@@ -55,7 +57,9 @@ pub fn send(
             std::hint::spin_loop();
             continue;
         }
+        // read again: `now` is older by the arithmetic above
         put(&mut bytes, frame::STAMP, sys::now_ns());
+        // a frame that the socket refuses is not sent again, as its time is over
         taken += u64::from(socket.send(&bytes));
         sent += 1;
     }

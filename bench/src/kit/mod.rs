@@ -1,9 +1,8 @@
-//! What stands at both ends of a wire while switches are measured: generator, sink, redirector, prober.
+//! Tools at both ends of a wire while switches are measured: generator, sink, redirector, prober.
 //!
-//! [`program`] assembles BPF for XDP, [`bpf`] loads and attaches it, [`source`] and [`latency`] use it;
-//! [`distance`] tells how far apart two cores are. `weft-kit` is the command line.
+//! [`program`] assembles BPF for XDP, [`bpf`] loads and attaches it, [`source`] and [`latency`] use
+//! it; [`distance`] tells how far apart two cores are. `weft-kit` is the command line.
 //!
-//! Units: bytes without FCS, frames a second, ns.
 //! Source: Debian's xdp-tools do not run on new kernels, and no eBPF toolchain is needed here.
 
 #[expect(unsafe_code, reason = "bpf(2) and a map's memory")]
@@ -17,15 +16,13 @@ pub mod source;
 #[expect(unsafe_code, reason = "system calls")]
 pub mod sys;
 
-/// Why a tool cannot do its work.
 #[derive(Debug, thiserror::Error)]
 pub enum KitError {
     /// A system call failed.
     #[error("{what}")]
     Call {
-        /// What was tried.
+        /// Action that failed, such as "open a packet socket".
         what: String,
-        /// What the kernel said.
         source: std::io::Error,
     },
     /// The kernel's verifier refused a program.
@@ -42,7 +39,7 @@ pub enum KitError {
 }
 
 impl KitError {
-    /// What the last system call of this thread failed with.
+    /// Error of this thread's last system call.
     fn last(what: impl Into<String>) -> Self {
         Self::Call { what: what.into(), source: std::io::Error::last_os_error() }
     }

@@ -1,8 +1,7 @@
 //! The generator: frames as fast as the kernel makes them, or at a rate.
 //!
-//! [`Source::run`] until its time is over -> [`Sent`].
+//! [`Source::run`] sends until its time is over, and returns [`Sent`].
 //!
-//! Units: bytes without FCS, frames a second, ns.
 //! Source: Linux `Documentation/bpf/bpf_prog_run.rst`, "Running XDP programs in live frame mode".
 
 use std::io::ErrorKind;
@@ -11,30 +10,27 @@ use super::bpf::{Memory, Program};
 use super::program::{self, Spread};
 use super::{KitError, frame, sys};
 
-/// Frames of one call at full speed: some tens of ms.
+/// Frames of one call at full speed: some tens of ms, after which the clock is read.
 const CALL_FRAMES: u32 = 1 << 17;
 /// Frames that the kernel takes at once.
 const BATCH: u32 = 64;
 
-/// What is sent.
+/// Frames, rate and duration of a generator.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
     /// Bytes of a frame.
     pub frame_len: usize,
-    /// Fields that change.
     pub spread: Spread,
     /// Frames a second; as fast as it goes without.
     pub rate_fps: Option<u64>,
-    /// When to end.
+    /// Duration in ns of wall clock.
     pub duration_ns: u64,
 }
 
-/// What was sent.
+/// Frames that were sent, and the time that it took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// Frames.
     pub frames: u64,
-    /// In that time.
     pub duration_ns: u64,
 }
 
@@ -59,6 +55,7 @@ impl Source {
                 None => CALL_FRAMES,
                 Some(rate) => {
                     let due = u128::from(now - start) * u128::from(rate) / 1_000_000_000;
+                    // the program's own count: a call that a signal ended has sent some frames
                     let owed = due.saturating_sub(u128::from(memory.word(0)));
                     u32::try_from(owed).unwrap_or(CALL_FRAMES).min(CALL_FRAMES)
                 }
