@@ -1,8 +1,6 @@
-//! An error as a reader needs it: with what caused it.
+//! Text of an error together with its causes, in one line.
 //!
-//! An error in, one line out.
 //!
-//! Source: this crate's definitions.
 
 use std::error::Error;
 

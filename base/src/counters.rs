@@ -3,9 +3,8 @@
 //!
 //! [`PerThreadCounters`], a fixed number of u32; the owner's [`add`] and [`sub`] are a load and a store.
 //!
-//! Units: as the owner counts; counters wrap.
-//! Source: P. E. `McKenney`, "Is Parallel Programming Hard, And, If So, What Can You Do About It?", chapter 5
-//! (counters split by thread).
+//! Counters wrap. Source: P. E. `McKenney`, "Is Parallel Programming Hard, And, If So, What Can You
+//! Do About It?", chapter 5 (counters split by thread).
 
 use crate::sync::{AtomicU32, Ordering};
 
@@ -15,7 +14,7 @@ pub const LINE: usize = 16;
 /// An array of counters that one thread writes and others read; it shares no cache line with anything else.
 pub struct PerThreadCounters {
     all: Box<[AtomicU32]>,
-    /// Where in `all` a line starts.
+    /// Offset in `all` of the first cache line.
     first: usize,
 }
 
@@ -23,6 +22,7 @@ impl PerThreadCounters {
     /// At least `count` counters, all 0.
     #[must_use]
     pub fn new(count: usize) -> Self {
+        // a line more than needed, so that the counters can begin at a line's start
         let count = count.next_multiple_of(LINE);
         let all: Box<[_]> = (0..count + LINE).map(|_| AtomicU32::new(0)).collect();
         let first = all.as_ptr().align_offset(LINE * size_of::<u32>()).min(LINE);
@@ -50,6 +50,8 @@ impl PerThreadCounters {
 /// Adds `n` to a counter that only the calling thread writes; returns its value before.
 #[inline]
 pub fn add(counter: &AtomicU32, n: u32) -> u32 {
+    // a load and a store, not a locked addition: only this thread writes; Relaxed, as a count by
+    // itself tells nothing of other memory
     let before = counter.load(Ordering::Relaxed);
     counter.store(before.wrapping_add(n), Ordering::Relaxed);
     before

@@ -1,11 +1,12 @@
-//! Files that weft reads and writes: which ones may keep a process waiting, whom they are for, and what becomes of one that
-//! is there.
+//! Files that weft reads and writes: which of them may keep a process waiting, who may read them,
+//! and how a file that is there already is treated.
 //!
-//! A path and [`OpenedBy`] → a file to read. A path and [`Existing`] → a file of its own; no symbolic link is followed.
-//! A directory → who else gets at it.
+//! [`open`] takes a path and [`OpenedBy`], and gives a file to read. [`create`] takes a path and
+//! [`Existing`], and gives a file to write; it follows no symbolic link. [`open_to_others`] tells
+//! who else may use a directory.
 //!
-//! Units: bytes.
-//! Source: open(2), `O_EXCL`, `O_NOFOLLOW`, `O_NONBLOCK`; fifo(7); inode(7), mode; docs/privileges.md, "Files".
+//! Source: open(2), `O_EXCL`, `O_NOFOLLOW`, `O_NONBLOCK`; fifo(7); inode(7), mode;
+//! docs/privileges.md, "Files".
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Write};
@@ -14,18 +15,18 @@ use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Mode of a file with what a running switch saw or knows: its owner's alone.
+/// Mode of a file with data that a running switch saw or knows: only its owner may read it.
 const PRIVATE: u32 = 0o600;
 
 /// Flags of every file that a service opens: opening a pipe, a terminal or a file that another process has leased does not
 /// wait, and no terminal becomes the process's own.
 const NO_WAIT: i32 = libc::O_NONBLOCK | libc::O_NOCTTY;
 
-/// How long a service waits for the reader of a pipe that it writes to. Shorter than a stop may stand still
-/// (docs/running.md, "Exit codes": 4 s).
+/// Time for which a service waits for the reader of a pipe that it writes to. Shorter than the 4 s
+/// that a stop may make no progress (docs/running.md, "Exit codes").
 const PIPE_WAIT: Timespec = Timespec { tv_sec: 3, tv_nsec: 0 };
 
-/// What kind of process opens a file, and so whether the file may keep it waiting.
+/// Process that opens a file: a service must not be kept waiting by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenedBy {
     /// A command that serves no clients, and that any signal ends: a pipe is waited for, as `<(...)` of a shell and
@@ -45,7 +46,7 @@ pub fn open(path: impl AsRef<Path>, by: OpenedBy) -> io::Result<File> {
     if by == OpenedBy::Command {
         return File::open(path);
     }
-    // Looked at before it is opened, as to open a device may do something.
+    // Its kind is asked before it is opened: to open a device may have an effect.
     only_regular(std::fs::metadata(path)?.file_type())?;
     let file = OpenOptions::new().read(true).custom_flags(NO_WAIT).open(path)?;
     only_regular(file.metadata()?.file_type())?; // another one may have taken its name
@@ -88,22 +89,22 @@ fn only_regular(kind: FileType) -> io::Result<()> {
     Err(io::Error::other(format!("expected a regular file, found {found}")))
 }
 
-/// What becomes of a file that is there already.
+/// Treatment of a file that is there already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Existing {
-    /// It is left as it is, and refused: frames of a live switch, which come once.
+    /// Leave it, and refuse: frames of a live switch come only once.
     #[default]
     Refuse,
-    /// It is emptied, and then its owner's alone.
+    /// Empty it, and make it its owner's alone.
     Replace,
-    /// It is opened as it is, to be read and written: what is kept from run to run.
+    /// Open it as it is, to read and write: data that is kept from run to run.
     Keep,
-    /// It is emptied, whoever may read it: results that are computed, and can be again.
+    /// Empty it, and leave its mode: results of a computation that can be repeated.
     Result,
 }
 
 impl Existing {
-    /// Whether to replace a file, as a flag says.
+    /// [`Self::Replace`] with the flag `--overwrite`, else [`Self::Refuse`].
     #[must_use]
     pub const fn replace_if(overwrite: bool) -> Self {
         if overwrite { Self::Replace } else { Self::Refuse }
@@ -123,9 +124,9 @@ impl Existing {
     }
 }
 
-/// Opens a file to write: a new one, with mode 0600 unless it is a [`Existing::Result`], or one that is
-/// there, as `existing` says. A device, such as `/dev/null`, and a pipe take what comes; what is in `/dev`
-/// may be a symbolic link, as `/dev/stdout` is.
+/// Opens a file to write: a new one, with mode 0600 unless it is a [`Existing::Result`], or one
+/// that is there already, as `existing` says. Devices such as `/dev/null`, and pipes, are opened as
+/// they are. A path in `/dev` may be a symbolic link, as `/dev/stdout` is.
 ///
 /// # Errors
 /// The kernel's answer; a file that is there, a symbolic link.
@@ -134,7 +135,7 @@ pub fn create(path: impl AsRef<Path>, existing: Existing) -> io::Result<File> {
     let is_device = path.starts_with("/dev")
         || path.symlink_metadata().is_ok_and(|facts| {
             let kind = facts.file_type();
-            // A pipe keeps nothing; to open one could take for ever.
+            // A pipe keeps nothing, and opening one that nothing reads would wait for ever.
             kind.is_char_device() || (kind.is_fifo() && existing != Existing::Keep)
         });
     let mut options = OpenOptions::new();
@@ -152,19 +153,21 @@ pub fn create(path: impl AsRef<Path>, existing: Existing) -> io::Result<File> {
     if existing == Existing::Keep && file.metadata()?.file_type().is_fifo() {
         return Err(io::Error::other("it is a pipe, which keeps nothing"));
     }
+    // `open` gives its mode to new files only; an existing one is empty by now
     if existing == Existing::Replace {
         file.set_permissions(std::fs::Permissions::from_mode(PRIVATE))?;
     }
     Ok(file)
 }
 
-/// As [`create`], in a process that serves: a pipe that nothing reads is refused, and writing to one waits a bounded time.
+/// As [`create`], in a process that serves: a pipe without a reader is refused, and writing to one
+/// waits at most 3 s.
 ///
 /// # Errors
 /// As for [`create`]; a pipe without a reader.
 pub fn create_in_service(path: impl AsRef<Path>, existing: Existing) -> io::Result<Outlet> {
     let path = path.as_ref();
-    // What is in /dev may be a symbolic link.
+    // A path in /dev may be a symbolic link, as /dev/stdout is.
     let facts = if path.starts_with("/dev") { path.metadata() } else { path.symlink_metadata() };
     let kind = facts.map(|facts| facts.file_type());
     let may_wait = kind.is_ok_and(|kind| kind.is_fifo() || kind.is_char_device());
@@ -180,7 +183,7 @@ pub fn create_in_service(path: impl AsRef<Path>, existing: Existing) -> io::Resu
     })
 }
 
-/// A file that a service writes to. A pipe or device that takes nothing for 3 s is an error.
+/// A file that a service writes to. A pipe or device that takes no byte for 3 s is an error.
 #[derive(Debug)]
 pub struct Outlet(File);
 
@@ -208,7 +211,8 @@ impl Write for Outlet {
     }
 }
 
-/// Makes a file of this user's alone (mode 0600) at `path`. What had the name, a link among it, is gone, and not written to.
+/// Makes a file of mode 0600 at `path`. A file or link of that name is removed first, and not
+/// written to.
 ///
 /// # Errors
 /// The kernel's answer; a directory of that name.
@@ -220,21 +224,22 @@ pub fn create_anew(path: impl AsRef<Path>) -> io::Result<File> {
     }
 }
 
-/// Why a directory is not for this user alone.
+/// Mode and owner of a directory that others may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenDir {
-    /// Its permissions, 12 bits.
+    /// Permission bits of the directory, 12 bits.
     pub mode: u32,
-    /// Its owner.
+    /// User id of the directory's owner.
     pub owner: u32,
 }
 
-/// How a directory is open to others: another user owns it, or its mode has one of the bits `mask`. None where it is not.
+/// Tells how a directory is open to others: another user owns it, or its mode has one of the bits
+/// `mask`. `None` where it is not open.
 ///
 /// # Errors
-/// There is none; what is there is something else, such as a symbolic link to a directory.
+/// No directory is there, or something else, such as a symbolic link to a directory.
 pub fn open_to_others(dir: &Path, mask: u32) -> io::Result<Option<OpenDir>> {
-    // With a slash at its end a link would be followed.
+    // A trailing slash would make the kernel follow a link.
     let dir: PathBuf = dir.components().collect();
     let metadata = std::fs::symlink_metadata(dir)?;
     if !metadata.is_dir() {

@@ -1,9 +1,10 @@
 //! Free indices (chunks) that circulate between workers, with a cache per worker.
 //!
-//! [`FreeList`] shared, passing chains of up to 62 indices; [`FreeCache`] one worker's stack.
+//! [`FreeList`] is shared, and passes chains of up to 62 indices (u32); [`FreeCache`] is one
+//! worker's stack.
 //!
-//! Units: indices, u32.
-//! Source: the magazine allocator (Bonwick and Adams, USENIX 2001); ARCHITECTURE.md "The path of a frame".
+//! Source: the magazine allocator (Bonwick and Adams, USENIX 2001); ARCHITECTURE.md "The path of a
+//! frame".
 
 use core::ops::Range;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crossbeam_queue::ArrayQueue;
 
 use crate::sync::{AtomicU32, Ordering};
 
-/// Indices that move between a cache and the shared list at once.
+/// Indices that move between a cache and the shared list in one operation.
 const CHAIN: usize = 62;
 
 /// Up to [`CHAIN`] indices; 256 bytes with the length, so that a hand-over is one queue operation.
@@ -43,7 +44,8 @@ impl FreeList {
         Self::with_chains(first, count, count.div_ceil(CHAIN) * 2 + 64)
     }
 
-    /// As [`Self::new`], for one cache that keeps all that is given back: it takes little memory before indices are taken.
+    /// As [`Self::new`], for a list with a single cache, which keeps all that it gets back: it
+    /// takes little memory before indices are taken.
     ///
     /// # Panics
     /// As [`Self::new`].
@@ -57,12 +59,13 @@ impl FreeList {
         Self { chains: ArrayQueue::new(chains), fresh: AtomicU32::new(first), end, count }
     }
 
-    /// The next indices that have never been taken, a chain of them at most.
+    /// The next indices that have never been taken, at most a chain.
     #[expect(clippy::cast_possible_truncation, reason = "a small constant")]
     fn fresh(&self) -> Option<Range<u32>> {
         let after = |first: u32| (self.end - first).min(CHAIN as u32) + first;
         let more = |first| (first < self.end).then(|| after(first));
-        // Relaxed: who takes an index is the first to have it.
+        // Relaxed: an index that was never taken has no earlier owner whose writes would have to be
+        // seen.
         let first = self.fresh.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         Some(first..after(first))
     }
@@ -77,7 +80,7 @@ impl FreeList {
 /// One worker's free indices: a stack, the last given back is the first taken.
 pub struct FreeCache {
     list: Arc<FreeList>,
-    /// With room for all indices there are; `len` of them are in it.
+    /// With room for all indices; the first `len` places are in use.
     stack: Box<[u32]>,
     len: usize,
     keep: usize,
@@ -87,16 +90,18 @@ impl FreeCache {
     /// A cache that takes from and gives back to `list`, holding about `keep` indices at most.
     #[must_use]
     pub fn new(list: Arc<FreeList>, keep: usize) -> Self {
+        // with fewer than two chains, a worker that takes and gives by turns would spill and refill
+        // for ever
         let keep = keep.max(2 * CHAIN);
         let stack = vec![0; list.count() + CHAIN].into_boxed_slice();
         Self { stack, len: 0, list, keep }
     }
 
-    /// Goes on with `count` more indices, above those that there were, of which none is left: for a cache that is alone with its
-    /// list ([`FreeList::of_one`]).
+    /// Adds `count` indices above the existing ones, all of which are taken: for the only cache of
+    /// a list ([`FreeList::of_one`]).
     ///
     /// # Panics
-    /// When there are free ones still, or an index would not fit a u32.
+    /// When an index is free, or a new one would not fit a u32.
     pub fn extend(&mut self, count: usize) {
         assert!(self.is_empty() && self.refill().is_none(), "all are taken");
         self.list = Arc::new(FreeList::of_one(self.list.end, count));
@@ -132,14 +137,14 @@ impl FreeCache {
         self.stack.get(first..self.len).unwrap_or_default()
     }
 
-    /// Takes `count` of what [`Self::peek`] showed, from the end.
+    /// Takes `count` of the indices that [`Self::peek`] showed, from the end.
     #[inline]
     pub const fn skip(&mut self, count: usize) {
         self.len = self.len.saturating_sub(count);
     }
 
-    /// Gives back as many of `count` indices as `fill` writes, from the front, and returns how many these
-    /// were, which it says.
+    /// Gives back up to `count` indices: `fill` writes them from the front, and returns how many it
+    /// wrote.
     ///
     /// # Panics
     /// When more are given back than there are.
@@ -148,6 +153,7 @@ impl FreeCache {
         while self.len + count > self.keep && self.len > CHAIN {
             let before = self.len;
             self.spill();
+            // the shared list has no room: this cache keeps them
             if self.len == before {
                 break;
             }
@@ -190,7 +196,7 @@ impl FreeCache {
         self.len += 1;
     }
 
-    /// As [`Self::give`], if that takes no more than to note it; else returns false.
+    /// As [`Self::give`], if the cache has room; else returns false.
     #[inline]
     pub fn give_warm(&mut self, id: u32) -> bool {
         let Some(slot) = self.stack.get_mut(self.len).filter(|_| self.len < self.keep) else {
@@ -214,13 +220,13 @@ impl FreeCache {
         }
     }
 
-    /// How many this cache holds.
+    /// Number of indices that this cache holds.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether this cache holds none.
+    /// Whether this cache holds no index.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

@@ -1,9 +1,8 @@
 //! Bounded single-producer single-consumer queue that takes memory as it needs it: frames on a cable.
 //!
-//! [`queue`] gives a [`Tx`] and an [`Rx`]; it begins with few slots, which stay in the caches, and doubles them when they
-//! do not suffice, up to a capacity.
+//! [`queue`] gives a [`Tx`] and an [`Rx`]. It begins with few slots, which stay in the caches, and
+//! doubles them when they do not suffice, up to a capacity.
 //!
-//! Units: items.
 //! Source: [`crate::ring`]: one after the other, each twice as long.
 
 use std::sync::PoisonError;
@@ -11,23 +10,23 @@ use std::sync::PoisonError;
 use crate::ring::{self, ring};
 use crate::sync::{Arc, Mutex};
 
-/// The producer's word in a ring that it has left for a longer one.
+/// Word of a ring that the producer has left for a longer one.
 const LEFT: usize = 1;
 
-/// Where the producer leaves the next ring to the consumer of one.
+/// Place where the producer leaves the next ring for the consumer.
 type Next<T> = Arc<Mutex<Option<Box<Rx<T>>>>>;
 
-/// The producing end.
+/// Producing end of a growing queue.
 pub struct Tx<T> {
     ring: ring::Tx<T>,
     next: Next<T>,
     capacity: usize,
     most: usize,
-    /// Rings that were left, until they are seen to be empty.
+    /// Rings that the producer has left, until it sees that they are empty.
     left: Vec<ring::Tx<T>>,
 }
 
-/// The consuming end.
+/// Consuming end of a growing queue.
 pub struct Rx<T> {
     ring: ring::Rx<T>,
     next: Next<T>,
@@ -58,7 +57,7 @@ impl<T> Tx<T> {
         self.ring.len() + self.left.iter_mut().map(ring::Tx::len).sum::<usize>()
     }
 
-    /// Whether the queue is empty as far as this end knows.
+    /// Whether the queue is empty, as far as this end knows.
     pub fn is_empty(&mut self) -> bool {
         self.len() == 0
     }
@@ -72,13 +71,14 @@ impl<T> Tx<T> {
         if self.ring.room(1) == 0 && !self.grow() {
             return Err(item);
         }
+        // kept until they are empty, as `len` counts the items in them
         if !self.left.is_empty() {
             self.drop_left();
         }
         self.ring.push(item)
     }
 
-    /// Gives the memory of rings back that were left and are empty now.
+    /// Frees rings that were left and are empty now.
     #[cold]
     fn drop_left(&mut self) {
         self.left.retain_mut(|ring| !ring.is_empty());
@@ -94,8 +94,9 @@ impl<T> Tx<T> {
         let (tx, rx) = ring(self.capacity);
         let next = Next::default();
         let rx = Box::new(Rx { ring: rx, next: next.clone() });
+        // before the word: a consumer that sees the word finds the ring here
         *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(rx);
-        self.ring.set_word(LEFT); // who sees it sees the next ring, and all that is in this one
+        self.ring.set_word(LEFT); // Release: all items of this ring come before it
         self.left.push(core::mem::replace(&mut self.ring, tx));
         self.next = next;
         true
@@ -103,7 +104,7 @@ impl<T> Tx<T> {
 }
 
 impl<T> Rx<T> {
-    /// The ring that has the first item, if there is one.
+    /// The ring that has the first item, if any has.
     #[inline]
     fn first(&mut self) -> &mut ring::Rx<T> {
         if self.ring.is_empty() && self.ring.word() == LEFT {
@@ -112,10 +113,12 @@ impl<T> Rx<T> {
         &mut self.ring
     }
 
-    /// Goes to the ring that the producer writes to, or the first one before it that is not empty.
+    /// Goes to the ring that the producer writes to, or to the first one before it that is not
+    /// empty.
     #[cold]
     fn follow(&mut self) {
-        // Looked at once more: what was pushed before it was left is seen now.
+        // Both are read again: an item that was pushed before the ring was left is visible only
+        // after the word.
         while self.ring.word() == LEFT && self.ring.is_empty() {
             let next = self.next.lock().unwrap_or_else(PoisonError::into_inner).take();
             let Some(next) = next else { return };
@@ -123,7 +126,7 @@ impl<T> Rx<T> {
         }
     }
 
-    /// The first item.
+    /// The first item, which stays in the queue.
     #[inline]
     pub fn front(&mut self) -> Option<&T> {
         self.first().front()

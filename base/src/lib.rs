@@ -1,12 +1,12 @@
-//! What all parts stand on, and what knows nothing of frames.
+//! Building blocks of all parts that know nothing of frames.
 //!
-//! `sync` has the machine's atomics or the model checker's; `ring`, `growing`, `free` and `counters` pass things
-//! between threads with them; `eventfd` wakes one that sleeps, `threads` tells of one that is gone; `rng` is seeded; `files` are
-//! those that weft reads and writes; `memory` tries whether there is some; `mctp_socket` is the kernel's MCTP; `markup` escapes text;
-//! `processors` binds threads to them, `priority` says which are let in first; `causes` tells of an error with all that caused it; `wait` lets
-//! time pass, and waits for conditions.
+//! `sync` has the machine's atomics or the model checker's; `ring`, `growing`, `free` and
+//! `counters` pass things between threads with them. `eventfd` wakes a thread that sleeps,
+//! `threads` reports one that has ended, `slice` and `priority` set when one gets its turn,
+//! `processors` where it runs. `rng` is seeded; `files` opens files, `memory` tries whether memory
+//! is left, `mctp_socket` is the kernel's MCTP, `markup` escapes text, `causes` prints an error
+//! with its causes, and `wait` lets time pass or waits for a condition.
 //!
-//! Units: as each module says.
 //! Source: ARCHITECTURE.md "Layout of the tree".
 //!
 //! Two threads share no lock: one writes into a ring, the other reads from it, each at its own pace.
@@ -39,8 +39,9 @@
 //! assert_eq!(draw(7), draw(7));
 //! ```
 //!
-//! [`ring::Tx`] and [`ring::Rx`] are the two ends of a ring, [`free`] is a list of free numbers that all may use, [`counters`]
-//! count from several threads; [`eventfd`] wakes a thread that sleeps until something has come.
+//! [`ring::Tx`] and [`ring::Rx`] are the two ends of a ring, [`free`] is a list of free numbers
+//! that several threads may use, [`counters`] count from several threads; [`eventfd`] wakes a
+//! thread that sleeps until something has come.
 
 #![warn(missing_docs)]
 

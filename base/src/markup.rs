@@ -1,6 +1,6 @@
-//! Text inside markup: what somebody else has named can be no markup itself.
+//! Text inside markup: a name that another program has chosen cannot act as markup.
 //!
-//! Text -> text of an element or of a quoted attribute, in HTML, SVG and XML.
+//! [`escape`] makes text of an element or of a quoted attribute, in HTML, SVG and XML.
 //!
 //! Source: WHATWG HTML 13.3; XML 1.0 sections 2.2, 2.4.
 
@@ -15,6 +15,7 @@ pub fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
+            // XML 1.0 admits none of these characters, not even as a reference (section 2.2)
             '\u{FFFE}' | '\u{FFFF}' => out.push('\u{FFFD}'),
             c if c.is_control() && c != '\n' => out.push('\u{FFFD}'),
             c => out.push(c),

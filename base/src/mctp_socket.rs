@@ -1,8 +1,8 @@
-//! Sockets of MCTP as a kernel has it (`AF_MCTP`): a whole message a datagram.
+//! Sockets of a kernel's MCTP (`AF_MCTP`): a whole message a datagram.
 //!
-//! [`MctpSocket`] is bound to a message type, at all EIDs of the machine; [`MctpAddr`] says who sent, and by which tag.
+//! [`MctpSocket`] is bound to a message type, at all EIDs of the machine; [`MctpAddr`] is the other
+//! end, and the tag of the message. Lengths are in bytes, without the message's type.
 //!
-//! Units: bytes, without the message's type.
 //! Source: Linux, Documentation/networking/mctp.rst; DMTF DSP0236.
 //!
 //! The kernel puts messages together from packets, and answers control messages (type 0) itself.
@@ -18,7 +18,7 @@ const NETWORK_ANY: u32 = 0;
 /// Tag owner: set in the tag of a request.
 const TAG_OWNER: u8 = 8;
 
-/// Another end: where a message came from, or where it goes.
+/// The other end of a message, and the message's type and tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MctpAddr {
     /// The network, as this machine numbers it.
@@ -33,7 +33,7 @@ pub struct MctpAddr {
     pub owner: bool,
 }
 
-/// `struct sockaddr_mctp`.
+/// `struct sockaddr_mctp` of the kernel, whose layout it has.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct SockAddr {
@@ -46,7 +46,7 @@ struct SockAddr {
     pad1: u8,
 }
 
-/// As the kernel takes it, 12 bytes.
+/// Length of the address as the kernel takes it.
 const SOCK_ADDR_LEN: libc::socklen_t = 12;
 const _: () = assert!(size_of::<SockAddr>() == SOCK_ADDR_LEN as usize);
 
@@ -78,10 +78,11 @@ impl MctpSocket {
         Ok(Self(fd))
     }
 
-    /// Takes a message that has come: its length, which may be more than `message` has room for, and who sent it.
+    /// Takes a message that has arrived. Returns its length, which may be more than `message` has
+    /// room for, and its sender.
     ///
     /// # Errors
-    /// `WouldBlock` where none has come.
+    /// `WouldBlock` where no message waits.
     pub fn receive(&self, message: &mut [u8]) -> io::Result<(usize, MctpAddr)> {
         let (mut from, mut len) = (SockAddr::default(), SOCK_ADDR_LEN);
         let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
@@ -96,10 +97,11 @@ impl MctpSocket {
         Ok((got, MctpAddr { network, eid, kind, tag, owner }))
     }
 
-    /// Sends a message; one whose tag the other end owns answers what came by that tag.
+    /// Sends a message. Where the other end owns the tag, it is the answer to the request with that
+    /// tag.
     ///
     /// # Errors
-    /// There is no way to that end, or no room for now (`WouldBlock`).
+    /// No route leads to that end, or no room for now (`WouldBlock`).
     pub fn send(&self, to: MctpAddr, message: &[u8]) -> io::Result<()> {
         let MctpAddr { network, eid, kind, .. } = to;
         let tag = to.tag | if to.owner { TAG_OWNER } else { 0 };

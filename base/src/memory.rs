@@ -1,14 +1,17 @@
-//! Memory: a try that may fail, before allocations that may not; and pages that become real when they are written.
+//! Memory: a try that may fail, before allocations that must not; and pages that the kernel
+//! supplies when they are written.
 //!
-//! Bytes → [`NoMemory`], or nothing. Rust ends a process whose allocation fails, so what a client may make large is tried
-//! first, together with the [`RESERVE`] that everything else is made of. [`Zeros`]: a box of zeros on pages of its own.
-//! [`Ending`]: an allocator that says so where a command has none left.
+//! Rust ends a process whose allocation fails. So an allocation that a client may make large is
+//! tried first with [`try_room`], together with the [`RESERVE`] for everything else. [`Zeros`] is a
+//! box of zeros on pages of its own. [`Ending`] is an allocator that prints a message where a
+//! command has no memory left.
 //!
-//! Units: bytes.
-//! Source: getrlimit(2), `RLIMIT_AS`; proc(5), `statm`; mallopt(3), `M_ARENA_MAX`; mmap(2), `MAP_ANONYMOUS`.
+//! Source: getrlimit(2), `RLIMIT_AS`; proc(5), `statm`; mallopt(3), `M_ARENA_MAX`; mmap(2),
+//! `MAP_ANONYMOUS`.
 //!
-//! A process runs short of memory in this way under a limit of its address space (`ulimit -v`, `LimitAS=`) or where the system
-//! does not overcommit (`vm.overcommit_memory = 2`). Elsewhere the kernel grants what it does not have, and a try succeeds.
+//! A process runs short of memory in this way under a limit of its address space (`ulimit -v`,
+//! `LimitAS=`) or where the system does not overcommit (`vm.overcommit_memory = 2`). Elsewhere the
+//! kernel grants memory that it does not have, and a try succeeds.
 
 use core::cell::Cell;
 use core::ops::{Deref, DerefMut};
@@ -24,10 +27,10 @@ use std::sync::OnceLock;
 use rustix::process::{Resource, getrlimit};
 use zerocopy::FromZeros;
 
-/// What is left free of memory whenever a client is given some: for small allocations of all threads.
+/// Memory that stays free whenever a client is given some, for small allocations of all threads.
 pub const RESERVE: usize = 16 << 20;
 
-/// The system has no room for so many bytes.
+/// The system has no room for this number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoMemory(pub usize);
 
@@ -39,7 +42,7 @@ impl std::fmt::Display for NoMemory {
 
 impl std::error::Error for NoMemory {}
 
-/// Whether `bytes` could be had. Nothing is kept, and no page is touched.
+/// Tries whether `bytes` could be allocated. It keeps nothing, and touches no page.
 ///
 /// # Errors
 /// See [`NoMemory`].
@@ -51,15 +54,17 @@ pub fn try_room(bytes: usize) -> Result<(), NoMemory> {
     TRIES.set(true);
     let had = tried.try_reserve_exact(bytes);
     TRIES.set(false);
-    // An allocation that nothing looks at would be left out by the compiler, and the try with it.
+    // The compiler would leave out an allocation that nothing reads, and the try with it.
     black_box(tried.as_mut_ptr());
     had.map_err(|_| NoMemory(bytes))
 }
 
-/// What the limit of the address space leaves; `None` without a limit, or where the size of the process cannot be read.
+/// Bytes that the limit of the address space leaves; `None` without a limit, or where the size of
+/// the process cannot be read.
 ///
-/// Reckoned and not tried: an allocation that is freed at once would take from other threads, for that moment, what small
-/// allocations and the stacks of new threads are made of, and those end the process.
+/// It is calculated and not tried: a large allocation, even one that is freed at once, would for
+/// that moment take the memory from which other threads make small allocations and stacks, and
+/// their failure ends the process.
 fn room_under_limit() -> Option<u64> {
     let limit = getrlimit(Resource::As).current?;
     let mut text = [0; 64];
@@ -69,13 +74,14 @@ fn room_under_limit() -> Option<u64> {
     Some(limit.saturating_sub(pages * rustix::param::page_size() as u64))
 }
 
-/// The size of this process, kept open: it is asked for after a switch has given up the right to open files.
+/// The size of this process, kept open: a switch reads it after it has given up the right to open
+/// files.
 fn statm() -> Option<&'static File> {
     static STATM: OnceLock<Option<File>> = OnceLock::new();
     STATM.get_or_init(|| File::open("/proc/self/statm").ok()).as_ref()
 }
 
-/// Whether `bytes` could be had, and [`RESERVE`] beside them.
+/// Tries whether `bytes` could be allocated, and [`RESERVE`] beside them.
 ///
 /// # Errors
 /// See [`NoMemory`].
@@ -83,24 +89,25 @@ pub fn try_room_with_reserve(bytes: usize) -> Result<(), NoMemory> {
     try_room(bytes.saturating_add(RESERVE)).map_err(|_| NoMemory(bytes))
 }
 
-/// Whether the process ends where there is no memory left.
+/// Whether the process ends when an allocation fails.
 static ENDS: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Whether this thread only tries.
+    /// Whether this thread only tries an allocation.
     static TRIES: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The exit code of a process that had no memory left.
 const EXIT_CODE: i32 = 3;
 
-/// Has the process end with a line on standard error and exit code 3 where there is no memory left, rather than by SIGABRT: for
-/// commands that serve no clients. [`Ending`] must be the allocator. A `try_reserve` of others than [`try_room`] ends it, too.
+/// Makes the process end with a line on standard error and exit code 3 when an allocation fails,
+/// rather than by SIGABRT: for commands that serve no clients. [`Ending`] must be the allocator. A
+/// `try_reserve` outside of [`try_room`] that fails ends the process, too.
 pub fn end_where_none_is_left() {
     ENDS.store(true, Ordering::Relaxed);
 }
 
-/// The system's allocator.
+/// The system's allocator, with a check of each result.
 #[derive(Debug)]
 pub struct Ending;
 
@@ -114,7 +121,7 @@ impl Ending {
     }
 }
 
-/// Ends the process if it wants that, and this thread does not only try.
+/// Ends the process if [`end_where_none_is_left`] was called, unless this thread only tries.
 #[cold]
 fn end_if_wanted(bytes: usize) {
     if ENDS.load(Ordering::Relaxed) && !TRIES.get() {
@@ -122,7 +129,7 @@ fn end_if_wanted(bytes: usize) {
     }
 }
 
-/// Ends the process without an allocation.
+/// Ends the process, without any allocation.
 #[cold]
 fn end(bytes: usize) -> ! {
     let mut line = [0; 128];
@@ -163,9 +170,9 @@ unsafe impl GlobalAlloc for Ending {
     }
 }
 
-/// Has all threads allocate from one arena, and opens what tells the size of the process; to be called before there are threads.
-/// The C library gives a thread an arena of its own by reserving 64 MiB of address space for it, which would take what was tried
-/// just before.
+/// Makes all threads allocate from one arena, and opens the file that tells the size of the
+/// process; to be called before any thread is started. The C library would reserve 64 MiB of
+/// address space for an arena of each thread, out of the memory that was tried just before.
 pub fn share_one_arena() {
     #[cfg(target_env = "gnu")]
     // SAFETY: a plain call, which sets a number.
@@ -175,14 +182,14 @@ pub fn share_one_arena() {
     statm();
 }
 
-/// Maps `bytes` bytes of zeros, on pages that take no memory until they are written: where the kernel likes, or with
-/// `MAP_FIXED_NOREPLACE` among `flags` at `address`.
+/// Maps `bytes` bytes of zeros, on pages that take no memory until they are written: at an address
+/// that the kernel chooses, or with `MAP_FIXED_NOREPLACE` among `flags` at `address`.
 ///
 /// # Errors
 /// The kernel's answer.
 ///
 /// # Panics
-/// With `MAP_FIXED`, which would replace what is there.
+/// With `MAP_FIXED`, which would replace mappings that are there.
 pub fn map_zeros(address: usize, bytes: usize, flags: libc::c_int) -> io::Result<NonNull<u8>> {
     assert_eq!(flags & libc::MAP_FIXED, 0, "a mapping beside all others");
     // SAFETY: without MAP_FIXED a fresh anonymous mapping touches no memory of ours.
@@ -202,10 +209,10 @@ pub fn map_zeros(address: usize, bytes: usize, flags: libc::c_int) -> io::Result
     NonNull::new(at.cast::<u8>()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
 
-/// Gives a mapping back.
+/// Unmaps memory of [`map_zeros`].
 ///
 /// # Safety
-/// [`map_zeros`] made it, of so many bytes, and it is used no more.
+/// [`map_zeros`] made it with this length, and nothing uses it any more.
 pub unsafe fn unmap(base: NonNull<u8>, bytes: usize) {
     // SAFETY: as the caller promises.
     unsafe { libc::munmap(base.as_ptr().cast(), bytes) };

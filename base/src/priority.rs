@@ -1,16 +1,16 @@
-//! Priority of threads: niceness, and the round-robin policy that comes before all threads of the normal one.
+//! Priority of threads: niceness, and the round-robin policy, which goes before the normal one.
 //!
-//! [`set`] for a thread of this process.
+//! [`set`] is for threads of this process. Nice values are -20 (first) to 19.
 //!
-//! Units: nice values, -20 (first) to 19.
-//! Source: sched(7), setpriority(2), `sched_setscheduler(2)`. Below the nice value that a thread has, and for the round-robin
-//! policy, `CAP_SYS_NICE` or a limit (`ulimit -e`, `ulimit -r`) is needed.
+//! Source: sched(7), setpriority(2), `sched_setscheduler(2)`. Below the nice value that a thread
+//! has, and for the round-robin policy, `CAP_SYS_NICE` or a limit (`ulimit -e`, `ulimit -r`) is
+//! needed.
 
 use std::io;
 
 use crate::threads::ThreadId;
 
-/// How early a thread is let in beside others.
+/// How early a thread gets its turn beside others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
     /// The normal policy, with a nice value.

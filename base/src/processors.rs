@@ -1,6 +1,7 @@
 //! Processors: those of the machine, those that this process may use, and threads that are bound to one.
 //!
-//! Numbers as Linux has them; [`reach`] says whether one can be had, [`bind`] takes it.
+//! Numbers are Linux's; [`reach`] tells whether a processor can be used, [`bind`] binds a thread to
+//! it.
 //!
 //! Source: `sched_setaffinity(2)`, cpuset(7), Linux `Documentation/ABI/stable/sysfs-devices-system-cpu`.
 
@@ -17,29 +18,29 @@ const PRESENT: &str = "/sys/devices/system/cpu/present";
 /// Longest list that is read.
 const LIST_MAX: u64 = 4_096;
 
-/// Whether a processor can be had.
+/// Whether threads can be bound to a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// A thread can be bound to it.
     Usable,
-    /// It is there, but off line, or outside of the cpuset of this process.
+    /// The machine has it, but off line, or outside of the cpuset of this process.
     Forbidden,
     /// The machine has none of this number.
     Absent,
 }
 
-/// Numbers of processors.
+/// Numbers of processors, rising.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Processors(Vec<usize>);
 
 impl Processors {
-    /// Those of the machine; `None` where the kernel does not say.
+    /// Processors of the machine; `None` where the kernel does not say.
     #[must_use]
     pub fn present() -> Option<Self> {
         Self::parse(&files::read_text(PRESENT, OpenedBy::Service, LIST_MAX).ok()?)
     }
 
-    /// Those that the calling thread may run on.
+    /// Processors that the calling thread may run on.
     ///
     /// # Errors
     /// The kernel's answer.
@@ -58,7 +59,7 @@ impl Processors {
         Some(Self(all))
     }
 
-    /// The one that is `index` from the last.
+    /// The processor that is `index` from the last.
     #[must_use]
     pub fn from_last(&self, index: usize) -> Option<usize> {
         self.0.iter().rev().nth(index).copied()
@@ -80,7 +81,7 @@ impl fmt::Display for Processors {
     }
 }
 
-/// One of `numbers` that is there twice.
+/// A number that is in `numbers` twice.
 #[must_use]
 pub fn repeated(numbers: &[usize]) -> Option<usize> {
     let mut rest = numbers;
@@ -100,7 +101,8 @@ pub fn reach(number: usize) -> Reach {
     if number >= CpuSet::MAX_CPU || Processors::present().is_some_and(is_absent) {
         return Reach::Absent;
     }
-    // What this thread was given may be fewer than what it may take, so it has to be tried, by a thread that ends.
+    // The thread may have been restricted to fewer than the cpuset allows, so it has to be tried,
+    // in a thread that ends.
     let tried = std::thread::scope(|scope| scope.spawn(|| bind(None, number)).join());
     if matches!(tried, Ok(Ok(()))) { Reach::Usable } else { Reach::Forbidden }
 }
@@ -108,7 +110,7 @@ pub fn reach(number: usize) -> Reach {
 /// Binds a thread of this process (`None`: the calling one) to processor `number`.
 ///
 /// # Errors
-/// The kernel's answer: there is none, or it is not to be had.
+/// The kernel's answer: no such processor, or not for this process.
 pub fn bind(thread: Option<Pid>, number: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     if number >= CpuSet::MAX_CPU {

@@ -1,10 +1,9 @@
 //! Bounded single-producer single-consumer ring: the egress queues between crossbar and output.
 //!
-//! [`ring`] gives a [`Tx`] and an [`Rx`]; capacity a power of two, fixed when made.
+//! [`ring`] gives a [`Tx`] and an [`Rx`]; the capacity is a power of two, fixed when made.
 //!
-//! Units: items.
-//! Source: Lamport 1977 with the far index cached (Lee et al., "A Lock-Free, Cache-Efficient
-//! Shared Ring Buffer", ANCS 2009).
+//! Source: Lamport 1977 with the far index cached (Lee et al., "A Lock-Free, Cache-Efficient Shared
+//! Ring Buffer", ANCS 2009).
 
 use core::mem::MaybeUninit;
 
@@ -50,10 +49,12 @@ pub struct Watch<T> {
 }
 
 impl<T> Watch<T> {
-    /// Whether nothing can be popped. What another thread does meanwhile may be seen or not.
+    /// Whether nothing can be popped. A push or pop of another thread meanwhile may be seen or not.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
+        // head first: the tail is then at least as new, so that the two agree only if the ring was
+        // empty
         let head = self.shared.head.0.load(Ordering::Acquire); // pairs with `pop`
         self.shared.tail.0.load(Ordering::Acquire) == head // pairs with `push`
     }
@@ -82,7 +83,7 @@ fn starting<T>(capacity: usize, start: usize) -> (Tx<T>, Rx<T>) {
 }
 
 impl<T> Tx<T> {
-    /// How many items surely fit now; reads the far index only if fewer than `want` seem to.
+    /// Number of items that surely fit now; reads the far index only if fewer than `want` seem to.
     #[inline]
     pub fn room(&mut self, want: usize) -> usize {
         let capacity = self.shared.slots.len();
@@ -99,7 +100,7 @@ impl<T> Tx<T> {
         self.tail.wrapping_sub(self.head_seen)
     }
 
-    /// As [`Self::len`], without noting what it saw.
+    /// As [`Self::len`], but keeps the cached index as it is.
     #[inline]
     #[must_use]
     pub fn len_seen(&self) -> usize {
@@ -113,7 +114,8 @@ impl<T> Tx<T> {
         self.len() == 0
     }
 
-    /// Says something to the consumer beside the items, who sees it before any item that is pushed later.
+    /// Gives the consumer a word beside the items, which it sees before any item that is pushed
+    /// later.
     #[inline]
     pub fn set_word(&mut self, word: usize) {
         self.shared.tail.1.store(word, Ordering::Release); // pairs with `Rx::word`
@@ -177,14 +179,14 @@ fn read<T>(slots: &[UnsafeCell<MaybeUninit<T>>], head: usize) -> T {
     })
 }
 
-/// The slot of an index that counts on and on.
+/// The slot of an index, which counts on and is masked.
 #[inline]
 fn slot<T>(slots: &[T], index: usize) -> &T {
     slots.get(index & (slots.len() - 1)).expect("masked by the power-of-two length")
 }
 
 impl<T> Rx<T> {
-    /// Sees from aside whether there is something.
+    /// A handle by which another thread sees whether the ring holds something.
     #[must_use]
     pub fn watch(&self) -> Watch<T> {
         Watch { shared: self.shared.clone() }
@@ -203,14 +205,14 @@ impl<T> Rx<T> {
         self.tail_seen == self.head && self.len() == 0
     }
 
-    /// What the producer last said beside the items; 0 at first.
+    /// The word that the producer gave last; 0 at first.
     #[inline]
     #[must_use]
     pub fn word(&self) -> usize {
         self.shared.tail.1.load(Ordering::Acquire) // pairs with `Tx::set_word`
     }
 
-    /// The first item.
+    /// The first item, which stays in the ring.
     #[inline]
     pub fn front(&mut self) -> Option<&T> {
         if self.is_empty() {

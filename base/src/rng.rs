@@ -1,9 +1,11 @@
-//! The data plane's source of chance: seeded, the same on every machine and in every version.
+//! Source of random numbers of the data plane: seeded, the same on every machine and in every
+//! version.
 //!
 //! u64 seed in, u64 words, bounded integers and yes/no out; [`Rng`] is 32 bytes of state.
+//! Probabilities are fractions of integers, `num / den`; no float.
 //!
-//! Units: probabilities are fractions of integers, `num / den`; no float.
-//! Source: xoshiro256++ (Blackman, Vigna, 2021) by `rand_xoshiro`; bounds by Lemire (ACM TOMACS 29(1), 2019).
+//! Source: xoshiro256++ (Blackman, Vigna, 2021) by `rand_xoshiro`; bounds by Lemire (ACM TOMACS
+//! 29(1), 2019).
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
@@ -21,7 +23,7 @@ impl Rng {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed))
     }
 
-    /// 64 random bits.
+    /// The next 64 random bits.
     #[inline]
     pub fn next_u64(&mut self) -> u64 {
         self.0.next_u64()

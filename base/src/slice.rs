@@ -1,10 +1,11 @@
-//! How long the kernel lets a thread run before others of its core have their turn.
+//! Time for which the kernel lets a thread run before others of its core have their turn.
 //!
-//! [`shorten`] for a thread that answers and sleeps, beside threads that never sleep: what asks for short slices is let
-//! in at once when it wakes, where it else waits for the end of the other's, 3 ms. Both still get the same share of the core.
+//! [`shorten`] is for a thread that answers and sleeps, beside threads that never sleep. A thread
+//! with a short slice runs at once when it wakes; otherwise it waits for the end of the other's
+//! slice, 3 ms. Both still get the same share of the core.
 //!
-//! Units: nanoseconds.
-//! Source: `sched_setattr(2)`, whose `sched_runtime` is the slice of a `SCHED_OTHER` thread since Linux 6.12.
+//! Source: `sched_setattr(2)`, whose `sched_runtime` is the slice of a `SCHED_OTHER` thread since
+//! Linux 6.12.
 
 use std::mem::{size_of, zeroed};
 

@@ -1,7 +1,8 @@
 //! Threads that must not end unnoticed: who runs, and who has ended without being asked.
 //!
-//! [`spawn`] in place of `std::thread::Builder`; [`lost`] is the first thread that panicked, ended unasked, or is
-//! gone without a trace. Whoever owns the process looks now and then, and ends it.
+//! [`spawn`] in place of `std::thread::Builder`; [`lost`] is the first thread that panicked, ended
+//! unasked, or is gone without a trace. The owner of the process asks for it now and then, and ends
+//! the process.
 //!
 //! Source: gettid(2), tgkill(2), `_exit(2)`; docs/running.md "Exit codes".
 
@@ -14,7 +15,8 @@ use std::thread::{Builder, JoinHandle};
 
 use crate::slice;
 
-/// What a thread is for; each has an exit code of its own, so that a supervisor's log tells which one ended.
+/// Task of a thread; each has an exit code of its own, so that a supervisor's log tells which one
+/// ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Role {
@@ -22,7 +24,7 @@ pub enum Role {
     Worker = 20,
     /// Keeps the fast path in the kernel in step.
     Express = 21,
-    /// The own functions of a switch that routes TLPs.
+    /// A PBR switch's own functions.
     Agent = 22,
     /// Takes or serves connections of fabric managers.
     Cci = 23,
@@ -36,7 +38,7 @@ pub enum Role {
     Events = 27,
     /// Reads a configuration again.
     Reload = 28,
-    /// The fabric manager.
+    /// The fabric manager's service.
     Manager = 29,
     /// Drives a whole fabric in one process.
     Fabric = 30,
@@ -47,7 +49,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// All of them.
+    /// Every role, in the order of definition.
     pub const ALL: [Self; 13] = [
         Self::Worker,
         Self::Express,
@@ -64,7 +66,8 @@ impl Role {
         Self::Sai,
     ];
 
-    /// Whether such a thread never sleeps while there is work for it; all others wait for somebody, and answer.
+    /// Whether such a thread never sleeps while there is work for it; all others wait for a client
+    /// or an event, and answer.
     const fn polls(self) -> bool {
         matches!(self, Self::Worker | Self::Fabric)
     }
@@ -78,9 +81,9 @@ impl Role {
 
 /// When a thread may end.
 pub enum Ends {
-    /// When it likes: it serves one client, or does one piece of work. It must not panic.
+    /// At any time: it serves one client, or does one piece of work. It must not panic.
     Freely,
-    /// Only when this says so.
+    /// Only when this returns true.
     WhenAsked(Box<dyn Fn() -> bool + Send>),
 }
 
@@ -101,11 +104,11 @@ impl Ends {
 /// A thread that ended without being asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// What it was for.
+    /// Task of the thread, which gives the exit code.
     pub role: Role,
-    /// Its name.
+    /// Name of the thread, as in `ps -T`.
     pub name: String,
-    /// How it ended.
+    /// End of a sentence that begins with the name, such as "has panicked: ...".
     pub how: String,
 }
 
@@ -155,11 +158,12 @@ impl Register {
     }
 
     fn lose(&mut self, lost: Lost) {
-        self.lost.get_or_insert(lost); // what follows from it is no news
+        self.lost.get_or_insert(lost); // later ones are consequences of the first
     }
 }
 
-/// Starts a thread that is looked after: [`lost`] tells when it panics, ends before `ends` allows it, or is gone.
+/// Starts a thread whose end is watched: [`lost`] reports it when it panics, ends before `ends`
+/// allows it, or is gone.
 ///
 /// Returns once the thread runs. The standard library maps a signal stack at the start of a thread and aborts the process where
 /// that fails: this way a caller that has found room for a thread knows that the thread has taken it.
@@ -175,7 +179,7 @@ pub fn spawn<T: Send + 'static>(
     spawn_with_id(role, name, ends, run).map(|(thread, _)| thread)
 }
 
-/// As [`spawn`], with the thread's number.
+/// As [`spawn`], with the thread's kernel id.
 ///
 /// # Errors
 /// As for [`spawn`].
@@ -203,49 +207,51 @@ pub fn spawn_with_id<T: Send + 'static>(
         register().leave(number, how.as_deref());
         match ended {
             Ok(value) => value,
-            Err(panic) => resume_unwind(panic), // whoever joins it sees it, too
+            Err(panic) => resume_unwind(panic), // for the thread that joins it
         }
     })?;
     Ok((thread, begun.recv().map_err(io::Error::other)?))
 }
 
-/// Has the calling thread be looked after until the process ends.
+/// Watches the calling thread until the process ends.
 pub fn enter(role: Role, name: &str) {
     register().enter(role, name);
 }
 
-/// What a panic says.
+/// Message of a panic.
 fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
-/// Steps that what is to end has taken.
+/// Steps that the end of the process has taken.
 static STEPS: AtomicU64 = AtomicU64::new(0);
 
-/// Says that what is to end is a step further, such as a port that the kernel has closed, which may take its time: whoever
-/// waits for the end begins to wait anew.
+/// Counts a step of the end of the process, such as a port that the kernel has closed, which may
+/// take its time: the supervisor gives the end more time after each.
 pub fn step() {
     STEPS.fetch_add(1, Ordering::Relaxed); // a count
 }
 
-/// Drops what the kernel may take its time to close; that is a [`step`].
+/// Drops a thing that the kernel may take its time to close; that is a [`step`].
 pub fn close<T>(thing: T) {
     drop(thing);
     step();
 }
 
-/// How often [`step`] was called: a number that stands still is an end that does not come nearer.
+/// Number of calls of [`step`]; while it stands still, the end makes no progress.
 #[must_use]
 pub fn steps() -> u64 {
     STEPS.load(Ordering::Relaxed)
 }
 
-/// The first thread that ended without being asked, if one has.
+/// The first thread that ended without being asked.
 #[must_use]
 pub fn lost() -> Option<Lost> {
     let mut register = register();
     if register.lost.is_none() {
+        // a thread that ended in a system call of its own never reached `leave`: only the kernel
+        // knows
         let gone = register.running.iter().find(|thread| !thread.id.runs());
         let gone = gone.map(|Running { role, name, .. }| Lost {
             role: *role,
@@ -259,25 +265,25 @@ pub fn lost() -> Option<Lost> {
     register.lost.clone()
 }
 
-/// Ends the process at once, whatever its threads do: nothing is unwound, waited for or written.
+/// Ends the process at once: no thread is unwound or waited for, and nothing is written.
 pub fn end_process(code: u8) -> ! {
     // SAFETY: plain call, which does not return.
     unsafe { libc::_exit(code.into()) }
 }
 
-/// The kernel's number of a thread of this process.
+/// The kernel's id of a thread of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadId(pub(crate) libc::pid_t);
 
 impl ThreadId {
-    /// That of the calling thread.
+    /// Id of the calling thread.
     #[must_use]
     pub fn own() -> Self {
         // SAFETY: plain call, which cannot fail.
         Self(unsafe { libc::gettid() })
     }
 
-    /// As rustix has it.
+    /// The id in rustix's type.
     #[must_use]
     pub const fn pid(self) -> Option<rustix::thread::Pid> {
         rustix::thread::Pid::from_raw(self.0)
@@ -295,7 +301,7 @@ impl ThreadId {
     }
 }
 
-/// Ends of threads for tests: what no code of ours does, done from outside, at any place.
+/// Ends of threads for tests, at any place: faults that no code of ours has.
 ///
 /// Only in builds with `debug_assertions`, and only for a process that asks for it.
 #[cfg(debug_assertions)]
@@ -307,13 +313,13 @@ pub mod hook {
     /// Fault that a test gives a thread: it ends untold, or hangs.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Fault {
-        /// It ends as by `exit(2)` of its own: nothing is unwound, dropped or told.
+        /// It ends as by `exit(2)` of its own: no unwinding, no drop, no report.
         Exit,
-        /// It does nothing any more.
+        /// It hangs for good.
         Stall,
-        /// It does nothing for so many milliseconds, as if the scheduler ran others, and goes on.
+        /// It hangs for some time, as if the scheduler ran others, and goes on.
         Away {
-            /// How many.
+            /// Milliseconds until it goes on.
             ms: u32,
         },
     }
@@ -344,7 +350,7 @@ pub mod hook {
         }
     }
 
-    /// Has a thread called `name` end so; false when there is none.
+    /// Makes the thread called `name` end so; false when there is none.
     #[must_use]
     pub fn end(name: &str, fault: Fault) -> bool {
         let handler: extern "C" fn(libc::c_int) = match fault {

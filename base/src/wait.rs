@@ -1,17 +1,17 @@
 //! Waiting: a span that passes, and a condition that comes to hold.
 //!
-//! [`pause`] sleeps in a thread that no other thread wakes. Tests use [`until`]: they wait for a condition, never for
-//! the time that it takes on some machine. [`try_until`] leaves the message to its caller.
+//! [`pause`] sleeps in a thread that no other thread wakes. Tests use [`until`]: they wait for a
+//! condition, never for the time that it takes on some machine. [`try_until`] leaves the message to
+//! its caller.
 //!
-//! Units: as `Duration`.
-//! Source: `std::thread::park_timeout`, which returns at once where the thread was unparked before, as by the end of a scope
-//! of threads: no sleep.
+//! Source: `std::thread::park_timeout`, which returns at once where the thread was unparked before,
+//! as by the end of a scope of threads: no sleep.
 
 use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a test waits for something that takes no time to speak of, on a machine that does much else.
+/// Time for which a test waits for something quick, on a machine that is busy with other things.
 pub const LONG: Duration = Duration::from_secs(30);
 
 /// Shortest and longest time between two looks at a condition.
@@ -24,7 +24,7 @@ pub fn pause(span: Duration) {
     thread::sleep(span);
 }
 
-/// Looks at `condition` again and again until it has something; what it has.
+/// Calls `condition` again and again until it returns a value, and returns that.
 ///
 /// The looks are a millisecond apart at first and get rarer with time, so that a condition may be one that costs, as a
 /// process that is asked. The last look comes after `deadline`, however late the thread is run.
@@ -45,7 +45,7 @@ pub fn pause(span: Duration) {
 /// ```
 ///
 /// # Panics
-/// It has nothing until `deadline` has passed; says `what` was waited for.
+/// `condition` returned nothing until `deadline` had passed; the message names `what`.
 #[track_caller]
 pub fn until<T>(
     deadline: Duration,
@@ -58,7 +58,7 @@ pub fn until<T>(
     }
 }
 
-/// As [`until`]; `None` when it has nothing until `deadline` has passed.
+/// As [`until`]; `None` when `condition` returned nothing until `deadline` had passed.
 #[expect(clippy::disallowed_methods, reason = "a deadline of the machine's time")]
 pub fn try_until<T>(deadline: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
     let begun = Instant::now();
@@ -70,6 +70,7 @@ pub fn try_until<T>(deadline: Duration, mut condition: impl FnMut() -> Option<T>
         if waited >= deadline {
             return None;
         }
+        // rarer with time, as a look may cost a whole process
         pause((waited / 8).clamp(LOOK_MIN, LOOK_MAX));
     }
 }
