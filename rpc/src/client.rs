@@ -1,8 +1,6 @@
-//! The client's side: one request at a time.
+//! Client of a server: one request at a time, its answer, and the lines that follow it.
 //!
-//! A request out, its answer in; lines that follow it one by one.
 //!
-//! Source: this crate's definitions.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -15,27 +13,20 @@ use serde_json::Value;
 
 use super::Refused;
 
-/// How long an answer may take: a reload compiles tables.
+/// Time that an answer may take: a reload compiles tables.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// Why a request has no answer.
+/// Why a request got no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// Nothing listens at the socket.
     #[error("nothing listens at {}", path.display())]
-    Connect {
-        /// The socket.
-        path: PathBuf,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-    /// The connection broke.
+    Connect { path: PathBuf, source: io::Error },
     #[error("connection to the server")]
     Io(#[source] io::Error),
     /// The server closed the connection before it had answered.
     #[error("the server has closed the connection: it has stopped, or has sent this client away")]
     Closed,
-    /// The server refused.
     #[error("{0}")]
     Refused(#[from] Refused),
     /// The answer cannot be read: another version of weft?
@@ -73,12 +64,12 @@ impl Client {
     /// Connects to the server that listens at `path`.
     ///
     /// # Errors
-    /// Nobody does.
+    /// Nothing listens there, or the kernel refuses.
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
         Self::connect_for(path, ANSWER_MAX)
     }
 
-    /// As [`connect`](Self::connect); an answer may take as long as `longest`.
+    /// As [`connect`](Self::connect), with an answer that may take as long as `longest`.
     ///
     /// # Errors
     /// As [`connect`](Self::connect).
@@ -86,6 +77,7 @@ impl Client {
         let stream = UnixStream::connect(path)
             .map_err(|source| ClientError::Connect { path: path.to_owned(), source })?;
         stream.set_read_timeout(Some(longest))?;
+        // a server that reads nothing must not hold its client up either
         stream.set_write_timeout(Some(ANSWER_MAX))?;
         Ok(Self { reader: BufReader::new(stream) })
     }
@@ -107,21 +99,23 @@ impl Client {
     /// The next line that follows an answer.
     ///
     /// # Errors
-    /// A connection that broke, a line that is none of `T`.
+    /// A connection that broke, or a line that is not a `T`.
     pub fn follow<T: DeserializeOwned>(&mut self) -> Result<T, ClientError> {
         self.reader.get_ref().set_read_timeout(None)?; // they come when they come
         self.line()
     }
 
-    /// Waits for `time` at most; whether something is there for [`follow`](Self::follow) to read, be it the end.
+    /// Waits for `time` at most; whether [`follow`](Self::follow) would return at once, with a line
+    /// or the end.
     ///
     /// # Errors
     /// The kernel refuses to wait.
     pub fn has_line(&self, time: Duration) -> Result<bool, ClientError> {
+        // a line that is buffered already does not make the socket readable
         Ok(!self.reader.buffer().is_empty() || !self.wait(time)?)
     }
 
-    /// Waits for `time`; false if the server went meanwhile.
+    /// Waits for `time`; false if the server closed the connection meanwhile.
     ///
     /// # Errors
     /// The kernel refuses to wait.
@@ -131,6 +125,7 @@ impl Client {
         let mut fds = [PollFd::new(self.reader.get_ref(), PollFlags::IN)];
         match poll(&mut fds, Some(&timeout)) {
             Ok(ready) => Ok(ready == 0),
+            // a signal says nothing about the server
             Err(rustix::io::Errno::INTR) => Ok(true),
             Err(error) => Err(io::Error::from(error).into()),
         }
@@ -139,6 +134,7 @@ impl Client {
     fn line<T: DeserializeOwned>(&mut self) -> Result<T, ClientError> {
         let mut line = String::new();
         self.reader.read_line(&mut line)?;
+        // a line that breaks off is the end of the connection, not an answer
         if !line.ends_with('\n') {
             return Err(ClientError::Closed);
         }

@@ -1,9 +1,8 @@
 //! Requests and answers as JSON, a line each, over Unix sockets.
 //!
-//! A line in, `{"ok": ...}` or `{"error": {...}}` out; what follows an answer are lines, too. [`LineHandler`] is the
-//! server's side, [`Client`] the client's.
+//! A line in, `{"ok": ...}` or `{"error": {...}}` out; some answers are followed by more lines.
+//! [`LineHandler`] is the server's side, [`Client`] the client's.
 //!
-//! Units: bytes.
 //! Source: ARCHITECTURE.md "Control"; JSON is RFC 8259.
 //!
 //! A server that adds, and a client that asks it:
@@ -50,8 +49,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`Refused`] is why a request is not carried out, with a code for programs; [`Answer::Stream`] goes on after the first line,
-//! and [`Client::follow`] reads what comes.
+//! [`Refused`] has the reason why a request is not carried out, with a code for programs;
+//! [`Answer::Stream`] goes on after the first line, and [`Client::follow`] reads the lines.
 
 mod client;
 
@@ -72,7 +71,7 @@ pub const LINE_LEN_MAX: usize = 64 * 1024;
 pub struct Refused {
     /// `bad_request`, `refused`, `unavailable`: for programs.
     pub code: String,
-    /// For people.
+    /// One sentence for people.
     pub message: String,
 }
 
@@ -102,7 +101,7 @@ pub trait LineHandler: Send + Sync {
     fn answer(&self, line: &[u8]) -> Answer;
 }
 
-/// The answer to a line.
+/// Answer to a request line.
 pub enum Answer {
     /// One line, with its newline.
     Line(Vec<u8>),
@@ -121,16 +120,15 @@ pub trait LineStream: Send {
 pub enum Next {
     /// A line, with its newline.
     Line(Vec<u8>),
-    /// Nothing yet.
     Nothing,
-    /// The last line.
+    /// The last line, with its newline.
     End(Vec<u8>),
 }
 
-/// Reads a request.
+/// Reads a request from its line.
 ///
 /// # Errors
-/// The line is too long, or is none; a request that has no fields comes with some.
+/// The line is too long, or not a request; a request that has no fields comes with some.
 pub fn parse<T: Serialize + serde::de::DeserializeOwned>(line: &[u8]) -> Result<T, Refused> {
     if line.len() > LINE_LEN_MAX {
         let message = format!("expected at most {LINE_LEN_MAX} bytes, found {}", line.len());
@@ -138,7 +136,7 @@ pub fn parse<T: Serialize + serde::de::DeserializeOwned>(line: &[u8]) -> Result<
     }
     let bad = |error: serde_json::Error| Refused::bad_request(error.to_string());
     let request: T = serde_json::from_slice(line).map_err(bad)?;
-    // serde passes over the fields of a variant that has none, also where unknown ones are denied.
+    // serde ignores the fields of a variant that has none, also where unknown ones are denied.
     let read = serde_json::to_value(&request).map_err(bad)?;
     if read.as_object().is_some_and(|read| read.len() == 1)
         && let Value::Object(given) = serde_json::from_slice(line).map_err(bad)?
@@ -152,7 +150,7 @@ pub fn parse<T: Serialize + serde::de::DeserializeOwned>(line: &[u8]) -> Result<
     Ok(request)
 }
 
-/// Whether a field with this value may be one that is left out.
+/// Whether a field with this value may be left out, so that the parsed request need not have it.
 fn is_default(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
