@@ -1,6 +1,7 @@
 //! Arrows between the modules of the dataplane.
 //!
-//! `crate::NAME` and `super::NAME` in code that is not tests → edges between top modules.
+//! It reads `crate::NAME` and `super::NAME` in code outside of tests, which make edges between top
+//! modules.
 //!
 //! Source: ARCHITECTURE.md "Layout of the tree".
 
@@ -10,11 +11,11 @@ use super::{File, Finding, Tree};
 
 const SRC: &str = "dataplane/src/";
 
-/// Building blocks.
+/// Building blocks, which every other module may use.
 const BLOCKS: [&str; 9] =
     ["time", "types", "queues", "pool", "desc", "batch", "bucket", "stats", "trace"];
 
-/// Switch functions; `config` and `snapshot` are the values that they are told things by.
+/// Switch functions; `config` and `snapshot` hold the values that they are configured with.
 const FUNCTIONS: [&str; 14] = [
     "classify", "fdb", "flows", "vlan", "groups", "storm", "lag", "loops", "buffer", "voq",
     "islip", "egress", "ecn", "pfc",
@@ -34,10 +35,12 @@ fn may_use(from: &str, to: &str) -> Option<bool> {
     }
     Some(match from {
         _ if is_block(from) => is_block(to),
+        // two switch functions never use each other: `pipeline` passes values between them
         _ if is_function(from) => is_block(to) || to == "config",
         "config" => is_block(to) || is_function(to),
         "snapshot" => is_block(to) || is_function(to) || to == "config",
         "pbr" | "port" => is_block(to),
+        // the worker drives the pipeline, not the other way round
         "pipeline" => to != "worker",
         _ => true,
     })
@@ -61,6 +64,7 @@ fn names_behind<'a>(line: &'a str, prefix: &str) -> Vec<&'a str> {
     let mut names = Vec::new();
     let mut rest = line;
     while let Some(at) = rest.find(prefix) {
+        // a name that goes on in front, as in `xcrate::`, is another path
         let joined = rest[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':');
         rest = &rest[at + prefix.len()..];
         if joined {
@@ -102,6 +106,7 @@ fn group_names(group: &str) -> Vec<&str> {
 /// Which top modules of its crate `file` uses, and where; a `use` over many lines counts at its first.
 fn uses(file: &File) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
+    // only the prefix that reaches the crate's root names a top module
     let up = "super::".repeat(depth(file));
     let mut offset = 0;
     let mut code: Vec<(usize, usize)> = Vec::new(); // line, offset
@@ -117,6 +122,7 @@ fn uses(file: &File) -> Vec<(usize, &str)> {
         }
         let rest = file.text.get(start..).unwrap_or_default();
         let line = rest.lines().next().unwrap_or_default();
+        // a comment may name any module
         let line = line.split("//").next().unwrap_or_default();
         // A group that goes on over lines is read up to its end.
         let statement = if line.trim_start().starts_with("use ") && !line.contains(';') {
@@ -133,7 +139,7 @@ fn uses(file: &File) -> Vec<(usize, &str)> {
     found
 }
 
-/// Names that stand in the crate's root for modules; others are items that `lib` re-exports.
+/// Names that are modules in the crate's root; other names there are items that `lib` re-exports.
 fn modules(tree: &Tree) -> BTreeSet<&str> {
     tree.files.iter().filter_map(module).collect()
 }
@@ -150,6 +156,7 @@ pub fn module_arrows(tree: &Tree) -> Vec<Finding> {
             continue;
         }
         for (line, to) in uses(file) {
+            // a name that is no module is an item that `lib` re-exports
             let wrong = to != from && there.contains(to) && may_use(from, to) == Some(false);
             if wrong {
                 findings.push(Finding::new(file, line, format!("{from} must not use {to}")));

@@ -1,4 +1,5 @@
-//! Circles: files of a crate that use each other, whether at once or by way of others, and folders that do.
+//! Circles: files of a crate that use each other, directly or through other files, and folders that
+//! do.
 //!
 //! A re-export is followed to the file that defines what it exports. A file may use the modules above it: a folder's
 //! `mod.rs` and the files below it are one module in parts, which is what `super` is for; files beside each other are not.
@@ -24,6 +25,7 @@ fn sources(tree: &Tree) -> BTreeSet<&str> {
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
 /// The modules that reach each other, in groups.
+// all that can be reached from each module; a module that reaches itself lies on a circle
 fn groups(uses: &Uses) -> Vec<Vec<&str>> {
     let reach = |from: &str| {
         let mut seen: BTreeSet<&str> = BTreeSet::new();
@@ -40,6 +42,7 @@ fn groups(uses: &Uses) -> Vec<Vec<&str>> {
         uses.keys().map(|from| (from.as_str(), reach(from))).collect();
     let mut groups: Vec<Vec<&str>> = Vec::new();
     for (from, reached) in all.iter().filter(|(from, reached)| reached.contains(*from)) {
+        // two modules lie on one circle if each reaches the other
         let with = reached.iter().filter(|to| all.get(*to).is_some_and(|back| back.contains(from)));
         let group: Vec<&str> = with.copied().collect();
         if !groups.contains(&group) {
@@ -49,7 +52,8 @@ fn groups(uses: &Uses) -> Vec<Vec<&str>> {
     groups
 }
 
-/// Which modules below `src` use what another defines, uses of modules above them left out.
+/// Uses between the modules below `src`: user and definer of a name. Uses of modules above are left
+/// out.
 fn uses_below(tree: &Tree, src: &str) -> Vec<(Vec<String>, Vec<String>)> {
     let below = |file: &File| {
         let path = file.path.strip_prefix(src)?.strip_prefix('/')?.to_owned();
@@ -60,6 +64,7 @@ fn uses_below(tree: &Tree, src: &str) -> Vec<(Vec<String>, Vec<String>)> {
         tree.files.iter().filter_map(|file| Some((below(file)?, file))).collect();
     let whole = Crate::of(files.iter().map(|(path, file)| (path.as_str(), *file)));
     let uses = whole.uses().into_iter().flat_map(|(from, to)| {
+        // a file may use the modules above it: with them it is one module in parts
         let apart = to.into_iter().filter(|to| !from.starts_with(to));
         let apart: Vec<_> = apart.map(<[String]>::to_vec).collect();
         apart.into_iter().map(|to| (from.to_vec(), to))
@@ -67,7 +72,8 @@ fn uses_below(tree: &Tree, src: &str) -> Vec<(Vec<String>, Vec<String>)> {
     uses.collect()
 }
 
-/// The circles in `uses`, by the names that `node` gives to modules; of the arrows between two nodes, one.
+/// The circles in `uses`, by the names that `node` gives to modules. Each arrow between two nodes
+/// is shown by one example.
 fn told(uses: &[(Vec<String>, Vec<String>)], node: impl Fn(&[String]) -> String) -> Vec<String> {
     let mut nodes = Uses::new();
     for (from, to) in uses {
@@ -81,6 +87,7 @@ fn told(uses: &[(Vec<String>, Vec<String>)], node: impl Fn(&[String]) -> String)
                 && [&ends.0, &ends.1].iter().all(|end| group.contains(&end.as_str()))
             {
                 let arrow = || format!("{} uses {}", from.join("::"), to.join("::"));
+                // one example is enough to find the arrow in the code
                 arrows.entry(ends).or_insert_with(arrow);
             }
         }
@@ -111,7 +118,8 @@ pub fn circles(tree: &Tree) -> Vec<Finding> {
 pub fn folder_circles(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for src in sources(tree) {
-        // Every circle of files is one of the children of some folder too: of the innermost that has all of them.
+        // Each circle of files shows again among the children of a folder: the innermost one that
+        // has them all.
         let mut folders: BTreeMap<Vec<String>, Vec<_>> = BTreeMap::new();
         for (from, to) in uses_below(tree, src) {
             let depth = from.iter().zip(&to).take_while(|(one, other)| one == other).count();

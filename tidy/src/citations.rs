@@ -1,9 +1,8 @@
 //! Citations: every page, heading and source file that the tree cites is in the tree.
 //!
-//! A [`Tree`] → citations that lead nowhere. A page is cited by its path from the root, in links of a page from
-//! that page; behind it stand numbers (`§4.5, §5.1 to §5.3`) or beginnings of headings (`"Inside", "Egress"`).
+//! A page is cited by its path from the root, or in links of a page from that page. Behind it stand
+//! numbers (`§4.5, §5.1 to §5.3`) or beginnings of headings (`"Inside", "Egress"`).
 //!
-//! Units: lines.
 //! Source: ARCHITECTURE.md "Layout of the tree".
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,10 +14,10 @@ use regex::Regex;
 
 use super::{File, Finding, Tree, has_extension};
 
-/// Where the rules have examples of their own.
+/// Folder of the rules, which contain examples of wrong citations.
 const EXAMPLES: &str = "tidy/src/";
 
-/// A regular expression that is right.
+/// Compiles one of this file's patterns.
 fn regex(pattern: &str) -> Regex {
     Regex::new(pattern).expect("the pattern is right")
 }
@@ -31,16 +30,17 @@ static NUMBER: LazyLock<Regex> = LazyLock::new(|| {
 static HEADING: LazyLock<Regex> = LazyLock::new(|| regex(r#"^(?:,? | and )"([^"]+)""#));
 static SOURCE: LazyLock<Regex> = LazyLock::new(|| regex(r"[\w./-]*\w\.(?:rs|py)\b"));
 
-/// The text of a file with each line break, and what starts a comment behind it, made one space.
+/// The text of a file, with each line break and the comment mark behind it made one space.
 struct Flat {
     text: String,
-    /// Where each line starts.
+    /// Offset of each line in `text`.
     starts: Vec<usize>,
 }
 
 impl Flat {
     fn of(file: &File) -> Self {
         let mut flat = Self { text: String::new(), starts: Vec::new() };
+        // a citation may be wrapped, with a comment mark in the middle
         for line in file.text.lines() {
             flat.starts.push(flat.text.len());
             let line = line.trim_start();
@@ -60,7 +60,7 @@ impl Flat {
     }
 }
 
-/// The headings of a page; what stands in blocks of code is none.
+/// The headings of a page, but not lines with `#` in blocks of code.
 fn headings(page: &File) -> Vec<&str> {
     let mut in_code = false;
     let mut found = Vec::new();
@@ -73,7 +73,7 @@ fn headings(page: &File) -> Vec<&str> {
     found
 }
 
-/// The anchor that a heading has on a page: small letters, digits and `-` for blanks.
+/// The anchor that GitHub gives a heading: small letters, digits, and `-` for blanks.
 fn anchor(heading: &str) -> String {
     let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
     kept.collect::<String>().to_lowercase().replace(' ', "-")
@@ -104,11 +104,12 @@ fn resolved(page: &str, link: &str) -> String {
     parts.join("/")
 }
 
-/// Numbers and headings that are cited behind a page, with what each is.
+/// Numbers or headings that are cited right behind a page; true for numbers.
 fn cited(behind: &str) -> Vec<(&str, bool)> {
     let mut rest = behind;
     let mut found = Vec::new();
     for (pattern, is_number) in [(&NUMBER, true), (&HEADING, false)] {
+        // a citation has several numbers or several headings, not both
         while let Some(part) = pattern.captures(rest) {
             let (Some(whole), Some(name)) = (part.get(0), part.get(1)) else { break };
             found.push((name.as_str(), is_number));
@@ -153,6 +154,7 @@ pub fn pages(tree: &Tree) -> Vec<Finding> {
             }
         }
         for page in PAGE.find_iter(&flat.text) {
+            // the page of a link was looked up by its path above
             if links.iter().any(|link| link.contains(&page.start())) {
                 continue;
             }
@@ -182,7 +184,7 @@ pub fn pages(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Whether `line` can be one of a head: a comment, or in Python a part of the first text.
+/// Whether `line` can go on with a head's source: a comment, or in Python a part of the first text.
 fn is_comment(file: &File, line: &str) -> bool {
     !file.is_rust() || line.trim_start().starts_with("//")
 }
@@ -195,7 +197,7 @@ pub fn sources(tree: &Tree) -> Vec<Finding> {
     for file in tree.files.iter().filter(|file| !file.path.starts_with(EXAMPLES)) {
         let mut in_source = false;
         for (at, line) in file.text.lines().enumerate() {
-            // It goes on over lines, up to an empty one or the end of the comment.
+            // A citation goes on over lines, up to an empty one or the end of the comment.
             let goes_on = line.chars().any(char::is_alphanumeric) && !line.contains("\"\"\"");
             in_source = line.contains("Source: ") || in_source && goes_on && is_comment(file, line);
             if !in_source {
@@ -216,9 +218,11 @@ pub fn sources(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Nothing cites what only its authors have: numbers of issues and of the documents that the project came from.
+/// Nothing cites documents that only its authors have: numbers of issues, and files of the
+/// project's start.
 #[must_use]
 pub fn private(tree: &Tree) -> Vec<Finding> {
+    // in two pieces, so that this file does not break its own rule
     let cited = [["see", "d [0-9]"], ["iss", "ue [0-9]"], ["sty", r"le\.md"]].map(|p| p.concat());
     let pattern = regex(&format!("(?i-u){}", cited.join("|")));
     let mut findings = Vec::new();

@@ -1,8 +1,6 @@
-//! Clauses: which `//= STANDARD clause` lines above code have a test that names the same.
+//! Clauses: each `//= STANDARD clause` line above code has a test that names the same clause.
 //!
-//! A [`Tree`] → clauses of code without one, each with where it stands.
 //!
-//! Units: lines.
 
 use std::collections::BTreeSet;
 
@@ -13,6 +11,7 @@ fn clauses(file: &File) -> Vec<(usize, &str, bool)> {
     let last = file.last_line_of_code();
     let named = file.text.lines().enumerate().filter_map(|(at, line)| {
         let clause = line.trim_start().strip_prefix("//=")?.trim();
+        // a clause behind the last line of code stands above an inline test
         (!clause.is_empty()).then_some((at + 1, clause, file.is_test() || at >= last))
     });
     named.collect()

@@ -1,7 +1,8 @@
-//! Functions as the grammar has them: their parameters, and which lines their bodies take.
+//! Functions of a file: their parameters, and the lines of their bodies.
 //!
-//! The other rules go by lines of text. What a parameter is, and where a body ends, takes a parser: `syn`, whose spans
-//! have lines. Code that a macro makes is not seen, and a file that does not parse has no functions; the compiler says why.
+//! The other rules go by lines of text. Parameters and ends of bodies need a parser: `syn`, whose
+//! spans have lines. Code that a macro makes is not seen, and a file that does not parse has no
+//! functions; the compiler reports that.
 //!
 //! Source: The Rust Reference "Functions"; ARCHITECTURE.md "Layout of the tree".
 
@@ -12,17 +13,17 @@ use syn::{Attribute, Block, FnArg, ImplItemFn, ItemFn, ItemMod, Pat, Signature, 
 
 use super::{File, Finding, Tree};
 
-/// A function of a file, wherever it stands.
+/// A function: free, method, or of a trait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
     pub name: String,
-    /// Where its signature begins.
+    /// Line of its signature.
     pub line: usize,
-    /// Lines between its braces; none of a function without a body.
+    /// Lines between its braces; `None` for a function without a body.
     pub body: Option<RangeInclusive<usize>>,
     /// Parameters that are patterns of a tuple.
     pub tuples: usize,
-    /// Whether it stands in a module of tests.
+    /// Whether it stands in tests.
     pub is_test: bool,
 }
 
@@ -36,7 +37,7 @@ pub fn functions(file: &File) -> Vec<Function> {
     found.functions
 }
 
-/// No parameter is the pattern of a tuple: a caller reads a struct's names, and only a type's of a tuple.
+/// No parameter is the pattern of a tuple: a struct's fields have names, a tuple's only types.
 #[must_use]
 pub fn tuple_parameters(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -52,7 +53,7 @@ pub fn tuple_parameters(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Whether what has these attributes is there for tests only.
+/// Whether an item with these attributes is compiled for tests only.
 fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let syn::Meta::List(list) = &attribute.meta else { return false };
@@ -63,6 +64,7 @@ fn is_for_tests(attributes: &[Attribute]) -> bool {
 fn says_test(token: &proc_macro2::TokenTree) -> bool {
     match token {
         proc_macro2::TokenTree::Ident(word) => word == "test",
+        // `all(test, loom)` and the like nest
         proc_macro2::TokenTree::Group(group) => group.stream().into_iter().any(|t| says_test(&t)),
         _ => false,
     }
@@ -88,6 +90,7 @@ impl Finder {
         let is_pattern =
             |input: &&FnArg| matches!(input, FnArg::Typed(typed) if is_tuple(&typed.pat));
         let braces = body.map(|block| {
+            // the lines of the braces themselves are not counted
             let first = block.brace_token.span.open().end().line + 1;
             first..=block.brace_token.span.close().start().line.saturating_sub(1)
         });
@@ -105,6 +108,7 @@ impl<'a> Visit<'a> for Finder {
     fn visit_item_mod(&mut self, module: &'a ItemMod) {
         let before = self.in_tests;
         self.in_tests |= is_for_tests(&module.attrs);
+        // a module of tests may have modules inside: the flag goes back afterwards
         visit::visit_item_mod(self, module);
         self.in_tests = before;
     }

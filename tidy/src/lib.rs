@@ -1,8 +1,9 @@
 //! Tidy: rules that hold for the source tree as a whole.
 //!
-//! Each rule is a function from a [`Tree`], which has the path and text of every file, to [`Finding`]s with lines that
-//! count from 1. A broken rule fails the tests; a [warning](WARNINGS) is printed and left to whoever reads it, as a number
-//! that must not be exceeded gets obeyed at the cost of what it stands for.
+//! Each rule is a function from a [`Tree`], which has the path and text of every file, to
+//! [`Finding`]s with lines that count from 1. A broken rule fails the tests. A [warning](WARNINGS)
+//! is only printed: a number that must not be exceeded is obeyed at the cost of the quality that it
+//! measures.
 //!
 //! Source: ARCHITECTURE.md "Layout of the tree".
 
@@ -27,9 +28,8 @@ use std::process::Command;
 /// A file of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
-    /// From the root, with `/`.
+    /// Path from the root, with `/`.
     pub path: String,
-    /// All of it.
     pub text: String,
 }
 
@@ -40,21 +40,21 @@ impl File {
         has_extension(&self.path, "rs")
     }
 
-    /// Whether all of it is tests.
+    /// Whether the whole file is tests.
     #[must_use]
     pub fn is_test(&self) -> bool {
         let name = self.path.rsplit('/').next().unwrap_or_default();
         self.path.contains("/tests/") || name == "tests.rs" || name.ends_with("_tests.rs")
     }
 
-    /// Its code by line, comments cut off, up to its tests.
+    /// Its lines of code with their numbers, comments cut off, up to its inline tests.
     pub fn code(&self) -> impl Iterator<Item = (usize, &str)> {
         let lines = self.text.lines().enumerate().map(|(at, line)| (at + 1, line));
         let before_tests = lines.take_while(|(_, line)| !starts_tests(line));
         before_tests.map(|(at, line)| (at, line.split("//").next().unwrap_or_default()))
     }
 
-    /// The last line before its tests; 0 where it begins with them.
+    /// Number of the last line before its inline tests; 0 where it begins with them.
     #[must_use]
     pub fn last_line_of_code(&self) -> usize {
         self.code().last().map_or(0, |(line, _)| line)
@@ -67,35 +67,29 @@ pub fn has_extension(path: &str, extension: &str) -> bool {
     Path::new(path).extension().is_some_and(|found| found == extension)
 }
 
-/// Whether a file's inline tests start at `line`; those that are only for some tests stand indented.
+/// Whether a file's inline tests start at `line`. Items that are only for tests stand indented.
 fn starts_tests(line: &str) -> bool {
     line == "#[cfg(test)]" || line.starts_with("#[cfg(all(test")
 }
 
-/// All files that are tracked or could be.
+/// All files that git tracks, or would.
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
-    /// In order of their paths.
+    /// Sorted by path.
     pub files: Vec<File>,
 }
 
 /// Why a tree cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TreeError {
-    /// git is not there.
+    /// git could not be started.
     #[error("run git ls-files")]
     Git(#[source] std::io::Error),
-    /// git refused.
     #[error("git ls-files: {0}")]
     Refused(String),
     /// A file that git names cannot be read.
     #[error("read {path}")]
-    File {
-        /// The file.
-        path: String,
-        /// Why.
-        source: std::io::Error,
-    },
+    File { path: String, source: std::io::Error },
 }
 
 impl Tree {
@@ -109,12 +103,15 @@ impl Tree {
         Self { files: files.iter().map(file).collect() }
     }
 
-    /// Reads every file below `root` that git tracks or would track; one that is no text, such as a picture, is there without any.
+    /// Reads every file below `root` that git tracks or would track. A file that is not text, such
+    /// as a picture, has an empty text.
     ///
     /// # Errors
     /// See [`TreeError`].
     pub fn read(root: &Path) -> Result<Self, TreeError> {
         let listed = Command::new("git")
+            // with files that are not added yet, so that a rule fails before the commit and not
+            // after it
             .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
             .current_dir(root)
             .output()
@@ -130,7 +127,7 @@ impl Tree {
                     let text = String::from_utf8(bytes).unwrap_or_default();
                     files.push(File { path: path.to_owned(), text });
                 }
-                // Deleted but not yet staged.
+                // Deleted, but the deletion is not staged.
                 Err(gone) if gone.kind() == std::io::ErrorKind::NotFound => {}
                 Err(source) => return Err(TreeError::File { path: path.to_owned(), source }),
             }
@@ -139,13 +136,12 @@ impl Tree {
         Ok(Self { files })
     }
 
-    /// The file at `path`.
+    /// The file at `path`, if the tree has it.
     #[must_use]
     pub fn get(&self, path: &str) -> Option<&File> {
         self.files.iter().find(|file| file.path == path)
     }
 
-    /// The Rust sources.
     pub fn rust(&self) -> impl Iterator<Item = &File> {
         self.files.iter().filter(|file| file.is_rust())
     }
@@ -154,11 +150,10 @@ impl Tree {
 /// A rule broken at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The file.
+    /// Path of the file.
     pub path: String,
-    /// Where in it; 0 for all of it.
+    /// Line of the place; 0 for the whole file.
     pub line: usize,
-    /// What is wrong.
     pub what: String,
 }
 
@@ -201,7 +196,7 @@ pub const RULES: [(&str, Rule); 20] = [
     ("each checker has a mutant that applies", mutants::table),
 ];
 
-/// What is worth a look, by name; nothing fails by it.
+/// Warnings by name: places worth a look, which fail nothing.
 pub const WARNINGS: [(&str, Rule); 3] = [
     ("folders that use each other are one idea in two places", circles::folder_circles),
     ("a file of more than 1,000 lines is often two ideas", text::lengths),

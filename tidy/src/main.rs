@@ -1,7 +1,8 @@
-//! `cargo run -p weft-tidy`: prints each place of the source tree that breaks a rule, and what is worth a look.
+//! `cargo run -p weft-tidy`: prints each place of the source tree that breaks a rule, then an exit
+//! code.
 //!
-//! Exit code 1 says that a rule is broken, 2 that the tree cannot be read; warnings leave it at 0. `words` prints the
-//! [thermometer](weft_tidy::words) instead.
+//! Exit code 1 says that a rule is broken, 2 that the tree cannot be read. Warnings are printed and
+//! leave it at 0. `words` prints the [thermometer](weft_tidy::words) instead.
 
 use std::error::Error as _;
 use std::process::ExitCode;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         print!("{}", Thermometer::of(&tree));
         return ExitCode::SUCCESS;
     }
+    // warnings first: the findings that fail stand at the end of the output
     for (name, rule) in WARNINGS {
         for finding in rule(&tree) {
             println!("warning: {finding}  ({name})");

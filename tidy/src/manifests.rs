@@ -1,12 +1,12 @@
-//! Manifests: which crate may depend on which, and why on others.
+//! Manifests: the crates that each crate may depend on, and reasons for dependencies on others.
 //!
-//! Every `Cargo.toml` of a [`Tree`], by line: section headings and `name = ...` keys.
+//! Every `Cargo.toml` of a [`Tree`] is read by line: section headings and `name = ...` keys.
 //!
 //! Source: ARCHITECTURE.md "Layout of the tree".
 
 use super::{File, Finding, Tree};
 
-/// Crate, and the crates of ours that it may use; what stands at the top may use all.
+/// Crate, and the crates of ours that it may use; those at the top of the tree may use all.
 const MAP: &[(&str, &[&str])] = &[
     ("weft-base", &[]),
     ("weft-rpc", &[]),
@@ -76,7 +76,7 @@ const TOP: &[&str] = &[
 struct Dependency<'a> {
     line: usize,
     name: &'a str,
-    /// What stands behind the name.
+    /// The whole line, with a version or a comment.
     rest: &'a str,
 }
 
@@ -102,6 +102,7 @@ fn dependencies(file: &File) -> Vec<Dependency<'_>> {
         }
         let Some((key, _)) = line.split_once('=').filter(|_| inside) else { continue };
         let key = key.trim();
+        // a comment, or a sentence with `=` in one
         if key.starts_with('#') || key.contains(' ') {
             continue;
         }
@@ -127,6 +128,7 @@ pub fn crate_arrows(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in manifests(tree) {
         let Some(package) = package(file) else { continue };
+        // a new crate must be put on the map before it may be used
         let Some((_, may)) = MAP.iter().find(|(name, _)| *name == package) else {
             findings.push(Finding::new(file, 0, format!("crate {package} is not on the map")));
             continue;
@@ -141,7 +143,8 @@ pub fn crate_arrows(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Each dependency on another's crate has a comment on its line, or has it in the workspace's list.
+/// Each dependency on another project's crate has a comment on its line, or stands in the
+/// workspace's list, which has the comment.
 #[must_use]
 pub fn reasons(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -157,8 +160,8 @@ pub fn reasons(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// The table of packages is what manifests have: what it says of a crate's folder, and that others are not used. A place within
-/// a crate is not looked at.
+/// The table of packages agrees with the manifests: folders that it names use the package, and
+/// packages "not used" are used by none. Places within a crate are not checked.
 #[must_use]
 pub fn packages(tree: &Tree) -> Vec<Finding> {
     let page = tree.files.iter().find(|file| file.path == "ARCHITECTURE.md");
@@ -167,7 +170,7 @@ pub fn packages(tree: &Tree) -> Vec<Finding> {
         let of_folder = |file: &&File| {
             folder.is_none_or(|folder| file.path.strip_suffix("/Cargo.toml") == Some(folder))
         };
-        // The workspace's own list uses nothing.
+        // The workspace's manifest only lists packages for its members.
         let all = manifests(tree).filter(|file| file.path != "Cargo.toml").filter(of_folder);
         all.flat_map(dependencies).any(|dep| dep.name == name)
     };
@@ -179,6 +182,7 @@ pub fn packages(tree: &Tree) -> Vec<Finding> {
         for name in quoted(names) {
             let is_wrong = match users {
                 "not used" => uses(None, name),
+                // the cell may also name files; only names of crates' folders can be looked up
                 _ => quoted(users).any(|folder| {
                     let is_crate = manifests(tree)
                         .any(|file| file.path.strip_suffix("/Cargo.toml") == Some(folder));
@@ -194,7 +198,7 @@ pub fn packages(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// What stands in backquotes.
+/// The texts in backquotes of a table's cell.
 fn quoted(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }

@@ -1,8 +1,8 @@
-//! The table of mutants: each place that it changes is there, and each checker has a mutant.
+//! Table of mutants: each mutant's place is in the source, and each checker has a mutant.
 //!
-//! `tools/mutants.toml`, the sources that it names, and checkers as their sources name them → what does not fit.
+//! It compares `tools/mutants.toml` with the sources that it names, and with the names of checkers
+//! in their sources.
 //!
-//! Units: lines.
 //! Source: docs/simulation.md "What the checkers are worth".
 
 use std::collections::BTreeSet;
@@ -14,28 +14,29 @@ use toml::{Table, Value};
 use super::{File, Finding, Tree};
 
 const TABLE: &str = "tools/mutants.toml";
-/// Where scenes are named.
+/// File that names the scenes.
 const SCENES: &str = "sim/examples/objections.rs";
-/// Stages: what mutants may change.
+/// Sources that mutants may change: the stages that checkers watch.
 const STAGES: [&str; 2] = ["dataplane/src/", "hosts/src/"];
-/// Whose checkers stand where.
+/// Kind of checker, and where checkers of that kind are defined.
 const CHECKERS: [(&str, &str); 3] = [
     ("switch", "sim/src/checkers.rs"),
     ("switch", "sim/src/chaos/"),
     ("endpoint", "sim/src/rclink_checkers/"),
 ];
 
-/// How a checker objects: the name that stands before what it saw.
+/// Call by which a checker objects, with its name as the first text.
 static OBJECTION: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r#"(?:object\(\s*now,\s*\(?|Err\(\(|\bsay\()\s*"([a-z]+)""#)
         .expect("a regular expression")
 });
 
-/// Checkers as their sources name them: whose, and the name.
+/// Checkers by kind and name, from their sources.
 fn checkers(tree: &Tree) -> BTreeSet<(&'static str, String)> {
     let mut all = BTreeSet::new();
     for file in tree.rust() {
         for (watch, _) in CHECKERS.iter().filter(|(_, path)| file.path.starts_with(path)) {
+            // joined, as rustfmt may put the name on the line behind the call
             let code: Vec<&str> = file.code().map(|(_, code)| code).collect();
             let code = code.join("\n");
             all.extend(OBJECTION.captures_iter(&code).map(|it| (*watch, it[1].to_owned())));
@@ -49,6 +50,7 @@ fn checkers(tree: &Tree) -> BTreeSet<(&'static str, String)> {
 pub fn table(tree: &Tree) -> Vec<Finding> {
     let known = checkers(tree);
     let Some(file) = tree.get(TABLE) else {
+        // without a table, one finding at the first checker is enough
         let first = tree.files.iter().find(|file| file.path.starts_with(CHECKERS[0].1));
         return first
             .map(|file| Finding::new(file, 0, format!("there is no {TABLE}")))
@@ -66,6 +68,7 @@ pub fn table(tree: &Tree) -> Vec<Finding> {
         let text = |key: &str| mutant.get(key).and_then(Value::as_str).unwrap_or_default();
         let line = line_of(file, text("name"));
         let mut say = |what| findings.push(Finding::new(file, line, what));
+        // what is left at the end has no mutant
         open.retain(|(watch, checker)| {
             (*watch, checker.as_str()) != (text("watch"), text("checker"))
         });
@@ -96,7 +99,7 @@ pub fn table(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// What is wrong with the place that a mutant changes.
+/// Fault of the place that a mutant changes; `None` if it is there once.
 fn place(tree: &Tree, mutant: &Value) -> Option<String> {
     let text = |key: &str| mutant.get(key).and_then(Value::as_str);
     let (path, find) = (text("file")?, text("find")?.trim_matches('\n'));
@@ -105,6 +108,7 @@ fn place(tree: &Tree, mutant: &Value) -> Option<String> {
     }
     let Some(file) = tree.get(path) else { return Some(format!("no file {path}")) };
     let times = file.text.matches(find).count();
+    // a place that is there twice would be mutated in the wrong one
     if times != 1 {
         return Some(format!("its place in {path} is there {times} times: expected once"));
     }

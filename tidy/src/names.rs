@@ -1,7 +1,7 @@
-//! Names: which file defines what a file of a crate uses.
+//! Names: the files that define the names that a file of a crate uses.
 //!
-//! Text of a file → what it defines, what it brings in by `use`, and paths of its code; a crate → for each file
-//! the files that define what it uses.
+//! From the text of a file it takes the names that it defines, those that it imports by `use`, and
+//! the paths in its code. For a crate it gives the files that define the names of each file.
 //!
 //! Source: The Rust Reference "Paths", "Use declarations".
 
@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::File;
 
-/// Words behind which a name is defined.
+/// Words in front of a name that is being defined.
 const DEFINING: [&str; 9] =
     ["struct", "enum", "trait", "type", "const", "static", "fn", "union", "macro_rules"];
-/// A path may lead through so many re-exports.
+/// Most re-exports that a path is followed through.
 const STEPS_MAX: usize = 8;
 
 /// A `use` of one name, or of all names (`*`).
@@ -28,24 +28,26 @@ struct Import {
 struct Module {
     defined: BTreeSet<String>,
     imports: Vec<Import>,
-    /// Paths in code, `use` statements apart.
+    /// Paths in code outside of `use` statements.
     paths: Vec<Vec<String>>,
     words: BTreeSet<String>,
 }
 
-/// Cuts comments, texts and tests off.
+/// The code of a file without comments, texts and tests.
 fn code(file: &File) -> String {
     let mut kept = String::new();
     let mut lines = file.text.lines().peekable();
     while let Some(line) = lines.next() {
         if line == "#[cfg(test)]" || line.starts_with("#[cfg(all(test") {
-            // Of tests in the file it is the end; of a module of tests in another file, a line.
+            // A module of tests in this file is its end; for one in another file, only its line is
+            // skipped.
             if lines.peek().is_some_and(|next| next.starts_with("mod ") && next.ends_with('{')) {
                 break;
             }
             lines.next();
             continue;
         }
+        // parts alternate between code and text, as each `"` changes sides; an escaped one is rare
         let mut is_text = false;
         for part in line.split("//").next().unwrap_or_default().split('"') {
             kept.push_str(if is_text { "" } else { part });
@@ -56,7 +58,7 @@ fn code(file: &File) -> String {
     kept
 }
 
-/// Words, `::` and single characters.
+/// Splits code into words, `::` and single characters.
 fn tokens(code: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut rest = code;
@@ -94,6 +96,7 @@ fn use_tree(
     while let Some(token) = tokens.get(at) {
         match *token {
             "::" => at += 1,
+            // members of a group share the path in front of it
             "{" => {
                 at += 1;
                 while tokens.get(at).is_some_and(|token| *token != "}") {
@@ -118,13 +121,15 @@ fn use_tree(
             _ => break,
         }
     }
+    // `use a::{self}` brings in `a` itself
     if path.last().is_some_and(|last| last == "self") {
         path.pop();
     }
     if let Some(name) = path.last().cloned() {
         to.push(Import { path, name, is_public });
     }
-    // What is none is passed over, so that a reader of a list comes to an end.
+    // A token that cannot stand in a `use` is skipped, so that a list that is being read comes to
+    // an end.
     let stuck = tokens.get(at).is_some_and(|token| !["}", ",", ";"].contains(token));
     at + usize::from(stuck)
 }
@@ -138,6 +143,7 @@ impl Module {
         while let Some(&token) = tokens.get(at) {
             let before = at.checked_sub(1).and_then(|before| tokens.get(before)).copied();
             if token == "use" && before.is_none_or(|before| before != ".") {
+                // `pub use`, or `pub(crate) use` and the like
                 let is_public = before == Some("pub") || before == Some(")");
                 at = use_tree(&tokens, at + 1, &[], is_public, &mut module.imports);
                 continue;
@@ -169,13 +175,13 @@ impl Module {
     }
 }
 
-/// The modules of a crate by their paths.
+/// Modules of a crate, by their paths.
 pub struct Crate {
     modules: BTreeMap<Vec<String>, Module>,
 }
 
 impl Crate {
-    /// Of the files below `src`, each with its path from there.
+    /// The modules in the files below `src`, each given with its path from there.
     pub fn of<'a>(files: impl Iterator<Item = (&'a str, &'a File)>) -> Self {
         let path = |below: &str| -> Vec<String> {
             let below = below.trim_end_matches(".rs");
@@ -186,13 +192,15 @@ impl Crate {
         Self { modules: files.map(|(below, file)| (path(below), Module::of(file))).collect() }
     }
 
-    /// For each module, the others that define what it uses.
+    /// For each module, the other modules that define the names that it uses.
     pub fn uses(&self) -> BTreeMap<&[String], BTreeSet<&[String]>> {
         let of = |(from, module): (&'_ Vec<String>, &'_ Module)| -> BTreeSet<&[String]> {
             let mut found = BTreeSet::new();
             for import in &module.imports {
+                // a glob brings in any name: only words that the file itself does not define count
                 if import.name == "*" {
                     let inner = self.module_at(from, &import.path);
+                    // a public glob re-exports, and uses nothing by itself
                     let inner = inner.iter().filter(|_| !import.is_public);
                     for target in inner {
                         let words =
@@ -205,13 +213,14 @@ impl Crate {
             }
             found
                 .extend(module.paths.iter().filter_map(|path| self.definer(from, path, STEPS_MAX)));
+            // a module that uses its own names is no arrow
             found.remove(from.as_slice());
             found
         };
         self.modules.iter().map(|one| (one.0.as_slice(), of(one))).collect()
     }
 
-    /// The module that `path`, in `from`, starts at, and what is left of it.
+    /// The module at which `path`, used in `from`, starts, and the rest of the path.
     fn start<'p>(
         &self,
         from: &[String],
@@ -231,6 +240,7 @@ impl Crate {
                     rest = rest.get(1..)?;
                 }
             }
+            // without `crate`, `self` or `super` a path starts at a child, or in another crate
             name => {
                 base.push(name.to_owned());
                 let is_child = self.modules.contains_key(&base);
@@ -243,20 +253,22 @@ impl Crate {
         Some((base, rest))
     }
 
-    /// The module that a path leads to, if it does.
+    /// The module that a path names, if there is one.
     fn module_at(&self, from: &[String], path: &[String]) -> Option<Vec<String>> {
         let (mut base, rest) = self.start(from, path)?;
         base.extend(rest.iter().cloned());
         self.modules.contains_key(&base).then_some(base)
     }
 
-    /// The module that defines what `path`, in `from`, leads to; `None` for other crates and for modules as such.
+    /// The module that defines the item that `path`, used in `from`, names. `None` for other
+    /// crates, and for paths that end at a module.
     fn definer(&self, from: &[String], path: &[String], steps: usize) -> Option<&[String]> {
         let Some((mut at, rest)) = self.start(from, path) else {
             // A name that a `use` of the same file brought in: a module, or an item.
             let name = path.first()?;
             let module = self.modules.get(from)?;
             let import = module.imports.iter().find(|import| import.name == *name)?;
+            // bounded, as two files may re-export each other
             if steps == 0 || import.path == path {
                 return None;
             }
@@ -264,6 +276,7 @@ impl Crate {
             return self.definer(from, &whole, steps - 1);
         };
         for part in rest {
+            // modules come first in a path; the first part that is none is the item
             at.push(part.clone());
             if !self.modules.contains_key(&at) {
                 at.pop();
@@ -275,13 +288,14 @@ impl Crate {
         None
     }
 
-    /// The module that defines `name` of the module at `at`, there or behind its re-exports.
+    /// The module that defines `name` of the module at `at`, itself or through its re-exports.
     fn known(&self, at: &[String], name: &str, steps: usize) -> Option<&[String]> {
         let (key, module) = self.modules.get_key_value(at)?;
         if module.defined.contains(name) {
             return Some(key.as_slice());
         }
         let steps = steps.checked_sub(1)?;
+        // a name that is imported by itself goes before one of a glob, as in Rust
         let by_name = module.imports.iter().find(|import| import.name == name);
         if let Some(import) = by_name {
             return self.definer(at, &import.path, steps);

@@ -1,19 +1,20 @@
-//! Pages: every test that `docs/fabric-rules.md`, `docs/forwarding.md`, `docs/queueing.md` and `docs/security.md` name is
-//! there.
+//! Pages of rules: every test that they name is in the tree.
 //!
-//! Rows of the page's tables, tests as `FILE::NAME` in backticks; files of the tree.
+//! The pages are `docs/fabric-rules.md`, `docs/forwarding.md`, `docs/queueing.md` and
+//! `docs/security.md`.
 //!
-//! Units: lines.
+//! Tests stand in rows of the pages' tables as `FILE::NAME` in backticks.
+//!
 
 use weft_parsers::cci::Opcode;
 
 use super::{File, Finding, Tree};
 
-/// The page of the fabric.
+/// Page of the fabric's rules.
 const PAGE: &str = "docs/fabric-rules.md";
-/// Pages whose rows name tests.
+/// Pages of which each row names tests.
 const PAGES: [&str; 3] = [PAGE, "docs/forwarding.md", "docs/queueing.md"];
-/// The page of who may do what: rows of its tables that end with `test`.
+/// Page of rights, of which only tables with a last column `test` name tests.
 const SECURITY: &str = "docs/security.md";
 
 /// Whether `text` has a test of this name: `#[test]` stands above, with other attributes and comments only between.
@@ -21,6 +22,7 @@ fn has_test(text: &str, name: &str) -> bool {
     let head = format!("fn {name}(");
     let lines: Vec<&str> = text.lines().map(str::trim_start).collect();
     let mut heads = lines.iter().enumerate().filter(|(_, line)| line.starts_with(&head));
+    // a helper may have the same name as a test of another file: the attribute decides
     heads.any(|(at, _)| {
         let above = lines.get(..at).unwrap_or_default().iter().rev();
         above.take_while(|line| line.starts_with(['#', '/'])).any(|line| *line == "#[test]")
@@ -38,6 +40,7 @@ pub fn tests_named(tree: &Tree) -> Vec<Finding> {
     }
     if let Some(page) = tree.get(SECURITY) {
         let mut counts = false;
+        // rows of other tables of this page have no tests
         let rows = page.text.lines().enumerate().filter(|(_, line)| {
             let is_head = line.starts_with("| ") && line.ends_with(" test |");
             counts = is_head || (counts && line.starts_with('|'));
@@ -70,17 +73,18 @@ fn rows_named<'a>(
     findings
 }
 
-/// Where the rows of commands begin.
+/// Heading of the section with the commands' rows.
 const COMMANDS: &str = "## Commands";
 
-/// Each command that the parsers know, laid out or by name, has one row of its own in the section of commands, with
-/// cells for its bytes, for who carries it out and for what is refused.
+/// Each command that the parsers know, laid out or by name, has one row of its own in the section
+/// of commands. Its cells are bytes, who carries it out, and refusals.
 #[must_use]
 pub fn commands_have_rows(tree: &Tree) -> Vec<Finding> {
     let Some(page) = tree.get(PAGE) else { return Vec::new() };
     let lines =
         || page.text.lines().enumerate().skip_while(|(_, line)| !line.starts_with(COMMANDS));
     let mut findings = Vec::new();
+    // every opcode there can be, as names also cover commands without a layout
     for opcode in (0..=u16::MAX).map(Opcode) {
         let Some(name) = opcode.name() else { continue };
         let head = format!("| {:04X} {name} |", opcode.0);

@@ -1,12 +1,12 @@
-//! The README's claims: a number with a unit stands beside the command that shows it, or the word pending.
+//! Claims of the README: beside each figure stands the command that shows it, or the word pending.
 //!
-//! Paragraphs of `README.md`; targets of the `Makefile`; files of the tree.
+//! It reads paragraphs of `README.md`, and compares them with targets of the `Makefile` and files
+//! of the tree.
 //!
-//! Units: lines.
 
 use super::{Finding, Tree};
 
-/// Units whose numbers claim something about how weft performs.
+/// Units of figures about how weft performs.
 const UNITS: [&str; 12] =
     ["Mpps", "Kpps", "pps", "Gbit/s", "Mbit/s", "ns", "µs", "us", "ms", "%", "frames/s", "GbE/s"];
 
@@ -26,14 +26,15 @@ fn claims_number(text: &str) -> bool {
     })
 }
 
-/// Whether `text` says how to see it: a command in backticks, a code block, or that it is pending.
+/// Whether `text` has a command that shows the figure, in backticks or a code block, or says
+/// pending.
 fn shows_how(text: &str) -> bool {
     let code =
         |start: &str| text.contains(&format!("`{start} ")) || text.contains(&format!("\n{start} "));
     text.contains("pending") || ["make", "weft", "cargo", "tools/test.py"].into_iter().any(code)
 }
 
-/// Targets that a Makefile defines.
+/// Targets that a Makefile defines, without variables.
 fn targets(makefile: &str) -> Vec<&str> {
     let rule = |line: &'_ str| line.split_once(':').map(|(name, _)| name.len());
     let lines = makefile.lines().filter(|line| !line.starts_with(['\t', '#', '.', ' ']));
@@ -57,6 +58,7 @@ pub fn claims(tree: &Tree) -> Vec<Finding> {
                 findings.push(Finding::new(file, line, format!("no target `make {target}`")));
             }
         }
+        // a link to the web cannot be checked here
         for link in paragraph.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             let path = link.split('#').next().unwrap_or_default();
             let local = !path.is_empty() && !path.contains("://");
@@ -71,6 +73,7 @@ pub fn claims(tree: &Tree) -> Vec<Finding> {
                 ));
             }
         }
+        // the two newlines between paragraphs were split away
         line += paragraph.matches('\n').count() + 2;
     }
     findings

@@ -1,20 +1,19 @@
-//! Reading files: by `weft_base::files`, which does not let a pipe or a device keep a service waiting.
+//! Reading files: only through `weft_base::files`, which keeps no service waiting.
 //!
-//! Calls that open a file to read, in code that is not tests → those that may not.
+//! It finds calls that open a file to read, in code outside of tests.
 //!
-//! Units: lines.
 //! Source: docs/privileges.md "Files".
 
 use super::{Finding, Tree};
 
-/// Calls that open whatever has a name.
+/// Calls that open a file of any kind.
 const OPEN: [&str; 5] =
     ["File::open(", "fs::read(", "fs::read_to_string(", "pem_file_iter(", "from_pem_file("];
 
-/// Files of the kernel, which always answer.
+/// Paths of the kernel's files, which always answer.
 const KERNEL: [&str; 4] = ["\"/proc/", "\"/sys/", "\"/dev/null\"", "/sys/class"];
 
-/// Where a file may be opened otherwise, and why.
+/// Places where a file may be opened otherwise, with the reason.
 const MAY: [(&str, &str); 9] = [
     ("base/src/files.rs", "the one place"),
     ("bench/", "measures, and serves no clients"),

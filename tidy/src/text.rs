@@ -1,13 +1,14 @@
-//! Rules about the text of files: length, heads, words and calls that must not be there.
+//! Rules about the text of files: length, heads, and words and calls that must not be there.
 //!
-//! One function a rule; what is looked for is put together here, so that this file keeps the rules.
+//! One function a rule. Forbidden words are put together from pieces, so that this file keeps the
+//! rules.
 //!
-//! Source: ARCHITECTURE.md "Layout of the tree"; ARCHITECTURE.md "Time, errors, unsafe"; ARCHITECTURE.md "Control";
-//! `std::thread::park`.
+//! Source: ARCHITECTURE.md "Layout of the tree"; ARCHITECTURE.md "Time, errors, unsafe";
+//! ARCHITECTURE.md "Control"; `std::thread::park`.
 
 use super::{File, Finding, Tree, has_extension};
 
-/// Lines of a file from which on it is asked whether it is one idea. Most have far fewer.
+/// Lines from which on a file may be two ideas. Most files have far fewer.
 const LINES_MAX: usize = 1_000;
 
 /// Files of more than 1,000 lines, inline tests included; locks and licences are not written by hand.
@@ -19,7 +20,7 @@ pub fn lengths(tree: &Tree) -> Vec<Finding> {
     long.map(|(f, lines)| Finding::new(f, lines, format!("more than {LINES_MAX} lines"))).collect()
 }
 
-/// Places where `line` holds `word` with nothing of a name around it.
+/// Whether `line` holds `word` by itself, not as a part of a name.
 fn has_word(line: &str, word: &str) -> bool {
     let inside = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(at, _)| {
@@ -54,14 +55,16 @@ fn head(file: &File) -> String {
     behind.and_then(|text| text.split("\"\"\"").next()).unwrap_or_default().to_owned()
 }
 
-/// Labels that make a form of a file's head: where there is something to say, it is a sentence.
+/// Labels that make a form of a file's head; a sentence says the same.
 const LABELS: [&str; 3] = ["Shape: ", "Units: none", "Source: none"];
 
-/// Each source file starts with what it is, in a line, and goes on in prose.
+/// The comment at the top of each source file says in its first line what the file is, and goes on
+/// in prose.
 #[must_use]
 pub fn heads(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for file in &tree.files {
+        // a file of tests belongs to the file that it tests, and needs no head
         let part_of_other = file.is_test() && file.path.contains("/src/");
         if !(file.is_rust() || has_extension(&file.path, "py")) || part_of_other {
             continue;
@@ -91,7 +94,7 @@ fn is_pure(file: &File) -> bool {
         && !file.is_test()
 }
 
-/// Time is a parameter: only the worker's clock, control and what stands above it read one.
+/// Time is a parameter: only the worker's clock, control and the crates above it read a clock.
 #[must_use]
 pub fn clocks(tree: &Tree) -> Vec<Finding> {
     let calls = [
@@ -113,13 +116,14 @@ pub fn clocks(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Where threads park until another one wakes them or a time has passed; the other one is in the same file.
+/// Files with threads that park until another thread of the same file wakes them, or a time has
+/// passed.
 const PARKS: [&str; 2] = ["control/src/live/watch.rs", "dataplane/src/port/tee.rs"];
-/// Where a thread sleeps: what calls it is there for all others.
+/// The file that sleeps for all others.
 const SLEEPS: &str = "base/src/wait.rs";
 
-/// A thread that another one wakes parks; one that nobody wakes sleeps, as a park ends early after any wake-up that was
-/// meant for something else.
+/// A thread that another one wakes parks; a thread that is never woken sleeps, as a park ends early
+/// after a wake-up that was meant for something else.
 #[must_use]
 pub fn waits(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -127,6 +131,7 @@ pub fn waits(tree: &Tree) -> Vec<Finding> {
         let has = |call: &str| file.code().any(|(_, code)| code.contains(call));
         let may_park = PARKS.contains(&file.path.as_str());
         let (parks, wakes) = (has("park_timeout"), has(".unpark()"));
+        // a listed file that no longer parks would hide the next one that does
         if may_park && !(parks && wakes) {
             findings.push(Finding::new(
                 file,
@@ -135,6 +140,7 @@ pub fn waits(tree: &Tree) -> Vec<Finding> {
             ));
         }
         let tests_at = file.last_line_of_code();
+        // tests too: a sleep that fails on a slow machine is a test that fails at random
         for (at, line) in file.text.lines().enumerate() {
             let code = line.split("//").next().unwrap_or_default();
             let is_woken = may_park && wakes && at < tests_at;
@@ -174,6 +180,7 @@ pub fn machine_paths(tree: &Tree) -> Vec<Finding> {
         for (at, line) in file.text.lines().enumerate() {
             let starts = |at: usize| {
                 let before = line.get(..at).and_then(|text| text.chars().next_back());
+                // a folder of this name in the middle of a path is no machine's
                 before.is_none_or(|c| !c.is_alphanumeric() && !"._-}/".contains(c))
             };
             let found =

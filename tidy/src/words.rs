@@ -1,7 +1,9 @@
-//! A thermometer of words, crate by crate: comments where they count, documentation that says nothing, and words that
-//! sentences lean on which a stranger has to decode. Nothing fails by it, so that nobody writes for it.
+//! Thermometer of words, crate by crate.
 //!
-//! Tests are left out: product code is what a reader has to understand first.
+//! It counts comments inside functions, documentation that repeats a name, and words of sentences
+//! that have to be decoded. Nothing fails by it, so that text is not written for it.
+//!
+//! Tests are left out: product code is the first that a reader has to understand.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,13 +13,13 @@ use std::ops::Add;
 use super::functions::functions;
 use super::{File, Tree};
 
-/// Documentation of so many words or fewer most often repeats a name.
+/// Documentation of at most this many words most often repeats a name.
 const SHORT: usize = 3;
 /// Words that are counted in documentation, in groups.
 const MARKERS: [(&str, &[&str]); 3] =
     [("what", &["what"]), ("nobody", &["nobody", "somebody"]), ("none", &["none"])];
 
-/// What was counted in some files.
+/// Counts of one or several files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     /// Lines of code inside functions.
@@ -60,7 +62,7 @@ impl Sum for Reading {
     }
 }
 
-/// Where a comment begins behind code, if there is one; two slashes in a text are none.
+/// Offset of the comment behind code, if there is one; two slashes in a text do not count.
 fn trailing_comment(line: &str) -> Option<usize> {
     let (mut in_text, mut escaped) = (false, false);
     let bytes = line.as_bytes();
@@ -76,7 +78,7 @@ fn trailing_comment(line: &str) -> Option<usize> {
 }
 
 impl Reading {
-    /// Counts one file.
+    /// Counts the words of one file.
     #[must_use]
     pub fn of(file: &File) -> Self {
         let functions = functions(file);
@@ -85,6 +87,7 @@ impl Reading {
         if file.is_test() {
             return reading;
         }
+        // bodies of tests are left out, as their lines are not product code
         let bodies = functions.iter().filter(|function| !function.is_test);
         let inside: BTreeSet<usize> =
             bodies.filter_map(|function| function.body.clone()).flatten().collect();
@@ -95,6 +98,7 @@ impl Reading {
             let text =
                 ["///", "//!"].into_iter().find_map(|kind| Some((kind, line.strip_prefix(kind)?)));
             doc = match (doc, text) {
+                // lines of one kind that follow each other are one piece of documentation
                 (Some((kind, words)), Some((same, text))) if kind == same => {
                     Some((kind, words + reading.count_words(text)))
                 }
@@ -125,6 +129,7 @@ impl Reading {
         let words = text.split_whitespace();
         let words = words.map(|word| word.trim_matches(|c: char| !c.is_alphanumeric()));
         let mut count = 0;
+        // a dash or a table's bar between blanks is no word
         for word in words.filter(|word| !word.is_empty()) {
             count += 1;
             let word = word.to_lowercase();
@@ -163,8 +168,9 @@ impl Thermometer {
     }
 }
 
-/// `count` of each `of`, `times` as many, with one digit behind the point.
+/// `count` out of `of`, times `times`, with one digit behind the point.
 fn ratio(count: usize, times: usize, of: usize) -> String {
+    // rounded in integers: half of the divisor is added
     let tenths = (count * times * 10 + of / 2).checked_div(of).unwrap_or(0);
     format!("{}.{}", tenths / 10, tenths % 10)
 }
