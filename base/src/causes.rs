@@ -1,6 +1,5 @@
 //! Text of an error together with its causes, in one line.
 //!
-//!
 
 use std::error::Error;
 

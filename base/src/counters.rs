@@ -1,10 +1,12 @@
-//! Per-thread counters: each is written by one thread, on cache lines of its own, and read by others without a locked
-//! instruction.
+//! Per-thread counters, which other threads read.
+//!
+//! Each is written by one thread, on cache lines of its own, without a locked instruction. Counters
+//! wrap.
 //!
 //! [`PerThreadCounters`], a fixed number of u32; the owner's [`add`] and [`sub`] are a load and a store.
 //!
-//! Counters wrap. Source: P. E. `McKenney`, "Is Parallel Programming Hard, And, If So, What Can You
-//! Do About It?", chapter 5 (counters split by thread).
+//! Source: P. E. `McKenney`, "Is Parallel Programming Hard, And, If So, What Can You Do About It?",
+//! chapter 5 (counters split by thread).
 
 use crate::sync::{AtomicU32, Ordering};
 

@@ -1,5 +1,4 @@
-//! Files that weft reads and writes: which of them may keep a process waiting, who may read them,
-//! and how a file that is there already is treated.
+//! Files that weft reads and writes: their kind, their mode, and files that are there already.
 //!
 //! [`open`] takes a path and [`OpenedBy`], and gives a file to read. [`create`] takes a path and
 //! [`Existing`], and gives a file to write; it follows no symbolic link. [`open_to_others`] tells

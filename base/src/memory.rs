@@ -1,5 +1,4 @@
-//! Memory: a try that may fail, before allocations that must not; and pages that the kernel
-//! supplies when they are written.
+//! Memory: tries before allocations that must not fail, and pages of zeros.
 //!
 //! Rust ends a process whose allocation fails. So an allocation that a client may make large is
 //! tried first with [`try_room`], together with the [`RESERVE`] for everything else. [`Zeros`] is a

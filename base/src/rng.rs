@@ -1,5 +1,4 @@
-//! Source of random numbers of the data plane: seeded, the same on every machine and in every
-//! version.
+//! Random numbers of the data plane: seeded, the same on every machine and in every version.
 //!
 //! u64 seed in, u64 words, bounded integers and yes/no out; [`Rng`] is 32 bytes of state.
 //! Probabilities are fractions of integers, `num / den`; no float.

@@ -1,5 +1,4 @@
-//! Time in which a manager brings up a fabric of real switches: their tables, behind their
-//! commands.
+//! Time in which a manager brings up a fabric of real switches.
 //!
 //! [`fabrics`] -> [`measure`]: discovery, PIDs, routes with their proof, sending; then a link is
 //! lost. Seconds of wall clock on one core, manager and switches together.

@@ -1,8 +1,8 @@
-//! Fabric memory transfers through a switch: a host with its engine, the switch and a G-FAM device
-//! on one core, beside plain UIO transactions on the same path and copies of the same memory.
+//! Fabric memory transfers through a switch, beside plain UIO and copies of the same memory.
 //!
-//! [`measure`]: a [`CxlHost`] on a [`GfamPath`]; pieces of 1 MiB, 4 streams. Each byte is copied
-//! out of one memory and into the other. Figures are bytes a ns (GB/s) of wall clock.
+//! [`measure`]: a [`CxlHost`] with its engine on a [`GfamPath`], all on one core; pieces of 1 MiB,
+//! 4 streams. Each byte is copied out of one memory and into the other. Figures are bytes a ns
+//! (GB/s) of wall clock.
 //!
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §3.6, §5.5.
 

@@ -2,7 +2,6 @@
 //!
 //! One module a subject; each builds its load, measures, and returns plain numbers whose names end
 //! with their units.
-//!
 
 pub mod cxl_mem;
 pub mod discovery;

@@ -1,7 +1,6 @@
 //! `weft-bench`: measures, prints, and exits 1 when a figure is missed.
 //!
 //! One line a figure: subject, measured value, wanted value.
-//!
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::Write;

@@ -2,7 +2,6 @@
 //!
 //! A switch whose ports all make frames for stations behind each other's; [`measure`] drives its
 //! one lane and returns a [`PathFigure`].
-//!
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,7 +1,6 @@
 //! Time of a step's parts, in TSC cycles.
 //!
 //! [`Stages`] hears a lane's parts end, and reads the time-stamp counter each time.
-//!
 
 use weft_dataplane::time::Instant;
 use weft_dataplane::trace::{Event, Part, Tracer};

@@ -1,8 +1,10 @@
 //! Addresses: 48-bit MAC addresses, and the forwarding key over three address spaces.
-//! [`MacAddr`] is six bytes; [`AddrKey`] is space in bits 49:48, address in bits 47:0.
 //!
-//! Units: bits 48 (Ethernet), 40 (GEN1), 16 (GEN2, Lite).
-//! Source: IEEE 802.3 3.2.3, docs/spec/pipeline.md §3 (keys), docs/spec/wire-formats.md §1.3 and §1.4.
+//! [`MacAddr`] is six bytes; [`AddrKey`] is space in bits 49:48, address in bits 47:0. Ethernet
+//! addresses have 48 bits, those of GEN1 40, those of GEN2 and Lite 16.
+//!
+//! Source: IEEE 802.3 3.2.3, docs/spec/pipeline.md §3 (keys), docs/spec/wire-formats.md §1.3 and
+//! §1.4.
 
 use core::fmt;
 use core::str::FromStr;

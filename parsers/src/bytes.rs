@@ -1,8 +1,7 @@
 //! Reads and writes of big-endian fields at constant offsets of fixed-size arrays.
-//! `(&[u8; LEN], OFF)` to integer; an offset out of range fails the build, not the run.
 //!
-//! Units: bytes.
-//! Every layout on Ethernet is big-endian (docs/spec/wire-formats.md, preamble).
+//! An offset out of range fails the build, not the run. Every layout on Ethernet is big-endian
+//! (docs/spec/wire-formats.md, preamble).
 
 /// One byte at `OFF`.
 #[inline]

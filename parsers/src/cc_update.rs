@@ -1,7 +1,8 @@
 //! UEC credit counter update (`CC_Update`), a MAC Control extension frame.
-//! CID 24, message type 8, 16 x 20-bit counters in order of VC, most significant bit first.
 //!
-//! Units: credits, modulo 2^20; bytes.
+//! CID 24, message type 8, 16 x 20-bit counters in order of VC, most significant bit first.
+//! Counters are credits, modulo 2^20.
+//!
 //! Source: UE specification 1.0, link layer; docs/spec/wire-formats.md §1.6.
 //!
 //! The switch recognises, counts and consumes these frames; nothing acts on them.

@@ -1,7 +1,7 @@
 //! Internet checksum: whole, incremental, and over pseudo-headers.
+//!
 //! [`Sum`] collects 16-bit words; [`update16`] changes one word of a finished checksum.
 //!
-//! Units: bytes in, 16-bit one's complement out.
 //! Source: RFC 1071 (sum), RFC 1624 section 3 equation 3 (update), RFC 9293 3.1 and RFC 8200 8.1
 //! (pseudo-headers).
 

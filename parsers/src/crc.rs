@@ -1,9 +1,10 @@
 //! CRC-32 of Ethernet, and the two checks made of it, FCS and ICRC; CRC-32C of SCTP.
-//! [`Crc32`] collects slices, eight bytes a step; results are four bytes in wire order,
-//! least significant first.
 //!
-//! Units: bytes.
-//! Source: IEEE 802.3-2022 3.2.9; IBTA 1.7 annex A17 (ICRC of RoCEv2); RFC 9260 appendix A (SCTP); docs/spec/wire-formats.md §1.5, §2.2.
+//! [`Crc32`] collects slices, eight bytes a step; results are four bytes in wire order, least
+//! significant first.
+//!
+//! Source: IEEE 802.3-2022 3.2.9; IBTA 1.7 annex A17 (ICRC of RoCEv2); RFC 9260 appendix A (SCTP);
+//! docs/spec/wire-formats.md §1.5, §2.2.
 
 use crate::bytes::{cut, put};
 use crate::error::{Field, Layer, ParseError};

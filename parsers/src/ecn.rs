@@ -1,7 +1,7 @@
 //! ECN of a frame, and marking it in place.
-//! The field as it is; ECT(0) and ECT(1) become CE, the IPv4 checksum follows, nothing else changes.
 //!
-//! Units: bytes.
+//! ECT(0) and ECT(1) become CE, and the IPv4 checksum follows; nothing else changes.
+//!
 //! Source: RFC 3168 section 5, RFC 1624; docs/spec/wire-formats.md §2.4; docs/spec/pipeline.md §8.
 
 use crate::ipv4::{Ipv4, Ipv4Mut};

@@ -1,7 +1,7 @@
 //! Ethernet header.
+//!
 //! Destination 48, source 48, EtherType 16 bits; [`Ethernet`] reads, [`EthernetRepr`] emits.
 //!
-//! Units: bytes.
 //! Source: IEEE 802.3-2022 clause 3.2; docs/spec/wire-formats.md §1.2.
 
 use crate::addr::MacAddr;

@@ -1,8 +1,9 @@
 //! IPv4 header.
-//! Version 4, IHL 4, TOS 8, length 16, id 16, flags 3, offset 13, TTL 8, protocol 8,
-//! checksum 16, source 32, destination 32 bits, then options.
 //!
-//! Units: bytes; IHL counts 32-bit words, the fragment offset 8 bytes.
+//! Version 4, IHL 4, TOS 8, length 16, id 16, flags 3, offset 13, TTL 8, protocol 8, checksum 16,
+//! source 32, destination 32 bits, then options. IHL counts 32-bit words, the fragment offset 8
+//! bytes.
+//!
 //! Source: RFC 791 3.1, RFC 2474, RFC 3168; docs/spec/wire-formats.md §1.2.
 
 use core::net::Ipv4Addr;

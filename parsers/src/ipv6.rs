@@ -1,8 +1,8 @@
 //! IPv6 fixed header.
-//! Version 4, traffic class 8, flow label 20, payload length 16, next header 8, hop limit 8,
-//! source 128, destination 128 bits.
 //!
-//! Units: bytes.
+//! Version 4, traffic class 8, flow label 20, payload length 16, next header 8, hop limit 8, source
+//! 128, destination 128 bits.
+//!
 //! Source: RFC 8200 section 3.
 
 use core::net::Ipv6Addr;

@@ -1,5 +1,4 @@
-//! Loop probe: a switch that receives its own frame again has found a loop between two of its
-//! ports.
+//! Loop probe: a switch that receives its own frame again has found a loop.
 //!
 //! DA CF-00-00-00-00-00, SA of the port, perhaps a tag, EtherType 0x9000; skip count 16, function
 //! 16, receipt number 16 (little-endian), then `weft` and a number of 64 bits (big-endian); zeros

@@ -1,8 +1,4 @@
-//! MCTP packets of fixed length, as they come over TCP, and the transport header of all MCTP
-//! packets.
-//!
-//! Version 8, destination EID 8, source EID 8, SOM 1, EOM 1, sequence 2, TO 1, tag 3 bits; then 64
-//! bytes of payload, filled up with zeros. The first byte of a message is its type.
+//! MCTP packets of fixed length, as they come over TCP, and the transport header of all packets.
 //!
 //! Version 8, destination EID 8, source EID 8, SOM 1, EOM 1, sequence 2, TO 1, tag 3 bits; then 64 bytes of
 //! payload, filled up with zeros. The first byte of a message is its type.

@@ -1,9 +1,11 @@
-//! Partial checksums: whether the kernel left a frame's TCP, UDP or SCTP checksum for others to complete.
-//! [`place`] finds the field, and [`pseudo_sum`] its content while it is partial, from one
-//! pass over the front; [`find`] looks at a whole frame, behind options, extension headers and tunnels, too.
+//! Partial checksums of TCP, UDP and SCTP, which the kernel left to others to complete.
 //!
-//! Units: bytes from the first byte of the frame.
-//! Source: docs/spec/pipeline.md §11; RFC 9293 3.1 and RFC 8200 8.1 (pseudo-headers); Linux `CHECKSUM_PARTIAL`.
+//! [`place`] finds the field, and [`pseudo_sum`] its content while it is partial, from one pass
+//! over the front; [`find`] looks at a whole frame, behind options, extension headers and tunnels,
+//! too. Offsets count from the first byte of the frame.
+//!
+//! Source: docs/spec/pipeline.md §11; RFC 9293 3.1 and RFC 8200 8.1 (pseudo-headers); Linux
+//! `CHECKSUM_PARTIAL`.
 
 use crate::bytes::{be16, be64, window};
 use crate::checksum::Sum;

@@ -1,8 +1,9 @@
 //! Small types that fields of frames are read into: formats, classes, Ethernet types.
+//!
 //! Newtypes over integers; constructors mask or refuse, so a value is always in range.
 //!
-//! Units: each type names its width in bits.
-//! Source: IEEE 802.1Q-2022 9.6, RFC 2474, RFC 3168, docs/spec/wire-formats.md §1.1, §1.4, §1.4b, §1.5.
+//! Source: IEEE 802.1Q-2022 9.6, RFC 2474, RFC 3168, docs/spec/wire-formats.md §1.1, §1.4, §1.4b,
+//! §1.5.
 
 use core::fmt;
 

@@ -1,8 +1,9 @@
 //! UDP header.
-//! Source port, destination port, length, checksum, 16 bits each.
 //!
-//! Units: bytes; the length counts the header.
-//! Source: RFC 768; docs/spec/wire-formats.md §0 (C1) and §1.2 for the fixed checksum of Standard frames.
+//! Source port, destination port, length, checksum, 16 bits each; the length counts the header.
+//!
+//! Source: RFC 768; docs/spec/wire-formats.md §0 (C1) and §1.2 for the fixed checksum of Standard
+//! frames.
 
 use crate::bytes::{be16, cut, put};
 use crate::error::{Layer, ParseError};

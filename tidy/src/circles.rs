@@ -1,8 +1,10 @@
-//! Circles: files of a crate that use each other, directly or through other files, and folders that
-//! do.
+//! Circles: files, and folders, of a crate that use each other.
 //!
-//! A re-export is followed to the file that defines what it exports. A file may use the modules above it: a folder's
-//! `mod.rs` and the files below it are one module in parts, which is what `super` is for; files beside each other are not.
+//! Two may do so directly or through others.
+//!
+//! A re-export is followed to the file that defines the name. A file may use the modules above it:
+//! a folder's `mod.rs` and the files below it are one module in parts, for which `super` exists;
+//! files beside each other are not.
 //!
 //! Source: ARCHITECTURE.md "Layout of the tree".
 

@@ -1,5 +1,4 @@
-//! `cargo run -p weft-tidy`: prints each place of the source tree that breaks a rule, then an exit
-//! code.
+//! `cargo run -p weft-tidy`: prints each place of the source tree that breaks a rule.
 //!
 //! Exit code 1 says that a rule is broken, 2 that the tree cannot be read. Warnings are printed and
 //! leave it at 0. `words` prints the [thermometer](weft_tidy::words) instead.

@@ -4,7 +4,6 @@
 //! `docs/security.md`.
 //!
 //! Tests stand in rows of the pages' tables as `FILE::NAME` in backticks.
-//!
 
 use weft_parsers::cci::Opcode;
 

@@ -2,7 +2,6 @@
 //!
 //! It reads paragraphs of `README.md`, and compares them with targets of the `Makefile` and files
 //! of the tree.
-//!
 
 use super::{Finding, Tree};
 

@@ -3,7 +3,6 @@
 //! `weft-kit COMMAND ...` prints one JSON object a line. A tool that stays attached to an interface
 //! answers each line of standard input with its counts, and ends with standard input. Frames count
 //! without FCS.
-//!
 
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;

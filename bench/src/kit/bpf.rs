@@ -3,9 +3,8 @@
 //! [`Memory`] is an array map that user space sees; [`Program`] is loaded, attached by a [`Link`] that
 //! ends with the process, or run on frames of its own by [`Program::send`].
 //!
-//! Units: bytes, words of 8 bytes, frames.
-//! Source: Linux `include/uapi/linux/bpf.h`, `Documentation/bpf/bpf_prog_run.rst`. Least kernel 5.18 (live frames);
-//! `CAP_BPF`, `CAP_NET_ADMIN` and `CAP_PERFMON`.
+//! Source: Linux `include/uapi/linux/bpf.h`, `Documentation/bpf/bpf_prog_run.rst`. Least kernel
+//! 5.18 (live frames); `CAP_BPF`, `CAP_NET_ADMIN` and `CAP_PERFMON`.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

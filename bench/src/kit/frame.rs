@@ -1,8 +1,7 @@
 //! Frames that the kit sends: Ethernet, IPv4, UDP without checksum, so that ports and payload may change.
 //!
-//! [`template`] of a length -> bytes.
+//! [`template`] makes one of a length, without FCS.
 //!
-//! Units: bytes without FCS.
 //! Source: RFC 791 (header and its checksum), RFC 768 (checksum 0 is none).
 
 use super::KitError;

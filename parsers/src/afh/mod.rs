@@ -1,8 +1,8 @@
 //! AI Forwarding Header (AFH): GEN1, GEN2 of 16-bit ids, and Lite, 12 bytes each.
-//! GEN1 is DA 48, TC 8, SA 40 bits; GEN2 and Lite carry `Key_words` 8, TC 8, destination 16,
-//! source 16 and 2 x 24 bits of payload (GEN2) or the XPU id (Lite), in one of two byte orders.
 //!
-//! Units: bytes.
+//! GEN1 is DA 48, TC 8, SA 40 bits; GEN2 and Lite carry `Key_words` 8, TC 8, destination 16, source
+//! 16 and 2 x 24 bits of payload (GEN2) or the XPU id (Lite), in one of two byte orders.
+//!
 //! Source: docs/spec/wire-formats.md §1.3, §1.4, §1.4a, §1.4b.
 //!
 //! Behind a GEN1 or GEN2 header stands the EtherType (or a tag), so [`crate::ethernet::Ethernet`]

@@ -1,5 +1,4 @@
-//! Commands of a GFD, 490Ch to 4914h: access by requester and group (SAT), quality of service, and
-//! address decoders (GDT).
+//! Commands of a GFD, 490Ch to 4914h: access (SAT), quality of service, decoders (GDT).
 //!
 //! Fractions of bandwidth are in 256ths, thresholds of congestion in percent.
 //!

@@ -1,5 +1,4 @@
-//! Dynamic capacity of hosts, 5600h to 5602h and 5608h: limits of the device, regions, and the
-//! hosts that hold each tag.
+//! Dynamic capacity of hosts, 5600h to 5602h and 5608h: limits, regions, holders of tags.
 //!
 //! Capacities are in bytes, or in multiples of 256 MiB where the field says so.
 //!

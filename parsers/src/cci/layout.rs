@@ -3,7 +3,6 @@
 //! `record!` is a value of fixed size, `message!` a fixed head, a list that the head counts and
 //! perhaps a fixed tail, `codes!` an enum over a few bits. Offsets are in bytes. A layout whose
 //! fields overlap fails the build.
-//!
 
 /// `record! { struct NAME: LENGTH { OFFSET => FIELD: TYPE, } }`; bytes that no field takes are reserved.
 macro_rules! record {

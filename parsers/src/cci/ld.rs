@@ -1,5 +1,4 @@
-//! MLD component commands 5400h to 5409h, 5500h and 5501h: logical devices, their memory and
-//! bandwidth, heads.
+//! MLD component commands 5400h to 5409h, 5500h and 5501h: logical devices and heads.
 //!
 //! Lists go from an LD on. Memory is in units of a granularity, bandwidth in 256ths.
 //!

@@ -1,5 +1,4 @@
-//! MLD port commands 5300h to 5302h: tunnelled messages, and configuration and memory requests to a
-//! logical device.
+//! MLD port commands 5300h to 5302h: tunnelled messages, and requests to a logical device.
 //!
 //! [`TunnelRequest`] and [`TunnelResponse`] wrap a CCI message; [`LdMemRequest`] moves up to 4,096
 //! bytes.

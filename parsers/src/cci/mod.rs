@@ -1,6 +1,7 @@
-//! CCI messages: header, return codes, and the payload of each command. [`Header`] in front, then
-//! [`Request`] or [`Response`] by opcode; lists are views over bytes. All integers are
-//! little-endian.
+//! CCI messages: header, return codes, and the payload of each command.
+//!
+//! [`Header`] in front, then [`Request`] or [`Response`] by opcode; lists are views over bytes. All
+//! integers are little-endian.
 //!
 //! Source: docs/spec/wire-formats.md §4; CXL 3.1 sections 7.6.7, 7.7.13, 8.2.9.
 //!

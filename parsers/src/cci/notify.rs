@@ -1,5 +1,4 @@
-//! Enhanced notifications of a GFD (0107h, 0108h) and the buffer that a host reads them from
-//! (0109h, 010Ah).
+//! Enhanced notifications of a GFD (0107h, 0108h), and the GAM buffer of a host (0109h, 010Ah).
 //!
 //! [`HostNotification`] is also the payload of the GAM message. Timestamps are in ns.
 //!

@@ -1,6 +1,6 @@
-//! Opcodes of commands: 16 bits, command set above command. The commands' table names and lists
-//! them.
+//! Opcode of a command: 16 bits, command set above command.
 //!
+//! The table in `commands` names and lists them.
 //!
 //! Source: docs/spec/wire-formats.md §4.1; CXL 3.1 section 8.2.9.
 

@@ -1,8 +1,8 @@
 //! Entries of the tables at an edge and in a switch, as commands carry them.
-//! FAST 8, LDST 8, DRT 2, RGT 12, re-router 5 bytes; `decode` takes any bytes, `emit` gives them back
-//! with reserved bits zero.
 //!
-//! Units: bytes; little-endian.
+//! FAST 8, LDST 8, DRT 2, RGT 12, re-router 5 bytes, little-endian; `decode` takes any bytes,
+//! `emit` gives them back with reserved bits zero.
+//!
 //! Source: docs/spec/wire-formats.md §4.5, §4.6; CXL 3.1 sections 7.7.13.10, 7.7.13.12, 7.7.14.6.
 
 use super::{Bdf, Interleave, Pid};

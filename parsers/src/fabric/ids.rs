@@ -1,9 +1,9 @@
 //! Ids and addresses of a fabric.
+//!
 //! `Pid` 12 bits; `Hpa`, `Dpa` 64 bits; `Bdf` bus 8, device 5, function 3 bits.
 //!
-//! Units: addresses in bytes.
-//! Source: CXL 3.1 section 7.7.6.5 (PID `0xFFF` is never assigned); PCIe 6.0 section 2.2.4.2; docs/spec/wire-formats.md
-//! C10.
+//! Source: CXL 3.1 section 7.7.6.5 (PID `0xFFF` is never assigned); PCIe 6.0 section 2.2.4.2;
+//! docs/spec/wire-formats.md C10.
 
 use core::fmt;
 

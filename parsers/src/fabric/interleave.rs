@@ -1,7 +1,7 @@
 //! Interleaving of an address range over 1 to 256 targets.
+//!
 //! Ways code 0..=8 (2^code ways) and granularity code 0..=6 (256 bytes << code).
 //!
-//! Units: bytes; way and code are bare numbers.
 //! Source: CXL 3.1 sections 7.7.2.4 and 8.2.9.9.10; docs/spec/wire-formats.md §5.1, §5.2.
 
 /// How a range is dealt out: 2^i ways in granules of 256 << g bytes.

@@ -1,7 +1,8 @@
 //! Whole frames of the four AI scale-up formats, from plain fields.
-//! [`FrameRepr`] (header by format, tag, RH, payload, ICRC or not) into one slice.
 //!
-//! Units: bytes; without FCS, and without the zeros that transmit pads up to 60.
+//! [`FrameRepr`] (header by format, tag, RH, payload, ICRC or not) is written into one slice,
+//! without FCS and without the zeros that transmit pads up to 60 bytes.
+//!
 //! Source: docs/spec/wire-formats.md §1.1 to §1.5.
 //!
 //! For generators, endpoints and tests; the switch itself never builds a data frame.

@@ -1,8 +1,9 @@
 //! Changes on the way: type 1 to type 0, local prefixes, one header layout to the other.
+//!
 //! Bytes in place, or a parsed TLP in and the other mode's bytes out.
 //!
-//! Units: bytes.
-//! Source: docs/spec/wire-formats.md §3.2, §3.4, §3.5; PCIe 6.0 section 2.2.1.2 (flit mode has no LN).
+//! Source: docs/spec/wire-formats.md §3.2, §3.4, §3.5; PCIe 6.0 section 2.2.1.2 (flit mode has no
+//! LN).
 
 use core::fmt;
 

@@ -1,4 +1,5 @@
 //! Values of TLP fields that have names.
+//!
 //! Enums and newtypes over the bits; both modes share them.
 //!
 //! Source: PCIe 6.0 sections 2.2.6 to 2.2.9, 2.2.10.2, 2.2.1.2; docs/spec/wire-formats.md §3.1, §3.5, §3.6.

@@ -1,7 +1,7 @@
 //! Bits of the DWs of both header layouts, in one place for view and emitter.
-//! Integer helpers, and the constants of DW0.
 //!
-//! Units: bits of a DW in host order, bit 31 first on the wire.
+//! Bits are those of a DW in host order, bit 31 first on the wire.
+//!
 //! Source: docs/spec/wire-formats.md §3.1, §3.5.
 
 /// Bits 31:16 of a DW.

@@ -1,10 +1,10 @@
-//! Lightweight Notification: requests that register a cache line, the message that says it changed.
-//! LN bit of memory reads, writes and completions; [`LnMessage`] = `MsgD` with code 0x7F and two DWs;
-//! [`LnrCapability`] of 8 bytes. Non-flit mode only.
+//! Lightweight Notification: requests that register a cache line, and the message of its change.
 //!
-//! Units: bytes; a registration count n stands for 2^n lines.
-//! Source: PCIe 5.0 section 6.21 (removed in 6.0); docs/spec/wire-formats.md §3.3, C11 (place of NR and payload order
-//! proposed).
+//! LN bit of memory reads, writes and completions; [`LnMessage`] = `MsgD` with code 0x7F and two
+//! DWs; [`LnrCapability`] of 8 bytes, whose counts n stand for 2^n lines. Non-flit mode only.
+//!
+//! Source: PCIe 5.0 section 6.21 (removed in 6.0); docs/spec/wire-formats.md §3.3, C11 (place of NR
+//! and payload order proposed).
 
 use super::fields::Attr;
 use super::kind::{Kind, Mode, Routing};

@@ -1,13 +1,15 @@
 //! MCTP packets in vendor-defined PCIe messages.
-//! `MsgD` routed by ID, code 0x7F, Vendor ID 0x1AB4; DW3 is reserved 4, version 4, destination EID 8, source
-//! EID 8, SOM 1, EOM 1, sequence 2, TO 1, tag 3 bits; then the payload, filled up to whole DWs.
 //!
-//! Units: bytes.
+//! `MsgD` routed by ID, code 0x7F, Vendor ID 0x1AB4; DW3 is reserved 4, version 4, destination EID
+//! 8, source EID 8, SOM 1, EOM 1, sequence 2, TO 1, tag 3 bits; then the payload, filled up to
+//! whole DWs.
+//!
 //! Source: DMTF DSP0238 section 6 (binding), DSP0236 section 8 (transport header).
 //!
-//! Non-flit headers have the padding's length in bits 5:4 of the tag and MCTP's code 0 in bits 3:0. Flit-mode
-//! messages have no tag; where DSP0238 puts the length there was not found. So [`MctpPacket::pad`] is 0 in flit
-//! mode, the payload keeps its padding, and who reads the message takes its length from its own header.
+//! Non-flit headers have the padding's length in bits 5:4 of the tag and MCTP's code 0 in bits 3:0.
+//! Flit-mode messages have no tag; where DSP0238 puts the length there was not found. So
+//! [`MctpPacket::pad`] is 0 in flit mode, the payload keeps its padding, and the reader of the
+//! message takes its length from the message's own header.
 
 use super::fields::Route;
 use super::kind::{Kind, Mode, Routing};

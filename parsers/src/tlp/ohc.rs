@@ -1,8 +1,8 @@
 //! Orthogonal header content: the DWs behind a flit-mode base header.
-//! OHC-A in five layouts by kind (A1 memory, A2 I/O, A3 configuration, A4 messages, A5 completions), B, C;
-//! each has one decode and one emit.
 //!
-//! Units: bits of a DW.
+//! OHC-A in five layouts by kind (A1 memory, A2 I/O, A3 configuration, A4 messages, A5
+//! completions), B, C; each has one decode and one emit. Bits are those of a DW.
+//!
 //! Source: PCIe 6.0 section 2.2.1.2.1; docs/spec/wire-formats.md §3.5.
 
 use super::fields::{Pasid, Status};

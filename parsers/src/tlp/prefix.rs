@@ -1,9 +1,9 @@
-//! TLP prefixes: which there are, and the two readings of `VendPrefixL0`.
-//! 4 bytes, the first `100` and a type: bit 4 of it tells end-end from local.
+//! TLP prefixes, and the two readings of `VendPrefixL0`.
 //!
-//! Units: bytes.
-//! Source: PCIe 6.0 section 2.2.10; CXL 3.1 sections 2.4, 7.7.6.2; docs/spec/wire-formats.md §3.2 (the place of the PID
-//! is proposed there).
+//! A prefix has 4 bytes, the first `100` and a type: bit 4 of it tells end-end from local.
+//!
+//! Source: PCIe 6.0 section 2.2.10; CXL 3.1 sections 2.4, 7.7.6.2; docs/spec/wire-formats.md §3.2
+//! (the place of the PID is proposed there).
 
 use super::fields::Pasid;
 use super::kind::Mode;

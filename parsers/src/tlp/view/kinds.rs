@@ -1,5 +1,7 @@
-//! Getters of fields that only some kinds of TLPs have: ids, tag, byte enables, address, message,
-//! completion, OHC. `None` where a TLP of its kind has no such field.
+//! Getters of fields that only some kinds of TLPs have.
+//!
+//! Ids, tag, byte enables, address, message, completion, OHC; `None` where a TLP of its kind has no
+//! such field.
 //!
 //! Source: PCIe 5.0 and 6.0 section 2.2; docs/spec/wire-formats.md §3.2 to §3.6.
 

@@ -1,8 +1,9 @@
 //! One TLP as it stands in a buffer, from its first prefix to its trailer, in either mode.
-//! Prefixes, base header 1, 3 or 4 DW, OHC 0 to 7 DW (flit mode), payload, trailer; [`Tlp`] holds the DWs
-//! of the header in host order and borrows the rest.
 //!
-//! Units: DW of 4 bytes, lengths in bytes unless a name says DW.
+//! Prefixes, base header 1, 3 or 4 DW, OHC 0 to 7 DW (flit mode), payload, trailer; [`Tlp`] holds
+//! the DWs of the header in host order and borrows the rest. Lengths are in bytes unless a name
+//! says DW.
+//!
 //! Source: PCIe 5.0 and 6.0 section 2.2; docs/spec/wire-formats.md §3.1 to §3.6.
 
 mod kinds;

@@ -1,5 +1,7 @@
-//! Rules that make a TLP malformed although its type is known: lengths, byte enables, addresses,
-//! missing OHC. A parsed [`Tlp`] in, the first rule that it breaks out.
+//! Rules that make a TLP of a known type malformed.
+//!
+//! They are about lengths, byte enables, addresses and missing OHC. A parsed [`Tlp`] in, the first
+//! rule that it breaks out.
 //!
 //! Source: PCIe 6.0 sections 2.2.5, 2.2.7, 2.2.8.10 ("malformed TLP" clauses);
 //! docs/spec/wire-formats.md §3.5.
