@@ -1,5 +1,4 @@
 //! Text of an error together with its causes, in one line.
-//!
 
 use std::error::Error;
 

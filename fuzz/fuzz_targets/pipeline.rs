@@ -1,8 +1,6 @@
 //! Fuzz target `pipeline`: hands the fuzzer's bytes to the body that plain tests share.
 //!
 //! Bytes in; a panic is a finding, kept as `fuzz/regress/pipeline/NAME.bin`.
-//!
-//! Units: bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

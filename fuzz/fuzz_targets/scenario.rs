@@ -1,8 +1,6 @@
 //! Fuzz target `scenario`: hands the fuzzer's bytes to the body that plain tests share.
 //!
 //! Bytes in; a panic is a finding, kept as `fuzz/regress/scenario/NAME.bin`.
-//!
-//! Units: bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,4 @@
 //! Client of a server: one request at a time, its answer, and the lines that follow it.
-//!
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;

@@ -1,10 +1,10 @@
-//! A crowd of real switches: as they answer CCI, joined by links that carry their tunnels, without their pipelines.
+//! A crowd of real switches that answer CCI, without their pipelines.
 //!
-//! A graph → a `weft_pbr_switch::Switch` each → [`fabric`], the way of a manager to the first of them.
+//! Each switch of a graph is a `weft_pbr_switch::Switch`. Links carry tunnelled messages from one
+//! to the next; [`fabric`] is the way of a manager to the first switch.
 //!
-//! Units: hops.
-//! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 section 7.7.12; docs/spec/wire-formats.md §4.5 (Fabric
-//! Crawl Out).
+//! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 section 7.7.12;
+//! docs/spec/wire-formats.md §4.5 (Fabric Crawl Out).
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
 use std::collections::BTreeMap;
@@ -26,9 +26,9 @@ use weft_pbr_switch::config::{PortConfig, Role, SwitchConfig, VcsConfig};
 use weft_pbr_switch::port::Partner;
 use weft_pbr_switch::switch::{FarRequest, Switch};
 
-/// Who manages it.
+/// UUID of the manager.
 pub const FM: Uuid = [0xF1; 16];
-/// Port of a switch's device.
+/// Port of a switch's device, if it has one.
 pub const DEVICE: u8 = 40;
 
 /// The manager: its PID is the last one.
@@ -37,7 +37,7 @@ pub fn manager() -> Manager {
     Manager { uuid: FM, pid: Pid::from_low_bits(0xFFE) }
 }
 
-/// What a switch of a graph is called.
+/// UUID of a switch of the graph.
 #[must_use]
 pub fn uuid(switch: usize) -> Uuid {
     let mut uuid = [0x5A; 16];
@@ -45,25 +45,25 @@ pub fn uuid(switch: usize) -> Uuid {
     uuid
 }
 
-/// The number of a switch, by its name.
+/// The number of a switch in the graph, from its UUID.
 ///
 /// # Panics
-/// It is none of [`uuid`].
+/// The UUID is none that [`uuid`] makes.
 #[must_use]
 pub fn number(uuid: &Uuid) -> usize {
     usize::try_from(u64::from_be_bytes(uuid[8..].try_into().unwrap())).unwrap()
 }
 
-/// Switches, and which of their ports are joined.
+/// Switches, and the links between their ports.
 #[derive(Debug)]
 pub struct World {
-    /// By their numbers in the graph.
+    /// Switches, by their numbers in the graph.
     pub switches: Vec<Switch>,
     far: BTreeMap<(usize, u8), (usize, u8)>,
     now: Instant,
-    /// Tunnelled messages so far.
+    /// Number of messages that were tunnelled.
     pub tunnelled: usize,
-    /// What partners were told last: who owns a switch, and its PID.
+    /// Owners and PID that each switch last told its partners.
     told: Vec<Option<(Owners, Pid)>>,
 }
 
@@ -84,7 +84,7 @@ impl World {
         Self::build(graph, devices, below, &[])
     }
 
-    /// As [`World::of`], with other roles than they should have for some ports, by switch and number.
+    /// As [`World::of`], with wrong roles for some ports, given by switch and port.
     #[must_use]
     pub fn miswired(graph: &Graph, roles: &[((usize, u8), Role)]) -> Self {
         Self::build(graph, &[], &[], roles)
@@ -129,6 +129,7 @@ impl World {
                 config.vcses.push(VcsConfig { usp: None, vppbs: 2, gae: true });
             }
             let mut switch = Switch::new(config).unwrap();
+            // after `new`, which starts with all links down
             if has_device {
                 switch.set_link(device, Some(Link::default()));
                 switch.set_partner(device, Partner::Device { lds: 0 });
@@ -154,6 +155,7 @@ impl World {
     fn tell(&mut self, at: usize) {
         let ownership = &self.switches[at].common().ownership;
         let (owners, pid) = (ownership.owners(), ownership.pid());
+        // only a change is told: the next message would otherwise tell all neighbours again
         if self.told[at].replace((owners, pid)) == Some((owners, pid)) {
             return;
         }
@@ -173,7 +175,7 @@ impl World {
         }
     }
 
-    /// Takes a link away at both its ends.
+    /// Cuts a link at both its ends.
     ///
     /// # Panics
     /// There is no such switch.
@@ -200,6 +202,7 @@ impl World {
             Served::Ignored => return None,
             Served::Pending(ticket) => ticket,
         };
+        // a tunnel's answer is pending until the message inside has been answered
         let outgoing: Vec<_> = self.switches[at].outgoing().collect();
         let ours = outgoing.into_iter().find(|outgoing| outgoing.ticket == ticket)?;
         self.tunnelled += 1;
@@ -212,18 +215,21 @@ impl World {
         };
         let answer =
             to.and_then(|to| self.message(to, Session::InBand { port: 7, pid: ours.spid }, &inner));
+        // a message that arrives nowhere is answered so by real switches, too, once they have
+        // waited
         let answer = answer.as_deref().ok_or(ReturnCode::RetryRequired);
         let answer = self.switches[at].common_mut().complete(ticket, answer)?;
         Some(answer.message)
     }
 
-    /// The switch that a message to `pid` ends in, by the tables of those on the way.
+    /// The switch at which a message to `pid` ends, by the tables of the switches on the way.
     ///
     /// # Panics
     /// There is no such switch.
     #[must_use]
     pub fn follow(&self, from: usize, pid: Pid) -> Option<usize> {
         let mut at = from;
+        // bounded, as tables under test may route in a circle
         for _ in 0..64 {
             let routes = self.switches[at].tables().routes();
             let port = match routes.lookup(pid).ok()? {
@@ -243,10 +249,10 @@ impl World {
     }
 }
 
-/// The way to switch 0 of a world that others look at, too.
+/// The way to switch 0 of a world that tests look at, too.
 ///
 /// # Panics
-/// When it is used after somebody who looked had panicked.
+/// Another user of `world` has panicked.
 #[must_use]
 pub fn fabric(world: &Arc<Mutex<World>>) -> Fabric {
     let world = world.clone();

@@ -1,8 +1,8 @@
-//! Whole fabrics in one process and virtual time, for tests: a file of `pcaps/fabric`, and what its parts are asked.
+//! Whole fabrics in one process and virtual time, for tests, and commands to their parts.
 //!
-//! [`up`] → [`access`] by hosts and devices, [`transfer`] of any command → [`books`].
+//! [`up`] takes a file of `pcaps/fabric`; [`access`] is by hosts and devices, [`transfer`] any
+//! command; [`books`] checks all frames. Time is in milliseconds of virtual time.
 //!
-//! Units: bytes; milliseconds of virtual time.
 //! Source: docs/fabric.md, docs/endpoint.md.
 
 use serde_json::Value;
@@ -50,10 +50,10 @@ pub fn up_text(name: &str, text: &str) -> ManagedFabric {
     fabric
 }
 
-/// What a part says of a transfer that it is told to make.
+/// Report of a transfer that a part is told to make.
 ///
 /// # Panics
-/// It refuses, or that is no transfer.
+/// The part refuses, or answers with something else.
 #[must_use]
 pub fn transfer(fabric: &ManagedFabric, part: Part, command: &Command) -> TransferReport {
     match fabric.ask(part, command) {
@@ -70,10 +70,10 @@ pub fn range(addr: u64, len: u64, seed: u64) -> Access {
     Access { addr, len, seed, timeout_ms, ..Access::default() }
 }
 
-/// A write or read of a host, or the same by DMA of a device.
+/// A write or read by a host, or the same by DMA of a device.
 ///
 /// # Panics
-/// It refuses.
+/// The part refuses.
 #[must_use]
 pub fn access(fabric: &ManagedFabric, by: Part, access: Access, write: bool) -> TransferReport {
     let command = match (by, write) {
@@ -90,7 +90,7 @@ pub fn pass(fabric: &ManagedFabric, ms: u64) {
     fabric.parts().until(Span::from_ms(ms), |_| false);
 }
 
-/// The manager looks, and looks again, until it has nothing to do.
+/// Gives the manager three looks at the fabric, with time for events in between.
 pub fn look(fabric: &mut ManagedFabric) {
     for _ in 0..3 {
         pass(fabric, 60);
@@ -98,10 +98,10 @@ pub fn look(fabric: &mut ManagedFabric) {
     }
 }
 
-/// Addresses of BAR 0 of the functions with these Device IDs that a host has found, in the order of its tree.
+/// Addresses of BAR 0 of functions with these Device IDs, in the order of the host's tree.
 ///
 /// # Panics
-/// It has no tree.
+/// The host has no tree.
 #[must_use]
 pub fn bars(fabric: &ManagedFabric, host: Part, devices: &[u64]) -> Vec<u64> {
     let Ok(Answer::Tree { tree, .. }) = fabric.ask(host, &Command::Tree {}) else {
@@ -126,14 +126,16 @@ fn collect_bars(tree: &Value, devices: &[u64], found: &mut Vec<u64>) {
     }
 }
 
-/// A command as bytes to a component, by way of the manager; the return code and the payload in digits.
+/// Sends a command as bytes to a component, through the manager. Returns the return code, and the
+/// payload in hexadecimal digits.
 ///
 /// # Panics
-/// The manager has no answer to it.
+/// The manager has no answer.
 pub fn cci(fabric: &mut ManagedFabric, to: &str, opcode: u16, payload: &str) -> (u16, String) {
     let digits: String = payload.chars().filter(|c| !c.is_whitespace()).collect();
     let [low, high] = opcode.to_le_bytes();
     let len = digits.len() / 2;
+    // a CCI header of 12 bytes: category, tag, reserved, opcode, length; the rest 0
     let message = format!("000000{low:02x}{high:02x}{len:02x}000000000000{digits}");
     let asked = Request::Cci { to: to.to_owned(), message };
     match fabric.fm().request(&asked) {
@@ -145,7 +147,7 @@ pub fn cci(fabric: &mut ManagedFabric, to: &str, opcode: u16, payload: &str) -> 
 /// Every frame of every switch is accounted for, and none is left.
 ///
 /// # Panics
-/// They are not.
+/// They are not, or some are still queued.
 pub fn books(fabric: &ManagedFabric) {
     let parts = fabric.parts();
     for at in 0..parts.layout().switches.len() {

@@ -1,6 +1,6 @@
 //! Every table of a fabric in this process, entry by entry, so that two moments can be compared.
 //!
-//! [`tables`] → a row for each entry that is there: where, which, what.
+//! [`tables`] gives a row for each valid entry: switch and table, index, content.
 //!
 //! Source: docs/spec/cxl-fabric.md "Tables of an edge and who may write them", "Inside: DRT", "GFD (endpoint)".
 
@@ -15,11 +15,11 @@ use weft_lab::fabric::managed::ManagedFabric;
 use weft_parsers::fabric::{DrtEntry, Pid};
 use weft_pbr_switch::Switch;
 
-/// Rows by place.
+/// Rows by switch, table and index.
 pub type Rows = BTreeMap<String, String>;
 
-/// All tables: of switches DRT, RGT, PIDs, bindings, GMV, VTV, LAV, costs, prefixes, FAST and LDST with their interleave
-/// tables, owners; of GFDs decoders, rights and extents; of the manager what it knows.
+/// All tables: of switches DRT, RGT, PIDs, bindings, GMV, VTV, LAV, costs, prefixes, FAST and LDST
+/// with their interleave tables, owners; of GFDs decoders, rights and extents; the manager's state.
 ///
 /// # Panics
 /// A part does not answer.
@@ -54,6 +54,7 @@ fn of_switch(name: &str, switch: &Switch, rows: &mut Rows) {
     row("owners".to_owned(), format!("{:?} {}", ownership.owners(), ownership.pid()));
     let routes = switch.tables().routes();
     let mut groups = BTreeSet::new();
+    // every assignable PID: a route that is left over shows up, too
     for to in (0..0xFFF).map(Pid::from_low_bits) {
         let entry = routes.drt(to);
         if let DrtEntry::Group(group) = entry {
@@ -63,6 +64,7 @@ fn of_switch(name: &str, switch: &Switch, rows: &mut Rows) {
             row(format!("DRT {to}"), format!("{entry:?}"));
         }
     }
+    // only groups that a route uses have a meaning
     for group in groups {
         row(format!("RGT {group}"), format!("{:?}", routes.rgt(group.into())));
     }
@@ -92,7 +94,7 @@ fn segments(table: &Segments) -> String {
     format!("{:?} {:?} {:?}", table.config(), entries.collect::<Vec<_>>(), idt.collect::<Vec<_>>())
 }
 
-/// Rows that differ: before, after.
+/// Rows that differ, with their content before and after.
 #[must_use]
 pub fn differences(before: &Rows, after: &Rows) -> Vec<String> {
     let keys: BTreeSet<&String> = before.keys().chain(after.keys()).collect();

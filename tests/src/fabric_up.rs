@@ -1,7 +1,7 @@
-//! Whole fabrics as processes in a namespace, for tests: `weft fabric up --processes`, and what asks its parts.
+//! Whole fabrics as processes in a namespace, for tests: `weft fabric up --processes`.
 //!
-//! [`Up::start`] of a file → [`Up::ask`] a part, [`Up::fm`] the manager, [`Up::show`] a switch; [`Up::kill`] and
-//! [`Up::run`] end parts and start them again.
+//! [`Up::start`] takes a figure. [`Up::ask`] asks a part, [`Up::fm`] the manager, [`Up::show`] a
+//! switch; [`Up::kill`] and [`Up::run`] end parts and start them again.
 //!
 //! Source: docs/fabric.md.
 
@@ -20,16 +20,17 @@ use crate::netns::{Net, Switch, weft};
 pub struct Up {
     child: Child,
     folder: PathBuf,
-    /// Parts that were started again, by [`Self::run`].
+    /// Parts that [`Self::run`] started again.
     again: Vec<Child>,
     net: Net,
 }
 
 impl Up {
-    /// Brings a figure of `pcaps/fabric` up, or says why there can be none here, by the name of the test.
+    /// Brings a figure of `pcaps/fabric` up. `None` without the rights for namespaces, which it
+    /// reports with the test's name.
     ///
     /// # Panics
-    /// It does not come up.
+    /// The fabric does not come up.
     #[must_use]
     pub fn start(test: &str, figure: &str) -> Option<Self> {
         let file = format!("{}/../pcaps/fabric/fig-{figure}.toml", env!("CARGO_MANIFEST_DIR"));
@@ -40,7 +41,7 @@ impl Up {
     /// Brings a topology up, with `more` arguments.
     ///
     /// # Panics
-    /// It does not come up.
+    /// The fabric does not come up.
     #[must_use]
     pub fn start_text(test: &str, text: &str, more: &[&str]) -> Option<Self> {
         let net = Net::new(test)?;
@@ -57,6 +58,8 @@ impl Up {
     /// Waits until it is up.
     fn is_up(&mut self, test: &str) {
         let said = self.child.stdout.take().expect("it is piped");
+        // standard output that ends without this line: the fabric has failed, and standard error
+        // says why
         if !BufReader::new(said)
             .lines()
             .map_while(Result::ok)
@@ -66,10 +69,11 @@ impl Up {
         }
     }
 
-    /// Kills the process that has brought it up, waits until no process of it is left, and brings it up again.
+    /// Kills `weft fabric up`, waits until none of its processes is left, and brings the fabric up
+    /// again.
     ///
     /// # Panics
-    /// A process outlives it, or it does not come up again.
+    /// A process outlives it, or the fabric does not come up again.
     pub fn kill_all_and_start(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
@@ -77,6 +81,7 @@ impl Up {
         let pids = parts.filter_map(|part| std::fs::read_to_string(part.path().join("pid")).ok());
         let pids: Vec<u32> = pids.map(|pid| pid.trim().parse().expect("a pid")).collect();
         assert!(!pids.is_empty(), "parts have processes");
+        // parts notice the loss of their parent by themselves
         self.until("no process outlives it", |_| {
             pids.iter().all(|pid| has_exited(*pid)).then_some(())
         });
@@ -84,19 +89,19 @@ impl Up {
         self.is_up("again");
     }
 
-    /// Where the files and sockets of its parts are.
+    /// Folder of the parts' files and sockets.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The namespace that it is in.
+    /// The namespaces of the fabric.
     #[must_use]
     pub const fn net(&self) -> &Net {
         &self.net
     }
 
-    /// What it has said, once it has ended.
+    /// Standard error of `weft fabric up`, once that has ended.
     fn said(&mut self) -> String {
         let mut said = String::new();
         if let Some(err) = &mut self.child.stderr {
@@ -117,10 +122,10 @@ impl Up {
         answer(&command.args(arguments.split_whitespace()).output().expect("weft runs"))
     }
 
-    /// The answer to what must go well.
+    /// Answer of a part that must not refuse.
     ///
     /// # Panics
-    /// It does not.
+    /// The part refuses.
     #[expect(clippy::must_use_candidate, reason = "most are asked for what they do")]
     pub fn well(&self, name: &str, arguments: &str) -> Value {
         let (code, answer) = self.ask(name, arguments);
@@ -140,10 +145,10 @@ impl Up {
         answer(&command.arg(socket).output().expect("weft runs"))
     }
 
-    /// What the fabric manager answers.
+    /// Answer of the fabric manager, which must not refuse.
     ///
     /// # Panics
-    /// It refuses.
+    /// The manager refuses.
     #[expect(clippy::must_use_candidate, reason = "most are asked for what they do")]
     pub fn fm(&self, arguments: &str) -> Value {
         let (code, answer) = self.ask_fm(arguments);
@@ -151,10 +156,10 @@ impl Up {
         answer
     }
 
-    /// What `weft show WHAT` says of a switch.
+    /// Table that `weft show WHAT` prints of a switch.
     ///
     /// # Panics
-    /// It does not answer.
+    /// The switch does not answer.
     #[must_use]
     pub fn show(&self, switch: &str, what: &str) -> Value {
         let mut command = Command::new(weft());
@@ -165,10 +170,10 @@ impl Up {
         shown.get_mut(what).map(Value::take).unwrap_or(shown)
     }
 
-    /// Places and Device IDs of what a host sees.
+    /// Places and Device IDs of the functions that a host has found.
     ///
     /// # Panics
-    /// It does not answer.
+    /// The host does not answer.
     #[must_use]
     pub fn functions(&self, host: &str) -> Vec<(String, String)> {
         let answer = self.well(host, "tree");
@@ -181,10 +186,10 @@ impl Up {
         parts.collect()
     }
 
-    /// Waits until a host sees these functions.
+    /// Waits until a host has found these functions.
     ///
     /// # Panics
-    /// It does not, for a long time: with the tree that it sees.
+    /// It has not for a long time; the message has the tree that it has found.
     pub fn sees(&self, host: &str, functions: &[(String, String)]) {
         if try_until(2 * LONG, || (self.functions(host) == functions).then_some(())).is_none() {
             let answer = self.well(host, "tree");
@@ -193,7 +198,7 @@ impl Up {
         }
     }
 
-    /// Ends the process of a part as nothing of it could prevent.
+    /// Kills the process of a part, which cannot prepare for it.
     ///
     /// # Panics
     /// It has no process.
@@ -203,7 +208,7 @@ impl Up {
         assert!(killed.is_ok_and(|status| status.success()), "kill -KILL {name}");
     }
 
-    /// Starts a part again as it was.
+    /// Starts a part again with its own script.
     ///
     /// # Panics
     /// There is no shell.
@@ -213,7 +218,8 @@ impl Up {
         self.again.push(child.expect("nsenter runs"));
     }
 
-    /// Starts a part that was killed until it answers: right after a kill the kernel may still keep others out of its interface.
+    /// Starts a part that was killed, until it answers: right after a kill the kernel may still
+    /// refuse its interface to others.
     ///
     /// # Panics
     /// As [`Self::run`].
@@ -226,10 +232,10 @@ impl Up {
         }
     }
 
-    /// Has hosts map the memory that they have been given, as their software does.
+    /// Makes hosts map the memory that they have been granted, as their software does.
     ///
     /// # Errors
-    /// What `weft fabric map` says.
+    /// `weft fabric map` fails; its standard error.
     ///
     /// # Panics
     /// `weft` cannot be run.
@@ -246,10 +252,10 @@ impl Up {
         self.net.ip("sw", &format!("link set {device} {}", if up { "up" } else { "down" }));
     }
 
-    /// An interface at the first switch for each link between two.
+    /// Interfaces at the first switch of all links to the second.
     ///
     /// # Panics
-    /// A switch has no file.
+    /// A switch has no configuration.
     #[must_use]
     pub fn links(&self, first: &str, second: &str) -> Vec<String> {
         let devices = |switch: &str| -> Vec<String> {
@@ -279,7 +285,7 @@ impl Up {
         names
     }
 
-    /// What `weft show WHAT` says of a switch that may not be there.
+    /// Table that `weft show WHAT` prints of a switch, or `None` if the switch does not answer.
     #[must_use]
     pub fn ask_switch(&self, switch: &str, what: &str) -> Option<Value> {
         let mut command = Command::new(weft());
@@ -289,8 +295,8 @@ impl Up {
         (code == 0).then(|| shown.get_mut(what).map(Value::take).unwrap_or(shown))
     }
 
-    /// The switch and the port of the wire whose far end `run`, a part's script, names; then the interfaces at the port
-    /// and at the part.
+    /// The wire of a part, found by its interface in `run`, the part's script: switch, port, and
+    /// the interfaces at both.
     #[must_use]
     pub fn wire_of(&self, run: &str) -> Option<(String, String, String, String)> {
         for switch in self.switches() {
@@ -309,6 +315,7 @@ impl Up {
                     Some(wire) => format!("{wire}b"),
                     None => format!("{}a", near.trim_end_matches('b')),
                 };
+                // names end at any other character: `w1` must not be found in `w12`
                 let parts = |c: char| !(c.is_alphanumeric() || matches!(c, '-' | '_'));
                 if run.split(parts).any(|word| word == far) {
                     return Some((switch, port, near.to_owned(), far));
@@ -321,7 +328,7 @@ impl Up {
     /// Waits until `look` finds something.
     ///
     /// # Panics
-    /// It does not, for a long time.
+    /// It has found nothing for a long time.
     pub fn until<T>(&self, what: &str, mut look: impl FnMut(&Self) -> Option<T>) -> T {
         let found = try_until(2 * LONG, || look(self));
         found.unwrap_or_else(|| {
@@ -330,17 +337,18 @@ impl Up {
         })
     }
 
-    /// What the processes have said.
+    /// Last lines of every part's log.
     #[must_use]
     pub fn logs(&self) -> String {
         logs(&self.folder)
     }
 
-    /// Ends it as a user would; nothing of it is left.
+    /// Ends the fabric as a user would.
     ///
     /// # Panics
-    /// It does not end well.
+    /// It does not end with success.
     pub fn stop(mut self) {
+        // the fabric does not know parts that a test started, and would not end them
         end(&mut self.again);
         let pid = self.child.id().to_string();
         let told = Command::new("kill").args(["-TERM", &pid]).status();
@@ -384,11 +392,12 @@ fn answer(done: &Output) -> (i32, Value) {
     (done.status.code().unwrap_or(-1), answer)
 }
 
-/// What the processes have said.
+/// Last lines of every part's log.
 fn logs(folder: &Path) -> String {
     let mut all = String::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let text = std::fs::read_to_string(entry.path().join("log")).unwrap_or_default();
+        // the last lines only: they say why a part ended
         let last: Vec<&str> = text.lines().rev().take(5).collect();
         all += &[entry.file_name().to_string_lossy().as_ref(), &last.join(" | "), "\n"].join(": ");
     }

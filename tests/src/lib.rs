@@ -1,10 +1,10 @@
-//! What the conformance and end-to-end tests share.
+//! Parts that the conformance and end-to-end tests share.
 //!
-//! `fuzz` holds bodies of fuzz targets, `crowd` many switches
-//! of a fabric, `netns` makes networks of kernel hosts, `fabric_up` whole fabrics of processes in them and
-//! `fabric_here` of one process, `talk` has them talk, `stations` loads interfaces with frames.
+//! `fuzz` holds bodies of fuzz targets, `crowd` many switches of a fabric. `netns` makes networks
+//! of kernel hosts, `talk` makes these exchange traffic, `stations` loads interfaces with frames.
+//! `fabric_up` brings whole fabrics up as processes, `fabric_here` in one process, and
+//! `fabric_tables` lists all tables.
 //!
-//! Units: as each module says.
 //! Source: ARCHITECTURE.md "Layout of the tree".
 #![expect(clippy::indexing_slicing, reason = "a test fails that way")]
 

@@ -1,7 +1,7 @@
 //! Networks of kernel hosts in namespaces, and a `weft run` between them.
 //!
 //! [`Net`] owns its namespaces and [`Switch`] its process; both are gone when they are dropped,
-//! after a failed test too. What a killed run left behind, the next one removes.
+//! after a failed test too. The next run removes namespaces that a killed run left behind.
 //!
 //! Source: ip-netns(8), veth(4).
 
@@ -21,16 +21,17 @@ use weft_base::wait::{LONG, until};
 /// First part of the names of all namespaces of ours; the process id follows.
 const PREFIX: &str = "weftnet";
 
-/// Namespaces that go away with it.
+/// Namespaces that are removed with this value.
 pub struct Net {
     base: String,
-    /// How many the process had made before.
+    /// Number of networks that the process had made before.
     count: usize,
     hosts: Vec<String>,
 }
 
 impl Net {
-    /// An empty network, or the reason why there can be none here, told by the name of `test`.
+    /// An empty network. `None` without the rights for one, which it reports with the name of
+    /// `test`.
     ///
     /// # Panics
     /// Never where namespaces work.
@@ -38,6 +39,7 @@ impl Net {
     pub fn new(test: &str) -> Option<Self> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         static SWEPT: OnceLock<()> = OnceLock::new();
+        // once is enough: only processes that are gone leave namespaces behind
         SWEPT.get_or_init(sweep);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let base = format!("{PREFIX}{}-{count}", std::process::id());
@@ -84,21 +86,23 @@ impl Net {
         self.ip("sw", &format!("link add {port} type veth peer name eth0 netns {there}"));
         self.ip("sw", &format!("link set {port} up"));
         self.address(host, address);
+        // both ends get their queue on their own
         self.wait_for_queue("sw", port);
         self.wait_for_queue(host, "eth0");
     }
 
-    /// Waits until an interface has its queue: the kernel gives it one some time after the carrier, and throws away without a
-    /// word what is sent before.
+    /// Waits until an interface has its queue: the kernel attaches one some time after the carrier,
+    /// and drops frames that are sent before without counting them.
     fn wait_for_queue(&self, host: &str, device: &str) {
         until(LONG, format_args!("{device} of {host} has a queue"), || {
+            // `noop` is the discipline that an interface has until then
             let shown = self.run(host, "ip", &format!("link show {device}"));
             (!String::from_utf8_lossy(&shown.stdout).contains(" qdisc noop ")).then_some(())
         });
     }
 
-    /// Adds host `far`, with `count` interfaces `f0`, `f1`, ..., the other ends of which are `s0`, `s1`,
-    /// ... at the switch; all are up, and no kernel says anything by itself.
+    /// Adds host `far`, with `count` interfaces `f0`, `f1`, ..., the other ends of which are `s0`,
+    /// `s1`, ... at the switch. All are up, and neither kernel sends frames of its own.
     pub fn add_wires(&mut self, count: usize) {
         self.add_host("far");
         for host in ["sw", "far"] {
@@ -111,11 +115,12 @@ impl Net {
         }
     }
 
-    /// Adds one of [`Self::add_wires`]; its end at the switch has a number that no other interface of the
-    /// machine has, as a link of bpf(2) names its interface by that alone.
+    /// Adds one wire of [`Self::add_wires`]. Its end at the switch has a number that no other
+    /// interface of the machine has, because a link of bpf(2) names its interface by that alone.
     pub fn add_wire(&self, index: usize) {
         let far = self.name("far");
         let pid = usize::try_from(std::process::id()).unwrap_or(0);
+        // process, network and wire, each in digits of its own
         let number = 10_000_000 + (pid % 20_000) * 10_000 + self.count % 100 * 100 + index;
         let ends = format!("name s{index} index {number} type veth peer name f{index} netns {far}");
         self.ip("sw", &format!("link add {ends}"));
@@ -142,10 +147,10 @@ impl Net {
         assert!(done.status.success(), "ip -n {name} {arguments}: {}", text(&done.stderr));
     }
 
-    /// Index of an interface.
+    /// Index of an interface at a host.
     ///
     /// # Panics
-    /// There is none of that name.
+    /// The host has no interface of that name.
     #[must_use]
     pub fn index(&self, host: &str, device: &str) -> u32 {
         let said = self.run(host, "ip", &format!("-o link show {device}"));
@@ -156,7 +161,7 @@ impl Net {
     /// Address of a host's `eth0`.
     ///
     /// # Panics
-    /// It has none.
+    /// The host has none.
     #[must_use]
     pub fn mac(&self, host: &str) -> weft_parsers::MacAddr {
         let said = self.run(host, "ip", "-br link show eth0");
@@ -164,22 +169,23 @@ impl Net {
         text.split_whitespace().find_map(|word| word.parse().ok()).expect("an address")
     }
 
-    /// Switches NAPI of a host's device, without which that takes no redirected frames.
+    /// Switches NAPI of a host's device on or off; without NAPI it takes no redirected frames.
     ///
     /// # Panics
-    /// It cannot be switched.
+    /// The kernel refuses.
     pub fn napi(&self, host: &str, device: &str, on: bool) {
         let word = if on { "on" } else { "off" };
         let set = self.run(host, "ethtool", &format!("-K {device} gro {word}"));
         assert!(set.status.success(), "ethtool: {}", String::from_utf8_lossy(&set.stderr));
     }
 
-    /// Calls `look` in the namespace of `host`: sockets that it makes stay there.
+    /// Calls `look` in the namespace of `host`. Sockets that it makes stay there.
     ///
     /// # Panics
-    /// When the namespace is gone, or `look` panics.
+    /// The namespace is gone, or `look` panics.
     pub fn within<R: Send>(&self, host: &str, look: impl FnOnce() -> R + Send) -> R {
         let name = self.name(host);
+        // a thread of its own: the caller's namespace stays as it is
         std::thread::scope(|scope| {
             let there = scope.spawn(|| {
                 enter(&name);
@@ -189,7 +195,7 @@ impl Net {
         })
     }
 
-    /// `program` at `host`, with arguments split at blanks.
+    /// A command that runs `program` at `host`, with arguments split at blanks.
     #[must_use]
     pub fn at(&self, host: &str, program: &str, arguments: &str) -> Command {
         let mut command = Command::new("nsenter");
@@ -211,7 +217,8 @@ impl Net {
 impl Drop for Net {
     fn drop(&mut self) {
         for name in &self.hosts {
-            // What goes wrong here is swept by the next run. A test that failed leaves its hosts behind.
+            // Errors are left to the next run's sweep. A test that failed leaves its hosts'
+            // processes behind.
             if let Ok(left) = Command::new("ip").args(["netns", "pids", name]).output() {
                 let left: Vec<String> = text(&left.stdout).lines().map(str::to_owned).collect();
                 if !left.is_empty() {
@@ -249,7 +256,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim().to_owned()
 }
 
-/// The binary to test: `WEFT_BIN`, or else one that is built now, as tests are.
+/// The binary to test: `WEFT_BIN`, or else one that is built now.
 ///
 /// # Panics
 /// When it cannot be built.
@@ -312,6 +319,7 @@ impl Switch {
         let mut switch = Self { child: None, socket, folder };
         switch.configure(config);
         let (wrapper, arguments) = wrapper.split_once(' ').unwrap_or((wrapper, ""));
+        // the wrapper runs inside the namespace, in front of `weft`
         let mut command = net.at("sw", wrapper, arguments);
         command
             .arg(weft())
@@ -340,7 +348,7 @@ impl Switch {
         switch
     }
 
-    /// Writes the configuration that it reads when it starts and reloads.
+    /// Writes the configuration, which the switch reads when it starts and when it reloads.
     ///
     /// # Panics
     /// When the file cannot be written.
@@ -351,7 +359,7 @@ impl Switch {
         std::fs::write(self.folder.join("weft.toml"), text).expect("the folder takes files");
     }
 
-    /// Its folder, which goes away with it.
+    /// The switch's folder, which is removed with it.
     #[must_use]
     pub fn folder(net: &Net) -> PathBuf {
         std::env::temp_dir().join(net.name("run"))
@@ -372,11 +380,10 @@ impl Switch {
         asked.status.success().then(|| text(&asked.stdout))
     }
 
-    /// What `weft show WHAT --json` says; asks again while it says nothing, as a worker that a busy machine keeps waiting is
-    /// away for a time.
+    /// Table of `weft show WHAT --json`. Asks again while the switch refuses, as a worker that a
+    /// busy machine keeps waiting is away for a time.
     ///
-    /// # Panics
-    /// When the switch does not answer, or not in JSON.
+    /// The switch does not answer, or not in JSON.
     #[must_use]
     pub fn show(&self, what: &str) -> Value {
         let said = until(LONG, format_args!("an answer to weft show {what}"), || {
@@ -386,19 +393,16 @@ impl Switch {
         shown.get_mut(what).map(Value::take).unwrap_or(shown)
     }
 
-    /// Its process.
-    ///
-    /// # Panics
     /// Never: it runs until it is stopped.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.as_ref().expect("it runs until it is stopped").id()
     }
 
-    /// Stops it as a user would and returns the final counters.
+    /// Stops the switch as a user would, and returns its final counters.
     ///
     /// # Panics
-    /// When it does not end well, or its counters are not JSON.
+    /// It does not end with success, or its counters are not JSON.
     #[must_use]
     pub fn stop(mut self) -> Value {
         let child = self.child.take().expect("it runs until it is stopped");

@@ -1,9 +1,9 @@
-//! Stations that are packet sockets and nothing else: full load on many interfaces from one thread.
+//! Stations that are packet sockets only: full load on many interfaces from one thread.
 //!
 //! [`Station`] sends and receives bursts at an interface of a [`Net`]; [`Load`] is a thread that
-//! sends from many of them until it is stopped; [`Counters`] is what the kernel counted.
+//! sends from many of them until it is stopped; [`Counters`] are those of the kernel. Frames count
+//! without FCS.
 //!
-//! Units: frames, bytes without FCS.
 //! Source: packet(7), sendmmsg(2), recvmmsg(2), ip-link(8).
 
 use std::collections::BTreeMap;
@@ -23,9 +23,9 @@ use crate::netns::Net;
 pub const BURST: usize = 32;
 /// Longest frame that a station receives.
 const LEN_MAX: usize = 2_048;
-/// An `EtherType` that means nothing to anybody.
+/// An `EtherType` that no protocol has.
 const PROTOCOL: [u8; 2] = [0x7A, 0x05];
-/// Where in a frame of [`frame`] its number stands.
+/// Offset of the number in frames of [`frame`].
 const NUMBER_AT: usize = 14;
 
 /// Address of station `index`.
@@ -56,25 +56,27 @@ pub fn parse(bytes: &[u8]) -> Option<([u8; 6], [u8; 6], u64)> {
     Some((*to, *from, u64::from_be_bytes(*number)))
 }
 
-/// Numbers a frame of [`frame`] anew.
+/// Gives a frame of [`frame`] another number.
 ///
 /// # Panics
-/// When it is none.
+/// The frame is shorter than its number.
 pub fn renumber(bytes: &mut [u8], number: u64) {
     bytes[NUMBER_AT..NUMBER_AT + 8].copy_from_slice(&number.to_be_bytes());
 }
 
-/// A packet socket: on one interface, to send; or on all of a host, to hear in what order they receive.
+/// A packet socket: on one interface, to send; or on all of a host, which shows the order of
+/// reception.
 pub struct Station {
     socket: OwnedFd,
     room: Vec<[u8; LEN_MAX]>,
 }
 
 impl Station {
-    /// A station that sends by `device` of `host` and hears nothing: the kernel counts what comes.
+    /// A station that sends by `device` of `host` and receives nothing: the kernel's counters tell
+    /// what came.
     ///
     /// # Panics
-    /// When there is no such interface, or the right is missing.
+    /// There is no such interface, or the process lacks the right.
     #[must_use]
     pub fn sender(net: &Net, host: &str, device: &str) -> Self {
         let opened = net.within(host, || open(index_of(device)?, 0));
@@ -82,10 +84,10 @@ impl Station {
         Self { socket, room: Vec::new() }
     }
 
-    /// A station that hears all that comes in at `host`.
+    /// A station that receives all frames that come in at `host`.
     ///
     /// # Panics
-    /// When the right is missing.
+    /// The process lacks the right.
     #[must_use]
     pub fn hearer(net: &Net, host: &str) -> Self {
         let opened = net.within(host, || open(0, libc::ETH_P_ALL));
@@ -93,12 +95,14 @@ impl Station {
         Self { socket, room: vec![[0; LEN_MAX]; BURST] }
     }
 
-    /// Sends the first [`BURST`] of `frames`; how many the interface took until it refused one.
+    /// Sends the first [`BURST`] of `frames`; returns how many the interface took before it refused
+    /// one.
     #[must_use]
     pub fn send(&self, frames: &[Vec<u8>]) -> usize {
         let mut parts: Vec<libc::iovec> = frames.iter().take(BURST).map(|f| part_of(f)).collect();
         let mut heads: Vec<libc::mmsghdr> = parts.iter_mut().map(head_of).collect();
         let mut done = 0;
+        // a call may send a part of the burst and report the refusal only when called again
         while let Some(rest) = heads.get_mut(done..).filter(|rest| !rest.is_empty()) {
             let count = u32::try_from(rest.len()).unwrap_or(0);
             let (fd, at) = (self.socket.as_raw_fd(), rest.as_mut_ptr());
@@ -112,8 +116,8 @@ impl Station {
         done
     }
 
-    /// Hands what has come to `each`, up to [`BURST`] frames, with the number of the interface that it
-    /// came by; how many there were.
+    /// Hands up to [`BURST`] received frames to `each`, with the number of the interface that each
+    /// came in by; returns their number.
     pub fn receive(&mut self, mut each: impl FnMut(i32, &[u8])) -> usize {
         let part = |room: &mut [u8; LEN_MAX]| libc::iovec {
             iov_base: room.as_mut_ptr().cast(),
@@ -138,10 +142,10 @@ impl Station {
         got
     }
 
-    /// Frames that came and found no room in the socket since this was last asked.
+    /// Frames that the socket had no room for since the last call.
     ///
     /// # Panics
-    /// Never: the kernel knows the question.
+    /// Never: packet sockets have statistics.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let mut counts = [0_u32; 2]; // struct tpacket_stats: packets, drops
@@ -179,7 +183,7 @@ const fn no_address() -> libc::sockaddr_ll {
 /// Number of an interface of the thread's namespace.
 ///
 /// # Errors
-/// There is none of this name.
+/// The namespace has no interface of this name.
 pub fn index_of(device: &str) -> io::Result<i32> {
     let name = std::ffi::CString::new(device)?;
     // SAFETY: a terminated string.
@@ -220,16 +224,15 @@ fn open(index: i32, protocol: libc::c_int) -> io::Result<OwnedFd> {
 /// A thread that sends bursts from stations in turn.
 pub struct Load {
     stop: Arc<AtomicBool>,
-    /// Ends with the frames that interfaces took, by station.
+    /// Its result: the frames that interfaces took, by station.
     thread: Option<JoinHandle<Vec<u64>>>,
 }
 
 impl Load {
-    /// Starts to send from `stations`; `next` puts the next burst of a station together, in the frames
-    /// of its last one (none at first), and is told how many of those were taken.
+    /// Starts to send from `stations`. `next` composes the next burst of a station, in the frames
+    /// of its last burst (none at first), and gets the number of those that were taken.
     ///
-    /// # Panics
-    /// When there is no thread to be had.
+    /// The kernel gives no thread.
     #[must_use]
     pub fn start(
         stations: Vec<Station>,
@@ -250,6 +253,7 @@ impl Load {
                     sums[index] += *taken as u64;
                     idle &= *taken == 0;
                 }
+                // no interface took a frame: let the kernel empty them
                 if idle {
                     pause(Duration::from_micros(200));
                 }
@@ -260,10 +264,10 @@ impl Load {
         Self { stop, thread: Some(thread.expect("a thread can be started")) }
     }
 
-    /// Stops it; frames that interfaces took, by station.
+    /// Stops the load; returns the frames that interfaces took, by station.
     ///
     /// # Panics
-    /// When the thread did.
+    /// The thread has panicked.
     #[must_use]
     pub fn stop(mut self) -> Vec<u64> {
         self.stop.store(true, Ordering::Relaxed);
@@ -280,23 +284,23 @@ impl Drop for Load {
     }
 }
 
-/// What the kernel counted at an interface.
+/// The kernel's counters of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Frames that came in.
     pub rx: u64,
-    /// Of those, frames that were dropped.
+    /// Received frames that were dropped.
     pub rx_dropped: u64,
-    /// Frames that left.
+    /// Frames that were sent.
     pub tx: u64,
-    /// Frames that did not.
+    /// Frames that were dropped instead of being sent.
     pub tx_dropped: u64,
 }
 
-/// What the kernel counted at all interfaces of `host`, by name.
+/// The kernel's counters of all interfaces of `host`, by name.
 ///
 /// # Panics
-/// When `ip` does not say.
+/// `ip` fails.
 #[must_use]
 pub fn counters(net: &Net, host: &str) -> BTreeMap<String, Counters> {
     let said = net.run(host, "ip", "-s -j link show");

@@ -1,8 +1,7 @@
-//! What hosts say to each other through a switch: pings, TCP, and what became of its checksums.
+//! Traffic of hosts through a switch: pings, TCP and UDP, and their checksum errors.
 //!
-//! Programs of the system, run in a [`Net`]'s namespaces.
+//! It runs programs of the system in a [`Net`]'s namespaces.
 //!
-//! Units: pings, bit/s, segments.
 //! Source: fping(8), iperf3(1), proc(5).
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
@@ -15,11 +14,12 @@ use weft_base::wait::{LONG, try_until, until};
 
 use crate::netns::{Net, weft};
 
-/// Sends `count` pings from a host to an address; how many came back within 2 s each. (ping(8) waits for the last of them
-/// twice as long as the slowest took, which is not long enough beside busy neighbours.)
+/// Sends `count` pings from a host to an address; returns how many came back within 2 s each.
+/// (ping(8) waits for the last of them twice as long as the slowest took, which is too short beside
+/// busy neighbours.)
 ///
 /// # Panics
-/// When fping does not say.
+/// fping prints no counts.
 #[must_use]
 pub fn ping(net: &Net, from: &str, to: &str, count: u64) -> u64 {
     let done = net.run(from, "fping", &format!("-q -c {count} -p 2 -t 2000 {to}"));
@@ -29,13 +29,14 @@ pub fn ping(net: &Net, from: &str, to: &str, count: u64) -> u64 {
     received.unwrap_or_else(|| panic!("fping said: {said}"))
 }
 
-/// Sends `count` pings of IPv4 from a host to an address; how many answers the host's kernel has got, once that is all of them
-/// or [`LONG`] has passed.
+/// Sends `count` pings of IPv4 from a host to an address; returns the answers that the host's
+/// kernel has received, once that is all of them or [`LONG`] has passed.
 ///
-/// The kernel counts what came late, and what found fping's socket full after a stall: neither was lost on the way.
+/// The kernel also counts answers that came late, and those that found fping's socket full after a
+/// stall: neither was lost on the way.
 ///
 /// # Panics
-/// When fping or the kernel does not say.
+/// fping or the kernel has no counts.
 #[must_use]
 pub fn answers(net: &Net, from: &str, to: &str, count: u64) -> u64 {
     let counted = || snmp(net, from, "Icmp:", "InEchoReps");
@@ -55,6 +56,7 @@ pub fn host(net: &Net, host: &str, options: &str) -> Child {
     command.args(options.split_whitespace());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (mut said, mut rest) = (BufReader::new(child.stderr.take().unwrap()), String::new());
+    // its first line tells that the port is open, or begins the reason why not
     said.read_line(&mut rest).unwrap();
     if !rest.contains("is open") {
         said.read_to_string(&mut rest).unwrap();
@@ -63,10 +65,10 @@ pub fn host(net: &Net, host: &str, options: &str) -> Child {
     child
 }
 
-/// Bits a second of a TCP stream of so many seconds to host `to` at `address`.
+/// Bits a second of a TCP stream of `seconds` to host `to` at `address`.
 ///
 /// # Panics
-/// When iperf3 does not say.
+/// iperf3 reports no rate.
 #[must_use]
 pub fn tcp(net: &Net, from: &str, to: &str, address: &str, seconds: u64) -> f64 {
     let said = iperf3(net, from, to, address, &format!("-t {seconds}"));
@@ -77,13 +79,13 @@ pub fn tcp(net: &Net, from: &str, to: &str, address: &str, seconds: u64) -> f64 
 /// `InCsumErrors` of a host, TCP and UDP.
 ///
 /// # Panics
-/// When the kernel does not say.
+/// The kernel has no such counter.
 #[must_use]
 pub fn checksum_errors(net: &Net, host: &str) -> u64 {
     ["Tcp:", "Udp:"].map(|protocol| snmp(net, host, protocol, "InCsumErrors")).iter().sum()
 }
 
-/// A counter of a protocol at a host.
+/// A counter of a protocol at a host, from its line of names and the line of values behind it.
 fn snmp(net: &Net, host: &str, protocol: &str, name: &str) -> u64 {
     let done = net.run(host, "cat", "/proc/net/snmp");
     let text = String::from_utf8_lossy(&done.stdout).into_owned();
@@ -93,10 +95,10 @@ fn snmp(net: &Net, host: &str, protocol: &str, name: &str) -> u64 {
     values.split(' ').nth(at).unwrap().parse().unwrap()
 }
 
-/// Datagrams of a UDP stream of so many seconds that came to host `to` at `address`.
+/// Datagrams of a UDP stream of `seconds` that reached host `to` at `address`.
 ///
 /// # Panics
-/// When iperf3 does not say.
+/// iperf3 reports no counts.
 #[must_use]
 pub fn udp(net: &Net, from: &str, to: &str, address: &str, seconds: u64) -> u64 {
     let said = iperf3(net, from, to, address, &format!("-u -b 50M -t {seconds}"));
@@ -105,10 +107,10 @@ pub fn udp(net: &Net, from: &str, to: &str, address: &str, seconds: u64) -> u64 
     number("packets") - number("lost_packets")
 }
 
-/// What iperf3 says of a stream to host `to` at `address`.
+/// Report of iperf3 about a stream to host `to` at `address`.
 ///
 /// # Panics
-/// The server does not listen, or the client does not say.
+/// The server does not listen, or the client prints no report.
 #[must_use]
 pub fn iperf3(net: &Net, from: &str, to: &str, address: &str, options: &str) -> Value {
     let mut server = net.at(to, "iperf3", "-s -1").stdout(Stdio::null()).spawn().unwrap();
@@ -117,6 +119,7 @@ pub fn iperf3(net: &Net, from: &str, to: &str, address: &str, options: &str) -> 
         (!listening.stdout.is_empty()).then_some(())
     });
     let done = net.run(from, "iperf3", &format!("-c {address} -J {options}"));
+    // `-1` ends the server after one client; a client that failed leaves it waiting
     drop(server.kill());
     drop(server.wait());
     serde_json::from_slice(&done.stdout).expect("iperf3 -J says JSON")
@@ -125,8 +128,8 @@ pub fn iperf3(net: &Net, from: &str, to: &str, address: &str, options: &str) -> 
 /// TCP port of [`goes_both_ways`].
 const ECHO: u16 = 5_202;
 
-/// Has host `from` send `len` bytes to host `to` at an address, which sends them back; whether both got the
-/// same bytes.
+/// Makes host `from` send `len` bytes to host `to` at an address, which sends them back; true if
+/// both received the same bytes.
 ///
 /// # Panics
 /// They do not connect, or nothing comes for [`LONG`].
@@ -149,6 +152,7 @@ pub fn goes_both_ways(net: &Net, from: &str, to: &str, address: IpAddr, len: usi
         stream.set_read_timeout(Some(LONG)).unwrap();
         stream.set_write_timeout(Some(LONG)).unwrap();
         stream.write_all(&bytes).unwrap();
+        // the other end answers once it has read all
         stream.shutdown(Shutdown::Write).unwrap();
         let mut got = Vec::new();
         stream.read_to_end(&mut got).unwrap();

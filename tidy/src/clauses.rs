@@ -1,5 +1,4 @@
 //! Clauses: each `//= STANDARD clause` line above code has a test that names the same clause.
-//!
 
 use std::collections::BTreeSet;
 

@@ -1,8 +1,8 @@
 //! The capture reader: any bytes as a pcap or pcapng file, packed or not.
 //!
-//! Bytes → records or an error; what was read is written and read again.
+//! Bytes are read to records or an error. An error ends the file, and no record is larger than its
+//! file allows.
 //!
-//! Units: bytes.
 //! Source: draft-ietf-opsawg-pcap-06, draft-ietf-opsawg-pcapng-05.
 
 use std::io::Cursor;
@@ -10,17 +10,18 @@ use std::io::Cursor;
 use weft_dataplane::port::capture::{CaptureReader, Record};
 use weft_dataplane::port::wire::Flaw;
 
-/// Bytes that the records of one file may have in all, by what the file has: no file blows up but one that is packed, of
-/// which no more than [`UNPACKED`] are read.
+/// Bytes that the records of a file may have beyond those of the file itself. Only a packed file
+/// may grow more; no more than [`UNPACKED`] of it are read.
 const GROWTH: usize = 64;
 const UNPACKED: usize = 1 << 20;
 
 /// Reads `bytes` to the end or to the first error.
 ///
 /// # Panics
-/// When more comes out than was there.
+/// The records are larger than the file allows.
 pub fn run(bytes: &[u8]) {
     let Ok(mut reader) = CaptureReader::new("fuzz", Cursor::new(bytes.to_vec())) else { return };
+    // magic numbers of gzip, zstd and zstd's skippable frames
     let is_packed = matches!(bytes, [0x1F, 0x8B, ..] | [0x28, 0xB5, ..] | [0x50..=0x5F, 0x2A, ..]);
     let mut record = Record::default();
     let mut read = 0;
@@ -35,6 +36,7 @@ pub fn run(bytes: &[u8]) {
         let flaw = record.flaw();
         assert!(!record.is_truncated() || flaw == Flaw::Truncated, "{flaw:?} of a cut frame");
     }
+    // after an error there is no place at which a record could begin
     assert!(matches!(reader.read_into(&mut record), Ok(false)), "an error ends the file");
     assert!(reader.warnings().iter().all(|said| said.starts_with("fuzz: ")));
 }

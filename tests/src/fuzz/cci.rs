@@ -1,9 +1,8 @@
-//! CCI messages: a stream of them, each read as far as it is right and written again.
+//! CCI messages: a stream of them, each read as far as it is valid and written again.
 //!
-//! Bytes → messages of the stream → header → request or response → the same bytes, less reserved
+//! Bytes → messages of the stream → header → request or response → the same bytes, except reserved
 //! bits.
 //!
-//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4; docs/spec/cxl-fabric.md "The fabric manager".
 
 use weft_base::rng::Rng;
@@ -13,7 +12,7 @@ use weft_parsers::cci::{
 };
 use weft_parsers::{Field, Layer, ParseError};
 
-/// What became of the messages of a stream.
+/// Counts of a stream's messages, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Read and written again.
@@ -36,17 +35,17 @@ impl Outcome {
     }
 }
 
-/// Reads `bytes` as a stream.
+/// Reads `bytes` as a stream, and checks each message.
 ///
 /// # Panics
-/// When what was read is not what is written, or an error does not fit what was there.
+/// A message is written differently from its bytes, or an error does not fit them.
 pub fn run(bytes: &[u8]) {
     let outcome = stream(bytes);
     let messages = outcome.read + outcome.refused();
     assert!(messages <= bytes.len(), "a message has bytes: {outcome:?}");
 }
 
-/// As [`run`], and tells what became of it.
+/// As [`run`], and returns the counts.
 ///
 /// # Panics
 /// As [`run`].
@@ -61,6 +60,7 @@ pub fn stream(bytes: &[u8]) -> Outcome {
                 break;
             }
             Ok(Decoded::Message { kind, message, rest: behind }) => {
+                // filled with ones, so that a byte that is not written shows
                 let mut out = vec![0xFF; mctp::STREAM_MAX];
                 let len = mctp::emit(kind, message, &mut out).expect("it came in a stream");
                 assert_eq!(out[..len], rest[..rest.len() - behind.len()], "framing comes back");
@@ -77,7 +77,7 @@ pub fn stream(bytes: &[u8]) -> Outcome {
     outcome
 }
 
-/// Whether `out` is `bytes` with some bits cleared.
+/// Whether `out` is `bytes` with some bits cleared: reserved ones, which are written as 0.
 fn is_less(out: &[u8], bytes: &[u8]) -> bool {
     out.len() == bytes.len() && out.iter().zip(bytes).all(|(out, byte)| out & !byte == 0)
 }
@@ -93,6 +93,7 @@ fn message_of(message: &[u8], outcome: &mut Outcome) {
         }
     };
     if let Ok(count) = nest::tunnels(message) {
+        // deeper nests are counted to one beyond the limit
         assert!(count <= nest::TUNNELS_MAX + 1);
     }
     let mut out = vec![0xFF; message.len()];
@@ -127,7 +128,7 @@ fn message_of(message: &[u8], outcome: &mut Outcome) {
     }
 }
 
-/// Counts a refusal after holding it against what it is about.
+/// Counts a refusal, after checking that the bytes give a reason for it.
 fn count_refusal(error: RequestError, opcode: Opcode, outcome: &mut Outcome) {
     let known = Opcode::LAID_OUT.contains(&opcode);
     match error {
@@ -136,6 +137,7 @@ fn count_refusal(error: RequestError, opcode: Opcode, outcome: &mut Outcome) {
             outcome.unsupported += 1;
         }
         RequestError::PayloadLength(ParseError::Short { need, had, .. }) => {
+            // a need beyond 65,535 is reported as 65,535
             assert!(known && (need > had || had == u16::MAX));
             outcome.length += 1;
         }
@@ -175,6 +177,7 @@ pub fn valid() -> Vec<Vec<u8>> {
 fn payloads(is_read: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
     const GROWTH_MAX: usize = 160; // an event record has 128 bytes
     let zeros = |len| vec![0; len];
+    // zeros are valid codes in every command, so that some length is taken
     let shortest = (0..256).map(zeros).find(|payload| is_read(payload)).expect("zeros are valid");
     let mut found = vec![shortest.clone()];
     for at in 0..shortest.len().min(32) {

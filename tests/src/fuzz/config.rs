@@ -1,8 +1,8 @@
 //! The configuration: any text as a TOML file, read and resolved; and mutated valid ones.
 //!
-//! Bytes → settings → effective values, or problems that each name a place in the file.
+//! Bytes are read to settings and effective values, or to problems that each name a place in the
+//! file.
 //!
-//! Units: bytes.
 //! Source: docs/spec/pipeline.md §12.
 
 use weft::commands::config::{self, ConfigCommand, ShowArgs};
@@ -10,7 +10,7 @@ use weft::config::SettingsArgs;
 use weft::config::{Config, ConfigError, Settings, Timing};
 use weft_base::rng::Rng;
 
-/// Name that the text goes by in problems.
+/// File name that problems show for the text.
 const FILE: &str = "fuzz.toml";
 
 /// Reads and resolves `bytes` as a configuration.
@@ -21,12 +21,13 @@ pub fn run(bytes: &[u8]) {
     drop(problems(&String::from_utf8_lossy(bytes)));
 }
 
-/// What is wrong with `text` as the configuration of a live switch; nothing when it is accepted.
+/// Problems of `text` as the configuration of a live switch; none when it is accepted.
 ///
 /// # Panics
 /// When a refusal names no place.
 #[must_use]
 pub fn problems(text: &str) -> Vec<String> {
+    // the live problems are returned; the virtual ones only have to have places
     [Timing::Virtual, Timing::Live]
         .map(|timing| {
             let read = Settings::read(FILE, text);
@@ -60,7 +61,7 @@ pub fn valid() -> String {
     String::from_utf8(text).expect("a configuration is text")
 }
 
-/// `text` with one to three changes, the same for the same numbers.
+/// `text` with one to three changes, which `rng` decides.
 #[must_use]
 pub fn mutated(text: &str, rng: &mut Rng) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();

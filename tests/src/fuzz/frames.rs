@@ -2,7 +2,6 @@
 //!
 //! [`Mutator`] holds valid frames of every format and gives damaged copies.
 //!
-//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §1 and §2.
 
 use std::net::Ipv4Addr;
@@ -30,6 +29,7 @@ pub fn valid() -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     for station in 0..STATIONS {
         let (src, dst) = (station, (station + 1) % STATIONS);
+        // derived from the station, so that fields differ from frame to frame without a generator
         let tc = TrafficClass(station.wrapping_mul(0x24));
         let order = if station % 2 == 0 { Gen2Order::Slap } else { Gen2Order::AsDocumented };
         let key_words = if station == 5 { KeyWords::MULTICAST } else { KeyWords::UNICAST };
@@ -145,6 +145,7 @@ impl Mutator {
         let at = self.below(self.valid.len());
         self.frame.clear();
         self.frame.extend_from_slice(&self.valid[at]);
+        // 0 and 1 of 8 leave the frame valid
         let damages = self.below(8).saturating_sub(1).min(4);
         for _ in 0..damages {
             self.damage();

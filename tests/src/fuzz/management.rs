@@ -1,8 +1,7 @@
 //! The management socket: any bytes as one line of a client.
 //!
-//! Bytes → one line of JSON, an answer or an error; nothing else.
+//! Any bytes get exactly one line of JSON, an answer or an error.
 //!
-//! Units: bytes.
 //! Source: ARCHITECTURE.md "Control".
 
 use std::path::Path;
@@ -86,7 +85,7 @@ impl Backend for Agreeable {
 /// Answers `bytes` as a line.
 ///
 /// # Panics
-/// When the answer is not one line of JSON that is an answer or an error.
+/// The answer is not one line of JSON with an answer or an error.
 pub fn run(bytes: &[u8]) {
     let answer = handle_line(bytes, &Agreeable);
     let Some((b'\n', line)) = answer.split_last() else { panic!("an answer ends its line") };

@@ -1,8 +1,7 @@
-//! Bodies of the fuzz targets, called by `fuzz/` with the fuzzer's bytes and by tests with kept ones.
+//! Bodies of the fuzz targets, called by `fuzz/` with the fuzzer's bytes and by tests with kept
+//! ones.
 //!
-//! `&[u8]` in; a panic is a finding. [`TARGETS`] lists them by name, as `fuzz/` does.
-//!
-//! Units: bytes.
+//! A body takes bytes; a panic is a finding. [`TARGETS`] lists them by name, as `fuzz/` does.
 
 pub mod capture;
 pub mod cci;
@@ -17,10 +16,9 @@ pub mod scenario;
 pub mod tlp;
 pub mod tlp_switch;
 
-/// A target's body.
 pub type Target = fn(&[u8]);
 
-/// Every target by name; `fuzz/fuzz_targets/NAME.rs` and `fuzz/regress/NAME/` go by the same.
+/// Every target by name; `fuzz/fuzz_targets/NAME.rs` and `fuzz/regress/NAME/` have the same names.
 pub const TARGETS: [(&str, Target); 9] = [
     ("capture", capture::run),
     ("cci", cci::run),
@@ -33,12 +31,11 @@ pub const TARGETS: [(&str, Target); 9] = [
     ("tlp", tlp::run),
 ];
 
-/// Bytes that are taken from the front, zeros when they are used up.
+/// Bytes that are taken from the front, and zeros when they are used up.
 #[derive(Clone, Debug)]
 pub struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
-    /// All of `bytes`.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
@@ -57,12 +54,11 @@ impl<'a> Input<'a> {
         taken
     }
 
-    /// One byte.
     pub fn byte(&mut self) -> u8 {
         self.take(1).first().copied().unwrap_or(0)
     }
 
-    /// Two bytes.
+    /// Two bytes, big-endian.
     pub fn word(&mut self) -> u16 {
         u16::from_be_bytes([self.byte(), self.byte()])
     }

@@ -1,8 +1,8 @@
 //! The parser: one pass over the first 64 bytes against the views of the single headers.
 //!
-//! A byte of settings and a frame; what [`parse_head`] says is held against each view.
+//! The first byte chooses settings, the rest is a frame. The facts of [`parse_head`] are compared
+//! with each view.
 //!
-//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §1 and §2.
 
 use weft_dataplane::port::csum::complete_frame;
@@ -43,10 +43,10 @@ fn config(byte: u8) -> ParseConfig {
     }
 }
 
-/// Parses the frame behind the first byte in the mode that the byte names.
+/// Parses the frame behind the first byte, with the settings that the byte stands for.
 ///
 /// # Panics
-/// When the parser contradicts a view.
+/// The parser contradicts a view.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let config = config(input.byte());
@@ -54,6 +54,7 @@ pub fn run(bytes: &[u8]) {
     views_do_not_panic(frame);
     a_completed_checksum_is_complete(frame);
     let mut head = [0; HEAD_LEN];
+    // as the dataplane hands it over: zeros behind a short frame
     let seen = frame.len().min(HEAD_LEN);
     head[..seen].copy_from_slice(&frame[..seen]);
     match parse_head(&head, frame.len(), &config) {
@@ -69,8 +70,9 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// What is found partial lies in the frame, wherever a tunnel may lead, and completing it twice changes
-/// nothing any more: the second time it is taken for complete, or it holds by chance what it held before.
+/// A checksum that is found partial lies in the frame, wherever a tunnel may lead, and completing
+/// it twice changes nothing: the second time it is complete, or its value is by chance the one
+/// before.
 fn a_completed_checksum_is_complete(frame: &[u8]) {
     let Some(left) = partial::find(frame, &[]) else { return };
     let mut done = frame.to_vec();
@@ -96,6 +98,7 @@ fn views_do_not_panic(frame: &[u8]) {
         Bth::parse(frame).is_ok_and(|(bth, _)| bth.repr().pad < 4),
     ];
     assert!(!frame.is_empty() || parsed == [false; 5], "nothing is read from nothing");
+    // `usize::MAX` and the frame's end: no offset may panic
     for offset in [0, 14, 18, frame.len(), usize::MAX] {
         let mut copy = frame.to_vec();
         let was_right = frame.get(offset..).is_some_and(is_right);
@@ -131,6 +134,7 @@ fn addresses(found: &Head, frame: &[u8], config: &ParseConfig) {
             assert_eq!(of_frame.2, Some(view.tc()));
         }
         Format::AfhGen2 => {
+            // `auto` may have read the frame in the other order than the port's
             let agrees = [Gen2Order::Slap, Gen2Order::AsDocumented].into_iter().any(|order| {
                 Gen2::parse(frame, order).is_ok_and(|(view, _)| {
                     let (dst, src) = (AddrKey::id16(view.dst()), AddrKey::id16(view.src()));
@@ -186,6 +190,7 @@ fn network(found: &Head, frame: &[u8]) {
         None => panic!("an IP header without a version"),
     }
     assert!(found.ip_valid() || !found.to_standard_port(), "Standard is IP");
+    // the mark must follow from the facts of the head alone, as the pipeline goes by them
     let mut copy = frame.to_vec();
     let changed = mark_ce(&mut copy, usize::from(offset));
     let want = found.ip_valid() && found.ecn().is_some_and(Ecn::is_ect);

@@ -1,8 +1,7 @@
 //! The whole pipeline: bytes as a run of frames, pauses, link flaps, stalls, reloads and time steps.
 //!
-//! Two bytes of settings, then operations of a few bytes each, until none is left.
+//! The first two bytes are settings; then come operations of a few bytes each.
 //!
-//! Units: bytes, ns.
 //! Source: docs/spec/pipeline.md §1 to §10.
 
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use super::Input;
 use super::frames;
 use super::rig::{FRAME_LEN_MAX, Rig};
 
-/// Operations of one run: a run is short, so that a finding is.
+/// Operations of one run; short runs make short findings.
 const OPS_MAX: usize = 512;
 const PORTS: usize = 4;
 
@@ -47,7 +46,7 @@ fn config(shape: u8, modes: u8) -> SwitchConfig {
 /// Runs the operations that `bytes` describe and closes the books.
 ///
 /// # Panics
-/// When the switch does, or when a frame, cell or chunk is not accounted for.
+/// The switch panics, or a frame, cell or chunk is not accounted for.
 pub fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let (shape, modes) = (input.byte(), input.byte());
@@ -66,7 +65,7 @@ pub fn run(bytes: &[u8]) {
     rig.finish();
 }
 
-/// One operation.
+/// Takes an operation off `input` and carries it out.
 fn operate(rig: &mut Rig, input: &mut Input<'_>, valid: &[Vec<u8>]) {
     let op = input.byte();
     let port = usize::from(op >> 4) % PORTS;
@@ -106,6 +105,7 @@ fn operate(rig: &mut Rig, input: &mut Input<'_>, valid: &[Vec<u8>]) {
         12 => reload(rig, input.byte()),
         13 => drop(rig.core().fdb.flush_all()),
         // Up to a quarter of an hour: ageing, pauses and the watchdog come due.
+        // up to 23 bits further, so that single ns and minutes are drawn alike
         _ => {
             let ns = u64::from(input.word()) << (input.byte() % 24);
             rig.step(Span::from_ns(ns));

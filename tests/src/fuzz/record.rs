@@ -1,8 +1,7 @@
-//! Records of live runs: any bytes as what follows a header, or as a whole file, replayed.
+//! Records of live runs: any bytes behind a header, or as a whole file, replayed.
 //!
-//! Bytes → entries → a switch that does what they say, or a refusal.
+//! Bytes are entries for a switch, which carries them out, or are refused.
 //!
-//! Units: bytes.
 //! Source: docs/spec/pipeline.md §13.
 
 use std::io::{self, Cursor, Write};
@@ -13,13 +12,13 @@ use weft::record::{Header, Job, Record, replay};
 use weft_base::rng::Rng;
 use weft_dataplane::port::record::Recorder;
 
-/// A small switch: three ports, so that there is something to flood.
+/// A small switch of three ports, so that frames can be flooded.
 pub const CONFIG: &str = "[switch]\nname = \"fuzz\"\nseed = 1\n[buffer]\nbuffer_size_mb = 2\n\
     peer_response_us = 10\n[fdb]\ncapacity = 64\nageing_s = 10\n[port_defaults]\n\
     rx_ring_frames = 64\n[[port]]\nname = \"a\"\nkind = \"null\"\n\
     [[port]]\nname = \"b\"\nkind = \"null\"\n[[port]]\nname = \"c\"\nkind = \"null\"\n";
 
-/// What every record begins with.
+/// First bytes of every record.
 const MAGIC: &[u8] = b"WEFTREC";
 
 #[derive(Clone, Default)]
@@ -36,7 +35,7 @@ impl Write for Memory {
     }
 }
 
-/// The begin of a record of the switch of [`CONFIG`].
+/// The beginning of a record of the switch of [`CONFIG`].
 fn preamble() -> &'static [u8] {
     static PREAMBLE: OnceLock<Vec<u8>> = OnceLock::new();
     PREAMBLE.get_or_init(|| {
@@ -54,22 +53,23 @@ fn preamble() -> &'static [u8] {
     })
 }
 
-/// Replays `bytes`: behind a header, unless they begin as a record does.
+/// Replays `bytes`: behind a header, unless they begin with a record's own.
 ///
 /// # Panics
-/// When the switch loses count of its frames.
+/// The switch loses count of its frames.
 pub fn run(bytes: &[u8]) {
     drop(steps(bytes));
 }
 
-/// As [`run`]; gives how many steps were done, or why not even the first was tried.
+/// As [`run`]; returns the number of steps.
 ///
 /// # Errors
-/// Why it is refused.
+/// The record is refused before its first step, with the reason.
 ///
 /// # Panics
-/// When the switch loses count of its frames.
+/// The switch loses count of its frames.
 pub fn steps(bytes: &[u8]) -> Result<u64, String> {
+    // so both entries and headers are fuzzed: few random bytes pass as a header
     let before = if bytes.starts_with(MAGIC) { &[][..] } else { preamble() };
     let whole = Cursor::new([before, bytes].concat());
     let record = Record::open(whole).map_err(|problem| problem.to_string())?;

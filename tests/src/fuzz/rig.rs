@@ -2,7 +2,6 @@
 //!
 //! [`Rig`] drives one lane at times that the caller chooses; [`Rig::finish`] closes the books.
 //!
-//! Units: frames, bytes, ns.
 //! Source: docs/spec/pipeline.md §10.
 
 use std::collections::VecDeque;
@@ -19,17 +18,17 @@ use weft_dataplane::trace::NoTrace;
 use weft_dataplane::types::PortId;
 use weft_parsers::MacAddr;
 
-/// What a port and its test share.
+/// State that a port shares with its test.
 #[derive(Debug)]
 struct Wire {
     arriving: VecDeque<Vec<u8>>,
     up: bool,
-    /// Frames that the port takes from now on.
+    /// Frames that the port still takes.
     room: usize,
     counters: PortCounters,
-    /// Frames handed to the switch, those that it could not take included.
+    /// Frames handed to the switch, including those that it had no room for.
     received: u64,
-    /// Frames taken from the switch, but for its own PFC frames, and their bytes.
+    /// Frames taken from the switch, except its own PFC frames, and their bytes.
     sent: u64,
     sent_bytes: u64,
     /// PFC frames taken from the switch.
@@ -45,7 +44,7 @@ fn lock(wire: &Mutex<Wire>) -> MutexGuard<'_, Wire> {
     wire.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether `frame` is for the peer alone: a switch never forwards such a one.
+/// Whether `frame` is PFC, which only the switch itself sends: it never forwards one.
 fn is_pfc(frame: &[u8]) -> bool {
     frame.starts_with(&MacAddr::PAUSE.0) && frame.get(12..14) == Some(&[0x88, 0x08])
 }
@@ -63,6 +62,7 @@ impl Port for MemoryPort {
             wire.received += 1;
             match bufs.alloc_from(&frame) {
                 Some(desc) => batch.push(desc),
+                // counted by the port, as the frame never reaches the switch
                 None if frame.len() > bufs.room() => wire.counters.rx_drop(DropReason::TooLong),
                 None => wire.counters.rx_drop(DropReason::Pool),
             }
@@ -140,10 +140,10 @@ impl Rig {
         config
     }
 
-    /// A switch of `config` over a pool of `chunks` chunks.
+    /// A switch of `config` with a pool of `chunks` chunks.
     ///
     /// # Panics
-    /// When `config` contradicts itself: it is the test's own.
+    /// `config` contradicts itself: it is the test's own.
     #[must_use]
     pub fn new(config: SwitchConfig, chunks: usize) -> Self {
         let ids: Vec<PortId> = (0..config.ports.len()).filter_map(PortId::new).collect();
@@ -174,24 +174,22 @@ impl Rig {
             Box::new(MemoryPort { caps, wire: Arc::clone(wire) }) as Box<dyn Port>
         };
         let ports = wires.iter().zip(&rates).map(port).collect();
+        // chunks that the switch holds from its start on are not its frames'
         let chunks_at_start = built.core.chunks_used();
         let lane = built.lanes.remove(0);
         Self { core: built.core, lane, ports, wires, now: Instant::ZERO, chunks_at_start }
     }
 
-    /// What the workers share.
     #[must_use]
     pub const fn core(&self) -> &Arc<Core> {
         &self.core
     }
 
-    /// The time.
     #[must_use]
     pub const fn now(&self) -> Instant {
         self.now
     }
 
-    /// Ports.
     #[must_use]
     pub const fn ports(&self) -> usize {
         self.wires.len()
@@ -206,7 +204,7 @@ impl Rig {
         self.wire(port).arriving.push_back(frame.to_vec());
     }
 
-    /// Lets `port` take `count` frames more.
+    /// Lets `port` take `count` more frames.
     pub fn open(&self, port: usize, count: usize) {
         let mut wire = self.wire(port);
         wire.room = wire.room.saturating_add(count).min(1 << 20);
@@ -223,16 +221,16 @@ impl Rig {
         self.wire(port).up
     }
 
-    /// Lets `span` pass and drives the switch once.
+    /// Lets `span` pass and drives the switch once; returns the work that it did.
     pub fn step(&mut self, span: Span) -> usize {
         self.now += span;
         self.lane.step(self.now, &mut self.ports, &mut NoTrace).work
     }
 
-    /// Holds the books against what the ports saw.
+    /// Compares the books with the counts of the ports.
     ///
     /// # Panics
-    /// When a frame is not accounted for.
+    /// A frame is not accounted for.
     #[expect(clippy::must_use_candidate, reason = "most callers only want it to hold")]
     pub fn check(&self) -> Ledger {
         let ledger = Ledger::read(&self.core);
@@ -245,16 +243,17 @@ impl Rig {
         let sent = (wires(&|w| w.sent), wires(&|w| w.sent_bytes));
         let counted = (ledger.tx, ports(&|p| p.tx_bytes));
         assert_eq!(counted, sent, "every frame that left was counted: {}", sums(&ledger));
+        // counted when the switch makes them; some may not have left
         assert!(wires(&|w| w.sent_pfc) <= ports(&|p| p.pfc_tx), "every PFC frame was counted");
         assert!(ledger.shared_used <= ledger.shared_total, "the shared buffer is not overdrawn");
         assert!(ledger.chunks_used <= ledger.chunks, "the pool is not overdrawn");
         ledger
     }
 
-    /// Stops the switch and closes the books: nothing queued, no cell and no chunk in use.
+    /// Stops the switch and closes the books: no frame queued, no cell and no chunk in use.
     ///
     /// # Panics
-    /// When something is left.
+    /// Something is left.
     pub fn finish(mut self) -> Ledger {
         self.lane.stop(self.now, &mut self.ports, &mut NoTrace);
         let ledger = self.check();

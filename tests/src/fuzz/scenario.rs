@@ -1,21 +1,21 @@
 //! Scenario files, topologies and flows of other simulators: any text.
 //!
-//! Bytes → a scenario or problems that each name a place; the first byte says what the rest is.
+//! The first byte tells the kind of the rest, which is read to a scenario, or to problems that each
+//! name a place.
 //!
-//! Units: bytes.
 //! Source: docs/spec/model.md §3.
 
 use weft::config::{ConfigError, Problem};
 use weft::scenario::{Source, import};
 use weft_dataplane::port::capture::Choice;
 
-/// Name that the text goes by in problems.
+/// File name that problems show for the text.
 const FILE: &str = "fuzz.toml";
 
-/// Reads `bytes` behind the first as what the first says.
+/// Reads `bytes` behind the first, which tells their kind.
 ///
 /// # Panics
-/// When a refusal names no place.
+/// A refusal names no place.
 pub fn run(bytes: &[u8]) {
     let Some((&kind, bytes)) = bytes.split_first() else { return };
     let text = String::from_utf8_lossy(bytes);
@@ -37,10 +37,10 @@ fn placed(problems: &[Problem]) {
     assert!(lost.is_none(), "a problem has no place in the file: {lost:?}");
 }
 
-/// What is wrong with `text` as a scenario; nothing when it is accepted.
+/// Problems of `text` as a scenario; none when it is accepted.
 ///
 /// # Panics
-/// When a refusal names no place.
+/// A refusal names no place.
 #[must_use]
 pub fn problems(text: &str) -> Vec<String> {
     let source = Source { name: FILE.to_owned(), text: text.to_owned(), ..Source::default() };
@@ -54,7 +54,7 @@ pub fn problems(text: &str) -> Vec<String> {
     }
 }
 
-/// A scenario that says something of everything.
+/// A scenario with something of every kind in it.
 ///
 /// # Panics
 /// Never: it is text.

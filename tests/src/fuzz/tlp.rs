@@ -1,8 +1,8 @@
 //! TLPs: bytes behind the addresses of a frame, through every parser of TLPs.
 //!
-//! What parses is emitted, translated and answered, and what comes out parses to the same.
+//! A TLP that parses is emitted, translated and answered, and the bytes that come out parse to the
+//! same fields.
 //!
-//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.
 
 use weft_base::rng::Rng;
@@ -20,12 +20,14 @@ use weft_parsers::tlp::{
 /// Longest TLP: prefixes, base header, OHC, 4 KiB and trailer.
 const TLP_MAX: usize = 4_224;
 
-/// Takes `bytes` for what follows the addresses of a frame, and again for bare TLPs of each kind of link.
+/// Reads `bytes` as the part of a frame behind its addresses, and again as bare TLPs of each kind
+/// of link.
 ///
 /// # Panics
-/// When the parsers contradict themselves.
+/// The parsers contradict themselves.
 pub fn run(bytes: &[u8]) {
     let _ = parse(bytes);
+    // again without the link header, so that a fuzzer need not find its OUI first
     let bare = bytes.get(link::LEN..).unwrap_or_default();
     any_bytes(bytes);
     for protocol in [Protocol::Pbr, Protocol::HbrFlit, Protocol::HbrNonFlit] {
@@ -33,10 +35,10 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// Reads a frame from its EtherType on; whether it is a well-formed TLP of its kind of link.
+/// Reads a frame from its EtherType on; true for a well-formed TLP of its kind of link.
 ///
 /// # Panics
-/// When the parsers contradict themselves.
+/// The parsers contradict themselves.
 #[must_use]
 pub fn parse(bytes: &[u8]) -> bool {
     match TlpLink::parse(bytes, Oui::DEFAULT) {
@@ -58,14 +60,15 @@ fn behind_link(protocol: Protocol, bare: &[u8]) -> bool {
     }
 }
 
-/// What is said of the reset of a link is emitted as it was read, but for what is reserved.
+/// A message about the reset of a link is emitted as it was read, except reserved bits.
 fn link_reset(bytes: &[u8]) -> bool {
     let Ok(found) = LinkReset::parse(bytes) else { return false };
+    // byte 3 is reserved: emitted as 0
     assert_eq!(found.emit()[..3], bytes[..3], "{found:?}");
     true
 }
 
-/// A CXL.mem message is emitted as it was read, with what its class does not have as 0.
+/// A CXL.mem message is emitted as it was read, with 0 for fields that its class does not have.
 fn mem(bytes: &[u8]) -> bool {
     let Ok(found) = MemMessage::parse(bytes) else {
         return false;
@@ -129,7 +132,7 @@ fn tlp(mode: Mode, bytes: &[u8]) -> bool {
     true
 }
 
-/// What a parsed TLP is emitted, translated and answered as.
+/// Emits, translates and answers a parsed TLP.
 fn check(found: &Tlp<'_>) {
     let mut out = [0; TLP_MAX];
     let repr = found.repr();
@@ -142,6 +145,7 @@ fn check(found: &Tlp<'_>) {
     let message = matches!(found.kind(), Kind::Message { .. });
     if let Ok(vdm) = PbrVdm::parse(found) {
         assert!(message);
+        // the header of power management and errors is PCIe's own, and is not kept
         if !vdm.op.has_pcie_header() {
             let len = vdm.repr().emit(&mut out).expect("it was read");
             let tlp = Tlp::parse(Mode::Flit, &out[..len]).expect("it was emitted");
@@ -159,7 +163,8 @@ fn check(found: &Tlp<'_>) {
     }
 }
 
-/// There and back is the same again, but for what the other mode has no place for.
+/// A TLP that is translated there and back is the same again, except fields that the other mode has
+/// no place for.
 fn translate(found: &Tlp<'_>) {
     let (mut there, mut back) = ([0; TLP_MAX], [0; TLP_MAX]);
     match found.mode() {
@@ -178,6 +183,7 @@ fn translate(found: &Tlp<'_>) {
                 let other = Tlp::parse(Mode::Flit, &there[..len]).expect("it was emitted");
                 assert_eq!((other.kind(), other.route()), (found.kind(), found.route()));
                 assert_eq!((other.payload(), other.ln()), (found.payload(), false));
+                // LN, hints and digest are lost on the way, so that only success is checked
                 to_non_flit(&other, &mut back).expect("it came from there");
             }
             Err(ConvertError::Extension) => {}
@@ -186,7 +192,7 @@ fn translate(found: &Tlp<'_>) {
     }
 }
 
-/// Every request that waits gets an answer that finds its way back, and no other TLP does.
+/// Every request that waits for a completion gets one that leads back to it, and no other TLP does.
 fn answer(found: &Tlp<'_>) {
     let mut out = [0; TLP_MAX];
     let completer = Bdf::new(3, 0, 1);
@@ -195,6 +201,7 @@ fn answer(found: &Tlp<'_>) {
         return;
     };
     let data = [0x5A; 4];
+    // data only where the request wants 4 bytes or more
     for answer in [Some(ur), Completion::with_data(found, completer, 0, &data)] {
         let Some(answer) = answer else { continue };
         let len = answer.emit(&mut out).unwrap_or_else(|error| panic!("{error}: {answer:?}"));
@@ -205,7 +212,7 @@ fn answer(found: &Tlp<'_>) {
     }
 }
 
-/// Type 1 to type 0, and a prefix put in front and taken away.
+/// Turns type 1 into type 0, and puts a prefix in front and takes it away.
 fn in_place(mode: Mode, whole: &[u8]) {
     let kind = |bytes: &[u8]| Tlp::parse(mode, bytes).map(|tlp| tlp.kind());
     let mut copy = whole.to_vec();
@@ -224,10 +231,10 @@ fn in_place(mode: Mode, whole: &[u8]) {
     assert_eq!(Tlp::parse(mode, &copy[..longer]).map(|tlp| tlp.vend_prefix()), Ok(Some(prefix)));
 }
 
-/// Valid frames from the EtherType on: every kind on every kind of link that has it.
+/// Valid frames from the EtherType on: every kind, on every kind of link that has it.
 ///
 /// # Panics
-/// When one of them cannot be emitted.
+/// One of them cannot be emitted.
 #[must_use]
 pub fn valid() -> Vec<Vec<u8>> {
     let data = [0x5A; 256];
@@ -237,6 +244,7 @@ pub fn valid() -> Vec<Vec<u8>> {
             for wide in [false, true] {
                 let repr = example(mode, kind, wide, number, &data);
                 let mut out = [0; 512];
+                // not every kind has a form in each mode: those that fail are not valid
                 if let Ok(len) = repr.emit(&mut out) {
                     let protocol = match mode {
                         Mode::NonFlit => Protocol::HbrNonFlit,
@@ -270,7 +278,7 @@ pub fn valid() -> Vec<Vec<u8>> {
 /// Valid frames of CXL.mem from the EtherType on: every message with a PTH and without.
 ///
 /// # Panics
-/// When one of them cannot be emitted.
+/// One of them cannot be emitted.
 #[must_use]
 pub fn valid_mem() -> Vec<Vec<u8>> {
     let (data, mut frames) = ([0x5A; 64], Vec::new());
@@ -289,7 +297,7 @@ pub fn valid_mem() -> Vec<Vec<u8>> {
 /// Valid frames of CXL.cache from the EtherType on: every message with a PTH and without.
 ///
 /// # Panics
-/// When one of them cannot be emitted.
+/// One of them cannot be emitted.
 #[must_use]
 pub fn valid_cache() -> Vec<Vec<u8>> {
     let (data, mut frames) = ([0x5A; 64], Vec::new());
@@ -409,7 +417,7 @@ impl Frames {
         Self { rng: Rng::new(seed), valid: valid(), frame: Vec::new() }
     }
 
-    /// As [`Self::new`], of CXL.mem alone.
+    /// As [`Self::new`], with frames of CXL.mem only.
     #[must_use]
     pub fn of_mem(seed: u64) -> Self {
         Self { valid: valid_mem(), ..Self::new(seed) }
@@ -419,7 +427,7 @@ impl Frames {
         usize::try_from(self.rng.below(bound as u64)).expect("below a usize")
     }
 
-    /// The next one: up to three changes behind the header of the link, rarely in it.
+    /// The next frame: up to three changes behind the header of the link, rarely in it.
     pub fn frame(&mut self) -> &[u8] {
         let pick = self.below(self.valid.len());
         self.frame.clear();
@@ -435,7 +443,7 @@ impl Frames {
 
     fn damage(&mut self) {
         let from = if self.rng.chance(1, 32) { 0 } else { link::LEN };
-        // most of what decides stands in the header
+        // the fields that decide stand in the header
         let end = self.frame.len().min(from + 36);
         if end <= from {
             return;
@@ -446,6 +454,7 @@ impl Frames {
             3 => self.frame[at] = self.rng.next_u64().to_be_bytes()[0],
             4 => self.frame.truncate(at),
             5 => {
+                // local prefix, end-end prefix, NOP, reserved DW
                 let prefix = [[0x8E, 0, 3, 0], [0x91, 0, 0, 7], [0; 4], [0x40, 0, 0, 0]];
                 let prefix = prefix[self.below(prefix.len())];
                 self.frame.splice(from..from, prefix);

@@ -1,8 +1,10 @@
-//! A switch for TLPs whose tables say anything: what comes in leaves, is answered, or is dropped for a reason.
+//! A switch for TLPs with random tables.
 //!
-//! [`switch`] with ports of every role, [`tables`] drawn from a seed; frames are those of [`super::tlp`].
+//! A TLP that comes in leaves, is answered, or is dropped for a reason.
 //!
-//! Units: bytes.
+//! [`switch`] has ports of every role, [`tables`] are drawn from a seed; frames are those of
+//! [`super::tlp`].
+//!
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside", "Egress at an edge".
 
 use weft_base::rng::Rng;
@@ -21,11 +23,11 @@ use weft_parsers::tlp::Mode;
 
 use super::rig::Rig;
 
-/// Ports: hosts, devices, GFDs and fabric ports by turns, with both header layouts; Ethernet; the agent.
+/// Ports: hosts, devices, GFDs and fabric ports by turns, with both header layouts; the agent;
+/// Ethernet.
 pub const PORTS: usize = 10;
-/// Virtual switches.
 const VCSES: u8 = 3;
-/// PIDs that tables speak of; frames name any.
+/// PIDs that tables may contain; frames name any PID.
 const PIDS: u64 = 48;
 
 /// A switch with ports of every role.
@@ -64,7 +66,7 @@ fn port(rng: &mut Rng) -> PortId {
     PortId::new(below(rng, PORTS as u64)).unwrap_or_default()
 }
 
-/// An address range that drawn addresses may fall in.
+/// An address range that drawn addresses may fall into.
 fn window(rng: &mut Rng) -> Window {
     let base = rng.below(1 << 16) << 32;
     Window::new(base, base + (rng.below(1 << 16) << 32))
@@ -112,6 +114,7 @@ fn edge(rng: &mut Rng, role: Role) -> Result<EdgePort, TableError> {
             }
         }
     }
+    // first all PIDs are allowed: tables refuse entries for targets that are not
     edge.set_access(every.into());
     let size = byte(rng, 8);
     let base = Hpa(1 << 43 | rng.below(4) << 44);
@@ -157,10 +160,10 @@ fn logical(rng: &mut Rng, port: &mut EdgePort) {
     }
 }
 
-/// Tables of the switch, drawn. What contradicts itself is left out.
+/// Tables of the switch, drawn at random. Entries that contradict others are left out.
 ///
 /// # Panics
-/// Never: the numbers are within what tables take.
+/// Never: the numbers are within the tables' bounds.
 #[must_use]
 pub fn tables(rng: &mut Rng, ports: PortSet) -> Tables {
     let mut tables = Tables::new(ports, 16).expect("16 groups");
@@ -214,7 +217,7 @@ pub fn tables(rng: &mut Rng, ports: PortSet) -> Tables {
     tables
 }
 
-/// Puts addresses in front of what follows the EtherType of a frame, and mostly PIDs and an address in it that
+/// A frame with `rest` behind its addresses. Mostly its PIDs and its address become some that
 /// tables know.
 pub fn frame(rng: &mut Rng, port: usize, rest: &[u8]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0];
@@ -235,6 +238,7 @@ pub fn frame(rng: &mut Rng, port: usize, rest: &[u8]) -> Vec<u8> {
     }
     let address = if pbr { 32 } else { 28 };
     if let Some(place) = frame.get_mut(address..address + 8).filter(|_| rng.below(3) == 0) {
+        // as large as `edge` configures its windows
         let span = 8 << (36 + rng.below(8));
         let drawn = match rng.below(8) {
             0 => rng.below(1 << 49),
