@@ -24,8 +24,8 @@ impl PerThreadCounters {
     /// At least `count` counters, all 0.
     #[must_use]
     pub fn new(count: usize) -> Self {
-        // a line more than needed, so that the counters can begin at a line's start
         let count = count.next_multiple_of(LINE);
+        // a line more than needed, so that the counters can begin at a line's start
         let all: Box<[_]> = (0..count + LINE).map(|_| AtomicU32::new(0)).collect();
         let first = all.as_ptr().align_offset(LINE * size_of::<u32>()).min(LINE);
         Self { all, first }

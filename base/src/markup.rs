@@ -15,7 +15,7 @@ pub fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // XML 1.0 admits none of these characters, not even as a reference (section 2.2)
+            // XML 1.0 admits neither of these, not even as a reference (section 2.2)
             '\u{FFFE}' | '\u{FFFF}' => out.push('\u{FFFD}'),
             c if c.is_control() && c != '\n' => out.push('\u{FFFD}'),
             c => out.push(c),

@@ -80,10 +80,10 @@ impl Fabric {
         let mut done = 0;
         let mut idle = 0;
         while done < loads {
-            // the golden ratio scatters neighbours; the shift drops low bits, which stay regular
             while requester.pending() < WINDOW {
                 let line = match order {
                     Order::Rising => *next,
+                    // the golden ratio scatters neighbours; the shift drops low bits, which stay regular
                     Order::Scattered => next.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 8,
                 };
                 let addr = address(line % (SPREAD / 64) * 64);

@@ -52,7 +52,7 @@ impl Transport {
     /// A [`Field::Version`] other than [`VERSION`].
     pub const fn parse(bytes: [u8; HEAD_LEN]) -> Result<Self, ParseError> {
         let [version, dest, source, flags] = bytes;
-        // bits 7:4 of the byte are reserved (DSP0236, 8.1)
+        // bits 7:4 of the byte are reserved (DSP0236, section 8)
         if version & 0xF != VERSION {
             let value = (version & 0xF) as u16;
             return Err(ParseError::Value { layer: Layer::Mctp, field: Field::Version, value });

@@ -64,8 +64,8 @@ pub const fn place(head: &Head) -> Place {
         IpVersion::V6 => (ipv6::LEN, true),
     };
     let offset = match head.ip_proto() {
-        _ if head.to_standard_port() => return Place::Nowhere,
         // a fixed value, which might by chance equal the pseudo-header's sum
+        _ if head.to_standard_port() => return Place::Nowhere,
         ip_proto::TCP => TCP_FIELD,
         ip_proto::UDP => UDP_FIELD,
         _ if behind_extensions && head.l4_offset().is_none() => return Place::Hidden,

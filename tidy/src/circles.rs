@@ -27,8 +27,8 @@ fn sources(tree: &Tree) -> BTreeSet<&str> {
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
 /// The modules that reach each other, in groups.
-// all that can be reached from each module; a module that reaches itself lies on a circle
 fn groups(uses: &Uses) -> Vec<Vec<&str>> {
+    // all that can be reached from each module; a module that reaches itself lies on a circle
     let reach = |from: &str| {
         let mut seen: BTreeSet<&str> = BTreeSet::new();
         let mut next: Vec<&str> =

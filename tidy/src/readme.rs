@@ -57,9 +57,9 @@ pub fn claims(tree: &Tree) -> Vec<Finding> {
                 findings.push(Finding::new(file, line, format!("no target `make {target}`")));
             }
         }
-        // a link to the web cannot be checked here
         for link in paragraph.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             let path = link.split('#').next().unwrap_or_default();
+            // a link to the web cannot be checked here
             let local = !path.is_empty() && !path.contains("://");
             let exists = tree.files.iter().any(|f| {
                 f.path == path || f.path.starts_with(&format!("{}/", path.trim_end_matches('/')))

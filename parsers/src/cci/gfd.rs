@@ -269,8 +269,8 @@ impl Tags<'_> {
 
 impl<'a> Payload<'a> for Tags<'a> {
     fn parse(payload: &'a [u8]) -> Result<Self, ParseError> {
-        // rounded up, so that a piece of an entry at the end is refused instead of ignored
         let (list, _) = split_list(payload, Self::HEAD, 0)?;
+        // rounded up, so that a piece of an entry at the end is refused instead of ignored
         let tags = List::parse(list, Self::HEAD, list.len().div_ceil(TagEntry::LEN))?;
         Ok(Self { generation: get(payload, 0)?, total: get(payload, 4)?, tags })
     }

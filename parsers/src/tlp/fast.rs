@@ -78,7 +78,7 @@ pub const fn fast_tlp(head: &[u8; 16]) -> Option<FastTlp> {
     let [first, _, _, _, ..] = *head;
     let facts = TABLE[first as usize];
     let dw0 = u32::from_be_bytes(*window::<0, 4, _>(head));
-    // any OHC or trailer makes the header longer than the first DW tells
+    // OHC and trailer make a TLP longer than this parse reckons with
     if facts == 0 || dw0 & 0x001F_E000 != 0 {
         return None;
     }

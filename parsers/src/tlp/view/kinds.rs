@@ -148,9 +148,9 @@ impl Tlp<'_> {
             return None;
         }
         Some(match (self.mode, self.ohc) {
-            // without an OHC-A5 a completion is successful
             (Mode::NonFlit, _) => Status::from_low_bits(bits8(dw1, 13)),
             (Mode::Flit, [Some(a5), ..]) => OhcA5::decode(a5).status,
+            // without an OHC-A5 a completion is successful
             (Mode::Flit, _) => Status::Success,
         })
     }
