@@ -24,9 +24,9 @@ pub struct Head {
     pub(crate) format: Format,
 }
 
-/// M of `Key_words`; of other formats the key says whether it is a group.
+/// M of `Key_words`; the keys of other formats show by themselves whether they are a group.
 pub(crate) const ID_GROUP: u64 = 1 << 0;
-/// A reserved group read as GEN2 or Lite, whose key has not the bits; of others the key says it.
+/// A reserved group read as GEN2 or Lite, whose 16-bit key cannot show it; other keys can.
 pub(crate) const RESERVED: u64 = 1 << 1;
 pub(crate) const TAGGED: u64 = 1 << 2;
 pub(crate) const IPV4: u64 = 1 << 3;
@@ -48,8 +48,7 @@ pub(crate) const L4_OFFSET_SHIFT: u32 = 32;
 pub(crate) const TC_SHIFT: u32 = 40;
 
 impl Head {
-    /// A frame of which nothing is known: other Ethernet from and to zero. It fills arrays before
-    /// use.
+    /// Fills arrays before use: other Ethernet from and to address zero.
     pub const EMPTY: Self = Self {
         dst: AddrKey::ethernet(MacAddr::ZERO),
         src: AddrKey::ethernet(MacAddr::ZERO),
@@ -142,7 +141,7 @@ impl Head {
         is_reserved_group(self.dst.address()) || self.has(RESERVED)
     }
 
-    /// Which one of [`Head::reserved_group`] it is: the last digit of the address. Of others it means nothing.
+    /// Last digit of a reserved group's address, 0..=15; means nothing without [`Head::reserved_group`].
     #[inline]
     #[must_use]
     pub const fn reserved_number(&self) -> u32 {

@@ -79,8 +79,8 @@ pub const fn place(head: &Head) -> Place {
     }
 }
 
-/// Whether a frame could carry another packet, in which a checksum is partial: all that is neither of a
-/// format that has none, nor TCP.
+/// Whether a frame could carry another packet with a partial checksum: other Ethernet could, unless
+/// it is TCP; no other format carries packets.
 #[inline]
 #[must_use]
 pub const fn may_carry(head: &Head) -> bool {

@@ -196,11 +196,11 @@ record! {
 pub type ProxyThread = PidOp<Bits<3>>;
 
 record! {
-    /// The thread still waits for the GFD.
+    /// Response of Get Proxy Thread Status (580Ah).
     struct ProxyStatus: 4 {
-        /// Proxy threads that are idle.
+        /// The thread still waits for the GFD.
         0 => running: bool,
-        /// Threads that are free.
+        /// Proxy threads that are idle.
         2 => free: u16,
     }
 }

@@ -60,7 +60,7 @@ record! {
         2 => severe_percent: u8,
         /// Interval between samples of backpressure, in units of 8 ns.
         3 => interval: u8,
-        /// Estimated requests from which they are compared with completions.
+        /// `ReqCmpBasis`: estimated most requests and recent responses of the whole device, to which the limits refer.
         4 => compare_basis: u16,
         /// Interval over which completions are counted, in units of 64 ns.
         6 => completion_interval: u8,

@@ -1,6 +1,6 @@
 //! MLD component commands 5400h to 5409h, 5500h and 5501h: logical devices and heads.
 //!
-//! Lists go from an LD on. Memory is in units of a granularity, bandwidth in 256ths.
+//! Lists start at the LD that the request names. Memory is in units of a granularity, bandwidth in 256ths.
 //!
 //! Source: docs/spec/wire-formats.md §4.3a; CXL 3.1 section 7.6.7.4.
 

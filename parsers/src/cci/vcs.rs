@@ -13,9 +13,9 @@ use crate::{Layer, ParseError};
 message! {
     /// Request of Get Virtual CXL Switch Info (5200h).
     struct GetVcsInfo: 3 {
-        /// First virtual bridge of each VCS.
+        /// First vPPB of each VCS to report.
         0 => start: u8,
-        /// Most virtual bridges of each VCS.
+        /// vPPBs of each VCS to report at most.
         1 => limit: u8,
     }
     /// Numbers of the virtual switches to report.

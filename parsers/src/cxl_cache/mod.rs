@@ -1,10 +1,12 @@
 //! CXL.cache messages on Ethernet links.
 //!
-//! [`CacheMessage`] reads and emits 16 bytes and the line that may follow. Class and opcode are one byte, [`CacheOp`]. A
-//! device asks its host for lines of the host's memory (D2H), the host snoops the device (H2D); which device is meant is its
-//! `CacheID`, which the switches set and route by, never the device.
+//! [`CacheMessage`] reads and emits 16 bytes and the line that may follow. Class and opcode are one
+//! byte, [`CacheOp`]. A device asks its host for lines of the host's memory (D2H), the host snoops the
+//! device (H2D); which device is meant is its `CacheID`, which the switches set and route by, never
+//! the device.
 //!
-//! Source: CXL 3.1 sections 3.2.4 and 3.2.5 (fields and codes); their places are proposed in docs/spec/wire-formats.md §3.12.
+//! Source: CXL 3.1 sections 3.2.4 and 3.2.5 (fields and codes); their places are proposed in
+//! docs/spec/wire-formats.md §3.12.
 
 use crate::bytes::{be16, be64, byte, cut, put};
 use crate::cxl_mem::{LINE, Lease};
@@ -143,7 +145,7 @@ impl CacheClass {
         matches!(self, Self::D2hData | Self::H2dData)
     }
 
-    /// Whether it names a line. A D2H Rsp names that of its snoop [weft], or 0.
+    /// Whether it names a line. A D2H Rsp names the line of its snoop, or 0, which is weft's own choice.
     #[inline]
     const fn has_addr(self) -> bool {
         matches!(self, Self::D2hReq | Self::D2hRsp | Self::H2dReq)
@@ -351,7 +353,7 @@ pub struct CacheMessage<'a> {
     pub head: CacheHead,
     /// The line of 64 bytes; of classes with data only.
     pub data: Option<&'a [u8; LINE]>,
-    /// Which bytes of the line count, bit 0 for the first; all of them without. Of D2H Data.
+    /// Byte enables of D2H Data, bit 0 for the first byte of the line; without them all bytes count.
     pub enables: Option<u64>,
 }
 

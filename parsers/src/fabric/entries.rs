@@ -59,7 +59,7 @@ const fn segment(flags: u8, interleave: Interleave, target: Target) -> [u8; 8] {
 pub struct FastEntry {
     /// The segment is another host's or device's memory, not a GFD's.
     pub gim: bool,
-    /// How it is dealt out.
+    /// Interleaving of the segment over its targets.
     pub interleave: Interleave,
     /// PID, or place in the interleave DPID table.
     pub target: Target,
@@ -99,7 +99,7 @@ impl FastEntry {
 pub struct LdstEntry {
     /// The requester's PCIe segment is put into the request.
     pub segment: bool,
-    /// How it is dealt out.
+    /// Interleaving of the segment over its targets.
     pub interleave: Interleave,
     /// PID, or place in the interleave DPID table.
     pub target: Target,

@@ -44,7 +44,7 @@ impl Completion {
     }
 
     /// Answers a read or atomic with `data`, which starts `from_dw` DWs behind the request's address.
-    /// `None` if the request wants no data, or not these.
+    /// `None` if the request wants no data, or `data` is empty or goes beyond the answer.
     #[must_use]
     pub fn with_data<'a>(
         request: &Tlp<'_>,

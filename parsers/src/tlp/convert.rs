@@ -65,7 +65,7 @@ pub fn to_flit(tlp: &Tlp<'_>, out: &mut [u8]) -> Result<usize, ConvertError> {
     flit_repr(tlp)?.emit(out).map_err(ConvertError::Emit)
 }
 
-/// As [`to_flit`], as fields.
+/// As [`to_flit`], but returns the TLP as fields.
 ///
 /// # Errors
 /// It has a vendor's end-end prefix.
@@ -105,7 +105,7 @@ pub fn to_non_flit(tlp: &Tlp<'_>, out: &mut [u8]) -> Result<usize, ConvertError>
     non_flit_repr(tlp)?.emit(out).map_err(ConvertError::Emit)
 }
 
-/// As [`to_non_flit`], as fields.
+/// As [`to_non_flit`], but returns the TLP as fields.
 ///
 /// # Errors
 /// It has no such form.

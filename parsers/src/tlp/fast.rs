@@ -66,7 +66,7 @@ const TABLE: [u8; 256] = {
     table
 };
 
-/// Looks at the first 16 bytes of a TLP without prefixes; a shorter one has anything behind it.
+/// Looks at the first 16 bytes of a TLP without prefixes; a TLP shorter than that may have any bytes behind it.
 #[inline]
 #[must_use]
 #[expect(

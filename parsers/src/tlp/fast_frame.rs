@@ -40,7 +40,7 @@ pub struct LinkWords {
 }
 
 impl LinkWords {
-    /// Those of the protocols of `oui`.
+    /// Link headers of the protocols of `oui`.
     #[inline]
     #[must_use]
     pub const fn new(oui: Oui) -> Self {

@@ -43,7 +43,7 @@ pub(super) fn dw_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|dw| u32::from_be_bytes(*dw))
 }
 
-/// `0` stands for 1,024 in a Length field, which is given back as DWs.
+/// DWs of a Length field, in which 0 stands for 1,024.
 #[inline]
 pub(super) const fn length(dw0: u32) -> u16 {
     match low16(dw0) & 0x3FF {

@@ -49,7 +49,7 @@ impl LineSize {
 pub enum LnRequest {
     /// Reads the line and registers it.
     Read,
-    /// Ask whether the region takes registrations; registers nothing.
+    /// Asks whether the region takes registrations; registers nothing.
     Probe,
     /// Writes the line and registers it.
     Write,

@@ -43,7 +43,7 @@ pub enum Body {
     Config {
         /// Function whose register is accessed.
         dest: Bdf,
-        /// Which one: byte offset 0..=4092, a multiple of 4.
+        /// Register: byte offset 0..=4092, a multiple of 4.
         register: u16,
         /// Byte enables of the one DW.
         first_be: u8,
@@ -113,7 +113,7 @@ pub struct TlpRepr<'a> {
     pub dest_segment: Option<u8>,
     /// Function that made the request.
     pub requester: Bdf,
-    /// Tag: 10 bits, of flit mode 14 and none in messages.
+    /// Tag: 10 bits, in flit mode 14; flit-mode messages have no place for it.
     pub tag: u16,
     /// The rest of the header.
     pub body: Body,

@@ -23,7 +23,7 @@ impl Tlp<'_> {
         Bdf::from_bits(high16(if self.is_completion() { dw2 } else { dw1 }))
     }
 
-    /// Who answers, of a completion.
+    /// Function that completes the request, of a completion.
     #[inline]
     #[must_use]
     pub const fn completer(&self) -> Option<Bdf> {
@@ -31,8 +31,8 @@ impl Tlp<'_> {
         if self.is_completion() { Some(Bdf::from_bits(high16(dw1))) } else { None }
     }
 
-    /// Tag: 10 bits, of flit mode 14. A message of flit mode has none, nor a write whose tag byte
-    /// carries a hint: 0.
+    /// Tag: 10 bits, in flit mode 14. 0 where the header has no tag: in flit-mode messages and NOPs,
+    /// and in a write whose tag byte carries a hint.
     #[inline]
     #[must_use]
     pub const fn tag(&self) -> u16 {
