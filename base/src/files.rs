@@ -17,8 +17,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 /// Mode of a file with data that a running switch saw or knows: only its owner may read it.
 const PRIVATE: u32 = 0o600;
 
-/// Flags of every file that a service opens: opening a pipe, a terminal or a file that another process has leased does not
-/// wait, and no terminal becomes the process's own.
+/// Flags of every file that a service opens: opening a pipe, a terminal or a file that another
+/// process has leased does not wait, and no terminal becomes the process's own.
 const NO_WAIT: i32 = libc::O_NONBLOCK | libc::O_NOCTTY;
 
 /// Time for which a service waits for the reader of a pipe that it writes to. Shorter than the 4 s
@@ -31,8 +31,9 @@ pub enum OpenedBy {
     /// A command that serves no clients, and that any signal ends: a pipe is waited for, as `<(...)` of a shell and
     /// `/dev/stdin` are pipes.
     Command,
-    /// A process that serves. It reads regular files only: opening a pipe without a writer never returns, reading a device
-    /// may never end, and opening some devices (a watchdog's) has an effect of its own.
+    /// A process that serves. It reads regular files only: opening a pipe without a writer never
+    /// returns, reading a device may never end, and opening some devices (a watchdog's) has an
+    /// effect of its own.
     Service,
 }
 

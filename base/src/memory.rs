@@ -217,8 +217,8 @@ pub unsafe fn unmap(base: NonNull<u8>, bytes: usize) {
     unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
 }
 
-/// A box of zeros whose pages take no memory until they are written, whatever `T` is aligned to: an allocator writes the zeros
-/// itself where it has to align them.
+/// A box of zeros whose pages take no memory until they are written, whatever `T` is aligned to: an
+/// allocator writes the zeros itself where it has to align them.
 #[derive(Debug)]
 pub struct Zeros<T>(NonNull<T>);
 
@@ -239,8 +239,8 @@ impl<T> Zeros<T> {
 }
 
 impl<T: FromZeros> Zeros<T> {
-    /// Maps pages for a `T`. Where [`end_where_none_is_left`] was called, a process without memory for them ends, as with any
-    /// other allocation.
+    /// Maps pages for a `T`. Where [`end_where_none_is_left`] was called, a process without memory
+    /// for them ends, as with any other allocation.
     ///
     /// # Errors
     /// See [`NoMemory`].

@@ -52,11 +52,12 @@ impl Rng {
         num >= den || (num > 0 && self.below(den) < num)
     }
 
-    /// A span of an exponential distribution with this mean, rounded down: the time between two events that come at random
-    /// (Poisson).
+    /// A span of an exponential distribution with this mean, rounded down: the time between two
+    /// events that come at random (Poisson).
     ///
-    /// By comparisons alone (von Neumann, NBS Applied Mathematics Series 12, 1951): how often a run of falling words had an
-    /// even length is the whole part, the first word of the one that had not is the rest.
+    /// By comparisons alone (von Neumann, NBS Applied Mathematics Series 12, 1951): how often a run
+    /// of falling words had an even length is the whole part, the first word of the one that had
+    /// not is the rest.
     pub fn exponential(&mut self, mean: u64) -> u64 {
         let mut whole = 0_u64;
         loop {

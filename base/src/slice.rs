@@ -12,8 +12,9 @@ use std::mem::{size_of, zeroed};
 /// The shortest slice that Linux gives.
 const SHORT_NS: u64 = 100_000;
 
-/// Gives the calling thread the shortest slice, if it is a thread of the normal policy. Linux before 6.12 takes the call and
-/// changes nothing; a refusal changes nothing either, and the thread works as it did.
+/// Gives the calling thread the shortest slice, if it is a thread of the normal policy. Linux
+/// before 6.12 takes the call and changes nothing; a refusal changes nothing either, and the thread
+/// works as it did.
 pub fn shorten() {
     let Some(mut attributes) = own() else { return };
     if attributes.sched_policy == libc::SCHED_OTHER.cast_unsigned() {

@@ -165,8 +165,9 @@ impl Register {
 /// Starts a thread whose end is watched: [`lost`] reports it when it panics, ends before `ends`
 /// allows it, or is gone.
 ///
-/// Returns once the thread runs. The standard library maps a signal stack at the start of a thread and aborts the process where
-/// that fails: this way a caller that has found room for a thread knows that the thread has taken it.
+/// Returns once the thread runs. The standard library maps a signal stack at the start of a thread
+/// and aborts the process where that fails: this way a caller that has found room for a thread
+/// knows that the thread has taken it.
 ///
 /// # Errors
 /// The kernel gives no thread.

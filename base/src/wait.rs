@@ -18,7 +18,8 @@ pub const LONG: Duration = Duration::from_secs(30);
 const LOOK_MIN: Duration = Duration::from_millis(1);
 const LOOK_MAX: Duration = Duration::from_millis(50);
 
-/// Lets `span` pass, all of it; nothing ends it early. A thread that can be woken waits on a channel, a descriptor, or parks.
+/// Lets `span` pass, all of it; nothing ends it early. A thread that can be woken waits on a
+/// channel, a descriptor, or parks.
 #[expect(clippy::disallowed_methods, reason = "the one place that sleeps")]
 pub fn pause(span: Duration) {
     thread::sleep(span);

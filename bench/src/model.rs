@@ -144,8 +144,8 @@ pub fn run(work: Work) -> Result<Cost, NetworkError> {
     Ok(Cost { hops, delivered, seconds, done: network.is_idle() })
 }
 
-/// Seconds of a loop that any machine can run: 2^27 steps of a generator (xorshift64), each of which reads and writes a word of
-/// a table of 1 MiB.
+/// Seconds of a loop that any machine can run: 2^27 steps of a generator (xorshift64), each of
+/// which reads and writes a word of a table of 1 MiB.
 #[must_use]
 #[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #[expect(clippy::cast_possible_truncation, reason = "low bits name a place")]

@@ -248,8 +248,9 @@ impl MetaField {
 /// Lease in a response: how long the host that asked may use the device's lines that it holds.
 /// weft's own.
 ///
-/// All lines that were granted with one number may be used as long as the longest term of a response with that number
-/// lasts, from when its request was sent. A line whose number no response names any more has been given up by the device.
+/// All lines that were granted with one number may be used as long as the longest term of a
+/// response with that number lasts, from when its request was sent. A line whose number no response
+/// names any more has been given up by the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Lease {
     /// Number of the lease; 0 for none: the line in the response may be used once.

@@ -122,7 +122,8 @@ mod tests {
         }
     }
 
-    /// Whatever the fast path takes reads the same by the full parsers, and nothing beyond the frame or the link's payload.
+    /// Whatever the fast path takes reads the same by the full parsers, and nothing beyond the
+    /// frame or the link's payload.
     #[test]
     fn the_fast_path_reads_of_a_frame_what_the_parsers_read() {
         let mut rng = Rng::new(12);
