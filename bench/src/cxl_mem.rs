@@ -142,8 +142,8 @@ pub fn measure(gfd: Gfd, loads: usize) -> Result<[f64; 2], MemError> {
     let mut fabric = Fabric::new(gfd)?;
     let loads = loads.min(ROUND);
     let mut medians = [0.0; 2];
-    // `rate` counts things a ns, and one a ns is 1,000 million a second
     for (median, order) in medians.iter_mut().zip([Order::Rising, Order::Scattered]) {
+        // `rate` counts things a ns, and one a ns is 1,000 million a second
         *median = rate::<ROUNDS, _>(loads as u64 * 1_000, || fabric.round(loads, order))?;
     }
     Ok(medians)

@@ -383,6 +383,7 @@ impl Switch {
     /// Table of `weft show WHAT --json`. Asks again while the switch refuses, as a worker that a
     /// busy machine keeps waiting is away for a time.
     ///
+    /// # Panics
     /// The switch does not answer, or not in JSON.
     #[must_use]
     pub fn show(&self, what: &str) -> Value {
@@ -393,6 +394,9 @@ impl Switch {
         shown.get_mut(what).map(Value::take).unwrap_or(shown)
     }
 
+    /// Process id of the switch.
+    ///
+    /// # Panics
     /// Never: it runs until it is stopped.
     #[must_use]
     pub fn pid(&self) -> u32 {

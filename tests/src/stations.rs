@@ -232,6 +232,7 @@ impl Load {
     /// Starts to send from `stations`. `next` composes the next burst of a station, in the frames
     /// of its last burst (none at first), and gets the number of those that were taken.
     ///
+    /// # Panics
     /// The kernel gives no thread.
     #[must_use]
     pub fn start(

@@ -175,6 +175,7 @@ impl Header {
     /// Reads the header at the front of `bytes`. Returns it, the length of its payload, and all
     /// that follows the header.
     ///
+    /// # Errors
     /// As [`Header::parse`], except that the length may differ from the bytes that follow.
     pub fn cut(bytes: &[u8]) -> Result<(Self, usize, &[u8]), ParseError> {
         let (head, rest) = cut::<LEN>(bytes, Layer::Cci)?;

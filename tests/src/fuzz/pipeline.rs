@@ -105,8 +105,8 @@ fn operate(rig: &mut Rig, input: &mut Input<'_>, valid: &[Vec<u8>]) {
         12 => reload(rig, input.byte()),
         13 => drop(rig.core().fdb.flush_all()),
         // Up to a quarter of an hour: ageing, pauses and the watchdog come due.
-        // up to 23 bits further, so that single ns and minutes are drawn alike
         _ => {
+            // shifted by up to 23 bits, so that single ns and minutes are drawn alike
             let ns = u64::from(input.word()) << (input.byte() % 24);
             rig.step(Span::from_ns(ns));
         }
