@@ -39,8 +39,8 @@ impl FreeList {
     /// When an index would not fit a u32.
     #[must_use]
     pub fn new(first: u32, count: usize) -> Self {
-        // Caches give back partial chains only when they are dropped, so twice the whole is enough
-        // for up to that many chains; `give` falls back to keeping what does not fit.
+        // Only caches that are dropped give back partial chains, so room for twice as many chains
+        // as all indices fill is enough; without room, a cache keeps the indices in `give`.
         Self::with_chains(first, count, count.div_ceil(CHAIN) * 2 + 64)
     }
 

@@ -34,7 +34,7 @@
 //! }
 //! assert_eq!(reader.join().expect("it does not panic"), 6);
 //!
-//! // What is random is a function of its seed.
+//! // Random numbers are a function of their seed.
 //! let draw = |seed| Rng::new(seed).below(1_000);
 //! assert_eq!(draw(7), draw(7));
 //! ```

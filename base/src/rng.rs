@@ -55,9 +55,9 @@ impl Rng {
     /// A span of an exponential distribution with this mean, rounded down: the time between two
     /// events that come at random (Poisson).
     ///
-    /// By comparisons alone (von Neumann, NBS Applied Mathematics Series 12, 1951): how often a run
-    /// of falling words had an even length is the whole part, the first word of the one that had
-    /// not is the rest.
+    /// By comparisons alone (von Neumann, NBS Applied Mathematics Series 12, 1951): runs of falling
+    /// words are drawn until one has an odd length. The number of runs before it is the whole part
+    /// of the result in units of the mean, its first word the fraction.
     pub fn exponential(&mut self, mean: u64) -> u64 {
         let mut whole = 0_u64;
         loop {

@@ -27,8 +27,9 @@ pub fn pause(span: Duration) {
 
 /// Calls `condition` again and again until it returns a value, and returns that.
 ///
-/// The looks are a millisecond apart at first and get rarer with time, so that a condition may be one that costs, as a
-/// process that is asked. The last look comes after `deadline`, however late the thread is run.
+/// The looks are a millisecond apart at first and get rarer with time, so that a look may be costly,
+/// such as a question to another process. The last look comes after `deadline`, however late the
+/// thread is run.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU32, Ordering};

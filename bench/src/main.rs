@@ -118,7 +118,7 @@ fn fabric_mem_rows(report: &mut impl FnMut(&str, String, String, bool)) {
         for (verb, at) in [("writes", 0), ("reads", 1)] {
             let of = |rates: [f64; 2]| rates.get(at).copied().unwrap_or(0.0);
             let (rate, plain, copies) = (of(rates.transfers), of(rates.plain), rates.copies);
-            // 256 bytes are what a fabric of any granularity needs; the goal is for the longest.
+            // 256 bytes fit every interleave granularity; the goal is set for the longest requests
             let goal = if uio_max == 4_096 { fabric_mem::GOAL_GBPS } else { 0.0 };
             report(
                 &format!("{what}, {verb}, UIO requests of {uio_max} bytes"),
@@ -498,7 +498,7 @@ fn report_routes(report: &mut impl FnMut(&str, String, String, bool)) {
         let bound = format!("{loss_max_s:.0} s or less");
         report("the same after a lost link", figure, bound, loss_s <= loss_max_s);
         let (hops_max, static_max, mean) = cost.hops;
-        // For people: what the routes are worth, and what a change costs besides.
+        // for people: lengths of the routes, and further costs of a change
         let _ = writeln!(
             std::io::stdout(),
             "     static {mean:.2} hops on average and {static_max} at most, dynamic {hops_max}; {} entries short of \

@@ -209,9 +209,9 @@ impl Head {
         self.byte(IP_PROTO_SHIFT)
     }
 
-    /// Offset of the transport header; `None` without IP, for fragments and behind IPv6 extensions, and
-    /// for UDP that the frame has no whole header of. That of other protocols, and behind options of
-    /// IPv4, may lie at or beyond the end of the frame.
+    /// Offset of the transport header; `None` without IP, for fragments, behind IPv6 extensions, and
+    /// where the frame cuts a UDP header short. For other protocols, and behind options of IPv4, the
+    /// offset may lie at or beyond the end of the frame.
     #[inline]
     #[must_use]
     pub const fn l4_offset(&self) -> Option<u8> {

@@ -72,8 +72,8 @@ pub struct Station {
 }
 
 impl Station {
-    /// A station that sends by `device` of `host` and receives nothing: the kernel's counters tell
-    /// what came.
+    /// A station that sends by `device` of `host` and receives nothing: frames that arrive show in
+    /// the kernel's counters alone.
     ///
     /// # Panics
     /// There is no such interface, or the process lacks the right.
@@ -200,7 +200,7 @@ fn open(index: i32, protocol: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: just made, and nobody else has it.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     let options = [
-        // Past the queueing discipline: what the interface does not take is refused, not lost unseen.
+        // past the queueing discipline: the interface refuses a frame instead of losing it unseen
         (libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, 1),
         (libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1),
         (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, 64 << 20),

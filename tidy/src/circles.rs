@@ -114,9 +114,9 @@ pub fn circles(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// No folders beside each other use each other in a circle, each with all that is below it, nor do
-/// a folder and a file. Two that do are one idea in two places, even where their files form no
-/// circle.
+/// Folders beside each other, each with all files below it, do not use each other in a circle; nor
+/// do a folder and a file beside it. Two that do are one idea in two places, even where their files
+/// form no circle.
 #[must_use]
 pub fn folder_circles(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();

@@ -68,7 +68,7 @@ pub fn table(tree: &Tree) -> Vec<Finding> {
         let text = |key: &str| mutant.get(key).and_then(Value::as_str).unwrap_or_default();
         let line = line_of(file, text("name"));
         let mut say = |what| findings.push(Finding::new(file, line, what));
-        // what is left at the end has no mutant
+        // checkers that are left at the end have no mutant
         open.retain(|(watch, checker)| {
             (*watch, checker.as_str()) != (text("watch"), text("checker"))
         });

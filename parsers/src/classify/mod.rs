@@ -349,8 +349,8 @@ const fn ip_facts(tos: u8, proto: u8) -> u64 {
     (tos as u64) << TOS_SHIFT | (proto as u64) << IP_PROTO_SHIFT
 }
 
-/// EXP of the top label, where one is whole. A switch that does not route by labels has no say over
-/// a stack that is cut short: such a frame carries no EXP, and is no malformed one.
+/// EXP of the top label, where one is whole. A switch that does not route by labels does not judge a
+/// stack that is cut short: such a frame carries no EXP, but is not malformed.
 #[inline]
 const fn exp_facts(frame: L3<'_>, kind: u16) -> u64 {
     if !mpls::is_mpls(kind) || frame.len < frame.offset + mpls::LEN {

@@ -93,7 +93,7 @@ pub const fn probe(requester: Bdf, tag: u16, addr: Hpa) -> TlpRepr<'static> {
     memory(Kind::MemRead, requester, tag, addr, 1, 0, 0)
 }
 
-/// An LN Write of whole DWs; `None` if `data` is empty, no whole DWs or more than a TLP takes.
+/// An LN Write of whole DWs; `None` if `data` is empty, not whole DWs, or longer than a TLP takes.
 #[must_use]
 pub fn write(requester: Bdf, addr: Hpa, data: &[u8]) -> Option<TlpRepr<'_>> {
     let length_dw = u16::try_from(data.len() / 4).ok().filter(|dws| (1..=1_024).contains(dws))?;

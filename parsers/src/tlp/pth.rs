@@ -23,7 +23,7 @@ pub struct Pth {
     pub pif: bool,
     /// DSAR: on its way downstream, or from a source that hosts trust.
     pub dsar: bool,
-    /// Hie: of a hierarchy, static routes only.
+    /// Hie: hierarchical, between a vDSP and a vUSP; static routes only.
     pub hie: bool,
     /// SPID: source of the TLP.
     pub spid: Pid,

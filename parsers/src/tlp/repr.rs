@@ -296,9 +296,9 @@ impl TlpRepr<'_> {
         if is_same { Ok(()) } else { Err(EmitError::Field) }
     }
 
-    /// Writes the header alone, of a TLP with `payload_len` bytes that the caller puts behind it: where they
-    /// come from their source straight to their place. Returns the header's length. Not every combination of
-    /// fields is refused that [`Self::emit`] refuses: it reads the whole back, and this does not.
+    /// Writes the header alone, and returns its length: for callers that copy a payload of
+    /// `payload_len` bytes from its source straight to its place behind the header. It lets some
+    /// combinations of fields pass that [`Self::emit`] refuses, as only `emit` reads the TLP back.
     ///
     /// # Errors
     /// As far as the header tells; `out` has no room for the header.

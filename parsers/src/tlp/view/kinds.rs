@@ -52,7 +52,7 @@ impl Tlp<'_> {
         }
     }
 
-    /// `LastBE` and `FirstBE` as one byte, as they count: all ones where the header has none.
+    /// `LastBE` and `FirstBE` in effect, as one byte: all ones where the header has none.
     #[inline]
     pub(in crate::tlp) const fn byte_enables(&self) -> u8 {
         let [_, dw1, ..] = self.dw;
@@ -63,7 +63,7 @@ impl Tlp<'_> {
             return all;
         }
         match (self.mode, self.ohc) {
-            // a read with hints has them where the byte enables are
+            // a read with hints has its steering tag in the place of the byte enables
             (Mode::NonFlit, _) if self.th() && self.is_non_posted() => all,
             (Mode::NonFlit, _) => bits8(dw1, 0),
             (Mode::Flit, [Some(a), ..]) => bits8(a, 0),

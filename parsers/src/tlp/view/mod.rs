@@ -397,7 +397,8 @@ impl<'a> Tlp<'a> {
     }
 
     //= PCIe 6.0 section 2.2.7: of CAS the Length is that of both operands, and one of them is what is at the address
-    /// Bytes at the address that a request is about: by Length, of CAS one of two operands; 0 where that means nothing.
+    /// Bytes that a request accesses at its address: its Length, or one of the two operands of a CAS;
+    /// 0 where Length means nothing.
     #[inline]
     #[must_use]
     pub const fn access_len(&self) -> u64 {
