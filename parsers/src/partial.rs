@@ -122,11 +122,12 @@ const fn v6(header: &[u8; ipv6::LEN]) -> Sum {
     both.with16(be16::<4, _>(header))
 }
 
-/// Finds the partial checksum of a frame of which no flag says that it is partial: the field of TCP
-/// or UDP, perhaps inside of tunnels, holds the folded sum of the pseudo-header, or SCTP's is 0;
-/// and every checksum of a header in front of it was computed as if it were complete. (A complete
-/// one may by chance look the same; completing it changes nothing then.) Fragments, and UDP to a
-/// port in `fixed_ports`, have none.
+/// Finds the partial checksum of a frame that comes without a flag for it.
+///
+/// It is a field of TCP or UDP, perhaps inside of tunnels, that holds the folded sum of the
+/// pseudo-header, or a field of SCTP that holds 0; and every checksum of a header in front of it is
+/// the one for a complete field. A complete checksum may by chance look the same; completing it
+/// changes nothing then. Fragments, and UDP to a port in `fixed_ports`, have no partial checksum.
 #[must_use]
 pub fn find(frame: &[u8], fixed_ports: &[u16]) -> Option<PartialCsum> {
     let accept = |headers: &Headers, transport: Transport| {

@@ -314,8 +314,8 @@ impl CacheHead {
         put::<0, 2, _>(&mut head, [self.op as u8, flags]);
         let ids = ((self.cache_id & 0xF) as u16) << 12 | self.id & ID_MASK;
         put::<2, 2, _>(&mut head, ids.to_be_bytes());
-        // bytes 8 to 15 serve two fields, of which a class has one: answers to a device a lease,
-        // all that names a line its address
+        // bytes 8 to 15 hold a lease in answers to a device, and the address in a message that
+        // names a line; no class has both
         let last = if class.has_lease() {
             put::<6, 2, _>(&mut head, self.lease.term.to_be_bytes());
             self.lease.number

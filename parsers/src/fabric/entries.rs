@@ -192,7 +192,7 @@ pub enum RgtMode {
 /// A routing group: up to eight ports, the first of them primary ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RgtEntry {
-    /// Ports; those from `highest` on do not count.
+    /// Ports; those behind index `highest` do not count.
     pub ports: [u8; 8],
     /// Index of the last port, 0..=7.
     pub highest: u8,
@@ -208,6 +208,8 @@ impl RgtEntry {
     /// Bytes on the wire.
     pub const LEN: usize = 12;
 
+    /// Reads an entry.
+    ///
     /// # Errors
     /// A reserved mode (vendor modes 6 and 7 are not supported), or a primary beyond the last port.
     pub const fn decode(bytes: [u8; 12]) -> Result<Self, EntryError> {
