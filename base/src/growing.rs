@@ -212,7 +212,7 @@ mod tests {
         assert!((0..64).all(|n| rx.pop() == Some(n)));
     }
 
-    /// What is left is dropped once, in whichever ring.
+    /// Items that are left are dropped once, in whichever ring they are.
     #[test]
     fn what_is_left_is_dropped_once() {
         let item = std::sync::Arc::new(());
@@ -240,7 +240,7 @@ mod loom_tests {
     use super::*;
     use crate::ring::loom_tests::cross_in_order;
 
-    /// It grows while another thread takes items; what is seen first is taken first.
+    /// It grows while another thread takes items; items are taken in the order of their pushes.
     #[test]
     fn items_cross_in_order() {
         loom::model(|| {

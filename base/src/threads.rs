@@ -374,7 +374,7 @@ pub mod hook {
 mod tests {
     use super::*;
 
-    /// What became of a thread that was started so, in a register of its own.
+    /// The loss, if any, that a thread leaves in a register of its own once it has ended.
     fn after(ends: Ends, run: impl FnOnce() + Send + 'static, name: &str) -> Option<Lost> {
         register().lost = None;
         drop(spawn(Role::Device, name, ends, run).unwrap().join());

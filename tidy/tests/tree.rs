@@ -31,7 +31,7 @@ fn the_tree_keeps_its_rules() {
     assert_eq!(broken, 0, "places that break a rule, listed above");
 }
 
-/// What `cargo metadata` says of every package that the manifest at `path` comes to.
+/// Facts that `cargo metadata` prints of every package that the manifest at `path` leads to.
 fn packages(path: &Path) -> Vec<Value> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let said = Command::new(cargo)
@@ -57,8 +57,8 @@ fn allows(allowed: &BTreeSet<String>, license: &str) -> bool {
     parsed.is_ok_and(|choice| choice.evaluate(|one| allowed.contains(&one.to_string())))
 }
 
-/// What `make deny` checks, as far as it needs no network and no tool: licences, sources, and one version of each
-/// package.
+/// The checks of `make deny` that need no network and no tool: licences, sources, and one version of
+/// each package.
 #[test]
 fn dependencies_are_what_deny_toml_allows() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("in the workspace");

@@ -1,4 +1,4 @@
-//! Classification rule by rule, in the order of docs/spec/wire-formats.md §1.8, and what is malformed.
+//! Classification rule by rule, in the order of docs/spec/wire-formats.md §1.8, and malformed frames.
 //! Tables, name first; frames are built from hexadecimal text.
 //!
 //! Units: bytes.

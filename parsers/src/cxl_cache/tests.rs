@@ -110,7 +110,8 @@ fn a_cache_id_is_set_in_its_place() {
     assert_eq!(short, [0x22; HEAD_LEN - 1]);
 }
 
-/// Whatever the bytes: no panic, and what is read is what is written again, reserved bits 0.
+/// Random bytes: nothing panics, and a message that is read is written as the same bytes, reserved
+/// bits 0.
 #[test]
 fn any_bytes_are_read_or_refused() {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;

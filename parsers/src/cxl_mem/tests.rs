@@ -122,7 +122,8 @@ fn the_fast_look_sees_the_same() {
     }
 }
 
-/// Whatever the bytes: no panic, and what is read is what is written again, reserved bits 0.
+/// Random bytes: nothing panics, and a message that is read is written as the same bytes, reserved
+/// bits 0.
 #[test]
 fn any_bytes_are_read_or_refused() {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;

@@ -91,7 +91,8 @@ fn equal_keys_mean_equal_heads() {
     assert!(alike[57] > 10_000, "{alike:?}");
 }
 
-/// Whatever byte is changed: where key and words stay, the hash does; what the hash does not go by changes neither.
+/// Each byte of the head is changed in turn: where key and words stay, the hash stays. A byte of the
+/// payload changes none of them.
 #[test]
 fn equal_words_mean_equal_hashes() {
     let mut rng = Rng::new(37);
@@ -108,7 +109,7 @@ fn equal_words_mean_equal_hashes() {
         let len = usize::try_from(60 + rng.below(20)).unwrap();
         let mut head = likely(&mut rng);
         head[len.min(HEAD_LEN)..].fill(0);
-        // What is behind the head differs: nobody looks there, but for IPv6.
+        // the bytes behind the head differ: the hash must not depend on them
         let hash = |head: &[u8; HEAD_LEN], rest: u8| {
             let mut frame = std::vec![rest; len.max(HEAD_LEN)];
             frame[..HEAD_LEN].copy_from_slice(head);

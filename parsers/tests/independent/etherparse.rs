@@ -65,7 +65,7 @@ impl Rng {
     }
 }
 
-/// What our emitters write, etherparse reads as the same fields, and the other way round.
+/// Etherparse reads our emitters' bytes as the same fields, and the other way round.
 #[test]
 fn emitters_agree() {
     let mut rng = Rng(0x5EED_0001);
@@ -253,7 +253,7 @@ fn assert_short(ours: ParseError, theirs_need: usize, len: usize) {
     assert_eq!((usize::from(need), usize::from(had)), (theirs_need, len));
 }
 
-/// What a frame is, read with etherparse alone. `None`: malformed.
+/// Facts of a frame, read with etherparse alone. `None`: malformed.
 #[derive(Debug, PartialEq, Eq)]
 struct HeadSummary {
     standard: bool,
@@ -359,7 +359,7 @@ fn likely_frame(rng: &mut Rng) -> [u8; 100] {
     frame
 }
 
-/// One function that reads 64 bytes at fixed offsets finds what layer-by-layer reading finds.
+/// One function that reads 64 bytes at fixed offsets finds the same facts as layer-by-layer reading.
 #[test]
 fn classification_agrees() {
     let mut rng = Rng(0x5EED_0003);

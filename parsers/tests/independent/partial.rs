@@ -1,6 +1,6 @@
 //! Partial checksums: found in frames that etherparse builds, as the kernel would leave them.
-//! TCP and UDP over IPv4 and IPv6, tagged or not; the field holds the pseudo-header's sum or
-//! what etherparse computes.
+//! TCP and UDP over IPv4 and IPv6, tagged or not; the field holds the pseudo-header's sum or the
+//! checksum that etherparse computes.
 //!
 //! Units: bytes.
 //! Source: etherparse 0.21; docs/spec/pipeline.md §11.

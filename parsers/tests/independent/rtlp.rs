@@ -147,7 +147,7 @@ fn fields_are_the_same_without_flits() {
     assert!(read > 20_000 && refused > 20_000, "both are common: {read}, {refused}");
 }
 
-/// Their 13 types of flit mode, and what they say of the DWs in front of the payload.
+/// Their 13 types of flit mode, and their number of DWs in front of the payload.
 #[test]
 fn sizes_are_the_same_with_flits() {
     let mut rng = Rng(0x0FED_CBA9_8765_4321);

@@ -14,7 +14,7 @@ use super::*;
 use crate::testing::Rng;
 use crate::{Field, ParseError};
 
-/// A payload in hex, and what it says.
+/// Payloads in hex, with the requests that they carry.
 type Requests = &'static [(&'static str, Request<'static>)];
 type Responses = &'static [(&'static str, Response<'static>)];
 
@@ -175,7 +175,7 @@ fn every_command_has_bytes_by_hand() {
     assert!(Opcode::LAID_OUT.is_sorted(), "in order, so none twice");
 }
 
-/// What the page says of each: opcode, payload, refused field, its value.
+/// Reserved codes of the page's tables: opcode, payload, refused field, its value.
 #[test]
 fn reserved_codes_are_invalid_input() {
     #[rustfmt::skip] // columns: opcode, payload, field, value
@@ -270,7 +270,7 @@ fn counts_are_exact() {
     assert!(matches!(got, Err(RequestError::PayloadLength(_))), "{got:?}");
 }
 
-/// A count has no room for so many entries: nothing is emitted, and nothing cut off.
+/// A list with more entries than its count can say is not emitted at all, rather than cut off.
 #[test]
 fn lists_that_cannot_be_counted_are_not_emitted() {
     let ports = [7; 256];

@@ -9,7 +9,7 @@ use crate::cci::{Header, List, Opcode, Request, RequestError, Response, tables};
 use crate::fabric::{DrtEntry, Pid};
 use crate::{Field, Layer, ParseError};
 
-/// Every message that docs/spec/wire-formats.md §4 spells out, from bytes to what it says and back.
+/// Every message that docs/spec/wire-formats.md §4 spells out, from bytes to fields and back.
 #[test]
 fn worked_messages_parse_and_emit() {
     let cases = [

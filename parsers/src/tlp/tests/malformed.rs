@@ -1,4 +1,4 @@
-//! What is refused, rule by rule, and each shorter length.
+//! Malformed TLPs, rule by rule, and TLPs that are cut short at each length.
 
 use super::*;
 
@@ -47,8 +47,8 @@ fn every_rule_refuses_what_breaks_it() {
 }
 
 //= PCIe 6.0 section 2.2.7: atomics are naturally aligned to their operand, of which CAS has two in its payload
-/// Every atomic of every operand size at every double word up to a boundary of 4 KiB and behind it: emitter and parser
-/// agree, and refuse what is not aligned and nothing else.
+/// Every atomic of every operand size at every double word up to a boundary of 4 KiB and behind it:
+/// emitter and parser agree, and refuse operands that are not aligned and nothing else.
 #[test]
 fn atomics_are_legal_wherever_their_operand_is_aligned() {
     let (swap, cas) = ([4_u64, 8].as_slice(), [4_u64, 8, 16].as_slice());
@@ -125,7 +125,7 @@ fn extensions_and_trailers_count() {
     }
 }
 
-/// Each proper prefix is refused as too short, and says so with what there was.
+/// Each proper prefix is refused as too short, with its own length in the error.
 pub(super) fn short_is_refused(mode: Mode, whole: &[u8]) {
     for len in 0..whole.len() {
         match Tlp::parse(mode, &whole[..len]) {

@@ -1,4 +1,4 @@
-//! Every worked byte string of docs/spec/wire-formats.md §3, both ways; what is refused; random TLPs of every kind.
+//! Every worked byte string of docs/spec/wire-formats.md §3, both ways; malformed TLPs; random TLPs of every kind.
 
 use super::*;
 use crate::error::{Field, Layer, ParseError};

@@ -17,7 +17,7 @@ fn below(rng: &mut Rng, bound: u16) -> u16 {
     rng.u16() % bound
 }
 
-/// Every kind, with both values of what it has inside.
+/// A random kind, with random values of its fields.
 fn kind(rng: &mut Rng) -> Kind {
     let coin = rng.bool();
     let routing = MESSAGES[usize::from(below(rng, 6))];
