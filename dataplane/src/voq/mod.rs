@@ -1,9 +1,10 @@
-//! Virtual output queues: `voq[input][output][pri]`, up to 64 x 64 x 8, FIFO; all of them one worker's.
+//! Virtual output queues: `voq[input][output][pri]`, up to 64 x 64 x 8, each a FIFO of descriptors.
 //!
-//! Lists of cache lines, each of up to five descriptors and the number of the next one;
-//! a queue that is empty has none. Occupancy is one word per (output, pri): bit i is input i.
+//! A queue is a list of cache lines, each with up to five descriptors and the number of the next
+//! line; an empty queue has no line. One worker, the owner of the crossbar, reads and writes all of
+//! them, so nothing here is atomic. Occupancy is one word per (output, pri), in which bit i is
+//! input i: the crossbar's requests are read from it.
 //!
-//! Units: frames.
 //! Source: docs/spec/pipeline.md §5; unrolled linked lists (Shao, Reppy and Appel, LFP 1994).
 #![expect(clippy::cast_possible_truncation, reason = "the number of lines is checked once")]
 
@@ -13,7 +14,7 @@ use crate::types::{PORTS_MAX, PRIS_MAX, PortId, PortSet, Pri, PriSet};
 
 const NIL: u32 = u32::MAX;
 
-/// Frames of a line.
+/// Descriptors in a line: five of 12 bytes and the `u32` of the next line fill 64 bytes.
 const FRAMES: usize = 5;
 
 #[derive(Clone, Copy)]
@@ -27,13 +28,15 @@ const _: () = assert!(size_of::<Line>() == 64, "a cache line");
 
 const EMPTY_LINE: Line = Line { frames: [PackedDesc::NONE; FRAMES], next: NIL };
 
-/// A place of a line: its number and, in the low three bits, which of its frames.
+/// Position of a descriptor: the line's number and, in the low three bits, the index within the
+/// line.
 type Place = u32;
 
 const IN_LINE: u32 = 7;
 const LINE_SHIFT: u32 = 3;
 
-/// A queue's frames: from place `head` to before place `tail`; both [`NIL`] when there is none.
+/// A queue's frames: from place `head` to before place `tail`; both are [`NIL`] when the queue is
+/// empty.
 #[derive(Clone, Copy)]
 struct Ends {
     head: Place,
@@ -46,17 +49,17 @@ const _: () = assert!(NIL & IN_LINE >= FRAMES as u32, "at the end of an empty qu
 
 /// All virtual output queues of a switch.
 pub struct Voqs {
-    /// Those that were ever needed, or all.
+    /// Lines that were allocated so far; all `lines_max` of them unless the queues grow on demand.
     lines: Vec<Line>,
     lines_max: usize,
     free: Vec<u32>,
-    /// By input and queue.
+    /// Indexed by input, then queue: `input * QUEUES_MAX + queue`.
     queues: Box<[Ends]>,
     /// `occupied[output * PRIS_MAX + pri]`: inputs with a non-empty queue.
     occupied: Box<[PortSet]>,
-    /// By output: priorities with a bit in `occupied`.
+    /// By output: priorities at which some word of `occupied` is not empty.
     occupied_pris: Box<[PriSet]>,
-    /// Outputs with any of them.
+    /// Outputs with at least one such priority.
     outputs: PortSet,
     ports: usize,
     pris: usize,
@@ -78,11 +81,14 @@ impl Voqs {
     pub fn new(ports: usize, pris: usize, frames: usize) -> Self {
         let mut voqs = Self::growing(ports, pris, frames);
         voqs.lines = vec![EMPTY_LINE; voqs.lines_max];
+        // `pop` takes from the end, so lines are handed out from 0 upwards, and the line that was
+        // freed last, which is the likeliest to be in the cache, is used first.
         voqs.free = (0..voqs.lines_max as u32).rev().collect();
         voqs
     }
 
-    /// As [`Self::new`]; memory is taken as frames come.
+    /// Like [`Self::new`], but lines are allocated as frames come: a network in virtual time has
+    /// many switches, and most of their queues stay short.
     ///
     /// # Panics
     /// As [`Self::new`].
@@ -90,7 +96,8 @@ impl Voqs {
     pub fn growing(ports: usize, pris: usize, frames: usize) -> Self {
         assert!(ports <= PORTS_MAX && pris <= PRIS_MAX && frames < 1 << 28, "a switch's size");
         let queues = ports * ports * pris;
-        // The first and the last line of a queue may hold one frame each.
+        // Only the first and the last line of a queue can be partly filled, and hold one frame at
+        // worst. So `frames` fit however they are spread: `has_room` and `push_all` rely on it.
         let lines_max = frames.div_ceil(FRAMES) + 2 * queues.min(frames);
         Self {
             lines: Vec::new(),
@@ -105,7 +112,7 @@ impl Voqs {
         }
     }
 
-    /// The ends of the queues of an input.
+    /// Splits the borrow: the lines, and the ends of all queues of `input`.
     #[inline]
     fn of(&mut self, input: PortId) -> (Store<'_>, &mut [Ends]) {
         let Self { lines, lines_max, free, queues, .. } = self;
@@ -114,7 +121,7 @@ impl Voqs {
         (Store { lines, lines_max: *lines_max, free }, own)
     }
 
-    /// Whether there is such a queue.
+    /// Whether the switch has such a queue: ids can name any of 64 ports and 8 priorities.
     #[inline]
     const fn has(&self, input: PortId, queue: QueueId) -> bool {
         let (output, pri) = (queue.output().index(), queue.pri().index());
@@ -137,15 +144,15 @@ impl Voqs {
         Ok(())
     }
 
-    /// Whether so many frames have room, however they are spread.
+    /// Whether `frames` more frames fit, however they are spread over the queues.
     #[inline]
     #[must_use]
     pub fn has_room(&self, frames: usize) -> bool {
         self.free.len() + (self.lines_max - self.lines.len()) >= frames
     }
 
-    /// Appends frames of `input`, each to the queue beside it, all of which `touched` names; there is
-    /// room for them ([`Self::has_room`]).
+    /// Appends a burst of `input`: each frame to the queue beside it. `touched` is the set of these
+    /// queues, and the caller has asked [`Self::has_room`].
     ///
     /// # Panics
     /// When there is no room, or no such queue.
@@ -162,12 +169,14 @@ impl Voqs {
             let pushed = store.append(ends, desc);
             assert!(pushed.is_ok(), "the caller made sure that there is room");
         }
+        // Once for each queue instead of once for each frame: the frames of a burst share few
+        // queues.
         for queue in touched.iter() {
             self.note(input, queue);
         }
     }
 
-    /// Shows that a queue has a frame.
+    /// Marks a queue as occupied in all three levels.
     #[inline]
     fn note(&mut self, input: PortId, queue: QueueId) {
         word(&mut self.occupied, queue.output(), queue.pri()).insert(input);
@@ -184,21 +193,21 @@ impl Voqs {
         self.occupied.get(output.index() * PRIS_MAX + pri.index()).copied().unwrap_or_default()
     }
 
-    /// Priorities at which anybody has frames for `output`.
+    /// Priorities at which any input has frames for `output`.
     #[inline]
     #[must_use]
     pub fn waiting_pris(&self, output: PortId) -> PriSet {
         self.occupied_pris.get(output.index()).copied().unwrap_or_default()
     }
 
-    /// Outputs for which anybody has frames.
+    /// Outputs for which any input has frames.
     #[inline]
     #[must_use]
     pub const fn outputs(&self) -> PortSet {
         self.outputs
     }
 
-    /// Whether `input` has frames for anybody.
+    /// Whether `input` has frames for any output.
     #[inline]
     #[must_use]
     pub fn waits_from(&self, input: PortId) -> bool {
@@ -227,7 +236,8 @@ impl Voqs {
     }
 }
 
-/// One virtual output queue, for a run of frames. [`Queue::settle`] ends it.
+/// One virtual output queue while a run of frames is taken off it. [`Queue::settle`] ends the run
+/// and brings the occupancy words up to date.
 #[must_use = "`settle` notes what was taken"]
 pub struct Queue<'a> {
     lines: &'a [Line],
@@ -241,20 +251,26 @@ pub struct Queue<'a> {
 }
 
 impl<'a> Queue<'a> {
-    /// Takes the oldest frames, up to `most` and as many as lie side by side; none if there is none.
+    /// Takes the oldest frames: at most `most`, and only those that lie in one line. Empty if the
+    /// queue is.
     #[inline]
     pub(crate) fn run(&mut self, most: usize) -> &'a [PackedDesc] {
         let Ends { head, tail } = *self.ends;
         let (number, first) = (head >> LINE_SHIFT, head & IN_LINE);
         let is_last = number == tail >> LINE_SHIFT;
         let end = if is_last { tail & IN_LINE } else { FRAMES as u32 };
+        // An empty queue's head is `NIL`, which is beyond all lines: it needs no test of its own.
         let Some(line) = self.lines.get(number as usize) else { return &[] };
         let count = ((end - first) as usize).min(most) as u32;
         let run = line.frames.get(first as usize..(first + count) as usize).unwrap_or_default();
+        // `most` ended the run within the line, so that the line stays in use.
         if first + count < end {
             self.ends.head = head + count;
             return run;
         }
+        // The line is used up, also if it is the last one and was not full: an empty queue has no
+        // line. The caller still reads `run` from it, which is safe as only an append could reuse
+        // the line, and that needs the borrow of `lines` that `run` holds.
         self.free.push(number);
         if is_last {
             *self.ends = EMPTY;
@@ -264,7 +280,7 @@ impl<'a> Queue<'a> {
         run
     }
 
-    /// Notes what was taken; true if the queue is empty now.
+    /// Brings the occupancy words up to date; true if the queue is empty now.
     #[inline]
     #[expect(clippy::must_use_candidate, reason = "most callers only end a run")]
     pub fn settle(self) -> bool {
@@ -282,7 +298,7 @@ impl<'a> Queue<'a> {
     }
 }
 
-/// The lines, and which are free.
+/// The part of [`Voqs`] that allocates lines.
 struct Store<'a> {
     lines: &'a mut Vec<Line>,
     lines_max: usize,
@@ -290,18 +306,20 @@ struct Store<'a> {
 }
 
 impl Store<'_> {
-    /// Puts a frame behind the others of a queue.
+    /// Appends a frame to a queue.
     #[inline]
     fn append(&mut self, ends: &mut Ends, desc: Desc) -> Result<(), Desc> {
         let line = self.lines.get_mut((ends.tail >> LINE_SHIFT) as usize);
         let place = line.and_then(|line| line.frames.get_mut((ends.tail & IN_LINE) as usize));
+        // No place in two cases: the last line is full (`tail` points at index 5), or the queue is
+        // empty (`NIL`, whose index of 7 is beyond a line, too).
         let Some(place) = place else { return self.extend(ends, desc) };
         *place = desc.pack();
         ends.tail += 1;
         Ok(())
     }
 
-    /// Puts a frame into a line of its own, behind the others.
+    /// Appends a frame in a line of its own.
     #[inline]
     fn extend(&mut self, ends: &mut Ends, desc: Desc) -> Result<(), Desc> {
         let number = match self.free.pop() {
@@ -315,6 +333,8 @@ impl Store<'_> {
         let line = self.lines.get_mut(number as usize).expect("the number of a line");
         let [first, ..] = &mut line.frames;
         *first = desc.pack();
+        // `next` of the new line may be left from its last use: `run` reads it only in a line that
+        // is not the last one, and the next call of this function sets it before that.
         if ends.tail == NIL {
             ends.head = number << LINE_SHIFT;
         } else if let Some(tail) = self.lines.get_mut((ends.tail >> LINE_SHIFT) as usize) {
