@@ -1,11 +1,12 @@
 //! iSLIP: which input sends to which output in a slot of the crossbar.
 //!
-//! [`Requests`] (per output and priority, the inputs that ask) in, [`Matches`] out; [`Islip`]
-//! keeps grant and accept pointers per (priority, port), and what each weight has left of its round.
+//! [`Requests`] (per output and priority, the inputs that ask) in, [`Matches`] out. [`Islip`] keeps
+//! the grant and accept pointers per (priority, port), and the weights that are left of each
+//! output's round.
 //!
-//! Units: slots, iterations 1..=4; weights in matches of a round.
-//! Source: McKeown, "The iSLIP Scheduling Algorithm", IEEE/ACM Trans. Networking 7(2), 1999, §II to §V (priorities:
-//! §V-A); docs/spec/pipeline.md §6.
+//! Units: slots; iterations 1..=4; weights in matches of a round.
+//! Source: McKeown, "The iSLIP Scheduling Algorithm", IEEE/ACM Trans. Networking 7(2), 1999, §II to
+//! §V (priorities: §V-A); docs/spec/pipeline.md §6.
 
 use crate::types::{PORTS_MAX, PerPort, PerPri, PortId, PortSet, Pri, PriSet};
 
@@ -23,10 +24,10 @@ pub enum Discipline {
     Weighted(PerPri<u32>),
 }
 
-/// Who asks whom: for each output and priority, the inputs with a frame to send.
+/// Requests of a slot: for each output and priority, the inputs with a frame to send.
 ///
-/// The caller leaves out what is paused and what has no room at the output. It may keep one value
-/// and update it as queues fill and empty, or rebuild it each slot; [`Islip::slot`] reads it only.
+/// The caller leaves out paused queues and outputs without room. It may keep one value and update
+/// it as queues fill and empty, or rebuild it each slot; [`Islip::slot`] only reads it.
 #[derive(Clone, Debug, Default)]
 pub struct Requests {
     inputs: PerPort<PerPri<PortSet>>,
@@ -35,15 +36,17 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// Nobody asks anything.
+    /// An empty set of requests.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes all requests back; costs what there were, not what there could be.
+    /// Withdraws all requests; the cost grows with the requests that are set, not with the ports.
     #[inline]
     pub fn clear(&mut self) {
+        // `inputs` has 512 words, of which a slot with little traffic sets a few: `active` and
+        // `pris` say which.
         for output in self.active.iter() {
             for pri in self.pris[output].iter() {
                 self.inputs[output][pri] = PortSet::EMPTY;
@@ -53,7 +56,8 @@ impl Requests {
         self.active = PortSet::EMPTY;
     }
 
-    /// Lets exactly `inputs` ask `output` at `pri`; the empty set takes requests back.
+    /// Makes `inputs` the only ones that ask `output` at `pri`; the empty set withdraws their
+    /// requests.
     #[inline]
     pub fn set(&mut self, output: PortId, pri: Pri, inputs: PortSet) {
         self.inputs[output][pri] = inputs;
@@ -68,7 +72,7 @@ impl Requests {
         }
     }
 
-    /// Lets `input` ask `output` at `pri`, too.
+    /// Adds a request of `input` to `output` at `pri`.
     #[inline]
     pub fn add(&mut self, input: PortId, output: PortId, pri: Pri) {
         self.inputs[output][pri].insert(input);
@@ -76,7 +80,7 @@ impl Requests {
         self.active.insert(output);
     }
 
-    /// Takes the request of `input` to `output` at `pri` back.
+    /// Withdraws the request of `input` to `output` at `pri`.
     #[inline]
     pub fn remove(&mut self, input: PortId, output: PortId, pri: Pri) {
         let mut inputs = self.inputs[output][pri];
@@ -84,7 +88,7 @@ impl Requests {
         self.set(output, pri, inputs);
     }
 
-    /// Takes all requests to `output` back.
+    /// Withdraws all requests to `output`.
     #[inline]
     pub fn clear_output(&mut self, output: PortId) {
         for pri in self.pris[output].iter() {
@@ -101,21 +105,21 @@ impl Requests {
         self.inputs[output][pri]
     }
 
-    /// Priorities at which anybody asks `output`.
+    /// Priorities at which any input asks `output`.
     #[inline]
     #[must_use]
     pub fn pris(&self, output: PortId) -> PriSet {
         self.pris[output]
     }
 
-    /// Outputs that anybody asks.
+    /// Outputs with at least one request.
     #[inline]
     #[must_use]
     pub const fn active(&self) -> PortSet {
         self.active
     }
 
-    /// Whether nobody asks anything.
+    /// Whether there is no request.
     #[inline]
     #[must_use]
     pub const fn is_empty(&self) -> bool {
@@ -126,13 +130,13 @@ impl Requests {
 /// One crosspoint that a slot closes: `input` sends from its VOQ of (`output`, `pri`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Match {
-    /// The sender.
+    /// Port that the frames came in by; matched at most once a slot.
     pub input: PortId,
-    /// The receiver.
+    /// Port that the frames leave by; matched at most once a slot.
     pub output: PortId,
-    /// The VOQ's priority.
+    /// Priority of the VOQ that sends.
     pub pri: Pri,
-    /// The iteration that made this match, from 0.
+    /// Iteration that made this match, from 0; pointers moved only for 0.
     pub iteration: u8,
 }
 
@@ -150,7 +154,7 @@ impl Default for Matches {
 }
 
 impl Matches {
-    /// No match.
+    /// An empty list, with room for a match of each port.
     #[must_use]
     pub fn new() -> Self {
         Self { made: [Match::default(); PORTS_MAX], len: 0 }
@@ -163,7 +167,7 @@ impl Matches {
         self.made.get(..self.len).unwrap_or_default()
     }
 
-    /// The match of a place in the order they were made.
+    /// The match at index `place`, in the order in which they were made.
     #[inline]
     #[must_use]
     pub fn get(&self, place: usize) -> Option<Match> {
@@ -177,7 +181,7 @@ impl Matches {
         self.as_slice().iter().copied()
     }
 
-    /// Number of matches.
+    /// Number of matches, at most one for each port.
     #[inline]
     #[must_use]
     pub const fn len(&self) -> usize {
@@ -191,15 +195,15 @@ impl Matches {
         self.len == 0
     }
 
-    /// Drops all matches.
+    /// Empties the list for the next slot.
     #[inline]
     pub const fn clear(&mut self) {
         self.len = 0;
     }
 }
 
-/// The best grants that an input holds: outputs that granted at `pri`, none that granted lower.
-/// Empty between iterations.
+/// The best grants that an input holds: outputs that granted at `pri`, the highest granted
+/// priority. Empty between iterations.
 #[derive(Clone, Copy, Debug, Default)]
 struct Offer {
     outputs: PortSet,
@@ -207,7 +211,8 @@ struct Offer {
 }
 
 impl Offer {
-    /// Adds a grant, unless a better one is held. Without a branch: who collides is anyone's guess.
+    /// Adds a grant, unless one of a higher priority is held. Without a branch, because which
+    /// outputs grant the same input cannot be predicted.
     #[inline]
     #[expect(
         clippy::needless_bitwise_bool,
@@ -222,7 +227,7 @@ impl Offer {
     }
 }
 
-/// The highest of `pris` at which any of `inputs` asks, and who does.
+/// The highest of `pris` at which any of `inputs` asks, and the inputs that do.
 #[inline]
 fn highest(pris: PriSet, asking: &PerPri<PortSet>, inputs: PortSet) -> Option<(Pri, PortSet)> {
     pris.iter_down()
@@ -230,11 +235,11 @@ fn highest(pris: PriSet, asking: &PerPri<PortSet>, inputs: PortSet) -> Option<(P
         .find(|(_, asking)| !asking.is_empty())
 }
 
-/// What an output still may grant in its round, when weighted.
+/// The matches that an output may still grant to each priority in its round, if weighted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Round {
     left: PerPri<u32>,
-    open: PriSet, // those with something left
+    open: PriSet, // priorities with `left` above 0
 }
 
 impl Round {
@@ -252,13 +257,15 @@ impl Round {
         weights: PerPri<u32>,
     ) -> Option<(Pri, PortSet)> {
         highest(pris.and(self.open), asking, inputs).or_else(|| {
+            // Without any request no round ends: an output that is idle for a slot would otherwise
+            // begin a new one, in which priorities that have used their weight may send again.
             let pick = highest(pris, asking, inputs)?;
             *self = Self::new(weights);
             Some(pick)
         })
     }
 
-    /// Uses one of what `pri` has left.
+    /// Uses one match of `pri`.
     #[inline]
     fn charge(&mut self, pri: Pri) {
         self.left[pri] = self.left[pri].saturating_sub(1);
@@ -329,7 +336,7 @@ impl Islip {
         self.iterations = iterations;
     }
 
-    /// Changes the discipline from the next slot on; each output begins a new round.
+    /// Changes the discipline from the next slot on; if weighted, each output begins a new round.
     pub fn set_discipline(&mut self, discipline: Discipline) {
         self.weights = match discipline {
             Discipline::Strict => None,
@@ -342,13 +349,13 @@ impl Islip {
         }
     }
 
-    /// Number of inputs, and of outputs.
+    /// Ports of the switch: each is an input and an output.
     #[must_use]
     pub const fn ports(&self) -> usize {
         self.ports
     }
 
-    /// Iterations of a slot.
+    /// Iterations of request, grant and accept in a slot, 1..=4.
     #[must_use]
     pub const fn iterations(&self) -> u32 {
         self.iterations
@@ -356,7 +363,7 @@ impl Islip {
 
     /// Replaces `matches` by those of the next slot.
     ///
-    /// Requests of ports and priorities that this crossbar does not have are passed over.
+    /// Requests of ports and priorities that this crossbar does not have are ignored.
     #[inline]
     pub fn slot(&mut self, requests: &Requests, matches: &mut Matches) {
         matches.clear();
@@ -376,8 +383,8 @@ impl Islip {
         self.weights.is_none()
     }
 
-    /// The match of a slot in which `input` alone asks, `output` alone, at `pri` alone, by strict priority; none where there
-    /// is no such port or priority.
+    /// The match of a slot with a single request, under strict priority; `None` if there is no such
+    /// port or priority. It leaves the pointers as [`Self::slot`] would.
     #[inline]
     #[must_use]
     pub fn slot_of_one(&mut self, input: PortId, output: PortId, pri: Pri) -> Option<Match> {
@@ -400,7 +407,8 @@ impl Islip {
         let mut outputs = requests.active.and(ports);
         let mut inputs = ports;
         for (_, iteration) in (0..self.iterations).zip(0_u8..) {
-            // An output that nobody free asks now will not be asked later in the slot.
+            // Free inputs only become fewer within a slot: an output without a request in this
+            // iteration has none in the next ones, so `asked` is all that they need to look at.
             let mut asked = PortSet::EMPTY;
             let mut granted = PortSet::EMPTY;
             for output in outputs.iter() {
@@ -420,6 +428,8 @@ impl Islip {
             }
             let taken = self.accept::<WEIGHTED>(granted, iteration, matches);
             outputs = asked.without(taken);
+            // An input with any grant accepts one, so it is matched now. An output whose grant was
+            // not accepted tries again.
             inputs = inputs.without(granted);
             if outputs.is_empty() {
                 break;
@@ -427,7 +437,7 @@ impl Islip {
         }
     }
 
-    /// Each of `granted` accepts one of its grants; returns the outputs that are matched by it.
+    /// Each of `granted` accepts one of its grants; returns the outputs that this matches.
     #[inline]
     fn accept<const WEIGHTED: bool>(
         &mut self,
@@ -439,16 +449,22 @@ impl Islip {
         let free = matches.made.get_mut(matches.len..).unwrap_or_default();
         debug_assert!(granted.len() <= free.len(), "an input is matched at most once a slot");
         for (input, made) in granted.iter().zip(free) {
+            // `take` empties the offer for the next iteration.
             let Offer { outputs, pri } = core::mem::take(&mut self.offers[input]);
             let from = self.accept_ptr[input][pri];
             let output = outputs.next_from(from).unwrap_or_default(); // never empty: it was granted
             taken.insert(output);
             *made = Match { input, output, pri, iteration };
+            // Both pointers move past an accepted match, and only in the first iteration: a request
+            // that has lost keeps its place in front until it wins. If later iterations moved
+            // pointers, too, a VOQ could be passed over for ever (McKeown 1999;
+            // docs/spec/pipeline.md §6).
             if iteration == 0 {
                 self.grant_ptr[output][pri] = self.after(input);
                 self.accept_ptr[input][pri] = self.after(output);
             }
             if WEIGHTED {
+                // At the match, not at the grant: a grant that is not accepted sends nothing.
                 self.rounds[output].charge(pri);
             }
         }
