@@ -1,16 +1,17 @@
 //! Egress: which priority of a port sends next, by strict priority, then by weight, within rates.
 //!
-//! The set of queues that may send in, one [`Pri`] out; [`EgressSched`] is the state of a port.
+//! [`EgressSched`] is the state of a port: it takes the set of queues that may send, and picks one
+//! [`Pri`].
 //!
 //! Units: WRR counts frames, DWRR bytes of frames without FCS, rates bit/s of true wire time.
-//! Source: docs/spec/pipeline.md §7; interleaved WRR (Tabatabaee, Le Boudec, Boyer, ITC 32, 2020, Algorithm 1), DRR
-//! (Shreedhar, Varghese, IEEE/ACM Trans. Networking 4(3), 1996, Fig. 4).
+//! Source: docs/spec/pipeline.md §7; interleaved WRR (Tabatabaee, Le Boudec, Boyer, ITC 32, 2020,
+//! Algorithm 1), DRR (Shreedhar, Varghese, IEEE/ACM Trans. Networking 4(3), 1996, Fig. 4).
 
 use crate::bucket::Bucket;
 use crate::time::{Instant, LinkRate, Span};
 use crate::types::{PRIS_MAX, PerPri, Pri, PriSet};
 
-/// How the priorities outside the strict set share what it leaves.
+/// How the priorities outside the strict set share the bandwidth that it leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weighted {
     /// By frames: a round serves each priority its weight, one frame each in turn.
@@ -24,9 +25,10 @@ pub enum Weighted {
 pub struct EgressConfig {
     /// Priorities that go before all others, the highest first.
     pub strict: PriSet,
-    /// How the others share.
+    /// How the priorities that are not strict share the rest.
     pub mode: Weighted,
-    /// Their shares; only ratios matter. 0 counts as the smallest share that another one has.
+    /// Shares of the priorities that are not strict; only ratios matter. 0 counts as the smallest
+    /// share that another one has.
     pub weights: PerPri<u32>,
     /// Most that each priority may send.
     pub pri_max_rate: PerPri<Option<LinkRate>>,
@@ -60,7 +62,8 @@ impl EgressConfig {
     }
 }
 
-/// State of interleaved WRR: a round of cycles; in each cycle, one frame of all that have some left.
+/// State of interleaved WRR: a round consists of cycles, and a cycle serves one frame of each
+/// priority that has some of its weight left.
 #[derive(Clone, Debug)]
 struct Wrr {
     weights: PerPri<u32>, // in lowest terms, above 0
@@ -82,8 +85,8 @@ struct Dwrr {
 /// The scheduler of one output port.
 ///
 /// Rounds are interleaved: with 50:40:10 it sends 2 1 0, 2 1, 2 1, 2 1, 2 and so on, not five of
-/// one, four of the next. Shares are the same, and a queue waits at most for one frame of each other
-/// in its own cycles, not for their whole weights.
+/// one, then four of the next. Shares are the same, and a queue waits at most for one frame of each
+/// other queue in its own cycles, not for their whole weights.
 #[derive(Clone, Debug)]
 pub struct EgressSched {
     strict: PriSet,
@@ -114,11 +117,13 @@ impl EgressSched {
         sched
     }
 
-    /// Takes a new configuration over; debts of token buckets stay, and so does the place in the
+    /// Takes over a new configuration. Debts of token buckets stay, and so does the place in the
     /// round unless shares changed.
     pub fn reconfigure(&mut self, config: &EgressConfig) {
         let weights = lowest_terms(config);
         let dwrr = Dwrr::new(weights, config.frame_max);
+        // A reload that leaves the shares alone must not begin a round: configurations that are
+        // reloaded often would favour the priorities that a round serves first.
         if weights != self.wrr.weights {
             self.wrr = Wrr::new(weights);
         }
@@ -138,12 +143,12 @@ impl EgressSched {
         self.limited = Pri::ALL.into_iter().filter(|&pri| self.buckets[pri].is_some()).collect();
     }
 
-    /// Picks whose first frame goes at `now`, and charges it; `None` when all are empty or over
-    /// their rate.
+    /// Picks the priority whose first frame is sent at `now`, and charges that frame; `None` when
+    /// all queues are empty or over their rate.
     ///
     /// `ready` are the queues that hold a frame and are not paused, `head_len` the bytes (no FCS)
-    /// of a ready queue's first frame. DWRR takes a queue that is not ready, or over its rate, when
-    /// the round moves on for empty: it forfeits its deficit.
+    /// of a ready queue's first frame. In DWRR, a queue that is not ready or is over its rate when
+    /// the round moves on counts as empty: it forfeits its deficit.
     #[inline]
     pub fn pick(
         &mut self,
@@ -163,6 +168,9 @@ impl EgressSched {
         };
         if self.limited.contains(pri) || self.port.is_some() {
             let len = head_len(pri);
+            // Both buckets are charged, though `open` has asked only whether they are in debt: a
+            // frame may take a bucket into debt by its whole length, so that long frames are not
+            // held back for ever by a shallow bucket.
             for bucket in [self.buckets[pri].as_mut(), self.port.as_mut()].into_iter().flatten() {
                 bucket.charge(now, len);
             }
@@ -170,15 +178,16 @@ impl EgressSched {
         Some(pri)
     }
 
-    /// Whether no rate holds any priority back, nor the port.
+    /// Whether neither the port nor any priority has a rate limit.
     #[inline]
     #[must_use]
     pub const fn is_unlimited(&self) -> bool {
         self.limited.is_empty() && self.port.is_none()
     }
 
-    /// As picking `pri` up to `most` times more while no other queue is ready: says how often, and
-    /// leaves the state that this many picks would. 0 where frame lengths count.
+    /// Picks `pri` up to `most` times more, while no other queue is ready: returns how often, and
+    /// leaves the state that as many calls of [`Self::pick`] would. Returns 0 where the lengths of
+    /// frames count (rate limits, DWRR).
     #[inline]
     pub fn pick_alone(&mut self, pri: Pri, most: usize) -> usize {
         if self.limited.contains(pri) || self.port.is_some() {
@@ -193,8 +202,8 @@ impl EgressSched {
         most
     }
 
-    /// When [`Self::pick`] will find one of `ready`: `now`, later when rates hold all of them back;
-    /// `None` when nothing is ready.
+    /// When [`Self::pick`] will find one of `ready`: `now`, or later when rates hold all of them
+    /// back; `None` when nothing is ready.
     #[must_use]
     pub fn next_open(&self, now: Instant, ready: PriSet) -> Option<Instant> {
         let port = self.port.as_ref().map_or(now, |bucket| bucket.open_at(now));
@@ -202,7 +211,7 @@ impl EgressSched {
         ready.iter().map(own).min().map(|first| first.max(port))
     }
 
-    /// Those of `ready` that rates let send at `now`.
+    /// The priorities of `ready` that may send at `now` under their rates and the port's.
     #[inline]
     fn open(&self, now: Instant, ready: PriSet) -> PriSet {
         if self.port.as_ref().is_some_and(|bucket| !bucket.is_open(now)) {
@@ -230,6 +239,8 @@ impl Wrr {
         }
         if open.and(self.turn).is_empty() {
             self.turn = self.some_left; // the next cycle
+            // No open queue has any of its weight left, so the round is over. Queues that are
+            // empty or paused lose the rest of theirs: shares are not saved up.
             if open.and(self.turn).is_empty() {
                 (self.left, self.some_left, self.turn) = (self.weights, EVERY, EVERY); // round
             }
@@ -245,12 +256,16 @@ impl Wrr {
 }
 
 impl Wrr {
-    /// As `most` more picks of `pri`, which was picked last, while it alone is open.
+    /// Leaves the state of `most` more picks of `pri`, which was picked last, while it alone is
+    /// open.
     #[inline]
     fn pick_alone(&mut self, pri: Pri, most: usize) {
         let Some(last) = u32::try_from(most).ok().and_then(|most| most.checked_sub(1)) else {
             return;
         };
+        // In closed form, as a burst of 64 frames of one queue is the common case. While `pri`
+        // alone is open, each of its picks begins a cycle, and a round begins whenever its weight
+        // is used up.
         let mut left = self.left[pri];
         if let Some(over) = last.checked_sub(left) {
             (self.left, self.some_left) = (self.weights, EVERY); // rounds begin on the way
@@ -271,6 +286,8 @@ impl Dwrr {
     fn new(weights: PerPri<u32>, frame_max: u32) -> Self {
         let frame_max = u64::from(frame_max.max(1));
         let least = weights.0.into_iter().min().map_or(1, u64::from);
+        // The smallest share gets one longest frame a visit, so that every visit sends at least one
+        // frame and a pick takes constant time (Shreedhar and Varghese, 1996).
         let quantum = PerPri(weights.0.map(|w| frame_max * u64::from(w) / least));
         Self {
             quantum,
@@ -285,6 +302,7 @@ impl Dwrr {
     fn pick(&mut self, open: PriSet, head_len: &impl Fn(Pri) -> u32) -> Option<Pri> {
         let len = |pri| u64::from(head_len(pri)).min(self.frame_max);
         let here = self.visited;
+        // The queue of the last visit goes on as long as its deficit covers the next frame.
         if open.contains(here)
             && let Some(rest) = self.deficit[here].checked_sub(len(here))
         {
@@ -293,12 +311,17 @@ impl Dwrr {
         }
         let pri = open.next_from(Pri::from_low_bits(here.get() + 1))?;
         let len = len(pri);
+        // Only now, when the round moves on: a queue that was empty for a moment while another was
+        // served, but has a frame again, keeps what it has.
         for forfeit in self.some_deficit.without(open).iter() {
             self.deficit[forfeit] = 0;
         }
         self.some_deficit = self.some_deficit.and(open);
         self.some_deficit.insert(pri);
         self.visited = pri;
+        // Never below 0, as `len` is capped at `frame_max` and a quantum is at least that. The
+        // deficit does not build up either: it was below the length of the head, or this queue
+        // would be `here` and would have been served above.
         self.deficit[pri] += self.quantum[pri] - len;
         Some(pri)
     }
@@ -306,8 +329,8 @@ impl Dwrr {
 
 const EVERY: PriSet = PriSet::first(PRIS_MAX);
 
-/// Weights over their greatest common divisor, so that rounds are short; those that are 0, or of
-/// strict priorities, become the least of the others.
+/// Weights divided by their greatest common divisor, so that rounds are short. Weights of 0, and
+/// those of strict priorities, become the smallest of the others.
 fn lowest_terms(config: &EgressConfig) -> PerPri<u32> {
     let shares = || {
         let shared = EVERY.without(config.strict);
@@ -315,6 +338,8 @@ fn lowest_terms(config: &EgressConfig) -> PerPri<u32> {
     };
     let least = shares().min().unwrap_or(1);
     let divisor = shares().fold(least, gcd);
+    // All eight must be above 0: `Dwrr::new` divides by the least, `Wrr` subtracts before it tests
+    // for 0.
     let mut weights = PerPri([least / divisor; PRIS_MAX]);
     for pri in EVERY.without(config.strict).iter() {
         if config.weights[pri] > 0 {
@@ -334,6 +359,7 @@ const fn gcd(mut a: u32, mut b: u32) -> u32 {
 
 fn set_bucket(bucket: &mut Option<Bucket>, rate: Option<LinkRate>, depth: Span) {
     match (bucket.as_mut(), rate) {
+        // Set in place, so that a reload neither forgives a debt nor fills the bucket.
         (Some(bucket), Some(rate)) => bucket.set(rate, depth),
         (_, rate) => *bucket = rate.map(|rate| Bucket::new(rate, depth)),
     }
