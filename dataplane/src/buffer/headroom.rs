@@ -1,22 +1,23 @@
 //! Headroom: the most that an ingress group can receive after it crossed XOFF.
 //!
-//! In virtual time every delay is known, so [`Headroom`] is a bound that holds for any lengths of frames. It counts from
-//! the frame that crosses XOFF, which is charged to the headroom already:
+//! In virtual time every delay is known, so [`Headroom`] is a bound that holds for any lengths of
+//! frames. It counts from the frame that crosses XOFF, which is charged to the headroom already:
 //!
 //! 1. that frame;
-//! 2. what came in behind it while the switch looked it up (its fixed latency): nothing of that is admitted yet;
-//! 3. what comes in until the PAUSE is heard: a longest frame that our transmitter has just begun, the PFC frame itself, and
-//!    the cable;
-//! 4. what the peer sends until it obeys, and what is on the cable then;
+//! 2. frames that came in behind it while the switch looked it up (its fixed latency): none of them
+//! is admitted yet;
+//! 3. frames that come in until the peer has the PAUSE: while our transmitter finishes a longest
+//! frame that it has just begun, while it sends the PFC frame itself, and while that is on the
+//! cable;
+//! 4. frames that the peer sends until it obeys, and those on the cable then;
 //! 5. a longest frame that the peer has just begun.
 //!
 //! Live, [`live_cells`] is an estimate: the scheduler of the peer's machine decides when it obeys.
 //!
-//! [`Headroom`] → bytes on the wire, and the cells that hold them.
-//!
-//! Units: bytes, cells, picoseconds.
-//! Source: IEEE 802.1Q-2022 Annex O, which has no place for item 1 (its threshold is a depth that the buffer exceeds) and
-//! calls the delays of items 2 and 4 interface and higher-layer delay; docs/spec/model-reference.md §8.
+//! Units: bytes on the wire, cells that hold them, picoseconds.
+//! Source: IEEE 802.1Q-2022 Annex O, which has no place for item 1 (its threshold is a depth that
+//! the buffer exceeds) and calls the delays of items 2 and 4 interface and higher-layer delay;
+//! docs/spec/model-reference.md §8.
 
 use crate::time::{LinkRate, Span};
 
@@ -26,15 +27,16 @@ const PFC_WIRE: u64 = 84;
 const OVERHEAD: u64 = 24;
 /// Bytes on the wire of the shortest frame.
 const WIRE_MIN: u64 = 84;
-/// Where frames take the time of their own bytes and the FCS alone: what that adds, and an Ethernet header with it, the
-/// shortest frame.
+/// Bytes that a frame takes on the wire beside its own when `wire_overhead = false`.
 const FCS: u64 = 4;
+/// Bytes on the wire of the shortest frame then: an Ethernet header and its FCS.
 const BARE_MIN: u64 = 14 + FCS;
 
-/// What decides how much can arrive at a port in virtual time after XOFF was crossed.
+/// Parameters of a link in virtual time that determine how much can arrive at a port after XOFF was
+/// crossed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headroom {
-    /// Rate of the link.
+    /// Rate of the link, the same in both directions.
     pub rate: LinkRate,
     /// Longest frame without FCS, on either side.
     pub frame_len_max: usize,
@@ -44,7 +46,8 @@ pub struct Headroom {
     pub latency: Span,
     /// From a bit sent to that bit in, one way.
     pub propagation: Span,
-    /// From the last bit of a PAUSE in at the peer to the end of what it sends nevertheless, a frame that it has begun aside.
+    /// Time for which the peer goes on sending after the last bit of a PAUSE is in, without the
+    /// frame that it has just begun.
     pub response: Span,
 }
 
@@ -62,8 +65,11 @@ impl Headroom {
 
     /// Bytes that arrive behind the frame that crosses XOFF, in the worst case, without the last frame (items 2 to 4).
     fn window(&self) -> u64 {
+        // The cable counts twice: the PAUSE travels to the peer, and the frames that it then stops
+        // were sent up to that moment and travel back.
         let delays = [self.latency, self.propagation, self.propagation, self.response];
         let ps: u128 = delays.iter().map(|span| u128::from(span.as_ps())).sum();
+        // In 128 bits: a second at 10 Tbit/s is 10^25, more than a u64 holds.
         let bytes = (ps * u128::from(self.rate.as_bps())).div_ceil(8_000_000_000_000);
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         bytes.saturating_add(self.frame() + PFC_WIRE)
@@ -84,14 +90,17 @@ impl Headroom {
         let cell = u64::from(cell_bytes.max(1));
         let (overhead, least) = if self.overhead { (OVERHEAD, WIRE_MIN) } else { (FCS, BARE_MIN) };
         let short = self.window().div_ceil(least);
+        // A frame one byte longer than a cell takes two cells: below a certain cell size that is
+        // more cells for its time on the wire than the shortest frame needs.
         let split = self.window().saturating_mul(2).div_ceil((cell + 1 + overhead).max(least));
         let whole = (self.frame_len_max as u64).div_ceil(cell);
         u32::try_from(short.max(split).saturating_add(2 * whole)).unwrap_or(u32::MAX)
     }
 }
 
-/// Cells of headroom of an ingress group of a live port: what a peer of `rate` sends in frames of a cell each until it obeys a
-/// PAUSE, and a cell or more for each frame that the rings of both ends can hold.
+/// Cells of headroom of an ingress group of a live port: frames of one cell each that a peer of
+/// `rate` sends until it obeys a PAUSE, and the cells of a longest frame for each place in the
+/// rings of both ends.
 #[must_use]
 pub fn live_cells(
     rate: LinkRate,

@@ -1,14 +1,17 @@
-//! Shared buffer: who may queue how much, by dynamic thresholds, with headroom for lossless groups.
+//! Shared buffer: admits frames to queues by dynamic thresholds, with headroom for lossless groups.
 //!
-//! Cells used per VOQ (lossy), per ingress group (lossless, shared part and headroom apart),
-//! per (output, pri), and of the shared part in all; frames of lossless priorities per (input, output,
-//! pri). Every word but that of the shared part has one writer: what a queue
-//! uses is known to its input's worker, which folds in what other workers let leave; [`Lease`] is one
-//! worker's hold.
+//! It counts cells in use per VOQ (lossy), per ingress group (lossless; shared part and headroom
+//! apart), per (output, pri), and of the shared part as a whole, and it counts lossless frames per
+//! (input, output, pri).
+//!
+//! Every counter but that of the shared part has one writer, so no frame takes a locked
+//! instruction: a queue's counter belongs to the worker of its input, and other workers note in
+//! their own `Tally` which frames left it. The owner folds these in when the queue seems full.
+//! [`Lease`] is one worker's share of the shared part, taken ahead.
 //!
 //! Units: cells.
-//! Source: Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches" (1998);
-//! docs/spec/pipeline.md §4.
+//! Source: Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches"
+//! (1998); docs/spec/pipeline.md §4.
 
 mod headroom;
 mod plan;
@@ -26,32 +29,36 @@ use crate::stats::DropReason;
 use crate::types::{GroupKey, PORTS_MAX, PRIS_MAX, PerPri, PortId, PortSet, Pri, PriSet, QueueKey};
 use tally::Tally;
 
-/// Cells that a worker takes from or gives back to the shared part at once, when there are several.
+/// Cells that a worker takes from or returns to the shared part at once, when there are several
+/// workers. So most frames are admitted and released without touching the one counter that all
+/// workers write.
 const LEASE: u64 = 64;
-/// Cells of the shared part that a worker may hold and not use, when there are several.
+/// Cells of the shared part that a worker may hold unused, when there are several. Twice a lease,
+/// so that a worker whose use goes up and down by a few cells doesn't take and return a lease each
+/// time.
 pub const LEASED_MAX: u64 = 2 * LEASE;
 
-/// What became of a frame that asked for room, with the numbers that decided.
+/// Decision about a frame that asked for room, with the numbers behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Admission {
-    /// The answer.
+    /// Where the frame was charged, or why it is dropped.
     pub verdict: Verdict,
     /// Cells of the queue before the frame; without headroom for a group.
     pub used: u32,
-    /// The most that the queue might hold.
+    /// Threshold of the queue at that moment, in cells; for a group its XOFF.
     pub limit: u32,
 }
 
-/// What a queue holds, and the bounds on it.
+/// Occupancy of a queue, and the bounds on it.
 #[derive(Clone, Copy)]
 struct Occupancy {
-    /// Cells that it holds.
+    /// Cells in the queue now.
     used: u32,
-    /// The most that it may hold.
+    /// Threshold that the queue may not exceed.
     limit: u32,
-    /// Of those, cells that are its own.
+    /// Cells of the limit that belong to the queue alone; the rest comes from the shared part.
     reserve: u32,
-    /// Cells of the shared part, in use or not, that the rest is taken from.
+    /// Size of the shared part, in use or not.
     total: u64,
 }
 
@@ -62,12 +69,12 @@ pub enum Verdict {
     Queue,
     /// In the group's headroom: its XOFF is crossed.
     Headroom,
-    /// Nowhere.
+    /// No room: the frame is dropped, and nothing was charged.
     Drop(DropReason),
 }
 
-/// One worker's hold on the buffer: cells of the shared part taken ahead, so that workers rarely meet, and
-/// the inputs whose counts it writes.
+/// One worker's hold on the buffer: cells of the shared part taken ahead, so that workers rarely
+/// contend for its counter, and the inputs whose counters this worker writes.
 #[derive(Debug)]
 pub struct Lease {
     cells: u64,
@@ -76,7 +83,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// The hold of worker `worker`, which receives from `inputs`.
+    /// The empty lease of worker `worker`, which receives from `inputs`.
     #[must_use]
     pub const fn new(worker: usize, inputs: PortSet) -> Self {
         Self { cells: 0, worker, inputs }
@@ -84,13 +91,14 @@ impl Lease {
 }
 
 impl Default for Lease {
-    /// That of the only worker.
+    /// The lease of the only worker of a switch.
     fn default() -> Self {
         Self::new(0, PortSet::first(PORTS_MAX))
     }
 }
 
-/// A count that all workers write, alone on its cache line.
+/// The one counter that all workers write, alone on its cache line so that no other data is
+/// invalidated with it.
 #[repr(align(64))]
 struct Shared(AtomicU64);
 
@@ -98,22 +106,24 @@ struct Shared(AtomicU64);
 pub struct Buffer {
     pris: usize,
     ports: usize,
-    /// One thread does all: what frames leave free is known at once.
+    /// There is one worker. It sees every departure itself, so tallies need not be folded in.
     solo: bool,
-    /// By input, output and priority, as the input's worker knows it; each input has its own lines.
+    /// Cells by input, output and priority, as far as the input's worker knows. Each input starts
+    /// on a cache line of its own.
     voq: PerThreadCounters,
     stride: usize,
-    /// By input, a line each: groups by priority, then their headroom.
+    /// Cells by input, a cache line each: the groups by priority, then their headroom.
     group: PerThreadCounters,
-    /// As `voq`: copies of lossless frames that were queued, wrapping; alone, those that still are.
+    /// Indexed like `voq`: copies of lossless frames that were queued so far, wrapping; with one
+    /// worker, copies that are still queued.
     standing: PerThreadCounters,
     shared: Shared,
     workers: Box<[Tally]>,
 }
 
 impl Buffer {
-    /// An empty buffer of a switch with so many workers; alone, one saves what it takes to know what
-    /// others let leave.
+    /// An empty buffer of a switch with `workers` workers. A single worker keeps no tallies of
+    /// departures.
     #[must_use]
     pub fn new(ports: usize, pris: usize, workers: usize) -> Self {
         let stride = (ports * pris).next_multiple_of(LINE);
@@ -156,21 +166,27 @@ impl Buffer {
         self.workers.get(lease.worker).expect("a worker of this switch")
     }
 
-    /// Whether one thread does all.
+    /// Whether the switch has one worker only.
     #[inline]
     #[must_use]
     pub const fn is_solo(&self) -> bool {
         self.solo
     }
 
-    /// Takes up to what is wanted for the lease; true if it now holds `need`.
+    /// Tops the lease up until it holds `need` cells; false, and nothing taken, if the shared part
+    /// lacks them.
     #[inline]
     fn reserve(&self, lease: &mut Lease, need: u64, total: u64) -> bool {
         if lease.cells >= need {
             return true;
         }
         let short = need - lease.cells;
+        // A whole lease first; near the end of the shared part, only the cells that are missing, so
+        // that the last cells can be used, too.
         for want in [short.max(LEASE), short] {
+            // Added first and taken off again if that was too much: two workers cannot both get the
+            // last cells. Meanwhile another one may be refused cells that are free, but only in a
+            // buffer that is nearly full anyway. Relaxed, as the counter publishes no other data.
             let used = self.shared.0.fetch_add(want, Ordering::Relaxed);
             if used + want <= total {
                 lease.cells += want;
@@ -181,10 +197,13 @@ impl Buffer {
         false
     }
 
+    /// Returns `cells` to the shared part; with several workers, to the lease, and from that when
+    /// it is too large.
     #[inline]
     fn give_back(&self, lease: &mut Lease, cells: u64) {
         if self.solo {
             let used = self.shared.0.load(Ordering::Relaxed);
+            // No other thread writes the counter, so this needs no locked instruction.
             debug_assert!(used >= cells, "a queue gives back what it took");
             self.shared.0.store(used.wrapping_sub(cells), Ordering::Relaxed);
             return;
@@ -196,7 +215,8 @@ impl Buffer {
         }
     }
 
-    /// Gives all of a lease back: when a worker idles or stops.
+    /// Returns all of a lease, when a worker idles or stops: cells in the lease of an idle worker
+    /// would be missing to the others.
     pub fn settle(&self, lease: &mut Lease) {
         let cells = core::mem::take(&mut lease.cells);
         if cells > 0 {
@@ -205,15 +225,16 @@ impl Buffer {
         }
     }
 
-    /// Lets others know how much of a lease is free.
+    /// Publishes how many cells of the lease are unused, for watermarks of all workers' use.
     #[inline]
     fn tell_lease(&self, lease: &Lease) {
         let free = u32::try_from(lease.cells).unwrap_or(u32::MAX);
         self.tally(lease).leased().store(free, Ordering::Relaxed);
     }
 
-    /// Cells of the shared part in use, at the end of a burst of this worker's, if they are above `most`. With several
-    /// workers, those count that left and that the worker of their input has not heard of yet.
+    /// Cells of the shared part in use, at the end of a burst of this worker's, if they are above
+    /// `most`. With several workers, frames that left but whose input's worker has not folded that
+    /// in yet still count.
     #[inline]
     #[must_use]
     pub fn shared_above(&self, lease: &Lease, most: u64) -> Option<u64> {
@@ -225,12 +246,15 @@ impl Buffer {
         if taken <= most {
             return None;
         }
+        // Cells in leases count as taken but hold no frame. Only a new maximum is worth reading all
+        // workers' lines for it.
         let leased = |tally: &Tally| u64::from(tally.leased().load(Ordering::Relaxed));
         let free: u64 = self.workers.iter().map(leased).sum();
         Some(taken.saturating_sub(free)).filter(|&used| used > most)
     }
 
-    /// Cells of headroom in use by all groups, as their workers know it.
+    /// Cells of headroom in use by all groups, as far as their workers know: departures that were
+    /// not folded in yet still count.
     #[must_use]
     pub fn headroom_known(&self) -> u64 {
         self.workers.iter().map(|tally| u64::from(tally.headroom().load(Ordering::Relaxed))).sum()
@@ -242,13 +266,14 @@ impl Buffer {
         self.groups().map(|(input, pri)| u64::from(self.headroom_used(input, pri))).sum()
     }
 
-    /// What the shared part has left, as this worker sees it.
+    /// Free cells of the shared part as this worker sees them: those of its own lease included,
+    /// those of others' not.
     #[inline]
     fn free(&self, lease: &Lease, total: u64) -> u64 {
         (total + lease.cells).saturating_sub(self.shared.0.load(Ordering::Relaxed))
     }
 
-    /// Asks for room in a queue of this worker's; charges `word` if granted.
+    /// Asks for room in a queue of this worker's; charges the counter `word` if there is.
     #[inline]
     fn charge(
         &self,
@@ -262,7 +287,7 @@ impl Buffer {
         };
         let need = over(after, reserve) - over(used, reserve);
         if self.solo {
-            // Nobody else changes anything meanwhile, and a lease is used up at once.
+            // No other thread writes the counter between the load and the store.
             debug_assert_eq!(lease.cells, 0, "alone, nothing is taken ahead");
             let shared = self.shared.0.load(Ordering::Relaxed);
             if shared + need > total {
@@ -278,8 +303,8 @@ impl Buffer {
         true
     }
 
-    /// Asks for room for a lossy frame of `cells` in its VOQ (input, output, priority), whose input is this worker's, and charges
-    /// it.
+    /// Asks for room for a lossy frame of `cells` in its VOQ (input, output, priority), and charges
+    /// it. The input is one of this worker's.
     #[expect(clippy::inline_always, reason = "once a frame; a call costs a fifth of what it does")]
     #[inline(always)]
     pub fn admit_voq(
@@ -291,6 +316,8 @@ impl Buffer {
     ) -> Admission {
         let QueueKey { input, output, pri } = voq;
         let used = self.voq.at(self.voq_at(input, output, pri)).load(Ordering::Relaxed);
+        // The owner's counter is never too low, so a frame that fits by it fits indeed. Only a
+        // refusal has to be checked against the departures that others have noted.
         let known = self.admit_with(lease, thresholds, voq, used, cells);
         if self.solo || known.verdict == Verdict::Queue {
             return known;
@@ -298,8 +325,9 @@ impl Buffer {
         self.admit_folded_voq(lease, thresholds, voq, cells)
     }
 
-    /// As [`Self::admit_voq`] where that has no room by what this worker knows: with what others let leave of the VOQ, which
-    /// lowers what it uses and, with a reserve, gives back cells of the shared part.
+    /// The second attempt of [`Self::admit_voq`], with exact numbers: folds in departures that
+    /// other workers have noted, which lowers the use of the VOQ and, if VOQs have a reserve,
+    /// returns cells to the shared part.
     #[inline(never)] // rare: when it seems to be full
     fn admit_folded_voq(
         &self,
@@ -338,12 +366,13 @@ impl Buffer {
         Admission { verdict, used, limit }
     }
 
-    /// Asks for room for all frames of a burst of `input`, this worker's, where priorities `lossless` are
-    /// charged to their groups, and charges them; false, and nothing charged, if they must be asked one by
-    /// one: static shares, or any frame could be refused or cross XOFF.
+    /// Asks for room for all frames of a burst of `input`, which is this worker's, and charges
+    /// them. Priorities `lossless` are charged to their groups. False, and nothing charged, if the
+    /// frames must be asked for one by one: shares are static, or some frame could be refused or
+    /// cross XOFF.
     ///
-    /// The limit falls as the buffer fills: a queue that is within it after all of the burst was within
-    /// it at each frame before.
+    /// The limit falls as the buffer fills: a queue that is within its limit after the whole burst
+    /// was within it at each frame before.
     #[inline(never)] // on its own it keeps its state in registers
     pub fn admit_all(
         &self,
@@ -357,6 +386,8 @@ impl Buffer {
             return false;
         };
         let wanted = u64::from(demand.cells());
+        // For all cells at once, though reserves may cover some of them: `charge_burst` then cannot
+        // fail.
         if !self.solo && !self.reserve(lease, wanted, thresholds.shared) {
             return false;
         }
@@ -364,7 +395,7 @@ impl Buffer {
         true
     }
 
-    /// The VOQs of an input, and where in them a queue is.
+    /// The counters of an input's VOQs, as a function from queue to counter.
     #[inline]
     fn voqs_of<'a>(&'a self, input: PortId) -> Option<impl Fn(QueueId) -> Option<&'a AtomicU32>> {
         let voqs = self.voq.from(input.index() * self.stride).get(..self.stride)?;
@@ -383,6 +414,8 @@ impl Buffer {
         lossless: PriSet,
         demand: &Demand,
     ) -> Option<PerPri<u32>> {
+        // Free cells after the burst, as if none of it came out of reserves: the lowest limit that
+        // its frames would meet one by one.
         let left = self.free(lease, thresholds.shared).checked_sub(u64::from(demand.cells()));
         let left = left.filter(|_| thresholds.admit_bursts())?;
         let word = self.voqs_of(input)?;
@@ -398,12 +431,14 @@ impl Buffer {
                 continue; // a sum far below 2^31
             }
             let voq = QueueKey { input, output: queue.output(), pri };
+            // As in `admit_voq`: exact numbers before the answer is no.
             if self.solo || self.fold_voq(lease, thresholds, voq) + cells > limit {
                 return None;
             }
         }
         for pri in lossless.iter() {
             let after = self.group_word(input, pri).load(Ordering::Relaxed) + groups[pri];
+            // Groups are not folded here: `admit_group` does so, which then asks for each frame.
             if groups[pri] > 0 && after > thresholds.dynamic(thresholds.pg_reserve, pri, left) {
                 return None;
             }
@@ -424,6 +459,7 @@ impl Buffer {
         groups: &PerPri<u32>,
     ) {
         let mut taken = 0;
+        // `burst_fits` has checked every limit, so counters are written without looking again.
         let mut charge = |word: &AtomicU32, cells: u32, reserve: u32| {
             let before = add(word, cells);
             taken += over(before + cells, reserve) - over(before, reserve);
@@ -447,6 +483,7 @@ impl Buffer {
             let used = self.shared.0.load(Ordering::Relaxed);
             self.shared.0.store(used + taken, Ordering::Relaxed);
         } else {
+            // `admit_all` has reserved at least this much; the rest stays in the lease.
             lease.cells -= taken;
         }
     }
@@ -458,8 +495,9 @@ impl Buffer {
         thresholds.group_limit_with(pri, self.free(lease, thresholds.shared))
     }
 
-    /// Asks for room for a lossless frame of `cells` in its ingress group, whose input is this worker's, and
-    /// charges it there, or in the headroom. Each output that gets a copy is told by [`Self::deepen_by`].
+    /// Asks for room for a lossless frame of `cells` in its ingress group, whose input is this
+    /// worker's, and charges it there or in the headroom. The caller tells each output that gets a
+    /// copy by [`Self::deepen_by`].
     #[inline]
     pub fn admit_group(
         &self,
@@ -476,6 +514,9 @@ impl Buffer {
         let occupancy = Occupancy { used, limit, reserve, total };
         let mut fits = self.charge(lease, word, occupancy, cells);
         if !fits && !self.solo {
+            // A false refusal would send a PAUSE, or drop from a full headroom, so departures that
+            // others have noted are folded in first. The limit is read anew, since that returned
+            // cells.
             self.fold_group(lease, thresholds, group);
             used = word.load(Ordering::Relaxed);
             limit = self.group_limit(lease, thresholds, pri);
@@ -494,21 +535,21 @@ impl Buffer {
         Admission { verdict, used, limit }
     }
 
-    /// Notes that a copy of a frame was queued for an output.
+    /// Counts a copy of a frame that was queued for an output.
     #[inline]
     fn deepen(&self, lease: &Lease, output: PortId, pri: Pri, cells: u32) {
         add(self.tally(lease).entered(output, pri), cells);
     }
 
-    /// Notes that a copy of a lossless frame was queued for an output.
+    /// Counts a copy of a lossless frame that was queued for an output.
     #[inline]
     pub fn deepen_by(&self, lease: &Lease, QueueKey { input, output, pri }: QueueKey, cells: u32) {
         add(self.standing_word(input, output, pri), 1);
         self.deepen(lease, output, pri, cells);
     }
 
-    /// Whether lossless frames from `input` are queued for (output, pri), in its VOQ, in the egress queue or
-    /// on their way.
+    /// Whether lossless frames from `input` are queued for (output, pri): in the VOQ, in the egress
+    /// queue or between them.
     #[inline]
     #[must_use]
     pub fn stands(&self, input: PortId, output: PortId, pri: Pri) -> bool {
@@ -519,15 +560,20 @@ impl Buffer {
     #[must_use]
     pub fn voq_used(&self, input: PortId, output: PortId, pri: Pri) -> u32 {
         let known = self.voq.at(self.voq_at(input, output, pri)).load(Ordering::Relaxed);
-        known.saturating_sub(self.unseen_of_voq(input, output, pri)) // who reads beside workers may see more leave
+        // A thread that is no worker reads `known` first, and may then see departures of frames
+        // that arrived later.
+        known.saturating_sub(self.unseen_of_voq(input, output, pri))
     }
 
-    /// Lossless frames from `input` that are queued for (output, pri), in its VOQ, in the egress queue or on their way.
+    /// Lossless frames from `input` that are queued for (output, pri): in the VOQ, in the egress
+    /// queue or between them.
     #[inline]
     #[must_use]
     pub fn lossless_waiting(&self, input: PortId, output: PortId, pri: Pri) -> u32 {
         let gone = self.gone(input, output, pri);
-        fence(Ordering::Acquire); // pairs with `Leaving::end`: who left had entered
+        // Departures are read before arrivals, or a frame that comes and goes between the two loads
+        // would count as -1.
+        fence(Ordering::Acquire);
         self.standing_word(input, output, pri).load(Ordering::Relaxed).wrapping_sub(gone)
     }
 
@@ -546,7 +592,8 @@ impl Buffer {
             return known;
         }
         let head = self.headroom_word(input, pri).load(Ordering::Relaxed);
-        known.saturating_sub(self.unseen_of_group(input, pri).saturating_sub(head)) // as `voq_used`
+        // Departures free headroom first: only those beyond it lower the group.
+        known.saturating_sub(self.unseen_of_group(input, pri).saturating_sub(head))
     }
 
     /// Cells of an ingress group's headroom in use.
@@ -564,7 +611,8 @@ impl Buffer {
         if self.solo {
             return taken;
         }
-        // What left and will be given back as soon as its worker hears of it.
+        // Departures that the input's worker has not folded in: it returns their cells when it does.
+        // A VOQ without a reserve is not among them, as `Leaving::lossy` returns its cells itself.
         let (group, voq) = (thresholds.group_reserve(), thresholds.voq_reserve());
         let due = |known: &AtomicU32, used: u32, reserve: u32| {
             over(known.load(Ordering::Relaxed), reserve).saturating_sub(over(used, reserve))
@@ -589,7 +637,7 @@ impl Buffer {
         self.ports().flat_map(move |port| Pri::ALL.into_iter().take(pris).map(move |p| (port, p)))
     }
 
-    /// Cells charged in all: every VOQ and group, headroom included.
+    /// Sum of all cells that are charged: every VOQ and group, headroom included.
     #[must_use]
     pub fn charged(&self) -> u64 {
         let mut sum = 0;
@@ -602,7 +650,7 @@ impl Buffer {
     }
 }
 
-/// Cells that a queue draws on the shared part.
+/// Cells of a queue that exceed its reserve, and so come from the shared part.
 #[inline]
 const fn over(used: u32, reserve: u32) -> u64 {
     used.saturating_sub(reserve) as u64

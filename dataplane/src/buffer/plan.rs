@@ -1,10 +1,11 @@
 //! How the shared buffer is laid out, and the thresholds that follow from it.
 //!
-//! [`BufferConfig`] → [`BufferPlan`] (what is headroom, reserved, shared) → [`Thresholds`] that admission asks.
+//! [`BufferPlan`] divides the cells of a [`BufferConfig`] into headroom, reserves and the shared
+//! part; [`Thresholds`] are the limits that admission compares with.
 //!
 //! Units: cells.
-//! Source: Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches" (1998);
-//! docs/spec/pipeline.md §4.
+//! Source: Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches"
+//! (1998); docs/spec/pipeline.md §4.
 
 use crate::config::{BufferConfig, Sharing};
 use crate::types::{Alpha, PerPri, PortId, Pri, PriSet};
@@ -17,19 +18,19 @@ pub enum BufferError {
         "buffer: {total} cells less {headroom} of headroom and {reserves} of reserves leave nothing to share"
     )]
     NothingShared {
-        /// The whole buffer.
+        /// Cells of the whole buffer.
         total: u64,
-        /// All headroom.
+        /// Cells of headroom of all lossless groups together.
         headroom: u64,
-        /// All reserves.
+        /// Cells reserved for VOQs and groups together.
         reserves: u64,
     },
     /// Static shares are too small to be of use.
     #[error("buffer: a static share is {share} cells, and one largest frame takes {frame}")]
     ShareBelowFrame {
-        /// The share of a VOQ.
+        /// Cells that a VOQ would get.
         share: u64,
-        /// The largest frame.
+        /// Cells of the longest frame that a port accepts.
         frame: u64,
     },
 }
@@ -37,13 +38,13 @@ pub enum BufferError {
 /// How many cells of the shared buffer are headroom, reserved, and shared, as a configuration has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferPlan {
-    /// Cells in all: B.
+    /// Cells of the whole buffer: B.
     pub total: u64,
-    /// Headroom in all: H.
+    /// Cells of headroom, all groups together: H.
     pub headroom: u64,
-    /// Reserves in all: sum of S.
+    /// Cells of reserves, all queues together: sum of S.
     pub reserves: u64,
-    /// What is shared: B - H - sum of S.
+    /// Cells of the shared part: B - H - sum of S.
     pub shared: u64,
     /// Static mode: the share of a VOQ.
     pub static_share: u64,
@@ -52,7 +53,8 @@ pub struct BufferPlan {
 }
 
 impl BufferPlan {
-    /// Lays the buffer of a switch out, where frames of each of `ports` go to so many `outputs`.
+    /// Lays out the buffer of a switch. Frames of each of `ports` go to `outputs` ports: one less than
+    /// `ports` where no frame leaves by its input.
     ///
     /// # Errors
     /// When nothing is left to share, or a static share does not take one largest frame.
@@ -73,10 +75,13 @@ impl BufferPlan {
         let reserves = ports * ports * (pris - lossless) * u64::from(config.voq_reserve_cells)
             + ports * lossless * u64::from(config.pg_reserve_cells);
         let shared = total.saturating_sub(headroom).saturating_sub(reserves);
+        // Of a shared part of 0 cells alpha times what is free is 0, too: queues without a reserve
+        // could never admit a frame.
         if shared == 0 {
             return Err(BufferError::NothingShared { total, headroom, reserves });
         }
         let static_share = (total - headroom) / (ports * outputs * pris);
+        // A VOQ whose share is below a longest frame would drop that frame even when it is empty.
         if config.sharing == Sharing::Static && static_share < u64::from(frame_cells) {
             let frame = u64::from(frame_cells);
             return Err(BufferError::ShareBelowFrame { share: static_share, frame });
@@ -86,7 +91,8 @@ impl BufferPlan {
     }
 }
 
-/// Limits of queues and ingress groups in the shared buffer; they may change while the switch runs.
+/// Limits of queues and ingress groups in the shared buffer. A reload may replace them while frames
+/// are queued.
 #[derive(Clone, Debug)]
 pub struct Thresholds {
     pub(super) sharing: Sharing,
@@ -101,7 +107,7 @@ pub struct Thresholds {
 }
 
 impl Thresholds {
-    /// Thresholds of `plan`.
+    /// The thresholds of `config` in a buffer laid out as `plan`.
     #[must_use]
     pub fn new(config: &BufferConfig, plan: &BufferPlan) -> Self {
         Self {
@@ -117,14 +123,15 @@ impl Thresholds {
         }
     }
 
-    /// S + alpha x free, saturating.
+    /// The dynamic threshold S + alpha x free, saturating.
     #[inline]
     pub(super) fn dynamic(&self, reserve: u32, pri: Pri, free: u64) -> u32 {
         let quota = self.alpha[pri].of(free);
         u32::try_from(quota.saturating_add(u64::from(reserve))).unwrap_or(u32::MAX)
     }
 
-    /// The limit of an ingress group of `pri`, its XOFF, while `free` cells of the shared part are.
+    /// The limit of an ingress group of `pri`, its XOFF, while `free` cells of the shared part are
+    /// unused.
     #[inline]
     #[must_use]
     pub fn group_limit_with(&self, pri: Pri, free: u64) -> u32 {
@@ -134,7 +141,7 @@ impl Thresholds {
         }
     }
 
-    /// The limit of a VOQ of `pri` while `free` cells of the shared part are.
+    /// The limit of a VOQ of `pri` while `free` cells of the shared part are unused.
     #[inline]
     #[must_use]
     pub fn voq_limit_with(&self, pri: Pri, free: u64) -> u32 {
@@ -144,7 +151,8 @@ impl Thresholds {
         }
     }
 
-    /// What a VOQ holds before it draws on the shared part.
+    /// Cells that a VOQ may hold without drawing on the shared part; with static shares, its whole
+    /// share.
     #[inline]
     #[must_use]
     pub const fn voq_reserve(&self) -> u32 {
@@ -154,14 +162,16 @@ impl Thresholds {
         }
     }
 
-    /// Whether [`Buffer::admit_all`](super::Buffer::admit_all) can say yes at all: they are dynamic.
+    /// Whether [`Buffer::admit_all`](super::Buffer::admit_all) can succeed: only with dynamic
+    /// thresholds.
     #[inline]
     #[must_use]
     pub fn admit_bursts(&self) -> bool {
         self.sharing == Sharing::Dt
     }
 
-    /// What a group holds before it draws on the shared part.
+    /// Cells that a group may hold without drawing on the shared part; with static shares, its
+    /// whole share.
     #[inline]
     #[must_use]
     pub const fn group_reserve(&self) -> u32 {
@@ -171,21 +181,23 @@ impl Thresholds {
         }
     }
 
-    /// Headroom of a group of `input`.
+    /// Cells of headroom of each lossless group of `input`; 0 for a port that is not configured.
     #[inline]
     #[must_use]
     pub fn headroom(&self, input: PortId) -> u32 {
         self.headroom.get(input.index()).copied().unwrap_or(0)
     }
 
-    /// The depth at which a group that was stopped goes on, with its XOFF at `limit`.
+    /// Cells at or below which a paused group resumes (XON), with its XOFF at `limit`.
     #[inline]
     #[must_use]
     pub fn xon(&self, limit: u32) -> u32 {
+        // Not below the reserve, which nothing else can use: a group whose limit has shrunk under
+        // the offset would otherwise have to be empty before it resumes.
         limit.saturating_sub(self.xon_offset).max(self.pg_reserve)
     }
 
-    /// What is shared in all.
+    /// Cells of the shared part, in use or not.
     #[must_use]
     pub const fn shared(&self) -> u64 {
         self.shared

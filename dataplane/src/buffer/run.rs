@@ -1,6 +1,7 @@
-//! Runs of frames that leave queues of one (output, pri): what they share is looked up once.
+//! Runs of frames that leave the queues of one (output, pri): counters that they share are looked
+//! up once.
 //!
-//! [`Leaving`]; `end` settles the shared part.
+//! [`Leaving`] collects what the frames free, and `end` returns it to the shared part.
 //!
 //! Units: cells.
 //! Source: docs/spec/pipeline.md §4.
@@ -12,16 +13,16 @@ use super::tally::Tally;
 use super::{Buffer, Lease, Thresholds, over};
 use crate::types::{GroupKey, PortId, PortSet, Pri};
 
-/// A run of frames that leave the queues of one (output, pri): what they share is looked up once, and
-/// what they free of the shared part is given back at the end.
+/// A run of frames that leave the queues of one (output, pri). It looks up once the counters that
+/// the frames share, and returns at the end the cells of the shared part that they freed.
 #[must_use = "`end` gives back what the run freed"]
 pub struct Leaving<'a> {
     buffer: &'a Buffer,
     thresholds: &'a Thresholds,
     tally: &'a Tally,
-    /// Inputs whose counts this worker writes.
+    /// Inputs whose counters this worker writes.
     own: PortSet,
-    /// From the first input's VOQ on.
+    /// Counters of VOQs, from the first input's VOQ of (output, pri) on; the next input's is `stride` further.
     voqs: &'a [AtomicU32],
     output: PortId,
     pri: Pri,
@@ -64,7 +65,7 @@ impl<'a> Leaving<'a> {
         self.voqs.get(input.index() * self.buffer.stride).expect("a port of this switch")
     }
 
-    /// Gives back what a lossy frame from `input` took in its VOQ.
+    /// Uncharges a lossy frame from `input` from its VOQ.
     #[inline]
     pub fn lossy(&mut self, input: PortId, cells: u32) {
         if self.buffer.solo || self.own.contains(input) {
@@ -72,6 +73,9 @@ impl<'a> Leaving<'a> {
             debug_assert!(before >= cells, "a queue gives back what it took");
             self.freed += over(before, self.reserve).min(u64::from(cells));
         } else {
+            // The VOQ's counter belongs to another worker. With a reserve only that one can say
+            // which part of these cells was shared, and returns it when it folds them in
+            // (`Buffer::fold_voq`).
             add(self.tally.voq(input, self.output, self.pri), cells);
             if self.reserve == 0 {
                 self.freed += u64::from(cells); // all of it was shared
@@ -79,10 +83,11 @@ impl<'a> Leaving<'a> {
         }
     }
 
-    /// As [`Self::lossy`] and [`Self::shallow`] for a frame of `cells` from each of `inputs`.
+    /// Like [`Self::lossy`] and [`Self::shallow`] for a frame of `cells` from each of `inputs`.
     #[inline]
     pub fn lossy_alike(&mut self, inputs: impl Iterator<Item = PortId>, cells: u32) {
         let mut count = 0;
+        // The common case in a loop without branches: every cell of a VOQ is shared.
         if self.buffer.solo && self.reserve == 0 {
             for input in inputs {
                 sub(self.voq(input), cells);
@@ -98,8 +103,8 @@ impl<'a> Leaving<'a> {
         self.left += count * cells;
     }
 
-    /// As [`Self::copy_of`], [`Self::lossless`] and [`Self::shallow`] for the only copy of a frame of `cells` from each of
-    /// `inputs`.
+    /// Like [`Self::copy_of`], [`Self::lossless`] and [`Self::shallow`] for the only copy of a
+    /// frame of `cells` from each of `inputs`.
     #[inline]
     pub fn lossless_alike(&mut self, inputs: impl Iterator<Item = PortId>, cells: u32) {
         let mut count = 0;
@@ -122,7 +127,7 @@ impl<'a> Leaving<'a> {
         self.left += count * cells;
     }
 
-    /// Notes that a copy of a lossless frame from `input` left.
+    /// Counts that a copy of a lossless frame from `input` left.
     #[inline]
     pub fn copy_of(&self, input: PortId) {
         if self.buffer.solo {
@@ -133,18 +138,20 @@ impl<'a> Leaving<'a> {
         }
     }
 
-    /// Gives back what a lossless frame from `input` took in its group.
+    /// Uncharges a lossless frame from `input` from its group, when its last copy leaves.
     #[inline]
     pub fn lossless(&mut self, input: PortId, cells: u32) {
         if self.buffer.solo || self.own.contains(input) {
             let group = GroupKey { input, pri: self.pri };
             self.freed += self.buffer.release(self.tally, self.thresholds, group, cells);
         } else {
+            // Whether these cells were headroom, reserve or shared is for the owner to say: it
+            // folds them in (`Buffer::fold_group`) and returns the shared ones.
             add(self.tally.group(input, self.pri), cells);
         }
     }
 
-    /// Notes that a copy left; returns the depth of (output, pri) before, in cells.
+    /// Counts that a copy left; returns the depth of (output, pri) before, in cells.
     #[inline]
     #[must_use]
     pub const fn shallow(&mut self, cells: u32) -> u32 {
@@ -153,22 +160,24 @@ impl<'a> Leaving<'a> {
         before
     }
 
-    /// Cells of (output, pri) that the run has left.
+    /// Cells of (output, pri) that are left after the frames of this run so far.
     #[inline]
     #[must_use]
     pub const fn depth(&self) -> u32 {
         self.depth_before.wrapping_sub(self.left)
     }
 
-    /// Cells of (output, pri) before the run, where there are several workers, of whom none knows
-    /// otherwise.
+    /// With several workers, cells of (output, pri) before the run: only the worker of the output
+    /// sees how deep its queues get, as they fill from several sides. `None` with one worker, which
+    /// notes depths where it enqueues.
     #[inline]
     #[must_use]
     pub const fn depth_of_all(&self) -> Option<u32> {
         if self.buffer.solo { None } else { Some(self.depth_before) }
     }
 
-    /// Ends the run.
+    /// Ends the run: publishes its departures, and returns the cells of the shared part that they
+    /// freed.
     #[inline]
     pub fn end(self, lease: &mut Lease) {
         if self.buffer.solo {
@@ -176,7 +185,9 @@ impl<'a> Leaving<'a> {
         } else {
             let word = self.tally.left(self.output, self.pri);
             let left = word.load(Ordering::Relaxed).wrapping_add(self.left);
-            word.store(left, Ordering::Release); // pairs with `Buffer::depth`
+            // Pairs with the fence of `Buffer::depth`. This worker has seen these frames arrive, so a
+            // reader who sees them gone sees them counted as arrived, too, and no depth below 0.
+            word.store(left, Ordering::Release);
         }
         self.buffer.give_back(lease, self.freed);
     }

@@ -1,10 +1,11 @@
-//! What a worker adds to the counts, and how others come to know of it.
+//! Tallies: departures that a worker counts, so that no counter of the buffer has two writers.
 //!
-//! [`Tally`], written by one worker: cells queued and left by (output, pri), and what it let leave of
-//! other workers' queues, which their workers fold into what these use.
+//! [`Tally`] is written by one worker: cells queued for and departed from each (output, pri), and
+//! departures from queues of other workers' inputs, which those workers fold into their own
+//! counters.
 //!
 //! Units: cells, as wrapping sums.
-//! Source: docs/spec/pipeline.md §4; counts split by writer ([`weft_base::counters`]).
+//! Source: docs/spec/pipeline.md §4; counters split by writer ([`weft_base::counters`]).
 
 use weft_base::counters::{LINE, PerThreadCounters, sub};
 use weft_base::sync::{AtomicU32, Ordering, fence};
@@ -12,28 +13,31 @@ use weft_base::sync::{AtomicU32, Ordering, fence};
 use super::{Buffer, Lease, Thresholds, over};
 use crate::types::{GroupKey, PRIS_MAX, PortId, Pri, PriSet, QueueKey};
 
-/// What one worker counts.
+/// The counters of one worker.
 pub(super) struct Tally {
     pris: usize,
-    /// By (output, pri): cells queued; alone, those that are still queued.
+    /// By (output, pri): cells queued so far; with one worker, cells that are still queued.
     entered: PerThreadCounters,
     /// By (output, pri): cells that left.
     left: PerThreadCounters,
-    /// By (output, pri, input): cells of other workers' VOQs that left; of this worker's own, less what
-    /// it has folded in of those that others let leave. So all workers' together are what it has not.
+    /// By (output, pri, input). For VOQs of other workers' inputs: cells that this worker saw leave. For its
+    /// own: minus the cells that it has folded in. So the sum over all workers is the cells that are
+    /// still to be folded in.
     voq: PerThreadCounters,
     row: usize,
-    /// The same by (input, pri), for groups.
+    /// For groups, by (input, pri), in the same way.
     group: PerThreadCounters,
     /// By (output, pri, input): copies of lossless frames that left, wrapping.
     gone: PerThreadCounters,
-    /// Two words: cells of its lease that are free, and cells of headroom in use by its groups.
+    /// Two counters: unused cells of its lease, and cells of headroom in use by its groups.
     own: PerThreadCounters,
 }
 
 impl Tally {
     pub fn new(ports: usize, pris: usize, solo: bool) -> Self {
+        // A single worker changes the queues' counters itself, and saves the memory.
         let unless_solo = |count| PerThreadCounters::new(if solo { 0 } else { count });
+        // A cache line for each (output, pri): a run of departures stays within it.
         let row = ports.next_multiple_of(LINE);
         Self {
             pris,
@@ -71,7 +75,7 @@ impl Tally {
         self.left.at(output.index() * self.pris + pri.index())
     }
 
-    /// Cells of a VOQ that left, or were folded in.
+    /// Departures of a VOQ, less those folded in.
     #[inline]
     pub fn voq(&self, input: PortId, output: PortId, pri: Pri) -> &AtomicU32 {
         let queue = output.index() * self.pris + pri.index();
@@ -85,14 +89,14 @@ impl Tally {
         self.gone.at(queue * self.row + input.index())
     }
 
-    /// Cells of a group that left, or were folded in.
+    /// Departures of a group, less those folded in.
     #[inline]
     pub fn group(&self, input: PortId, pri: Pri) -> &AtomicU32 {
         self.group.at(input.index() * PRIS_MAX + pri.index())
     }
 }
 
-/// Sum of what workers count.
+/// Sum of one counter over all workers, wrapping.
 #[inline]
 fn sum<'a>(workers: &'a [Tally], of: impl Fn(&'a Tally) -> &'a AtomicU32) -> u32 {
     let add = |sum: u32, tally| sum.wrapping_add(of(tally).load(Ordering::Relaxed));
@@ -101,7 +105,7 @@ fn sum<'a>(workers: &'a [Tally], of: impl Fn(&'a Tally) -> &'a AtomicU32) -> u32
 
 impl Buffer {
     /// Cells queued for (output, pri), VOQs and egress queue together; a replicated frame counts at
-    /// each of its outputs. Never fewer than there are, if others change it meanwhile.
+    /// each of its outputs. Never fewer than there are, even while other workers change it.
     #[inline]
     #[must_use]
     pub fn depth(&self, output: PortId, pri: Pri) -> u32 {
@@ -109,30 +113,33 @@ impl Buffer {
             return sum(&self.workers, |tally| tally.entered(output, pri));
         }
         let left = sum(&self.workers, |tally| tally.left(output, pri));
-        fence(Ordering::Acquire); // pairs with `Leaving::end`: who left had entered
+        // Pairs with the Release store of `Leaving::end`: cells that are seen to have left are then seen
+        // to have entered, too, so that the difference never wraps below 0.
+        fence(Ordering::Acquire);
         sum(&self.workers, |tally| tally.entered(output, pri)).wrapping_sub(left)
     }
 
-    /// Copies of lossless frames of (input, output, pri) that left; alone they are taken off where they
-    /// were added.
+    /// Copies of lossless frames of (input, output, pri) that left. 0 with one worker, which takes
+    /// them off where it added them.
     #[inline]
     pub(super) fn gone(&self, input: PortId, output: PortId, pri: Pri) -> u32 {
         if self.solo { 0 } else { sum(&self.workers, |tally| tally.gone(input, output, pri)) }
     }
 
-    /// What other workers let leave of a VOQ and its own has not yet folded in.
+    /// Cells that left a VOQ by other workers, and that its own worker has not folded in yet.
     #[inline]
     pub(super) fn unseen_of_voq(&self, input: PortId, output: PortId, pri: Pri) -> u32 {
         if self.solo { 0 } else { sum(&self.workers, |tally| tally.voq(input, output, pri)) }
     }
 
-    /// The same of a group.
+    /// Cells that left a group by other workers, and that its own worker has not folded in yet.
     #[inline]
     pub(super) fn unseen_of_group(&self, input: PortId, pri: Pri) -> u32 {
         if self.solo { 0 } else { sum(&self.workers, |tally| tally.group(input, pri)) }
     }
 
-    /// Folds in what other workers let leave of a VOQ of this worker's; returns what it uses then.
+    /// Folds departures that other workers have noted into a VOQ of this worker's; returns the
+    /// cells that it uses then.
     #[inline(never)] // rare: when it seems to be full
     pub(super) fn fold_voq(
         &self,
@@ -145,17 +152,20 @@ impl Buffer {
         if unseen == 0 {
             return word.load(Ordering::Relaxed);
         }
+        // Taken off this worker's own tally, as it may not write the others': the sum over all is 0 then.
         sub(self.tally(lease).voq(input, output, pri), unseen);
         let before = sub(word, unseen);
         let after = before.wrapping_sub(unseen);
         let reserve = thresholds.voq_reserve();
+        // Without a reserve, the worker that saw the frames leave has returned their cells already
+        // (`Leaving::lossy`).
         if reserve > 0 {
             self.give_back(lease, over(before, reserve) - over(after, reserve));
-        } // else whoever let the frames leave has given back
+        }
         after
     }
 
-    /// Folds in what other workers let leave of a group of this worker's.
+    /// Folds departures that other workers have noted into a group of this worker's.
     #[inline]
     pub(super) fn fold_group(&self, lease: &mut Lease, thresholds: &Thresholds, group: GroupKey) {
         let GroupKey { input, pri } = group;
@@ -167,8 +177,8 @@ impl Buffer {
         }
     }
 
-    /// Takes what lossless frames took off a group of this worker's, off its headroom first; returns how many cells of the
-    /// shared part that frees.
+    /// Uncharges lossless frames from a group of this worker's, from its headroom first; returns
+    /// how many cells of the shared part that frees.
     #[inline]
     #[must_use = "to be given back"]
     pub(super) fn release(
@@ -179,6 +189,8 @@ impl Buffer {
         cells: u32,
     ) -> u64 {
         let head = self.headroom_word(input, pri);
+        // Headroom first, whichever frame leaves: a group resumes only with its headroom empty
+        // (`Lane::groups`), and its next XOFF needs all of it.
         let from_head = head.load(Ordering::Relaxed).min(cells);
         if from_head > 0 {
             sub(head, from_head);
@@ -194,8 +206,9 @@ impl Buffer {
         over(before, reserve) - over(before.saturating_sub(rest), reserve)
     }
 
-    /// Folds in what other workers let leave of this worker's groups, of priorities `lossless`, and of its
-    /// VOQs with a reserve; true if any of these still uses a cell, so that more is to come.
+    /// Folds departures that other workers have noted into this worker's groups of priorities
+    /// `lossless`, and into its VOQs if these have a reserve. True if any of these still uses a
+    /// cell, so that more departures are to come.
     pub fn catch_up(&self, lease: &mut Lease, thresholds: &Thresholds, lossless: PriSet) -> bool {
         if self.solo {
             return false;
@@ -212,6 +225,8 @@ impl Buffer {
                     uses |= cells() > 0;
                 }
             }
+            // VOQs without a reserve can wait until they seem full: folding them in returns no
+            // cells.
             if thresholds.voq_reserve() > 0 {
                 uses |= self.fold_voqs(lease, thresholds, input);
             }
