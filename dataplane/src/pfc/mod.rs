@@ -1,7 +1,7 @@
-//! Priority flow control: pauses received, pauses sent, and the watchdog over both.
+//! Priority flow control: pauses received, pauses sent, and the watchdog over received ones.
 //!
-//! [`PauseRx`] per output, [`PauseTx`] per input, [`Watchdog`] per output; [`PfcFrame`] is
-//! what goes over the wire, classes 0..=7 as bits 0..=7.
+//! [`PauseRx`] per output, [`PauseTx`] per input, [`Watchdog`] per output; [`PfcFrame`] is the
+//! content of a frame on the wire, classes 0..=7 as bits 0..=7.
 //!
 //! Units: pause quanta of 512 bit times; picoseconds inside.
 //! Source: IEEE 802.1Q clause 36; IEEE 802.3 Annex 31B.2 and 31D; docs/spec/pipeline.md §2 and §9.
@@ -16,7 +16,7 @@ pub use watchdog::{Watchdog, WatchdogEvents};
 
 use crate::types::{PerPri, Pri, PriSet};
 
-/// Classes on the wire.
+/// Classes on the wire, as many as a PCP has values; the switch may have fewer priorities.
 pub const CLASSES: usize = 8;
 
 /// The contents of a priority-based flow control (PFC) frame.
@@ -34,19 +34,19 @@ pub enum ClassError {
     /// One class for two priorities: a PAUSE for one would stop the other.
     #[error("PFC class {class} stands for priorities {} and {}", low.get(), high.get())]
     Shared {
-        /// The class.
+        /// The lowest class that both priorities name.
         class: u8,
-        /// The lower priority.
+        /// The lower of the two priorities.
         low: Pri,
-        /// The higher priority.
+        /// The higher of the two priorities.
         high: Pri,
     },
-    /// A lossless priority that no PAUSE could name.
+    /// A lossless priority without a class: no PAUSE could name it.
     #[error("priority {} is lossless, but has no PFC class", .0.get())]
     NoClass(Pri),
 }
 
-/// Classes that our PAUSE for each priority names by default: every PCP that goes to it.
+/// Classes that our PAUSE for each priority names by default: every PCP that maps to the priority.
 #[must_use]
 pub fn default_classes(pcp_to_pri: &[Pri; CLASSES]) -> PerPri<u8> {
     let mut classes = PerPri([0; 8]);

@@ -1,35 +1,35 @@
-//! Pauses that an output has received.
+//! Pauses that an output has received: which priorities must not send, and until when.
 //!
-//! PFC frame and `now` → which priorities must not send, and until when.
+//! Exact to the picosecond: a class is paused until just before quanta × 512 bit times have passed.
 //!
-//! Units: exact to the picosecond: paused until just before quanta × 512 bit times have passed.
 //! Source: IEEE 802.1Q clause 36.1.3; IEEE 802.3 Annex 31B.3.3; docs/spec/pipeline.md §9.
 
 use super::{CLASSES, PfcFrame, classes};
 use crate::time::{Instant, LinkRate, Span};
 use crate::types::{PerPri, Pri, PriSet};
 
-/// Received PFC: the pause timers of the eight classes at one output, and which priorities they stop.
+/// Received PFC: the pause timers of the eight classes at one output, and the priorities that they
+/// stop.
 ///
-/// A priority is paused while any class that stands for it is. A class stands for the priority that
-/// it had in the map when its PAUSE came.
+/// A priority is paused while any of its classes is. A class belongs to the priority that it had in
+/// the map when its PAUSE came, so that a reload of the map leaves no priority paused for ever.
 #[derive(Clone, Debug, Default)]
 pub struct PauseRx {
-    /// Classes whose timer runs.
+    /// Classes whose timer runs, or ran out since the last [`PauseRx::tick`].
     running: u8,
     end: PerPri<Instant>,
     pri: PerPri<Pri>,
     /// Priorities that are paused as far as [`PauseRx::tick`] has come.
     paused: PriSet,
-    /// Priorities that have been paused since the start. Where a pause begins and ends between two looks, nothing else
-    /// tells that there was one.
+    /// Priorities that have been paused since the start. A pause that begins and ends between two
+    /// steps of the worker leaves no other trace.
     ever_paused: PriSet,
     since: PerPri<Instant>,
     total: PerPri<Span>,
 }
 
 impl PauseRx {
-    /// Nothing is paused.
+    /// Timers of a link that has just come up: no class is paused.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -43,14 +43,17 @@ impl PauseRx {
         rate: LinkRate,
         pcp_to_pri: &[Pri; CLASSES],
     ) {
+        // Pauses that are over end at their own time, before this frame changes their timers.
         self.tick(now);
         for (class, (&quanta, &pri)) in
             Pri::ALL.into_iter().zip(frame.quanta.iter().zip(pcp_to_pri))
         {
             let bit = 1 << class.get();
+            // A class whose enable bit is clear keeps its timer (IEEE 802.1Q clause 36.1.3).
             if frame.enable & bit == 0 {
                 continue;
             }
+            // A new value replaces the timer, also by a shorter pause; 0 ends it.
             self.running &= !bit;
             if quanta != 0 {
                 self.running |= bit;
@@ -68,7 +71,8 @@ impl PauseRx {
         self.running == 0
     }
 
-    /// Priorities that must not send at `now`.
+    /// Priorities that must not send at `now`, exact also when [`PauseRx::tick`] was not called
+    /// since.
     #[inline]
     #[must_use]
     pub fn paused(&self, now: Instant) -> PriSet {
@@ -78,14 +82,17 @@ impl PauseRx {
         classes(self.running).filter(|&c| now < self.end[c]).map(|c| self.pri[c]).collect()
     }
 
-    /// Ends the pauses that are over at `now`; returns when the next class's one ends.
+    /// Ends the pauses that are over at `now`; returns when the next timer runs out.
     pub fn tick(&mut self, now: Instant) -> Option<Instant> {
         if self.running == 0 {
             return None;
         }
+        // Before `running` is cleared below: `end_of` reads the timers of these very classes.
         for pri in self.paused.iter() {
             let end = self.end_of(pri);
             if end.is_some_and(|end| end <= now) {
+                // At the end of the timer, not at `now`: live, steps come later than timers run
+                // out, and the time paused that is counted must not depend on when.
                 self.close(pri, end.unwrap_or(now));
             }
         }
@@ -94,14 +101,14 @@ impl PauseRx {
         classes(self.running).map(|c| self.end[c]).min()
     }
 
-    /// Resumes everything: the link went down, and with it whoever asked.
+    /// Resumes everything: the link went down, and the peer that asked for the pauses with it.
     pub fn clear(&mut self, now: Instant) {
         self.tick(now);
         self.running = 0;
         self.account(now);
     }
 
-    /// Priorities that have been paused since the start, over or not.
+    /// Priorities that have been paused since the start, including those that have resumed.
     #[must_use]
     pub const fn ever_paused(&self) -> PriSet {
         self.ever_paused
@@ -122,9 +129,10 @@ impl PauseRx {
         classes(self.running).filter(|&c| self.pri[c] == pri).map(|c| self.end[c]).max()
     }
 
-    /// Brings `paused` in line with the classes after a frame at `now`.
+    /// Brings `paused` in line with the timers after they were changed at `now`.
     fn account(&mut self, now: Instant) {
         let paused = self.paused(now);
+        // Resumed by a frame, so at `now`: pauses that merely ran out were closed by `tick`.
         for pri in self.paused.without(paused).iter() {
             self.close(pri, now);
         }

@@ -1,15 +1,16 @@
 //! Pauses that an input asks its peer for.
 //!
-//! Asserted priorities and `now` → the PFC frames to send, one for all classes at a time.
+//! From the priorities that are asserted and `now` it makes PFC frames, one for all classes at a
+//! time. Every PAUSE is for 0xFFFF quanta and is refreshed after half of them.
 //!
-//! Units: every PAUSE is for 0xFFFF quanta and is refreshed after half of them.
 //! Source: IEEE 802.1Q clause 36.1.3; docs/spec/pipeline.md §9.
 
 use super::{CLASSES, PfcFrame, classes};
 use crate::time::{Instant, LinkRate};
 use crate::types::{PerPri, Pri, PriSet};
 
-/// Sent PFC: which classes one input has asked its neighbour to pause, and which it should.
+/// Sent PFC: the classes that one input has asked its peer to pause, and those that it should
+/// pause.
 ///
 /// Every class that was paused is resumed exactly once when its last priority is released.
 #[derive(Clone, Debug, Default)]
@@ -19,19 +20,19 @@ pub struct PauseTx {
     changed: bool,
     /// Classes paused at the peer.
     sent: u8,
-    /// Of those, the ones that only the pause guard has paused.
+    /// Of these, the classes that only the pause guard has paused, not this worker.
     guarded: u8,
     refresh_at: PerPri<Instant>,
 }
 
 impl PauseTx {
-    /// Nothing is paused.
+    /// State of a link that has just come up: the peer has been asked for nothing.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks for `pri` to be paused or resumed; takes hold in the next [`PauseTx::poll`].
+    /// Asks for `pri` to be paused or resumed; the next [`PauseTx::poll`] makes the frame.
     #[inline]
     pub fn set(&mut self, pri: Pri, asserted: bool) {
         if self.asserted.contains(pri) == asserted {
@@ -52,20 +53,25 @@ impl PauseTx {
         self.asserted
     }
 
-    /// Classes that the peer has been told to hold back.
+    /// Classes that the peer was last asked to pause.
     #[must_use]
     pub const fn classes_paused(&self) -> u8 {
         self.sent
     }
 
-    /// Notes that the pause guard has told the peer to pause `classes`: the next frame says which of them it may send again.
+    /// Takes over `classes` that the pause guard has paused at the peer: the next frame keeps or
+    /// resumes each of them.
     pub fn note_paused(&mut self, classes: u8) {
+        // `sent` names all classes paused at the peer, whoever sent the PAUSE: `poll` resumes those
+        // that the worker does not want, which the peer would otherwise hold until its timers run
+        // out.
         self.guarded |= classes & !self.sent;
         self.sent |= classes;
         self.changed = true;
     }
 
-    /// Classes that only the pause guard had paused, as of the frame before: to resume them is no release of the worker's.
+    /// Classes that only the pause guard had paused before the last frame. Resuming them is not
+    /// counted as a release by the worker.
     pub const fn take_guarded(&mut self) -> u8 {
         core::mem::replace(&mut self.guarded, 0)
     }
@@ -73,8 +79,7 @@ impl PauseTx {
     /// The frame to send at `now`, if one is due; it counts as sent.
     ///
     /// It names the classes that change and those whose refresh is due. `pri_to_pfc` has passed
-    /// [`super::check_classes`]; a class of two priorities is resumed when both are released. Call it
-    /// also after `pri_to_pfc` was changed: see [`PauseTx::remap`].
+    /// [`super::check_classes`]. After `pri_to_pfc` was changed, call [`PauseTx::remap`] first.
     pub fn poll(
         &mut self,
         now: Instant,
@@ -89,8 +94,11 @@ impl PauseTx {
         let due: PriSet = classes(want)
             .filter(|&c| self.sent >> c.get() & 1 == 0 || self.refresh_at[c] <= now)
             .collect();
+        // Classes that stay paused and are not due yet are in neither set: their enable bits stay
+        // clear, and the peer's timers run on.
         let resume = self.sent & !want;
         self.sent = want;
+        // Refreshed at half time, a PAUSE may be late by as much again before the peer sends.
         let half = rate.bit_time(0xFFFF * 512 / 2);
         let mut frame = PfcFrame { enable: due.bits() | resume, quanta: [0; CLASSES] };
         for (class, quanta) in Pri::ALL.into_iter().zip(&mut frame.quanta) {
@@ -99,10 +107,12 @@ impl PauseTx {
                 self.refresh_at[class] = now + half;
             }
         }
+        // Nothing to tell is possible: a priority that was set and released again between two
+        // polls.
         (frame.enable != 0).then_some(frame)
     }
 
-    /// Whether nothing is paused and nothing is to be told.
+    /// Whether the peer holds nothing back and no change is to be sent.
     #[inline]
     #[must_use]
     pub const fn is_idle(&self) -> bool {
@@ -119,13 +129,14 @@ impl PauseTx {
         classes(self.sent).map(|class| self.refresh_at[class]).min()
     }
 
-    /// Tells that `pri_to_pfc` was changed, so that the next poll moves the pauses over.
+    /// Notes that `pri_to_pfc` was changed: the next poll pauses the new classes and resumes the
+    /// old ones.
     pub fn remap(&mut self) {
         self.changed = self.changed || self.sent != 0 || !self.asserted.is_empty();
     }
 
-    /// Forgets what was sent: the link went down, and the peer's timers with it. What is still
-    /// asserted is sent anew.
+    /// Forgets which frames were sent: the link went down, and the peer's timers with it.
+    /// Priorities that are still asserted are paused anew when it is back.
     pub fn link_down(&mut self) {
         (self.sent, self.guarded) = (0, 0);
         self.changed = !self.asserted.is_empty();

@@ -1,7 +1,7 @@
 //! PFC watchdog of an output: ends a PAUSE storm before it stops the whole fabric.
 //!
-//! Paused priorities and `now` → storms found and storms over; what to do with the frames of a
-//! priority in a storm (drop or forward) is the caller's.
+//! From the priorities paused at `now` it finds storms that begin and storms that are over; whether
+//! frames of a priority in a storm are dropped or forwarded is the caller's choice.
 //!
 //! Units: `detect` and `restore` as [`Span`]; defaults 200 ms and 400 ms.
 //! Source: docs/spec/pipeline.md §9.
@@ -9,12 +9,12 @@
 use crate::time::{Instant, Span};
 use crate::types::{PerPri, PriSet};
 
-/// What the PFC watchdog has started or ended.
+/// Storms that began or ended at one observation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WatchdogEvents {
-    /// Priorities of which a storm began.
+    /// Priorities in which a storm began.
     pub stormed: PriSet,
-    /// Priorities of which a storm ended.
+    /// Priorities in which a storm ended.
     pub restored: PriSet,
 }
 
@@ -61,11 +61,15 @@ impl Watchdog {
     /// A break counts only when it is seen: call it whenever the set may have changed, before and
     /// after a received PFC frame is taken in, and when [`Watchdog::tick`] says.
     pub fn observe(&mut self, paused: PriSet, now: Instant) -> WatchdogEvents {
+        // Both directions of change: `since` is the begin of the pause for a paused priority, and
+        // of the time without a pause for an open one. Each break restarts the count: only a pause
+        // without one is a storm.
         for pri in paused.without(self.paused).or(self.paused.without(paused)).iter() {
             self.since[pri] = now;
         }
         self.paused = paused;
         if self.detect == Span::ZERO {
+            // Switched off by a reload: a storm in progress must not go on dropping frames.
             let restored = core::mem::take(&mut self.storming);
             return WatchdogEvents { stormed: PriSet::EMPTY, restored };
         }
@@ -108,6 +112,7 @@ impl Watchdog {
         }
         let begins = self.paused.without(self.storming).iter().map(|p| self.since[p] + self.detect);
         let ends = self.storming.without(self.paused).iter().map(|p| self.since[p] + self.restore);
+        // An overdue change is due now: virtual time, which jumps to the answer, never goes back.
         begins.chain(ends).map(|at| if at < now { now } else { at }).min()
     }
 }
