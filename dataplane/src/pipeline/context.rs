@@ -1,6 +1,7 @@
-//! Context: what every stage of a lane works with, and how a queued frame ends.
+//! Context: the state that every stage of a lane uses, and the ways in which a queued frame ends.
 //!
-//! [`Context`] beside the state of one port; a descriptor in, its chunk and its share of the buffer free.
+//! [`Context`] holds all but the state of ports, so that a loop over a burst can borrow one port
+//! and this at once. A frame that ends gives back its chunk and its share of the buffer.
 //!
 //! Units: cells.
 //! Source: docs/spec/pipeline.md §4.
@@ -25,8 +26,8 @@ use crate::trace::{Event, Tracer};
 use crate::types::{PortId, PortSet, Pri, PriSet};
 use crate::voq::Voqs;
 
-/// What every stage of a lane works with, apart from the state of its ports: so that a loop over a
-/// burst can hold a port's state and this at once.
+/// State that every stage of a lane uses, apart from that of its ports: a loop over a burst can
+/// borrow a port's state and this at once.
 pub(super) struct Context {
     pub(super) core: Arc<Core>,
     pub(super) snapshot: Arc<Snapshot>,
@@ -35,18 +36,19 @@ pub(super) struct Context {
     pub(super) to_crossbar: ToCrossbar,
     pub(super) lease: Lease,
     pub(super) rng: Rng,
-    /// Links that this worker's flows may take: in LAGs, and to stations behind several ports.
+    /// Links that this worker's flows may take, in LAGs and to stations behind several ports.
     pub(super) joined_lags: Joined,
     pub(super) joined_spreads: Joined,
-    /// Inputs with a group that is over XOFF, or was when last looked at.
+    /// Inputs with a group that is above XOFF, or was when it was last looked at.
     pub(super) over_xoff: PortSet,
-    /// Outputs where a pause runs or a storm is on, or that have not been told that it is over.
+    /// Outputs that are paused or in a storm, or whose release has not been published yet.
     pub(super) uncalm: PortSet,
-    /// Cells were given back, or a group has crossed XOFF, since groups were last looked at for XON.
+    /// Cells were returned, or a group has crossed XOFF, since groups were last checked for XON.
     pub(super) has_released: bool,
-    /// Something has changed that the crossbar goes by, beside time and what egress queues send, since it last looked.
+    /// The crossbar's inputs changed since its last pass (time and frames that egress queues sent
+    /// excluded).
     pub(super) is_stirred: bool,
-    /// TLPs that have no way at the moment.
+    /// TLPs without a route at the moment.
     pub(super) held: Held,
 }
 
@@ -54,7 +56,7 @@ pub(super) struct Context {
 pub(super) enum ToCrossbar {
     /// This worker runs it: into the VOQs.
     Local(Box<Voqs>),
-    /// Another worker runs it: over a ring to that one.
+    /// Another worker runs it: over a ring to that worker.
     Remote(Uplink),
 }
 
@@ -66,8 +68,8 @@ impl Context {
         self.stats.pauses.note(now, input, PauseSide::Asked, before, pris);
     }
 
-    /// Gives back what a queued frame was charged, when it leaves the queues of `output`; returns
-    /// the depth of (output, pri) that is left, in cells. [`Self::relieve`] follows.
+    /// Uncharges a queued frame that leaves the queues of `output`; returns the depth of (output,
+    /// pri) that is left, in cells. [`Self::relieve`] follows.
     pub(super) fn release(&mut self, desc: &Desc, output: PortId) -> u32 {
         self.has_released = true;
         let Self { core, snapshot, bufs, lease, .. } = self;
@@ -78,7 +80,8 @@ impl Context {
         left
     }
 
-    /// `egress-queue` mode: notes a queue that is below its XON, at the frame that takes it there.
+    /// `egress-queue` mode: clears the congestion of a queue that has fallen below its XON, at the
+    /// frame that takes it there.
     #[inline]
     pub(super) fn relieve(&self, output: PortId, pri: Pri, cells: u32) {
         if let PfcMode::EgressQueue { xon_bytes, .. } = self.snapshot.config.pfc.mode
@@ -89,7 +92,7 @@ impl Context {
         }
     }
 
-    /// Ends a frame that was queued for `output`.
+    /// Drops a frame that was queued for `output`.
     pub(super) fn discard<T: Tracer>(
         &mut self,
         now: Instant,
@@ -98,6 +101,8 @@ impl Context {
         reason: DropReason,
         tracer: &mut T,
     ) {
+        // Uncharged before it is freed: the descriptor says how many cells it took, and of which
+        // group.
         let (cells, pri) = (self.release(&desc, output), desc.pri());
         self.relieve(output, pri, cells);
         self.end_at(now, desc, output, reason, tracer);
@@ -111,8 +116,9 @@ impl Context {
         }
     }
 
-    /// Ends a frame that was counted as queued for `output` and never came to its egress queue, or not
-    /// off it by the scheduler.
+    /// Drops a frame that was counted as queued for `output` but was never dequeued by its
+    /// scheduler. It counts as `purged`, so that enqueued - dequeued - purged stays the number of
+    /// queued frames ([`super::Ledger`]).
     pub(super) fn purge<T: Tracer>(
         &mut self,
         now: Instant,
@@ -125,7 +131,7 @@ impl Context {
         self.discard(now, desc, output, reason, tracer);
     }
 
-    /// Ends a frame that was to leave by `output`: counts it there, too.
+    /// Drops a frame that was to leave by `output`: counts the drop there, too.
     pub(super) fn end_at<T: Tracer>(
         &mut self,
         now: Instant,
@@ -138,7 +144,7 @@ impl Context {
         self.end(now, desc, reason, tracer);
     }
 
-    /// Ends a frame: counts it at the input, frees it.
+    /// Drops a frame: counts the drop at its input, and frees the chunk.
     pub(super) fn end<T: Tracer>(
         &mut self,
         now: Instant,
@@ -156,11 +162,12 @@ impl Context {
     }
 }
 
-/// One frame of a run leaves: gives back what it was charged; returns the depth before, in cells.
+/// One frame of a run leaves: uncharges it, and returns the depth before, in cells.
 #[inline]
 pub(super) fn leave(run: &mut Leaving<'_>, bufs: &mut Bufs, desc: &Desc, cells: u32) -> u32 {
     if desc.has(Flag::Pg) {
         run.copy_of(desc.input());
+        // A replicated lossless frame is charged once and stays charged until its last copy leaves.
         if bufs.uncharge(desc) {
             run.lossless(desc.input(), cells);
         }

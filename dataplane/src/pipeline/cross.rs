@@ -1,6 +1,7 @@
-//! Crossing: what the owner of the crossbar does with it in a step.
+//! Crossing: how the owner of the crossbar runs it in a step.
 //!
-//! Runs slots until no input has a request. Frames for outputs that are down or in a storm are dropped.
+//! It runs slots until no input has a request. Frames for outputs that are down or in a storm are
+//! dropped.
 //!
 //! Units: frames, slots.
 //! Source: docs/spec/pipeline.md §6.
@@ -17,8 +18,9 @@ use crate::trace::{Event, Tracer};
 use crate::types::{PortId, PriSet, QueueKey};
 
 impl Lane {
-    /// Moves what can be moved, if this lane has the crossbar: slot after slot until nothing asks any
-    /// more or, live, the step has had its share. Returns how many frames moved.
+    /// Moves all frames that can be moved, if this lane has the crossbar: slot after slot until
+    /// there is no request, or the step has moved its share to some output. Returns how many frames
+    /// moved.
     pub(super) fn cross<T: Tracer>(
         &mut self,
         now: Instant,
@@ -28,6 +30,7 @@ impl Lane {
         let Self { ctx, crossbar, .. } = self;
         let Some(crossbar) = crossbar else { return 0 };
         let mut total = crossbar.gather(ctx, now, tracer);
+        // Before requests are collected: purged frames must not be matched.
         total += self.purge(now, tracer);
         let Self { ctx, crossbar, .. } = self;
         let Some(crossbar) = crossbar else { return 0 };
@@ -36,6 +39,7 @@ impl Lane {
         while !crossbar.requests.is_empty() {
             crossbar.islip.slot(&crossbar.requests, &mut crossbar.matches);
             let mut n = 0;
+            // By index, as `transfer` needs the crossbar for itself.
             while let Some(found) = crossbar.matches.get(n) {
                 let Match { input, output, pri, .. } = found;
                 let moved = crossbar.transfer(ctx, QueueKey { input, output, pri });
@@ -51,7 +55,8 @@ impl Lane {
         total
     }
 
-    /// As [`Self::cross`], in virtual time: a frame a match, until no pair of free ports has one.
+    /// Like [`Self::cross`], in virtual time: a match moves one frame, and slots follow until no
+    /// pair of free ports has one.
     #[inline]
     pub(super) fn cross_timed<T: Tracer>(
         &mut self,
@@ -67,10 +72,13 @@ impl Lane {
         let mut total = if is_empty(self) { 0 } else { self.purge(now, tracer) };
         self.ctx.is_stirred |= total > 0;
         while !is_empty(self) {
+            // Without this most collections of requests would find none. Builds with assertions
+            // collect them all the same, and must find none.
             if self.crossbar.as_ref().is_some_and(|it| it.is_settled(now, &self.ctx)) {
                 debug_assert!(self.has_no_request(now), "nothing has changed for anybody");
                 return total;
             }
+            // Before the slot, not after it: what the slot itself changes must be looked at again.
             self.ctx.is_stirred = false;
             let moved = self.slot_timed(now, ports, tracer, step);
             if moved == 0 {
@@ -84,7 +92,7 @@ impl Lane {
         total
     }
 
-    /// Whether nobody asks for anything, as [`Self::slot_timed`] would see it.
+    /// Whether there is no request, as [`Self::slot_timed`] would find.
     fn has_no_request(&mut self, now: Instant) -> bool {
         let Self { ctx, crossbar: Some(crossbar), .. } = self else { return true };
         crossbar.collect(now, ctx);
@@ -118,7 +126,7 @@ impl Lane {
         moved
     }
 
-    /// Moves the frame of a match, in virtual time; returns how many that was.
+    /// Moves the frame of a match, in virtual time; returns 1 if there was one, else 0.
     #[inline]
     pub(super) fn follow_match<T: Tracer>(
         &mut self,
@@ -135,13 +143,14 @@ impl Lane {
         desc.map_or(0, |desc| self.cross_over(now, desc, output, ports, step, tracer))
     }
 
-    /// Throws away what waits for outputs that are down or in a storm.
+    /// Drops frames that wait for outputs that are down or in a storm; returns how many.
     fn purge<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> usize {
         if self.crossbar.is_none() {
             return 0;
         }
         let up = self.ctx.core.up();
         let mut gone = 0;
+        // The usual case in two loads: all links are up, and there is no storm.
         if self.ctx.snapshot.ports.without(up).is_empty() && self.ctx.core.storms().is_empty() {
             return 0;
         }
@@ -160,6 +169,8 @@ impl Lane {
         gone
     }
 
+    /// Empties the VOQs of an output. TLPs for a port that is down are decided about once more; all
+    /// other frames are dropped for `reason`. Returns how many frames left.
     pub(super) fn purge_output<T: Tracer>(
         &mut self,
         now: Instant,
@@ -170,11 +181,15 @@ impl Lane {
     ) -> usize {
         let mut gone = 0;
         let is_tlp = self.ctx.snapshot.tlp_ports.contains(output);
+        // A request that is dropped would time out at its requester; there may be another path, or
+        // an answer (docs/spec/cxl-fabric.md "Dynamic change").
         let is_anew = is_tlp && reason == DropReason::PortDown;
         for pri in pris.iter() {
             let id = QueueId::new(output, pri);
             let ToCrossbar::Local(voqs) = &self.ctx.to_crossbar else { return gone };
             for input in voqs.waiting(output, pri).iter() {
+                // The VOQs are borrowed for each frame anew: a TLP that is decided about once more
+                // may be queued in them again, for another output.
                 while let Some(desc) = self.ctx.voqs().and_then(|voqs| voqs.pop(input, id)) {
                     if is_anew {
                         self.unqueue(desc, output, now, tracer);
@@ -188,9 +203,11 @@ impl Lane {
         gone
     }
 
-    /// Throws away all that waits in VOQs: the switch stops.
+    /// Drops all frames that wait in VOQs, when the switch stops.
     pub(super) fn drain_all<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
         if let Some(crossbar) = &mut self.crossbar {
+            // Frames that other workers have sent up are in no VOQ yet, and would stay uncounted in
+            // the ring.
             crossbar.gather(&mut self.ctx, now, tracer);
         }
         for output in self.ctx.snapshot.ports.iter() {
@@ -199,7 +216,7 @@ impl Lane {
     }
 }
 
-/// Tells of a match, and of how many frames it moved.
+/// Traces a match, and how many frames it moved.
 #[inline]
 fn tell<T: Tracer>(now: Instant, found: Match, moved: usize, tracer: &mut T) {
     if !T::ON {

@@ -1,8 +1,8 @@
 //! Crossbar: moves frames from VOQs to egress queues, as iSLIP matches them.
 //!
-//! Slots follow each other within a step until nobody asks any more; live, with the requests kept
-//! up to date; in virtual time only ports that are free ask, and a frame holds its input and its output
-//! for its wire time over the speedup, each at its own rate.
+//! Slots follow each other within a step until no input has a request. Live, requests are kept up
+//! to date from slot to slot. In virtual time only free ports take part, and a frame holds its
+//! input and its output for its wire time over the speedup, each at its own rate.
 //!
 //! Units: frames, slots, picoseconds.
 //! Source: docs/spec/pipeline.md §6; docs/spec/model.md.
@@ -22,12 +22,12 @@ use crate::time::{Instant, LinkRate, Span, WireTimes};
 use crate::trace::Tracer;
 use crate::types::{PerPort, PerPri, PortId, PortSet, Pri, QueueKey};
 
-/// What the crossbar's owner keeps.
+/// State of the crossbar, which belongs to one worker.
 pub(super) struct Crossbar {
     pub(super) islip: Islip,
     pub(super) requests: Requests,
     pub(super) matches: Matches,
-    /// Where each egress queue is fed.
+    /// By (output, pri): the way to its egress queue.
     feeds: PerPort<PerPri<Feed>>,
     links: Links,
     limit: usize,
@@ -35,37 +35,37 @@ pub(super) struct Crossbar {
     /// Frames moved to each output in this step; live, bounded.
     moved: PerPort<usize>,
     budget: usize,
-    /// Some output has got its budget.
+    /// Some output has got all frames that a step may move to it.
     is_spent: bool,
-    /// Only in virtual time.
+    /// `Some` in virtual time only.
     pub(super) holds: Option<Holds>,
 }
 
-/// What links the crossbar to workers that have none.
+/// Rings between the crossbar's owner and the workers without a crossbar.
 #[derive(Default)]
 pub(super) struct Links {
-    /// What they send up.
+    /// Frames that they have admitted, a ring for each worker.
     pub from: Vec<Rx<QueuedDesc>>,
-    /// The ways down.
+    /// Ways to their egress queues, one for each worker.
     pub ways: Vec<DownlinkTx>,
 }
 
-/// Until when frames on their way hold the ports, in virtual time.
+/// In virtual time, until when frames in transfer hold their ports.
 ///
-/// No frame is rounded up to a cell, and a fast port is never held at a slow one's rate: then a port could
-/// not carry what its link does.
+/// No frame is rounded up to a cell, and a fast port is held at its own rate when it exchanges
+/// frames with a slow one: otherwise a port could not carry the full rate of its link.
 pub(super) struct Holds {
     /// A full egress queue kept frames back at the last look.
     full: bool,
-    /// It has sent one since.
+    /// That queue may have sent a frame since.
     drained: bool,
-    /// When the first of the pairs falls free for which frames wait.
+    /// When the first pair of ports falls free for which frames wait.
     until: Option<Instant>,
-    /// Nobody could ask for anything at the last look.
+    /// There was no request at the last look.
     is_settled: bool,
     /// Inputs that were held when last looked at.
     busy: PortSet,
-    /// Of frames at the rate that was asked for last.
+    /// Wire times at the rate that was asked for last.
     times: Option<WireTimes>,
     speedup: u64,
     input: PerPort<Instant>,
@@ -120,10 +120,12 @@ impl Crossbar {
         if let Some(holds) = &mut self.holds {
             holds.speedup = u64::from(config.speedup.max(1));
         }
+        // Bounds a live step, so that ports are serviced in time however much traffic one output
+        // has.
         self.budget = 2 * self.burst;
     }
 
-    /// Whether some output has got as many frames as a step may move to it.
+    /// Whether some output has got all frames that a step may move to it.
     pub const fn spent(&self) -> bool {
         self.is_spent
     }
@@ -136,20 +138,23 @@ impl Crossbar {
         self.is_spent = false;
     }
 
-    /// When frames may move of which nothing else tells; in virtual time only.
+    /// In virtual time: when frames may move although no port is due.
     pub fn next(&self, now: Instant) -> Option<Instant> {
         let holds = self.holds.as_ref()?;
+        // A full egress queue that has sent a frame wakes nothing else, and with one frame an
+        // egress queue no further slot would come.
         if holds.drained { Some(now) } else { holds.until }
     }
 
-    /// Notes that frames left egress queues, which may have been full.
+    /// Notes that egress queues, which may have been full, sent or dropped frames.
     pub fn drained(&mut self) {
         if let Some(holds) = &mut self.holds {
             holds.drained = holds.full;
         }
     }
 
-    /// In virtual time: whether nobody can ask for anything yet, unless what `ctx` knows of has changed.
+    /// In virtual time: whether there can be no request yet, unless the inputs that `ctx` tracks
+    /// have changed.
     #[inline]
     pub(super) fn is_settled(&self, now: Instant, ctx: &Context) -> bool {
         let waits = |holds: &Holds| {
@@ -158,24 +163,26 @@ impl Crossbar {
         !ctx.is_stirred && self.holds.as_ref().is_some_and(waits)
     }
 
-    /// Whether no frame on its way holds `input` or `output`.
+    /// Whether neither `input` nor `output` is held by a frame in transfer.
     pub fn is_free(&self, now: Instant, input: PortId, output: PortId) -> bool {
         let is_free = |holds: &Holds| holds.input[input] <= now && holds.output[output] <= now;
         self.holds.as_ref().is_none_or(is_free)
     }
 
-    /// In virtual time: the one VOQ that holds frames, if there is one alone, and outputs do not serve in rounds.
+    /// In virtual time: the only VOQ that holds frames, if there is just one, and outputs don't
+    /// serve in rounds.
     #[inline]
     pub(super) fn only_one(&self, ctx: &Context) -> Option<QueueKey> {
         let ToCrossbar::Local(voqs) = &ctx.to_crossbar else { return None };
         let output = voqs.outputs().sole()?;
         let pri = voqs.waiting_pris(output).sole()?;
         let input = voqs.waiting(output, pri).sole()?;
+        // A weighted output counts its round in `Islip::slot`, which the short way does not call.
         self.islip.is_strict().then_some(QueueKey { input, output, pri })
     }
 
-    /// In virtual time, where frames wait in one VOQ alone ([`Self::only_one`]): as [`Self::collect`], and the match of the
-    /// slot.
+    /// In virtual time, where a single VOQ holds frames ([`Self::only_one`]): does the work of
+    /// [`Self::collect`] and returns the match of the slot.
     #[inline]
     pub(super) fn collect_one(
         &mut self,
@@ -187,6 +194,8 @@ impl Crossbar {
         let has_room = self.has_room_for(output, pri);
         let holds = self.holds.as_mut()?;
         (holds.until, holds.full, holds.drained) = (None, false, false);
+        // The answer of each early return below: nothing can move until `until`, or until the queue
+        // that is full or paused changes, of which `drained` or `is_stirred` tell.
         holds.is_settled = true;
         if ctx.core.closed(output).contains(pri) || !ctx.core.up().contains(output) {
             return None;
@@ -235,7 +244,7 @@ impl Crossbar {
         self.feeds[output][pri].push(&mut self.links.ways, id, &[desc.pack()]);
     }
 
-    /// Collects who asks for what.
+    /// Collects the requests of the next slot.
     pub(super) fn collect(&mut self, now: Instant, ctx: &mut Context) {
         let Context { core, to_crossbar, .. } = ctx;
         self.requests.clear();
@@ -250,7 +259,7 @@ impl Crossbar {
             if let Some(holds) = &self.holds
                 && now < holds.output[output]
             {
-                // Nothing goes there before that, whoever waits.
+                // No input can send there before that.
                 until = Instant::earlier(until, Some(holds.output[output]));
                 continue;
             }
@@ -263,6 +272,8 @@ impl Crossbar {
                 }
                 let mut free = inputs.without(busy);
                 if let Some(holds) = &self.holds {
+                    // The inputs that wait may all be held: then the pair is free when the first of
+                    // them is.
                     let from = holds.pair_free(output, inputs, free);
                     if now < from {
                         until = Instant::earlier(until, Some(from));
@@ -282,7 +293,7 @@ impl Crossbar {
 }
 
 impl Holds {
-    /// Inputs that are held at `now`.
+    /// Inputs that frames in transfer hold at `now`.
     #[inline]
     fn busy(&mut self, now: Instant) -> PortSet {
         for input in self.busy.iter() {
@@ -293,7 +304,8 @@ impl Holds {
         self.busy
     }
 
-    /// When `output` and one of `inputs`, of which `free` are, are both free.
+    /// When `output` and the first of `inputs` are both free, where `free` are the inputs that are
+    /// free now.
     fn pair_free(&self, output: PortId, inputs: PortSet, free: PortSet) -> Instant {
         let output = self.output[output];
         let first = inputs.iter().map(|input| self.input[input]).reduce(Instant::min);
@@ -315,6 +327,8 @@ impl Holds {
                 None => self.times.insert(WireTimes::new(rate, overhead)).of(len),
             };
             let wire = if speedup == 1 { wire.as_ps() } else { wire.as_ps() / speedup };
+            // At least a picosecond: a hold of none would allow any number of matches at one
+            // instant.
             now + Span::from_ps(wire.max(1))
         };
         let (Some(from), Some(to)) = (rate(input), rate(output)) else { return };
@@ -325,7 +339,7 @@ impl Holds {
 }
 
 impl Crossbar {
-    /// Puts what other workers sent up into the VOQs; returns how many frames it was.
+    /// Puts frames that other workers sent up into the VOQs; returns how many.
     pub(super) fn gather<T: Tracer>(
         &mut self,
         ctx: &mut Context,
@@ -334,6 +348,8 @@ impl Crossbar {
     ) -> usize {
         let mut count = 0;
         for frames in &mut self.links.from {
+            // Only those that are there now: a worker that goes on sending must not keep the
+            // crossbar here.
             let most = frames.len();
             count += frames.pop_each(most, |QueuedDesc { desc, queue }| {
                 let input = desc.input();
@@ -349,8 +365,11 @@ impl Crossbar {
         count
     }
 
-    /// Whether frames wait in VOQs that may go on as soon as another worker has made room.
+    /// Whether frames wait in VOQs that can move as soon as another worker has made room in an
+    /// egress queue.
     pub fn waits(&self, ctx: &Context) -> bool {
+        // No wake-up tells of that room: the owner has to look again soon. A lone worker empties
+        // its egress queues itself.
         !self.links.ways.is_empty()
             && matches!(&ctx.to_crossbar, ToCrossbar::Local(voqs) if !voqs.outputs().is_empty())
     }
@@ -369,7 +388,7 @@ impl Crossbar {
         voqs.pop(input, QueueId::new(output, pri))
     }
 
-    /// Forgets what was noted of frames that wait: none does.
+    /// Resets the state of waiting frames when all VOQs are empty.
     #[inline]
     pub(super) fn rest(&mut self) {
         self.requests.clear();
@@ -393,12 +412,13 @@ impl Crossbar {
             ToCrossbar::Remote(_) => None,
         };
         let Some(mut voq) = queue.filter(|_| !matches!(feed, Feed::Absent)) else {
-            self.requests.remove(input, output, pri); // nobody could ask this
+            self.requests.remove(input, output, pri); // a request that cannot be served
             return 0;
         };
         let room = self.limit.saturating_sub(feed.len(&links.ways));
         let most = room.min(self.burst);
         let mut moved = 0;
+        // A run lies within one line of the VOQ, so it takes several for a burst.
         while moved < most {
             let run = voq.run(most - moved);
             if run.is_empty() {
@@ -410,6 +430,8 @@ impl Crossbar {
         let empty = voq.settle();
         self.moved[output] += moved;
         self.is_spent |= self.moved[output] >= self.budget;
+        // The egress queue is full, for every input: all requests to it are withdrawn. It has room
+        // again only after this port has sent, and `collect` starts over then.
         if moved == room {
             self.requests.set(output, pri, PortSet::EMPTY);
         } else if empty {

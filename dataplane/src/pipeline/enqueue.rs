@@ -1,6 +1,7 @@
 //! Enqueue: admits frames to the buffer, and puts them into VOQs.
 //!
-//! A frame and its outputs, or a whole burst at once, if none of it can be refused or cross XOFF.
+//! It takes a frame and its outputs, or a whole burst at once if none of its frames can be refused
+//! or cross XOFF.
 //!
 //! Units: cells.
 //! Source: docs/spec/pipeline.md §4, §5.
@@ -45,7 +46,7 @@ impl InputLane {
         }
     }
 
-    /// Admits a frame that goes to one output, and charges it; else ends it.
+    /// Admits and charges a frame that goes to one output; drops it if there is no room.
     #[inline]
     pub(super) fn admit_one<T: Tracer>(
         &mut self,
@@ -105,7 +106,7 @@ impl InputLane {
         }
     }
 
-    /// Charges a copy of a lossy frame to its VOQ; else ends it.
+    /// Charges a copy of a lossy frame to its VOQ; drops it if there is no room.
     #[expect(clippy::inline_always, reason = "most frames; a call is a tenth of what it does")]
     #[inline(always)]
     fn admit_lossy<T: Tracer>(
@@ -117,6 +118,7 @@ impl InputLane {
         tracer: &mut T,
     ) -> Option<Desc> {
         let cells = ctx.snapshot.cells(desc.len());
+        // Before admission: a frame that is dropped early must not have been charged.
         if ctx.snapshot.wred_pris.contains(desc.pri())
             && ctx.drops_early(now, output, &desc, tracer)
         {
@@ -136,7 +138,8 @@ impl InputLane {
         Some(desc)
     }
 
-    /// Queues a lossless frame for several outputs: charged once to its ingress group, until its last copy leaves.
+    /// Queues a lossless frame for several outputs. It is charged once to its ingress group, until
+    /// its last copy leaves.
     #[inline(never)] // rare
     pub(super) fn enqueue_lossless<T: Tracer>(
         &mut self,
@@ -163,7 +166,8 @@ impl InputLane {
         ctx.end(now, desc, DropReason::NoOutput, tracer);
     }
 
-    /// Charges a lossless frame to its ingress group, or the headroom, and returns its cells; else ends it.
+    /// Charges a lossless frame to its ingress group or the headroom, and returns its cells; drops
+    /// it if both are full.
     #[inline]
     fn admit_lossless<T: Tracer>(
         &mut self,
@@ -183,7 +187,10 @@ impl InputLane {
             ctx.trace_admission(now, &desc, first, cells, admission, tracer);
         }
         if let Granted::Drop(reason) = admission.verdict {
+            // Also when the frame is dropped: the peer has to stop.
             self.cross_xoff(ctx, now, pri, admission.limit, tracer);
+            // Each copy that is not made counts as a copy and as a drop, at its input and at its
+            // output, so that the ledger balances by copies whatever becomes of a frame.
             let more = outputs.len().saturating_sub(1);
             ctx.count_copies(input, pri, more as u64);
             for output in outputs.iter() {
@@ -200,9 +207,11 @@ impl InputLane {
             ctx.end(now, desc, reason, tracer);
             return None;
         }
+        // Read when the frame leaves (`context::leave`): it is uncharged from its group, not from a
+        // VOQ.
         desc.set(Flag::Pg, true);
         let stats = &ctx.stats.port[input].pri[pri];
-        // What is in headroom is not in the group.
+        // Cells in headroom do not count for the group's own watermark.
         if admission.verdict == Granted::Queue {
             stats.pg_watermark.raise(u64::from(admission.used + cells));
         } else {
@@ -239,12 +248,14 @@ impl InputLane {
                 self.enqueued_pris.insert(pri);
                 self.draining.queue(output, pri);
             }
+            // Charged already, so `discard` returns the cells. `purged` does not count it, as it
+            // was never counted as enqueued.
             Err(desc) => ctx.discard(now, desc, output, DropReason::Pool, tracer),
         }
     }
 
-    /// Queues a burst of frames, all to known queues; false, and nothing done, if they must be looked at
-    /// one by one.
+    /// Queues a burst of frames whose queues are all known. False, and nothing done, if the frames
+    /// must be admitted one by one.
     #[inline(never)] // as `lookup_burst`
     pub(super) fn enqueue_burst(
         &mut self,
@@ -254,13 +265,15 @@ impl InputLane {
         demand: &mut Demand,
     ) -> bool {
         let Context { core, snapshot, stats, lease, to_crossbar, .. } = ctx;
+        // Asked first: adding up the demand of each queue would be in vain.
         if !snapshot.thresholds.admit_bursts() {
             return false;
         }
         let count = batch.len();
         let (first, others) = (routes[0], routes.get(..count).unwrap_or_default());
         if others.iter().fold(0, |sum, route| sum | (route ^ first)) == 0 {
-            // All to one queue: nothing to be added up in memory, frame after frame.
+            // All to one queue, so that the sum stays in a register instead of being loaded and stored
+            // for each frame.
             let cells = batch.iter().map(|desc| snapshot.cells(desc.len())).sum();
             demand.add_alike(QueueId::from_low_bits(first), count, cells);
         } else {
@@ -275,6 +288,7 @@ impl InputLane {
             ToCrossbar::Remote(_) => true, // or it would not have been received
         };
         let is_deep = !snapshot.wred_pris.is_empty() && is_deep(core, snapshot, demand);
+        // `admit_all` comes last, as it charges: the other conditions must hold by then.
         let granted = has_room
             && !is_deep
             && core.buffer.admit_all(lease, &snapshot.thresholds, self.port, lossless, demand);
@@ -300,7 +314,7 @@ impl InputLane {
         granted
     }
 
-    /// Notes how many cells lossy frames of a priority group use, where the burst had some.
+    /// Raises the watermarks of lossy priority groups to which the burst has added frames.
     #[inline(never)] // only where such watermarks are kept
     fn note_lossy(&self, ctx: &Context) {
         let (snapshot, pri_to_pg) = (&ctx.snapshot, &ctx.snapshot.config.maps.pri_to_pg);
@@ -315,7 +329,7 @@ impl InputLane {
         }
     }
 
-    /// Ends a burst: what it put into VOQs is counted, and how deep these have become.
+    /// Ends a burst: counts the frames that it put into VOQs, and notes how deep these have become.
     #[inline]
     pub(super) fn publish(&mut self, ctx: &mut Context) {
         ctx.is_stirred = true;
@@ -332,7 +346,7 @@ impl InputLane {
         if ctx.snapshot.config.lossy_watermarks {
             self.note_lossy(ctx);
         }
-        // With several workers, an output's own sees how deep its queues get.
+        // With several workers the depth is noted where frames leave, by the worker of the output.
         if !ctx.core.buffer.is_solo() && xoff_bytes == u64::MAX {
             self.touched = QueueSet::EMPTY;
             return;
@@ -341,6 +355,7 @@ impl InputLane {
             let (output, pri) = (queue.output(), queue.pri());
             let depth = u64::from(ctx.core.buffer.depth(output, pri));
             ctx.stats.port[output].pri[pri].depth_watermark.raise(depth);
+            // An atomic OR, as workers of other inputs and of the output change bits of this word, too.
             if depth * u64::from(buffer.cell_bytes) > xoff_bytes {
                 let bit = PortSet::only(output).bits();
                 ctx.core.congested[pri].fetch_or(bit, Ordering::Relaxed);
@@ -349,7 +364,7 @@ impl InputLane {
     }
 }
 
-/// Whether a queue could get so deep by these frames that WRED drops any of them.
+/// Whether these frames could make a queue so deep that WRED drops one of them.
 #[inline(never)] // only where there are such profiles
 fn is_deep(core: &Core, snapshot: &Snapshot, demand: &Demand) -> bool {
     demand.queues().iter().any(|queue| {
@@ -359,7 +374,8 @@ fn is_deep(core: &Core, snapshot: &Snapshot, demand: &Demand) -> bool {
     })
 }
 
-/// Whether a frame is marked instead of dropped: its sender takes part in ECN, whether it carries a mark already or not.
+/// Whether ECN marks the frame instead of dropping it: its sender takes part in ECN, and it may
+/// carry a mark already.
 fn is_ecn_capable(bufs: &Bufs, desc: &Desc) -> bool {
     let ip = if desc.has(Flag::Tagged) { 18 } else { 14 };
     desc.has(Flag::Ect) || ecn_of(bufs.bytes(desc), ip) == Some(Ecn::Ce)
@@ -368,6 +384,8 @@ fn is_ecn_capable(bufs: &Bufs, desc: &Desc) -> bool {
 impl Context {
     /// Whether WRED drops a lossy frame for `output`: one that ECN would not mark there, by the depth of its queue with it.
     //= RFC 3168 section 5
+    /// Whether WRED drops a lossy frame for `output`: one that ECN would not mark, by the depth of
+    /// its queue with this frame.
     #[inline(never)] // only where there are such profiles
     fn drops_early<T: Tracer>(
         &mut self,
@@ -402,7 +420,7 @@ impl Context {
         is_dropped
     }
 
-    /// Counts copies of a frame beyond the first.
+    /// Counts the copies of a replicated frame beyond the first.
     #[inline]
     fn count_copies(&self, input: PortId, pri: Pri, count: u64) {
         let stats = &self.stats.port[input];
@@ -410,7 +428,7 @@ impl Context {
         stats.pri[pri].copies.add(count);
     }
 
-    /// Notes how much of the shared part is in use after frames were admitted.
+    /// Raises the watermark of the shared part after frames were admitted.
     #[inline]
     pub(super) fn note_shared(&self) {
         let mark = &self.stats.shared_watermark;
@@ -419,9 +437,11 @@ impl Context {
         }
     }
 
-    /// Notes how much headroom is in use after a frame went there.
+    /// Raises the watermark of headroom after a frame was charged there.
     fn note_headroom(&self) {
         let (buffer, mark) = (&self.core.buffer, &self.stats.headroom_watermark);
+        // The cheap sum is never below the true one, so only when it exceeds the mark is the exact
+        // one read.
         if buffer.headroom_known() > mark.get() {
             mark.raise(buffer.headroom_in_all());
         }

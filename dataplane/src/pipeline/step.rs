@@ -1,6 +1,7 @@
 //! Step: one turn of a lane's loop.
 //!
-//! Receive, cross and send, housekeeping, at one `now`; answers when it wants to be called again.
+//! At one `now` it receives, crosses and sends, and does the housekeeping; it returns when it wants
+//! to be called again.
 //!
 //! Units: frames, [`Instant`].
 //! Source: docs/spec/pipeline.md §1 to §11.
@@ -17,7 +18,7 @@ use crate::time::{Instant, Span};
 use crate::trace::{Part, Tracer};
 use crate::types::{PORTS_MAX, PortSet};
 
-/// FDB buckets that a step looks at for old entries; nothing is looked at before one can be due.
+/// FDB buckets that a step checks for old entries; none is checked before an entry can be due.
 pub(super) const AGE_BUCKETS: usize = 16;
 
 impl Lane {
@@ -32,12 +33,12 @@ impl Lane {
         self.step_at(now, Self::ANY, ports, tracer)
     }
 
-    /// What is said to have changed where anything may have.
+    /// The value of `changed` when anything may have changed, the configuration included.
     pub const ANY: PortSet = PortSet::first(PORTS_MAX);
 
-    /// As [`Self::step`], where nothing has changed since the last step but that frames were sent to ports of `changed`, by
-    /// place ([`Self::ANY`]: but for what is unknown, a new configuration, too). In virtual time only ports that are due are
-    /// looked at.
+    /// Like [`Self::step`], but in virtual time visits only ports that are due. `changed`: ports,
+    /// by place in the lane, that received frames since the last step ([`Self::ANY`] if anything
+    /// else may have changed, too).
     pub fn step_at<T: Tracer>(
         &mut self,
         now: Instant,
@@ -59,12 +60,15 @@ impl Lane {
     ) -> Step {
         let mut step = Step::default();
         let all = PortSet::first(ports.len());
+        // Configuration and links first: everything below decides by them.
         self.refresh(now, tracer);
         self.links(now, all, ports, tracer);
         if self.ctx.core.has_guarded() {
             self.follow_guard();
         }
         if !self.ctx.held.is_empty() {
+            // Before new frames are received: a TLP of the same flow that comes in now would
+            // overtake those that are held.
             step.work += self.release_held(now, tracer);
         }
         self.unblock(now, tracer);
@@ -72,6 +76,7 @@ impl Lane {
         if spread {
             self.keep_joined();
         }
+        // Timers that have run out open priorities for the crossbar of this step.
         self.pauses(now, all, tracer);
         tracer.part(Part::Rest);
         self.receive_all(now, ports, &mut step, tracer);
@@ -83,12 +88,13 @@ impl Lane {
         }
         self.note_held(ports, &mut step);
         step.blocked |= self.outputs.iter().any(OutputLane::is_blocked);
+        // Last: gates of the fast path go by what this step has left in the queues.
         self.steer(ports, &mut step);
         step.next = self.next_due(now, ports);
         step
     }
 
-    /// Receives a burst of each port, as long as its frames find room on the way to the crossbar.
+    /// Receives a burst of each port while there is room on the way to the crossbar.
     #[inline]
     fn receive_all<T: Tracer>(
         &mut self,
@@ -104,13 +110,16 @@ impl Lane {
             }
             let Some(port) = ports.get_mut(index) else { break };
             step.work += self.receive(now, index, port.as_mut(), tracer);
+            // Between two bursts, so that a worker that receives from many ports does not keep the
+            // crossbar's owner waiting for room in its egress queues.
             if self.downlink.is_some() {
                 step.work += self.pass_down(now, ports, tracer);
             }
         }
     }
 
-    /// Moves frames over the crossbar and sends them, until nothing moves any more or the step has had its share.
+    /// Moves frames over the crossbar and sends them, until nothing moves or the step has had its
+    /// share.
     #[inline]
     fn cross_and_send<T: Tracer>(
         &mut self,
@@ -140,11 +149,13 @@ impl Lane {
             crossbar.rewind();
             step.blocked |= crossbar.waits(&self.ctx);
         }
+        // Once, when the step has sent: each report is a store to a cache line that the crossbar
+        // reads.
         self.report();
         step.queued = step.work > 0;
     }
 
-    /// What is done once a step for ports, ingress groups, the FDB, the pool and the buffer.
+    /// Once a step: housekeeping of ports, ingress groups, the FDB, the pool and the buffer.
     #[inline]
     fn housekeeping_all<T: Tracer>(
         &mut self,
@@ -157,6 +168,7 @@ impl Lane {
             self.housekeeping(now, index, port.as_mut());
         }
         let (held, _) = self.groups(now, tracer);
+        // By one worker: the owner of the crossbar ages the FDB for all.
         if self.crossbar.is_some() {
             self.ctx.core.fdb.age(now, AGE_BUCKETS);
         }
@@ -165,12 +177,15 @@ impl Lane {
         if step.work > 0 {
             self.ctx.stats.busy_loops.add(1);
         } else {
+            // An idle worker whose cells other workers still hold looks again soon, as they tell it
+            // of no departure; and it returns its lease, which the others may need.
             step.blocked |= held;
             self.ctx.core.buffer.settle(&mut self.ctx.lease);
         }
     }
 
-    /// Tells of outputs whose queues are held how much their ports have not sent yet.
+    /// For outputs whose queues are held, publishes how many frames their ports have not sent yet:
+    /// `tx off` is answered when there are none.
     fn note_held(&self, ports: &mut [Box<dyn Port>], step: &mut Step) {
         if self.ctx.snapshot.config.tx_off.is_empty() {
             return;
@@ -182,7 +197,7 @@ impl Lane {
         }
     }
 
-    /// Lets links that do not forward any more leave their LAGs and spreads.
+    /// Removes links that no longer forward from their LAGs and spreads.
     pub(super) fn keep_joined(&mut self) {
         let Context { core, snapshot, joined_lags, joined_spreads, .. } = &mut self.ctx;
         let open = core.forwarding();
@@ -190,12 +205,12 @@ impl Lane {
         joined_spreads.keep(open, snapshot.links.spreads());
     }
 
-    /// Whether the crossbar may do more in this step: not without end.
+    /// Whether the crossbar may move more frames in this step, which is bounded.
     fn again(&self) -> bool {
         self.crossbar.as_ref().is_some_and(|c| !c.spent())
     }
 
-    /// When this lane next has something to do of its own accord.
+    /// When this lane next has something to do although no frame arrives.
     fn next_due(&mut self, now: Instant, ports: &[Box<dyn Port>]) -> Option<Instant> {
         let mut next = None;
         for index in 0..ports.len() {
@@ -208,20 +223,20 @@ impl Lane {
         Instant::earlier(next, self.next_of_links())
     }
 
-    /// When to look whether what is held has a way: nothing tells of new tables.
+    /// When to check whether held TLPs have a route: no event tells of new tables.
     pub(super) fn next_of_held(&self, now: Instant) -> Option<Instant> {
         let until = self.ctx.held.next()?;
         Some(until.min(now + Span::from_ms(1)))
     }
 
-    /// When a port falls open again, or a link is to take flows.
+    /// When a blocked port opens again, or a link is to take flows.
     #[inline]
     pub(super) fn next_of_links(&self) -> Option<Instant> {
         let next = Instant::earlier(self.ctx.core.next_unblock(), self.ctx.joined_lags.next());
         Instant::earlier(next, self.ctx.joined_spreads.next())
     }
 
-    /// When the port at a place of this lane next has something to do.
+    /// When the port at place `index` of this lane next has something to do.
     #[inline]
     pub(super) fn port_due(
         &mut self,
@@ -232,6 +247,7 @@ impl Lane {
         let output = self.outputs.get_mut(index)?;
         let (port, input) = (ports.get(index)?, self.inputs.get(index)?);
         let mut next = Instant::earlier(output.next(now), port.next_event());
+        // A port that took no more frames has room when it is idle, and no frame tells of that.
         if output.is_blocked() {
             next = Instant::earlier(next, port.idle_at());
         }
@@ -246,11 +262,12 @@ impl Lane {
         }
     }
 
-    /// Ends all frames that are still queued and takes back what ports hold: the switch stops, and no
-    /// lane makes a step any more.
+    /// Ends all frames that are still queued and takes back the chunks that ports hold, when the
+    /// switch stops and no lane makes a step any more.
     pub fn stop<T: Tracer>(&mut self, now: Instant, ports: &mut [Box<dyn Port>], tracer: &mut T) {
         self.end_parked(now, tracer);
         self.end_held(now, tracer);
+        // In the order of the path: frames that are moved on by one call are ended by a later one.
         self.drain_all(now, tracer);
         self.absorb(now, tracer);
         for lane in &mut self.outputs {
@@ -259,6 +276,8 @@ impl Lane {
         for (index, port) in ports.iter_mut().enumerate() {
             port.release(&mut self.ctx.bufs);
             self.count_port(index, port.as_mut());
+            // Closing a port may wait for the kernel; this tells the supervisor that the stop goes
+            // on.
             threads::step();
         }
         self.ctx.bufs.settle();
