@@ -1,6 +1,6 @@
 //! Dequeue: takes frames off egress queues as the scheduler says, and accounts for them.
 //!
-//! Queues that wait and room at the port → pending frames, marked and tagged.
+//! Frames that wait, as far as the port has room, become pending frames, marked and tagged.
 //!
 //! Units: bytes, cells.
 //! Source: docs/spec/pipeline.md §7, §8.
@@ -24,8 +24,8 @@ use crate::trace::{Event, Tracer};
 use crate::types::{PerPri, PortId, Pri, PriSet};
 
 impl OutputLane {
-    /// Takes frames off the egress queues that wait, as the scheduler says, until `room` are pending;
-    /// returns the queues that are left with some.
+    /// Takes frames off the egress queues in `ready`, as the scheduler says, until `room` are
+    /// pending; returns the queues that are left with frames.
     #[inline]
     pub(super) fn pick<T: Tracer>(
         &mut self,
@@ -43,11 +43,15 @@ impl OutputLane {
                 break;
             }
             let Some(pri) = self.sched.pick(now, ready, |pri| lens[pri]) else {
+                // Rates hold all of them back: nothing but time opens them, so `OutputLane::next`
+                // asks for a step.
                 self.closed_until = self.sched.next_open(now, ready);
                 break;
             };
             let Some(queue) = self.queues[pri].as_mut() else { break };
             let mut count = 1;
+            // A queue alone needs no choice frame by frame, and a long run shares one look at the
+            // buffer.
             if ready == PriSet::only(pri) {
                 let more = queue.len().min(space).saturating_sub(1);
                 count += self.sched.pick_alone(pri, more);
@@ -61,7 +65,7 @@ impl OutputLane {
         ready
     }
 
-    /// Takes `count` frames off a queue for good: accounts for them, marks them, sets their tags.
+    /// Takes `count` frames off a queue for good: uncharges them, marks them, sets their tags.
     #[inline(never)] // on its own it keeps its state in registers
     pub(super) fn take<T: Tracer>(
         &mut self,
@@ -84,7 +88,8 @@ impl OutputLane {
         let mut run = core.buffer.leaving(lease, &snapshot.thresholds, port, pri);
         note_depth(stats, port, pri, &run);
         if !T::ON && tags_stay {
-            // None is marked in a queue below the low mark: it does not get deeper meanwhile.
+            // Below the low mark no frame of the run is marked, as the depth only falls from here on
+            // (`depth` is that before the run). From the low mark on, those with ECT need a closer look.
             let depth = u64::from(run.depth()) * cell;
             let marks = if ecn.is_some_and(|ecn| depth >= ecn.low()) { Flag::Ect as u8 } else { 0 };
             let fronts = queue.fronts(count);
@@ -93,7 +98,9 @@ impl OutputLane {
                 let left = run.depth();
                 let taken = queue.pop_each(count, |desc| pending.push(desc));
                 stats.port[port].pri[pri].dequeued.add(taken as u64);
-                fence(Ordering::Release); // who sees the depth fall sees that they were taken
+                // Pairs with `Draining::is_drained`: a reader who sees the depth fall then sees these
+                // frames among those taken, so that it waits until they are sent.
+                fence(Ordering::Release);
                 run.end(lease);
                 return ctx.relieve(port, pri, left);
             }
@@ -112,7 +119,9 @@ impl OutputLane {
         run.end(lease);
         ctx.relieve(port, pri, left);
         for desc in lost {
-            ctx.is_stirred = true; // there is room in its queue, and nothing was sent
+            // There is room in its queue now although nothing was sent, by which the crossbar would
+            // hear of it.
+            ctx.is_stirred = true;
             ctx.stats.port[port].late_drops.add(1);
             ctx.end_at(now, desc, port, DropReason::Pool, tracer);
         }
@@ -120,7 +129,7 @@ impl OutputLane {
 }
 
 impl OutputLane {
-    /// As [`Self::take`], one frame.
+    /// [`Self::take`] for one frame.
     #[inline]
     fn take_one<T: Tracer>(&mut self, ctx: &mut Context, now: Instant, pri: Pri, tracer: &mut T) {
         let Some(desc) = self.queues[pri].as_mut().and_then(Rx::pop) else { return };
@@ -129,7 +138,8 @@ impl OutputLane {
 }
 
 impl Context {
-    /// One frame leaves the queues of `output` for good, as in [`OutputLane::take`]; ends it where there is no memory for its tag.
+    /// One frame leaves the queues of `output` for good, as in [`OutputLane::take`]; drops it, and
+    /// returns `None`, if there is no memory for its tag.
     #[inline]
     pub(super) fn leave<T: Tracer>(
         &mut self,
@@ -162,7 +172,7 @@ impl Context {
     }
 }
 
-/// What frames have in common that leave one queue now.
+/// Facts that all frames share which leave one queue now.
 #[derive(Clone, Copy)]
 struct Departure<'a> {
     now: Instant,
@@ -172,8 +182,8 @@ struct Departure<'a> {
     stats: &'a WorkerStats,
 }
 
-/// A frame leaves its queue: gives back what it was charged, is marked, and gets the tag that it is to leave with; `Err` if
-/// there is no memory for that.
+/// A frame leaves its queue: it is uncharged, marked, and gets the tag that it is sent with. `Err`
+/// if there is no memory for that.
 #[inline]
 fn leave_queue<T: Tracer>(
     run: &mut Leaving<'_>,
@@ -201,7 +211,7 @@ fn leave_queue<T: Tracer>(
     rewrite(bufs, snapshot, stats, port, pri, desc, marked)
 }
 
-/// What frames that are taken off a queue at once were charged to, all of them.
+/// The kind of counter that all frames of a run were charged to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Charge {
     /// To their VOQs.
@@ -210,13 +220,14 @@ enum Charge {
     Lossless,
 }
 
-/// What most frames are: all lossy or all lossless, of one cell, with none of the flags of `marks`, which ask for a
-/// closer look.
+/// The charge of a run, if all of it is alike: all lossy or all lossless, of one cell each, and
+/// without the flags in `marks`, which ask for a closer look. Most runs are.
 #[expect(clippy::inline_always, reason = "one function with `take` but for its reader")]
 #[inline(always)]
 fn charge_of_all(fronts: [&[Desc]; 2], marks: u8, cell_bytes: u64) -> Option<Charge> {
     let one = usize::try_from(cell_bytes).unwrap_or(usize::MAX);
     let all = |special: u8, group: bool| {
+        // Bitwise, so that the loop has no branches and can be vectorised.
         let is_plain = |desc: &Desc| {
             !desc.has_any(special) & (desc.len() <= one) & (desc.has(Flag::Pg) == group)
         };
@@ -228,7 +239,7 @@ fn charge_of_all(fronts: [&[Desc]; 2], marks: u8, cell_bytes: u64) -> Option<Cha
     all(marks | Flag::Shared as u8, true).then_some(Charge::Lossless)
 }
 
-/// Gives back what frames of one cell each were charged.
+/// Uncharges frames of one cell each.
 #[expect(clippy::inline_always, reason = "one function with `take` but for its reader")]
 #[inline(always)]
 fn release_all(run: &mut Leaving<'_>, fronts: [&[Desc]; 2], charge: Charge) {
@@ -244,7 +255,8 @@ fn release_all(run: &mut Leaving<'_>, fronts: [&[Desc]; 2], charge: Charge) {
     }
 }
 
-/// With several workers, notes how deep a queue has become: between frames that leave it, it only grows.
+/// With several workers, raises the depth watermark of a queue: between departures it only grows,
+/// so its maxima are where frames leave.
 #[inline]
 fn note_depth(stats: &WorkerStats, port: PortId, pri: Pri, run: &Leaving<'_>) {
     if let Some(depth) = run.depth_of_all() {
@@ -252,8 +264,8 @@ fn note_depth(stats: &WorkerStats, port: PortId, pri: Pri, run: &Leaving<'_>) {
     }
 }
 
-/// The input that all of `frames` came in by, and how many there are: what they free of its queue need not
-/// be taken off in memory frame after frame.
+/// The input of all of `frames`, if it is one, and how many there are: they are uncharged by one
+/// subtraction instead of one for each frame.
 #[inline]
 fn of_one_input(frames: &[Desc]) -> Option<(PortId, u32)> {
     let (first, last) = (frames.first()?.input(), frames.last()?.input());

@@ -1,7 +1,8 @@
 //! Downlink: frames on their way from the crossbar to outputs that other workers own.
 //!
-//! For each worker but the crossbar's owner a ring of [`QueuedDesc`]; what an egress queue at the far
-//! end has let go is told back as a count. So the queues themselves are each one worker's own.
+//! Each worker but the crossbar's owner has a ring of [`QueuedDesc`]. Departures from the egress
+//! queues at its far end are reported back as counters, so that each queue is read and written by
+//! one worker.
 //!
 //! Units: frames.
 //! Source: ARCHITECTURE.md "The path of a frame".
@@ -25,27 +26,27 @@ pub(super) struct DownlinkTx {
     taken: Arc<PerThreadCounters>,
 }
 
-/// Where the crossbar puts frames for one egress queue.
+/// The way on which the crossbar sends frames to one egress queue.
 #[derive(Default)]
 pub(super) enum Feed {
     /// There is no such queue.
     #[default]
     Absent,
-    /// Into it.
+    /// The queue's own ring: the crossbar's owner has the output, too.
     Local(Tx<Desc>),
-    /// To the worker that has it.
+    /// Over the downlink of the worker that has the output.
     Remote {
-        /// Which way.
+        /// Index of the downlink.
         far: usize,
-        /// Its place among that worker's.
+        /// Index of the queue's counter of departures there.
         at: usize,
-        /// Frames sent, wrapping.
+        /// Frames sent so far, wrapping.
         sent: u32,
     },
 }
 
 impl Feed {
-    /// Puts frames, for which there is room, into the queue, or on the way to it.
+    /// Sends frames, for which there is room, to the queue.
     ///
     /// # Panics
     /// When there is no such queue.
@@ -67,7 +68,7 @@ impl Feed {
     /// Frames in the queue and on the way to it; never fewer than there are.
     ///
     /// # Panics
-    /// Never: a way is made with the feeds that name it.
+    /// Never: a downlink is made with the feeds that name it.
     #[inline]
     pub fn len(&mut self, ways: &[DownlinkTx]) -> usize {
         match self {
@@ -75,18 +76,20 @@ impl Feed {
             Self::Local(queue) => queue.len(),
             Self::Remote { far, at, sent } => {
                 let far = ways.get(*far).expect("a way for each worker");
-                let taken = far.taken.at(*at).load(Ordering::Acquire); // pairs with `report`
+                // Pairs with the Release store in `report`: places that are counted as free were read
+                // before, so a push into the far queue cannot find it full.
+                let taken = far.taken.at(*at).load(Ordering::Acquire);
                 sent.wrapping_sub(taken) as usize
             }
         }
     }
 }
 
-/// A worker's end of the way from the crossbar, and the inner ends of its egress queues.
+/// A worker's end of the way from the crossbar, with the producing ends of its egress queues.
 pub(super) struct Downlink {
     frames: Rx<QueuedDesc>,
     queues: PerPort<PerPri<Option<Inner>>>,
-    /// Queues whose frames have not all been told back as taken.
+    /// Queues whose frames have not all been reported as departed.
     open: QueueSet,
     taken: Arc<PerThreadCounters>,
 }
@@ -97,8 +100,8 @@ struct Inner {
     fed: u32,
 }
 
-/// Both ends of the way to the egress queues of `outputs`, whose inner ends are `queues`; `feeds` learn that
-/// theirs is way `far`.
+/// Both ends of the downlink to the egress queues of `outputs`, whose producing ends are `queues`.
+/// `feeds` of these queues become `Remote` with index `far`.
 pub(super) fn downlink(
     far: usize,
     outputs: &[PortId],
@@ -116,7 +119,9 @@ pub(super) fn downlink(
             at += 1;
         }
     }
-    let (tx, frames) = ring((at * capacity).max(1)); // all that may be under way
+    // Room for the capacity of all its queues: the crossbar sends no more than that, so its `push_all`
+    // never fails.
+    let (tx, frames) = ring((at * capacity).max(1));
     let taken = Arc::new(PerThreadCounters::new(at));
     (
         DownlinkTx { frames: tx, taken: taken.clone() },
@@ -125,7 +130,7 @@ pub(super) fn downlink(
 }
 
 impl Downlink {
-    /// Puts what has come into the egress queues; returns their outputs.
+    /// Puts frames that came down into their egress queues; returns their outputs.
     pub(super) fn absorb<T: Tracer>(
         &mut self,
         ctx: &mut Context,
@@ -148,14 +153,15 @@ impl Downlink {
                 None => Err(desc),
             };
             if let Err(desc) = pushed {
-                // Not to be had: the crossbar sends no more than the queue holds.
+                // Cannot happen, as the crossbar sends no more than the queue holds, but a frame must
+                // not be lost uncounted.
                 ctx.purge(now, desc, output, DropReason::Pool, tracer);
             }
         });
         fed
     }
 
-    /// Tells the crossbar what has been taken off the queues.
+    /// Reports departures from the queues to the crossbar.
     pub(super) fn report(&mut self) {
         let mut open = QueueSet::EMPTY;
         for queue in self.open.iter() {

@@ -1,6 +1,7 @@
-//! Egress: what may be sent by a port goes to it, and what cannot is dropped.
+//! Egress: hands frames that may be sent to the port, and drops those that cannot be.
 //!
-//! Per output, frames of its egress queues and PFC frames → the port; [`super::dequeue`] picks, marks and tags.
+//! It sends frames of an output's egress queues and PFC frames; [`super::dequeue`] picks, marks and
+//! tags.
 //!
 //! Units: frames.
 //! Source: docs/spec/pipeline.md §7 to §9.
@@ -21,7 +22,7 @@ use crate::trace::{Event, Part, Tracer};
 use crate::types::{PortSet, PriSet};
 
 impl Lane {
-    /// Sends what may be sent by one port; returns how many frames it took.
+    /// Sends frames that may be sent by one port; returns how many the port took.
     #[inline]
     pub(super) fn send<T: Tracer>(
         &mut self,
@@ -33,6 +34,7 @@ impl Lane {
         if !self.outputs.get(index).is_some_and(|lane| lane.up) {
             return self.empty_down(now, index, tracer);
         }
+        // First: a PAUSE that waits behind data costs headroom.
         self.send_pause(now, index, tracer);
         let Self { ctx, outputs, timing, .. } = self;
         let Some(lane) = outputs.get_mut(index) else { return 0 };
@@ -40,6 +42,8 @@ impl Lane {
         let queued = if *timing == Timing::Virtual { lane.queued } else { ctx.snapshot.pris };
         let (ready, lens) = lane.ready(queued);
         lane.queued = ready;
+        // Held queues (`tx_off`) count as paused here, but only here: watchdog and counters see no
+        // pause.
         let paused = if lane.tx_off { ready } else { ready.and(ctx.core.paused(lane.port)) };
         let open = ready.without(paused);
         if open.is_empty() && lane.pending.is_empty() {
@@ -47,6 +51,8 @@ impl Lane {
             return 0;
         }
         let room = port.tx_room(now).min(ctx.snapshot.config.tx_ring_frames).min(BURST);
+        // At most as many as the port takes now. Frames that were picked cannot be paused or
+        // dropped as queued any more, and are out of the buffer's counters.
         let left = lane.pick(ctx, now, room, open, lens, tracer);
         let sent = if lane.tx_off {
             lane.hand_over_control(ctx, now, port, tracer)
@@ -58,7 +64,8 @@ impl Lane {
         sent
     }
 
-    /// Whether a port surely has nothing to send: its queues, `fed` apart, got nothing.
+    /// Whether a port surely has nothing to send: it had no backlog at the last look, is not among
+    /// `fed`, and no PAUSE is to be sent.
     #[inline]
     pub(super) fn is_idle(&self, index: usize, fed: PortSet) -> bool {
         self.outputs.get(index).is_some_and(|o| o.up && !o.backlog && !fed.contains(o.port))
@@ -67,7 +74,7 @@ impl Lane {
 }
 
 impl OutputLane {
-    /// Drops what stands in egress queues.
+    /// Drops the frames in egress queues of `pris`.
     pub(super) fn drop_queued<T: Tracer>(
         &mut self,
         ctx: &mut Context,
@@ -84,7 +91,7 @@ impl OutputLane {
         }
     }
 
-    /// Ends all frames of an output, picked ones included.
+    /// Drops all frames of an output, picked ones included.
     pub(super) fn empty<T: Tracer>(
         &mut self,
         ctx: &mut Context,
@@ -99,6 +106,8 @@ impl OutputLane {
         }
         let control = core::mem::take(&mut self.pending_control);
         for (n, desc) in core::mem::take(&mut self.pending).into_iter().enumerate() {
+            // Control frames are made by the switch and are not in the ledger, so they are only
+            // freed.
             if n < control {
                 ctx.bufs.free(desc);
             } else {
@@ -108,7 +117,8 @@ impl OutputLane {
         }
     }
 
-    /// As [`Self::hand_over`] of control frames alone: what was picked before its queues were held stays.
+    /// [`Self::hand_over`] of control frames alone: data frames that were picked before the queues
+    /// were held stay pending.
     #[cold]
     fn hand_over_control<T: Tracer>(
         &mut self,
@@ -126,7 +136,7 @@ impl OutputLane {
         taken
     }
 
-    /// Gives the pending frames to the port and counts what it took.
+    /// Gives the pending frames to the port and counts those that it took.
     fn hand_over<T: Tracer>(
         &mut self,
         ctx: &mut Context,
@@ -138,7 +148,8 @@ impl OutputLane {
             return 0;
         }
         let stats = &ctx.stats.port[self.port];
-        // Counted before: what the port takes is its own. What it leaves is taken off again.
+        // Counted before the call, as the port owns the frames that it takes. Those that it leaves are
+        // subtracted again.
         let data = self.pending.get(self.pending_control..).unwrap_or_default();
         count_sent(stats, data, Counter::add);
         let mut facts = ArrayVec::<(u64, FrameStats), BURST>::new();
@@ -180,7 +191,7 @@ pub(super) fn count_sent(stats: &PortStats, frames: &[Desc], count: impl Fn(&Cou
     }
 }
 
-/// Counts so many frames and bytes of frames that are like `first`.
+/// Counts `frames` frames of `bytes` in all that have the format, priority and kind of `first`.
 #[inline]
 fn count_alike(
     stats: &PortStats,

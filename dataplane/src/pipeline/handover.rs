@@ -1,6 +1,6 @@
-//! Hand-over between workers: what a lane does with its link to the crossbar of another worker.
+//! Hand-over between workers: a lane's link to the crossbar of another worker.
 //!
-//! Frames that came down go to egress queues; what was taken off these is told back.
+//! Frames that came down go to egress queues; departures from these are reported back.
 //!
 //! Units: frames.
 //! Source: ARCHITECTURE.md "The path of a frame".
@@ -13,7 +13,7 @@ use crate::trace::Tracer;
 use crate::types::PortSet;
 
 impl Lane {
-    /// Whether a burst may be received: it always may where the crossbar is.
+    /// Whether a burst may be received; always where the crossbar is.
     #[inline]
     pub(super) fn has_room(&mut self) -> bool {
         match &mut self.ctx.to_crossbar {
@@ -22,13 +22,13 @@ impl Lane {
         }
     }
 
-    /// Takes over what the crossbar's owner has sent; returns the outputs.
+    /// Puts frames that the crossbar's owner has sent into egress queues; returns their outputs.
     pub(super) fn absorb<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> PortSet {
         let Self { ctx, downlink, .. } = self;
         downlink.as_mut().map_or(PortSet::EMPTY, |downlink| downlink.absorb(ctx, now, tracer))
     }
 
-    /// Tells the crossbar's owner what was taken off egress queues.
+    /// Reports departures from egress queues to the crossbar's owner.
     #[inline]
     pub(super) fn report(&mut self) {
         if let Some(downlink) = &mut self.downlink {
@@ -36,7 +36,7 @@ impl Lane {
         }
     }
 
-    /// Sends what the crossbar's owner has sent meanwhile, between two bursts.
+    /// Between two bursts: sends frames that the crossbar's owner has handed over meanwhile.
     pub(super) fn pass_down<T: Tracer>(
         &mut self,
         now: Instant,

@@ -1,6 +1,4 @@
-//! Input lane: what one worker keeps for a port as input.
-//!
-//! [`InputLane`], by port.
+//! Input lane: state that one worker keeps for a port as input.
 //!
 //! Units: frames.
 //! Source: docs/spec/pipeline.md §1 to §4, §9.
@@ -15,7 +13,7 @@ use crate::storm::StormGuard;
 use crate::time::Instant;
 use crate::types::{PerPri, PortId, PriSet};
 
-/// What one worker keeps for a port as input.
+/// State that one worker keeps for a port as input.
 pub(super) struct InputLane {
     pub port: PortId,
     /// Queues that got frames in this burst.
@@ -24,15 +22,15 @@ pub(super) struct InputLane {
     pub pause: PauseTx,
     /// Lossless priorities whose group has crossed XOFF.
     pub xoff: PriSet,
-    /// Frames put into VOQs in this burst, and at which priorities there are any.
+    /// Frames put into VOQs in this burst, and the priorities that have any.
     pub enqueued: PerPri<u64>,
     pub enqueued_pris: PriSet,
-    /// What became of frames that could have passed by.
+    /// Frames that could have bypassed the pipeline, and whether they have left.
     pub draining: Draining,
-    /// A frame that is not whole yet: cut-through, in virtual time.
+    /// In virtual time, a frame whose last bit is not in yet (cut-through).
     pub parked: Option<Box<Parked>>,
     pub(super) seen: crate::port::PortCounters,
-    /// Whether frames come in again and again.
+    /// Samples of frames, which show whether the same ones come in again.
     pub(super) repeats: Repeats,
 }
 
@@ -55,6 +53,8 @@ impl InputLane {
 
     pub fn reconfigure(&mut self, old: &Snapshot, new: &Snapshot) {
         let limits = storm_limits(new, self.port);
+        // A new guard has full buckets: a reload that leaves the limits alone must not let a storm
+        // in.
         if limits != storm_limits(old, self.port) {
             self.storm = StormGuard::new(limits);
         }

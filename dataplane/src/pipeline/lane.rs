@@ -1,6 +1,7 @@
-//! Lane: what one worker owns of a switch.
+//! Lane: the part of a switch that one worker owns.
 //!
-//! Its ports' queues and schedulers, and perhaps the crossbar; [`Lane::step`] drives it.
+//! It has the queues and schedulers of its ports, and perhaps the crossbar; [`Lane::step`] drives
+//! it.
 //!
 //! Source: ARCHITECTURE.md "The path of a frame".
 
@@ -21,30 +22,31 @@ use crate::pool::Bufs;
 use crate::stats::WorkerStats;
 use crate::types::{PortId, PortSet};
 
-/// What one worker owns: its ports' queues and schedulers, and perhaps the crossbar.
+/// The part of a switch that one worker owns: its ports' queues and schedulers, and perhaps the
+/// crossbar.
 pub struct Lane {
     pub(super) ctx: Context,
     pub(super) inputs: Vec<InputLane>,
     pub(super) outputs: Vec<OutputLane>,
     pub(super) crossbar: Option<Crossbar>,
-    /// The way from the crossbar, if another worker has it.
+    /// The way from the crossbar, if another worker owns that.
     pub(super) downlink: Option<Downlink>,
     pub(super) scratch: Box<Scratch>,
     pub(super) flows: FlowCache,
     pub(super) timing: Timing,
-    /// In virtual time: when its ports are due.
+    /// In virtual time: when each port is due.
     pub(super) wakes: Wakes,
-    /// In virtual time, asked for at the first step: ports whose links may go down by themselves, and those that hand over more
-    /// than a frame at once, as none does that knows of time.
+    /// In virtual time, determined at the first step: ports whose links may go down by themselves,
+    /// and ports that hand over several frames at once, which those of virtual time never do.
     pub(super) unsteady: Option<PortSet>,
     pub(super) in_bursts: PortSet,
-    /// In virtual time: frames that came in at this instant.
+    /// In virtual time: admitted frames that came in at this instant.
     pub(super) transits: Transits,
-    /// Ports with a frame that is not whole yet.
+    /// Ports with a frame whose last bit is not in yet.
     pub(super) parked: PortSet,
-    /// Whether probes are still to be sent.
+    /// Whether loop probes are still to be sent.
     pub(super) probing: bool,
-    /// Whether frames may pass the pipeline by at any port; asked for at the first step.
+    /// Whether frames may bypass the pipeline at any port; determined at the first step.
     pub(super) has_fast_path: Option<bool>,
 }
 
@@ -54,13 +56,13 @@ impl Lane {
         self.inputs.iter().map(|lane| lane.port)
     }
 
-    /// What the workers share.
+    /// The state that all workers of the switch share.
     #[must_use]
     pub const fn core(&self) -> &Arc<Core> {
         &self.ctx.core
     }
 
-    /// This worker's counters.
+    /// The counters that this worker writes.
     #[must_use]
     pub const fn stats(&self) -> &Arc<WorkerStats> {
         &self.ctx.stats

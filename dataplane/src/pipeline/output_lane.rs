@@ -1,6 +1,6 @@
-//! Output lane: what one worker keeps for a port as output.
+//! Output lane: state that one worker keeps for a port as output.
 //!
-//! The consuming ends of its egress queues, a scheduler, pause timers, a watchdog.
+//! It has the consuming ends of its egress queues, a scheduler, pause timers and a watchdog.
 //!
 //! Units: bytes.
 //! Source: docs/spec/pipeline.md §7 to §9.
@@ -16,7 +16,7 @@ use crate::snapshot::Snapshot;
 use crate::time::Instant;
 use crate::types::{PerPri, PortId, PriSet};
 
-/// What one worker keeps for a port as output.
+/// State that one worker keeps for a port as output.
 #[expect(clippy::struct_excessive_bools, reason = "facts that do not hang together")]
 pub(super) struct OutputLane {
     pub port: PortId,
@@ -24,27 +24,28 @@ pub(super) struct OutputLane {
     pub(super) sched: EgressSched,
     pub(super) pause: PauseRx,
     pub(super) watchdog: Watchdog,
-    /// Frames picked but not yet taken by the port; control frames of ours stand first.
+    /// Frames picked but not yet taken by the port. The first `pending_control` of them are control
+    /// frames made by the switch.
     pub(super) pending: Batch,
     pub(super) pending_control: usize,
     pub up: bool,
-    /// Its queues are held: nothing but PFC frames is sent.
+    /// Its queues are held by command: only PFC frames are sent.
     pub(super) tx_off: bool,
-    /// The last housekeeping of its port failed; control is told why.
+    /// The last housekeeping of its port failed, and control can read why.
     pub(super) in_trouble: bool,
-    /// No pause runs and no storm is on, and everybody knows.
+    /// There is no pause and no storm, and the shared words say so.
     pub(super) calm: bool,
-    /// Frames were left in queues or pending when this output was last looked after.
+    /// Frames were left in queues or pending at the last look.
     pub(super) backlog: bool,
-    /// In virtual time, queues that may hold a frame: all others hold none.
+    /// In virtual time, queues that may hold a frame; all others are empty.
     pub(super) queued: PriSet,
-    /// Rates hold all back until then.
+    /// Rate limits hold all waiting frames back until then.
     pub(super) closed_until: Option<Instant>,
-    /// The port had no room for all that was ready.
+    /// The port had no room for all frames that were ready.
     pub(super) full: bool,
-    /// Priorities that may pass the pipeline by.
+    /// Priorities whose frames may bypass the pipeline.
     pub gate: PriSet,
-    /// When loop probes leave.
+    /// Times at which loop probes are sent.
     pub(super) probes: ProbeSchedule,
 }
 
@@ -84,13 +85,14 @@ impl OutputLane {
 
     pub fn link_down(&mut self, now: Instant) {
         self.pause.clear(now);
-        // Nothing waits for a port that is down.
+        // Else `next` would ask for a step at `closed_until` for ever: no `send` sets it anew while the
+        // port is down.
         (self.closed_until, self.full) = (None, false);
     }
 
     pub fn next(&mut self, now: Instant) -> Option<Instant> {
         if self.calm && self.pause.is_idle() {
-            return self.closed_until; // nothing is paused, and no storm is on
+            return self.closed_until; // no pause runs and no storm lasts
         }
         let next = Instant::earlier(self.pause.tick(now), self.watchdog.tick(now));
         Instant::earlier(next, self.closed_until)
@@ -98,16 +100,17 @@ impl OutputLane {
 
     /// Whether frames wait for room at the port.
     pub fn is_blocked(&self) -> bool {
+        // Data frames that were picked before the queues were held stay pending on purpose.
         let waiting = if self.tx_off { self.pending_control } else { self.pending.len() };
         self.full || waiting > 0
     }
 
-    /// Frames off the queues that the port has not taken.
+    /// Data frames that were taken off the queues but not by the port.
     pub fn unsent(&self) -> usize {
         self.pending.len() - self.pending_control
     }
 
-    /// Queues that hold a frame, and the lengths of their first ones.
+    /// The queues of `pris` that hold a frame, and the lengths of their first frames.
     #[inline]
     pub(super) fn ready(&mut self, pris: PriSet) -> (PriSet, PerPri<u32>) {
         let mut ready = PriSet::EMPTY;
@@ -122,7 +125,7 @@ impl OutputLane {
     }
 }
 
-/// Bytes of a frame, as schedulers count.
+/// Bytes of a frame as schedulers count them: without FCS.
 #[inline]
 pub(super) fn wire_len(desc: &Desc) -> u32 {
     u32::try_from(desc.len()).unwrap_or(u32::MAX)

@@ -1,6 +1,7 @@
-//! PAUSE: PFC frames that come in and go out, pause timers and the watchdog.
+//! PAUSE: PFC frames received and sent, pause timers and the watchdog.
 //!
-//! A PFC frame → priorities that an output must not send; groups above XOFF → a PFC frame, sent first.
+//! A received PFC frame stops priorities of the output; groups above XOFF make a PFC frame, which
+//! is sent first.
 //!
 //! Source: docs/spec/pipeline.md §9.
 
@@ -20,7 +21,8 @@ use crate::trace::{Event, Tracer};
 use crate::types::{PortSet, PriSet};
 
 impl Lane {
-    /// Follows pause timers and the watchdog, and tells the crossbar.
+    /// Runs the pause timers and watchdogs of the outputs at `look`, and publishes the result for
+    /// the crossbar.
     pub(super) fn pauses<T: Tracer>(&mut self, now: Instant, look: PortSet, tracer: &mut T) {
         let Self { ctx, outputs, .. } = self;
         for place in look.iter() {
@@ -29,7 +31,8 @@ impl Lane {
         }
     }
 
-    /// Brings the times for which outputs were paused up to `now`: steps count them, and the last one may lie before.
+    /// Brings the times for which outputs were paused up to `now`. Steps count them, and the last
+    /// step may be earlier.
     pub fn count_pauses(&mut self, now: Instant) {
         let Self { ctx, outputs, .. } = self;
         for lane in outputs.iter() {
@@ -37,7 +40,8 @@ impl Lane {
         }
     }
 
-    /// Takes note of what was paused for this worker while it was away: what is not above XOFF goes on.
+    /// Takes over the pauses that the guard has sent for this worker while it was away: groups that
+    /// are not above XOFF are released.
     pub(super) fn follow_guard(&mut self) {
         let Self { ctx, inputs, .. } = self;
         for lane in inputs {
@@ -47,7 +51,7 @@ impl Lane {
         }
     }
 
-    /// Makes a PFC frame if one is due, and puts it first.
+    /// Makes a PFC frame if one is due, and puts it before all frames that wait.
     pub(super) fn send_pause<T: Tracer>(&mut self, now: Instant, index: usize, tracer: &mut T) {
         let (Some(lane), Some(input)) = (self.outputs.get_mut(index), self.inputs.get_mut(index))
         else {
@@ -60,6 +64,8 @@ impl Lane {
             return;
         }
         let stats = &self.ctx.stats.port[lane.port];
+        // May draw on the reserve for control frames, which data cannot use up
+        // (docs/spec/pipeline.md §4).
         let desc = if lane.pending.is_full() { None } else { self.ctx.bufs.alloc_control() };
         let Some(mut desc) = desc else {
             stats.pfc_tx_late.add(1); // still due at the next step
@@ -76,13 +82,17 @@ impl Lane {
             wire.emit(config.parse.port_mac, out);
         }
         desc.set_input(lane.port);
+        // Before all data frames, and behind older control frames: PFC frames must arrive in the
+        // order in which they were decided.
         lane.pending.insert(lane.pending_control, desc);
         lane.pending_control += 1;
         stats.pfc_tx.add(1);
         if frame.quanta.iter().any(|&quanta| quanta > 0) {
+            // The pause guard refreshes from this time on, should the worker be away.
             self.ctx.core.note_pause_sent(lane.port, now);
         }
-        // XOFF and XON of the worker's own are counted: what reads the counters goes by them.
+        // Only XOFF and XON of the worker count. A release of classes that the guard alone had paused
+        // would be taken for an XON by tests that read these counters (SAI).
         let guarded = input.pause.take_guarded();
         for pri in self.ctx.snapshot.pris.iter() {
             let classes = self.ctx.snapshot.config.pfc.classes[pri];
@@ -104,6 +114,8 @@ impl Lane {
 }
 
 impl OutputLane {
+    /// Publishes which priorities of this output are paused and which are in a storm; drops frames
+    /// of the latter if so configured.
     pub(super) fn pause_state<T: Tracer>(
         &mut self,
         ctx: &mut Context,
@@ -123,6 +135,8 @@ impl OutputLane {
         };
         ctx.is_stirred |= ctx.core.closed(self.port) != held.or(thrown);
         let before = ctx.core.paused(self.port);
+        // Relaxed: the crossbar's owner may match a few frames more, which then wait in the egress
+        // queue.
         ctx.core.paused[self.port].store(held.bits(), Ordering::Relaxed);
         ctx.stats.pauses.note(now, self.port, PauseSide::Obeyed, before, held);
         ctx.core.storming[self.port].store(thrown.bits(), Ordering::Relaxed);
@@ -156,7 +170,7 @@ impl OutputLane {
         }
     }
 
-    /// Counts for how long each priority was paused until `now`, in pauses that are over, too.
+    /// Counts for how long each priority was paused until `now`, including pauses that are over.
     fn count_paused(&self, ctx: &Context, now: Instant) {
         for pri in self.pause.ever_paused().iter() {
             let paused = self.pause.time_paused(pri, now);
@@ -164,7 +178,7 @@ impl OutputLane {
         }
     }
 
-    /// Takes a MAC control frame in: PFC acts, all others are only counted.
+    /// Consumes a MAC control frame: PFC is obeyed, all others are only counted.
     pub(super) fn consume<T: Tracer>(
         &mut self,
         ctx: &mut Context,
@@ -189,6 +203,8 @@ impl OutputLane {
                 }
                 Err(_) => stats.mac_control_bad.add(1),
             },
+            // Addressed neither to 01-80-C2-00-00-01 nor to the port: not meant for it
+            // (docs/spec/pipeline.md §1).
             opcode::PFC => stats.mac_control_bad.add(1),
             opcode::PAUSE => stats.pause_rx.add(1),
             opcode::EXTENSION => stats.cbfc_rx.add(1),
@@ -197,7 +213,7 @@ impl OutputLane {
         ctx.bufs.free(desc);
     }
 
-    /// Acts upon a PFC frame.
+    /// Obeys a received PFC frame.
     pub(super) fn obey<T: Tracer>(
         &mut self,
         ctx: &mut Context,
@@ -211,7 +227,8 @@ impl OutputLane {
             return;
         }
         let maps = &ctx.snapshot.config.maps.pcp_to_pri;
-        // Several classes may stand for a priority: it is one frame that pauses it, or resumes it.
+        // Several classes may map to one priority. The frame counts once for it, as a pause if any of
+        // them pauses it.
         let (mut pausing, mut resuming) = (PriSet::EMPTY, PriSet::EMPTY);
         for (class, (&pri, &quanta)) in maps.iter().zip(&frame.quanta).enumerate() {
             if frame.enable >> class & 1 != 0 {
@@ -222,6 +239,8 @@ impl OutputLane {
         pausing.iter().for_each(|pri| stats[pri].pause_rx.add(1));
         resuming.without(pausing).iter().for_each(|pri| stats[pri].resume_rx.add(1));
         if let Some(config) = ctx.snapshot.config.ports.get(port.index()) {
+            // Before the frame changes the timers: a pause that ran out just before it is a break,
+            // which ends the watchdog's count.
             self.watchdog.observe(self.pause.paused(now), now);
             self.pause.on_pfc(frame, now, config.rate, maps);
         }

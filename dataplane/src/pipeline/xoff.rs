@@ -1,6 +1,7 @@
-//! XOFF and XON: which ingress groups ask their peer to pause.
+//! XOFF and XON: decides for which ingress groups the peer is asked to pause.
 //!
-//! A group above its limit sets XOFF, one below XON clears it; in `egress-queue` mode the depth of outputs does.
+//! A group above its limit sets XOFF, one at or below XON clears it. In `egress-queue` mode the
+//! depth of outputs decides.
 //!
 //! Units: cells.
 //! Source: docs/spec/pipeline.md §4, §9.
@@ -31,8 +32,10 @@ impl InputLane {
         }
         self.xoff.insert(pri);
         ctx.over_xoff.insert(self.port);
-        ctx.has_released = true; // whatever holds for XON is looked at once
+        ctx.has_released = true; // the group may be at XON already: check once
         ctx.stats.port[self.port].pri[pri].xoff.add(1);
+        // In `egress-queue` mode groups still count XOFF and use headroom, but `Lane::groups`
+        // decides on PAUSE.
         if ctx.snapshot.config.pfc.mode == PfcMode::IngressPg {
             self.pause.set(pri, true);
             let pris = ctx.core.xoff(self.port).or(PriSet::only(pri));
@@ -48,9 +51,9 @@ impl InputLane {
 }
 
 impl Lane {
-    /// Releases groups that have reached XON, and in `egress-queue` mode follows the queues; true if other
-    /// workers still hold room of this one's, which comes back by and by. With the ports, by place, that may have a PFC frame
-    /// to send since.
+    /// Releases groups that have reached XON, and in `egress-queue` mode follows the queues.
+    /// Returns whether other workers still hold cells of this worker's groups, which they return
+    /// over time, and the ports, by place, that may have a PFC frame to send now.
     pub(super) fn groups<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> (bool, PortSet) {
         let Context { core, snapshot, lease, .. } = &mut self.ctx;
         let held = core.buffer.catch_up(lease, &snapshot.thresholds, snapshot.lossless);
@@ -59,7 +62,8 @@ impl Lane {
         if self.ctx.over_xoff.is_empty() && !by_queue {
             return (held, relieved);
         }
-        // In virtual time no other worker gives cells back.
+        // In virtual time there is no other worker that returns cells, so a group can only reach XON
+        // after this lane released some. Builds with assertions check that.
         let may_relieve = self.timing == Timing::Live || self.ctx.has_released || by_queue;
         if !may_relieve && !cfg!(debug_assertions) {
             return (held, relieved);
@@ -82,8 +86,9 @@ impl Lane {
                 let limit = buffer.group_limit(&self.ctx.lease, &self.ctx.snapshot.thresholds, pri);
                 let head = buffer.headroom_used(lane.port, pri);
                 let used = buffer.group_used(lane.port, pri) + head;
-                // With some of its headroom in use, which a limit that others have raised allows, a group that goes on could
-                // not hold what comes after its next XOFF.
+                // Headroom must be empty, too: the limit may have risen while others drained. A group
+                // that resumes with part of its headroom in use could not hold the frames that come
+                // after its next XOFF.
                 if head > 0 || used > self.ctx.snapshot.thresholds.xon(limit) {
                     continue;
                 }
