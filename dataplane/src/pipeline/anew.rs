@@ -1,7 +1,8 @@
-//! Anew: what becomes of TLPs that wait for a port whose link goes down, and of those that are held for want of a way.
+//! Anew: decides once more about TLPs that wait for a port whose link goes down, and about TLPs
+//! that are held.
 //!
-//! Frames of VOQs and egress queues of that port, and of [`super::held`] -> decided about once more, as if they had just
-//! come in: to another port, answered, held or dropped.
+//! Frames in VOQs and egress queues of that port, and those of [`super::held`], are treated as if
+//! they had just come in: they go to another port, are answered, held or dropped.
 //!
 //! Units: frames.
 //! Source: docs/spec/cxl-fabric.md "Dynamic change"; docs/spec/pipeline.md §9.
@@ -23,9 +24,11 @@ use crate::trace::Tracer;
 use crate::types::{PortId, PortSet, PriSet};
 
 impl Lane {
-    /// Decides anew about all TLPs that wait for the port at a place, whose link has just gone down.
+    /// Decides anew about all TLPs that wait for the port at place `index`, whose link has just
+    /// gone down.
     ///
-    /// At once, and what was queued first comes first: what comes in from now on must not be ahead of what waits.
+    /// It does so at once, oldest first: TLPs that come in from now on must not overtake those that
+    /// wait.
     #[cold]
     pub(super) fn leave_down<T: Tracer>(&mut self, now: Instant, index: usize, tracer: &mut T) {
         let Some(port) = self.outputs.get(index).map(|lane| lane.port) else { return };
@@ -40,7 +43,8 @@ impl Lane {
         }
     }
 
-    /// Empties the egress queues of the port at a place, whose link is down; returns how many TLPs were decided about anew.
+    /// Empties the egress queues of the port at place `index`, whose link is down; returns how many
+    /// TLPs were decided about anew.
     #[cold]
     pub(super) fn empty_down<T: Tracer>(
         &mut self,
@@ -56,7 +60,7 @@ impl Lane {
         }
         let (port, mut count) = (lane.port, 0);
         if !lane.pending.is_empty() {
-            // What was picked is first: it was queued before the others.
+            // Picked frames first, as they were queued before the others.
             let control = core::mem::take(&mut lane.pending_control);
             for (n, desc) in core::mem::take(&mut lane.pending).into_iter().enumerate() {
                 if n < control {
@@ -76,7 +80,7 @@ impl Lane {
         count
     }
 
-    /// As [`Self::empty_down`], of a frame that waits for `output`.
+    /// Takes a frame that waits for `output` out of the counters, and decides about it anew.
     pub(super) fn unqueue<T: Tracer>(
         &mut self,
         desc: Desc,
@@ -98,13 +102,15 @@ impl Lane {
     ) {
         let Self { ctx, inputs, scratch, .. } = self;
         ctx.is_stirred = true;
-        // Queued by the input that it came in by, it stays in the order of its flow. A worker charges the groups of its own
-        // inputs alone: what another worker has received counts as come in where it was to go out.
+        // Queued again by its own input, it keeps its place in its flow. If that input is another
+        // worker's, whose counters this one may not write, it counts as received by the port that it was
+        // to leave by.
         let place = |port| inputs.iter().position(|lane| lane.port == port);
         let at = place(desc.input()).or_else(|| place(output)).unwrap_or(0);
         let Some(lane) = inputs.get_mut(at) else {
             return ctx.end_at(now, desc, output, DropReason::PortDown, tracer);
         };
+        // It was uncharged when it left its queue; admission sets the flag again.
         desc.set(Flag::Pg, false);
         let verdict = ctx.decide_anew(lane.port, output, &mut desc, &mut scratch.space);
         if verdict == Verdict::Hold {
@@ -119,7 +125,8 @@ impl Lane {
         lane.dispose_one(ctx, now, desc, found, None, tracer);
     }
 
-    /// Decides once more about what is held, if that may come to something else or it is time; returns how many went on.
+    /// Decides once more about held TLPs if tables or links have changed, or their time is over;
+    /// returns how many went on.
     #[cold]
     pub(super) fn release_held<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> usize {
         let (tables, up) = (self.ctx.core.tables.load_full(), self.ctx.core.up());
@@ -145,7 +152,7 @@ impl Lane {
         gone
     }
 
-    /// Whether it went on.
+    /// Decides about one held TLP; true if it went on.
     fn decide_held<T: Tracer>(
         &mut self,
         now: Instant,
@@ -176,7 +183,7 @@ impl Lane {
         true
     }
 
-    /// Ends what is held: the switch stops.
+    /// Drops held TLPs, when the switch stops.
     pub(super) fn end_held<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
         for held in core::mem::take(&mut self.ctx.held.frames) {
             self.ctx.let_go(held.input);
@@ -186,20 +193,21 @@ impl Lane {
 }
 
 impl Context {
-    /// Holds a TLP that came in at `input` and has its place there; it waited for `output`, if that is there.
+    /// Holds a TLP that came in at `input` and has its place there. It waited for `output`, if that
+    /// is `Some`.
     #[cold]
     pub(super) fn hold(&mut self, now: Instant, desc: Desc, input: PortId, output: Option<PortId>) {
         self.held.push(now, desc, input, output);
         self.stats.parked.add(1);
     }
 
-    /// One that came in at `input` is not held any more.
+    /// Counts one TLP of `input` as held no longer.
     fn let_go(&mut self, input: PortId) {
         self.held.give_place(input);
         self.stats.parked.sub(1);
     }
 
-    /// Takes a frame off what `output` has queued.
+    /// Takes a frame off the counters of `output`'s queues.
     fn unqueue(&mut self, desc: &Desc, output: PortId) {
         self.stats.port[output].pri[desc.pri()].purged.add(1);
         let (cells, pri) = (self.release(desc, output), desc.pri());

@@ -1,6 +1,7 @@
-//! What the stages of a burst share: what is known of each of its frames, and counters of runs of like frames.
+//! Facts that the stages of a burst share about each of its frames, and counters of runs of like
+//! frames.
 //!
-//! [`Verdict`], [`FrameMeta`] by frame; [`BurstMask`], a bit a frame; [`CountRun`].
+//! [`Verdict`] and [`FrameMeta`] by frame; [`BurstMask`], a bit for each frame; [`CountRun`].
 //!
 //! Units: bytes, frames.
 //! Source: docs/spec/pipeline.md §1 to §4.
@@ -16,10 +17,10 @@ use crate::time::Instant;
 use crate::trace::{Event, Tracer};
 use crate::types::{PortId, PortSet};
 
-/// Stands for the queue of a frame whose flow is not in the cache.
+/// Value in place of a queue for a frame whose flow is not in the cache; no queue has this number.
 pub(super) const CACHE_MISS: u16 = u16::MAX;
 
-/// A set of frames of a burst: a bit each, by their place in it.
+/// A set of frames of a burst: bit n is the frame at place n.
 #[derive(Clone, Copy)]
 pub(super) struct BurstMask(pub u64);
 
@@ -36,32 +37,32 @@ impl BurstMask {
     }
 }
 
-/// What becomes of a frame.
+/// Decision about a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It goes to these outputs.
     Forward(PortSet),
     /// It is dropped.
     Drop(DropReason),
-    /// It is for the port itself: MAC control.
+    /// It is for the switch itself: MAC control, or a loop probe of its own.
     Consume,
-    /// A TLP that has no way at the moment.
+    /// It is a TLP without a route at the moment.
     Hold,
 }
 
-/// What is known of each frame of a burst.
+/// Facts about one frame of a burst.
 #[derive(Clone, Copy)]
 pub(super) struct FrameMeta {
     pub head: Head,
     pub vid: Vid,
-    /// Keys of the FDB, while the verdict is to be forwarded.
+    /// Keys of the FDB; set only while the verdict is `Forward`.
     pub dst: Probe,
     pub src: Probe,
     pub verdict: Verdict,
 }
 
 impl FrameMeta {
-    /// Of a frame that nothing is known of yet.
+    /// State of a frame before it is parsed.
     pub const NEW: Self = Self {
         head: Head::EMPTY,
         vid: Vid::from_low_bits(0),
@@ -71,16 +72,16 @@ impl FrameMeta {
     };
 }
 
-/// Frames of a burst that a stage works on.
+/// A burst, and the frames of it that a stage works on.
 pub(super) struct BurstView<'a> {
     pub batch: &'a mut Batch,
     pub which: BurstMask,
 }
 
-/// Where a frame goes.
+/// The destination of a frame.
 #[derive(Clone, Copy)]
 pub(super) struct FrameRoute<'a> {
-    /// Its queue, if its flow is known, else [`CACHE_MISS`]: `meta` says more.
+    /// Its queue, if its flow is known; else [`CACHE_MISS`], and `meta` has the verdict.
     pub route: u16,
     pub meta: &'a FrameMeta,
 }
@@ -92,7 +93,8 @@ pub(super) struct BurstRoutes<'a> {
     pub metas: &'a [FrameMeta; BURST],
 }
 
-/// Frames in a row that are of one length and format, counted together.
+/// Consecutive frames of one length and format, counted together: a burst mostly has one such run,
+/// and a counter is then written once instead of once a frame.
 #[derive(Default)]
 pub(super) struct CountRun {
     len: usize,
@@ -125,7 +127,7 @@ impl CountRun {
     }
 }
 
-/// The bin of a frame of `len` bytes without FCS.
+/// The bin of `rx_size` for a frame of `len` bytes without FCS.
 #[inline]
 fn size_bin(len: usize) -> usize {
     // Bins double from 64 on, but for the last two bounds: 1,023 and 1,518.
@@ -138,7 +140,7 @@ fn size_bin(len: usize) -> usize {
     }
 }
 
-/// Numbers a frame that came in, and tells of it.
+/// Numbers a received frame, and traces it.
 pub(super) fn trace_rx<T: Tracer>(
     bufs: &mut Bufs,
     now: Instant,

@@ -1,6 +1,8 @@
-//! Cut-through, in virtual time: a frame goes on when its header is in, or waits here until it is whole.
+//! Cut-through, in virtual time: a frame is forwarded when its header is in, or waits here until it
+//! is whole.
 //!
-//! A frame that a port handed over before its last bit is in → at once over the crossbar, or parked until then.
+//! A frame that a port handed over before its last bit is in goes over the crossbar at once, or is
+//! parked until then.
 //!
 //! Units: cells, [`Instant`].
 //! Source: docs/spec/model.md §2.
@@ -18,8 +20,7 @@ use crate::trace::Tracer;
 use crate::types::{PortId, PortSet, PriSet, QueueKey};
 
 impl Lane {
-    /// Keeps the frame that port `index` handed over, and that is whole at `until`; a station is learnt from a whole one
-    /// only.
+    /// Keeps the frame that port `index` handed over, and that is whole at `until`.
     pub(super) fn park<T: Tracer>(
         &mut self,
         now: Instant,
@@ -35,6 +36,8 @@ impl Lane {
         };
         self.parked.insert(lane.port);
         ctx.stats.parked.add(1);
+        // The simulated wire knows already that the frame's FCS will be wrong: its source is not
+        // learnt.
         if ctx.bufs.is_damaged(&desc) {
             scratch.learn.clear();
         }
@@ -43,8 +46,8 @@ impl Lane {
         lane.parked = Some(Box::new(Parked { desc, route, meta, until, is_new: true }));
     }
 
-    /// Puts the frame of port `index` that is whole by now where it goes; returns how many frames that was. One that was
-    /// damaged on its way goes no further.
+    /// Queues the frame of port `index` if it is whole by now; returns how many frames that was. A
+    /// frame that was damaged on the wire is dropped.
     pub(super) fn unpark<T: Tracer>(
         &mut self,
         now: Instant,
@@ -64,7 +67,8 @@ impl Lane {
         1
     }
 
-    /// Frames that have come in at `now` and whose outputs can start now go on; the others stay until they are whole.
+    /// Forwards frames whose header came in at `now` and whose outputs can start now; the others
+    /// stay until they are whole.
     pub(super) fn cut_through<T: Tracer>(
         &mut self,
         now: Instant,
@@ -96,7 +100,8 @@ impl Lane {
         }
     }
 
-    /// Whether a frame that comes in now at the rate of `output` could be sent there now, with nothing before it.
+    /// Whether a frame that comes in now at the rate of `output` could be sent there now, with no
+    /// frame before it.
     fn starts_now(
         &self,
         now: Instant,
@@ -114,7 +119,7 @@ impl Lane {
         let only = PriSet::only(pri);
         let may_send = !ctx.core.closed(output).contains(pri)
             && lane.sched.next_open(now, only).is_some_and(|at| at <= now);
-        // Neither a frame nor a PAUSE is before it, and it makes none necessary.
+        // Neither a frame nor a PAUSE is before it, and (`fits`) it makes no PAUSE necessary.
         let is_first = !lane.is_blocked()
             && snapshot.pris.iter().all(|pri| buffer.depth(output, pri) == 0)
             && back.pause.next(now).is_none_or(|at| at > now);
@@ -122,6 +127,8 @@ impl Lane {
             let used = buffer.group_used(input, pri) + buffer.headroom_used(input, pri);
             used + snapshot.cells(len) <= buffer.group_limit(&ctx.lease, &snapshot.thresholds, pri)
         };
+        // The same rate on both sides: a faster output would run out of bits in the middle of the
+        // frame.
         lane.up
             && rate(input) == rate(output)
             && may_send
@@ -131,7 +138,7 @@ impl Lane {
             && crossbar.as_ref().is_some_and(|crossbar| crossbar.is_free(now, input, output))
     }
 
-    /// Ends the ingress of a frame: it goes to its queues.
+    /// Ends the ingress of a frame: puts it into its queues.
     fn proceed<T: Tracer>(&mut self, now: Instant, index: usize, parked: Parked, tracer: &mut T) {
         let Self { ctx, inputs, outputs, .. } = self;
         let Some(lane) = inputs.get_mut(index) else { return };
@@ -141,7 +148,7 @@ impl Lane {
         lane.dispose_one(ctx, now, desc, found, outputs.get_mut(index), tracer);
     }
 
-    /// Ends frames that are not whole: the switch stops.
+    /// Drops frames that are not whole, when the switch stops.
     pub(super) fn end_parked<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
         self.parked = PortSet::EMPTY;
         for lane in &mut self.inputs {

@@ -1,6 +1,7 @@
-//! Draining: what an input that hands over to the fast path waits for.
+//! Draining: tracks when the frames that an input has received have left the switch.
 //!
-//! What was received up to a mark, until each output that it went to has sent all that it had taken by then.
+//! It notes the queues that frames before a mark went to. They have left when each of these outputs
+//! has sent all frames that it had taken off its queues by then.
 //!
 //! Units: frames.
 //! Source: docs/express.md.
@@ -11,36 +12,37 @@ use super::switch_core::Core;
 use crate::stats::WorkerStats;
 use crate::types::{PerPort, PortId, PortSet, PriSet};
 
-/// What an input that hands over to the fast path waits for: frames that it received and that have not left.
+/// Frames that an input received and that may not have left. The kernel's fast path takes over an
+/// input's traffic only when they have, or frames would overtake each other.
 #[derive(Default)]
 pub(super) struct Draining {
-    /// Frames were received since the last mark, and where they were queued.
+    /// Whether frames were received since the last mark, and the queues that they went to.
     pub(super) received: bool,
     outputs: PortSet,
     pris: PerPort<PriSet>,
-    /// The same of those before the mark, as long as they may be queued.
+    /// Whether frames from before the mark may still be here, and the queues where they may wait.
     pub(super) is_marked: bool,
     queued: PortSet,
     queued_pris: PerPort<PriSet>,
-    /// Outputs that had taken all of them, and what they had taken then.
+    /// Outputs that had taken all of them off their queues, and how many frames they had taken then.
     sending: PortSet,
     taken: PerPort<u64>,
 }
 
 impl Draining {
-    /// A burst was received.
+    /// Notes that a burst was received.
     pub const fn receive(&mut self) {
         self.received = true;
     }
 
-    /// Frames of a burst were queued.
+    /// Notes that frames were queued for (`output`, `pri`).
     #[inline]
     pub fn queue(&mut self, output: PortId, pri: crate::types::Pri) {
         self.outputs.insert(output);
         self.pris[output].insert(pri);
     }
 
-    /// Begins with what was received until now.
+    /// Sets the mark behind all frames received so far.
     pub(super) fn mark(&mut self) {
         self.is_marked = true;
         self.received = false;
@@ -50,7 +52,8 @@ impl Draining {
         }
     }
 
-    /// Frames from before the mark are queued only now: there is to be another mark behind them.
+    /// Frames from before the mark are queued only now (TLPs that were decided about once more): a
+    /// new mark must be set behind them.
     #[cold]
     pub fn begin_again(&mut self) {
         for output in self.queued.iter() {
@@ -65,7 +68,7 @@ impl Draining {
     pub(super) fn is_drained(&mut self, core: &Core) -> bool {
         let without = PortSet::from_bits(core.fast.without.load(Ordering::Relaxed));
         for output in self.queued.iter() {
-            // Nothing overtakes where nothing passes by.
+            // Frames for an output without a fast path cannot be overtaken.
             if without.contains(output) {
                 self.queued.remove(output);
                 continue;
@@ -74,13 +77,16 @@ impl Draining {
             if self.queued_pris[output].iter().any(is_queued) {
                 continue;
             }
-            fence(Ordering::Acquire); // pairs with `OutputLane::take`
+            // Pairs with the Release fence in `OutputLane::take`: with the depth at 0, `taken` counts
+            // all frames from before the mark.
+            fence(Ordering::Acquire);
             self.queued.remove(output);
             self.sending.insert(output);
             self.taken[output] = core.taken(output);
         }
         for output in self.sending.iter() {
-            let ended = core.fast.ended[output].load(Ordering::Acquire); // pairs with `tell`
+            // Pairs with `OutputLane::tell`. Wrapping counts, compared by the sign of their difference.
+            let ended = core.fast.ended[output].load(Ordering::Acquire);
             if ended.wrapping_sub(self.taken[output]).cast_signed() >= 0 {
                 self.sending.remove(output);
             }
@@ -91,7 +97,7 @@ impl Draining {
 }
 
 impl Core {
-    /// Frames that `output` took off its queues.
+    /// Frames that `output` took off its queues since the start, wrapping.
     pub(super) fn taken(&self, output: PortId) -> u64 {
         let of = |stats: &WorkerStats| taken(stats, output);
         self.stats.iter().fold(0, |sum, stats| sum.wrapping_add(of(stats)))

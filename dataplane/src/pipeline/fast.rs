@@ -1,7 +1,8 @@
-//! Fast path: when frames may pass the pipeline by, and when it is done with those that did not.
+//! Fast path: when frames may bypass the pipeline, and when those that did not have left it.
 //!
-//! Per output a gate of priorities; per input what was received up to a mark, until each output
-//! that it went to has sent all that it had taken by then.
+//! Each output has a gate of priorities. Each input has a mark on the frames that it received so
+//! far, which is reached when every output that they went to has sent all that it had taken by
+//! then.
 //!
 //! Units: frames.
 //! Source: docs/express.md.
@@ -18,8 +19,8 @@ use crate::stats::WorkerStats;
 use crate::types::{PortSet, PriSet};
 
 impl Lane {
-    /// Sets the gates of this lane's outputs, tells what they have sent, and lets inputs know that
-    /// what they received has left.
+    /// Sets the gates of this lane's outputs, publishes how many frames they have sent, and tells
+    /// inputs when the frames that they received have left.
     pub(super) fn steer(&mut self, ports: &mut [Box<dyn Port>], step: &mut Step) {
         let any = *self
             .has_fast_path
@@ -45,7 +46,7 @@ impl Lane {
                 fast.mark();
                 draining.mark();
             }
-            // What is held has not left: what comes in must not pass it by.
+            // A held frame is in no queue but has not left either: no later one may overtake it.
             let is_held = !ctx.held.is_empty() && ctx.held.is_of(lane.port);
             if draining.is_marked && !is_held && draining.is_drained(&ctx.core) {
                 fast.drained();
@@ -55,7 +56,7 @@ impl Lane {
     }
 }
 
-/// Notes which outputs have no fast path; whether any has one.
+/// Publishes which outputs have no fast path; true if any output has one.
 fn any_fast(core: &Core, outputs: &[OutputLane], ports: &mut [Box<dyn Port>]) -> bool {
     let mut without = PortSet::EMPTY;
     for (lane, port) in outputs.iter().zip(ports) {
@@ -63,20 +64,24 @@ fn any_fast(core: &Core, outputs: &[OutputLane], ports: &mut [Box<dyn Port>]) ->
             without.insert(lane.port);
         }
     }
+    // An output counts as having a fast path until its lane says otherwise: before that lane's
+    // first step its frames could be overlooked.
     core.fast.without.fetch_or(without.bits(), Ordering::Relaxed);
     without.len() < outputs.len()
 }
 
 impl OutputLane {
-    /// Tells how many of the frames that were taken off the queues have left.
+    /// Publishes how many of the frames that were taken off the queues have left.
     fn tell(&self, core: &Core, stats: &WorkerStats, sending: usize) {
         let under_way = self.unsent() + sending;
         let ended = taken(stats, self.port).wrapping_sub(under_way as u64);
-        core.fast.ended[self.port].store(ended, Ordering::Release); // pairs with `is_drained`
+        // Pairs with the Acquire load in `Draining::is_drained`: frames that are told as left were sent
+        // before, so that no frame which the kernel forwards then overtakes them.
+        core.fast.ended[self.port].store(ended, Ordering::Release);
     }
 
-    /// Priorities of `unshaped` whose frames may be sent at once: none is paused, or has a frame queued, and
-    /// the port is not blocked.
+    /// Priorities of `unshaped` whose frames the kernel may send at once: not paused, without a
+    /// queued frame, and the port is not blocked.
     fn gate(&self, core: &Core, unshaped: PriSet) -> PriSet {
         if !self.up || self.tx_off || self.unsent() > 0 || core.blocked().contains(self.port) {
             return PriSet::EMPTY;

@@ -1,7 +1,9 @@
-//! Flow cache in the pipeline: frames of known flows go to their queues without parsing and table lookups.
+//! Flow cache in the pipeline: frames of known flows go to their queues without parsing and table
+//! lookups.
 //!
-//! A burst → a queue for each frame whose flow is cached → all at once into VOQs, if none of them
-//! could be refused or cross XOFF. The full path ([`super::ingress`]) comes to the same.
+//! Each frame of a burst whose flow is cached gets its queue, and the burst goes into VOQs at once
+//! if none of it could be refused or cross XOFF. The full path ([`super::ingress`]) gives the same
+//! result.
 //!
 //! Units: cells.
 //! Source: docs/spec/pipeline.md §1 to §4.
@@ -20,7 +22,7 @@ use crate::time::Instant;
 use crate::types::PortId;
 
 impl Context {
-    /// As [`Self::lookup_burst`] for one frame: the queue that it goes to, if its flow is known.
+    /// [`Self::lookup_burst`] for one frame: the queue that it goes to, if its flow is known.
     #[inline]
     pub(super) fn lookup_one(
         &self,
@@ -39,6 +41,8 @@ impl Context {
         } else {
             self.find::<false>(input, desc, parse, flows)
         };
+        // A longer frame may not fit its output: the full path decides, and drops it by that
+        // reason.
         let known = known.filter(|_| len <= snapshot.frame_len_safe)?;
         desc.apply(known.meta, known.vid);
         let mut run = CountRun::default();
@@ -48,7 +52,7 @@ impl Context {
         Some(known.queue)
     }
 
-    /// What became of the last frame that was like one which came in by `input`, as ports with `config` read it.
+    /// The cached decision for a frame that came in by `input`, parsed as its port's `config` says.
     #[inline]
     fn find<const FEW: bool>(
         &self,
@@ -66,9 +70,12 @@ impl Context {
         flows.lookup_spread::<FEW>(input, key, || choice_words(head, found, config))
     }
 
-    /// Voids what the cache holds if anything has changed that it depends on.
+    /// Empties the cache if any of its inputs has changed since it was filled.
     #[inline]
     fn begin(&self, now: Instant, flows: &mut FlowCache) {
+        // Everything that a cached decision depends on. The tick is among them because a cached
+        // frame does not touch its source's entry in the FDB: without a new look each tick, the
+        // station would age.
         flows.begin(Inputs {
             epoch: self.snapshot.epoch,
             fdb: self.core.fdb.version(),
@@ -78,7 +85,8 @@ impl Context {
         });
     }
 
-    /// Classifies frames of flows that are known and sets the queues that they go to; returns the others.
+    /// Classifies frames of known flows and sets the queues that they go to; returns the other
+    /// frames.
     #[inline(never)] // each loop on its own keeps its state in registers
     pub(super) fn lookup_burst(
         &self,
@@ -97,6 +105,7 @@ impl Context {
         if snapshot.links.is_any() {
             return self.lookup_spread(input, &config.parse, batch, routes, flows);
         }
+        // All keys first and then all lookups: each loop keeps its state in registers.
         let mut keys = [NO_KEY; BURST];
         for (desc, slot) in batch.iter().zip(&mut keys) {
             if let Some(found) = flow_key(self.bufs.head(desc), desc.len(), &config.parse) {
@@ -106,6 +115,8 @@ impl Context {
         let stats = &self.stats.port[input];
         let most = snapshot.frame_len_safe;
         let of_burst = keys.get(..batch.len()).unwrap_or_default();
+        // A burst of one flow, as between two routers, needs one lookup. Compared shifted by one
+        // key: if each equals the next, all are the same.
         if let Some((&first, others)) = of_burst.split_first()
             && others.last().is_none_or(|&last| last == first)
             && of_burst.as_flattened().starts_with(others.as_flattened())
@@ -119,7 +130,7 @@ impl Context {
         apply_each(stats, most, batch, routes, |_| flows.lookup::<false>(*keys.next()?))
     }
 
-    /// As [`Self::lookup_burst`], where links may have been chosen for frames.
+    /// [`Self::lookup_burst`] where links may have been chosen by hash.
     #[inline(never)] // as `lookup_burst`
     fn lookup_spread(
         &self,
@@ -135,7 +146,7 @@ impl Context {
         })
     }
 
-    /// Notes the queues of frames that were forwarded to one each; whether that is all.
+    /// Sets the queues of frames that go to one output each; false if some frame does not.
     pub(super) fn route(
         &self,
         BurstView { batch, which }: BurstView<'_>,
@@ -149,12 +160,14 @@ impl Context {
                 return false;
             };
             *route = QueueId::new(output, desc.pri()).get();
+            // As the flow cache does for its frames: `enqueue_burst` charges by priority and
+            // doesn't set it.
             desc.set(Flag::Pg, self.snapshot.is_lossless(desc.input(), desc.pri()));
         }
         true
     }
 
-    /// Keeps what was decided for the next frames of the flow: its source is known, and so is its one
+    /// Caches a decision for the next frames of the flow. Its source is known, and so is its one
     /// destination, which was `chosen` among several links or is the only one.
     pub(super) fn insert_flow(
         &self,
@@ -176,6 +189,7 @@ impl Context {
             let key = key_of(desc.input(), found);
             if !chosen {
                 flows.insert(key, cached);
+            // The key says less than the hash that has chosen the link: the words hold the rest.
             } else if let Some(words) = choice_words(head, found, &config.parse) {
                 flows.insert_choice(key, words, cached);
             }
@@ -183,7 +197,7 @@ impl Context {
     }
 }
 
-/// Classifies frames of one flow that is known, and sets the queues that they go to.
+/// Classifies frames of one known flow, and sets the queue that they go to.
 #[inline(never)] // as `lookup_burst`
 fn apply(stats: &PortStats, batch: &mut Batch, routes: &mut [u16; BURST], known: CachedVerdict) {
     let mut run = CountRun::default();
@@ -195,8 +209,8 @@ fn apply(stats: &PortStats, batch: &mut Batch, routes: &mut [u16; BURST], known:
     run.flush(stats);
 }
 
-/// Classifies frames whose flows are `known` and that are not longer than `most`, and sets the queues that they go to; returns
-/// the others.
+/// Classifies frames whose flows are `known` and that are not longer than `most`, and sets the
+/// queues that they go to; returns the other frames.
 #[inline]
 fn apply_each(
     stats: &PortStats,

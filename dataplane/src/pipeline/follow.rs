@@ -1,6 +1,6 @@
-//! Follow: takes over what changed around a lane since its last step.
+//! Follow: takes over changes around a lane since its last step.
 //!
-//! A new configuration, links that went up or down, links that may take flows.
+//! These are a new configuration, links that went up or down, and links that may take flows.
 //!
 //! Units: [`Instant`].
 //! Source: docs/spec/pipeline.md §3, §9.
@@ -20,7 +20,7 @@ use crate::trace::{Event, Tracer};
 use crate::types::{PortId, PortSet, PriSet};
 
 impl Lane {
-    /// Takes a new configuration over, if there is one.
+    /// Takes over a new configuration, if there is one.
     pub(super) fn refresh<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
         let current = self.ctx.core.snapshot.load();
         if current.epoch == self.ctx.snapshot.epoch {
@@ -36,7 +36,8 @@ impl Lane {
         for lane in &mut self.inputs {
             lane.reconfigure(&old, snapshot);
             if mode != old.config.pfc.mode {
-                // From now on something else decides; `groups` follows the queues by itself.
+                // Another rule decides on PAUSE from now on, and no PAUSE of the old one may stay.
+                // Groups above XOFF are asserted anew here; for queues `groups` does it in this step.
                 let pris = if mode == PfcMode::IngressPg { lane.xoff } else { PriSet::EMPTY };
                 for pri in snapshot.lossless.iter() {
                     lane.pause.set(pri, pris.contains(pri));
@@ -46,6 +47,8 @@ impl Lane {
         }
         for lane in &mut self.outputs {
             lane.reconfigure(snapshot);
+            // As if the port had everything left to send, until `note_held` knows better: the
+            // command must not be answered before.
             self.ctx.core.set_tx_off(lane.port, lane.tx_off, usize::MAX);
         }
         if let Some(crossbar) = &mut self.crossbar {
@@ -99,10 +102,11 @@ impl Lane {
         }
     }
 
-    /// Lets links that came up take flows, as soon as those overtake no frame.
+    /// Lets links that came up take flows, as soon as no frame is overtaken by that.
     pub(super) fn join(&mut self, now: Instant) {
         let Self { ctx, outputs, .. } = self;
         let Context { core, snapshot, joined_lags, joined_spreads, .. } = ctx;
+        // A flow that changes links while its frames wait on the old one would arrive out of order.
         let is_empty = |port: PortId| {
             let has_pending = |lane: &OutputLane| lane.full || !lane.pending.is_empty();
             let pending = outputs.iter().any(|lane| lane.port == port && has_pending(lane));

@@ -1,7 +1,8 @@
-//! Held: TLPs that have no way at the moment, and whose requesters cannot be told to send them again.
+//! Held: TLPs without a route at the moment, whose requesters cannot be told to send them again.
 //!
-//! [`Held`], in the order in which they came; as soon as tables or links have changed they are decided about once
-//! more, before anything that comes in later; after [`HOLD_MAX`] as if they had not been held.
+//! [`Held`] keeps them in the order in which they came. As soon as tables or links have changed
+//! they are decided about once more, before any TLP that comes in later; after [`HOLD_MAX`] as if
+//! holding were not possible.
 //!
 //! Units: frames, [`Instant`].
 //! Source: docs/spec/cxl-fabric.md "Dynamic change".
@@ -15,30 +16,30 @@ use crate::time::{Instant, Span};
 use crate::types::{PerPort, PortId, PortSet};
 
 //= docs/spec/cxl-fabric.md "Dynamic change": held for at most 900 ms, and 512 by each worker
-/// How long a TLP is held: a manager that looks for a fault waits 250 ms for each switch that does not answer, and requesters
-/// give up after 1 s.
+/// How long a TLP is held: a manager that looks for a fault waits 250 ms for each switch that
+/// doesn't answer, and requesters give up after 1 s.
 const HOLD_MAX: Span = Span::from_ms(900);
-/// TLPs that a worker holds, each of them in a chunk of the pool.
+/// TLPs that one worker may hold, each of them in a chunk of the pool.
 pub(super) const FRAMES_MAX: usize = 512;
 
 /// A TLP that is held.
 pub(super) struct HeldTlp {
     pub desc: Desc,
     pub input: PortId,
-    /// The port that it waited for when its link went down; none if it came in since.
+    /// The port that it was queued for when that link went down; `None` if it came in since.
     pub output: Option<PortId>,
     pub until: Instant,
 }
 
-/// Which TLP is decided about.
+/// How often the TLP that is decided about has been held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// One that was not held before: if there is room for it, it may be.
+    /// Not yet: it may be held if there is room.
     #[default]
     First,
-    /// One that is held, and has its place.
+    /// It is held and keeps its place.
     Again,
-    /// One that was held for as long as may be.
+    /// It was held for [`HOLD_MAX`] and must not be held again.
     Last,
 }
 
@@ -46,11 +47,11 @@ pub(super) enum Turn {
 #[derive(Default)]
 pub(super) struct Held {
     pub frames: VecDeque<HeldTlp>,
-    /// Tables and links that they were decided about by last. As long as there are some, what comes in goes by them, too: it
-    /// would overtake what is held by newer ones.
+    /// Tables and links by which they were last decided about. As long as any TLP is held, new ones
+    /// go by these, too: by newer tables they would overtake the held ones.
     pub by: Option<(Arc<Tables>, PortSet)>,
     pub turn: Turn,
-    /// Places that are taken: in all, and by input.
+    /// Number of places that are taken, in all and by input.
     taken: usize,
     taken_by: PerPort<u16>,
 }
@@ -58,8 +59,9 @@ pub(super) struct Held {
 impl Held {
     /// Whether a TLP that came in at `input` may be held; it has its place from now on.
     ///
-    /// An input may take as many places as are free beside its own, as with queues of the buffer (docs/spec/pipeline.md
-    /// §4): a neighbour who floods a route that is down leaves room for others.
+    /// An input may take as many places as are free beside its own, as with queues of the buffer
+    /// (docs/spec/pipeline.md §4): a neighbour that floods a route that is down leaves room for
+    /// others.
     pub fn take_place(&mut self, input: PortId) -> bool {
         match self.turn {
             Turn::First => {
@@ -75,17 +77,17 @@ impl Held {
         }
     }
 
-    /// One of `input` is not held any more.
+    /// Returns the place of one TLP of `input`.
     pub fn give_place(&mut self, input: PortId) {
         (self.taken_by[input], self.taken) = (self.taken_by[input] - 1, self.taken - 1);
     }
 
-    /// Whether one of `input` is held.
+    /// Whether any TLP of `input` is held.
     pub fn is_of(&self, input: PortId) -> bool {
         self.taken_by[input] > 0
     }
 
-    /// When the first one is held no longer.
+    /// When the oldest one has been held for [`HOLD_MAX`].
     pub fn next(&self) -> Option<Instant> {
         self.frames.front().map(|held| held.until)
     }
@@ -95,7 +97,7 @@ impl Held {
         self.frames.is_empty()
     }
 
-    /// Holds one more, which has its place, from now on.
+    /// Holds one more TLP, which has its place, from now on.
     pub fn push(&mut self, now: Instant, desc: Desc, input: PortId, output: Option<PortId>) {
         self.frames.push_back(HeldTlp { desc, input, output, until: now + HOLD_MAX });
     }

@@ -1,6 +1,7 @@
-//! Ingress: receive, parse, classify, forward, admit, enqueue, learn, for one burst of one port.
+//! Ingress: receive, parse, classify, forward, admit, enqueue and learn, for one burst of one port.
 //!
-//! Passes over the whole burst; a frame's [`Verdict`] is decided first and carried out last.
+//! Each stage passes over the whole burst; a frame's [`Verdict`] is decided first and carried out
+//! last.
 //!
 //! Units: cells.
 //! Source: docs/spec/pipeline.md §1 to §4, §9.
@@ -28,7 +29,7 @@ use crate::trace::{Event, Part, Tracer};
 use crate::types::PortSet;
 
 impl Lane {
-    /// One burst of one port; returns how many frames it was.
+    /// Receives one burst of one port; returns how many frames it was.
     pub(super) fn receive<T: Tracer>(
         &mut self,
         now: Instant,
@@ -48,7 +49,7 @@ impl Lane {
         self.take_in(now, index, batch, tracer)
     }
 
-    /// As [`Self::receive`], of frames that a port has handed over.
+    /// Does the work of [`Self::receive`] for frames that a port has handed over.
     fn take_in<T: Tracer>(
         &mut self,
         now: Instant,
@@ -74,7 +75,8 @@ impl Lane {
             return count;
         }
         let blocked = ctx.core.blocked().contains(lane.port);
-        // A trace tells each frame's way in full.
+        // A trace shows each frame's path in full, and a blocked port drops frames of cached flows, too.
+        // `routes` still holds the last burst's queues, by which frames would leave.
         let unknown = if T::ON || blocked {
             routes.fill(CACHE_MISS);
             BurstMask::first(count)
@@ -99,7 +101,7 @@ impl Lane {
         count
     }
 
-    /// As [`Self::receive`], in virtual time: one frame; returns how many that was.
+    /// Like [`Self::receive`], but one frame, in virtual time; returns how many that was.
     pub(super) fn receive_one<T: Tracer>(
         &mut self,
         now: Instant,
@@ -121,7 +123,7 @@ impl Lane {
         ctx.count_burst(lane.port, 1);
         let Scratch { routes, metas, learn, .. } = &mut **scratch;
         let blocked = ctx.core.blocked().contains(lane.port);
-        // A trace tells each frame's way in full.
+        // As in `take_in`.
         let known =
             if T::ON || blocked { None } else { ctx.lookup_one(now, lane.port, &mut desc, flows) };
         let (route, sole) = if let Some(queue) = known {
@@ -140,6 +142,7 @@ impl Lane {
             };
             (CACHE_MISS, sole)
         };
+        // Cut-through: the port handed the frame over when its header was in.
         if let Some(until) = port.whole_at().filter(|&until| until > now) {
             routes[0] = route;
             self.park(now, index, desc, until, tracer);
@@ -159,7 +162,8 @@ impl Lane {
     }
 }
 
-/// Nothing is forwarded that came in by a port which is blocked; what is for the switch itself is.
+/// Drops frames that came in by a blocked port instead of forwarding them. Frames for the switch
+/// itself still get through.
 #[cold]
 fn shut_out(which: BurstMask, metas: &mut [FrameMeta; BURST]) {
     for place in which.iter() {
@@ -170,21 +174,21 @@ fn shut_out(which: BurstMask, metas: &mut [FrameMeta; BURST]) {
     }
 }
 
-/// What is found of frames.
+/// Memory for the results of a burst.
 struct Found<'a> {
-    /// Their headers and verdicts, by place.
+    /// Headers and verdicts, by place in the burst.
     metas: &'a mut [FrameMeta; BURST],
-    /// Sources to be learnt.
+    /// Source addresses that are to be learnt.
     learn: &'a mut arrayvec::ArrayVec<Source, BURST>,
-    /// Where flows are remembered.
+    /// The worker's flow cache.
     flows: &'a mut FlowCache,
 }
 
-/// Where loop probes go.
+/// Destination of loop probes.
 const PROBE: AddrKey = AddrKey::ethernet(loop_probe::DST);
 
 impl InputLane {
-    /// Parses frames of the burst, and decides where they go.
+    /// Parses frames of the burst, and decides on their outputs.
     #[inline]
     fn decide<T: Tracer>(
         &mut self,
@@ -205,7 +209,7 @@ impl InputLane {
         }
     }
 
-    /// Decides where frames of the burst go.
+    /// Decides on the outputs of frames of the burst.
     #[inline(never)] // as `lookup_burst`
     fn forward<T: Tracer, const SPREAD: bool>(
         &mut self,
@@ -234,15 +238,21 @@ impl InputLane {
             if !matches!(meta.verdict, Verdict::Forward(_)) {
                 continue;
             }
+            // Before the source is learnt: a probe carries a port's own address, at which no
+            // station is.
             if meta.head.dst() == PROBE && ctx.own_probe(desc, &meta.head).is_some() {
                 meta.verdict = Verdict::Consume;
                 continue;
             }
             let frame = || digest(ctx.bufs.bytes(desc));
+            // Also for frames that are dropped below: where a station is does not depend on where
+            // it sends to.
             let source_known = router.source(meta, frame, learn);
             let hash = || flow_hash(ctx.bufs.bytes(desc), &meta.head, meta.vid);
             let (verdict, by) = router.destination(meta, desc.len(), hash);
             meta.verdict = verdict;
+            // Only a flow whose source needs no learning and whose destination is known: the cached
+            // path does neither, and a flood has several outputs.
             if !T::ON && source_known && matches!(by, "fdb" | "static") {
                 ctx.insert_flow(flows, desc, meta, SPREAD && router.chosen);
             }
@@ -255,7 +265,8 @@ impl InputLane {
         }
     }
 
-    /// Carries out what was decided; MAC control frames go to the port's `output` side.
+    /// Carries out the verdicts. MAC control frames go to the `output` side of the same port, which
+    /// PAUSE stops.
     #[inline(never)] // as `lookup_burst`
     pub(super) fn dispose<T: Tracer>(
         &mut self,
@@ -272,7 +283,7 @@ impl InputLane {
         }
     }
 
-    /// As [`Self::dispose`] and [`Self::publish`], for a burst of one frame.
+    /// [`Self::dispose`] and [`Self::publish`] for a burst of one frame.
     #[inline]
     pub(super) fn dispose_one<T: Tracer>(
         &mut self,

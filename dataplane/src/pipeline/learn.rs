@@ -1,6 +1,6 @@
-//! Learn: puts the sources that a burst brought into the FDB.
+//! Learn: puts the source addresses of a burst into the FDB.
 //!
-//! Keys, collected by the forwarding decision; seen from the next burst on.
+//! The forwarding decision collects them; they are used from the next burst on.
 //!
 //! Source: docs/spec/pipeline.md §3.
 
@@ -12,7 +12,7 @@ use crate::trace::{Event, Tracer};
 use crate::types::{PortId, PortSet};
 
 impl Context {
-    /// Learns what the burst brought; seen from the next one on.
+    /// Learns the source addresses of a burst; they are used from the next burst on.
     #[inline]
     pub(super) fn learn<T: Tracer>(
         &mut self,
@@ -23,7 +23,8 @@ impl Context {
     ) {
         let home = self.snapshot.links.leader(input);
         if !sources.is_empty() && self.core.blocks.is_settling(home, now) {
-            sources.clear(); // what went round is still under way: it would be learned at the wrong end
+            // Frames that went round are still under way, and would be learnt at the wrong end.
+            sources.clear();
         }
         for source in sources.drain(..) {
             let key = source.key;
@@ -43,13 +44,15 @@ impl Context {
                 Learned::New => self.port_with(key.addr()),
                 _ => None,
             };
-            // The same frame came in by two ports, or one that a port itself sends: it may go round.
+            // The same frame came in by two ports, or a frame of a port's own address came in: frames
+            // may go round.
             if let Some(other) = other.or(own) {
                 self.suspect(PortSet::only(home).or(PortSet::only(other)), key.vid());
             }
             match outcome {
                 Learned::Moved { .. } => self.stats.port[input].fdb_moves.add(1),
                 Learned::Looping { home, other } => {
+                    // A sticky station stays at `home`, so it has not moved.
                     let moved = self.snapshot.config.forward.sticky == Span::ZERO;
                     self.stats.port[input].fdb_moves.add(u64::from(moved));
                     self.cut_loop(now, home, other, key.vid(), tracer);

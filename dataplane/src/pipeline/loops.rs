@@ -1,14 +1,14 @@
-//! Loops: what is done when one is suspected, and when it is found.
+//! Loops: sends probes where a loop is suspected, and blocks a port where one is proved.
 //!
-//! A suspicion → probes by the ports in question → one that comes in by a port of this switch: that port is
-//! blocked until a time; there is no STP.
+//! A suspicion makes the ports in question send probes. If one comes in by a port of this switch,
+//! that port is blocked for a while; there is no STP.
+//!
+//! The port by which a probe comes in is blocked, not the one that sent it, because whoever sends
+//! the probe into that port is behind it. So a neighbour that forges source addresses, repeats
+//! frames or passes probes on to an accomplice only gets its own ports blocked.
 //!
 //! Units: [`Instant`].
 //! Source: docs/spec/pipeline.md §3 "Loops".
-//!
-//! The port by which a probe comes in is blocked, not the one that sent it: whoever makes it come in there is behind that
-//! port. So a neighbour that speaks with the addresses of others, repeats their frames or hands probes on to somebody else
-//! has only his own ports blocked.
 
 use weft_base::sync::Ordering;
 use weft_parsers::loop_probe::{self, LoopProbe};
@@ -28,13 +28,15 @@ use crate::trace::{Event, Tracer};
 use crate::types::{PortId, PortSet};
 use crate::vlan::{Arrival, TagOp};
 
-/// How long the ends of a loop that was cut learn nothing: frames that went round are still under way.
+/// How long the ends of a loop learn nothing after it was cut: frames that went round are still
+/// under way.
 const SETTLE: Span = Span::from_ms(1_000);
-/// Opcode that traces show for a probe that ended here: its EtherType.
+/// Opcode that traces show for a consumed probe: its EtherType.
 const TRACED: u16 = weft_parsers::ether_type::LOOPBACK;
 
 impl Lane {
-    /// Opens ports again whose time is over, or all if loops no longer block any.
+    /// Opens blocked ports whose time is over, or all of them if the configuration no longer blocks
+    /// ports.
     pub(super) fn unblock<T: Tracer>(&self, now: Instant, tracer: &mut T) {
         let core = &self.ctx.core;
         let never = self.ctx.snapshot.config.forward.loop_block.is_none();
@@ -43,6 +45,7 @@ impl Lane {
                 continue;
             }
             let bit = PortSet::only(port).bits();
+            // By whichever worker comes first: only the one that finds the bit set traces it.
             let before = core.blocks.ports.fetch_and(!bit, Ordering::AcqRel);
             if T::ON && before & bit != 0 {
                 tracer.event(now, Event::Block { port: port.get(), blocked: false });
@@ -50,7 +53,7 @@ impl Lane {
         }
     }
 
-    /// Sends the probes that are due.
+    /// Sends the loop probes that are due.
     pub(super) fn send_probes(&mut self, now: Instant) {
         let asked = self.ctx.core.probes.asked();
         if asked.is_empty() && !self.probing {
@@ -61,6 +64,7 @@ impl Lane {
             if asked.contains(lane.port) {
                 self.ctx.core.probes.take(lane.port);
                 if lane.probes.ask(now) {
+                    // Once a series: the number of an earlier series proves nothing any more.
                     self.ctx.core.probes.renew_nonce(lane.port, now);
                 }
             }
@@ -73,7 +77,7 @@ impl Lane {
 }
 
 impl OutputLane {
-    /// Puts a probe before all frames that wait, if the port can send one.
+    /// Puts a probe before all frames that wait, if the port may send one.
     fn send_probe(&mut self, ctx: &mut Context, now: Instant) {
         let Context { core, snapshot, .. } = &*ctx;
         let vid = core.probes.vid(self.port);
@@ -87,6 +91,8 @@ impl OutputLane {
             return;
         };
         self.probes.sent(now);
+        // Tagged like any frame of that VLAN that leaves by this port, so that the probe takes its
+        // path through the neighbours.
         let tag = match snapshot.vlan.egress(self.port, vid, Arrival::of(None)) {
             TagOp::Insert => Some((config.parse.tpids.first(), Tci(vid.get()))),
             _ => None,
@@ -112,7 +118,8 @@ impl OutputLane {
 }
 
 impl InputLane {
-    /// Looks at one frame of a burst now and then: whether frames come in again and again.
+    /// Samples a frame of a burst now and then, to see whether the same frames come in again and
+    /// again.
     #[inline]
     pub(super) fn sample(&mut self, ctx: &Context, now: Instant, batch: &Batch) {
         if self.repeats.is_due(now) && ctx.snapshot.probed.contains(self.port) {
@@ -138,21 +145,24 @@ impl InputLane {
 }
 
 impl Context {
-    /// Frames of VLAN `vid` may go round between some of `ports`: asks for probes there.
+    /// Asks for probes by `ports`, between which frames of VLAN `vid` may go round.
     pub(super) fn suspect(&self, ports: PortSet, vid: Vid) {
         let links = &self.snapshot.links;
+        // All links of a LAG, as any of them may be the one that leads back.
         let all = ports.iter().fold(PortSet::EMPTY, |all, port| all.or(links.members(port)));
         self.core.probes.ask(all.and(self.snapshot.probed), vid);
     }
 
-    /// The port whose own address this is: no station speaks with it.
+    /// The port of this switch whose own address this is. No station sends from it, so such a frame
+    /// has come back.
     pub(super) fn port_with(&self, address: AddrKey) -> Option<PortId> {
         let of = |port: &PortConfig| AddrKey::ethernet(port.parse.port_mac) == address;
         let at = self.snapshot.config.ports.iter().position(of)?;
         PortId::new(at).filter(|&port| self.snapshot.probed.contains(port))
     }
 
-    /// The probe that a frame is, if it says that a port of this switch sent it, and that port.
+    /// The probe in this frame, and the port that sent it, if it claims to come from a port of this
+    /// switch.
     pub(super) fn own_probe(&self, desc: &Desc, head: &Head) -> Option<(PortId, LoopProbe)> {
         let probe = LoopProbe::parse(self.bufs.bytes(desc), head.tagged()).ok()?;
         let sender = PortId::new(usize::from(probe.port))?;
@@ -161,7 +171,8 @@ impl Context {
         is_own.then_some((sender, probe))
     }
 
-    /// Takes a probe in that a port of this switch sent: what leaves by that one comes in here.
+    /// Consumes a probe that claims to come from a port of this switch, and blocks a port if it
+    /// proves a loop.
     #[cold]
     pub(super) fn take_probe<T: Tracer>(
         &mut self,
@@ -182,22 +193,25 @@ impl Context {
             Some((sender, probe)) if self.core.probes.proves(sender, probe.nonce, now) => {
                 self.loop_found(now, sender, port, tracer);
             }
-            // A neighbour guesses, or has recorded it: it proves nothing, and goes no further.
+            // Its number is wrong or old, so a neighbour has guessed or recorded it. It proves nothing.
             _ => self.stats.port[port].loop_probes_bad.add(1),
         }
     }
 
-    /// What leaves by `sender` comes in by `came`: blocks that, unless the loop is cut already.
+    /// A loop from `sender` to `came` is proved: blocks `came`, unless the loop is cut already.
     fn loop_found<T: Tracer>(&self, now: Instant, sender: PortId, came: PortId, tracer: &mut T) {
         let links = &self.snapshot.links;
         let [sender, came] = [sender, came].map(|port| links.leader(port));
         let ends = links.members(sender).or(links.members(came));
         if let Some(span) = self.snapshot.config.forward.loop_block {
+            // Another probe of the same loop has cut it: one block opens it, a second would cut off
+            // stations.
             if !self.block(now, span, links.members(came), ends, tracer) {
                 return;
             }
             self.core.set_blocked_for(links.members(came), Some(sender));
             for end in [sender, came] {
+                // Before the flush: nothing may be learnt anew at these ports in between.
                 self.core.blocks.settle(end, now + SETTLE);
                 self.core.fdb.flush_port(end);
             }
@@ -205,8 +219,9 @@ impl Context {
         self.core.probes.tell(LoopFound { sender, came });
     }
 
-    /// A station moves between `home`, where it was, and `other` too often. Where probes can tell, they decide; else
-    /// `other` is blocked, unless one of them is, so that the loop is cut already.
+    /// A station moves too often between `home`, where it was, and `other`. Where ports can send
+    /// probes, probes decide; otherwise `other` is blocked, unless one of the two is blocked, so
+    /// that the loop is cut already.
     pub(super) fn cut_loop<T: Tracer>(
         &self,
         now: Instant,
@@ -224,13 +239,13 @@ impl Context {
         let links = &self.snapshot.links;
         if self.block(now, span, links.members(other), ports, tracer) {
             self.core.set_blocked_for(links.members(other), None);
-            // Stations may be behind other ports than they seem to be, as the loop shows, and not those that moved alone.
+            // Frames that went round have moved other stations, too, to ports that they are not behind.
             self.core.fdb.flush_movers(home);
             self.core.fdb.flush_port(other);
         }
     }
 
-    /// Blocks `ports`, unless one of `ends` is blocked; whether it did.
+    /// Blocks `ports`, unless one of `ends` is blocked already; true if it did.
     fn block<T: Tracer>(
         &self,
         now: Instant,

@@ -1,7 +1,7 @@
-//! The pipeline: puts the switch functions in order, for one worker's ports.
+//! The pipeline: calls the switch functions in order, for one worker's ports.
 //!
-//! [`Core`] is what workers share, a [`Lane`] what one of them owns; [`Lane::step`] receives,
-//! decides and sends at one `now`, and answers when it wants to be called again.
+//! [`Core`] is shared by all workers, a [`Lane`] belongs to one of them; [`Lane::step`] receives,
+//! decides and sends at one `now`, and returns when it wants to be called again.
 //!
 //! Units: cells, frames, `Instant`.
 //! Source: docs/spec/pipeline.md §1 to §11; ARCHITECTURE.md "The path of a frame".

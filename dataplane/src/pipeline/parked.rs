@@ -1,6 +1,4 @@
-//! Parked: a frame that is not whole yet: cut-through, in virtual time.
-//!
-//! [`Parked`], of an input.
+//! Parked: in virtual time, a frame whose last bit is not in yet (cut-through).
 //!
 //! Units: [`Instant`].
 //! Source: docs/spec/model.md §2.
@@ -11,20 +9,20 @@ use crate::queues::QueueId;
 use crate::time::Instant;
 use crate::types::{PortId, QueueKey};
 
-/// A frame of which it is known where it goes, and which is not whole yet.
+/// A frame of one input that is decided about, but whose last bit is not in yet.
 pub(super) struct Parked {
     pub desc: Desc,
-    /// Its queue, if its flow is known; else `meta` says more.
+    /// Its queue, if its flow is known; else `CACHE_MISS`, and `meta` has the verdict.
     pub route: u16,
     pub meta: FrameMeta,
-    /// When it is whole, and through the parser.
+    /// When its last bit is in and parsed.
     pub until: Instant,
-    /// Whether it may still go on before that.
+    /// Whether it may still be cut through: only in the step in which it was parked.
     pub is_new: bool,
 }
 
 impl Parked {
-    /// The one VOQ of `input`, by which it came in, that the frame goes to.
+    /// The VOQ of `input` that the frame goes to, if it is a single one.
     pub fn voq(&self, input: PortId) -> Option<QueueKey> {
         let output = match self.meta.verdict {
             _ if self.route != CACHE_MISS => QueueId::from_low_bits(self.route).output(),

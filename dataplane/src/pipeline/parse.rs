@@ -1,6 +1,7 @@
 //! Parse: reads the headers of a burst, and classifies its frames.
 //!
-//! Frames in, [`FrameMeta`] with a first [`Verdict`] out; priority and VLAN in the descriptor.
+//! Each frame gets its [`FrameMeta`] with a first [`Verdict`], and priority and VLAN in its
+//! descriptor.
 //!
 //! Units: bytes.
 //! Source: docs/spec/pipeline.md §1, §2.
@@ -18,7 +19,7 @@ use crate::trace::{Event, Tracer};
 use crate::types::{PortId, PortSet};
 
 impl Context {
-    /// Counts a burst that came in.
+    /// Counts a received burst.
     #[inline]
     pub(super) fn count_burst(&self, input: PortId, count: usize) {
         self.stats.port[input].rx_frames.add(count as u64);
@@ -51,6 +52,8 @@ impl Context {
             let Ok(head) = parse_head(self.bufs.head(desc), len, &config.parse) else {
                 run.count(stats, len, Format::Other as usize);
                 meta.verdict = Verdict::Drop(DropReason::Malformed);
+                // A malformed frame has no field to trust, but its drop is counted by priority,
+                // too: the default one.
                 let (pri, _) = classifier.pri(&Head::EMPTY);
                 desc.classify(input, Format::Other, pri, false, false);
                 continue;
@@ -66,6 +69,8 @@ impl Context {
                     Ok(vid) => {
                         meta.vid = vid;
                         desc.set_vid(vid.get());
+                        // Keys are hashed here and their buckets prefetched, so that the lookups of
+                        // the next pass find them in the cache.
                         meta.dst = fdb.probe(FdbKey::new(vid, head.dst()));
                         meta.src = fdb.probe(FdbKey::new(vid, head.src()));
                         Verdict::Forward(PortSet::EMPTY)
@@ -74,6 +79,7 @@ impl Context {
                 }
             };
             meta.head = head;
+            // Also of frames that are dropped: drops are counted by priority.
             let (pri, by) = classifier.pri(&head);
             desc.classify(input, format, pri, head.tagged(), snapshot.may_mark(&head));
             if head.group() && format != Format::MacControl {

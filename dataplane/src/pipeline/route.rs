@@ -1,6 +1,7 @@
-//! Forward: the outputs of a frame, and the sources that are to be learnt.
+//! Forward: the outputs of a frame, and the source addresses that are to be learnt.
 //!
-//! A [`Router`] for one burst of one port; a frame's [`FrameMeta`] in, its [`Verdict`] out.
+//! A [`Router`] serves one burst of one port; it turns a frame's [`FrameMeta`] into its
+//! [`Verdict`].
 //!
 //! Units: bytes.
 //! Source: docs/spec/pipeline.md §3.
@@ -19,32 +20,35 @@ use crate::time::Instant;
 use crate::types::{PortId, PortSet};
 use crate::vlan::Arrival;
 
-/// Which lookup found the outputs, for traces.
+/// Name of the lookup that found the outputs, for traces.
 pub(super) type LookupKind = &'static str;
 
-/// What decides where the frames of one burst go.
+/// State by which the outputs of one burst's frames are decided.
 ///
-/// Without `SPREAD`, no frame has a choice of ports, and nothing is asked about that.
+/// `SPREAD` is false where no LAG and no station with several ports is configured: then no output
+/// is chosen by hash.
 pub(super) struct Router<'a, const SPREAD: bool> {
     pub core: &'a Core,
     pub snapshot: &'a Snapshot,
     pub storm: &'a mut StormGuard,
     pub now: Instant,
     pub input: PortId,
-    /// What the input is known by, and all that no frame goes back to: itself, or its LAG.
+    /// The port under which stations of this input are learnt (the leader of its LAG), and the ports that
+    /// its frames never go back to: itself, or all members of its LAG.
     pub home: PortId,
     pub own: PortSet,
-    /// Links that are up and not blocked, and those that take flows in LAGs and to stations behind several ports.
+    /// Links that are up and not blocked, and those of them that take flows, in LAGs and to stations
+    /// behind several ports.
     pub up: PortSet,
     pub joined_lags: PortSet,
     pub joined_spreads: PortSet,
-    /// Whether the last frame's output was chosen by its flow.
+    /// Whether the last frame's output was chosen by a hash of its flow.
     pub chosen: bool,
 }
 
 impl<const SPREAD: bool> Router<'_, SPREAD> {
-    /// Notes a source that is to be learnt at the end of the burst, for which `frame` is asked for the frame's digest; true if
-    /// there is nothing to learn.
+    /// Notes a source address that is to be learnt at the end of the burst; `frame` computes the
+    /// frame's digest. True if there is nothing to learn.
     #[inline]
     pub fn source(
         &self,
@@ -58,6 +62,8 @@ impl<const SPREAD: bool> Router<'_, SPREAD> {
         let state = self.core.fdb.touch_at(meta.src, self.home, self.now);
         if let SourceState::Unknown | SourceState::OnOtherPort(_) = state {
             let key = meta.src.key();
+            // A burst is often of one station: its address is noted once. Others that repeat are
+            // found when they are learnt.
             if learn.last().is_none_or(|last| last.key != key) {
                 let _ = learn.try_push(Source { key, frame: frame() }); // as many as a burst has frames
             }
@@ -66,7 +72,7 @@ impl<const SPREAD: bool> Router<'_, SPREAD> {
         true
     }
 
-    /// The outputs of a frame, and how they were found; `hash` is asked for that of its flow.
+    /// The outputs of a frame, and how they were found; `hash` computes the hash of its flow.
     #[inline]
     pub fn destination(
         &mut self,
@@ -96,8 +102,8 @@ impl<const SPREAD: bool> Router<'_, SPREAD> {
         (self.narrow(wanted, meta, len, hash), by)
     }
 
-    /// Whether the configuration has a reserved group forwarded. PAUSE's own address never is: a link's frames
-    /// would pause another.
+    /// Whether the configuration has a reserved group forwarded. PAUSE's own address never is, as
+    /// PAUSE of one link would pause senders of another.
     #[cold]
     fn lets_through(&self, head: &Head) -> bool {
         const PAUSE: u16 = 1 << 1;
@@ -105,7 +111,7 @@ impl<const SPREAD: bool> Router<'_, SPREAD> {
         bits >> head.reserved_number() & 1 != 0
     }
 
-    /// The port that a known station is reached by; `None` if that is where the frame came from.
+    /// The port that leads to a known station; `None` if the frame came from there.
     #[inline]
     fn station(
         &mut self,
@@ -122,6 +128,8 @@ impl<const SPREAD: bool> Router<'_, SPREAD> {
             let carriers = self.snapshot.carriers.get(meta.head.format() as usize);
             let able = carriers.copied().unwrap_or_default();
             let able = able.and(self.up).and(self.snapshot.vlan.members(meta.vid));
+            // A static station behind several ports may be behind the input, too, to which nothing
+            // returns.
             let others = ports.without(PortSet::only(self.home));
             return self.snapshot.links.pick_port(others, hash(), self.joined_spreads, able);
         }
@@ -134,7 +142,7 @@ impl<const SPREAD: bool> Router<'_, SPREAD> {
         Some((hit.port, if hit.is_static { "static" } else { "fdb" }))
     }
 
-    /// Where a frame without a known single destination goes, if its storm limit lets it.
+    /// The outputs of a frame without a known single destination, if its storm limit admits it.
     #[inline(never)] // rare
     fn flood(&mut self, meta: &FrameMeta, len: usize) -> Result<(PortSet, LookupKind), DropReason> {
         let head = &meta.head;
@@ -160,8 +168,8 @@ impl<const SPREAD: bool> Router<'_, SPREAD> {
         })
     }
 
-    /// Takes away outputs that are down, cannot carry the format or the length, and the input; leaves one
-    /// of each LAG.
+    /// Removes outputs that are down, cannot carry the format or the length, and the input; keeps
+    /// one link of each LAG. Each step that leaves none has a drop reason of its own.
     #[inline]
     fn narrow(
         &mut self,
@@ -190,6 +198,8 @@ impl<const SPREAD: bool> Router<'_, SPREAD> {
         if outputs.is_empty() {
             return Verdict::Drop(DropReason::FormatFiltered);
         }
+        // The longest frame that fits every port, whatever tag is added: shorter ones need no look
+        // at each port.
         if len > snapshot.frame_len_safe {
             outputs = outputs.iter().filter(|&port| self.fits(port, meta, len)).collect();
             if outputs.is_empty() {
@@ -201,6 +211,7 @@ impl<const SPREAD: bool> Router<'_, SPREAD> {
             outputs = left;
             self.chosen |= chosen;
         }
+        // After all filters: a mirror shows the frames that are forwarded, of any VLAN.
         if let Some(mirror) = snapshot.config.mirror
             && !outputs.or(PortSet::only(input)).and(mirror.from).is_empty()
             && mirror.to != input
@@ -212,8 +223,8 @@ impl<const SPREAD: bool> Router<'_, SPREAD> {
         Verdict::Forward(outputs)
     }
 
-    /// Whether `output` may send a frame that came in with `len` bytes: what counts is what leaves, with a
-    /// tag that is put in and without one that is taken out.
+    /// Whether `output` may send a frame that came in with `len` bytes. The length that counts is
+    /// the one on the wire: with a tag that is added, without one that is removed.
     #[inline(never)] // rare
     fn fits(&self, output: PortId, meta: &FrameMeta, len: usize) -> bool {
         let arrival = Arrival::of(meta.head.tci());

@@ -1,8 +1,9 @@
-//! Transit, in virtual time: a frame that nothing stands in the way of goes through the switch at once.
+//! Transit, in virtual time: a frame whose path is free goes through the switch at once.
 //!
-//! Frames that came in at one instant, admitted and in no VOQ yet → to their ports where input and output are free
-//! and nothing waits for either; the others go to their VOQs. It comes to the same as a slot of the crossbar and a pick of the
-//! scheduler, of which both have no choice there.
+//! Frames that came in at one instant are admitted but not yet in a VOQ. Where input and output are
+//! free and no other frame waits for either, a frame goes to its port; all others go to their VOQs.
+//! The result is that of a slot of the crossbar and a pick of the scheduler, as neither has a
+//! choice there.
 //!
 //! Units: cells, [`Instant`].
 //! Source: docs/spec/pipeline.md §4 to §7; docs/spec/model.md §1.
@@ -24,7 +25,8 @@ use crate::trace::Tracer;
 use crate::types::{PortId, Pri, PriSet};
 
 impl Lane {
-    /// Whether frames may take this way: a trace tells each stage, and in `egress-queue` mode each stage may pause.
+    /// Whether frames may bypass the queues: not with a trace, which shows each stage, and not in
+    /// `egress-queue` mode, in which each stage may pause.
     #[inline]
     pub(super) fn may_transit<T: Tracer>(&self) -> bool {
         !T::ON
@@ -34,7 +36,8 @@ impl Lane {
             && self.crossbar.as_ref().is_some_and(|crossbar| crossbar.islip.is_strict())
     }
 
-    /// Lets the frames that came in at `now` go through, or into their VOQs; returns how many went.
+    /// Lets the frames that came in at `now` go through, or into their VOQs; returns how many went
+    /// through.
     pub(super) fn pass_transits<T: Tracer>(
         &mut self,
         now: Instant,
@@ -45,7 +48,7 @@ impl Lane {
         let Transits { mut frames, contended, .. } = core::mem::take(&mut self.transits);
         let mut moved = 0;
         if !contended.is_empty() {
-            // Whoever meets others takes part in the slot.
+            // Frames that compete for an output go to their VOQs, where a slot decides between them.
             let meets = |frame: &Transit| contended.contains(frame.output);
             let (meeting, alone) = frames.drain(..).partition::<Vec<_>, _>(meets);
             for frame in meeting {
@@ -60,16 +63,17 @@ impl Lane {
                 continue;
             }
             if let Some(crossbar) = &mut self.crossbar {
+                // For the pointers, which must be as after a slot with this one request.
                 let _ = crossbar.islip.slot_of_one(input, output, pri);
             }
             moved += self.cross_over(now, frame.desc, output, ports, step, tracer);
         }
-        self.transits.frames = frames; // its memory
+        self.transits.frames = frames; // keeps the allocation
         moved
     }
 
-    /// Takes a frame over the crossbar, and sends it where nothing is before it; else it goes into its egress queue, which has
-    /// room. Returns how often it went on.
+    /// Takes a frame over the crossbar, and sends it if no other is before it; else it goes into
+    /// its egress queue, which has room. Returns how many times it moved: 1, or 2 if it was sent.
     #[inline]
     pub(super) fn cross_over<T: Tracer>(
         &mut self,
@@ -80,7 +84,7 @@ impl Lane {
         step: &mut Step,
         tracer: &mut T,
     ) -> usize {
-        // Frames of one instant leave such ports in the order of ports.
+        // Ports that take bursts get the frames of one instant in the order of ports, from `send_due`.
         let may_pass = self.may_transit::<T>() && !self.in_bursts.contains(output);
         let Self { ctx, crossbar, outputs, inputs, .. } = self;
         let (lane, back) = (outputs.get_mut(output.index()), inputs.get(output.index()));
@@ -113,7 +117,8 @@ impl Lane {
         }
     }
 
-    /// Whether a frame is sure to go from `input` to `output` in the next slot, and nobody else from or to them.
+    /// Whether a frame is sure to go from `input` to `output` in the next slot, and no other from
+    /// or to them.
     #[inline]
     fn is_clear(&self, now: Instant, input: PortId, output: PortId, pri: Pri) -> bool {
         let Self { ctx, crossbar: Some(crossbar), .. } = self else { return false };
@@ -129,7 +134,8 @@ impl Lane {
 }
 
 impl InputLane {
-    /// Admits a frame that goes to one output, and keeps it until all of this instant have come in.
+    /// Admits a frame that goes to one output, and keeps it until all frames of this instant have
+    /// come in.
     #[inline]
     pub(super) fn enter<T: Tracer>(
         &mut self,
@@ -143,6 +149,7 @@ impl InputLane {
         let pri = desc.pri();
         let Some(desc) = self.admit_one(ctx, now, output, desc, tracer) else { return };
         ctx.stats.port[self.port].pri[pri].enqueued.add(1);
+        // As `publish` does for frames that go to a VOQ.
         let depth = u64::from(ctx.core.buffer.depth(output, pri));
         ctx.stats.port[output].pri[pri].depth_watermark.raise(depth);
         ctx.note_shared();
@@ -151,7 +158,7 @@ impl InputLane {
 }
 
 impl OutputLane {
-    /// Whether nothing is before a frame that comes now, and no rate holds it.
+    /// Whether no frame is before one that comes now, and no rate limit holds it.
     #[inline]
     fn is_bare(&self) -> bool {
         self.up
@@ -162,7 +169,8 @@ impl OutputLane {
             && self.sched.is_unlimited()
     }
 
-    /// As [`Self::take`] and [`Self::hand_over`] of a frame that was in no egress queue: nothing is before it.
+    /// Does the work of [`Self::take`] and [`Self::hand_over`] for a frame that skips the egress
+    /// queue.
     #[inline]
     fn send_one<T: Tracer>(
         &mut self,
@@ -173,6 +181,7 @@ impl OutputLane {
         tracer: &mut T,
     ) -> usize {
         let (output, pri) = (self.port, desc.pri());
+        // For the state of the round, which must be as if the frame had been queued.
         let _ = self.sched.pick(now, PriSet::only(pri), |_| wire_len(&desc));
         let Some(desc) = ctx.leave(now, output, desc, tracer) else { return 0 };
         count_sent(&ctx.stats.port[output], core::slice::from_ref(&desc), Counter::add);

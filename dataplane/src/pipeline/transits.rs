@@ -1,6 +1,6 @@
-//! Transits: frames that came in at one instant and are in no queue yet, in virtual time.
+//! Transits: in virtual time, frames that came in at one instant and are in no queue yet.
 //!
-//! [`Transits`], of a lane: a frame a port at most.
+//! A lane has one [`Transits`], with at most one frame for each port.
 //!
 //! Units: frames.
 //! Source: docs/spec/model.md §1.
@@ -8,18 +8,18 @@
 use crate::desc::Desc;
 use crate::types::{PortId, PortSet};
 
-/// An admitted frame on its way.
+/// An admitted frame on its way to an output.
 pub(super) struct Transit {
     pub desc: Desc,
     pub output: PortId,
 }
 
-/// Frames that came in at one instant, one a port at most.
+/// Frames that came in at one instant, at most one for each port.
 #[derive(Default)]
 pub(super) struct Transits {
     pub frames: Vec<Transit>,
     outputs: PortSet,
-    /// Outputs that several of them go to.
+    /// Outputs to which several of them go.
     pub contended: PortSet,
 }
 

@@ -1,6 +1,7 @@
-//! Step in virtual time: what is due at one instant, at the ports that are due.
+//! Step in virtual time: handles what is due at one instant, at the ports that are due.
 //!
-//! As [`Lane::step`], one frame a port; a lane has all ports, so that each one's place is its number.
+//! Like [`Lane::step`], but one frame for each port. A lane has all ports, so each port's place is
+//! its number.
 //!
 //! Units: frames, [`Instant`].
 //! Source: docs/spec/model.md §1; docs/spec/pipeline.md §1 to §11.
@@ -15,7 +16,7 @@ use crate::trace::{Part, Tracer};
 use crate::types::{PortId, PortSet};
 
 impl Lane {
-    /// A step at `now`, since whose last one frames were sent to ports of `changed`.
+    /// One step at `now`. `changed`: ports that received frames since the last step.
     pub(super) fn step_virtual<T: Tracer>(
         &mut self,
         now: Instant,
@@ -26,6 +27,7 @@ impl Lane {
         let mut step = Step::default();
         let look = self.due(now, changed, ports, tracer);
         let unsteady = self.unsteady(ports);
+        // After a change from outside any link may be different; otherwise only unsteady ones.
         let unsteady = if changed == Self::ANY { look } else { look.and(unsteady) };
         if !unsteady.is_empty() {
             self.links(now, unsteady, ports, tracer);
@@ -56,6 +58,8 @@ impl Lane {
             };
         }
         if !self.parked.is_empty() {
+            // After all ports have received, and before transits: a frame is cut through only if no
+            // frame of this instant was there first.
             self.cut_through(now, ports, &mut step, tracer);
         }
         if !self.transits.is_empty() {
@@ -79,7 +83,8 @@ impl Lane {
         step
     }
 
-    /// Ports whose links may go down by themselves; asked for once, and which ones hand over bursts with it.
+    /// Ports whose links may go down by themselves. Determined once, and with it which ports hand
+    /// over bursts.
     #[inline]
     fn unsteady(&mut self, ports: &[Box<dyn Port>]) -> PortSet {
         if let Some(unsteady) = self.unsteady {
@@ -93,7 +98,7 @@ impl Lane {
         *self.unsteady.insert(of(|port| !port.is_steady()))
     }
 
-    /// The ports that are due, where those of `changed` may be since the last step.
+    /// The ports that are due, where ports of `changed` may have become due since the last step.
     #[inline]
     fn due<T: Tracer>(
         &mut self,
@@ -107,6 +112,8 @@ impl Lane {
             return PortSet::first(ports.len());
         }
         for place in changed.iter() {
+            // A frame that was sent to a port is due when its last bit is in, not when the step
+            // hears of it: results must not depend on when that is, which differs with threads.
             let at = ports.get_mut(place.index()).and_then(Port::look_ahead);
             if let Some(at) = at {
                 self.wakes.bring_forward(place, at);
@@ -115,7 +122,8 @@ impl Lane {
         self.wakes.due(now)
     }
 
-    /// Sends what ports of `look` may send, and has them do their housekeeping; returns how many frames they took.
+    /// Sends frames by the ports of `look`, and does their housekeeping; returns how many frames
+    /// the ports took.
     #[inline]
     fn send_due<T: Tracer>(
         &mut self,
@@ -143,7 +151,7 @@ impl Lane {
         sent
     }
 
-    /// What is done once a step; returns the ports that may have a PFC frame to send since.
+    /// Housekeeping once a step; returns the ports that may have a PFC frame to send now.
     #[inline]
     fn look_after<T: Tracer>(&mut self, now: Instant, step: &Step, tracer: &mut T) -> PortSet {
         let (_, relieved) = self.groups(now, tracer);
@@ -156,7 +164,8 @@ impl Lane {
         relieved
     }
 
-    /// When the lane next has something to do of its own accord; of its ports only those of `look` may have changed that.
+    /// When the lane next has something to do although no frame arrives. Of its ports only those of
+    /// `look` may have changed that.
     #[inline]
     fn next_virtual(
         &mut self,

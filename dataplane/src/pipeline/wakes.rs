@@ -1,6 +1,6 @@
-//! Wakes: which ports of a lane have something to do of their own accord, in virtual time.
+//! Wakes: when each port of a lane is due in virtual time.
 //!
-//! A port and when it is due → the ports that are due, and when the first is.
+//! It tells which ports are due, and when the first one is.
 //!
 //! Units: [`Instant`].
 //! Source: docs/spec/model.md §1.
@@ -8,23 +8,23 @@
 use crate::time::Instant;
 use crate::types::{PortId, PortSet};
 
-/// The instant of a port that is not due: virtual time begins at 0 and does not get there.
+/// Value for a port that is not due: virtual time begins at 0 and never gets there.
 const NEVER: u64 = u64::MAX;
 
 /// When each port of a lane is due, by place in the lane.
 pub(super) struct Wakes {
-    /// Picoseconds.
+    /// By port, in picoseconds.
     at: Vec<u64>,
     /// Ports that are due at all.
     members: PortSet,
-    /// When the first is due, and which ports are then, unless `is_stale`.
+    /// When the first port is due, and which ports are due then, unless `is_stale`.
     first: u64,
     due: PortSet,
     is_stale: bool,
 }
 
 impl Wakes {
-    /// Of so many ports, none of which is due.
+    /// Wakes of `ports` ports, of which none is due.
     pub fn new(ports: usize) -> Self {
         let none = PortSet::EMPTY;
         Self { at: vec![NEVER; ports], members: none, first: NEVER, due: none, is_stale: false }
@@ -47,11 +47,13 @@ impl Wakes {
             self.due.insert(port);
         } else if self.due.contains(port) {
             self.due.remove(port);
+            // The next minimum is looked for only when it is asked: many ports are set in each
+            // step.
             self.is_stale |= self.due.is_empty();
         }
     }
 
-    /// Has `port` due at `at`, unless it is before.
+    /// Makes `port` due at `at`, unless it is due before.
     #[inline]
     pub fn bring_forward(&mut self, port: PortId, at: Instant) {
         if self.at.get(port.index()).is_some_and(|&due| at.as_ps() < due) {
@@ -59,7 +61,7 @@ impl Wakes {
         }
     }
 
-    /// The ports that are due by `now`: each is to be set anew.
+    /// The ports that are due by `now`. The caller sets each of them anew.
     #[inline]
     pub fn due(&mut self, now: Instant) -> PortSet {
         let first = self.first().map_or(NEVER, Instant::as_ps);
@@ -70,7 +72,7 @@ impl Wakes {
         }
     }
 
-    /// As [`Self::due`], some of them before `now`.
+    /// [`Self::due`] where some ports were due before `now`.
     #[cold]
     fn until(&self, now: u64) -> PortSet {
         self.members.iter().filter(|&port| self.at(port) <= now).collect()
