@@ -1,6 +1,6 @@
-//! Building a switch: the shared core and one lane per worker.
+//! Building a switch: the shared core and one lane for each worker.
 //!
-//! A configuration, a spread of ports over workers → [`Core`], [`Lane`]s.
+//! It takes a configuration and the ports of each worker, and makes the [`Core`] and the [`Lane`]s.
 //!
 //! Units: chunks, frames.
 //! Source: ARCHITECTURE.md "The path of a frame"; docs/spec/pipeline.md §4.
@@ -36,7 +36,7 @@ use crate::stats::WorkerStats;
 use crate::types::{PerPort, PerPri, PortId, PortSet, Pri};
 use crate::voq::Voqs;
 
-/// Why a switch cannot be built.
+/// A reason why a switch cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// The configuration contradicts itself.
@@ -51,20 +51,20 @@ pub enum BuildError {
     /// The tables for TLPs cannot be made.
     #[error(transparent)]
     Tables(#[from] TableError),
-    /// Ports that do not go with the configuration.
+    /// The number of ports is not that of the configuration.
     #[error("{had} ports: the configuration has {want}")]
     Ports {
-        /// How many were given.
+        /// Number of ports that were passed in.
         had: usize,
-        /// How many are configured.
+        /// Number of ports in the configuration.
         want: usize,
     },
     /// Too few workers, or too many.
     #[error("{had} workers: expected 1 to {ports}, the number of ports")]
     Workers {
-        /// How many were asked for.
+        /// Number of workers that was asked for.
         had: usize,
-        /// Ports of the switch.
+        /// Number of ports of the switch, which is the maximum.
         ports: usize,
     },
     /// A port does not start.
@@ -77,32 +77,32 @@ pub enum BuildError {
 
 /// A switch that was built: its core, and a lane for each worker.
 pub struct Built {
-    /// What the workers share.
+    /// State that all workers share.
     pub core: Arc<Core>,
-    /// One per worker; the first owns the crossbar.
+    /// One lane for each worker; the first owns the crossbar.
     pub lanes: Vec<Lane>,
 }
 
-/// Control frames' reserve of each worker, in chunks a port.
+/// Chunks for each port that a worker reserves for control frames.
 const RESERVE_PER_PORT: usize = 4;
 /// Routing groups of a switch that routes TLPs.
 const GROUPS: usize = 256;
-/// Free chunks that a worker keeps at hand.
+/// Free chunks that each of several workers keeps at hand.
 const CACHE: usize = 512;
-// What a worker holds is of these, and not of the buffer's.
+// Held TLPs are not charged to the buffer, so their chunks come out of these.
 const _: () = assert!(super::held::FRAMES_MAX <= CACHE, "there are chunks for what is held");
-/// The same of one that is alone.
+/// Free chunks that a lone worker keeps at hand.
 const SOLO_CACHE: usize = 4_096;
 
-/// Chunks that a pool needs beside those that the buffer may fill: receive bursts, what the ports
-/// hold for transmit, worker caches and reserves.
+/// Chunks that a pool needs beside those of the buffer: receive bursts, transmit rings, worker
+/// caches and reserves.
 #[must_use]
 pub fn chunks_beside_buffer(ports: usize, workers: usize, tx_ring_frames: usize) -> usize {
     ports * (2 * crate::batch::BURST + 2 * tx_ring_frames + RESERVE_PER_PORT)
         + workers * (CACHE + 2 * crate::batch::BURST)
 }
 
-/// Builds a switch of `config` over `pool`; `spread` says which ports each worker owns.
+/// Builds a switch of `config` over `pool`; `spread[worker]` are the ports that a worker owns.
 ///
 /// # Errors
 /// See [`BuildError`].
@@ -115,9 +115,10 @@ pub fn build(
     let snapshot = Arc::new(Snapshot::compile(config, 0)?);
     check_spread(&snapshot, spread)?;
     let solo = spread.len() == 1;
-    // Alone, a worker keeps much of what is free: the last given back is taken next, still warm. Through the shared list, which
-    // is a queue, the whole pool would go round. The rest it leaves to others of the pool: what the far end of a pipe takes is
-    // given back here, and it would have none in the end.
+    // A lone worker keeps many free chunks, as the chunk that was freed last is taken next, while it is
+    // still in the cache. Through the shared list, which is a queue, the whole pool would go round. But it
+    // must leave some: the far end of a pipe takes chunks there, which come back to this worker, and
+    // would have none in the end.
     let keep = |shared| match timing {
         _ if !solo => shared,
         Timing::Live => SOLO_CACHE.min(pool.count() - pool.count() / 8),
@@ -128,14 +129,14 @@ pub fn build(
         .map(|own| Bufs::new(pool.clone(), keep(CACHE), own.len() * RESERVE_PER_PORT))
         .collect();
     let core = new_core(&snapshot, pool, &bufs, timing)?;
-    // Replicated frames take a place per copy.
     let voqs = match timing {
         Timing::Live => Voqs::new,
-        // There may be many switches, and nobody waits for memory.
+        // A network may have many switches, and a page fault delays no frame of virtual time.
         Timing::Virtual => Voqs::growing,
     };
-    // Of fronts there are many switches, and their ports receive frames one by one.
+    // Pools that grow are those of networks in virtual time: many switches with few flows each.
     let new_flows = if pool.grows() { FlowCache::few } else { FlowCache::new };
+    // Twice the chunks of the pool, as a replicated frame takes a place for each copy.
     let voqs = voqs(snapshot.config.ports.len(), snapshot.config.pris, 2 * pool.count());
     let Wiring { mut queues, feeds, links, ways, downlinks } = wire(&snapshot, spread, voqs);
     let mut crossbar = Some(Crossbar::new(feeds, links, &snapshot, timing));
@@ -151,6 +152,7 @@ pub fn build(
             bufs,
             to_crossbar,
             lease: Lease::new(worker, own.iter().copied().collect()),
+            // A sequence of its own for each worker, so that workers don't decide in step.
             rng: Rng::new(snapshot.config.seed.wrapping_add(worker as u64)),
             joined_lags: Joined::new(),
             joined_spreads: Joined::new(),
@@ -184,7 +186,7 @@ pub fn build(
     Ok(Built { core, lanes })
 }
 
-/// Each port belongs to one worker.
+/// Checks that each port belongs to exactly one worker.
 fn check_spread(snapshot: &Snapshot, spread: &[Vec<PortId>]) -> Result<(), BuildError> {
     let is_once = |port: &PortId| spread.iter().flatten().filter(|&p| p == port).count() == 1;
     match snapshot.ports.iter().find(|port| !is_once(port)) {
@@ -193,7 +195,7 @@ fn check_spread(snapshot: &Snapshot, spread: &[Vec<PortId>]) -> Result<(), Build
     }
 }
 
-/// What workers share, of which each has a handle of the pool in `bufs`.
+/// The state that workers share; `bufs` are their handles of the pool.
 fn new_core(
     snapshot: &Arc<Snapshot>,
     pool: &Arc<Pool>,
@@ -201,7 +203,7 @@ fn new_core(
     timing: Timing,
 ) -> Result<Arc<Core>, BuildError> {
     let new_stats = match timing {
-        // Pages become real at the start, not with the first frame.
+        // Pages are touched now: a page fault must not delay the first frame of a priority.
         Timing::Live => WorkerStats::default,
         Timing::Virtual => WorkerStats::growing,
     };
@@ -232,13 +234,13 @@ fn new_core(
 
 type Ends<T> = PerPort<PerPri<Option<T>>>;
 
-/// How frames go from inputs to VOQs and from the crossbar to outputs.
+/// Connections from inputs to VOQs, and from the crossbar to outputs.
 struct Wiring {
-    /// The far end of each egress queue.
+    /// The consuming end of each egress queue.
     queues: Ends<Rx<Desc>>,
     feeds: PerPort<PerPri<Feed>>,
     links: Links,
-    /// By worker; the first has the crossbar and all VOQs, the others are linked to it.
+    /// By worker: the way to the crossbar. The first has the crossbar and all VOQs.
     ways: Vec<ToCrossbar>,
     downlinks: Vec<Option<Downlink>>,
 }
@@ -256,6 +258,8 @@ fn wire(snapshot: &Snapshot, spread: &[Vec<PortId>], voqs: Voqs) -> Wiring {
     let mut feeds = PerPort::<PerPri<Feed>>::default();
     let mut links = Links::default();
     let (mut ways, mut downlinks) = (vec![ToCrossbar::Local(Box::new(voqs))], vec![None]);
+    // All workers but the first, which owns the crossbar: their queues are fed over downlinks.
+    // Queues that are left after this are the first worker's.
     for own in spread.iter().skip(1) {
         let (up, from) = uplink(snapshot.config.ports.len());
         let (far, down) = downlink(links.ways.len(), own, &mut txs, &mut feeds, capacity);
@@ -289,8 +293,8 @@ fn new_fdb(snapshot: &Snapshot, timing: Timing) -> Result<Fdb, StaticError> {
     Ok(fdb)
 }
 
-/// Puts in force how much ports learn, and how stations that move too often are held. A LAG learns what its
-/// ports may learn together.
+/// Sets how many stations each port may learn, and for how long stations that move too often are
+/// held. A LAG may learn as many as its ports together.
 pub fn limit_learning(fdb: &Fdb, snapshot: &Snapshot) {
     fdb.set_sticky(snapshot.config.forward.sticky);
     for port in snapshot.ports.iter() {

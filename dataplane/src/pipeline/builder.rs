@@ -1,7 +1,8 @@
-//! A whole switch out of ports: what a program has to call that uses the switching core as a library.
+//! A whole switch made of ports: the entry point for programs that use the switching core as a
+//! library.
 //!
-//! [`SwitchBuilder`] (ports; configuration, workers, pool as wished) → [`Switch`]: the core, and a lane with
-//! its ports for each worker.
+//! [`SwitchBuilder`] takes ports and, if wanted, configuration, workers and pool. [`Switch`] is the
+//! core, and for each worker a lane with its ports.
 //!
 //! Units: chunks, frames; lengths are bytes without FCS.
 //! Source: ARCHITECTURE.md "The path of a frame"; docs/spec/pipeline.md §4.
@@ -19,9 +20,9 @@ use crate::time::{Instant, LinkRate};
 use crate::trace::NoTrace;
 use crate::types::PortId;
 
-/// Priorities of a switch that is not configured.
+/// Priorities of a switch without a configuration.
 const PRIS: usize = 4;
-/// Chunks of its buffer beside headroom, and those of each port.
+/// Cells of its buffer beside headroom: a base, and more for each port.
 const CELLS: u32 = 2_048;
 const CELLS_PER_PORT: u32 = 512;
 /// Headroom of each lossless group, in cells.
@@ -29,8 +30,8 @@ const HEADROOM_CELLS: u32 = 64;
 
 /// Puts a switch together from its ports.
 ///
-/// What is not said is chosen: the configuration is that of a live switch with four priorities, ports
-/// are dealt out to one worker, and the pool has room for the buffer and all that ports and workers hold.
+/// Defaults: the configuration of a live switch with four priorities, one worker for all ports, and a pool
+/// with room for the buffer and all chunks that ports and workers hold.
 ///
 /// ```
 /// use weft_dataplane::pipeline::SwitchBuilder;
@@ -58,19 +59,20 @@ pub struct SwitchBuilder {
 }
 
 impl SwitchBuilder {
-    /// A switch of these ports; the first is port 0.
+    /// A switch with these ports; the first is port 0.
     #[must_use]
     pub const fn new(ports: Vec<Box<dyn Port>>) -> Self {
         Self { ports, config: None, workers: 1, pool: None, timing: Timing::Live }
     }
 
-    /// Works by `config`, which names as many ports as there are.
+    /// Uses `config`, which must have as many ports as were passed in.
     #[must_use]
     pub fn config(self, config: SwitchConfig) -> Self {
         Self { config: Some(config), ..self }
     }
 
-    /// Deals the ports out to `workers` in turn; at least one, and no more than there are ports.
+    /// Distributes the ports over `workers` in turn; at least one, and no more than there are
+    /// ports.
     #[must_use]
     pub fn workers(self, workers: usize) -> Self {
         Self { workers, ..self }
@@ -82,7 +84,7 @@ impl SwitchBuilder {
         Self { pool: Some(pool), ..self }
     }
 
-    /// Runs live, as is usual, or in virtual time.
+    /// Live by default; a switch in a simulation runs in virtual time.
     #[must_use]
     pub fn timing(self, timing: Timing) -> Self {
         Self { timing, ..self }
@@ -125,7 +127,7 @@ impl SwitchBuilder {
     }
 }
 
-/// The defaults of a live switch for what the ports say of themselves.
+/// The defaults of a live switch, with the rates and frame lengths that the ports report.
 fn config_for(ports: &[Box<dyn Port>]) -> SwitchConfig {
     let caps = || ports.iter().map(Box::as_ref).map(Port::caps);
     let longest = caps().map(|caps| caps.frame_len_max).max().unwrap_or(0);
@@ -147,17 +149,18 @@ fn config_for(ports: &[Box<dyn Port>]) -> SwitchConfig {
 
 /// A switch and its ports, ready to be driven.
 pub struct Switch {
-    /// What the workers share: counters, FDB, configuration.
+    /// State that the workers share: counters, FDB, configuration.
     pub core: Arc<Core>,
-    /// By worker: its lane, and its ports. The first owns the crossbar.
+    /// By worker: its lane and its ports. The first lane owns the crossbar.
     pub lanes: Vec<(Lane, Vec<Box<dyn Port>>)>,
     /// By worker: the numbers of its ports.
     pub spread: Vec<Vec<PortId>>,
 }
 
 impl Switch {
-    /// One step of every worker at `now`, in one thread; returns how many frames were moved. Live
-    /// switches with several workers give each lane to a [`crate::worker::Worker`] instead.
+    /// One step of every worker at `now`, in the calling thread; returns how many frames were
+    /// moved. Live switches with several workers give each lane to a [`crate::worker::Worker`]
+    /// instead.
     pub fn step(&mut self, now: Instant) -> usize {
         let step = |(lane, ports): &mut (Lane, Vec<Box<dyn Port>>)| {
             lane.step(now, ports, &mut NoTrace).work

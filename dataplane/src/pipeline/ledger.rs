@@ -1,6 +1,6 @@
-//! Ledger: all counters of a switch added up, and the sum that must come out even.
+//! Ledger: all counters of a switch added up, and the sum that must balance.
 //!
-//! [`Ledger`] is plain numbers, read at one moment at which no worker is in a step.
+//! [`Ledger`] is plain numbers. They are exact if no worker is in a step while they are read.
 //!
 //! Units: frames, bytes, cells, picoseconds.
 //! Source: docs/spec/pipeline.md §10.
@@ -34,15 +34,15 @@ macro_rules! ledger {
 }
 
 ledger! {
-    /// One (port, priority).
+    /// Counters of one priority of a port, as input and as output.
     QueueLedger from crate::stats::PriStats {
         enqueued, copies, dequeued, purged, tx_bytes, ecn_marked, pause_rx, resume_rx, pause_tx, resume_tx,
         xoff, xon, paused_ps, storms;
         max depth_watermark, pg_watermark, headroom_watermark
     }
-    /// Drops by reason, as input.
+    /// Frames dropped that came in here, by reason.
     pub drops: [u64; DROP_REASONS],
-    /// Drops of frames that were to leave here, by [`OUTPUT_REASONS`].
+    /// Frames dropped that were to leave here, by [`OUTPUT_REASONS`].
     pub output_drops: [u64; OUTPUT_REASONS.len()],
     /// Cells queued for this output now.
     pub depth: u64,
@@ -53,57 +53,58 @@ ledger! {
 }
 
 ledger! {
-    /// One port.
+    /// Counters of one port, with those of its priorities.
     PortLedger from crate::stats::PortStats {
         rx_frames, rx_bytes, tx_frames, tx_bytes, rx_group_frames, tx_group_frames, copies, consumed, pfc_rx, pause_rx, cbfc_rx,
         mac_control_bad, mac_control_unknown, pfc_tx, pfc_tx_late, pfc_guard, fdb_moves, loop_probes, loop_probes_bad, loop_blocks,
         kernel_rx, late_drops, answered, to_agent;
         max
     }
-    /// Received, by format.
+    /// Frames received, by format.
     pub rx_format: [u64; FORMATS],
-    /// Sent, by format.
+    /// Frames sent, by format.
     pub tx_format: [u64; FORMATS],
-    /// Received, by size.
+    /// Frames received, by size with FCS; see [`SIZE_BINS`].
     pub rx_size: [u64; SIZE_BINS.len()],
-    /// Drops by reason.
+    /// Frames dropped that came in here, by reason; the number is that of the [`DropReason`].
     pub drops: [u64; DROP_REASONS],
     /// TLPs refused, by [`crate::pbr::Refusal`].
     pub refused: Vec<u64>,
-    /// By priority.
+    /// Counters by priority, lowest first; as many as the switch has priorities.
     pub pri: Vec<QueueLedger>,
 }
 
-/// Where all frames of a switch are: received, sent, dropped, queued. The sums must come out even.
+/// Accounts for all frames of a switch: received, sent, dropped, queued. The sums must balance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Ledger {
-    /// By port.
+    /// Counters by port number.
     pub port: Vec<PortLedger>,
-    /// Frames that were received.
+    /// Frames received by all ports.
     pub rx: u64,
     /// Copies of replicated frames beyond the first.
     pub copies: u64,
     /// Frames that ports took and did not fail to send.
     pub tx: u64,
-    /// Frames that were dropped.
+    /// Frames dropped, for any reason.
     pub dropped: u64,
     /// Frames that were for the switch itself.
     pub consumed: u64,
-    /// Frames in VOQs and egress queues, picked and not yet taken by their port, or not whole yet.
+    /// Frames in VOQs and egress queues, frames picked but not yet taken by their port, and frames
+    /// that are parked or held.
     pub queued: u64,
     /// Cells of the shared part of the buffer in use.
     pub shared_used: u64,
-    /// Most cells of it in use.
+    /// Maximum of cells of the shared part in use.
     pub shared_watermark: u64,
-    /// Cells of it in all.
+    /// Cells of the shared part, in use or not.
     pub shared_total: u64,
     /// Cells of headroom in use, all groups together.
     pub headroom_used: u64,
-    /// Most cells of headroom in use.
+    /// Maximum of cells of headroom in use.
     pub headroom_watermark: u64,
     /// Chunks of the pool in use.
     pub chunks_used: u64,
-    /// Chunks in all.
+    /// Chunks of the pool, in use or not.
     pub chunks: u64,
 }
 
@@ -114,7 +115,7 @@ fn add_all<const N: usize>(to: &mut [u64; N], from: &[Counter; N]) {
 }
 
 impl PortLedger {
-    /// Reads the counters of one port. They are of one moment when no worker is in a step meanwhile.
+    /// Reads the counters of one port. They are exact if no worker is in a step meanwhile.
     ///
     /// # Panics
     /// When there is no such port.
@@ -123,7 +124,7 @@ impl PortLedger {
         Self::read_with(core, port, &core.fast.stats)
     }
 
-    /// As [`Self::read`], where what went past the pipeline is counted in `fast`.
+    /// Like [`Self::read`], with `fast` as the counters of frames that bypassed the pipeline.
     ///
     /// # Panics
     /// When there is no such port.
@@ -134,7 +135,7 @@ impl PortLedger {
 }
 
 impl Ledger {
-    /// Reads all counters of `core`. Exact when no worker is in a step meanwhile.
+    /// Reads all counters of `core`. They are exact if no worker is in a step meanwhile.
     #[must_use]
     pub fn read(core: &Core) -> Self {
         let snapshot = core.snapshot.load();
@@ -158,6 +159,8 @@ impl Ledger {
         let queues = |of: &dyn Fn(&QueueLedger) -> u64| {
             sum(&|port| port.pri.iter().map(of).fold(0, u64::wrapping_add))
         };
+        // Taken off a queue, but neither sent nor dropped after that: still pending at its port.
+        // All sums wrap, as counters of different workers may be below 0 on their own.
         let pending = queues(&|q| q.dequeued)
             .wrapping_sub(sum(&|p| p.tx_frames))
             .wrapping_sub(sum(&|p| p.late_drops));
@@ -173,7 +176,8 @@ impl Ledger {
         ledger
     }
 
-    /// What is not accounted for: rx + copies - tx - dropped - consumed - queued. Zero, always.
+    /// Frames that are not accounted for: rx + copies - tx - dropped - consumed - queued. It must
+    /// be 0.
     #[must_use]
     pub const fn imbalance(&self) -> i64 {
         let came = self.rx.wrapping_add(self.copies);
@@ -183,8 +187,8 @@ impl Ledger {
 }
 
 impl Ledger {
-    /// Drops for want of room and by the watchdog, whose output is always known, that are not counted at an output. Zero,
-    /// always.
+    /// Drops for want of room and by the watchdog, whose output is always known, that are not
+    /// counted at an output. It must be 0.
     #[must_use]
     pub fn output_imbalance(&self) -> i64 {
         let known = [DropReason::Dt, DropReason::Headroom, DropReason::Watchdog];
@@ -204,17 +208,17 @@ impl Ledger {
     }
 }
 
-/// All that count: workers, and what passes them by.
+/// All sets of counters: those of the workers, and that of frames which bypass the pipeline.
 fn workers(core: &Core) -> impl Iterator<Item = &WorkerStats> {
     workers_and(core, &core.fast.stats)
 }
 
-/// The same, where what passes them by is counted in `fast`.
+/// The same with `fast` as the counters of frames that bypass the pipeline.
 fn workers_and<'a>(core: &'a Core, fast: &'a WorkerStats) -> impl Iterator<Item = &'a WorkerStats> {
     core.stats.iter().map(|stats| &**stats).chain([fast])
 }
 
-/// The highest of a count.
+/// The maximum of a watermark over all workers.
 fn most(core: &Core, of: impl Fn(&WorkerStats) -> &Counter) -> u64 {
     workers(core).map(|stats| of(stats).get()).max().unwrap_or(0)
 }
@@ -249,7 +253,8 @@ fn read_port(core: &Core, port: PortId, pris: usize, fast: &WorkerStats) -> Port
                 add_all(&mut queue.drops, &from.drops);
                 add_all(&mut queue.output_drops, &from.output_drops);
             }
-            // With several workers it is noted when a frame leaves: until then the queue only grows.
+            // With several workers it is raised when a frame leaves, so a queue that has only grown so
+            // far may be deeper than its watermark.
             queue.depth_watermark = queue.depth_watermark.max(queue.depth);
             queue
         })

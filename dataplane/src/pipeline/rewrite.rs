@@ -1,6 +1,6 @@
-//! Rewrite: changes a frame's bytes on its way out.
+//! Rewrite: changes a frame's bytes when it is sent.
 //!
-//! ECN mark; a VLAN tag put in, taken out or given another VID.
+//! It sets ECN marks, and adds a VLAN tag, removes it or changes its VID.
 //!
 //! Units: bytes.
 //! Source: docs/spec/pipeline.md §2, §8.
@@ -14,8 +14,8 @@ use crate::stats::WorkerStats;
 use crate::types::{PortId, Pri};
 use crate::vlan::{Arrival, Extent, TagOp};
 
-/// Changes a frame's bytes on the way out: ECN mark, tag. Gives the frame back when it is shared and
-/// the pool has no room for a copy.
+/// Changes a frame's bytes as it is sent: ECN mark and tag. `Err` with the frame when it is shared
+/// and the pool has no chunk for a copy.
 pub(super) fn rewrite(
     bufs: &mut Bufs,
     snapshot: &Snapshot,
@@ -34,6 +34,7 @@ pub(super) fn rewrite(
     if !mark && op == TagOp::Keep {
         return Ok(desc);
     }
+    // Other outputs may still send the same chunk: the change must not be seen there.
     let mut desc = bufs.make_sole(desc)?;
     if mark {
         let ip = if desc.has(Flag::Tagged) { 18 } else { 14 };
@@ -46,16 +47,16 @@ pub(super) fn rewrite(
     Ok(desc)
 }
 
-/// How a frame's tag changes on its way out.
+/// The change of a frame's tag.
 #[derive(Clone, Copy)]
 struct TagChange {
     op: TagOp,
     vid: Vid,
-    /// What the tag holds, if there is one.
+    /// The tag that the frame has now, if any.
     old: Option<Tci>,
 }
 
-/// Puts a tag in, takes it out or changes its VID.
+/// Adds a tag, removes it or changes its VID.
 fn retag(
     bufs: &mut Bufs,
     snapshot: &Snapshot,
@@ -65,6 +66,8 @@ fn retag(
     desc: &mut Desc,
 ) {
     let Some(config) = snapshot.config.ports.get(port.index()) else { return };
+    // A tag that stays keeps its PCP and DEI. A new one carries the frame's priority, so that the
+    // next switch classifies it alike.
     let kept = old.map_or(u16::from(snapshot.pcp_of_pri[pri]) << 13, |tci| tci.0 & 0xF000);
     let tci = Tci(kept | vid.get());
     let partial = bufs.partial_csum(desc);
@@ -75,7 +78,8 @@ fn retag(
     bufs.set_bounds(desc, at.start, at.len);
     desc.set(Flag::Tagged, op != TagOp::Strip);
     if let Some(partial) = partial {
-        // What lies behind the addresses has moved against the frame's start.
+        // Everything behind the addresses has moved against the frame's start, and with it the place
+        // where the checksum starts.
         let start = (usize::from(partial.start) + at.len).saturating_sub(before);
         let start = u16::try_from(start).unwrap_or(partial.start);
         bufs.set_partial_csum(desc, Some(PartialCsum { start, ..partial }));

@@ -1,6 +1,6 @@
-//! Scratch: memory of a burst, made once.
+//! Scratch: memory for the stages of a burst, allocated once.
 //!
-//! Arrays by place in the burst.
+//! Its arrays are indexed by place in the burst.
 //!
 //! Source: docs/spec/pipeline.md §1.
 
@@ -9,14 +9,15 @@ use crate::batch::BURST;
 use crate::fdb::Source;
 use crate::queues::Demand;
 
-/// Memory of a burst, made once.
+/// Memory for the stages of a burst, allocated once for a lane.
 pub(super) struct Scratch {
-    /// By frame: the queue of one whose flow is known, else [`CACHE_MISS`]: its [`FrameMeta`] says more.
+    /// By frame: its queue if its flow is known, else [`CACHE_MISS`], and its [`FrameMeta`] has the
+    /// verdict.
     pub(super) routes: [u16; BURST],
     pub(super) demand: Demand,
     pub(super) metas: [FrameMeta; BURST],
     pub(super) learn: arrayvec::ArrayVec<Source, BURST>,
-    /// Where TLPs are written anew.
+    /// Where new fronts of TLPs are written.
     pub(super) space: super::tlp::Space,
 }
 

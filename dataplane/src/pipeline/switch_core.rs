@@ -1,6 +1,7 @@
-//! Core: what all workers of a switch share.
+//! Core: the state that all workers of a switch share.
 //!
-//! Counters, tables and level-triggered words of ports; each written by one thread, or by atomic instructions.
+//! It has counters, tables and level-triggered words of ports. Each is written by one thread, or by
+//! atomic instructions.
 //!
 //! Units: cells, frames, [`Instant`].
 //! Source: docs/spec/pipeline.md §1 to §11; ARCHITECTURE.md "The path of a frame".
@@ -23,49 +24,52 @@ use crate::types::{PRIS_MAX, PerPort, PerPri, PortId, PortSet, PriSet};
 use crossbeam_queue::ArrayQueue;
 use weft_parsers::Vid;
 
-/// What all workers of a switch share.
+/// The state that all workers of a switch share, and that control reads.
 pub struct Core {
-    /// Packet pool.
+    /// Packet pool; other switches of the process may use it, too.
     pub pool: Arc<Pool>,
-    /// Forwarding database.
+    /// Forwarding database, learned and static stations of all ports.
     pub fdb: Fdb,
     /// Counts of the shared buffer.
     pub buffer: Buffer,
     /// The configuration in force.
     pub snapshot: ArcSwap<Snapshot>,
-    /// By worker.
+    /// Counters by worker; each is written by that one only.
     pub stats: Vec<Arc<WorkerStats>>,
-    /// By holder of chunks: those taken and not given back, as wrapping numbers whose sum is what is used.
+    /// By holder of chunks: chunks that it took less those that it returned, wrapping. A chunk may
+    /// be returned by another holder than took it, so only the sum has a meaning.
     pub(super) chunks_used: Mutex<Vec<Arc<crate::stats::Counter>>>,
     /// Links that are up.
     pub(super) up: AtomicU64,
     /// Ports that are blocked because of a loop.
     pub(super) blocks: Blocks,
-    /// Probes that are asked for, and what they have found.
+    /// Loop probes: those asked for, and the loops that they have found.
     pub(super) probes: Probes,
     /// By output: priorities that must not be sent.
     pub(super) paused: PerPort<AtomicU8>,
-    /// By output: priorities whose frames are thrown away by the watchdog.
+    /// By output: priorities whose frames the watchdog drops.
     pub(super) storming: PerPort<AtomicU8>,
-    /// Outputs with any of them.
+    /// Outputs with a priority in `storming`.
     pub(super) storms: AtomicU64,
     /// Outputs whose queues are held: [`SwitchConfig::tx_off`](crate::config::SwitchConfig::tx_off) in force.
     pub(super) tx_off: AtomicU64,
-    /// By output, while its queues are held: frames that its port took before, and that may not have left yet.
+    /// By output, while its queues are held: frames that its port took before and that may not have
+    /// been sent yet.
     pub(super) sending: PerPort<AtomicU64>,
-    /// By input: priorities for which PAUSE is asked.
+    /// By input: priorities for which the peer is asked to pause.
     pub(super) xoff: PerPort<AtomicU8>,
-    /// By input: what was sent of PAUSE, by its worker and for it.
+    /// PFC frames that were sent by each input's worker, and by the pause guard for it.
     pub(super) pauses: Pauses,
-    /// `egress-queue` mode, by priority: outputs above their mark.
+    /// `egress-queue` mode, by priority: outputs above XOFF that have not fallen below XON since.
     pub(super) congested: PerPri<AtomicU64>,
-    /// What TLPs are routed by.
+    /// Routing tables for TLPs.
     pub tables: ArcSwap<Tables>,
-    /// By port: address of the partner on a link for TLPs, 48 bits; all ones before it has spoken.
+    /// By port: address of the link partner of a TLP link, 48 bits; all ones before it has sent a
+    /// frame.
     pub(super) partners: PerPort<AtomicU64>,
-    /// What passes the pipeline by.
+    /// Shared state of the fast path, which bypasses the pipeline.
     pub fast: FastCore,
-    /// By port: the last error of its housekeeping, until that works again with the link up.
+    /// By port: the last error of its housekeeping, until housekeeping succeeds with the link up.
     pub(super) last_error: PerPort<Mutex<Option<PortError>>>,
 }
 
@@ -77,7 +81,7 @@ impl Core {
         PortSet::from_bits(self.up.load(Ordering::Relaxed))
     }
 
-    /// Address of the partner on a link for TLPs, all ones before it has spoken.
+    /// Address of the link partner of a TLP link, all ones before it has sent a frame.
     #[inline]
     #[must_use]
     pub fn partner(&self, port: PortId) -> weft_parsers::MacAddr {
@@ -98,7 +102,8 @@ impl Core {
         PriSet::from_bits(self.storming[output].load(Ordering::Relaxed))
     }
 
-    /// Priorities of `output` whose frames stay in VOQs now.
+    /// Priorities of `output` whose frames stay in VOQs now: paused, in a storm, or held by
+    /// command.
     #[inline]
     #[must_use]
     pub(super) fn closed(&self, output: PortId) -> PriSet {
@@ -112,17 +117,19 @@ impl Core {
     #[inline]
     #[must_use]
     pub fn tx_off(&self) -> PortSet {
-        PortSet::from_bits(self.tx_off.load(Ordering::Acquire)) // pairs with `set_tx_off`
+        // Pairs with `set_tx_off`: whoever sees an output held sees how many frames its port still sends.
+        PortSet::from_bits(self.tx_off.load(Ordering::Acquire))
     }
 
-    /// Of an output whose queues are held, frames that its port took before, and that may not have left yet, as far as the
-    /// port knows.
+    /// Of an output whose queues are held, frames that its port took before and that may not have
+    /// been sent yet, as far as the port knows.
     #[must_use]
     pub fn sending(&self, output: PortId) -> u64 {
         self.sending[output].load(Ordering::Relaxed)
     }
 
-    /// Notes that the queues of `output` are held, or are not any more; of those, that its port is still `sending`.
+    /// Publishes whether the queues of `output` are held, and how many frames its port is still
+    /// `sending`.
     pub(super) fn set_tx_off(&self, output: PortId, off: bool, sending: usize) {
         let bit = PortSet::only(output).bits();
         self.sending[output].store(sending as u64, Ordering::Relaxed);
@@ -146,28 +153,32 @@ impl Core {
         PriSet::from_bits(self.xoff[input].load(Ordering::Relaxed))
     }
 
-    /// What `say` makes of the last error of `port`'s housekeeping, if it still fails.
+    /// Passes the last error of `port`'s housekeeping to `say` and returns its result; `None` if
+    /// housekeeping succeeds.
     pub fn last_error<R>(&self, port: PortId, say: impl FnOnce(&PortError) -> R) -> Option<R> {
         let last_error = self.last_error[port].lock().unwrap_or_else(PoisonError::into_inner);
         last_error.as_ref().map(say)
     }
 
-    /// Sets what [`Self::last_error`] tells.
+    /// Sets the error that [`Self::last_error`] reports.
     pub(super) fn set_last_error(&self, port: PortId, last_error: Option<PortError>) {
         *self.last_error[port].lock().unwrap_or_else(PoisonError::into_inner) = last_error;
     }
 
-    /// Chunks in use: by frames, ports and reserves. While frames go from one holder of chunks to another,
-    /// each tells after a step of its own, so that the sum may be off by what they hand over in one.
+    /// Chunks in use by frames, ports and reserves. Each holder publishes its number once a step,
+    /// so while chunks go from one holder to another the sum may be off by those handed over in one
+    /// step.
     #[must_use]
     pub fn chunks_used(&self) -> u64 {
         let holders = self.chunks_used.lock().unwrap_or_else(PoisonError::into_inner);
         let sum = holders.iter().fold(0, |sum: u64, counter| sum.wrapping_add(counter.get()));
-        // Below 0 while a chunk is told as given back before it is told as taken.
+        // Below 0 while one holder has published that a chunk came back, and the other not yet that it was
+        // taken.
         u64::try_from(sum.cast_signed()).unwrap_or(0).min(self.pool.count() as u64)
     }
 
-    /// Has the chunks that `bufs` takes and gives back counted, beside the workers'.
+    /// Counts the chunks that `bufs` takes and returns in [`Self::chunks_used`], beside those of
+    /// the workers.
     pub fn count_chunks(&self, bufs: &Bufs) {
         let mut holders = self.chunks_used.lock().unwrap_or_else(PoisonError::into_inner);
         holders.push(bufs.used());
@@ -177,9 +188,10 @@ impl Core {
 /// Ports that are blocked, and until when.
 pub(super) struct Blocks {
     pub(super) ports: AtomicU64,
-    /// By port, in ps; counts while the port is among `ports`.
+    /// By port, in ps; valid while the port is among `ports`.
     pub(super) until: PerPort<AtomicU64>,
-    /// By port: the port whose probe came in there, plus 1; 0 where stations that move were the reason.
+    /// By port: the port whose probe came in there, plus 1; 0 where moving stations were the
+    /// reason.
     pub(super) sender: PerPort<AtomicU8>,
     /// By port, in ps: until when it learns nothing.
     pub(super) settled: PerPort<AtomicU64>,
@@ -192,12 +204,12 @@ impl Blocks {
         Self { ports: AtomicU64::new(0), until: never(), sender, settled: never() }
     }
 
-    /// Has `port` learn nothing until then.
+    /// Stops `port` from learning until the given time.
     pub(super) fn settle(&self, port: PortId, until: Instant) {
         self.settled[port].store(until.as_ps(), Ordering::Relaxed); // a number on its own
     }
 
-    /// Whether `port` learns nothing now.
+    /// Whether `port` must not learn now.
     pub(super) fn is_settling(&self, port: PortId, now: Instant) -> bool {
         let until = self.settled[port].load(Ordering::Relaxed); // a number on its own
         until != 0 && now < Instant::from_ps(until)
@@ -223,28 +235,33 @@ impl Core {
         self.up().without(self.blocked())
     }
 
-    /// When the next blocked port is one no longer.
+    /// When the first of the blocked ports opens again.
     pub(super) fn next_unblock(&self) -> Option<Instant> {
         self.blocked().iter().map(|port| self.blocks.until(port)).min()
     }
 
-    /// Blocks `ports`, unless one of `ends` is blocked: two workers that find a loop at once cut it once. Whether it did.
+    /// Blocks `ports`, unless one of `ends` is blocked: two workers that find a loop at once cut it
+    /// once. True if it did.
     pub(super) fn block(&self, ports: PortSet, ends: PortSet, until: Instant) -> bool {
         if !self.blocked().and(ends).is_empty() {
             return false;
         }
         for port in ports.iter() {
-            self.blocks.until[port].store(until.as_ps(), Ordering::Relaxed); // before `ports`
+            // Before `ports`: the Release below publishes it with the bit.
+            self.blocks.until[port].store(until.as_ps(), Ordering::Relaxed);
         }
         let blocks = &self.blocks.ports;
+        // Tested and set in one atomic step, as another worker may have found the same loop since
+        // the test above.
         let with = |before: u64| (before & ends.bits() == 0).then_some(before | ports.bits());
-        blocks.fetch_update(Ordering::Release, Ordering::Relaxed, with).is_ok() // pairs with `blocked`
+        // Release pairs with the Acquire load in `blocked`.
+        blocks.fetch_update(Ordering::Release, Ordering::Relaxed, with).is_ok()
     }
 
     /// The port whose probe came in by `port`, which is or was blocked for that.
     #[must_use]
     pub fn blocked_for(&self, port: PortId) -> Option<PortId> {
-        let sender = self.blocks.sender[port].load(Ordering::Relaxed); // to be shown
+        let sender = self.blocks.sender[port].load(Ordering::Relaxed); // for display only
         sender.checked_sub(1).map(PortId::from_low_bits)
     }
 
@@ -252,34 +269,36 @@ impl Core {
     pub(super) fn set_blocked_for(&self, ports: PortSet, sender: Option<PortId>) {
         for port in ports.iter() {
             let sender = sender.map_or(0, |sender| sender.get() + 1);
-            self.blocks.sender[port].store(sender, Ordering::Relaxed); // to be shown
+            self.blocks.sender[port].store(sender, Ordering::Relaxed); // for display only
         }
     }
 
-    /// The next loop that a probe has found, for control. Only the first of many are kept.
+    /// The next loop that a probe has found, for control. If many are found at once, later ones are
+    /// not kept.
     pub fn pop_loop(&self) -> Option<LoopFound> {
         self.probes.found.pop()
     }
 }
 
-/// A loop: what leaves by one port of the switch comes in by another, or by the same one.
+/// A loop: frames that leave by one port of the switch come in by another, or by the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoopFound {
     /// The port that sent the probe.
     pub sender: PortId,
-    /// The port by which it came in.
+    /// The port by which the probe came in.
     pub came: PortId,
 }
 
-/// Loops that wait to be told.
+/// Loops that can wait for control.
 const LOOPS_TOLD: usize = 16;
 
-/// Probes: at which ports a loop is suspected, and by which numbers probes are known again.
+/// Loop probes: ports at which a loop is suspected, and the numbers by which their probes are
+/// recognised.
 pub(super) struct Probes {
     asked: AtomicU64,
-    /// By port: the VLAN of the frames that are suspected.
+    /// By port: the VLAN of the frames under suspicion.
     vids: PerPort<AtomicU16>,
-    /// What their numbers are made from.
+    /// Secret from which the numbers of probes are computed.
     key: [u64; 2],
     /// By port: the number of its last probes; 0 before the first.
     nonces: PerPort<AtomicU64>,
@@ -314,12 +333,12 @@ impl Probes {
         self.asked.fetch_or(ports.bits(), Ordering::Release); // pairs with `asked`
     }
 
-    /// The worker of `port` has taken note.
+    /// Clears the request for `port`, whose worker has taken note.
     pub fn take(&self, port: PortId) {
         self.asked.fetch_and(!PortSet::only(port).bits(), Ordering::Relaxed); // a hint of `asked`
     }
 
-    /// The VLAN that probes of `port` are for.
+    /// The VLAN in which `port` sends probes.
     pub fn vid(&self, port: PortId) -> Vid {
         Vid::from_low_bits(self.vids[port].load(Ordering::Relaxed)) // ordered by `asked`
     }
@@ -335,12 +354,12 @@ impl Probes {
         self.nonces[port].store(nonce, Ordering::Relaxed); // a number on its own
     }
 
-    /// A probe of `port` is sent.
+    /// Notes that a probe of `port` is sent at `now`.
     pub fn set_sent(&self, port: PortId, now: Instant) {
         self.sent[port].store(now.as_ps(), Ordering::Relaxed); // a number on its own
     }
 
-    /// Whether `nonce` is that of a probe which left by `port` a short time ago.
+    /// Whether `nonce` is that of a probe which left by `port` at most [`VALID`] ago.
     pub fn proves(&self, port: PortId, nonce: u64, now: Instant) -> bool {
         let sent = Instant::from_ps(self.sent[port].load(Ordering::Relaxed)); // a number on its own
         nonce != 0 && nonce == self.nonce(port) && now.since(sent) <= VALID
@@ -348,19 +367,20 @@ impl Probes {
 
     /// Keeps a loop for control.
     pub fn tell(&self, found: LoopFound) {
-        let _ = self.found.push(found); // full: enough are told
+        let _ = self.found.push(found); // if full, control has enough loops to report
     }
 }
 
-/// What a worker and its [`PauseGuard`](crate::worker::PauseGuard) tell each other of the PAUSE that their ports have sent.
+/// PAUSE that ports have sent, shared between a worker and its
+/// [`PauseGuard`](crate::worker::PauseGuard).
 pub(super) struct Pauses {
     /// By port: when its worker last sent a PFC frame that pauses, in ps.
     sent: PerPort<AtomicU64>,
-    /// Ports at which the guard has sent some since their workers looked.
+    /// Ports at which the guard has sent PFC frames since their workers looked.
     guarded: AtomicU64,
-    /// By such a port: PFC classes that it has paused.
+    /// By such a port: PFC classes that the guard has paused.
     classes: PerPort<AtomicU8>,
-    /// By such a port: PFC frames that it has sent.
+    /// By such a port: PFC frames that the guard has sent.
     frames: PerPort<AtomicU64>,
 }
 
@@ -387,12 +407,14 @@ impl Core {
         Instant::from_ps(self.pauses.sent[port].load(Ordering::Relaxed))
     }
 
-    /// Notes that `classes` were paused at the peer of `port` for its worker, after the frame has left: whatever the worker
-    /// sends once it knows of it comes later.
+    /// Notes that `classes` were paused at the peer of `port` in place of its worker. It is called
+    /// after the frame has left, so any frame that the worker sends once it knows of it comes
+    /// later.
     pub(crate) fn note_guarded(&self, port: PortId, classes: u8) {
         self.pauses.classes[port].fetch_or(classes, Ordering::Relaxed);
         self.pauses.frames[port].fetch_add(1, Ordering::Relaxed);
-        self.pauses.guarded.fetch_or(PortSet::only(port).bits(), Ordering::Release); // pairs with `take_guarded`
+        // Last, and Release: a worker that sees the bit (Acquire in `take_guarded`) sees the numbers.
+        self.pauses.guarded.fetch_or(PortSet::only(port).bits(), Ordering::Release);
     }
 
     /// Whether any peer was paused for a worker that has not taken note of it.
@@ -401,10 +423,13 @@ impl Core {
         self.pauses.guarded.load(Ordering::Relaxed) != 0
     }
 
-    /// Classes that were paused at the peer of `port` for its worker, and PFC frames for that, since this was last asked.
+    /// Classes that were paused at the peer of `port` in place of its worker since the last call,
+    /// and the number of PFC frames for that.
     pub(crate) fn take_guarded(&self, port: PortId) -> Option<(u8, u64)> {
         let bit = PortSet::only(port).bits();
-        let before = self.pauses.guarded.fetch_and(!bit, Ordering::Acquire); // pairs with `note_guarded`
+        // The bit is cleared before the numbers are read: what the guard adds in between sets it again.
+        // Acquire pairs with `note_guarded`.
+        let before = self.pauses.guarded.fetch_and(!bit, Ordering::Acquire);
         (before & bit != 0).then(|| {
             let classes = self.pauses.classes[port].swap(0, Ordering::Relaxed);
             (classes, self.pauses.frames[port].swap(0, Ordering::Relaxed))
@@ -414,24 +439,24 @@ impl Core {
 
 #[cfg(test)]
 impl Core {
-    /// As if a step had found these links to be up, and no other.
+    /// Test: sets the links that are up, as a step would.
     pub(crate) fn set_up(&self, up: PortSet) {
         self.up.store(up.bits(), Ordering::Relaxed);
     }
 
-    /// As if the worker of `input` had to pause these priorities at its peer.
+    /// Test: sets the priorities that the worker of `input` pauses at its peer.
     pub(crate) fn assert_xoff(&self, input: PortId, pris: PriSet) {
         self.xoff[input].store(pris.bits(), Ordering::Relaxed);
     }
 }
 
-/// What is shared of outputs that have a fast path.
+/// Shared state of outputs that have a fast path.
 pub struct FastCore {
-    /// Outputs that surely have none.
+    /// Outputs without a fast path; one is counted as having it until its lane has said otherwise.
     pub(super) without: AtomicU64,
-    /// By output: frames taken off its queues that have left since, or were dropped.
+    /// By output: frames taken off its queues that have been sent or dropped since.
     pub(super) ended: PerPort<AtomicU64>,
-    /// What went past the pipeline, as its owner counts it.
+    /// Counters of frames that bypassed the pipeline; their owner writes them.
     pub stats: WorkerStats,
 }
 

@@ -1,6 +1,4 @@
-//! What drives a lane: how time passes, and what a step came to.
-//!
-//! [`Timing`] in, [`Step`] out.
+//! How time passes for a lane, and the result of a step.
 //!
 //! Units: frames, [`Instant`].
 //! Source: docs/spec/pipeline.md §6; docs/spec/model.md.
@@ -11,9 +9,9 @@ use crate::types::PortSet;
 /// Result of a step: what moved, and when the next one is due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// Frames received, moved, dropped or sent.
+    /// Number of frames that the step received, moved, dropped or sent.
     pub work: usize,
-    /// When something is due even if nothing arrives.
+    /// When the lane has something to do even if no frame arrives; `None`: never.
     pub next: Option<Instant>,
     /// Frames were put into VOQs: the crossbar's owner should look.
     pub queued: bool,
@@ -26,8 +24,8 @@ pub struct Step {
 /// Whether a switch runs in real or in virtual time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timing {
-    /// As it does: the crossbar runs as often as there is work.
+    /// Real time: the crossbar runs as often as there is work.
     Live,
-    /// Virtual: a match of the crossbar takes its ports for the frame's wire time over the speedup.
+    /// Virtual time: a match of the crossbar holds its ports for the frame's wire time over the speedup.
     Virtual,
 }

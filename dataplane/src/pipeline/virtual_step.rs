@@ -112,8 +112,8 @@ impl Lane {
             return PortSet::first(ports.len());
         }
         for place in changed.iter() {
-            // A frame that was sent to a port is due when its last bit is in, not when the step
-            // hears of it: results must not depend on when that is, which differs with threads.
+            // A frame that was sent to a port is due when it is in, not when the step hears of it:
+            // results must not depend on when that is, which differs with threads.
             let at = ports.get_mut(place.index()).and_then(Port::look_ahead);
             if let Some(at) = at {
                 self.wakes.bring_forward(place, at);
