@@ -1,7 +1,8 @@
-//! The bytes of a frame with a TLP: what stands in front of it, and a TLP that is written anew.
+//! The bytes of a frame with a TLP: its front (addresses, link header, prefix or PTH), and TLPs
+//! that are written anew.
 //!
-//! A frame, [`ParsedTlp`] and a [`Change`] → the frame as it goes out; its payload is moved only where the
-//! header's length changes with the header's layout.
+//! From a frame, its [`ParsedTlp`] and a [`Change`] it makes the frame that is sent. The payload is
+//! moved only where the layout of the header changes, and its length with it.
 //!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.5, §3.7, §3.7a.
@@ -21,23 +22,23 @@ use crate::desc::Desc;
 use crate::pbr::{Kind, LnTlp};
 use crate::pool::Bufs;
 
-/// Addresses, link header, prefix or PTH.
+/// Longest front: addresses, link header, and a prefix or a PTH of 4 bytes.
 const FRONT_MAX: usize = MACS_LEN + tlp::link::LEN + 4;
 
-/// Memory for a TLP that is written anew: header, OHC, 4 KiB.
+/// Memory in which a TLP is written anew: header and OHC, and a payload of at most 4 KiB.
 pub(in crate::pipeline) type Space = [u8; 4_096 + 128];
 
-/// What goes in front of a TLP on its way out.
+/// The front of a TLP that is sent, behind the link header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Front {
-    /// A local prefix at most.
+    /// On links of hosts and devices: a local prefix, or nothing.
     Hbr(Option<VendPrefixL0>),
-    /// A PTH; the TLP is in flit mode.
+    /// On PBR links: a PTH, and the TLP behind it is in flit mode.
     Pbr(Pth),
 }
 
 impl Front {
-    /// Layout of the TLP's header, on a link whose own one is `link`.
+    /// Layout of the TLP's header, on a link whose mode is `link`.
     pub const fn mode(self, link: Mode) -> Mode {
         match self {
             Self::Hbr(_) => link,
@@ -46,7 +47,7 @@ impl Front {
     }
 }
 
-/// How a TLP changes on its way.
+/// Changes of a TLP between receipt and sending.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Change {
     pub front: Front,
@@ -55,7 +56,7 @@ pub(super) struct Change {
     pub segment: Option<u8>,
 }
 
-/// What a request is answered with.
+/// The completion by which a refused request is answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Answer {
     pub front: Front,
@@ -64,16 +65,16 @@ pub(super) struct Answer {
     pub status: Status,
 }
 
-/// Why a frame cannot go out.
+/// A reason why a frame cannot be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unfit {
-    /// The link has no such TLP.
+    /// The mode of the link has no such TLP.
     Form,
     /// It is longer than the chunk, or the port's longest frame.
     Room,
 }
 
-/// Addresses of a link, whose protocol its frames speak, and how long they may be.
+/// Addresses of a link, the OUI of its protocol, and its longest frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinkEnds {
     pub to: MacAddr,
@@ -82,19 +83,19 @@ pub(super) struct LinkEnds {
     pub frame_len_max: usize,
 }
 
-/// EtherType behind the addresses.
+/// EtherType at its place behind the addresses, tagged or not.
 pub(super) const fn ether_type(head: &[u8; HEAD_LEN]) -> u16 {
     let [_, _, _, _, _, _, _, _, _, _, _, _, high, low, ..] = *head;
     u16::from_be_bytes([high, low])
 }
 
-/// Destination and source address.
+/// Destination and source address of a frame, in this order.
 pub(super) const fn addresses(head: &[u8; HEAD_LEN]) -> (MacAddr, MacAddr) {
     let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, ..] = *head;
     (MacAddr([d0, d1, d2, d3, d4, d5]), MacAddr([s0, s1, s2, s3, s4, s5]))
 }
 
-/// Bytes in front of a TLP.
+/// A front as bytes.
 struct Head {
     bytes: [u8; FRONT_MAX],
     len: usize,
@@ -116,13 +117,16 @@ impl Head {
             (false, Mode::NonFlit) => Protocol::HbrNonFlit,
         };
         let mut link = [0; tlp::link::LEN];
+        // PBR links have no LN bit but flag 0 of the link header, and that between the ends of a
+        // virtual link only (docs/spec/wire-formats.md §3.7a).
         let ln = ln && matches!(front, Front::Pbr(pth) if pth.hie);
         let written = TlpLink { oui: ends.oui, protocol, ln }.emit(&mut link);
         debug_assert!(written.is_ok(), "the array is of its length");
         head.put(&link);
         match front {
             Front::Hbr(Some(prefix)) if parsed.is_tlp() => head.put(&prefix.emit()),
-            Front::Hbr(_) => {} // a CXL.mem message names its logical device itself
+            // Messages of CXL.mem name their logical device in a field of their own.
+            Front::Hbr(_) => {}
             Front::Pbr(pth) => head.put(&pth.emit()),
         }
         head
@@ -141,7 +145,7 @@ impl Head {
     }
 }
 
-/// Both addresses of a frame, from the 48 bits of each.
+/// Both addresses of a frame as bytes, from the low 48 bits of each.
 #[inline]
 pub(super) const fn macs(to: u64, from: u64) -> [u8; MACS_LEN] {
     let [_, _, d0, d1, d2, d3, d4, d5] = to.to_be_bytes();
@@ -149,7 +153,7 @@ pub(super) const fn macs(to: u64, from: u64) -> [u8; MACS_LEN] {
     [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5]
 }
 
-/// Puts addresses, link header and perhaps a PTH in front of the `len` bytes at `at`.
+/// Puts addresses, link header and perhaps a PTH before the `len` bytes at `at`.
 #[inline]
 pub(super) fn put_front(
     bufs: &mut Bufs,
@@ -174,7 +178,7 @@ pub(super) fn put_front(
     Some(())
 }
 
-/// Sends frames on by other addresses, and leaves the rest as it is.
+/// Replaces the addresses of a frame and leaves the rest as it is.
 pub(super) fn readdress(bufs: &mut Bufs, desc: &mut Desc, to: MacAddr, from: MacAddr) {
     if let Some(macs) = bufs.bytes_mut(desc).and_then(|bytes| bytes.first_chunk_mut::<MACS_LEN>()) {
         let [d0, d1, d2, d3, d4, d5] = to.0;
@@ -183,7 +187,9 @@ pub(super) fn readdress(bufs: &mut Bufs, desc: &mut Desc, to: MacAddr, from: Mac
     }
 }
 
-/// LD-ID that a CXL.mem message has behind this front: of a device with logical devices its own, which nobody else is told.
+/// LD-ID to write into a CXL.mem message that is sent with this front. On the link of a device with
+/// logical devices it is the one that is addressed. Elsewhere it is 0, as only that link's ends
+/// know LD-IDs.
 fn ld_of(front: Front, parsed: &ParsedTlp) -> Option<u8> {
     parsed.mem?;
     match front {
@@ -192,7 +198,7 @@ fn ld_of(front: Front, parsed: &ParsedTlp) -> Option<u8> {
     }
 }
 
-/// Makes a frame ready to go out.
+/// Rewrites a frame as it is to be sent.
 pub(super) fn change(
     bufs: &mut Bufs,
     desc: &mut Desc,
@@ -221,11 +227,13 @@ pub(super) fn change(
             (change.front, parsed.request.kind, parsed.pth)
             && let Some(message) = chunk.get_mut(at..)
         {
-            cxl_mem::set_bi_id(message, pth.spid.bits()); // whom the host answers
+            // Behind the edge there is no PTH: the host answers to this BI-ID.
+            cxl_mem::set_bi_id(message, pth.spid.bits());
         }
         if let (Some(ld), Some(message)) = (ld_of(change.front, parsed), chunk.get_mut(at..)) {
             cxl_mem::set_ld(message, ld);
         }
+        // That of the port at which the message came in, not the one that the device wrote.
         if let (Some(cache_id), Some(message)) = (parsed.cache_id(), chunk.get_mut(at..)) {
             cxl_cache::set_cache_id(message, cache_id);
         }
@@ -253,7 +261,7 @@ pub(super) fn change(
     replace(bufs, desc, &head, space.get(..len).unwrap_or_default(), ends.frame_len_max)
 }
 
-/// Makes a request its completion, which says that it is not supported, or why else nothing comes of it (its status).
+/// Turns a request into its completion, which says by its status why it was refused.
 pub(super) fn answer(
     bufs: &mut Bufs,
     desc: &mut Desc,
@@ -275,7 +283,7 @@ pub(super) fn answer(
     replace(bufs, desc, &head, space.get(..len).unwrap_or_default(), ends.frame_len_max)
 }
 
-/// Puts a head and a TLP in a frame's place.
+/// Replaces a frame's bytes by a front and a TLP.
 fn replace(
     bufs: &mut Bufs,
     desc: &mut Desc,

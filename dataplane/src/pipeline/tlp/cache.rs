@@ -1,6 +1,6 @@
-//! CXL.cache messages: what of one decides where it goes.
+//! CXL.cache messages: reads the fields that routing needs.
 //!
-//! A message's bytes → [`ParsedTlp`] with the `CacheID` that it goes on with.
+//! A message becomes a [`ParsedTlp`] with the `CacheID` that it is sent with.
 //!
 //! Units: bytes; places are counted from the frame's first byte.
 //! Source: docs/spec/cxl-fabric.md "CXL.cache"; docs/spec/wire-formats.md §3.12.
@@ -28,12 +28,13 @@ pub(super) fn read(
     if let Some((edge, pth)) = edge.zip(pth)
         && let Err(refusal) = admit_cache(edge, pth)
     {
-        return Ok(Read::Refused(refusal)); // before anything is decided by what it says
+        // Before any of its fields is used: the sender may not use this PTH.
+        return Ok(Read::Refused(refusal));
     }
     let to_host = message.head.op.class().is_to_host();
     let kind = if to_host { Kind::CacheToHost } else { Kind::CacheToDevice };
     let told = message.head.cache_id;
-    // From here on it is the cache that the port has, whatever the device has written.
+    // A device's own CacheID has no authority: the edge replaces it by the one of its port.
     let cache_id = match edge.filter(|edge| edge.role == Role::Dsp && to_host) {
         Some(edge) => edge.cache_ids.of_message(told),
         None => Some(told),

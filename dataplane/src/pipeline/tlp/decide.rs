@@ -1,6 +1,8 @@
-//! Where a TLP goes: in at an edge or out of the fabric, through virtual switches, out at a port.
+//! Decides where a TLP goes: in at an edge or out of the fabric, through virtual switches, out at a
+//! port.
 //!
-//! [`ParsedTlp`] → [`Decision`]; a TLP goes through a bounded number of virtual switches of this switch.
+//! A [`ParsedTlp`] becomes a [`Decision`]. A TLP passes a bounded number of virtual switches of
+//! this switch.
 //!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside", "Egress at an edge".
@@ -20,30 +22,31 @@ use crate::pbr::{
 use crate::pipeline::context::Context;
 use crate::types::{PortId, Pri};
 
-/// Virtual switches of one switch that a TLP goes through.
+/// Most virtual switches of one switch that a TLP passes.
 const HOPS_MAX: usize = 8;
 
-/// What becomes of a frame.
+/// Decision about a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// Out at a port.
+    /// It is sent by `port` with a new front.
     Out { port: PortId, front: Front, type1_to_0: bool, segment: Option<u8> },
-    /// To the switch's own functions, as it is.
+    /// It goes to the switch's own functions, unchanged but for its addresses.
     CpuPort,
-    /// Unsupported: back as a completion that says so; dropped if nobody waits for one.
+    /// Unsupported request: returned as a completion that says so, or dropped if it wants none.
     Refuse(Refusal),
-    /// As [`Self::Refuse`], but for a moment alone: the completion says that the request may be sent again.
+    /// Like [`Self::Refuse`], but the completion says that the request may be sent again (RRS).
     Retry(Refusal),
-    /// No way at the moment, and its requester cannot be told to send it again: it waits for a while, if there is room.
+    /// It has no route at the moment, and its requester cannot be told to send it again: it is held for a
+    /// while, if there is room.
     Hold,
-    /// Dropped as a completion that nobody waits for.
+    /// Unexpected completion: dropped and counted as that.
     Unexpected(Refusal),
     /// Dropped without an answer.
     Drop(Refusal),
 }
 
 impl Decision {
-    /// Refused, as its kind is: nobody is told of an answer, nor of anything of CXL.cache.
+    /// Refusal by kind: completions are never answered, and CXL.cache has no message for a refusal.
     const fn refuse(kind: Kind, refusal: Refusal) -> Self {
         if kind.is_cxl_cache() {
             Self::Drop(refusal)
@@ -55,25 +58,25 @@ impl Decision {
     }
 }
 
-/// What happens to a TLP's header on its way.
+/// Changes of a TLP's header that a verdict asks for.
 #[derive(Clone, Copy, Debug, Default)]
 struct Edits {
     type1_to_0: bool,
     segment: Option<u8>,
 }
 
-/// What of a TLP or message its way out depends on, beside its PTH.
+/// Facts about a TLP or message, beside its PTH, on which its way out depends.
 #[derive(Clone, Copy)]
 struct Leaver {
     kind: Kind,
     pri: Pri,
-    /// Who sends a UIO request.
+    /// Requester of a UIO request.
     requester: Option<Bdf>,
-    /// Of a CXL.cache message.
+    /// CacheID of a CXL.cache message.
     cache_id: Option<u8>,
 }
 
-/// Queue depths, for groups that avoid congestion.
+/// Queue depths, for routing groups that avoid congestion.
 struct Depths<'a> {
     buffer: &'a Buffer,
     pri: Pri,
@@ -92,7 +95,7 @@ impl Load for Depths<'_> {
 }
 
 impl Context {
-    /// Where a TLP goes that came in at `input`.
+    /// Decides where a TLP goes that came in at `input`.
     pub(super) fn decide(
         &mut self,
         tables: &Tables,
@@ -106,7 +109,9 @@ impl Context {
         if !parsed.is_tlp() && (pth.hie || pth.dpid.is_none()) {
             let is_cache = parsed.cache_id().is_some();
             let refusal = if is_cache { Refusal::NoCacheId } else { Refusal::NoHdmDecoder };
-            return Decision::refuse(parsed.request.kind, refusal); // from edge to edge only
+            // Messages go from edge to edge only: virtual switches and the CPU port have no memory or
+            // cache.
+            return Decision::refuse(parsed.request.kind, refusal);
         }
         if pth.dpid.is_none() {
             return Decision::CpuPort;
@@ -143,10 +148,12 @@ impl Context {
                 Err(next) => verdict = next,
             }
         }
-        Decision::Drop(Refusal::NoBinding) // virtual switches that are bound in a circle
+        // Virtual switches that are bound in a circle would keep the TLP here for ever.
+        Decision::Drop(Refusal::NoBinding)
     }
 
-    /// Takes a TLP with a PTH on: to the end of its way in this switch, or (`Err`) into a virtual switch.
+    /// Forwards a TLP with a PTH: to the end of its path in this switch, or (`Err`) into a virtual
+    /// switch.
     fn onward(
         &mut self,
         tables: &Tables,
@@ -168,7 +175,8 @@ impl Context {
                 return Err(converted(verdict, edits.type1_to_0));
             }
             Ok(Arrival::Out(to)) => to,
-            // What the ends of a virtual link say to each other is heard while it is down, too: that it comes up.
+            // The ends of a virtual link speak to each other while it is down, too: else Link Up would
+            // never arrive.
             Err(Refusal::NoBinding) if is_between_ends(parsed) => return Ok(Decision::CpuPort),
             Err(refusal) => return Ok(refused(refusal)),
         };
@@ -194,7 +202,7 @@ impl Context {
         })
     }
 
-    /// Out by the port that `to` leads to, as that port's link wants it.
+    /// The way out by the port that `to` leads to, with the front that this port's link needs.
     fn exit(
         &mut self,
         tables: &Tables,
@@ -206,7 +214,7 @@ impl Context {
         let flow = if kind.is_unordered() && !pth.hie { Flow::Dynamic } else { Flow::Static };
         let config = &self.snapshot.config;
         let cell = u64::from(config.buffer.cell_bytes);
-        // What an output's own queue holds: beyond that, frames pile up in the VOQs.
+        // An egress queue's capacity: a deeper output has frames in VOQs, and counts as full.
         let full = config.crossbar.egress_queue_frames as u64 * cell;
         let depths = Depths { buffer: &self.core.buffer, pri, cell, full };
         let up = self.core.up().and(self.snapshot.tlp_ports);
@@ -216,6 +224,8 @@ impl Context {
         if let (Some(edge), Some(cache_id)) = (tables.edge(port), cache_id) {
             tables.may_leave_by_cache_id(edge, kind, pth.spid, cache_id)?;
         }
+        // Which logical device a request is for follows from its sender: fabric links carry no
+        // LD-ID.
         let ld = match (tables.edge(port), kind) {
             (Some(edge), Kind::CxlMemRequest) if edge.role == Role::Dsp => {
                 tables.asked(edge, pth.spid)?.map(VendPrefixL0::from_ld_id)
@@ -238,7 +248,7 @@ impl Context {
         Ok(Decision::Out { port, front, type1_to_0: false, segment: None })
     }
 
-    /// Where the completion of a refused request goes: back to where that came from.
+    /// The way back of the completion of a refused request: to where the request came from.
     pub(super) fn return_path(
         &mut self,
         tables: &Tables,
@@ -259,6 +269,7 @@ impl Context {
             _ => (Kind::Completion, parsed.pri),
         };
         let what = Leaver { kind, pri, requester: None, cache_id: None };
+        // Source and destination swapped, as the completer would send it.
         let back = Pth { pif: false, dsar: !pth.dsar, spid: pth.dpid, dpid: pth.spid, ..pth };
         match tables.routes().lookup(back.dpid) {
             Ok(to) => match self.exit(tables, to, what, back) {
@@ -270,7 +281,8 @@ impl Context {
     }
 }
 
-/// Whether a route leads on inside of the fabric: it may have another way soon. What is at an edge has none.
+/// Whether a route ends inside of the fabric, where another route may come up. At an edge there is
+/// no other.
 fn is_inside(tables: &Tables, to: Dispatch) -> bool {
     match to {
         Dispatch::Port(port) => tables.edge(port).is_none(),
@@ -279,7 +291,7 @@ fn is_inside(tables: &Tables, to: Dispatch) -> bool {
     }
 }
 
-/// Why a host must not be snooped so.
+/// The refusal of a snoop that this host must not get, if it is one.
 fn foreign_snoop(tables: &Tables, port: PortId, parsed: &ParsedTlp, pth: Pth) -> Option<Refusal> {
     let (Kind::CxlMemSnoop, Route::Memory(line)) = (parsed.request.kind, parsed.request.route)
     else {
@@ -289,12 +301,12 @@ fn foreign_snoop(tables: &Tables, port: PortId, parsed: &ParsedTlp, pth: Pth) ->
     may_snoop(host, pth.spid, line).err()
 }
 
-/// Whether it is a message that ends where it arrives.
+/// Whether it is a message that ends at the next port (implicit routing, local).
 const fn is_between_ends(parsed: &ParsedTlp) -> bool {
     matches!(parsed.request.route, Route::Implicit(Implicit::Local))
 }
 
-/// `verdict` on a TLP that has become Type 0 already.
+/// `verdict` on a TLP that was converted to Type 0 before, and stays so.
 const fn converted(verdict: Verdict, type1_to_0: bool) -> Verdict {
     match verdict {
         Verdict::Port { port, ld, type1_to_0: now } => {
@@ -307,7 +319,8 @@ const fn converted(verdict: Verdict, type1_to_0: bool) -> Verdict {
     }
 }
 
-/// Who answers for a request that is refused: the upstream bridge of the virtual switch that it is in.
+/// The ID of the completer that answers for a refused request: the upstream bridge of the virtual
+/// switch in which the request is.
 pub(super) fn completer(tables: &Tables, input: PortId, parsed: &ParsedTlp) -> Option<Bdf> {
     let vcs = match parsed.pth {
         None => tables.edge(input)?.part(parsed.request.ld)?.vcs?.0,

@@ -1,6 +1,8 @@
-//! What the fast paths of TLPs and of CXL.mem messages have in common: where a frame leaves, and what is noted of it.
+//! Parts that the fast paths of TLPs and of CXL.mem messages share: the way out of a frame, and its
+//! descriptor.
 //!
-//! An edge and an address → a PTH; a PTH → a port; a port → the addresses and the queue of a frame.
+//! An edge and an address give a PTH, a PTH a port, and a port the addresses and the queue of a
+//! frame.
 //!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge" step 2, "Inside".
@@ -31,7 +33,7 @@ pub(super) fn to_gfd(edge: &EdgePort, hpa: Hpa) -> Option<Pth> {
 }
 
 impl Context {
-    /// The port that a DPID has for itself, if its link is up.
+    /// The port to which a DPID belongs, if it is a single one and its link is up.
     #[inline]
     pub(super) fn port_behind(&self, tables: &Tables, pth: Pth) -> Option<PortId> {
         match tables.forward(pth.spid, pth.dpid, false) {
@@ -45,7 +47,8 @@ impl Context {
         }
     }
 
-    /// Both addresses of a frame out of `port`; `None` where `len` bytes behind its front, perhaps with a PTH, are too long.
+    /// Both addresses of a frame sent by `port`; `None` where `len` bytes behind its front, which
+    /// may have a PTH, are too long.
     #[inline]
     pub(super) fn macs_out(
         &self,
@@ -62,7 +65,7 @@ impl Context {
         Some(bytes::macs(to, config.parse.port_mac.to_bits()))
     }
 
-    /// Notes what a frame is that is ready to go out at `port`; its queue.
+    /// Notes format and priority of a frame that is ready to be sent by `port`; returns its queue.
     #[inline]
     pub(super) fn queue_out(
         &self,

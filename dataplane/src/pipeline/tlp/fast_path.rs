@@ -1,7 +1,7 @@
-//! Fast path of TLPs: the commonest, from edge to edge, without translation or refusal.
+//! Fast path of TLPs: the most common ones, from edge to edge, without translation or refusal.
 //!
-//! A burst → a route for each frame that it took; [`super::Context::tlps`] does the others, and
-//! comes to the same for all of them.
+//! Each frame of a burst that it takes gets its queue. [`super::Context::tlps`] handles the others,
+//! and would give the same result for all of them.
 //!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge" step 2, "Inside", "Egress at an edge".
@@ -66,6 +66,7 @@ impl Context {
                 *route = queue.get();
             } else {
                 unknown |= bit;
+                // `routes` still holds the last burst's queues, by which the frame would leave.
                 *route = CACHE_MISS;
             }
             bit <<= 1;
@@ -74,7 +75,8 @@ impl Context {
         BurstMask(unknown)
     }
 
-    /// The queue of a frame that needs no more than a new front, which it then has.
+    /// The queue of a frame that only needs a new front, which it has on return; `None` if it needs
+    /// more.
     #[inline]
     fn forward_fast(
         &mut self,
@@ -90,6 +92,7 @@ impl Context {
             (None, Some(edge)) => by_fast(edge, tlp)?,
             _ => return None,
         };
+        // For a virtual switch of this switch, which the full path passes it through.
         if pth.hie && tables.routes().is_ours(pth.dpid) {
             return None;
         }
@@ -97,12 +100,12 @@ impl Context {
         let config = self.snapshot.config.ports.get(port.index())?;
         let exit = tables.edge(port);
         if exit.is_some_and(EdgePort::has_lds) {
-            return None; // which logical device is the full path's
+            return None; // the full path finds out which logical device is meant
         }
         let (front, dsar) = match (exit.map(|edge| edge.role), config.role) {
             (None, PortRole::Fport(_)) => (Some(pth), pth.dsar),
             (Some(Role::Gfd), _) => (Some(pth), true),
-            // a prefix is put in, or not, the full path
+            // With PIF set, the full path decides whether a prefix is added.
             (Some(Role::Usp | Role::Dsp), PortRole::Usp(link) | PortRole::Dsp(link))
                 if link.mode == Mode::Flit && !pth.pif =>
             {
@@ -115,7 +118,7 @@ impl Context {
         let same =
             frame.pth.is_some() == front.is_some() && frame.pth.map(|p| p.dsar) == Some(dsar);
         if same && desc.len() == frame.at + len {
-            // from link to link as it is, but for the addresses
+            // Between two fabric links nothing but the addresses changes.
             let bytes = self.bufs.bytes_mut(desc)?.first_chunk_mut::<MACS_LEN>()?;
             *bytes = macs;
         } else {

@@ -1,6 +1,8 @@
-//! CXL.mem messages: what of one decides where it goes, and what a refused request is answered with.
+//! CXL.mem messages: reads the fields that routing needs, and makes the response to a refused
+//! request.
 //!
-//! A message's bytes → [`ParsedTlp`] with its fields; a request → its S2M response, which says that nothing came of it.
+//! A message becomes a [`ParsedTlp`] with its fields. A refused request becomes an S2M response
+//! without data of its own.
 //!
 //! Units: bytes; places are counted from the frame's first byte.
 //! Source: docs/spec/cxl-fabric.md "CXL.mem"; docs/spec/wire-formats.md §3.9.
@@ -38,7 +40,8 @@ pub(super) fn read(
     if let Some((edge, pth)) = edge.zip(pth)
         && let Err(refusal) = admit_mem(edge, pth, class)
     {
-        return Ok(Read::Refused(refusal)); // before anything is decided by what it says
+        // Before any of its fields is used: the sender may not use this PTH.
+        return Ok(Read::Refused(refusal));
     }
     if head.op.is_block() {
         return Ok(Read::Refused(Refusal::NoBackInvalidate));
@@ -67,10 +70,11 @@ pub(super) fn read(
     }))
 }
 
-/// Writes the response of a request that is refused; returns its length. `None` where nobody waits for one.
+/// Writes the response to a refused request; returns its length. `None` if the request wants none.
 pub(super) fn refused(request: &MemHead, space: &mut [u8]) -> Option<usize> {
     let op = request.op.refusal()?;
     let head = MemHead { ld: request.ld, ..MemHead::new(op, request.tag) };
+    // CXL.mem has no status for a refusal: a read returns ones, as from an address without memory.
     let message = MemMessage { head, data: Some(&[0xFF; LINE]), enables: None };
     message.emit(space.get_mut(..LEN_MAX)?).ok()
 }

@@ -1,6 +1,8 @@
-//! Fast path of CXL.mem messages: from a host to a G-FAM device and back, over any number of fabric links.
+//! Fast path of CXL.mem messages: from a host to a G-FAM device and back, over any number of fabric
+//! links.
 //!
-//! The front of a frame → [`FastMem`] → its queue; what it does not take goes the full way, and comes to the same.
+//! The front of a frame becomes a [`FastMem`], and that a queue. Messages that it does not take go
+//! the full path, which would give the same result.
 //!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "CXL.mem".
@@ -22,10 +24,10 @@ use crate::pipeline::context::Context;
 use crate::queues::QueueId;
 use crate::types::PortId;
 
-/// Bits of a PTH's first byte that the fast path does not take: Hie, PIF, and what is reserved.
+/// Bits of a PTH's first byte that must be 0 on the fast path: Hie, PIF, and the reserved ones.
 const PTH_BITS: u8 = 0x3D;
 
-/// A link header of TLPs as a word, with another protocol.
+/// A link header of TLPs as a word, with its protocol replaced.
 #[inline]
 const fn with(word: u64, protocol: Protocol) -> u64 {
     word & !(0xFFFF << 8) | (protocol as u64) << 8
@@ -40,7 +42,7 @@ pub(super) struct FastMem {
     len: usize,
 }
 
-/// Looks at a frame of `len` bytes; `None` for what takes a longer look.
+/// Reads a frame of `len` bytes; `None` if the full path has to.
 #[inline]
 pub(super) fn read(head: &[u8; HEAD_LEN], len: usize, words: &LinkWords) -> Option<FastMem> {
     let (_, rest) = head.split_first_chunk::<MACS_LEN>()?;
@@ -64,7 +66,8 @@ pub(super) fn read(head: &[u8; HEAD_LEN], len: usize, words: &LinkWords) -> Opti
     (is_routed && at + message_len <= len).then_some(message)
 }
 
-/// The PTH that a message has behind the edge; `None` for what is refused there.
+/// The PTH of a message behind the edge; `None` if it is refused there or the full path has to
+/// decide.
 #[inline]
 fn behind(edge: Option<&EdgePort>, message: &FastMem) -> Option<Pth> {
     let class = message.op.class();
@@ -79,7 +82,8 @@ fn behind(edge: Option<&EdgePort>, message: &FastMem) -> Option<Pth> {
 }
 
 impl Context {
-    /// The queue of a message that needs no more than a new front, which it then has.
+    /// The queue of a message that only needs a new front, which it has on return; `None` if it
+    /// needs more.
     #[inline]
     pub(super) fn forward_mem(
         &mut self,

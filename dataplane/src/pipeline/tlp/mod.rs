@@ -1,15 +1,17 @@
-//! TLPs: where a frame goes that came in at a port for them, and what its bytes become on the way.
+//! TLPs: decides where a frame goes that came in at a port for TLPs, and rewrites its front on the
+//! way.
 //!
-//! A frame → [`ParsedTlp`] → [`Decision`] by the tables of `pbr` → its front written anew: addresses, prefix, PTH.
+//! A frame is read into a [`ParsedTlp`], the tables of `pbr` give a [`Decision`], and the front
+//! (addresses, prefix, PTH) is written anew.
+//!
+//! All of it is done before the frame is queued, as it has one output. Frames for the switch's own
+//! functions (configuration of vPPBs, mailboxes, messages to many) go to the CPU port as they came
+//! in, with the input in their source address. A frame from the agent names its output in the
+//! destination address; if it names the agent itself, the tables decide by the PTH.
 //!
 //! Units: bytes; places are counted from the frame's first byte.
-//! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside", "Egress at an edge"; docs/spec/wire-formats.md §3.7,
-//! §3.7a.
-//!
-//! All of it is done before the frame is queued, as it has one output. What the switch's own functions have to
-//! do with (configuration of vPPBs, mailboxes, messages for many) goes to the CPU port as it came in, with the
-//! input in its source address. What the agent sends names the output in its destination address, or the agent
-//! itself: then the tables decide by the PTH.
+//! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside", "Egress at an edge";
+//! docs/spec/wire-formats.md §3.7, §3.7a.
 
 mod bytes;
 mod cache;
@@ -54,7 +56,7 @@ pub const fn cpu_mac_of_port(port: PortId) -> MacAddr {
     MacAddr([0x02, 0x57, 0x46, 0xA1, 0, port.get()])
 }
 
-/// The port that [`cpu_mac_of_port`] made `mac` of.
+/// The port for which `mac` stands ([`cpu_mac_of_port`]); `None` if it is another address.
 #[must_use]
 pub const fn port_of_cpu_mac(mac: MacAddr) -> Option<PortId> {
     match mac.0 {
@@ -71,8 +73,8 @@ pub(super) struct TlpScratch<'a> {
 }
 
 impl Context {
-    /// Decides where each frame of a burst goes that came in at `input`, a port for TLPs, and makes it ready;
-    /// true if all of them have one queue each, which `routes` then name.
+    /// Decides where each frame of a burst goes that came in at `input`, a port for TLPs, and
+    /// rewrites it. True if each of them has one queue, which `routes` then name.
     #[inline(never)] // as `lookup_burst`
     pub(super) fn tlps<T: Tracer>(
         &mut self,
@@ -82,7 +84,8 @@ impl Context {
         TlpScratch { metas, routes, space }: TlpScratch<'_>,
         tracer: &mut T,
     ) -> bool {
-        // Newer ones would have what comes in now pass what is held by the older ones.
+        // As long as TLPs are held, new ones go by the same tables: by newer ones they would overtake those
+        // that are held.
         let tables = match &self.held.by {
             Some((tables, _)) => arc_swap::Guard::from_inner(tables.clone()),
             None => self.core.tables.load(),
@@ -91,10 +94,11 @@ impl Context {
             let (_, sender) = bytes::addresses(self.bufs.head(last));
             let partner = &self.core.partners[input];
             if partner.load(Ordering::Relaxed) != sender.to_bits() {
-                partner.store(sender.to_bits(), Ordering::Relaxed); // whoever speaks last
+                // The last sender: a link has one partner, which may have been replaced.
+                partner.store(sender.to_bits(), Ordering::Relaxed);
             }
         }
-        // A trace tells each frame's way in full.
+        // A trace shows each frame's path in full.
         let left = if T::ON {
             routes.fill(CACHE_MISS);
             BurstMask::first(batch.len())
@@ -126,7 +130,7 @@ impl Context {
         !T::ON && self.route(BurstView { batch, which: left }, metas, routes)
     }
 
-    /// Decides where one frame goes, and makes it ready.
+    /// Decides where one frame goes, and rewrites it.
     pub(super) fn tlp(
         &mut self,
         tables: &Tables,
@@ -140,6 +144,7 @@ impl Context {
             return Verdict::Drop(DropReason::NotTlp);
         };
         let (len, head) = (desc.len(), self.bufs.head(desc));
+        // PFC pauses ports for TLPs like any other.
         if bytes::ether_type(head) == ether_type::MAC_CONTROL {
             let Ok(head) = parse_head(head, len, &config.parse) else {
                 return self.unread(input, desc, DropReason::Malformed);
@@ -175,7 +180,7 @@ impl Context {
         }
     }
 
-    /// A frame that was not understood.
+    /// Drops a frame that was not understood.
     fn unread(&self, input: PortId, desc: &mut Desc, reason: DropReason) -> Verdict {
         let pri = self.snapshot.config.tlp.tc_to_pri[0];
         desc.classify(input, Format::Other, pri, false, false);
@@ -195,6 +200,8 @@ impl Context {
         let mut status = Status::UnsupportedRequest;
         let refusal = match decision {
             Decision::Hold if self.held.take_place(input) => return Verdict::Hold,
+            // Not held: no room, or held before for as long as may be. So it is treated as at an
+            // edge, by kind.
             Decision::Hold if parsed.request.kind.is_cxl_cache() => {
                 return self.refuse(input, Refusal::RouteDown, DropReason::TlpRefused);
             }
@@ -246,7 +253,8 @@ impl Context {
         self.answer(tables, input, desc, parsed, status, space).unwrap_or(refused)
     }
 
-    /// Layout of TLPs on the link of `port`, its addresses, and its longest frame.
+    /// Layout of TLPs on the link of `port`, its addresses and its longest frame; `None` if the
+    /// port's role has no such link.
     fn link_of(&self, port: PortId) -> Option<(Mode, LinkEnds)> {
         let config = self.snapshot.config.ports.get(port.index())?;
         let link = config.role.link()?;
@@ -256,7 +264,7 @@ impl Context {
         Some((link.mode, LinkEnds { to, from, oui, frame_len_max }))
     }
 
-    /// Counts a TLP that is not forwarded.
+    /// Counts a TLP that is not forwarded, by its refusal; the verdict is a drop for `reason`.
     fn refuse(&self, input: PortId, refusal: Refusal, reason: DropReason) -> Verdict {
         if let Some(counter) = self.stats.port[input].refused.all().get(refusal.index()) {
             counter.add(1);
@@ -264,7 +272,8 @@ impl Context {
         Verdict::Drop(reason)
     }
 
-    /// Makes a request its own completion, which says `status`, and sends it back; `None` if there is no way back.
+    /// Turns a request into its own completion with `status`, and sends it back; `None` if there is
+    /// no way back.
     fn answer(
         &mut self,
         tables: &Tables,
@@ -288,8 +297,9 @@ impl Context {
     }
 
     //= docs/spec/cxl-fabric.md "Dynamic change": what waits for a port whose link goes down is decided about anew
-    /// Decides anew about a frame that was queued for `output`, whose link has gone down: it goes by another port, or is
-    /// answered; `input` is where it now counts as having come in.
+    /// Decides once more about a frame that was queued for `output`, whose link has gone down: it
+    /// goes by another port, is answered or held. `input` is the port by which it now counts as
+    /// received.
     pub(super) fn decide_anew(
         &mut self,
         input: PortId,
@@ -304,12 +314,13 @@ impl Context {
         let tables = self.core.tables.load();
         let link = TlpLink { payload_max: u16::MAX, ..TlpLink::default() };
         let tlp = &self.snapshot.config.tlp;
-        // It has been read before, and is as it was to go out: with a PTH, but for those to hosts and devices.
+        // It was read before, and has the front with which it was to be sent: with a PTH, except for
+        // hosts and devices.
         let Ok(Read::Tlp(parsed)) = read::read(self.bufs.bytes(desc), None, link, tlp) else {
             return lost;
         };
         if parsed.pth.is_none_or(|pth| pth.dpid.is_none()) {
-            return lost; // it was for the partner alone
+            return lost; // meant for the partner on this link, and for no other port
         }
         desc.classify(input, Format::Pbr, parsed.pri, false, false);
         match self.decide(&tables, input, &parsed) {
@@ -324,7 +335,7 @@ impl Context {
         }
     }
 
-    /// Out at `port`, if its link is up.
+    /// Forwards to `port`, if its link is up.
     fn towards(&self, port: PortId) -> Verdict {
         if self.core.up().contains(port) {
             Verdict::Forward(PortSet::only(port))
@@ -344,7 +355,7 @@ impl Context {
         self.towards(agent)
     }
 
-    /// What the switch's own functions send: out at the port that it names, or by its PTH.
+    /// Forwards a frame of the switch's own functions: to the port that it names, or by its PTH.
     fn receive_from_cpu_port(
         &mut self,
         tables: &Tables,
@@ -358,7 +369,8 @@ impl Context {
         let parsed = match read::read(self.bufs.bytes(desc), None, link, config) {
             Ok(Read::Tlp(parsed)) => Some(parsed),
             Ok(Read::Control | Read::Refused(_)) => None, // refused are edges' only
-            // What is for a link without PTH is not read here: whoever made it knows what it is.
+            // A frame for a link without PTH is not parsed here, as that takes the mode of its link; the
+            // agent that made it has named its port.
             Err(DropReason::NotTlp) if to != CPU_PORT_MAC => None,
             Err(reason) => return self.unread(input, desc, reason),
         };

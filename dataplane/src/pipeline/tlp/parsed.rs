@@ -1,6 +1,6 @@
-//! What of a frame with a TLP, CXL.mem or CXL.cache message decides where it goes.
+//! The fields of a TLP, CXL.mem or CXL.cache message that decide where its frame goes.
 //!
-//! [`ParsedTlp`], which `read`, `mem` and `cache` make.
+//! [`ParsedTlp`] is made by `read`, `mem` and `cache`.
 //!
 //! Units: bytes; places are counted from the frame's first byte.
 //! Source: docs/spec/wire-formats.md §3.7, §3.7a, §3.9, §3.12.
@@ -13,30 +13,30 @@ use crate::pbr::{EdgePort, Kind, Refusal, Request, Role, Route};
 use crate::stats::DropReason;
 use crate::types::Pri;
 
-/// A frame that was read.
+/// Result of reading a frame.
 pub(super) enum Read {
-    /// A TLP.
+    /// A TLP, or a message of CXL.mem or CXL.cache.
     Tlp(ParsedTlp),
-    /// What the two ends of a link tell each other, and what is for the FM's logical device.
+    /// A message between the two ends of a link, or one for the FM's logical device.
     Control,
-    /// A TLP with a PTH that nobody may send at this port.
+    /// A TLP with a PTH that may not be sent into this port.
     Refused(Refusal),
 }
 
-/// What a frame holds.
+/// The fields of a frame that decide where it goes.
 #[derive(Clone, Copy)]
 pub(super) struct ParsedTlp {
     pub request: Request,
-    /// Somebody waits for an answer.
+    /// Whether its requester waits for a completion.
     pub wants_completion: bool,
     pub pth: Option<Pth>,
     pub mode: Mode,
-    /// Where the TLP begins, without local prefixes, and where it ends.
+    /// Begin of the TLP, behind its local prefixes, and its end.
     pub at: usize,
     pub end: usize,
     pub tc: u8,
     pub pri: Pri,
-    /// What it says, if it is no TLP but a CXL.mem message.
+    /// Its fields, if it is a CXL.mem message instead of a TLP.
     pub mem: Option<MemHead>,
 }
 
@@ -46,7 +46,7 @@ impl ParsedTlp {
         self.mem.is_none() && self.cache_id().is_none()
     }
 
-    /// What it goes on with, if it is a CXL.cache message.
+    /// The CacheID with which it is sent, if it is a CXL.cache message.
     pub const fn cache_id(&self) -> Option<u8> {
         match self.request.route {
             Route::CacheId(cache_id) => Some(cache_id),
@@ -54,7 +54,7 @@ impl ParsedTlp {
         }
     }
 
-    /// Priority of the completion that this one is turned into.
+    /// Priority of the completion that a request is turned into.
     pub fn pri_of_answer(&self, config: &TlpConfig) -> Pri {
         match self.request.kind {
             Kind::UioRequest | Kind::CxlMemRequest => config.uio_cpl_pri,
@@ -63,8 +63,8 @@ impl ParsedTlp {
     }
 }
 
-/// A message of CXL.mem or CXL.cache at `start`: its PTH, where the rest begins, and that. Only links of hosts and devices
-/// have messages without a PTH.
+/// For a message of CXL.mem or CXL.cache at `start`: its PTH, the place of the message behind it,
+/// and the message. Only links of hosts and devices have messages without a PTH.
 pub(super) fn behind_pth<'a>(
     rest: &'a [u8],
     start: usize,
@@ -79,7 +79,8 @@ pub(super) fn behind_pth<'a>(
     if is_edge { Ok((None, start, rest)) } else { Err(DropReason::NotTlp) }
 }
 
-/// UIO, CXL.mem and CXL.cache have priorities of their own; all others go by their Traffic Class.
+/// Priority by kind: UIO, CXL.mem and CXL.cache have priorities of their own, all others go by
+/// their Traffic Class.
 pub(super) fn pri(kind: Kind, tc: u8, config: &TlpConfig) -> Pri {
     match kind {
         Kind::UioRequest | Kind::CxlMemRequest | Kind::CacheToHost => config.uio_req_pri,

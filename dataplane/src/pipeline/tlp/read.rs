@@ -1,6 +1,6 @@
-//! Reads what of a frame with a TLP decides where it goes.
+//! Reads the fields of a frame with a TLP that decide where it goes.
 //!
-//! A frame's bytes → [`ParsedTlp`], or the reason for which it is dropped.
+//! A frame's bytes become a [`ParsedTlp`], or the reason for which the frame is dropped.
 //!
 //! Units: bytes; places are counted from the frame's first byte.
 //! Source: docs/spec/wire-formats.md §3.7, §3.7a.
@@ -50,13 +50,16 @@ pub(super) fn read(
             };
             let pth = pbr.pth();
             if pbr.vend_prefix().is_some() {
-                return Err(DropReason::Malformed); // edges take it off
+                // Edges remove prefixes on the way in: between switches there is none.
+                return Err(DropReason::Malformed);
             }
             if let Some(Err(refusal)) = edge.map(|edge| admit(edge, pth, pbr.tlp())) {
-                return Ok(Read::Refused(refusal)); // before anything is decided by what it says
+                // Before any of its fields is used: the sender may not use this PTH.
+                return Ok(Read::Refused(refusal));
             }
             let at = start + pbr.pth_at() + tlp::pth::LEN;
-            // LN is of virtual links between switches: an edge has its own bit, or none.
+            // Flag 0 is LN on virtual links between switches only; at an edge the TLP has its own bit or
+            // none.
             (*pbr.tlp(), Some(pth), at, found.ln && pth.hie && edge.is_none())
         }
         Protocol::HbrFlit | Protocol::HbrNonFlit => {
