@@ -1,12 +1,11 @@
 //! Away: how long a worker did not run although it had to.
 //!
-//! A worker that sleeps says until when. What passes after that, or after the start of its last turn if it did not sleep, until
-//! its next turn begins is time in which frames waited in the kernel and no PAUSE was sent: the scheduler ran something else,
-//! the process was stopped, the hypervisor ran another machine, or a turn took long. A worker that is woken before its sleep is
-//! over counts no earlier than from the end of it, so the figure is too small by up to [`super::SLEEP_ACTIVE`] where frames
-//! come.
-//!
-//! Turns and sleeps in, the longest absence out, since the start and lately.
+//! A worker that sleeps publishes until when. It counts as away from then on (or from the start of
+//! its last turn if it did not sleep) until its next turn begins. In that time frames waited in the
+//! kernel and no PAUSE was sent: the scheduler ran something else, the process was stopped, the
+//! hypervisor ran another machine, or a turn took long. A worker that is woken early counts from
+//! the planned end of its sleep, so the figure is too small by up to [`super::SLEEP_ACTIVE`] while
+//! frames come.
 //!
 //! Units: nanoseconds of the worker's clock.
 //! Source: docs/running.md "Heartbeats".
@@ -14,32 +13,34 @@
 use crate::stats::WorkerStats;
 use crate::time::{Instant, Span};
 
-/// The longest absence lately is that of the last one to two such spans.
+/// "Lately" is the last one to two such spans.
 pub const LATELY: Span = Span::from_ms(10_000);
 
 /// Measures how long a worker is away.
 #[derive(Debug, Default)]
 pub struct Away {
-    /// When the worker had to make its next turn; none before the first.
+    /// When the worker had to make its next turn; `None` before the first.
     due: Option<Instant>,
-    /// Since when `longest` counts.
+    /// Begin of the current span.
     since: Instant,
-    /// The longest of this span, and of the one before.
+    /// The longest absence in the current span, and in the one before.
     longest: [Span; 2],
 }
 
 impl Away {
-    /// A turn begins.
+    /// Notes that a turn begins, and counts the absence before it.
     #[inline]
     pub fn turn(&mut self, now: Instant, stats: &WorkerStats) {
         let away = self.due.map_or(Span::ZERO, |due| now.since(due));
         self.due = Some(now);
         let is_over = now.since(self.since) >= LATELY;
+        // Almost every turn ends here: only a new maximum or a new span is written to the shared
+        // counters.
         if !is_over && away <= self.longest[0] {
             return;
         }
         if is_over {
-            // One absence may be longer than a whole span.
+            // An absence may be longer than a whole span: then the span before this one is empty.
             let before =
                 if now.since(self.since) >= LATELY + LATELY { Span::ZERO } else { self.longest[0] };
             (self.since, self.longest) = (now, [Span::ZERO, before]);
@@ -49,10 +50,11 @@ impl Away {
         stats.away_lately_ns.set(self.longest[0].max(self.longest[1]).as_ns());
     }
 
-    /// The worker sleeps until `at` at the longest.
+    /// Notes that the worker sleeps until `at` at the latest.
     #[inline]
     pub fn sleep_until(&mut self, at: Instant, stats: &WorkerStats) {
         self.due = Some(at);
+        // For the pause guard, which does not miss a worker before that.
         stats.wake_ns.set(at.as_ns());
     }
 }

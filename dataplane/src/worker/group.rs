@@ -1,7 +1,7 @@
 //! Worker group: how control reaches the workers, and how they wake each other.
 //!
-//! Flags that workers look at once a loop, an eventfd for those that sleep. Nobody waits for a worker, or a
-//! worker for another one, without end: one that is stuck is named instead.
+//! Workers check flags once a loop, and an eventfd wakes those that sleep. Every wait for a worker
+//! has a time limit: a worker that is stuck is named in an error instead.
 //!
 //! Source: ARCHITECTURE.md "Control".
 
@@ -20,18 +20,18 @@ use crate::types::{PORTS_MAX, PortId};
 #[derive(Debug, thiserror::Error)]
 #[error("eventfd for worker {worker}")]
 pub struct WorkerGroupError {
-    /// Which one.
+    /// Index of the worker.
     pub worker: usize,
-    /// The kernel's answer.
+    /// Error of eventfd(2).
     #[source]
     pub source: std::io::Error,
 }
 
-/// Workers that did not come out of a step within the time limit.
+/// Workers that did not finish their step within the time limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", said(workers))]
 pub struct Stuck {
-    /// Which.
+    /// Their indices; empty if another caller keeps the group quiesced.
     pub workers: Vec<usize>,
 }
 
@@ -46,13 +46,15 @@ fn said(workers: &[usize]) -> String {
     }
 }
 
-/// One wait of those that [`WAITS`] counts. Waits are counted, not time: while the process is stopped none goes by.
+/// Length of one wait; a limit is a number of waits ([`WAITS`]). Waits are counted instead of time
+/// because no wait ends while the whole process is stopped.
 const WAIT: Duration = Duration::from_millis(100);
-/// Waits after which a worker that is not there is stuck: 2 s.
+/// Waits after which a worker that has not arrived is stuck: 2 s.
 const WAITS: u32 = if cfg!(test) { 4 } else { 20 };
 
-/// Looks before a thread waits for another in the kernel: some tens of microseconds. A step takes less, and so does most
-/// that is done while workers pause; who has gone to sleep must wait until its core has nothing better to do.
+/// Looks before a thread waits for another in the kernel: some tens of microseconds. A step takes
+/// less, and so does most that is done while workers pause, whereas a thread that has gone to sleep
+/// must wait until its core is free.
 const SPINS: u32 = if cfg!(test) { 4 } else { 2_000 };
 
 struct Member {
@@ -65,16 +67,16 @@ struct Member {
 /// Where workers wait between two steps while the group is quiesced.
 #[derive(Default)]
 struct Barrier {
-    /// Whether somebody has quiesced the group.
+    /// Whether the group is quiesced.
     closed: bool,
-    /// Workers that wait at the barrier; a bit each.
+    /// Workers that wait at the barrier, as bits.
     arrived: u64,
-    /// Workers that have left; a bit each.
+    /// Workers that have left their loops for good, as bits.
     left: u64,
 }
 
 impl Barrier {
-    /// Workers that are in no step; a bit each.
+    /// Workers that are in no step, as bits.
     const fn present(&self) -> u64 {
         self.arrived | self.left
     }
@@ -97,7 +99,7 @@ pub struct WorkerGroup {
     stopping: AtomicBool,
     quiescing: AtomicBool,
     barrier: Mutex<Barrier>,
-    /// [`Barrier::present`], to be looked at without the lock.
+    /// [`Barrier::present`], readable without the lock.
     present: AtomicU64,
     changed: Condvar,
 }
@@ -135,13 +137,13 @@ impl WorkerGroup {
         }))
     }
 
-    /// How many workers there are.
+    /// Number of workers.
     #[must_use]
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Whether there are none.
+    /// Whether the group has no worker.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.members.is_empty()
@@ -153,33 +155,34 @@ impl WorkerGroup {
         self.owner.get(port.index()).copied().unwrap_or(0)
     }
 
-    /// Tells all workers to stop; may be called from anywhere.
+    /// Tells all workers to stop; may be called from any thread.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
+        // Sleeping workers read the flag only when they are woken.
         self.notify_all_members();
     }
 
-    /// Whether the group is told to stop.
+    /// Whether the workers have been told to stop.
     #[inline]
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Calls `look` while all workers pause between two steps: for counters that must add up. Takes
-    /// microseconds; frames wait in their ports meanwhile.
+    /// Calls `look` while all workers pause between two steps, for counters that must add up. This
+    /// takes microseconds; frames wait in their ports meanwhile.
     ///
     /// # Errors
-    /// A worker does not come out of its step within 2 s; `look` is not called then.
+    /// A worker does not finish its step within 2 s; `look` is not called then.
     pub fn with_quiesced<R>(&self, look: impl FnOnce() -> R) -> Result<R, Stuck> {
         let _quiesced = self.quiesce()?;
         Ok(look())
     }
 
-    /// Has all workers pause between two steps until the answer is dropped.
+    /// Makes all workers pause between two steps until the returned guard is dropped.
     ///
     /// # Errors
-    /// A worker does not come out of its step within 2 s; none is paused then.
+    /// A worker does not finish its step within 2 s; no worker is paused then.
     pub fn quiesce(&self) -> Result<Quiesced<'_>, Stuck> {
         let barrier = self.lock();
         let mut barrier = self.until(barrier, WAITS, |barrier| !barrier.closed);
@@ -191,10 +194,13 @@ impl WorkerGroup {
         drop(barrier);
         (0..self.members.len()).for_each(|worker| self.wake(worker));
         let all = self.all();
-        spin_until(|| self.present.load(Ordering::Acquire) == all); // pairs with `note_present`
+        // Pairs with the Release store in `note_present`: all that the workers wrote in their steps is
+        // visible to the caller.
+        spin_until(|| self.present.load(Ordering::Acquire) == all);
         let barrier = self.until(self.lock(), WAITS, |barrier| barrier.present() == all);
         let missing = all & !barrier.present();
         drop(barrier);
+        // Before the check, so that the guard releases the other workers if one is missing.
         let quiesced = Quiesced(self);
         if missing != 0 {
             let workers = (0..self.members.len()).filter(|worker| missing >> worker & 1 != 0);
@@ -214,12 +220,12 @@ impl WorkerGroup {
         self.barrier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A bit for each worker.
+    /// All workers, as bits.
     fn all(&self) -> u64 {
         (0..self.members.len()).fold(0, |all, worker| all | bit(worker))
     }
 
-    /// Waits until `done`, or for so many waits.
+    /// Waits until `done`, but for at most `most` waits.
     fn until<'a>(
         &self,
         mut barrier: MutexGuard<'a, Barrier>,
@@ -236,10 +242,11 @@ impl WorkerGroup {
         barrier
     }
 
-    /// Has `listener` hear what worker `worker` decides, until it has enough.
+    /// Passes what worker `worker` decides to `listener`, until that has enough.
     pub fn trace(&self, worker: usize, listener: Listener) {
         if let Some(member) = self.members.get(worker) {
             *member.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(listener);
+            // After the listener is in its place: a worker that sees the flag takes it.
             member.has_listener.store(true, Ordering::SeqCst);
             member.notify();
         }
@@ -258,7 +265,7 @@ impl WorkerGroup {
         self.members.get(worker).map(|member| member.wakeup.clone())
     }
 
-    /// Between two steps: waits while the group is quiesced.
+    /// Called between two steps: waits while the group is quiesced.
     #[inline]
     pub(super) fn check_in(&self, worker: usize) {
         if self.quiescing.load(Ordering::Relaxed) {
@@ -272,37 +279,41 @@ impl WorkerGroup {
         barrier.arrived |= bit(worker);
         self.note_present(&barrier);
         drop(barrier);
+        // Without the lock, which the thread that quiesced us needs to see who has arrived.
         spin_until(|| !self.quiescing.load(Ordering::Relaxed));
         let mut barrier = self.until(self.lock(), 3 * WAITS, |barrier| !barrier.closed);
         if barrier.closed {
-            self.quiescing.store(false, Ordering::SeqCst); // whoever quiesced us is stuck: frames go first
+            // The thread that quiesced us is stuck, and frames must not wait for it any longer.
+            self.quiescing.store(false, Ordering::SeqCst);
         }
         barrier.arrived &= !bit(worker);
         self.note_present(&barrier);
     }
 
-    /// Tells who is in no step.
+    /// Publishes which workers are in no step.
     fn note_present(&self, barrier: &Barrier) {
-        self.present.store(barrier.present(), Ordering::Release); // pairs with `quiesce`
+        self.present.store(barrier.present(), Ordering::Release); // pairs with the load in `quiesce`
         self.changed.notify_all();
     }
 
-    /// Out of the loop for good; waits for all others, who may hand frames over until then, but not for
-    /// one that is stuck.
+    /// Leaves the loop for good. Waits for all other workers, which may hand frames over until they
+    /// leave, too, but not for one that is stuck.
     pub(super) fn leave(&self, worker: usize) {
         let mut barrier = self.lock();
         barrier.left |= bit(worker);
         self.note_present(&barrier);
         let all = self.all();
+        // Frames that are still in a ring after `Lane::stop` would be counted nowhere.
         drop(self.until(barrier, WAITS / 2, |barrier| barrier.left == all));
     }
 
-    /// Wakes those that a step has made work for.
+    /// Wakes the workers for which a step has made work.
     #[inline]
     pub(super) fn wake_after(&self, worker: usize, step: &Step) {
         if self.members.len() == 1 {
             return;
         }
+        // Worker 0 owns the crossbar.
         if step.queued && worker != 0 {
             self.wake(0);
         }
@@ -316,7 +327,9 @@ impl WorkerGroup {
     }
 
     fn wake(&self, worker: usize) {
-        // The hand-over's stores come before this load; pairs with the fence in `prepare_sleep`.
+        // Pairs with the fence in `prepare_sleep`: either this load sees that the worker sleeps, or the
+        // worker sees the flag that was set before (`quiescing`). Release and Acquire would not do, as
+        // each side stores one word and then loads the other's.
         fence(Ordering::SeqCst);
         if let Some(member) = self.members.get(worker)
             && member.sleeps.load(Ordering::Relaxed)
@@ -331,12 +344,14 @@ impl WorkerGroup {
         }
     }
 
-    /// Says that `worker` is about to sleep; false when there is something that it must see first.
+    /// Announces that `worker` is about to sleep; false if the group is stopping or being quiesced,
+    /// which it must see first.
     pub(super) fn prepare_sleep(&self, worker: usize) -> bool {
         if let Some(member) = self.members.get(worker) {
             member.sleeps.store(true, Ordering::SeqCst);
         }
-        fence(Ordering::SeqCst); // pairs with `wake`
+        // Pairs with the fence in `wake`. `ppoll` then returns at once if the eventfd was notified.
+        fence(Ordering::SeqCst);
         !self.is_stopping() && !self.quiescing.load(Ordering::SeqCst)
     }
 
@@ -347,7 +362,7 @@ impl WorkerGroup {
     }
 }
 
-/// Looks whether `done`, for [`SPINS`].
+/// Looks up to [`SPINS`] times whether `done`.
 fn spin_until(done: impl Fn() -> bool) {
     for _ in 0..SPINS {
         if done() {
@@ -357,7 +372,7 @@ fn spin_until(done: impl Fn() -> bool) {
     }
 }
 
-/// The bit of a worker: there are as many as ports at most.
+/// The bit of a worker; there are at most as many as ports.
 const fn bit(worker: usize) -> u64 {
     1_u64 << (worker % PORTS_MAX)
 }

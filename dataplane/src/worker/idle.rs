@@ -1,7 +1,7 @@
-//! Idle: what a worker does when there is nothing to do.
+//! Idle: how a worker waits when it has nothing to do.
 //!
-//! `busy` spins; `adaptive` spins for a short while, then sleeps in `ppoll` on its ports and
-//! its eventfd, no longer than to the next timer.
+//! `busy` spins; `adaptive` spins for a short while, then sleeps in `ppoll` on its ports and its
+//! eventfd, at most until the next timer.
 //!
 //! Units: nanoseconds.
 //! Source: ppoll(2); ARCHITECTURE.md.
@@ -18,23 +18,23 @@ use crate::port::Port;
 use crate::time::{Instant, Span};
 use crate::types::PORTS_MAX;
 
-/// What a worker does that has nothing to do: spin or sleep.
+/// How a worker waits for work: spinning or asleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Poll {
-    /// Looks again at once.
+    /// Never sleeps: looks again at once, and keeps its core at 100 %.
     Busy,
-    /// Sleeps after a quiet while.
+    /// Sleeps when there was no work for [`QUIET`](super::QUIET).
     Adaptive,
 }
 
-/// A worker's way of being idle.
+/// State of a worker's waiting: its way, and the file descriptors that wake it.
 pub struct Idle {
     poll: Poll,
     wakeup: Option<Arc<EventFd>>,
     fds: Vec<libc::pollfd>,
 }
 
-/// How long a sleeper with frames that wait for room at a port waits before it looks again.
+/// How long a worker sleeps at most while frames wait for room at a port, of which no event tells.
 const BLOCKED: Span = Span::from_us(100);
 
 impl Idle {
@@ -42,8 +42,8 @@ impl Idle {
         Self { poll, wakeup, fds: Vec::with_capacity(2 * PORTS_MAX + 1) }
     }
 
-    /// For how long the worker is to sleep, as the configuration and the time without work say; `None` has it look again at
-    /// once. [`Self::sleep`] follows.
+    /// For how long the worker may sleep, by configuration and time without work; `None` if it must
+    /// look again at once. [`Self::sleep`] follows.
     pub(super) fn plan(
         &mut self,
         now: Instant,
@@ -61,7 +61,8 @@ impl Idle {
         for port in ports {
             match port.wait_fd() {
                 Some(fd) => self.fds.push(wait(fd.as_raw_fd())),
-                None if port.link_up() => return None, // it must be asked
+                // Nothing would wake the worker for a frame of this port, so it polls.
+                None if port.link_up() => return None,
                 None => {}
             }
             self.fds.extend(port.link_fd().map(|fd| wait(fd.as_raw_fd())));
@@ -77,6 +78,8 @@ impl Idle {
 
     /// Sleeps until there is something to do, or `span` is over.
     pub(super) fn sleep(&mut self, span: Span, group: &WorkerGroup, worker: usize) {
+        // From here until it sleeps, the worker is woken by the eventfd, which `ppoll` watches: a
+        // wake-up in between is not lost.
         if group.prepare_sleep(worker) {
             self.wait(span);
             if let Some(wakeup) = &self.wakeup {

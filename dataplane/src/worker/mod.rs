@@ -1,7 +1,8 @@
 //! Worker: the thread that drives one lane live, and the one place that reads the clock.
 //!
-//! [`Worker::run`] loops over [`Lane::step`] until told to stop; [`WorkerGroup`] is how control
-//! reaches all workers: stop, pause for a consistent look, hand out a tracer.
+//! [`Worker::run`] loops over [`Lane::step`] until it is told to stop. By [`WorkerGroup`] control
+//! reaches all workers: to stop them, to pause them for a consistent look, and to hand out a
+//! tracer.
 //!
 //! Units: nanoseconds of the monotonic clock.
 //! Source: ARCHITECTURE.md "The path of a frame"; docs/spec/pipeline.md §11.
@@ -32,7 +33,7 @@ use crate::port::record::Recorder;
 use crate::time::{Instant, Span};
 use crate::trace::{Event, Listen, NoTrace, Trace};
 
-/// Hears every event of a traced worker, until it has enough.
+/// Receives every event of a traced worker, until it has enough.
 pub type Listener = Box<dyn Listen + Send>;
 
 /// The clock of live workers: nanoseconds since the switch was started.
@@ -49,7 +50,7 @@ impl Clock {
         Self { start: std::time::Instant::now() }
     }
 
-    /// The time now.
+    /// Time since the start of the clock, in whole nanoseconds.
     #[must_use]
     pub fn now(&self) -> Instant {
         let ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -57,16 +58,16 @@ impl Clock {
     }
 }
 
-/// Why tracing is on.
+/// Whether and why a worker's decisions are traced.
 enum Tracing {
     Off,
-    /// While somebody listens.
+    /// While a client listens.
     Now(Box<Trace<Forward>>),
-    /// From the first step to the last.
+    /// From the first step to the last, as the run is recorded.
     Recorded(Box<Recording>),
 }
 
-/// Hands events to whoever listens.
+/// Passes events to a listener, if there is one.
 struct Forward {
     to: Option<Listener>,
 }
@@ -97,8 +98,8 @@ pub struct Worker {
     group: Arc<WorkerGroup>,
     idle: Idle,
     tracing: Tracing,
-    /// Of the next frame that is traced: no number is given twice, as a frame may stay queued, or its
-    /// chunk keep its number, until another trace.
+    /// Trace number of the next frame. No number is given twice in the life of a switch: a frame
+    /// may stay queued, or its chunk keep its number, until the next trace.
     number: u64,
 }
 
@@ -118,27 +119,31 @@ impl Worker {
         Self { index, lane, ports, clock, group, idle, tracing: Tracing::Off, number }
     }
 
-    /// Records the run, whose ports are recorded by `recorder`, too.
+    /// Records the run; `recorder` also records its ports.
     #[must_use]
     pub fn recorded(mut self, recorder: Recorder) -> Self {
         self.tracing = Tracing::Recorded(Box::new(Recording::new(recorder)));
         self
     }
 
-    /// Runs until the group is told to stop; returns the ports, emptied. Frames that are still queued
-    /// then are counted as dropped.
+    /// Runs until the group is told to stop; returns the ports, emptied. Frames that are still
+    /// queued then are counted as dropped.
     #[must_use]
     pub fn run(mut self) -> Vec<Box<dyn Port>> {
         let mut quiet_since = None;
-        let mut busy = None; // since when the pass before did something
+        let mut busy = None; // start of the last pass, if that did something
         let mut away = Away::default();
         while !self.group.is_stopping() {
             self.group.check_in(self.index);
             self.listen();
             let now = self.clock.now();
+            // Before the step: control and the pause guard see from it for how long the worker is
+            // in a step.
             self.lane.stats().beat_ns.set(now.as_ns());
             away.turn(now, self.lane.stats());
             let cycles = tsc().unwrap_or(0);
+            // A pass is counted when the next one begins, so that one reading of both clocks serves
+            // both.
             if let Some((since, cycles_then)) = busy.take() {
                 self.lane.stats().count_busy(now.since(since), cycles.wrapping_sub(cycles_then));
             }
@@ -173,7 +178,7 @@ impl Worker {
         step
     }
 
-    /// Takes a listener over that control has left for us.
+    /// Takes over a listener that control has left for this worker.
     fn listen(&mut self) {
         let Some(listener) = self.group.take_listener(self.index) else { return };
         match &mut self.tracing {
@@ -181,6 +186,7 @@ impl Worker {
             Tracing::Recorded(run) => run.trace.listener().to = Some(listener),
             Tracing::Off => {
                 let forward = Forward { to: Some(listener) };
+                // Worker n of m takes every m-th number, so that numbers of one switch differ.
                 let trace = Trace::numbered(forward, self.number, self.group.len() as u64);
                 self.tracing = Tracing::Now(Box::new(trace));
             }
@@ -188,6 +194,8 @@ impl Worker {
     }
 
     fn stop(mut self) -> Vec<Box<dyn Port>> {
+        // First: until all workers have left their loops, they may still hand frames over to this
+        // one.
         self.group.leave(self.index);
         let now = self.clock.now();
         match &mut self.tracing {
@@ -201,9 +209,10 @@ impl Worker {
 
 /// How long a worker looks for work before it sleeps.
 pub const QUIET: Span = Span::from_us(50);
-/// How long it sleeps at most.
+/// How long a worker sleeps at most.
 pub const SLEEP_MAX: Span = Span::from_ms(100);
-/// The same while there was work within [`ACTIVE`]: whoever looks after the worker then knows soon that it is away.
+/// How long a worker sleeps at most while its last work is less than [`ACTIVE`] ago: then its
+/// heartbeat soon shows when it is away.
 pub const SLEEP_ACTIVE: Span = Span::from_ms(5);
-/// See [`SLEEP_ACTIVE`].
+/// How long after its last work a worker still takes the short sleeps of [`SLEEP_ACTIVE`].
 pub const ACTIVE: Span = Span::from_ms(1_000);

@@ -1,21 +1,26 @@
 //! Pause guard: keeps peers paused while a worker is away.
 //!
-//! A PAUSE lasts 65,535 quanta at most: 33.6 ms at 1 Gbit/s, 336 us at 100. A worker that the scheduler leaves aside for longer
-//! cannot refresh it, so its peers go on sending into receive rings that nothing empties; and below XOFF nothing ever told them
-//! to stop. The guard runs on a thread of its own, which sleeps nearly always and so is let in at once, and it
+//! A PAUSE lasts at most 65,535 quanta: 33.6 ms at 1 Gbit/s, 336 us at 100. A worker that the
+//! scheduler leaves aside for longer cannot refresh it, so its peers go on sending into receive
+//! rings that no worker empties; and below XOFF they have not been told to stop at all. The guard
+//! runs on a thread of its own, which sleeps nearly always and so is scheduled at once. It
 //!
 //! - refreshes the PAUSE of a port that is above XOFF, when half of it is over;
-//! - pauses all lossless priorities of a port that received some lately, once half of its receive ring is full.
+//! - pauses all lossless priorities of a port that received such frames lately, once half of its
+//!   receive ring is full.
 //!
-//! It stops after [`GIVE_UP`]: a worker that is away for longer is stuck, and a switch that forwards nothing must not hold up
-//! its neighbours. Only ports that received lossless frames within a second before their worker's last turn are paused below
-//! XOFF, so a peer that sends none is never paused, and one that sends some can only have itself paused.
+//! It stops after [`GIVE_UP`]: a worker that is away for longer is stuck, and a switch that
+//! forwards nothing must not hold up its neighbours. Below XOFF it only pauses ports that received
+//! lossless frames within a second before their worker's last turn, so a peer that sends none is
+//! never paused, and one that sends some can only have itself paused.
 //!
-//! Its frames leave by a way beside the port ([`PauseGuard::look`] is told how): rings of AF_XDP and of packet sockets have one
-//! writer, the worker. The worker that comes back learns of them ([`Core::note_guarded`]) and sends what holds then. While the
-//! whole process is stopped, or the machine, no guard runs either.
+//! Its frames bypass the port, by a way that the caller of [`PauseGuard::look`] provides: rings of
+//! AF_XDP and of packet sockets have one writer, the worker. The worker that comes back learns of
+//! them ([`Core::note_guarded`]) and then sends PFC frames of its own. While the whole process or
+//! the machine is stopped, no guard runs either.
 //!
-//! What workers publish (last turn, planned sleep, frames, XOFF), gauges of rings and `now` → PFC frames.
+//! It decides from what workers publish (last turn, planned sleep, frames, XOFF) and from gauges of
+//! the rings.
 //!
 //! Units: picoseconds, frames, 1/1,000 of a ring.
 //! Source: IEEE 802.1Q clause 36.1.3; docs/spec/pipeline.md §9.
@@ -34,50 +39,52 @@ use crate::types::{PortId, PriSet};
 
 /// An absence that is no more than a turn of the loop.
 const TURN: Span = Span::from_ms(1);
-/// A peer is paused when its ring is so full, in 1/1,000: the rest is for what is under way until it has stopped.
+/// Fill level at which a peer is paused, in 1/1,000 of the ring: the rest is for frames that are
+/// under way until it stops.
 const URGENT: u16 = 500;
-/// The PAUSE of a port whose rate is not known.
+/// Refresh time of a port whose rate is not known.
 const PAUSE_MAX: Span = Span::from_ms(20);
-/// Frames of lossless priorities that came within such a time are followed by others.
+/// Lossless frames that came within this time are expected to be followed by more.
 const LATELY: Span = Span::from_ms(1_000);
 /// A worker that is away for longer is stuck, as the event `worker_stalled` says: its peers may send again.
 const GIVE_UP: Span = Span::from_ms(2_000);
-/// Time between two looks while lossless frames come, and while none do.
+/// Time between two looks while lossless frames come.
 const LOOK: Span = Span::from_ms(2);
-/// See [`LOOK`].
+/// Time between two looks while no lossless frames come.
 const IDLE: Span = Span::from_ms(50);
-/// The same, at the least, while a worker is away.
+/// Least time between two looks while a worker is away.
 const ACT: Span = Span::from_us(100);
-/// Over such a time the rate of frames is measured.
+/// Time over which the rate of frames is measured.
 const MEASURE: Span = Span::from_ms(10);
 
-/// A port that is to be looked after.
+/// A port for the guard to look after.
 pub struct GuardedPort {
-    /// Which one it is.
+    /// Number of the port in the switch.
     pub port: PortId,
     /// How full its receive rings are.
     pub gauge: RxGauge,
-    /// How many frames the smallest of them holds.
+    /// Capacity of the smallest of them, in frames.
     pub ring_frames: usize,
 }
 
-/// A port that is looked after.
+/// A guarded port, with measurements of its traffic.
 struct Guarded {
     own: GuardedPort,
-    /// Frames that it had received when the rate was last measured, and when that was.
+    /// Frames received until the last measurement, and the time of that.
     frames: u64,
     measured: Instant,
-    /// Frames a second, the most lately.
+    /// Maximum rate of late, in frames a second.
     rate: u64,
-    /// Lossless frames that it had queued, and when that was last seen to be more than before.
+    /// Lossless frames queued until the last measurement, and when this number last grew.
     lossless: u64,
     lossless_at: Option<Instant>,
-    /// Classes that are paused at the peer, by the worker or in this absence by the guard, and when that was last said.
+    /// Classes that are paused at the peer, by the worker or in this absence by the guard, and the time of the
+    /// last PAUSE.
     told: u8,
     sent: Instant,
 }
 
-/// A worker that is looked after.
+/// A worker, with its guarded ports.
 struct Watched {
     /// Its last turn, as of the last look.
     turn: Instant,
@@ -91,7 +98,7 @@ pub struct PauseGuard {
 }
 
 impl PauseGuard {
-    /// A guard of the workers of `core`, of which each has such ports.
+    /// A guard of the workers of `core`; `ports[worker]` are the ports to guard.
     #[must_use]
     pub fn new(core: Arc<Core>, ports: Vec<Vec<GuardedPort>>) -> Self {
         let guarded = |own| Guarded {
@@ -111,8 +118,8 @@ impl PauseGuard {
         Self { core, workers: ports.into_iter().map(watched).collect() }
     }
 
-    /// Looks after all workers, and has `send` send frames by ports (true if it did) whose worker is away. Returns how long
-    /// to wait until the next look.
+    /// Looks after all workers. For ports whose worker is away it calls `send`, which returns true
+    /// if it sent the frame. Returns how long to wait until the next look.
     pub fn look(&mut self, now: Instant, mut send: impl FnMut(PortId, &[u8]) -> bool) -> Span {
         let Self { core, workers } = self;
         let snapshot = core.snapshot.load();
@@ -123,7 +130,7 @@ impl PauseGuard {
         for (worker, stats) in workers.iter_mut().zip(&core.stats) {
             let [turn, wake] =
                 [&stats.beat_ns, &stats.wake_ns].map(|at| Instant::from_ns(at.get()));
-            // It is not missed before the end of its sleep.
+            // A worker that sleeps as planned is not away.
             let due = turn.max(wake);
             let away = now.since(due);
             let is_back = worker.turn != turn;
@@ -133,7 +140,7 @@ impl PauseGuard {
                 let is_lossless = port.is_lossless(due);
                 let xoff = core.xoff(port.own.port);
                 if is_back {
-                    // It says itself what is paused.
+                    // It has made a turn since, so its own PFC frames say which classes are paused.
                     (port.told, port.sent) =
                         (classes_of(xoff, &snapshot), core.pause_sent(port.own.port));
                 }
@@ -141,11 +148,14 @@ impl PauseGuard {
                     continue;
                 }
                 wait = wait.min(LOOK);
+                // From `GIVE_UP` on no PAUSE is refreshed: the peers' timers run out.
                 if !(TURN..GIVE_UP).contains(&away) || !up.contains(port.own.port) {
                     continue;
                 }
                 let half = port.half(&snapshot);
                 let soon = Span::from_ps(half.as_ps() / 2).min(port.eighth());
+                // An eighth of a ring from look to look: half of it is then noticed with three
+                // eighths to spare.
                 wait = wait.min(soon.max(ACT));
                 let is_urgent = is_lossless && port.own.gauge.permille() >= URGENT;
                 let classes =
@@ -155,6 +165,7 @@ impl PauseGuard {
                     && is_due
                     && send(port.own.port, &frame(classes, &snapshot, port.own.port))
                 {
+                    // Only after the frame has left, see there.
                     core.note_guarded(port.own.port, classes);
                     (port.told, port.sent) = (classes, now);
                 }
@@ -165,7 +176,7 @@ impl PauseGuard {
 }
 
 impl Guarded {
-    /// Takes note of what the port has received.
+    /// Measures the traffic that the port has received.
     fn follow(&mut self, now: Instant, stats: &WorkerStats, snapshot: &Snapshot) {
         let span = now.since(self.measured);
         if span < MEASURE {
@@ -179,36 +190,37 @@ impl Guarded {
         if lossless != self.lossless {
             self.lossless_at = Some(now);
         }
-        // A sender that was paused, or has nothing to send for a while, begins again as fast as before.
+        // The maximum decays slowly: a sender that was paused or idle for a while resumes at its old rate.
         if more > 0 {
             self.rate = rate.max(self.rate - self.rate / 16);
         }
         (self.frames, self.lossless, self.measured) = (frames, lossless, now);
     }
 
-    /// Whether lossless frames came lately, when its worker was last `due`: while it is away none are counted.
+    /// Whether lossless frames came in the time before its worker was last `due`. While it is away
+    /// none are counted.
     fn is_lossless(&self, due: Instant) -> bool {
         self.lossless_at.is_some_and(|at| due.since(at) < LATELY)
     }
 
-    /// Half of the longest PAUSE of the port.
+    /// Half of the longest PAUSE of the port: the time after which it is refreshed.
     fn half(&self, snapshot: &Snapshot) -> Span {
         let port = snapshot.config.ports.get(self.own.port.index());
         port.map_or(PAUSE_MAX, |port| Span::from_ps(port.rate.quanta(u16::MAX).as_ps() / 2))
     }
 
-    /// How long an eighth of its receive ring lasts.
+    /// How long an eighth of its receive ring lasts at the measured rate.
     fn eighth(&self) -> Span {
         Span::from_ns(self.own.ring_frames as u64 * (1_000_000_000 / 8) / self.rate.max(1))
     }
 }
 
-/// Classes that stand for `pris`.
+/// Classes that a PAUSE for `pris` names.
 fn classes_of(pris: PriSet, snapshot: &Snapshot) -> u8 {
     pris.iter().fold(0, |classes, pri| classes | snapshot.config.pfc.classes[pri])
 }
 
-/// A PFC frame that pauses `classes` for as long as can be.
+/// A PFC frame that pauses `classes` for the longest time.
 fn frame(classes: u8, snapshot: &Snapshot, port: PortId) -> [u8; FRAME_LEN] {
     let quanta: [u16; CLASSES] =
         core::array::from_fn(|class| if classes >> class & 1 != 0 { u16::MAX } else { 0 });

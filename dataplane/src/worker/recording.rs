@@ -1,6 +1,6 @@
 //! Recording: steps and the stop of a lane whose run is recorded.
 //!
-//! [`Recording::step`] is [`Lane::step`], traced, with an entry if it did anything.
+//! [`Recording::step`] is a traced [`Lane::step`], with an entry in the record if it did anything.
 //!
 //! Units: [`Instant`].
 //! Source: docs/spec/pipeline.md §13.
@@ -16,12 +16,12 @@ use crate::trace::Trace;
 pub struct Recording {
     pub(super) trace: Trace<Forward>,
     recorder: Recorder,
-    /// When the switch wanted its next step; none before the first.
+    /// When the switch wanted its next step; `None` before the first.
     next: Option<Instant>,
 }
 
 impl Recording {
-    /// A run over ports that `recorder` records.
+    /// A run whose ports `recorder` records.
     #[must_use]
     pub fn new(recorder: Recorder) -> Self {
         Self { trace: Trace::new(Forward { to: None }), recorder, next: None }
@@ -29,10 +29,11 @@ impl Recording {
 
     /// One step of `lane`.
     ///
-    /// It has an entry if anything was moved or decided, and if anything was due: what time alone
-    /// changes is due when the step before said so. Any other step leaves all as it was.
+    /// It gets an entry if anything was moved, decided or due. Changes by time alone are due when
+    /// the step before said so; any other step leaves all state as it was.
     pub fn step(&mut self, lane: &mut Lane, now: Instant, ports: &mut [Box<dyn Port>]) -> Step {
         let due = self.next.is_some_and(|at| at <= now);
+        // A step may decide without moving a frame, for example when it opens a blocked port.
         let before = self.trace.events();
         self.recorder.begin(now);
         let step = lane.step(now, ports, &mut self.trace);
@@ -42,7 +43,7 @@ impl Recording {
         step
     }
 
-    /// The end: what is queued is dropped, and the ports give back what they hold.
+    /// The end: queued frames are dropped, and the ports return their chunks.
     pub fn stop(&mut self, lane: &mut Lane, now: Instant, ports: &mut [Box<dyn Port>]) {
         self.recorder.begin_stop(now);
         lane.stop(now, ports, &mut self.trace);

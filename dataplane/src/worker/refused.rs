@@ -1,6 +1,7 @@
-//! Refused: what a thread says whose system call the filter refuses, and the end of the process.
+//! Refused: ends the process with a message when a thread makes a system call that the filter
+//! refuses.
 //!
-//! `SIGSYS` in, a line on standard error and `_exit` out.
+//! On `SIGSYS` it writes a line to standard error and calls `_exit`.
 //!
 //! Source: seccomp(2), `SECCOMP_RET_TRAP`; sigaction(2), `si_syscall`; signal-safety(7).
 
@@ -10,13 +11,13 @@ use core::ptr::null_mut;
 use std::io;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// With what the process ends.
+/// Exit code of the process in that case.
 static EXIT_CODE: AtomicI32 = AtomicI32::new(1);
 
 /// The part of `siginfo_t` that `SIGSYS` fills, on 64-bit machines.
 #[repr(C)]
 struct SigSys {
-    /// Signal, error and code, and what aligns the next.
+    /// Signal, error and code, and padding.
     head: [c_int; 4],
     /// Address of the instruction.
     at: *mut c_void,
@@ -24,16 +25,16 @@ struct SigSys {
     call: c_int,
 }
 
-/// Has the process end with `exit_code`, and say on standard error which thread made which system call,
-/// when a filter of seccomp(2) refuses one by `SECCOMP_RET_TRAP`.
+/// Makes the process end with `exit_code`, after a line on standard error with the thread and the
+/// system call, when a filter of seccomp(2) refuses one by `SECCOMP_RET_TRAP`.
 ///
-/// A call that failed instead might be tried for ever, or leave a switch that forwards nothing and looks
-/// alive; a process that the kernel kills says nothing.
+/// A call that failed instead might be retried for ever, or leave a switch that forwards nothing
+/// and looks alive; a process that the kernel kills reports nothing.
 ///
 /// # Errors
-/// The kernel's answer.
+/// Error of sigaction(2).
 pub fn end_on_refused_call(exit_code: i32) -> io::Result<()> {
-    EXIT_CODE.store(exit_code, Ordering::Relaxed); // before there is a handler
+    EXIT_CODE.store(exit_code, Ordering::Relaxed); // before the handler, which reads it, exists
     // SAFETY: all zeros is a value of it: no flags, an empty mask.
     let mut action: libc::sigaction = unsafe { zeroed() };
     action.sa_sigaction = end as extern "C" fn(c_int, *const SigSys, *mut c_void) as usize;
@@ -52,6 +53,8 @@ extern "C" fn end(_signal: c_int, info: *const SigSys, _context: *mut c_void) {
     let mut name = [0_u8; 16];
     // SAFETY: the kernel writes at most 16 bytes, with a zero at the end.
     unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) };
+    // Only calls that may be made in a signal handler from here on (signal-safety(7)): no
+    // allocation, no formatting, no lock of standard error.
     let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
     let mut digits = [0_u8; 10];
     say(b"error: thread ");
@@ -63,7 +66,7 @@ extern "C" fn end(_signal: c_int, info: *const SigSys, _context: *mut c_void) {
     unsafe { libc::_exit(EXIT_CODE.load(Ordering::Relaxed)) };
 }
 
-/// Writes to standard error; nobody is left to be told of a failure.
+/// Writes to standard error. A failure is ignored, as the process ends anyway.
 fn say(text: &[u8]) {
     // SAFETY: the bytes are there.
     unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };

@@ -1,6 +1,7 @@
-//! Replaying: the steps of a record, done again and held against what was recorded.
+//! Replaying: repeats the steps of a record, and compares them with it.
 //!
-//! Entries of a record → [`Replaying`] → the same decisions, or a [`Divergence`].
+//! [`Replaying`] gets the entries of a record; the decisions must be the same, or it returns a
+//! [`Divergence`].
 //!
 //! Units: [`Instant`].
 //! Source: docs/spec/pipeline.md §13.
@@ -11,19 +12,19 @@ use crate::port::{Port, PortCaps};
 use crate::time::Instant;
 use crate::trace::{Listen, Trace};
 
-/// Where a replay does not do what was recorded.
+/// The first difference between a replay and its record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("step {step}, {} ns after the start: {what}", at.as_ns())]
 pub struct Divergence {
-    /// Which step of the record, from 1; one more than there are for the stop.
+    /// Number of the step in the record, from 1; the stop counts as one more.
     pub step: u64,
-    /// Its time.
+    /// Time of the step, since the start of the switch.
     pub at: Instant,
-    /// What is different.
+    /// The difference, in words for the user.
     pub what: String,
 }
 
-/// A switch that does again what a record says.
+/// A switch that repeats a record.
 pub struct Replaying<L> {
     lane: Lane,
     ports: Vec<Box<dyn Port>>,
@@ -34,8 +35,8 @@ pub struct Replaying<L> {
 }
 
 impl<L: Listen> Replaying<L> {
-    /// A switch with one worker and the ports of `script`, whose facts are `caps`; decisions are also
-    /// told to `listener`.
+    /// A switch with one worker and the ports of `script`, whose properties are `caps`. Decisions
+    /// are also passed to `listener`.
     #[must_use]
     pub fn new(lane: Lane, caps: Vec<PortCaps>, script: Script, listener: L) -> Self {
         let port = |(index, caps)| -> Box<dyn Port> {
@@ -46,13 +47,13 @@ impl<L: Listen> Replaying<L> {
         Self { lane, ports, script, trace, steps: 0, now: Instant::ZERO }
     }
 
-    /// What is shared, to change as control did.
+    /// The core of the switch, to which the caller applies the changes that control made.
     #[must_use]
     pub const fn core(&self) -> &std::sync::Arc<Core> {
         self.lane.core()
     }
 
-    /// Steps done.
+    /// Number of steps repeated so far.
     #[must_use]
     pub const fn steps(&self) -> u64 {
         self.steps
@@ -70,16 +71,16 @@ impl<L: Listen> Replaying<L> {
         self.trace.hash()
     }
 
-    /// How many decisions there were.
+    /// Number of decisions so far.
     #[must_use]
     pub const fn events(&self) -> u64 {
         self.trace.events()
     }
 
-    /// Does a step again.
+    /// Repeats a step.
     ///
     /// # Errors
-    /// The ports were asked for something else, or the decisions or frames sent are others.
+    /// The ports were asked for something else, or decisions or sent frames differ.
     pub fn step(&mut self, now: Instant, calls: Vec<Call>, digest: u32) -> Result<(), Divergence> {
         self.begin(now, calls);
         self.lane.step(now, &mut self.ports, &mut self.trace);
@@ -90,7 +91,7 @@ impl<L: Listen> Replaying<L> {
         Ok(())
     }
 
-    /// Does the stop again.
+    /// Repeats the stop.
     ///
     /// # Errors
     /// The ports were asked for something else.
@@ -100,7 +101,7 @@ impl<L: Listen> Replaying<L> {
         self.check()
     }
 
-    /// Ends a record that has no stop: what the ports hold goes back; nothing is decided any more.
+    /// Ends a record without a stop: the ports return their chunks, and nothing is compared.
     pub fn end(&mut self) {
         self.lane.stop(self.now, &mut self.ports, &mut self.trace);
     }

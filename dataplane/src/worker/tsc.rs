@@ -1,11 +1,11 @@
-//! The processor's time stamp counter: what cycles a frame are counted in.
+//! The processor's time stamp counter, in which cycles per frame are counted.
 //!
-//! A number that only rises, at the same rate on all cores.
+//! It only rises, at the same rate on all cores.
 //!
 //! Units: TSC cycles, of the processor's nominal clock whatever the core's clock is.
 //! Source: Intel SDM volume 3, "Time-stamp counter" (invariant TSC).
 
-/// The counter now; `None` where there is none that a process can read.
+/// The counter now; `None` on machines where a process cannot read one.
 #[must_use]
 pub fn tsc() -> Option<u64> {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
