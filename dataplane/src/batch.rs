@@ -1,4 +1,4 @@
-//! A burst of frames: what ports and stages hand to each other.
+//! A burst of frames: the unit that ports and stages pass to each other.
 //!
 //! Up to [`BURST`] descriptors, in order, on the stack.
 //!

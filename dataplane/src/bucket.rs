@@ -9,21 +9,21 @@ use crate::time::{Instant, LinkRate, Span};
 
 /// Longest frame that is charged in full, in bytes; longer ones count as this.
 const BYTES_MAX: u32 = 1 << 20;
-/// Deepest bucket.
+/// Greatest depth; a greater one counts as this.
 const DEPTH_MAX: Span = Span::from_ms(3_600_000);
 
 /// A token bucket: frames may go while it is not in debt, and each draws its wire time.
 ///
-/// Out of a full bucket goes `depth` of wire time at once, and the frame that empties it; from then
-/// on frames go at exactly `rate`. The length of the frame to go does not matter to whether it may:
-/// small ones get no lead over large ones. With depth 0 it spaces frames evenly.
+/// A full bucket lets `depth` of wire time go at once, and the frame that empties it; from then on
+/// frames go at exactly `rate`. Whether a frame may go does not depend on its length, so small
+/// frames get no advantage over large ones. With depth 0 it spaces frames evenly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bucket {
     rate: LinkRate,
     depth: Span,
     ahead_max: Span,          // how far ahead of now `full_at` can be
-    full_at: Option<Instant>, // when the bucket is full again, rounded down; none: it is
-    part: u64,                // what was cut from `full_at`, in ps / rate
+    full_at: Option<Instant>, // when the bucket is full again, rounded down; `None`: it is full
+    part: u64,                // the fraction cut off `full_at`, in ps / rate
 }
 
 impl Bucket {
@@ -38,6 +38,7 @@ impl Bucket {
 
     /// Changes rate and depth; a debt stays the same time.
     pub fn set(&mut self, rate: LinkRate, depth: Span) {
+        // `part` is a fraction of the old rate; rounded up, the debt is paid in full.
         if rate != self.rate {
             self.full_at = self.full_at.map(|at| at + part_up(self.part));
             self.part = 0;
@@ -47,13 +48,13 @@ impl Bucket {
         self.ahead_max = self.depth + rate.bit_time(wire_bits(BYTES_MAX));
     }
 
-    /// The rate.
+    /// The rate in force since the last [`Self::set`].
     #[must_use]
     pub const fn rate(&self) -> LinkRate {
         self.rate
     }
 
-    /// When a frame may go: `now`, or the first picosecond at which the debt is paid.
+    /// When the next frame may go: `now`, or the first picosecond at which the debt is paid.
     #[inline]
     #[must_use]
     pub fn open_at(&self, now: Instant) -> Instant {
@@ -75,6 +76,8 @@ impl Bucket {
         const PS_PER_S: u64 = 1_000_000_000_000;
         const { assert!(wire_bits(BYTES_MAX) < u64::MAX / PS_PER_S) };
         let rate = self.rate.as_bps();
+        // Kept as quotient and remainder, so that rounding does not add up over any number of
+        // frames.
         let cost = wire_bits(len) * PS_PER_S; // in ps / rate
         let (full_at, part) = self.full(now);
         let (ps, part) = (cost / rate, part + cost % rate);
@@ -83,11 +86,13 @@ impl Bucket {
         self.full_at = Some(full_at + Span::from_ps(ps + carry));
     }
 
-    /// When it is full again, seen from `now`: not a whole picosecond in the past, nor (after half a
-    /// turn of the clock without a frame) beyond what a charge can have caused.
+    /// When it is full again, seen from `now`.
     #[inline]
     fn full(&self, now: Instant) -> (Instant, u64) {
         match self.full_at {
+            // A time in the past means full. So does one further ahead than charges can have
+            // caused: after half a turn of the clock (106 days) without a frame, the past looks
+            // like the future.
             Some(at) if at + part_up(self.part) >= now && at.since(now) <= self.ahead_max => {
                 (at, self.part)
             }

@@ -1,6 +1,6 @@
-//! Classification: from what a frame carries to its switch-internal priority.
+//! Classification: maps the fields of a frame to its switch-internal priority.
 //!
-//! An ordered trust list per port; the first source that the frame carries decides.
+//! Each port has an ordered trust list; the first source in it that the frame carries decides.
 //!
 //! Units: priorities 0..=7.
 //! Source: docs/spec/pipeline.md §2.
@@ -13,7 +13,7 @@ use crate::types::Pri;
 /// The rules by which one port's frames get their priority.
 #[derive(Clone, Debug)]
 pub struct Classifier {
-    /// What decides, by what a frame carries ([`Head::carries`]).
+    /// The deciding source, by the set of sources that a frame carries ([`Head::carries`]).
     by: [Option<PriSource>; PriSource::SETS],
     default_pri: Pri,
     maps: PriMaps,
@@ -23,6 +23,8 @@ impl Classifier {
     /// Rules that look at `trust` in order and fall back to `default_pri`.
     #[must_use]
     pub fn new(trust: &[PriSource], default_pri: Pri, maps: &PriMaps) -> Self {
+        // Evaluated for every set of sources here, so that a frame needs one array access, not a
+        // loop.
         let by = core::array::from_fn(|carried| PriSource::deciding(trust, carried));
         Self { by, default_pri, maps: maps.clone() }
     }

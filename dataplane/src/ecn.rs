@@ -1,18 +1,19 @@
-//! RED profiles: whether a frame that leaves its queue is to carry Congestion Experienced (ECN), and whether one that comes
-//! to it is dropped early (WRED).
+//! RED profiles: whether a frame that leaves its queue is marked with Congestion Experienced (ECN),
+//! and whether one that arrives is dropped early (WRED).
 //!
-//! Depth of the queue and [`RedProfile`] in, [`Verdict`] out; writing the bytes is the parsers'.
+//! The depth of the queue and a [`RedProfile`] give a [`Verdict`]; the parsers write the bytes of a
+//! mark.
 //!
 //! Units: depth and both marks in one unit, bytes or cells, whichever the caller counts in.
-//! Source: RFC 3168 section 5; docs/spec/pipeline.md §8 (a line from 0 at the low mark to `max_percent` at the high
-//! one, as WRED profiles have it).
+//! Source: RFC 3168 section 5; docs/spec/pipeline.md §8 (a line from 0 at the low mark to
+//! `max_percent` at the high one, as WRED profiles have it).
 
 use weft_base::rng::Rng;
 
-/// Why a profile was refused.
+/// A reason why a profile was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RedError {
-    /// The line would fall.
+    /// The low mark is above the high one.
     #[error("low mark {low} is above the high mark {high}")]
     LowAboveHigh {
         /// The low mark asked for.
@@ -20,7 +21,7 @@ pub enum RedError {
         /// The high mark asked for.
         high: u64,
     },
-    /// A share of more than all.
+    /// The share is above 100 percent.
     #[error("max_percent {0} is above 100")]
     MaxPercent(u8),
 }
@@ -34,18 +35,18 @@ pub struct RedProfile {
     max_percent: u8,
 }
 
-/// Whether a frame is marked, or dropped, with the numbers that decided it (for the trace).
+/// Whether a frame is marked, or dropped, with the numbers behind the decision for the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Depth below the low mark.
     Below,
-    /// Between the marks: marked, or not, with probability `num / den`.
+    /// Between the marks: marked with probability `num / den`.
     Drawn {
         /// Depth above the low mark, times `max_percent`.
         num: u64,
         /// Distance of the marks, times 100.
         den: u64,
-        /// How the draw went.
+        /// Whether the draw was to mark.
         mark: bool,
     },
     /// Depth at or above the high mark.
@@ -53,7 +54,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether the frame is to be marked.
+    /// Whether the frame is to be marked, or dropped early.
     #[inline]
     #[must_use]
     pub const fn is_mark(self) -> bool {
@@ -66,8 +67,8 @@ impl Verdict {
 }
 
 impl RedProfile {
-    /// A profile from its marks, below 2^57, and the share in percent that frames are marked with just
-    /// below the high one; equal marks make a step.
+    /// A profile from its marks, both below 2^57, and the share in percent of frames that are
+    /// marked just below the high mark; equal marks make a step.
     ///
     /// # Errors
     /// [`RedError`].
@@ -99,7 +100,7 @@ impl RedProfile {
         self.max_percent
     }
 
-    /// Whether a frame could be marked at queue depth `depth`.
+    /// Whether a frame could be marked at queue depth `depth`, without a draw.
     #[must_use]
     pub const fn may_mark(self, depth: u64) -> bool {
         depth >= self.high || depth > self.low && self.max_percent > 0
@@ -108,6 +109,7 @@ impl RedProfile {
     /// Decides at queue depth `depth`; draws from `rng` between the marks only.
     #[inline]
     pub fn verdict(self, depth: u64, rng: &mut Rng) -> Verdict {
+        // First, as equal marks leave nothing to divide by below.
         if depth >= self.high {
             return Verdict::Above;
         }
@@ -122,7 +124,7 @@ impl RedProfile {
     }
 }
 
-/// Whether a frame that may be marked is to be, at queue depth `depth`.
+/// Whether a frame that may be marked is marked at queue depth `depth`.
 #[inline]
 pub fn decide(depth: u64, profile: &RedProfile, rng: &mut Rng) -> bool {
     profile.verdict(depth, rng).is_mark()

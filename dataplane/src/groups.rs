@@ -1,6 +1,7 @@
-//! Static multicast groups: to which ports the frames of a group go.
+//! Static multicast groups: the ports to which the frames of a group go.
 //!
-//! (VID, group address) → [`PortSet`]; sorted arrays, part of the snapshot.
+//! A lookup takes VID and group address and gives a [`PortSet`]; the table is two sorted arrays,
+//! and part of the snapshot.
 //!
 //! Source: docs/spec/pipeline.md §3.
 
@@ -13,26 +14,26 @@ const GROUP_BIT: u64 = 1 << 40;
 /// A multicast group: its address and the ports that its frames go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Its VLAN.
+    /// VLAN whose frames it concerns.
     pub vid: Vid,
-    /// Its address.
+    /// Group address, or a 16-bit id.
     pub addr: AddrKey,
-    /// Ports that its frames go to; none of them drops the group.
+    /// Ports that its frames go to; if empty, the frames are dropped.
     pub ports: PortSet,
 }
 
-/// Why a table of multicast groups cannot be built.
+/// A reason why a table of multicast groups cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GroupError {
-    /// The same group twice.
+    /// The same group is listed twice.
     #[error("group {addr} of VLAN {} is given twice", vid.get())]
     Twice {
-        /// Its VLAN.
+        /// VLAN of the group.
         vid: Vid,
-        /// Its address.
+        /// Address of the group.
         addr: AddrKey,
     },
-    /// A station's address.
+    /// The address is that of a station, not of a group.
     #[error("{0} is no group address: its I/G bit is 0")]
     NotGroup(AddrKey),
 }
@@ -54,7 +55,7 @@ impl GroupTable {
         let mut sorted = groups.to_vec();
         sorted.sort_unstable_by_key(|group| word(group.vid, group.addr));
         for group in &sorted {
-            // An id of 16 bits is a group by a bit outside of it.
+            // In frames of 16-bit ids a bit outside of the address says group (the M bit of `Key_words`).
             let is_id = group.addr.space() == AddrSpace::Id16;
             if !is_id && group.addr.address() & GROUP_BIT == 0 {
                 return Err(GroupError::NotGroup(group.addr));

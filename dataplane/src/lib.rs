@@ -1,9 +1,9 @@
 //! The switching core of weft and the ports it runs on.
 //!
-//! Frames and `now` in, decisions out. Blocks (time, types, pool, desc, batch) are
-//! used by one-file switch functions (classify, fdb, vlan, lag, loops, buffer, voq, islip, egress, ecn, pfc),
-//! which `pipeline` puts in order; `worker` is the thread that drives it live, `weft-sim` drives it
-//! in virtual time.
+//! It receives frames and `now`, and makes decisions. Blocks (time, types, pool, desc, batch) are used by
+//! switch functions (classify, fdb, vlan, lag, loops, buffer, voq, islip, egress, ecn, pfc), which
+//! `pipeline` calls in order; `worker` is the thread that drives it live, and `weft-sim` drives it in
+//! virtual time.
 //!
 //! Units: time in picoseconds ([`time::Instant`]), sizes in bytes or cells, rates in bit/s, as named.
 //! Source: docs/spec/pipeline.md §1 to §13; each module names its standard and clause.
@@ -45,8 +45,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`port::Port`] is a way in and out, [`pool::Pool`] the memory of all frames, [`config::SwitchConfig`] what a switch is told,
-//! [`pipeline`] what is done with a frame; [`worker`] runs it on threads, [`stats`] counts, [`trace`] tells what was decided.
+//! [`port::Port`] is a way in and out, [`pool::Pool`] the memory of all frames, [`config::SwitchConfig`] the
+//! configuration of a switch. [`pipeline`] forwards frames, [`worker`] runs it on threads, [`stats`] has the
+//! counters, and [`trace`] the decisions as events.
 
 #![warn(missing_docs)]
 

@@ -1,8 +1,8 @@
-//! Queues of outputs, (output, pri): one small index, sets and arrays of it, and what a burst asks of each.
+//! Queues of outputs, (output, pri): an id, sets and arrays of queues, and the demand of a burst.
 //!
-//! [`QueueId`] = output(8:3), pri(2:0); [`QueueSet`] 512 bits; [`PerQueue`] 512 values.
+//! [`QueueId`] = output(8:3), pri(2:0); [`QueueSet`] 512 bits; [`PerQueue`] 512 values; [`Demand`]
+//! counts frames and cells.
 //!
-//! [`Demand`] counts frames and cells.
 //! Source: docs/spec/pipeline.md, "Words".
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of words")]
 
@@ -12,17 +12,17 @@ use crate::batch::BURST;
 use crate::pool::FRAME_LEN_MAX;
 use crate::types::{PORTS_MAX, PRIS_MAX, PortId, Pri};
 
-/// Most queues of a switch.
+/// Most queues of a switch: 64 outputs with 8 priorities.
 pub const QUEUES_MAX: usize = PORTS_MAX * PRIS_MAX;
 
 const WORDS: usize = QUEUES_MAX / 64;
 
-/// An output and a priority.
+/// A queue of an output: the output and a priority, in nine bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueId(u16);
 
 impl QueueId {
-    /// Bits of an id.
+    /// Number of bits of an id.
     pub const BITS: u32 = QUEUES_MAX.trailing_zeros();
 
     /// The queue of `pri` at `output`.
@@ -32,28 +32,28 @@ impl QueueId {
         Self((output.get() as u16) << 3 | pri.get() as u16)
     }
 
-    /// The queue of the low nine bits.
+    /// The queue whose id is in the low nine bits of `bits`.
     #[inline]
     #[must_use]
     pub const fn from_low_bits(bits: u16) -> Self {
         Self(bits % QUEUES_MAX as u16)
     }
 
-    /// As nine bits.
+    /// The id as a number below [`QUEUES_MAX`].
     #[inline]
     #[must_use]
     pub const fn get(self) -> u16 {
         self.0
     }
 
-    /// The output.
+    /// Port that the queue's frames leave by.
     #[inline]
     #[must_use]
     pub const fn output(self) -> PortId {
         PortId::from_low_bits((self.0 >> 3) as u8)
     }
 
-    /// The priority.
+    /// Priority of the queue's frames.
     #[inline]
     #[must_use]
     pub const fn pri(self) -> Pri {
@@ -66,22 +66,22 @@ impl QueueId {
     }
 }
 
-/// A set of queues.
+/// A set of queues, as one bit for each [`QueueId`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueSet([u64; WORDS]);
 
 impl QueueSet {
-    /// No queue.
+    /// The set without any queue.
     pub const EMPTY: Self = Self([0; WORDS]);
 
-    /// Puts a queue in.
+    /// Adds a queue to the set.
     #[inline]
     #[expect(clippy::indexing_slicing, reason = "an id is below 512 by construction")]
     pub const fn insert(&mut self, queue: QueueId) {
         self.0[queue.index() / 64 % WORDS] |= 1 << (queue.index() % 64);
     }
 
-    /// Whether a queue is in it.
+    /// Whether the set has a queue.
     #[inline]
     #[must_use]
     #[expect(clippy::indexing_slicing, reason = "an id is below 512 by construction")]
@@ -89,19 +89,19 @@ impl QueueSet {
         self.0[queue.index() / 64 % WORDS] >> (queue.index() % 64) & 1 == 1
     }
 
-    /// Puts all of `other` in.
+    /// Adds all queues of `other`.
     #[inline]
     pub fn unite(&mut self, other: &Self) {
         self.0.iter_mut().zip(other.0).for_each(|(own, word)| *own |= word);
     }
 
-    /// Its queues, lowest output first.
+    /// The queues of the set, lowest output first.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = QueueId> + use<> {
         (0..).zip(self.0).flat_map(|(at, word)| Bits(word).map(move |bit| QueueId(at * 64 + bit)))
     }
 
-    /// Whether there is none.
+    /// Whether the set has no queue.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -109,7 +109,7 @@ impl QueueSet {
     }
 }
 
-/// Places of the bits of a word, lowest first.
+/// The positions of the set bits of a word, lowest first.
 struct Bits(u64);
 
 impl Iterator for Bits {
@@ -128,7 +128,7 @@ impl Iterator for Bits {
 pub struct PerQueue<T>(Box<[T; QUEUES_MAX]>);
 
 impl<T> PerQueue<T> {
-    /// Builds each queue's value.
+    /// Computes each queue's value by `make`.
     #[must_use]
     pub fn from_fn(make: impl FnMut(QueueId) -> T) -> Self {
         let all: Vec<T> = (0..QUEUES_MAX as u16).map(QueueId).map(make).collect();
@@ -156,7 +156,7 @@ impl<T> IndexMut<QueueId> for PerQueue<T> {
     }
 }
 
-/// What the frames of a burst ask of each queue.
+/// The demand of a burst: frames and cells for each queue.
 #[derive(Debug)]
 pub struct Demand {
     /// Frames in the upper half, cells in the lower.
@@ -175,13 +175,13 @@ const FRAME: u64 = 1 << 32;
 const _: () = assert!(BURST * FRAME_LEN_MAX < 1 << 32, "cells of a burst never reach the frames");
 
 impl Demand {
-    /// Nothing is asked.
+    /// The demand of an empty burst.
     #[must_use]
     pub fn new() -> Self {
         Self { wanted: PerQueue::from_fn(|_| 0), queues: QueueSet::EMPTY, cells: 0 }
     }
 
-    /// One frame more, of `cells`.
+    /// Adds one frame of `cells` for `queue`.
     #[inline]
     pub fn add(&mut self, queue: QueueId, cells: u32) {
         self.wanted[queue] += FRAME | u64::from(cells);
@@ -189,7 +189,7 @@ impl Demand {
         self.cells += cells;
     }
 
-    /// `frames` frames more, of `cells` in all.
+    /// Adds `frames` frames, of `cells` together, for `queue`.
     #[inline]
     pub fn add_alike(&mut self, queue: QueueId, frames: usize, cells: u32) {
         self.wanted[queue] += FRAME * frames as u64 + u64::from(cells);
@@ -197,35 +197,35 @@ impl Demand {
         self.cells += cells;
     }
 
-    /// Queues of which something is asked.
+    /// Queues for which the burst has frames.
     #[inline]
     #[must_use]
     pub const fn queues(&self) -> &QueueSet {
         &self.queues
     }
 
-    /// Cells in all.
+    /// Cells of the whole burst.
     #[inline]
     #[must_use]
     pub const fn cells(&self) -> u32 {
         self.cells
     }
 
-    /// Cells asked of one queue.
+    /// Cells of the burst for one queue.
     #[inline]
     #[must_use]
     pub fn cells_of(&self, queue: QueueId) -> u32 {
         self.wanted[queue] as u32
     }
 
-    /// Frames for one queue.
+    /// Frames of the burst for one queue.
     #[inline]
     #[must_use]
     pub fn frames_of(&self, queue: QueueId) -> u64 {
         self.wanted[queue] >> 32
     }
 
-    /// Forgets all; costs what there was.
+    /// Empties the demand; the cost grows with the queues that had frames.
     #[inline]
     pub fn clear(&mut self) {
         for queue in self.queues.iter() {

@@ -1,6 +1,7 @@
-//! Storm limits of a port: how much broadcast, unknown unicast and multicast it may bring in.
+//! Storm limits of a port: how much broadcast, unknown unicast and multicast may come in.
 //!
-//! A token bucket per [`StormKind`], refilled from `now`; a level-triggered [`StormSet`].
+//! Each [`StormKind`] has a token bucket, refilled from `now`; [`StormSet`] is a level-triggered
+//! set of kinds above their limit.
 //!
 //! Units: frames/s or bit/s (bytes without FCS times 8); credit in 10^-12 frame or bit, exact.
 //! Source: docs/spec/pipeline.md §3.
@@ -12,36 +13,36 @@ use crate::time::{Instant, Span};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum StormKind {
-    /// Destination all ones.
+    /// Frames to FF-FF-FF-FF-FF-FF.
     Broadcast = 0,
-    /// Destination not in the FDB.
+    /// Frames to a station that is not in the FDB.
     UnknownUnicast = 1,
-    /// Other groups.
+    /// Frames to any other group.
     Multicast = 2,
 }
 
 impl StormKind {
-    /// All three.
+    /// All three kinds, by their number.
     pub const ALL: [Self; 3] = [Self::Broadcast, Self::UnknownUnicast, Self::Multicast];
 }
 
 /// A limit of storm control: the rate that may come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StormLimit {
-    /// Frames a second; 0 lets none in.
+    /// Frames a second; 0 drops all.
     FramesPerSecond(u64),
-    /// Bit/s; 0 lets none in.
+    /// Bits a second, without FCS; 0 drops all.
     BitsPerSecond(u64),
 }
 
 /// Storm-control limits of a port; `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StormLimits {
-    /// For broadcast.
+    /// Limit for frames to the broadcast address.
     pub broadcast: Option<StormLimit>,
-    /// For unicast that is not in the FDB.
+    /// Limit for unicast frames to stations that are not in the FDB.
     pub unknown_unicast: Option<StormLimit>,
-    /// For multicast.
+    /// Limit for frames to other groups.
     pub multicast: Option<StormLimit>,
 }
 
@@ -63,22 +64,22 @@ impl StormSet {
     }
 }
 
-/// What a bucket holds at most: this long at its rate.
+/// Depth of a bucket, as time at its rate.
 pub const DEPTH: Span = Span::from_ms(10);
-/// A bit/s bucket holds one largest frame at least.
+/// Least depth of a bucket in bit/s: one largest frame, or such frames could never pass.
 const BITS_MIN: u128 = FRAME_LEN_MAX as u128 * 8;
-/// How long without a refused frame ends a storm.
+/// Time without a refused frame that ends a storm.
 pub const CALM: Span = Span::from_ms(1_000);
-/// Credit of one frame or bit.
+/// Credit for one frame or bit: 10^12, as time is in picoseconds.
 const UNIT: u128 = 1_000_000_000_000;
 
-/// A bucket; `credit` is in 10^-12 units, so that ps times units a second needs no division.
+/// A token bucket. `credit` is in 10^-12 units, so that ps times units a second needs no division.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     limit: StormLimit,
     credit: u128,
     filled: Instant,
-    /// The last refused frame, while the storm lasts.
+    /// Time of the last refused frame, while the storm lasts.
     refused: Option<Instant>,
 }
 
@@ -113,13 +114,13 @@ impl Bucket {
         fits
     }
 
-    /// When the storm is over, if there is one.
+    /// When the storm is over if no further frame is refused; `None` if there is no storm.
     fn calm_at(&self) -> Option<Instant> {
         self.refused.map(|at| at + CALM)
     }
 }
 
-/// Storm control of one port: counts what comes in against its limits.
+/// Storm control of one port: counts received frames against its limits.
 #[derive(Clone, Debug, Default)]
 pub struct StormGuard {
     buckets: [Option<Bucket>; 3],
@@ -133,7 +134,8 @@ impl StormGuard {
         Self { buckets: [broadcast, unknown_unicast, multicast].map(|l| l.map(Bucket::new)) }
     }
 
-    /// Whether a frame of `len` bytes (no FCS) may go on.
+    /// Whether a frame of `len` bytes (no FCS) may be flooded. Refusing it begins or prolongs a
+    /// storm.
     #[inline]
     pub fn allow(&mut self, kind: StormKind, len: usize, now: Instant) -> bool {
         match self.buckets.get_mut(kind as usize) {
@@ -142,7 +144,7 @@ impl StormGuard {
         }
     }
 
-    /// Kinds of which a frame was refused less than a second ago: the level-triggered word.
+    /// Kinds of which a frame was refused less than [`CALM`] ago: the level-triggered word.
     #[must_use]
     pub fn storming(&self, now: Instant) -> StormSet {
         let on = StormKind::ALL.into_iter().zip(&self.buckets).filter(|(_, bucket)| {

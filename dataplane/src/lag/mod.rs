@@ -1,12 +1,14 @@
-//! Flows over several links: link aggregation without LACP, and static stations behind several ports.
+//! Flows over several links: link aggregation without LACP, and static stations behind several
+//! ports.
 //!
-//! ([`Lag`]s, stations with their ports) → [`Links`]: whom a port stands for, and which of several
-//! ports a flow takes; [`Joined`] is the links that take flows now. A LAG is named by its lowest port.
+//! [`Links`] is compiled from [`Lag`]s and from stations with their ports. It gives the port that a
+//! port stands for, and the one of several ports that a flow takes; [`Joined`] is the set of links
+//! that take flows now. A LAG is named by its lowest port.
 //!
 //! Times are [`Instant`]s.
-//! Source: IEEE 802.1AX-2020 clauses 6.2.3 (distribution) and 6.2.4 (collection); Thaler and Ravishankar,
-//! "Using Name-Based Mappings to Increase Hit Rates", IEEE/ACM Transactions on Networking 6(1), 1998
-//! (highest random weight: a link that goes moves its own flows only).
+//! Source: IEEE 802.1AX-2020 clauses 6.2.3 (distribution) and 6.2.4 (collection); Thaler and
+//! Ravishankar, "Using Name-Based Mappings to Increase Hit Rates", IEEE/ACM Transactions on
+//! Networking 6(1), 1998 (highest random weight: a link that goes moves its own flows only).
 
 use crate::time::{Instant, Span};
 use crate::types::{PerPort, PortId, PortSet};
@@ -17,44 +19,44 @@ use weft_parsers::{AddrKey, Vid};
 pub struct Lag {
     /// Its name in every output.
     pub name: String,
-    /// Its members, two at least.
+    /// Its member ports, at least two.
     pub ports: PortSet,
 }
 
-/// Why link aggregation groups cannot be built.
+/// A reason why link aggregation groups cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LagError {
-    /// Fewer than two members.
+    /// The LAG has fewer than two members.
     #[error("LAG {0} has fewer than two ports")]
     Few(String),
-    /// A port that does not exist.
+    /// The LAG has a port that does not exist.
     #[error("LAG {lag} names {port:?}, which does not exist")]
     Unknown {
-        /// The LAG.
+        /// Name of the LAG.
         lag: String,
-        /// The port.
+        /// Number of the port that the switch does not have.
         port: PortId,
     },
-    /// A port in two LAGs.
+    /// One port is in two LAGs.
     #[error("LAGs {0} and {1} share a port")]
     Shared(String, String),
-    /// Members differ where they must not.
+    /// Members differ in a setting that must be the same for all.
     #[error("ports of LAG {lag} differ in {what}")]
     Unlike {
-        /// The LAG.
+        /// Name of the LAG.
         lag: String,
-        /// In what.
+        /// The setting, by its name in the configuration.
         what: &'static str,
     },
     /// A static entry names a member that is not the first.
     #[error("a static entry names {port:?}, which is in LAG {lag}: name that or its first port")]
     Member {
-        /// The LAG.
+        /// Name of the LAG.
         lag: String,
-        /// The port.
+        /// The member that is named.
         port: PortId,
     },
-    /// A static entry over a port that does not exist.
+    /// A static entry names a port that does not exist.
     #[error("a static entry names {0:?}, which does not exist")]
     NoPort(PortId),
 }
@@ -62,14 +64,16 @@ pub enum LagError {
 /// LAGs and spread stations, compiled.
 #[derive(Clone, Debug)]
 pub struct Links {
-    /// By port: all of its LAG; itself when it is in none.
+    /// By port: all members of its LAG; only the port itself if it is in none.
     members: PerPort<PortSet>,
-    /// Members of LAGs.
+    /// LAGs, as sets of their members.
     lags: Groups,
+    /// Ports that are in any LAG.
     lagged: PortSet,
-    /// All links to spread stations.
+    /// Stations behind several ports, as sets of all links that lead there.
     spreads: Groups,
-    /// Spread stations: VID in bits 61:50, address key below; ascending. Their ports stand for LAGs.
+    /// Stations behind several ports: VID in bits 61:50, address key below; ascending. A port in `ports`
+    /// may stand for its LAG.
     keys: Box<[u64]>,
     ports: Box<[PortSet]>,
     seed: u64,
@@ -114,6 +118,7 @@ impl Links {
             }
         }
         sorted.sort_unstable_by_key(|&(key, _)| key);
+        // Stations behind the same links share a set: links join by set, not by station.
         spreads.sort_unstable_by_key(|set| set.bits());
         spreads.dedup();
         Ok(Self {
@@ -127,14 +132,14 @@ impl Links {
         })
     }
 
-    /// Whether any flow has a choice.
+    /// Whether any flow has a choice of links.
     #[inline]
     #[must_use]
     pub const fn is_any(&self) -> bool {
         !self.lags.sets.is_empty() || !self.keys.is_empty()
     }
 
-    /// The port that `port` is known by: the lowest of its LAG.
+    /// The port that stands for `port`: the lowest member of its LAG.
     #[inline]
     #[must_use]
     pub fn leader(&self, port: PortId) -> PortId {
@@ -148,34 +153,35 @@ impl Links {
         self.members[port]
     }
 
-    /// `ports`, with all of each LAG that is touched.
+    /// `ports`, and all members of each LAG of which they have one.
     #[must_use]
     pub fn expand(&self, ports: PortSet) -> PortSet {
         let touched = self.lags.sets.iter().filter(|lag| !lag.and(ports).is_empty());
         touched.fold(ports, |all, &lag| all.or(lag))
     }
 
-    /// LAGs, as sets of links that a flow may take.
+    /// LAGs as sets of links, of which a flow takes one.
     #[must_use]
     pub const fn lags(&self) -> &Groups {
         &self.lags
     }
 
-    /// The same of spread stations.
+    /// Stations behind several ports as sets of links, of which a flow takes one.
     #[must_use]
     pub const fn spreads(&self) -> &Groups {
         &self.spreads
     }
 
-    /// Ports that the flows to a static station are spread over; `None` if it is behind one.
+    /// Ports over which the flows to a static station are spread; `None` if it is behind one port.
     #[must_use]
     pub fn station(&self, vid: Vid, addr: AddrKey) -> Option<PortSet> {
         let at = self.keys.binary_search(&word(vid, addr)).ok()?;
         self.ports.get(at).copied()
     }
 
-    /// The one of `ports` that a flow takes to a spread station, each standing for its LAG: of those that
-    /// `joined` has a link of, else of those that `able` has one of, else of all.
+    /// The one of `ports` that a flow takes to a station behind several ports. Each port stands for
+    /// its LAG. Ports with a link in `joined` are preferred, then ports with a link in `able`, then
+    /// any.
     #[must_use]
     pub fn pick_port(
         &self,
@@ -187,15 +193,15 @@ impl Links {
         let with = |links: PortSet| -> PortSet {
             ports.iter().filter(|&port| !self.members[port].and(links).is_empty()).collect()
         };
-        // Turned, so that the choice within a LAG is another one.
+        // Rotated, so that the choice within a LAG (`pick_members`) is independent of this one.
         let hash = hash.rotate_left(32);
         [with(joined.and(able)), with(able), ports]
             .into_iter()
             .find_map(|ports| highest_weight(ports, hash ^ self.seed))
     }
 
-    /// Picks one member of each LAG among `outputs` by the hash of the flow, and drops the others; also whether there
-    /// was a LAG. A member that is in `joined` is preferred.
+    /// Picks one member of each LAG among `outputs` by the hash of the flow, and removes the
+    /// others; also returns whether there was a LAG. A member that is in `joined` is preferred.
     #[must_use]
     pub fn pick_members(
         &self,
@@ -221,7 +227,7 @@ impl Links {
 #[derive(Clone, Debug)]
 pub struct Groups {
     sets: Box<[PortSet]>,
-    /// By link: others that are in a set with it.
+    /// By link: the other links that share a set with it.
     partners: PerPort<PortSet>,
 }
 
@@ -235,7 +241,7 @@ impl Groups {
     }
 }
 
-/// A static entry may name ports outside of LAGs, and first ports of them.
+/// Checks that a static entry names a port outside of LAGs, or the first port of one.
 fn check_names(lags: &[Lag], ports: PortSet, port: PortId) -> Result<(), LagError> {
     if !ports.contains(port) {
         return Err(LagError::NoPort(port));
@@ -256,7 +262,7 @@ fn highest_weight(ports: PortSet, hash: u64) -> Option<PortId> {
     ports.iter().max_by_key(|&port| weight(hash, port))
 }
 
-/// A weight that depends on all of both (the mixer of `SplitMix64`).
+/// A weight that depends on all bits of `hash` and on `port` (the mixer of `SplitMix64`).
 const fn weight(hash: u64, port: PortId) -> u64 {
     let x = hash ^ (port.get() as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -264,14 +270,15 @@ const fn weight(hash: u64, port: PortId) -> u64 {
     x ^ x >> 31
 }
 
-/// Links that take flows: those that are up, but one that came up only when no frame waits at a link whose
-/// flows it will take, so that none is overtaken; at the latest after [`Joined::WAIT`]. Where no link of a
-/// set is left, all that are up take over at once: frames at those that went down are gone.
+/// Links that take flows: those that are up. A link that came up joins only when no frame waits at
+/// a link whose flows it will take over, so that no frame is overtaken, or at the latest after
+/// [`Joined::WAIT`]. If no link of a set is left, all that are up join at once: the frames at those
+/// that went down are lost anyway.
 #[derive(Clone, Debug)]
 pub struct Joined {
     links: PortSet,
     up: PortSet,
-    /// Links that came up, and since when they wait.
+    /// Links that came up and wait to join, and since when.
     waiting: PortSet,
     since: PerPort<Instant>,
     due: Option<Instant>,
@@ -284,7 +291,7 @@ impl Default for Joined {
 }
 
 impl Joined {
-    /// The longest that a link waits: others that never run empty need its help.
+    /// The longest that a link waits: links that never run empty need its help.
     pub const WAIT: Span = Span::from_ms(100);
 
     /// All links that are up when first asked.
@@ -306,26 +313,29 @@ impl Joined {
         self.links
     }
 
-    /// Takes out links that are not in `up`: before the frames of a step.
+    /// Removes links that are not in `up`; called before the frames of a step.
     pub fn keep(&mut self, up: PortSet, groups: &Groups) {
         if up == self.up {
             return;
         }
         self.up = up;
         let left = self.links.and(up);
+        // A set whose last link went down: its flows have no other link, so those that wait join at
+        // once.
         let empty = groups.sets.iter().filter(|set| set.and(left).is_empty());
         self.links = empty.fold(left, |links, set| links.or(set.and(up)));
         self.waiting = self.waiting.and(up).without(self.links);
     }
 
-    /// Whether any link is not taken in that is up, or was when last asked: else [`Self::admit`] does nothing.
+    /// Whether a link that is up has not joined, now or at the last [`Self::admit`], which
+    /// otherwise has nothing to do.
     #[inline]
     #[must_use]
     pub const fn waits(&self) -> bool {
         self.due.is_some() || !self.up.without(self.links).is_empty()
     }
 
-    /// Takes in links that are up and may: after the frames of a step.
+    /// Lets links join that are up and may; called after the frames of a step.
     pub fn admit(&mut self, now: Instant, groups: &Groups, is_empty: impl Fn(PortId) -> bool) {
         self.due = None;
         for port in self.up.without(self.links).iter() {
@@ -343,7 +353,7 @@ impl Joined {
         }
     }
 
-    /// When a link is taken in even if others still have frames.
+    /// When a waiting link joins even if others still have frames.
     #[must_use]
     pub const fn next(&self) -> Option<Instant> {
         self.due

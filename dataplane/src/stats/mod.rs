@@ -1,6 +1,7 @@
-//! Counters: what is always counted, and the one reason of every drop.
+//! Counters: everything that is always counted, and the one reason of every drop.
 //!
-//! One [`WorkerStats`] per worker, written by it alone with plain stores; readers add them up.
+//! Each worker has one [`WorkerStats`], which it alone writes, with plain stores; readers add them
+//! up.
 //!
 //! Units: frames, bytes, picoseconds, as named.
 //! Source: docs/spec/pipeline.md §10; ARCHITECTURE.md "Time, errors, unsafe".
@@ -37,6 +38,7 @@ impl Counter {
     /// Raises the counter to `n` if it is below; only the owner may call this.
     #[inline]
     pub fn raise(&self, n: u64) {
+        // A watermark rarely rises: without the store, its cache line stays shared with readers.
         if self.0.load(Ordering::Relaxed) < n {
             self.0.store(n, Ordering::Relaxed);
         }
@@ -48,7 +50,7 @@ impl Counter {
         self.0.store(n, Ordering::Relaxed);
     }
 
-    /// The value now.
+    /// The value now; may be called by any thread, and is not ordered with other counters.
     #[inline]
     #[must_use]
     pub fn get(&self) -> u64 {
@@ -56,16 +58,17 @@ impl Counter {
     }
 }
 
-/// How many drop reasons there are.
+/// Number of drop reasons, and so of counters for each port and priority.
 pub const DROP_REASONS: usize = DropReason::ALL.len();
-/// Formats that are counted, by `Format as usize`.
+/// Formats that are counted, indexed by `Format as usize`.
 pub const FORMATS: usize = 7;
-/// Reasons for which TLPs are refused, at most; [`crate::pbr::Refusal`] names them.
+/// Counters for refused TLPs, at least as many as [`crate::pbr::Refusal`] has reasons.
 pub const REFUSALS_MAX: usize = 40;
-/// Upper bounds of the size bins, bytes with FCS (RFC 2819 etherStatsPkts), then one for the rest.
+/// Upper bounds of the size bins, in bytes with FCS (RFC 2819 `etherStatsPkts`); the last bin holds
+/// all longer frames.
 pub const SIZE_BINS: [usize; 7] = [64, 127, 255, 511, 1_023, 1_518, usize::MAX];
 
-/// Names of [`SIZE_BINS`]: from and to which size, with FCS, each counts (RFC 2819, `etherStatsPkts`).
+/// Names of [`SIZE_BINS`]: the sizes, with FCS, that each bin counts.
 pub const SIZE_BIN_NAMES: [&str; SIZE_BINS.len()] =
     ["0-64", "65-127", "128-255", "256-511", "512-1023", "1024-1518", "1519-"];
 
@@ -88,72 +91,76 @@ impl Refused {
     }
 }
 
-/// What a worker counts about one port.
+/// Counters of one worker for one port.
 #[derive(Debug, Default, FromZeros)]
 pub struct PortStats {
     /// Frames received, dropped ones included.
     pub rx_frames: Counter,
     /// Bytes received, without FCS.
     pub rx_bytes: Counter,
-    /// Frames handed to the port and taken.
+    /// Frames that the port took, less those that it failed to send.
     pub tx_frames: Counter,
-    /// Bytes of them, without FCS.
+    /// Bytes in these frames, without FCS, as sent.
     pub tx_bytes: Counter,
-    /// Of those received, with a group as destination; MAC control and what cannot be parsed apart.
+    /// Frames received for a group. MAC control and frames that cannot be parsed are not among
+    /// them.
     pub rx_group_frames: Counter,
-    /// Of those sent, with a group as destination.
+    /// Frames sent for a group.
     pub tx_group_frames: Counter,
-    /// Received, by format.
+    /// Frames received, by format.
     pub rx_format: [Counter; FORMATS],
-    /// Sent, by format.
+    /// Frames sent, by format.
     pub tx_format: [Counter; FORMATS],
-    /// Received, by size.
+    /// Frames received, by [`SIZE_BINS`].
     pub rx_size: [Counter; SIZE_BINS.len()],
     /// Copies of replicated frames beyond the first.
     pub copies: Counter,
-    /// Frames for the switch itself that ended here: MAC control (PFC, PAUSE, CBFC and unknown opcodes) and loop probes.
+    /// Frames for the switch itself, which end here: MAC control (PFC, PAUSE, CBFC and unknown
+    /// opcodes) and loop probes.
     pub consumed: Counter,
-    /// Of those, PFC frames that were acted upon.
+    /// Consumed PFC frames that were obeyed.
     pub pfc_rx: Counter,
-    /// Of those, plain 802.3x PAUSE.
+    /// Consumed frames of plain 802.3x PAUSE, which is not obeyed.
     pub pause_rx: Counter,
-    /// Of those, UEC CBFC messages.
+    /// Consumed CBFC messages of UEC.
     pub cbfc_rx: Counter,
-    /// Of those, malformed or with a foreign destination.
+    /// Consumed PFC frames that are malformed or have a foreign destination.
     pub mac_control_bad: Counter,
-    /// Of those, loop probes in the name of a port of this switch whose number is not, or no longer, right.
+    /// Consumed loop probes that claim to come from a port of this switch, but whose number is
+    /// wrong or too old.
     pub loop_probes_bad: Counter,
-    /// Of those, with an opcode that means nothing here.
+    /// Consumed MAC control frames with an unknown opcode.
     pub mac_control_unknown: Counter,
-    /// Lost before us by kernel or device; not part of our own sum.
+    /// Frames lost in the kernel or device before weft received them; not part of the ledger.
     pub kernel_rx: Counter,
-    /// Frames dropped after they were taken off their egress queue, or decided about anew as the link went down.
+    /// Frames dropped after they were taken off their egress queue, or decided about anew because
+    /// the link went down.
     pub late_drops: Counter,
     /// PFC frames made and sent here.
     pub pfc_tx: Counter,
-    /// PFC frames that could not be sent for lack of a buffer or room.
+    /// PFC frames that were due but could not be sent for lack of a chunk or of room at the port.
     pub pfc_tx_late: Counter,
-    /// PFC frames that were sent for the worker while it was away.
+    /// PFC frames that the pause guard sent while the worker was away.
     pub pfc_guard: Counter,
-    /// Addresses that moved to this port.
+    /// Stations that moved to this port.
     pub fdb_moves: Counter,
     /// Loop probes made and sent here.
     pub loop_probes: Counter,
-    /// Times that it was blocked for a loop.
+    /// Times that the port was blocked because of a loop.
     pub loop_blocks: Counter,
     /// Drops by reason, over all priorities.
     pub drops: [Counter; DROP_REASONS],
-    /// TLPs refused, by reason: dropped, or turned into a completion that says so.
+    /// TLPs refused, by reason; each was dropped, or answered by a completion.
     pub refused: Refused,
-    /// Of those, requests that became a completion.
+    /// Refused requests that became a completion.
     pub answered: Counter,
-    /// Frames for the switch's own functions.
+    /// Frames that were passed to the switch's own functions by the CPU port.
     pub to_agent: Counter,
-    /// Counts for each priority.
+    /// Counters for each priority of the port.
     pub pri: PerPri<PriStats>,
 }
 
-/// What a worker counts about one (port, priority).
+/// Counters of one worker for one (port, priority).
 #[derive(Debug, Default, FromZeros)]
 pub struct PriStats {
     /// As input: frames put into VOQs, copies included.
@@ -164,17 +171,17 @@ pub struct PriStats {
     pub dequeued: Counter,
     /// As output: frames taken off VOQs or egress queues to be dropped.
     pub purged: Counter,
-    /// As output: frames sent, bytes.
+    /// As output: bytes sent, without FCS.
     pub tx_bytes: Counter,
     /// As input: drops by reason of frames whose priority was known.
     pub drops: [Counter; DROP_REASONS],
-    /// As output: of those, ones that were to leave here, by [`OUTPUT_REASONS`].
+    /// As output: drops of frames that were to leave here, by [`OUTPUT_REASONS`].
     pub output_drops: [Counter; OUTPUT_REASONS.len()],
     /// As output: ECN marks set here.
     pub ecn_marked: Counter,
     /// As output: PAUSE of a class received (quanta above 0).
     pub pause_rx: Counter,
-    /// As output: resume received.
+    /// As output: resume of a class received (quanta 0).
     pub resume_rx: Counter,
     /// As input: PAUSE of this priority sent, refreshes included.
     pub pause_tx: Counter,
@@ -184,58 +191,61 @@ pub struct PriStats {
     pub xoff: Counter,
     /// As input: times that XON was reached.
     pub xon: Counter,
-    /// As output: time paused.
+    /// As output: time paused, in picoseconds.
     pub paused_ps: Counter,
     /// As output: PAUSE storms found.
     pub storms: Counter,
-    /// As output: most cells queued.
+    /// As output: maximum of cells queued.
     pub depth_watermark: Counter,
-    /// As input: most cells of the group in shared buffer and reserve.
+    /// As input: maximum of cells of the group in shared buffer and reserve, without headroom.
     pub pg_watermark: Counter,
-    /// As input: most cells of the group in headroom.
+    /// As input: maximum of cells of the group in headroom.
     pub headroom_watermark: Counter,
-    /// As input, by priority group: most cells of its lossy frames, where [`lossy_watermarks`] are kept.
+    /// As input, by priority group: maximum of cells of its lossy frames, if [`lossy_watermarks`] are kept.
     ///
     /// [`lossy_watermarks`]: crate::config::SwitchConfig::lossy_watermarks
     pub lossy_watermark: Counter,
 }
 
-/// All that one worker counts.
+/// All counters of one worker.
 #[derive(Debug)]
 pub struct WorkerStats {
-    /// By port.
+    /// Counters by port. A worker also counts for ports of other workers, for example drops at the
+    /// crossbar.
     pub port: PerPort<PortStats>,
-    /// Learn attempts that met another worker's and were left to the next frame.
+    /// Attempts to learn that collided with another worker's and were left to the station's next
+    /// frame.
     pub learn_busy: Counter,
     /// Calls of a port's `service` that failed.
     pub service_errors: Counter,
-    /// Most cells of the shared part of the buffer in use, all workers' queues together.
+    /// Maximum of cells of the shared part of the buffer in use, by all workers together.
     pub shared_watermark: Counter,
-    /// Most cells of headroom in use, all groups together.
+    /// Maximum of cells of headroom in use, by all groups together.
     pub headroom_watermark: Counter,
-    /// Passes of the loop.
+    /// Passes of the worker's loop since the start.
     pub loops: Counter,
     /// When the last pass began, in nanoseconds of the switch's clock: the heartbeat.
     pub beat_ns: Counter,
-    /// Until when the worker sleeps at the longest, or last slept, by the same clock.
+    /// Latest end of the worker's current or last sleep, by the same clock.
     pub wake_ns: Counter,
-    /// The longest that it was away since the start: it did not run although it had to.
+    /// Longest absence since the start, in nanoseconds: time in which the worker did not run
+    /// although it had to.
     pub away_ns: Counter,
-    /// The same in the last 10 to 20 s.
+    /// Longest absence in the last 10 to 20 s.
     pub away_lately_ns: Counter,
     /// Passes in which something was done.
     pub busy_loops: Counter,
-    /// Frames received.
+    /// Frames received by the worker's ports.
     pub frames: Counter,
-    /// Of these, not whole yet (cut-through, in virtual time), or held for want of a way.
+    /// Frames that are parked (cut-through, in virtual time) or held for want of a route now.
     pub parked: Counter,
-    /// Bursts that they came in.
+    /// Bursts in which these frames were received.
     pub bursts: Counter,
-    /// Time of passes in which something was done.
+    /// Duration of passes in which something was done, in nanoseconds.
     pub busy_ns: Counter,
     /// Ticks of the processor's time-stamp counter in these passes; 0 where there is none.
     pub busy_cycles: Counter,
-    /// When its ports were paused, and paused their peers.
+    /// Begin and end of pauses that its ports obeyed or asked for, once a reader wants them.
     pub pauses: PauseLog,
 }
 
@@ -246,8 +256,8 @@ impl Default for WorkerStats {
 }
 
 impl WorkerStats {
-    /// As a new one, whose ports take memory when they count: in virtual time, where there may be many switches, and a page
-    /// that becomes real on the way costs nothing.
+    /// Like `default`, but memory for a port is taken when it first counts: in virtual time there
+    /// may be many switches, and a page fault delays no frame.
     #[must_use]
     pub fn growing() -> Self {
         Self::of(PerPort::zeroed())
@@ -288,7 +298,7 @@ impl WorkerStats {
         self.count_drops(port, reason, 1);
     }
 
-    /// Counts `count` drops.
+    /// Counts `count` drops for one reason.
     #[inline]
     pub fn count_drops(&self, port: crate::types::PortId, reason: DropReason, count: u64) {
         if let Some(counter) = self.port[port].drops.get(reason as usize) {
@@ -310,7 +320,8 @@ impl WorkerStats {
         }
     }
 
-    /// Notes where a frame was to leave that is dropped for `reason`; it is counted as such beside.
+    /// Counts at the output a frame that is dropped for `reason`; the drop itself is counted
+    /// separately, at its input.
     #[inline]
     pub fn count_output_drop(
         &self,

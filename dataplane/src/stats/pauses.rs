@@ -1,11 +1,12 @@
-//! Edges of pauses: when a port began to ask its peer to pause, when a peer paused it, and when that was over.
+//! Edges of pauses: the times at which a port began or ceased to ask its peer to pause, or a peer
+//! paused it.
 //!
-//! [`PauseLog`], a ring of the last [`EDGES`] edges, written by one worker; readers copy what is new to them. Nothing
-//! is recorded before somebody asks for it.
+//! [`PauseLog`] is a ring of the last [`EDGES`] edges, written by one worker; readers copy the
+//! edges that are new to them. Nothing is recorded until a reader asks for it.
 //!
 //! Units: [`Instant`]s.
-//! Source: docs/spec/pipeline.md §9; the sequence counts of H.-J. Boehm, "Can Seqlocks Get Along With Programming Language
-//! Memory Models?", MSPC 2012.
+//! Source: docs/spec/pipeline.md §9; the sequence counts of H.-J. Boehm, "Can Seqlocks Get Along
+//! With Programming Language Memory Models?", MSPC 2012.
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::OnceLock;
@@ -13,30 +14,30 @@ use std::sync::OnceLock;
 use crate::time::Instant;
 use crate::types::{PortId, Pri, PriSet};
 
-/// Edges that are kept; a power of two.
+/// Edges that are kept; must be a power of two.
 pub const EDGES: usize = 4_096;
 
-/// Who asked for a pause.
+/// The side of a link that asked for a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PauseSide {
-    /// We did, as input: a group was above XOFF.
+    /// The switch, as input: a group was above XOFF.
     Asked,
-    /// The peer did, and the output held the priority.
+    /// The peer, and the output obeyed.
     Obeyed,
 }
 
 /// The begin or the end of a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PauseEdge {
-    /// When.
+    /// Time of the step in which the worker saw it.
     pub at: Instant,
-    /// The port.
+    /// Port that paused its peer, or was paused.
     pub port: PortId,
-    /// The priority.
+    /// Priority that is paused, of the eight inside the switch.
     pub pri: Pri,
-    /// Who asked for it.
+    /// The side that asked for the pause.
     pub side: PauseSide,
-    /// Whether it begins.
+    /// True if the pause begins, false if it ends.
     pub begins: bool,
 }
 
@@ -50,7 +51,7 @@ struct Slot {
 #[derive(Debug, Default)]
 pub struct PauseLog {
     slots: OnceLock<Box<[Slot]>>,
-    /// Edges that were ever recorded.
+    /// Number of edges recorded so far.
     next: AtomicU64,
 }
 
@@ -77,13 +78,13 @@ impl PauseEdge {
 }
 
 impl PauseLog {
-    /// Records from now on; may be called from anywhere, and more than once.
+    /// Starts recording; may be called by any thread, and more than once.
     pub fn begin(&self) {
         self.slots.get_or_init(|| (0..EDGES).map(|_| Slot::default()).collect());
     }
 
-    /// Notes that the priorities of `port` that are paused were `before` and are `after` from `now` on; only the owner may
-    /// call this.
+    /// Records that the paused priorities of `port` were `before` and are `after` from `now` on.
+    /// Only the owner may call this.
     #[inline]
     pub fn note(&self, now: Instant, port: PortId, side: PauseSide, before: PriSet, after: PriSet) {
         if before != after {
@@ -100,16 +101,19 @@ impl PauseLog {
                 let place = usize::try_from(next).unwrap_or(0) % EDGES;
                 let Some(slot) = slots.get(place) else { return };
                 let edge = PauseEdge { at, port, pri, side, begins };
-                fence(Ordering::Release); // pairs with `since`: who sees the new edge knows that the old one is gone
+                // Pairs with the Acquire fence in `since`: a reader who has copied any word stored below
+                // then reads `next` as at least the value above, and discards the copy.
+                fence(Ordering::Release);
                 slot.at.store(at.as_ps(), Ordering::Relaxed);
                 slot.what.store(edge.pack(), Ordering::Relaxed);
-                self.next.store(next + 1, Ordering::Release); // pairs with `since`
+                // Pairs with the first load in `since`: both words of the edge are there.
+                self.next.store(next + 1, Ordering::Release);
             }
         }
     }
 
-    /// Appends the edges after the first `known` to `edges`; returns how many there were ever, and how many of those that are
-    /// new were overwritten before they were read.
+    /// Appends the edges after the first `known` ones to `edges`. Returns the number of edges
+    /// recorded so far, and how many new ones were overwritten before they were read.
     pub fn since(&self, known: u64, edges: &mut Vec<PauseEdge>) -> (u64, u64) {
         let Some(slots) = self.slots.get() else { return (0, 0) };
         let next = self.next.load(Ordering::Acquire); // pairs with `record`
@@ -119,8 +123,9 @@ impl PauseLog {
             let Some(slot) = slots.get(usize::try_from(number).unwrap_or(0) % EDGES) else { break };
             copies.push((slot.at.load(Ordering::Relaxed), slot.what.load(Ordering::Relaxed)));
         }
-        fence(Ordering::Acquire); // pairs with `record`
-        // The one that comes next may be half written over the oldest.
+        // Pairs with the Release fence in `record`; `next` is read again after the copies.
+        fence(Ordering::Acquire);
+        // The edge that comes next may be half written over the oldest one: that one is gone, too.
         let oldest = (self.next.load(Ordering::Relaxed) + 1).saturating_sub(EDGES as u64);
         let gone = usize::try_from(oldest.saturating_sub(first)).unwrap_or(usize::MAX);
         let whole = copies.iter().skip(gone);

@@ -1,39 +1,41 @@
-//! The one reason of every drop: its counter's name, where it is counted, what it means and what to do.
+//! The one reason of every drop: its counter's name, where it is counted, its meaning and a remedy.
 //!
-//! [`DropReason`], `repr(u8)`; the number is the counter's index and is never given anew.
+//! [`DropReason`] is `repr(u8)`; its number is the counter's index and is never reused.
 //!
-//! Source: docs/spec/pipeline.md §10; ARCHITECTURE.md "Time, errors, unsafe". `weft drops` makes docs/drops.md of this.
+//! Source: docs/spec/pipeline.md §10; ARCHITECTURE.md "Time, errors, unsafe". `weft drops` makes
+//! docs/drops.md of this.
 
-/// What a drop is counted at.
+/// The place at which a drop is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropPlace {
     /// The port that the frame came in by.
     Input,
-    /// The same, and its priority there.
+    /// The port that the frame came in by, and its priority there.
     InputPri,
-    /// The same, and its priority if that was known already.
+    /// The port that the frame came in by, and its priority if it was classified by then.
     InputMaybePri,
-    /// The port that the frame was to leave by: it was counted as sent, and is not any more.
+    /// The port that the frame was to leave by; it is no longer counted as sent there.
     Output,
 }
 
-/// Which switch can drop for a reason.
+/// The switches that can drop for a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropWhere {
-    /// Every switch.
+    /// Any switch, live or in virtual time.
     Any,
-    /// One that runs on devices.
+    /// Switches that run on devices.
     Live,
-    /// One in virtual time (replay and models), or with ports of kind `pcap`.
+    /// Switches in virtual time (replay and models), or with ports of kind `pcap`.
     Virtual,
-    /// One whose ports carry TLPs.
+    /// Switches whose ports carry TLPs.
     Fabric,
 }
 
 macro_rules! drop_reasons {
     ($($name:ident = $index:literal, $text:literal, $place:ident, $at:ident,
         $meaning:literal, $remedy:literal;)*) => {
-        /// Why a frame was dropped. The number is the counter's index and is never given anew.
+        /// The reason for which a frame was dropped. The number is the counter's index and is never
+        /// reused.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum DropReason {
@@ -41,10 +43,10 @@ macro_rules! drop_reasons {
         }
 
         impl DropReason {
-            /// All reasons, by index.
+            /// All reasons, in the order of their numbers.
             pub const ALL: &[Self] = &[$(Self::$name),*];
 
-            /// The name in every output.
+            /// The reason's name in every output.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self {
@@ -52,7 +54,7 @@ macro_rules! drop_reasons {
                 }
             }
 
-            /// What it is counted at.
+            /// The place at which it is counted.
             #[must_use]
             pub const fn place(self) -> DropPlace {
                 match self {
@@ -60,7 +62,7 @@ macro_rules! drop_reasons {
                 }
             }
 
-            /// Which switch can drop for it.
+            /// The switches that can drop for it.
             #[must_use]
             pub const fn at(self) -> DropWhere {
                 match self {
@@ -68,7 +70,7 @@ macro_rules! drop_reasons {
                 }
             }
 
-            /// What it means, for people.
+            /// Its meaning, as text for users.
             #[must_use]
             pub const fn meaning(self) -> &'static str {
                 match self {
@@ -76,7 +78,7 @@ macro_rules! drop_reasons {
                 }
             }
 
-            /// What to do about it, for people.
+            /// The remedy, as text for users.
             #[must_use]
             pub const fn remedy(self) -> &'static str {
                 match self {
@@ -87,7 +89,7 @@ macro_rules! drop_reasons {
     };
 }
 
-/// Why frames are dropped whose output is known: those reasons are counted by output and priority, too.
+/// Reasons of drops whose output is known: these are counted by output and priority, too.
 pub const OUTPUT_REASONS: [DropReason; 8] = [
     DropReason::Dt,
     DropReason::Headroom,

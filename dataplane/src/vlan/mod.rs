@@ -1,6 +1,6 @@
-//! VLANs: which VLAN a frame belongs to, who its members are, and what becomes of its tag.
+//! VLANs: the VLAN of a frame, the ports that are members, and changes of the tag.
 //!
-//! [`VlanTable`] is compiled once from a [`PortMode`] per port and is part of the snapshot.
+//! [`VlanTable`] is compiled once from a [`PortMode`] for each port and is part of the snapshot.
 //!
 //! Units: VIDs 0..=4095, of which 1..=4094 are VLANs.
 //! Source: IEEE 802.1Q clauses 6.9 and 8.6.2; docs/spec/pipeline.md §3.
@@ -16,7 +16,7 @@ use weft_parsers::{Tci, Vid};
 
 const VIDS: usize = 4096;
 
-/// A set of VIDs.
+/// A set of VIDs, as 4,096 bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VidSet(Box<[u64; VIDS / 64]>);
 
@@ -33,14 +33,14 @@ impl VidSet {
         Self::from_iter([1..=4094])
     }
 
-    /// Makes `vid` a member.
+    /// Adds `vid` to the set.
     pub fn insert(&mut self, vid: Vid) {
         if let Some(word) = self.0.get_mut(usize::from(vid.get() / 64)) {
             *word |= 1 << (vid.get() % 64);
         }
     }
 
-    /// Whether `vid` is a member.
+    /// Whether the set has `vid`.
     #[must_use]
     pub fn contains(&self, vid: Vid) -> bool {
         self.0
@@ -48,14 +48,14 @@ impl VidSet {
             .is_some_and(|word| word >> (vid.get() % 64) & 1 != 0)
     }
 
-    /// Members, lowest first.
+    /// The VIDs of the set, lowest first.
     pub fn iter(&self) -> impl Iterator<Item = Vid> + '_ {
         (0..4096).map(Vid::from_low_bits).filter(|&vid| self.contains(vid))
     }
 }
 
 impl FromIterator<RangeInclusive<u16>> for VidSet {
-    /// Numbers above 4095 are cut to their low twelve bits; refuse them before.
+    /// Numbers above 4095 are cut to their low twelve bits; the caller refuses them before.
     fn from_iter<I: IntoIterator<Item = RangeInclusive<u16>>>(ranges: I) -> Self {
         let mut set = Self::default();
         for vid in ranges.into_iter().flatten() {
@@ -76,17 +76,17 @@ pub enum PortMode {
         /// VLAN of frames without a VID.
         pvid: Vid,
     },
-    /// One VLAN, untagged.
+    /// Member of one VLAN, whose frames it sends untagged.
     Access {
-        /// That VLAN; frames tagged with it are taken as well.
+        /// That VLAN; frames tagged with it are accepted, too.
         pvid: Vid,
     },
-    /// Several VLANs, tagged.
+    /// Member of several VLANs, whose frames it sends tagged.
     Trunk {
-        /// VLANs whose tagged frames are taken and sent.
+        /// VLANs whose tagged frames are accepted and sent.
         allowed: VidSet,
-        /// VLAN that is untagged here, a member whether `allowed` has it or not. Without one, frames
-        /// without a VID are dropped.
+        /// VLAN that is untagged here; the port is a member whether `allowed` has it or not. If `None`,
+        /// frames without a VID are dropped.
         native: Option<Vid>,
     },
 }
@@ -100,16 +100,16 @@ impl Default for PortMode {
 /// How a frame came in: untagged, priority-tagged, or with a VLAN's tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// Without a tag.
+    /// It had no tag.
     Untagged,
-    /// With VID 0, which names a priority and no VLAN.
+    /// Its tag had VID 0, which carries a priority but no VLAN.
     PriorityTagged,
-    /// With the VID of its VLAN.
+    /// Its tag had the VID of its VLAN.
     Tagged,
 }
 
 impl Arrival {
-    /// From the outer tag, if there is one.
+    /// The arrival of a frame with this outer tag, if it has one.
     #[inline]
     #[must_use]
     pub const fn of(tag: Option<Tci>) -> Self {
@@ -121,27 +121,27 @@ impl Arrival {
     }
 }
 
-/// Why VLAN rules refuse a frame at its input.
+/// A reason for which VLAN rules refuse a frame at its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VlanFiltered {
-    /// The port is no member of the tag's VLAN.
+    /// The port is not a member of the tag's VLAN.
     NotMember,
-    /// The frame has no VID and the port no VLAN for such frames.
+    /// The frame has no VID, and the port (a trunk without native VLAN) has no VLAN for such frames.
     NoNative,
 }
 
-/// Why a VLAN table cannot be built.
+/// A reason why a VLAN table cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VlanError {
-    /// VID 0 or 4095 as a VLAN.
+    /// VID 0 or 4095 is used as a VLAN; IEEE 802.1Q reserves both.
     #[error("{port:?}: VID {vid} is reserved, expected 1..=4094")]
     Reserved {
         /// The port whose mode names it.
         port: PortId,
-        /// 0 or 4095.
+        /// The VID, 0 or 4095.
         vid: u16,
     },
-    /// Two modes for one port.
+    /// A port has two modes.
     #[error("{0:?} is given twice")]
     PortTwice(PortId),
 }
@@ -153,27 +153,28 @@ enum Tags {
     AllButNative,
 }
 
-/// A port's part of the table.
+/// The part of the table that belongs to one port.
 #[derive(Clone, Copy, Debug)]
 struct Rule {
-    /// VLAN of frames without a VID.
+    /// VLAN of frames without a VID; `None` if they are dropped.
     untagged: Option<Vid>,
     tags: Tags,
 }
 
-/// The VLANs of a switch, compiled: every question is one array access.
+/// The VLANs of a switch, compiled: every lookup is one array access.
 #[derive(Clone, Debug)]
 pub struct VlanTable {
-    /// One of tables that are the same, as those of most switches of a network are.
+    /// By VID. Tables that are equal share one array, as most switches of a network are configured
+    /// alike.
     members: Arc<[PortSet]>,
     rules: PerPort<Rule>,
 }
 
-/// The members that were compiled last, if any switch has them still.
+/// The members that were compiled last, as long as any switch uses them.
 static LAST: Mutex<Weak<[PortSet]>> = Mutex::new(Weak::<[PortSet; 0]>::new());
 
 impl VlanTable {
-    /// Compiles the modes of the ports that exist; ports not named are members of nothing.
+    /// Compiles the modes of the ports that exist; ports that are not named are in no VLAN.
     ///
     /// # Errors
     /// See [`VlanError`].
@@ -185,6 +186,7 @@ impl VlanTable {
             rules: PerPort::from_fn(|_| Rule { untagged: None, tags: Tags::Never }),
         };
         let mut seen = PortSet::EMPTY;
+        // Bounded by one more than can differ: a port that is named twice is found by then.
         for (port, mode) in ports.into_iter().take(PORTS_MAX + 1) {
             if seen.contains(port) {
                 return Err(VlanError::PortTwice(port));
@@ -196,11 +198,12 @@ impl VlanTable {
         Ok(table)
     }
 
-    /// Goes on with the members of the table that was compiled last, if they are the same.
+    /// Uses the members of the table that was compiled last, if they are equal.
     fn share(&mut self) {
         let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
         match last.upgrade().filter(|last| *last == self.members) {
             Some(same) => self.members = same,
+            // Weak, so that the last table of all is freed with its switch.
             None => *last = Arc::downgrade(&self.members),
         }
     }
@@ -212,6 +215,7 @@ impl VlanTable {
         };
         let (untagged, tags) = match mode {
             PortMode::Transparent { pvid } => {
+                // A member of all VIDs, also of those that no other port uses.
                 for set in Arc::make_mut(&mut self.members) {
                     set.insert(port);
                 }
@@ -241,7 +245,7 @@ impl VlanTable {
     /// The VLAN of a frame that came in by `port` with the outer tag `tag`.
     ///
     /// # Errors
-    /// [`VlanFiltered`] when the port does not take such frames.
+    /// [`VlanFiltered`] when the port does not accept such frames.
     #[inline]
     pub fn ingress(&self, port: PortId, tag: Option<Tci>) -> Result<Vid, VlanFiltered> {
         match tag {
@@ -260,7 +264,7 @@ impl VlanTable {
         self.members.get(usize::from(vid.get())).copied().unwrap_or_default()
     }
 
-    /// What `port` does to the tag of a frame of VLAN `vid` that came as `arrival` says.
+    /// The change that `port` makes to the tag of a frame of VLAN `vid` that came in as `arrival`.
     #[inline]
     #[must_use]
     pub fn egress(&self, port: PortId, vid: Vid, arrival: Arrival) -> TagOp {
@@ -268,6 +272,8 @@ impl VlanTable {
         let native = untagged == Some(vid);
         match (tags, arrival) {
             (Tags::AsArrived, Arrival::Tagged) => TagOp::Keep,
+            // Without a VID the neighbour puts the frame into this port's VLAN, which is the right
+            // one. In any other VLAN, below, it needs a tag, or it would change VLAN on the way.
             (Tags::AsArrived, _) if native => TagOp::Keep,
             (Tags::AllButNative, Arrival::Tagged) if !native => TagOp::Keep,
             (Tags::AsArrived, Arrival::Untagged) => TagOp::Insert,

@@ -1,6 +1,7 @@
-//! Tag operations on a frame's bytes, in the chunk where they lie.
+//! Tag operations on a frame's bytes, in the chunk where they are.
 //!
-//! [`TagOp`] × chunk × [`Extent`] → new [`Extent`]; only the 12 address bytes move.
+//! A [`TagOp`] applied to a chunk and an [`Extent`] gives the new [`Extent`]; only the 12 bytes of
+//! the addresses move.
 //!
 //! Units: bytes; the tag is TPID (2), TCI (2) at byte 12.
 //! Source: IEEE 802.1Q clause 9.
@@ -11,30 +12,30 @@ use weft_parsers::vlan::TAG_LEN;
 const ADDRESSES: usize = 12;
 const ETHER_TYPE: usize = 2;
 
-/// What becomes of a frame's outer tag.
+/// Change of a frame's outer tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TagOp {
-    /// Nothing.
+    /// The frame is not changed.
     Keep,
-    /// It is taken out.
+    /// The tag is removed.
     Strip,
-    /// A new one is put in before the EtherType.
+    /// A tag is added before the EtherType.
     Insert,
     /// Its TCI is replaced; its TPID stays.
     Rewrite,
 }
 
-/// Where a frame lies in its chunk.
+/// Place of a frame in its chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Bytes before the frame.
+    /// Bytes of the chunk before the frame.
     pub start: usize,
-    /// Bytes of the frame.
+    /// Length of the frame, in bytes without FCS.
     pub len: usize,
 }
 
 impl TagOp {
-    /// Bytes of a frame of `len` after this.
+    /// Length of a frame of `len` bytes after this change.
     #[must_use]
     pub const fn len_after(self, len: usize) -> usize {
         match self {
@@ -44,11 +45,12 @@ impl TagOp {
         }
     }
 
-    /// Does this to the frame at `at` in `chunk`; `None`, with nothing changed, when the frame is too
-    /// short for it, does not lie in the chunk, or there are no 4 bytes before it to insert into.
+    /// Makes the change to the frame at `at` in `chunk`. `None`, with nothing changed, when the
+    /// frame is too short for it, does not lie in the chunk, or there are no 4 bytes before it to
+    /// insert into.
     ///
-    /// `Insert` writes `tpid` and `tci`, `Rewrite` writes `tci`; the others use neither. `Strip` and
-    /// `Rewrite` take the frame for tagged, as the classification said.
+    /// `Insert` writes `tpid` and `tci`, `Rewrite` writes `tci`; the others use neither. `Strip`
+    /// and `Rewrite` assume that the frame is tagged, as classification found.
     #[must_use]
     pub fn apply(self, chunk: &mut [u8], at: Extent, tci: Tci, tpid: u16) -> Option<Extent> {
         let Extent { start, len } = at;
@@ -68,10 +70,13 @@ impl TagOp {
             }
             Self::Strip => {
                 let frame = chunk.get_mut(start..end)?;
+                // The addresses move over the tag, not the payload to the front: 12 bytes instead
+                // of up to 9,700.
                 frame.copy_within(..ADDRESSES, TAG_LEN);
                 Some(Extent { start: start + TAG_LEN, len: len - TAG_LEN })
             }
             Self::Insert => {
+                // Into the headroom that the pool keeps before each frame.
                 let start = start.checked_sub(TAG_LEN)?;
                 let frame = chunk.get_mut(start..end)?;
                 frame.copy_within(TAG_LEN..TAG_LEN + ADDRESSES, 0);
