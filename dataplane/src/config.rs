@@ -1,9 +1,9 @@
-//! What a switch is told: plain data, in base units, already checked for range.
+//! The configuration of a switch as plain data, in base units, already checked for range.
 //!
-//! [`SwitchConfig`] holds a [`PortConfig`] per port and one part per function. Fields marked
-//! (restart) are fixed when the switch is built; all others may change while it runs.
+//! [`SwitchConfig`] has a [`PortConfig`] for each port and one part for each function. Fields
+//! marked (restart) are fixed when the switch is built; all others may change while it runs.
 //!
-//! Units: bytes, cells, frames, bit/s, [`Span`]; no percentages.
+//! Units: bytes, cells, frames, bit/s, [`Span`]; no percentages of sizes.
 //! Source: docs/spec/pipeline.md §1 to §12.
 
 use weft_parsers::ParseConfig;
@@ -18,37 +18,37 @@ use crate::types::{Alpha, PerPri, PortId, PortSet, Pri, PriSet};
 /// Configuration of a whole switch: ports, priorities, buffer, scheduling and flow control.
 #[derive(Clone, Debug)]
 pub struct SwitchConfig {
-    /// The ports, by number (restart).
+    /// The ports, by number; 1 to 64 (restart).
     pub ports: Vec<PortConfig>,
     /// Priorities: 4 or 8 (restart).
     pub pris: usize,
-    /// Priority maps.
+    /// Maps from wire fields to priorities, for all ports.
     pub maps: PriMaps,
-    /// Shared buffer.
+    /// Size, reserves and thresholds of the shared buffer.
     pub buffer: BufferConfig,
-    /// Crossbar.
+    /// Slots, bursts and egress queues of the crossbar.
     pub crossbar: CrossbarConfig,
-    /// ECN marking.
+    /// ECN marks on frames that leave.
     pub ecn: EcnConfig,
-    /// By priority: early drops of its lossy frames, if there are any.
+    /// By priority: early drops of its lossy frames; `None` for none.
     pub wred: PerPri<Option<WredConfig>>,
-    /// Priority-based flow control.
+    /// Priority-based flow control and its watchdog.
     pub pfc: PfcConfig,
-    /// Forwarding.
+    /// Learning, flooding, loops and groups.
     pub forward: ForwardConfig,
-    /// Ports that are one link (restart).
+    /// Groups of ports that act as one link (restart).
     pub lags: Vec<crate::lag::Lag>,
-    /// Copies of one set of ports' traffic to another port.
+    /// Ports whose traffic is copied to another port; `None` for no mirror.
     pub mirror: Option<MirrorConfig>,
-    /// Outputs that send nothing but PFC frames: their queues are held.
+    /// Outputs whose queues are held by command: they send nothing but PFC frames.
     pub tx_off: PortSet,
     /// Whether watermarks of priority groups are kept for lossy frames, too.
     pub lossy_watermarks: bool,
-    /// Seed of all that is random (restart).
+    /// Seed of all random decisions (restart).
     pub seed: u64,
-    /// Frames that one call of a port's `tx` is offered at most; live, its ring (restart).
+    /// Most frames that are offered to one call of a port's `tx`; live, the size of its ring (restart).
     pub tx_ring_frames: usize,
-    /// TLPs.
+    /// Settings for ports that carry TLPs.
     pub tlp: TlpConfig,
 }
 
@@ -57,48 +57,49 @@ pub struct SwitchConfig {
 pub struct PortConfig {
     /// Its name in every output (restart).
     pub name: String,
-    /// Rate of its link (restart).
+    /// Rate of its link, the same in both directions (restart).
     pub rate: LinkRate,
-    /// How frames are read here; also the format that it may send.
+    /// How received frames are parsed; its AFH mode also decides which formats may be sent.
     pub parse: ParseConfig,
-    /// Which fields decide a frame's priority, first to last.
+    /// Fields that decide a frame's priority; the first one that the frame carries does.
     pub trust: Vec<PriSource>,
     /// Priority of a frame that carries none of them.
     pub default_pri: Pri,
-    /// VLANs.
+    /// The port's VLANs and its treatment of tags.
     pub vlan: crate::vlan::PortMode,
-    /// Most addresses learnt here.
+    /// Most stations that the port may learn.
     pub learned_max: u32,
-    /// Limits of flooding.
+    /// Limits of broadcast, unknown unicast and multicast that come in here.
     pub storm: crate::storm::StormLimits,
-    /// Egress scheduling.
+    /// Strict priorities, weights and rates of its egress scheduler.
     pub egress: EgressConfig,
     /// Longest frame received or sent, without FCS.
     pub frame_len_max: usize,
     /// Whether PAUSE is sent and obeyed here.
     pub pfc: bool,
-    /// What the link carries (restart).
+    /// Ethernet or TLPs, and the kind of its link partner (restart).
     pub role: PortRole,
 }
 
-/// What a port's link carries, and who is at its other end (docs/spec/cxl-fabric.md "Port roles").
+/// The kind of frames on a port's link, and of its link partner (docs/spec/cxl-fabric.md "Port
+/// roles").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PortRole {
-    /// Ethernet.
+    /// Ethernet frames, forwarded by the FDB.
     #[default]
     L2,
     /// TLPs without PTH, from and to a host's root port.
     Usp(TlpLink),
-    /// TLPs without PTH, from and to a device or an HBR switch; with PTH, a GFD's.
+    /// TLPs without PTH, from and to a device or an HBR switch; TLPs with PTH, from and to a GFD.
     Dsp(TlpLink),
     /// TLPs with PTH, from and to another switch.
     Fport(TlpLink),
-    /// Within the process: the CPU port, behind which are the functions that the switch itself has.
+    /// The CPU port, within the process: it leads to the functions that the switch itself has.
     Cpu,
 }
 
 impl PortRole {
-    /// Name used in configuration.
+    /// The role's name in the configuration.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -110,7 +111,7 @@ impl PortRole {
         }
     }
 
-    /// The link's settings, where it carries TLPs.
+    /// The settings of the link, if it carries TLPs to another component.
     #[inline]
     #[must_use]
     pub const fn link(self) -> Option<TlpLink> {
@@ -136,16 +137,17 @@ impl Default for TlpLink {
     }
 }
 
-/// What holds for all TLPs of a switch (docs/spec/pipeline.md §2, docs/spec/wire-formats.md §3.7a).
+/// Settings for all TLPs of a switch (docs/spec/pipeline.md §2, docs/spec/wire-formats.md §3.7a).
 #[derive(Clone, Debug)]
 pub struct TlpConfig {
-    /// OUI of their frames.
+    /// OUI of frames that carry TLPs.
     pub oui: Oui,
-    /// Priority by Traffic Class.
+    /// Priority of a TLP, by its Traffic Class.
     pub tc_to_pri: [Pri; 8],
-    /// Priority of UIO requests, and of their completions: different ones, for routes without deadlock.
+    /// Priority of UIO requests, CXL.mem requests and CXL.cache messages to hosts.
     pub uio_req_pri: Pri,
-    /// See above.
+    /// Priority of their completions and responses, of snoops, and of CXL.cache messages to devices. Another
+    /// one, so that routes are free of deadlock.
     pub uio_cpl_pri: Pri,
 }
 
@@ -164,7 +166,8 @@ impl TlpConfig {
 }
 
 impl PortConfig {
-    /// In what this and another port differ that cannot be one link, by its name in the configuration.
+    /// The first setting, by its name in the configuration, in which this and another port differ
+    /// although ports of one link must not.
     #[must_use]
     pub fn difference(&self, other: &Self) -> Option<&'static str> {
         #[rustfmt::skip] // columns: name, alike
@@ -180,24 +183,24 @@ impl PortConfig {
     }
 }
 
-/// From wire fields to priorities (docs/spec/pipeline.md §2).
+/// Maps from wire fields to priorities (docs/spec/pipeline.md §2).
 #[derive(Clone, Debug)]
 pub struct PriMaps {
-    /// By PCP; a received PFC class goes the same way.
+    /// Priority by PCP; a received PFC class pauses the priority that it has here.
     pub pcp_to_pri: [Pri; 8],
-    /// By DSCP.
+    /// Priority by DSCP, of IPv4 and IPv6.
     pub dscp_to_pri: [Pri; 64],
-    /// By bits 7:2 of the Traffic Class byte.
+    /// Priority by bits 7:2 of the Traffic Class byte of AFH.
     pub tc_to_pri: [Pri; 64],
-    /// By EXP of the top MPLS label.
+    /// Priority by EXP of the top MPLS label.
     pub exp_to_pri: [Pri; 8],
-    /// By priority: number of the priority group that its frames are counted in at their input. A lossless priority has one to
-    /// itself.
+    /// By priority: number of the priority group in which its frames are counted at their input. A lossless
+    /// priority has a number to itself.
     pub pri_to_pg: PerPri<u8>,
 }
 
 impl PriMaps {
-    /// The defaults for 4 or 8 priorities.
+    /// The defaults for 4 or 8 priorities, as docs/spec/pipeline.md §2 has them.
     #[must_use]
     pub fn for_pris(pris: usize) -> Self {
         let of_pcp = |pcp: u8| {
@@ -230,7 +233,7 @@ impl PriMaps {
         maps
     }
 
-    /// The map of one source, by its code.
+    /// The map of one source, indexed by its code.
     #[inline]
     #[must_use]
     pub const fn of(&self, source: PriSource) -> &[Pri] {
@@ -242,8 +245,8 @@ impl PriMaps {
         }
     }
 
-    /// Sets the map of `source` to what follows from PCP's, where it does: an EXP is taken as a PCP, and so are the top
-    /// three bits of a DSCP.
+    /// Derives the map of `source` from PCP's, if it follows from that: an EXP is taken as a PCP,
+    /// and so are the top three bits of a DSCP.
     pub fn derive_from_pcp(&mut self, source: PriSource) {
         let shift = match source {
             PriSource::Dscp => 3,
@@ -256,7 +259,7 @@ impl PriMaps {
         }
     }
 
-    /// The map of one source, to change.
+    /// The map of one source, to be changed by the caller.
     #[must_use]
     pub const fn of_mut(&mut self, source: PriSource) -> &mut [Pri] {
         match source {
@@ -276,30 +279,30 @@ const fn low(index: usize) -> u8 {
 /// How queues share the packet buffer: by dynamic thresholds, or in fixed shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// Dynamic thresholds.
+    /// Dynamic thresholds: alpha times the free part, by priority.
     Dt,
-    /// The same fixed share for every VOQ.
+    /// Every VOQ has the same fixed share.
     Static,
 }
 
 /// Settings of the shared packet buffer (docs/spec/pipeline.md §4).
 #[derive(Clone, Debug)]
 pub struct BufferConfig {
-    /// Bytes of a cell (restart).
+    /// Bytes of a cell; live, one chunk by default (restart).
     pub cell_bytes: u32,
-    /// All cells, headroom included (restart).
+    /// Cells of the whole buffer, headroom included (restart).
     pub total_cells: u32,
-    /// How it is shared (restart).
+    /// Dynamic thresholds or fixed shares (restart).
     pub sharing: Sharing,
-    /// DT factor.
+    /// DT factor of each priority.
     pub alpha: PerPri<Alpha>,
-    /// Reserve of a VOQ (restart).
+    /// Reserve of a VOQ of a lossy priority (restart).
     pub voq_reserve_cells: u32,
     /// Reserve of an ingress group of a lossless priority (restart).
     pub pg_reserve_cells: u32,
     /// Headroom of an ingress group of a lossless priority, by port (restart).
     pub headroom_cells: Vec<u32>,
-    /// How far below XOFF an ingress group is released.
+    /// Distance from XOFF down to XON of an ingress group, in cells.
     pub xon_offset_cells: u32,
 }
 
@@ -308,152 +311,153 @@ pub struct BufferConfig {
 pub struct CrossbarConfig {
     /// Iterations of request, grant, accept in a slot: 1 to 4.
     pub iterations: u32,
-    /// How priorities are served.
+    /// Order in which outputs serve priorities.
     pub discipline: Discipline,
-    /// In virtual time: a match takes its input and its output for the frame's wire time, at the port's
-    /// own rate, divided by this.
+    /// In virtual time: a match holds its input and its output for the frame's wire time, at the
+    /// port's own rate, divided by this.
     pub speedup: u32,
-    /// Whether that wire time has the 64-byte minimum, preamble and gap in it, as on a true wire, or the FCS alone
-    /// ([`LinkRate::wire_time`]); the simulator sets it to what its wires do.
+    /// Whether that wire time includes the 64-byte minimum, preamble and gap, as on a real wire, or
+    /// only the FCS ([`LinkRate::wire_time`]). The simulator sets it as for its wires.
     pub wire_overhead: bool,
-    /// Frames that one match moves at most.
+    /// Most frames that one match moves; 1 in virtual time.
     pub burst: usize,
-    /// Frames that an egress queue holds (restart).
+    /// Capacity of an egress queue, in frames (restart).
     pub egress_queue_frames: usize,
 }
 
 /// Settings of ECN marking (docs/spec/pipeline.md §8).
 #[derive(Clone, Copy, Debug)]
 pub struct EcnConfig {
-    /// Whether frames are marked.
+    /// Whether frames are marked at all.
     pub enabled: bool,
-    /// Depth of (output, pri) from which on some are, in bytes.
+    /// Depth of (output, pri) from which on some frames are marked, in bytes.
     pub low_bytes: u64,
-    /// Depth from which on all are.
+    /// Depth from which on all frames are marked, in bytes.
     pub high_bytes: u64,
-    /// Share that is marked just below that depth, in percent.
+    /// Share of frames that is marked just below `high_bytes`, in percent.
     pub max_percent: u8,
-    /// Which frames may be.
+    /// Kind of frames that may be marked.
     pub mark: EcnMark,
 }
 
 /// Early drops of lossy frames that ECN does not mark (docs/spec/pipeline.md §4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WredConfig {
-    /// Depth of (output, pri) from which on some are dropped, in bytes.
+    /// Depth of (output, pri) from which on some frames are dropped, in bytes.
     pub low_bytes: u64,
-    /// Depth from which on all are.
+    /// Depth from which on all frames are dropped, in bytes.
     pub high_bytes: u64,
-    /// Share that is dropped just below that depth, in percent.
+    /// Share of frames that is dropped just below `high_bytes`, in percent.
     pub max_percent: u8,
 }
 
-/// Which frames may carry ECN marks, if their senders say ECT.
+/// Kind of frames that may be marked, if their senders use ECN (ECT).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EcnMark {
-    /// All of IPv4 and IPv6, behind a tag or none.
+    /// All frames of IPv4 and IPv6, tagged or not.
     Ip,
-    /// UDP over either to a Standard port.
+    /// Frames of UDP over IPv4 or IPv6 to a Standard port.
     Standard,
 }
 
-/// What decides that PAUSE is sent.
+/// The condition under which PAUSE is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PfcMode {
-    /// An ingress group above its limit.
+    /// An ingress group is above its limit.
     IngressPg,
-    /// An egress queue's depth over all VOQs.
+    /// The depth of (output, pri) is above a threshold, VOQs and egress queue together.
     EgressQueue {
-        /// Depth at which PAUSE is sent, in bytes.
+        /// Depth above which PAUSE is sent, in bytes.
         xoff_bytes: u64,
-        /// Depth at which it is released.
+        /// Depth below which it is released, in bytes.
         xon_bytes: u64,
     },
 }
 
-/// What the watchdog does with frames that a PAUSE storm holds.
+/// Treatment of frames that a PAUSE storm holds back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StormAction {
-    /// Drops them.
+    /// The frames are dropped until the storm is over.
     Drop,
-    /// Sends them in spite of PAUSE.
+    /// The frames are sent despite the PAUSE.
     Forward,
 }
 
 /// Settings of priority-based flow control (docs/spec/pipeline.md §9).
 #[derive(Clone, Debug)]
 pub struct PfcConfig {
-    /// Whether anything of it is done.
+    /// Whether PFC frames are sent and obeyed at all (restart).
     pub enabled: bool,
     /// Priorities that must not lose frames (restart).
     pub lossless: PriSet,
-    /// Classes that a PAUSE for a priority names, as a bit set.
+    /// By priority: PFC classes that a PAUSE for it names, as a bit set.
     pub classes: PerPri<u8>,
-    /// What decides.
+    /// The condition under which PAUSE is sent.
     pub mode: PfcMode,
-    /// A pause of this length is a storm; zero for never.
+    /// A pause without a break of this length is a storm; zero turns the watchdog off.
     pub watchdog_detect: Span,
-    /// Quiet time after which a storm is over.
+    /// Time without a pause after which a storm is over.
     pub watchdog_restore: Span,
-    /// What is done meanwhile.
+    /// Treatment of frames during a storm.
     pub watchdog_action: StormAction,
 }
 
 /// Settings of forwarding: learning, ageing, flooding, loops, groups (docs/spec/pipeline.md §3).
 #[derive(Clone, Debug)]
 pub struct ForwardConfig {
-    /// FDB entries (restart).
+    /// Entries that the FDB has room for (restart).
     pub fdb_capacity: usize,
-    /// Learned entries live this long without use; zero for ever.
+    /// Time after which a learned station without frames is removed; zero for never.
     pub ageing: Span,
-    /// Unknown unicast is flooded; else dropped.
+    /// Whether unknown unicast is flooded instead of dropped.
     pub flood_unknown: bool,
-    /// Reserved groups that are forwarded like any other group: bit n is 01-80-C2-00-00-0n. Never 1, PAUSE's own.
+    /// Reserved groups that are forwarded like any other group: bit n is 01-80-C2-00-00-0n. Bit 1,
+    /// PAUSE's own address, has no effect.
     pub reserved_groups: u16,
-    /// Whether a suspected loop is proved by probes, live; else stations that move prove it.
+    /// Whether probes prove a suspected loop (live); otherwise stations that move prove it.
     pub loop_probes: bool,
-    /// What the numbers of probes are made from: live, a secret of each run (restart).
+    /// Key from which the numbers of probes are computed: live, a secret of each run (restart).
     pub probe_key: [u64; 2],
-    /// How long a port is blocked that is part of a loop; `None` for not at all.
+    /// How long a port is blocked because of a loop; `None` if loops are only reported.
     pub loop_block: Option<Span>,
-    /// How long a station that moved too often stays where it was before; zero for not at all.
+    /// How long a station that moved too often is held at the port where it was before; zero for not at all.
     pub sticky: Span,
-    /// Static entries.
+    /// Stations that are configured; they neither age nor move.
     pub static_entries: Vec<crate::fdb::StaticEntry>,
-    /// Multicast groups.
+    /// Multicast groups with a set of ports; all others flood their VLAN.
     pub groups: Vec<crate::groups::Group>,
 }
 
-/// Mirroring within the switch.
+/// Mirroring: copies of frames that enter or leave by some ports, for another port.
 #[derive(Clone, Copy, Debug)]
 pub struct MirrorConfig {
-    /// Frames that enter or leave by one of these …
+    /// Ports whose received and sent frames are copied.
     pub from: PortSet,
-    /// … are copied to this one.
+    /// Port that sends the copies.
     pub to: PortId,
 }
 
-/// Names, rates and sizes from which [`SwitchConfig::live`] makes the rest.
+/// Names, rates and sizes from which [`SwitchConfig::live`] derives all other settings.
 #[derive(Clone, Debug)]
 pub struct LiveSizes {
-    /// Names of the ports.
+    /// Names of the ports, by number.
     pub names: Vec<String>,
-    /// Rate of all of them.
+    /// Rate of all ports.
     pub rate: LinkRate,
     /// Priorities: 4 or 8.
     pub pris: usize,
     /// Chunks that the buffer may fill; a cell is a chunk.
     pub cells: u32,
-    /// Bytes of a chunk's cell.
+    /// Bytes of a cell; live, a cell is a chunk.
     pub cell_bytes: u32,
-    /// Headroom of each lossless group.
+    /// Headroom of each lossless group, in cells.
     pub headroom_cells: u32,
-    /// Longest frame, without FCS.
+    /// Longest frame of all ports, in bytes without FCS.
     pub frame_len_max: usize,
 }
 
 impl ForwardConfig {
-    /// The defaults.
+    /// The defaults; control turns probes on and sets their key.
     fn live() -> Self {
         Self {
             fdb_capacity: crate::fdb::CAPACITY,
@@ -476,10 +480,13 @@ impl SwitchConfig {
     pub fn live(sizes: &LiveSizes) -> Self {
         let maps = PriMaps::for_pris(sizes.pris);
         let count = sizes.names.len();
+        // Priorities 1 and 2 of 4, 1 to 4 of 8 (docs/spec/pipeline.md §2).
         let lossless = if sizes.pris == 4 { 0b0110 } else { 0b1_1110 };
         let cell = u64::from(sizes.cell_bytes);
         let lossless = PriSet::from_bits(lossless);
         let headroom = u64::from(sizes.headroom_cells) * count as u64 * lossless.len() as u64;
+        // The default of `queue_capacity_bytes`, from which ECN takes its marks
+        // (docs/spec/pipeline.md §8).
         let capacity =
             (u64::from(sizes.cells).saturating_sub(headroom) * cell) / (2 * count.max(1) as u64);
         let port = |name: &String| PortConfig {

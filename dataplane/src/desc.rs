@@ -1,7 +1,8 @@
-//! Frame descriptor: what moves through the switch while the bytes stay in the pool.
+//! Frame descriptor: the handle that moves through the switch while the bytes of the frame stay in
+//! the pool.
 //!
-//! 12 bytes (16 with the VOQ link): chunk 32; vid 16, len 16; group 1, format 7, pri 3 + flags 5,
-//! input 8, start/2 8. Not `Copy`: whoever holds it holds the frame (or one share of it).
+//! 12 bytes (16 with the id of a queue): chunk 32; vid 16, len 16; group 1, format 7, pri 3 + flags
+//! 5, input 8, start/2 8. It is not `Copy`: whoever has it owns the frame, or one share of it.
 //!
 //! Units: bytes.
 //! Source: ARCHITECTURE.md "The path of a frame".
@@ -10,9 +11,10 @@ use weft_parsers::Format;
 
 use crate::types::{PortId, Pri};
 
-/// Handle of a frame in the packet pool. Made by [`crate::pool::Bufs::alloc`], ended by `free`.
+/// Handle of a frame in the packet pool. [`crate::pool::Bufs::alloc`] makes it, and `free` ends it.
 ///
-/// Three whole words: with a field for each fact, a move would be a load and a store for each.
+/// It has three whole words: with a field for each fact, a move would take a load and a store for
+/// each.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a dropped descriptor leaks its chunk"]
 pub struct Desc {
@@ -21,7 +23,8 @@ pub struct Desc {
     meta: u32,
 }
 
-/// A descriptor as it stands in a queue; whoever takes it out holds the frame.
+/// A descriptor as it is stored in a queue. It is `Copy`; taking it out once (`unpack`) makes it
+/// the owner again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PackedDesc {
     chunk: u32,
@@ -29,49 +32,50 @@ pub(crate) struct PackedDesc {
 }
 
 impl PackedDesc {
-    /// A place of a queue that holds no descriptor.
+    /// An empty place in a queue.
     pub const NONE: Self = Self { chunk: u32::MAX, frame_stats: FrameStats { size: 0, meta: 0 } };
 
-    /// The descriptor; to be called once, as it holds the frame.
+    /// The descriptor. To be called once for each stored one, as the result owns the frame.
     #[inline]
     pub const fn unpack(self) -> Desc {
         Desc { chunk: self.chunk, size: self.frame_stats.size, meta: self.frame_stats.meta }
     }
 }
 
-/// Length, priority and format of a frame, for counters: a descriptor without its chunk, so that the frame may be gone.
+/// Length, priority and format of a frame, for counters: a descriptor without its chunk, so that it
+/// may outlive the frame.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameStats {
     size: u32,
     meta: u32,
 }
 
-/// What classification found of a frame: input 7:0, priority and flags 15:8, format 22:16, group 23.
+/// Result of classifying a frame: input 7:0, priority and flags 15:8, format 22:16, group 23.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DescMeta(u32);
 
 impl DescMeta {
-    /// As 24 bits.
+    /// The fields as 24 bits.
     #[inline]
     #[must_use]
     pub const fn bits(self) -> u32 {
         self.0
     }
 
-    /// Of the low 24 bits of `bits`.
+    /// The fields from the low 24 bits of `bits`.
     #[inline]
     #[must_use]
     pub const fn from_bits(bits: u32) -> Self {
         Self(bits & 0x00FF_FFFF)
     }
 
-    /// With [`Flag::Pg`].
+    /// The same fields with [`Flag::Pg`] set.
     #[must_use]
     pub const fn charged_to_group(self) -> Self {
         Self(self.0 | Flag::Pg.bit() >> 8)
     }
 
-    /// As [`Desc::format_index`].
+    /// The format of such frames, like [`Desc::format_index`].
     #[inline]
     #[must_use]
     pub const fn format_index(self) -> usize {
@@ -79,17 +83,18 @@ impl DescMeta {
     }
 }
 
-/// What a port knows of a frame and classification does not change.
+/// Fields that classification leaves as they are: the frame's start, and flags that its port or its
+/// owner set.
 const KEPT: u32 = 0xFF | Flag::PartialCsum.bit() | Flag::Pg.bit() | Flag::Shared.bit();
 
 const VID_SHIFT: u32 = 16;
 const INPUT_SHIFT: u32 = 8;
 const PRI_SHIFT: u32 = 16;
 const FORMAT_SHIFT: u32 = 24;
-/// Over the format: the destination is a group.
+/// Bit above the format: the destination is a group.
 const GROUP: u32 = 1 << 31;
 
-/// Format of a descriptor's last word.
+/// The format field of a descriptor's last word.
 #[inline]
 const fn format_of(meta: u32) -> usize {
     ((meta & !GROUP) >> FORMAT_SHIFT) as usize
@@ -110,15 +115,16 @@ const fn byte(word: u32, shift: u32) -> u8 {
 
 const _: () = assert!(size_of::<Desc>() == 12, "with the VOQ link a descriptor is 16 bytes");
 
-/// Facts about a frame that later stages need, as bits over the priority.
+/// Facts about a frame that later stages need; each value is the bit in the byte above the
+/// priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Flag {
-    /// ECN-capable transport on a frame that may be marked (docs/spec/pipeline.md §8).
+    /// ECN-capable transport, on a frame that may be marked (docs/spec/pipeline.md §8).
     Ect = 0x08,
     /// The frame carries an outer VLAN tag.
     Tagged = 0x10,
-    /// TCP or UDP checksum holds only the pseudo-header's sum; see [`crate::pool::PartialCsum`].
+    /// Its TCP or UDP checksum only has the sum of the pseudo-header; see [`crate::pool::PartialCsum`].
     PartialCsum = 0x20,
     /// Charged to its ingress group, not its VOQ (lossless, docs/spec/pipeline.md §4).
     Pg = 0x40,
@@ -133,7 +139,7 @@ impl Flag {
     }
 }
 
-/// A frame's start as it is kept: halved, so that 510 fits a byte.
+/// A frame's start as it is stored: halved, so that 510 fits a byte.
 #[expect(clippy::cast_possible_truncation, reason = "the pool checks that a start is at most 510")]
 const fn half(start: usize) -> u8 {
     (start / 2) as u8
@@ -146,13 +152,13 @@ impl Desc {
         Self { chunk, size: 0, meta }
     }
 
-    /// To be laid down in a queue.
+    /// The descriptor in the form in which queues store it.
     #[inline]
     pub(crate) const fn pack(self) -> PackedDesc {
         PackedDesc { chunk: self.chunk, frame_stats: self.frame_stats() }
     }
 
-    /// A second handle of the same chunk; the pool counts it.
+    /// A second handle of the same chunk. The pool, which calls this, counts it.
     pub(crate) const fn twin(&self) -> Self {
         Self { ..*self }
     }
@@ -170,7 +176,7 @@ impl Desc {
         self.size = self.size & !0xFFFF | len as u32;
     }
 
-    /// Where in its chunk the frame starts.
+    /// Offset of the frame in its chunk, in bytes; even, and at most 510.
     #[inline]
     #[must_use]
     pub const fn start(&self) -> usize {
@@ -188,33 +194,33 @@ impl Desc {
         PortId::from_low_bits(byte(self.meta, INPUT_SHIFT))
     }
 
-    /// Notes the port that the frame came in by.
+    /// Sets the port that the frame came in by.
     #[inline]
     pub const fn set_input(&mut self, input: PortId) {
         self.meta = with_byte(self.meta, INPUT_SHIFT, input.get());
     }
 
-    /// Switch-internal priority.
+    /// Switch-internal priority, set by classification.
     #[inline]
     #[must_use]
     pub const fn pri(&self) -> Pri {
         Pri::from_low_bits(byte(self.meta, PRI_SHIFT))
     }
 
-    /// Sets the priority.
+    /// Sets the priority and leaves all flags as they are.
     #[inline]
     pub const fn set_pri(&mut self, pri: Pri) {
         self.meta = self.meta & !(7 << PRI_SHIFT) | ((pri.get() as u32) << PRI_SHIFT);
     }
 
-    /// VLAN that the frame belongs to.
+    /// VLAN that the frame belongs to, 0..=4095.
     #[inline]
     #[must_use]
     pub const fn vid(&self) -> u16 {
         (self.size >> VID_SHIFT) as u16
     }
 
-    /// Sets the VLAN.
+    /// Sets the VLAN, 0..=4095.
     #[inline]
     pub const fn set_vid(&mut self, vid: u16) {
         self.size = self.size & 0xFFFF | (vid as u32) << VID_SHIFT;
@@ -227,7 +233,7 @@ impl Desc {
         format_of(self.meta)
     }
 
-    /// Sets the format, of a frame that is for one station.
+    /// Sets the format of a frame for one station: the group bit is cleared.
     #[inline]
     pub const fn set_format(&mut self, format: Format) {
         self.meta = with_byte(self.meta, FORMAT_SHIFT, format as u8);
@@ -240,13 +246,13 @@ impl Desc {
         self.meta & GROUP != 0
     }
 
-    /// Notes that the destination is a group; [`Self::classify`] forgets it.
+    /// Marks the destination as a group; [`Self::classify`] clears that.
     #[inline]
     pub const fn set_for_group(&mut self) {
         self.meta |= GROUP;
     }
 
-    /// Notes what classification found, all at once, and that the frame came in by `input`.
+    /// Sets all results of classification at once, and the input.
     #[inline]
     pub const fn classify(
         &mut self,
@@ -264,28 +270,28 @@ impl Desc {
         self.meta = self.meta & KEPT | found;
     }
 
-    /// What [`Self::classify`] found.
+    /// The results that [`Self::classify`] has set.
     #[inline]
     #[must_use]
     pub const fn meta(&self) -> DescMeta {
         DescMeta((self.meta & !KEPT) >> 8)
     }
 
-    /// Notes what classification found in a frame like this one, and its VLAN.
+    /// Sets the results of classification from a frame of the same flow, and its VLAN.
     #[inline]
     pub const fn apply(&mut self, meta: DescMeta, vid: u16) {
         self.meta = self.meta & KEPT | meta.0 << 8;
         self.size = self.size & 0xFFFF | (vid as u32) << VID_SHIFT;
     }
 
-    /// Whether `flag` is set.
+    /// Whether the frame has `flag`.
     #[inline]
     #[must_use]
     pub const fn has(&self, flag: Flag) -> bool {
         self.meta & flag.bit() != 0
     }
 
-    /// Whether any of `flags`, as bits over the priority, is set.
+    /// Whether any of `flags`, as bits of the flag byte, is set.
     #[inline]
     #[must_use]
     pub const fn has_any(&self, flags: u8) -> bool {
@@ -318,7 +324,7 @@ impl Desc {
 }
 
 impl FrameStats {
-    /// As [`Desc::len`].
+    /// Bytes of the frame, like [`Desc::len`].
     #[inline]
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a frame is never empty")]
@@ -326,21 +332,21 @@ impl FrameStats {
         (self.size & 0xFFFF) as usize
     }
 
-    /// As [`Desc::pri`].
+    /// Priority of the frame, like [`Desc::pri`].
     #[inline]
     #[must_use]
     pub const fn pri(self) -> Pri {
         Pri::from_low_bits(byte(self.meta, PRI_SHIFT))
     }
 
-    /// As [`Desc::format_index`].
+    /// Format of the frame, like [`Desc::format_index`].
     #[inline]
     #[must_use]
     pub const fn format_index(self) -> usize {
         format_of(self.meta)
     }
 
-    /// Whether both are of one priority and format, and for groups or not.
+    /// Whether both have the same priority, format and group bit.
     #[inline]
     #[must_use]
     pub const fn is_like(self, other: Self) -> bool {

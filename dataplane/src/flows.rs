@@ -1,12 +1,13 @@
-//! Flow cache: what became of the last frame that looked like this one.
+//! Flow cache: the decision about the last frame that looked like this one.
 //!
-//! (input, [`FlowKey`]) → [`CachedVerdict`], in one of two sets, each of two flows and a cache line; where links were
-//! chosen, by two words more ([`weft_parsers::choice_words`]), each flow in one of two cache lines; one worker's own.
-//! A verdict holds while nothing that it was made from has changed ([`Inputs`]); whatever else a frame
-//! needs is asked of the tables again.
+//! It maps (input, [`FlowKey`]) to a [`CachedVerdict`], in one of two sets, each of two flows and
+//! one cache line. Flows for which links were chosen are found by two more words
+//! ([`weft_parsers::choice_words`]), each in one of two cache lines. A cache belongs to one worker.
+//! A verdict is valid while none of its [`Inputs`] has changed; frames that are not cached go
+//! through the tables again.
 //!
-//! Source: the exact-match cache of Pfaff et al., "The Design and Implementation of Open vSwitch", NSDI 2015;
-//! docs/spec/pipeline.md §1 to §3, whose answers it repeats.
+//! Source: the exact-match cache of Pfaff et al., "The Design and Implementation of Open vSwitch",
+//! NSDI 2015; docs/spec/pipeline.md §1 to §3, whose decisions it repeats.
 
 use weft_base::memory::Zeros;
 use weft_parsers::FlowKey;
@@ -16,25 +17,27 @@ use crate::desc::DescMeta;
 use crate::queues::QueueId;
 use crate::types::{PortId, PortSet};
 
-/// Sets of two flows each.
+/// Sets of two flows each, in a cache of full size.
 const SETS: usize = 8_192;
-/// Flows for which links were chosen.
+/// Flows for which links were chosen, in a cache of full size.
 const CHOICES: usize = 4_096;
-/// The same of a cache that uses few of its pages, 24.
+/// Sets of a cache that uses few of its pages (24).
 const FEW_SETS: usize = SETS / 8;
 const FEW_CHOICES: usize = CHOICES / 8;
 const INPUT_SHIFT: u32 = 58;
 
 const _: () = assert!(FlowKey::REST_BITS <= INPUT_SHIFT, "the input stands above the key");
 
-/// What every verdict depends on beside the frame. When any of it changes, all verdicts are void.
+/// Everything that a verdict depends on beside the frame. When any of it changes, all verdicts
+/// become invalid.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Inputs {
-    /// Configuration in force.
+    /// Number of the configuration in force.
     pub epoch: u64,
-    /// Version of the forwarding database, without what was only added.
+    /// Version of the forwarding database; it doesn't change when stations are only added.
     pub fdb: u64,
-    /// Age stamp that a source would get now: each known source is seen once while it stands.
+    /// Age stamp that a source would get now. So the source of a cached flow is looked up, and
+    /// stamped, once for each age stamp.
     pub tick: u32,
     /// Links that are up and not blocked, as bits.
     pub up: u64,
@@ -42,10 +45,10 @@ pub struct Inputs {
     pub joined: [u64; 2],
 }
 
-/// What becomes of the frames of a flow: known source, known single destination.
+/// Decision about the frames of a flow with a known source and a single known destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CachedVerdict {
-    /// The queue that they wait in.
+    /// The queue that they are put into, for their output and priority.
     pub queue: QueueId,
     /// Their VLAN, 0..=4095.
     pub vid: u16,
@@ -53,7 +56,8 @@ pub struct CachedVerdict {
     pub meta: DescMeta,
 }
 
-/// Stamp 15:0, vid 27:16, queue 36:28, meta 63:40. Stamp 0 is never in force.
+/// Stamp 15:0, vid 27:16, queue 36:28, meta 63:40. A stamp of 0 marks an empty place, as it is
+/// never in force.
 #[derive(Clone, Copy, Debug, FromZeros)]
 struct Word(u64);
 
@@ -85,16 +89,17 @@ struct Choice {
 
 const _: () = assert!(size_of::<Choice>() == 64, "a choice is a cache line");
 
-/// One worker's flows.
+/// The flow cache of one worker.
 #[derive(Debug)]
 pub struct FlowCache {
     sets: Zeros<[Set; SETS]>,
     choices: Zeros<[Choice; CHOICES]>,
-    /// Inputs of whose last frame links were chosen: those of their next one will be, too.
+    /// Inputs for whose last frame links were chosen; it is tried first that this is so for the
+    /// next one, too.
     chosen: PortSet,
     stamp: u64,
     inputs: Inputs,
-    /// Whether it uses few of its pages.
+    /// Whether it uses few of its pages, as [`FlowCache::few`] makes it.
     is_few: bool,
 }
 
@@ -104,10 +109,11 @@ impl Default for FlowCache {
     }
 }
 
-/// What a flow is found by: a frame's key and its input, in words that tell flows apart as they are.
+/// Key of a flow: the key of its frames with their input, in words that are equal for frames of one
+/// flow only.
 pub type Key = [u64; 3];
 
-/// The key of no flow.
+/// A key that no flow has.
 pub const NO_KEY: Key = [u64::MAX; 3];
 
 const _: () = assert!(FlowKey::REST_BITS < INPUT_SHIFT, "no key has all bits set");
@@ -120,14 +126,15 @@ pub const fn key_of(input: PortId, key: FlowKey) -> Key {
     [a, b, c | (input.get() as u64) << INPUT_SHIFT]
 }
 
-/// Two of so many places, a power of two, by one wide multiplication whose halves are folded.
+/// Two of `PLACES` places (a power of two), by one wide multiplication whose halves are folded.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "bits above the mask do not matter")]
 const fn homes<const PLACES: usize>([a, b, c]: Key) -> (usize, usize) {
     let a = a ^ c.rotate_left(24) ^ 0x9E37_79B9_7F4A_7C15;
     let wide = (a as u128) * ((b ^ 0xD6E8_FEB8_6659_FD93) as u128);
     let hash = (wide >> 64) as u64 ^ wide as u64;
-    let hash = hash ^ hash >> 32; // stations are numbered: alone, the middle of a product is too even
+    // Addresses of stations are often consecutive, for which the product alone spreads badly.
+    let hash = hash ^ hash >> 32;
     let again = hash.wrapping_mul(0x9E37_79B9_7F4A_7C15); // its upper bits depend on all of `hash`
     (hash as usize % PLACES, (again >> 40) as usize % PLACES)
 }
@@ -138,7 +145,7 @@ const fn homes_of<const FEW: bool>(key: Key) -> (usize, usize) {
     if FEW { homes::<FEW_SETS>(key) } else { homes::<SETS>(key) }
 }
 
-/// The places of a choice, likewise.
+/// The places of a flow for which links were chosen, in a cache of few pages or not.
 #[inline]
 const fn homes_of_choice<const FEW: bool>(
     [a, b, c]: Key,
@@ -149,7 +156,8 @@ const fn homes_of_choice<const FEW: bool>(
 }
 
 impl FlowCache {
-    /// An empty cache, three quarters of a mebibyte, none of which is touched for the first time by a frame.
+    /// An empty cache of three quarters of a mebibyte. All of its pages are touched here, so that no frame
+    /// waits for a page fault.
     ///
     /// # Panics
     /// When there is no memory.
@@ -162,8 +170,9 @@ impl FlowCache {
         cache
     }
 
-    /// As [`Self::new`], of an eighth of the flows, on pages that become real as these come: in virtual time, where there may be
-    /// many switches. [`Self::lookup`] and [`Self::lookup_spread`] of it are for `FEW`.
+    /// Like [`Self::new`], but uses an eighth of the places, on pages that become real as flows
+    /// come: in virtual time there may be many switches. Call [`Self::lookup`] and
+    /// [`Self::lookup_spread`] of it with `FEW`.
     ///
     /// # Panics
     /// As [`Self::new`].
@@ -182,7 +191,7 @@ impl FlowCache {
         self.is_few
     }
 
-    /// Before a burst: voids all verdicts if anything that they depend on has changed.
+    /// Called before a burst: invalidates all verdicts if any of their inputs has changed.
     #[inline]
     pub fn begin(&mut self, inputs: Inputs) {
         if inputs != self.inputs {
@@ -193,15 +202,17 @@ impl FlowCache {
     #[cold]
     fn renew(&mut self, inputs: Inputs) {
         self.inputs = inputs;
+        // Verdicts of older stamps no longer match, so the cache need not be cleared.
         self.stamp += 1;
         if self.stamp > STAMP {
-            self.sets.zero(); // stamps come round: none of the old ones may stay
+            // Stamps have 16 bits and start over: a verdict of an old stamp would become valid again.
+            self.sets.zero();
             self.choices.zero();
             self.stamp = 1;
         }
     }
 
-    /// What becomes of a frame.
+    /// The cached decision about a frame with `key`.
     #[expect(clippy::inline_always, reason = "once a frame; its answer is to stay in registers")]
     #[inline(always)]
     #[must_use]
@@ -214,7 +225,8 @@ impl FlowCache {
         }
     }
 
-    /// What becomes of a frame that came in by `input`, where links may have been chosen for it by `words`.
+    /// The cached decision about a frame that came in by `input`, where links may have been chosen
+    /// for it by `words`.
     #[inline]
     pub fn lookup_spread<const FEW: bool>(
         &mut self,
@@ -251,7 +263,7 @@ impl FlowCache {
         choice.key == key && choice.words == words && (choice.word.0 ^ self.stamp) & STAMP == 0
     }
 
-    /// Remembers what became of a frame for which links were chosen.
+    /// Caches the decision about a frame for which links were chosen.
     #[inline(never)] // once a flow and tick
     pub fn insert_choice(&mut self, key: Key, words: [u64; 2], verdict: CachedVerdict) {
         let new = Choice { key, words, word: Word::new(self.stamp, verdict) };
@@ -262,6 +274,8 @@ impl FlowCache {
                 it.word.0 & STAMP != self.stamp || (it.key, it.words) == (key, words)
             })
         };
+        // Both may be taken by live flows: one gives way, and its next frame takes the full path
+        // again.
         let home = [first, second].into_iter().find(is_free).unwrap_or(first);
         if let Some(place) = self.choices.get_mut(home) {
             *place = new;
@@ -280,11 +294,12 @@ impl FlowCache {
 
     #[inline]
     const fn holds(&self, flow: &Flow, [a, b, c]: Key) -> bool {
+        // Without branches: one comparison at the end instead of one for each word.
         let key = (flow.key[0] ^ a) | (flow.key[1] ^ b) | (flow.key[2] ^ c);
         key | ((flow.word.0 ^ self.stamp) & STAMP) == 0
     }
 
-    /// Remembers what became of a frame.
+    /// Caches the decision about a frame.
     #[inline(never)] // once a flow and tick
     pub fn insert(&mut self, key: Key, verdict: CachedVerdict) {
         let flow = Flow { key, word: Word::new(self.stamp, verdict) };
@@ -299,6 +314,7 @@ impl FlowCache {
                 return;
             }
         }
+        // All four places are taken by live flows: the older one of the first set goes.
         if let Some(Set([newer, older])) = self.sets.get_mut(first) {
             *older = core::mem::replace(newer, flow);
         }

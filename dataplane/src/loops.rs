@@ -1,13 +1,13 @@
-//! Loops: when one is suspected, and when the probes leave that prove it.
+//! Loops: when one is suspected, and when the probes are sent that prove it.
 //!
-//! [`Repeats`], by input, finds frames that come in again and again; [`ProbeSchedule`], by output, says when the next
-//! probe is due; [`digest`] tells frames apart.
+//! [`Repeats`], by input, finds frames that come in again and again. [`ProbeSchedule`], by output,
+//! has the time of the next probe. [`digest`] distinguishes frames.
+//!
+//! A suspicion costs only a few probes, so it may be wrong: hosts do send a frame again, and a
+//! generator sends the same one all the time. Only a probe that comes back is a proof.
 //!
 //! Units: [`Instant`]; samples.
 //! Source: docs/spec/pipeline.md §3 "Loops".
-//!
-//! A suspicion costs no more than a few probes, so that it may be wrong: hosts do send a frame again, and a generator the same
-//! one all the time. Only a probe that comes back is a proof.
 
 use core::hash::{Hash, Hasher};
 use std::hash::DefaultHasher;
@@ -15,29 +15,32 @@ use std::hash::DefaultHasher;
 use crate::time::{Instant, Span};
 use crate::types::PortId;
 
-/// Probes of a series: in a storm some of them are lost.
+/// Probes of a series: more than one, as in a storm some of them are lost.
 pub const SERIES: u8 = 3;
-/// Between two probes of a series.
+/// Time between two probes of a series.
 pub const GAP: Span = Span::from_ms(20);
 /// Least time from the beginning of a series to the next one.
 pub const REST_MIN: Span = Span::from_ms(1_000);
 /// Longest time from the beginning of a series to the next one, while suspicions go on.
 pub const REST_MAX: Span = Span::from_ms(8_000);
 
-/// How long after it was sent a probe proves a loop: one that comes in later was held, or recorded.
+/// How long after it was sent a probe proves a loop: one that comes in later was held back, or
+/// recorded.
 pub const VALID: Span = Span::from_ms(1_000);
 
 /// Time between two samples of an input.
 pub const SAMPLE: Span = Span::from_ms(10);
-/// Samples that are remembered.
+/// Number of samples that are remembered.
 pub const SAMPLES_KEPT: usize = 256;
-/// Of the last 64 samples, so many that were there before are suspicious.
+/// A loop is suspected when at least this many of the last 64 samples were among the remembered
+/// ones.
 pub const REPEATS_MIN: u32 = 8;
 
 /// Bytes of a frame that [`digest`] looks at, beside its length.
 const DIGEST_BYTES: usize = 192;
 
-/// A number that is the same for the same frame, and another one for any other that is not made to be mistaken for it.
+/// A number that is equal for equal frames and, unless a frame is made to collide, differs for
+/// different ones.
 #[must_use]
 pub fn digest(frame: &[u8]) -> u64 {
     const K: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -51,8 +54,9 @@ pub fn digest(frame: &[u8]) -> u64 {
     })
 }
 
-/// The number of the probes that leave by `port` from `now` on; 0 is that of no probe. Whoever does not know `key` cannot
-/// foresee it (`SipHash`, as in hash tables that are safe against chosen keys), and a replay of the run comes to the same one.
+/// The number of the probes that leave by `port` from `now` on; 0 is the number of no probe. It
+/// cannot be foreseen without `key` (`SipHash`, as in hash tables that are safe against chosen
+/// keys), and a replay of the run computes the same one.
 #[must_use]
 pub fn probe_number(key: [u64; 2], port: PortId, now: Instant) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -60,29 +64,30 @@ pub fn probe_number(key: [u64; 2], port: PortId, now: Instant) -> u64 {
     hasher.finish().max(1)
 }
 
-/// When probes leave by an output.
+/// Times at which probes leave by one output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeSchedule {
-    /// Probes of this series that are still to be sent, and when the next one is.
+    /// Probes of this series that are still to be sent, and the time of the next one.
     left: u8,
     at: Instant,
-    /// The time from this series to the next one, and when that may begin; `None` before the first.
+    /// Time from this series to the next one, and when that may begin; `None` before the first.
     rest: Span,
     next_series: Option<Instant>,
 }
 
 impl ProbeSchedule {
-    /// Nothing is suspected.
+    /// A schedule without a suspicion, and so without a probe.
     #[must_use]
     pub const fn new() -> Self {
         Self { left: 0, at: Instant::from_ps(0), rest: REST_MIN, next_series: None }
     }
 
-    /// A loop is suspected: begins a series, unless one has begun a short time ago. While suspicions go on, series become
-    /// rarer. Returns whether it began one.
+    /// Notes that a loop is suspected. Begins a series, unless one has begun a short time ago; true
+    /// if it did. While suspicions go on, series become rarer.
     pub fn ask(&mut self, now: Instant) -> bool {
         self.rest = match self.next_series {
             Some(next) if now < next => return false,
+            // Asked again soon after it was allowed: the suspicion goes on.
             Some(next) if now.since(next) < REST_MAX => {
                 Span::from_ps(self.rest.as_ps() * 2).min(REST_MAX)
             }
@@ -92,18 +97,18 @@ impl ProbeSchedule {
         true
     }
 
-    /// When a probe is to be sent.
+    /// When the next probe is to be sent; `None` if none is.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         (self.left > 0).then_some(self.at)
     }
 
-    /// It was, or could not be.
+    /// Notes that the probe that was due was sent at `now`, or could not be.
     pub fn sent(&mut self, now: Instant) {
         (self.left, self.at) = (self.left.saturating_sub(1), now + GAP);
     }
 
-    /// There is nothing to prove any more.
+    /// Ends the series: the port may not send probes.
     pub fn stop(&mut self) {
         self.left = 0;
     }
@@ -115,35 +120,35 @@ impl Default for ProbeSchedule {
     }
 }
 
-/// Samples of the frames that come in by a port, and how many of them were seen before.
+/// Samples of the frames that come in by one port, and how many of them had been seen before.
 #[derive(Clone, Debug)]
 pub struct Repeats {
     due: Instant,
     seen: Box<[u64; SAMPLES_KEPT]>,
-    /// Where the next one goes.
+    /// Number of samples so far; the next one goes to this place, modulo [`SAMPLES_KEPT`].
     at: usize,
-    /// The last 64, the newest in bit 0: whether it was there before.
+    /// For each of the last 64 samples, the newest in bit 0: whether it was among those remembered.
     was_seen: u64,
 }
 
 impl Repeats {
-    /// Nothing has come in.
+    /// A port without samples; the first frame is one.
     #[must_use]
     pub fn new() -> Self {
         Self { due: Instant::ZERO, seen: Box::new([0; SAMPLES_KEPT]), at: 0, was_seen: 0 }
     }
 
-    /// Whether the next frame is to be looked at.
+    /// Whether the next frame is to be sampled.
     #[inline]
     #[must_use]
     pub fn is_due(&self, now: Instant) -> bool {
         now >= self.due
     }
 
-    /// Looks at a frame by its [`digest`]; whether that makes too many that came in again.
+    /// Notes a sampled frame by its [`digest`]; true if that makes a loop suspected.
     pub fn note(&mut self, digest: u64, now: Instant) -> bool {
         self.due = now + SAMPLE;
-        let digest = digest | 1; // 0 stands in places that are free
+        let digest = digest | 1; // never 0, which marks a free place
         self.was_seen = self.was_seen << 1 | u64::from(self.seen.contains(&digest));
         if let Some(slot) = self.seen.get_mut(self.at % SAMPLES_KEPT) {
             *slot = digest;
@@ -151,7 +156,7 @@ impl Repeats {
         self.at += 1;
         let suspicious = self.was_seen.count_ones() >= REPEATS_MIN;
         if suspicious {
-            self.was_seen = 0; // to be seen anew
+            self.was_seen = 0; // the next suspicion needs as many repeats again
         }
         suspicious
     }

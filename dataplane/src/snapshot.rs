@@ -1,6 +1,7 @@
-//! Snapshot: a configuration compiled into what workers look things up in.
+//! Snapshot: a configuration compiled into the tables that workers look things up in.
 //!
-//! Immutable; workers hold one for a burst and take the next at a burst boundary.
+//! It is immutable; a worker uses one for a whole step, and takes the next one at the start of a
+//! step.
 //!
 //! Units: as in `config`.
 //! Source: ARCHITECTURE.md "Control"; docs/spec/pipeline.md §3, §4, §8, §9.
@@ -18,41 +19,41 @@ use crate::pfc::{ClassError, check_classes};
 use crate::types::{PORTS_MAX, PerPort, PerPri, PortId, PortSet, Pri, PriSet};
 use crate::vlan::{PortMode, VlanError, VlanTable};
 
-/// Why a configuration cannot be compiled into tables.
+/// A reason why a configuration cannot be compiled into tables.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
-    /// Not 1 to 64 ports.
+    /// The number of ports is not 1 to 64.
     #[error("a switch has 1 to 64 ports, not {0}")]
     Ports(usize),
-    /// Not 4 or 8 priorities.
+    /// The number of priorities is not 4 or 8.
     #[error("a switch has 4 or 8 priorities, not {0}")]
     Pris(usize),
     /// A map names a priority that does not exist.
     #[error("{what} names priority {pri}, the highest is {highest}")]
     Pri {
-        /// The map.
+        /// The map or setting, by its name in the configuration.
         what: &'static str,
-        /// What it names.
+        /// The priority that it names.
         pri: u8,
-        /// What there is.
+        /// The highest priority of the switch.
         highest: u8,
     },
     /// The buffer cannot be laid out.
     #[error(transparent)]
     Buffer(#[from] BufferError),
-    /// A VLAN is wrong.
+    /// A port's VLAN settings contradict each other or the standard.
     #[error(transparent)]
     Vlan(#[from] VlanError),
-    /// A group is wrong.
+    /// A multicast group is listed twice, or is no group.
     #[error(transparent)]
     Group(#[from] GroupError),
-    /// LAGs or spread stations are wrong.
+    /// A LAG, or a station behind several ports, cannot be built.
     #[error(transparent)]
     Lag(#[from] LagError),
-    /// PFC classes overlap.
+    /// PFC classes overlap, or a lossless priority has none.
     #[error(transparent)]
     Classes(#[from] ClassError),
-    /// ECN thresholds are the wrong way round.
+    /// Thresholds of ECN or WRED are the wrong way round.
     #[error(transparent)]
     Red(#[from] RedError),
     /// A running switch cannot take the change.
@@ -65,57 +66,57 @@ pub enum SnapshotError {
 pub struct Snapshot {
     /// Its number: 0 at start, one more with each reload.
     pub epoch: u64,
-    /// What it was compiled from.
+    /// The configuration that it was compiled from.
     pub config: SwitchConfig,
-    /// How the buffer is laid out.
+    /// Layout of the shared buffer: headroom, reserves, shared part.
     pub plan: BufferPlan,
-    /// Thresholds of the buffer.
+    /// Thresholds by which the buffer admits frames.
     pub thresholds: Thresholds,
-    /// VLANs.
+    /// VLAN members, and changes of tags by port.
     pub vlan: VlanTable,
     /// Whether no port ever changes a tag.
     pub tags_stay: bool,
-    /// Multicast groups.
+    /// Static multicast groups; all others flood their VLAN.
     pub groups: GroupTable,
     /// LAGs and stations behind several ports.
     pub links: Links,
-    /// By port.
+    /// By port: the rules that give a frame its priority.
     pub classifiers: Vec<Classifier>,
-    /// Ports that may send each format.
+    /// By format: ports that may send its frames.
     pub carriers: [PortSet; Format::COUNT],
     /// The ports that exist.
     pub ports: PortSet,
-    /// Of those, ones that carry TLPs, and the CPU port.
+    /// Ports that carry TLPs, and the CPU port.
     pub tlp_ports: PortSet,
-    /// Ports at which probes prove a loop: those of Ethernet that have an address of their own. On a Lite port nothing marks
-    /// a frame as a probe.
+    /// Ports at which probes prove a loop: Ethernet ports with an address of their own. On a Lite
+    /// port nothing marks a frame as a probe.
     pub probed: PortSet,
-    /// The one that leads to the switch's own functions.
+    /// Port that leads to the switch's own functions.
     pub cpu_port: Option<PortId>,
     /// The priorities that exist.
     pub pris: PriSet,
     /// Priorities that must not lose frames; none while PFC is off.
     pub lossless: PriSet,
-    /// Ports where PFC is on.
+    /// Ports on which PFC is sent and obeyed.
     pub pfc_ports: PortSet,
-    /// By output: priorities whose frames may leave unqueued as far as the configuration goes. No rate
-    /// holds them back, no mirror wants a copy, no other link could have been taken, and no ECN mark is
-    /// due in an empty queue.
+    /// By output: priorities whose frames the configuration allows to leave without being queued.
+    /// No rate holds them back, no mirror takes a copy, no other link could be chosen, and no frame
+    /// in an empty queue is marked or dropped early.
     pub unshaped: PerPort<PriSet>,
-    /// A frame that came in with up to this length fits every port, a tag that is put in included.
+    /// A frame received with up to this length fits every port, with a tag that is added, too.
     pub frame_len_safe: usize,
-    /// ECN profile in bytes, if marking is on.
+    /// ECN profile in bytes; `None` while marking is off.
     pub ecn: Option<RedProfile>,
-    /// Priorities whose lossy frames may be dropped early, and their profiles in bytes.
+    /// Priorities whose lossy frames may be dropped early.
     pub wred_pris: PriSet,
-    /// By priority.
+    /// By priority: profile of early drops, in bytes.
     pub wred: PerPri<Option<RedProfile>>,
-    /// PCP of a tag that is put in for each priority.
+    /// By priority: PCP of a tag that is added.
     pub pcp_of_pri: PerPri<u8>,
 }
 
 impl Snapshot {
-    /// Compiles `config`.
+    /// Compiles `config` as number `epoch`.
     ///
     /// # Errors
     /// When it contradicts itself.
@@ -129,6 +130,8 @@ impl Snapshot {
         }
         let pris = PriSet::first(config.pris);
         check_pris(&config, pris)?;
+        // Without PFC no peer could be stopped, so frames of these priorities are admitted like
+        // lossy ones.
         let lossless = if config.pfc.enabled { config.pfc.lossless } else { PriSet::EMPTY };
         check_classes(&config.pfc.classes, lossless)?;
         let shortest = config.ports.iter().map(|p| p.frame_len_max).min().unwrap_or(0);
@@ -178,6 +181,8 @@ impl Snapshot {
             wred_pris: pris.iter().filter(|&pri| wred[pri].is_some()).collect(),
             wred,
             pcp_of_pri: PerPri(Pri::ALL.map(|pri| {
+                // The lowest PCP that maps to the priority: the next switch with the same map gives
+                // the frame the same priority.
                 let of = config.maps.pcp_to_pri.iter().position(|&p| p == pri);
                 of.map_or(pri.get(), |pcp| u8::try_from(pcp).unwrap_or(0))
             })),
@@ -185,13 +190,15 @@ impl Snapshot {
         })
     }
 
-    /// Compiles the successor of `self`.
+    /// Compiles the successor of `self`, with the next epoch.
     ///
     /// # Errors
-    /// As [`Self::compile`], and when something would change that only a restart can change.
+    /// As [`Self::compile`], and when `config` has a change that needs a restart.
     pub fn succeed(&self, config: SwitchConfig) -> Result<Self, SnapshotError> {
         let (old, new) = (&self.config, &config);
         let same = |what, same: bool| if same { Ok(()) } else { Err(SnapshotError::Restart(what)) };
+        // Parts that lanes, rings and the buffer's counters were sized by, or that queued frames
+        // depend on.
         same("the list of ports", {
             let names =
                 |c: &SwitchConfig| c.ports.iter().map(|p| p.name.clone()).collect::<Vec<_>>();
@@ -227,7 +234,7 @@ impl Snapshot {
         Self::compile(config, self.epoch + 1)
     }
 
-    /// Whether frames of `head` may carry ECN marks, as far as their format goes and their sender says.
+    /// Whether a frame with `head` may be marked: its format may be, and its sender uses ECN.
     #[inline]
     #[must_use]
     pub fn may_mark(&self, head: &Head) -> bool {
@@ -238,13 +245,13 @@ impl Snapshot {
         is_of_kind && head.ecn().is_some_and(Ecn::is_ect)
     }
 
-    /// Whether a frame that finds its queue at `output` empty could be marked all the same.
+    /// Whether a frame that finds its queue at `output` empty could be marked.
     #[must_use]
     pub fn marks_alone(&self, output: PortId) -> bool {
         marks_alone(&self.config, self.ecn, output)
     }
 
-    /// Whether a frame that finds its queue at `output` empty could be dropped early all the same.
+    /// Whether a frame that finds its queue at `output` empty could be dropped early.
     #[must_use]
     pub fn drops_alone(&self, output: PortId) -> bool {
         drops_alone(&self.config, &self.wred, output)
@@ -266,7 +273,8 @@ impl Snapshot {
         cells
     }
 
-    /// Whether frames of `pri` from `input` must not be lost.
+    /// Whether frames of `pri` from `input` are lossless: admitted by their ingress group, with
+    /// PFC.
     #[inline]
     #[must_use]
     pub const fn is_lossless(&self, input: PortId, pri: Pri) -> bool {
@@ -290,7 +298,7 @@ const fn carries(port: &PortConfig, format: Format) -> bool {
     }
 }
 
-/// Whether probes may leave and come in by `port`.
+/// Whether probes may be sent and received by `port`.
 fn is_probed(config: &SwitchConfig, port: &PortConfig) -> bool {
     let parse = &port.parse;
     config.forward.loop_probes
@@ -299,7 +307,7 @@ fn is_probed(config: &SwitchConfig, port: &PortConfig) -> bool {
         && parse.port_mac != MacAddr::ZERO
 }
 
-/// Whether all ports are transparent in one VLAN: then no tag is ever put in or taken out.
+/// Whether all ports are transparent in one VLAN, so that no tag is ever added or removed.
 fn tags_stay(config: &SwitchConfig) -> bool {
     let mut pvids = config.ports.iter().map(|port| match port.vlan {
         PortMode::Transparent { pvid } => Some(pvid),
@@ -309,7 +317,7 @@ fn tags_stay(config: &SwitchConfig) -> bool {
     first.is_some() && pvids.all(|pvid| pvid == first)
 }
 
-/// Lays a buffer out among `ports`; with what is counted of it.
+/// Lays out a buffer among `ports`; also returns `buffer` without headroom that no port uses.
 ///
 /// # Errors
 /// See [`BufferPlan::new`].
@@ -322,7 +330,8 @@ pub fn plan_buffer(
     let buffer = without_idle_headroom(buffer, ports);
     let longest = ports.iter().map(|port| port.frame_len_max).max().unwrap_or(0);
     let longest = u32::try_from(longest).unwrap_or(u32::MAX);
-    // A TLP may be answered where it came in; a frame never goes back.
+    // A TLP may be answered by the port where it came in, while a frame never returns there: a port has a
+    // VOQ to itself only if TLPs are routed.
     let back = usize::from(ports.iter().any(|port| port.role != PortRole::L2));
     let outputs = ports.len().saturating_sub(1) + back;
     let frame_cells = longest.div_ceil(buffer.cell_bytes.max(1));
@@ -330,7 +339,7 @@ pub fn plan_buffer(
     Ok((buffer, plan))
 }
 
-/// Ports without PFC have no headroom.
+/// `buffer` without headroom of ports that have no PFC, which would never use it.
 #[must_use]
 pub fn without_idle_headroom(buffer: &BufferConfig, ports: &[PortConfig]) -> BufferConfig {
     let mut counted = buffer.clone();
@@ -340,7 +349,7 @@ pub fn without_idle_headroom(buffer: &BufferConfig, ports: &[PortConfig]) -> Buf
     counted
 }
 
-/// Bytes that a tag may add to a frame on its way through.
+/// Bytes by which a tag may lengthen a frame between input and output.
 fn tag_len_added(config: &SwitchConfig) -> usize {
     let untagged = |mode: &PortMode| match *mode {
         PortMode::Transparent { pvid } | PortMode::Access { pvid } => Some(pvid),
@@ -356,12 +365,13 @@ fn tag_len_added(config: &SwitchConfig) -> usize {
     if config.ports.iter().any(|port| adds(&port.vlan)) { TAG_LEN } else { 0 }
 }
 
-/// Whether a frame that finds its queue at `output` empty could be marked: depth counts the frame itself.
+/// Whether a frame that finds its queue at `output` empty could be marked: the depth includes the
+/// frame itself.
 fn marks_alone(config: &SwitchConfig, ecn: Option<RedProfile>, output: PortId) -> bool {
     ecn.is_some_and(|ecn| ecn.may_mark(longest_alone(config, output)))
 }
 
-/// Whether such a frame could be dropped early.
+/// Whether a frame that finds its queue at `output` empty could be dropped early.
 fn drops_alone(config: &SwitchConfig, wred: &PerPri<Option<RedProfile>>, output: PortId) -> bool {
     let longest = longest_alone(config, output);
     wred.0.iter().flatten().any(|profile| profile.may_mark(longest))
@@ -396,7 +406,7 @@ fn unshaped(config: &SwitchConfig, links: &Links, pris: PriSet, output: PortId) 
     }
 }
 
-/// Links of `config`: what one member of a LAG may do with a frame, each other one may.
+/// Compiles links, and checks that all members of a LAG may do the same with a frame.
 fn links(config: &SwitchConfig) -> Result<Links, LagError> {
     let stations = config.forward.static_entries.iter().map(|entry| {
         let ports = entry.spread.or(PortSet::only(entry.port));

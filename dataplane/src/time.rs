@@ -15,45 +15,45 @@ use core::ops::{Add, AddAssign, Sub};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Instant(u64);
 
-/// A length of time in picoseconds.
+/// A length of time in picoseconds, up to 213 days.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Span(u64);
 
 impl Span {
-    /// No time at all.
+    /// The length of no time.
     pub const ZERO: Self = Self(0);
 
-    /// `ps` picoseconds.
+    /// A length of `ps` picoseconds.
     #[must_use]
     pub const fn from_ps(ps: u64) -> Self {
         Self(ps)
     }
 
-    /// `ns` nanoseconds, saturating.
+    /// A length of `ns` nanoseconds, saturating.
     #[must_use]
     pub const fn from_ns(ns: u64) -> Self {
         Self(ns.saturating_mul(1_000))
     }
 
-    /// `us` microseconds, saturating.
+    /// A length of `us` microseconds, saturating.
     #[must_use]
     pub const fn from_us(us: u64) -> Self {
         Self(us.saturating_mul(1_000_000))
     }
 
-    /// `ms` milliseconds, saturating.
+    /// A length of `ms` milliseconds, saturating.
     #[must_use]
     pub const fn from_ms(ms: u64) -> Self {
         Self(ms.saturating_mul(1_000_000_000))
     }
 
-    /// Picoseconds.
+    /// The length in picoseconds, exact.
     #[must_use]
     pub const fn as_ps(self) -> u64 {
         self.0
     }
 
-    /// Whole nanoseconds, rounded down.
+    /// The length in whole nanoseconds, rounded down.
     #[must_use]
     pub const fn as_ns(self) -> u64 {
         self.0 / 1_000
@@ -61,7 +61,7 @@ impl Span {
 }
 
 impl Instant {
-    /// The start of the run.
+    /// The instant at which the run starts.
     pub const ZERO: Self = Self(0);
 
     /// `ps` picoseconds after the start.
@@ -76,7 +76,7 @@ impl Instant {
         Self(ns.wrapping_mul(1_000))
     }
 
-    /// Picoseconds since the start.
+    /// Picoseconds since the start, modulo 2^64.
     #[must_use]
     pub const fn as_ps(self) -> u64 {
         self.0
@@ -91,6 +91,7 @@ impl Instant {
     /// Time since `earlier`; zero when `earlier` is later than `self`.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Span {
+        // The sign of the wrapping difference says which is later, also across the wrap.
         let d = self.0.wrapping_sub(earlier.0);
         if d.cast_signed() < 0 { Span(0) } else { Span(d) }
     }
@@ -170,7 +171,7 @@ impl LinkRate {
         Self::bps(gbps * 1_000_000_000).expect("1..=10,000 Gbit/s")
     }
 
-    /// Bit/s.
+    /// The rate in bit/s.
     #[must_use]
     pub const fn as_bps(self) -> u64 {
         self.0
@@ -193,8 +194,8 @@ impl LinkRate {
         self.bit_time((padded + 20) * 8)
     }
 
-    /// Time of a frame of `len` bytes (no FCS) on a link: [`Self::frame_time`], or (`overhead` false) of its bytes and the
-    /// FCS alone.
+    /// Time of a frame of `len` bytes (no FCS) on a link: [`Self::frame_time`], or, without
+    /// `overhead`, the time of its bytes and the FCS alone.
     #[inline]
     #[must_use]
     pub const fn wire_time(self, len: usize, overhead: bool) -> Span {
@@ -209,25 +210,26 @@ impl LinkRate {
     }
 }
 
-/// Wire times of frames of lengths that were asked before: [`LinkRate::wire_time`] without its division.
+/// Wire times by length of frame, cached: [`LinkRate::wire_time`] without its division for lengths
+/// that were asked before.
 #[derive(Clone, Debug)]
 pub struct WireTimes {
     rate: LinkRate,
     overhead: bool,
-    /// Lengths whose low bits are the place's, 0 for none, and their times.
+    /// Lengths and their times; a length is at the place of its low bits, and 0 is an empty place.
     known: [(usize, Span); Self::PLACES],
 }
 
 impl WireTimes {
     const PLACES: usize = 8;
 
-    /// Of frames at `rate`, with or without their overhead.
+    /// An empty cache for frames at `rate`, with or without overhead.
     #[must_use]
     pub const fn new(rate: LinkRate, overhead: bool) -> Self {
         Self { rate, overhead, known: [(0, Span::ZERO); Self::PLACES] }
     }
 
-    /// Whether it is of frames at `rate`, with or without their overhead.
+    /// Whether the cache is for frames at `rate`, with or without overhead.
     #[must_use]
     pub fn is_of(&self, rate: LinkRate, overhead: bool) -> bool {
         self.rate == rate && self.overhead == overhead
@@ -249,6 +251,7 @@ impl WireTimes {
 /// ceil(a * b / c) without overflow in between; saturates.
 #[expect(clippy::cast_possible_truncation, reason = "compared with the maximum first")]
 const fn scale_up(a: u64, b: u64, c: u64) -> u64 {
+    // The usual case, without a division in 128 bits.
     if let Some(product) = a.checked_mul(b) {
         return product.div_ceil(c);
     }

@@ -1,8 +1,8 @@
-//! Decisions of the pipeline as events: for `weft trace`, for hashes that show two runs equal.
+//! Decisions of the pipeline as events, for `weft trace` and for hashes that show two runs equal.
 //!
 //! [`Tracer`] is a type parameter of the pipeline, so that tracing costs nothing when off;
-//! [`Event`] carries the numbers that decided. Frames are numbered from 1 in order of receipt; with
-//! several workers, each has numbers of its own.
+//! [`Event`] carries the numbers behind a decision. Frames are numbered from 1 in order of receipt;
+//! with several workers, each has numbers of its own.
 //!
 //! Units: cells, bytes, picoseconds, as named.
 //! Source: docs/spec/pipeline.md §13; ARCHITECTURE.md.
@@ -12,191 +12,192 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::time::Instant;
 
-/// One decision of the pipeline about a frame.
+/// One decision of the pipeline, about a frame or a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "ev", rename_all = "snake_case")]
 pub enum Event {
-    /// A frame came in.
+    /// A port received a frame.
     Rx {
-        /// Frame number.
+        /// Number that the frame gets here.
         frame: u64,
-        /// Input.
+        /// Port that it came in by.
         port: u8,
-        /// Bytes.
+        /// Its length, in bytes without FCS.
         len: u16,
-        /// First bytes: addresses, type.
+        /// Its first eight bytes: destination and part of the source address.
         digest: u64,
     },
-    /// It was parsed and classified.
+    /// A frame was parsed and classified.
     Classify {
-        /// Frame number.
+        /// Number of the frame, from `Rx`.
         frame: u64,
-        /// Format's name.
+        /// Name of the frame's format.
         format: &'static str,
-        /// Priority.
+        /// Priority that it gets in the switch.
         pri: u8,
-        /// What decided: `pcp`, `dscp`, `tc`, `exp`, `tlp` (kind and Traffic Class of a TLP) or `default`.
+        /// Source that decided: `pcp`, `dscp`, `tc`, `exp`, `tlp` (kind and Traffic Class of a
+        /// TLP) or `default`.
         by: &'static str,
-        /// VLAN.
+        /// VID of its outer tag; 0 without one.
         vid: u16,
     },
-    /// Outputs were chosen.
+    /// Outputs were chosen for a frame.
     Forward {
-        /// Frame number.
+        /// Number of the frame, from `Rx`.
         frame: u64,
-        /// `fdb`, `static`, `group`, `broadcast`, `flood`, `pbr`.
+        /// Lookup that found them: `fdb`, `static`, `group`, `broadcast`, `flood` or `pbr`.
         by: &'static str,
-        /// Bit set of outputs.
+        /// The outputs, as a bit set of ports.
         outputs: u64,
     },
-    /// Room was asked for.
+    /// A frame asked for room in the buffer.
     Admit {
-        /// Frame number.
+        /// Number of the frame, from `Rx`.
         frame: u64,
-        /// Input.
+        /// Port that it came in by.
         input: u8,
-        /// Output; the first one for a lossless frame's group.
+        /// Port that it goes to; the first one if a lossless frame goes to several.
         output: u8,
-        /// Priority.
+        /// Priority of the VOQ or group.
         pri: u8,
-        /// `queue`, `in_headroom` or the drop reason.
+        /// `queue`, `in_headroom`, or the drop reason.
         verdict: &'static str,
         /// Cells that the frame takes.
         cells: u32,
-        /// Cells of the queue before.
+        /// Cells in the queue before the frame.
         used: u32,
-        /// Its limit.
+        /// The queue's threshold at that moment, in cells.
         limit: u32,
         /// Cells of the shared part in use.
         shared_used: u64,
     },
-    /// The frame ended here.
+    /// A frame was dropped.
     Drop {
-        /// Frame number.
+        /// Number of the frame, from `Rx`.
         frame: u64,
-        /// Port that it is counted at.
+        /// Port at which the drop is counted.
         port: u8,
-        /// Why.
+        /// Name of the drop reason.
         reason: &'static str,
     },
-    /// The frame was for the switch itself.
+    /// A frame for the switch itself ended here.
     Consume {
-        /// Frame number.
+        /// Number of the frame, from `Rx`.
         frame: u64,
-        /// Input.
+        /// Port that it came in by.
         port: u8,
-        /// MAC control opcode.
+        /// MAC control opcode; the EtherType of a loop probe.
         opcode: u16,
     },
-    /// An address was learnt or moved.
+    /// A station was learnt, or moved.
     Learn {
-        /// Address key.
+        /// Address key of the station.
         key: u64,
-        /// Port.
+        /// Port at which it is learnt; the first one of a LAG.
         port: u8,
-        /// `new`, `moved`, …
+        /// `new`, `moved`, and so on.
         outcome: &'static str,
     },
-    /// A port was blocked because of a loop, or is so no longer.
+    /// A port was blocked because of a loop, or opened again.
     Block {
-        /// The port.
+        /// Port that is blocked or opened.
         port: u8,
-        /// Which of both.
+        /// Whether it is blocked from now on.
         blocked: bool,
     },
     /// The crossbar moved frames.
     Match {
-        /// Input.
+        /// Port whose VOQ sent them.
         input: u8,
-        /// Output.
+        /// Port whose egress queue got them.
         output: u8,
-        /// Priority.
+        /// Priority of the VOQ.
         pri: u8,
-        /// Iteration, from 1.
+        /// Iteration of iSLIP that made the match, from 1.
         iteration: u8,
-        /// Frames moved.
+        /// Number of frames that the match moved.
         frames: u16,
     },
     /// A frame was taken off its egress queue.
     Deq {
-        /// Frame number.
+        /// Number of the frame, from `Rx`.
         frame: u64,
-        /// Output.
+        /// Port that it leaves by.
         port: u8,
-        /// Priority.
+        /// Priority of the egress queue.
         pri: u8,
         /// Depth of (output, pri) before, in bytes (cells times their size).
         depth: u64,
-        /// ECN mark from which on some are marked; both are 0 while marking is off.
+        /// Depth from which on some frames are marked; `low` and `high` are 0 while ECN is off.
         low: u64,
-        /// Mark from which on all are.
+        /// Depth from which on all frames are marked.
         high: u64,
-        /// Share that is marked just below it, in percent.
+        /// Share of frames that is marked just below `high`, in percent.
         max_percent: u8,
         /// Whether the frame may be marked.
         ect: bool,
-        /// Whether it was.
+        /// Whether the frame is marked here.
         marked: bool,
     },
     /// A port took a frame.
     Tx {
-        /// Frame number.
+        /// Number of the frame, from `Rx`.
         frame: u64,
-        /// Output.
+        /// Port that sends it.
         port: u8,
-        /// Bytes.
+        /// Its length as sent, in bytes without FCS.
         len: u16,
     },
-    /// PAUSE or resume was received.
+    /// A PFC frame was received.
     PauseRx {
-        /// Port.
+        /// Port that it came in by.
         port: u8,
-        /// Class enable vector.
+        /// Its class enable vector.
         enable: u8,
-        /// Priorities paused afterwards.
+        /// Priorities that are paused afterwards, as bits.
         paused: u8,
     },
-    /// PAUSE or resume was sent.
+    /// A PFC frame was made.
     PauseTx {
-        /// Port.
+        /// Port that sends it.
         port: u8,
-        /// Class enable vector.
+        /// Its class enable vector.
         enable: u8,
-        /// Classes with quanta above 0.
+        /// Classes with quanta above 0, as bits.
         pausing: u8,
     },
     /// An ingress group crossed XOFF or reached XON.
     Group {
-        /// Input.
+        /// Port whose group it is.
         port: u8,
-        /// Priority.
+        /// Priority of the group.
         pri: u8,
-        /// Stopped, or released.
+        /// True for XOFF, false for XON.
         xoff: bool,
         /// Cells in the group, headroom included.
         used: u32,
-        /// The threshold.
+        /// XOFF of the group at that moment, in cells.
         limit: u32,
     },
     /// The watchdog found a PAUSE storm, or its end.
     Storm {
-        /// Output.
+        /// Port that was paused.
         port: u8,
-        /// Priority.
+        /// Priority that was paused.
         pri: u8,
-        /// Begin or end.
+        /// Whether the storm begins.
         active: bool,
     },
     /// A link went up or down.
     Link {
-        /// Port.
+        /// Port whose link it is.
         port: u8,
-        /// Up.
+        /// Whether the link is up now.
         up: bool,
     },
-    /// A new configuration was taken over.
+    /// A worker took over a new configuration.
     Reload {
-        /// Its number.
+        /// Number of the configuration; 0 is that of the start.
         epoch: u64,
     },
 }
@@ -221,48 +222,48 @@ impl Event {
 
 /// Receiver of all events of a lane's pipeline.
 pub trait Tracer {
-    /// Whether there is anyone to hear: if not, events are not even made.
+    /// Whether events are wanted: if not, the pipeline does not even make them.
     const ON: bool;
 
-    /// Takes an event.
+    /// Receives an event that happened at `now`.
     fn event(&mut self, now: Instant, event: Event);
 
-    /// Takes the bytes of a frame as it came in, right after [`Event::Rx`].
+    /// Receives the bytes of a frame as it came in, right after [`Event::Rx`].
     fn bytes(&mut self, _frame: u64, _bytes: &[u8]) {}
 
-    /// The next frame's number.
+    /// Number for the next frame that is received.
     fn number(&mut self) -> u64;
 
-    /// A part of a step has ended: called whether there is anyone to hear or not.
+    /// Called when a part of a step has ended, whether events are wanted or not.
     #[inline]
     fn part(&mut self, part: Part) {
         let _ = part;
     }
 }
 
-/// A part of what a lane does in a step.
+/// A part of the work that a lane does in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Frames are taken from a port.
     Receive,
-    /// Parsed, classified, forwarded, admitted and put into VOQs.
+    /// Frames are parsed, classified, forwarded, admitted and put into VOQs.
     Ingress,
-    /// Moved to egress queues.
+    /// Frames are moved to egress queues.
     Crossbar,
-    /// Picked and marked.
+    /// Frames are picked, marked and counted.
     Egress,
-    /// Given to a port.
+    /// Frames are given to a port.
     Transmit,
-    /// All else: timers, links, housekeeping of the ports.
+    /// Everything else: timers, links, housekeeping of the ports.
     Rest,
 }
 
 impl Part {
-    /// All of them, in the order of a step.
+    /// All parts, in the order of a step.
     pub const ALL: [Self; 6] =
         [Self::Receive, Self::Ingress, Self::Crossbar, Self::Egress, Self::Transmit, Self::Rest];
 
-    /// Its name.
+    /// The part's name in output.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -290,15 +291,15 @@ impl Tracer for NoTrace {
     }
 }
 
-/// Hears events that a [`Trace`] hands on.
+/// Receiver of the events that a [`Trace`] passes on.
 pub trait Listen {
-    /// Takes an event.
+    /// Receives an event that happened at `now`.
     fn listen(&mut self, now: Instant, event: &Event);
 
-    /// Takes the bytes of a frame as it came in, right after [`Event::Rx`].
+    /// Receives the bytes of a frame as it came in, right after [`Event::Rx`].
     fn bytes(&mut self, _frame: u64, _bytes: &[u8]) {}
 
-    /// Whether it need not hear any more; a worker lets go of it then.
+    /// Whether it needs no further events; a worker drops it then.
     fn has_enough(&self) -> bool {
         false
     }
@@ -310,11 +311,12 @@ impl<F: FnMut(Instant, &Event)> Listen for F {
     }
 }
 
-/// Folds all events into one number and hands them on to a listener.
+/// Hashes all events into one number and passes them on to a listener.
 pub struct Trace<L> {
     hash: Xxh3,
-    /// The next frame's number, and from there to the one after it.
+    /// Number of the next frame.
     next: u64,
+    /// Distance from one number to the next.
     step: u64,
     events: u64,
     listener: L,
@@ -326,8 +328,8 @@ impl<L: Listen> Trace<L> {
         Self::numbered(listener, 1, 1)
     }
 
-    /// A trace that numbers frames `first`, `first + step` and so on: `step` of them that
-    /// begin with 1 to `step` never give two frames one number.
+    /// A trace that numbers frames `first`, `first + step` and so on: traces that begin with 1 to
+    /// `step` never give two frames the same number.
     pub fn numbered(listener: L, first: u64, step: u64) -> Self {
         Self { hash: Xxh3::new(), next: first, step, events: 0, listener }
     }
@@ -338,19 +340,19 @@ impl<L: Listen> Trace<L> {
         self.next
     }
 
-    /// The hash of all events until now, times included.
+    /// The hash of all events so far, times included.
     #[must_use]
     pub fn hash(&self) -> u64 {
         self.hash.digest()
     }
 
-    /// How many events there were.
+    /// Number of events so far.
     #[must_use]
     pub const fn events(&self) -> u64 {
         self.events
     }
 
-    /// The listener.
+    /// The listener to which events are passed on.
     pub const fn listener(&mut self) -> &mut L {
         &mut self.listener
     }
@@ -380,6 +382,8 @@ impl<L: Listen> Tracer for Trace<L> {
 impl Event {
     /// Feeds the hash with a tag and every field.
     fn feed(&self, hash: &mut Xxh3) {
+        // The tag keeps events of different kinds apart whose numbers are the same. Numbers are
+        // little-endian on every machine, so that a record replays to the same hash anywhere.
         let mut put = |tag: &str, numbers: &[u64]| {
             hash.update(tag.as_bytes());
             for n in numbers {

@@ -1,9 +1,9 @@
-//! Index types of the switch: ports and priorities, their sets, and arrays only they can index.
+//! Index types of the switch: ports and priorities, their sets, and arrays that only they can
+//! index.
 //!
-//! [`PortId`] 0..=63, [`PortSet`] u64; [`Pri`] 0..=7 (0 lowest), [`PriSet`] u8; [`QueueKey`] and [`GroupKey`] of
-//! both; [`Alpha`], a fraction.
+//! [`PortId`] 0..=63, [`PortSet`] u64; [`Pri`] 0..=7 (0 lowest), [`PriSet`] u8; [`QueueKey`] and
+//! [`GroupKey`] of both; [`Alpha`], a fraction. Bit n of a set is member n.
 //!
-//! A set's bit n is member n.
 //! Source: docs/spec/pipeline.md, "Words"; ARCHITECTURE.md "Time, errors, unsafe".
 #![expect(clippy::cast_possible_truncation, reason = "bounds are checked before each cast")]
 
@@ -14,7 +14,7 @@ use zerocopy::FromZeros;
 
 /// Most ports that a switch can have.
 pub const PORTS_MAX: usize = 64;
-/// Most switch-internal priorities.
+/// Most switch-internal priorities; a switch has 4 or 8.
 pub const PRIS_MAX: usize = 8;
 
 /// A switch port, 0..=63.
@@ -62,7 +62,7 @@ impl fmt::Debug for PortId {
 pub struct Pri(u8);
 
 impl Pri {
-    /// All eight, lowest first.
+    /// All eight priorities, lowest first.
     pub const ALL: [Self; PRIS_MAX] =
         [Self(0), Self(1), Self(2), Self(3), Self(4), Self(5), Self(6), Self(7)];
 
@@ -129,7 +129,7 @@ pub struct GroupKey {
 pub struct Alpha(u64);
 
 impl Alpha {
-    /// The factor 1.
+    /// The factor 1: a queue may take as much as is free.
     pub const ONE: Self = Self(1 << Self::BITS);
     const BITS: u32 = 32;
 
@@ -144,7 +144,7 @@ impl Alpha {
         if parts < 1 << (Self::BITS + 16) { Some(Self(parts as u64)) } else { None }
     }
 
-    /// The factor 2^`shift`.
+    /// The factor 2 to the power of `shift`.
     ///
     /// # Panics
     /// When `shift` is not in -32..=15; meant for constants and tests.
@@ -154,13 +154,13 @@ impl Alpha {
         Self(1 << (Self::BITS as i8 + shift))
     }
 
-    /// As parts of 2^-32.
+    /// The factor as a number of parts of 2^-32.
     #[must_use]
     pub const fn parts(self) -> u64 {
         self.0
     }
 
-    /// floor(alpha x `cells`), saturating.
+    /// The product floor(alpha x `cells`), saturating.
     #[inline]
     #[must_use]
     pub const fn of(self, cells: u64) -> u64 {
@@ -182,7 +182,7 @@ macro_rules! bit_set {
         pub struct $name($word);
 
         impl $name {
-            /// No member.
+            /// The set without any member.
             pub const EMPTY: Self = Self(0);
 
             /// The set whose member n is bit n.
@@ -199,14 +199,14 @@ macro_rules! bit_set {
                 if count >= <$word>::BITS as usize { Self(<$word>::MAX) } else { Self((1 << count) - 1) }
             }
 
-            /// Just `item`.
+            /// The set whose only member is `item`.
             #[inline]
             #[must_use]
             pub const fn only(item: $item) -> Self {
                 Self(1 << item.0)
             }
 
-            /// Member n as bit n.
+            /// The set as a word, with member n as bit n.
             #[inline]
             #[must_use]
             pub const fn bits(self) -> $word {
@@ -220,7 +220,7 @@ macro_rules! bit_set {
                 self.0 == 0
             }
 
-            /// Number of members.
+            /// Number of members of the set.
             #[inline]
             #[must_use]
             pub const fn len(self) -> usize {
@@ -234,26 +234,26 @@ macro_rules! bit_set {
                 self.0 >> item.0 & 1 != 0
             }
 
-            /// Makes `item` a member.
+            /// Adds `item` to the set.
             #[inline]
             pub const fn insert(&mut self, item: $item) {
                 self.0 |= 1 << item.0;
             }
 
-            /// Makes `item` no member.
+            /// Removes `item` from the set.
             #[inline]
             pub const fn remove(&mut self, item: $item) {
                 self.0 &= !(1 << item.0);
             }
 
-            /// Members of both.
+            /// Members that are in both sets.
             #[inline]
             #[must_use]
             pub const fn and(self, other: Self) -> Self {
                 Self(self.0 & other.0)
             }
 
-            /// Members of either.
+            /// Members that are in either set.
             #[inline]
             #[must_use]
             pub const fn or(self, other: Self) -> Self {
@@ -267,7 +267,7 @@ macro_rules! bit_set {
                 Self(self.0 & !other.0)
             }
 
-            /// The highest member.
+            /// The highest member, if there is any.
             #[inline]
             #[must_use]
             pub const fn highest(self) -> Option<$item> {
@@ -277,7 +277,7 @@ macro_rules! bit_set {
                 }
             }
 
-            /// The lowest member.
+            /// The lowest member, if there is any.
             #[inline]
             #[must_use]
             pub const fn lowest(self) -> Option<$item> {
@@ -287,25 +287,27 @@ macro_rules! bit_set {
                 Some(<$item>::from_low_bits(self.0.trailing_zeros() as u8))
             }
 
-            /// The only member, if there is one alone.
+            /// The only member, if the set has exactly one.
             #[inline]
             #[must_use]
             pub const fn sole(self) -> Option<$item> {
                 if self.0.is_power_of_two() { self.lowest() } else { None }
             }
 
-            /// The first member at or after `from`, going round.
+            /// The first member at or after `from`, wrapping to the lowest.
             #[inline]
             #[must_use]
             pub const fn next_from(self, from: $item) -> Option<$item> {
                 if self.0 == 0 {
                     return None;
                 }
+                // Rotated, `from` is bit 0, so the first set bit is the answer without a loop or a
+                // branch.
                 let turned = self.0.rotate_right(from.0 as u32).trailing_zeros();
                 Some(<$item>::from_low_bits(((from.0 as u32 + turned) % <$word>::BITS) as u8))
             }
 
-            /// Members, lowest first.
+            /// All members, lowest first.
             #[inline]
             pub fn iter(self) -> impl Iterator<Item = $item> {
                 let mut left = self.0;
@@ -316,7 +318,7 @@ macro_rules! bit_set {
                 })
             }
 
-            /// Members, highest first.
+            /// All members, highest first.
             #[inline]
             pub fn iter_down(self) -> impl Iterator<Item = $item> {
                 let mut left = self;
@@ -383,7 +385,7 @@ impl<T> IndexMut<Pri> for PerPri<T> {
 pub struct PerPort<T>(Box<[T; PORTS_MAX]>);
 
 impl<T> PerPort<T> {
-    /// Builds each port's value.
+    /// Computes each port's value by `make`.
     #[must_use]
     pub fn from_fn(mut make: impl FnMut(PortId) -> T) -> Self {
         let all: Vec<T> = (0..PORTS_MAX).map(|i| make(PortId(i as u8))).collect();
@@ -393,7 +395,7 @@ impl<T> PerPort<T> {
         }
     }
 
-    /// Zeros for each port, on pages that are real once they are written.
+    /// Zeros for each port, on pages that become real when they are written.
     ///
     /// # Panics
     /// When there is no memory.
