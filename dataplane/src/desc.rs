@@ -267,6 +267,8 @@ impl Desc {
             | ((input.get() as u32) << INPUT_SHIFT)
             | (Flag::Tagged.bit() * tagged as u32)
             | (Flag::Ect.bit() * ect as u32);
+        // In one store; the group bit is cleared with the format, and `set_for_group` follows for
+        // groups.
         self.meta = self.meta & KEPT | found;
     }
 
@@ -350,6 +352,8 @@ impl FrameStats {
     #[inline]
     #[must_use]
     pub const fn is_like(self, other: Self) -> bool {
+        // The byte of the format includes the group bit; flags and input do not matter to counters
+        // of a port.
         (self.meta ^ other.meta) & (0xFF << FORMAT_SHIFT | 7 << PRI_SHIFT) == 0
     }
 }

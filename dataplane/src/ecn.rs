@@ -115,6 +115,7 @@ impl RedProfile {
         }
         match depth.checked_sub(self.low) {
             None => Verdict::Below,
+            // Integers only, so that a run in virtual time is the same on every machine.
             Some(above) => {
                 let num = above.saturating_mul(u64::from(self.max_percent));
                 let den = (self.high - self.low).saturating_mul(100); // above num: depth is below high

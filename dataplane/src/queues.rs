@@ -184,6 +184,7 @@ impl Demand {
     /// Adds one frame of `cells` for `queue`.
     #[inline]
     pub fn add(&mut self, queue: QueueId, cells: u32) {
+        // Frames and cells in one word: one load and store for each frame instead of two.
         self.wanted[queue] += FRAME | u64::from(cells);
         self.queues.insert(queue);
         self.cells += cells;

@@ -101,6 +101,8 @@ impl Bucket {
             StormLimit::FramesPerSecond(rate) => (rate, 1),
             StormLimit::BitsPerSecond(rate) => (rate, len as u128 * 8),
         };
+        // In 128 bits: an hour at 10 Tbit/s is above 2^64, and the bucket may not have been drawn
+        // on for days.
         let grown = u128::from(now.since(self.filled).as_ps()) * u128::from(rate);
         let full = Self::depth(self.limit);
         self.credit = (self.credit + grown).min(full);

@@ -30,13 +30,13 @@ pub struct EgressConfig {
     /// Shares of the priorities that are not strict; only ratios matter. 0 counts as the smallest
     /// share that another one has.
     pub weights: PerPri<u32>,
-    /// Most that each priority may send.
+    /// Greatest rate of each priority, in time on the wire; `None` for no limit.
     pub pri_max_rate: PerPri<Option<LinkRate>>,
-    /// Most that the port may send.
+    /// Greatest rate of the port, all priorities together; `None` for no limit.
     pub port_max_rate: Option<LinkRate>,
     /// Depth of all token buckets, as time at their rate; live at least 2 ms, an hour at most.
     pub burst: Span,
-    /// Longest frame that the port carries, in bytes; DWRR takes a longer one for this.
+    /// Longest frame that the port carries, in bytes; DWRR counts a longer one as this.
     pub frame_max: u32,
 }
 

@@ -216,6 +216,7 @@ impl Links {
         let mut left = outputs.without(self.lagged);
         for lag in &self.lags.sets {
             let of = lag.and(outputs);
+            // If no member has joined yet, any that is up: a frame without a link would be lost.
             let chosen = highest_weight(of.and(joined), hash).or_else(|| highest_weight(of, hash));
             left = left.or(chosen.map_or(PortSet::EMPTY, PortSet::only));
         }
@@ -344,6 +345,7 @@ impl Joined {
                 self.since[port] = now;
             }
             let latest = self.since[port] + Self::WAIT;
+            // Frames of flows that this link takes over wait at its partners, and nowhere else.
             if latest <= now || groups.partners[port].iter().all(&is_empty) {
                 self.links.insert(port);
                 self.waiting.remove(port);

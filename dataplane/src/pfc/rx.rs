@@ -19,7 +19,7 @@ pub struct PauseRx {
     running: u8,
     end: PerPri<Instant>,
     pri: PerPri<Pri>,
-    /// Priorities that are paused as far as [`PauseRx::tick`] has come.
+    /// Priorities that were paused at the last frame or [`PauseRx::tick`].
     paused: PriSet,
     /// Priorities that have been paused since the start. A pause that begins and ends between two
     /// steps of the worker leaves no other trace.

@@ -129,6 +129,8 @@ impl Lane {
     /// returns how many went on.
     #[cold]
     pub(super) fn release_held<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> usize {
+        // Kept as `Held::by` for the TLPs that stay held, so that the next change is noticed by
+        // comparison.
         let (tables, up) = (self.ctx.core.tables.load_full(), self.ctx.core.up());
         let is_same = |by: &(Arc<Tables>, PortSet)| Arc::ptr_eq(&by.0, &tables) && by.1 == up;
         let has_changed = !self.ctx.held.by.as_ref().is_some_and(is_same);
@@ -169,6 +171,8 @@ impl Lane {
         let (mut meta, space) = (FrameMeta::NEW, &mut scratch.space);
         held.desc.set(Flag::Pg, false);
         meta.verdict = match held.output {
+            // It was rewritten for that output before it was held, so it is read as a frame with a
+            // PTH.
             Some(output) => ctx.decide_anew(lane.port, output, &mut held.desc, space),
             None => ctx.tlp(tables, lane.port, &mut held.desc, &mut meta, space),
         };

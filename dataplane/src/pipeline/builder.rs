@@ -109,6 +109,8 @@ impl SwitchBuilder {
             pool
         } else {
             let longest = config.ports.iter().map(|port| port.frame_len_max).max();
+            // The buffer admits up to its cells whatever ports and workers hold, so their chunks
+            // come on top.
             let beside = chunks_beside_buffer(count, workers, config.tx_ring_frames);
             let chunks = config.buffer.total_cells as usize + beside;
             Pool::map(chunks, longest.unwrap_or(0).max(64))?
@@ -120,6 +122,8 @@ impl SwitchBuilder {
             lanes.into_iter().map(|lane| (lane, Vec::new())).collect();
         for (index, mut port) in ports.into_iter().enumerate() {
             let Some((lane, own)) = lanes.get_mut(index % workers) else { continue };
+            // By the lane's own handle: chunks that the port takes for its receive ring count as
+            // this worker's.
             port.start(lane.bufs()).map_err(|error| BuildError::Port(Box::new(error)))?;
             own.push(port);
         }

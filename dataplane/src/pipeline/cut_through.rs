@@ -83,6 +83,8 @@ impl Lane {
                 continue;
             }
             let input = lane.port;
+            // Only in the step in which its header came in. A frame that could not start then waits
+            // for its last bit (docs/spec/model.md §2).
             let Some(parked) = lane.parked.take_if(|parked| parked.is_new) else { continue };
             let voq = parked.voq(input);
             let Some(QueueKey { output, pri, .. }) =
@@ -95,6 +97,8 @@ impl Lane {
             };
             self.parked.remove(input);
             self.proceed(now, index, *parked, tracer);
+            // Queued and taken out in one step, so that admission, counters and the crossbar's hold
+            // are those of any other frame.
             let found = Match { input, output, pri, iteration: 0 };
             step.work += self.follow_match(now, found, ports, step, tracer);
         }

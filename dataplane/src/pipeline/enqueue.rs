@@ -81,6 +81,8 @@ impl InputLane {
         while let Some(output) = left.lowest() {
             left.remove(output);
             if left.is_empty() {
+                // The last copy is the frame itself. Each copy is charged to a VOQ of its own, so
+                // one may be dropped while the others are queued.
                 return self.enqueue_lossy(ctx, now, output, desc, tracer);
             }
             ctx.count_copies(self.port, desc.pri(), 1);
@@ -382,10 +384,9 @@ fn is_ecn_capable(bufs: &Bufs, desc: &Desc) -> bool {
 }
 
 impl Context {
-    /// Whether WRED drops a lossy frame for `output`: one that ECN would not mark there, by the depth of its queue with it.
-    //= RFC 3168 section 5
     /// Whether WRED drops a lossy frame for `output`: one that ECN would not mark, by the depth of
     /// its queue with this frame.
+    //= RFC 3168 section 5
     #[inline(never)] // only where there are such profiles
     fn drops_early<T: Tracer>(
         &mut self,

@@ -65,6 +65,8 @@ impl Held {
     pub fn take_place(&mut self, input: PortId) -> bool {
         match self.turn {
             Turn::First => {
+                // With k places taken by others, `own` may grow until 2 x own + k reaches the
+                // maximum: half of the places if this input floods alone.
                 let own = &mut self.taken_by[input];
                 let has_room = usize::from(*own) + self.taken < FRAMES_MAX;
                 if has_room {
@@ -99,6 +101,8 @@ impl Held {
 
     /// Holds one more TLP, which has its place, from now on.
     pub fn push(&mut self, now: Instant, desc: Desc, input: PortId, output: Option<PortId>) {
+        // All are held for the same time, so the front is always the first whose time is over
+        // (`next`).
         self.frames.push_back(HeldTlp { desc, input, output, until: now + HOLD_MAX });
     }
 }

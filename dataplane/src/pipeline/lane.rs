@@ -51,7 +51,7 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// The ports that this lane owns, in the order in which [`Self::step`] wants them.
+    /// The ports that this lane owns, in the order in which [`Self::step`] expects them.
     pub fn ports(&self) -> impl Iterator<Item = PortId> + '_ {
         self.inputs.iter().map(|lane| lane.port)
     }

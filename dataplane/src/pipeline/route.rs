@@ -155,6 +155,8 @@ impl<const SPREAD: bool> Router<'_, SPREAD> {
         } else {
             (StormKind::UnknownUnicast, DropReason::StormUnknown)
         };
+        // Counted once a frame, before the VLAN and the group say how many copies it becomes: the
+        // limit is on what comes in.
         if !self.storm.allow(kind, len, self.now) {
             return Err(reason);
         }

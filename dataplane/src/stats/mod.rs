@@ -329,6 +329,8 @@ impl WorkerStats {
         pri: crate::types::Pri,
         reason: DropReason,
     ) {
+        // A scan of eight: drops are rare beside frames, and a table by reason would be mostly
+        // empty.
         let place = OUTPUT_REASONS.iter().position(|&known| known == reason);
         debug_assert!(place.is_some(), "a reason of OUTPUT_REASONS");
         let counters = &self.port[output].pri[pri].output_drops;

@@ -37,7 +37,7 @@ use crate::stats::WorkerStats;
 use crate::time::{Instant, Span};
 use crate::types::{PortId, PriSet};
 
-/// An absence that is no more than a turn of the loop.
+/// Longest absence that counts as an ordinary turn of the loop.
 const TURN: Span = Span::from_ms(1);
 /// Fill level at which a peer is paused, in 1/1,000 of the ring: the rest is for frames that are
 /// under way until it stops.
@@ -152,6 +152,7 @@ impl PauseGuard {
                 if !(TURN..GIVE_UP).contains(&away) || !up.contains(port.own.port) {
                     continue;
                 }
+                // Refreshed like the worker's own PAUSE: at half of its time.
                 let half = port.half(&snapshot);
                 let soon = Span::from_ps(half.as_ps() / 2).min(port.eighth());
                 // An eighth of a ring from look to look: half of it is then noticed with three

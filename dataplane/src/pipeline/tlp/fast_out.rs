@@ -25,6 +25,8 @@ use crate::types::{PortId, Pri};
 #[inline]
 pub(super) fn to_gfd(edge: &EdgePort, hpa: Hpa) -> Option<Pth> {
     match edge.fast().lookup(hpa) {
+        // A GIM segment (`flag`) needs PIF, and a GFD outside of GMV is refused: both on the full
+        // path.
         Found::Hit { flag: false, dpid } if edge.access().gmv.contains(dpid) => {
             Some(Pth { dsar: edge.role == Role::Usp, ..Pth::new(edge.pid, dpid) })
         }

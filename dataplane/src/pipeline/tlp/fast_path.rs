@@ -51,7 +51,7 @@ impl Context {
         for (desc, route) in batch.iter_mut().zip(routes) {
             let len = desc.len();
             let head = self.bufs.head(desc);
-            // TLPs of G-FAM devices, and of links in non-flit mode, go the full way.
+            // TLPs of G-FAM devices, and of links in non-flit mode, take the full path.
             let tlp = front.filter(|_| len <= len_max).and_then(|(own, front)| {
                 fast_frame::fast_frame(head, len, &words, front, own.payload_max)
             });

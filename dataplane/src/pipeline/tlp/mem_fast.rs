@@ -51,6 +51,8 @@ pub(super) fn read(head: &[u8; HEAD_LEN], len: usize, words: &LinkWords) -> Opti
     let (pth, at, rest) = if word == with(words.hbr, Protocol::HbrMem) {
         (None, HBR_AT, rest)
     } else if word == with(words.pbr, Protocol::PbrMem) {
+        // A message with Hie, PIF or a reserved bit set is refused or ignored by rules of the full
+        // path.
         let is_plain = rest.first().is_some_and(|first| first & PTH_BITS == 0);
         let (pth, rest) = Pth::parse(rest).ok()?;
         if !is_plain || pth.dpid.is_none() {
@@ -61,6 +63,7 @@ pub(super) fn read(head: &[u8; HEAD_LEN], len: usize, words: &LinkWords) -> Opti
         return None;
     };
     let (op, addr, message_len) = fast_mem(rest.first_chunk::<{ cxl_mem::HEAD_LEN }>()?)?;
+    // Snoops and their answers take the full path, which checks them against the host's tables.
     let is_routed = op.class().is_request() || op.class().is_response();
     let message = FastMem { op, addr, pth, at, len: message_len };
     (is_routed && at + message_len <= len).then_some(message)
@@ -100,6 +103,7 @@ impl Context {
         let out = tables.edge(port);
         let front = match (out.map(|edge| edge.role), config.role) {
             (None, PortRole::Fport(_)) => Some(pth),
+            // A G-FAM device has a PBR link: it keeps the PTH, with DSAR set by the edge.
             (Some(Role::Gfd), PortRole::Dsp(_)) if asks => Some(Pth { dsar: true, ..pth }),
             (Some(Role::Usp), PortRole::Usp(_))
                 if !asks && out.is_some_and(|host| may_answer(host, pth.spid)) =>
