@@ -1,5 +1,4 @@
-//! Frame descriptor: the handle that moves through the switch while the bytes of the frame stay in
-//! the pool.
+//! Frame descriptor: the handle that moves through the switch while the bytes stay in the pool.
 //!
 //! 12 bytes (16 with the id of a queue): chunk 32; vid 16, len 16; group 1, format 7, pri 3 + flags
 //! 5, input 8, start/2 8. It is not `Copy`: whoever has it owns the frame, or one share of it.

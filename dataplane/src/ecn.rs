@@ -1,5 +1,4 @@
-//! RED profiles: whether a frame that leaves its queue is marked with Congestion Experienced (ECN),
-//! and whether one that arrives is dropped early (WRED).
+//! RED profiles: whether a frame is marked (ECN) as it leaves, or dropped early as it arrives (WRED).
 //!
 //! The depth of the queue and a [`RedProfile`] give a [`Verdict`]; the parsers write the bytes of a
 //! mark.

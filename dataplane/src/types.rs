@@ -1,5 +1,4 @@
-//! Index types of the switch: ports and priorities, their sets, and arrays that only they can
-//! index.
+//! Index types of the switch: ports and priorities, their sets, and arrays that they index.
 //!
 //! [`PortId`] 0..=63, [`PortSet`] u64; [`Pri`] 0..=7 (0 lowest), [`PriSet`] u8; [`QueueKey`] and
 //! [`GroupKey`] of both; [`Alpha`], a fraction. Bit n of a set is member n.

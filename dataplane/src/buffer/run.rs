@@ -1,5 +1,4 @@
-//! Runs of frames that leave the queues of one (output, pri): counters that they share are looked
-//! up once.
+//! Runs of frames that leave the queues of one (output, pri), with shared look-ups.
 //!
 //! [`Leaving`] collects what the frames free, and `end` returns it to the shared part.
 //!

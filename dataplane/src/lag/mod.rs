@@ -1,5 +1,4 @@
-//! Flows over several links: link aggregation without LACP, and static stations behind several
-//! ports.
+//! Flows over several links: LAGs without LACP, and static stations behind several ports.
 //!
 //! [`Links`] is compiled from [`Lag`]s and from stations with their ports. It gives the port that a
 //! port stands for, and the one of several ports that a flow takes; [`Joined`] is the set of links

@@ -1,5 +1,4 @@
-//! Anew: decides once more about TLPs that wait for a port whose link goes down, and about TLPs
-//! that are held.
+//! Anew: decides once more about TLPs that are held, or wait for a port whose link goes down.
 //!
 //! Frames in VOQs and egress queues of that port, and those of [`super::held`], are treated as if
 //! they had just come in: they go to another port, are answered, held or dropped.

@@ -1,5 +1,4 @@
-//! A whole switch made of ports: the entry point for programs that use the switching core as a
-//! library.
+//! A whole switch made of ports: the entry point for programs that use the library.
 //!
 //! [`SwitchBuilder`] takes ports and, if wanted, configuration, workers and pool. [`Switch`] is the
 //! core, and for each worker a lane with its ports.

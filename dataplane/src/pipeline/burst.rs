@@ -1,5 +1,4 @@
-//! Facts that the stages of a burst share about each of its frames, and counters of runs of like
-//! frames.
+//! Facts about each frame of a burst, shared by its stages, and counters of runs of like frames.
 //!
 //! [`Verdict`] and [`FrameMeta`] by frame; [`BurstMask`], a bit for each frame; [`CountRun`].
 //!

@@ -1,5 +1,4 @@
-//! Cut-through, in virtual time: a frame is forwarded when its header is in, or waits here until it
-//! is whole.
+//! Cut-through, in virtual time: forwards frames when their headers are in, or parks them.
 //!
 //! A frame that a port handed over before its last bit is in goes over the crossbar at once, or is
 //! parked until then.

@@ -1,5 +1,4 @@
-//! Flow cache in the pipeline: frames of known flows go to their queues without parsing and table
-//! lookups.
+//! Flow cache in the pipeline: known flows bypass parsing and table lookups.
 //!
 //! Each frame of a burst whose flow is cached gets its queue, and the burst goes into VOQs at once
 //! if none of it could be refused or cross XOFF. The full path ([`super::ingress`]) gives the same

@@ -1,5 +1,4 @@
-//! Edges of pauses: the times at which a port began or ceased to ask its peer to pause, or a peer
-//! paused it.
+//! Edges of pauses: when a pause began or ended, asked for by a port or obeyed by it.
 //!
 //! [`PauseLog`] is a ring of the last [`EDGES`] edges, written by one worker; readers copy the
 //! edges that are new to them. Nothing is recorded until a reader asks for it.

@@ -1,5 +1,4 @@
-//! Refused: ends the process with a message when a thread makes a system call that the filter
-//! refuses.
+//! Refused: ends the process with a message when the filter refuses a system call of a thread.
 //!
 //! On `SIGSYS` it writes a line to standard error and calls `_exit`.
 //!

@@ -1,5 +1,4 @@
-//! The bytes of a frame with a TLP: its front (addresses, link header, prefix or PTH), and TLPs
-//! that are written anew.
+//! The bytes of a frame with a TLP: its front, and TLPs that are written anew.
 //!
 //! From a frame, its [`ParsedTlp`] and a [`Change`] it makes the frame that is sent. The payload is
 //! moved only where the layout of the header changes, and its length with it.

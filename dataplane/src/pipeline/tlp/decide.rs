@@ -1,5 +1,4 @@
-//! Decides where a TLP goes: in at an edge or out of the fabric, through virtual switches, out at a
-//! port.
+//! Decides where a TLP goes: into the fabric or out of it, through virtual switches, by a port.
 //!
 //! A [`ParsedTlp`] becomes a [`Decision`]. A TLP passes a bounded number of virtual switches of
 //! this switch.

@@ -1,5 +1,4 @@
-//! Parts that the fast paths of TLPs and of CXL.mem messages share: the way out of a frame, and its
-//! descriptor.
+//! The way out of a frame, as the fast paths of TLPs and of CXL.mem messages share it.
 //!
 //! An edge and an address give a PTH, a PTH a port, and a port the addresses and the queue of a
 //! frame.

@@ -1,5 +1,4 @@
-//! CXL.mem messages: reads the fields that routing needs, and makes the response to a refused
-//! request.
+//! CXL.mem messages: reads the fields that routing needs, and answers refused requests.
 //!
 //! A message becomes a [`ParsedTlp`] with its fields. A refused request becomes an S2M response
 //! without data of its own.

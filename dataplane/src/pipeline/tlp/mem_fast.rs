@@ -1,5 +1,4 @@
-//! Fast path of CXL.mem messages: from a host to a G-FAM device and back, over any number of fabric
-//! links.
+//! Fast path of CXL.mem messages: from a host to a G-FAM device and back.
 //!
 //! The front of a frame becomes a [`FastMem`], and that a queue. Messages that it does not take go
 //! the full path, which would give the same result.

@@ -1,5 +1,4 @@
-//! TLPs: decides where a frame goes that came in at a port for TLPs, and rewrites its front on the
-//! way.
+//! TLPs: decides where a frame of a port for TLPs goes, and rewrites its front on the way.
 //!
 //! A frame is read into a [`ParsedTlp`], the tables of `pbr` give a [`Decision`], and the front
 //! (addresses, prefix, PTH) is written anew.
