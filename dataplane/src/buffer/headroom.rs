@@ -5,10 +5,10 @@
 //!
 //! 1. that frame;
 //! 2. frames that came in behind it while the switch looked it up (its fixed latency): none of them
-//! is admitted yet;
+//!    is admitted yet;
 //! 3. frames that come in until the peer has the PAUSE: while our transmitter finishes a longest
-//! frame that it has just begun, while it sends the PFC frame itself, and while that is on the
-//! cable;
+//!    frame that it has just begun, while it sends the PFC frame itself, and while that is on the
+//!    cable;
 //! 4. frames that the peer sends until it obeys, and those on the cable then;
 //! 5. a longest frame that the peer has just begun.
 //!

@@ -71,7 +71,7 @@ struct Leaver {
     pri: Pri,
     /// Requester of a UIO request.
     requester: Option<Bdf>,
-    /// CacheID of a CXL.cache message.
+    /// `CacheID` of a CXL.cache message.
     cache_id: Option<u8>,
 }
 

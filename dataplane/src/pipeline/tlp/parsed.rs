@@ -46,7 +46,7 @@ impl ParsedTlp {
         self.mem.is_none() && self.cache_id().is_none()
     }
 
-    /// The CacheID with which it is sent, if it is a CXL.cache message.
+    /// The `CacheID` with which it is sent, if it is a CXL.cache message.
     pub const fn cache_id(&self) -> Option<u8> {
         match self.request.route {
             Route::CacheId(cache_id) => Some(cache_id),
