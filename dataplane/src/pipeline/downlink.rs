@@ -76,8 +76,8 @@ impl Feed {
             Self::Local(queue) => queue.len(),
             Self::Remote { far, at, sent } => {
                 let far = ways.get(*far).expect("a way for each worker");
-                // Pairs with the Release store in `report`: places that are counted as free were read
-                // before, so a push into the far queue cannot find it full.
+                // Pairs with the Release store in `report`: frames that are counted as taken have
+                // left the ring before, so that `push_all` finds room in it.
                 let taken = far.taken.at(*at).load(Ordering::Acquire);
                 sent.wrapping_sub(taken) as usize
             }

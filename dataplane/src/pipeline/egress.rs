@@ -42,7 +42,7 @@ impl Lane {
         let queued = if *timing == Timing::Virtual { lane.queued } else { ctx.snapshot.pris };
         let (ready, lens) = lane.ready(queued);
         lane.queued = ready;
-        // Held queues (`tx_off`) count as paused here, but only here: watchdog and counters see no
+        // Held queues (`tx_off`) are skipped like paused ones, but watchdog and counters see no
         // pause.
         let paused = if lane.tx_off { ready } else { ready.and(ctx.core.paused(lane.port)) };
         let open = ready.without(paused);

@@ -58,8 +58,8 @@ impl Lane {
             };
         }
         if !self.parked.is_empty() {
-            // After all ports have received, and before transits: a frame is cut through only if no
-            // frame of this instant was there first.
+            // After all ports have received: frames that came in whole at this instant are charged
+            // by then, and go first.
             self.cut_through(now, ports, &mut step, tracer);
         }
         if !self.transits.is_empty() {
