@@ -204,6 +204,8 @@ impl PriMaps {
     #[must_use]
     pub fn for_pris(pris: usize) -> Self {
         let of_pcp = |pcp: u8| {
+            // With 4 priorities: 5 to 7 are ACK and CNP, 3 and 4 requests, 1 responses
+            // (docs/spec/pipeline.md §2).
             Pri::from_low_bits(match (pris <= 4, pcp) {
                 (true, 5..) => 3,
                 (true, 3 | 4) => 2,
@@ -213,6 +215,7 @@ impl PriMaps {
             })
         };
         let of_tc = |tc: u8| {
+            // The flow bits TC[4:2]: 1 is ACK and CNP, 0 are requests.
             Pri::from_low_bits(match (pris <= 4, tc & 7) {
                 (true, 1) => 3,
                 (true, 0) => 2,

@@ -373,7 +373,7 @@ mod tests {
         Inputs { fdb, ..Inputs::default() }
     }
 
-    /// A cache of few pages finds what it was told, as far as it has room.
+    /// A cache of few pages finds the flows that were inserted, as far as it has room.
     #[test]
     fn a_cache_of_few_flows_finds_them() {
         let mut cache = FlowCache::few();

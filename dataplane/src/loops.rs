@@ -229,7 +229,8 @@ mod tests {
         assert!(numbers.len() == count && !numbers.contains(&0));
     }
 
-    /// Samples until a suspicion of traffic in which so many of 100 frames are one of `kinds` that go round.
+    /// Number of samples until a loop is suspected, in traffic in which `of_hundred` of 100 frames
+    /// are one of `kinds` that go round.
     fn samples_until(kinds: u64, of_hundred: u64, most: u64) -> Option<u64> {
         let (mut repeats, mut state) = (Repeats::new(), 7_u64);
         let mut draw = |below: u64| {

@@ -358,6 +358,7 @@ fn tag_len_added(config: &SwitchConfig) -> usize {
     let adds = |output: &PortMode| match output {
         PortMode::Access { .. } => false,
         PortMode::Transparent { pvid } => {
+            // Only frames without a VID whose VLAN is not this port's get a tag (`VlanTable::egress`).
             config.ports.iter().filter_map(|input| untagged(&input.vlan)).any(|vid| vid != *pvid)
         }
         PortMode::Trunk { .. } => true,

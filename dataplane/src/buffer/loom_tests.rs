@@ -5,8 +5,8 @@ use weft_base::ring::ring;
 use super::*;
 use crate::config::{BufferConfig, Sharing};
 
-/// A frame is never overlooked that one worker has queued and another has not let leave: neither by who
-/// saw it queued, nor while it leaves.
+/// A frame that one worker has queued and the other has not dequeued is never missing from the
+/// depth, neither for the worker that queued it nor while it leaves.
 #[test]
 fn depths_are_never_below_what_is_queued() {
     loom::model(|| {

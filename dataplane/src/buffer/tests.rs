@@ -54,7 +54,7 @@ fn voq(input: u64, output: u64, of: u8) -> QueueKey {
 /// docs/spec/pipeline.md §4 as it is written, over plain numbers.
 #[derive(Default)]
 struct Oracle {
-    /// Queues with their reserves and what they use: VOQs, then groups.
+    /// Reserve and cells in use of each queue: VOQs, then groups.
     used: std::collections::BTreeMap<(u8, u64, u64, u8), (i64, i64)>,
     headroom: std::collections::BTreeMap<(u64, u8), i64>,
     shared_total: i64,
@@ -253,9 +253,9 @@ fn check_counts(buffer: &Buffer, thresholds: &Thresholds, queued: &[(QueueKey, u
     assert!(drawn <= used && used <= thresholds.shared(), "{drawn} drawn of {used}");
 }
 
-/// What two workers queue and let leave, of their own inputs and of the other's, in one thread so that the
-/// truth is known at each step: a queue counts exactly what is in it, is refused only by exact numbers,
-/// and the shared part holds at least what the queues draw on it.
+/// Two workers queue frames, and dequeue their own and each other's, in one thread so that the
+/// truth is known at each step. A queue counts exactly the frames in it and is refused only by
+/// exact numbers, and the shared part holds at least as much as the queues draw on it.
 #[test]
 fn workers_know_what_others_let_leave() {
     for (reserve, sharing) in [(0, Sharing::Dt), (2, Sharing::Dt), (0, Sharing::Static)] {
@@ -326,8 +326,8 @@ fn workers_know_what_others_let_leave() {
     }
 }
 
-/// Two workers admit at once, and let leave what the other admitted: the shared part is never overdrawn,
-/// and all comes back.
+/// Two workers admit frames at once, and dequeue each other's: the shared part is never overdrawn,
+/// and all cells come back.
 #[test]
 fn leases_never_overdraw_the_shared_part() {
     let config = config(Sharing::Dt, 400);

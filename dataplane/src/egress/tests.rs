@@ -56,7 +56,8 @@ fn picks_follow_set_weights_and_ready() {
     }
 }
 
-/// 3,000-byte quanta at 2:1, frames of 1,000 and of 1,400: what does not fit waits, and is not lost.
+/// 3,000-byte quanta at 2:1, frames of 1,000 and of 1,400 bytes: the rest of a deficit is kept for
+/// the next round.
 #[test]
 fn deficits_are_kept_while_busy_and_forfeited_when_not() {
     let config =
@@ -270,7 +271,7 @@ impl Oracle {
         self.rate(bucket) * i128::from(self.config.burst.as_ps())
     }
 
-    /// What is in a bucket; what overflows is lost, but for less than one picosecond's worth.
+    /// Credit in a bucket. Credit above its depth is lost, if it is at least a picosecond's worth.
     fn level(&self, bucket: usize, now: Instant) -> i128 {
         let (level, since) = self.levels[bucket];
         let level = level + self.rate(bucket) * i128::from(now.since(since).as_ps());

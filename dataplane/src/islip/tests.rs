@@ -50,7 +50,7 @@ impl Oracle {
         (0..self.ports).map(|step| (from + step) % self.ports).find(|&at| member(at))
     }
 
-    /// The priority that `output` grants at, if anybody in `free` asks.
+    /// The priority at which `output` grants, if any input in `free` asks it.
     fn grant_pri(&mut self, asks: &Asks, free: &[bool], output: usize) -> Option<usize> {
         let asked =
             |pri: usize| (0..self.ports).any(|input| free[input] && asks[input][output][pri]);
@@ -95,7 +95,7 @@ impl Oracle {
     }
 }
 
-/// Random requests, a share of `density` / 8 of all VOQs; keeps `requests` in step with what it returns.
+/// Random requests for `density` eighths of all VOQs; changes `requests` to the same ones.
 fn random_asks(rng: &mut Rng, ports: usize, pris: usize, requests: &mut Requests) -> Asks {
     let density = rng.below(9);
     let mut asks = vec![vec![vec![false; pris]; ports]; ports];
@@ -169,7 +169,8 @@ fn assert_pointers(tested: &Islip, oracle: &Oracle, case: &str) {
     }
 }
 
-/// A matching: nobody twice, nothing unasked; maximal once there are as many iterations as ports.
+/// Each input and output is matched at most once, and only where there was a request. With as many
+/// iterations as ports the matching is maximal.
 #[test]
 fn matchings_are_valid_and_become_maximal() {
     let seed = 0x0151_1002;

@@ -1,4 +1,4 @@
-//! LAGs and spread stations: what is refused, who is chosen, and who joins when.
+//! LAGs and stations behind several ports: refusals, choices of a link, and when links join.
 
 use weft_base::rng::Rng;
 

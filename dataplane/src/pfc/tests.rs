@@ -51,7 +51,7 @@ fn default_maps_name_their_classes_both_ways() {
         let have = default_classes(&map(pcp_to_pri));
         assert_eq!(have.0, want, "{name}");
         assert_eq!(check_classes(&have, set(lossless)), Ok(()), "{name}");
-        // What a peer with the same map pauses when it hears our PAUSE is that priority alone.
+        // A peer with the same map that receives our PAUSE pauses this priority alone.
         for p in Pri::ALL.into_iter().filter(|&p| have[p] != 0) {
             let mut tx = PauseTx::new();
             tx.set(p, true);
@@ -258,7 +258,8 @@ fn a_change_that_is_taken_back_sends_nothing() {
     assert_eq!((tx.asserted(), tx.classes_paused()), (set(0b10), 0b10));
 }
 
-/// What the guard paused while the worker was away: what is asked for stays paused, and all else is resumed, once.
+/// Classes that the guard paused while the worker was away stay paused if the worker wants them
+/// paused, and are resumed once otherwise.
 #[test]
 fn what_was_paused_for_a_worker_is_resumed_unless_it_is_asked_for() {
     let (rate, classes) = (LinkRate::gbps(100), default_classes(&map(EIGHT)));

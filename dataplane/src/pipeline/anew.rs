@@ -138,6 +138,7 @@ impl Lane {
             return 0;
         }
         let mut gone = 0;
+        // Taken out as a whole: those that stay are put back one by one, and so keep their order.
         for held in core::mem::take(&mut self.ctx.held.frames) {
             let is_over = held.until <= now;
             if !has_changed && !is_over {

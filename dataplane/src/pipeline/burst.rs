@@ -26,6 +26,7 @@ pub(super) struct BurstMask(pub u64);
 impl BurstMask {
     /// The first `count` frames.
     pub fn first(count: usize) -> Self {
+        // A set of ports serves as the set of frames: both have 64 members at most.
         Self(PortSet::first(count).bits())
     }
 

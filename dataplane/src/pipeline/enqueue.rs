@@ -379,6 +379,8 @@ fn is_deep(core: &Core, snapshot: &Snapshot, demand: &Demand) -> bool {
 /// Whether ECN marks the frame instead of dropping it: its sender takes part in ECN, and it may
 /// carry a mark already.
 fn is_ecn_capable(bufs: &Bufs, desc: &Desc) -> bool {
+    // Where ECN would mark it: an IP header behind two tags is not marked, so such a frame may be
+    // dropped (docs/spec/pipeline.md §8).
     let ip = if desc.has(Flag::Tagged) { 18 } else { 14 };
     desc.has(Flag::Ect) || ecn_of(bufs.bytes(desc), ip) == Some(Ecn::Ce)
 }
@@ -399,6 +401,7 @@ impl Context {
         let pri = desc.pri();
         let Some(profile) = snapshot.wred[pri] else { return false };
         let cells = snapshot.cells(desc.len());
+        // The depth as it is now, no average, and with this frame (docs/spec/pipeline.md §4).
         let queued = core.buffer.depth(output, pri);
         let depth = u64::from(queued + cells) * u64::from(snapshot.config.buffer.cell_bytes);
         let is_dropped = profile.verdict(depth, rng).is_mark()

@@ -168,6 +168,7 @@ impl Ledger {
             .wrapping_sub(queues(&|q| q.dequeued))
             .wrapping_sub(queues(&|q| q.purged))
             .wrapping_add(pending)
+            // Parked and held frames were received, and are in no queue.
             .wrapping_add(workers(core).map(|worker| worker.parked.get()).sum());
         (ledger.rx, ledger.copies, ledger.tx) =
             (sum(&|p| p.rx_frames), sum(&|p| p.copies), sum(&|p| p.tx_frames));

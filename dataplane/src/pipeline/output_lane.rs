@@ -64,6 +64,7 @@ impl OutputLane {
             up: false,
             tx_off: false,
             in_trouble: false,
+            // Until the first step has published that no priority is paused.
             calm: false,
             backlog: false,
             queued: PriSet::EMPTY,

@@ -292,7 +292,8 @@ mod tests {
             &self.switch.core.stats[worker]
         }
 
-        /// Both workers make turns; p0 receives so many frames of priority `pri`. The guard sees it.
+        /// Both workers make turns; p0 receives `frames` frames of priority `pri`. The guard sees
+        /// it.
         fn turns(&mut self, ms: u64, pri: u8, frames: u64) {
             for worker in [0, 1] {
                 self.stats(worker).beat_ns.set(ms * 1_000_000);
@@ -351,7 +352,8 @@ mod tests {
         u8::try_from(enable).unwrap()
     }
 
-    /// `at` and what follows each half of a PAUSE later, to the next look, before `end`; in us.
+    /// `at`, and then a time for each half of a PAUSE, rounded up to the next look, before `end`;
+    /// in us.
     fn refreshed(at: u64, end: u64) -> Vec<u64> {
         let mut all = vec![at];
         while let Some(next) = all.last().map(|at| (at + HALF_US).next_multiple_of(100))
@@ -424,7 +426,8 @@ mod tests {
         }
     }
 
-    /// What its worker has paused stays paused: the first refresh comes when half of the worker's own PAUSE is over.
+    /// A PAUSE of the worker's own stays in force: the guard first refreshes it when half of it is
+    /// over.
     #[test]
     fn a_pause_of_the_worker_is_refreshed() {
         let mut rig = Rig::new();
@@ -439,7 +442,8 @@ mod tests {
         assert!(rig.sent.iter().all(|(_, classes, _)| *classes == one), "{:?}", rig.sent);
     }
 
-    /// What the guard did is told to the worker once, and nothing more is sent for a worker that is back.
+    /// The worker learns once which classes the guard has paused, and the guard sends nothing more
+    /// once it is back.
     #[test]
     fn a_worker_that_is_back_learns_what_was_paused() {
         let mut rig = Rig::new();
@@ -457,7 +461,8 @@ mod tests {
         assert_eq!(rig.looks(150..151), []);
     }
 
-    /// Nothing goes to a port that is down or without PFC, and what could not be sent is not told to the worker.
+    /// Nothing is sent to a port that is down or without PFC, and a frame that could not be sent is
+    /// not reported to the worker.
     #[test]
     fn a_port_that_sends_nothing_is_not_taken_to_be_paused() {
         let away = |change: &dyn Fn(&mut Rig)| {
