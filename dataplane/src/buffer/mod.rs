@@ -496,8 +496,8 @@ impl Buffer {
     }
 
     /// Asks for room for a lossless frame of `cells` in its ingress group, whose input is this
-    /// worker's, and charges it there or in the headroom. The caller tells each output that gets a
-    /// copy by [`Self::deepen_by`].
+    /// worker's, and charges it there or in the headroom. The caller counts each copy at its output
+    /// by [`Self::deepen_by`].
     #[inline]
     pub fn admit_group(
         &self,

@@ -60,7 +60,7 @@ pub enum LagError {
     NoPort(PortId),
 }
 
-/// LAGs and spread stations, compiled.
+/// LAGs and stations behind several ports, compiled for lookup.
 #[derive(Clone, Debug)]
 pub struct Links {
     /// By port: all members of its LAG; only the port itself if it is in none.

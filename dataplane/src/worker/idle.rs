@@ -34,7 +34,8 @@ pub struct Idle {
     fds: Vec<libc::pollfd>,
 }
 
-/// How long a worker sleeps at most while frames wait for room at a port, of which no event tells.
+/// How long a worker sleeps at most while frames wait for room at a port, as no event says when
+/// there is some.
 const BLOCKED: Span = Span::from_us(100);
 
 impl Idle {

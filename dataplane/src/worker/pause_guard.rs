@@ -318,7 +318,7 @@ mod tests {
             })
         }
 
-        /// Classes that stand for priorities.
+        /// Classes of `pris`, as a PFC frame names them.
         fn classes(&self, pris: &[u8]) -> u8 {
             let classes = &self.switch.core.snapshot.load().config.pfc.classes;
             pris.iter().fold(0, |all, pri| all | classes[Pri::new(*pri).unwrap()])
