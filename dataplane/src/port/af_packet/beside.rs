@@ -1,8 +1,8 @@
-//! A socket that sends by an interface beside the port that is open there, of whatever kind it is.
+//! A socket that sends frames on an interface next to the port that is open there, whatever its kind.
 //!
-//! [`Beside::send`] of one frame; the interface is found again when it was gone.
+//! The pause guard sends PAUSE through one while the worker that owns the port is away. A socket whose interface was
+//! deleted is closed, and opened again at the next frame.
 //!
-//! Units: bytes.
 //! Source: packet(7). `CAP_NET_RAW`.
 
 use std::io;
@@ -16,7 +16,7 @@ use super::sending_socket;
 #[derive(Debug)]
 pub struct Beside {
     device: String,
-    /// None while the interface is gone.
+    /// `None` while the interface is gone.
     socket: Option<OwnedFd>,
 }
 
@@ -35,7 +35,7 @@ impl Beside {
         sending_socket(index, &[]).map_err(|refused| PortOpenError::refused(device, refused, ""))
     }
 
-    /// Sends a frame, past the queues of the interface; false if it takes none.
+    /// Sends a frame past the interface's queues; false if the kernel refused it.
     pub fn send(&mut self, frame: &[u8]) -> bool {
         if self.socket.is_none() {
             self.socket = Self::socket(&self.device).ok();
@@ -43,6 +43,7 @@ impl Beside {
         let Some(socket) = &self.socket else { return false };
         let sent = sys::send(socket.as_fd(), frame);
         let is_gone = |e: &io::Error| matches!(e.raw_os_error(), Some(libc::ENXIO | libc::ENODEV));
+        // A socket stays bound to the ifindex, which a new interface of the same name does not get back.
         if sent.as_ref().is_err_and(is_gone) {
             self.socket = None;
         }

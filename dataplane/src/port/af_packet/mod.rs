@@ -1,9 +1,8 @@
-//! Port on a Linux interface by packet sockets: any driver, no setup, every offload undone.
+//! Port on a Linux interface by packet sockets: works with any driver, without setup, and undoes every offload.
 //!
-//! A ring of slots that the kernel fills, each copied into a chunk (`receiver`); a ring of
-//! slots that it sends, one call for a burst (`sender`); messages for what is longer than a slot.
+//! The kernel fills a ring of slots, and each frame is copied from its slot into a chunk (`receiver`). A second ring
+//! has slots that the kernel sends, one system call per burst (`sender`). Frames longer than a slot come as messages.
 //!
-//! Units: bytes, frames.
 //! Source: packet(7), Linux `Documentation/networking/packet_mmap.rst`; docs/spec/pipeline.md §11. Linux 5.12 or later;
 //! `CAP_NET_RAW` and `CAP_NET_ADMIN`.
 
@@ -32,12 +31,12 @@ use crate::batch::Batch;
 use crate::pool::Bufs;
 use crate::time::{Instant, LinkRate, Span};
 
-/// Receive buffer for what is longer than a slot, and send buffers.
+/// Socket buffers in bytes. The kernel queues frames that are longer than a slot in the receive buffer.
 const RX_BUFFER: i32 = 16 << 20;
 const TX_BUFFER: i32 = 8 << 20;
-/// How often the link and the kernel's drop count are looked at.
+/// Interval between looks at the link and at the kernel's drop count.
 const CHECK_EVERY: Span = Span::from_ms(10);
-/// How often a vanished interface is tried again.
+/// Interval between attempts to open an interface that was deleted and came back.
 const RETRY_EVERY: Span = Span::from_ms(250);
 /// Settings of an `af_packet` port.
 #[derive(Clone, Debug)]
@@ -46,22 +45,22 @@ pub struct AfPacketConfig {
     pub device: String,
     /// Rate of the link, for quanta and wire time.
     pub rate: LinkRate,
-    /// Longest frame without FCS, tags included.
+    /// Longest frame in bytes, without FCS, tags included.
     pub frame_len_max: usize,
-    /// Most frames handed to the kernel and not yet sent, 1..=64.
+    /// Frames handed to the kernel and not yet sent at most, 1..=64.
     pub tx_ring_frames: usize,
-    /// Frames that may wait in the kernel, 64..=65536; a few more may be.
+    /// Frames that may wait in the kernel, 64..=65536, rounded up to whole blocks of the ring.
     pub rx_ring_frames: usize,
     /// Whether segments of TCP in a tunnel may leave as one super-frame, by a tap of our own beside the interface, where
     /// the kernel takes that (Linux 6.17, `CAP_BPF`) and the interface is a veth.
     pub tunnel_tap: bool,
 }
 
-/// What there is while the interface is there.
+/// Resources that exist only while the interface does.
 struct Open {
     // Before the ring that it shows.
     _shown: Shown,
-    /// Super-frames leave by this one's socket too, which tells of the interface.
+    /// Its socket also sends super-frames, and tells errors of the interface.
     rx: receiver::Ring,
     tx: sender::Ring,
     index: i32,
@@ -77,16 +76,17 @@ pub struct AfPacket {
     watch: LinkWatch,
     receiver: Receiver,
     sender: Sender,
-    /// For as long as the port: an interface that comes back finds it with fewer rights than it took.
+    /// Made once and kept for the port's life: when an interface comes back, the process may have dropped the
+    /// capabilities that making a tap takes.
     tap: Option<TunnelTap>,
     counters: PortCounters,
-    /// Calls of the kernel beside those of receiver and sender.
+    /// System calls made outside receiver and sender.
     other_calls: u64,
-    /// The kernel took no more; until the next `service`.
+    /// The kernel took no more frames; reset by the next `service`.
     blocked: bool,
     check_at: Instant,
     retry_at: Instant,
-    /// What rx or tx was refused, for `service` to report.
+    /// Call and errno of a refused rx or tx, for `service` to report.
     fault: Option<(&'static str, i32)>,
 }
 
@@ -110,7 +110,7 @@ impl AfPacket {
             };
             PortOpenError::refused(device, refused, hint)
         })?;
-        // Without a tap, segments in tunnels leave one by one.
+        // A missing tap is no reason to refuse the port: without one, segments in tunnels leave one by one.
         let tap = if config.tunnel_tap && netdev::is_veth(device) {
             TunnelTap::open().ok()
         } else {
@@ -144,10 +144,14 @@ impl AfPacket {
         })
     }
 
-    /// Keeps the host out, and takes a socket that sees the interface's frames and one that only sends.
+    /// Keeps the host's stack off the interface, then opens one socket that only sends and one that receives.
     fn open_device(config: &AfPacketConfig, index: i32, gauge: &RxGauge) -> Result<Open, Refused> {
+        // First, because it also is the lock on the interface: a second switch gets EEXIST here, before it changes
+        // anything.
         let guard =
             HostGuard::open(&config.device).map_err(at("keep the host out (nftables netdev)"))?;
+        // These options come before the rings: af_packet.c refuses PACKET_VERSION and PACKET_VNET_HDR with EBUSY
+        // afterwards.
         let version = i32::try_from(libc::tpacket_versions::TPACKET_V2 as u32).unwrap_or(1);
         let len = config.frame_len_max;
         let both = [
@@ -163,6 +167,8 @@ impl AfPacket {
 
         let socket = packet_socket(&both)?;
         let fd = socket.as_fd();
+        // IGNORE_OUTGOING: other sockets send on this interface (the pause guard's, for example), and the port would
+        // take their frames for received ones. COPY_THRESH: a frame longer than a slot is queued in whole as a message.
         let receives = [
             (libc::PACKET_IGNORE_OUTGOING, 1, "set PACKET_IGNORE_OUTGOING"),
             (libc::PACKET_COPY_THRESH, 1, "set PACKET_COPY_THRESH"),
@@ -173,25 +179,26 @@ impl AfPacket {
         let slots =
             RxSlots::map(fd, config.rx_ring_frames, len).map_err(at("make the receive ring"))?;
         sys::set_promiscuous(fd, index).map_err(at("set promiscuous"))?;
+        // Last: an unbound socket receives nothing, so no frame arrives before ring and options are in place.
         sys::bind_packet(fd, index, true).map_err(at("bind to the interface"))?;
         // SAFETY: `Open` drops it before the slots.
         let shown = unsafe { gauge.show(vec![slots.gauged()]) };
         Ok(Open { _shown: shown, rx: receiver::Ring { slots, socket }, tx, index, _guard: guard })
     }
 
-    /// Frames that went as part of the one before them so far.
+    /// Frames that left as part of the super-frame of an earlier one, since the port was opened.
     #[must_use]
     pub const fn joined_frames(&self) -> u64 {
         self.sender.joined_frames
     }
 
-    /// Super-frames that were split so far.
+    /// Received super-frames that were split, since the port was opened.
     #[must_use]
     pub const fn super_frames(&self) -> u64 {
         self.receiver.super_frames
     }
 
-    /// Calls of the kernel so far.
+    /// System calls since the port was opened.
     #[must_use]
     pub const fn system_calls(&self) -> u64 {
         self.receiver.system_calls + self.sender.system_calls + self.other_calls
@@ -201,7 +208,7 @@ impl AfPacket {
         PortError { device: self.caps.device.clone(), call, source }
     }
 
-    /// Remembers a refusal for `service`, which then looks at the link at once.
+    /// Keeps a refusal for `service`, which then looks at the link at once.
     fn fail(&mut self, call: &'static str, error: &io::Error) {
         let code = error.raw_os_error().unwrap_or(libc::EIO);
         if matches!(code, libc::ENETDOWN | libc::ENXIO | libc::ENODEV) {
@@ -212,13 +219,15 @@ impl AfPacket {
 
     // Link ----------------------------------------------------------------------------------
 
-    /// Follows the interface: takes a socket for it when it is back, lets go when it is gone.
+    /// Follows the interface: closes the sockets when it is gone, opens new ones when it is back.
     fn follow(&mut self, now: Instant) -> Result<(), PortError> {
         self.other_calls += 1;
         let state = self.watch.poll().map_err(|e| self.error("follow the link", e))?;
         if let Some(open) = &self.open
             && state.index != Some(open.index)
         {
+            // The ifindex decides, not the name: an interface that was deleted and made again has the name and another
+            // index.
             self.let_go();
             self.retry_at = now;
             let gone = io::Error::from_raw_os_error(libc::ENODEV);
@@ -228,6 +237,8 @@ impl AfPacket {
             && state.ethernet
             && self.retry_at <= now
         {
+            // Set before the attempt, so that an interface that keeps refusing costs one try per interval, not one per
+            // `service`.
             self.retry_at = now + RETRY_EVERY;
             let open = Self::open_device(&self.config, index, &self.gauge);
             self.open = Some(open.map_err(|refused| self.error(refused.call, refused.source))?);
@@ -239,7 +250,7 @@ impl AfPacket {
         Ok(())
     }
 
-    /// Lets go of an interface that is gone, and with it of what waits in its ring.
+    /// Closes the sockets of an interface that is gone. Frames that still wait in its ring are lost, and counted.
     fn let_go(&mut self) {
         self.count_kernel_drops();
         if let Some(open) = self.open.take() {
@@ -259,7 +270,7 @@ impl AfPacket {
         }
     }
 
-    /// Takes note of what the kernel has against the receiving socket, which keeps it readable.
+    /// Fetches the socket's pending error (SO_ERROR): as long as it is pending, poll says that the socket is readable.
     fn take_error(&mut self) {
         let Some(open) = &self.open else { return };
         self.other_calls += 1;
@@ -279,6 +290,7 @@ impl Port for AfPacket {
         let ring = self.open.as_mut().map(|open| &mut open.rx);
         if let Err(e) = self.receiver.receive(ring, bufs, batch, &mut self.counters) {
             self.fail("receive", &e);
+        // An idle worker that waits for this descriptor would otherwise be woken at once, again and again.
         } else if batch.len() == before && !self.watch.state().up {
             self.take_error();
         }
@@ -300,6 +312,7 @@ impl Port for AfPacket {
         let joins = Joins { socket, tap: self.tap.as_ref(), mtu: self.watch.state().mtu };
         let mut taken = 0;
         let mut fault = None;
+        // Each turn hands over one run of frames that leave the same way: by the ring, in messages, or by the tap.
         while let Some(frames) = batch.get(taken..count)
             && !frames.is_empty()
         {
@@ -311,6 +324,7 @@ impl Port for AfPacket {
                     self.blocked = true;
                     break;
                 }
+                // Counted and dropped like a sent frame, as it would block all frames behind it.
                 Next::GiveUp => {
                     self.counters.tx_failed += 1;
                     taken += 1;
@@ -324,6 +338,7 @@ impl Port for AfPacket {
         if let Some(e) = fault {
             self.fail("send", &e);
         }
+        // The kernel has copied the bytes (ring slot, message or tap), so chunks are free before the frames have left.
         for desc in batch.drain(..taken) {
             bufs.free(desc);
         }
@@ -340,6 +355,8 @@ impl Port for AfPacket {
         self.count_kernel_drops();
         if fault.is_some() {
             self.other_calls += 1;
+            // The fault may mean that the interface is gone; ask the kernel now instead of waiting for its
+            // notification.
             self.watch.ask().map_err(|e| self.error("follow the link", e))?;
         }
         self.follow(now)?;
@@ -368,7 +385,7 @@ impl Port for AfPacket {
         self.open.as_mut().map_or(0, |open| open.tx.under_way())
     }
 
-    /// Another one after the interface was gone: ask again before each wait.
+    /// The descriptor is replaced when the interface was gone, so callers ask for it again before each wait.
     fn link_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         Some(self.watch.as_fd())
     }
@@ -379,7 +396,8 @@ impl Port for AfPacket {
 
     fn release(&mut self, _bufs: &mut Bufs) {
         self.count_kernel_drops();
-        // On a busy machine all of them together can take longer than the 2 s for which a stop waits for a sign of life.
+        // Closing a socket waits in the kernel. On a busy machine all of them together can take longer than the 2 s for
+        // which a stop waits for a sign of life. The gauge goes first: other threads read the ring's words through it.
         if let Some(Open { _shown: shown, rx, tx, _guard: guard, .. }) = self.open.take() {
             drop(shown);
             threads::close(rx);
@@ -402,7 +420,7 @@ pub(super) fn sending_socket(
     Ok(socket)
 }
 
-/// A packet socket that receives nothing yet, and can send a lot.
+/// A packet socket that receives nothing until it is bound.
 fn packet_socket(options: &[(i32, i32, &'static str)]) -> Result<OwnedFd, Refused> {
     let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(at("open socket"))?;
     let fd = socket.as_fd();
@@ -415,6 +433,8 @@ fn packet_socket(options: &[(i32, i32, &'static str)]) -> Result<OwnedFd, Refuse
     ];
     for (force, plain, len) in buffers {
         sys::set_option(fd, libc::SOL_SOCKET, force, len)
+            // FORCE needs CAP_NET_ADMIN and may exceed net.core.rmem_max and wmem_max; without it the kernel caps the
+            // size.
             .or_else(|_| sys::set_option(fd, libc::SOL_SOCKET, plain, len))
             .map_err(at("set socket buffers"))?;
     }

@@ -1,9 +1,9 @@
-//! The receiving side: each slot's frame into a chunk; super-frames, and what is longer than a slot,
-//! by way of scratch memory.
+//! The receiving side: copies each slot's frame into a chunk; super-frames, and frames longer than a slot, pass through
+//! scratch memory.
 //!
-//! Slots of the ring in turn → frames in a burst, tags put back, super-frames split.
+//! VLAN tags that the kernel took out are put back, and super-frames are split into the frames that the sender's TCP
+//! meant, so that queues and rates see only these.
 //!
-//! Units: bytes, frames.
 //! Source: packet(7); docs/spec/pipeline.md §11.
 
 use std::io;
@@ -28,14 +28,14 @@ struct Splitting {
     splitter: Splitter,
 }
 
-/// A socket that receives into its ring.
+/// A receiving socket and its ring.
 pub(super) struct Ring {
-    // In this order: the kernel has the memory for longer than we do.
+    // Fields drop in this order: the ring is unmapped, then the socket closed. The kernel keeps the pages until then.
     pub slots: RxSlots,
     pub socket: OwnedFd,
 }
 
-/// What takes frames from a ring.
+/// Moves frames from a ring into bursts.
 pub(super) struct Receiver {
     frame_len_max: usize,
     messages: RxMessages,
@@ -44,19 +44,19 @@ pub(super) struct Receiver {
     pub system_calls: u64,
 }
 
-/// What the ring says of a frame that does not fit its slot.
+/// A slot's header for a frame that does not fit the slot.
 #[derive(Clone, Copy)]
 struct CutFrame {
-    /// Its bytes, in the slot or not.
+    /// Length of the whole frame in bytes, tag not included.
     len: usize,
     tag: Option<Tag>,
-    /// It waits as a message of the socket, in whole.
+    /// The whole frame waits as a message of the socket.
     queued: bool,
 }
 
-/// What stops a burst before it is full or the ring is empty.
+/// Why a burst ends before it is full.
 pub(super) enum Stop {
-    /// Nothing is left for now.
+    /// The ring has no more frames, or the call is to be tried again later.
     Empty,
     /// The kernel refused a call.
     Refused(io::Error),
@@ -73,18 +73,18 @@ impl Receiver {
         }
     }
 
-    /// Forgets what was received and not handed on.
+    /// Forgets frames that were received and not handed on.
     pub(super) fn clear(&mut self) {
         self.splitting = None;
         self.forget_messages();
     }
 
-    /// Forgets messages whose slots are gone; the super-frame that is being split stays.
+    /// Forgets messages whose slots are gone. The super-frame being split stays: its bytes are in scratch memory.
     pub(super) fn forget_messages(&mut self) {
         self.messages.clear();
     }
 
-    /// Fills `batch`, from the super-frame that is being split and from `ring`, if there is one.
+    /// Fills `batch`, first from the super-frame being split, then from `ring`, if the interface is there.
     pub(super) fn receive(
         &mut self,
         ring: Option<&mut Ring>,
@@ -95,8 +95,8 @@ impl Receiver {
         let mut ring = ring;
         while !batch.is_full() {
             if let Some(splitting) = self.splitting {
-                // Frames that leave in one burst are joined again: a burst ends before a super-frame that another has
-                // room for.
+                // The sender joins segments again only within one burst. So end this burst early if the rest of the
+                // super-frame fits a whole one.
                 let (left, room) = (splitting.splitter.left(), batch.remaining_capacity());
                 if room < left && left <= batch.capacity() {
                     break;
@@ -114,7 +114,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Hands on the frame of the first slot, or a reason why not.
+    /// Hands on the frame of the first slot, or counts why not.
     #[inline]
     fn deliver_front(
         &mut self,
@@ -125,10 +125,12 @@ impl Receiver {
     ) -> Result<(), Stop> {
         let front = ring.slots.front().ok_or(Stop::Empty)?;
         ring.slots.prefetch();
+        // Fewer bytes in the slot than the frame has: it was longer than the slot.
         if front.frame.len() < front.len {
             let cut = CutFrame { len: front.len, tag: front.tag, queued: front.queued };
             return self.deliver_message(ring, cut, bufs, batch, counters);
         }
+        // The kernel counts csum_start in the data without the tag; putting the tag back moves it by 4 bytes.
         let header = VnetHeader::parse(front.lead, if front.tag.is_some() { 4 } else { 0 });
         if header.gso_type == GSO_NONE {
             match self.copied(front.frame, front.tag, bufs) {
@@ -145,10 +147,11 @@ impl Receiver {
         Ok(())
     }
 
-    /// Copies a frame into a chunk, its tag put back.
+    /// Copies a frame into a chunk and puts its tag back.
     #[inline]
     fn copied(&self, frame: &[u8], tag: Option<Tag>, bufs: &mut Bufs) -> Result<Desc, DropReason> {
         let whole = frame.len() + if tag.is_some() { 4 } else { 0 };
+        // Shorter than two addresses and an EtherType: the pipeline could not parse it.
         if frame.len() < 14 {
             return Err(DropReason::Malformed);
         }
@@ -165,7 +168,8 @@ impl Receiver {
         Ok(desc)
     }
 
-    /// Hands on a frame that does not fit its slot, and that the kernel keeps in whole if it could.
+    /// Hands on a frame that does not fit its slot; if its receive buffer had room, the kernel queued the frame as a
+    /// message.
     #[cold]
     fn deliver_message(
         &mut self,
@@ -186,11 +190,13 @@ impl Receiver {
             }
         }
         let message = if queued { self.messages.take() } else { None };
+        // Only now: had the call failed, the slot would have to stay in front of its message for the next try.
         ring.slots.release();
         let Some((lead, frame)) = message else {
             counters.kernel_rx += 1; // its buffer for such frames was full
             return Ok(());
         };
+        // The message was cut (longer than SUPER_LEN_MAX), or is not the one that the slot announced.
         let Some(frame) = frame.filter(|frame| frame.len == len) else {
             counters.rx_drop(DropReason::TooLong);
             return Ok(());
@@ -230,7 +236,7 @@ impl Receiver {
         }
     }
 
-    /// Hands the frames of a super-frame on; what finds no room waits for the next call.
+    /// Hands on the segments of a super-frame; those that find no room in `batch` wait for the next call.
     fn deliver_parts(
         &mut self,
         splitting: Splitting,
@@ -243,6 +249,7 @@ impl Receiver {
         while splitter.left() > 0 && !batch.is_full() {
             if splitter.next_len() > self.frame_len_max.min(bufs.room()) {
                 counters.rx_drop(DropReason::TooLong);
+                // A dropped segment must advance sequence number and IP id for the ones behind it, like a sent one.
                 splitter.skip();
                 continue;
             }

@@ -1,9 +1,9 @@
-//! The sending side: single frames by the ring, one call for all; what the kernel takes for several
-//! frames of one TCP stream by messages, or by a tap if the stream is in a tunnel.
+//! The sending side: single frames leave by the ring, one call for all; segments of one TCP stream leave joined, as a
+//! message, or by a tap if the stream is in a tunnel.
 //!
-//! Frames from the front of a burst → how many were taken, and what was said of the next one.
+//! The caller hands over frames from the front of a burst and learns how many the kernel took, and why it refused the
+//! next one.
 //!
-//! Units: bytes, frames.
 //! Source: packet(7); docs/spec/pipeline.md §11.
 
 use std::io;
@@ -25,16 +25,16 @@ use crate::time::{Instant, Span};
 
 /// How long the kernel may refuse the first frame for lack of room before the frame is to blame.
 const STUCK_AFTER: Span = Span::from_ms(10);
-/// How long frames go one by one after the kernel refused several in one.
+/// How long frames leave one by one after the kernel refused a joined message.
 const JOIN_AGAIN_AFTER: Span = Span::from_ms(10);
-/// Of a frame without tags, before its packet.
+/// Ethernet header of an untagged frame.
 const ETHERNET_LEN: usize = 14;
 
 /// Tells a frame that cannot be sent from a device that has no room: the kernel says ENOBUFS to both,
 /// for example when the far end of a veth has a smaller MTU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stuck {
-    /// Since when the first frame has been refused.
+    /// When the kernel began to refuse the first frame.
     since: Option<Instant>,
     /// Frames of this length or more were refused for [`STUCK_AFTER`]; one that is sent clears it.
     len: usize,
@@ -50,6 +50,7 @@ impl Stuck {
     /// The first frame was refused; true when it is to be given up.
     pub(super) fn refused(&mut self, now: Instant, len: usize) -> bool {
         let since = *self.since.get_or_insert(now);
+        // Once a length was given up, others as long are given up at once; waiting 10 ms for each would stop the port.
         if len < self.len && now.since(since) < STUCK_AFTER {
             return false;
         }
@@ -65,14 +66,14 @@ impl Stuck {
     }
 }
 
-/// Which frames are joined.
+/// Which frames may be joined.
 #[derive(Clone, Copy)]
 struct Joinable {
-    /// Most bytes of a packet.
+    /// Longest packet in bytes.
     mtu: usize,
-    /// Frames are shorter than this.
+    /// Frames must be shorter than this: the length at which the kernel last refused one for good.
     len: usize,
-    /// Whether those in tunnels are.
+    /// Whether frames in tunnels may be.
     tunnels: bool,
 }
 
@@ -82,7 +83,7 @@ impl Joinable {
     }
 }
 
-/// Joins the first of `frames`, at least two of one TCP stream; their payloads are put to `parts`.
+/// Joins the first frames of `frames` if at least two belong to one TCP stream; their payloads are appended to `parts`.
 fn join<'a>(
     bufs: &'a Bufs,
     frames: &'a [Desc],
@@ -91,6 +92,7 @@ fn join<'a>(
 ) -> Option<Joint<'a>> {
     let partial = |desc: &'a Desc| Some((bufs.bytes(desc), bufs.partial_csum(desc)?));
     let (first, rest) = frames.split_first()?;
+    // The cheap test first: most frames have complete checksums, and their headers need not be parsed.
     rest.first().filter(|next| next.has(Flag::PartialCsum))?;
     let (bytes, left) = partial(first)?;
     let first =
@@ -106,8 +108,7 @@ fn join<'a>(
     (parts.len() > from).then_some(joint)
 }
 
-/// The bytes that are sent for a frame: what follows a short one is zero up to 64 bytes, so this is
-/// its padding.
+/// The bytes to send for a frame. The pool keeps zeros behind a short frame up to 64 bytes, which serve as padding.
 fn bytes<'a>(bufs: &'a Bufs, desc: &'a Desc) -> &'a [u8] {
     match bufs.head(desc).get(..TX_LEN_MIN) {
         Some(padded) if desc.len() < TX_LEN_MIN => padded,
@@ -121,49 +122,48 @@ fn partial(bufs: &Bufs, desc: &Desc) -> Option<PartialCsum> {
     bufs.partial_csum(desc).filter(fits)
 }
 
-/// Whether a device whose packets have up to `mtu` bytes takes the frame: what the kernel asks of a
-/// message, but not of a slot.
+/// Whether a device of this MTU takes the frame. The kernel checks a message for this, but not a slot.
 fn fits_mtu(frame: &[u8], mtu: usize) -> bool {
     let tag = if frame.get(12..14) == Some(&[0x81, 0x00]) { 4 } else { 0 };
     mtu == 0 || frame.len() <= mtu + ETHERNET_LEN + tag
 }
 
-/// What became of the first frames that were handed over.
+/// Outcome of handing over the first frames of a burst.
 #[derive(Debug, Default)]
 pub(in crate::port) struct Handed {
-    /// So many were taken.
+    /// How many of the first frames the kernel took.
     pub taken: usize,
-    /// What the kernel said of the next one.
+    /// The kernel's answer to the next one; `None` if it was not refused.
     pub refused: Option<io::Error>,
-    /// The next one was refused together with frames behind it.
+    /// The refused frame was joined with frames behind it.
     pub joined: bool,
 }
 
-/// Ways to the interface that take several frames in one, as long as it is there.
+/// Ways out of the interface that take several frames joined.
 #[derive(Clone, Copy)]
 pub(in crate::port) struct Joins<'a> {
-    /// The socket that messages leave by.
+    /// Sends messages.
     pub socket: BorrowedFd<'a>,
-    /// Where super-frames of tunnels leave, if they can.
+    /// Takes super-frames of tunnels; `None` if the port has no tap.
     pub tap: Option<&'a TunnelTap>,
-    /// Bytes of the device's longest packet; 0 while not known.
+    /// The device's MTU in bytes; 0 while it is not known.
     pub mtu: usize,
 }
 
 /// How the first of some frames leave.
 pub(in crate::port) enum Turn {
-    /// So many of them one by one, which is up to the caller.
+    /// This many of them leave one by one; sending them is up to the caller.
     OneByOne(usize),
-    /// They were handed over, some of them as one.
+    /// They were handed over, some of them joined.
     Joined(Handed),
 }
 
-/// What follows from what the kernel said.
+/// How to go on after the kernel's answer.
 #[derive(Debug)]
 pub(in crate::port) enum Next {
-    /// There may be more to hand over.
+    /// Hand over more.
     GoOn,
-    /// There is no room now.
+    /// No room now: wait for the next `service`.
     Wait,
     /// The next frame can never be sent.
     GiveUp,
@@ -171,10 +171,10 @@ pub(in crate::port) enum Next {
     Fault(io::Error),
 }
 
-/// How the first frames leave, as planned.
+/// The planned way out of the first frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// One by one.
+    /// One by one, by the ring.
     Ring,
     /// Some of them in one message.
     Messages,
@@ -182,9 +182,9 @@ enum Way {
     Tap,
 }
 
-/// A socket that only sends, by its ring.
+/// A socket that only sends, and its ring.
 pub(super) struct Ring {
-    // In this order: the kernel has the memory for longer than we do.
+    // Fields drop in this order: the ring is unmapped, then the socket closed. The kernel keeps the pages until then.
     slots: TxSlots,
     socket: OwnedFd,
 }
@@ -199,19 +199,18 @@ impl Ring {
         self.socket.as_fd()
     }
 
-    /// Frames that a device has and has not sent yet.
+    /// Frames handed to the device and not sent yet.
     #[inline]
     pub(super) fn under_way(&mut self) -> usize {
         self.slots.under_way()
     }
 }
 
-/// What sends frames.
 pub(in crate::port) struct Sender {
     messages: TxMessages,
-    /// What goes before the bytes of each message.
+    /// Lead of each planned message.
     leads: Vec<Lead>,
-    /// From when on frames of one TCP stream are handed over as one.
+    /// From this time on, segments of one TCP stream may be joined.
     join_at: Instant,
     pub joined_frames: u64,
     pub system_calls: u64,
@@ -248,7 +247,7 @@ impl Sender {
         }
     }
 
-    /// Hands the first of `frames` over if some of them leave as one.
+    /// Hands over the first of `frames` if some of them leave joined.
     pub(in crate::port) fn turn(
         &mut self,
         now: Instant,
@@ -269,13 +268,15 @@ impl Sender {
         }
     }
 
-    /// Whether any of `frames` may leave as one with the next: a look at descriptors only.
+    /// Whether two neighbours of `frames` may be joined. Reads descriptors only, no frame data.
     pub(in crate::port) fn may_join(&self, now: Instant, frames: &[Desc]) -> bool {
+        // A local sender leaves its checksums partial, and segments from a split super-frame have them. Only these can
+        // be joined without recomputing a checksum over the payload.
         let is_partial = |desc: &Desc| desc.has(Flag::PartialCsum);
         self.join_at <= now && frames.windows(2).any(|two| two.iter().all(is_partial))
     }
 
-    /// What follows from what became of the first of `frames`. Where several were refused in one, the next go one by one.
+    /// Decides how to go on after `handed`. After a refused joined message the next frames leave one by one.
     pub(in crate::port) fn next(&mut self, now: Instant, handed: Handed, frames: &[Desc]) -> Next {
         let len = |desc: &Desc| desc.len().max(TX_LEN_MIN);
         if let Some(longest) = frames.iter().take(handed.taken).map(len).max() {
@@ -284,12 +285,14 @@ impl Sender {
         let Some(e) = handed.refused else {
             return if handed.taken == 0 { Next::Wait } else { Next::GoOn };
         };
+        // The frame that was refused; padded as it was sent, since `Stuck` compares lengths on the wire.
         let refused = frames.get(handed.taken).or(frames.first()).map_or(0, len);
         match e.raw_os_error() {
             Some(libc::EINTR) => Next::GoOn,
             Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => Next::Fault(e),
             Some(libc::EAGAIN) => Next::Wait,
-            // A device that does not segment, or has no room for so much.
+            // The device does not segment, or has no room for that many bytes. No frame is to blame, so none is given
+            // up.
             _ if handed.joined => {
                 self.join_at = now + JOIN_AGAIN_AFTER;
                 Next::GoOn
@@ -299,8 +302,8 @@ impl Sender {
         }
     }
 
-    /// Decides how the first of `frames` leave, and which of them go in one message; `parts` then has the bytes of all that
-    /// do, in order.
+    /// Decides how the first of `frames` leave and which of them are joined in one message. Afterwards `parts` has the
+    /// bytes of all planned frames, in order.
     fn plan<'a>(
         &mut self,
         bufs: &'a Bufs,
@@ -316,6 +319,8 @@ impl Sender {
             if let Some(joint) = join(bufs, rest, joinable, parts)
                 && lead.set_many(&joint, parts.len() - from)
             {
+                // The tap takes one super-frame per write, so a tunnel's goes alone: now if it is first, else in the
+                // next turn.
                 if joint.is_in_tunnel() && from == 0 {
                     return Way::Tap;
                 }
@@ -335,7 +340,7 @@ impl Sender {
         way
     }
 
-    /// Sends the super-frame of a tunnel that was planned.
+    /// Sends the planned super-frame of a tunnel.
     fn by_tap(&mut self, tap: &TunnelTap, parts: &[&[u8]]) -> Handed {
         let lead = self.leads.first().map_or(&[][..], |lead| lead.bytes());
         match tap.send(lead, parts) {
@@ -347,7 +352,7 @@ impl Sender {
         }
     }
 
-    /// Sends what was planned.
+    /// Sends the planned messages.
     fn by_messages(&mut self, socket: BorrowedFd<'_>, parts: &[&[u8]]) -> Handed {
         let mut outgoing = ArrayVec::<_, BURST>::new();
         let mut at = 0;
@@ -366,6 +371,7 @@ impl Sender {
                 Handed { taken, ..Handed::default() }
             }
             Err(error) => {
+                // sendmmsg reports an error only if it could send no message at all, so it is the first one's.
                 let joined = self.leads.first().is_some_and(|lead| lead.frames > 1);
                 Handed { refused: Some(error), joined, ..Handed::default() }
             }
@@ -385,6 +391,8 @@ fn by_ring(ring: &mut Ring, mtu: usize, bufs: &Bufs, frames: &[Desc]) -> Handed 
         }
         put += 1;
     }
+    // Without a slot to send there is nothing to ask the kernel: either the first frame is too long or the ring is
+    // full.
     if put == 0 {
         let code = if too_long { libc::EMSGSIZE } else { libc::EAGAIN };
         let refused = Some(io::Error::from_raw_os_error(code));
@@ -394,11 +402,13 @@ fn by_ring(ring: &mut Ring, mtu: usize, bufs: &Bufs, frames: &[Desc]) -> Handed 
     handed(put, slots.settle(), said)
 }
 
-/// What became of `put` frames, after a call that said this.
+/// Outcome for `put` frames after the call that sends them answered `said`.
 fn handed(put: usize, settled: Settled, said: io::Result<()>) -> Handed {
     let code = |code| Some(io::Error::from_raw_os_error(code));
     let refused = match said {
         _ if settled.sent == put => None,
+        // ENOBUFS alone means a lack of room, after which the caller waits. With a slot marked as wrong it would wait
+        // for a frame that can never leave, so that case is EINVAL.
         Err(error) if !settled.refused || error.raw_os_error() != Some(libc::ENOBUFS) => {
             Some(error)
         }

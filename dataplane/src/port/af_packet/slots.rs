@@ -1,9 +1,9 @@
 //! Rings of slots that a packet socket shares with the kernel: whole frames, one after the other.
 //!
-//! Status 32 (whose the slot is), length 32, bytes there 32, where they start 16, (16, 64 of
-//! time), VLAN TCI 16, TPID 16, in host order; then an address or a virtio-net header and a frame.
+//! A slot is a `tpacket2_hdr` in host order: status (32 bits, says whether kernel or port owns the slot), length (32),
+//! bytes present (32), where they start (16), network offset (16), time (64), VLAN TCI (16) and TPID (16). Behind it
+//! come an address or a virtio-net header, and the frame.
 //!
-//! Units: bytes; slots.
 //! Source: Linux `Documentation/networking/packet_mmap.rst`, `TPACKET_V2`; `net/packet/af_packet.c`.
 
 use core::ptr::NonNull;
@@ -16,39 +16,39 @@ use super::super::sys::{self, Mapping, VNET_LEN};
 use super::super::tag::Tag;
 use crate::pool::prefetch;
 
-/// Slots do not cross the bounds of such parts of a ring, which the kernel has in one piece.
+/// A ring is made of blocks of this size, contiguous in the kernel; no slot crosses a block's end.
 const BLOCK_LEN: usize = 64 << 10;
 const LINE: usize = 64;
-/// What the kernel notes before a frame, and where the frame that it wants sent starts after it.
+/// The kernel's header in a slot; a frame to send starts right behind it.
 const HEADER_LEN: usize = size_of::<libc::tpacket2_hdr>();
 const _: () = assert!(HEADER_LEN == 32);
-/// Where the kernel puts a received frame: after header, address and virtio-net header, so that its
-/// packet is aligned.
+/// Where the kernel puts a received frame: behind header, address and virtio-net header, placed so that the packet
+/// inside the frame is aligned.
 const RX_FRAME_AT: usize = 76;
-/// How far ahead of the slot that is looked at others are brought near.
+/// Slots between the one that is read and the one that is prefetched.
 const AHEAD: usize = 6;
 
 const KERNEL: u32 = libc::TP_STATUS_KERNEL;
 const AVAILABLE: u32 = libc::TP_STATUS_AVAILABLE;
 
-/// Slots, in turn the kernel's and ours.
+/// Slots, each owned by the kernel or by the port in turn.
 struct Slots {
     memory: Mapping,
-    /// Where each one starts.
+    /// Start of each slot, in bytes from the start of the memory.
     offsets: Box<[u32]>,
     len: usize,
-    /// The one that is handled next.
+    /// Index of the slot that is handled next.
     next: usize,
 }
 
-/// Bytes of a slot for frames of up to `frame_len_max`: an odd number of cache lines, so that slots
-/// do not all meet in the same sets of the caches.
+/// Bytes of a slot for frames of up to `frame_len_max`: an odd number of cache lines, so that the heads of slots spread
+/// over all sets of the caches.
 const fn slot_len(frame_len_max: usize) -> usize {
     ((RX_FRAME_AT + frame_len_max).div_ceil(LINE) | 1) * LINE
 }
 
 impl Slots {
-    /// A ring of `frames` slots or a few more; `name` says which of the socket's two.
+    /// A ring of at least `frames` slots, rounded up to whole blocks; `name` is `PACKET_RX_RING` or `PACKET_TX_RING`.
     fn map(fd: BorrowedFd<'_>, name: i32, frames: usize, frame_len_max: usize) -> io::Result<Self> {
         let slot = slot_len(frame_len_max);
         let in_block = BLOCK_LEN / slot;
@@ -77,9 +77,10 @@ impl Slots {
         self.offsets.len()
     }
 
-    /// The slot `ahead` of the next one; `ahead` is less than there are slots.
+    /// Index of the slot `ahead` of the next one; `ahead` is below the number of slots.
     #[inline]
     const fn index(&self, ahead: usize) -> usize {
+        // A compare instead of a remainder: the count is not a power of two, and this runs per frame.
         let index = self.next + ahead;
         if index < self.count() { index } else { index - self.count() }
     }
@@ -97,14 +98,14 @@ impl Slots {
         unsafe { self.at(index).cast::<AtomicU32>().as_ref() }
     }
 
-    /// What is in a slot after its status.
+    /// Memory of a slot behind its status.
     #[inline]
     fn behind_status(&self, index: usize) -> (NonNull<u8>, usize) {
         // SAFETY: inside the slot.
         (unsafe { self.at(index).add(size_of::<u32>()) }, self.len - size_of::<u32>())
     }
 
-    /// One of the first three cache lines of a slot, whosoever it is, to bring it near.
+    /// One of the first three cache lines of a slot, to prefetch it; kernel or port may own the slot.
     #[inline]
     fn line(&self, index: usize, line: usize) -> &AtomicU32 {
         const { assert!(slot_len(0) > 2 * LINE, "the least slot has three") };
@@ -137,6 +138,7 @@ impl Slots {
     }
 }
 
+/// Reads 32 bits at offset `at` of a slot; `bytes` starts behind the status, 4 bytes into it.
 #[inline]
 fn word(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at - 4..at).and_then(|o| o.first_chunk()).map_or(0, |o| u32::from_ne_bytes(*o))
@@ -150,19 +152,19 @@ fn half(bytes: &[u8], at: usize) -> u16 {
 /// A frame that was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Filled<'a> {
-    /// Its bytes: more than `frame` has if it is longer than a slot.
+    /// Length of the frame in bytes: more than `frame` has if it is longer than a slot.
     pub len: usize,
     pub frame: &'a [u8],
-    /// The virtio-net header.
+    /// Its virtio-net header.
     pub lead: [u8; VNET_LEN],
-    /// A VLAN tag that was taken out of the data.
+    /// The VLAN tag that the kernel took out of the data.
     pub tag: Option<Tag>,
-    /// It waits as a message of the socket too, in whole.
+    /// The whole frame also waits as a message of the socket.
     pub queued: bool,
 }
 
 impl<'a> Filled<'a> {
-    /// The frame of a slot, whose bytes are all but the status.
+    /// Reads a slot that the kernel has filled; `bytes` is all of it but the status.
     #[inline]
     fn parse(status: u32, bytes: &'a [u8]) -> Self {
         let (len, there, at) = (word(bytes, 4), word(bytes, 8), usize::from(half(bytes, 12)));
@@ -181,7 +183,7 @@ impl<'a> Filled<'a> {
     }
 }
 
-/// Slots that the kernel fills.
+/// Slots of a receive ring, which the kernel fills.
 pub(super) struct RxSlots(Slots);
 
 impl RxSlots {
@@ -190,14 +192,14 @@ impl RxSlots {
         Slots::map(fd, libc::PACKET_RX_RING, frames, frame_len_max).map(Self)
     }
 
-    /// The status of a slot that the kernel has filled.
+    /// Status of a slot if the kernel has filled it.
     #[inline]
     fn filled(&self, index: usize) -> Option<u32> {
         let status = self.0.status(index).load(Ordering::Acquire); // pairs with the kernel's barrier
         (status & libc::TP_STATUS_USER != 0).then_some(status)
     }
 
-    /// The frame that came first of those that were not [released](Self::release).
+    /// The oldest received frame that was not [released](Self::release).
     #[inline]
     pub(super) fn front(&self) -> Option<Filled<'_>> {
         let status = self.filled(self.0.next)?;
@@ -205,7 +207,7 @@ impl RxSlots {
         Some(Filled::parse(status, unsafe { self.0.bytes(self.0.next) }))
     }
 
-    /// Brings near a frame that comes some frames later.
+    /// Prefetches the slot [`AHEAD`] of the next.
     #[inline]
     pub(super) fn prefetch(&self) {
         let index = self.0.index(AHEAD.min(self.0.count() - 1));
@@ -221,41 +223,42 @@ impl RxSlots {
         self.0.next = self.0.index(1);
     }
 
-    /// What tells how full it is; good for as long as `self` is there.
+    /// How full the ring is, for the gauge; valid for as long as `self` lives.
     pub(super) fn gauged(&self) -> gauge::Ring {
         let count = self.0.count();
         let probes = gauge::PROBES.min(count);
+        // The kernel fills slots in order, so a few at even distances tell how much of the ring is full.
         let word = |n: usize| NonNull::from(self.0.status(n * count / probes));
         gauge::Ring::Slots { words: (0..probes).map(word).collect(), bit: libc::TP_STATUS_USER }
     }
 
-    /// Frames that wait.
+    /// Number of received frames that wait in the ring.
     pub(super) fn waiting(&self) -> usize {
         (0..self.0.count()).take_while(|n| self.filled(self.0.index(*n)).is_some()).count()
     }
 
-    /// How many of the next `most` frames that wait do so as messages too.
+    /// How many of the next `most` waiting frames also wait as messages.
     pub(super) fn queued(&self, most: usize) -> usize {
         let statuses = (0..most.min(self.0.count())).map_while(|n| self.filled(self.0.index(n)));
         statuses.filter(|status| status & libc::TP_STATUS_COPY != 0).count()
     }
 }
 
-/// What the kernel did with the frames that were put into a transmit ring.
+/// Outcome of a call that has the kernel send a transmit ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settled {
-    /// So many of the first were taken.
+    /// Number of frames, from the first, that the kernel took.
     pub sent: usize,
-    /// The one after these can never be.
+    /// The kernel will never take the next one (`TP_STATUS_WRONG_FORMAT`).
     pub refused: bool,
 }
 
-/// Slots that the kernel sends.
+/// Slots of a transmit ring, which the kernel sends.
 pub(super) struct TxSlots {
     slots: Slots,
-    /// Slots that were filled, from the next on.
+    /// Filled slots that the kernel was not called for yet, from `next` on.
     put: usize,
-    /// Slots before the next that a device may still have.
+    /// Slots in front of `next` whose frames a device may still have.
     under_way: usize,
 }
 
@@ -269,7 +272,7 @@ impl TxSlots {
         Self { slots, put: 0, under_way: 0 }
     }
 
-    /// Frames that a device has and has not sent yet.
+    /// Frames handed to the device and not sent yet.
     #[inline]
     pub(super) fn under_way(&mut self) -> usize {
         let count = self.slots.count();
@@ -283,8 +286,8 @@ impl TxSlots {
         self.under_way
     }
 
-    /// Puts a frame into the next slot, for the kernel to send at the next call; false when there is
-    /// none, or when it does not fit.
+    /// Fills the next slot, for the kernel to send at the next call; false if no slot is free or the frame does not
+    /// fit.
     #[inline]
     pub(super) fn put(&mut self, lead: [u8; VNET_LEN], frame: &[u8]) -> bool {
         let index = self.slots.index(self.put);
@@ -295,6 +298,8 @@ impl TxSlots {
         // SAFETY: neither put nor under way, so the kernel has nothing to do with it.
         let bytes = unsafe { self.slots.bytes_mut(index) };
         if let Some((tp_len, rest)) = bytes.split_first_chunk_mut::<4>()
+            // `rest` starts 8 bytes into the slot, behind status and length; a frame to send follows the header
+            // directly.
             && let Some(data) = rest.get_mut(HEADER_LEN - 8..)
             && let Some((header, data)) = data.split_first_chunk_mut()
             && let Some(data) = data.get_mut(..frame.len())
@@ -303,17 +308,18 @@ impl TxSlots {
             *header = lead;
             data.copy_from_slice(frame);
         }
-        // The kernel looks at the bytes after it has seen this.
+        // Release: the kernel must see the frame's bytes once it sees this status.
         self.slots.status(index).store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
         self.put += 1;
         true
     }
 
-    /// Takes stock after a call; what was not sent is taken back out of the ring.
+    /// Reads the outcome of a call; frames that were not sent are taken back out of the ring.
     pub(super) fn settle(&mut self) -> Settled {
         let mut settled = Settled::default();
         for n in 0..self.put {
             match self.slots.status(self.slots.index(n)).load(Ordering::Acquire) {
+                // The kernel takes slots in order, so those behind it were not looked at either.
                 libc::TP_STATUS_SEND_REQUEST => break,
                 libc::TP_STATUS_WRONG_FORMAT => {
                     settled.refused = true;
@@ -322,7 +328,8 @@ impl TxSlots {
                 _ => settled.sent += 1,
             }
         }
-        // The kernel stopped at the first of these, and goes on from there.
+        // The kernel's own index stands at the first of these, so the next `put` must start there. Relaxed: the kernel
+        // looks at the ring only inside a call of this thread.
         for n in settled.sent..self.put {
             self.slots.status(self.slots.index(n)).store(AVAILABLE, Ordering::Relaxed);
         }

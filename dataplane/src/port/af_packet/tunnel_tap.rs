@@ -1,11 +1,10 @@
-//! How super-frames of tunnels leave: packet sockets take none, taps do, so they are written to a tap
-//! whose frames the kernel sends on by the port's interface.
+//! The way out for super-frames of tunnels: a tap takes them and packet sockets do not, so they are written to a tap
+//! from which the kernel redirects them to the port's interface.
 //!
-//! A tap of our own without carrier, which no host's stack uses, and a program at its ingress that redirects.
+//! It is a tap of our own without carrier, which no host's stack uses, with a redirecting program at its ingress.
 //!
-//! Units: bytes; interface indices.
 //! Source: Linux `Documentation/networking/tuntap.rst`, `drivers/net/tun_vnet.h`; bpf-helpers(7), `bpf_redirect`. Linux
-//! 6.17 or later; `CAP_NET_ADMIN` and `CAP_BPF` to make it, none later.
+//! 6.17 or later; `CAP_NET_ADMIN` and `CAP_BPF` to make it, no capability afterwards.
 
 use std::fs::File;
 use std::io::{self, IoSlice, Write};
@@ -19,23 +18,20 @@ use super::super::sys;
 use super::super::vnet::TUNNEL_VNET_LEN;
 use crate::batch::BURST;
 
-/// `bpf_redirect`.
+/// Number of the helper `bpf_redirect`.
 const REDIRECT: i32 = 23;
 
 /// A tap whose frames leave by another interface.
 pub(in crate::port) struct TunnelTap {
     file: File,
-    /// Index of the interface that they leave by; with 0 they are dropped.
+    /// Ifindex that the program redirects to; frames are dropped while it is 0.
     target: SharedNumber,
     _program: Program,
     _link: Link,
 }
 
 impl TunnelTap {
-    /// Makes one, in the namespace of the calling thread.
-    ///
-    /// # Errors
-    /// The kernel does not know super-frames of tunnels, or a right is missing.
+    /// Makes a tap in the namespace of the calling thread.
     pub(in crate::port) fn open() -> io::Result<Self> {
         let file = sys::open_tun()?;
         let name = sys::attach_tunnel_tap(file.as_fd(), TUNNEL_VNET_LEN)?;
@@ -44,11 +40,12 @@ impl TunnelTap {
         let control = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
         let index = sys::index(control.as_fd(), &name)?;
         let link = Link::attach_at(Hook::Ingress, &program, index, 0)?;
+        // Last: the program must be attached before the first frame, as none may reach the host's stack.
         sys::set_up(control.as_fd(), &name)?; // last: nothing that comes in may go to the host
         Ok(Self { file, target, _program: program, _link: link })
     }
 
-    /// Sends what is written from now on by the interface `index`.
+    /// Redirects frames that are written from now on to the interface `index`.
     pub(in crate::port) fn aim(&self, index: i32) {
         self.target.set(u32::try_from(index).unwrap_or(0));
     }
