@@ -1,15 +1,14 @@
-//! What programs must know of the kernel that runs: numbers of its functions, and where it keeps what.
+//! The running kernel's BTF: numbers of functions that a program calls, and offsets of fields that it reads.
 //!
-//! The kernel's BTF, types one after the other, read through once; a module's follows that of the
-//! kernel, in numbers and names.
+//! The kernel's types lie one after the other and are parsed once, at the first question. A module's types continue the
+//! kernel's numbering of types and names.
 //!
-//! Units: bytes; types are numbered from 1.
-//! Source: Linux `Documentation/bpf/btf.rst`. By hand: aya-obj takes all 100,000 types apart for one, and
-//! shows no members.
+//! Source: Linux `Documentation/bpf/btf.rst`. Parsed by hand: aya-obj takes all 100,000 types apart for one, and shows
+//! no members.
 
 use std::sync::OnceLock;
 
-/// Where the kernel shows its own types, and those of its module for veth, if that is one.
+/// Where the kernel shows its own types, and those of the veth module unless veth is built in.
 const KERNEL: &str = "/sys/kernel/btf/vmlinux";
 const VETH: &str = "/sys/kernel/btf/veth";
 const MAGIC: u16 = 0xEB9F;
@@ -18,20 +17,20 @@ const MEMBER_LEN: usize = 12;
 const STRUCT: u32 = 4;
 const UNION: u32 = 5;
 const KIND_FUNC: u32 = 12;
-/// Anonymous structs inside of each other.
+/// Nesting of anonymous structs that is followed at most.
 const DEPTH_MAX: usize = 6;
 
-/// `bpf_xdp_metadata_rx_vlan_tag`, which Linux has from 6.8 on.
+/// BTF number of `bpf_xdp_metadata_rx_vlan_tag`; Linux has it from 6.8 on.
 pub(super) fn rx_vlan_tag() -> Option<u32> {
     kernel().vlan_tag
 }
 
-/// Where a program on a veth finds what a host left of a frame's checksum; Linux has it from 6.3 on.
+/// Where a program on a veth finds the state of a frame's checksum; Linux has it from 6.3 on.
 pub(super) fn buffer_places() -> Option<&'static BufferPlaces> {
     kernel().buffer.as_ref()
 }
 
-/// What is read from a kernel, once.
+/// Answers read from the kernel's BTF, once per process.
 #[derive(Default)]
 struct Kernel {
     vlan_tag: Option<u32>,
@@ -52,21 +51,21 @@ fn kernel() -> &'static Kernel {
     })
 }
 
-/// Two functions of the kernel, a type, and offsets: how a program gets from its context to the host's
-/// buffer (`struct sk_buff`), and what it reads there.
+/// BTF numbers and byte offsets by which a program gets from its context to the sender's buffer (`struct sk_buff`) and
+/// to the fields of its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferPlaces {
-    /// `bpf_cast_to_kern_ctx`.
+    /// Function `bpf_cast_to_kern_ctx`.
     pub(super) to_kernel: u32,
-    /// `bpf_rdonly_cast`.
+    /// Function `bpf_rdonly_cast`.
     pub(super) read_only: u32,
-    /// `struct sk_buff_head`, whose first member is a pointer to a buffer.
+    /// Type `struct sk_buff_head`, whose first member is a pointer to a buffer.
     pub(super) pointer: u32,
-    /// In the program's context: where the frame starts.
+    /// Offset of the frame's start in the program's context.
     pub(super) data: u16,
-    /// And, behind what all drivers have, veth's pointer to the buffer.
+    /// Offset of veth's pointer to the buffer, behind the part of the context that all drivers have.
     pub(super) buffer: u16,
-    /// In a buffer: the byte with the state of the checksum, and its lowest bit there.
+    /// Offset in a buffer of the byte with `ip_summed`, and that field's lowest bit in the byte.
     pub(super) state: (u16, u16),
     pub(super) head: u16,
     pub(super) csum_start: u16,
@@ -74,16 +73,20 @@ pub struct BufferPlaces {
 }
 
 impl BufferPlaces {
-    /// `veth` has the types of veth's driver: the kernel's own, or a module's.
+    /// `veth` has the types of veth's driver: the kernel's own if it is built in, else the module's.
     fn find(own: &Types<'_>, veth: &Types<'_>) -> Option<Self> {
         let place = |types: &Types<'_>, of: &str, name: &str| {
             let found = types.member(types.structure(of)?.1, name, 0)?;
+            // Programs load whole bytes; a bit field would need a mask.
             (found.bit % 8 == 0).then(|| u16::try_from(found.bit / 8).ok())?
         };
         let state = own.member(own.structure("sk_buff")?.1, "ip_summed", 0)?;
+        // `ip_summed` is a 2-bit field (CHECKSUM_PARTIAL is 3) and is read with one byte load, so it must not cross
+        // bytes.
         if state.bits != 2 || state.bit % 8 > 6 || cfg!(target_endian = "big") {
             return None; // not the field that is meant
         }
+        // The program casts between these by address, which only holds while both members come first.
         let context = place(veth, "veth_xdp_buff", "xdp")?;
         let first = place(own, "sk_buff_head", "next")?;
         (context == 0 && first == 0).then_some(())?;
@@ -105,7 +108,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|word| u32::from_ne_bytes(*word))
 }
 
-/// Bytes after a type of this kind that has `count` members.
+/// Length in bytes of the data behind a type's fixed part, for a kind with `count` members.
 const fn rest_len(kind: u32, count: usize) -> Option<usize> {
     Some(match kind {
         1 | 14 | 17 => 4, // integer, variable, tag of a declaration
@@ -117,24 +120,24 @@ const fn rest_len(kind: u32, count: usize) -> Option<usize> {
     })
 }
 
-/// One type.
+/// A parsed type.
 #[derive(Clone, Copy)]
 struct Type<'a> {
     kind: u32,
     name: u32,
-    /// Offsets of members tell of bit fields.
+    /// The offsets of its members also hold the widths of bit fields (`kind_flag`).
     has_bits: bool,
     members: &'a [u8],
 }
 
-/// Where a member is: bits from the start, and how many, 0 for all of its type.
+/// Where a member is: bits from the start of its struct, and its width in bits, 0 unless it is a bit field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     bit: u32,
     bits: u32,
 }
 
-/// Types of a kernel, or of a module behind those of its kernel.
+/// Types of a kernel, or of a module, whose `base` are the kernel's.
 struct Types<'a> {
     base: Option<&'a Types<'a>>,
     all: Vec<Type<'a>>,
@@ -162,13 +165,15 @@ impl<'a> Types<'a> {
         Some(Self { base, all, names })
     }
 
-    /// Names and types before these.
+    /// Lengths of the base: bytes of names, and types.
     fn before(&self) -> (usize, usize) {
         self.base.map_or((0, 0), |base| (base.names.len(), base.all.len()))
     }
 
     fn is_called(&self, name: u32, wanted: &str) -> bool {
+        // A module's name offsets continue the kernel's string section.
         let (names, _) = self.before();
+        // A module continues the kernel's string section: an offset within the base names one of the base's strings.
         let (at, names) = match ((name as usize).checked_sub(names), self.base) {
             (None, Some(base)) => (name as usize, base.names),
             (at, _) => (at.unwrap_or(usize::MAX), self.names),
@@ -179,6 +184,7 @@ impl<'a> Types<'a> {
 
     fn get(&self, number: u32) -> Option<Type<'a>> {
         let (_, before) = self.before();
+        // Type 0 is `void` and is not in the list.
         let index = (number as usize).checked_sub(1)?;
         match (index.checked_sub(before), self.base) {
             (None, Some(base)) => base.get(number),
@@ -186,7 +192,7 @@ impl<'a> Types<'a> {
         }
     }
 
-    /// The first type of this kind and name, and its number.
+    /// The first type of this kind and name, with its number.
     fn find(&self, kind: u32, name: &str) -> Option<(u32, Type<'a>)> {
         let (_, before) = self.before();
         let is_it = |found: &&Type<'_>| found.kind == kind && self.is_called(found.name, name);
@@ -195,7 +201,6 @@ impl<'a> Types<'a> {
         Some((number, *self.all.get(index)?))
     }
 
-    /// The number of the function called `name`.
     fn function(&self, name: &str) -> Option<u32> {
         self.find(KIND_FUNC, name).map(|(number, _)| number)
     }
@@ -204,7 +209,7 @@ impl<'a> Types<'a> {
         self.find(STRUCT, name)
     }
 
-    /// Where a member is, which may be one of an anonymous struct or union inside.
+    /// Where a member is; it may lie in an anonymous struct or union inside.
     fn member(&self, of: Type<'_>, name: &str, depth: usize) -> Option<Place> {
         let members = of.members.chunks_exact(MEMBER_LEN);
         members.filter(|_| matches!(of.kind, STRUCT | UNION)).find_map(|member| {
@@ -217,6 +222,7 @@ impl<'a> Types<'a> {
             if !self.is_called(called, "") || depth == DEPTH_MAX {
                 return None;
             }
+            // An anonymous struct's members count as its parent's in C, so their offsets add up.
             let inside = self.member(self.get(number)?, name, depth + 1)?;
             Some(Place { bit: bit + inside.bit, ..inside })
         })

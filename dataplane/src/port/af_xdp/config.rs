@@ -1,20 +1,17 @@
-//! Settings of an `AF_XDP` port, and which of them are refused.
+//! Settings of an `AF_XDP` port, and the check that refuses those out of range.
 //!
-//! [`AfXdpConfig`] and the pool's UMEM → nothing, or the setting that is out of range.
-//!
-//! Units: frames, bytes, microseconds.
 //! Source: docs/spec/pipeline.md §11.
 
 use super::umem::Umem;
 use crate::port::{PortOpenError, netdev};
 use crate::time::LinkRate;
 
-/// Where the program is to run.
+/// Where the XDP program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttachTo {
-    /// In the driver.
+    /// In the driver; refused if it cannot.
     Native,
-    /// Before the host's stack.
+    /// Before the host's stack (generic XDP): works with every driver, and copies frames.
     Generic,
     /// In the driver if it can, else before the host's stack.
     Any,
@@ -27,23 +24,23 @@ pub struct AfXdpConfig {
     pub device: String,
     /// Rate of the link, for quanta and wire time.
     pub rate: LinkRate,
-    /// Longest frame without FCS, tags included.
+    /// Longest frame in bytes, without FCS, tags included.
     pub frame_len_max: usize,
-    /// Most frames handed to the kernel and not yet sent, 1..=64.
+    /// Frames handed to the kernel and not yet sent at most, 1..=64.
     pub tx_ring_frames: usize,
     /// Frames that may wait in the kernel for each queue, 64..=65536.
     pub rx_ring_frames: usize,
-    /// Queues that are received from; all that the interface has if not given.
+    /// Queues that are received from; `None` for all of the interface.
     pub queues: Option<usize>,
-    /// Where the program is to run.
+    /// Where the XDP program is attached.
     pub attach: AttachTo,
-    /// Whether frames are not to be copied, where the driver can do that and the pool has huge pages.
+    /// Whether to receive and send without copies, if the driver can and the pool has huge pages.
     pub zero_copy: bool,
-    /// Microseconds that a call drives the queue for, instead of interrupts; 0 for interrupts.
+    /// Microseconds for which a system call polls the NIC queue in place of interrupts; 0 for interrupts.
     pub busy_poll_us: u32,
-    /// Whether segments of one TCP stream may leave as one super-frame, past the transmit ring, where the interface is a veth
-    /// and frames are copied anyway; those in a tunnel by a tap of our own beside the interface, where the kernel takes that
-    /// (Linux 6.17, `CAP_BPF`).
+    /// Whether segments of one TCP stream may leave as one super-frame, past the transmit ring. That takes a veth whose
+    /// frames are copied anyway; segments in a tunnel leave by a tap of our own beside the interface, if the kernel can
+    /// do it (Linux 6.17, `CAP_BPF`).
     pub joins: bool,
     /// UDP ports whose checksum is a fixed value, never a partial one; 0 for none.
     pub fixed_udp_ports: [u16; 2],

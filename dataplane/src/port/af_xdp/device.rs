@@ -1,6 +1,8 @@
-//! The interface of an `AF_XDP` port while it is there: its sockets, its program, the host kept out.
+//! The interface of an `AF_XDP` port while it exists: its sockets, its XDP program, and the guard that keeps the host's
+//! stack off it.
 //!
-//! [`Hold::take`] takes it, [`Device::open`] opens its sockets, dropping either lets go of it.
+//! [`Hold::take`] attaches program and guard, [`Device::open`] opens the sockets. Dropping closes guard and sockets;
+//! the port detaches the program.
 //!
 //! Source: docs/spec/pipeline.md §11.
 
@@ -18,7 +20,7 @@ use crate::port::link::HostGuard;
 use crate::port::netdev::{self, Features};
 use crate::port::sys as socket;
 
-/// What is wanted.
+/// What to open: settings, memory and interface.
 pub(super) struct Wish<'a> {
     pub config: &'a AfXdpConfig,
     pub umem: &'a Arc<Umem>,
@@ -27,34 +29,34 @@ pub(super) struct Wish<'a> {
 }
 
 impl Wish<'_> {
-    /// Queues that are to be received from.
+    /// Number of queues to receive from.
     fn queues(&self) -> usize {
         self.config.queues.unwrap_or_else(|| netdev::rx_queues(&self.config.device)).min(64)
     }
 }
 
-/// An interface that is ours: it has our program, and the host is kept out.
+/// An interface with our program attached and the host's stack kept off.
 pub(super) struct Hold {
     pub index: i32,
     target: Target,
     how: Attach,
     features: Features,
-    /// Frames to other stations are received as long as this is open.
+    /// Open so that the interface stays promiscuous and frames to other stations are received.
     _promiscuous: OwnedFd,
-    /// Keeps the host out while no program does; none where the kernel has no such tables.
+    /// Keeps the host's stack off while no program is attached; `None` if the kernel lacks nftables' netdev tables.
     _guard: Option<HostGuard>,
 }
 
-/// Sockets of all queues, and one descriptor for several.
+/// Sockets of all queues, and one descriptor to wait for all of them if there are several.
 pub(super) type Sockets = (Vec<Queue>, Option<OwnedFd>);
 
-/// An interface with sockets at its queues; the first one sends.
+/// An interface with a socket at each queue; the first socket also sends.
 pub(super) struct Device {
-    // Before the rings that it shows.
+    // Dropped before the queues, whose rings it lets other threads read.
     shown: Shown,
-    // Sockets are closed before the interface is let go.
+    // Dropped before `hold`, whose guard keeps frames off the host while the sockets close.
     pub queues: Vec<Queue>,
-    /// All sockets at once, where there are several.
+    /// Waits for all sockets at once; `None` if there is only one.
     all: Option<OwnedFd>,
     pub hold: Hold,
 }
@@ -62,7 +64,7 @@ pub(super) struct Device {
 const ATTACH: &str = "attach the XDP program";
 const IN_DRIVER: &str = "run XDP in the driver";
 
-/// What is often the reason for a refusal.
+/// The usual cause of a refusal, for the user; empty if there is none.
 pub(super) fn hint(call: &str, error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EPERM) => " (needs CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW)",
@@ -83,9 +85,11 @@ pub(super) fn hint(call: &str, error: &io::Error) -> &'static str {
 }
 
 impl Hold {
-    /// Takes the interface; its frames are dropped as long as it has no sockets.
+    /// Takes the interface. Its frames are dropped until it has sockets.
     pub(super) fn take(wish: &Wish<'_>, steering: &mut dyn Steering) -> Result<Self, Refused> {
         let Wish { config, index, .. } = *wish;
+        // First, because it is also the lock by which a second switch is refused. A kernel without such tables gives
+        // other errors; then the program alone keeps the host off.
         let guard = match HostGuard::open(&config.device) {
             Ok(guard) => Some(guard),
             Err(e) if matches!(e.raw_os_error(), Some(libc::EEXIST | libc::EPERM)) => {
@@ -94,7 +98,7 @@ impl Hold {
             Err(_) => None,
         };
         let promiscuous = socket::promiscuous(index).map_err(at("set promiscuous"))?;
-        // An older kernel does not say what a driver can do: then it is tried.
+        // An older kernel does not tell the driver's features; native mode is then tried and may fail.
         let features = netdev::features(index).ok();
         let native = features.is_none_or(Features::has_native_xdp);
         let how = match config.attach {
@@ -119,8 +123,7 @@ impl Hold {
 }
 
 impl Device {
-    /// Opens sockets at an interface that is ours, which is given back where that fails. They get frames
-    /// after [`Self::set_sockets`].
+    /// Opens the sockets of an interface; returns `hold` if that fails. Sockets receive after [`Self::set_sockets`].
     pub(super) fn open(wish: &Wish<'_>, hold: Hold) -> Result<Self, (Refused, Hold)> {
         match open_queues(wish, &hold) {
             Ok((queues, all)) => {
@@ -133,13 +136,13 @@ impl Device {
         }
     }
 
-    /// The sockets, which may be closed, and the interface, which stays ours.
+    /// Splits off the sockets, to be closed; program and guard stay in place.
     pub(super) fn part(self) -> (Sockets, Hold) {
         drop(self.shown);
         ((self.queues, self.all), self.hold)
     }
 
-    /// Attaches the program again.
+    /// Attaches the program again, after it was removed.
     pub(super) fn steer(&self, steering: &mut dyn Steering) -> Result<(), Refused> {
         steering.attach(self.hold.target, self.hold.how).map_err(at(ATTACH))?;
         self.set_sockets(steering)
@@ -155,7 +158,7 @@ impl Device {
         Ok(())
     }
 
-    /// The queue that sends.
+    /// The queue that also sends.
     pub(super) fn sender(&mut self) -> &mut Queue {
         self.queues.first_mut().expect("a device has a queue")
     }
@@ -164,18 +167,19 @@ impl Device {
         self.queues.first().expect("a device has a queue")
     }
 
-    /// Whether what is sent is not copied.
+    /// Whether frames are sent without a copy.
     pub(super) fn is_zero_copy(&self) -> bool {
         self.first().member.mode == CopyMode::Zero
     }
 
-    /// Whether a partial checksum may be left to the kernel.
+    /// Whether the kernel or the device completes a partial checksum.
     pub(super) fn completes_checksums(&self) -> bool {
+        // In copy mode the kernel builds an skb, and completes the checksum itself if the driver cannot.
         let copies = !self.is_zero_copy();
         self.first().member.tx_metadata && (copies || self.hold.features.completes_checksums())
     }
 
-    /// Frames that the kernel has not looked at.
+    /// Frames in the transmit ring that the kernel has not taken yet.
     pub(super) fn unsent(&self) -> u32 {
         self.first().tx.as_ref().map_or(0, super::rings::Producer::waiting)
     }
@@ -197,7 +201,7 @@ impl Device {
     }
 }
 
-/// Sockets at all queues of an interface, and one descriptor for several.
+/// Opens a socket at each queue.
 fn open_queues(wish: &Wish<'_>, hold: &Hold) -> Result<Sockets, Refused> {
     let Wish { config, umem, .. } = *wish;
     let zero_copy = config.zero_copy
@@ -214,6 +218,7 @@ fn open_queues(wish: &Wish<'_>, hold: &Hold) -> Result<Sockets, Refused> {
             busy_poll_us: (config.busy_poll_us > 0)
                 .then(|| i32::try_from(config.busy_poll_us).unwrap_or(i32::MAX)),
         };
+        // The driver may still refuse zero copy for a queue; copy mode always works.
         if zero_copy && let Ok(queue) = Queue::open(umem, &plan(CopyMode::Zero)) {
             return Ok(queue);
         }

@@ -1,9 +1,8 @@
 //! Chunks in flight: those of the pool that the kernel has.
 //!
-//! A bit for each chunk. A chunk comes back from the kernel by a number in memory that it
-//! writes: only one that was handed over is taken for ours again, so that a frame never has two owners.
+//! One bit per chunk. A chunk comes back from the kernel as a number in shared memory that only the kernel should
+//! write. The port takes back a chunk only if it had handed that one over, so that a chunk never has two owners.
 //!
-//! Units: chunks.
 //! Source: ARCHITECTURE.md "Time, errors, unsafe".
 
 /// Chunks that the kernel was given and has not given back.
@@ -13,12 +12,12 @@ pub(super) struct InFlightChunks {
 }
 
 impl InFlightChunks {
-    /// None of `chunks` chunks.
+    /// An empty set, for a pool of `chunks` chunks.
     pub(super) fn new(chunks: usize) -> Self {
         Self { words: vec![0; chunks.div_ceil(64)].into(), count: 0 }
     }
 
-    /// How many there are.
+    /// Number of chunks that the kernel has.
     pub(super) const fn count(&self) -> usize {
         self.count
     }
@@ -49,10 +48,11 @@ impl InFlightChunks {
         was_there
     }
 
-    /// Takes all back, one after the other.
+    /// Takes back any chunk; `None` once all are back.
     pub(super) fn take_any(&mut self) -> Option<u32> {
         let (index, word) = self.words.iter_mut().enumerate().find(|(_, word)| **word != 0)?;
         let chunk = index * 64 + word.trailing_zeros() as usize;
+        // Clears the lowest bit set, the one that `trailing_zeros` found.
         *word &= *word - 1;
         self.count -= 1;
         u32::try_from(chunk).ok()

@@ -1,6 +1,6 @@
-//! The interface of an `AF_XDP` port: taken, followed while it comes and goes, and let go.
+//! The interface of an `AF_XDP` port: opened, followed while it comes and goes, and closed.
 //!
-//! State of the link → sockets and program put where they belong, chunks taken back from closed sockets.
+//! Sockets and program are put back when the interface returns, and chunks are taken back from closed sockets.
 //!
 //! Source: docs/spec/pipeline.md §11; Linux `Documentation/networking/af_xdp.rst`.
 
@@ -18,7 +18,7 @@ use crate::time::Instant;
 use crate::types::PriSet;
 
 impl AfXdp {
-    /// Takes the interface, if it is not ours already, and opens its sockets.
+    /// Attaches the program, unless it is attached already, and opens the sockets.
     pub(super) fn attach(&mut self, index: i32) -> Result<(), Refused> {
         let wish = Wish { config: &self.config, umem: &self.umem, gauge: &self.gauge, index };
         let steering = self.steering.as_mut();
@@ -27,11 +27,14 @@ impl AfXdp {
             None => (Hold::take(&wish, steering)?, false),
         };
         let opened = Device::open(&wish, hold).and_then(|device| {
-            // A program that numbers frames counts itself what no socket took; a veth counts among its own
-            // drops what could not be sent on, too, which that program's owner counts.
+            // A program that numbers frames counts by itself those that no socket took. A veth counts redirected frames
+            // that could not be sent among its own drops; the program's owner counts those already, so the interface's
+            // count is left out.
             let numbers = steering.numbers();
             let by_interface = !(numbers && netdev::is_veth(&self.config.device));
-            self.counts.losses.begin(was_held && !numbers, by_interface); // sockets count for themselves what they lose from now on
+            // Before the sockets get frames: from then on they count their own losses, and no frame may be in both
+            // counts.
+            self.counts.losses.begin(was_held && !numbers, by_interface);
             match device.set_sockets(steering) {
                 Ok(()) => Ok(device),
                 Err(refused) => Err((refused, device.part().1)),
@@ -45,6 +48,8 @@ impl AfXdp {
                 self.device = Some(device);
             }
             Err((refused, hold)) => {
+                // Only a fresh attempt is undone: an interface that was ours before keeps its program, which keeps the
+                // host off.
                 self.hold = Some(hold).filter(|_| was_held);
                 if !was_held {
                     self.steering.detach();
@@ -56,7 +61,7 @@ impl AfXdp {
         Ok(())
     }
 
-    /// The program is where it belongs.
+    /// Records that the program is attached, and tells it the gate.
     fn steered(&mut self) {
         self.steered = true;
         (self.receive.sees, self.receive.numbered) =
@@ -64,8 +69,9 @@ impl AfXdp {
         self.steering.set_gate(self.gate);
     }
 
-    /// Lets go of the interface, and takes back what the kernel had of the pool.
+    /// Closes sockets and program, and takes back all chunks that the kernel had.
     pub(super) fn let_go(&mut self, bufs: &mut Bufs) {
+        // First: the kernel must not redirect frames of other ports to an interface that is being given up.
         self.steering.set_gate(PriSet::EMPTY);
         threads::close(self.close());
         self.reclaim(bufs);
@@ -77,12 +83,13 @@ impl AfXdp {
         }
     }
 
-    /// Parts with the sockets, which are still to be dropped: what comes in is lost from now on.
+    /// Takes the sockets out of the port, for the caller to drop. Frames that arrive from now on are lost, and counted.
     fn close(&mut self) -> Option<Sockets> {
         self.count_losses();
         self.steered = false;
         let mut device = self.device.take()?;
-        // What the kernel has not looked at is not sent any more.
+        // Frames that the kernel has not taken from the ring will not be sent. Those in `unpublished` are counted
+        // already.
         let unpublished = core::mem::take(&mut self.counts.unpublished);
         self.counts.frames.tx_failed += u64::from(device.unsent().saturating_sub(unpublished));
         let unread: u32 = device.queues.iter_mut().map(|queue| queue.rx.ready()).sum();
@@ -94,11 +101,12 @@ impl AfXdp {
         Some(sockets)
     }
 
-    /// Takes back what the kernel had of the pool, once the sockets are closed.
+    /// Takes back the chunks that the kernel had. The sockets must be closed, as the kernel may write to their chunks.
     fn reclaim(&mut self, bufs: &mut Bufs) {
         if let Some(closing) = self.closing.take() {
             drop(closing.join()); // it has no result
         }
+        // The fill ring's contents are lost with the socket; the bits are the only record of these chunks.
         while let Some(chunk) = self.receive.posted.take_any() {
             bufs.free(Desc::new(chunk, UMEM_LEAD));
         }
@@ -107,23 +115,25 @@ impl AfXdp {
         }
     }
 
-    /// Forgets what the kernel has not sent of an interface that was taken down: it would leave when
-    /// that is up again, behind frames of the same flows that have gone another way meanwhile.
+    /// Discards frames still in the transmit ring of an interface that was taken down. They would leave when it comes
+    /// up again, behind frames of their flows that took another way meanwhile (a LAG's other link, for example).
     fn forget(&mut self) {
         let sockets = self.close();
-        // The kernel takes 10 ms to close one, in which other ports are to be served.
+        // Closing a socket takes the kernel 10 ms, in which the worker has to serve other ports.
         let close = move || drop(sockets);
         let closing = threads::spawn(Role::Device, "weft-close", Ends::Freely, close);
         self.closing = closing.ok(); // else they are closed by now
     }
 
-    /// Follows interface and program: takes them again when they are back, lets go when they are gone.
+    /// Follows interface and program: opens them again when they are back, closes them when they are gone.
     pub(super) fn follow(&mut self, now: Instant, bufs: &mut Bufs) -> Result<(), PortError> {
         self.counts.system_calls += 2;
         let state = self.watch.poll().map_err(|e| self.error("follow the link", e))?;
         let code = io::Error::from_raw_os_error;
         let held = self.device.as_ref().map(|device| &device.hold).or(self.hold.as_ref());
         let index = held.map(|hold| hold.index);
+        // The ifindex decides, not the name: an interface that was deleted and made again has the name and another
+        // index.
         if index.is_some() && state.index != index {
             self.let_go(bufs);
             self.retry_at = now;
@@ -134,6 +144,7 @@ impl AfXdp {
         }
         if self.device.is_none() && self.hold.is_some() {
             if self.closing.as_ref().is_some_and(|closing| !closing.is_finished()) {
+                // The kernel still has the old sockets, and with them the chunks and the queues.
                 return Ok(());
             }
             self.reclaim(bufs);
@@ -148,7 +159,7 @@ impl AfXdp {
                 Err(Refused { source, .. })
                     if self.hold.is_some() && source.raw_os_error() == Some(libc::EBUSY) =>
                 {
-                    self.retry_at = now + CHECK_EVERY; // not yet
+                    self.retry_at = now + CHECK_EVERY; // the kernel has not let go of the closed socket yet
                 }
                 attached => attached.map_err(|refused| self.error(refused.call, refused.source))?,
             }

@@ -1,11 +1,9 @@
-//! Super-frames: where the far end is a host on this machine, what it takes for several segments of one TCP stream leaves as one,
-//! past the transmit ring.
+//! Super-frames: on a veth, segments of one TCP stream leave joined, past the transmit ring.
 //!
-//! The kernel copies each frame of the ring into a packet of its own and, on a veth, runs the receiving host's stack for it
-//! before it takes the next: a segment costs as much as a packet of 64 KiB does. A packet socket, or for tunnels a tap, takes
-//! the same frames as one packet. The sockets of AF_XDP have no such form (`XDP_PKT_CONTD` is for one long frame).
+//! The kernel copies each frame of the ring into a packet of its own and, on a veth, runs the receiving host's stack
+//! for it before it takes the next: a segment costs as much as a packet of 64 KiB does. A packet socket, or for tunnels
+//! a tap, takes the same frames as one packet. `AF_XDP` has no form for this (`XDP_PKT_CONTD` is for one long frame).
 //!
-//! Units: frames.
 //! Source: packet(7), `PACKET_VNET_HDR`; docs/spec/pipeline.md §11.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,24 +19,26 @@ use crate::time::Instant;
 /// Ways past the transmit ring.
 pub(super) struct Joined {
     pub sender: Sender,
-    /// Sends by the interface, while that is there and frames are copied anyway.
+    /// Sends on the interface; `None` while that is gone, or where frames are not copied.
     socket: Option<OwnedFd>,
-    /// For as long as the port: an interface that comes back finds it with fewer rights than it took.
+    /// Made once and kept for the port's life: when an interface comes back, the process may have dropped the
+    /// capabilities that making a tap takes.
     tap: Option<TunnelTap>,
 }
 
 impl Joined {
-    /// What a port on `device` has for this.
+    /// Ways past the ring for a port on `device`; `None` unless it is a veth.
     pub(super) fn new(device: &str) -> Option<Self> {
-        // Without a tap, segments in tunnels leave one by one.
+        // A missing tap is no reason to refuse the port: without one, segments in tunnels leave one by one.
         let open = || Self { sender: Sender::new(), socket: None, tap: TunnelTap::open().ok() };
         netdev::is_veth(device).then(open)
     }
 
-    /// Sends by the interface of `device` from now on, if frames may be joined there.
+    /// Sends on the interface of `device` from now on, if frames may be joined there.
     pub(super) fn aim(&mut self, device: &Device) {
         let index = device.hold.index;
-        // Checksums that the kernel does not complete are complete by the time that a frame could be joined.
+        // Only segments with partial checksums can be joined. If the kernel completes none, the port has completed them
+        // all before frames get here.
         let may_join = device.completes_checksums() && !device.is_zero_copy();
         let headers = (libc::PACKET_VNET_HDR, 1, "set PACKET_VNET_HDR");
         self.socket = if may_join { sending_socket(index, &[headers]).ok() } else { None };
@@ -47,7 +47,7 @@ impl Joined {
         }
     }
 
-    /// The interface is gone.
+    /// Stops sending on an interface that is gone.
     pub(super) fn let_go(&mut self) {
         self.socket = None;
         if let Some(tap) = &self.tap {
@@ -56,22 +56,22 @@ impl Joined {
     }
 }
 
-/// What became of frames that were to be handed over.
+/// Outcome of handing frames over.
 pub(super) enum Done {
-    /// So many are gone, and there may be more to hand over.
+    /// This many frames are gone; more can be handed over.
     GoOn(usize),
-    /// So many are gone; the next must wait.
+    /// This many frames are gone; the next must wait.
     Wait(usize),
 }
 
 impl AfXdp {
-    /// Frames that went as part of the one before them so far.
+    /// Frames that left as part of the super-frame of an earlier one, since the port was opened.
     #[must_use]
     pub fn joined_frames(&self) -> u64 {
         self.joined.as_ref().map_or(0, |joined| joined.sender.joined_frames)
     }
 
-    /// Hands over some of the first `count` frames of `batch`, and takes them out of it.
+    /// Hands over some of the first `count` frames of `batch` and removes them from it.
     pub(super) fn hand_over(
         &mut self,
         now: Instant,
@@ -83,7 +83,8 @@ impl AfXdp {
             joined.socket.is_some()
                 && batch.get(..count).is_some_and(|frames| joined.sender.may_join(now, frames))
         });
-        // What is in the ring goes first; while the kernel takes no more of that, all of them wait there.
+        // Frames in the ring must leave first, to keep the order within flows. While the kernel takes no more of the
+        // ring, the new ones wait in it, too.
         if !may_join || !self.has_sent_ring() {
             return self.put(bufs, batch, count);
         }
@@ -118,14 +119,14 @@ impl AfXdp {
         if goes_on { Done::GoOn(taken) } else { Done::Wait(taken) }
     }
 
-    /// Has the kernel send what is in the transmit ring; whether it has.
+    /// Has the kernel send the transmit ring; returns whether the ring is empty now.
     fn has_sent_ring(&mut self) -> bool {
         self.publish();
         self.kick();
         self.device.as_ref().is_some_and(|device| device.unsent() == 0)
     }
 
-    /// Puts the first `count` frames of `batch` into the transmit ring, which lends them to the kernel.
+    /// Puts the first `count` frames of `batch` into the transmit ring; their chunks are lent to the kernel.
     fn put(&mut self, bufs: &mut Bufs, batch: &mut Batch, count: usize) -> Done {
         let mut taken = 0;
         while taken < count && self.prepare(bufs, batch, taken) {
@@ -142,7 +143,7 @@ impl AfXdp {
         if taken == count { Done::GoOn(taken) } else { Done::Wait(taken) }
     }
 
-    /// Shows the kernel what was put into the transmit ring.
+    /// Shows the kernel the entries that were added to the transmit ring.
     fn publish(&mut self) {
         if let Some(device) = &mut self.device
             && let Some(ring) = &device.sender().tx

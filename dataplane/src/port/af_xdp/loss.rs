@@ -1,9 +1,8 @@
-//! What was lost before a port saw it.
+//! Frames lost before a port saw them.
 //!
-//! Two sums of the same frames, those that the sockets counted and those that the interface
-//! did: drivers count what a socket did not take among their own drops, so the larger one holds.
+//! Two sums count the same frames: the sockets' and the interface's. Drivers count frames that a socket did not take
+//! among their own drops, so the larger sum is the loss.
 //!
-//! Units: frames.
 //! Source: docs/spec/pipeline.md §10 (`kernel_rx`); proc(5), `/proc/PID/net/dev`.
 
 use std::fs::File;
@@ -11,26 +10,26 @@ use std::io::{Read, Seek};
 
 use crate::time::{Instant, Span};
 
-/// How often the interface is asked.
+/// Interval between reads of the interface's counters.
 const ASK_EVERY: Span = Span::from_ms(500);
 
-/// What an interface that is not ours had lost before: all that it ever will.
+/// Base for an interface whose own count is left out: no count ever exceeds it.
 const NOT_OURS: u64 = u64::MAX;
 
 /// Counts of frames lost, over all lives of an interface.
 pub(super) struct Losses {
     device: String,
-    /// Interfaces of the namespace in which the port was opened.
+    /// Counters of the interfaces in the namespace in which the port was opened.
     file: Option<File>,
     text: Vec<u8>,
     ask_at: Instant,
-    /// Of sockets that are closed; of those that are open.
+    /// Losses counted by closed sockets, and by the open ones.
     sockets: (u64, u64),
-    /// What no socket took because there was none, or because it was closed: no driver counts that.
+    /// Frames that arrived while no socket was open, or waited in a socket that was closed. No driver counts these.
     unread: u64,
-    /// Of earlier lives; of this one; what it had lost before it was ours.
+    /// Drops of the interface in earlier lives, in this one, and its counter when this life began.
     interface: (u64, u64, u64),
-    /// What the interface had received when the sockets were closed.
+    /// The interface's receive counter when the sockets were closed.
     received: u64,
 }
 
@@ -48,31 +47,32 @@ impl Losses {
         }
     }
 
-    /// Frames lost so far.
+    /// Frames lost since the port was opened.
     pub(super) fn total(&self) -> u64 {
         let (closed, open) = self.sockets;
         let (before, now, _) = self.interface;
         self.unread + (closed + open).max(before + now)
     }
 
-    /// The sockets that are open have lost `count` in all; returns how many are new.
+    /// Notes that the open sockets have lost `count` in all; returns how many of these are new.
     pub(super) const fn of_sockets(&mut self, count: u64) -> u64 {
         let before = core::mem::replace(&mut self.sockets.1, count);
         count.saturating_sub(before)
     }
 
-    /// Sockets of ours get the interface's frames from now on; `held` if it was ours before, without them.
-    /// Its own count holds, too, if `by_interface`.
+    /// Begins a life: sockets of ours get the interface's frames from now on. `held`: the interface was ours before,
+    /// without sockets. `by_interface`: its own count is used, too.
     pub(super) fn begin(&mut self, held: bool, by_interface: bool) {
         let (received, dropped) = self.read().unwrap_or((0, NOT_OURS));
         if held {
+            // The program dropped these, as no socket was there.
             self.unread += received.saturating_sub(self.received);
             self.received = received;
         }
         self.interface.2 = if by_interface { dropped } else { NOT_OURS };
     }
 
-    /// The sockets are closed, with `unread` frames that nobody had taken out of them.
+    /// Ends a life: the sockets are closed, with `unread` frames left in their rings.
     pub(super) fn end(&mut self, unread: u64) {
         self.received = self.read().map_or(u64::MAX, |(received, _)| received);
         self.unread += unread;
@@ -81,22 +81,24 @@ impl Losses {
         self.interface = (before + now, 0, NOT_OURS);
     }
 
-    /// Asks the interface, if it is time.
+    /// Reads the interface's counters, if it is time.
     pub(super) fn ask(&mut self, now: Instant) {
         if now < self.ask_at {
             return;
         }
         self.ask_at = now + ASK_EVERY;
         if let Some((_, dropped)) = self.read() {
+            // Never down, whatever a driver does to its counters: losses are a total.
             self.interface.1 = self.interface.1.max(dropped.saturating_sub(self.interface.2));
         }
     }
 
-    /// What the interface has received, and what it has dropped of it.
+    /// The interface's counters: frames received, frames dropped at receive.
     fn read(&mut self) -> Option<(u64, u64)> {
         let file = self.file.as_mut()?;
         file.rewind().ok()?;
         self.text.clear();
+        // Bounded by the buffer's capacity, so that this does not allocate in the worker.
         file.take(64 << 10).read_to_end(&mut self.text).ok()?;
         counts(&self.text, self.device.as_bytes())
     }

@@ -1,28 +1,29 @@
-//! Marks: which of the frames that a program numbers have been seen, and up to where they are done with.
+//! Marks on numbered frames: which the port has received, and up to which the pipeline is done.
 //!
-//! Numbers by queue and group of flows; a gap between two is what was lost on the way.
+//! The XDP program numbers the frames that it hands over, by queue and group of flows. A gap between two numbers is the
+//! count of frames lost on the way.
 //!
-//! Units: frames.
 //! Source: docs/express.md "Order".
 
 use super::steering::{BUCKETS, Number};
 
-/// More than any ring holds: a number that jumps further is none that was counted.
+/// More than any ring holds: a larger gap is no loss but a number that did not come from the program's count.
 const GAP_MAX: u64 = 1 << 40;
 
-/// All queues of a port.
+/// Numbers seen on all queues of a port.
 pub(super) struct Marks {
     queues: Vec<Queue>,
 }
 
-/// One queue.
+/// Numbers seen on one queue, by group of flows.
 struct Queue {
-    /// The last number seen, by group.
+    /// Last number received.
     seen: [u64; BUCKETS],
-    /// What it was when it was marked.
+    /// `seen` at the last mark.
     marked: [u64; BUCKETS],
-    /// Groups seen since they were marked, and those that are marked.
+    /// Bit set of groups with frames since the last mark.
     fresh: u64,
+    /// Bit set of groups that are marked and not settled.
     waiting: u64,
 }
 
@@ -32,7 +33,7 @@ impl Marks {
         Self { queues: (0..queues).map(queue).collect() }
     }
 
-    /// Notes a frame; returns how many of its group before it never came.
+    /// Notes a received frame; returns how many of its group were lost before it.
     #[inline]
     pub(super) fn note(&mut self, queue: usize, number: Number) -> u64 {
         let Some(queue) = self.queues.get_mut(queue) else { return 0 };
@@ -43,7 +44,7 @@ impl Marks {
         if gap < GAP_MAX { gap } else { 0 }
     }
 
-    /// Marks what was seen so far.
+    /// Marks all frames received so far.
     pub(super) fn mark(&mut self) {
         for queue in &mut self.queues {
             for bucket in bits(core::mem::take(&mut queue.fresh)) {
@@ -57,7 +58,7 @@ impl Marks {
         }
     }
 
-    /// Tells of all that is marked, by queue; then nothing is.
+    /// Calls `tell` for each marked group and clears all marks.
     pub(super) fn settle(&mut self, mut tell: impl FnMut(u32, Number)) {
         for (at, queue) in (0..).zip(&mut self.queues) {
             for bucket in bits(core::mem::take(&mut queue.waiting)) {
@@ -69,9 +70,10 @@ impl Marks {
     }
 }
 
-/// Places of the bits that are set.
+/// Indices of the bits that are set.
 fn bits(mut word: u64) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
+        // 64 for an empty word, which ends the iteration.
         let at = word.trailing_zeros();
         word &= word.wrapping_sub(1);
         (at < 64).then_some(at as usize)

@@ -1,13 +1,12 @@
-//! Port on a Linux interface by `AF_XDP` sockets: frames come into the pool and leave from it, without
-//! a copy of ours, and without the host's stack.
+//! Port on a Linux interface by `AF_XDP` sockets: the kernel receives into the pool and sends from it, without a copy
+//! by the port and without the host's stack.
 //!
-//! An XDP program ([`Steering`]) hands every frame to the socket of its queue; chunks are lent to
-//! the kernel by fill and transmit rings and come back by receive and completion rings.
+//! An XDP program ([`Steering`]) hands every frame to the socket of its queue. Chunks are lent to the kernel by fill
+//! and transmit rings and come back by receive and completion rings.
 //!
-//! Units: bytes, frames.
-//! Source: Linux `Documentation/networking/af_xdp.rst`; ARCHITECTURE.md "The path of a frame"; docs/spec/pipeline.md §11.
-//! Linux 5.10 or later, 6.8 for VLAN tags in metadata and for partial checksums that the kernel completes; `CAP_BPF`,
-//! `CAP_NET_ADMIN`, `CAP_NET_RAW` and `CAP_IPC_LOCK`.
+//! Source: Linux `Documentation/networking/af_xdp.rst`; ARCHITECTURE.md "The path of a frame"; docs/spec/pipeline.md
+//! §11. Linux 5.10 or later, 6.8 for VLAN tags in metadata and for partial checksums that the kernel completes;
+//! `CAP_BPF`, `CAP_NET_ADMIN`, `CAP_NET_RAW` and `CAP_IPC_LOCK`.
 
 mod btf;
 mod config;
@@ -53,21 +52,23 @@ use crate::pool::Bufs;
 use crate::time::{Instant, Span};
 use crate::types::PriSet;
 
-/// How often link, program and losses are looked at.
+/// Interval between looks at link, program and losses.
 const CHECK_EVERY: Span = Span::from_ms(10);
-/// How often a vanished interface, or a program that cannot be attached, is tried again.
+/// Interval between attempts to open an interface that was deleted, or to attach a program.
 const RETRY_EVERY: Span = Span::from_ms(250);
-/// An address in a ring: where the chunk starts, and above these bits how far behind it the frame does.
+/// In an address of a ring, the lower 48 bits are the start of the chunk, and those above the frame's offset from it
+/// (unaligned chunk mode).
 const ADDRESS_BITS: u32 = 48;
 
-/// What a port counts.
+/// Counters of a port.
 struct Counts {
     frames: PortCounters,
     losses: Losses,
-    /// Frames of those that the program numbers that were lost on the way to us; they are counted in `frames`.
+    /// Numbered frames that were lost between program and port. `frames` counts them as drops, so they come off
+    /// `kernel_rx`.
     missed: u64,
-    /// Frames that the device threw away since the kernel's index of the transmit ring last went on: they are counted in
-    /// `frames`, and in the ring they look as if they still waited.
+    /// Frames that the device threw away since the kernel last moved its index of the transmit ring. `frames` counts
+    /// them already, although in the ring they still seem to wait.
     unpublished: u32,
     system_calls: u64,
 }
@@ -78,36 +79,35 @@ pub struct AfXdp {
     config: AfXdpConfig,
     steering: Box<dyn Steering>,
     device: Option<Device>,
-    /// Closes the sockets of an interface that was taken down.
+    /// The thread that closes the sockets of an interface that was taken down.
     closing: Option<JoinHandle<()>>,
-    /// The interface while it has no sockets.
+    /// The interface while it has no sockets; `device` has it otherwise.
     hold: Option<Hold>,
-    // After the device: the pool's memory outlives its sockets.
+    // Dropped after the device: the kernel uses the pool's memory as long as a socket is open.
     umem: Arc<Umem>,
     gauge: RxGauge,
     watch: LinkWatch,
-    /// Whether the program is where it belongs.
+    /// The program is attached and has the sockets.
     steered: bool,
-    /// Priorities that may pass the pipeline by.
+    /// Priorities of frames that the program may send by itself.
     gate: PriSet,
     receive: Receive,
     transmit: Transmit,
-    /// Where segments may leave as super-frames.
+    /// Ways to send super-frames; `None` unless the interface is a veth and the settings allow it.
     joined: Option<Joined>,
     counts: Counts,
     check_at: Instant,
     retry_at: Instant,
-    /// What the kernel refused, for `service` to report.
+    /// Call and errno of a refused rx or tx, for `service` to report.
     fault: Option<(&'static str, i32)>,
 }
 
 impl AfXdp {
-    /// Opens a port on an interface that is there; `umem` is that of the pool that all ports use.
+    /// Opens a port on an interface that is there; `umem` is the memory of the pool that all ports use.
     ///
     /// # Errors
-    /// A setting is out of range; a frame can be longer than a chunk holds; the interface is missing,
-    /// not Ethernet, already a port, or has a program of somebody else's; its driver has no XDP; or a
-    /// call was refused.
+    /// A setting is out of range; a frame can be longer than a chunk holds; the interface is missing, not Ethernet,
+    /// already a port, or has another XDP program; its driver has no XDP; or a call was refused.
     pub fn open(
         config: &AfXdpConfig,
         umem: &Arc<Umem>,
@@ -157,29 +157,29 @@ impl AfXdp {
         Ok(port)
     }
 
-    /// Whether VLAN tags that a device took out of the data are seen: the program notes them, or the
-    /// device leaves them in.
+    /// Whether the port sees VLAN tags that a device took out of the data: the program notes them, or the device leaves
+    /// them in.
     #[must_use]
     pub fn reads_tags(&self) -> bool {
         self.receive.sees.is_some_and(|sees| sees.tags) || netdev::leaves_tags(&self.config.device)
     }
 
-    /// Whether a checksum that a host left partial is seen wherever it is: the program is told of it, or
-    /// the device has frames from a wire, where all are complete. Elsewhere it is looked for, and missed in
-    /// tunnels of an unknown kind.
+    /// Whether the port sees every partial checksum: the program reads it from the kernel, or the frames come from a
+    /// wire, where all are complete. Otherwise the port searches for one, and misses those in tunnels of an unknown
+    /// kind.
     #[must_use]
     pub fn knows_checksums(&self) -> bool {
         self.receive.sees.is_some_and(|sees| sees.checksums)
             || netdev::is_hardware(&self.config.device)
     }
 
-    /// How frames come and go, in a few words: native or generic, copied or not, queues.
+    /// A short description for reports: native or generic, copied or not, number of queues.
     #[must_use]
     pub fn describe(&self) -> String {
         self.device.as_ref().map_or_else(|| "no interface".to_owned(), Device::describe)
     }
 
-    /// Calls of the kernel so far.
+    /// System calls since the port was opened.
     #[must_use]
     pub const fn system_calls(&self) -> u64 {
         self.counts.system_calls
@@ -193,6 +193,8 @@ impl AfXdp {
         if let Some(device) = &self.device {
             self.counts.system_calls += device.queues.len() as u64;
             let lost = device.queues.iter().map(queue::Queue::lost).sum();
+            // A ring that overflows never lets the pipeline catch up, so the fast path would stay closed under load.
+            // Draining it ends that.
             let is_losing = self.counts.losses.of_sockets(lost) > 0 && self.receive.marks.is_some();
             if is_losing != self.receive.draining {
                 self.drain(is_losing);
@@ -202,14 +204,14 @@ impl AfXdp {
             self.counts.losses.total().saturating_sub(self.counts.missed);
     }
 
-    /// Has the program bring the queues to rest, or take all frames again.
+    /// Has the program drop frames until the queues are empty, or take all frames again.
     fn drain(&mut self, on: bool) {
         let queues = self.device.as_ref().map_or(0, |device| device.queues.len());
         self.steering.set_drain(u32::try_from(queues).unwrap_or(0), on);
         self.receive.draining = on;
     }
 
-    /// Remembers a refusal for `service`, which then looks at the link at once.
+    /// Keeps a refusal for `service`, which then looks at the link at once.
     fn fail(&mut self, call: &'static str, error: &io::Error) {
         let code = error.raw_os_error().unwrap_or(libc::EIO);
         if matches!(code, libc::ENETDOWN | libc::ENXIO | libc::ENODEV) {
@@ -228,13 +230,16 @@ impl Port for AfXdp {
         let before = batch.len();
         let queues = self.device.as_ref().map_or(0, |device| device.queues.len());
         for n in 0..queues {
+            // The first queue changes with each call: else a busy one would fill every batch and starve the others.
             let at = (self.receive.turn + n) % queues;
             let mut count = 0;
-            // Taken out and put back by parts: `received` needs the rest of the port.
+            // Borrowed anew for each entry: `received` needs the rest of the port.
             while !batch.is_full() {
                 let Some(queue) = self.device.as_mut().and_then(|d| d.queues.get_mut(at)) else {
                     break;
                 };
+                // `ready` reads the kernel's index, a cache line that the kernel's core writes: once per burst, not
+                // once per frame.
                 if count == 0 && queue.rx.ready() == 0 {
                     break;
                 }
@@ -247,6 +252,7 @@ impl Port for AfXdp {
             if count > 0
                 && let Some(queue) = self.device.as_mut().and_then(|d| d.queues.get_mut(at))
             {
+                // Once per burst: the kernel's core reads this line, too.
                 queue.rx.release();
                 queue.posted -= count;
             }
@@ -260,6 +266,7 @@ impl Port for AfXdp {
             return 0;
         }
         let Some(device) = &mut self.device else { return 0 };
+        // Completions that are not reaped yet count as room; `tx` reaps before it sends.
         let completed = device.sender().completed.ready() as usize;
         let under_way = self.transmit.sent.count().saturating_sub(completed);
         self.config.tx_ring_frames.saturating_sub(under_way)
@@ -283,6 +290,7 @@ impl Port for AfXdp {
 
     fn service(&mut self, now: Instant, bufs: &mut Bufs) -> Result<(), PortError> {
         self.kick();
+        // Before `refill`, so that chunks of sent frames can be posted at once.
         self.reap(bufs);
         self.refill(bufs);
         self.poll_busily();
@@ -323,7 +331,7 @@ impl Port for AfXdp {
         self.transmit.sent.count()
     }
 
-    /// Another one after the interface was gone: ask again before each wait.
+    /// The descriptor is replaced when the interface was gone, so callers ask for it again before each wait.
     fn link_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         Some(self.watch.as_fd())
     }
@@ -359,6 +367,7 @@ impl FastPath for AfXdp {
         if self.receive.draining && at_rest {
             let queues = self.device.iter_mut().flat_map(|device| &mut device.queues);
             let waiting: u32 = queues.map(|queue| queue.rx.ready()).sum();
+            // The program has handed over no frame since the marks, and none waits in a ring: the queues are empty.
             if waiting == 0 {
                 self.drain(false);
             }

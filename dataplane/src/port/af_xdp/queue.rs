@@ -1,8 +1,7 @@
-//! One queue of an interface: a socket with its rings.
+//! One queue of an interface: a socket and its rings.
 //!
-//! Fill and receive ring; on the queue that also sends, transmit and completion ring.
+//! Every queue has a fill and a receive ring; the queue that also sends has a transmit and a completion ring.
 //!
-//! Units: entries.
 //! Source: Linux `Documentation/networking/af_xdp.rst`.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,31 +13,31 @@ use super::umem::{CopyMode, Member, Umem};
 use crate::batch::BURST;
 use crate::port::error::{Refused, at};
 
-/// Entries of the transmit ring: more than are ever handed over and not completed.
+/// Entries of the transmit ring; fewer frames are ever handed over and not completed.
 const TX_ENTRIES: u32 = 128;
 const _: () = assert!(TX_ENTRIES as usize >= 2 * BURST);
-/// Send buffer of the socket, from which the kernel takes what it copies to.
+/// Send buffer of the socket in bytes; in copy mode it bounds the packets that the kernel makes.
 const TX_BUFFER: i32 = 8 << 20;
-/// Most frames that a call of a busily polled socket handles.
+/// Frames that one call of a busy-polled socket handles at most.
 const BUSY_BUDGET: i32 = 64;
 
-/// What one socket is made for.
+/// Parameters of one socket.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     pub ifindex: u32,
     pub queue: u32,
-    /// Chunks to receive into; fill and receive ring have as many entries, or more.
+    /// Chunks to receive into; fill and receive ring have at least as many entries.
     pub posted_max: u32,
-    /// Whether frames are sent here.
+    /// Whether this queue also sends.
     pub sends: bool,
     pub mode: CopyMode,
-    /// `SO_BUSY_POLL`, if frames are not to come by interrupts.
+    /// Value of `SO_BUSY_POLL` in microseconds; `None` to receive by interrupts.
     pub busy_poll_us: Option<i32>,
 }
 
-/// A socket with its rings.
 pub(super) struct Queue {
-    // In this order: mappings keep a socket open, and nobody may share through a closed one.
+    // Dropped in this order: a mapping keeps the socket alive in the kernel, and `member` must leave the UMEM before
+    // the descriptor through which others would share it is closed.
     pub fill: Producer<u64>,
     pub completed: Consumer<u64>,
     pub rx: Consumer<libc::xdp_desc>,
@@ -56,6 +55,7 @@ impl Queue {
         let socket = sys::socket().map_err(at("open an AF_XDP socket"))?;
         let fd = socket.as_fd();
         let rx_entries = plan.posted_max.next_power_of_two();
+        // bind(2) demands a completion ring on every socket that has a UMEM, even if it never sends.
         let tx_entries = if plan.sends { TX_ENTRIES } else { 2 };
         let rings = [
             (libc::XDP_UMEM_FILL_RING, rx_entries),
@@ -63,6 +63,7 @@ impl Queue {
             (libc::XDP_RX_RING, rx_entries),
             (libc::XDP_TX_RING, if plan.sends { tx_entries } else { 0 }),
         ];
+        // Rings come before bind(2): their sizes are fixed by then.
         for (name, entries) in rings.into_iter().filter(|(_, entries)| *entries > 0) {
             sys::make_ring(fd, name, entries).map_err(at("make the rings"))?;
         }
@@ -92,8 +93,8 @@ impl Queue {
         Ok(Self { fill, completed, rx, tx, member, socket, posted: 0, posted_max: plan.posted_max })
     }
 
-    /// Frames that the kernel had for us and dropped: for lack of a chunk, of room in the receive ring,
-    /// or because they do not fit a chunk.
+    /// Frames that the kernel dropped at this socket: no chunk in the fill ring, no room in the receive ring, or longer
+    /// than a chunk.
     pub(super) fn lost(&self) -> u64 {
         let counted = sys::statistics(self.socket.as_fd());
         counted.map_or(0, |counted| counted.rx_dropped + counted.rx_ring_full)

@@ -1,8 +1,5 @@
-//! Receive: frames out of the rings of all queues, and free chunks into them.
+//! The receiving half of [`AfXdp`]: takes frames out of all queues' rings and posts free chunks.
 //!
-//! The receiving half of [`AfXdp`].
-//!
-//! Units: bytes, frames.
 //! Source: Linux `Documentation/networking/af_xdp.rst`; docs/spec/pipeline.md §11.
 
 use std::os::fd::AsFd;
@@ -21,27 +18,27 @@ use crate::port::csum;
 use crate::port::tag::put_tag;
 use crate::stats::DropReason;
 
-/// Where in a chunk a frame can start at most.
+/// Largest offset in a chunk at which a frame may start; a descriptor holds half of it in a byte.
 const START_MAX: usize = 510;
 
-/// What receiving keeps between calls.
+/// Receive state of a port.
 pub(super) struct Receive {
     /// Chunks in fill and receive rings.
     pub posted: InFlightChunks,
-    /// The queue that is received from first.
+    /// Index of the queue that the next call receives from first.
     pub turn: usize,
-    /// What the program sees; `None` if it notes nothing.
+    /// What the attached program notes before each frame; `None` if it writes no note.
     pub sees: Option<Sees>,
-    /// The program numbers frames.
+    /// The attached program numbers frames.
     pub numbered: bool,
-    /// What is known of them, if it may.
+    /// Numbers seen; `None` if a program of this kind never numbers frames.
     pub marks: Option<Marks>,
-    /// The program drops frames so that the queues come to rest.
+    /// The program drops frames until the queues are empty.
     pub draining: bool,
 }
 
 impl Receive {
-    /// Nothing received yet into the `chunks` chunks of a pool.
+    /// State of a port that has received nothing, on a pool of `chunks` chunks.
     pub(super) fn new(chunks: usize, marks: Option<Marks>) -> Self {
         Self {
             posted: InFlightChunks::new(chunks),
@@ -66,6 +63,7 @@ impl AfXdp {
         let chunk_size = self.umem.pool().chunk_size() as u64;
         let base = entry.addr & ((1 << ADDRESS_BITS) - 1);
         let chunk = u32::try_from(base / chunk_size).unwrap_or(u32::MAX);
+        // The entry is in memory shared with the kernel. A chunk that was not lent might belong to a frame in a queue.
         if !self.receive.posted.take(chunk) {
             debug_assert!(false, "the kernel gave chunk {chunk}, which it did not have");
             return None;
@@ -77,6 +75,7 @@ impl AfXdp {
             && start.is_multiple_of(2)
             && start >= UMEM_LEAD
             && start + len <= self.umem.pool().chunk_size();
+        // Below 14 bytes there are no two addresses and EtherType, which the parser expects.
         if !fits || len < 14 {
             return self.dropped(bufs, desc, DropReason::Malformed);
         }
@@ -85,6 +84,7 @@ impl AfXdp {
         if self.receive.numbered
             && let Some(marks) = &mut self.receive.marks
             && let Some((chunk, start)) = bufs.chunk_mut(&mut desc)
+            // The program writes number and note in the metadata right before the frame, in this order.
             && let Some(number) = start.checked_sub(NUMBER_LEN + NOTE_LEN)
             && let Some(bytes) = chunk.get(number..).and_then(<[u8]>::first_chunk)
             && let Some(number) = Number::parse(*bytes)
@@ -111,6 +111,7 @@ impl AfXdp {
             let start = put_tag(chunk, start, tag);
             bufs.set_bounds(&mut desc, start, whole);
         }
+        // Without the kernel's word a partial checksum is recognised by its value, the pseudo-header's sum.
         let look = || partial::find(bufs.bytes(&desc), &self.config.fixed_udp_ports);
         let moved =
             |left: PartialCsum| PartialCsum { start: left.start.saturating_add(added), ..left };
@@ -126,7 +127,7 @@ impl AfXdp {
         None
     }
 
-    /// Lends the kernel as many chunks to receive into as it may have and the pool gives.
+    /// Posts chunks to receive into, up to `posted_max` per queue or as many as the pool gives.
     pub(super) fn refill(&mut self, bufs: &mut Bufs) {
         let Some(device) = &mut self.device else { return };
         let chunk_size = self.umem.pool().chunk_size() as u64;
@@ -137,6 +138,7 @@ impl AfXdp {
             while count < room {
                 let Some(desc) = bufs.alloc() else { break };
                 if queue.member.mode == CopyMode::Zero && self.umem.is_torn(desc.chunk()) {
+                    // Torn chunks are kept out of the pool until the end, or `alloc` would return the same ones again.
                     if let Err(full) = torn.try_push(desc) {
                         bufs.free(full.element());
                         break;
@@ -163,7 +165,7 @@ impl AfXdp {
         }
     }
 
-    /// Has the kernel drive the queues, where it does so only when it is called.
+    /// With busy polling, has the kernel drive the queues, which it does only when called.
     pub(super) fn poll_busily(&mut self) {
         if self.config.busy_poll_us == 0 {
             return;

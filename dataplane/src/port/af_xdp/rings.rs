@@ -1,9 +1,8 @@
 //! Rings between an `AF_XDP` socket and the kernel.
 //!
-//! [`Producer`] gives entries, [`Consumer`] takes them; each keeps its own index and the last it
-//! saw of the other side's. In the kernel's memory, or in plain memory for tests.
+//! [`Producer`] adds entries, [`Consumer`] takes them. Each keeps its own index and the other side's as last seen. The
+//! memory is the kernel's, or plain memory in tests. Indices count entries and wrap at 2^32.
 //!
-//! Units: entries; indices run on and wrap at 2^32.
 //! Source: Linux `Documentation/networking/af_xdp.rst`, "Rings"; `net/xdp/xsk_queue.h` (barriers).
 
 use core::marker::PhantomData;
@@ -15,15 +14,15 @@ use std::os::fd::BorrowedFd;
 use super::super::gauge;
 use super::super::sys::Mapping;
 
-/// Entries that may be in a ring: plain numbers, whatever the bytes are.
+/// A ring's entry: plain numbers, valid for any bytes.
 pub(super) trait Entry: Copy {}
 impl Entry for u64 {}
 impl Entry for libc::xdp_desc {}
 
-/// Where things are in the memory of a ring, in bytes.
+/// Byte offsets of indices, flags and entries in a ring's memory.
 pub(super) type Offsets = libc::xdp_ring_offset;
 
-/// What keeps a ring's memory.
+/// Owner of a ring's memory.
 enum Memory {
     Kernel {
         _mapping: Mapping,
@@ -34,16 +33,16 @@ enum Memory {
     },
 }
 
-/// The memory of a ring and where we are in it.
+/// The memory of a ring and our place in it.
 struct Ring<T> {
     producer: NonNull<AtomicU32>,
     consumer: NonNull<AtomicU32>,
     flags: NonNull<AtomicU32>,
     entries: NonNull<T>,
     mask: u32,
-    /// Our index, of entries that are not yet shown to the other side too.
+    /// Our index; counts entries that the other side has not been shown yet, too.
     own: u32,
-    /// The other side's index, as last seen.
+    /// The other side's index as last seen. It only moves forward, so it errs on the safe side.
     far: u32,
     _memory: Memory,
     of: PhantomData<T>,
@@ -53,7 +52,7 @@ struct Ring<T> {
 unsafe impl<T: Entry> Send for Ring<T> {}
 
 impl<T: Entry> Ring<T> {
-    /// A ring of `count` entries over `base`, which `memory` keeps.
+    /// A ring of `count` entries over `base`, whose memory `memory` owns.
     fn over(base: NonNull<u8>, memory: Memory, offsets: &Offsets, count: u32) -> Self {
         assert!(count.is_power_of_two(), "indices are masked");
         let at = |offset: u64| {
@@ -94,10 +93,11 @@ impl<T: Entry> Ring<T> {
         unsafe { self.consumer.as_ref() }
     }
 
-    /// The kernel asks to be woken before it looks at this ring again.
+    /// Whether the kernel must be called before it looks at this ring again.
     fn needs_wakeup(&self) -> bool {
         // SAFETY: as for `producer`.
         let flags = unsafe { self.flags.as_ref() };
+        // Relaxed: the flag guards no data. A wake-up missed here is made at the next look.
         flags.load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 
@@ -107,7 +107,7 @@ impl<T: Entry> Ring<T> {
     }
 }
 
-/// The side that gives entries: fill and transmit rings.
+/// The side that adds entries: fill and transmit rings.
 pub(super) struct Producer<T>(Ring<T>);
 
 impl<T: Entry> Producer<T> {
@@ -122,9 +122,11 @@ impl<T: Entry> Producer<T> {
         Ok(Self(ring))
     }
 
-    /// For how many entries there is surely room: 0 only if there is none.
+    /// A lower bound of the free entries; 0 only if the ring is full.
     #[inline]
     pub(super) fn free(&mut self) -> u32 {
+        // Reads the kernel's index only when the last one seen leaves no room: its cache line is shared with the
+        // kernel's core.
         let used = self.0.own.wrapping_sub(self.0.far);
         if used <= self.0.mask {
             return self.0.mask + 1 - used;
@@ -133,7 +135,7 @@ impl<T: Entry> Producer<T> {
         self.0.mask + 1 - self.0.own.wrapping_sub(self.0.far)
     }
 
-    /// Adds an entry, if there is room, that the kernel sees after [`Self::publish`].
+    /// Adds an entry, which the kernel sees after [`Self::publish`]; false if the ring is full.
     #[inline]
     pub(super) fn push(&mut self, entry: T) -> bool {
         if self.free() == 0 {
@@ -145,19 +147,19 @@ impl<T: Entry> Producer<T> {
         true
     }
 
-    /// Shows the kernel what was added.
+    /// Shows the kernel all entries that were added.
     #[inline]
     pub(super) fn publish(&self) {
         self.0.producer().store(self.0.own, Ordering::Release); // pairs with the kernel's acquire
     }
 
-    /// How many entries the kernel has not taken yet.
+    /// Number of entries that the kernel has not taken yet.
     #[inline]
     pub(super) fn waiting(&self) -> u32 {
         self.0.own.wrapping_sub(self.0.consumer().load(Ordering::Acquire))
     }
 
-    /// The kernel asks to be woken to go on.
+    /// Whether the kernel must be called to go on with this ring.
     #[inline]
     pub(super) fn needs_wakeup(&self) -> bool {
         self.0.needs_wakeup()
@@ -180,21 +182,20 @@ impl<T: Entry> Consumer<T> {
         Ok(Self(ring))
     }
 
-    /// How many entries there are to take.
+    /// Number of entries to take.
     #[inline]
     pub(super) fn ready(&mut self) -> u32 {
         self.0.far = self.0.producer().load(Ordering::Acquire); // pairs with the kernel's release
         self.0.far.wrapping_sub(self.0.own)
     }
 
-    /// What tells how full it is, where it is good for `entries`; for as long as `self` is there.
+    /// How full the ring is, for the gauge, where `entries` is the full mark; valid for as long as `self` lives.
     pub(super) const fn gauged(&self, entries: u32) -> gauge::Ring {
         let Ring { producer, consumer, .. } = self.0;
         gauge::Ring::Indices { producer, consumer, entries }
     }
 
-    /// Takes an entry out of those that [`Self::ready`] has seen; its slot goes back to the kernel with
-    /// [`Self::release`].
+    /// Takes an entry of those that [`Self::ready`] counted; its slot goes back to the kernel with [`Self::release`].
     #[inline]
     pub(super) fn pop(&mut self) -> Option<T> {
         if self.0.own == self.0.far {
@@ -206,7 +207,7 @@ impl<T: Entry> Consumer<T> {
         Some(entry)
     }
 
-    /// Gives the slots of all entries that were taken back to the kernel.
+    /// Returns the slots of all entries taken to the kernel.
     #[inline]
     pub(super) fn release(&self) {
         self.0.consumer().store(self.0.own, Ordering::Release); // pairs with the kernel's acquire

@@ -1,10 +1,8 @@
 //! Steering: the XDP program that hands an interface's frames to the sockets of its port.
 //!
-//! [`Steering`] is what the port asks of any such program; [`Builtin`] is one of our own that
-//! needs no compiler: to the socket of the frame's queue, whatever the frame, its tag and what is left of
-//! its checksum noted before it.
+//! [`Steering`] is the interface of any such program to the port. [`Builtin`] is a program of our own that needs no
+//! compiler: it hands every frame to the socket of its queue, and notes its VLAN tag and its partial checksum in front.
 //!
-//! Units: bytes, queues.
 //! Source: docs/express.md; docs/spec/pipeline.md §11; Linux `Documentation/networking/xdp-rx-metadata.rst`,
 //! `Documentation/bpf/kfuncs.rst`, `drivers/net/veth.c` (`struct veth_xdp_buff`).
 
@@ -25,35 +23,35 @@ use crate::types::PriSet;
 /// Where an XDP program runs: in the driver, or before the host's stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attach {
-    /// In the driver, before the kernel has made anything of a frame.
+    /// In the driver, before the kernel allocates a buffer for the frame.
     Native,
-    /// Before the host's stack: any driver, but slow; frames are copied, and no metadata is seen.
+    /// Before the host's stack: works with any driver, but slowly; frames are copied and metadata is not available.
     Generic,
 }
 
 /// The interface that an XDP program is attached to.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its index.
+    /// Index of the interface (ifindex).
     pub index: u32,
-    /// How many queues it receives by.
+    /// Number of its receive queues.
     pub queues: u32,
     /// Whether its driver shows VLAN tags to programs.
     pub shows_tags: bool,
-    /// Whether it is a veth, whose driver has the host's buffer beside the frame.
+    /// Whether it is a veth, whose driver keeps the sender's buffer (`struct sk_buff`) beside the frame.
     pub is_veth: bool,
 }
 
 impl Target {
-    /// The number of the kernel's function that tells a program of a frame's tag, if this interface's
-    /// driver has it.
+    /// BTF number of the kernel function that tells a program a frame's VLAN tag; `None` if this interface's driver has
+    /// none.
     #[must_use]
     pub fn vlan_tag(&self, how: Attach) -> Option<u32> {
         if how == Attach::Native && self.shows_tags { btf::rx_vlan_tag() } else { None }
     }
 
-    /// Instructions that find what the host left of a frame's checksum, if a program can see that at
-    /// this interface.
+    /// Instructions that read the state of a frame's checksum from the kernel; `None` if that is not possible at this
+    /// interface.
     #[must_use]
     pub fn left_checksum(&self, how: Attach) -> Option<LeftChecksum> {
         if how == Attach::Native && self.is_veth {
@@ -64,31 +62,31 @@ impl Target {
     }
 }
 
-/// Bytes of a [`Note`], which stands right before a frame.
+/// Bytes of a [`Note`], which the program writes right before a frame.
 pub const NOTE_LEN: usize = 16;
 
-/// What a program writes about a frame: a word of [`flags`](note), TPID in network order, TCI in the
-/// machine's, where the checksum starts and goes, a word of 0.
+/// A program's note on a frame: a word of [`flags`](note), TPID in network order, TCI in the machine's, where the
+/// checksum starts and where it goes, and a word of 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Note {
-    /// A VLAN tag that is not in the data.
+    /// A VLAN tag that the driver took out of the data.
     pub tag: Option<Tag>,
-    /// What the host left of the checksum; `None` where the program cannot see it.
+    /// State of the checksum: partial or (inner `None`) complete; outer `None` where the program cannot see it.
     pub left: Option<Option<PartialCsum>>,
 }
 
-/// Flags in a [`Note`].
+/// Flags of a [`Note`].
 pub mod note {
-    /// There is a tag.
+    /// The note holds a VLAN tag.
     pub const TAG: u32 = 1;
-    /// The program sees what a host leaves of checksums.
+    /// The program can tell partial checksums from complete ones.
     pub const SEES: u32 = 2;
-    /// The checksum is partial.
+    /// The frame's checksum is partial.
     pub const PARTIAL: u32 = 4;
 }
 
 impl Note {
-    /// What is noted.
+    /// Reads the bytes that the program wrote.
     #[inline]
     #[must_use]
     pub fn parse(bytes: [u8; NOTE_LEN]) -> Self {
@@ -107,34 +105,34 @@ impl Note {
     }
 }
 
-/// What the program that is attached can see beside the data; it writes a [`Note`] of it.
+/// What the attached program can see beside the data, and writes into a [`Note`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sees {
     /// VLAN tags that the driver took out.
     pub tags: bool,
-    /// What hosts leave of checksums.
+    /// Whether a checksum is partial.
     pub checksums: bool,
 }
 
 /// Bytes of a [`Number`], which stands before the [`Note`].
 pub const NUMBER_LEN: usize = 16;
-/// Groups of flows that a program keeps in order.
+/// Groups of flows whose order a program keeps.
 pub const BUCKETS: usize = 64;
 
-/// What a program that sends frames on by itself writes about those that it hands over.
+/// A number that a program with a fast path writes before the frames that it hands over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number {
-    /// Frames of this queue and group of flows that were handed over, this one included.
+    /// How many frames of this queue and group were handed over, this one included.
     pub count: u64,
-    /// The group, below [`BUCKETS`].
+    /// The group of flows, below [`BUCKETS`].
     pub bucket: u8,
 }
 
 impl Number {
-    /// Tells it from what may stand there by chance.
+    /// Marks a number; other bytes may stand there by chance.
     pub const MAGIC: u32 = 0x7765_6674;
 
-    /// The number that is noted, if there is one.
+    /// Reads a number; `None` if the program wrote none.
     #[inline]
     #[must_use]
     pub fn parse(bytes: [u8; NUMBER_LEN]) -> Option<Self> {
@@ -147,9 +145,9 @@ impl Number {
 
 /// A program that hands frames to sockets, for one interface.
 ///
-/// What is dropped is detached; so is, by the kernel, what a killed process had attached.
+/// Dropping it detaches the program; the kernel detaches it if the process is killed.
 pub trait Steering: Send {
-    /// Attaches to an interface in place of what this one was attached to.
+    /// Attaches to an interface, and detaches from the previous one.
     ///
     /// # Errors
     /// The kernel's answer; nothing is attached then.
@@ -167,7 +165,7 @@ pub trait Steering: Send {
     /// Detaches; the sockets get no more frames.
     fn detach(&mut self);
 
-    /// What this program notes; `None` if it writes no [`Note`].
+    /// What the program writes into a [`Note`]; `None` if it writes none.
     fn sees(&self) -> Option<Sees>;
 
     /// Whether a program of this kind may send frames on by itself.
@@ -175,44 +173,44 @@ pub trait Steering: Send {
         false
     }
 
-    /// Whether the program that is attached writes a [`Number`] before the frames that it hands over.
+    /// Whether the attached program writes a [`Number`] before the frames that it hands over.
     fn numbers(&self) -> bool {
         false
     }
 
-    /// Lets the program send frames of `pris` to this interface by itself, and no others.
+    /// Lets the program send frames of `pris`, and no others, to this interface by itself.
     fn set_gate(&mut self, pris: PriSet) {
         let _ = pris;
     }
 
-    /// All frames up to `number` of `queue` have left the switch, or were dropped or lost; whether none
-    /// was handed over since.
+    /// Tells the program that all frames up to `number` of `queue` have left the switch, or were dropped or lost.
+    /// Returns whether it has handed over none since.
     fn set_done(&mut self, queue: u32, number: Number) -> bool {
         let _ = (queue, number);
         true
     }
 
-    /// Has the first `queues` queues come to rest, or take all frames again.
+    /// Has the program drop the frames of the first `queues` queues until these are empty, or take all frames again.
     fn set_drain(&mut self, queues: u32, on: bool) {
         let _ = (queues, on);
     }
 }
 
-/// The smallest program that hands all frames to the sockets.
+/// The built-in program: hands all frames to the sockets.
 #[derive(Default)]
 pub struct Builtin {
     attached: Option<Attached>,
 }
 
 struct Attached {
-    // In this order: nothing is steered into a map that is gone.
+    // Dropped in this order: the program is detached before its map is closed.
     link: Link,
     map: OwnedFd,
     sees: Option<Sees>,
 }
 
 impl Builtin {
-    /// Not attached yet.
+    /// A program that is not attached yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -224,10 +222,12 @@ impl Steering for Builtin {
         self.detach();
         let map = bpf::socket_map(target.queues)?;
         let (vlan_tag, left) = (target.vlan_tag(how), target.left_checksum(how));
-        // With all that the driver offers; less where a capability is missing, or the kernel refuses it.
+        // First with all notes that the driver offers. Reading checksums takes CAP_PERFMON, and either may be refused
+        // by the kernel, so try less each time.
         let wishes = [(vlan_tag, left), (vlan_tag, None)];
         let noting = wishes.into_iter().filter(|wish| *wish != (None, None)).find_map(|wish| {
             let (vlan_tag, left) = wish;
+            // The kernel lets only a program bound to its device call the driver's metadata functions.
             let bound_to = vlan_tag.map(|_| target.index);
             let program = Program::load(&program(map.as_fd(), vlan_tag, left.as_ref()), bound_to);
             let sees = Sees { tags: vlan_tag.is_some(), checksums: left.is_some() };
@@ -266,17 +266,17 @@ impl Steering for Builtin {
 
 const ADJUST_META: i32 = 54;
 const REDIRECT_MAP: i32 = 51;
-/// Fields of `xdp_md`.
+/// Offsets of fields of `xdp_md`.
 const DATA: i16 = 0;
 const DATA_META: i16 = 8;
 const RX_QUEUE: i16 = 16;
-/// Register that holds the stack's end.
+/// Register that points to the end of the stack.
 const FP: u8 = 10;
-/// Verdict for frames of a queue without a socket, and where there is no room for a note: without one,
-/// what stands there would be read as one.
+/// Verdict for frames of a queue without a socket, and for frames without room for a note: the port would take whatever
+/// bytes stand there for one.
 const XDP_DROP: i32 = 1;
 
-/// Hands the frame, whose context is in register 6, to the socket of its queue.
+/// Hands the frame whose context is in register 6 to the socket of its queue.
 fn steer(map: BorrowedFd<'_>) -> [u64; 6] {
     [
         op(LOAD32, 2, 6, RX_QUEUE, 0),
@@ -288,17 +288,18 @@ fn steer(map: BorrowedFd<'_>) -> [u64; 6] {
     ]
 }
 
-/// The program over the sockets in `map`; with the number of `bpf_xdp_metadata_rx_vlan_tag`, or with
-/// instructions that find what is left of a checksum, it writes a [`Note`] before each frame.
+/// The program over the sockets in `map`. With `vlan_tag` (number of `bpf_xdp_metadata_rx_vlan_tag`) or `left` it
+/// writes a [`Note`] before each frame.
 fn program(map: BorrowedFd<'_>, vlan_tag: Option<u32>, left: Option<&LeftChecksum>) -> Vec<u64> {
     const LEN: i32 = 16;
-    /// From the call to the function behind the program.
+    /// Distance of the call to the function behind the program.
     const TO_LEFT: i32 = 21;
     const { assert!(LEN as usize == NOTE_LEN) };
     if vlan_tag.is_none() && left.is_none() {
         return [&[op(MOV_REG, 6, 1, 0, 0)][..], &steer(map)].concat();
     }
-    // Constants for what is not asked; a function behind the program for what is asked in several steps.
+    // A note that is not available becomes a constant, so that the code has one shape and jump distances do not change.
+    // The checksum takes several steps, in a function behind the program.
     let ask_tag = vlan_tag.map_or(op(MOV, 0, 0, 0, -1), kernel_function);
     let ask_left = left.map_or(op(MOV, 0, 0, 0, 0), |_| op(CALL, 0, OWN_FUNCTION, 0, TO_LEFT));
     let sees = if left.is_some() { note::SEES } else { 0 };
@@ -348,18 +349,18 @@ const fn kernel_function(number: u32) -> u64 {
     op(CALL, 0, KERNEL_FUNCTION, 0, number.cast_signed())
 }
 
-/// A function that finds what the host left of a frame's checksum: takes the context, returns 0 if it is
-/// complete, else a word of 1 above the halves that say where it goes and where it starts.
+/// A function that reads the state of a frame's checksum from the kernel: takes the context, returns 0 if the checksum
+/// is complete, else 1 in the upper word and, in the lower one's halves, where it goes and where it starts.
 ///
-/// veth gives a program the frame of the host's buffer, but nothing that says whether its checksum is
-/// partial. The buffer itself is beside the program's context, for the driver's own functions; it may be
-/// read by a program that is under the GPL and has `CAP_PERFMON`. A frame that another program sent here
-/// has no buffer; the kernel takes its checksum to be complete.
+/// veth gives a program the bytes of the sender's buffer, but not its `ip_summed`. The buffer itself stands behind the
+/// program's context, for the driver's own functions; a program under the GPL with `CAP_PERFMON` may read it. A frame
+/// that another program redirected here has no buffer; the kernel takes its checksum to be complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeftChecksum([u64; 24]);
 
 impl LeftChecksum {
     fn new(places: &BufferPlaces) -> Self {
+        // Values of `ip_summed`: include/linux/skbuff.h.
         const PARTIAL: i32 = 3; // CHECKSUM_PARTIAL
         let (state, bit) = places.state;
         let [partial, mask] = [PARTIAL << bit, 3 << bit];
@@ -394,7 +395,7 @@ impl LeftChecksum {
         Self(code)
     }
 
-    /// The function.
+    /// The function's code, which the loader puts behind a program.
     #[must_use]
     pub const fn instructions(&self) -> &[u64; 24] {
         &self.0
