@@ -1,8 +1,7 @@
 //! Fields of a capture file: numbers in the byte order of a file or section, and options.
 //!
-//! Bytes of a header or block → numbers, padded bytes and options; every getter says `None` at the end.
+//! Every getter returns `None` at the end of the bytes.
 //!
-//! Units: bytes.
 //! Source: draft-ietf-opsawg-pcapng-05, 3.5 (options).
 
 /// Byte order of a file or section.
@@ -34,7 +33,7 @@ impl Order {
     }
 }
 
-/// What is left of a block; every getter says `None` at its end.
+/// The rest of a block; every getter returns `None` at its end.
 pub(super) struct Fields<'a> {
     pub rest: &'a [u8],
     pub order: Order,
@@ -55,7 +54,7 @@ impl<'a> Fields<'a> {
         self.array().map(|b| self.order.u32(b))
     }
 
-    /// `len` bytes; the padding to four after them is skipped as far as it is there.
+    /// Takes `len` bytes and skips the padding to a multiple of four; missing padding is not an error.
     pub fn padded(&mut self, len: usize) -> Option<&'a [u8]> {
         let (head, rest) = self.rest.split_at_checked(len)?;
         self.rest = rest.get(len.next_multiple_of(4) - len..).unwrap_or_default();

@@ -1,8 +1,7 @@
-//! Interfaces of a capture, and which of them are read.
+//! Interfaces of a capture, and the choice of those that are read.
 //!
-//! `FILE#INTERFACE` → [`CaptureName`]; a description in the file → [`Interface`].
+//! A [`CaptureName`] is a user's `FILE#INTERFACE`; an [`Interface`] is the file's description of one.
 //!
-//! Units: stamps to ns.
 //! Source: draft-ietf-opsawg-pcapng-05, 4.2.
 
 use core::fmt;
@@ -13,34 +12,34 @@ use super::LINK_ETHERNET;
 /// Which interfaces of a capture are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// All that are Ethernet; frames of others are left out.
+    /// All Ethernet interfaces; frames of others are left out.
     #[default]
     Ethernet,
-    /// Those of these numbers, counted from 0 over the whole file.
+    /// Interfaces with these numbers, counted from 0 over the whole file.
     Numbers(Vec<u32>),
-    /// Those of this name.
+    /// Interfaces with this name.
     Name(String),
 }
 
-/// A capture, and which of its interfaces are meant.
+/// A capture file, and the interfaces to read from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaptureName {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Its interfaces.
+    /// Interfaces to read.
     pub choice: Choice,
 }
 
 impl CaptureName {
-    /// As [`Self::parse`], of an argument that may be any bytes.
+    /// Like [`Self::parse`], for an argument that may not be UTF-8.
     #[must_use]
     pub fn from_path(path: &Path) -> Self {
         let whole = || Self { path: path.to_owned(), choice: Choice::Ethernet };
         path.to_str().map_or_else(whole, Self::parse)
     }
 
-    /// Reads `FILE`, `FILE#NUMBER` or `FILE#NAME`, of which a file `-` is standard input. Where there is a file of the whole
-    /// text, that is meant: a `#` may be part of a name.
+    /// Reads `FILE`, `FILE#NUMBER` or `FILE#NAME`; a file `-` is standard input. If a file with the whole text as its
+    /// name exists, that is meant, as `#` may be part of a name.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let file = |text: &str| PathBuf::from(if text == "-" { "/dev/stdin" } else { text });
@@ -49,7 +48,7 @@ impl CaptureName {
         else {
             return whole();
         };
-        // Where neither is there, the error had better name what was given.
+        // If neither file exists, the error should name the text that the user typed.
         if interface.is_empty() || Path::new(text).exists() || !path.exists() {
             return whole();
         }
@@ -84,7 +83,7 @@ impl fmt::Display for Choice {
 }
 
 impl Choice {
-    /// Whether it is of `interface`, which is the file's `number`th.
+    /// Whether `interface`, the file's `number`th, is chosen.
     pub(super) fn is_of(&self, number: u32, interface: &Interface) -> bool {
         match self {
             Self::Ethernet => interface.is_ethernet(),
@@ -94,12 +93,12 @@ impl Choice {
     }
 }
 
-/// What a file says about one interface.
+/// A file's description of one interface.
 #[derive(Clone, Debug)]
 pub struct Interface {
-    /// Its name, as far as it is kept; empty where the file does not say.
+    /// Name, cut to the length that is kept; empty if the file gives none.
     pub name: String,
-    /// `LINKTYPE_` of its frames.
+    /// `LINKTYPE_` number of its frames.
     pub link_type: u16,
     /// Section of the file that describes it, from 0.
     pub section: u32,
@@ -110,12 +109,12 @@ pub struct Interface {
     pub(super) tsresol: u8,
     /// Seconds added to each stamp.
     pub(super) tsoffset: i64,
-    /// Frames of it that were left out, as it is not Ethernet.
+    /// Frames that were left out because the interface is not Ethernet.
     pub(super) left_out: u64,
 }
 
 impl Interface {
-    /// One of which the file says no more than `link_type` yet.
+    /// An interface with the format's defaults: stamps in microseconds, no FCS.
     pub(super) const fn new(link_type: u16, section: u32) -> Self {
         Self {
             name: String::new(),
@@ -135,7 +134,7 @@ impl Interface {
         self.link_type == LINK_ETHERNET
     }
 
-    /// A stamp in ns; `None` before 1970 or after 2554.
+    /// Converts a stamp to ns since 1970; `None` before 1970 or after 2554.
     pub(super) fn to_ns(&self, stamp: u64) -> Option<u64> {
         let n = u32::from(self.tsresol & 0x7F);
         let stamp = u128::from(stamp);
@@ -144,6 +143,7 @@ impl Interface {
         } else if n <= 9 {
             stamp * 10u128.pow(9 - n)
         } else {
+            // A unit so small that its factor overflows: every stamp is less than 1 ns.
             10u128.checked_pow(n - 9).map_or(0, |unit| stamp / unit)
         };
         let offset = i128::from(self.tsoffset) * 1_000_000_000;
@@ -151,7 +151,7 @@ impl Interface {
     }
 }
 
-/// An interface in a message: its number, and its name if it has one.
+/// Shows an interface in a message: its number, and its name if it has one.
 pub struct Shown<'a>(pub u32, pub &'a Interface);
 
 impl fmt::Display for Shown<'_> {

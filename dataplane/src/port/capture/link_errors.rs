@@ -1,15 +1,13 @@
-//! Errors of a link that a pcapng capture says a frame had.
+//! Link errors that a pcapng capture reports for a frame (the upper half of `epb_flags`), and their effect on a port
+//! that receives it.
 //!
-//! The upper half of `epb_flags` → which errors, and what a port makes of them.
-//!
-//! Units: bits of `epb_flags`.
 //! Source: draft-ietf-opsawg-pcapng-05, 4.3.1 (`epb_flags`).
 
 /// Errors that the device saw when it received a frame: bits 16 to 31 of `epb_flags`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkErrors(u16);
 
-/// Bit of `LinkErrors` and name. Bits 16 to 23 of `epb_flags` have no meaning.
+/// Bits of [`LinkErrors`] and their names. Bits 16 to 23 of `epb_flags` have no meaning.
 const NAMES: [(u16, &str); 8] = [
     (CRC, "crc"),
     (TOO_LONG, "too_long"),
@@ -28,7 +26,7 @@ const START_DELIMITER: u16 = 1 << 13;
 const SYMBOL: u16 = 1 << 15;
 
 impl LinkErrors {
-    /// Those of `epb_flags`.
+    /// Takes the errors out of `epb_flags`.
     #[must_use]
     pub const fn from_epb_flags(flags: u32) -> Self {
         let [_, _, low, high] = flags.to_le_bytes();
@@ -40,18 +38,18 @@ impl LinkErrors {
         NAMES.into_iter().filter(move |(bit, _)| self.0 & bit != 0).map(|(_, name)| name)
     }
 
-    /// Whether the frame's bytes are not those that were sent.
+    /// Whether the frame's bytes may differ from those that were sent.
     ///
-    /// A gap that is too short and a damaged preamble are not among these: they are in front of the frame, and a receiver
-    /// takes a frame from its start delimiter on. Nor is a frame that the device found too long: whether it is, the
-    /// port's own `max_frame` says.
+    /// A short gap and a damaged preamble do not count: they come before the frame, and a receiver takes a frame from
+    /// its start delimiter on. Nor does a frame that the device found too long: the port's own `max_frame` decides
+    /// that.
     #[must_use]
     pub const fn is_damaged(self) -> bool {
         self.0 & (CRC | UNALIGNED | START_DELIMITER | SYMBOL) != 0
     }
 
-    /// Whether the frame was under 64 bytes on the wire, which without this error a capture cannot tell from one that was
-    /// captured before it was padded.
+    /// Whether the frame was under 64 bytes on the wire. Without this error, a capture cannot tell such a frame from
+    /// one that was captured before it was padded.
     #[must_use]
     pub const fn is_runt(self) -> bool {
         self.0 & TOO_SHORT != 0

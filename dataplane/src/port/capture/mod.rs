@@ -1,9 +1,8 @@
-//! Captures: reading and writing of pcap and pcapng files with nanosecond stamps.
+//! Captures: reads and writes pcap and pcapng files with nanosecond stamps.
 //!
-//! [`CaptureReader`] file, packed by gzip or zstd or not -> [`Record`]s of the interfaces that a [`CaptureName`] says;
-//! [`CaptureWriter`] frames -> file. Ethernet only; the FCS is checked and taken off where the file says that it is there.
+//! [`CaptureReader`] reads the [`Record`]s of the interfaces that a [`CaptureName`] chooses, also from files packed by
+//! gzip or zstd. [`CaptureWriter`] writes frames. Ethernet only; an FCS that the file has is checked and removed.
 //!
-//! Units: ns since the epoch of the file, bytes.
 //! Source: draft-ietf-opsawg-pcap-06, draft-ietf-opsawg-pcapng-05 (4.1 to 4.4, 5); docs/spec/pipeline.md §13.
 
 mod fields;
@@ -29,7 +28,8 @@ use crate::port::wire::Flaw;
 const LINK_ETHERNET: u16 = 1;
 /// Longest frame that a record may hold: libpcap's own limit.
 pub const RECORD_LEN_MAX: u32 = 262_144;
-/// Magic of pcap with nanoseconds; with microseconds; of a pcapng section header; its byte order.
+/// First words of files: pcap with nanoseconds, pcap with microseconds, pcapng section header; then the section's
+/// byte-order magic.
 const MAGIC_NS: u32 = 0xA1B2_3C4D;
 const MAGIC_US: u32 = 0xA1B2_C3D4;
 const BLOCK_SECTION: u32 = 0x0A0D_0D0A;
@@ -38,8 +38,7 @@ const BLOCK_INTERFACE: u32 = 1;
 const BLOCK_PACKET_OBSOLETE: u32 = 2;
 const BLOCK_PACKET_SIMPLE: u32 = 3;
 const BLOCK_PACKET: u32 = 6;
-/// Options: comment; name, stamp resolution, FCS length and stamp offset of an interface; flags of
-/// a packet.
+/// Options: comment; name, stamp resolution, FCS length and stamp offset of an interface; flags of a packet.
 const OPT_COMMENT: u16 = 1;
 const OPT_IF_NAME: u16 = 2;
 const OPT_IF_TSRESOL: u16 = 9;
@@ -50,9 +49,9 @@ const OPT_EPB_FLAGS: u16 = 2;
 /// Kind of capture file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaptureFormat {
-    /// Classic pcap with nanosecond stamps; has no place for comments and interfaces.
+    /// Classic pcap with nanosecond stamps; cannot hold comments and interfaces.
     Pcap,
-    /// pcapng.
+    /// pcapng: has interfaces, comments and directions.
     PcapNg,
 }
 
@@ -67,7 +66,7 @@ impl CaptureFormat {
     }
 }
 
-/// What a capture has of a frame's FCS.
+/// State of a frame's FCS in a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fcs {
     /// The file says that frames have none.
@@ -75,28 +74,28 @@ pub enum Fcs {
     Absent,
     /// The capture cut the frame off before the end of its FCS.
     CutOff,
-    /// It is that of the frame.
+    /// The FCS fits the frame.
     Right,
-    /// It is not: the frame was damaged on its way to where it was captured.
+    /// The FCS does not fit: the frame was damaged on its way to the place of capture.
     Wrong,
 }
 
 /// One frame of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// When it was captured, ns since the epoch; 0 where the file does not say.
+    /// Time of capture in ns since the epoch; 0 if the file does not say.
     pub ts_ns: u64,
     /// The frame without FCS, as far as it was captured.
     pub data: Vec<u8>,
-    /// Bytes that the frame had on the wire, without FCS.
+    /// Length of the frame on the wire in bytes, without FCS.
     pub orig_len: u32,
-    /// Its FCS, which `data` and `orig_len` are without.
+    /// State of the FCS, which was removed from `data` and `orig_len`.
     pub fcs: Fcs,
-    /// What the device that captured it saw go wrong on the link.
+    /// Errors that the capturing device saw on the link.
     pub link_errors: LinkErrors,
     /// Interface, numbered from 0 over the whole file.
     pub interface: u32,
-    /// First comment on the packet, if it has any.
+    /// First comment on the packet; `None` if there is none.
     pub comment: Option<String>,
 }
 
@@ -107,11 +106,11 @@ impl Record {
         (self.data.len() as u64) < u64::from(self.orig_len)
     }
 
-    /// What is wrong with the frame on the wire of a port that receives it.
+    /// How a port that receives this frame would find it damaged.
     #[must_use]
     pub fn flaw(&self) -> Flaw {
         if self.is_truncated() {
-            Flaw::Truncated // its FCS is not there to be checked
+            Flaw::Truncated // without its FCS it cannot be checked for damage
         } else if self.fcs == Fcs::Wrong || self.link_errors.is_damaged() {
             Flaw::Fcs
         } else if self.link_errors.is_runt() {
@@ -125,11 +124,11 @@ impl Record {
 /// Where in a file an error was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The file.
+    /// Path of the file, as it was given.
     pub path: PathBuf,
-    /// Record that was being read or written, from 1; 0 before the first.
+    /// Record being read or written, from 1; 0 before the first.
     pub record: u64,
-    /// Byte where its header starts.
+    /// Offset of the record's header in the file, in bytes.
     pub offset: u64,
 }
 
@@ -145,91 +144,91 @@ pub enum CaptureError {
     /// The file could not be opened or made.
     #[error("{}: cannot open capture", path.display())]
     Open {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's answer to open or create.
         source: std::io::Error,
     },
-    /// There is no memory for the frames that wait to be written.
+    /// There is no memory for the frames waiting to be written.
     #[error("{}: cannot write a capture", path.display())]
     Memory {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// How much it would be.
+        /// Size of the refused allocation.
         source: NoMemory,
     },
     /// A read failed.
     #[error("{at}: read failed")]
     Read {
-        /// Where.
+        /// Place of the record being read.
         at: Place,
-        /// The system's answer.
+        /// The system's answer to the read.
         source: std::io::Error,
     },
     /// A write failed.
     #[error("{at}: write failed")]
     Write {
-        /// Where.
+        /// Place of the record being written.
         at: Place,
-        /// The system's answer.
+        /// The system's answer to the write.
         source: std::io::Error,
     },
     /// The file ends in the middle of a header, block or frame.
     #[error("{at}: file ends inside {what}: {need} bytes needed, {had} there")]
     Short {
-        /// Where.
+        /// Place of the record that is cut off.
         at: Place,
-        /// What was being read.
+        /// The part of the file that is cut off.
         what: &'static str,
-        /// Bytes needed.
+        /// Bytes that this part has.
         need: u64,
-        /// Bytes there.
+        /// Bytes of it that are in the file.
         had: u64,
     },
-    /// Neither pcap nor pcapng.
+    /// The file is neither pcap nor pcapng.
     #[error("{}: not a pcap or pcapng file: starts with {magic:#010x}", path.display())]
     Magic {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Its first four bytes as a big-endian number.
         magic: u32,
     },
-    /// Packed by a program that is not read.
+    /// The file is packed by a program that weft does not read.
     #[error("{}: packed, and neither by gzip nor by zstd: unpack it first ({tool})", path.display())]
     Packed {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What unpacks it.
+        /// Program that unpacks it.
         tool: &'static str,
     },
-    /// None of the interfaces that were wanted.
+    /// The file has none of the chosen interfaces.
     #[error("{}: no interface {wanted}: it has {found}", path.display())]
     NoInterface {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What was wanted.
+        /// The interfaces that were chosen.
         wanted: String,
-        /// What it has.
+        /// The interfaces that the file has.
         found: String,
     },
-    /// Not Ethernet.
+    /// The chosen interface is not Ethernet.
     #[error("{at}: link type {link_type} is not Ethernet (1)")]
     LinkType {
-        /// Where.
+        /// Place of its first frame.
         at: Place,
-        /// What the file says.
+        /// The `LINKTYPE_` number in the file.
         link_type: u16,
     },
     /// A field has a value that the format, or weft, does not allow.
     #[error("{at}: {what} is {had}, must be {want}")]
     Field {
-        /// Where.
+        /// Place of the record with the field.
         at: Place,
-        /// Which field.
+        /// Name of the field.
         what: &'static str,
-        /// Its value.
+        /// Its value in the file.
         had: u64,
-        /// What is possible.
+        /// The values that are allowed.
         want: &'static str,
     },
 }

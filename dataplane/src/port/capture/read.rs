@@ -1,9 +1,8 @@
-//! Capture reader: pcap (both stamps, both byte orders) and pcapng into records.
+//! Capture reader: turns pcap (both stamp units, both byte orders) and pcapng files into records.
 //!
-//! A file, packed or not → its header or section; then records one by one, of the interfaces that are wanted;
-//! blocks of other kinds are skipped. Why not a crate: see `pcap-parser` in Cargo.toml.
+//! Records come one by one, of the chosen interfaces; blocks of other kinds are skipped. Why not a crate: see
+//! `pcap-parser` in Cargo.toml.
 //!
-//! Units: bytes; stamps to ns.
 //! Source: draft-ietf-opsawg-pcap-06, draft-ietf-opsawg-pcapng-05; libpcap's sf-pcap.c for lengths of old files.
 
 use std::fs::File;
@@ -23,18 +22,18 @@ use super::{
     RECORD_LEN_MAX, Record,
 };
 
-/// Longest block that is read into memory: a largest frame and options of 64 KiB many times over.
+/// Longest block read into memory, in bytes: far more than a largest frame with its options.
 const BLOCK_LEN_MAX: u32 = 16 << 20;
-/// Most interfaces of one file, and longest part of their names; bounds on what a file can make us keep.
+/// Interfaces kept per file, and bytes kept of a name: bounds on the memory that a file can claim.
 const INTERFACES_MAX: usize = 65_536;
 const NAME_LEN_MAX: usize = 256;
-/// Most interfaces that an error lists.
+/// Interfaces that an error lists at most.
 const LISTED_MAX: usize = 16;
 
-/// How the rest of the file is laid out.
+/// Format of the file after its header.
 #[derive(Clone, Copy, Debug)]
 enum Layout {
-    /// `minor` is that of the version.
+    /// `minor` is the minor version.
     Pcap {
         order: Order,
         minor: u16,
@@ -44,32 +43,32 @@ enum Layout {
     },
 }
 
-/// Reads records from a capture, from its start to its end.
+/// Reads the records of a capture in order.
 ///
-/// An iterator of records; [`Self::read_into`] does the same without a new buffer for each. After
-/// an error there are no more records. A file that is cut off ends with the last whole one: [`Self::warnings`] says so.
+/// An iterator of records; [`Self::read_into`] does the same without a new buffer for each. After an error there are no
+/// more records. A file that is cut off ends with its last whole record; [`Self::warnings`] then says so.
 pub struct CaptureReader {
     source: Source,
     layout: Layout,
-    /// Interfaces of the whole file; those of the current section start at `section`.
+    /// Interfaces of the whole file; those of the current section start at index `section`.
     interfaces: Vec<Interface>,
     section: usize,
-    /// Sections that began, less one.
+    /// Index of the current section, from 0.
     sections: u32,
     choice: Choice,
-    /// Where the first frame stood that was left out, as it is not Ethernet, and its link type.
+    /// Place and link type of the first frame left out because it is not Ethernet.
     left_out: Option<(Place, u16)>,
-    /// Where the file is cut off.
+    /// Where the file is cut off, if it is.
     cut: Option<CaptureError>,
     block: Vec<u8>,
     done: bool,
 }
 
 impl CaptureReader {
-    /// Opens a pcap or pcapng file, or one that gzip or zstd has packed; a pipe is read as it comes.
+    /// Opens a pcap or pcapng file, packed by gzip or zstd or not. A pipe is read as it comes.
     ///
     /// # Errors
-    /// The file cannot be opened, is neither, or (pcap) is not Ethernet.
+    /// The file cannot be opened, is neither format, or (pcap) is not Ethernet.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, CaptureError> {
         let path = path.as_ref();
         let file = File::open(path)
@@ -77,7 +76,7 @@ impl CaptureReader {
         Self::new(path, file)
     }
 
-    /// Opens the capture that `name` says, for the interfaces that it says.
+    /// Opens a capture for the interfaces that `name` chooses.
     ///
     /// # Errors
     /// As for [`Self::open`].
@@ -117,6 +116,7 @@ impl CaptureReader {
         let magic: [u8; 4] = reader.source.need("the file header")?;
         if u32::from_le_bytes(magic) == BLOCK_SECTION {
             reader.section_header()?;
+            // `section_header` has counted the first section, which has index 0.
             reader.sections = 0;
         } else if let Some(order) = Order::of(magic, MAGIC_NS) {
             reader.pcap_header(order, 9)?;
@@ -129,7 +129,7 @@ impl CaptureReader {
         Ok(reader)
     }
 
-    /// Reads only frames of the interfaces that `choice` says.
+    /// Restricts the reader to the interfaces of `choice`.
     #[must_use]
     pub fn only(mut self, choice: Choice) -> Self {
         self.choice = choice;
@@ -139,7 +139,7 @@ impl CaptureReader {
     /// Reads the next record into `record`; false at the end of the file, and where it is cut off.
     ///
     /// # Errors
-    /// The file cannot be read, is damaged, or has no interface of those that were chosen, or none of Ethernet.
+    /// The file cannot be read, is damaged, or has no interface that was chosen, or no Ethernet interface.
     pub fn read_into(&mut self, record: &mut Record) -> Result<bool, CaptureError> {
         if self.done {
             return Ok(false);
@@ -159,19 +159,20 @@ impl CaptureReader {
                 self.cut = Some(CaptureError::Short { at, what, need: 1, had: 0 });
             }
             Ok(false) => {}
+            // A capture that a killed program was writing ends like this. Its whole records are still worth reading.
             Err(error @ CaptureError::Short { .. }) if self.source.ended => self.cut = Some(error),
             Err(error) => return Err(error),
         }
         self.check_choice().map(|()| false)
     }
 
-    /// Interfaces that were described so far, in the order of their numbers.
+    /// Interfaces described so far, in the order of their numbers.
     #[must_use]
     pub fn interfaces(&self) -> &[Interface] {
         &self.interfaces
     }
 
-    /// What a user should know of a file that was read to its end: that it is cut off, and frames that are not Ethernet.
+    /// Warnings for the user once the file was read: it is cut off, or has frames that are not Ethernet.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let cut = self.cut.iter().map(|error| format!("{error}; what comes before it was read"));
@@ -184,13 +185,13 @@ impl CaptureReader {
         cut.chain(others).collect()
     }
 
-    /// Where the file is cut off, if it is, once it was read to its end.
+    /// The place where the file is cut off, once it was read; `None` if it is whole.
     #[must_use]
     pub fn into_cut(self) -> Option<CaptureError> {
         self.cut
     }
 
-    /// At the end: whether there was any interface of those that are wanted.
+    /// Checks, at the end of the file, that it has a chosen interface.
     fn check_choice(&mut self) -> Result<(), CaptureError> {
         let all = || (0..).zip(&self.interfaces);
         if all().any(|(number, interface)| self.choice.is_of(number, interface)) {
@@ -218,12 +219,12 @@ impl CaptureReader {
         CaptureError::Field { at: self.source.at(), what, had, want }
     }
 
-    /// A block that is shorter than what it must hold.
+    /// An error for a block shorter than its fields.
     fn cut(&self, what: &'static str, need: u64) -> CaptureError {
         CaptureError::Short { at: self.source.at(), what, need, had: self.block.len() as u64 }
     }
 
-    /// A packet block of which `had` bytes are left, and `need` are needed.
+    /// An error for a packet block with `had` bytes left where `need` are needed.
     fn short_packet(&self, need: u64, had: u64) -> CaptureError {
         CaptureError::Short { at: self.source.at(), what: "a packet block", need, had }
     }
@@ -268,7 +269,8 @@ impl CaptureReader {
         let mut fields = Fields { rest: &header, order };
         let mut word = || fields.u32().unwrap_or(0);
         let (sec, fraction, mut caplen, mut orig_len) = (word(), word(), word(), word());
-        // Old programs wrote the lengths the other way round, those of 2.3 some this way and some that way.
+        // Programs that wrote versions before 2.3 swapped the two lengths, and some of those that wrote 2.3 did.
+        // libpcap's sf-pcap.c decides in the same way.
         if minor < 3 || minor == 3 && caplen > orig_len {
             core::mem::swap(&mut caplen, &mut orig_len);
         }
@@ -287,7 +289,7 @@ impl CaptureReader {
 
     // pcapng --------------------------------------------------------------------------------
 
-    /// The rest of a section header after its type; a section has its own order and interfaces.
+    /// Reads the rest of a section header; each section has its own byte order and interfaces.
     fn section_header(&mut self) -> Result<(), CaptureError> {
         let head: [u8; 8] = self.source.need("a section header")?;
         let mut raw = Fields { rest: &head, order: Order { big: true } };
@@ -309,7 +311,7 @@ impl CaptureReader {
         Ok(())
     }
 
-    /// Bytes of a block after the `had` that were read; its length is checked.
+    /// Checks a block's length and returns the bytes after the `had` that were read.
     fn block_rest(&self, len: u32, had: u32, least: u32) -> Result<u32, CaptureError> {
         if len < least || !len.is_multiple_of(4) {
             let want = "a multiple of 4 that holds the block's fields";
@@ -318,11 +320,12 @@ impl CaptureReader {
         Ok(len - had)
     }
 
-    /// Reads what is left of a block and takes its closing length off.
+    /// Reads the rest of a block and removes the closing length.
     fn read_block(&mut self, rest: u32, len: u32, order: Order) -> Result<(), CaptureError> {
         if rest > BLOCK_LEN_MAX {
             return Err(self.field("block length", u64::from(len), "at most 16 MiB"));
         }
+        // Taken out of `self`, which `source` is borrowed from, and put back for its capacity.
         let mut block = core::mem::take(&mut self.block);
         let read = self.source.read_bytes(&mut block, rest, "a block");
         self.block = block;
@@ -332,6 +335,7 @@ impl CaptureReader {
         };
         let closing = order.u32(*closing);
         self.block.truncate(self.block.len() - 4);
+        // A mismatch means that this reader is out of step with the blocks; going on would read frames as headers.
         if closing != len {
             let want = "the length at the block's start";
             return Err(self.field("closing block length", u64::from(closing), want));
@@ -403,7 +407,7 @@ impl CaptureReader {
         Ok(())
     }
 
-    /// Reads a packet into `record`, unless it is of an interface that is not wanted.
+    /// Reads a packet into `record`; false if its interface is not chosen.
     fn packet_block(
         &mut self,
         kind: u32,
@@ -420,7 +424,7 @@ impl CaptureReader {
         done
     }
 
-    /// The number in the file of a packet's interface, if its frames are wanted.
+    /// Number of a packet's interface in the whole file; `None` if the interface is not chosen.
     fn packet_interface(
         &mut self,
         kind: u32,
@@ -433,6 +437,7 @@ impl CaptureReader {
                 fields.u16()?; // drop count
                 Some(u32::from(index))
             }),
+            // A simple packet block names no interface: the first of its section is meant (4.4).
             _ => Some(0),
         };
         let index = index.ok_or_else(|| self.short_packet(20, room))?;
@@ -454,7 +459,7 @@ impl CaptureReader {
         Ok(is_wanted.then_some(number))
     }
 
-    /// Reads what a packet block has behind its interface, which is the file's `number`th.
+    /// Reads the fields behind a packet block's interface, the file's `number`th.
     fn packet_fields(
         &self,
         kind: u32,
@@ -467,6 +472,8 @@ impl CaptureReader {
         let Some(interface) = self.interfaces.get(number) else { return Ok(()) };
         let (stamp, caplen, orig_len) = if kind == BLOCK_PACKET_SIMPLE {
             let orig_len = fields.u32().ok_or_else(|| short(4))?;
+            // A simple packet block has no captured length: it follows from the interface's limit, where 0 means none
+            // (4.4).
             let limit = if interface.snaplen == 0 { u32::MAX } else { interface.snaplen };
             (None, orig_len.min(limit), orig_len)
         } else {
@@ -499,6 +506,7 @@ impl CaptureReader {
                 }
                 OPT_EPB_FLAGS => {
                     let flags = value.first_chunk().map_or(0, |v| fields.order.u32(*v));
+                    // Bits 5 to 8 hold the FCS length of this packet; 0 means that the packet does not say (4.3.1).
                     let own = flags >> 5 & 0xF;
                     fcs = if own == 0 { fcs } else { own };
                     record.link_errors = LinkErrors::from_epb_flags(flags);
@@ -519,9 +527,10 @@ impl CaptureReader {
     }
 }
 
-/// Checks the FCS and takes it off, and sets the length on the wire.
+/// Checks the FCS and removes it, and sets the length on the wire.
 fn finish(record: &mut Record, orig_len: u32, fcs_len: u8) {
     let captured = u32::try_from(record.data.len()).unwrap_or(u32::MAX);
+    // Some writers leave `orig_len` 0 or too small; a frame is at least as long as its captured part.
     let on_wire = orig_len.max(captured);
     record.orig_len = on_wire.saturating_sub(u32::from(fcs_len));
     let (frame, fcs) =

@@ -1,25 +1,23 @@
-//! The bytes of a capture, with the place that messages name.
+//! The bytes of a capture, with the position that messages name.
 //!
-//! A reader → as many bytes as are asked for, or what is missing of them.
-//!
-//! Units: bytes, of what is unpacked.
+//! Offsets count bytes after unpacking.
 
 use std::io::{ErrorKind, Read};
 use std::path::PathBuf;
 
 use super::{CaptureError, Place};
 
-/// What a capture is read from.
+/// Input that a capture is read from.
 pub(super) struct Source {
     pub path: PathBuf,
     pub input: Box<dyn Read + Send>,
-    /// The record that is being read, from 1, and where its header starts.
+    /// The record being read, from 1, and the offset of its header in bytes.
     pub record: u64,
     pub offset: u64,
     next_offset: u64,
-    /// The input ended before all that was asked of it was there.
+    /// The input ended before all requested bytes were there.
     pub ended: bool,
-    /// What was packed ended too early.
+    /// The packed data ended too early.
     pub is_packed_cut: bool,
 }
 
@@ -29,7 +27,7 @@ impl Source {
         Self { path, input, record, offset, next_offset, ended: false, is_packed_cut: false }
     }
 
-    /// A header begins here.
+    /// Marks the start of a header, which errors name.
     pub const fn begin(&mut self) {
         self.offset = self.next_offset;
     }
@@ -49,6 +47,7 @@ impl Source {
                 }
                 Ok(n) => had += n,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                // The unpackers say this for packed data that is cut off; `fill` itself sees the end as 0 bytes.
                 Err(e) if e.kind() == ErrorKind::UnexpectedEof => {
                     (self.ended, self.is_packed_cut) = (true, true);
                     break;
@@ -69,7 +68,7 @@ impl Source {
         })
     }
 
-    /// `N` bytes, or `None` when the file ends right here.
+    /// Reads `N` bytes; `None` if the file ends exactly here.
     pub fn try_need<const N: usize>(
         &mut self,
         what: &'static str,
@@ -85,7 +84,8 @@ impl Source {
         }
     }
 
-    /// Replaces `into` by the next `len` bytes; memory grows only as far as the file goes.
+    /// Replaces `into` with the next `len` bytes. Memory grows with the bytes that are there, not with the claimed
+    /// `len`.
     pub fn read_bytes(
         &mut self,
         into: &mut Vec<u8>,
@@ -109,10 +109,11 @@ impl Source {
         Ok(())
     }
 
-    /// Passes over the `len` bytes of a block that is not for us, without holding it.
+    /// Skips `len` bytes of a block without keeping them.
     pub fn skip(&mut self, len: u32) -> Result<(), CaptureError> {
         let need = u64::from(len);
         let (mut had, mut part) = (0, [0; 4_096]);
+        // Read, not seek: the input may be a pipe or an unpacker.
         while had < need {
             let want = usize::try_from(need - had).map_or(part.len(), |left| left.min(part.len()));
             let read = self.fill(part.get_mut(..want).unwrap_or_default())?;

@@ -1,9 +1,8 @@
-//! Packed captures: gzip and zstd, told by how they begin, read as what they hold.
+//! Packed captures: recognises gzip and zstd by their first bytes and reads the unpacked data.
 //!
-//! Any reader → one of the unpacked bytes. Memory is bounded whatever a file claims: 32 KiB for gzip, a window of
-//! at most 128 MiB for zstd, which is what zstd itself unpacks without being asked for more.
+//! Memory is bounded whatever a file claims: 32 KiB for gzip, and for zstd a window of at most 128 MiB, zstd's own
+//! limit unless it is told otherwise.
 //!
-//! Units: bytes.
 //! Source: RFC 1952 (gzip), RFC 8878 (zstd).
 
 use std::error::Error;
@@ -13,12 +12,12 @@ use flate2::bufread::MultiGzDecoder;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
-/// Bytes that are read at once.
+/// Buffer size in bytes.
 const READ_LEN: usize = 1 << 16;
-/// How a file of each kind begins.
+/// First bytes of each kind of file.
 const GZIP: &[u8] = &[0x1F, 0x8B];
 const ZSTD: &[u8] = &[0x28, 0xB5, 0x2F, 0xFD];
-/// Packers that are not read, by how their files begin, and what unpacks them.
+/// Packers that weft does not read: first bytes of their files, and the program that unpacks them.
 const OTHERS: [(&[u8], &str); 4] = [
     (&[0xFD, b'7', b'z', b'X', b'Z'], "xz -d"),
     (b"BZh", "bzip2 -d"),
@@ -26,20 +25,21 @@ const OTHERS: [(&[u8], &str); 4] = [
     (b"PK\x03\x04", "unzip"),
 ];
 
-/// What a file turned out to be.
+/// Kind of a file, by its first bytes.
 pub(super) enum Unpacked {
-    /// Its bytes, unpacked if they were packed.
+    /// The file's bytes, unpacked if need be.
     Bytes(Box<dyn Read + Send>),
-    /// Packed by something else; this unpacks it.
+    /// Packed by another program; this one unpacks it.
     Other(&'static str),
 }
 
-/// Looks at how `input` begins.
+/// Recognises how `input` is packed, and returns a reader of its unpacked bytes.
 ///
 /// # Errors
-/// It cannot be read.
+/// `input` cannot be read.
 pub(super) fn unpack(mut input: impl Read + Send + 'static) -> io::Result<Unpacked> {
     let mut head = Vec::new();
+    // Not peeked: a pipe cannot go back, so these bytes are put in front again below.
     (&mut input).take(6).read_to_end(&mut head)?;
     if let Some((_, tool)) = OTHERS.iter().find(|(magic, _)| head.starts_with(magic)) {
         return Ok(Unpacked::Other(tool));
@@ -56,16 +56,17 @@ pub(super) fn unpack(mut input: impl Read + Send + 'static) -> io::Result<Unpack
     }))
 }
 
-/// Whether a zstd frame begins that is to be passed over.
+/// Whether the bytes start one of zstd's skippable frames.
 fn is_skippable(head: &[u8]) -> bool {
     matches!(head, [0x50..=0x5F, 0x2A, 0x4D, 0x18, ..])
 }
 
-/// What `error` means to a reader: that the file is cut off, where bytes were missing at its end, or damaged.
+/// Turns a decoder's error into `UnexpectedEof` if the file ends too early, else into `InvalidData`.
 fn told(error: FrameDecoderError) -> io::Error {
     let mut kind = io::ErrorKind::InvalidData;
     let mut cause: Option<&(dyn Error + 'static)> = Some(&error);
     while let Some(of) = cause {
+        // The decoder wraps the reader's error several deep, depending on the header or block that was cut off.
         let read = of.downcast_ref::<io::Error>();
         if read.is_some_and(|read| read.kind() == io::ErrorKind::UnexpectedEof) {
             kind = io::ErrorKind::UnexpectedEof;
@@ -75,15 +76,15 @@ fn told(error: FrameDecoderError) -> io::Error {
     io::Error::new(kind, error)
 }
 
-/// An empty last block, and room for a checksum. The decoder keeps a window back until it has seen the last block: this
-/// makes it give out all that it has unpacked of a file that is cut off.
+/// An empty last block, and room for a checksum. The decoder holds back a window until it has seen the last block, so
+/// this makes it release all that it unpacked from a file that is cut off.
 const LAST_BLOCK: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
 
-/// A reader of what zstd has packed, frame after frame.
+/// Reads zstd data, frame after frame.
 struct Zstd<R> {
     source: R,
     decoder: FrameDecoder,
-    /// What is told when all that was unpacked has been read.
+    /// Returned once all unpacked bytes have been read.
     error: Option<io::Error>,
     is_over: bool,
 }
@@ -98,7 +99,7 @@ impl<R: BufRead> Zstd<R> {
         self.source.fill_buf().is_ok_and(<[u8]>::is_empty)
     }
 
-    /// Begins the next frame, if there is one.
+    /// Begins the next frame, or ends the file.
     fn begin(&mut self) -> io::Result<()> {
         while !self.is_at_end() {
             match self.decoder.reset(&mut self.source) {
@@ -120,7 +121,7 @@ impl<R: BufRead> Zstd<R> {
         Ok(())
     }
 
-    /// Unpacks another block.
+    /// Unpacks the next block.
     fn advance(&mut self) {
         if let Err(error) =
             self.decoder.decode_blocks(&mut self.source, BlockDecodingStrategy::UptoBlocks(1))
@@ -128,11 +129,11 @@ impl<R: BufRead> Zstd<R> {
             self.error = Some(told(error));
             let ended = self.decoder.decode_blocks(&LAST_BLOCK[..], BlockDecodingStrategy::All);
             self.is_over = true;
-            drop(ended); // the first error is the one that counts
+            drop(ended); // the first error is the one to report
         }
     }
 
-    /// Holds what was unpacked of a frame against its checksum, if it has one.
+    /// Compares a finished frame with its checksum, if it has one.
     fn check(&self) -> io::Result<()> {
         let claimed = self.decoder.get_checksum_from_data();
         if claimed.is_some() && claimed != self.decoder.get_calculated_checksum() {

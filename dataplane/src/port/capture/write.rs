@@ -1,9 +1,7 @@
-//! Capture writer: frames into pcap or pcapng with nanosecond stamps.
+//! Capture writer: frames into pcap or pcapng with nanosecond stamps, little-endian.
 //!
-//! header(s), then one record per frame, little-endian. The same calls give the same bytes:
-//! no clock, host or program name goes into the file.
+//! The same calls give the same bytes: no clock, host or program name goes into the file.
 //!
-//! Units: ns since the epoch, bytes.
 //! Source: draft-ietf-opsawg-pcap-06, draft-ietf-opsawg-pcapng-05.
 
 use std::io::{BufWriter, Write};
@@ -17,35 +15,35 @@ use super::{
     RECORD_LEN_MAX,
 };
 
-/// Which way a frame went, seen from the interface.
+/// Direction of a frame, seen from the interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Direction {
-    /// Not said.
+    /// The record does not say.
     #[default]
     Unknown,
-    /// Received.
+    /// The interface received the frame.
     In,
-    /// Sent.
+    /// The interface sent the frame.
     Out,
 }
 
-/// What goes with a frame into a record.
+/// Facts recorded with a frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Meta<'a> {
-    /// Stamp, ns since the epoch.
+    /// Time stamp in ns since the epoch.
     pub ts_ns: u64,
-    /// Interface, as [`CaptureWriter::add_interface`] named it.
+    /// Interface, by the number that [`CaptureWriter::add_interface`] returned.
     pub interface: u32,
-    /// Bytes on the wire if more than the frame has (it was cut off before).
+    /// Length on the wire in bytes, if the frame was cut off earlier; ignored if less than the frame has.
     pub orig_len: u32,
-    /// Which way it went.
+    /// Direction of the frame; pcap does not record it.
     pub direction: Direction,
     /// Comment, at most 65,535 bytes.
     pub comment: Option<&'a str>,
 }
 
-/// Writes frames to a capture file. pcap has no place for comments, directions and interfaces: there
-/// they are left out.
+/// Writes frames to a capture file. pcap has no place for comments, directions and interfaces, so they are left out
+/// there.
 pub struct CaptureWriter {
     path: PathBuf,
     /// `None` once a write failed or the file was finished.
@@ -59,11 +57,11 @@ pub struct CaptureWriter {
 }
 
 impl CaptureWriter {
-    /// Makes the file, as a result that replaces an old one, and writes its header. Frames are cut to `snaplen`
-    /// bytes; 0 is no limit.
+    /// Creates the file, replacing an earlier result, and writes its header. Frames are cut to `snaplen` bytes; 0 is no
+    /// limit.
     ///
     /// # Errors
-    /// The file cannot be made or written.
+    /// The file cannot be created or written.
     pub fn create(
         path: impl AsRef<Path>,
         format: CaptureFormat,
@@ -72,10 +70,10 @@ impl CaptureWriter {
         Self::create_as(path, Existing::Result, format, snaplen)
     }
 
-    /// As [`Self::create`]; `existing` says what becomes of a file that is there, and for whom it is.
+    /// Like [`Self::create`]; `existing` decides about a file that exists.
     ///
     /// # Errors
-    /// The file cannot be made or written, or is there.
+    /// The file cannot be created or written, or exists.
     pub fn create_as(
         path: impl AsRef<Path>,
         existing: Existing,
@@ -88,7 +86,7 @@ impl CaptureWriter {
         Self::new(path, BufWriter::with_capacity(1 << 20, file), format, snaplen)
     }
 
-    /// As [`Self::create_as`], in a process that serves: no pipe keeps it waiting for long.
+    /// Like [`Self::create_as`], in a process that serves: no pipe keeps it waiting for long.
     ///
     /// # Errors
     /// As for [`Self::create_as`]; a pipe that nothing reads.
@@ -144,8 +142,8 @@ impl CaptureWriter {
         Ok(writer)
     }
 
-    /// Describes another interface and returns its number; without a call there is one, without a
-    /// name. pcap has one only, and this does nothing.
+    /// Describes another interface and returns its number. Without any call the file has one interface without a name.
+    /// pcap always has one only, and this does nothing.
     ///
     /// # Errors
     /// A write failed.
@@ -160,6 +158,7 @@ impl CaptureWriter {
         if !name.is_empty() {
             self.option(OPT_IF_NAME, name.as_bytes())?;
         }
+        // 10^-9 s; without the option readers assume microseconds.
         self.option(OPT_IF_TSRESOL, &[9])?;
         self.put(&[0; 4]);
         self.end_block();
@@ -181,11 +180,11 @@ impl CaptureWriter {
         self.write_with(Meta { ts_ns, comment, ..Meta::default() }, frame)
     }
 
-    /// Writes a frame and what is known of it.
+    /// Writes a frame and its facts.
     ///
     /// # Errors
-    /// A write failed, the interface was not described, the comment is longer than 65,535 bytes,
-    /// or the stamp is after 2106 and the file is pcap. Nothing of the record is written then.
+    /// A write failed, the interface was not described, the comment is longer than 65,535 bytes, or the stamp is after
+    /// 2106 and the file is pcap. Nothing of the record is written then.
     pub fn write_with(&mut self, meta: Meta<'_>, frame: &[u8]) -> Result<(), CaptureError> {
         self.records += 1;
         let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
@@ -249,13 +248,13 @@ impl CaptureWriter {
         Ok(())
     }
 
-    /// Frames written.
+    /// Frames written so far.
     #[must_use]
     pub const fn records(&self) -> u64 {
         self.records
     }
 
-    /// Hands what is buffered to the system.
+    /// Hands buffered bytes to the system.
     ///
     /// # Errors
     /// A write failed.
@@ -265,7 +264,7 @@ impl CaptureWriter {
         self.check(done)
     }
 
-    /// Ends the file; returns how many frames it has.
+    /// Ends the file; returns the number of its frames.
     ///
     /// # Errors
     /// A write failed, now or before.
@@ -279,6 +278,7 @@ impl CaptureWriter {
         Place { path: self.path.clone(), record: self.records, offset: self.offset }
     }
 
+    /// An error for a value that the format cannot hold; the record in progress is dropped and not counted.
     fn field(&mut self, what: &'static str, had: u64, want: &'static str) -> CaptureError {
         self.block.clear();
         let at = self.at();
@@ -291,7 +291,7 @@ impl CaptureWriter {
         CaptureError::Write { at: self.at(), source }
     }
 
-    /// After a failed write the file ends in the middle of a record: nothing more may follow.
+    /// After a failed write the file ends in the middle of a record, so nothing may follow it: closes the file.
     fn check(&mut self, done: std::io::Result<()>) -> Result<(), CaptureError> {
         done.map_err(|source| {
             self.out = None;
@@ -324,6 +324,7 @@ impl CaptureWriter {
     }
 
     fn end_block(&mut self) {
+        // The length stands at both ends of a block and counts itself, so that readers can walk backwards (3.1).
         let len = u32::try_from(self.block.len() + 4).unwrap_or(u32::MAX).to_le_bytes();
         if let Some(at) = self.block.get_mut(4..8) {
             at.copy_from_slice(&len);
@@ -344,7 +345,7 @@ impl CaptureWriter {
 impl Drop for CaptureWriter {
     fn drop(&mut self) {
         if let Some(out) = self.out.as_mut() {
-            drop(out.flush()); // who wants the answer calls `finish`
+            drop(out.flush()); // `finish` reports errors; `drop` cannot
         }
     }
 }
