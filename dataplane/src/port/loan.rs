@@ -1,7 +1,7 @@
-//! Loans: what callbacks that a driver makes from within a call reach of that call's caller.
+//! Loans: callbacks that a driver makes during a call get access to buffers of that call's caller.
 //!
-//! [`lend`] runs a call while [`borrow`] of the same thread and key gives out what was lent; nobody else can
-//! get at it, and it is the caller's again when the call returns or panics.
+//! [`lend`] runs a call, and [`borrow`] in the same thread with the same key gets the lent buffers meanwhile. Nothing
+//! else can reach them, and the caller has them back when the call returns or panics.
 //!
 //! Source: the Rust reference, "Behavior considered undefined" (aliasing); DPDK calls a mempool's functions from within
 //! its bursts.
@@ -15,11 +15,11 @@ use crate::pool::Bufs;
 type CallbackAccess = (*const (), NonNull<Bufs>);
 
 thread_local! {
-    /// What callbacks of this thread may use; none while one of them has it.
+    /// Buffers lent to callbacks of this thread; `None` while a callback uses them.
     static ACCESS: Cell<Option<CallbackAccess>> = const { Cell::new(None) };
 }
 
-/// Puts back what was lent before, also when a call panics. It is never handed out, so that nobody can forget it.
+/// Restores the previous loan, also when a call panics. It is never handed out, so it cannot be leaked.
 struct Restore(Option<CallbackAccess>);
 
 impl Drop for Restore {
@@ -38,10 +38,12 @@ pub(super) fn lend<O, R>(owner: &O, bufs: &mut Bufs, call: impl FnOnce() -> R) -
     call()
 }
 
-/// Hands what was lent to callbacks of `owner` to `take`; `None` where nothing is, or another callback has it.
+/// Gives the buffers lent to callbacks of `owner` to `take`; `None` if none are lent, or another callback is using
+/// them.
 #[inline]
 pub(super) fn borrow<O, R>(owner: &O, take: impl FnOnce(&mut Bufs) -> R) -> Option<R> {
     let (key, mut bufs) = ACCESS.get().filter(|(of, _)| core::ptr::addr_eq(*of, owner))?;
+    // Taken out while `take` runs: a callback within a callback finds nothing, instead of a second `&mut`.
     let _restore = Restore(ACCESS.replace(None).map(|_| (key, bufs)));
     // SAFETY: `lend` put it here and is still in its call, as it takes it away before it returns, however that
     // ends; it holds the only reference, which it does not use meanwhile. Nobody else has one, as it is not in

@@ -1,9 +1,9 @@
-//! Bursts: a driver's mbufs to descriptors and back.
+//! Bursts: converts a driver's mbufs to descriptors and back.
 //!
-//! [`Frames::rx`] and [`Frames::tx`], one pass over a burst each; what is rare stands apart.
+//! [`Frames::rx`] and [`Frames::tx`] make one pass over a burst; rare cases are functions of their own, out of the hot
+//! loop.
 //!
-//! Units: bytes, frames.
-//! Source: DPDK 22.11 `rte_mbuf.h` (an mbuf that is free has one reference, one segment, no next).
+//! Source: DPDK 22.11 `rte_mbuf.h` (a free mbuf has one reference, one segment, no next).
 
 use std::sync::Arc;
 
@@ -21,19 +21,19 @@ use crate::stats::DropReason;
 
 /// Largest start that a descriptor can hold.
 const START_MAX: u16 = 510;
-/// Bytes that are read of every frame.
+/// Bytes that the parser reads of every frame.
 const HEAD_LEN: usize = weft_parsers::HEAD_LEN;
 
 /// A queue of a device.
 #[derive(Clone, Copy)]
 pub struct Queue {
-    /// The device's port.
+    /// DPDK's number of the device's port.
     pub port: u16,
-    /// Its number.
+    /// Number of the queue on that port.
     pub index: u16,
 }
 
-/// Mbufs on their way; valid within a call.
+/// Mbufs on their way between driver and batch; valid only within a call.
 pub struct Burst(Box<[*mut rte_mbuf; BURST]>);
 
 // SAFETY: nothing in it is used after the call that put it there.
@@ -45,17 +45,17 @@ impl Burst {
     }
 }
 
-/// Where frames are while the driver has them.
+/// Memory of frames while the driver has them.
 pub enum Frames {
-    /// In the pool's chunks; carriers are for those that are shared.
+    /// The pool's chunks; shared frames are sent by carriers.
     Own { mbufs: Arc<Mbufs>, carriers: Plain },
-    /// In DPDK's memory: copied in and out; `spare` is where checksums are completed.
+    /// DPDK's own memory: frames are copied in and out; checksums are completed in `spare`.
     Copied { buffers: Plain, spare: Box<[u8]> },
 }
 
 impl Frames {
-    /// Appends what `queue` has to `batch`, and counts in `counters` what cannot be; returns how many
-    /// mbufs it was.
+    /// Appends received frames of `queue` to `batch` and counts those that cannot be; returns the number of mbufs
+    /// received.
     #[inline]
     pub fn rx(
         &mut self,
@@ -87,7 +87,7 @@ impl Frames {
         }
     }
 
-    /// Hands the front of `batch` to `queue`; what it does not take stays.
+    /// Hands frames from the front of `batch` to `queue`; those not taken stay.
     #[inline]
     pub fn tx(
         &mut self,
@@ -113,6 +113,8 @@ impl Frames {
                 let sent = mbufs.lend(bufs, || transmit(queue, burst, count));
                 if sent < count {
                     for &mbuf in burst.0.get(sent..count).unwrap_or_default() {
+                        // The frame stays in `batch` and gets a new carrier next time, so this one must give back its
+                        // handle. An mbuf of the chunk itself needs nothing: `fill` sets it again.
                         if mbufs.chunk_of(mbuf).is_none() {
                             // SAFETY: a carrier that `special` made and the driver did not take.
                             unsafe { sys::weft_dpdk_uncarry(mbuf) };
@@ -144,13 +146,14 @@ fn transmit(queue: Queue, burst: &mut Burst, count: usize) -> usize {
     usize::from(sent)
 }
 
-/// The descriptor of an mbuf that holds a whole frame in a chunk of ours, as nearly all do.
+/// The descriptor of an mbuf that holds a whole frame in one of the pool's chunks; `None` for the rare others.
 #[inline]
 fn plain(mbufs: &Mbufs, bufs: &Bufs, mbuf: *mut rte_mbuf) -> Option<Desc> {
     let chunk = mbufs.chunk_of(mbuf)?;
     // SAFETY: the driver has just given the mbuf to us.
     let facts = unsafe { &*mbuf };
     let (start, len) = (facts.data_off, facts.pkt_len as usize);
+    // The parser reads HEAD_LEN bytes of every frame, so these must lie in the chunk even if the frame is shorter.
     let fits = usize::from(start) + len.max(HEAD_LEN) <= bufs.pool().chunk_size();
     let rare = facts.nb_segs != 1 || facts.ol_flags & sys::WEFT_DPDK_NOT_DIRECT != 0;
     if rare || !fits || start > START_MAX || !start.is_multiple_of(2) {
@@ -158,18 +161,20 @@ fn plain(mbufs: &Mbufs, bufs: &Bufs, mbuf: *mut rte_mbuf) -> Option<Desc> {
     }
     let head = mbufs.bytes_of(chunk).wrapping_add(start.into());
     prefetch_at(head);
+    // Zeros behind a short frame are the pool's promise: they are its padding when it is sent.
     if let Some(short @ 1..) = HEAD_LEN.checked_sub(len) {
         // SAFETY: the head fits the chunk, as was checked above, and nobody else has the frame.
         unsafe { core::ptr::write_bytes(head.wrapping_add(len), 0, short) };
     }
-    // Not `Bufs::set_len`: a descriptor that was in memory is put into the batch only once it is there.
+    // Not `Bufs::set_len`, which would store the descriptor in memory and load it again for the batch: that load waits
+    // for the stores, 14 cycles a frame.
     let mut desc = Desc::new(chunk, usize::from(start));
     desc.set_len(u16::try_from(len).ok()?);
     Some(desc)
 }
 
-/// Copies a frame out of mbufs that are not a chunk of ours alone: of another mempool, in several
-/// segments, or where a descriptor cannot point.
+/// Copies a frame out of mbufs that are not simply a chunk: of another mempool, in several segments, or at a start that
+/// no descriptor can hold.
 #[cold]
 fn odd(
     mbufs: Option<&Mbufs>,
@@ -210,8 +215,7 @@ fn odd(
     }
 }
 
-/// The mbuf of a frame that others share, or whose checksum is to be completed; `None` when there is
-/// no memory for it now.
+/// The mbuf for a frame that is shared or whose checksum must be completed; `None` if there is no memory for it now.
 #[cold]
 fn special(
     mbufs: &Mbufs,
@@ -220,7 +224,7 @@ fn special(
     desc: &mut Desc,
 ) -> Option<*mut rte_mbuf> {
     if desc.has(Flag::PartialCsum) {
-        // In software: asking for it in hardware makes drivers take a slower way for all frames.
+        // In software: if the device is asked to complete checksums, drivers take a slower path for all frames.
         *desc = csum::complete(bufs, desc.twin()).ok()?;
     }
     if desc.has(Flag::Shared)
@@ -230,23 +234,24 @@ fn special(
         mbufs.carry(carrier.as_ptr(), desc.chunk());
         return Some(carrier.as_ptr());
     }
+    // No carrier is free: a copy of the frame leaves instead.
     *desc = bufs.make_sole(desc.twin()).ok()?;
     Some(mbufs.of_chunk(desc.chunk()))
 }
 
-/// Has `mbuf` say where in its buffer the frame is. A short one is padded: what follows it is zero.
+/// Sets place and length of the frame in its mbuf. A short frame is padded with the zeros behind it.
 #[inline]
 fn fill(mbuf: *mut rte_mbuf, desc: &Desc) {
     let len = desc.len().max(TX_LEN_MIN);
     // SAFETY: the mbuf is that of the frame's chunk or its carrier: ours until the driver has it.
     let mbuf = unsafe { &mut *mbuf };
     mbuf.data_off = u16::try_from(desc.start()).unwrap_or(0);
-    mbuf.ol_flags &= sys::WEFT_DPDK_NOT_DIRECT; // what a carrier is, and nothing of what was received
+    mbuf.ol_flags &= sys::WEFT_DPDK_NOT_DIRECT; // keeps the flags of a carrier, clears those of the received frame
     mbuf.pkt_len = u32::try_from(len).unwrap_or(0);
     mbuf.data_len = u16::try_from(len).unwrap_or(0);
 }
 
-/// Sends copies.
+/// Sends copies of frames, in DPDK's memory.
 fn copy_out(
     queue: Queue,
     burst: &mut Burst,

@@ -1,6 +1,4 @@
-//! Calls of DPDK: one at a time, with what it said when it refused.
-//!
-//! [`call`] and [`make`] → the answer, or an error that quotes its messages.
+//! Calls of DPDK: one at a time, with DPDK's messages in the error.
 //!
 //! Source: DPDK 22.11 `rte_errno.h`, `rte_log.h`.
 
@@ -10,12 +8,12 @@ use std::sync::{Mutex, PoisonError};
 
 use weft_dpdk_sys as sys;
 
-/// One call at a time, so that messages belong to it.
+/// Held during a call, so that the messages captured meanwhile belong to it.
 static CALLING: Mutex<()> = Mutex::new(());
-/// Bytes of messages that are looked at: EAL's usage and what is said before and after it.
+/// Bytes of messages that are kept: EAL's usage and the lines around it.
 const QUOTE: usize = 16_384;
 
-/// Makes a call that answers with a negative errno; the error has what DPDK said meanwhile.
+/// Makes a call that returns a negative errno on failure; the error quotes DPDK's messages.
 pub fn call(call: impl FnOnce() -> c_int) -> io::Result<c_int> {
     let (done, said) = listen(false, call);
     if done >= 0 {
@@ -24,7 +22,7 @@ pub fn call(call: impl FnOnce() -> c_int) -> io::Result<c_int> {
     Err(refusal(done, &said))
 }
 
-/// Makes a call that answers with a pointer, or with null and the thread's errno.
+/// Makes a call that returns a pointer, or null and the thread's errno.
 pub fn make<T>(call: impl FnOnce() -> *mut T) -> io::Result<core::ptr::NonNull<T>> {
     let (made, said) = listen(false, || (call(), errno()));
     core::ptr::NonNull::new(made.0).ok_or_else(|| refusal(-made.1, &said))
@@ -36,7 +34,7 @@ fn refusal(code: c_int, said: &str) -> io::Error {
     io::Error::new(kind, if said.is_empty() { text } else { format!("{text} ({said})") })
 }
 
-/// Makes a call, and returns what DPDK said meanwhile, on one line.
+/// Makes a call; also returns DPDK's messages during it, on one line.
 pub fn listen<R>(all: bool, call: impl FnOnce() -> R) -> (R, String) {
     let _turn = CALLING.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: plain call; one at a time by the lock.
@@ -52,8 +50,8 @@ pub fn listen<R>(all: bool, call: impl FnOnce() -> R) -> (R, String) {
     (result, last_lines(&text))
 }
 
-/// The last lines of `text` that say something, joined: those that begin with who says it, such as
-/// `EAL:`. What EAL notes of every start, and its usage, are left out.
+/// The last lines of `text` with a message, joined: lines that begin with their source, such as `EAL:`. EAL's notes at
+/// every start, and its usage, are left out.
 fn last_lines(text: &str) -> String {
     const LINES: usize = 3;
     let noted = ["Detected", "Selected IOVA", "Multi-process socket"];
@@ -70,7 +68,7 @@ fn last_lines(text: &str) -> String {
     lines.split_off(lines.len().saturating_sub(LINES)).join("; ")
 }
 
-/// This thread's error number.
+/// DPDK's error number of this thread.
 pub fn errno() -> c_int {
     // SAFETY: reads a number of this thread's.
     unsafe { sys::weft_dpdk_errno() }

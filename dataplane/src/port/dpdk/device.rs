@@ -1,8 +1,7 @@
-//! One device of DPDK's: found or made, configured, started, asked, closed.
+//! A device of DPDK: found or created, configured, started, queried, closed.
 //!
-//! Devargs (`net_tap0,iface=t0`, `0000:03:00.0`) → [`Device`].
+//! Named by devargs, such as `net_tap0,iface=t0` or `0000:03:00.0`.
 //!
-//! Units: bytes, frames, descriptors.
 //! Source: DPDK 22.11 `rte_ethdev.h`, `rte_dev.h`.
 
 use core::ptr::null;
@@ -15,23 +14,23 @@ use weft_parsers::MacAddr;
 use super::{calls, interrupts};
 use crate::port::error::{Refused, at};
 
-/// Bytes of a frame that are not its MTU: addresses, type and a tag.
+/// Bytes of a frame that the MTU does not count: addresses, type and a tag.
 const BESIDE_MTU: usize = 18;
-/// Bytes that some drivers want in a receive buffer beside the MTU: header, two tags, FCS.
+/// Bytes that some drivers want in a receive buffer beyond the MTU: header, two tags, FCS.
 const AROUND_MTU: usize = 26;
-/// Least MTU that DPDK takes.
+/// Smallest MTU that DPDK accepts.
 const MTU_MIN: usize = 68;
 
-/// Counts since the device was started.
+/// Counters since the device was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Frames that were lost before they could be received.
+    /// Frames that were lost before the port could receive them.
     pub rx_lost: u64,
-    /// Frames that were taken and not sent.
+    /// Frames that the device took and did not send.
     pub tx_failed: u64,
 }
 
-/// A device that is ours.
+/// A device that this port owns.
 pub struct Device {
     id: u16,
     owner: u64,
@@ -46,32 +45,32 @@ pub struct Device {
 // SAFETY: the pointers of `info` are DPDK's own, which stay while the device does.
 unsafe impl Send for Device {}
 
-/// What a device is set up for.
+/// Parameters of a device.
 pub struct Setup {
-    /// Receive queues.
+    /// Number of receive queues.
     pub queues: u16,
-    /// Descriptors of each.
+    /// Descriptors of each receive queue.
     pub rx_descriptors: u16,
     /// Descriptors of the transmit queue.
     pub tx_descriptors: u16,
-    /// Longest frame.
+    /// Longest frame in bytes, without FCS.
     pub frame_len_max: usize,
-    /// Bytes that a receive buffer has for a frame.
+    /// Bytes for a frame in a receive buffer.
     pub room: usize,
-    /// Where receive queues get their buffers.
+    /// Mempool that receive queues take buffers from.
     pub mempool: *mut sys::rte_mempool,
 }
 
 impl Device {
-    /// Finds the device that `devargs` describe, or makes it, and takes it.
+    /// Finds or creates the device that `devargs` describe, and takes ownership.
     ///
     /// # Errors
     /// There is no such device or driver, its arguments are wrong, or another port has it.
     pub fn attach(devargs: &str) -> Result<Self, Refused> {
         let text = CString::new(devargs)
             .map_err(|e| at("read the device's arguments")(io::Error::other(e)))?;
-        // DPDK names a virtual device by its driver. With weft's buffers the kernel refuses this one's memory (chunks below
-        // 2048 bytes), and with longer ones it lost frames between pages of its mempool.
+        // DPDK names a virtual device by its driver. The kernel refuses this one's memory with weft's buffers (chunks
+        // below 2048 bytes); with longer ones it lost frames between pages of its mempool.
         if devargs.starts_with("net_af_xdp") {
             let why = "use kind = \"af_xdp\" with the interface as device: weft opens AF_XDP itself, without DPDK's copies";
             return Err(at("attach the device")(io::Error::other(why)));
@@ -111,7 +110,7 @@ impl Device {
         })
     }
 
-    /// The port of a device that exists.
+    /// DPDK's port number of an existing device.
     fn find(devargs: &str) -> Option<u16> {
         let name = devargs.split(',').next().unwrap_or(devargs);
         // A PCI address may be given without its domain.
@@ -123,7 +122,7 @@ impl Device {
         })
     }
 
-    /// Has no other user of DPDK in this process take the port.
+    /// Reserves the port against other users of DPDK in this process.
     fn own(id: u16) -> Result<u64, Refused> {
         let at = |source| Refused { call: "take the device", source };
         let mut owner = sys::rte_eth_dev_owner::default();
@@ -137,19 +136,19 @@ impl Device {
         Ok(owner.id)
     }
 
-    /// DPDK's number of the port.
     pub const fn id(&self) -> u16 {
         self.id
     }
 
-    /// Whether it can use buffers that are not in its mempool's own memory. Of virtual devices, these
-    /// were tried; of PCI devices, those that know memory by what is mapped for them, when addresses
-    /// on the bus are the process's own.
+    /// Whether the driver can use buffers outside of its mempool's own memory. The virtual devices listed were tried.
+    /// Of PCI devices, drivers can that find memory by its DMA mapping, if addresses on the bus are those of the
+    /// process.
     pub fn takes_foreign_memory(&self) -> bool {
         match self.bus.as_str() {
             "vdev" => ["net_null", "net_ring", "net_pcap", "net_af_packet", "net_tap"]
                 .contains(&self.driver.as_str()),
             "pci" => {
+                // These look a buffer up in their mempool's memory, where chunks of the pool are not.
                 let by_mempool = ["mlx5_pci", "net_mlx5", "mlx4_pci", "net_mlx4"];
                 // SAFETY: plain call.
                 let mode = unsafe { sys::rte_eal_iova_mode() };
@@ -160,38 +159,37 @@ impl Device {
         }
     }
 
-    /// Whether the device itself reads and writes buffers, and needs them mapped.
+    /// Whether it is a PCI device, which accesses buffers by DMA and needs them mapped.
     pub fn is_pci(&self) -> bool {
         self.bus == "pci"
     }
 
-    /// Whether its wires are rings in memory, which another port may use too.
+    /// Whether its wires are rings in memory, which another port may use, too.
     pub fn is_ring(&self) -> bool {
         self.driver == "net_ring"
     }
 
-    /// The device, for mapping memory.
+    /// DPDK's handle of the device, for mapping memory.
     pub const fn handle(&self) -> *mut sys::rte_device {
         self.info.device
     }
 
-    /// Whether it gives frames with partial checksums as if they were complete: a packet socket says
-    /// so in metadata that its driver does not read.
+    /// Whether partial checksums look complete: a packet socket reports them in metadata that this driver does not
+    /// read.
     pub fn hides_partial_checksums(&self) -> bool {
         self.hides_partial
     }
 
-    /// Whether frames come and go.
+    /// Whether the device is started.
     pub const fn is_started(&self) -> bool {
         self.started
     }
 
-    /// Its driver's name.
     pub fn driver(&self) -> &str {
         &self.driver
     }
 
-    /// Its address, if it has one.
+    /// The device's MAC address; `None` if it has no unicast address.
     pub fn mac(&self) -> Option<MacAddr> {
         let mut address = sys::rte_ether_addr::default();
         // SAFETY: `address` is what the call fills.
@@ -203,7 +201,7 @@ impl Device {
     /// Sets queues, MTU and promiscuous mode, and starts the device.
     ///
     /// # Errors
-    /// The device cannot do what it is asked for.
+    /// The device does not support the setup.
     pub fn start(&mut self, setup: &Setup) -> Result<(), Refused> {
         let id = self.id;
         self.configure(setup)?;
@@ -224,6 +222,7 @@ impl Device {
         // SAFETY: the driver's own settings are taken.
         calls::call(|| unsafe { sys::rte_eth_tx_queue_setup(id, 0, tx, node, null()) })
             .map_err(at("set up the transmit queue"))?;
+        // Before the start: many drivers refuse a new MTU while they run.
         self.set_mtu(setup.frame_len_max)?;
         // SAFETY: plain call.
         calls::call(|| unsafe { sys::rte_eth_dev_start(id) }).map_err(at("start the device"))?;
@@ -231,6 +230,7 @@ impl Device {
         // SAFETY: plain call.
         where_supported(|| unsafe { sys::rte_eth_promiscuous_enable(id) })
             .map_err(at("make the device promiscuous"))?;
+        // A device that an earlier port used keeps its counters.
         self.before = self.read_counts().unwrap_or_default();
         Ok(())
     }
@@ -261,8 +261,8 @@ impl Device {
         .map_err(at("configure the device"))
     }
 
-    /// Has the device take frames of `frame_len_max`, or as long ones as it can: one that cannot do
-    /// what it is asked for keeps its MTU if that is more than what it says to be its most.
+    /// Sets the MTU for frames of `frame_len_max`, or the device's largest. A device whose present MTU exceeds the
+    /// maximum that it reports keeps the present one.
     fn set_mtu(&self, frame_len_max: usize) -> Result<(), Refused> {
         let at = |source| Refused { call: "set the MTU", source };
         let mut now = 0;
@@ -281,9 +281,9 @@ impl Device {
         where_supported(|| unsafe { sys::rte_eth_dev_set_mtu(self.id, mtu) }).map_err(at)
     }
 
-    /// Whether the link is up.
+    /// Whether the device is started and its link is up.
     pub fn link_up(&self) -> bool {
-        /// DPDK writes it as one word.
+        /// Aligned, as DPDK writes the link state as one 8-byte word.
         #[repr(C, align(8))]
         #[derive(Default)]
         struct Aligned(sys::rte_eth_link);
@@ -293,7 +293,7 @@ impl Device {
         self.started && got == 0 && link.0.link_status() != 0
     }
 
-    /// What it counted since it was started.
+    /// Counters since the device was started.
     ///
     /// # Errors
     /// The device is gone.
@@ -312,12 +312,12 @@ impl Device {
         if got < 0 {
             return Err(io::Error::from_raw_os_error(-got));
         }
-        // net_tap counts what it did not take, which is ours still.
+        // net_tap counts frames that it did not take; these are still in the batch and will be sent again.
         let tx_failed = if self.driver == "net_tap" { 0 } else { stats.oerrors };
         Ok(Counts { rx_lost: stats.imissed + stats.ierrors + stats.rx_nombuf, tx_failed })
     }
 
-    /// Stops the device: it gives back most of what it holds.
+    /// Stops the device, which then returns most of its buffers.
     pub fn stop(&mut self) {
         if core::mem::take(&mut self.started) {
             // SAFETY: plain call; a refusal leaves what `close` ends.
@@ -326,8 +326,7 @@ impl Device {
     }
 }
 
-/// Closes and removes the device; it gives back all that it holds. A ring stays, as another port may
-/// be at its other end.
+/// Closes and removes the device, which returns all its buffers. A ring stays, as another port may be at its other end.
 impl Drop for Device {
     fn drop(&mut self) {
         self.stop();
@@ -336,6 +335,7 @@ impl Drop for Device {
             unsafe { sys::rte_eth_dev_owner_unset(self.id, self.owner) };
             return;
         }
+        // Its driver may still be handling a lost link, and would free the far end's memory a second time.
         interrupts::settle();
         // SAFETY: the device is stopped and nobody but us has it.
         drop(calls::call(|| unsafe { sys::rte_eth_dev_close(self.id) }));
@@ -344,7 +344,7 @@ impl Drop for Device {
     }
 }
 
-/// Makes a call that a driver need not have.
+/// Makes a call that a driver may not support; that is no error.
 fn where_supported(call: impl FnOnce() -> c_int) -> io::Result<()> {
     match calls::call(call) {
         Err(e) if e.kind() == io::ErrorKind::Unsupported => Ok(()),
@@ -352,7 +352,7 @@ fn where_supported(call: impl FnOnce() -> c_int) -> io::Result<()> {
     }
 }
 
-/// A C string of DPDK's; empty for null.
+/// Copies a C string of DPDK; empty for null.
 fn text_of(text: *const core::ffi::c_char) -> String {
     if text.is_null() {
         return String::new();

@@ -1,6 +1,4 @@
-//! DPDK's environment: started once a process.
-//!
-//! Arguments → [`start`], once.
+//! DPDK's environment (EAL), started once per process.
 //!
 //! Source: DPDK 22.11 `rte_eal.h`; EAL parameters in `doc/guides/linux_gsg/linux_eal_parameters`.
 
@@ -15,35 +13,35 @@ use super::memory;
 /// Why DPDK could not be started.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EalError {
-    /// An argument that would end the process, or that is no C string.
+    /// This argument would end the process, or contains a zero byte.
     #[error("argument {0:?} cannot be used here")]
     Argument(String),
-    /// It was started before.
+    /// DPDK was started before with these other arguments.
     #[error("was started with {0:?} before; that is done once a process")]
     Other(Vec<String>),
-    /// It refused; what it said.
+    /// DPDK refused to start, with these messages.
     #[error("{0}")]
     Refused(String),
 }
 
-/// A start of DPDK.
+/// The attempt to start DPDK, and its result.
 struct Started {
     args: Vec<String>,
     result: Result<(), EalError>,
 }
 
-/// The one there was: also a failed one cannot be tried again.
+/// The only attempt: EAL cannot be started again, even after a failure.
 static STARTED: Mutex<Option<Started>> = Mutex::new(None);
 
-/// Options that say which devices are taken.
+/// Options that select devices.
 const DEVICES: [&str; 5] = ["-a", "--allow", "-b", "--block", "--no-pci"];
-/// Options that say which cores there are.
+/// Options that select cores.
 const CORES: [&str; 5] = ["-l", "-c", "--lcores", "--main-lcore", "-S"];
-/// No device has it: nothing is taken but what a port names.
+/// An address that no device has. Allowing only this one keeps EAL from taking devices that no port names.
 const NO_DEVICE: &str = "0000:00:00.0";
 
-/// Starts DPDK with `args`, once a process. Added are a name, and unless `args` say otherwise one core
-/// (`-l`; workers are weft's own threads) and `-a 0000:00:00.0`.
+/// Starts DPDK with `args`, once per process. Adds a program name and, unless `args` say otherwise, one core (`-l`;
+/// workers are weft's own threads) and `-a 0000:00:00.0`.
 ///
 /// # Errors
 /// See [`EalError`].
@@ -58,7 +56,7 @@ pub fn start(args: &[String]) -> Result<(), EalError> {
         };
     }
     let argv = completed(args)?;
-    // In a thread of its own: EAL pins the one that starts it to a core.
+    // In a thread of its own: EAL pins the thread that starts it to a core.
     let result = std::thread::scope(|scope| {
         let thread = scope.spawn(|| init(argv));
         thread.join().unwrap_or_else(|_| Err(EalError::Refused("it panicked".to_owned())))
@@ -67,12 +65,12 @@ pub fn start(args: &[String]) -> Result<(), EalError> {
     result
 }
 
-/// Whether `args` has one of `options`, alone or with its value behind it.
+/// Whether `args` contains one of `options`, alone or with its value attached.
 fn has(args: &[String], options: &[&str]) -> bool {
     args.iter().any(|arg| options.iter().any(|option| arg.starts_with(option)))
 }
 
-/// Whether EAL would print its usage and exit: `--help` or any start of it, and `h` among flags.
+/// Whether EAL would print its usage and exit: `--help` or any prefix of it, and `h` among flags.
 fn is_help(arg: &str) -> bool {
     match arg.strip_prefix("--") {
         Some(long) => !long.is_empty() && "help".starts_with(long),
@@ -82,7 +80,7 @@ fn is_help(arg: &str) -> bool {
     }
 }
 
-/// The arguments as EAL gets them.
+/// The arguments that EAL gets.
 fn completed(args: &[String]) -> Result<Vec<CString>, EalError> {
     let mut all = vec!["weft".to_owned()];
     if !has(args, &CORES) {
@@ -100,7 +98,7 @@ fn completed(args: &[String]) -> Result<Vec<CString>, EalError> {
         .collect()
 }
 
-/// The first core that this thread may run on.
+/// The first core that this thread may run on; 0 if the kernel does not say.
 fn first_core() -> usize {
     // SAFETY: an all-zero cpu_set_t is an empty set.
     let mut set: libc::cpu_set_t = unsafe { core::mem::zeroed() };
@@ -113,7 +111,7 @@ fn first_core() -> usize {
 
 fn init(argv: Vec<CString>) -> Result<(), EalError> {
     let count = c_int::try_from(argv.len()).unwrap_or(c_int::MAX);
-    // EAL moves the pointers and keeps some of the texts: they stay for good.
+    // EAL reorders the pointers and keeps some of the strings, so they are never freed.
     let mut argv: Vec<*mut c_char> = argv.into_iter().map(CString::into_raw).collect();
     argv.push(core::ptr::null_mut());
     let (done, said) = listen(true, || {
@@ -121,6 +119,7 @@ fn init(argv: Vec<CString>) -> Result<(), EalError> {
         unsafe { sys::rte_eal_init(count, argv.as_mut_ptr()) }
     });
     if done >= 0 {
+        // Right after the start, before any port creates a mempool: mempools name their functions by this registration.
         return memory::register().map_err(|error| EalError::Refused(error.to_string()));
     }
     Err(EalError::Refused(if said.is_empty() { strerror(errno()) } else { said }))

@@ -1,6 +1,4 @@
-//! The thread that drivers have for events of their devices.
-//!
-//! [`settle`] waits until it has done what it is at.
+//! DPDK's interrupt thread, in which drivers handle events of their devices.
 //!
 //! Source: DPDK 22.11 `rte_alarm.h`, `rte_interrupts.h`: alarms and interrupts are handled by one thread, in turn.
 
@@ -10,15 +8,16 @@ use std::time::Duration;
 
 use weft_dpdk_sys as sys;
 
-/// Longest wait: an event that takes longer is stuck.
+/// Longest wait; an event that takes longer is stuck.
 const LONGEST: Duration = Duration::from_secs(1);
-/// As soon as the thread comes to it.
+/// Delay of the alarm: it runs as soon as the thread is free.
 const SOON_US: u64 = 1;
 
-/// Waits until the thread has done what it is at. When its far end goes, a device is seen to be down before its driver
-/// has given back what it had for that end (`net_memif`): closed in between, that would be given back twice.
+/// Waits until the interrupt thread has finished its current event. When the far end of a `net_memif` goes away, the
+/// device looks down before its driver has freed that end's memory; closing the device in between would free it twice.
 pub fn settle() {
     let (done, ends) = sync_channel::<()>(1);
+    // On the heap and not on this stack: after a time-out the alarm may still come.
     let done = Box::into_raw(Box::new(done)).cast::<c_void>();
     // SAFETY: `done` is what `tell` takes, and is given away but where no alarm is set.
     let refused = unsafe { sys::rte_eal_alarm_set(SOON_US, Some(tell), done) } < 0;
@@ -27,12 +26,12 @@ pub fn settle() {
         drop(unsafe { Box::from_raw(done.cast::<SyncSender<()>>()) });
         return;
     }
-    let _ = ends.recv_timeout(LONGEST); // whoever is stuck is not waited for
+    let _ = ends.recv_timeout(LONGEST); // a stuck thread must not keep the port from closing
 }
 
-/// The alarm: tells that the thread has come to it.
+/// The alarm: signals that the thread got to it.
 extern "C" fn tell(done: *mut c_void) {
     // SAFETY: from `settle`, for this one call.
     let done = unsafe { Box::from_raw(done.cast::<SyncSender<()>>()) };
-    let _ = done.try_send(()); // who has given up hears nothing
+    let _ = done.try_send(()); // after a time-out there is no receiver
 }

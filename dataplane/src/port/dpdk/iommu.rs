@@ -1,16 +1,14 @@
-//! Why an IOMMU refuses the pool: its addresses may be longer than those that the IOMMU translates.
+//! Explains why an IOMMU refuses the pool: the pool's addresses may be longer than those that the IOMMU translates.
 //!
-//! A PCI device's name, and where the pool is → the error of mapping it, with what to do.
-//!
-//! Units: bits of addresses.
-//! Source: Intel's VT-d specification, "Capability Register", MGAW; Linux, Documentation/ABI/testing/sysfs-class-iommu-intel-iommu.
+//! Source: Intel's VT-d specification, "Capability Register", MGAW; Linux,
+//! Documentation/ABI/testing/sysfs-class-iommu-intel-iommu.
 
 use core::ops::Range;
 use std::io;
 
 use weft_base::files::{self, OpenedBy};
 
-/// Bits of addresses that a PCI device's IOMMU translates; `None` where the kernel does not tell.
+/// Address width in bits of a PCI device's IOMMU; `None` if the kernel does not tell.
 pub fn address_bits(device: &str) -> Option<u32> {
     let name = device.split(',').next().unwrap_or(device);
     [name.to_owned(), format!("0000:{name}")].iter().find_map(|name| {
@@ -19,16 +17,16 @@ pub fn address_bits(device: &str) -> Option<u32> {
     })
 }
 
-/// What the capability register says, as sysfs has it: hexadecimal, bits 21 to 16 are the width less one.
+/// Address width in the capability register, which sysfs shows as hexadecimal: bits 21 to 16 are the width less one.
 fn bits_of_capability(text: &str) -> Option<u32> {
     let text = text.trim();
     let capability = u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()?;
     u32::try_from((capability >> 16 & 0x3F) + 1).ok()
 }
 
-/// The error of mapping `pool` for a device, with what to do if its IOMMU is too narrow for the pool's addresses.
+/// Adds the remedy to the error of mapping `pool` for a device, if its IOMMU is too narrow for the pool's addresses.
 pub fn explain(error: io::Error, pool: &Range<u64>, bits: Option<u32>) -> io::Error {
-    /// The narrowest that is common.
+    /// Narrowest width that is common.
     const NARROW: u32 = 39;
     let fits = |bits: u32| pool.end.checked_shr(bits).unwrap_or(0) == 0;
     let limit = match bits {

@@ -1,10 +1,9 @@
-//! Memory that DPDK's drivers and weft's pool share: each chunk of the pool has an mbuf for good.
+//! Memory that DPDK's drivers and weft's pool share: each chunk of the pool has a permanent mbuf.
 //!
-//! [`Mbufs`] is a mempool whose objects are the mbufs of a pool's chunks: mbuf i points at
-//! chunk i, so a received mbuf *is* a descriptor's chunk and back. What the mempool gives and takes
-//! are chunks of the [`Bufs`] that a worker lends for the time of a call ([`Mbufs::lend`], `port/loan.rs`).
+//! [`Mbufs`] is a mempool whose objects are the mbufs of a pool's chunks. Mbuf i points at chunk i, so a received mbuf
+//! and a descriptor's chunk convert into each other by arithmetic. The mempool allocates from and frees to the [`Bufs`]
+//! that a worker lends for the time of a call ([`Mbufs::lend`], `port/loan.rs`).
 //!
-//! Units: bytes; chunks.
 //! Source: DPDK 22.11 `rte_mempool.h`, `rte_mbuf.h`; ARCHITECTURE.md "The path of a frame".
 
 use core::ffi::{CStr, c_int, c_uint, c_void};
@@ -25,14 +24,14 @@ use crate::desc::{Desc, Flag};
 use crate::pool::{Bufs, HEADROOM, Pool};
 use crate::port::loan;
 
-/// Name under which DPDK knows our way of keeping mbufs.
+/// Name under which DPDK knows weft's mempool functions.
 const OPS: &CStr = c"weft";
-/// What DPDK puts before each object of a mempool.
+/// Bytes that DPDK puts in front of each object of a mempool.
 const OBJECT_HEAD: usize =
     size_of::<sys::rte_mempool_objhdr>().next_multiple_of(sys::RTE_CACHE_LINE_SIZE as usize);
-/// From one mbuf to the next.
+/// Bytes from one mbuf to the next.
 const STRIDE: usize = OBJECT_HEAD + size_of::<rte_mbuf>();
-/// Objects that are not in DPDK's own memory have no address that it knows.
+/// Bus address of the objects: `RTE_BAD_IOVA`, as they are not in DPDK's own memory.
 const NO_IOVA: sys::rte_iova_t = sys::rte_iova_t::MAX;
 const HUGE: usize = 2 << 20;
 
@@ -41,22 +40,22 @@ const _: () = assert!(
     "drivers put frames where weft's own ports do"
 );
 
-/// A chunk that came back while nothing was lent.
+/// A chunk that was freed while no `Bufs` was lent.
 struct Stray {
     chunk: u32,
     shared: bool,
 }
 
-/// The mbufs of a pool.
+/// The mbufs of a pool's chunks.
 pub struct Mbufs {
     pool: Arc<Pool>,
     mempool: *mut rte_mempool,
     /// The mbuf of chunk 0.
     first: NonNull<u8>,
-    /// All of them, object heads included.
+    /// Start of the memory of all mbufs, object heads included.
     start: NonNull<u8>,
     layout: Layout,
-    /// While objects are added one by one, they are not given back by anybody.
+    /// True while the mempool is built. DPDK then "frees" each new object once, which must not free its chunk.
     filling: AtomicBool,
     strays: Mutex<Vec<Stray>>,
     stray_count: AtomicUsize,
@@ -68,10 +67,10 @@ unsafe impl Send for Mbufs {}
 // SAFETY: as above.
 unsafe impl Sync for Mbufs {}
 
-/// The mbufs there are, one for each pool with DPDK ports.
+/// All `Mbufs` of the process, one for each pool with DPDK ports.
 static KNOWN: Mutex<Vec<Weak<Mbufs>>> = Mutex::new(Vec::new());
 
-/// Tells DPDK how mbufs of ours are kept.
+/// Registers weft's mempool functions with DPDK.
 pub(super) fn register() -> io::Result<()> {
     let mut ops = sys::rte_mempool_ops {
         alloc: Some(ops_alloc),
@@ -89,10 +88,10 @@ pub(super) fn register() -> io::Result<()> {
 }
 
 impl Mbufs {
-    /// Those of `pool`, made if there are none.
+    /// The mbufs of `pool`, made on the first call.
     ///
     /// # Errors
-    /// No memory, or DPDK lays them out in another way than its headers say.
+    /// No memory, or DPDK lays mbufs out otherwise than its headers say.
     pub fn of(pool: &Arc<Pool>) -> io::Result<Arc<Self>> {
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|mbufs| mbufs.strong_count() > 0);
@@ -174,6 +173,7 @@ impl Mbufs {
             let at = self.start.as_ptr().cast();
             sys::rte_mempool_populate_iova(self.mempool, at, NO_IOVA, bytes, None, null_mut())
         })?;
+        // `of_chunk` computes addresses from STRIDE, so DPDK must have placed every object there; `start` checks each.
         let mut misplaced = added.cast_unsigned() as usize != self.pool.count();
         // SAFETY: `start` is called for every object of the mempool with the address of `misplaced`.
         unsafe {
@@ -192,29 +192,29 @@ impl Mbufs {
         self.mempool
     }
 
-    /// The mbuf of a chunk.
     #[inline]
     pub fn of_chunk(&self, chunk: u32) -> *mut rte_mbuf {
         debug_assert!((chunk as usize) < self.pool.count(), "a chunk of this pool");
         self.first.as_ptr().wrapping_add(chunk as usize * STRIDE).cast()
     }
 
-    /// The chunk of an mbuf; `None` for one of another mempool.
+    /// The chunk of an mbuf; `None` for an mbuf of another mempool.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "a pool has at most 2^24 chunks")]
     pub fn chunk_of(&self, mbuf: *mut rte_mbuf) -> Option<u32> {
+        // Wraps to a huge number for an address below the first, so that one comparison refuses both sides.
         let at = (mbuf as usize).wrapping_sub(self.first.as_ptr() as usize) / STRIDE;
         (at < self.pool.count()).then_some(at as u32)
     }
 
-    /// Where a chunk is.
+    /// Address of a chunk.
     #[inline]
     pub fn bytes_of(&self, chunk: u32) -> *mut u8 {
         let bytes = self.pool.memory().as_ptr().cast::<u8>();
         bytes.wrapping_add(chunk as usize * self.pool.chunk_size())
     }
 
-    /// Has what `call` asks of DPDK in this thread take chunks from `bufs` and give them back there.
+    /// Runs `call`; the mempool allocates from and frees to `bufs` meanwhile, for calls that DPDK makes in this thread.
     ///
     /// # Panics
     /// When `bufs` is of another pool: its chunks have no mbufs here.
@@ -224,7 +224,7 @@ impl Mbufs {
         loan::lend(self, bufs, call)
     }
 
-    /// Takes a handle of a chunk back, wherever it comes from.
+    /// Frees a handle of a chunk, from whatever thread.
     #[inline]
     fn give_back(&self, chunk: u32, shared: bool) {
         let taken = loan::borrow(self, |bufs| bufs.free(handle(chunk, shared)));
@@ -233,18 +233,19 @@ impl Mbufs {
         }
     }
 
-    /// Keeps a chunk that came from a thread without a loan, until a worker collects it.
+    /// Keeps a chunk freed by a thread without a loan (DPDK's interrupt thread, for example) until a worker collects
+    /// it.
     #[cold]
     fn strand(&self, chunk: u32, shared: bool) {
         if self.filling.load(Ordering::Relaxed) {
-            return; // written before anybody else could see us
+            return; // written before other threads could see this
         }
         let mut strays = self.strays.lock().unwrap_or_else(PoisonError::into_inner);
         strays.push(Stray { chunk, shared });
         self.stray_count.store(strays.len(), Ordering::Relaxed); // a hint; the lock orders the rest
     }
 
-    /// Gives chunks that came back without a loan to `bufs`.
+    /// Frees to `bufs` the chunks that threads without a loan gave back.
     #[inline]
     pub fn collect(&self, bufs: &mut Bufs) {
         if self.stray_count.load(Ordering::Relaxed) == 0 {
@@ -257,7 +258,8 @@ impl Mbufs {
         self.stray_count.store(0, Ordering::Relaxed); // as above
     }
 
-    /// Has `carrier` send the chunk of a shared frame: its handle comes back when it is freed.
+    /// Makes `carrier` point at the chunk of a shared frame; the chunk's handle comes back when the driver frees the
+    /// carrier.
     pub fn carry(&self, carrier: *mut rte_mbuf, chunk: u32) {
         let at = self.bytes_of(chunk);
         let size = u16::try_from(self.pool.chunk_size()).expect("less than 64 KiB");
@@ -269,7 +271,7 @@ impl Mbufs {
         }
     }
 
-    /// Makes the chunks known to a device that reads and writes them itself.
+    /// Maps the chunks for DMA of a device.
     ///
     /// # Errors
     /// The pool is not a mapping, or DPDK refused.
@@ -284,6 +286,7 @@ impl Mbufs {
             // SAFETY: the pool's memory stays until after `drop`; it may be known from another port.
             let answer = unsafe { sys::rte_extmem_register(at, len, null_mut(), 0, PAGE) };
             let code = calls::errno();
+            // Another port has registered the same pool; only the mapping below is per device.
             if answer == 0 || code == libc::EEXIST { 0 } else { -code }
         });
         known?;
@@ -291,14 +294,14 @@ impl Mbufs {
         calls::call(|| unsafe { sys::rte_dev_dma_map(device, at, at as u64, len) }).map(drop)
     }
 
-    /// Where the chunks are, on the bus too.
+    /// Addresses of the chunks, in the process and on the bus.
     pub fn addresses(&self) -> Range<u64> {
         let bytes = self.pool.memory();
         let start = bytes.as_ptr().cast::<u8>() as u64;
         start..start + bytes.len() as u64
     }
 
-    /// Takes back what [`Self::map_for`] did for this device.
+    /// Undoes [`Self::map_for`] for this device.
     pub fn unmap_for(&self, device: *mut sys::rte_device) {
         let bytes = self.pool.memory();
         let at = bytes.as_ptr().cast::<c_void>();
@@ -321,14 +324,14 @@ impl Drop for Mbufs {
     }
 }
 
-/// A handle of a chunk, made again out of its number.
+/// Rebuilds a handle from a chunk's number.
 const fn handle(chunk: u32, shared: bool) -> Desc {
     let mut desc = Desc::new(chunk, HEADROOM);
     desc.set(Flag::Shared, shared);
     desc
 }
 
-/// What a mempool of ours belongs to.
+/// The `Mbufs` that a mempool belongs to.
 ///
 /// # Safety
 /// `mempool` is one of an [`Mbufs`] that lives.
@@ -350,7 +353,7 @@ unsafe extern "C" fn count(_mempool: *const rte_mempool) -> c_uint {
     0 // free chunks are not the mempool's
 }
 
-/// A driver gives mbufs back: most do it one by one, to a worker that has room for what was used last.
+/// A driver frees mbufs. Most free them one by one, to a worker whose cache of recently used chunks has room.
 unsafe extern "C" fn enqueue(
     mempool: *mut rte_mempool,
     objects: *const *mut c_void,
@@ -371,7 +374,7 @@ unsafe extern "C" fn enqueue(
     unsafe { enqueue_all(mempool, objects, count) }
 }
 
-/// As [`enqueue`], whatever there is to be done; apart, so that the usual case saves no registers.
+/// The general case of [`enqueue`]; a function of its own, so that the usual case saves no registers.
 #[inline(never)]
 unsafe extern "C" fn enqueue_all(
     mempool: *mut rte_mempool,
@@ -388,7 +391,7 @@ unsafe extern "C" fn enqueue_all(
     0
 }
 
-/// A driver wants `count` mbufs, all or none.
+/// A driver allocates `count` mbufs, all or none.
 unsafe extern "C" fn dequeue(
     mempool: *mut rte_mempool,
     objects: *mut *mut c_void,
@@ -404,7 +407,7 @@ unsafe extern "C" fn dequeue(
     if all == Some(true) { 0 } else { -libc::ENOBUFS }
 }
 
-/// Writes an mbuf of a free chunk to each of `objects`; takes all back if there are not enough.
+/// Writes the mbuf of a free chunk to each of `objects`; frees all again if there are not enough.
 #[inline]
 fn fill_with(mbufs: &Mbufs, bufs: &mut Bufs, objects: &mut [MaybeUninit<*mut c_void>]) -> bool {
     for (done, object) in objects.iter_mut().enumerate() {
@@ -423,7 +426,7 @@ fn fill_with(mbufs: &Mbufs, bufs: &mut Bufs, objects: &mut [MaybeUninit<*mut c_v
     true
 }
 
-/// Makes an object the mbuf of its chunk; notes in `misplaced` if it is not where it should be.
+/// Initialises an object as the mbuf of its chunk; sets `misplaced` if it is not where it should be.
 unsafe extern "C" fn start(
     mempool: *mut rte_mempool,
     misplaced: *mut c_void,
@@ -454,11 +457,12 @@ unsafe extern "C" fn start(
     unsafe { mbuf.write(fresh) };
 }
 
-/// The driver has freed a carrier.
+/// Called when the driver frees a carrier.
 unsafe extern "C" fn uncarried(at: *mut c_void, mbufs: *mut c_void) {
     // SAFETY: `carry` gave the address of the `Mbufs`, which lives as long as the port.
     let mbufs = unsafe { &*mbufs.cast::<Mbufs>() };
     let base = mbufs.pool.memory().as_ptr().cast::<u8>() as usize;
+    // The shim passes the address it was given by `carry`, the chunk's start.
     let chunk = (at as usize - base) / mbufs.pool.chunk_size();
     mbufs.give_back(u32::try_from(chunk).unwrap_or(u32::MAX), true);
 }

@@ -1,10 +1,9 @@
 //! DPDK port: any device that DPDK has a driver for, virtual or bound to vfio.
 //!
-//! The driver's mbufs are the pool's chunks (`memory::Mbufs`): a frame is neither copied nor
-//! bound when it is received or sent. A frame that others share is sent by a carrier that points at
-//! the chunk. A driver that wants its mempool's own memory gets one, and frames are copied once.
+//! The driver's mbufs are the pool's chunks (`memory::Mbufs`), so receiving and sending neither copies a frame nor
+//! allocates for it. A shared frame is sent by a carrier that points at the chunk. A driver that wants its mempool's
+//! own memory gets that, and frames are copied once.
 //!
-//! Units: bytes, frames, descriptors.
 //! Source: DPDK 22.11 or later; docs/spec/pipeline.md §11. Root or vfio's rights; huge pages unless `--no-huge`.
 
 #[expect(unsafe_code, reason = "mbufs that a driver gives or takes")]
@@ -39,11 +38,11 @@ use crate::time::{Instant, LinkRate, Span};
 
 pub use self::eal::{EalError, start as start_eal};
 
-/// How often it is looked whether the link is up.
+/// Interval between looks at the link.
 const LINK_EVERY: Span = Span::from_ms(10);
-/// How often the device is asked what it counted.
+/// Interval between reads of the device's counters.
 const COUNT_EVERY: Span = Span::from_ms(100);
-/// Frames that a ring can still hold when its port is closed, at most.
+/// Bound on the frames taken out of a ring whose port closes.
 const RING_MAX: usize = 1 << 16;
 
 /// Settings of a DPDK port.
@@ -51,30 +50,30 @@ const RING_MAX: usize = 1 << 16;
 pub struct DpdkConfig {
     /// Virtual device with its arguments, or PCI address.
     pub device: String,
-    /// Rate that the port claims.
+    /// Rate that the port reports; the device is not asked.
     pub rate: LinkRate,
-    /// Longest frame without FCS, tags included.
+    /// Longest frame in bytes, without FCS, tags included.
     pub frame_len_max: usize,
-    /// Receive queues, over which the device spreads flows.
+    /// Receive queues, 1..=64, over which the device spreads flows.
     pub queues: u16,
-    /// Descriptors of each receive queue.
+    /// Descriptors of each receive queue; the device may adjust the number.
     pub rx_descriptors: u16,
-    /// Descriptors of the transmit queue.
+    /// Descriptors of the transmit queue; the device may adjust the number.
     pub tx_descriptors: u16,
     /// UDP ports whose checksum is a fixed value, never a partial one; 0 for none.
     pub fixed_udp_ports: [u16; 2],
 }
 
-/// A DPDK port.
+/// A port on a device that DPDK drives.
 pub struct Dpdk {
     caps: PortCaps,
     config: DpdkConfig,
-    /// Closed before its memory goes.
+    /// Dropped before `frames`, whose memory the device uses.
     device: Option<Device>,
     frames: Option<Frames>,
     mapped: bool,
     burst: Burst,
-    /// The queue that is asked first.
+    /// Index of the queue that the next call receives from first.
     queue: u16,
     counters: PortCounters,
     up: bool,
@@ -84,7 +83,7 @@ pub struct Dpdk {
 }
 
 impl Dpdk {
-    /// Finds or makes the device; DPDK was started before with [`start_eal`].
+    /// Finds or creates the device; DPDK must have been started with [`start_eal`].
     ///
     /// # Errors
     /// A setting is out of range, or there is no such device or driver.
@@ -118,25 +117,25 @@ impl Dpdk {
         })
     }
 
-    /// The device's own address, if it has one.
+    /// The device's MAC address, if it has one.
     #[must_use]
     pub fn mac(&self) -> Option<MacAddr> {
         self.device.as_ref()?.mac()
     }
 
-    /// The driver's name; empty once the port is released.
+    /// Name of the device's driver; empty once the port is released.
     #[must_use]
     pub fn driver(&self) -> &str {
         self.device.as_ref().map_or("", Device::driver)
     }
 
-    /// Whether frames are copied between the pool and DPDK's memory; known once started.
+    /// Whether frames are copied between the pool and DPDK's memory; known once the port is started.
     #[must_use]
     pub const fn copies(&self) -> bool {
         matches!(self.frames, Some(Frames::Copied { .. }))
     }
 
-    /// Gives the device its memory and sets it going.
+    /// Gives the device its memory and starts it.
     fn set_going(&mut self, bufs: &mut Bufs) -> Result<(), Refused> {
         let Some(device) = &mut self.device else {
             return Err(at("start the device")(io::ErrorKind::NotConnected.into()));
@@ -174,6 +173,7 @@ impl Dpdk {
         match self.frames.insert(frames) {
             Frames::Own { mbufs, .. } => {
                 let setup = setup(mbufs.mempool());
+                // Starting fills the receive queues: the driver allocates from the mempool, so from `bufs`.
                 mbufs.lend(bufs, || device.start(&setup))?;
             }
             Frames::Copied { buffers, .. } => device.start(&setup(buffers.mempool()))?,
@@ -182,7 +182,7 @@ impl Dpdk {
         Ok(())
     }
 
-    /// Asks the device for what it counted.
+    /// Reads the device's counters.
     fn count(&mut self) -> Result<(), PortError> {
         let Some(device) = &self.device else { return Ok(()) };
         let counts = device.counts().map_err(|source| PortError {
@@ -190,12 +190,13 @@ impl Dpdk {
             call: "read the device's counters",
             source,
         })?;
+        // Never down: reports take these for totals.
         self.counters.kernel_rx = self.counters.kernel_rx.max(counts.rx_lost);
         self.counters.tx_failed = self.counters.tx_failed.max(counts.tx_failed);
         Ok(())
     }
 
-    /// Takes frames that wait in a ring of ours, which is to be left empty.
+    /// Takes the frames out of a ring, which outlives the port: their chunks must not stay in it.
     fn empty(&mut self, bufs: &mut Bufs) {
         let mut left = RING_MAX;
         while left > 0 {
@@ -235,6 +236,7 @@ impl Port for Dpdk {
             }
             self.queue = if self.queue + 1 < self.config.queues { self.queue + 1 } else { 0 };
         }
+        // net_af_packet does not read the kernel's metadata, so partial checksums are recognised by their value.
         if partial {
             for desc in batch.iter_mut().skip(before) {
                 let found = partial::find(bufs.bytes(desc), &self.config.fixed_udp_ports);
@@ -254,6 +256,7 @@ impl Port for Dpdk {
             return 0;
         }
         let sent = frames.tx(Queue { port: device.id(), index: 0 }, &mut self.burst, bufs, batch);
+        // The ring is full; trying again before the next `service` would only burn time.
         self.blocked = !batch.is_empty();
         sent
     }
@@ -293,6 +296,8 @@ impl Port for Dpdk {
         match &self.frames {
             Some(Frames::Own { mbufs, .. }) => {
                 let handle = device.handle();
+                // Stopping and closing free the mbufs that the driver holds, to `bufs`. The pool is unmapped in
+                // between: the device no longer reads chunks, and DPDK still knows it.
                 mbufs.lend(bufs, || {
                     device.stop();
                     if core::mem::take(&mut self.mapped) {
@@ -300,6 +305,7 @@ impl Port for Dpdk {
                     }
                     drop(device);
                 });
+                // Chunks that DPDK's interrupt thread freed meanwhile.
                 mbufs.collect(bufs);
             }
             Some(Frames::Copied { .. }) | None => drop(device),

@@ -1,8 +1,5 @@
-//! Ordinary mempools of DPDK's: carriers of shared chunks, and buffers of ports that copy.
+//! Ordinary mempools of DPDK: carriers of shared chunks, and buffers for ports that copy.
 //!
-//! [`Plain`] gives fresh mbufs; drivers give them back.
-//!
-//! Units: bytes, mbufs.
 //! Source: DPDK 22.11 `rte_mbuf.h`.
 
 use core::ffi::{c_int, c_uint};
@@ -16,24 +13,24 @@ use weft_dpdk_sys as sys;
 
 use super::calls;
 
-/// No node is preferred.
+/// No NUMA node is preferred (`SOCKET_ID_ANY`).
 pub const ANY_NODE: c_int = -1;
 
-/// A name for a mempool; DPDK wants them to differ.
+/// A new name for a mempool; DPDK refuses names that exist.
 pub fn fresh_name() -> CString {
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed); // a number
+    let count = COUNT.fetch_add(1, Ordering::Relaxed); // only uniqueness matters
     CString::new(format!("weft-{count}")).unwrap_or_default()
 }
 
-/// An ordinary mempool of DPDK's.
+/// An ordinary mempool of DPDK.
 pub struct Plain(NonNull<rte_mempool>);
 
 // SAFETY: DPDK's ring-based mempools may be used from any thread.
 unsafe impl Send for Plain {}
 
 impl Plain {
-    /// Mbufs that point at nothing, for chunks that are shared.
+    /// Mbufs without memory of their own, which point at shared chunks.
     ///
     /// # Errors
     /// DPDK has no memory.
@@ -65,7 +62,7 @@ impl Plain {
         self.0.as_ptr()
     }
 
-    /// A fresh mbuf.
+    /// Allocates an mbuf; `None` while all are in use.
     pub fn alloc(&self) -> Option<NonNull<rte_mbuf>> {
         // SAFETY: the mempool lives.
         NonNull::new(unsafe { sys::weft_dpdk_alloc(self.0.as_ptr()) })
