@@ -1,9 +1,8 @@
 //! The record of a run, byte by byte.
 //!
-//! `WEFTREC`, version, header, then entries: step (time, answers of ports, digest), change, stop,
-//! counters. Numbers are LEB128, those with a sign in zigzag; texts are the caller's, with their length.
+//! `WEFTREC`, version, header, then entries: step (time, answers of ports, digest), change, stop, counters. Numbers are
+//! LEB128, signed ones in zigzag; texts have their length in front, and only control reads them.
 //!
-//! Units: picoseconds, bytes, chunks.
 //! Source: docs/spec/pipeline.md §13; DWARF 5 section 7.6 (LEB128).
 
 use std::io::{BufRead, BufReader, Read};
@@ -17,17 +16,17 @@ use crate::types::PORTS_MAX;
 
 /// First bytes of every record.
 const MAGIC: &[u8; 7] = b"WEFTREC";
-/// What this module writes and reads.
+/// Version that this module writes and reads.
 const VERSION: u8 = 1;
-/// Longest text of an entry: a configuration, or a list of static entries.
+/// Longest text of an entry in bytes: a configuration, or a list of static entries.
 const TEXT_LEN_MAX: u64 = 16 << 20;
 /// Longest frame that a port can deliver: a chunk has a little more room than a frame needs.
 const LEN_MAX: u64 = FRAME_LEN_MAX as u64 + 128;
 /// Shortest frame of a live port.
 const LEN_MIN: u64 = 14;
-/// Where in a chunk frames can start.
+/// Offsets in a chunk at which frames can start.
 const STARTS: core::ops::RangeInclusive<u64> = 64..=510;
-/// Most answers of one step.
+/// Answers of one step at most.
 const CALLS_MAX: usize = 1 << 20;
 
 const STEP: u8 = 0x01;
@@ -41,7 +40,7 @@ const TX: u8 = 0x13;
 const SERVICE: u8 = 0x14;
 const COUNTERS: u8 = 0x15;
 const END: u8 = 0x1F;
-/// Flags of a frame.
+/// Flags in front of a frame: its start, its partial checksum follow.
 const HAS_START: u8 = 1;
 const HAS_PARTIAL: u8 = 2;
 
@@ -51,32 +50,32 @@ pub enum RecordError {
     /// The file cannot be read.
     #[error("read")]
     Read(#[from] std::io::Error),
-    /// It is something else.
+    /// The file is no record.
     #[error("expected a record of `weft run --record`, found something else")]
     Foreign,
-    /// It was written by another version of weft.
+    /// The record was written by another version of weft.
     #[error("expected a record of version {VERSION}, found version {0}")]
     Version(u8),
-    /// Something that no recorder writes.
+    /// The record has bytes that no recorder writes.
     #[error("damaged at byte {at}: {what}")]
     Damaged {
-        /// Where.
+        /// Offset in the file, in bytes.
         at: u64,
-        /// What was found.
+        /// The fault.
         what: &'static str,
     },
-    /// It ends within an entry, or before its header does.
+    /// The record ends within an entry, or within its header.
     #[error("truncated: the entry at byte {at} is incomplete")]
     Cut {
-        /// Where the entry begins.
+        /// Offset at which the entry begins, in bytes.
         at: u64,
     },
 }
 
-/// What a call of a port did to the packet pool.
+/// Effect of a port's call on the packet pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolMove {
-    /// Chunks in use afterwards, less those before.
+    /// Change of the number of chunks in use.
     pub used: i64,
     /// Chunks that the reserve for control frames lacks afterwards.
     pub short: usize,
@@ -85,72 +84,72 @@ pub struct PoolMove {
 /// A frame as a port delivered it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Where it starts in its chunk.
+    /// Offset of its start in its chunk, in bytes.
     pub start: usize,
-    /// What its checksum lacks.
+    /// Place of its checksum, if that is partial.
     pub partial: Option<PartialCsum>,
-    /// All of it.
+    /// The whole frame, without FCS.
     pub bytes: Vec<u8>,
 }
 
-/// What a port answered; what it answers as always is left out.
+/// An answer of a port; those that repeat the last one are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Whether its link is up, when that is new.
+    /// Whether the link is up, recorded when it changes.
     Link(bool),
-    /// What it received, unless that is nothing.
+    /// Received frames; recorded unless there were none.
     Rx(Vec<Frame>, PoolMove),
-    /// How many frames it would take.
+    /// Number of frames that the port would take.
     Room(usize),
-    /// How many it took.
+    /// Number of frames that it took.
     Tx(usize, PoolMove),
-    /// Its housekeeping, when it moved chunks.
+    /// Housekeeping that moved chunks.
     Service(PoolMove),
-    /// What it counted, when that is new.
+    /// The port's counters, recorded when they change.
     Counters(PortCounters),
 }
 
-/// An answer and whose it is.
+/// An answer, with its port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Number of the port.
+    /// Index of the port in the switch.
     pub port: usize,
-    /// What it answered.
+    /// The port's answer.
     pub answer: Answer,
 }
 
-/// A part of a record.
+/// An entry of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// A step of the pipeline.
     Step {
-        /// When.
+        /// Time of the step.
         now: Instant,
-        /// The ports' answers, in order.
+        /// The ports' answers, in the order of the calls.
         calls: Vec<Call>,
-        /// Four bytes of both hashes, after the step.
+        /// Digest of both hashes after the step, see `digest`.
         digest: u32,
     },
-    /// Control changed something between two steps; the text is its own.
+    /// A change by control between two steps; the text is control's own.
     Change(Vec<u8>),
     /// The switch stopped.
     Stop {
-        /// When.
+        /// Time of the stop.
         now: Instant,
-        /// The ports' answers, in order.
+        /// The ports' answers, in the order of the calls.
         calls: Vec<Call>,
-        /// Hash of all decisions.
+        /// Hash of all decisions and their times.
         trace_hash: u64,
         /// Hash of all frames that ports took.
         sent_hash: u64,
-        /// Number of decisions.
+        /// Number of decisions in the run.
         events: u64,
     },
-    /// Final counters; the text is control's.
+    /// Final counters; the text is control's own.
     Counts(Vec<u8>),
 }
 
-/// What is kept of both hashes after each step: a difference shows where it begins.
+/// Part of both hashes, kept after each step: a replay that differs shows in which step it begins to.
 #[expect(clippy::cast_possible_truncation, reason = "a part is kept")]
 pub(super) const fn digest(trace_hash: u64, sent_hash: u64) -> u32 {
     (trace_hash ^ sent_hash.rotate_left(17)) as u32
@@ -182,6 +181,7 @@ fn put_head(out: &mut Vec<u8>, tag: u8, port: usize) {
 }
 
 fn put_move(out: &mut Vec<u8>, pool: PoolMove) {
+    // The lowest bit says whether `short` follows: most calls leave the reserve full.
     put_number(out, (zigzag(pool.used) << 1) + u64::from(pool.short > 0));
     if pool.short > 0 {
         put_number(out, pool.short as u64);
@@ -199,7 +199,7 @@ pub(super) fn put_link(out: &mut Vec<u8>, port: usize, up: bool) {
     out.push(up.into());
 }
 
-/// `count` frames follow, by [`put_frame`].
+/// Followed by `count` frames, by [`put_frame`].
 pub(super) fn put_rx(out: &mut Vec<u8>, port: usize, count: usize, pool: PoolMove) {
     put_head(out, RX, port);
     put_number(out, count as u64);
@@ -252,7 +252,7 @@ pub(super) fn put_counters(out: &mut Vec<u8>, port: usize, counters: &PortCounte
     }
 }
 
-/// A step with answers that are written already.
+/// A step whose answers, `calls`, are encoded already.
 pub(super) fn put_step(out: &mut Vec<u8>, since_ps: u64, calls: &[u8], digest: u32) {
     out.push(STEP);
     put_number(out, since_ps);
@@ -266,7 +266,7 @@ pub(super) fn put_change(out: &mut Vec<u8>, text: &[u8]) {
     put_text(out, text);
 }
 
-/// The end, with answers that are written already; `hashes` of decisions and of sent frames.
+/// The end of a run, with encoded answers; `hashes` of decisions and of sent frames.
 pub(super) fn put_stop(
     out: &mut Vec<u8>,
     since_ps: u64,
@@ -291,7 +291,7 @@ pub(super) fn put_counts(out: &mut Vec<u8>, text: &[u8]) {
 
 // Reading ---------------------------------------------------------------------------------------
 
-/// Reads a record entry by entry. Memory is bounded by what the file has, whatever it claims.
+/// Reads a record entry by entry. Memory is bounded by the length of the file, whatever the file claims.
 pub struct RecordReader<R> {
     from: BufReader<R>,
     at: u64,
@@ -304,7 +304,7 @@ impl<R: Read> RecordReader<R> {
     /// Begins to read; also returns the header's text.
     ///
     /// # Errors
-    /// It is no record, of another version, or its header is not whole.
+    /// The file is no record, is of another version, or its header is incomplete.
     pub fn new(from: R) -> Result<(Self, Vec<u8>), RecordError> {
         let from = BufReader::with_capacity(64 << 10, from);
         let mut reader = Self { from, at: 0, entry_at: 0, now: Instant::ZERO, ended: false };
@@ -320,7 +320,7 @@ impl<R: Read> RecordReader<R> {
         Ok((reader, header))
     }
 
-    /// The next entry; none at the end, and after an error.
+    /// The next entry; `None` at the end, and after an error.
     ///
     /// # Errors
     /// See [`RecordError`].
@@ -354,6 +354,7 @@ impl<R: Read> RecordReader<R> {
     }
 
     fn answers(&mut self) -> Result<(Instant, Vec<Call>), RecordError> {
+        // Times are differences to the entry before, which keeps an entry short.
         let now = Instant::from_ps(self.now.as_ps().wrapping_add(self.number()?));
         let mut calls = Vec::new();
         while let Some(call) = self.call()? {
@@ -479,6 +480,7 @@ impl<R: Read> RecordReader<R> {
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
             let part = u64::from(byte & 0x7F);
+            // Bits beyond the 64th would be lost: the tenth byte has room for one bit only.
             if part << shift >> shift != part {
                 break;
             }

@@ -1,10 +1,8 @@
-//! Recording and replaying a run: a port that writes down what another one answers, and one that
-//! answers from what was written.
+//! Recording and replaying a run: one port writes down the answers of another, and one gives these answers again.
 //!
-//! [`Recorder`] and [`Recorded`] ports → record → [`RecordReader`] → [`Script`] and [`Scripted`]
-//! ports. All that decides a step is in it: the time, and what ports answer.
+//! A [`Recorder`] with [`Recorded`] ports writes a record; a [`RecordReader`], a [`Script`] and [`Scripted`] ports
+//! replay it. The record has all inputs of a step: the time, and the ports' answers.
 //!
-//! Units: picoseconds, bytes, chunks.
 //! Source: docs/spec/pipeline.md §13.
 
 mod format;

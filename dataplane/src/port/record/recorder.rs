@@ -1,9 +1,8 @@
-//! Writing a record while the switch runs.
+//! Writes a record while the switch runs.
 //!
-//! Ports in [`Recorded`] tell the [`Recorder`] what they answer; the worker tells it where steps
-//! begin and end, control what it changes between two of them.
+//! [`Recorded`] ports report their answers to the [`Recorder`]; the worker reports where steps begin and end, and
+//! control its changes between two steps.
 //!
-//! Units: picoseconds, bytes, chunks.
 //! Source: docs/spec/pipeline.md §13.
 
 use std::io::{self, Write};
@@ -20,39 +19,39 @@ use crate::port::delegate::delegate;
 use crate::port::{Port, PortCounters, PortError, PortOpenError};
 use crate::time::{Instant, Span};
 
-/// Bytes that are written at once.
+/// Bytes collected before a write.
 const BLOCK: usize = 256 << 10;
-/// How long what is complete may stay unwritten.
+/// How long complete entries may stay unwritten: a killed run loses no more than this.
 const WRITE_EVERY: Span = Span::from_ms(100);
 
-/// What became of a record.
+/// Outcome of recording.
 #[derive(Debug)]
 pub struct Summary {
-    /// Steps in it.
+    /// Steps that have an entry.
     pub steps: u64,
-    /// Bytes of it.
+    /// Length of the record in bytes.
     pub bytes: u64,
-    /// Decisions of the run.
+    /// Number of decisions in the run.
     pub events: u64,
-    /// Hash of all decisions and their times; none when the run did not come to its end.
+    /// Hash of all decisions and their times; `None` if the run did not come to its end.
     pub trace_hash: Option<u64>,
     /// Hash of all frames that ports took.
     pub sent_hash: u64,
-    /// Why the record ends before the run.
+    /// The write error at which the record ends before the run; `None` if it is whole.
     pub failed: Option<io::Error>,
 }
 
-/// Told at once when a record can be written no more.
+/// Called once, when the record cannot be written any further.
 pub type OnFailure = Box<dyn FnMut(&io::Error) + Send>;
 
-/// What is in the record about a port.
+/// A port's last recorded answers.
 #[derive(Clone, Copy, Default)]
 struct Known {
     link: Option<bool>,
     counters: PortCounters,
 }
 
-/// What calls did to the pool that is not in the record yet.
+/// Effect of calls on the pool that is not in the record yet.
 #[derive(Clone, Copy, Default)]
 struct Carry {
     used: i64,
@@ -66,14 +65,14 @@ impl Carry {
     }
 }
 
-/// Where the run is.
+/// Position of the run between steps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Between steps; the last one has its entry.
+    /// Between steps; the last one has an entry.
     Between,
     /// Within a step.
     Step,
-    /// Between steps; the last one was not worth an entry.
+    /// Between steps; the last one needed no entry.
     Idle,
 }
 
@@ -85,19 +84,21 @@ struct Inner {
     block: Vec<u8>,
     written: u64,
     written_at: Instant,
-    /// Answers of the current step.
+    /// Encoded answers of the current step.
     calls: Vec<u8>,
     phase: Phase,
-    /// Something that a replay must do has happened in the current step.
+    /// The current step must get an entry: a replay has to do it, too.
     matters: bool,
+    /// Time of the current step.
     now: Instant,
     /// Time of the last entry.
     last: Instant,
+    /// Answers as of the last entry; `new` are those of the current step, which may get no entry.
     known: Vec<Known>,
     new: Vec<Known>,
-    /// Of steps since the last entry.
+    /// Effect on the pool since the last entry.
     carry: Carry,
-    /// The same, until the current step's entry tells of it.
+    /// The same, until an answer of the current step includes it.
     untold: Carry,
     sent: Xxh3,
     trace_hash: u64,
@@ -105,12 +106,12 @@ struct Inner {
     ended: Option<(u64, u64)>,
 }
 
-/// Writes a record; its clones write the same one.
+/// Writes a record; clones write the same one.
 #[derive(Clone)]
 pub struct Recorder(Arc<Mutex<Inner>>);
 
 impl Recorder {
-    /// Begins a record of a switch of `ports` ports; `header` is a text for whoever replays it.
+    /// Begins the record of a switch with `ports` ports; `header` is a text for the replay.
     ///
     /// # Errors
     /// The header cannot be written.
@@ -152,7 +153,7 @@ impl Recorder {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A step begins.
+    /// Begins a step.
     pub fn begin(&self, now: Instant) {
         let mut inner = self.lock();
         if now.since(inner.written_at) >= WRITE_EVERY {
@@ -162,8 +163,8 @@ impl Recorder {
         inner.begin(now);
     }
 
-    /// It has ended. `kept`: it may have done what a replay must do as well; other steps get no
-    /// entry. `trace_hash` is that of all decisions until now.
+    /// Ends the step. `kept`: a replay may have to do this step, too; a step that is not kept gets no entry unless a
+    /// port's answer matters. `trace_hash` covers all decisions so far.
     pub fn end(&self, kept: bool, trace_hash: u64) {
         let mut inner = self.lock();
         inner.trace_hash = trace_hash;
@@ -173,21 +174,22 @@ impl Recorder {
         }
     }
 
-    /// Control changes something, between two steps; `text` says what.
+    /// Records a change by control between two steps; `text` describes it.
     pub fn change(&self, text: &[u8]) {
         let mut inner = self.lock();
+        // The change happens after the last step, so the replay must be brought to that step's time first.
         inner.keep_idle();
         inner.entry(|block| format::put_change(block, text));
     }
 
-    /// The switch stops at `now`: what ports answer from here on belongs to that.
+    /// Begins the stop at `now`; the ports' answers from here on belong to it.
     pub fn begin_stop(&self, now: Instant) {
         let mut inner = self.lock();
         inner.keep_idle();
         inner.begin(now);
     }
 
-    /// It has stopped, with this hash of this many decisions.
+    /// Ends the stop, after `events` decisions with this hash.
     pub fn end_stop(&self, trace_hash: u64, events: u64) {
         let mut inner = self.lock();
         inner.phase = Phase::Between;
@@ -198,7 +200,7 @@ impl Recorder {
         inner.entry(|block| format::put_stop(block, since, &calls, hashes, events));
     }
 
-    /// Ends the record with the final counters, a text as the header is.
+    /// Ends the record with the final counters, a text like the header.
     #[must_use]
     pub fn finish(&self, counts: &[u8]) -> Summary {
         let mut inner = self.lock();
@@ -228,7 +230,7 @@ impl Inner {
         self.new.clone_from(&self.known);
     }
 
-    /// Makes an entry of the step that has just ended.
+    /// Writes an entry for the step that has just ended.
     fn keep(&mut self) {
         let since = self.now.as_ps().wrapping_sub(self.last.as_ps());
         let digest = format::digest(self.trace_hash, self.sent.digest());
@@ -242,7 +244,7 @@ impl Inner {
         self.steps += 1;
     }
 
-    /// Makes an entry of the last step although it did nothing: counters of time go on to its time.
+    /// Writes an entry for the last step although it did nothing, as counters of time run on to its time.
     fn keep_idle(&mut self) {
         if self.phase == Phase::Idle {
             self.keep();
@@ -275,8 +277,8 @@ impl Inner {
         self.failed = Some(error);
     }
 
-    /// Notes a call's effect on the pool; returns what its entry is to say, and whether it must. The
-    /// first call of a step also tells of the steps that have no entry.
+    /// Notes a call's effect on the pool; returns the effect to record, and whether it must be recorded. The first call
+    /// of a step includes the effect of steps without an entry.
     fn moved(&mut self, call: &Effect) -> (PoolMove, bool) {
         self.carry.add(call);
         let mut told = core::mem::take(&mut self.untold);
@@ -285,7 +287,7 @@ impl Inner {
     }
 }
 
-/// What a call did to the pool.
+/// Effect of one call on the pool.
 struct Effect {
     used: i64,
     was_short: usize,
@@ -293,7 +295,7 @@ struct Effect {
 }
 
 impl Effect {
-    /// Makes the call.
+    /// Makes the call and measures its effect.
     fn of<R>(bufs: &mut Bufs, call: impl FnOnce(&mut Bufs) -> R) -> (R, Self) {
         let (used, was_short) = (bufs.used().get(), bufs.reserve_short());
         let result = call(bufs);
@@ -315,14 +317,14 @@ pub struct Recorded<P: Port> {
 }
 
 impl<P: Port> Recorded<P> {
-    /// Records what `port`, number `index` of the switch, answers.
+    /// Records the answers of `port`, number `index` of the switch.
     pub const fn new(port: P, index: usize, recorder: Recorder) -> Self {
         Self { port, index, recorder }
     }
 }
 
 impl<P: Port> Port for Recorded<P> {
-    // Not the way past the pipeline: nothing of what takes it would be in the record.
+    // No `fast_path`: frames that the kernel forwards would not be in the record.
     delegate!(
         caps, sending, wait_fd, link_fd, next_event, idle_at, release => |self| self.port
     );
@@ -355,7 +357,7 @@ impl<P: Port> Port for Recorded<P> {
     }
 
     fn tx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
-        // Taken frames are gone afterwards.
+        // Hashed before: frames that the port takes are gone afterwards.
         let hashes: ArrayVec<u64, BURST> = batch.iter().map(|desc| sent(bufs, desc)).collect();
         let (taken, effect) = Effect::of(bufs, |bufs| self.port.tx(now, bufs, batch));
         let inner = &mut *self.recorder.lock();
@@ -381,7 +383,7 @@ impl<P: Port> Port for Recorded<P> {
     fn link_up(&self) -> bool {
         let up = self.port.link_up();
         let inner = &mut *self.recorder.lock();
-        // Idle workers ask, too, between steps.
+        // Idle workers ask between steps, too; such answers decide nothing.
         if let Some(known) = inner.new.get_mut(self.index).filter(|_| inner.phase == Phase::Step)
             && known.link != Some(up)
         {
@@ -406,12 +408,12 @@ impl<P: Port> Port for Recorded<P> {
     }
 }
 
-/// Hash of a frame's bytes as a port is given them.
+/// Hash of a frame's bytes as the port gets them.
 pub(super) fn sent(bufs: &Bufs, desc: &Desc) -> u64 {
     xxh3_64(bufs.bytes(desc))
 }
 
-/// Adds a frame that port `index` took to the hash of all that were sent.
+/// Adds a frame that port `index` took to the hash of all sent frames.
 pub(super) fn fold(all: &mut Xxh3, index: usize, hash: u64) {
     all.update(&(index as u64).to_le_bytes());
     all.update(&hash.to_le_bytes());

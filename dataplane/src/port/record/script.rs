@@ -1,9 +1,8 @@
-//! Ports that answer as a record says, so that the pipeline decides as it did then.
+//! Ports that give the answers of a record, so that the pipeline decides as it did in the recorded run.
 //!
-//! The answers of a step → [`Script`] → its [`Scripted`] ports, which must be asked for exactly
-//! these, in this order.
+//! A [`Script`] holds the answers of a step. Its [`Scripted`] ports must be asked exactly these questions, in this
+//! order.
 //!
-//! Units: frames, chunks.
 //! Source: docs/spec/pipeline.md §13.
 
 use std::collections::VecDeque;
@@ -21,16 +20,17 @@ use crate::port::csum::complete_frame;
 use crate::port::{Port, PortCaps, PortCounters, PortError};
 use crate::time::Instant;
 
-/// Told of every frame that a port takes: the port's number, when, and its bytes, checksum complete.
+/// Called with every frame that a port takes: the port's number, the time, and the bytes with a complete checksum.
 pub type SentFrames = Box<dyn FnMut(usize, Instant, &[u8]) + Send>;
 
-/// Most that a count of dropped frames grows by in one step: an hour of frames would not do.
+/// Largest growth of a drop counter in one step: far more than an hour of frames. It bounds the work of a damaged
+/// record.
 const GROWTH_MAX: u64 = 1 << 24;
 
 struct State {
     calls: VecDeque<Call>,
     ports: Vec<(bool, PortCounters)>,
-    /// Chunks that the recorded ports held.
+    /// Chunks that stand for those that the recorded ports held.
     held: Vec<Desc>,
     sent: Xxh3,
     sent_count: u64,
@@ -39,7 +39,7 @@ struct State {
     fault: Option<String>,
 }
 
-/// What the ports of a switch are to answer.
+/// Answers that the ports of a switch are to give.
 #[derive(Clone)]
 pub struct Script(Arc<Mutex<State>>);
 
@@ -68,7 +68,7 @@ impl Script {
         self.lock().calls = calls.into();
     }
 
-    /// Whether the ports were asked for what they were to answer, and for nothing else.
+    /// Checks that the step asked for all of its answers, and for no others.
     ///
     /// # Errors
     /// The first question or answer that does not fit, in words.
@@ -83,7 +83,7 @@ impl Script {
         }
     }
 
-    /// Frames that ports took.
+    /// Number of frames that ports took.
     #[must_use]
     pub fn sent_count(&self) -> u64 {
         self.lock().sent_count
@@ -95,14 +95,14 @@ impl Script {
         self.lock().sent.digest()
     }
 
-    /// What a step's entry holds when all decisions until now have hash `trace_hash`.
+    /// Digest for a step's entry, given the hash of all decisions so far.
     #[must_use]
     pub fn digest(&self, trace_hash: u64) -> u32 {
         digest(trace_hash, self.sent_hash())
     }
 }
 
-/// A call in words.
+/// Describes a call in words.
 fn name(call: &Call) -> String {
     let port = call.port;
     match &call.answer {
@@ -116,8 +116,9 @@ fn name(call: &Call) -> String {
 }
 
 impl State {
-    /// Takes the next answer if it is one of `port`'s that `want` knows.
+    /// Takes the next answer if it belongs to `port` and `want` accepts it.
     fn take<T>(&mut self, port: usize, want: impl FnOnce(&mut Answer) -> Option<T>) -> Option<T> {
+        // Only the first: a question in another order means that the replay has decided otherwise.
         let call = self.calls.front_mut().filter(|call| call.port == port)?;
         let answer = want(&mut call.answer)?;
         self.calls.pop_front();
@@ -130,7 +131,7 @@ impl State {
         }
     }
 
-    /// The record has something else than what port `port` is asked for.
+    /// Notes that port `port` was asked a question to which the record has another answer.
     fn unexpected(&mut self, port: usize, question: &str) {
         self.object(|state| {
             let has = state.calls.front().map_or_else(|| "nothing".to_owned(), name);
@@ -138,7 +139,7 @@ impl State {
         });
     }
 
-    /// Brings the pool to `used` chunks in use and the reserve to what it lacked.
+    /// Allocates or frees held chunks until `used` are in use and the reserve lacks `short`, as in the recorded run.
     fn align(&mut self, bufs: &mut Bufs, used: u64, short: usize) {
         loop {
             let over = bufs.used().get().wrapping_sub(used).cast_signed();
@@ -168,6 +169,7 @@ impl State {
     fn deliver(&mut self, bufs: &mut Bufs, batch: &mut Batch, frames: &[Frame], pool: PoolMove) {
         let before = bufs.used().get();
         let count = i64::try_from(frames.len()).unwrap_or(0);
+        // Frames beyond the growth of the pool's use came in chunks that the recorded port had posted before.
         let mut from_held = count.saturating_sub(pool.used);
         for frame in frames {
             let ready = if from_held > 0 { self.held.pop() } else { None };
@@ -197,7 +199,7 @@ impl State {
     }
 }
 
-/// Puts a recorded frame into a fresh chunk, where it was in its own.
+/// Copies a recorded frame into a fresh chunk, at the offset that it had in its own.
 fn fill(bufs: &mut Bufs, desc: &mut Desc, frame: &Frame) -> bool {
     let (fresh, len) = (desc.start(), frame.bytes.len());
     let Some((chunk, at)) = bufs.chunk_mut(desc) else { return false };
@@ -212,7 +214,7 @@ fn fill(bufs: &mut Bufs, desc: &mut Desc, frame: &Frame) -> bool {
     true
 }
 
-/// A port that answers as its script says.
+/// A port that gives the answers of its script.
 pub struct Scripted {
     caps: PortCaps,
     index: usize,
