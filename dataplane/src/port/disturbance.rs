@@ -1,11 +1,9 @@
-//! What goes wrong on a cable in virtual time: frames are damaged at random, and the link is down for a while.
+//! Faults of a cable in virtual time: frames are damaged at random, and the link is down for a while.
 //!
-//! [`Errors`] at the end that sends, [`Outages`] at each end.
+//! [`Errors`] stands at the end that sends, [`Outages`] at each end. Each end decides by itself, from its own state, as
+//! the ends of a cable may be on different threads.
 //!
-//! Units: frames, bits, picoseconds.
 //! Source: docs/spec/model.md §3.
-//!
-//! Each end decides for itself, from what it has of its own: the ends of a cable may be on different threads.
 
 use weft_base::rng::Rng;
 use weft_base::sync::{Arc, AtomicU64, Ordering};
@@ -15,12 +13,12 @@ use crate::time::{Instant, Span};
 /// Bits of a frame's FCS.
 const FCS_BITS: u64 = 32;
 
-/// How many frames are damaged.
+/// Share of frames that are damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorRate {
-    /// One frame in so many.
+    /// One frame in this many.
     Frames(u64),
-    /// One bit in so many, in frames with FCS: a frame of n bits is damaged with a chance of n in so many.
+    /// One bit in this many, FCS included: a frame of n bits is damaged with probability n divided by this number.
     Bits(u64),
 }
 
@@ -32,13 +30,13 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// As `seed` has it.
+    /// Damages frames at `rate`; the same `seed` damages the same frames.
     #[must_use]
     pub fn new(rate: ErrorRate, seed: u64) -> Self {
         Self { rate, rng: Rng::new(seed) }
     }
 
-    /// Whether the next frame, of `len` bytes without FCS, is damaged.
+    /// Decides whether the next frame, of `len` bytes without FCS, is damaged.
     pub fn strike(&mut self, len: usize) -> bool {
         match self.rate {
             ErrorRate::Frames(one_in) => self.rng.chance(1, one_in),
@@ -50,18 +48,19 @@ impl Errors {
 /// When a link is down, as one of its ends sees it.
 #[derive(Clone, Debug)]
 pub struct Outages {
-    /// From, and until, in order and apart.
+    /// Start and end of each outage, in order and without overlap.
     spans: Box<[(Instant, Instant)]>,
-    /// The first that is not over.
+    /// Index of the first outage that is not over.
     next: usize,
-    /// From a bit sent to that bit in.
+    /// Time from sending a bit to receiving it.
     propagation: Span,
-    /// Frames towards this end that were lost.
+    /// Frames towards this end that were lost; shared with reports.
     lost: Arc<AtomicU64>,
 }
 
 impl Outages {
-    /// So many spans of a link, in any order; frames that are lost are counted in `lost`.
+    /// Takes the outages of a link in any order, as pairs of start and end; overlapping ones are merged. Frames that
+    /// are lost are counted in `lost`.
     #[must_use]
     pub fn new(
         mut spans: Vec<(Instant, Instant)>,
@@ -80,7 +79,7 @@ impl Outages {
         Self { spans: apart.into(), next: 0, propagation, lost }
     }
 
-    /// Moves to `now`; returns whether the link is up then.
+    /// Advances to `now`; returns whether the link is up then.
     pub fn tick(&mut self, now: Instant) -> bool {
         while self.spans.get(self.next).is_some_and(|&(_, until)| until <= now) {
             self.next += 1;
@@ -88,21 +87,23 @@ impl Outages {
         self.spans.get(self.next).is_none_or(|&(from, _)| now < from)
     }
 
-    /// When the link next goes down or up after `now`, to which this was moved.
+    /// Time at which the link next goes down or up after `now`, the time of the last [`Self::tick`].
     #[must_use]
     pub fn next(&self, now: Instant) -> Option<Instant> {
         let &(from, until) = self.spans.get(self.next)?;
         Some(if now < from { from } else { until })
     }
 
-    /// Whether the link was down while a frame of so much time was on it, whose last bit is in at `at`; it is counted as
-    /// lost then.
+    /// Whether the link was down while a frame was on it, for `time` on the wire with its last bit arriving at `at`. If
+    /// so, counts the frame as lost.
     pub fn lose(&mut self, at: Instant, time: Span) -> bool {
         let on_link = time + self.propagation;
         let begun = Instant::from_ps(at.as_ps().saturating_sub(on_link.as_ps()));
+        // Outages that are over count, too: the frame may have been on the cable during one before `now`.
         let before = self.spans.get(..=self.next).unwrap_or(&self.spans);
         let hit = before.iter().rev().any(|&(from, until)| from < at && begun < until);
         if hit {
+            // Relaxed: a counter that guards nothing; the other end adds its own frames.
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
         hit

@@ -1,9 +1,9 @@
-//! Pipe: two ports of one process joined back to back; frames change hands without being copied.
+//! Pipe: two ports of one process back to back; frames change hands without a copy.
 //!
-//! [`pipe`] → two [`Pipe`]s, each of them a [`Port`]; a ring of descriptors each way, over one pool.
+//! [`pipe`] makes two [`Pipe`]s, each a [`Port`], with a ring of descriptors in each direction over one pool. No rate
+//! limits them.
 //!
-//! Units: frames; no rate holds anything back.
-//! Source: ARCHITECTURE.md "The path of a frame" (what moves is a descriptor).
+//! Source: ARCHITECTURE.md "The path of a frame" (only descriptors move).
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{OnceLock, Weak};
@@ -22,19 +22,19 @@ use crate::time::{Instant, LinkRate};
 /// Settings of a pipe between two ports of one process.
 #[derive(Clone, Debug)]
 pub struct PipeConfig {
-    /// Names of the two ends, for reports.
+    /// Names of the two ends in reports.
     pub names: [String; 2],
-    /// Frames on their way, each way.
+    /// Frames that fit into each direction's ring.
     pub depth: usize,
-    /// Rate that the ends claim.
+    /// Rate that the ends report; it limits nothing.
     pub rate: LinkRate,
-    /// Longest frame, without FCS.
+    /// Longest frame in bytes, without FCS.
     pub frame_len_max: usize,
-    /// Whether a thread that sleeps is to be woken by what comes.
+    /// Whether a sleeping reader is woken when frames come.
     pub wakes_reader: bool,
 }
 
-/// What both ends see.
+/// State that both ends share.
 struct Shared {
     up: AtomicBool,
     pool: OnceLock<Weak<Pool>>,
@@ -49,28 +49,32 @@ impl Shared {
 /// Wakes the reader of one direction.
 struct Waker {
     wakeup: EventFd,
-    /// Notified, and the reader has not looked since.
+    /// The reader was notified, and has not called `look` since.
     notified: AtomicBool,
 }
 
 impl Waker {
     fn wake(&self) {
-        // Release: what was pushed is seen by who finds it set. Acquire: see `look`.
+        // Release: a reader that clears the flag in `look` sees the frames pushed before this. Acquire: pairs with the
+        // swap in `look`. One notification lasts until the reader looks again; a system call for every burst would add
+        // nothing.
         if !self.notified.swap(true, Ordering::AcqRel) {
             self.wakeup.notify();
         }
     }
 
-    /// Before the reader looks: what is pushed from now on notifies again.
+    /// Called by the reader before it looks: frames pushed afterwards notify again.
     fn look(&self) {
         if self.notified.load(Ordering::Relaxed) {
+            // Drain before clearing. The other way round, a notification between the two would be drained while the
+            // flag stays set: later frames would not notify, and the reader would sleep.
             self.wakeup.drain();
             self.notified.swap(false, Ordering::AcqRel); // pairs with `wake`
         }
     }
 }
 
-/// One end of a pipe: a port that is back to back with another of the same process.
+/// One end of a pipe: a port back to back with another of the same process.
 pub struct Pipe {
     caps: PortCaps,
     tx: Tx<Desc>,
@@ -81,7 +85,7 @@ pub struct Pipe {
     counters: PortCounters,
 }
 
-/// Two ports joined back to back. They work once both were started over the same pool.
+/// Makes two ports back to back. They work once both were started over the same pool.
 ///
 /// # Errors
 /// The kernel gives no eventfd to wake a reader with.
@@ -126,21 +130,21 @@ pub fn pipe(config: PipeConfig) -> Result<(Pipe, Pipe), PortOpenError> {
 }
 
 impl Pipe {
-    /// Joins or parts the ends; both see it.
+    /// Plugs the pipe in or pulls it; both ends see it.
     pub fn set_link(&self, up: bool) {
-        self.shared.up.store(up, Ordering::Relaxed); // frames on their way are looked at by their reader
+        self.shared.up.store(up, Ordering::Relaxed); // guards no data: frames in the rings have their own ordering
         for waker in self.own.iter().chain(&self.far) {
             waker.wake();
         }
     }
 
-    /// A handle that joins or parts the ends when the port itself is somewhere else.
+    /// A handle that plugs and pulls the pipe, for a caller that does not own the port.
     #[must_use]
     pub fn link_handle(&self) -> LinkHandle {
         LinkHandle(self.shared.clone())
     }
 
-    /// Tells from aside whether there is something for this end to do, when the port itself is somewhere else.
+    /// Tells whether this end has work to do, for a caller that does not own the port.
     #[must_use]
     pub fn inbox(&self) -> Inbox {
         Inbox { ring: self.rx.watch(), shared: self.shared.clone() }
@@ -153,7 +157,7 @@ impl Pipe {
     }
 }
 
-/// What one end of a pipe has to look at.
+/// Pending work of one end of a pipe.
 pub struct Inbox {
     ring: Watch<Desc>,
     shared: Arc<Shared>,
@@ -166,21 +170,22 @@ impl Inbox {
         !self.ring.is_empty()
     }
 
-    /// As [`Port::link_up`] of the end.
+    /// Like [`Port::link_up`] of this end.
     #[must_use]
     pub fn link_up(&self) -> bool {
         self.shared.link_up()
     }
 }
 
-/// The link of a pipe.
+/// Plugs and pulls a pipe.
 #[derive(Clone)]
 pub struct LinkHandle(Arc<Shared>);
 
 impl LinkHandle {
-    /// Joins or parts the ends.
+    /// Plugs the pipe in or pulls it.
     pub fn set_link(&self, up: bool) {
-        self.0.up.store(up, Ordering::Relaxed); // as `Pipe::set_link`; a sleeper sees it when it next wakes
+        // Relaxed as in `Pipe::set_link`. This wakes no reader: a sleeping one sees it when it next wakes.
+        self.0.up.store(up, Ordering::Relaxed);
     }
 }
 
@@ -190,6 +195,7 @@ impl Port for Pipe {
     }
 
     fn start(&mut self, bufs: &mut Bufs) -> Result<(), PortOpenError> {
+        // The first end to start decides; the second must use the same pool, as descriptors are indices into it.
         let pool = self.shared.pool.get_or_init(|| std::sync::Arc::downgrade(bufs.pool()));
         if std::ptr::eq(pool.as_ptr(), std::sync::Arc::as_ptr(bufs.pool())) {
             return Ok(());
@@ -207,6 +213,7 @@ impl Port for Pipe {
             own.look();
         }
         if !self.link_up() {
+            // Frames on a pulled cable are lost; their chunks belong to this end's worker now.
             self.drain(bufs);
             return 0;
         }
@@ -225,9 +232,10 @@ impl Port for Pipe {
     fn tx(&mut self, _now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
         let taken = self.tx.room(batch.len()).min(batch.len());
         for desc in batch.drain(..taken) {
+            // The far end may rewrite the frame, so it must not be shared with other outputs of this switch.
             match bufs.make_sole(desc) {
                 Ok(mut desc) => {
-                    desc.set(Flag::Pg, false); // what it was charged to is this side's
+                    desc.set(Flag::Pg, false); // the group that it was charged to is this switch's
                     let pushed = self.tx.push(desc);
                     debug_assert!(pushed.is_ok(), "room was asked for");
                 }

@@ -1,8 +1,8 @@
-//! Frames off a wire and onto it without a pool: for an end that reads and writes each one at once.
+//! Takes frames off a wire and puts them on it without a pool, for an end that reads and writes each one at once.
 //!
-//! [`Wire::take_each`], [`Wire::offer_each`] and [`Wire::put`] do what `rx` and `tx` of a [`Port`] do, but for cut-through.
+//! [`Wire::take_each`], [`Wire::offer_each`] and [`Wire::put`] do the same as `rx` and `tx` of a [`Port`], except for
+//! cut-through.
 //!
-//! Units: bytes without FCS, picoseconds.
 //! Source: docs/spec/model.md §2.
 
 use super::{Flaw, Wire, WireFrame};
@@ -10,9 +10,10 @@ use crate::port::Port;
 use crate::time::Instant;
 
 impl Wire {
-    /// Whether [`Self::take_each`] may have something to do at `now`.
+    /// Whether [`Self::take_each`] may have work to do at `now`.
     #[inline]
     pub fn is_due(&mut self, now: Instant) -> bool {
+        // With outages or a pulled cable, frames may have to be dropped before they are due.
         if self.outage.is_some() || !self.end.link_up() {
             return true;
         }
@@ -28,29 +29,29 @@ impl Wire {
         self.busy_until.is_none_or(|until| until <= now) && self.end.has_room()
     }
 
-    /// When something happens here next, as [`Port::next_event`].
+    /// Time of the next event here, like [`Port::next_event`].
     #[inline]
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         if self.outage.is_none() { self.due } else { self.next_event() }
     }
 
-    /// Whether the link goes down and up.
+    /// Whether the link has outages.
     #[inline]
     #[must_use]
     pub const fn has_outages(&self) -> bool {
         self.outage.is_some()
     }
 
-    /// When what is being sent is over, at or before `now` perhaps.
+    /// End of the current transmission; it may lie before `now`.
     #[inline]
     #[must_use]
     pub const fn busy_until(&self) -> Option<Instant> {
         self.busy_until
     }
 
-    /// Hands `take` the frames that are due by `now`, at most `most`, each with what is carried of it and its length; returns
-    /// how many.
+    /// Passes the frames that are due by `now` to `take`, at most `most`, each with its carried bytes and its length;
+    /// returns how many.
     pub fn take_each(
         &mut self,
         now: Instant,
@@ -63,7 +64,7 @@ impl Wire {
         })
     }
 
-    /// As [`Self::take_each`], up to the first frame for which `take` says false: that one stays where it is.
+    /// Like [`Self::take_each`], up to the first frame for which `take` returns false; that frame stays on the wire.
     pub fn offer_each(
         &mut self,
         now: Instant,
@@ -84,8 +85,8 @@ impl Wire {
         taken
     }
 
-    /// Sends a frame of `len` bytes at `now`, of which `fill` writes the first `kept`, each of them; false, and nothing is sent,
-    /// where there is no room.
+    /// Sends a frame of `len` bytes at `now`, the first `kept` of which `fill` writes. Returns false, and sends
+    /// nothing, if there is no room.
     #[inline]
     pub fn put(
         &mut self,
@@ -101,6 +102,7 @@ impl Wire {
         let at = idle + self.config.propagation;
         let least = self.config.len_least();
         let carried = len.max(least);
+        // Before the frame is pushed: once it is, the far end may run, and must find itself noted as due.
         let flaw = self.end.leaves(at, carried, Flaw::None);
         let frame = WireFrame::filled(at, flaw, kept.max(least), carried, |bytes| {
             if let Some(bytes) = bytes.get_mut(..kept) {

@@ -1,9 +1,9 @@
-//! Cables: what joins a wire to whatever is at the other end.
+//! Cables: join a wire to the component at the other end.
 //!
-//! [`cable`] → two [`WireEnd`]s, each of which sends [`WireFrame`]s and receives the other's; [`Departures`] tells who
-//! steps a component which of its ports frames have left by.
+//! [`cable`] makes two [`WireEnd`]s; each sends [`WireFrame`]s and receives the other's. [`Departures`] tells a
+//! scheduler by which ports of a component frames have left. Each frame carries the instant at which its last bit
+//! arrives.
 //!
-//! Units: bytes without FCS, picoseconds: each frame carries the instant at which its last bit is in.
 //! Source: docs/spec/model.md §1, §2.
 
 use weft_base::growing::{Rx, Tx, queue};
@@ -15,25 +15,25 @@ use crate::stats::DropReason;
 use crate::time::{Instant, LinkRate, Span};
 use crate::types::{PortId, PortSet};
 
-/// Bytes on the wire after which the header of a frame is in, preamble included: what a switch looks at.
+/// Bytes on the wire, preamble included, after which a switch has the whole header of a frame.
 pub const HEADER_LEN: usize = 72;
 
-/// What is wrong with a frame on a cable.
+/// Damage of a frame on a cable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Flaw {
-    /// Nothing.
+    /// The frame is whole and right.
     #[default]
     None,
     /// Its FCS does not match.
     Fcs,
-    /// The capture that it comes from holds only its front.
+    /// The capture that it comes from has only its front.
     Truncated,
-    /// The capture that it comes from says that it was under 64 bytes on the wire.
+    /// The capture that it comes from reports under 64 bytes on the wire.
     Runt,
 }
 
 impl Flaw {
-    /// Why a port drops a frame with it before it looks at what is in it.
+    /// Reason for which a port drops a frame with this flaw, before it looks at the contents.
     #[must_use]
     pub const fn reason(self) -> Option<DropReason> {
         match self {
@@ -45,39 +45,39 @@ impl Flaw {
     }
 }
 
-/// Frames in flight that a cable has room for at first.
+/// Frames for which a cable has memory at first; its ring grows up to its depth.
 const FIRST: usize = 16;
 
 /// A frame on a cable: two cache lines.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct WireFrame {
-    /// When its last bit is in at the end that receives it.
+    /// Time at which its last bit arrives at the receiving end.
     pub at: Instant,
     len: u32,
     kept: u8,
-    /// What is wrong with it.
+    /// Damage on the way so far.
     pub flaw: Flaw,
     front: [u8; FRONT_LEN],
-    /// All bytes, where there are more than fit into `front`.
+    /// All bytes, if there are more than fit into `front`.
     whole: Option<Box<[u8]>>,
 }
 
 const _: () = assert!(size_of::<WireFrame>() == 128 && FRONT_LEN < 256);
 
 impl WireFrame {
-    /// A frame of `len` bytes, of which those of `kept` are carried.
+    /// A frame of `len` bytes, of which only `kept` are carried.
     #[inline]
     fn new(at: Instant, flaw: Flaw, kept: &[u8], len: usize) -> Self {
         Self::filled(at, flaw, kept.len(), len, |bytes| {
             match (bytes.first_chunk_mut::<FRONT_LEN>(), kept.first_chunk::<FRONT_LEN>()) {
-                (Some(to), Some(from)) if kept.len() == FRONT_LEN => *to = *from, // of known size: no call
+                (Some(to), Some(from)) if kept.len() == FRONT_LEN => *to = *from, // constant size: moves, no call
                 _ => bytes.copy_from_slice(kept),
             }
         })
     }
 
-    /// A frame of `len` bytes, of which `kept` are carried: `fill` writes them, over zeros.
+    /// A frame of `len` bytes, of which `kept` are carried; `fill` writes them, over zeros.
     #[inline]
     pub(super) fn filled(
         at: Instant,
@@ -98,20 +98,20 @@ impl WireFrame {
         frame
     }
 
-    /// Bytes that it has, without FCS.
+    /// Length in bytes, without FCS.
     #[inline]
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len as usize
     }
 
-    /// Whether it has none.
+    /// Whether its length is 0.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Its bytes, or the front of them, where nobody reads the rest.
+    /// The frame's bytes, or its front if no receiver reads the rest.
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
@@ -122,22 +122,22 @@ impl WireFrame {
     }
 }
 
-/// Which ports of one component frames have left by, and when the first of each is in at the far end.
+/// Ports of one component by which frames have left, and when the first of each arrives at the far end.
 #[derive(Debug)]
 pub struct Departures {
     ports: AtomicU64,
-    /// By port: picoseconds, of meaning where its bit is set.
+    /// Arrival by port in picoseconds; valid while the port's bit in `ports` is set.
     at: Box<[AtomicU64]>,
 }
 
 impl Departures {
-    /// Of a component of so many ports.
+    /// Departures of a component with `ports` ports.
     #[must_use]
     pub fn new(ports: usize) -> Self {
         Self { ports: AtomicU64::new(0), at: (0..ports).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// A frame leaves by `port`. Stamps of a cable do not go back: the first is the earliest.
+    /// Notes a frame that leaves by `port`. Arrivals on a cable are in order, so the first is the earliest.
     #[inline]
     fn note(&self, port: PortId, at: Instant) {
         let (ports, bit) = (self.ports.load(Ordering::Relaxed), PortSet::only(port).bits());
@@ -145,11 +145,11 @@ impl Departures {
             && let Some(slot) = self.at.get(port.index())
         {
             slot.store(at.as_ps(), Ordering::Relaxed);
-            self.ports.store(ports | bit, Ordering::Relaxed); // one thread steps a component and asks what left
+            self.ports.store(ports | bit, Ordering::Relaxed); // Relaxed: the thread that steps the component also asks
         }
     }
 
-    /// By which ports frames have left since this was last asked, and when the first of each is in.
+    /// Ports by which frames have left since the last call, and when the first of each arrives.
     #[inline]
     pub fn take(&self) -> impl Iterator<Item = (PortId, Instant)> + '_ {
         let ports = self.ports.load(Ordering::Relaxed);
@@ -163,7 +163,7 @@ impl Departures {
     }
 }
 
-/// How much earlier than the whole frame its header is in.
+/// Computes by how much a frame's header arrives before its last bit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Early {
     pub(super) rate: LinkRate,
@@ -171,7 +171,7 @@ pub(super) struct Early {
 }
 
 impl Early {
-    /// From the last bit of the header in to that of a frame of `len` bytes.
+    /// Time from the arrival of the header's last bit to that of a frame of `len` bytes.
     #[inline]
     pub(super) const fn lead(self, len: usize) -> Span {
         let whole = self.rate.wire_time(len, self.overhead).as_ps();
@@ -179,16 +179,16 @@ impl Early {
     }
 }
 
-/// One end of a cable: full duplex, first in first out, with room for so many frames in flight.
+/// One end of a cable: full duplex, first in first out, with a bound on the frames in flight.
 pub struct WireEnd {
     pub(super) tx: Tx<WireFrame>,
     pub(super) rx: Rx<WireFrame>,
     up: Arc<AtomicBool>,
-    /// Who wants to know of frames that leave by this end, and as which port.
+    /// Where departures by this end are noted, and as which port.
     departures: Option<(Arc<Departures>, PortId)>,
-    /// The far end takes frames when their header is in.
+    /// Set if the far end takes frames when their header has arrived.
     early: Option<Early>,
-    /// What goes wrong with frames that leave, and when the link is down.
+    /// Random damage to frames that leave, and times at which the link is down.
     pub(super) errors: Option<Box<Errors>>,
     pub(super) outages: Option<Box<Outages>>,
 }
@@ -215,7 +215,7 @@ pub fn cable(depth: usize) -> (WireEnd, WireEnd) {
 }
 
 impl WireEnd {
-    /// Whether there is room for one more frame in flight.
+    /// Whether one more frame can be in flight.
     #[inline]
     pub fn has_room(&mut self) -> bool {
         self.tx.has_room()
@@ -226,14 +226,14 @@ impl WireEnd {
         self.tx.len()
     }
 
-    /// Sends a frame whose last bit is in at `at` at the far end; stamps must not go back. False, and
-    /// nothing is sent, when the cable is full.
+    /// Sends a frame whose last bit arrives at `at` at the far end; arrivals must be in order. Returns false, and sends
+    /// nothing, if the cable is full.
     #[inline]
     pub fn send(&mut self, at: Instant, flaw: Flaw, frame: &[u8]) -> bool {
         self.send_front(at, flaw, frame, frame.len())
     }
 
-    /// As [`Self::send`], a frame of `len` bytes of which `front` is what anybody reads.
+    /// Like [`Self::send`], for a frame of `len` bytes of which receivers read only `front`.
     #[inline]
     pub fn send_front(&mut self, at: Instant, flaw: Flaw, front: &[u8], len: usize) -> bool {
         if !self.has_room() {
@@ -243,7 +243,7 @@ impl WireEnd {
         self.tx.push(WireFrame::new(at, flaw, front, len)).is_ok()
     }
 
-    /// Notes that a frame of `len` bytes leaves; returns what is wrong with it then.
+    /// Notes that a frame of `len` bytes leaves; returns its damage, which may be new.
     #[inline]
     pub(super) fn leaves(&mut self, at: Instant, len: usize, flaw: Flaw) -> Flaw {
         if let Some((departures, port)) = &self.departures {
@@ -254,33 +254,33 @@ impl WireEnd {
         if struck && flaw == Flaw::None { Flaw::Fcs } else { flaw }
     }
 
-    /// Has frames that leave by this end damaged at random.
+    /// Damages frames that leave by this end at random.
     pub fn set_errors(&mut self, errors: Errors) {
         self.errors = Some(Box::new(errors));
     }
 
-    /// Has the link go down and up, as this end sees it: the other one is to have the same.
+    /// Takes the link down and up, as this end sees it; the other end must get the same outages.
     pub fn set_outages(&mut self, outages: Outages) {
         self.outages = Some(Box::new(outages));
     }
 
-    /// Has frames that leave by this end noted as those of `port`.
+    /// Notes frames that leave by this end as departures of `port`.
     pub fn note_departures(&mut self, departures: Arc<Departures>, port: PortId) {
         self.departures = Some((departures, port));
     }
 
-    /// Has departures noted for when a frame's header is in at the far end, which takes it then.
+    /// Notes departures by the arrival of a frame's header, for a far end that takes frames then (cut-through).
     pub const fn note_headers(&mut self, rate: LinkRate, overhead: bool) {
         self.early = Some(Early { rate, overhead });
     }
 
-    /// When the last bit of the next frame is in here; `None` while the cable is empty.
+    /// Time at which the last bit of the next frame arrives; `None` while the cable is empty.
     #[inline]
     pub fn next_arrival(&mut self) -> Option<Instant> {
         self.rx.front().map(|frame| frame.at)
     }
 
-    /// Takes the next frame if its last bit is in by `now`.
+    /// Takes the next frame if its last bit has arrived by `now`.
     #[inline]
     pub fn receive(&mut self, now: Instant) -> Option<WireFrame> {
         if self.rx.front()?.at > now {
@@ -291,7 +291,7 @@ impl WireEnd {
 
     /// Plugs the cable in or pulls it; both ends see it.
     pub fn set_link(&self, up: bool) {
-        self.up.store(up, Ordering::Relaxed); // one thread drives a virtual-time world
+        self.up.store(up, Ordering::Relaxed); // Relaxed: no data depends on it
     }
 
     /// Whether the cable is plugged in.
@@ -301,7 +301,7 @@ impl WireEnd {
         self.up.load(Ordering::Relaxed)
     }
 
-    /// Loses what is in flight towards this end; returns how many frames that was.
+    /// Discards frames in flight towards this end; returns how many.
     pub fn lose(&mut self) -> u64 {
         let mut lost = 0;
         while self.rx.pop().is_some() {

@@ -1,8 +1,8 @@
-//! Wire: a port in virtual time, and the cable that joins it to whatever is at the other end.
+//! Wire: a port in virtual time, and the cable that joins it to the component at the other end.
 //!
-//! [`Wire`] is a [`Port`] over one of the two [`WireEnd`]s of a [`cable`].
+//! [`Wire`] is a [`Port`] over one of the two [`WireEnd`]s of a [`cable`]. A burst is one frame, so that replay is
+//! exact.
 //!
-//! Units: bytes without FCS, picoseconds; a burst is one frame, so that replay is exact.
 //! Source: docs/spec/pipeline.md §3, §13; docs/spec/model.md §2; IEEE 802.3 clause 4A.4.2 (gap).
 
 mod direct;
@@ -19,33 +19,33 @@ use crate::port::{Port, PortCaps, PortCounters, PortError};
 use crate::stats::DropReason;
 use crate::time::{Instant, LinkRate, Span, WireTimes};
 
-/// Shortest frame without FCS: 64 bytes on the wire.
+/// Shortest frame in bytes without FCS: 64 bytes on the wire.
 pub const FRAME_LEN_MIN: usize = 60;
 
 /// Settings of a simulated wire: rate, delays, framing.
 #[derive(Clone, Debug)]
 pub struct WireConfig {
-    /// Name for reports.
+    /// Name of the port in reports.
     pub name: String,
-    /// Rate of the link.
+    /// Rate of the link; with `overhead` it gives the time of a frame.
     pub rate: LinkRate,
-    /// Time from the last bit sent here to the last bit in at the far end.
+    /// Time from sending the last bit here to its arrival at the far end.
     pub propagation: Span,
-    /// Time that the switch takes for a frame beside queueing: `fixed_latency_ns` (docs/spec/model.md).
+    /// Time that the switch takes per frame besides queueing: `fixed_latency_ns` (docs/spec/model.md).
     pub latency: Span,
-    /// Whether the 64-byte minimum, preamble and gap cost time beside the FCS, as on a true wire; without, short frames are not
-    /// padded either.
+    /// Whether the 64-byte minimum, preamble and gap take time besides the FCS, as on a real wire. Without it, short
+    /// frames are not padded either.
     pub overhead: bool,
-    /// Whether received frames under 64 bytes (with FCS) are dropped as runts; else they are taken
-    /// as captured before padding.
+    /// Whether received frames under 64 bytes (with FCS) are dropped as runts; otherwise they count as captured before
+    /// padding.
     pub drop_runts: bool,
-    /// Whether frames are handed over when their header is in ([`HEADER_LEN`]), not their last bit; what is damaged then
-    /// leaves damaged, if it is sent by another such wire.
+    /// Whether frames are handed over when their header ([`HEADER_LEN`]) has arrived, not their last bit. A damaged
+    /// frame then leaves damaged if it is sent by another such wire.
     pub cut_through: bool,
 }
 
 impl WireConfig {
-    /// A true wire of `rate` without any length or latency.
+    /// A real wire of `rate` without length and latency.
     #[must_use]
     pub fn new(name: &str, rate: LinkRate) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl WireConfig {
         }
     }
 
-    /// How much earlier a frame of `len` bytes is handed over here than when its last bit is in.
+    /// How much earlier than its last bit arrives a frame of `len` bytes is handed over.
     #[inline]
     #[must_use]
     pub const fn lead(&self, len: usize) -> Span {
@@ -67,7 +67,7 @@ impl WireConfig {
         if self.cut_through { Early { rate, overhead }.lead(len) } else { Span::ZERO }
     }
 
-    /// Shortest frame that is sent, without FCS: shorter ones are padded with zeros.
+    /// Shortest frame that is sent, in bytes without FCS: shorter ones are padded with zeros.
     #[inline]
     const fn len_least(&self) -> usize {
         if self.overhead { FRAME_LEN_MIN } else { 0 }
@@ -86,32 +86,32 @@ pub struct Wire {
     config: WireConfig,
     caps: PortCaps,
     end: WireEnd,
-    /// When the transmitter falls idle, as long as nobody has seen it idle.
+    /// End of the current transmission; cleared when the transmitter is next seen idle.
     busy_until: Option<Instant>,
-    /// When the next frame that was seen is handed over.
+    /// Time at which the next frame seen is handed over.
     due: Option<Instant>,
-    /// When the frame that was handed over last is whole.
+    /// Time at which the frame handed over last is whole.
     whole_at: Option<Instant>,
-    /// Of a link with outages.
+    /// Set if the link has outages.
     outage: Option<Outage>,
-    /// Of frames that were sent.
+    /// Wire times of lengths sent before, as each costs a division.
     times: WireTimes,
     counters: PortCounters,
-    /// `counters` have changed since anybody asked.
+    /// `counters` have changed since they were last asked for.
     has_news: bool,
-    /// Frames sent, and bytes of them as they were on the wire, without FCS.
+    /// Frames sent, and their bytes on the wire, without FCS.
     carried: (u64, u64),
 }
 
-/// What a port has seen of its link's outages.
+/// State of a link with outages, as the port last saw it.
 #[derive(Debug)]
 struct Outage {
     is_up: bool,
-    /// What was last told.
+    /// State that `link_up` last returned.
     told: Cell<bool>,
-    /// When the link goes down or up.
+    /// Time at which the link next goes down or up.
     next: Option<Instant>,
-    /// When this was last looked at.
+    /// Time of the last look.
     seen: Instant,
 }
 
@@ -152,18 +152,18 @@ impl Wire {
         }
     }
 
-    /// The cable's end.
+    /// The end of the cable, for settings.
     pub const fn end(&mut self) -> &mut WireEnd {
         &mut self.end
     }
 
-    /// Frames sent, and bytes of them as they were on the wire, without FCS.
+    /// Frames sent, and their bytes on the wire, without FCS.
     #[must_use]
     pub const fn carried(&self) -> (u64, u64) {
         self.carried
     }
 
-    /// When the next frame will be handed over, as the cable is now.
+    /// Time at which the next frame will be handed over, as the cable is now.
     #[inline]
     pub fn next_arrival(&mut self) -> Option<Instant> {
         let Self { config, end, whole_at, due, .. } = self;
@@ -172,14 +172,14 @@ impl Wire {
             Some(frame) if !config.cut_through => Some(frame.at + config.latency),
             Some(frame) => {
                 let at = frame.at + config.latency - config.lead(frame.len());
-                // no header is in before the frame ahead is
+                // A header arrives only after the frame in front of it is whole.
                 Some(whole_at.map_or(at, |whole| at.max(whole)))
             }
         };
         *due
     }
 
-    /// Sees whether the link is up at `now`.
+    /// Updates the state of the link to `now`.
     fn look(&mut self, now: Instant) {
         if let (Some(outage), Some(outages)) = (&mut self.outage, &mut self.end.outages) {
             outage.is_up = outages.tick(now);
@@ -188,10 +188,11 @@ impl Wire {
         }
     }
 
-    /// Before frames are taken at `now`: sees whether the link is up, and when the first frame is due.
+    /// Prepares to take frames at `now`: updates the state of the link and the time of the first frame.
     #[inline]
     fn begin(&mut self, now: Instant) {
         if !self.end.link_up() {
+            // A pulled cable loses all that is on it, also frames that would have arrived later.
             self.end.lose();
             self.due = None;
             return;
@@ -204,8 +205,8 @@ impl Wire {
         }
     }
 
-    /// Whether a frame is due by `now` that is neither lost nor refused where there is room for `room` bytes: it is the first one
-    /// on the cable then, and [`Self::taken`] follows.
+    /// Drops frames that are lost or refused, and returns whether one that fits `room` bytes is due by `now`. It is
+    /// then the first on the cable, and [`Self::taken`] must follow.
     #[inline]
     fn see(&mut self, now: Instant, room: usize) -> bool {
         while self.due.is_some_and(|due| due <= now) {
@@ -220,7 +221,7 @@ impl Wire {
         false
     }
 
-    /// What becomes of the first frame on the cable.
+    /// Decides about the first frame on the cable.
     #[inline]
     fn fate(&mut self, room: usize) -> Option<Fate> {
         let Self { config, end: WireEnd { rx, outages, .. }, .. } = self;
@@ -235,14 +236,14 @@ impl Wire {
         })
     }
 
-    /// The next frame is done with.
+    /// Removes the first frame from the cable.
     #[inline]
     fn taken(&mut self) {
         self.end.rx.skip();
         self.next_arrival();
     }
 
-    /// Counts a frame that is not handed over.
+    /// Counts a dropped frame.
     #[cold]
     fn drop_frame(&mut self, reason: DropReason) {
         self.counters.rx_drop(reason);
@@ -250,7 +251,7 @@ impl Wire {
     }
 }
 
-/// What becomes of a frame that is in.
+/// Decision about a frame that has arrived.
 enum Fate {
     Taken,
     /// The link was down while it was on it.
@@ -258,11 +259,11 @@ enum Fate {
     Refused(DropReason),
 }
 
-/// Why a frame is not handed over, if it is not.
+/// Reason for which a frame is dropped at this wire, if any.
 #[inline]
 const fn refuse(config: &WireConfig, frame: &WireFrame, room: usize) -> Option<DropReason> {
     match frame.flaw {
-        // Whether it is damaged is seen when it is whole.
+        // With cut-through the frame has left before its FCS arrives.
         Flaw::Fcs if !config.cut_through => Some(DropReason::Fcs),
         Flaw::Truncated | Flaw::Runt => frame.flaw.reason(),
         _ if config.drop_runts && frame.len() < FRAME_LEN_MIN => Some(DropReason::Runt),
@@ -325,7 +326,7 @@ impl Port for Wire {
     fn tx_one(&mut self, now: Instant, bufs: &mut Bufs, desc: Desc) {
         let (bytes, len) = (bufs.bytes(&desc), desc.len());
         let idle = now + self.times.of(len);
-        // A transmission ends where its gap does, so that the next one can follow at once.
+        // The wire time includes the gap, so the next transmission can follow at once.
         let at = idle + self.config.propagation;
         let is_damaged = self.config.cut_through && bufs.is_damaged(&desc);
         let flaw = if is_damaged { Flaw::Fcs } else { Flaw::None };
@@ -372,7 +373,7 @@ impl Port for Wire {
 
     fn next_event(&self) -> Option<Instant> {
         let change = self.outage.as_ref().and_then(|outage| {
-            // Whoever has to know of a change is to ask again.
+            // A change that `link_up` has not returned yet is due at once.
             let is_told = outage.told.get() == outage.is_up;
             if is_told { outage.next } else { Some(outage.seen) }
         });
