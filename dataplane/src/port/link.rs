@@ -1,8 +1,8 @@
-//! Link state of an interface, and keeping the host's own stack out of it, by netlink.
+//! Netlink: follows an interface's link state, and keeps the host's own stack off the interface.
 //!
-//! [`LinkWatch`] follows one name through `RTM_NEWLINK` and `RTM_DELLINK`; [`HostGuard`] is an
-//! nftables table of ours. By hand: netlink-packet-route knows no nftables, and the two message kinds
-//! that are left are less than its dependencies.
+//! [`LinkWatch`] follows one name through `RTM_NEWLINK` and `RTM_DELLINK`; [`HostGuard`] is an nftables table of ours.
+//! Written by hand: netlink-packet-route has no nftables, and for the two remaining message kinds its dependencies are
+//! too much.
 //!
 //! Source: rtnetlink(7); Linux `include/uapi/linux/netfilter/nf_tables.h` (5.12 and later).
 
@@ -30,7 +30,7 @@ const NESTED: u16 = 0x8000;
 pub(super) struct Messages(pub Vec<u8>);
 
 impl Messages {
-    /// One message: type, flags and sequence number, then what `body` adds.
+    /// Appends a message: type, flags and sequence number, then the bytes that `body` appends.
     pub(super) fn message(
         &mut self,
         kind: u16,
@@ -49,7 +49,7 @@ impl Messages {
         self.put(at, &len);
     }
 
-    /// One attribute, padded.
+    /// Appends an attribute, padded to a multiple of four.
     pub(super) fn attribute(&mut self, kind: u16, body: impl FnOnce(&mut Self)) {
         let at = self.0.len();
         self.0.extend([0; 2]);
@@ -100,11 +100,12 @@ pub(super) fn for_each_message(mut bytes: &[u8], mut each: impl FnMut(u16, &[u8]
     }
 }
 
-/// The value of the first attribute of `kind`.
+/// Value of the first attribute of `kind`.
 pub(super) fn attribute(mut bytes: &[u8], kind: u16) -> Option<&[u8]> {
     while let (Some(len), Some(found)) = (ne16(bytes, 0), ne16(bytes, 2)) {
         let len = usize::from(len);
         let value = bytes.get(4..len)?;
+        // The top two bits are flags (NLA_F_NESTED, NLA_F_NET_BYTEORDER).
         if found & 0x3FFF == kind {
             return Some(value);
         }
@@ -117,24 +118,23 @@ pub(super) fn attribute(mut bytes: &[u8], kind: u16) -> Option<&[u8]> {
 pub(super) struct LinkWatch {
     socket: OwnedFd,
     name: String,
-    /// Asks for the interface; made once.
+    /// The request for the interface's state, built once: `ask` runs in the worker, which must not allocate.
     question: Vec<u8>,
     buffer: Vec<u8>,
     state: LinkState,
 }
 
-/// What is known of the interface.
+/// Last known state of the interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct LinkState {
-    /// Its index; `None` when there is none of this name.
+    /// Its ifindex; `None` while no interface has this name.
     pub index: Option<i32>,
-    /// Whether it is up and has a carrier.
+    /// Whether it is administratively up and has a carrier.
     pub up: bool,
-    /// Whether it is Ethernet.
     pub ethernet: bool,
-    /// Bytes of its longest packet; 0 while not known.
+    /// Its MTU in bytes; 0 while it is not known.
     pub mtu: usize,
-    /// Index of the interface that it stands on, or that is its other end, if that one is in the same namespace.
+    /// Ifindex of the interface below it, or of its other end, if that one is in the same namespace.
     pub link: Option<i32>,
 }
 
@@ -160,10 +160,10 @@ impl LinkWatch {
         Ok(watch)
     }
 
-    /// Starts to follow `device`, which is there and Ethernet; also its index.
+    /// Starts to follow `device`, which must exist and be Ethernet; also returns its ifindex.
     ///
     /// # Errors
-    /// It is not, or a call was refused.
+    /// There is no such interface, it is not Ethernet, or a call was refused.
     pub(super) fn of_ethernet(device: &str) -> Result<(Self, i32), PortOpenError> {
         let refused =
             |call, source, hint| PortOpenError::refused(device, Refused { call, source }, hint);
@@ -179,28 +179,29 @@ impl LinkWatch {
         Ok((watch, index))
     }
 
-    /// Readable when the kernel has something to say.
+    /// A descriptor that is readable when the link's state has changed.
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// What was last known.
+    /// State of the link at the last [`Self::poll`].
     pub(super) const fn state(&self) -> LinkState {
         self.state
     }
 
-    /// Takes the link as down until the kernel says more.
+    /// Treats the link as down until the kernel's next message.
     pub(super) const fn suspect(&mut self) {
         self.state.up = false;
     }
 
-    /// Asks the kernel for the state as it is; the answer is there when this returns.
+    /// Requests the present state. The kernel answers within this call, so the next [`Self::poll`] reads it.
     pub(super) fn ask(&self) -> io::Result<()> {
         sys::send(self.socket.as_fd(), &self.question)
     }
 
-    /// Reads what the kernel has to say, without waiting.
+    /// Reads the kernel's messages, without waiting.
     pub(super) fn poll(&mut self) -> io::Result<LinkState> {
+        // Bounded: the worker has other ports to serve, however many links of the machine change.
         for _ in 0..64 {
             match sys::recv(self.socket.as_fd(), &mut self.buffer) {
                 Ok(len) => {
@@ -209,7 +210,7 @@ impl LinkWatch {
                     for_each_message(bytes, |kind, body| apply_message(state, name, kind, body));
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                // Messages were lost: ask for the level.
+                // The socket's buffer overflowed and messages were lost: request the whole state.
                 Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => self.ask()?,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),
@@ -219,7 +220,7 @@ impl LinkWatch {
     }
 }
 
-/// Applies a message of the kernel to the state.
+/// Applies one message of the kernel to the state.
 fn apply_message(state: &mut LinkState, name: &[u8], kind: u16, body: &[u8]) {
     if i32::from(kind) == libc::NLMSG_ERROR {
         *state = LinkState::default(); // our question: no such interface
@@ -234,6 +235,8 @@ fn apply_message(state: &mut LinkState, name: &[u8], kind: u16, body: &[u8]) {
     }
     let index = Some(index.cast_signed());
     let attributes = body.get(INFO..).unwrap_or_default();
+    // A name can change, so both are compared: the name says which interface is ours, the index says what happens to
+    // it.
     let same_name = attribute(attributes, IFLA_IFNAME)
         .is_some_and(|n| n.strip_suffix(&[0]).unwrap_or(n) == name);
     if kind == libc::RTM_NEWLINK && same_name {
@@ -249,15 +252,15 @@ fn apply_message(state: &mut LinkState, name: &[u8], kind: u16, body: &[u8]) {
     }
 }
 
-/// Keeps the host's stack out of an interface until it is dropped: an nftables chain at its ingress
-/// drops all; packet sockets look before it and still see every frame.
+/// Keeps the host's stack off an interface until it is dropped: an nftables chain at its ingress drops all frames.
+/// Packet sockets come before that chain and still see every frame.
 ///
-/// The table is owned by our socket: the kernel removes it when the socket closes, also when the
-/// process is killed, so nothing is ever left over. (tc on clsact would need `cls_matchall` and
-/// `act_gact`, which many kernels lack, or a right to load BPF, which a user namespace does not give.)
+/// The table is owned by our socket. The kernel removes it when the socket closes, also when the process is killed, so
+/// no table is ever left behind. (tc on clsact would need `cls_matchall` and `act_gact`, which many kernels lack, or a
+/// right to load BPF, which a user namespace does not give.)
 pub(super) struct HostGuard {
     socket: OwnedFd,
-    /// Takes the table away; made beforehand.
+    /// Messages that delete the table.
     removal: Vec<u8>,
 }
 
@@ -269,7 +272,7 @@ const BATCH_END: u16 = 17;
 const FAMILY_NETDEV: u8 = 5;
 const TABLE_OWNER: u32 = 2;
 
-/// A table with one chain at the device's ingress whose policy is to drop.
+/// Messages for a table with one chain at the device's ingress whose policy is to drop.
 fn guard_messages(device: &str) -> Vec<u8> {
     let table = format!("weft-{device}");
     let mut messages = Messages::default();
@@ -308,23 +311,24 @@ fn removal_messages(device: &str) -> Vec<u8> {
 
 impl Drop for HostGuard {
     fn drop(&mut self) {
-        // At once, even if a child that is just being started still has a copy of the socket; if
-        // this fails, the kernel does it when the last copy is closed.
+        // Delete the table now: a child process between fork and exec may still hold a copy of the socket. If this
+        // fails, the kernel deletes the table when the last copy is closed.
         drop(sys::send(self.socket.as_fd(), &self.removal));
     }
 }
 
 impl HostGuard {
-    /// Starts to drop what the host would receive by `device`.
+    /// Starts to drop the frames that the host would receive by `device`.
     ///
     /// # Errors
-    /// `AlreadyExists` when another process has made the interface its port; else the kernel's.
+    /// `AlreadyExists` if another process has made the interface its port; else the kernel's answer.
     pub(super) fn open(device: &str) -> io::Result<Self> {
         let socket = sys::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_NETFILTER)?;
         sys::bind_netlink(socket.as_fd(), 0)?;
         sys::send(socket.as_fd(), &guard_messages(device))?;
         let mut buffer = [0; 8 << 10];
         let (mut answers, mut error) = (0, None);
+        // One ACK for the table and one for the chain; a batch that fails is undone as a whole.
         while answers < 2 && error.is_none() {
             let len = sys::recv(socket.as_fd(), &mut buffer)?; // answers are there by now
             for_each_message(buffer.get(..len).unwrap_or_default(), |kind, body| {
@@ -337,6 +341,7 @@ impl HostGuard {
         }
         match error {
             None => Ok(Self { socket, removal: removal_messages(device) }),
+            // EPERM means that the table has another owner, or that CAP_NET_ADMIN is missing; only a look tells which.
             Some(libc::EEXIST | libc::EPERM) if exists(device) => {
                 Err(io::Error::from_raw_os_error(libc::EEXIST))
             }
@@ -345,7 +350,7 @@ impl HostGuard {
     }
 }
 
-/// Whether there is a guard of this device.
+/// Whether a guard of this device exists.
 fn exists(device: &str) -> bool {
     let ask = || {
         let socket = sys::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_NETFILTER)?;

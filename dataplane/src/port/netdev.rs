@@ -1,6 +1,6 @@
-//! What the driver of an interface can do with XDP, and how it is set up to receive.
+//! Properties of an interface and its driver: support for XDP, receive queues, offloads.
 //!
-//! [`Features`] by generic netlink (family `netdev`), queues and offloads by ethtool.
+//! [`Features`] come by generic netlink (family `netdev`), queues and offloads by ethtool.
 //!
 //! Source: Linux `Documentation/netlink/specs/netdev.yaml` (6.3 and later), ethtool(8).
 
@@ -22,11 +22,11 @@ const DEV_XDP: u16 = 3;
 const DEV_RX_METADATA: u16 = 5;
 const DEV_XSK: u16 = 6;
 
-/// `ETHTOOL_GFLAGS` and the flag in its answer: tags are taken out of received frames.
+/// `ETHTOOL_GFLAGS`, and the flag in its answer that says that tags are taken out of received frames.
 const GET_FLAGS: u32 = 0x25;
 const FLAG_RX_VLAN: u32 = 1 << 8;
 
-/// What a driver offers, as the kernel says.
+/// XDP features of a driver, as the kernel reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
     /// `enum netdev_xdp_act`.
@@ -38,38 +38,38 @@ pub struct Features {
 }
 
 impl Features {
-    /// XDP programs run in the driver, and may hand frames on to a socket.
+    /// Whether XDP programs run in the driver, and may redirect frames to a socket.
     #[must_use]
     pub const fn has_native_xdp(self) -> bool {
         self.xdp & 0b11 == 0b11
     }
 
-    /// Frames that another device's program redirects are taken. Changes at run time.
+    /// Whether the interface sends frames that another device's program redirects to it. Changes at run time.
     #[must_use]
     pub const fn takes_redirected(self) -> bool {
         self.xdp & 1 << 2 != 0
     }
 
-    /// `AF_XDP` sockets without a copy.
+    /// Whether `AF_XDP` sockets work without a copy.
     #[must_use]
     pub const fn has_zero_copy(self) -> bool {
         self.xdp & 1 << 3 != 0
     }
 
-    /// A program can read a VLAN tag that is not in the data.
+    /// Whether a program can read a VLAN tag that is not in the data.
     #[must_use]
     pub const fn shows_tags(self) -> bool {
         self.rx_metadata & 1 << 2 != 0
     }
 
-    /// Checksums are completed by the device as transmit metadata asks, without a copy too.
+    /// Whether the device completes checksums by transmit metadata, also in zero-copy mode.
     #[must_use]
     pub const fn completes_checksums(self) -> bool {
         self.xsk & 1 << 1 != 0
     }
 }
 
-/// Asks one question of generic netlink and hands the attributes of each answer to `each`.
+/// Sends one request of generic netlink and hands the attributes of each answer to `each`.
 fn ask(
     family: u16,
     command: u8,
@@ -97,10 +97,10 @@ fn ask(
     refused.map_or(Ok(()), |code| Err(io::Error::from_raw_os_error(code)))
 }
 
-/// What the driver of interface `index` offers.
+/// Features of the driver of interface `index`.
 ///
 /// # Errors
-/// `NotFound` where the kernel is older than 6.3 and cannot say.
+/// `NotFound` if the kernel is older than 6.3 and cannot tell.
 pub fn features(index: i32) -> io::Result<Features> {
     let mut family = None;
     let name = |m: &mut Messages| m.string(CTRL_FAMILY_NAME, "netdev");
@@ -118,24 +118,25 @@ pub fn features(index: i32) -> io::Result<Features> {
     Ok(features)
 }
 
-/// How many queues the interface receives by now; 1 where the driver does not say.
+/// Number of queues by which the interface receives now; 1 if the driver does not say.
 #[must_use]
 pub fn rx_queues(device: &str) -> usize {
     let ask = || {
         let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
         sys::channels(socket.as_fd(), device)
     };
+    // A driver has separate receive queues, combined ones, or both.
     ask().map_or(1, |channels| (channels.rx + channels.combined) as usize).max(1)
 }
 
-/// Bytes of the longest packet that the interface takes now; `None` where there is none.
+/// The interface's present MTU in bytes; `None` if there is no such interface.
 #[must_use]
 pub fn mtu(device: &str) -> Option<usize> {
     let state = LinkWatch::open(device).ok()?.state();
     state.index.map(|_| state.mtu).filter(|mtu| *mtu > 0)
 }
 
-/// Pairs of places in `devices` whose interfaces are the two ends of one veth pair.
+/// Pairs of indices into `devices` whose interfaces are the two ends of one veth pair.
 #[must_use]
 pub fn pairs(devices: &[&str]) -> Vec<(usize, usize)> {
     let ends = |device: &&str| {
@@ -145,7 +146,7 @@ pub fn pairs(devices: &[&str]) -> Vec<(usize, usize)> {
     let ends: Vec<Option<(i32, i32)>> = devices.iter().map(ends).collect();
     let mut pairs = Vec::new();
     for (first, end) in ends.iter().enumerate() {
-        // A VLAN's interface names the one that it stands on, which does not name it.
+        // Both ends must name each other: a VLAN's interface names its parent, but not the other way round.
         let other = end.map(|(index, link)| (link, index));
         let rest = ends.iter().enumerate().skip(first + 1);
         pairs.extend(
@@ -155,7 +156,7 @@ pub fn pairs(devices: &[&str]) -> Vec<(usize, usize)> {
     pairs
 }
 
-/// Whether frames that another device's program redirects to the interface are taken now.
+/// Whether the interface sends frames that another device's program redirects to it now.
 #[must_use]
 pub fn takes_redirected(device: &str) -> bool {
     let index = LinkWatch::open(device).map(|watch| watch.state().index);
@@ -172,20 +173,20 @@ pub fn is_veth(device: &str) -> bool {
     ask().unwrap_or(false)
 }
 
-/// Whether the interface is a device on a bus, whose frames come from a wire, or as if they did.
+/// Whether the interface is a device on a bus, so that its frames come from a wire, or as if they did.
 #[must_use]
 pub fn is_hardware(device: &str) -> bool {
     let ask = || {
         let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
         let info = sys::driver_info(socket.as_fd(), device)?;
-        // A tap names itself where others name their bus.
+        // The tun driver gives a bus name, too ("tap"), although its frames come from a program.
         io::Result::Ok(info.bus[0] != 0 && !info.driver.starts_with(b"tun\0"))
     };
     ask().unwrap_or(false)
 }
 
-/// Whether the interface leaves the VLAN tags of received frames in their data. A veth takes what
-/// its peer sends, whatever is set here.
+/// Whether the interface leaves the VLAN tags of received frames in their data. False for a veth: it passes on the
+/// peer's metadata whatever its own setting is.
 #[must_use]
 pub fn leaves_tags(device: &str) -> bool {
     let ask = || {

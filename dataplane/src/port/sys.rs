@@ -1,9 +1,7 @@
 //! System calls of the live ports, and memory that they share with the kernel.
 //!
-//! One function a call, `io::Result` out; [`Mapping`] owns a mapping. Raw libc: rustix has no
-//! packet-socket options.
+//! One function per call; [`Mapping`] owns a mapping. Raw libc, because rustix has no packet-socket options.
 //!
-//! Units: bytes.
 //! Source: packet(7), mmap(2), netdevice(7), `Documentation/networking/tuntap.rst`.
 
 use core::ptr::NonNull;
@@ -12,14 +10,14 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
-/// Bytes of the `virtio_net_hdr` that a packet socket puts before each frame.
+/// Bytes of the `virtio_net_hdr` that a packet socket puts in front of each frame.
 pub(super) const VNET_LEN: usize = 10;
 
 pub(super) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Memory that a socket shares with the kernel, until this is dropped.
+/// Memory shared with the kernel; unmapped on drop.
 pub(super) struct Mapping {
     base: NonNull<u8>,
     len: usize,
@@ -29,12 +27,12 @@ pub(super) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// `len` bytes of what `fd` shares, from `offset` on.
+    /// Maps `len` bytes of `fd`, from `offset` on.
     pub(super) fn shared(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<Self> {
         Self::map(Some(fd), offset, len, libc::MAP_SHARED | libc::MAP_POPULATE)
     }
 
-    /// Memory of nobody else's, all zero.
+    /// Private memory, all zero.
     #[cfg(test)]
     pub(super) fn private(len: u64) -> io::Result<Self> {
         Self::map(None, 0, len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS)
@@ -75,7 +73,7 @@ const fn socklen<T>() -> libc::socklen_t {
     size_of::<T>() as libc::socklen_t
 }
 
-/// A socket that does not block and is not inherited.
+/// A non-blocking socket that child processes do not inherit.
 pub(super) fn socket(domain: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
     // SAFETY: takes no pointer.
     let made =
@@ -91,7 +89,6 @@ impl Plain for i32 {}
 impl Plain for libc::packet_mreq {}
 impl Plain for libc::tpacket_req {}
 
-/// Sets a socket option.
 pub(super) fn set_option<T: Plain>(
     fd: BorrowedFd<'_>,
     level: i32,
@@ -105,7 +102,7 @@ pub(super) fn set_option<T: Plain>(
     check(set).map(drop)
 }
 
-/// Frames that the kernel dropped for lack of room in the socket since the last call.
+/// Frames that the kernel dropped since the last call because the socket had no room. Reading the counter resets it.
 pub(super) fn packet_drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
     let mut stats = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
     let mut len = socklen::<libc::tpacket_stats>();
@@ -122,7 +119,7 @@ pub(super) fn packet_drops(fd: BorrowedFd<'_>) -> io::Result<u32> {
     check(got).map(|_| stats.tp_drops)
 }
 
-/// The error that waits at a socket, which this takes away.
+/// Reads and clears the socket's pending error.
 pub(super) fn take_error(fd: BorrowedFd<'_>) -> io::Result<()> {
     let mut code: libc::c_int = 0;
     let mut len = socklen::<libc::c_int>();
@@ -135,7 +132,7 @@ pub(super) fn take_error(fd: BorrowedFd<'_>) -> io::Result<()> {
     if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
 }
 
-/// Has the kernel send what is in a socket's transmit ring, without waiting.
+/// Has the kernel send the contents of a socket's transmit ring, without waiting.
 pub(super) fn kick_tx(fd: BorrowedFd<'_>) -> io::Result<()> {
     let none = core::ptr::null();
     // SAFETY: no bytes, no address.
@@ -150,12 +147,14 @@ pub(super) fn bind<T>(fd: BorrowedFd<'_>, address: &T) -> io::Result<()> {
     check(unsafe { libc::bind(fd.as_raw_fd(), at, socklen::<T>()) }).map(drop)
 }
 
-/// Ties a packet socket to an interface, and starts receiving all of its frames if it `receives`.
+/// Binds a packet socket to an interface; it receives all frames of the interface if `receives`.
 pub(super) fn bind_packet(fd: BorrowedFd<'_>, ifindex: i32, receives: bool) -> io::Result<()> {
     bind(
         fd,
         &libc::sockaddr_ll {
             sll_family: AF_PACKET,
+            // Protocol 0 receives nothing: the kernel then adds no packet tap, which would cost every frame of the
+            // interface.
             sll_protocol: if receives { ETH_P_ALL.to_be() } else { 0 },
             sll_ifindex: ifindex,
             sll_hatype: 0,
@@ -166,15 +165,15 @@ pub(super) fn bind_packet(fd: BorrowedFd<'_>, ifindex: i32, receives: bool) -> i
     )
 }
 
-/// Receives what is for other stations too, as long as the socket is open, which itself receives
-/// nothing.
+/// Makes the interface promiscuous as long as the returned socket is open; the socket itself receives nothing.
 pub(super) fn promiscuous(ifindex: i32) -> io::Result<OwnedFd> {
     let socket = socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
     set_promiscuous(socket.as_fd(), ifindex)?;
     Ok(socket)
 }
 
-/// Receives what is for other stations too, as long as this packet socket is open.
+/// Makes the interface promiscuous as long as this packet socket is open. The kernel counts such memberships, and ends
+/// them with the process.
 pub(super) fn set_promiscuous(fd: BorrowedFd<'_>, ifindex: i32) -> io::Result<()> {
     let promiscuous = libc::packet_mreq {
         mr_ifindex: ifindex,
@@ -185,7 +184,7 @@ pub(super) fn set_promiscuous(fd: BorrowedFd<'_>, ifindex: i32) -> io::Result<()
     set_option(fd, libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, promiscuous)
 }
 
-/// Joins the multicast groups of a netlink socket.
+/// Binds a netlink socket and joins the given multicast groups.
 #[expect(clippy::cast_possible_truncation, reason = "address families are small")]
 pub(super) fn bind_netlink(fd: BorrowedFd<'_>, groups: u32) -> io::Result<()> {
     // SAFETY: all bytes zero is a valid address.
@@ -200,7 +199,7 @@ const AF_PACKET: libc::sa_family_t = libc::AF_PACKET as libc::sa_family_t;
 #[expect(clippy::cast_possible_truncation, reason = "EtherTypes have 16 bits")]
 const ETH_P_ALL: u16 = libc::ETH_P_ALL as u16;
 
-/// Sends a message to the kernel.
+/// Sends a message on a connected or bound socket.
 pub(super) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
     let (at, len) = (bytes.as_ptr().cast(), bytes.len());
     // SAFETY: the kernel reads `len` bytes of a live slice.
@@ -208,7 +207,7 @@ pub(super) fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Receives a message; an answer longer than `bytes` is cut.
+/// Receives a message, without waiting; one longer than `bytes` is cut.
 pub(super) fn recv(fd: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<usize> {
     let (at, len) = (bytes.as_mut_ptr().cast(), bytes.len());
     // SAFETY: the kernel writes at most `len` bytes into a slice that is ours.
@@ -216,7 +215,7 @@ pub(super) fn recv(fd: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<usize> {
     usize::try_from(had).map_err(|_| io::Error::last_os_error())
 }
 
-/// What is ready on a descriptor, without waiting.
+/// Which of `events` are pending on a descriptor, without waiting.
 pub(super) fn ready(fd: BorrowedFd<'_>, events: i16) -> io::Result<i16> {
     let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
     // SAFETY: one live element.
@@ -224,7 +223,7 @@ pub(super) fn ready(fd: BorrowedFd<'_>, events: i16) -> io::Result<i16> {
     Ok(poll.revents)
 }
 
-/// An interface request by name, all else zero.
+/// An interface request for `name`, with all other fields zero.
 fn request(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: all bytes zero is a valid request.
     let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
@@ -246,26 +245,28 @@ fn ioctl(fd: BorrowedFd<'_>, call: libc::Ioctl, request: &mut libc::ifreq) -> io
     check(unsafe { libc::ioctl(fd.as_raw_fd(), call, core::ptr::from_mut(request)) }).map(drop)
 }
 
-/// A descriptor of /dev/net/tun that does not block and is attached to no device yet.
+/// Opens /dev/net/tun, non-blocking and attached to no device yet.
 pub(super) fn open_tun() -> io::Result<File> {
     File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")
 }
 
-/// Attaches a descriptor of /dev/net/tun to a tap device of this name without packet information,
-/// which is made if there is none.
+/// Attaches a descriptor of /dev/net/tun to the tap `name`, without packet information; creates the tap if there is
+/// none.
 pub(super) fn attach_tap(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     let mut request = request(name)?;
     let flags = libc::IFF_TAP | libc::IFF_NO_PI;
     request.ifr_ifru.ifru_flags = i16::try_from(flags).unwrap_or_default();
     ioctl(fd, libc::TUNSETIFF, &mut request)?;
     // SAFETY: this call takes a number, not a pointer.
+    // Offloads off: the host's stack then hands over whole frames with complete checksums. A tap that exists may have
+    // them on.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, 0) }).map(drop)
 }
 
-/// Attaches a descriptor of /dev/net/tun to a new tap without carrier, whose frames have a virtio-net header of
-/// `header_len` bytes before them and may be super-frames of tunnels; returns its name, `weft-out` and a number.
+/// Attaches a descriptor of /dev/net/tun to a new tap without carrier. Its frames have a virtio-net header of
+/// `header_len` bytes in front and may be super-frames of tunnels. Returns its name, `weft-out` and a number.
 pub(super) fn attach_tunnel_tap(fd: BorrowedFd<'_>, header_len: usize) -> io::Result<String> {
-    /// TCP in UDP tunnels is split by others, with a UDP checksum of the tunnel, too (Linux 6.17).
+    /// TUN_F_UDP_TUNNEL_GSO and TUN_F_UDP_TUNNEL_GSO_CSUM (Linux 6.17).
     const TUNNELS: libc::c_uint = 0x80 | 0x100;
     let offloads = TUNNELS | libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
     let mut request = request("weft-out%d")?;
@@ -281,7 +282,7 @@ pub(super) fn attach_tunnel_tap(fd: BorrowedFd<'_>, header_len: usize) -> io::Re
     Ok(name.take_while(|&letter| letter != '\0').collect())
 }
 
-/// The index of an interface; `fd` is any socket.
+/// The ifindex of an interface; `fd` is any socket.
 pub(super) fn index(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
     let mut request = request(name)?;
     ioctl(fd, libc::SIOCGIFINDEX as libc::Ioctl, &mut request)?;
@@ -290,7 +291,7 @@ pub(super) fn index(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
     u32::try_from(index).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))
 }
 
-/// Whether there is an interface of this name; `fd` is any socket.
+/// Whether an interface of this name exists; `fd` is any socket.
 pub(super) fn exists(fd: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
     match index(fd, name) {
         Ok(_) => Ok(true),
@@ -337,26 +338,25 @@ pub(super) struct Channels {
     pub combined: u32,
 }
 
-/// The queues of an interface; `fd` is any socket.
+/// Queue counts of an interface; `fd` is any socket.
 pub(super) fn channels(fd: BorrowedFd<'_>, name: &str) -> io::Result<Channels> {
     let mut channels = Channels { command: 0x3C, ..Channels::default() };
     ethtool(fd, name, &mut channels)?;
     Ok(channels)
 }
 
-/// `struct ethtool_drvinfo`: names that are ended by a zero.
+/// `struct ethtool_drvinfo`: names end with a zero byte.
 #[repr(C)]
 pub(super) struct DriverInfo {
     command: u32,
-    /// The driver's name.
     pub driver: [u8; 32],
     versions: [u8; 64],
-    /// Where the device is; nothing of one that is made by software.
+    /// Address of the device on its bus; empty for most software devices.
     pub bus: [u8; 32],
     rest: [u8; 64],
 }
 
-/// The driver of an interface; `fd` is any socket.
+/// Driver of an interface; `fd` is any socket.
 pub(super) fn driver_info(fd: BorrowedFd<'_>, name: &str) -> io::Result<DriverInfo> {
     let mut info = DriverInfo {
         command: 0x03,
@@ -369,7 +369,7 @@ pub(super) fn driver_info(fd: BorrowedFd<'_>, name: &str) -> io::Result<DriverIn
     Ok(info)
 }
 
-/// The answer to an ethtool command that has one number; `fd` is any socket.
+/// Answer to an ethtool command that returns one number; `fd` is any socket.
 pub(super) fn ethtool_value(fd: BorrowedFd<'_>, name: &str, command: u32) -> io::Result<u32> {
     let mut value = [command, 0];
     ethtool(fd, name, &mut value)?;

@@ -1,8 +1,5 @@
-//! System calls of `AF_XDP` sockets.
+//! System calls of `AF_XDP` sockets: one function per call.
 //!
-//! One function a call, `io::Result` out.
-//!
-//! Units: bytes, entries.
 //! Source: Linux `Documentation/networking/af_xdp.rst`, `include/uapi/linux/if_xdp.h`.
 
 use core::ptr::NonNull;
@@ -13,7 +10,7 @@ use super::super::sys;
 pub(super) use super::super::sys::kick_tx;
 use super::rings::Offsets;
 
-/// `XDP_MAX_TX_SKB_BUDGET` (6.17): frames that one call sends where the kernel copies.
+/// `XDP_MAX_TX_SKB_BUDGET` (Linux 6.17): frames that one call sends in copy mode.
 const MAX_TX_BUDGET: libc::c_int = 9;
 /// `AF_XDP` of `sockaddr_xdp`.
 const FAMILY: u16 = 44;
@@ -24,22 +21,24 @@ pub(super) fn socket() -> io::Result<OwnedFd> {
     sys::socket(libc::AF_XDP, libc::SOCK_RAW, 0)
 }
 
-/// Sets a socket option of one number.
+/// Sets a socket option of 32 bits.
 fn set(fd: BorrowedFd<'_>, name: libc::c_int, value: u32) -> io::Result<()> {
     sys::set_option(fd, libc::SOL_XDP, name, value.cast_signed())
 }
 
-/// Makes a ring of `entries`, a power of two; `name` says which.
+/// Makes a ring of `entries`, a power of two; `name` says which of the four.
 pub(super) fn make_ring(fd: BorrowedFd<'_>, name: libc::c_int, entries: u32) -> io::Result<()> {
     set(fd, name, entries)
 }
 
-/// Lets one call send up to `frames`, where the kernel knows how; otherwise it sends 32.
+/// Lets one call send up to `frames`; an older kernel keeps to its limit of 32.
 pub(super) fn set_tx_budget(fd: BorrowedFd<'_>, frames: u32) {
+    // Not an error: `kick` calls again while frames are left, so an older kernel only takes more calls.
     drop(set(fd, MAX_TX_BUDGET, frames));
 }
 
-/// Has the calls of this socket drive its queue instead of interrupts; `us` as in `SO_BUSY_POLL`.
+/// Has calls on this socket poll the NIC queue in place of interrupts; `us` is the value of `SO_BUSY_POLL`, `budget`
+/// the frames per call.
 pub(super) fn set_busy_poll(fd: BorrowedFd<'_>, us: i32, budget: i32) -> io::Result<()> {
     const SO_PREFER_BUSY_POLL: libc::c_int = 69;
     const SO_BUSY_POLL_BUDGET: libc::c_int = 70;
@@ -50,12 +49,12 @@ pub(super) fn set_busy_poll(fd: BorrowedFd<'_>, us: i32, budget: i32) -> io::Res
         .try_for_each(|(name, value)| sys::set_option(fd, libc::SOL_SOCKET, name, value))
 }
 
-/// Registers `len` bytes at `base` as the socket's UMEM, of chunks that start anywhere;
-/// `tx_metadata_len` bytes before a frame may speak to the device.
+/// Registers `len` bytes at `base` as the socket's UMEM, in unaligned chunk mode. `tx_metadata_len` bytes in front of a
+/// frame can hold transmit metadata.
 ///
 /// # Safety
-/// The memory stays mapped as long as the socket, or one that shares its UMEM, is open, and nobody
-/// reads or writes a chunk while the kernel has it.
+/// The memory stays mapped as long as the socket, or one that shares its UMEM, is open, and nobody reads or writes a
+/// chunk while the kernel has it.
 pub(super) unsafe fn register(
     fd: BorrowedFd<'_>,
     base: NonNull<u8>,
@@ -69,6 +68,7 @@ pub(super) unsafe fn register(
         len: len as u64,
         chunk_size,
         headroom: 0,
+        // Aligned mode takes chunk sizes of powers of two only; the pool's are an odd number of cache lines.
         flags: libc::XDP_UMEM_UNALIGNED_CHUNK_FLAG | metadata,
         tx_metadata_len,
     };
@@ -77,7 +77,7 @@ pub(super) unsafe fn register(
 
 impl sys::Plain for libc::xdp_umem_reg {}
 
-/// Reads a socket option of type `T`, which the kernel fills in from the front.
+/// Reads a socket option of type `T`. An older kernel fills in only the front; the rest stays as in `value`.
 fn get<T: sys::Plain>(fd: BorrowedFd<'_>, name: libc::c_int, mut value: T) -> io::Result<T> {
     let mut len = libc::socklen_t::try_from(size_of::<T>()).unwrap_or(0);
     let at = (&raw mut value).cast();
@@ -88,7 +88,7 @@ fn get<T: sys::Plain>(fd: BorrowedFd<'_>, name: libc::c_int, mut value: T) -> io
 
 const NO_OFFSETS: Offsets = Offsets { producer: 0, consumer: 0, desc: 0, flags: 0 };
 
-/// Where things are in the rings of this socket.
+/// Byte offsets of indices, flags and entries in this socket's rings.
 pub(super) fn offsets(fd: BorrowedFd<'_>) -> io::Result<libc::xdp_mmap_offsets> {
     let none =
         libc::xdp_mmap_offsets { rx: NO_OFFSETS, tx: NO_OFFSETS, fr: NO_OFFSETS, cr: NO_OFFSETS };
@@ -97,7 +97,7 @@ pub(super) fn offsets(fd: BorrowedFd<'_>) -> io::Result<libc::xdp_mmap_offsets> 
 
 impl sys::Plain for libc::xdp_mmap_offsets {}
 
-/// What the kernel counted for this socket.
+/// The kernel's counters for this socket.
 pub(super) fn statistics(fd: BorrowedFd<'_>) -> io::Result<libc::xdp_statistics> {
     let none = libc::xdp_statistics {
         rx_dropped: 0,
@@ -112,7 +112,7 @@ pub(super) fn statistics(fd: BorrowedFd<'_>) -> io::Result<libc::xdp_statistics>
 
 impl sys::Plain for libc::xdp_statistics {}
 
-/// Starts receiving from a queue of an interface; `flags` are those of `sockaddr_xdp`.
+/// Binds the socket to a queue of an interface; `flags` are those of `sockaddr_xdp`.
 pub(super) fn bind(
     fd: BorrowedFd<'_>,
     ifindex: u32,
@@ -130,7 +130,7 @@ pub(super) fn bind(
     sys::bind(fd, &address)
 }
 
-/// Has the kernel look at the fill ring, or drive the queue when it is busily polled.
+/// Has the kernel look at the fill ring; with busy polling, has it poll the NIC queue.
 pub(super) fn kick_rx(fd: BorrowedFd<'_>) -> io::Result<()> {
     let none = core::ptr::null_mut();
     let (address, len) = (core::ptr::null_mut(), core::ptr::null_mut());
@@ -139,7 +139,7 @@ pub(super) fn kick_rx(fd: BorrowedFd<'_>) -> io::Result<()> {
     if got < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// One descriptor to wait on for all of `fds`.
+/// One descriptor (epoll) that is readable when any of `fds` is.
 pub(super) fn wait_for_any(fds: &[BorrowedFd<'_>]) -> io::Result<OwnedFd> {
     // SAFETY: takes no pointer.
     let made = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };

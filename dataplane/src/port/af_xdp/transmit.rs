@@ -1,8 +1,5 @@
-//! Transmit: frames into the ring of the queue that sends, and their chunks back from it.
+//! The sending half of [`AfXdp`]: puts frames into the transmit ring and takes their chunks back.
 //!
-//! The sending half of [`AfXdp`].
-//!
-//! Units: bytes, frames.
 //! Source: Linux `Documentation/networking/af_xdp.rst`, `xsk-tx-metadata.rst`.
 
 use std::os::fd::AsFd;
@@ -18,18 +15,18 @@ use crate::port::{TX_LEN_MIN, csum};
 /// `XDP_TXMD_FLAGS_CHECKSUM` of a frame's transmit metadata.
 const TX_CHECKSUM: u64 = libc::XDP_TXMD_FLAGS_CHECKSUM as u64;
 
-/// What transmitting keeps between calls.
+/// Transmit state of a port.
 pub(super) struct Transmit {
-    /// Chunks in the transmit ring or on their way.
+    /// Chunks in the transmit ring or on their way to the wire.
     pub sent: InFlightChunks,
-    /// Those of them that other frames share.
+    /// Those of `sent` that other copies of the frame share.
     shared: InFlightChunks,
-    /// Where a frame is put together that has to move to another chunk.
+    /// Scratch memory for a frame that is copied to another chunk.
     spare: Box<[u8]>,
 }
 
 impl Transmit {
-    /// Nothing sent yet of a pool of `chunks` chunks of `chunk_size` bytes.
+    /// State of a port that has sent nothing, on a pool of `chunks` chunks of `chunk_size` bytes.
     pub(super) fn new(chunks: usize, chunk_size: usize) -> Self {
         Self {
             sent: InFlightChunks::new(chunks),
@@ -44,11 +41,12 @@ impl AfXdp {
     #[inline]
     pub(super) fn end_sent(&mut self, bufs: &mut Bufs, chunk: u32) {
         let mut desc = Desc::new(chunk, UMEM_LEAD);
+        // The kernel returns only the chunk's number; whether copies share it is known from our bits alone.
         desc.set(Flag::Shared, self.transmit.shared.take(chunk));
         bufs.free(desc);
     }
 
-    /// Frees what was sent.
+    /// Frees the chunks that the kernel has sent.
     pub(super) fn reap(&mut self, bufs: &mut Bufs) {
         let chunk_size = self.umem.pool().chunk_size() as u64;
         let Some(ring) = self.device.as_mut().map(|device| &mut device.sender().completed) else {
@@ -61,6 +59,7 @@ impl AfXdp {
         while !done.is_full()
             && let Some(address) = ring.pop()
         {
+            // The completion has the address as it was sent: with the frame's offset in the upper bits.
             let base = address & ((1 << ADDRESS_BITS) - 1);
             done.push(u32::try_from(base / chunk_size).unwrap_or(u32::MAX));
         }
@@ -74,18 +73,20 @@ impl AfXdp {
         }
     }
 
-    /// Makes the frame at `at` one that can be handed over as it is: its checksum complete if it cannot
-    /// be left to the kernel, in a chunk that the device can read; false when that takes a chunk and
-    /// there is none.
+    /// Makes the frame at `at` ready to be handed over: completes its checksum unless the kernel does, and moves it to
+    /// a chunk that the device can read. False if that takes a chunk and the pool is empty.
     pub(super) fn prepare(&mut self, bufs: &mut Bufs, batch: &mut Batch, at: usize) -> bool {
         let Some(device) = &self.device else { return false };
         let Some(desc) = batch.get(at) else { return false };
+        // Transmit metadata is written in front of the frame, into a chunk that other ports may be sending at the same
+        // time. So a shared frame's checksum is completed, in a copy.
         let complete = desc.has(Flag::PartialCsum)
             && (desc.has(Flag::Shared) || !device.completes_checksums());
         let torn = device.is_zero_copy() && self.umem.is_torn(desc.chunk());
         if !complete && !torn {
             return true;
         }
+        // Rare, so the batch may be shifted: most frames have returned above.
         let mut desc = batch.remove(at);
         let mut ready = true;
         if complete {
@@ -101,10 +102,11 @@ impl AfXdp {
         ready
     }
 
-    /// Copies a frame into a chunk that is in one piece, if there is one.
+    /// Copies a frame to a chunk that is physically contiguous, if the pool has one.
     pub(super) fn moved(&mut self, bufs: &mut Bufs, desc: Desc) -> (Desc, bool) {
         let Some(spare) = self.transmit.spare.get_mut(..desc.len()) else { return (desc, false) };
         spare.copy_from_slice(bufs.bytes(&desc));
+        // Torn chunks are freed only afterwards: the pool would hand the same one out again.
         let mut torn = arrayvec::ArrayVec::<Desc, 4>::new();
         let mut copy = None;
         while copy.is_none()
@@ -127,7 +129,7 @@ impl AfXdp {
         (copy, true)
     }
 
-    /// Puts a frame into the transmit ring; false when it must wait.
+    /// Puts a frame into the transmit ring; false if it must wait.
     #[inline]
     pub(super) fn push(&mut self, bufs: &mut Bufs, desc: &mut Desc) -> bool {
         let (chunk, len) = (desc.chunk(), desc.len().max(TX_LEN_MIN));
@@ -143,6 +145,7 @@ impl AfXdp {
             self.transmit.shared.insert(chunk);
         }
         let mut options = 0;
+        // The kernel refuses a frame whose checksum would lie beyond its end, so such bounds are not passed on.
         if let Some(partial) = bufs.partial_csum(desc)
             && usize::from(partial.start) + usize::from(partial.offset) + 2 <= len
             && let Some((bytes, start)) = bufs.chunk_mut(desc)
@@ -157,7 +160,7 @@ impl AfXdp {
         ring.push(libc::xdp_desc { addr, len, options })
     }
 
-    /// Has the kernel send what is in the transmit ring.
+    /// Has the kernel send the frames in the transmit ring.
     pub(super) fn kick(&mut self) {
         let mut fault = None;
         let Some(device) = &mut self.device else { return };
@@ -165,6 +168,8 @@ impl AfXdp {
         let queue = device.sender();
         let Some(ring) = &queue.tx else { return };
         let mut waiting = ring.waiting();
+        // Repeated, because one call sends a limited number of frames. It ends: each turn takes frames from the ring or
+        // breaks.
         while waiting > 0 && ring.needs_wakeup() {
             self.counts.system_calls += 1;
             let kicked = sys::kick_tx(queue.socket.as_fd());
@@ -175,8 +180,8 @@ impl AfXdp {
                 self.counts.unpublished = 0;
             }
             match kicked.map_err(|e| (e.raw_os_error(), e)) {
-                // Where the kernel copies: the device took one from it and threw it away. The kernel's index of the ring goes
-                // on with the next frame that is sent, not with this one (xsk_generic_xmit).
+                // In copy mode EBUSY means that the device took a frame and threw it away. The kernel moves its index
+                // of the ring with the next frame that is sent, not with this one (xsk_generic_xmit).
                 Err((Some(libc::EBUSY), _)) if copies => {
                     self.counts.frames.tx_failed += 1;
                     if !went_on {
@@ -202,8 +207,9 @@ impl AfXdp {
     }
 }
 
-/// Asks the kernel to complete a checksum: the front of `struct xsk_tx_metadata`.
+/// Asks the kernel to complete a checksum: fills in the front of `struct xsk_tx_metadata`.
 pub(super) fn put_tx_metadata(metadata: &mut [u8], PartialCsum { start, offset }: PartialCsum) {
+    // Zero first: the bytes may be an old frame's, and other flags would ask for time stamps.
     metadata.fill(0);
     if let Some((flags, rest)) = metadata.split_first_chunk_mut::<8>()
         && let Some(request) = rest.first_chunk_mut::<4>()

@@ -1,9 +1,8 @@
 //! The packet pool as the kernel's UMEM, shared by all `AF_XDP` ports of a switch.
 //!
-//! Each way of copying has one registration, which a first socket makes and further ones share
-//! through any that is bound; whoever leaves takes nothing from the others.
+//! Each copy mode has one registration. The first socket makes it, and later ones share it through any socket that is
+//! bound. A socket that closes does not affect the others.
 //!
-//! Units: bytes.
 //! Source: ARCHITECTURE.md "The path of a frame"; Linux `net/xdp/xsk.c` (`xsk_bind`, 5.10 and later).
 
 use std::io;
@@ -13,11 +12,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::sys;
 use crate::pool::{Pool, UMEM_LEAD};
 
-/// Bytes before a frame that may tell the device what to do with it: `struct xsk_tx_metadata`.
+/// Bytes in front of a frame for transmit metadata: `struct xsk_tx_metadata`.
 pub(super) const TX_METADATA_LEN: usize = 24;
-/// Sizes of a chunk that the kernel takes.
+/// Chunk sizes in bytes that the kernel accepts.
 const CHUNK_SIZES: core::ops::RangeInclusive<usize> = 2_048..=4_096;
-/// Real memory is in one piece within such a part of the pool, if it has huge pages.
+/// Size of a huge page, within which memory is physically contiguous.
 const HUGE_PAGE: usize = 2 << 20;
 
 /// Whether the kernel copies frames between a device's memory and the pool.
@@ -27,7 +26,7 @@ pub(super) enum CopyMode {
     Copy,
 }
 
-/// A socket that is bound.
+/// A socket that is bound, and through which others may share.
 struct Bound {
     id: u64,
     fd: RawFd,
@@ -41,19 +40,18 @@ struct Members {
     next_id: u64,
 }
 
-/// The pool, for all `AF_XDP` ports of a switch.
+/// The packet pool, for all `AF_XDP` ports of a switch.
 pub struct Umem {
     pool: Arc<Pool>,
     members: Mutex<Members>,
 }
 
-/// That a socket is bound and others may share through it, until this is dropped: before the socket.
+/// Keeps a bound socket in the list of those through which others may share. Drop it before the socket.
 pub(super) struct Member {
     umem: Arc<Umem>,
     id: u64,
-    /// How its frames are copied.
     pub mode: CopyMode,
-    /// Whether the bytes before a frame may speak to the device.
+    /// Whether the registration has room for transmit metadata in front of a frame.
     pub tx_metadata: bool,
 }
 
@@ -64,19 +62,19 @@ impl Drop for Member {
 }
 
 impl Umem {
-    /// The UMEM over `pool`; best one of [`Pool::map_umem`].
+    /// The UMEM over `pool`, which should come from [`Pool::map_umem`].
     #[must_use]
     pub fn new(pool: Arc<Pool>) -> Arc<Self> {
         Arc::new(Self { pool, members: Mutex::default() })
     }
 
-    /// The pool.
+    /// The pool that is registered.
     #[must_use]
     pub const fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
 
-    /// Longest frame that can be received into a chunk; `None` where the kernel takes no such chunks.
+    /// Longest frame in bytes that a chunk can receive; `None` if the kernel does not take chunks of this size.
     #[must_use]
     pub fn frame_len_max(&self) -> Option<usize> {
         let size = self.pool.chunk_size();
@@ -88,18 +86,16 @@ impl Umem {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether `chunk` may lie in two pieces of real memory, which a device that does not copy cannot
-    /// use.
+    /// Whether `chunk` may not be physically contiguous; in zero-copy mode a device cannot use such a chunk.
     pub(super) fn is_torn(&self, chunk: u32) -> bool {
         let size = self.pool.chunk_size();
         let first = chunk as usize * size;
         !self.pool.has_huge_pages() || first / HUGE_PAGE != (first + size - 1) / HUGE_PAGE
     }
 
-    /// Binds `fd`, which has its rings, to a queue of an interface: over the registration that others
-    /// of this mode have made, or over a new one.
+    /// Binds `fd`, which has its rings, to a queue of an interface, sharing a registration of this mode or making one.
     ///
-    /// The socket must stay open until the answer is dropped.
+    /// The socket must stay open until the returned [`Member`] is dropped.
     pub(super) fn bind(
         self: &Arc<Self>,
         fd: BorrowedFd<'_>,
@@ -108,6 +104,7 @@ impl Umem {
         mode: CopyMode,
     ) -> io::Result<Member> {
         let mut members = self.lock(); // nobody closes a socket through which we share
+        // Through any member, since the socket that registered the pool may be closed by now.
         let mut shared = None;
         for other in members.bound.iter().filter(|other| other.mode == mode) {
             // SAFETY: open, as its `Member` leaves the list before it is closed.
@@ -117,7 +114,8 @@ impl Umem {
                     shared = Some(other.tx_metadata);
                     break;
                 }
-                // Its interface has just vanished.
+                // The kernel answers EBADF if the other socket is no longer bound because its interface has just been
+                // deleted.
                 Err(e) if e.raw_os_error() == Some(libc::EBADF) => {}
                 Err(e) => return Err(e),
             }
@@ -132,7 +130,7 @@ impl Umem {
         Ok(Member { umem: self.clone(), id, mode, tx_metadata })
     }
 
-    /// Registers the pool for `fd`; whether the bytes before a frame may speak to the device.
+    /// Registers the pool for `fd`; returns whether there is room for transmit metadata.
     fn register_and_bind(
         &self,
         fd: BorrowedFd<'_>,
@@ -151,7 +149,7 @@ impl Umem {
         };
         let tx_metadata = match register(u32::try_from(TX_METADATA_LEN).unwrap_or(0)) {
             Ok(()) => true,
-            // Before 6.8.
+            // Linux before 6.8 refuses the unknown flag.
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
                 register(0)?;
                 false

@@ -1,4 +1,4 @@
-//! Instructions of eBPF, for programs of ours that take no compiler.
+//! Instructions of eBPF, for programs that are written without a compiler.
 //!
 //! [`op`] packs one instruction into a word.
 //!
@@ -25,15 +25,16 @@ pub(in crate::port) const LOAD32: u8 = 0x61;
 pub(in crate::port) const LOAD64: u8 = 0x79;
 pub(in crate::port) const STORE32_REG: u8 = 0x63;
 pub(in crate::port) const STORE64: u8 = 0x7A;
-/// Source "register" of a load that means a map, and of a call that means a function of the program or of
-/// the kernel.
+/// Values of the source register that change an instruction's meaning: the constant of a load is a map's descriptor.
 pub(in crate::port) const MAP_FD: u8 = 1;
-/// Likewise, a map's first value.
+/// The constant of a load is a map's descriptor, and the result the address of its first value.
 pub(in crate::port) const MAP_VALUE: u8 = 2;
+/// The constant of a call is the distance to a function of the same program.
 pub(in crate::port) const OWN_FUNCTION: u8 = 1;
+/// The constant of a call is the BTF number of a kernel function.
 pub(in crate::port) const KERNEL_FUNCTION: u8 = 2;
 
-/// One instruction: operation, destination and source register, offset, constant.
+/// Packs one instruction: operation, destination and source register, offset, constant.
 pub(in crate::port) const fn op(code: u8, to: u8, from: u8, offset: i16, constant: i32) -> u64 {
     let registers = (to | from << 4) as u64;
     let (offset, constant) = (offset.cast_unsigned() as u64, constant.cast_unsigned() as u64);

@@ -1,7 +1,7 @@
-//! The few bpf(2) calls that ports take: a map of sockets, a number in a map, a [`Program`], a [`Link`].
+//! The bpf(2) calls that ports need: a map of sockets, a number in a map, a [`Program`], a [`Link`].
 //!
-//! Attributes as plain structs, `io::Result` out. By hand: aya would bring maps, relocation and
-//! BTF of whole objects for a program of two dozen instructions.
+//! Attributes are plain structs. Written by hand, because aya would bring maps, relocation and BTF of whole objects for
+//! a program of two dozen instructions.
 //!
 //! Source: bpf(2); Linux `include/uapi/linux/bpf.h`. Linux 5.9 or later (XDP links), 6.6 for [`Hook::Ingress`].
 
@@ -31,17 +31,16 @@ const XDP_DEV_BOUND_ONLY: u32 = 1 << 6;
 const SKB_MODE: u32 = 1 << 1;
 const DRV_MODE: u32 = 1 << 2;
 
-/// Where a program runs.
+/// Where a program is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hook {
-    /// XDP.
     Xdp,
-    /// tc, as frames come in (tcx).
+    /// At tc's ingress (tcx).
     Ingress,
 }
 
 impl Hook {
-    /// Types of the program and of its attachment.
+    /// Program type and attach type, as bpf(2) numbers them.
     const fn types(self) -> [u32; 2] {
         match self {
             Self::Xdp => [PROG_TYPE_XDP, ATTACH_XDP],
@@ -58,8 +57,7 @@ impl Hook {
     }
 }
 
-/// Attributes of a command: plain numbers without padding, so that the kernel reads no byte of ours
-/// that was not written.
+/// Attributes of a command: numbers without padding, so that the kernel never reads uninitialised bytes.
 trait Attributes {}
 
 #[repr(C)]
@@ -125,7 +123,7 @@ struct GetInfo {
 }
 impl Attributes for GetInfo {}
 
-/// The front of `bpf_link_info`, of an XDP link.
+/// The front of `bpf_link_info` for an XDP link.
 #[repr(C)]
 #[derive(Default)]
 struct LinkInfo {
@@ -137,7 +135,7 @@ struct LinkInfo {
     zeros: [u32; 3],
 }
 
-/// What the kernel says of an object: plain numbers.
+/// Information that the kernel fills in: numbers without padding.
 trait Info {}
 impl Info for LinkInfo {}
 
@@ -148,8 +146,9 @@ struct ProgramInfo {
     kind: u32,
     id: u32,
     tag: [u8; 8],
-    /// Bytes of machine code, and of instructions after the verifier.
+    /// Bytes of machine code.
     compiled: u32,
+    /// Bytes of instructions as the verifier rewrote them.
     translated: u32,
 }
 impl Info for ProgramInfo {}
@@ -178,7 +177,7 @@ fn raw(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd().cast_unsigned()
 }
 
-/// A map from queue to socket.
+/// A map from queue to socket (XSKMAP).
 pub(super) fn socket_map(queues: u32) -> io::Result<OwnedFd> {
     let mut attributes = MapCreate {
         kind: MAP_TYPE_XSKMAP,
@@ -194,14 +193,14 @@ pub(super) fn socket_map(queues: u32) -> io::Result<OwnedFd> {
     unsafe { make(MAP_CREATE, &mut attributes) }
 }
 
-/// A number that programs read and we write, in a map of its own.
+/// A number in a map of its own, which the port writes and programs read.
 pub(super) struct SharedNumber {
     map: OwnedFd,
     memory: Mapping,
 }
 
 impl SharedNumber {
-    /// Makes one that is 0.
+    /// Makes a number, initially 0.
     ///
     /// # Errors
     /// The kernel's answer: no capability, or no memory.
@@ -222,20 +221,21 @@ impl SharedNumber {
         Ok(Self { map, memory })
     }
 
-    /// Its map, for programs.
+    /// The map, for programs.
     pub(super) fn map(&self) -> BorrowedFd<'_> {
         self.map.as_fd()
     }
 
-    /// Sets it.
+    /// Sets the number; programs see it with their next frame.
     pub(super) fn set(&self, value: u32) {
         // SAFETY: a page begins with the value, which programs read as one word, and is there as long as `memory`.
         let number = unsafe { self.memory.base().cast::<AtomicU32>().as_ref() };
+        // Relaxed: the number stands alone, and no other memory is published with it.
         number.store(value, Ordering::Relaxed);
     }
 }
 
-/// Puts a socket at a queue.
+/// Enters a socket as the target of a queue's frames.
 pub(super) fn set_socket(
     map: BorrowedFd<'_>,
     queue: u32,
@@ -258,12 +258,11 @@ pub(super) fn set_socket(
 pub struct Program(OwnedFd);
 
 impl Program {
-    /// Loads instructions, bound to an interface if they ask its driver for metadata.
+    /// Loads instructions; bound to an interface if they call its driver's metadata functions.
     ///
     /// # Errors
-    /// The kernel's answer: no capability, or its verifier refuses them. A bound program that may have
-    /// been moved is refused here (`EFBIG`): Linux loses track of it then, and fails when its interface
-    /// goes.
+    /// The kernel's answer: no capability, or its verifier refuses them. `EFBIG` for a bound program that the kernel
+    /// may have moved: Linux then loses track of it, and fails when its interface is deleted.
     pub fn load(instructions: &[u64], bound_to: Option<u32>) -> io::Result<Self> {
         let program = Self::load_for(Hook::Xdp, instructions, bound_to)?;
         if bound_to.is_some() && may_have_moved(instructions.len(), program.len()?) {
@@ -272,7 +271,7 @@ impl Program {
         Ok(program)
     }
 
-    /// Loads instructions that run at `hook`.
+    /// Loads instructions to be attached at `hook`.
     ///
     /// # Errors
     /// The kernel's answer: no capability, or its verifier refuses them.
@@ -281,12 +280,13 @@ impl Program {
         instructions: &[u64],
         bound_to: Option<u32>,
     ) -> io::Result<Self> {
-        // The verifier gives up when a signal comes.
+        // The verifier gives up with EAGAIN when a signal is pending; libbpf tries again, too.
         let mut tries = (0..LOADS).map(|_| Self::try_load(hook, instructions, bound_to, &mut []));
         let is_interrupted = |tried: &io::Result<Self>| matches!(tried, Err(e) if e.raw_os_error() == Some(libc::EAGAIN));
         let tried = tries.find(|tried| !is_interrupted(tried));
         tried.unwrap_or_else(|| Err(io::ErrorKind::Interrupted.into())).or_else(|error| {
-            // Once more, to be told why.
+            // Once more with a log, to tell the user the reason. The log is not asked for at first, as it slows the
+            // verifier down.
             let mut log = vec![0; LOG_LEN];
             let again = Self::try_load(hook, instructions, bound_to, &mut log);
             again.map_err(|_| reason(error, &log))
@@ -319,7 +319,7 @@ impl Program {
         unsafe { make(PROG_LOAD, &mut attributes) }.map(Self)
     }
 
-    /// Instructions that the kernel has made of it.
+    /// Number of instructions after the verifier.
     fn len(&self) -> io::Result<usize> {
         let mut info = ProgramInfo::default();
         get_info(self.0.as_fd(), &mut info)?;
@@ -333,21 +333,22 @@ impl AsFd for Program {
     }
 }
 
-/// Whether the kernel may have moved a program of so many instructions, as it made more of them. It
-/// keeps a header before them, of 48 to 128 bytes in the kernels that there are.
+/// Whether the kernel may have moved a program because the verifier added instructions. The kernel keeps a header of 48
+/// to 128 bytes in front, depending on its version.
 const fn may_have_moved(before: usize, after: usize) -> bool {
     const PAGE: usize = 4_096;
+    // Least header before, largest after: the estimate may only err towards "moved".
     let had = (48 + before * size_of::<u64>()).div_ceil(PAGE);
     let has = (128 + after * size_of::<u64>()).div_ceil(PAGE);
     has > had
 }
 
-/// How often it is tried to load a program, as others do.
+/// Attempts at loading a program; libbpf makes as many.
 const LOADS: usize = 5;
-/// Room for what the verifier says at the end of a program that it refuses.
+/// Room for the verifier's log in bytes; its end has the reason for a refusal.
 const LOG_LEN: usize = 64 << 10;
 
-/// `error` with the verifier's reason: its last line but for the one with its statistics.
+/// Adds the verifier's reason to `error`: the last line of its log but for the one with statistics.
 fn reason(error: io::Error, log: &[u8]) -> io::Error {
     let text = log.split(|&byte| byte == 0).next().unwrap_or_default();
     let text = String::from_utf8_lossy(text);
@@ -358,7 +359,7 @@ fn reason(error: io::Error, log: &[u8]) -> io::Error {
     }
 }
 
-/// A program on an interface, until this is dropped, or the kernel does so as we are killed.
+/// A program attached to an interface. Dropping it detaches the program, as does the kernel if the process is killed.
 #[derive(Debug)]
 pub struct Link {
     fd: OwnedFd,
@@ -369,7 +370,7 @@ impl Link {
     /// Attaches `program` to an interface, in its driver or before the host's stack.
     ///
     /// # Errors
-    /// The kernel's answer: the driver cannot, or another program is there.
+    /// The kernel's answer: the driver has no XDP, or another program is attached.
     pub fn attach(program: &Program, ifindex: u32, in_driver: bool) -> io::Result<Self> {
         let flags = if in_driver { DRV_MODE } else { SKB_MODE };
         Self::attach_at(Hook::Xdp, program, ifindex, flags)
@@ -392,24 +393,26 @@ impl Link {
         Ok(Self { fd, ifindex })
     }
 
-    /// Whether it is still there: neither was it detached, nor is the interface gone.
+    /// Whether the program is still attached: it was not detached, and the interface exists.
     #[must_use]
     pub fn is_attached(&self) -> bool {
         let mut info = LinkInfo::default();
+        // The kernel reports ifindex 0 for a link that lost its interface.
         get_info(self.fd.as_fd(), &mut info).is_ok() && info.ifindex == self.ifindex
     }
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // At once, even if a child that is just being started still has a copy of the link.
+        // Detach explicitly: a child process that is between fork and exec may still hold a copy of the descriptor, and
+        // closing ours alone would leave the program attached.
         let mut attributes = LinkDetach { link: raw(self.fd.as_fd()) };
         // SAFETY: they point nowhere.
         drop(unsafe { bpf(LINK_DETACH, &mut attributes) }); // it may be detached already
     }
 }
 
-/// Asks what the kernel knows of an object.
+/// Reads the kernel's information on an object.
 fn get_info<T: Info>(object: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
     let mut attributes = GetInfo {
         object: raw(object),
