@@ -1,10 +1,8 @@
-//! Checksums of frames: completing those that were left partial.
+//! Checksums of frames: completes those that were left partial.
 //!
-//! A partial checksum's field holds the folded sum of the pseudo-header; what is completed is
-//! the sum from `start` to the frame's end, complemented, 0 written as 0xFFFF. A CRC-32C of SCTP is
-//! partial when it is 0.
+//! The field of a partial checksum holds the folded sum of the pseudo-header. Completing it takes the sum from `start`
+//! to the frame's end, complements it, and writes 0 as 0xFFFF. A CRC-32C of SCTP is partial when it is 0.
 //!
-//! Units: bytes; sums are 16-bit ones' complement.
 //! Source: RFC 1071, RFC 768 (0xFFFF), RFC 9260 6.8; Linux `skb_checksum_help`, `skb_crc32c_csum_help`;
 //! docs/spec/pipeline.md §11.
 
@@ -21,8 +19,8 @@ pub fn sum(bytes: &[u8], before: u16) -> u16 {
     Sum::ZERO.with16(before).with(bytes).fold()
 }
 
-/// Completes the checksum of a whole frame in place; false, and nothing changed, when the bounds of
-/// the checksum are outside the frame. As Linux does it: 0 becomes 0xFFFF whatever the protocol.
+/// Completes the checksum of a whole frame in place. Returns false, and changes nothing, if the checksum's bounds are
+/// outside the frame. Like Linux, writes 0 as 0xFFFF for every protocol.
 pub fn complete_frame(frame: &mut [u8], partial: PartialCsum) -> bool {
     let Some(covered) = frame.get_mut(usize::from(partial.start)..) else { return false };
     if is_crc(partial) {
@@ -31,12 +29,12 @@ pub fn complete_frame(frame: &mut [u8], partial: PartialCsum) -> bool {
     checksum::complete(covered, usize::from(partial.offset), true)
 }
 
-/// Whether a CRC of SCTP is meant: only its place tells it from an Internet checksum.
+/// Whether the checksum is a CRC of SCTP; only its place tells it from an Internet checksum.
 fn is_crc(partial: PartialCsum) -> bool {
     usize::from(partial.offset) == SCTP_FIELD
 }
 
-/// Puts the CRC into an SCTP packet; false when it has no room for it.
+/// Writes the CRC of an SCTP packet; false if the packet is too short for it.
 fn complete_crc(packet: &mut [u8]) -> bool {
     let Some((before, rest)) = packet.split_at_mut_checked(SCTP_FIELD) else { return false };
     let Some((field, rest)) = rest.split_first_chunk_mut() else { return false };
@@ -44,9 +42,8 @@ fn complete_crc(packet: &mut [u8]) -> bool {
     true
 }
 
-/// Notes what the kernel left of a received frame's checksum. A CRC is completed at once: neither a
-/// virtio-net header nor the metadata of `AF_XDP` can ask for one, and who is asked for an Internet
-/// checksum would write that in its place.
+/// Notes the partial checksum of a received frame. A CRC is completed at once: neither a virtio-net header nor the
+/// metadata of `AF_XDP` can ask for one, and a device asked for an Internet checksum would write that in its place.
 pub(super) fn received(bufs: &mut Bufs, desc: &mut Desc, partial: Option<PartialCsum>) {
     let left = partial.filter(|partial| !is_crc(*partial));
     if left != partial
@@ -57,24 +54,24 @@ pub(super) fn received(bufs: &mut Bufs, desc: &mut Desc, partial: Option<Partial
     bufs.set_partial_csum(desc, left);
 }
 
-/// Completes the checksum of a frame whose descriptor says that it is partial; others come back as
-/// they are. A shared frame is copied first.
+/// Completes the checksum of a frame whose descriptor says that it is partial; other frames come back unchanged. A
+/// shared frame is copied first.
 ///
 /// # Errors
-/// The frame as it was, when a copy is needed and the pool is empty.
+/// The unchanged frame, if a copy is needed and the pool is empty.
 pub fn complete(bufs: &mut Bufs, desc: Desc) -> Result<Desc, Desc> {
     let Some(partial) = bufs.partial_csum(&desc) else { return Ok(desc) };
     let mut desc = bufs.make_sole(desc)?;
     if let Some(frame) = bufs.bytes_mut(&mut desc) {
-        // Bounds outside the frame: nothing to complete, and the receiver will refuse the frame.
+        // With bounds outside the frame there is nothing to complete; the receiver will refuse the frame.
         complete_frame(frame, partial);
     }
     bufs.set_partial_csum(&mut desc, None);
     Ok(desc)
 }
 
-/// What is written for a frame: padded, its checksum complete; `spare` holds what the chunk, which
-/// others may share, cannot.
+/// Bytes to write for a frame: padded, with a complete checksum. A completed copy goes to `spare`, as other outputs may
+/// share the chunk.
 pub(super) fn outgoing<'a>(bufs: &'a Bufs, desc: &'a Desc, spare: &'a mut [u8]) -> &'a [u8] {
     let len = desc.len();
     if let Some(partial) = bufs.partial_csum(desc)
@@ -86,7 +83,7 @@ pub(super) fn outgoing<'a>(bufs: &'a Bufs, desc: &'a Desc, spare: &'a mut [u8]) 
         padding.fill(0);
         return copy;
     }
-    // What follows a short frame is zero up to 64 bytes.
+    // The pool keeps zeros behind a short frame up to 64 bytes, so these bytes are its padding.
     match bufs.head(desc).get(..super::TX_LEN_MIN) {
         Some(padded) if len < super::TX_LEN_MIN => padded,
         _ => bufs.bytes(desc),

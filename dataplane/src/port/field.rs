@@ -1,8 +1,4 @@
-//! Fields of a frame at places that were worked out, not parsed: each is there or not.
-//!
-//! Bytes and a place → a number in host order, or `None`; what does not fit is not written.
-//!
-//! Units: bytes.
+//! Fields of a frame at computed offsets: `None` if the field is outside the frame.
 
 pub(super) fn byte(frame: &[u8], at: usize) -> Option<u8> {
     frame.get(at).copied()
@@ -16,7 +12,7 @@ pub(super) fn be32(frame: &[u8], at: usize) -> Option<u32> {
     frame.get(at..)?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
 }
 
-/// Writes a field; nothing where it does not fit.
+/// Writes a field; does nothing if it is outside the frame.
 pub(super) fn put<const N: usize>(frame: &mut [u8], at: usize, bytes: [u8; N]) {
     if let Some(to) = frame.get_mut(at..at + N) {
         to.copy_from_slice(&bytes);

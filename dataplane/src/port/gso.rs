@@ -1,14 +1,13 @@
-//! Splitting of super-frames: what TSO, USO or GRO made of many frames becomes those frames again.
+//! Splits super-frames: one that TSO, USO or GRO made of many frames becomes those frames again.
 //!
-//! [`Splitter`] keeps where it is in a super-frame that stays in its buffer; each call writes
-//! the next frame: headers with their own lengths, IP ids, TCP sequence and flags, then payload. The
-//! TCP or UDP checksum is left partial (pseudo-header only), for the output to complete or hand on; those
-//! of tunnels in front of it are what they are once it is complete.
+//! The super-frame stays in its buffer, and a [`Splitter`] keeps the position in it. Each call writes the next frame:
+//! headers with their own lengths, IP ids, TCP sequence and flags, then payload. The TCP or UDP checksum is left
+//! partial (pseudo-header only), for the output to complete or pass on. Checksums of tunnels in front hold for the
+//! completed one.
 //!
-//! Units: bytes.
-//! Source: virtio 1.3, 5.1.6 (`virtio_net_hdr`); Linux `net/ipv4/tcp_offload.c`, `udp_offload.c`,
-//! `gre_offload.c`. The kernel hands a super-frame of a tunnel to a packet socket with the type of the packet
-//! inside, and where its checksum starts.
+//! Source: virtio 1.3, 5.1.6 (`virtio_net_hdr`); Linux `net/ipv4/tcp_offload.c`, `udp_offload.c`, `gre_offload.c`. For
+//! a super-frame of a tunnel the kernel gives a packet socket the type of the packet inside, and the start of its
+//! checksum.
 
 use weft_parsers::checksum::{Sum, checksum};
 use weft_parsers::encap::{self, Answer, Header, Headers, Kind, Lengths, Transport, gre};
@@ -18,8 +17,8 @@ use weft_parsers::{ip_proto, ipv4, ipv6, udp};
 use super::field::{be16, be32, byte, put};
 use crate::pool::PartialCsum;
 
-/// `virtio_net_hdr.gso_type` values, and its bits for TCP with CWR and for a tunnel over UDP, which taps
-/// know (Linux 6.17) and packet sockets do not.
+/// Values of `virtio_net_hdr.gso_type`, and its bits for TCP with CWR and for a tunnel over UDP. Taps know the tunnel's
+/// bits (Linux 6.17), packet sockets do not.
 pub(crate) const GSO_NONE: u8 = 0;
 pub(super) const GSO_TCPV4: u8 = 1;
 pub(super) const GSO_TCPV6: u8 = 4;
@@ -34,41 +33,42 @@ const TCP_FIN: u8 = 0x01;
 const TCP_PSH: u8 = 0x08;
 const TCP_CWR: u8 = 0x80;
 
-/// Least segment, TCP options counted, that super-frames are split into: what every host takes (RFC 9293
-/// 3.7.1), so that no stack makes less of a long write. One byte each, a frame of 64 KiB would be 65,000.
+/// Smallest segment, TCP options included, that super-frames are split into. Every host accepts this size (RFC 9293
+/// 3.7.1), so no stack cuts a long write smaller. With one byte each, 64 KiB would become 65,000 frames.
 const SEGMENT_LEN_MIN: usize = 536;
 
-/// A super-frame that could not be split: headers that are not what its metadata says.
+/// A super-frame that cannot be split: its headers do not fit its metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("super-frame whose headers do not fit its gso type")]
 pub struct BadGso;
 
-/// What is in a super-frame.
+/// Structure of a super-frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Layers {
-    /// What is in front of the TCP or UDP header; its IP header is the last.
+    /// Headers in front of TCP or UDP; the last is its IP header.
     headers: Headers,
     udp: bool,
-    /// Bytes of the frame where the TCP or UDP header and the payload start.
+    /// Offsets in the frame of the TCP or UDP header and of the payload.
     l4: usize,
     payload: usize,
 }
 
-/// Where the splitting of one super-frame is.
+/// Progress of splitting one super-frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Splitter {
     layers: Layers,
-    /// Payload of each frame but the last.
+    /// Payload bytes of each frame but the last.
     size: usize,
     len: usize,
-    /// Byte of the super-frame where the next frame's payload starts; `len` after the last one.
+    /// Offset of the next frame's payload in the super-frame; `len` after the last one.
     next: usize,
     index: u16,
-    /// CWR is of the first frame only; without it, it is a part of what `AccECN` counts, and of all.
+    /// CWR belongs to the first frame only (RFC 3168). Otherwise it is part of `AccECN`'s counter and stays on all
+    /// frames.
     cwr_once: bool,
 }
 
-/// What a super-frame of this type has in front of the payload that is split.
+/// Finds the headers in front of the payload that is split; `None` if they do not fit the type.
 fn layers(frame: &[u8], gso_type: u8, csum_start: Option<u16>) -> Option<Layers> {
     let (wanted, version) = match gso_type & !(GSO_ECN | GSO_UDP_TUNNEL) {
         GSO_TCPV4 => (ip_proto::TCP, Some(Kind::Ipv4)),
@@ -78,6 +78,8 @@ fn layers(frame: &[u8], gso_type: u8, csum_start: Option<u16>) -> Option<Layers>
     };
     let accept = |headers: &Headers, Transport { proto, at }: Transport| {
         let is_there = match csum_start {
+            // The type describes the packet whose checksum starts at `csum_start`; a TCP or UDP header in front of that
+            // belongs to a tunnel.
             Some(start) if at < usize::from(start) => return Answer::Inside,
             Some(start) => at == usize::from(start),
             None => headers.is_plain(),
@@ -95,11 +97,11 @@ fn layers(frame: &[u8], gso_type: u8, csum_start: Option<u16>) -> Option<Layers>
 }
 
 impl Splitter {
-    /// Looks at a super-frame (tags in the data) with the metadata of its virtio-net header;
-    /// `csum_start` is where its partial checksum starts, if it has one.
+    /// Prepares to split a super-frame (tags in the data) by the metadata of its virtio-net header; `csum_start` is
+    /// where its partial checksum starts, if it has one.
     ///
     /// # Errors
-    /// The type is none that is split (fragments of UFO), or the headers do not fit it.
+    /// The type cannot be split (fragments of UFO), or the headers do not fit it.
     pub fn new(
         frame: &[u8],
         gso_type: u8,
@@ -109,7 +111,7 @@ impl Splitter {
         let layers = layers(frame, gso_type, csum_start).ok_or(BadGso)?;
         let Layers { headers, payload, .. } = layers;
         let size = usize::from(gso_size);
-        // Lengths of the frames that come out must fit their fields.
+        // The 16-bit length fields of IP and UDP must hold the frames' lengths.
         let l3 = headers.as_slice().first().map_or(0, |outermost| outermost.at);
         if size == 0 || payload + size - l3 > 0xFFFF {
             return Err(BadGso);
@@ -118,7 +120,7 @@ impl Splitter {
         Ok(Self { layers, size, len: frame.len(), next: payload, index: 0, cwr_once })
     }
 
-    /// Whether it is split into segments of 536 bytes or more, or not at all.
+    /// Whether all segments have 536 bytes or more, or there is only one.
     #[must_use]
     pub const fn is_worth_it(&self) -> bool {
         let Layers { udp, l4, payload, .. } = self.layers;
@@ -126,30 +128,30 @@ impl Splitter {
         self.left() <= 1 || self.size + options >= SEGMENT_LEN_MIN
     }
 
-    /// Frames still to come.
+    /// Number of frames still to come.
     #[must_use]
     pub const fn left(&self) -> usize {
         let rest = (self.len - self.next).div_ceil(self.size);
+        // A super-frame without payload is one frame of headers.
         if rest == 0 && self.index == 0 { 1 } else { rest }
     }
 
-    /// Bytes of the next frame.
+    /// Length of the next frame in bytes.
     #[must_use]
     pub const fn next_len(&self) -> usize {
         let rest = self.len - self.next;
         self.layers.payload + if rest < self.size { rest } else { self.size }
     }
 
-    /// Leaves the next frame out.
+    /// Leaves out the next frame; those behind it keep their sequence numbers and ids.
     pub const fn skip(&mut self) {
         let rest = self.len - self.next;
         self.next += if rest < self.size { rest } else { self.size };
         self.index = self.index.wrapping_add(1);
     }
 
-    /// Writes the next frame of `super_frame` to `into`; returns its length and where its partial
-    /// checksum is. `None` when `into` is shorter than [`Self::next_len`], `super_frame` is not the
-    /// one that this was made for, or no frame is left.
+    /// Writes the next frame of `super_frame` to `into`; returns its length and where its partial checksum is. `None`
+    /// when `into` is shorter than [`Self::next_len`], `super_frame` is another one, or no frame is left.
     pub fn emit(&mut self, super_frame: &[u8], into: &mut [u8]) -> Option<(usize, PartialCsum)> {
         if self.left() == 0 || super_frame.len() != self.len {
             return None;
@@ -169,7 +171,7 @@ impl Splitter {
         let (proto, offset) = if udp { (ip_proto::UDP, 6) } else { (ip_proto::TCP, 16) };
         let pseudo = partial::pseudo_header(frame, *headers.last()?, proto, len - l4)?.fold();
         put(frame, l4 + usize::from(offset), pseudo.to_be_bytes());
-        // From the inside out: a checksum covers what is behind it.
+        // From the inside out: an outer checksum covers the headers behind it, which must be final.
         for n in (0..headers.len()).rev() {
             self.put_header(frame, headers.get(..=n)?, pseudo)?;
         }
@@ -177,19 +179,20 @@ impl Splitter {
         Some((len, PartialCsum { start: u16::try_from(l4).ok()?, offset }))
     }
 
-    /// Sequence number and flags of the next frame, whose payload has `len` bytes.
+    /// Writes sequence number and flags of the next frame, whose payload has `len` bytes.
     fn put_tcp(&self, frame: &mut [u8], len: usize) -> Option<()> {
         let Layers { l4, payload, .. } = self.layers;
         let done = u32::try_from(self.next - payload).ok()?;
         put(frame, l4 + 4, be32(frame, l4 + 4)?.wrapping_add(done).to_be_bytes());
         let mut flags = byte(frame, l4 + 13)?;
+        // FIN ends the stream and PSH the write: both belong to the last segment (as in Linux's tcp_gso_segment).
         flags &= if self.next + len == self.len { 0xFF } else { !(TCP_FIN | TCP_PSH) };
         flags &= if self.index == 0 || !self.cwr_once { 0xFF } else { !TCP_CWR };
         put(frame, l4 + 13, [flags]);
         Some(())
     }
 
-    /// What the last of `headers` says of what is behind it, in the next frame, where all that is right.
+    /// Writes lengths, id and checksum of the last of `headers` for the next frame, whose inner headers are final.
     fn put_header(&self, frame: &mut [u8], headers: &[Header], pseudo: u16) -> Option<()> {
         let (&Header { kind, at }, before) = headers.split_last()?;
         let l4 = self.layers.l4;
@@ -197,6 +200,7 @@ impl Splitter {
         match kind {
             Kind::Ipv4 => {
                 put(frame, at + 2, u16::try_from(len).ok()?.to_be_bytes());
+                // Ids count up by one per segment, from the super-frame's.
                 put(frame, at + 4, be16(frame, at + 4)?.wrapping_add(self.index).to_be_bytes());
                 put(frame, at + 10, [0; 2]);
                 let header = usize::from(byte(frame, at)? & 0xF) * 4;
@@ -212,6 +216,7 @@ impl Splitter {
             }
             Kind::Udp => {
                 put(frame, at + 4, u16::try_from(len).ok()?.to_be_bytes());
+                // 0 means that the tunnel sends no checksum (RFC 768), and it stays so.
                 if be16(frame, at + UDP_FIELD)? != 0 {
                     put(frame, at + UDP_FIELD, [0; 2]);
                     let ip = partial::pseudo_header(frame, *before.last()?, ip_proto::UDP, len)?;
@@ -225,7 +230,7 @@ impl Splitter {
         Some(())
     }
 
-    /// Sequence number and checksum of GRE, as far as it has them.
+    /// Writes sequence number and checksum of GRE, if it has them.
     fn put_gre(&self, frame: &mut [u8], at: usize, pseudo: u16) -> Option<()> {
         let flags = be16(frame, at)?;
         if let Some(sequence) = gre::sequence_at(flags) {

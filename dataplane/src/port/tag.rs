@@ -1,22 +1,22 @@
 //! VLAN tags that a device took out of a frame's data, put back.
 //!
-//! Four bytes, TPID and TCI, between addresses and type; the addresses move to the front.
+//! A tag is four bytes, TPID and TCI, between addresses and type.
 //!
-//! Units: bytes.
 //! Source: IEEE 802.1Q clause 9; docs/spec/pipeline.md §11.
 
 /// A VLAN tag that a device took out of a frame's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// Which kind of tag: its EtherType.
+    /// EtherType that tells the kind of tag (0x8100, 0x88A8), in host order.
     pub tpid: u16,
-    /// Priority and VLAN.
+    /// PCP, DEI and VID, in host order.
     pub tci: u16,
 }
 
-/// Puts a tag back into a frame at `start`, which moves four bytes to the front.
+/// Puts a tag back into a frame at `start`, and returns the frame's new start, four bytes earlier.
 pub(super) fn put_tag(bytes: &mut [u8], start: usize, Tag { tpid, tci }: Tag) -> usize {
     let to = start - 4;
+    // The 12 bytes of addresses move to the front, instead of the whole payload to the back.
     bytes.copy_within(start..start + 12, to);
     let [t0, t1] = tpid.to_be_bytes();
     let [c0, c1] = tci.to_be_bytes();

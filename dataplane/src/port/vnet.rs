@@ -1,10 +1,8 @@
-//! What goes before the bytes of a message of a packet socket or a tap: its virtio-net header, and the
-//! headers of a super-frame.
+//! Bytes in front of a message to a packet socket or tap: its virtio-net header, and the headers of a super-frame.
 //!
-//! 10 bytes, flags 8, gso type 8, header length, gso size, checksum start and offset 16 each; of a tunnel, for taps,
-//! 10 bytes for receivers only and two offsets more.
+//! The header has 10 bytes in host order: flags (8 bits), GSO type (8), header length, GSO size, checksum start and
+//! checksum offset (16 each). For a tunnel, on taps only, 10 bytes for receivers and two more offsets follow.
 //!
-//! Units: bytes; host order.
 //! Source: virtio 1.3, 5.1.6; packet(7), `PACKET_VNET_HDR`; Linux `struct virtio_net_hdr_v1_hash_tunnel` (6.17).
 
 use super::gso::GSO_NONE;
@@ -12,10 +10,10 @@ use super::join::{HEADERS_LEN_MAX, Joined, JoinedTunnel, Joint};
 use super::sys::VNET_LEN;
 use crate::pool::PartialCsum;
 
-/// `virtio_net_hdr.flags`: the checksum is partial; frames of the tunnel have a UDP checksum.
+/// Bits of `virtio_net_hdr.flags`: the checksum is partial; frames of the tunnel have a UDP checksum.
 const NEEDS_CSUM: u8 = 1;
 const TUNNEL_CSUM: u8 = 8;
-/// Bytes of the header that tells of a tunnel.
+/// Bytes of the header with a tunnel's fields.
 pub(super) const TUNNEL_VNET_LEN: usize = 24;
 
 /// The fields of a `virtio_net_hdr` that a packet socket fills in, in host order.
@@ -27,7 +25,7 @@ pub(super) struct VnetHeader {
 }
 
 impl VnetHeader {
-    /// `moved` bytes were put before what the header's offsets speak of.
+    /// Reads a header; `moved` bytes were put in front of the data that its offsets refer to.
     pub(super) fn parse(bytes: [u8; VNET_LEN], moved: u16) -> Self {
         let [flags, gso_type, _, _, s0, s1, c0, c1, o0, o1] = bytes;
         let start = u16::from_ne_bytes([c0, c1]).saturating_add(moved);
@@ -45,8 +43,8 @@ impl VnetHeader {
         [NEEDS_CSUM, GSO_NONE, 0, 0, 0, 0, c0, c1, o0, o1]
     }
 
-    /// As [`Self::emit`], of a frame whose `len` bytes the kernel is to copy, instead of pointing to
-    /// those after the headers.
+    /// Like [`Self::emit`], but has the kernel copy all `len` bytes of the frame into its buffer. Otherwise it would
+    /// copy the headers only and reference the slot's page for the rest, which a veth then copies to new pages.
     pub(super) fn emit_whole(partial: Option<PartialCsum>, len: usize) -> [u8; VNET_LEN] {
         let mut bytes = Self::emit(partial);
         if let Some(header_len) = bytes.get_mut(2..4) {
@@ -78,7 +76,7 @@ impl VnetHeader {
     }
 }
 
-/// What goes before the bytes of a message to send, and how many frames the message is.
+/// The bytes in front of a message to send, and the number of frames in the message.
 #[derive(Clone, Copy)]
 pub(super) struct Lead {
     bytes: [u8; TUNNEL_VNET_LEN + HEADERS_LEN_MAX],
@@ -97,7 +95,7 @@ impl Lead {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
-    /// One frame, as it is.
+    /// Sets the lead of a single frame.
     pub(super) fn set_one(&mut self, partial: Option<PartialCsum>) {
         (self.len, self.frames) = (VNET_LEN, 1);
         if let Some(header) = self.bytes.first_chunk_mut() {
@@ -105,7 +103,7 @@ impl Lead {
         }
     }
 
-    /// Several frames in one; false when their headers do not fit.
+    /// Sets the lead of joined frames; false if their headers do not fit.
     pub(super) fn set_many(&mut self, joint: &Joint<'_>, frames: usize) -> bool {
         let header_len = if joint.is_in_tunnel() { TUNNEL_VNET_LEN } else { VNET_LEN };
         let Some((header, headers)) = self.bytes.split_at_mut_checked(header_len) else {

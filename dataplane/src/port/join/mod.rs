@@ -1,10 +1,9 @@
-//! Joining of TCP segments that leave one after the other: one super-frame, which the kernel takes in
-//! one go, and which the receiver's stack or the device splits into the same frames again.
+//! Joins TCP segments that leave one after the other into one super-frame, which the kernel takes in one go. The
+//! receiver's stack or the device splits it into the same frames again.
 //!
-//! A [`Segment`] of the first frame; [`Joint`] takes more for as long as each continues the one before, then
-//! writes the headers of all.
+//! A [`Joint`] starts with the first [`Segment`], takes more as long as each continues the one before, and then writes
+//! the headers of the super-frame.
 //!
-//! Units: bytes.
 //! Source: virtio 1.3, 5.1.6 (`virtio_net_hdr`); Linux `net/ipv4/tcp_offload.c`, `udp_offload.c`; the reverse of `gso`.
 
 mod segment;
@@ -18,30 +17,30 @@ use super::field::put;
 use super::gso::{GSO_ECN, GSO_TCPV4, GSO_TCPV6, GSO_UDP_TUNNEL_IPV4, GSO_UDP_TUNNEL_IPV6};
 use crate::pool::PartialCsum;
 
-/// Longest headers that are joined: of a tunnel with 64 bytes of Geneve between two Ethernet and IPv6 headers, and the
-/// longest TCP header.
+/// Longest headers that are joined, in bytes: a tunnel with 64 bytes of Geneve between two Ethernet and IPv6 headers,
+/// and the longest TCP header.
 pub(super) const HEADERS_LEN_MAX: usize = 2 * (14 + 8 + 40) + 8 + 64 + 60;
-/// Longest super-frame, all headers included: what any device with TSO takes.
+/// Longest super-frame in bytes, headers included: any device with TSO takes this much.
 const SUPER_LEN_MAX: usize = 0xFFFF;
 
 const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
 const CWR: u8 = 0x80;
 
-/// Segments that continue each other.
+/// Segments of one stream that continue each other.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Joint<'a> {
     first: Segment<'a>,
-    /// Payload of each segment but the last, and of all.
+    /// Payload bytes of each segment but the last, and of all together.
     size: usize,
     payload: usize,
     count: u16,
-    /// FIN and PSH of the last one; with either, or a short one, there is no next.
+    /// FIN and PSH of the last segment. With either of them, or after a shorter segment, no further one is taken.
     end: u8,
     is_over: bool,
 }
 
-/// What a virtio-net header says of a super-frame.
+/// Fields of a super-frame's virtio-net header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Joined {
     pub gso_type: u8,
@@ -51,12 +50,12 @@ pub(super) struct Joined {
     pub tunnel: Option<JoinedTunnel>,
 }
 
-/// What it says of a tunnel.
+/// Fields for a super-frame in a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct JoinedTunnel {
-    /// Whether frames of it have a UDP checksum.
+    /// Whether the tunnel's UDP header has a checksum.
     pub has_csum: bool,
-    /// Bytes of the frame where the UDP header and the IP header inside start.
+    /// Offsets in the frame of the tunnel's UDP header and of the IP header inside.
     pub udp: u16,
     pub inner_ip: u16,
 }
@@ -67,8 +66,7 @@ impl<'a> Joint<'a> {
         Self { first, size, payload: size, count: 1, end, is_over: end != 0 }
     }
 
-    /// Takes the segment in the next frame, and returns its payload, if it continues the stream, to be split again into
-    /// the same frames.
+    /// Takes the segment in the next frame and returns its payload, if splitting would give back the same frames.
     pub(super) fn take<'b>(&mut self, frame: &'b [u8], partial: PartialCsum) -> Option<&'b [u8]> {
         let next = self.first.parse_next(frame, partial)?;
         self.continues(&next).then(|| next.payload())
@@ -79,10 +77,11 @@ impl<'a> Joint<'a> {
         let done = u32::try_from(self.payload).unwrap_or(u32::MAX);
         let more = next.payload().len();
         let continues = !self.is_over
+            // All segments but the last have the same size: the super-frame has one `gso_size`.
             && more <= self.size
             && first.payload + self.payload + more <= SUPER_LEN_MAX
             && next.seq == first.seq.wrapping_add(done)
-            // CWR is the first one's only: a frame that was split has it there.
+            // Splitting leaves CWR on the first segment only, so no later one may have it.
             && next.flags & !(FIN | PSH) == first.flags & !(FIN | PSH | CWR)
             && first.is_followed_by(next, self.count);
         if continues {
@@ -94,7 +93,6 @@ impl<'a> Joint<'a> {
         continues
     }
 
-    /// Whether it is in a tunnel.
     pub(super) const fn is_in_tunnel(&self) -> bool {
         self.first.is_in_tunnel()
     }
@@ -106,6 +104,7 @@ impl<'a> Joint<'a> {
         headers.copy_from_slice(self.first.headers());
         let whole = payload + self.payload;
         ip.put_len(headers, whole)?;
+        // Splitting moves FIN and PSH to the last segment, from which they came.
         *headers.get_mut(l4 + 13)? = flags | self.end;
         let pseudo = ip.pseudo_sum(headers, ip_proto::TCP, whole)?;
         put(headers, l4 + usize::from(CSUM_AT), pseudo.to_be_bytes());
@@ -126,7 +125,7 @@ impl<'a> Joint<'a> {
         })
     }
 
-    /// Writes the lengths of a tunnel's headers; its UDP checksum, if it has one, is partial in a super-frame.
+    /// Writes the lengths of a tunnel's headers. Its UDP checksum, if it has one, is partial in a super-frame.
     fn emit_tunnel(&self, headers: &mut [u8], tunnel: Tunnel) -> Option<JoinedTunnel> {
         let Tunnel { ip, has_csum } = tunnel;
         let (whole, udp) = (headers.len() + self.payload, tunnel.udp());

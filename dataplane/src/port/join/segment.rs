@@ -1,9 +1,7 @@
-//! TCP segments that may be joined: where their headers are, and whether one continues another.
+//! TCP segments that may be joined: finds their headers, and tells whether one continues another.
 //!
-//! [`Segment::parse`] of a frame whose TCP checksum is partial, in a tunnel over UDP or in none.
-//!
-//! Units: bytes.
-//! Source: RFC 9293; RFC 791; RFC 8200; what Linux splits is in `net/ipv4/udp_offload.c` (`__skb_udp_tunnel_segment`).
+//! Source: RFC 9293; RFC 791; RFC 8200; Linux `net/ipv4/udp_offload.c` (`__skb_udp_tunnel_segment`) for tunnels that
+//! the kernel can split.
 
 use weft_parsers::encap::{self, Answer, Header, Headers, Kind, Lengths, Transport};
 use weft_parsers::partial::{self, UDP_FIELD};
@@ -12,12 +10,12 @@ use weft_parsers::{ip_proto, ipv4, ipv6};
 use super::super::field::{be16, be32, byte, put};
 use crate::pool::PartialCsum;
 
-/// Where the kernel looks for the IP header of a tunnel's super-frame: behind an Ethernet header without tags.
+/// Offset of the outer IP header in a tunnel's super-frame: the kernel expects an Ethernet header without tags.
 const OUTER_IP: usize = 14;
-/// Of an IPv4 header: more fragments, and this one's place.
+/// Flag "more fragments" and fragment offset of IPv4; both 0 in a whole packet.
 const MORE_AND_OFFSET: u16 = 0x3FFF;
 const SYN_RST_URG: u8 = 0x26;
-/// Of TCP's checksum in its header.
+/// Offset of the checksum in a TCP header.
 pub(super) const CSUM_AT: u16 = 16;
 
 /// An IP header without options or extension headers.
@@ -25,7 +23,7 @@ pub(super) const CSUM_AT: u16 = 16;
 pub(super) struct Ip {
     pub at: usize,
     pub v6: bool,
-    /// IPv4's identification; 0 of IPv6.
+    /// IPv4's identification; 0 for IPv6.
     id: u16,
 }
 
@@ -37,12 +35,12 @@ pub(super) struct Tunnel {
     pub has_csum: bool,
 }
 
-/// A TCP segment that may be joined with others.
+/// A TCP segment that may be joined.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment<'a> {
     frame: &'a [u8],
     pub(super) tunnel: Option<Tunnel>,
-    /// The IP header of the segment, and bytes where the TCP header and the payload start.
+    /// The segment's IP header, and offsets of TCP header and payload.
     pub(super) ip: Ip,
     pub(super) l4: usize,
     pub(super) payload: usize,
@@ -59,8 +57,8 @@ impl Ip {
         self.at + self.len()
     }
 
-    /// The header at `at`, if it is followed by `protocol` up to the frame's end: no fragment, no options, IPv4's
-    /// checksum right.
+    /// Reads the header at `at` if `protocol` follows it up to the frame's end: no fragment, no options, a right IPv4
+    /// checksum.
     fn parse(frame: &[u8], at: usize, v6: bool, protocol: u8) -> Option<Self> {
         let ip = Self { at, v6, id: if v6 { 0 } else { be16(frame, at + 4)? } };
         let header = frame.get(at..ip.end())?;
@@ -70,17 +68,20 @@ impl Ip {
             byte(header, 0)? >> 4 == 6
         } else {
             let whole = be16(header, 6)? & MORE_AND_OFFSET == 0;
+            // The super-frame gets a new checksum, and so do the frames split from it: a wrong one would be repaired on
+            // the way.
             byte(header, 0)? == 0x45 && whole && ipv4::plain_checksum(header.first_chunk()?) == 0
         };
         (fits && byte(header, protocol_at)? == protocol && at + len == frame.len()).then_some(ip)
     }
 
-    /// Whether `other` is the header of a packet that comes `count` packets later.
+    /// Whether `other` is the header of the packet `count` packets later.
     const fn is_followed_by(self, other: Self, count: u16) -> bool {
+        // Splitting counts IPv4 ids up by one; any other id could not be restored.
         self.v6 || other.id == self.id.wrapping_add(count)
     }
 
-    /// Writes the length of a packet that ends where a frame of `frame_len` bytes does, and the checksum.
+    /// Writes length and checksum for a packet that ends with a frame of `frame_len` bytes.
     pub(super) fn put_len(self, headers: &mut [u8], frame_len: usize) -> Option<()> {
         if self.v6 {
             put(headers, self.at + 4, u16::try_from(frame_len - self.end()).ok()?.to_be_bytes());
@@ -93,7 +94,7 @@ impl Ip {
         Some(())
     }
 
-    /// The folded sum of the pseudo-header of what is between it and the end of the frame.
+    /// Folded sum of the pseudo-header for the bytes from this header to the end of the frame.
     pub(super) fn pseudo_sum(self, headers: &[u8], protocol: u8, frame_len: usize) -> Option<u16> {
         let kind = if self.v6 { Kind::Ipv6 } else { Kind::Ipv4 };
         let header = Header { kind, at: self.at };
@@ -102,8 +103,8 @@ impl Ip {
 }
 
 impl Tunnel {
-    /// The tunnel behind `ip` around a segment at `l4`, whose partial checksum is in place: its own length and checksum
-    /// are right.
+    /// Reads the tunnel behind `ip` around a segment at `l4`, whose partial checksum is in place. The tunnel's length
+    /// and checksum must be right.
     fn parse(frame: &[u8], ip: Ip, l4: usize) -> Option<Self> {
         let udp = ip.end();
         let len = frame.len().checked_sub(udp)?;
@@ -111,6 +112,7 @@ impl Tunnel {
         let is_right = || {
             let inside = be16(frame, l4 + usize::from(CSUM_AT))?;
             let around = ip.pseudo_sum(frame, ip_proto::UDP, frame.len())?;
+            // A wrong checksum must stay wrong: the kernel would compute a right one for each split frame.
             Some(partial::sum_if_complete(frame, udp, l4, inside)?.with16(around).fold() == 0xFFFF)
         };
         let fits = usize::from(be16(frame, udp + 4)?) == len && (!has_csum || is_right()?);
@@ -122,23 +124,23 @@ impl Tunnel {
     }
 }
 
-/// Bytes of headers that two frames are compared by, from the front on.
+/// Compares the headers of two frames from the front.
 struct Same<'a> {
     frames: [&'a [u8]; 2],
-    /// Up to where all was equal, or may differ.
+    /// Offset up to which bytes were equal or allowed to differ.
     done: usize,
     equal: bool,
 }
 
 impl Same<'_> {
-    /// What follows is equal up to `end`, and may differ in the `free` bytes behind it.
+    /// The bytes up to `end` must be equal; the `free` bytes behind them may differ.
     fn until(&mut self, end: usize, free: usize) {
         let [one, other] = self.frames.map(|frame| frame.get(self.done..end));
         self.equal &= one.is_some() && one == other;
         self.done = end + free;
     }
 
-    /// Up to the end of an IP header, whose length, identification and checksum may differ.
+    /// Compares an IP header, except for length, identification and checksum.
     fn ip(&mut self, ip: Ip) {
         if ip.v6 {
             self.until(ip.at + 4, 2);
@@ -151,15 +153,15 @@ impl Same<'_> {
 }
 
 impl<'a> Segment<'a> {
-    /// `None` for anything but a whole TCP segment with payload behind plain headers or, if `tunnels` are joined, those of
-    /// one tunnel over UDP: no fragment, no SYN, RST or URG; lengths, the IPv4 headers' checksums, the tunnel's and what there is of TCP's
-    /// right.
+    /// Reads a segment that may be joined. `None` for anything but a whole TCP segment with payload behind plain
+    /// headers or, with `tunnels`, those of one tunnel over UDP: no fragment, no SYN, RST or URG; right lengths, IPv4
+    /// checksums and tunnel checksum, and a TCP checksum that is the pseudo-header's sum.
     pub fn parse(frame: &'a [u8], partial: PartialCsum, tunnels: bool) -> Option<Self> {
         let (ip, tunnel) = Self::layers(frame, usize::from(partial.start), tunnels)?;
         Self::behind(frame, partial, ip, tunnel)
     }
 
-    /// As [`Self::parse`], of a frame with the same headers as this one's at the same places, or it cannot be next.
+    /// Like [`Self::parse`], for a frame that must have the same headers as this one at the same offsets.
     pub(super) fn parse_next<'b>(
         &self,
         frame: &'b [u8],
@@ -191,6 +193,7 @@ impl<'a> Segment<'a> {
             _ => return None,
         };
         l3 += 2;
+        // Most segments: the checksum starts right behind a plain IP header, so no tunnel need be searched for.
         if l4 == l3 + if v6 { ipv6::LEN } else { ipv4::LEN } {
             return Some((Ip::parse(frame, l3, v6, ip_proto::TCP)?, None));
         }
@@ -213,6 +216,8 @@ impl<'a> Segment<'a> {
         let flags = byte(frame, l4 + 13)?;
         let seq = be32(frame, l4 + 4)?;
         let pseudo = ip.pseudo_sum(frame, ip_proto::TCP, frame.len())?;
+        // The field must hold the pseudo-header's sum. Any other value would be replaced by it in the super-frame,
+        // which would repair a wrong checksum.
         let is_partial = partial.offset == CSUM_AT && be16(frame, l4 + 16)? == pseudo;
         let plain = is_partial && flags & SYN_RST_URG == 0;
         (plain && payload >= l4 + 20 && payload < frame.len()).then_some(Self {
@@ -226,7 +231,7 @@ impl<'a> Segment<'a> {
         })
     }
 
-    /// Bytes of the (outermost) IP packet.
+    /// Bytes of the (outermost) IP packet, which the MTU limits.
     pub fn packet_len(&self) -> usize {
         self.frame.len() - self.tunnel.map_or(self.ip, |tunnel| tunnel.ip).at
     }
@@ -236,7 +241,6 @@ impl<'a> Segment<'a> {
         self.frame.len()
     }
 
-    /// Whether it is in a tunnel.
     pub const fn is_in_tunnel(&self) -> bool {
         self.tunnel.is_some()
     }
@@ -249,8 +253,8 @@ impl<'a> Segment<'a> {
         self.frame.get(self.payload..).unwrap_or_default()
     }
 
-    /// Whether `next` is the segment of the same stream that comes `count` segments later, by all but sequence and
-    /// flags.
+    /// Whether `next` is the segment of the same stream `count` segments later. Sequence number and flags are not
+    /// compared.
     pub(super) fn is_followed_by(&self, next: &Self, count: u16) -> bool {
         let mut same = Same { frames: [self.frame, next.frame], done: 0, equal: true };
         match (self.tunnel, next.tunnel) {
@@ -273,7 +277,7 @@ impl<'a> Segment<'a> {
     }
 }
 
-/// The headers of a TCP segment at `l4` in a tunnel over UDP: what the kernel knows how to split.
+/// The headers of a TCP segment at `l4` in a tunnel over UDP, if the kernel can split such a tunnel.
 fn in_tunnel(frame: &[u8], l4: usize) -> Option<(Ip, Tunnel)> {
     let accept = |_: &Headers, Transport { proto, at }: Transport| match (proto, at) {
         (_, at) if at < l4 => Answer::Inside,
