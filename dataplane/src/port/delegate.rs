@@ -1,10 +1,11 @@
-//! Ports around ports: the methods that are handed on to the port inside.
+//! Ports around ports: a macro that hands methods of [`Port`] on to the port inside.
 //!
-//! `delegate!(caps, wait_fd => |self| self.port);` in an `impl Port` → those methods, handed on.
+//! `delegate!(caps, wait_fd => |self| self.port);` in an `impl Port` defines these methods. A wrapper names those that
+//! it hands on, so a new method of the trait is added here once.
 
 use super::Port;
 
-/// Hands the methods of [`Port`] that are named on to another port.
+/// Hands the named methods of [`Port`] on to another port.
 macro_rules! delegate {
     ($($method:ident),+ => |$self:ident| $port:expr) => {
         $(delegate!(@$method |$self| $port);)+

@@ -1,8 +1,5 @@
-//! Why a port cannot be opened, or cannot go on.
+//! Errors of ports: one cannot be opened, or cannot go on.
 //!
-//! A setting out of range, or what was tried and the kernel's answer → an error with the port's name.
-//!
-//! Units: as the setting's range says.
 //! Source: docs/spec/pipeline.md §11.
 
 use std::io;
@@ -15,11 +12,11 @@ use crate::pool::FRAME_LEN_MAX;
 #[derive(Debug, thiserror::Error)]
 #[error("{device}: {call}")]
 pub struct PortError {
-    /// The device.
+    /// Name of the device.
     pub device: String,
-    /// What was tried.
+    /// The attempted call, for the message.
     pub call: &'static str,
-    /// The kernel's answer.
+    /// The kernel's answer to it.
     #[source]
     pub source: io::Error,
 }
@@ -27,58 +24,56 @@ pub struct PortError {
 /// Why a port could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum PortOpenError {
-    /// A setting that the kind of port cannot take.
+    /// A setting is outside the range of this kind of port.
     #[error("{device}: {what} is {had}, must be {want}")]
     Config {
-        /// The port.
+        /// Device of the port, as configured.
         device: String,
-        /// Which setting.
+        /// Name of the setting.
         what: &'static str,
-        /// Its value.
+        /// Its configured value.
         had: u64,
-        /// What is possible.
+        /// The range that is possible.
         want: &'static str,
     },
-    /// A call was refused.
+    /// The kernel or a driver refused a call.
     #[error("{device}: {call}{hint}")]
     Call {
-        /// The device.
+        /// Device of the port, as configured.
         device: String,
-        /// What was tried.
+        /// The attempted call, for the message.
         call: &'static str,
-        /// What is often the reason, or empty.
+        /// The usual cause, with a leading space; empty if there is none.
         hint: &'static str,
-        /// The kernel's answer.
+        /// The kernel's answer to it.
         #[source]
         source: io::Error,
     },
-    /// A capture file cannot be used.
+    /// The capture file of a `pcap` port cannot be used.
     #[error("{device}: capture")]
     Capture {
-        /// The port.
+        /// Device of the port, as configured.
         device: String,
-        /// What is wrong with the file.
+        /// The fault in the file.
         #[source]
         source: CaptureError,
     },
 }
 
-/// A call that was refused.
 #[derive(Debug)]
 pub(super) struct Refused {
-    /// What was tried.
+    /// The attempted call, for the message.
     pub call: &'static str,
-    /// The kernel's answer.
     pub source: io::Error,
 }
 
-/// Puts what was tried in front of the answer.
+/// For `map_err`: names the call that was refused.
 pub(super) fn at(call: &'static str) -> impl Fn(io::Error) -> Refused {
     move |source| Refused { call, source }
 }
 
 impl PortOpenError {
-    /// A call for `device` that was refused; `hint` is what is often the reason, or empty.
+    /// A call for `device` that was refused; `hint` is the usual cause, or empty.
     pub(super) fn refused(
         device: &str,
         Refused { call, source }: Refused,
@@ -87,7 +82,7 @@ impl PortOpenError {
         Self::Call { device: device.to_owned(), call, hint, source }
     }
 
-    /// Refuses a setting's value that does not fit; `want` says what would.
+    /// Refuses a setting unless it `fits`; `want` is the range that is possible.
     pub(super) fn check(
         device: &str,
         what: &'static str,
@@ -99,13 +94,13 @@ impl PortOpenError {
         if fits { Ok(()) } else { Err(refused()) }
     }
 
-    /// Refuses a longest frame that no chunk holds, or that is shorter than all frames.
+    /// Refuses a longest frame that no chunk holds, or that is shorter than Ethernet's least frame.
     pub(super) fn check_frame_len_max(device: &str, len: usize) -> Result<(), Self> {
         let fits = (64..=FRAME_LEN_MAX).contains(&len);
         Self::check(device, "frame_len_max", len, "64..=9728 bytes", fits)
     }
 
-    /// Refuses numbers of frames that the kernel may hold for a port, sent and received, out of range.
+    /// Refuses ring sizes out of range: frames that the kernel may hold for a port, to send and received.
     pub(super) fn check_ring_frames(device: &str, tx: usize, rx: usize) -> Result<(), Self> {
         let fits = (1..=BURST).contains(&tx);
         Self::check(device, "tx_ring_frames", tx, "1..=64 frames", fits)?;

@@ -1,24 +1,23 @@
-//! How full the receive rings of a port are, for threads other than the port's worker.
+//! Fill level of a port's receive rings, for threads other than the port's worker.
 //!
-//! [`RxGauge::permille`] of rings that the port shows while it has them ([`RxGauge::show`]).
+//! The pause guard reads it while a worker is away. A port shows its rings while they are mapped ([`RxGauge::show`]).
 //!
-//! Units: frames; 1/1,000 of a ring.
 //! Source: the kernel's status words and indices, as in `af_packet::slots` and `af_xdp::rings`.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Slots of a ring that are looked at: the filled ones lie next to each other, so a few tell how many they are.
+/// Slots of a ring that are read: filled slots lie next to each other, so a few evenly spread ones tell the level.
 pub(super) const PROBES: usize = 32;
 
-/// A ring of which something can be read at any time.
+/// A ring whose level can be read at any time.
 pub(super) enum Ring {
-    /// Status words of [`PROBES`] slots or fewer, evenly spread; those that have `bit` are filled.
+    /// Status words of at most [`PROBES`] slots, evenly spread; `bit` marks a filled slot.
     Slots { words: Vec<NonNull<AtomicU32>>, bit: u32 },
-    /// Indices that run on and wrap, and how many entries the ring is good for.
+    /// Indices that run on and wrap; the ring is full with `entries`.
     Indices { producer: NonNull<AtomicU32>, consumer: NonNull<AtomicU32>, entries: u32 },
-    /// So full.
+    /// A fixed level, for tests.
     #[cfg(test)]
     Level(Arc<core::sync::atomic::AtomicU16>),
 }
@@ -28,8 +27,8 @@ unsafe impl Send for Ring {}
 
 impl Ring {
     fn permille(&self) -> u16 {
-        // Nothing is read but these words, so no order is needed.
-        // SAFETY: `show`: the words are there for as long as the ring is shown.
+        // Relaxed: only these words are read, no data behind them. SAFETY: `show`: the words are there for as long as
+        // the ring is shown.
         let load = |word: &NonNull<AtomicU32>| unsafe { word.as_ref() }.load(Ordering::Relaxed);
         let (filled, of) = match self {
             Self::Slots { words, bit } => {
@@ -37,7 +36,8 @@ impl Ring {
                 (filled as u64, words.len() as u64)
             }
             Self::Indices { producer, consumer, entries } => {
-                // In this order: a consumer that goes on meanwhile makes it more and not negative.
+                // The consumer's index first: if the worker goes on in between, the difference errs upwards and cannot
+                // be negative.
                 let consumed = load(consumer);
                 (u64::from(load(producer).wrapping_sub(consumed)), u64::from(*entries))
             }
@@ -48,7 +48,7 @@ impl Ring {
     }
 }
 
-/// The receive rings of one port, whatever becomes of its interface.
+/// Fill level of one port's receive rings; it stays valid while the interface comes and goes.
 #[derive(Clone, Default)]
 pub struct RxGauge(Arc<Mutex<Vec<Ring>>>);
 
@@ -57,13 +57,13 @@ impl RxGauge {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How full the fullest ring is; 0 while there is none.
+    /// Level of the fullest ring in 1/1,000; 0 while the port has no rings.
     #[must_use]
     pub fn permille(&self) -> u16 {
         self.rings().iter().map(Ring::permille).max().unwrap_or(0)
     }
 
-    /// Has the gauge read `rings` until what is returned is dropped.
+    /// Has the gauge read `rings` until the returned value is dropped.
     ///
     /// # Safety
     /// The words of `rings` stay mapped until then.
@@ -79,11 +79,12 @@ impl RxGauge {
     }
 }
 
-/// Rings that a gauge reads; dropped before their memory goes.
+/// Rings that a gauge reads; drop it before their memory is unmapped.
 pub(super) struct Shown(RxGauge);
 
 impl Drop for Shown {
     fn drop(&mut self) {
+        // Waits for a reader, which holds the lock while it reads the words: afterwards the memory may go.
         self.0.rings().clear();
     }
 }

@@ -1,8 +1,5 @@
-//! Loss for tests: a port of which some received frames are dropped at random.
+//! Loss for tests: a port around another one that drops some received frames at random, counted as `injected`.
 //!
-//! Port → [`Lossy`] around it; the frames that it drops are counted as `injected`.
-//!
-//! Units: frames.
 //! Source: docs/configuration.md `loss_per_million`; docs/spec/pipeline.md §11.
 
 use weft_base::rng::Rng;
@@ -14,7 +11,7 @@ use crate::pool::Bufs;
 use crate::stats::DropReason;
 use crate::time::Instant;
 
-/// A port that loses frames.
+/// A port that drops received frames at random.
 pub struct Lossy<P> {
     port: P,
     per_million: u64,
@@ -23,7 +20,8 @@ pub struct Lossy<P> {
 }
 
 impl<P: Port> Lossy<P> {
-    /// Of a million frames that `port` receives so many are dropped, as `seed` has it.
+    /// Drops each frame that `port` receives with probability `per_million` / 1,000,000; the same `seed` drops the same
+    /// ones.
     #[must_use]
     pub fn new(port: P, per_million: u32, seed: u64) -> Self {
         Self { port, per_million: u64::from(per_million), rng: Rng::new(seed), lost: 0 }
@@ -31,7 +29,7 @@ impl<P: Port> Lossy<P> {
 }
 
 impl<P: Port> Port for Lossy<P> {
-    // No way past the pipeline: frames that took it would not be lost.
+    // No `fast_path`: frames that the kernel forwards would not be dropped.
     delegate!(
         caps, start, tx_room, tx, sending, service, link_up, rx_gauge, wait_fd, link_fd, next_event,
         idle_at, release => |self| self.port
@@ -42,6 +40,7 @@ impl<P: Port> Port for Lossy<P> {
         let had = self.port.rx(now, bufs, batch);
         let mut kept = 0;
         for _ in 0..had {
+            // Frames in front of `before` came by other ports.
             let place = before + kept;
             if self.rng.chance(self.per_million, 1_000_000)
                 && let Some(desc) = batch.pop_at(place)

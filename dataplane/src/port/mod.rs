@@ -1,9 +1,8 @@
-//! Ways in and out of the switch, behind one trait.
+//! Ports: ways in and out of the switch, behind one trait.
 //!
-//! Frames without FCS in pool chunks; [`PortCaps`] are facts for the port's life,
-//! [`PortCounters`] what it saw beside the frames that it delivered.
+//! Frames lie in pool chunks, without FCS. [`PortCaps`] are facts for the port's life; [`PortCounters`] count frames
+//! that were lost or dropped before the switch got them, or after it gave them away.
 //!
-//! Units: bytes, frames, bit/s.
 //! Source: docs/spec/pipeline.md §11.
 
 #[expect(unsafe_code, reason = "rings that the kernel shares, arrays of recvmmsg and sendmmsg")]
@@ -52,7 +51,7 @@ use crate::stats::DropReason;
 use crate::time::{Instant, LinkRate};
 use crate::types::PriSet;
 
-/// Shortest frame that is sent, without FCS; shorter ones are padded with zeros.
+/// Shortest frame that is sent, in bytes without FCS; shorter ones are padded with zeros (IEEE 802.3, 3.2.8).
 const TX_LEN_MIN: usize = 60;
 
 /// Facts that hold for a port's life.
@@ -61,26 +60,26 @@ pub struct PortCaps {
     /// Kind of port, as in the configuration: `af_xdp`, `af_packet`, `tap`, `null`, `pcap`, `dpdk`; or
     /// `wire`, `pipe`.
     pub kind: &'static str,
-    /// Device, file or peer behind it.
+    /// Interface, file or peer, as reports name it.
     pub device: String,
-    /// Longest frame, without FCS.
+    /// Longest frame in bytes, without FCS.
     pub frame_len_max: usize,
-    /// Rate of the link, for quanta and wire time.
+    /// Rate of the link, for pause quanta and time on the wire.
     pub rate: LinkRate,
-    /// Whether a frame with a partial checksum may be sent as it is.
+    /// Whether the port takes frames with a partial checksum; else the pipeline completes them first.
     pub tx_partial_csum: bool,
     /// Whether time at this port is virtual: exact, and driven by events.
     pub virtual_time: bool,
 }
 
-/// What a port counted beside the frames that it delivered and took; totals since it was opened.
+/// Frames lost or dropped at a port, beside those that it delivered and sent; totals since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortCounters {
-    /// Lost before us by kernel or device; not part of our own sum.
+    /// Frames that kernel or device lost before the port had them; not part of the switch's own sum.
     pub kernel_rx: u64,
-    /// Received but dropped by the port, by reason: counted in rx and in drops.
+    /// Frames received and dropped by the port, by reason; counted as received and as drops.
     pub rx_dropped: [(Option<DropReason>, u64); 6],
-    /// Taken for transmit but refused by kernel or device: counted as drop `tx_error`, not as tx.
+    /// Frames taken for sending that kernel or device refused; counted as drop `tx_error`, not as sent.
     pub tx_failed: u64,
 }
 
@@ -98,6 +97,7 @@ impl PortCounters {
     /// # Panics
     /// As [`Self::rx_drop`].
     pub fn rx_drops(&mut self, reason: DropReason, count: u64) {
+        // A list instead of an array over all reasons: this struct is copied out of each port, and a port kind has few.
         let slot = self
             .rx_dropped
             .iter_mut()
@@ -108,16 +108,16 @@ impl PortCounters {
     }
 }
 
-/// A way past the pipeline, in hardware or in the kernel: the pipeline says when frames may take it, and
-/// when it is done with those that did not.
+/// A way past the pipeline, in hardware or in the kernel. The pipeline decides when frames may take it, and reports
+/// when those that did not take it have left, so that frames stay in order.
 pub trait FastPath {
-    /// Lets frames of `pris` be sent by this port past the pipeline, and no others.
+    /// Lets frames of `pris`, and no others, be sent by this port past the pipeline.
     fn set_gate(&mut self, pris: PriSet);
 
-    /// Marks what was received so far.
+    /// Marks all frames received so far.
     fn mark(&mut self);
 
-    /// All frames that were received before the mark have left the switch, or were dropped.
+    /// Reports that all frames received before the mark have left the switch, or were dropped.
     fn drained(&mut self);
 }
 
@@ -128,10 +128,10 @@ pub trait Port: Send {
     /// Facts that hold for the port's life.
     fn caps(&self) -> &PortCaps;
 
-    /// Gives the port its memory, once, before all else; a port that needs none is ready as it is.
+    /// Gives the port its memory, once, before all other calls. A port that needs none has nothing to do.
     ///
     /// # Errors
-    /// The device refuses the memory, or cannot be set going with it.
+    /// The device refuses the memory, or cannot be started with it.
     fn start(&mut self, bufs: &mut Bufs) -> Result<(), PortOpenError> {
         let _ = bufs;
         Ok(())
@@ -140,13 +140,13 @@ pub trait Port: Send {
     /// Appends received frames to `batch` while it has room; returns how many.
     fn rx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize;
 
-    /// How many frames [`Self::tx`] would take now.
+    /// Number of frames that [`Self::tx`] would take now.
     fn tx_room(&mut self, now: Instant) -> usize;
 
     /// Takes frames off the front of `batch`; what is left was not sent and stays the caller's.
     fn tx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize;
 
-    /// In virtual time: a received frame.
+    /// In virtual time: takes one received frame.
     fn rx_one(&mut self, now: Instant, bufs: &mut Bufs) -> Option<Desc> {
         let mut batch = Batch::new();
         self.rx(now, bufs, &mut batch);
@@ -154,7 +154,7 @@ pub trait Port: Send {
         batch.pop()
     }
 
-    /// In virtual time: takes a frame, for which there is room ([`Self::tx_room`]).
+    /// In virtual time: sends a frame, for which there must be room ([`Self::tx_room`]).
     fn tx_one(&mut self, now: Instant, bufs: &mut Bufs, desc: Desc) {
         let mut batch = Batch::new();
         batch.push(desc);
@@ -168,7 +168,7 @@ pub trait Port: Send {
     /// The device is gone or refused the wake-up; the worker reports it and keeps running.
     fn service(&mut self, now: Instant, bufs: &mut Bufs) -> Result<(), PortError>;
 
-    /// Frames that the port took, and that may not have left yet, as far as it knows.
+    /// Frames that the port took and that may not have left yet, as far as it knows.
     fn sending(&mut self) -> usize {
         0
     }
@@ -178,64 +178,64 @@ pub trait Port: Send {
         true
     }
 
-    /// The way past the pipeline that frames may take at this port, if there is one; there is for the
-    /// port's whole life, or never.
+    /// The way past the pipeline at this port. A port has one for its whole life, or never.
     fn fast_path(&mut self) -> Option<&mut dyn FastPath> {
         None
     }
 
-    /// What was counted beside delivered frames.
+    /// Frames lost or dropped at the port.
     fn counters(&self) -> PortCounters {
         PortCounters::default()
     }
 
-    /// How full the rings are that the port receives from, for other threads; none where nothing of the kind is known.
+    /// Fill level of the port's receive rings, for other threads; `None` if the port cannot tell.
     fn rx_gauge(&self) -> Option<RxGauge> {
         None
     }
 
-    /// A descriptor that becomes readable when there is something to receive, for idle workers.
+    /// A descriptor that becomes readable when frames can be received, for idle workers.
     fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         None
     }
 
-    /// A descriptor that becomes readable when the link may have gone up or down, for idle workers. [`Self::service`] reads
-    /// from it, at most some milliseconds later.
+    /// A descriptor that becomes readable when the link may have gone up or down, for idle workers. [`Self::service`]
+    /// reads it within some milliseconds.
     fn link_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         None
     }
 
-    /// In virtual time: whether [`Self::service`] has something to do, or [`Self::counters`] may tell something new since this
-    /// was last asked.
+    /// In virtual time: whether [`Self::service`] has work to do, or [`Self::counters`] may have changed since the last
+    /// call of this.
     fn has_news(&mut self) -> bool {
         true
     }
 
-    /// In virtual time: whether [`Self::link_up`] stays as it is, unless somebody pulls the cable or plugs it in.
+    /// In virtual time: whether [`Self::link_up`] only changes when a cable is pulled or plugged in.
     fn is_steady(&self) -> bool {
         false
     }
 
-    /// In virtual time: when a frame will be received next, as far as is known.
+    /// In virtual time: when the next frame will be received, as far as is known.
     fn next_event(&self) -> Option<Instant> {
         None
     }
 
-    /// As [`Self::next_event`], of frames that were sent to the port meanwhile, too.
+    /// Like [`Self::next_event`], but also looks at frames that the far end has sent meanwhile.
     fn look_ahead(&mut self) -> Option<Instant> {
         self.next_event()
     }
 
-    /// In virtual time: when the transmitter falls idle, for whoever waits for it.
+    /// In virtual time: when the transmitter falls idle, for outputs that wait for it.
     fn idle_at(&self) -> Option<Instant> {
         None
     }
 
-    /// In virtual time: when the frame that was received last is whole, if it was handed over before that.
+    /// In virtual time: when the last bit of the frame received last arrives, if it was handed over before that
+    /// (cut-through).
     fn whole_at(&self) -> Option<Instant> {
         None
     }
 
-    /// Gives back all chunks that the port still holds, before it is dropped.
+    /// Frees all chunks that the port still holds, before it is dropped.
     fn release(&mut self, bufs: &mut Bufs);
 }

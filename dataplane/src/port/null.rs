@@ -1,8 +1,7 @@
-//! Null port: takes every frame and forgets it; as a generator, makes frames out of templates.
+//! Null port: discards every frame; as a generator, makes frames from templates.
 //!
-//! Templates, round robin, copied into chunks as fast as the port is asked; no clock.
+//! Templates take turns and are copied into chunks as fast as the worker calls; there is no clock.
 //!
-//! Units: frames, bytes.
 //! Source: ARCHITECTURE.md "Layout of the tree"; docs/spec/pipeline.md §11.
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,38 +15,37 @@ use crate::pool::{Bufs, FRAME_LEN_MAX};
 use crate::stats::DropReason;
 use crate::time::{Instant, LinkRate};
 
-/// What a null port is to do.
+/// Settings of a null port that makes frames.
 #[derive(Clone, Debug)]
 pub struct NullConfig {
-    /// Name for reports.
+    /// Name of the port in reports.
     pub name: String,
-    /// Rate that the port claims.
+    /// Rate that the port reports; it limits nothing.
     pub rate: LinkRate,
-    /// Longest frame.
+    /// Longest frame in bytes, without FCS.
     pub frame_len_max: usize,
-    /// Frames to make, in turn; none makes the port a sink only.
+    /// Frames to make, in turn; empty for a port that only discards.
     pub templates: Vec<Vec<u8>>,
-    /// Most frames made in one call, 1..=64.
+    /// Frames made per call at most, 1..=64.
     pub per_burst: usize,
-    /// Frames made in all; `None` for no end.
+    /// Frames made in all; `None` for no limit.
     pub limit: Option<u64>,
 }
 
 /// A port without a wire: it makes the frames that it receives, and discards what it sends.
 pub struct Null {
     caps: PortCaps,
-    /// The templates' first bytes, one behind the other, so that the processor reads ahead, and their
-    /// lengths.
+    /// The templates' first bytes and their lengths, contiguous so that the processor prefetches them.
     heads: Box<[([u8; HEAD_LEN], u16)]>,
-    /// All of each.
+    /// The whole templates.
     templates: Vec<Vec<u8>>,
-    /// The next template.
+    /// Index of the next template.
     next: usize,
     per_burst: usize,
     left: u64,
     counters: PortCounters,
     taken: u64,
-    /// Never readable, as a port that makes no frame receives none: a worker may sleep.
+    /// A descriptor that is never readable, so that a worker may sleep; `None` if the port makes frames.
     silent: Option<EventFd>,
 }
 
@@ -72,15 +70,14 @@ impl Null {
             left: 0,
             counters: PortCounters::default(),
             taken: 0,
-            silent: EventFd::new().ok(), // without one, a worker asks again and again
+            silent: EventFd::new().ok(), // without one, a worker polls and does not sleep
         }
     }
 
     /// A port that also makes frames.
     ///
     /// # Errors
-    /// A template is shorter than 14 bytes or longer than `frame_len_max`, or `per_burst` is out of
-    /// range.
+    /// A template is shorter than 14 bytes or longer than `frame_len_max`, or `per_burst` is out of range.
     pub fn generator(config: NullConfig) -> Result<Self, PortOpenError> {
         let refuse = |what, had| PortOpenError::Config {
             device: config.name.clone(),
@@ -113,7 +110,7 @@ impl Null {
         Ok(port)
     }
 
-    /// Frames taken for transmit.
+    /// Frames taken for sending, and discarded.
     #[must_use]
     pub const fn taken(&self) -> u64 {
         self.taken
@@ -134,6 +131,7 @@ impl Port for Null {
                 self.next = 0;
             }
             let heads = self.heads.get(self.next..).unwrap_or_default().iter();
+            // Runs of short templates are made in one go, as the bench measures the switch and not its generator.
             let short = bufs.alloc_heads(want - made, heads.map(|(h, len)| (h, *len)), batch);
             made += short;
             self.next += short;
@@ -142,8 +140,8 @@ impl Port for Null {
             }
             let Some(template) = self.templates.get(self.next) else { break };
             let Some(desc) = bufs.alloc_from(template) else {
-                // A made frame waits for a chunk: back-pressure, not a loss. One that no chunk
-                // holds would wait for ever.
+                // A frame waits for a chunk: backpressure, not a loss. One longer than a chunk would wait forever, so
+                // it is dropped.
                 if template.len() > bufs.room() {
                     self.counters.rx_drop(DropReason::TooLong);
                     self.next += 1;

@@ -1,10 +1,9 @@
-//! Port on capture files: plays one, and writes what is sent to another.
+//! Port on capture files: plays one, and writes sent frames to another.
 //!
-//! The whole input is read into memory when the port is opened, so that playing never waits
-//! for a disk; output goes through a buffer of 1 MiB into the page cache, where a write may wait for
-//! the system when memory is short: a file is for tests and benches, not for the live path.
+//! The whole input is read into memory when the port is opened, so that playing never waits for a disk. Output goes
+//! through a buffer of 1 MiB into the page cache, where a write may block when memory is short: this port is for tests
+//! and benches, not for a live switch.
 //!
-//! Units: ns, bytes.
 //! Source: docs/spec/pipeline.md §11, §13.
 
 use std::path::PathBuf;
@@ -19,49 +18,49 @@ use crate::pool::Bufs;
 use crate::stats::DropReason;
 use crate::time::{Instant, LinkRate};
 
-/// When frames of the input are received.
+/// Times at which frames of the input are received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// As fast as the port is asked.
+    /// As fast as the worker calls.
     Fast,
-    /// At their stamps, counted from the first one and the first call of `rx`.
+    /// By their stamps, counted from the first frame and the first call of `rx`.
     Stamps,
 }
 
 /// Settings of a pcap port.
 #[derive(Clone, Debug)]
 pub struct PcapConfig {
-    /// Name for reports.
+    /// Name of the port in reports.
     pub name: String,
-    /// Rate that the port claims.
+    /// Rate that the port reports; it limits nothing.
     pub rate: LinkRate,
-    /// Longest frame without FCS.
+    /// Longest frame in bytes, without FCS.
     pub frame_len_max: usize,
-    /// Capture to play; `None` receives nothing.
+    /// Capture to play; with `None` the port receives nothing.
     pub input: Option<CaptureName>,
-    /// When its frames are received.
+    /// Times at which its frames are received.
     pub pace: Pace,
-    /// How often it is played; `None` for ever.
+    /// How often it is played; `None` for no limit.
     pub times: Option<u64>,
-    /// Capture to write what is sent to; `None` drops it.
+    /// Capture to write sent frames to; with `None` they are discarded.
     pub output: Option<PathBuf>,
-    /// What becomes of such a file that is there already; the new one is its owner's alone.
+    /// Treatment of an output file that exists.
     pub existing: Existing,
 }
 
-/// One frame of the input; its bytes lie behind those of the one before.
+/// One frame of the input; its bytes follow those of the frame before.
 #[derive(Clone, Copy, Debug)]
 struct Frame {
-    /// After the first frame's stamp.
+    /// Time after the first frame's stamp, in ns.
     after_ns: u64,
     end: usize,
     flaw: Flaw,
 }
 
-/// Most bytes that a port keeps of its input: a packed file of some MiB may hold more than any machine has.
+/// Bytes of input that a port keeps at most. A packed file of some MiB may hold more than the machine's memory.
 const INPUT_BYTES_MAX: usize = 4 << 30;
 
-/// All that is played.
+/// The frames to play.
 #[derive(Debug, Default)]
 struct Input {
     bytes: Vec<u8>,
@@ -70,7 +69,7 @@ struct Input {
 }
 
 impl Input {
-    /// Reads a capture of which `most` bytes may be kept; `port` names it in errors.
+    /// Reads a capture, of which at most `most` bytes may be kept; `port` names the port in errors.
     fn read(port: &str, name: &CaptureName, most: usize) -> Result<Self, PortOpenError> {
         let capture = |source| PortOpenError::Capture { device: port.to_owned(), source };
         let mut reader = CaptureReader::open_name(name).map_err(capture)?;
@@ -79,7 +78,7 @@ impl Input {
         while reader.read_into(&mut record).map_err(capture)? {
             input.bytes.extend_from_slice(&record.data);
             let first = *first.get_or_insert(record.ts_ns);
-            // A stamp before the frame in front of it is taken as that one's.
+            // A frame whose stamp lies before that of the frame in front follows it at once: order in the file counts.
             latest = record.ts_ns.saturating_sub(first).max(latest);
             let (end, flaw) = (input.bytes.len(), record.flaw());
             input.frames.push(Frame { after_ns: latest, end, flaw });
@@ -103,24 +102,24 @@ pub struct Pcap {
     caps: PortCaps,
     input: Input,
     pace: Pace,
-    /// Playings left; the next frame of the current one, and where its bytes start.
+    /// Playings left; the next frame of the current one, and where its bytes start. `u64::MAX` playings are no limit.
     times: u64,
     next: usize,
     at: usize,
-    /// When the current playing began.
+    /// Start of the current playing.
     began: Option<Instant>,
     output: Option<CaptureWriter>,
-    /// Where frames are put together that the chunk cannot hold in their final form.
+    /// Scratch memory for frames whose checksum is completed, as other outputs may share their chunk.
     spare: Box<[u8]>,
     counters: PortCounters,
     fault: Option<std::io::Error>,
 }
 
 impl Pcap {
-    /// Reads the input and makes the output.
+    /// Reads the input and creates the output.
     ///
     /// # Errors
-    /// A file cannot be read or made, is damaged, or a setting is out of range.
+    /// A file cannot be read or created, is damaged, or a setting is out of range.
     pub fn open(config: &PcapConfig) -> Result<Self, PortOpenError> {
         PortOpenError::check_frame_len_max(&config.name, config.frame_len_max)?;
         let capture = |source| PortOpenError::Capture { device: config.name.clone(), source };
@@ -158,7 +157,7 @@ impl Pcap {
         })
     }
 
-    /// What the user should know of the input: that it is cut off, or holds frames that are not Ethernet.
+    /// Warnings about the input for the user: it is cut off, or has frames that are not Ethernet.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.input.warnings
@@ -170,7 +169,7 @@ impl Pcap {
         self.times == 0
     }
 
-    /// Steps past the current frame.
+    /// Moves on to the next frame, or to the next playing.
     fn advance(&mut self, end: usize) {
         (self.next, self.at) = (self.next + 1, end);
         if self.next == self.input.frames.len() {
@@ -189,6 +188,7 @@ impl Port for Pcap {
 
     fn rx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
         let before = batch.len();
+        // Bounded also while frames are dropped, which do not fill `batch`.
         for _ in 0..BURST {
             let Some(frame) = self.input.frames.get(self.next).copied().filter(|_| self.times > 0)
             else {
@@ -211,7 +211,7 @@ impl Port for Pcap {
             } else if let Some(desc) = bufs.alloc_from(bytes) {
                 batch.push(desc);
             } else {
-                break; // it waits for a chunk: a file does not run away
+                break; // wait for a chunk: frames of a file are not lost by waiting
             }
             self.advance(frame.end);
         }
@@ -241,7 +241,7 @@ impl Port for Pcap {
         match self.fault.take() {
             None => Ok(()),
             Some(source) => {
-                self.output = None; // said once; what follows is dropped
+                self.output = None; // report once; later frames are discarded
                 Err(PortError { device: self.caps.device.clone(), call: "write capture", source })
             }
         }
@@ -251,7 +251,7 @@ impl Port for Pcap {
         self.counters
     }
 
-    /// Ends the output; `service` says whether that went well.
+    /// Ends the output; a following `service` reports an error.
     fn release(&mut self, _bufs: &mut Bufs) {
         if let Some(Err(error)) = self.output.take().map(CaptureWriter::finish) {
             self.fault = Some(std::io::Error::other(error));

@@ -1,9 +1,8 @@
-//! Tap port: an interface of the host's that the switch is at the other end of.
+//! Tap port: an interface of the host, with the switch at its other end.
 //!
-//! One read or write a frame on `/dev/net/tun`, offloads off, so frames come whole; a partial
-//! checksum is completed before the frame is written.
+//! One read or write of `/dev/net/tun` per frame. Offloads are off, so frames come whole; a partial checksum is
+//! completed before the frame is written.
 //!
-//! Units: bytes, frames.
 //! Source: `Documentation/networking/tuntap.rst`; docs/spec/pipeline.md §11. Any kernel; `CAP_NET_ADMIN`.
 
 use std::fs::File;
@@ -18,32 +17,32 @@ use crate::pool::Bufs;
 use crate::stats::DropReason;
 use crate::time::{Instant, LinkRate, Span};
 
-/// How often it is looked whether the device is up.
+/// Interval between looks at the device's state.
 const CHECK_EVERY: Span = Span::from_ms(10);
-/// How often a vanished device is made again.
+/// Interval between attempts to create a device that was deleted.
 const RETRY_EVERY: Span = Span::from_ms(250);
 
 /// Settings of a tap port.
 #[derive(Clone, Debug)]
 pub struct TapConfig {
-    /// Interface; made if there is none, and then removed when the port is closed.
+    /// Interface; created if there is none, and then removed when the port is closed.
     pub device: String,
-    /// Rate that the port claims.
+    /// Rate that the port reports; a tap has none.
     pub rate: LinkRate,
-    /// Longest frame without FCS, tags included; the interface's MTU is 18 less.
+    /// Longest frame in bytes, without FCS, tags included; the interface's MTU is 18 less.
     pub frame_len_max: usize,
 }
 
-/// A tap port.
+/// A port on a tap interface of the host.
 pub struct Tap {
     caps: PortCaps,
     file: Option<File>,
-    /// Whether the device is ours: made by us, gone with us.
+    /// The port created the device, which disappears with it.
     made: bool,
     up: bool,
-    /// Chunk that the next frame is read into.
+    /// Chunk for the next frame; kept between calls, as most reads find no frame.
     posted: Option<Desc>,
-    /// Where frames go for which there is no chunk, and where checksums are completed.
+    /// Scratch memory: frames are read into it while the pool is empty, and checksums completed in it.
     spare: Box<[u8]>,
     counters: PortCounters,
     blocked: bool,
@@ -53,7 +52,7 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Makes or attaches the device, sets its MTU and sets it up.
+    /// Creates or attaches the device, sets its MTU and sets it up.
     ///
     /// # Errors
     /// A setting is out of range, the device is in use, or a call was refused.
@@ -93,16 +92,18 @@ impl Tap {
         })
     }
 
-    /// Attaches the device, making it if there is none and `make` says so; whether it was made.
+    /// Attaches the device, creating it if `make` allows; returns whether it was created.
     fn attach(device: &str, frame_len_max: usize, make: bool) -> Result<(File, bool), Refused> {
         let control = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0).map_err(at("socket"))?;
         let there = sys::exists(control.as_fd(), device).map_err(at("find the interface"))?;
+        // A tap of the host's own is not ours to create: its owner may give it other settings. Wait until it is back.
         if !there && !make {
             let source = io::Error::from_raw_os_error(libc::ENODEV);
             return Err(Refused { call: "wait for the interface", source });
         }
         let file = sys::open_tun().map_err(at("open /dev/net/tun"))?;
         sys::attach_tap(file.as_fd(), device).map_err(at("attach tap (TUNSETIFF)"))?;
+        // Room for the Ethernet header and a tag. 68 is the least MTU of IPv4 (RFC 791).
         let mtu = i32::try_from(frame_len_max - 18).unwrap_or(i32::MAX).max(68);
         sys::set_mtu(control.as_fd(), device, mtu).map_err(at("set MTU"))?;
         sys::set_up(control.as_fd(), device).map_err(at("set up"))?;
@@ -114,7 +115,7 @@ impl Tap {
         PortError { device: self.caps.device.clone(), call, source }
     }
 
-    /// One frame into the posted chunk, or past it: how many bytes of the chunk.
+    /// Reads one frame into the posted chunk, or into `spare` if there is none; returns its length.
     fn read(&mut self, bufs: &mut Bufs) -> io::Result<usize> {
         if self.posted.is_none() {
             self.posted = bufs.alloc();
@@ -122,6 +123,7 @@ impl Tap {
         let space = self.posted.as_mut().and_then(|desc| bufs.space_mut(desc));
         let into = match space {
             Some(space) => space,
+            // The frame is read although it is lost: it would block the device's queue, and is counted as `pool`.
             None => &mut self.spare[..],
         };
         match &mut self.file {
@@ -135,10 +137,10 @@ impl Tap {
         self.fault = Some((call, error.raw_os_error().unwrap_or(libc::EIO)));
     }
 
-    /// Looks whether the device is there and up; makes one again after it was removed.
+    /// Looks at the device's state; creates it again after it was deleted.
     ///
-    /// The descriptor is asked, not the interface's name: a tap may be moved to the namespace of its
-    /// host, and goes on from there.
+    /// Asks the descriptor and not the interface's name: a tap may be moved to the namespace of its host and works on
+    /// there.
     fn follow(&mut self, now: Instant) -> Result<(), PortError> {
         if let Some(file) = &self.file {
             let ready = sys::ready(file.as_fd(), libc::POLLOUT);
@@ -148,6 +150,7 @@ impl Tap {
                 self.up = ready & libc::POLLOUT != 0; // a tap that is down takes nothing
                 return Ok(());
             }
+            // POLLERR: the device was deleted, and this descriptor will never work again.
             (self.file, self.up, self.retry_at) = (None, false, now);
             return Err(self.error("tap is gone", libc::ENODEV));
         }
@@ -213,8 +216,9 @@ impl Port for Tap {
                 Ok(_) => taken += 1,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == ErrorKind::WouldBlock => self.blocked = true,
+                // The host's queue is full; the frame waits for the next `service`.
                 Err(e) if e.raw_os_error() == Some(libc::ENOBUFS) => self.blocked = true,
-                // Down, or removed: the frame stays the caller's.
+                // The device is down (EIO) or deleted (EBADFD): the frame stays the caller's.
                 Err(e) if matches!(e.raw_os_error(), Some(libc::EIO | libc::EBADFD)) => {
                     self.fail("write", &e);
                 }
@@ -249,7 +253,7 @@ impl Port for Tap {
         self.counters
     }
 
-    /// Another one after the device was gone: ask again before each wait.
+    /// The descriptor is replaced when the device was gone, so callers ask for it again before each wait.
     fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         self.file.as_ref().map(std::os::fd::AsFd::as_fd)
     }

@@ -1,9 +1,7 @@
 //! Mirrors: copies of a port's frames in a capture file, beside the data path.
 //!
-//! Frame -> copy in a slot made beforehand -> bounded lock-free queue -> writer thread -> file;
-//! slots come back by a second queue. No slot free: the copy is lost and counted, the frame is not.
-//!
-//! Units: frames, ns.
+//! A frame is copied into a preallocated slot, which goes through a bounded lock-free queue to the writer thread and
+//! comes back by a second queue. If no slot is free, the copy is lost and counted, never the frame.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,10 +24,10 @@ use crate::desc::Desc;
 use crate::pool::{Bufs, FRAME_LEN_MAX};
 use crate::time::Instant;
 
-/// How long the writer waits when there is nothing to write.
+/// How long the writer sleeps while it has nothing to write.
 const IDLE: Duration = Duration::from_millis(2);
 
-/// A copy on its way to the file.
+/// A copy of a frame on its way to the file.
 struct Slot {
     ts_ns: u64,
     direction: Direction,
@@ -39,17 +37,17 @@ struct Slot {
     bytes: Box<[u8]>,
 }
 
-/// What the ports and the writer share.
+/// State that ports and writer share.
 struct Shared {
     full: ArrayQueue<Box<Slot>>,
     free: ArrayQueue<Box<Slot>>,
     stop: AtomicBool,
     lost: AtomicU64,
-    /// Why the file takes no more.
+    /// Error after which the file takes no more copies.
     failure: OnceLock<String>,
 }
 
-/// Result of a mirror: frames written to the file, and copies lost.
+/// Result of a mirror.
 #[derive(Debug)]
 pub struct MirrorReport {
     /// Frames in the file, or why writing ended early.
@@ -58,8 +56,7 @@ pub struct MirrorReport {
     pub lost: u64,
 }
 
-/// A capture file that is being written, and its thread. Belongs to control; the ports have a
-/// [`MirrorHandle`] each.
+/// A capture file being written, and its thread. Control owns it; each port has a [`MirrorHandle`].
 pub struct Mirror {
     shared: Arc<Shared>,
     writer: Option<JoinHandle<Result<u64, CaptureError>>>,
@@ -73,12 +70,11 @@ pub struct MirrorHandle {
 }
 
 impl Mirror {
-    /// Makes a capture, its owner's alone, with an interface for each of `names` and starts its writer;
-    /// `existing` says what becomes of a file that is there. Frames are cut to `snaplen` bytes (0:
-    /// whole); `slots` frames (at least 1) may wait to be written.
+    /// Creates a capture with an interface for each of `names`, and starts its writer; `existing` decides about a file
+    /// that exists. Frames are cut to `snaplen` bytes (0: whole); `slots` frames (at least 1) may wait to be written.
     ///
     /// # Errors
-    /// The file cannot be made, or the thread not started.
+    /// The file cannot be created, there is no memory for the slots, or the thread cannot be started.
     pub fn start(
         path: impl AsRef<Path>,
         existing: Existing,
@@ -126,7 +122,7 @@ impl Mirror {
         Ok(Self { shared, writer: Some(thread) })
     }
 
-    /// For the port that `names` gave this place.
+    /// The handle of the port at index `interface` of `names`.
     #[must_use]
     pub fn handle(&self, interface: u32) -> MirrorHandle {
         MirrorHandle { shared: self.shared.clone(), interface }
@@ -138,13 +134,13 @@ impl Mirror {
         self.shared.lost.load(Ordering::Relaxed) // a count
     }
 
-    /// Why the file takes no more copies, if it does not.
+    /// The error after which the file takes no more copies, if there was one.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         self.shared.failure.get().cloned()
     }
 
-    /// Ends the file; waits until all copies that were made are written.
+    /// Ends the file, after all copies made so far are written.
     #[must_use]
     pub fn finish(mut self) -> MirrorReport {
         let written = self.end();
@@ -161,21 +157,22 @@ impl Mirror {
 
 impl Drop for Mirror {
     fn drop(&mut self) {
-        drop(self.end()); // who wants the answer calls `finish`
+        drop(self.end()); // `finish` reports errors; `drop` cannot
     }
 }
 
-/// An error with its cause.
+/// An error with its cause, as text.
 fn said(error: &CaptureError) -> String {
     let cause = std::error::Error::source(error);
     cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }
 
-/// The writer thread: until it is told to stop and nothing is left.
+/// The writer thread: writes until it is stopped and the queue is empty.
 fn write_all(shared: &Shared, mut writer: CaptureWriter) -> Result<u64, CaptureError> {
     let mut failed = None;
     loop {
-        let stop = shared.stop.load(Ordering::Acquire); // before the last look at the queue
+        // Read before the queue: copies made before the stop are then found in this last pass.
+        let stop = shared.stop.load(Ordering::Acquire);
         while let Some(slot) = shared.full.pop() {
             let meta = Meta {
                 ts_ns: slot.ts_ns,
@@ -194,6 +191,7 @@ fn write_all(shared: &Shared, mut writer: CaptureWriter) -> Result<u64, CaptureE
             if failed.is_some() {
                 shared.lost.fetch_add(1, Ordering::Relaxed); // a count
             }
+            // Also after a failed write: ports go on, and must find their slots counted as lost, not missing.
             drop(shared.free.push(slot)); // there is room: it came from there
         }
         if stop {
@@ -204,7 +202,7 @@ fn write_all(shared: &Shared, mut writer: CaptureWriter) -> Result<u64, CaptureE
 }
 
 impl MirrorHandle {
-    /// Copies a frame, checksum completed; `None` when there is no slot, or the mirror has ended.
+    /// Copies a frame and completes its checksum; `None` if no slot is free, or the mirror has ended.
     fn copy(
         &self,
         now: Instant,
@@ -225,6 +223,7 @@ impl MirrorHandle {
         if let (Some(to), Some(from)) = (slot.bytes.get_mut(..len), frame.get(..len)) {
             to.copy_from_slice(from);
         }
+        // A checksum covers the whole frame, so that of a cut copy cannot be computed.
         if len == frame.len()
             && let Some(partial) = bufs.partial_csum(desc)
             && let Some(copy) = slot.bytes.get_mut(..len)
@@ -245,12 +244,12 @@ impl MirrorHandle {
     }
 }
 
-/// Where a port looks for its mirror; control fills and empties it while the port runs.
+/// Place where a port finds its mirror; control sets and clears it while the port runs.
 #[derive(Clone, Default)]
 pub struct MirrorSlot(Arc<ArcSwapOption<MirrorHandle>>);
 
 impl MirrorSlot {
-    /// Starts to mirror to `mirror`, or ends mirroring.
+    /// Starts mirroring to `mirror`, or ends it with `None`.
     pub fn set(&self, mirror: Option<MirrorHandle>) {
         self.0.store(mirror.map(Arc::new));
     }
@@ -262,20 +261,19 @@ impl From<MirrorHandle> for MirrorSlot {
     }
 }
 
-/// A port whose frames are mirrored while its slot is filled: what it received, and what it took to
-/// send.
+/// A port whose received and sent frames are mirrored while its slot is set.
 pub struct Tee<P: Port> {
     port: P,
     mirror: MirrorSlot,
 }
 
 impl<P: Port> Tee<P> {
-    /// Mirrors `port` to what is in the slot.
+    /// Mirrors `port` to the mirror in the slot.
     pub fn new(port: P, mirror: impl Into<MirrorSlot>) -> Self {
         Self { port, mirror: mirror.into() }
     }
 
-    /// Ends mirroring.
+    /// Ends mirroring and returns the port.
     #[must_use]
     pub fn into_inner(self) -> P {
         self.port
@@ -304,7 +302,7 @@ impl<P: Port> Port for Tee<P> {
     fn tx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
         let mirror = self.mirror.0.load();
         let Some(mirror) = &*mirror else { return self.port.tx(now, bufs, batch) };
-        // Copied before, as the port frees what it takes.
+        // Copied before the port takes them, as it frees the frames that it took.
         let room = self.port.tx_room(now);
         let mut slots = ArrayVec::<_, BURST>::new();
         for desc in batch.iter().take(room) {
