@@ -1,8 +1,7 @@
-//! Ageing: entries that no frame has refreshed for too long leave the forwarding database.
+//! Ageing: removes entries of the forwarding database that no frame has refreshed for too long.
 //!
-//! A sweep over the table, some buckets at a time → entries removed, and when the next sweep is due.
+//! A sweep goes over the table some buckets at a time. It also finds out when the next sweep is due.
 //!
-//! Units: ticks of 0.55 s.
 //! Source: IEEE 802.1Q clause 8.8.3; docs/spec/pipeline.md §3.
 
 use weft_base::sync::Ordering;
@@ -12,7 +11,7 @@ use super::entry::Tick;
 use super::{Fdb, add};
 use crate::time::{Instant, Span};
 
-/// When the next sweep is worth its time, in one word.
+/// When the next sweep is due; fits one word, so that workers read it without a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Never,
@@ -40,10 +39,9 @@ impl Due {
 }
 
 impl Fdb {
-    /// Removes entries that are too old, looking at up to `bucket_budget` buckets of 4; returns how
-    /// many were removed.
+    /// Removes entries that are too old, looking at up to `bucket_budget` buckets of 4; returns how many were removed.
     ///
-    /// Free of cost before [`Fdb::next_age_due`]. Removes nothing while another thread writes.
+    /// Costs nothing before [`Fdb::next_age_due`]. Removes nothing while another thread writes.
     pub fn age(&self, now: Instant, bucket_budget: usize) -> usize {
         let tick = Tick::at(now);
         if !self.is_due(tick) {
@@ -54,9 +52,11 @@ impl Fdb {
         if life == 0 || !self.is_due(tick) {
             return 0; // another worker has just finished the sweep
         }
+        // A sweep takes several calls: each must find it due until the last bucket is done.
         self.set_due(Due::Now);
         if writer.sweep_at == 0 {
             writer.oldest = None;
+            // Called for its side effect: it drops movers that are too old, also while nothing moves.
             writer.moves.state(now);
         }
         let mut removed = 0;
@@ -68,6 +68,7 @@ impl Fdb {
                     continue;
                 }
                 if tick.since(value.tick()) < life {
+                    // The oldest stamp that stays says when the next entry can grow too old.
                     writer.note_stamp(value.tick());
                     continue;
                 }
@@ -84,7 +85,7 @@ impl Fdb {
         removed
     }
 
-    /// When to call [`Fdb::age`] next; `None` while nothing can grow too old.
+    /// Time at which to call [`Fdb::age`] next; `None` while no entry can grow too old.
     #[must_use]
     pub fn next_age_due(&self, now: Instant) -> Option<Instant> {
         match self.due() {
@@ -94,11 +95,12 @@ impl Fdb {
         }
     }
 
-    /// Sets the life of learned entries, zero for ever; those that are too old go with the next sweep.
+    /// Sets the lifetime of learned entries, zero for no limit; entries that are too old go with the next sweep.
     pub fn set_ageing(&self, ageing: Span) {
         let mut writer = self.writer();
         let life = Tick::cover(ageing);
         self.life.store(life, Ordering::Relaxed); // read under the same lock
+        // A sweep in progress went by the old lifetime; the new one starts over.
         writer.sweep_at = 0;
         self.set_due(if life == 0 || writer.used == 0 { Due::Never } else { Due::Now });
     }

@@ -1,8 +1,5 @@
-//! What goes into and comes out of the FDB: plain values.
+//! Plain values that go into and come out of the FDB: configuration, results of calls, events, counters.
 //!
-//! Configuration, answers to each call, events, counts.
-//!
-//! Units: capacity in entries; ages as [`Span`].
 //! Source: docs/spec/pipeline.md §3 and §10.
 
 use super::entry::FdbKey;
@@ -11,26 +8,26 @@ use super::{Fdb, MOVES_MAX};
 use crate::time::Span;
 use crate::types::{PortId, PortSet};
 
-/// Default room, in entries.
+/// Default capacity in entries.
 pub const CAPACITY: usize = 65_536;
-/// Default life of a learned entry after its station's last frame.
+/// Default lifetime of a learned entry after its station's last frame.
 pub const AGEING: Span = Span::from_ms(300_000);
 
-/// Default time that a port of a loop is blocked for.
+/// Default time for which a port of a loop is blocked.
 pub const LOOP_BLOCK: Span = Span::from_ms(10_000);
-/// Default time that a station which moved too often stays where it was before.
+/// Default time for which a station that moved too often is held at its former port.
 pub const STICKY: Span = Span::from_ms(10_000);
 
 /// Sizes, hash seed and ageing time that a forwarding database is built with.
 #[derive(Clone, Copy, Debug)]
 pub struct FdbConfig {
-    /// Most entries, static ones included.
+    /// Maximum number of entries, static ones included.
     pub capacity: usize,
-    /// Seed of the hash.
+    /// Seed of the hash, so that stations cannot choose colliding addresses.
     pub seed: u64,
-    /// Life of a learned entry after its station's last frame; zero is for ever.
+    /// Lifetime of a learned entry after its station's last frame; zero for no limit.
     pub ageing: Span,
-    /// Learn events that can wait for control.
+    /// Learn events that can wait for control; further ones are lost and counted.
     pub events: usize,
 }
 
@@ -43,73 +40,73 @@ impl Default for FdbConfig {
 /// The port that an address was found behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hit {
-    /// The port it is behind.
+    /// The port that the address is behind.
     pub port: PortId,
-    /// Whether configuration says so.
+    /// Whether it is a static entry.
     pub is_static: bool,
 }
 
-/// What the FDB knows about the source of a frame.
+/// State of a frame's source in the FDB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceState {
-    /// Learnt on this port; its age has been refreshed.
+    /// Learned on this port; its age has been refreshed.
     Known,
-    /// Set by configuration, on this or another port; nothing to learn.
+    /// A static entry, on this or another port; nothing to learn.
     Static,
-    /// Not there: to be learnt.
+    /// No entry: to be learned.
     Unknown,
-    /// Learnt on that other port: to be learnt anew.
+    /// Learned on this other port: to be learned again.
     OnOtherPort(PortId),
 }
 
-/// A source that is to be learnt, and the frame that it was seen in.
+/// A source to be learned, and the frame that it was seen in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// VLAN, space and address.
+    /// VLAN, address space and address.
     pub key: FdbKey,
-    /// A number that tells the frame from others.
+    /// Digest of the frame, which tells it from others.
     pub frame: u64,
 }
 
 /// Result of a request to learn an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learned {
-    /// Put in.
+    /// A new entry was made.
     New,
-    /// Was on that port before.
+    /// The entry was on another port before.
     Moved {
-        /// The port it left.
+        /// The port that it left.
         from: PortId,
     },
-    /// Moves too often: more than [`MOVES_MAX`] times within a second.
+    /// The address moves too often: more than [`MOVES_MAX`] times within a second.
     Looping {
-        /// Where it was before it began to move.
+        /// The port where it was before it began to move.
         home: PortId,
-        /// The port that it moves to from there, or comes back from.
+        /// The other port, to which it moves from `home` or from which it returns.
         other: PortId,
     },
-    /// Moved too often, and stays where it is for a while.
+    /// Moved too often, and is held at its port for a while.
     Held,
-    /// Was there already; refreshed.
+    /// The entry existed; it was refreshed.
     Known,
-    /// Refused: the port has its `max_learned`.
+    /// Refused: the port has reached its `max_learned`.
     PortLimit,
-    /// Refused: no room.
+    /// Refused: the table has no room.
     Full,
-    /// Refused: configuration has set this address.
+    /// Refused: the address has a static entry.
     Static,
-    /// Another thread is writing; the source's next frame will do.
+    /// Another thread is writing; the source's next frame will be learned.
     Busy,
 }
 
 /// A static entry: an address that configuration puts behind a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StaticEntry {
-    /// VLAN and address.
+    /// VLAN, address space and address.
     pub key: FdbKey,
-    /// Where it is; the lowest one of `spread`.
+    /// Port of the station; the lowest of `spread`.
     pub port: PortId,
-    /// Ports that its flows are spread over; none when it is behind `port` alone.
+    /// Ports over which its flows are spread; empty if it is behind `port` alone.
     pub spread: PortSet,
 }
 
@@ -128,82 +125,82 @@ impl StaticEntry {
     }
 }
 
-/// Why static entries were refused; the table is as it was.
+/// Why static entries were refused; the table is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StaticError {
-    /// The same address twice.
+    /// An address is listed twice, with different ports.
     #[error("{0} is given two static entries")]
     Twice(FdbKey),
-    /// More than the table's capacity.
+    /// More static entries than the table's capacity.
     #[error("{given} static entries, but the FDB has room for {capacity}")]
     TooMany {
-        /// Entries given.
+        /// Static entries in the list.
         given: usize,
-        /// Entries that fit.
+        /// Maximum number of entries in the table.
         capacity: usize,
     },
-    /// All places where it could be are taken by other static entries.
+    /// All places that the entry could take hold other static entries.
     #[error("no place for the static entry of {0}: too many share its hash")]
     NoPlace(FdbKey),
 }
 
-/// An entry of the forwarding database, as `show fdb` has it.
+/// An entry of the forwarding database, as `weft show fdb` prints it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FdbEntry {
-    /// VLAN, space and address.
+    /// VLAN, address space and address.
     pub key: FdbKey,
-    /// Where it is.
+    /// Port of the station.
     pub port: PortId,
-    /// Whether configuration says so.
+    /// Whether it is a static entry.
     pub is_static: bool,
     /// Time since the station's last frame, in steps of 0.55 s; zero for static entries.
     pub age: Span,
 }
 
-/// What happened to a learned entry: it came, moved or aged out.
+/// Change of a learned entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LearnKind {
-    /// Put in.
+    /// A new entry was made.
     New,
-    /// Was on that port before.
+    /// The entry was on another port before.
     Moved {
-        /// The port it left.
+        /// The port that it left.
         from: PortId,
     },
     /// Its station was silent for too long.
     Aged,
 }
 
-/// An address that was learnt, moved or aged out, for the control thread.
+/// A change of a learned entry, for the control thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LearnEvent {
-    /// VLAN, space and address.
+    /// VLAN, address space and address.
     pub key: FdbKey,
-    /// Where it is, or was when it aged.
+    /// Port of the station, or its last one if it aged out.
     pub port: PortId,
-    /// What happened.
+    /// The change.
     pub kind: LearnKind,
 }
 
 /// Counters of the forwarding database since the switch was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FdbCounters {
-    /// Entries learnt.
+    /// New entries made by learning.
     pub learned: u64,
-    /// Entries that went to another port.
+    /// Entries that moved to another port.
     pub moved: u64,
-    /// Moves refused as the address had moved too often.
+    /// Moves refused because the address had moved too often.
     pub held: u64,
-    /// Entries removed for their age.
+    /// Entries removed because of their age.
     pub aged: u64,
-    /// Requests refused for a port's `max_learned`.
+    /// Requests refused because the port had reached its `max_learned`.
     pub port_limit: u64,
-    /// Requests refused for want of room.
+    /// Requests refused because the table had no room.
     pub full: u64,
     /// Requests refused because another thread was writing.
     pub busy: u64,
-    /// Events that control was too slow for.
+    /// Events lost because control was too slow.
     pub events_lost: u64,
-    /// Times that an address went above [`MOVES_MAX`] moves a second.
+    /// Times that an address exceeded [`MOVES_MAX`] moves per second.
     pub loop_alarms: u64,
 }

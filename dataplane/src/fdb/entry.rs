@@ -1,9 +1,10 @@
 //! One FDB entry: a key word and a value word that are read together without a lock.
 //!
-//! [`FdbKey`] = valid(63), 0(62), vid(61:50), space(49:48), address(47:0);
-//! [`Value`] = version(63:32), tick(31:7), static(6), port(5:0).
+//! [`FdbKey`] = valid(63), 0(62), vid(61:50), space(49:48), address(47:0); [`Value`] = version(63:32), tick(31:7),
+//! static(6), port(5:0).
 //!
-//! Units: a tick is 2^39 ps, 0.55 s; 2^25 of them go round exactly when [`Instant`] does.
+//! A tick is 2^39 ps, 0.55 s; 2^25 of them wrap exactly when [`Instant`] does.
+//!
 //! Source: docs/spec/pipeline.md §3; Boehm, "Can seqlocks get along with programming language memory models?".
 
 #![expect(clippy::cast_possible_truncation, reason = "fields are cut out of words")]
@@ -24,7 +25,7 @@ const ADDR_MASK: u64 = (1 << VID_SHIFT) - 1;
 pub struct FdbKey(u64);
 
 impl FdbKey {
-    /// VLAN 0, address 0: what arrays are filled with before use.
+    /// VLAN 0, address 0: a filler for arrays before use.
     pub(super) const EMPTY: Self = Self(VALID);
 
     /// Key of `addr` in VLAN `vid`.
@@ -35,14 +36,14 @@ impl FdbKey {
         Self(VALID | (vid.get() as u64) << VID_SHIFT | addr.to_bits())
     }
 
-    /// The VLAN.
+    /// VLAN of the key.
     #[inline]
     #[must_use]
     pub const fn vid(self) -> Vid {
         Vid::from_low_bits((self.0 >> VID_SHIFT) as u16)
     }
 
-    /// Space and address.
+    /// Address space and address of the key.
     #[inline]
     #[must_use]
     pub fn addr(self) -> AddrKey {
@@ -77,7 +78,7 @@ impl Tick {
     pub const SHIFT: u32 = 39;
     const BITS: u32 = 64 - Self::SHIFT;
     const MASK: u32 = (1 << Self::BITS) - 1;
-    /// Stamps up to this far ahead are "now": workers read their clocks one after the other.
+    /// Stamps up to this many ticks ahead count as now: workers read their clocks one after the other.
     const AHEAD: u32 = 1 << 10;
 
     #[inline]
@@ -85,7 +86,6 @@ impl Tick {
         Self((now.as_ps() >> Self::SHIFT) as u32)
     }
 
-    /// The first instant of this tick.
     pub const fn start(self) -> Instant {
         Instant::from_ps((self.0 as u64) << Self::SHIFT)
     }
@@ -94,10 +94,12 @@ impl Tick {
         Self(self.0.wrapping_add(ticks) & Self::MASK)
     }
 
-    /// Ticks since `earlier`; 0 when that is a little ahead.
+    /// Ticks since `earlier`; 0 if that is a little ahead.
     #[inline]
     pub const fn since(self, earlier: Self) -> u32 {
         let d = self.0.wrapping_sub(earlier.0) & Self::MASK;
+        // The difference is modular: a stamp slightly in the future would otherwise look 213 days old, and the entry
+        // would age out.
         if d > Self::MASK - Self::AHEAD { 0 } else { d }
     }
 
@@ -109,23 +111,23 @@ impl Tick {
         Self(bits & Self::MASK)
     }
 
-    /// Ticks after which at least `span` has passed since any instant of the first one; 0 for zero.
+    /// Ticks after which at least `span` has passed since any instant of the first tick; 0 for zero.
     pub const fn cover(span: Span) -> u32 {
         if span.as_ps() == 0 {
             return 0;
         }
         let whole = span.as_ps().div_ceil(1 << Self::SHIFT);
         let most = (Self::MASK - Self::AHEAD) as u64;
+        // One more than the whole ticks: the stamp may have been set at the end of its tick.
         if whole >= most { most as u32 } else { whole as u32 + 1 }
     }
 
-    /// The length of `ticks` ticks.
     pub const fn span(ticks: u32) -> Span {
         Span::from_ps((ticks as u64) << Self::SHIFT)
     }
 }
 
-/// The value word of an entry.
+/// The value word of an entry, unpacked by its methods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Value(u64);
 
@@ -183,9 +185,9 @@ impl Value {
 
 /// Two words; the key word is 0 while the entry is empty or being filled.
 ///
-/// A version belongs to one key (until 2^32 others have come), so that a reader can tell whether key
-/// and value it has read belong together. Only the holder of the writer's lock calls `fill`, `clear`
-/// and `set`; any thread may `refresh`.
+/// A version belongs to one key (until 2^32 others have come), which lets a reader tell whether the key and the value
+/// that it has read belong together. Only the holder of the writer's lock calls `fill`, `clear` and `set`; any thread
+/// may `refresh`.
 #[derive(Debug)]
 pub(super) struct Entry {
     key: AtomicU64,
@@ -199,38 +201,37 @@ impl Default for Entry {
 }
 
 impl Entry {
-    /// Whether the key word is that of `key`.
+    /// Whether the entry has `key`.
     #[inline]
     pub fn holds(&self, key: FdbKey) -> bool {
         self.key.load(Ordering::Acquire) == key.word() // pairs with the last store in `fill`
     }
 
-    /// The packed key (VLAN and address, 0 when free), read alone: it promises nothing about the value beside it.
+    /// The packed key (0 if the entry is empty), read alone: it says nothing about the value beside it.
     #[inline]
     pub fn key_word(&self) -> u64 {
         self.key.load(Ordering::Relaxed) // nothing is read through it
     }
 
-    /// The value that belongs to `key`, after `holds(key)`; `None` when the entry was given to
-    /// another key meanwhile.
+    /// The value of `key`, after `holds(key)`; `None` if the entry was given to another key in between.
     #[inline]
     pub fn read(&self, key: FdbKey) -> Option<Value> {
         let value = Value(self.value.load(Ordering::Acquire)); // pairs with the stores in `fill`, `set`
-        // A value of a later fill brings that fill's key 0 with it, so the key below differs, or is
-        // the same key filled again; then its Acquire brings the still later value's version.
+        // If the value is a later fill's, its Release has made that fill's key 0 visible, so the key below differs. If
+        // the same key was filled again since, the Acquire below makes the newer value visible, whose version differs.
         let held = self.key.load(Ordering::Acquire) == key.word(); // pairs with the last store in `fill`
         let last = Value(self.value.load(Ordering::Relaxed)); // ordered by the two loads above
         (held && last.version() == value.version()).then_some(value)
     }
 
-    /// Key and value, if there is an entry.
+    /// Key and value, unless the entry is empty.
     pub fn both(&self) -> Option<(FdbKey, Value)> {
         let word = self.key.load(Ordering::Acquire); // pairs with the last store in `fill`
         let key = (word != 0).then_some(FdbKey(word))?;
         Some((key, self.read(key)?))
     }
 
-    /// Changes only the age stamp of `seen`, unless the entry has changed since.
+    /// Changes only the age stamp of `seen`, unless the entry has changed since it was read.
     #[inline]
     pub fn refresh(&self, seen: Value, tick: Tick) {
         let new = seen.with_tick(tick);
@@ -239,7 +240,7 @@ impl Entry {
         let _ = self.value.compare_exchange(seen.0, new.0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Gives the entry to `key`.
+    /// Gives the entry to `key`, with `value`.
     pub fn fill(&self, key: FdbKey, value: Value) {
         self.key.store(0, Ordering::Relaxed); // ordered by the next store
         self.value.swap(value.0, Ordering::Release); // pairs with the first load in `read`
@@ -248,10 +249,12 @@ impl Entry {
 
     /// Changes the value under the same key.
     pub fn set(&self, value: Value) {
+        // A swap, as in `fill`: a read-modify-write reads the latest value, so a `refresh` of another thread comes
+        // before or fails.
         self.value.swap(value.0, Ordering::Release); // pairs with the first load in `read`
     }
 
-    /// Makes the entry empty.
+    /// Empties the entry.
     pub fn clear(&self) {
         self.key.store(0, Ordering::Relaxed); // a reader may still use what it has just read
     }

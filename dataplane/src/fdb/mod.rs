@@ -1,8 +1,8 @@
-//! Forwarding database: which port an address of a VLAN and address space is behind.
+//! Forwarding database: maps a VLAN, address space and address to the port that the station is behind.
 //!
-//! [`FdbKey`] → [`Hit`]; every worker looks up without a lock and any may learn.
+//! Every worker looks up a [`FdbKey`] without a lock, and any worker may learn. Ages are kept in ticks of 0.55 s, so an
+//! entry lives 300.0 to 300.8 s by default.
 //!
-//! Units: ages in ticks of 0.55 s inside, so that an entry lives 300.0 to 300.8 s by default.
 //! Source: IEEE 802.1Q clause 8.8; docs/spec/pipeline.md §3.
 
 mod ageing;
@@ -54,7 +54,7 @@ struct PortState {
     learned_max: AtomicU32,
 }
 
-/// What only the holder of the lock touches.
+/// State that only the holder of the lock touches.
 #[derive(Debug)]
 struct Writer {
     /// Entries in the table, static ones included.
@@ -64,39 +64,39 @@ struct Writer {
     statics: Vec<StaticEntry>,
     moves: MoveLog,
     origins: Origins,
-    /// Bucket that the sweep for old entries comes to next.
+    /// Bucket at which the ageing sweep continues.
     sweep_at: usize,
-    /// Oldest stamp that this sweep has left in the table, or that was learnt meanwhile.
+    /// Oldest stamp that this sweep has left in the table, or that was learned meanwhile.
     oldest: Option<Tick>,
 }
 
-/// The forwarding database: which port an address is behind; shared by all workers and control.
+/// The forwarding database, shared by all workers and control.
 ///
-/// [`Fdb::lookup`], [`Fdb::touch`] and [`Fdb::iter`] never wait. [`Fdb::learn`] and [`Fdb::age`]
-/// give up when another thread is writing. Control's own calls wait for their turn.
+/// [`Fdb::lookup`], [`Fdb::touch`] and [`Fdb::iter`] never wait. [`Fdb::learn`] and [`Fdb::age`] give up while another
+/// thread writes. Control's own calls wait for the lock.
 #[derive(Debug)]
 pub struct Fdb {
     table: Table,
     capacity: usize,
-    /// Ticks that an entry lives; 0 is for ever.
+    /// Lifetime of an entry in ticks; 0 for no limit.
     life: AtomicU32,
-    /// How long an address that moved too often stays where it is, ps; 0 for not at all.
+    /// How long an address that moved too often is held at its port, in ps; 0 to not hold it.
     sticky_ps: AtomicU64,
     due: AtomicU64,
     ports: PerPort<PortState>,
-    /// Ports of the alarm that is on, as a [`PortSet`].
+    /// Ports of the loop alarm in force, as a [`PortSet`].
     alarm_ports: AtomicU64,
     counters: Counters,
-    /// How often an answer that was given may have become wrong.
+    /// Number of changes that may have made an earlier answer wrong.
     version: AtomicU64,
     events: ArrayQueue<LearnEvent>,
-    /// Stations that went to another port, for who tells people: the first few until they are taken.
+    /// Stations that moved, for event messages: the first few, until control takes them.
     movers: ArrayQueue<(FdbKey, PortId, PortId)>,
     writer: Mutex<Writer>,
 }
 
 impl Fdb {
-    /// An empty table. The only call that allocates, [`Fdb::set_static`] apart.
+    /// An empty table. This and [`Fdb::set_static`] are the only calls that allocate.
     #[must_use]
     pub fn new(config: FdbConfig) -> Self {
         let port =
@@ -125,7 +125,7 @@ impl Fdb {
         }
     }
 
-    /// Works out where `key` can be, and brings the cache line where it most likely is near.
+    /// Computes the buckets of `key` and prefetches the first one.
     #[inline]
     #[must_use]
     pub fn probe(&self, key: FdbKey) -> Probe {
@@ -134,14 +134,14 @@ impl Fdb {
         probe
     }
 
-    /// Where `key` is. Age plays no part: an entry is used until [`Fdb::age`] removes it.
+    /// Port of `key`. Age plays no part: an entry is used until [`Fdb::age`] removes it.
     #[inline]
     #[must_use]
     pub fn lookup(&self, key: FdbKey) -> Option<Hit> {
         self.lookup_at(self.table.probe(key))
     }
 
-    /// As [`Fdb::lookup`], for a key of a burst.
+    /// Like [`Fdb::lookup`], for a key whose probe was made for the whole burst.
     #[inline]
     #[must_use]
     pub fn lookup_at(&self, probe: Probe) -> Option<Hit> {
@@ -151,14 +151,13 @@ impl Fdb {
 
     /// Checks the source of a frame that came in by `port`, and refreshes its age if it is known.
     ///
-    /// The caller hands in no group address, and queues a [`Fdb::learn`] for `Unknown` and
-    /// `OnOtherPort`.
+    /// The caller passes no group address, and queues a [`Fdb::learn`] for `Unknown` and `OnOtherPort`.
     #[inline]
     pub fn touch(&self, key: FdbKey, port: PortId, now: Instant) -> SourceState {
         self.touch_at(self.table.probe(key), port, now)
     }
 
-    /// As [`Fdb::touch`], for a key of a burst.
+    /// Like [`Fdb::touch`], for a key whose probe was made for the whole burst.
     #[inline]
     pub fn touch_at(&self, probe: Probe, port: PortId, now: Instant) -> SourceState {
         let Some((entry, value)) = self.table.find_at(probe) else { return SourceState::Unknown };
@@ -169,28 +168,29 @@ impl Fdb {
             return SourceState::OnOtherPort(value.port());
         }
         let tick = Tick::at(now);
+        // At most one write per tick: otherwise all workers would fight for the cache line of a busy station.
         if value.tick() != tick {
             entry.refresh(value, tick);
         }
         SourceState::Known
     }
 
-    /// Changes when an entry moves, goes or becomes static, not when one comes: what was found before a
-    /// look at this and holds the same version now would be found again.
+    /// Changes when an entry moves, is removed or becomes static, but not when one is added. An answer that was found
+    /// after reading this is still right as long as the version is the same.
     #[inline]
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire) // pairs with `outdate`
     }
 
-    /// The age stamp of a frame at `now`, as a number: [`Fdb::touch`] changes an entry once for each.
+    /// Age stamp of a frame at `now`, as a number: [`Fdb::touch`] writes to an entry once per stamp.
     #[inline]
     #[must_use]
     pub const fn stamp(now: Instant) -> u32 {
         Tick::at(now).bits()
     }
 
-    /// After a change that answers given before do not tell of.
+    /// Marks earlier answers as possibly wrong. Called after the change, so that a reader of the new version sees it.
     fn outdate(&self) {
         self.version.fetch_add(1, Ordering::Release); // pairs with `version`
     }
@@ -203,8 +203,8 @@ impl Fdb {
         }
     }
 
-    /// As [`Fdb::learn`], from a frame that its digest tells from others; with it, another port by which the same frame has
-    /// come in, too, of late: it goes round, or its host sends it by both.
+    /// Like [`Fdb::learn`], from a frame with a digest. Also returns another port by which the same frame came in
+    /// recently, if any: the frame goes round a loop, or its host sends it by both ports.
     pub fn learn_from(
         &self,
         source: Source,
@@ -235,6 +235,7 @@ impl Fdb {
                 entry.refresh(value, Tick::at(now));
                 Learned::Known
             }
+            // Before the port's limit: a held station does not move, so it takes no place on the new port.
             Some(_) if writer.moves.is_held(key, now) => {
                 add(&self.counters.held, 1);
                 Learned::Held
@@ -257,6 +258,7 @@ impl Fdb {
         port: PortId,
         now: Instant,
     ) -> Learned {
+        // A move is noted even if the station then stays: the alarm counts attempts.
         let from = value.port();
         let noted = writer.moves.note(key, from, port, now);
         add(&self.counters.loop_alarms, u64::from(noted.crossed));
@@ -266,6 +268,8 @@ impl Fdb {
         if stays {
             writer.moves.hold(key, now + sticky);
         }
+        // Back to the port where it was before it began to move, not to the last one: with a loop, the last one is
+        // arbitrary.
         let to = if stays { noted.home } else { port };
         if to != from {
             entry.set(value.with_port(to).with_tick(Tick::at(now)));
@@ -274,7 +278,7 @@ impl Fdb {
             self.count_learned(to, 1);
             add(&self.counters.moved, 1);
             self.tell(key, to, LearnKind::Moved { from });
-            let _ = self.movers.push((key, from, to)); // full: enough are told
+            let _ = self.movers.push((key, from, to)); // full: messages about the first ones suffice
         }
         if noted.excess {
             let home = noted.home;
@@ -292,6 +296,7 @@ impl Fdb {
         writer.used += 1;
         writer.note_stamp(tick);
         let life = self.life.load(Ordering::Relaxed); // changed under our lock only
+        // If a sweep is due, it is earlier than this entry's end, and finds the next time by itself.
         if life != 0 && self.due() == Due::Never {
             self.set_due(Due::At(tick.plus(life)));
         }
@@ -301,35 +306,35 @@ impl Fdb {
         Learned::New
     }
 
-    /// Sets how long an address that moved too often stays where it was before; zero for not at all.
+    /// Sets how long an address that moved too often is held at its former port; zero to not hold it.
     pub fn set_sticky(&self, span: Span) {
         self.sticky_ps.store(span.as_ps(), Ordering::Relaxed); // a number on its own
     }
 
-    /// Sets how many addresses can be learnt on `port`. More than that may stay until they age.
+    /// Sets how many addresses can be learned on `port`. If there are more, they stay until they age out.
     pub fn set_learned_max(&self, port: PortId, count: u32) {
         self.ports[port].learned_max.store(count, Ordering::Relaxed); // a number on its own
     }
 
-    /// Addresses learnt on `port`.
+    /// Number of addresses learned on `port`.
     #[must_use]
     pub fn learned(&self, port: PortId) -> u32 {
         self.ports[port].learned.load(Ordering::Relaxed) // a number on its own
     }
 
-    /// Entries in the table, static ones included.
+    /// Number of entries, static ones included.
     #[must_use]
     pub fn len(&self) -> usize {
         self.writer().used
     }
 
-    /// Whether there is no entry.
+    /// Whether the table has no entry.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Removes one entry, learned or static; `false` when there is none.
+    /// Removes one entry, learned or static; `false` if there is none.
     pub fn del(&self, key: FdbKey) -> bool {
         let mut writer = self.writer();
         let Some((entry, value)) = self.table.find(key) else { return false };
@@ -340,18 +345,19 @@ impl Fdb {
         true
     }
 
-    /// Forgets what was learnt on `port`; returns how many.
+    /// Removes the entries learned on `port`; returns how many.
     pub fn flush_port(&self, port: PortId) -> usize {
         self.flush(|at| at == port)
     }
 
-    /// Forgets what was learnt on ports that stations have moved between of late, but for `home`; returns how many.
+    /// Removes the entries learned on ports between which stations have moved recently, except for `home`; returns how
+    /// many.
     pub fn flush_movers(&self, home: PortId) -> usize {
         let ports = self.writer().moves.ports();
         self.flush(|at| at != home && ports.contains(at))
     }
 
-    /// Forgets all that was learnt; returns how many.
+    /// Removes all learned entries; returns how many.
     pub fn flush_all(&self) -> usize {
         self.flush(|_| true)
     }
@@ -371,7 +377,7 @@ impl Fdb {
         removed
     }
 
-    /// All entries, in no order that means anything; what others write meanwhile may be in or not.
+    /// All entries, in arbitrary order; entries that others write meanwhile may be missing.
     pub fn iter(&self, now: Instant) -> impl Iterator<Item = FdbEntry> + '_ {
         let tick = Tick::at(now);
         self.table.buckets().iter().flat_map(table::Bucket::entries).filter_map(move |entry| {
@@ -382,18 +388,18 @@ impl Fdb {
         })
     }
 
-    /// The next event for control.
+    /// Takes the next event; for control.
     pub fn pop_event(&self) -> Option<LearnEvent> {
         self.events.pop()
     }
 
-    /// The next station that went to another port: which, from where, to where. In a flood of moves only the
-    /// first are kept; all are counted.
+    /// Takes the next station that moved, with its old and new port. In a flood of moves only the first are kept; all
+    /// are counted.
     pub fn pop_move(&self) -> Option<(FdbKey, PortId, PortId)> {
         self.movers.pop()
     }
 
-    /// Counts since the start.
+    /// Counters since the switch was started.
     #[must_use]
     pub fn counters(&self) -> FdbCounters {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed); // numbers on their own
@@ -411,21 +417,21 @@ impl Fdb {
         }
     }
 
-    /// Ports between which an address moves too often: the level-triggered word.
+    /// Ports between which an address moves too often; a level, not an event.
     ///
-    /// Goes back to empty in the first [`Fdb::loop_alarm`] 10 s after the last such move.
+    /// Becomes empty with the first [`Fdb::loop_alarm`] 10 s after the last such move.
     #[must_use]
     pub fn loop_ports(&self) -> PortSet {
         PortSet::from_bits(self.alarm_ports.load(Ordering::Relaxed)) // a word on its own
     }
 
-    /// The last loop alarm, also when it is over.
+    /// The last loop alarm, even if it is over.
     #[must_use]
     pub fn last_loop(&self) -> Option<LoopAlarm> {
         self.writer().moves.last()
     }
 
-    /// The loop alarm while it is on, for control.
+    /// The loop alarm while it is in force; for control.
     pub fn loop_alarm(&self, now: Instant) -> Option<LoopAlarm> {
         self.publish_alarm(&mut self.writer(), now)
     }
@@ -450,8 +456,9 @@ impl Fdb {
         self.learned(port) >= self.ports[port].learned_max.load(Ordering::Relaxed) // a number
     }
 
-    /// Changes a count that only the holder of the lock changes.
+    /// Adds to a count that only the holder of the lock changes.
     fn count_learned(&self, port: PortId, by: i32) {
+        // Load and store instead of an atomic addition: the lock makes this thread the only writer.
         let count = self.learned(port).saturating_add_signed(by);
         self.ports[port].learned.store(count, Ordering::Relaxed); // a number on its own
     }

@@ -1,20 +1,19 @@
-//! Loop detection: which addresses move between ports too often.
+//! Loop detection: finds addresses that move between ports too often.
 //!
-//! (key, from, to, now) → whether this is move 11 or later within a second, and where the address was
-//! before it began to move; addresses that are held meanwhile.
+//! A [`MoveLog`] counts the moves of up to [`MOVERS`] addresses within a sliding [`WINDOW`], and holds addresses at
+//! their port for a while. [`Origins`] finds frames that came in by two ports.
 //!
-//! Units: moves within [`WINDOW`], which slides; exact for up to [`MOVERS`] addresses at a time.
 //! Source: docs/spec/pipeline.md §3 (there is no STP).
 
 use super::entry::FdbKey;
 use crate::time::{Instant, Span};
 use crate::types::{PortId, PortSet};
 
-/// Moves within a second that are still no loop.
+/// Moves within a second that do not count as a loop.
 pub const MOVES_MAX: usize = 10;
-/// The second of "10 times a second".
+/// Length of the sliding window in which moves are counted.
 pub const WINDOW: Span = Span::from_ms(1_000);
-/// How long the alarm stays on after the last move that was one too many.
+/// How long the alarm stays in force after the last move that was one too many.
 pub const HOLD: Span = Span::from_ms(10_000);
 /// Addresses watched at a time. An address is given up only after a second without a move, so that
 /// in a loop of many more stations the first ones are still watched until they give the alarm.
@@ -23,42 +22,43 @@ pub const MOVERS: usize = 64;
 /// Alarm of a forwarding loop: addresses move between ports too often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoopAlarm {
-    /// Ports between which addresses moved while the alarm was on.
+    /// Ports between which addresses moved while the alarm was in force.
     pub ports: PortSet,
-    /// The address of the last such move.
+    /// Address of the last move that was one too many.
     pub key: FdbKey,
-    /// Where it was.
+    /// Port that it left.
     pub from: PortId,
-    /// Where it was seen then.
+    /// Port that it moved to.
     pub to: PortId,
-    /// When.
+    /// Time of that move.
     pub at: Instant,
 }
 
-/// What a move comes to.
+/// Verdict on a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Noted {
-    /// This is one too many.
+    /// The move is one too many.
     pub excess: bool,
-    /// It is the first one that is.
+    /// It is the first one too many.
     pub crossed: bool,
-    /// Where the address was before its recent moves.
+    /// Port where the address was before its recent moves.
     pub home: PortId,
 }
 
+/// Recent moves of one address.
 #[derive(Debug)]
 struct Mover {
-    /// The address, and its last moves as a ring.
+    /// The address; its last moves are in `moves`, a ring.
     key: FdbKey,
     home: PortId,
-    /// Every port that it was at.
+    /// Ports where it was.
     ports: PortSet,
     moves: [Instant; MOVES_MAX],
-    /// Moves noted; the next one goes to `count % MOVES_MAX`.
+    /// Moves noted; the next one goes to index `count % MOVES_MAX`.
     count: usize,
     last: Instant,
     alarmed: bool,
-    /// Until when it does not move at all.
+    /// Until then it is held at its port.
     held_until: Option<Instant>,
 }
 
@@ -81,9 +81,10 @@ impl Mover {
         self.held_until.is_some_and(|until| now < until)
     }
 
-    /// Notes a move; whether the ten before it were all less than [`WINDOW`] ago.
+    /// Notes a move; returns whether the ten before it were all less than [`WINDOW`] ago.
     fn note(&mut self, now: Instant) -> bool {
         let Some(slot) = self.moves.get_mut(self.count % MOVES_MAX) else { return false };
+        // The overwritten slot is the tenth move back: if that is recent, the nine in between are, too.
         let tenth = core::mem::replace(slot, now);
         self.last = now;
         self.count += 1;
@@ -91,14 +92,14 @@ impl Mover {
     }
 }
 
-/// Frames that stations were learned from, of late.
+/// Frames remembered that stations were learned from.
 const ORIGINS: usize = 64;
 
-/// The frames that the last stations were learned from, and by which port each came in.
+/// The last frames that stations were learned from, each with the port by which it came in.
 #[derive(Debug)]
 pub(super) struct Origins {
     frames: Vec<(FdbKey, u64, PortId)>,
-    /// Where the next one goes.
+    /// Count of frames noted; the next one goes to index `at % ORIGINS`.
     at: usize,
 }
 
@@ -107,8 +108,8 @@ impl Origins {
         Self { frames: Vec::with_capacity(ORIGINS), at: 0 }
     }
 
-    /// Notes that `key` is to be learned from `frame`, by its digest, at `port`; returns another port by which that frame
-    /// has come in, too.
+    /// Notes that `key` is to be learned from the frame with digest `frame`, at `port`; returns another port by which
+    /// that frame came in, too.
     pub fn note(&mut self, key: FdbKey, frame: u64, port: PortId) -> Option<PortId> {
         let is_copy = |&&(of, digest, at): &&(FdbKey, u64, PortId)| {
             of == key && digest == frame && at != port
@@ -124,7 +125,7 @@ impl Origins {
     }
 }
 
-/// Recent movers and the state of the alarm.
+/// Addresses that moved recently, and the loop alarm.
 #[derive(Debug)]
 pub(super) struct MoveLog {
     movers: Vec<Mover>,
@@ -146,6 +147,8 @@ impl MoveLog {
                 self.movers.push(Mover::new(key, from)); // within the capacity: allocates nothing
                 self.movers.len() - 1
             }
+            // Replaces only an address without a move in the window. A flood of others must not push out one that is
+            // about to alarm.
             None => match self.movers.iter().position(|m| now.since(m.last) >= WINDOW) {
                 Some(at) => at,
                 None => return unwatched,
@@ -170,19 +173,19 @@ impl MoveLog {
         Noted { excess, crossed, home }
     }
 
-    /// Ports that stations have moved between of late.
+    /// Ports between which stations have moved recently.
     pub fn ports(&self) -> PortSet {
         self.movers.iter().fold(PortSet::EMPTY, |ports, mover| ports.or(mover.ports))
     }
 
-    /// Keeps `key`, which has just moved too often, where it is.
+    /// Holds `key`, which has just moved too often, at its port.
     pub fn hold(&mut self, key: FdbKey, until: Instant) {
         if let Some(mover) = self.movers.iter_mut().find(|mover| mover.key == key) {
             mover.held_until = Some(until);
         }
     }
 
-    /// Whether `key` is to stay where it is; one that was held and is so no longer begins anew.
+    /// Whether `key` is held; one whose hold has ended starts with no moves.
     pub fn is_held(&mut self, key: FdbKey, now: Instant) -> bool {
         let at =
             self.movers.iter().position(|mover| mover.key == key && mover.held_until.is_some());
@@ -194,12 +197,12 @@ impl MoveLog {
         is_held
     }
 
-    /// The last alarm, also when it is over.
+    /// The last alarm, even if it is over.
     pub const fn last(&self) -> Option<LoopAlarm> {
         self.last
     }
 
-    /// The alarm, while it is on; forgets what is too old to matter.
+    /// The alarm while it is in force; also drops moves that are too old.
     pub fn state(&mut self, now: Instant) -> Option<LoopAlarm> {
         self.movers.retain(|mover| now.since(mover.last) < WINDOW || mover.is_held(now));
         self.alarm = self.alarm.filter(|alarm| now.since(alarm.at) < HOLD);

@@ -1,15 +1,15 @@
 //! The FDB's memory: buckets of one cache line, two of which can hold a key.
 //!
-//! Key → hash → first bucket, then second; 4 entries of 16 bytes each.
+//! A key's hash gives a first and a second bucket, each with 4 entries of 16 bytes. The table has at least twice as
+//! many places as its capacity, so it is at most half full.
 //!
-//! Units: capacity in entries; twice as many places, so that the load stays at or below 50 %.
 //! Source: Fan et al., "`MemC3`", NSDI 2013 (two buckets of four, copy before clear).
 
 use super::entry::{Entry, FdbKey, Value};
 use crate::pool::prefetch;
 
 const WAYS: usize = 4;
-/// How many moves deep room is looked for: 8 + 32 + 128 other places for a key.
+/// How many moves deep the search for room goes: 8 + 32 + 128 other places for a key.
 const DEPTH: u32 = 2;
 
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ impl Bucket {
         if a.holds(key) {
             return Some((a, a.read(key)?)); // while there is room, the first way holds most keys
         }
-        // Arithmetic, no branch: in a full table nothing predicts which way holds a key.
+        // Arithmetic instead of branches: in a full table it is unpredictable which way holds a key.
         let is = |entry: &Entry| usize::from(entry.key_word() == key.word());
         let entry = self.0.get(is(b) + is(c) * 2 + is(d) * 3)?;
         if entry.holds(key) { Some((entry, entry.read(key)?)) } else { None }
@@ -40,7 +40,7 @@ impl Bucket {
     }
 }
 
-/// A key and its hash, worked out once for all that a burst asks.
+/// A key and its hash, computed once per burst.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe {
     key: FdbKey,
@@ -48,10 +48,10 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Of no key: what arrays are filled with before use.
+    /// A filler for arrays before use.
     pub(crate) const EMPTY: Self = Self { key: FdbKey::EMPTY, hash: 0 };
 
-    /// The key.
+    /// The key that the probe was made for.
     #[inline]
     #[must_use]
     pub const fn key(self) -> FdbKey {
@@ -59,7 +59,7 @@ impl Probe {
     }
 }
 
-/// All buckets; who changes them must hold the writer's lock.
+/// All buckets; a caller that changes them must hold the writer's lock.
 #[derive(Debug)]
 pub(super) struct Table {
     buckets: Box<[Bucket]>,
@@ -68,7 +68,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Room for at least twice `capacity` entries, in a power of two of buckets.
+    /// A table with places for at least twice `capacity` entries, in a power of two of buckets.
     pub fn new(capacity: usize, seed: u64) -> Self {
         let count = (capacity * 2).div_ceil(WAYS).next_power_of_two().max(2);
         assert!(count <= 1 << 32, "a probe holds 32 bits of each bucket's number");
@@ -80,7 +80,7 @@ impl Table {
         &self.buckets
     }
 
-    /// One wide multiplication, its halves folded (the "mum" of wyhash), seeded.
+    /// Hashes a key: one wide multiplication with the seeded key, its halves folded (the "mum" of wyhash).
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "both halves are used")]
     fn hash(&self, key: FdbKey) -> u64 {
@@ -88,17 +88,17 @@ impl Table {
         (wide >> 64) as u64 ^ wide as u64
     }
 
-    /// The first bucket of a hash.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "bits above the mask do not matter")]
     const fn first(&self, hash: u64) -> usize {
         hash as usize & self.mask
     }
 
-    /// The second bucket of a hash; not the first.
+    /// The second bucket of a hash; never the first.
     #[inline]
     const fn second(&self, hash: u64) -> usize {
         let (first, second) = (self.first(hash), (hash >> 32) as usize & self.mask);
+        // Two different buckets, so that a key always has eight places.
         if second == first { first ^ 1 } else { second }
     }
 
@@ -108,13 +108,12 @@ impl Table {
         (self.first(hash), self.second(hash))
     }
 
-    /// `key` with its hash.
     #[inline]
     pub fn probe(&self, key: FdbKey) -> Probe {
         Probe { key, hash: self.hash(key) }
     }
 
-    /// Brings the first bucket near.
+    /// Prefetches the first bucket, where most keys are.
     #[inline]
     pub fn prefetch(&self, probe: Probe) {
         if let Some(bucket) = self.buckets.get(self.first(probe.hash)) {
@@ -122,13 +121,12 @@ impl Table {
         }
     }
 
-    /// The entry of `key` and its value.
     #[inline]
     pub fn find(&self, key: FdbKey) -> Option<(&Entry, Value)> {
         self.find_at(self.probe(key))
     }
 
-    /// The entry of a key whose buckets are known, and its value.
+    /// The entry of a key whose probe is known, with its value.
     #[inline]
     pub fn find_at(&self, probe: Probe) -> Option<(&Entry, Value)> {
         match self.buckets.get(self.first(probe.hash))?.find(probe.key) {
@@ -137,10 +135,10 @@ impl Table {
         }
     }
 
-    /// Puts a key in that is not there yet; `false` when its places are taken and cannot be made free.
+    /// Enters a key that is not in the table; `false` if its places are taken and cannot be freed.
     ///
-    /// Entries that stand in the way are copied to their other bucket before they are overwritten. A
-    /// reader that looks at the two buckets around that moment can miss such a key once.
+    /// Entries in the way are copied to their other bucket before they are overwritten. A reader that looks at the two
+    /// buckets around that moment can miss such a key once.
     pub fn place(&self, key: FdbKey, value: Value) -> bool {
         let (first, second) = self.homes(key);
         let free = [first, second]
@@ -154,11 +152,11 @@ impl Table {
         free.is_some()
     }
 
-    /// Copies one entry of the full bucket `home` to its other bucket and returns its old place, which
-    /// the caller fills at once.
+    /// Copies one entry of the full bucket `home` to its other bucket and returns its old place, which the caller fills
+    /// at once.
     fn make_room(&self, home: usize, depth: u32) -> Option<&Entry> {
-        // No search comes back to a bucket on its way: that one is full, and so are the other
-        // buckets of its keys, which is all that a third step would look at.
+        // No search comes back to a bucket on its path: that bucket is full, and so are the other buckets of its keys.
+        // A third step would look at nothing else.
         const { assert!(DEPTH <= 2) };
         let bucket = self.buckets.get(home)?;
         let near = bucket.entries().find_map(|entry| {
@@ -182,7 +180,7 @@ impl Table {
         if home == first { second } else { first }
     }
 
-    /// A learned entry in one of `key`'s buckets, to be given up for a static one.
+    /// A learned entry in one of `key`'s buckets, to be replaced by a static one.
     pub fn victim(&self, key: FdbKey) -> Option<(&Entry, FdbKey, Value)> {
         let (first, second) = self.homes(key);
         [first, second].into_iter().find_map(|home| {
