@@ -1,9 +1,8 @@
-//! Pools of fronts: of frames only what anybody reads is kept, and memory is taken as frames come.
+//! Pools of fronts: keep only the part of a frame that is ever read, and take memory as frames come.
 //!
-//! [`Pool::fronts`], [`Bufs::alloc_front`]. When all chunks are taken, a pool of twice as many takes its place, with
-//! all that is in them; descriptors stay as they are, as they name chunks by number.
+//! See [`Pool::fronts`] and [`Bufs::alloc_front`]. When all chunks are taken, the pool is replaced by one of twice as
+//! many chunks with the same contents. Descriptors stay valid, as they name chunks by number.
 //!
-//! Units: bytes.
 //! Source: docs/spec/model.md §1.
 
 use std::sync::Arc;
@@ -16,14 +15,14 @@ use super::memory::Memory;
 use super::{Bufs, FRONT_LEN, HEADROOM, LINE, Pool, PoolError};
 use crate::desc::Desc;
 
-/// Chunks that a pool begins with: 20 KiB, which stay with what else refers to the pool when it grows.
+/// Chunks that a pool begins with: 20 KiB, which stay allocated for other users of the pool when it grows.
 const FIRST: usize = 64;
 
 impl Pool {
-    /// As [`Self::in_memory`], of which frames of up to `frame_len_max` bytes keep their first [`FRONT_LEN`] only: in virtual
-    /// time, where nothing behind them is read.
+    /// Like [`Self::in_memory`], but frames of up to `frame_len_max` bytes keep only their first [`FRONT_LEN`]: for
+    /// virtual time, where nothing behind them is read.
     ///
-    /// One [`Bufs`] is for it: where there are two, neither sees the frames of the other once it has grown.
+    /// The pool is for one [`Bufs`]: of two, neither would see the frames of the other once it has grown.
     ///
     /// # Errors
     /// As [`Self::in_memory`].
@@ -32,13 +31,13 @@ impl Pool {
         Ok(Arc::new(Self::of_fronts(FIRST.min(count), count)))
     }
 
-    /// Whether memory is taken as frames come.
+    /// Whether the pool takes memory as frames come.
     pub(crate) const fn grows(&self) -> bool {
         self.kept == FRONT_LEN
     }
 
     fn of_fronts(count: usize, most: usize) -> Self {
-        // No driver moves a frame about in its chunk: only a tag comes before it.
+        // In virtual time no driver chooses where a frame starts; only a tag may be put in front of it.
         let chunk_size = ((HEADROOM + FRONT_LEN + TAG_LEN).div_ceil(LINE) | 1) * LINE;
         let memory = Memory::owned(count * chunk_size);
         Self {
@@ -52,7 +51,7 @@ impl Pool {
         }
     }
 
-    /// A pool of twice as many chunks with all that is in this one, if it may grow.
+    /// A pool of twice as many chunks with the same contents; `None` if it may not grow.
     fn twice(&self) -> Option<Self> {
         let had = self.shares.len();
         let count = (2 * had).min(self.most);
@@ -61,7 +60,7 @@ impl Pool {
         }
         let mut more = Self::of_fronts(count, self.most);
         for (to, from) in more.shares.iter().zip(&self.shares) {
-            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed); // one thread has both
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed); // Relaxed: one thread has both
         }
         more.memory.copy_front_of(&self.memory);
         Some(more)
@@ -69,7 +68,7 @@ impl Pool {
 }
 
 impl Bufs {
-    /// Goes on in a pool of twice as many chunks, where the pool may grow; takes the first of the new ones.
+    /// Replaces the pool by one of twice as many chunks, if it may grow; takes the first of the new chunks.
     #[cold]
     pub(super) fn grow(&mut self) -> Option<u32> {
         let more = self.pool.twice()?;
@@ -78,8 +77,8 @@ impl Bufs {
         self.cache.take()
     }
 
-    /// Copies the front of a frame of `len` bytes, all that is kept of it, into a free chunk; `None` when the pool is empty or
-    /// keeps more.
+    /// Copies the front of a frame of `len` bytes into a free chunk; `None` if the pool is empty or keeps more than
+    /// `front`.
     #[inline]
     pub fn alloc_front(&mut self, front: &[u8], len: usize) -> Option<Desc> {
         if front.len() < self.pool.kept_of(len) {

@@ -1,8 +1,5 @@
-//! The memory behind the chunks of a packet pool: a mapping, or a box.
+//! Memory of a packet pool's chunks: a mapping, or a box; freed on drop.
 //!
-//! So many bytes → where they start; given back when dropped.
-//!
-//! Units: bytes.
 //! Source: mmap(2), madvise(2).
 
 use core::ptr::NonNull;
@@ -13,25 +10,25 @@ use super::{Pool, PoolError};
 
 /// Size and alignment of a huge page.
 const HUGE: usize = 2 << 20;
-/// Low memory begins above what 32-bit pointers reach: a program that is not position-independent lies there.
+/// Low memory begins above the reach of 32-bit pointers: a program that is not position-independent lies there.
 const LOW_START: usize = 1 << 32;
-/// ...and ends well below 2^39. IOMMUs of client chipsets, and qemu's by default, take bus addresses of 39 bits.
+/// ...and ends well below 2^39. IOMMUs of client chipsets, and qemu's by default, accept bus addresses of 39 bits.
 const LOW_END: usize = 1 << 38;
-/// From one place that is tried to the next; also a multiple of every size of huge pages.
+/// Distance between the addresses that are tried; a multiple of every size of huge pages.
 const LOW_STEP: usize = 1 << 30;
 
-/// Where a mapping is put.
+/// Where a mapping is placed in the address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// Where the kernel likes: on x86-64 just below 2^47.
+    /// Where the kernel chooses: on x86-64 just below 2^47.
     Anywhere,
-    /// Below [`LOW_END`] if there is room, as bus addresses of devices are to be the same ones.
+    /// Below [`LOW_END`] if there is room, for devices that use the same addresses on the bus.
     Low,
 }
 
 impl Place {
-    /// Addresses to be tried for `bytes` bytes before it is left to the kernel. From above, because DPDK reserves
-    /// its own memory from `LOW_START` upwards, and later than the pool.
+    /// Addresses to try for `bytes` bytes before the kernel may choose. From the top down, because DPDK reserves its
+    /// own memory from `LOW_START` upwards, and later than the pool.
     fn addresses(self, bytes: usize) -> impl Iterator<Item = usize> {
         let room = if self == Self::Low { (LOW_END - LOW_START).checked_sub(bytes) } else { None };
         let places = room.map_or(0, |room| room / LOW_STEP + 1);
@@ -40,14 +37,14 @@ impl Place {
     }
 }
 
-/// The memory behind the chunks.
+/// The memory of a pool.
 pub(super) enum Memory {
     Mapped { base: NonNull<u8>, bytes: usize, huge_pages: bool },
     Owned { base: NonNull<u8>, bytes: usize },
 }
 
 impl Memory {
-    /// Maps at least `bytes` bytes, in huge pages where the kernel has them free.
+    /// Maps at least `bytes` bytes, in huge pages if the kernel has enough free ones.
     pub(super) fn map(bytes: usize, place: Place) -> Result<Self, PoolError> {
         let bytes = bytes.next_multiple_of(HUGE);
         if let Ok(base) = map_pages(bytes, place, libc::MAP_HUGETLB) {
@@ -59,7 +56,7 @@ impl Memory {
         Ok(Self::Mapped { base, bytes, huge_pages: false })
     }
 
-    /// `bytes` bytes of ordinary memory.
+    /// Allocates `bytes` bytes of ordinary memory.
     pub(super) fn owned(bytes: usize) -> Self {
         let whole = Box::into_raw(vec![0_u8; bytes].into_boxed_slice());
         let Some(base) = NonNull::new(whole.cast::<u8>()) else {
@@ -68,7 +65,7 @@ impl Memory {
         Self::Owned { base, bytes }
     }
 
-    /// The same bytes at the front as `other`, which is not longer.
+    /// Copies all bytes of `other`, which is not longer, to the front of this memory.
     pub(super) fn copy_front_of(&mut self, other: &Self) {
         let (Self::Mapped { base: from, bytes: len, .. } | Self::Owned { base: from, bytes: len }) =
             *other;
@@ -78,7 +75,6 @@ impl Memory {
         unsafe { to.copy_from_nonoverlapping(from, len) };
     }
 
-    /// Where it starts.
     pub(super) const fn base(&self) -> NonNull<u8> {
         match *self {
             Self::Mapped { base, .. } | Self::Owned { base, .. } => base,
@@ -104,7 +100,7 @@ fn map_pages(bytes: usize, place: Place, flags: libc::c_int) -> std::io::Result<
     for address in place.addresses(bytes) {
         match map_zeros(address, bytes, flags | libc::MAP_FIXED_NOREPLACE) {
             Ok(base) if base.as_ptr() as usize == address => return Ok(base),
-            // Kernels before 4.17 do not know the flag and take the address for a hint.
+            // Kernels before 4.17 do not know the flag and treat the address as a hint.
             Ok(base) => unmap(base, bytes),
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
             // No memory, no huge pages: no other address helps.
@@ -114,15 +110,15 @@ fn map_pages(bytes: usize, place: Place, flags: libc::c_int) -> std::io::Result<
     map_zeros(0, bytes, flags)
 }
 
-/// Gives a mapping back.
+/// Unmaps a mapping.
 fn unmap(base: NonNull<u8>, bytes: usize) {
     // SAFETY: `base` and `bytes` are what mmap gave, and no `Bufs` outlives the `Pool`.
     unsafe { memory::unmap(base, bytes) };
 }
 
 impl Pool {
-    /// Where the chunks are, one after the other, page by page; `None` for a pool in ordinary memory,
-    /// which the kernel cannot be given.
+    /// Start of the chunks, which lie one after the other on whole pages; `None` for a pool in ordinary memory, which
+    /// cannot be a UMEM.
     pub(crate) const fn mapping(&self) -> Option<NonNull<u8>> {
         match self.memory {
             Memory::Mapped { base, .. } => Some(base),
@@ -130,13 +126,13 @@ impl Pool {
         }
     }
 
-    /// Whether the pages are huge ones (2 MiB), so that most chunks lie in one piece of real memory.
+    /// Whether the pages are huge ones (2 MiB), so that most chunks are physically contiguous.
     pub(crate) const fn has_huge_pages(&self) -> bool {
         matches!(self.memory, Memory::Mapped { huge_pages: true, .. })
     }
 
-    /// All chunks, one behind the other, and what is mapped after them: for a port whose device gets at
-    /// them by itself, when it has a descriptor's chunk.
+    /// All chunks, one after the other, and the rest of the mapping: for a port whose device accesses them by itself,
+    /// given a descriptor's chunk.
     #[must_use]
     pub const fn memory(&self) -> NonNull<[u8]> {
         let (Memory::Mapped { bytes, .. } | Memory::Owned { bytes, .. }) = self.memory;

@@ -1,10 +1,10 @@
 //! Packet pool: one mapping of fixed-size chunks in which frames stay from receive to transmit.
 //!
-//! Chunk = 64 bytes of notes, headroom to [`HEADROOM`], frame, tail. [`Bufs`] is one worker's
-//! handle: it turns free chunks into [`Desc`]s and reads and writes the bytes behind them.
+//! A chunk has 64 bytes of notes, headroom up to [`HEADROOM`], the frame and a tail. [`Bufs`] is one worker's handle:
+//! it turns free chunks into [`Desc`]s and reads and writes the bytes behind them.
 //!
-//! Units: bytes; a chunk is an odd number of cache lines, so that the fronts of frames spread over
-//! all sets of the caches (with a power of two they meet in a few, measured at a third of the speed).
+//! A chunk is an odd number of cache lines, so that the fronts of frames spread over all sets of the caches (with a
+//! power of two they meet in a few, measured at a third of the speed).
 //!
 //! Source: ARCHITECTURE.md "The path of a frame"; docs/spec/pipeline.md §4 (reserve for control frames).
 
@@ -25,36 +25,36 @@ use self::memory::{Memory, Place};
 use crate::batch::Batch;
 use crate::desc::{Desc, Flag};
 
-/// Where a received frame starts in its chunk: room for a tag and a driver's header before it.
+/// Offset of a received frame in its chunk: leaves room for a tag and a driver's header in front.
 pub const HEADROOM: usize = 128;
-/// Bytes at the start of a chunk that hold notes about the frame, not the frame.
+/// Bytes at the start of a chunk that hold notes about the frame.
 const NOTES: usize = 64;
-/// A cache line.
+/// Bytes of a cache line.
 const LINE: usize = 64;
-/// Least size of a chunk: any start that a descriptor can hold, and a head after it.
+/// Smallest chunk in bytes: the largest start that a descriptor can hold, and a head behind it.
 const MIN_LEN: usize = 510 + HEAD_LEN;
-/// Bytes at the front of a frame that a pool of fronts keeps: all headers of any format, and a test frame's mark.
+/// Bytes of a frame's front that a pool of fronts keeps: all headers of any format, and a test frame's mark.
 pub const FRONT_LEN: usize = 96;
-/// Largest frame that any pool can be asked to hold: what most devices take, and more than the 9,518 bytes of
+/// Longest frame in bytes that a pool can be made for: the limit of most devices, and more than the 9,518 bytes of
 /// tagged frames at an MTU of 9,500.
 pub const FRAME_LEN_MAX: usize = 9_728;
-/// Where the kernel puts a frame that it receives into a chunk of a UMEM (`XDP_PACKET_HEADROOM`).
+/// Offset at which the kernel puts a received frame into a chunk of a UMEM (`XDP_PACKET_HEADROOM`).
 pub const UMEM_LEAD: usize = 256;
-/// Bytes after a frame that some kernels keep for themselves (`skb_shared_info`).
+/// Bytes behind a frame that some kernels keep for themselves (`skb_shared_info`).
 const UMEM_TAIL: usize = 320;
-/// Cache lines of a chunk of a UMEM, both odd: the kernel takes 2,048 to 4,096 bytes.
+/// Cache lines of a UMEM chunk, both odd: the kernel accepts 2,048 to 4,096 bytes.
 const UMEM_LINES_MIN: usize = 33;
 const UMEM_LINES_MAX: usize = 63;
-/// Longest frame that a chunk of a UMEM can hold.
+/// Longest frame in bytes that a chunk of a UMEM can hold.
 pub const UMEM_FRAME_LEN_MAX: usize = UMEM_LINES_MAX * LINE - UMEM_LEAD - TAG_LEN;
 
-/// Brings the cache line where `at` begins near, without waiting for it.
+/// Prefetches the cache line where `at` begins, without waiting for it.
 #[inline]
 pub fn prefetch<T>(at: &T) {
     prefetch_at(core::ptr::from_ref(at).cast());
 }
 
-/// As [`prefetch`], of any address.
+/// Like [`prefetch`], for any address.
 #[inline]
 pub fn prefetch_at(at: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -70,48 +70,49 @@ pub fn prefetch_at(at: *const u8) {
 /// Why a pool could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
-    /// A size that the layout cannot hold.
+    /// A size is outside the range of the layout.
     #[error("pool: {what} is {had}, must be {want}")]
     Size {
-        /// Which size.
+        /// Name of the size.
         what: &'static str,
-        /// What was asked for.
+        /// The requested value.
         had: usize,
-        /// What is possible.
+        /// The range that is possible.
         want: &'static str,
     },
     /// The kernel refused the memory.
     #[error("pool: mmap of {bytes} bytes")]
     Map {
-        /// How much was asked for.
+        /// Requested length in bytes.
         bytes: usize,
-        /// The kernel's answer.
+        /// The kernel's answer to mmap.
         source: std::io::Error,
     },
 }
 
-/// Who reaches the chunks of a pool beside the workers.
+/// Users of a pool's chunks besides the workers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sharing {
-    /// The kernel, if frames are not longer than [`UMEM_FRAME_LEN_MAX`]: chunks are laid out for the UMEM of `AF_XDP`
-    /// sockets.
+    /// The kernel: chunks are laid out for the UMEM of `AF_XDP` sockets, if frames are at most [`UMEM_FRAME_LEN_MAX`]
+    /// long.
     pub umem: bool,
-    /// Devices that use the process's addresses on the bus: the pool is put below 2^38 where there is room, as an IOMMU
-    /// may take addresses of 39 bits only.
+    /// Devices that use the process's addresses on the bus: the pool is placed below 2^38 if there is room, as an IOMMU
+    /// may accept only addresses of 39 bits.
     pub dma: bool,
 }
 
-/// The packet pool: chunks of memory that frames stay in from receive to transmit; shared by the workers.
+/// The packet pool: chunks in which frames stay from receive to transmit; shared by the workers.
 pub struct Pool {
-    /// Where the memory starts.
+    /// Start of the memory.
     base: NonNull<u8>,
     memory: Memory,
     chunk_size: usize,
-    /// Bytes of a frame that are kept.
+    /// Bytes kept of a frame; more only in a pool of whole frames.
     kept: usize,
-    /// Chunks that it may have in all; more than there are in a pool of fronts, which grows.
+    /// Maximum number of chunks; a pool of fronts starts with fewer and grows.
     most: usize,
-    /// Per chunk: handles in the low 16 bits, copies still charged to the buffer in the high 16.
+    /// Per chunk: number of handles in the low 16 bits, copies still charged to the buffer in the high 16. Used only
+    /// while the chunk is shared.
     shares: Box<[AtomicU32]>,
     free: Arc<FreeList>,
 }
@@ -123,8 +124,7 @@ unsafe impl Send for Pool {}
 unsafe impl Sync for Pool {}
 
 impl Pool {
-    /// Maps `count` chunks that hold frames of up to `frame_len_max` bytes; uses huge pages where
-    /// the kernel has them free.
+    /// Maps `count` chunks for frames of up to `frame_len_max` bytes, in huge pages if the kernel has enough free ones.
     ///
     /// # Errors
     /// A size out of range, or no memory.
@@ -132,7 +132,7 @@ impl Pool {
         Self::map_shared(count, frame_len_max, Sharing::default())
     }
 
-    /// As [`Self::map`], with chunks for the UMEM of `AF_XDP` sockets.
+    /// Like [`Self::map`], with chunks for the UMEM of `AF_XDP` sockets.
     ///
     /// # Errors
     /// As for [`Self::map`].
@@ -140,7 +140,7 @@ impl Pool {
         Self::map_shared(count, frame_len_max, Sharing { umem: true, dma: false })
     }
 
-    /// As [`Self::map`], laid out and placed for those who share the chunks.
+    /// Like [`Self::map`], laid out and placed for the users in `sharing`.
     ///
     /// # Errors
     /// As for [`Self::map`].
@@ -198,25 +198,25 @@ impl Pool {
         })
     }
 
-    /// Bytes of one chunk.
+    /// Size of a chunk in bytes.
     #[must_use]
     pub const fn chunk_size(&self) -> usize {
         self.chunk_size
     }
 
-    /// Chunks in all, with those of a pool that grows which are not there yet.
+    /// Maximum number of chunks; a pool that grows may have fewer now.
     #[must_use]
     pub const fn count(&self) -> usize {
         self.most
     }
 
-    /// Of a frame of `len` bytes, those that are kept.
+    /// Number of bytes kept of a frame of `len` bytes.
     #[inline]
     fn kept_of(&self, len: usize) -> usize {
         len.min(self.kept)
     }
 
-    /// Bytes `at..at + len` of `chunk`.
+    /// Address of bytes `at..at + len` of `chunk`.
     #[inline]
     fn area(&self, chunk: u32, at: usize, len: usize) -> *mut u8 {
         let chunk = chunk as usize;
@@ -244,7 +244,7 @@ impl Pool {
         self.shares.get(chunk as usize).expect("descriptors name chunks of this pool")
     }
 
-    /// Takes one handle of a shared chunk off the count; true if it was the last.
+    /// Removes one handle of a shared chunk from the count; true if it was the last.
     fn is_last(&self, desc: &Desc) -> bool {
         // AcqRel: our reads are done before the last holder may write, and we see theirs.
         self.share_word(desc.chunk).fetch_sub(1, Ordering::AcqRel) & 0xFFFF == 1
@@ -258,20 +258,20 @@ impl Pool {
     }
 }
 
-/// One worker's handle of the pool.
+/// One worker's handle of the pool: allocates and frees chunks, and accesses frames.
 pub struct Bufs {
     pool: Arc<Pool>,
     cache: FreeCache,
-    /// Chunks kept back for frames that the switch makes itself.
+    /// Chunks reserved for frames that the switch makes itself (PAUSE, probes).
     reserve: Vec<u32>,
     reserve_len: usize,
-    /// Taken and not given back, wrapping.
+    /// Chunks allocated less chunks freed, wrapping.
     taken: u64,
     used: Arc<crate::stats::Counter>,
 }
 
 impl Bufs {
-    /// A handle that keeps about `keep` free chunks at hand and `reserve` back for control frames.
+    /// A handle that caches about `keep` free chunks and reserves `reserve` for control frames.
     #[must_use]
     pub fn new(pool: Arc<Pool>, keep: usize, reserve: usize) -> Self {
         let cache = FreeCache::new(pool.free.clone(), keep);
@@ -286,34 +286,33 @@ impl Bufs {
         bufs
     }
 
-    /// Chunks that this worker took and has not given back: the sum over all workers is in use.
-    /// May be negative for a worker that frees what another one took; read as wrapping. As of now, and
-    /// from then on of each [`Self::settle`].
+    /// Chunks that this worker allocated and has not freed, as of the last [`Self::settle`]; the sum over all workers
+    /// is in use. Wraps below 0 for a worker that frees chunks of another. Calling this also settles.
     #[must_use]
     pub fn used(&self) -> Arc<crate::stats::Counter> {
         self.settle();
         self.used.clone()
     }
 
-    /// Lets others see how many chunks are in use: after each step.
+    /// Publishes the number of chunks in use to other threads; once per step.
     #[inline]
     pub fn settle(&self) {
         self.used.set(self.taken);
     }
 
-    /// The pool.
+    /// The pool that this is a handle of.
     #[must_use]
     pub const fn pool(&self) -> &Arc<Pool> {
         &self.pool
     }
 
-    /// The number of a free chunk.
+    /// Number of a free chunk.
     #[inline]
     fn take(&mut self) -> Option<u32> {
         self.cache.take().or_else(|| self.grow())
     }
 
-    /// A free chunk as an empty frame; `None` when the pool is empty.
+    /// Allocates a chunk for an empty frame; `None` if the pool is empty.
     #[inline]
     pub fn alloc(&mut self) -> Option<Desc> {
         let chunk = self.take()?;
@@ -321,7 +320,7 @@ impl Bufs {
         Some(Desc::new(chunk, HEADROOM))
     }
 
-    /// A chunk for a frame of the switch's own: from the reserve if data has taken the rest.
+    /// Allocates a chunk for a frame of the switch's own, from the reserve if data has taken all others.
     pub fn alloc_control(&mut self) -> Option<Desc> {
         let mut desc = if let Some(desc) = self.alloc() {
             desc
@@ -340,7 +339,7 @@ impl Bufs {
         self.reserve_len - self.reserve.len()
     }
 
-    /// Gives a handle back; true if it was the chunk's last.
+    /// Frees a handle; true if it was the chunk's last.
     #[inline]
     #[expect(clippy::needless_pass_by_value, reason = "the handle ends here")]
     pub fn free(&mut self, desc: Desc) -> bool {
@@ -348,6 +347,7 @@ impl Bufs {
             return false;
         }
         self.taken = self.taken.wrapping_sub(1);
+        // The reserve is refilled first: the next PAUSE must find a chunk, however much data waits.
         if self.reserve.len() < self.reserve_len {
             self.reserve.push(desc.chunk);
         } else {
@@ -356,8 +356,8 @@ impl Bufs {
         true
     }
 
-    /// Gives back the one handle of `chunk`, as [`Self::free`], if that takes no more than to note it; else
-    /// returns false.
+    /// Frees the only handle of `chunk`, like [`Self::free`], if that is a mere entry in the cache; otherwise returns
+    /// false.
     #[inline]
     pub fn free_warm(&mut self, chunk: u32) -> bool {
         let done = self.reserve.len() == self.reserve_len && self.cache.give_warm(chunk);
@@ -365,7 +365,7 @@ impl Bufs {
         done
     }
 
-    /// Gives handles back, as [`Self::free`].
+    /// Frees handles, like [`Self::free`].
     #[inline]
     pub fn free_all(&mut self, descs: impl ExactSizeIterator<Item = Desc>) {
         let mut descs = descs;
@@ -373,6 +373,7 @@ impl Bufs {
             let Some(desc) = descs.next() else { return };
             self.free(desc);
         }
+        // Once the reserve is full, chunks go to the cache in one run, without its bound checked per frame.
         let Self { pool, cache, taken, .. } = self;
         let given = cache.give_all(descs.len(), |slots| {
             let mut slots = slots.iter_mut();
@@ -391,21 +392,21 @@ impl Bufs {
         *taken = taken.wrapping_sub(given as u64);
     }
 
-    /// Bytes that a frame in a chunk of this pool can have.
+    /// Longest frame in bytes that a chunk of this pool can hold.
     #[inline]
     #[must_use]
     pub fn room(&self) -> usize {
         if self.pool.kept < FRAME_LEN_MAX { FRAME_LEN_MAX } else { self.pool.chunk_size - HEADROOM }
     }
 
-    /// The frame's bytes; of a pool of fronts, those that it keeps.
+    /// The frame's bytes; in a pool of fronts, those that it keeps.
     #[inline]
     #[must_use]
     pub fn bytes<'a>(&'a self, desc: &'a Desc) -> &'a [u8] {
         self.pool.read(desc, desc.start(), self.pool.kept_of(desc.len()))
     }
 
-    /// The first 64 bytes, zero after the frame's end.
+    /// The first 64 bytes, zero behind the frame's end.
     ///
     /// # Panics
     /// Never: a chunk holds that many after any start.
@@ -423,8 +424,8 @@ impl Bufs {
         self.pool.sole(desc).then(|| self.pool.write(desc, start, len))
     }
 
-    /// All the room from the frame's start to the chunk's end, for a port to receive into; `None`
-    /// while shared. Call [`Self::set_len`] afterwards.
+    /// All bytes from the frame's start to the chunk's end, for a port to receive into; `None` while shared. Call
+    /// [`Self::set_len`] afterwards.
     #[inline]
     pub fn space_mut<'a>(&'a mut self, desc: &'a mut Desc) -> Option<&'a mut [u8]> {
         let start = desc.start();
@@ -432,8 +433,7 @@ impl Bufs {
         self.pool.sole(desc).then(|| self.pool.write(desc, start, len))
     }
 
-    /// The whole chunk after the notes, and where in it the frame starts: for tags and driver
-    /// headers; `None` while shared.
+    /// The whole chunk behind the notes, and the frame's start in it: for tags and driver headers; `None` while shared.
     #[inline]
     pub fn chunk_mut<'a>(&'a mut self, desc: &'a mut Desc) -> Option<(&'a mut [u8], usize)> {
         let start = desc.start() - NOTES;
@@ -441,7 +441,7 @@ impl Bufs {
         self.pool.sole(desc).then(|| (self.pool.write(desc, NOTES, len), start))
     }
 
-    /// Moves the frame's bounds after a change through [`Self::chunk_mut`], in its terms.
+    /// Sets the frame's bounds after a change through [`Self::chunk_mut`], as offsets in its slice.
     ///
     /// # Panics
     /// When the bounds do not fit the chunk.
@@ -452,25 +452,27 @@ impl Bufs {
         self.set_len(desc, len);
     }
 
-    /// Sets the frame's length and zeroes what follows it up to [`HEAD_LEN`].
+    /// Sets the frame's length, and zeroes the bytes behind it up to [`HEAD_LEN`].
     ///
     /// # Panics
-    /// When `len` is above what the chunk holds.
+    /// When the chunk cannot hold `len` bytes.
     #[inline]
     pub fn set_len(&mut self, desc: &mut Desc, len: usize) {
         let kept = self.pool.kept_of(len).max(HEAD_LEN);
         assert!(desc.start() + kept <= self.pool.chunk_size, "fits the chunk");
         desc.set_len(u16::try_from(len).expect("a chunk is shorter than 64 KiB"));
+        // The parser reads HEAD_LEN bytes of every frame, and ports send the first 60 as padding: neither may show an
+        // old frame's bytes.
         if len < HEAD_LEN && self.pool.sole(desc) {
             let at = desc.start() + len;
             self.pool.write(desc, at, HEAD_LEN - len).fill(0);
         }
     }
 
-    /// Copies `frame` into a free chunk; `None` when it does not fit or the pool is empty.
+    /// Copies `frame` into a free chunk; `None` if it is too long or the pool is empty.
     ///
     /// # Panics
-    /// Never: a frame that there is room for is shorter than 64 KiB.
+    /// Never: a frame that fits is shorter than 64 KiB.
     #[inline]
     pub fn alloc_from(&mut self, frame: &[u8]) -> Option<Desc> {
         if frame.len() > self.room() {
@@ -483,7 +485,7 @@ impl Bufs {
         let heads =
             frame.split_first_chunk::<HEAD_LEN>().zip(out.split_first_chunk_mut::<HEAD_LEN>());
         if let Some(((head, rest), (out, out_rest))) = heads {
-            *out = *head; // of known size: no call for a short frame
+            *out = *head; // constant size: a short frame takes no call
             let fronts =
                 (out_rest.first_chunk_mut(), rest.first_chunk::<{ FRONT_LEN - HEAD_LEN }>());
             if let (Some(to), Some(from)) = fronts
@@ -502,9 +504,9 @@ impl Bufs {
         Some(desc)
     }
 
-    /// Copies short frames into free chunks and appends them to `batch`, up to `most` and while it has
-    /// room and the pool is not empty: each has zeros after its end, and its bytes are counted beside
-    /// it; returns how many. A longer one ends it.
+    /// Copies short frames into free chunks and appends them to `batch`: at most `most`, while `batch` has room and the
+    /// pool has cached chunks. Each frame comes with its length and has zeros behind its end. Stops at a frame that is
+    /// longer than a head; returns how many were copied.
     #[inline]
     pub fn alloc_heads<'a>(
         &mut self,
@@ -513,6 +515,7 @@ impl Bufs {
         batch: &mut Batch,
     ) -> usize {
         let mut made = 0;
+        // Last first: the cache is a stack, and the chunk freed last is most likely still in the processor's cache.
         for &chunk in self.cache.peek(most.min(batch.remaining_capacity())).iter().rev() {
             let Some((head, len)) = frames.next() else { break };
             if usize::from(len) > HEAD_LEN {
@@ -520,7 +523,7 @@ impl Bufs {
             }
             let mut desc = Desc::new(chunk, HEADROOM);
             if let Some(out) = self.pool.write(&mut desc, HEADROOM, HEAD_LEN).first_chunk_mut() {
-                *out = *head; // of known size: no call
+                *out = *head; // constant size: no call
             }
             desc.set_len(len);
             batch.push(desc);
@@ -531,14 +534,14 @@ impl Bufs {
         made
     }
 
-    /// Another handle of the same bytes.
+    /// Makes another handle of the same bytes.
     pub fn share(&mut self, desc: &mut Desc) -> Desc {
         let word = self.pool.share_word(desc.chunk);
         if desc.has(Flag::Shared) {
-            word.fetch_add(0x1_0001, Ordering::Relaxed); // a new handle is made from one that exists
+            word.fetch_add(0x1_0001, Ordering::Relaxed); // no ordering needed: made from a handle that exists
         } else {
             desc.set(Flag::Shared, true);
-            word.store(0x2_0002, Ordering::Relaxed); // the only handle is ours
+            word.store(0x2_0002, Ordering::Relaxed); // two handles, two charges; no other thread has one yet
         }
         desc.twin()
     }
@@ -550,10 +553,10 @@ impl Bufs {
             || self.pool.share_word(desc.chunk).fetch_sub(0x1_0000, Ordering::AcqRel) >> 16 == 1
     }
 
-    /// A handle whose bytes may be written: `desc` itself, or a copy if others share them.
+    /// Returns a handle whose bytes may be written: `desc` itself, or a copy if others share them.
     ///
     /// # Errors
-    /// `desc` unchanged, when a copy is needed and the pool is empty.
+    /// The unchanged `desc`, if a copy is needed and the pool is empty.
     pub fn make_sole(&mut self, mut desc: Desc) -> Result<Desc, Desc> {
         if self.pool.sole(&desc) {
             desc.set(Flag::Shared, false);
@@ -567,6 +570,7 @@ impl Bufs {
         let span = self.pool.kept_of(len).max(HEAD_LEN);
         let from = self.pool.read(&desc, start, span);
         self.pool.write(&mut own, start, span).copy_from_slice(from);
+        // The notes belong to the frame: its partial checksum and trace number must survive the copy.
         let notes = self.pool.read(&desc, 0, NOTES);
         self.pool.write(&mut own, 0, NOTES).copy_from_slice(notes);
         self.free(desc);

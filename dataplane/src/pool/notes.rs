@@ -1,19 +1,17 @@
 //! Notes about a frame, at the start of its chunk.
 //!
-//! Checksum start 16, checksum offset 16, unused 32, number for tracing 64, damaged 8.
-//!
-//! Numbers are in the machine's byte order.
+//! Checksum start (16 bits), checksum offset (16), unused (32), trace number (64), damaged (8), in host byte order.
 
 use weft_parsers::partial::PartialCsum;
 
 use super::Bufs;
 use crate::desc::{Desc, Flag};
 
-/// The byte that says whether the frame is damaged.
+/// Offset of the byte that says whether the frame is damaged.
 const DAMAGED: usize = 16;
 
 impl Bufs {
-    /// Where the checksum that [`Flag::PartialCsum`] speaks of starts and goes.
+    /// Where the frame's partial checksum starts and goes; `None` if the checksum is complete ([`Flag::PartialCsum`]).
     #[must_use]
     pub fn partial_csum(&self, desc: &Desc) -> Option<PartialCsum> {
         let notes = self.pool.read(desc, 0, 4).first_chunk::<4>()?;
@@ -23,7 +21,7 @@ impl Bufs {
         })
     }
 
-    /// Marks the frame's checksum as partial, or (`None`) as complete. A shared frame is left alone.
+    /// Marks the frame's checksum as partial, or (`None`) as complete. The notes of a shared frame stay as they are.
     pub fn set_partial_csum(&mut self, desc: &mut Desc, partial: Option<PartialCsum>) {
         desc.set(Flag::PartialCsum, partial.is_some());
         if let Some(partial) = partial
@@ -36,13 +34,13 @@ impl Bufs {
         }
     }
 
-    /// Whether the frame was damaged on its way in, and goes on as it is: cut-through, in virtual time.
+    /// Whether the frame was damaged on its way in and is forwarded all the same (cut-through, in virtual time).
     #[must_use]
     pub fn is_damaged(&self, desc: &Desc) -> bool {
         self.pool.read(desc, DAMAGED, 1) == [1]
     }
 
-    /// Notes whether the frame was damaged on its way in. A shared frame is left alone.
+    /// Notes whether the frame was damaged on its way in. The notes of a shared frame stay as they are.
     pub fn set_damaged(&mut self, desc: &mut Desc, damaged: bool) {
         if self.pool.sole(desc) {
             self.pool.write(desc, DAMAGED, 1).fill(damaged.into());
@@ -59,7 +57,7 @@ impl Bufs {
         u64::from_ne_bytes(*notes.expect("8 bytes were read"))
     }
 
-    /// Numbers the frame for tracing. A shared frame is left alone.
+    /// Sets the frame's trace number. The notes of a shared frame stay as they are.
     pub fn set_trace_id(&mut self, desc: &mut Desc, id: u64) {
         if self.pool.sole(desc) {
             self.pool.write(desc, 8, 8).copy_from_slice(&id.to_ne_bytes());
