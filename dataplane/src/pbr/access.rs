@@ -1,14 +1,14 @@
-//! Which targets a host may reach: GMV for G-FAM, VTV for GIM and prefixes, LAV for LD-FAM.
-//! [`AccessVector`], 4,096 bits, bit n for PID n; as bytes, PID n is bit n % 8 of byte n / 8.
+//! Access vectors: the PIDs that a host may reach, GMV for G-FAM, VTV for GIM and prefixes, LAV for LD-FAM.
 //!
-//! Units: bytes where bytes are read.
+//! An [`AccessVector`] has 4,096 bits, bit n for PID n; as bytes, PID n is bit n % 8 of byte n / 8.
+//!
 //! Source: docs/spec/wire-formats.md §4.5 (5714h to 5716h), §4.6 (5802h, 5901h, 5902h), §5.2; CXL 3.1 section 7.7.2.6.
 
 use weft_parsers::fabric::Pid;
 
 use super::error::TableError;
 
-/// One bit for each PID; only the FM may set any.
+/// One bit for each PID; only the fabric manager may set any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[repr(align(64))]
 pub struct AccessVector([u64; Pid::COUNT / 64]);
@@ -20,9 +20,9 @@ impl Default for AccessVector {
 }
 
 impl AccessVector {
-    /// Bytes of a vector.
+    /// Length of a vector in bytes.
     pub const LEN: usize = Pid::COUNT / 8;
-    /// Nothing allowed.
+    /// The empty vector: no PID is allowed.
     pub const NONE: Self = Self([0; Pid::COUNT / 64]);
 
     /// Whether `pid` is allowed. Reads one cache line.
@@ -35,7 +35,7 @@ impl AccessVector {
     /// Allows `pid`.
     ///
     /// # Errors
-    /// PID `0xFFF` is never assigned, so nobody may be allowed to reach it.
+    /// PID `0xFFF`, which is never assigned and means "the switch itself" in a DPID.
     pub fn allow(&mut self, pid: Pid) -> Result<(), TableError> {
         if pid.is_none() {
             return Err(TableError::NoPid);
@@ -46,25 +46,25 @@ impl AccessVector {
         Ok(())
     }
 
-    /// Allows `pid` no longer.
+    /// Removes `pid` from the allowed ones.
     pub fn forbid(&mut self, pid: Pid) {
         if let Some(word) = self.0.get_mut(pid.index() / 64) {
             *word &= !(1 << (pid.index() % 64));
         }
     }
 
-    /// Whether nothing is allowed.
+    /// Whether no PID is allowed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|&word| word == 0)
     }
 
-    /// All bytes.
+    /// The vector as bytes, in the order of the Get commands.
     pub fn bytes(&self) -> impl Iterator<Item = u8> {
         self.0.iter().flat_map(|word| word.to_le_bytes())
     }
 
-    /// Copies the bytes from `start` on into `out`, as the Get commands answer.
+    /// Copies bytes from offset `start` on into `out`, as the Get commands return them.
     ///
     /// # Errors
     /// The range leaves the vector.
@@ -85,14 +85,14 @@ impl AccessVector {
     }
 }
 
-/// The three access vectors of one virtual switch: which PIDs may be reached.
+/// The three access vectors of one virtual switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// Targets with G-FAM.
     pub gmv: AccessVector,
     /// Targets with GIM, and PIDs in `VendPrefixL0`.
     pub vtv: AccessVector,
-    /// Targets with LD-FAM, and whom the re-router sends completions to.
+    /// Targets with LD-FAM, and destinations of completions from a re-router.
     pub lav: AccessVector,
 }
 

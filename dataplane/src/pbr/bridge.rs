@@ -1,10 +1,10 @@
-//! What of a PCI-to-PCI bridge's registers routes TLPs: bus numbers, windows, enables.
-//! Type 1 registers → [`Bridge`] with inclusive [`Window`]s.
+//! Registers of a PCI-to-PCI bridge that route TLPs: bus numbers, windows, enables.
 //!
-//! Units: bytes; I/O windows count in 4 KiB, memory windows in 1 MiB.
+//! I/O windows are multiples of 4 KiB, memory windows of 1 MiB; both bounds of a [`Window`] are inclusive.
+//!
 //! Source: PCIe 6.0 section 2.2.4; PCI-to-PCI Bridge Architecture 1.2 chapter 3; docs/spec/wire-formats.md §3.4.
 
-/// A range of addresses, its last one included.
+/// A range of addresses, in bytes, including its last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     base: u64,
@@ -18,19 +18,20 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Nothing.
+    /// The empty window.
     pub const OFF: Self = Self { base: 1, limit: 0 };
 
-    /// From `base` to `limit`; nothing when the limit is below the base, as in the registers.
+    /// From `base` to `limit`; empty if the limit is below the base, as in the registers.
     #[must_use]
     pub const fn new(base: u64, limit: u64) -> Self {
         if limit < base { Self::OFF } else { Self { base, limit } }
     }
 
-    /// I/O Base, Limit, and their upper 16 bits, which count where Base says 32-bit addresses.
+    /// The window of I/O Base and Limit and their upper 16 bits, which are used if Base says 32-bit addresses.
     #[must_use]
     pub const fn io(base: u8, limit: u8, base_upper: u16, limit_upper: u16) -> Self {
         let (low, last) = ((base as u64 & 0xF0) << 8, (limit as u64 & 0xF0) << 8 | 0xFFF);
+        // The low four bits of Base are the addressing capability: 1 means that the upper registers exist.
         if base & 0xF == 1 {
             Self::new((base_upper as u64) << 16 | low, (limit_upper as u64) << 16 | last)
         } else {
@@ -38,13 +39,13 @@ impl Window {
         }
     }
 
-    /// Memory Base and Limit.
+    /// The window of Memory Base and Limit.
     #[must_use]
     pub const fn memory(base: u16, limit: u16) -> Self {
         Self::new((base as u64 & 0xFFF0) << 16, (limit as u64 & 0xFFF0) << 16 | 0xF_FFFF)
     }
 
-    /// Prefetchable Base, Limit, and their upper 32 bits, which count where Base says 64-bit addresses.
+    /// The window of Prefetchable Base and Limit and their upper 32 bits, which are used if Base says 64-bit addresses.
     #[must_use]
     pub const fn prefetchable(base: u16, limit: u16, base_upper: u32, limit_upper: u32) -> Self {
         let low = (base as u64 & 0xFFF0) << 16;
@@ -56,7 +57,7 @@ impl Window {
         }
     }
 
-    /// Whether `address` lies inside.
+    /// Whether `address` is inside the window.
     #[inline]
     #[must_use]
     pub const fn contains(self, address: u64) -> bool {
@@ -67,64 +68,65 @@ impl Window {
 /// The registers of a PCI-to-PCI bridge (Type 1 header) that route TLPs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bridge {
-    /// Command register: bit 0 I/O space, 1 memory space, 2 bus master.
+    /// Command register: bit 0 I/O space, bit 1 memory space, bit 2 bus master.
     pub command: u16,
-    /// Bus above.
+    /// Number of the bus above the bridge.
     pub primary: u8,
-    /// Bus right below; 0 before it is set.
+    /// Number of the bus right below; 0 until enumeration sets it.
     pub secondary: u8,
-    /// Last bus below.
+    /// Highest bus number below the bridge.
     pub subordinate: u8,
     /// ARI forwarding: device numbers above 0 exist on the link below.
     pub ari: bool,
-    /// I/O addresses below.
+    /// I/O addresses that are below the bridge.
     pub io: Window,
-    /// Memory addresses below.
+    /// Memory addresses that are below the bridge.
     pub memory: Window,
-    /// Prefetchable memory addresses below.
+    /// Prefetchable memory addresses that are below the bridge.
     pub prefetchable: Window,
 }
 
 impl Bridge {
-    /// Command: I/O space, memory space and bus master on.
+    /// Value of `command` with I/O space, memory space and bus master enabled.
     pub const ALL_ON: u16 = 7;
 
-    /// Whether requests for I/O pass downwards.
+    /// Whether I/O requests pass downwards.
     #[inline]
     #[must_use]
     pub const fn io_on(&self) -> bool {
         self.command & 1 != 0
     }
 
-    /// Whether requests for memory pass downwards.
+    /// Whether memory requests pass downwards.
     #[inline]
     #[must_use]
     pub const fn memory_on(&self) -> bool {
         self.command & 2 != 0
     }
 
-    /// Whether requests for memory and I/O pass upwards.
+    /// Whether memory and I/O requests pass upwards.
     #[inline]
     #[must_use]
     pub const fn master_on(&self) -> bool {
         self.command & 4 != 0
     }
 
-    /// Whether `bus` lies below.
+    /// Whether `bus` is below the bridge.
     #[inline]
     #[must_use]
     pub const fn has_bus(&self, bus: u8) -> bool {
+        // Secondary 0 is the reset value: such a bridge has no bus, not even bus 0, which is the root's.
         self.secondary != 0 && self.secondary <= bus && bus <= self.subordinate
     }
 
-    /// Whether a request for memory at `address` passes downwards.
+    /// Whether a memory request for `address` passes downwards.
     #[inline]
     #[must_use]
     pub const fn has_memory(&self, address: u64) -> bool {
         self.memory_on() && (self.memory.contains(address) || self.prefetchable.contains(address))
     }
 
-    /// Whether a request for I/O at `address` passes downwards.
+    /// Whether an I/O request for `address` passes downwards.
     #[inline]
     #[must_use]
     pub const fn has_io(&self, address: u64) -> bool {

@@ -1,22 +1,19 @@
-//! `CacheID`s: which caches a host has at which ports, and which of them what is below a port may be.
+//! `CacheID`s: the port of each cache of a host, and the `CacheID`s that devices below a port may use.
 //!
-//! [`CacheRoutes`] in a host's virtual switch, [`CacheDecoding`] at an edge port below; both hold what software has had
-//! committed, and start empty.
+//! A host's virtual switch has [`CacheRoutes`], an edge port below has a [`CacheDecoding`]. Both hold the values that
+//! software has committed, and start empty. A device does not choose its `CacheID`: the port that it is behind decides.
 //!
-//! Units: `CacheID`s of 4 bits, PIDs of 12.
 //! Source: docs/spec/cxl-fabric.md "CXL.cache"; CXL 3.1 sections 8.2.4.28, 8.2.4.29.
-//!
-//! A device's word counts for nothing here: its `CacheID` is that of the port that it is behind.
 
 use weft_parsers::fabric::Pid;
 
-/// `CacheID`s of a hierarchy.
+/// `CacheID`s of a hierarchy; they have 4 bits.
 pub const CACHE_IDS: u8 = 16;
 
-/// Which port has which `CacheID`, as the edge of a host knows it.
+/// Ports by `CacheID`, as known to the edge of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheRoutes {
-    /// By `CacheID`: PID of the port, of this switch or of another.
+    /// By `CacheID`: PID of the port, on this switch or another; `0xFFF` if there is none.
     ports: [Pid; CACHE_IDS as usize],
 }
 
@@ -27,14 +24,14 @@ impl Default for CacheRoutes {
 }
 
 impl CacheRoutes {
-    /// PID of the port that has a `CacheID`.
+    /// PID of the port with the cache `cache_id`; `None` if there is none.
     #[inline]
     #[must_use]
     pub fn port(&self, cache_id: u8) -> Option<Pid> {
         self.ports.get(usize::from(cache_id)).copied().filter(|pid| !pid.is_none())
     }
 
-    /// Has `cache_id` be at the port of this PID; one that there is not changes nothing.
+    /// Sets the port of `cache_id` by PID; ignored if there is no such `CacheID`.
     pub fn set(&mut self, cache_id: u8, port: Pid) {
         if let Some(place) = self.ports.get_mut(usize::from(cache_id)) {
             *place = port;
@@ -42,31 +39,32 @@ impl CacheRoutes {
     }
 }
 
-/// Which `CacheID`s what is below a port may have: its decoder in force.
+/// `CacheID`s that devices below a port may use: its committed decoder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheDecoding {
-    /// All below has this one.
+    /// The `CacheID` assigned to all devices below.
     assigns: Option<u8>,
-    /// Those that the switch below has set, and that the route table in force leads to this port.
+    /// Bit set of `CacheID`s that the switch below may set, because the committed route table leads them to this port.
     forwards: u16,
 }
 
 impl CacheDecoding {
-    /// A decoder that assigns `assigns`, and forwards the `CacheID`s of `forwards`.
+    /// A decoder that assigns `assigns` and forwards the `CacheID`s of `forwards`.
     #[must_use]
     pub fn new(assigns: Option<u8>, forwards: impl IntoIterator<Item = u8>) -> Self {
         let bits = forwards.into_iter().filter(|id| *id < CACHE_IDS);
         Self { assigns, forwards: bits.fold(0, |all, id| all | 1 << id) }
     }
 
-    /// The `CacheID` of a message from below that says `told`; `None` where it may have none.
+    /// `CacheID` of a message from below that carries `told`; `None` if it may not use any.
     #[inline]
     #[must_use]
     pub fn of_message(self, told: u8) -> Option<u8> {
+        // An assigned CacheID replaces the message's own: no device can use another one's (cxl-fabric.md, "CXL.cache").
         self.assigns.or_else(|| self.has_forwarded(told).then_some(told))
     }
 
-    /// Whether a message for `cache_id` may go below the port.
+    /// Whether a message for `cache_id` may leave by the port.
     #[inline]
     #[must_use]
     pub fn has(self, cache_id: u8) -> bool {

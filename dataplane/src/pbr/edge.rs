@@ -1,5 +1,7 @@
-//! One edge port of a switch: its role, its PIDs and the tables that its TLPs are looked up in.
-//! [`EdgePort`]; changed by commands, each checked against what the FM allows, then read only.
+//! One edge port of a switch: its role, its PIDs and the tables for its TLPs.
+//!
+//! Commands change an [`EdgePort`], each checked against the access that the fabric manager allows; workers only read
+//! it.
 //!
 //! Source: docs/spec/cxl-fabric.md "Port roles", "Tables of an edge and who may write them"; docs/spec/wire-formats.md
 //! §4.5, §4.6.
@@ -16,74 +18,74 @@ use super::ldst::Ldst;
 use super::rerouter::ReRouter;
 use super::vcs::Side;
 
-/// What the link of an edge port leads to.
+/// Kind of component at an edge port's link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A host's root port.
     Usp,
-    /// A device or an HBR switch.
+    /// A device that is not a GFD, or an HBR switch.
     Dsp,
     /// A GFD: TLPs keep their PTH on this link.
     Gfd,
 }
 
-/// Where `VendPrefixL0` may be used: the flags of 5903h and 5904h.
+/// Where `VendPrefixL0` may be used: the flags of commands 5903h and 5904h.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prefixes {
-    /// Bit 0: on requests that go out, and on completions that come in.
+    /// Bit 0: on requests that leave, and on completions that come in.
     pub egress_request: bool,
     /// Bit 1: on requests that come in.
     pub ingress_request: bool,
 }
 
 impl Prefixes {
-    /// From the byte of the commands.
+    /// Reads the byte of the commands.
     #[must_use]
     pub const fn from_bits(bits: u8) -> Self {
         Self { egress_request: bits & 1 != 0, ingress_request: bits & 2 != 0 }
     }
 
-    /// The byte of the commands.
+    /// Makes the byte of the commands.
     #[must_use]
     pub const fn bits(self) -> u8 {
         self.egress_request as u8 | (self.ingress_request as u8) << 1
     }
 }
 
-/// An edge port. Clones share their tables until one of them changes.
+/// An edge port. Clones share tables until one of them changes its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EdgePort {
-    /// What it leads to.
+    /// Kind of component at the link.
     pub role: Role,
-    /// SPID of what comes in here and goes from edge to edge; that of the GFD where one is.
+    /// SPID of TLPs that come in here and go from edge to edge; a GFD's own PID at a GFD's port.
     pub pid: Pid,
     /// Further PIDs of a GFD.
     pub more_pids: Arc<[Pid]>,
-    /// What a GFD calls itself: good for its answers to its link partner, which go no further.
+    /// PID by which a GFD calls itself: valid in answers to its link partner, which go no further.
     pub announced: Pid,
-    /// Whether what is there is being reset: nothing goes there until it has answered.
+    /// The component is being reset: nothing is sent to it until it has answered the end of the reset.
     pub resetting: bool,
-    /// PCIe segment of its host, for requests that leave its hierarchy.
+    /// PCIe segment of its host, for requests that leave the hierarchy.
     pub segment: u8,
-    /// Index of its virtual switch, and where in it the port is.
+    /// Index of its virtual switch, and the port's place in it; `None` while it is unbound.
     pub vcs: Option<(u8, Side)>,
     /// Where `VendPrefixL0` may be used.
     pub prefixes: Prefixes,
-    /// Which `CacheID`s what is below it may have.
+    /// `CacheID`s that devices below the port may use.
     pub cache_ids: CacheDecoding,
     access: Arc<Access>,
     fast: Fast,
     ldst: Ldst,
     rerouter: Option<ReRouter>,
-    /// By LD-ID: each logical device has its own host, and so its own tables.
+    /// Logical devices by LD-ID: each has its own host, and so its own tables.
     lds: Arc<[Option<Arc<Self>>]>,
 }
 
 impl EdgePort {
-    /// Most logical devices of a port.
+    /// Maximum number of logical devices of a port.
     pub const LDS_MAX: u16 = 16;
 
-    /// A port that reaches nothing yet, with these tables.
+    /// A port with these tables and without any access.
     #[must_use]
     pub fn new(role: Role, pid: Pid, fast: Fast, ldst: Ldst) -> Self {
         Self {
@@ -104,7 +106,7 @@ impl EdgePort {
         }
     }
 
-    /// What stands for a TLP with this LD-ID, or for one without: the logical device, or the port itself.
+    /// The tables for a TLP with this LD-ID, or without one: those of the logical device, or of the port itself.
     #[inline]
     #[must_use]
     pub fn part(&self, ld: Option<u16>) -> Option<&Self> {
@@ -114,19 +116,19 @@ impl EdgePort {
         }
     }
 
-    /// Whether TLPs name a logical device here.
+    /// Whether TLPs on this link name a logical device.
     #[inline]
     #[must_use]
     pub fn has_lds(&self) -> bool {
         !self.lds.is_empty()
     }
 
-    /// Its logical devices that are somebody's, by LD-ID.
+    /// Logical devices that have a host, by LD-ID.
     pub fn lds(&self) -> impl Iterator<Item = (u16, &Self)> {
         (0_u16..).zip(&*self.lds).filter_map(|(ld, part)| Some((ld, part.as_deref()?)))
     }
 
-    /// Sets a logical device, or takes it away.
+    /// Sets a logical device, or removes it.
     ///
     /// # Errors
     /// An LD-ID from [`Self::LDS_MAX`] on.
@@ -143,7 +145,7 @@ impl EdgePort {
         Ok(())
     }
 
-    /// Calls `change` with the port and with each logical device that belongs to virtual switch `vcs`.
+    /// Calls `change` with the port, and with each logical device, that belongs to virtual switch `vcs`.
     pub(super) fn each_of(&mut self, vcs: u8, change: &impl Fn(&mut Self)) {
         if self.vcs.is_some_and(|(index, _)| index == vcs) {
             change(self);
@@ -155,35 +157,36 @@ impl EdgePort {
         self.lds = lds.into();
     }
 
-    /// What its host may reach.
+    /// Targets that the port's host may reach.
     #[inline]
     #[must_use]
     pub fn access(&self) -> &Access {
         &self.access
     }
 
-    /// Fabric address segments.
+    /// The fabric address segment table.
     #[inline]
     #[must_use]
     pub const fn fast(&self) -> &Fast {
         &self.fast
     }
 
-    /// LD-FAM segments.
+    /// The LD-FAM segment table.
     #[inline]
     #[must_use]
     pub const fn ldst(&self) -> &Ldst {
         &self.ldst
     }
 
-    /// The re-router of completions, at a memory device's edge.
+    /// The re-router of completions; only at a memory device's edge.
     #[inline]
     #[must_use]
     pub const fn rerouter(&self) -> Option<&ReRouter> {
         self.rerouter.as_ref()
     }
 
-    /// What its host may reach from now on. Entries of its tables stay, and lookups refuse what is no longer allowed.
+    /// Sets the targets that the port's host may reach. Table entries stay; lookups refuse targets that are not
+    /// allowed.
     pub fn set_access(&mut self, access: Arc<Access>) {
         self.access = access;
     }
@@ -199,13 +202,14 @@ impl EdgePort {
     /// Set FAST Segment: GIM targets must be in VTV, all others in GMV.
     ///
     /// # Errors
-    /// See [`TableError`]; nothing has changed.
+    /// See [`TableError`]; nothing has changed then.
     pub fn set_fast(
         &mut self,
         start: usize,
         entries: &[Option<FastEntry>],
     ) -> Result<(), TableError> {
         for entry in entries.iter().flatten() {
+            // Targets of interleaved entries stand in the IDT, whose own command checks them.
             if let Target::Direct(pid) = entry.target {
                 if entry.gim {
                     allowed("VTV", &self.access.vtv, pid)?;
@@ -217,10 +221,10 @@ impl EdgePort {
         self.fast.set(start, entries)
     }
 
-    /// Set IDT DPID: each in GMV or VTV; the lookup checks the one that its segment needs.
+    /// Set IDT DPID: each in GMV or VTV; a lookup checks the vector that its segment needs.
     ///
     /// # Errors
-    /// See [`TableError`]; nothing has changed.
+    /// See [`TableError`]; nothing has changed then.
     pub fn set_fast_idt(&mut self, start: usize, pids: &[Pid]) -> Result<(), TableError> {
         for &pid in pids.iter().filter(|pid| !pid.is_none()) {
             if !self.access.vtv.contains(pid) {
@@ -241,7 +245,7 @@ impl EdgePort {
     /// Set LDST Segment: targets must be in LAV.
     ///
     /// # Errors
-    /// See [`TableError`]; nothing has changed.
+    /// See [`TableError`]; nothing has changed then.
     pub fn set_ldst(
         &mut self,
         start: usize,
@@ -258,7 +262,7 @@ impl EdgePort {
     /// Set LDST IDT DPID: each in LAV.
     ///
     /// # Errors
-    /// See [`TableError`]; nothing has changed.
+    /// See [`TableError`]; nothing has changed then.
     pub fn set_ldst_idt(&mut self, start: usize, pids: &[Pid]) -> Result<(), TableError> {
         for &pid in pids.iter().filter(|pid| !pid.is_none()) {
             allowed("LAV", &self.access.lav, pid)?;
@@ -269,7 +273,7 @@ impl EdgePort {
     /// Set Completer ID Re-Router: each DPID in LAV.
     ///
     /// # Errors
-    /// See [`TableError`]; nothing has changed.
+    /// See [`TableError`]; nothing has changed then.
     pub fn set_rerouter(
         &mut self,
         start: usize,
@@ -281,7 +285,7 @@ impl EdgePort {
         self.rerouter.get_or_insert_default().set(start, entries)
     }
 
-    /// Whether `pid` is one that the FM gave to this port; `FFF` is none.
+    /// Whether the fabric manager gave `pid` to this port. False for `0xFFF`.
     #[inline]
     #[must_use]
     pub fn has_pid(&self, pid: Pid) -> bool {

@@ -1,65 +1,63 @@
-//! Why a table does not take what it is told; the command behind it answers "Invalid Input".
-//! [`TableError`], `Copy`.
+//! Errors of changing a routing table; the command that caused the change answers "Invalid Input".
 //!
-//! Units: indices and bytes as named.
 //! Source: docs/spec/wire-formats.md §4.5, §4.6, §5.1.
 
 use weft_parsers::fabric::{Bdf, Pid};
 
-/// Why a change of a routing table was refused; the table is as it was.
+/// Why a change of a routing table was refused; the table is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
-    /// A table of a size that cannot be indexed.
+    /// A table of this size cannot be indexed.
     #[error("a table cannot have {0} entries")]
     Entries(usize),
-    /// Segment size code beyond 7.
+    /// The segment size code is above 7.
     #[error("segment size code {0} is reserved: 0 to 7")]
     SegmentSize(u8),
     /// Base or limit lies inside of a segment.
     #[error("{what} {address:#x} is no multiple of the segment size")]
     Alignment {
-        /// Base or limit.
+        /// Name of the bound: base or limit.
         what: &'static str,
-        /// Its address.
+        /// Address of the bound.
         address: u64,
     },
     /// The limit is not above the base.
     #[error("limit {limit:#x} is not above base {base:#x}")]
     Order {
-        /// First address.
+        /// First address of the window.
         base: u64,
-        /// Last address.
+        /// Last address of the window.
         limit: u64,
     },
     /// Two segments of the window would share an entry.
     #[error("a window of {segments} segments is larger than the table of {entries}")]
     Window {
-        /// Segments of the window.
+        /// Segments in the window.
         segments: u64,
-        /// Entries of the table.
+        /// Entries in the table.
         entries: usize,
     },
-    /// Entries beyond the table's end.
+    /// Entries or bytes beyond the end of a table.
     #[error("entries {start} and {count} on are beyond a table of {len}")]
     Range {
-        /// First index.
+        /// Index of the first one.
         start: usize,
-        /// How many.
+        /// Number of entries or bytes.
         count: usize,
-        /// Entries or bytes that there are.
+        /// Length of the table.
         len: usize,
     },
-    /// An interleaved segment needs places that the interleave DPID table lacks.
+    /// An interleaved segment needs more entries than the interleave DPID table has.
     #[error("{ways} ways from {index} on do not fit in an interleave DPID table of {len}")]
     Idt {
-        /// First place.
+        /// Index of the first way in the table.
         index: u16,
-        /// Ways.
+        /// Number of ways of the segment.
         ways: u16,
-        /// Places that there are.
+        /// Length of the interleave DPID table.
         len: usize,
     },
-    /// One way with an index, or several with a PID.
+    /// A segment of one way with an index as target, or of several ways with a PID.
     #[error("a segment of {0} ways has the wrong kind of target")]
     Target(u16),
     /// A routing group that would need queue depths of other switches.
@@ -70,24 +68,24 @@ pub enum TableError {
     /// `0xFFF` where a PID must stand.
     #[error("PID fff is never assigned")]
     NoPid,
-    /// The access vector that counts has no bit for the target.
+    /// The access vector does not allow the target.
     #[error("{vector} does not allow {pid}")]
     NotAllowed {
-        /// Which vector.
+        /// Name of the access vector.
         vector: &'static str,
-        /// The target.
+        /// PID of the target.
         pid: Pid,
     },
     /// A completion could match two entries of a re-router.
     #[error("two entries match {0}")]
     Twice(Bdf),
-    /// A port that the switch does not have.
+    /// The switch has no such port.
     #[error("there is no port {0}")]
     Port(u8),
-    /// A routing group that the switch does not have.
+    /// The switch has no such routing group.
     #[error("there is no routing group {0}")]
     Group(u8),
-    /// The last primary port of a group lies behind its last port.
+    /// The last primary port of a group is beyond its last port.
     #[error("primary port {primary} is beyond the last port {highest}")]
     Primary {
         /// Index of the last primary port.
@@ -101,15 +99,15 @@ pub enum TableError {
     /// The same pair of PIDs is bound to two vPPBs.
     #[error("{spid} to {dpid} is bound twice")]
     BoundTwice {
-        /// Source of what comes in.
+        /// SPID of TLPs that come in.
         spid: Pid,
-        /// Destination of what comes in.
+        /// DPID of TLPs that come in.
         dpid: Pid,
     },
-    /// A vPPB that the virtual switch does not have, or more than one can have.
+    /// The virtual switch has no such vPPB, or would have too many.
     #[error("there is no vPPB {0}")]
     Vppb(usize),
-    /// A logical device that a port cannot have.
+    /// A port cannot have this logical device.
     #[error("there is no logical device {0}")]
     Ld(u16),
 }

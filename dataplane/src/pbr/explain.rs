@@ -1,9 +1,7 @@
-//! Why an address or a PID goes where it goes: each step of the lookup by itself, for people.
+//! Explains where an address or a PID leads: each step of the lookup, for people.
 //!
-//! [`Tables`] and an address at a port → [`EdgeSteps`]; and a PID → [`RouteSteps`]. The verdicts are those of
-//! [`Tables::ingress`] and [`Routes::lookup`](super::Routes::lookup) themselves.
+//! The verdicts are those of [`Tables::ingress`] and [`Routes::lookup`](super::Routes::lookup) themselves.
 //!
-//! Units: bytes; segment sizes are 64 GiB << code.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge: which DPID", "Inside: DRT"; docs/spec/wire-formats.md §5.1,
 //! §5.3.
 
@@ -18,78 +16,78 @@ use super::tables::{Assigned, Tables};
 use super::vcs::{Route, Side};
 use crate::types::PortId;
 
-/// Address bits inside of a segment of code 0.
+/// Address bits inside of a segment of size code 0 (64 GiB).
 const SHIFT: u32 = 36;
 
-/// The place of the way in an interleave DPID table.
+/// Lookup of the way in an interleave DPID table (IDT).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WayStep {
-    /// The way that the address falls on.
+    /// Way that the address belongs to.
     pub way: u8,
-    /// Where in the IDT.
+    /// Index in the IDT.
     pub place: usize,
-    /// What stands there; `None` beyond the table or where no PID is.
+    /// PID at that index; `None` beyond the table or where it has no PID.
     pub dpid: Option<Pid>,
 }
 
-/// One address in a FAST or LDST.
+/// Lookup of one address in a FAST or LDST.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentSteps {
-    /// Code of the segment size.
+    /// Segment size code: 64 GiB << code.
     pub size: u8,
-    /// Start of the window.
+    /// First address of the window.
     pub base: Hpa,
-    /// Its end; the window is off when this or the base is 0.
+    /// Last address of the window; the window is off if this or the base is 0.
     pub limit: Hpa,
-    /// Command index of the entry, inside of the window.
+    /// Command index of the entry; `None` outside of the window.
     pub index: Option<usize>,
-    /// The entry, if it is valid.
+    /// The entry; `None` if it is not valid.
     pub entry: Option<Segment>,
-    /// The IDT, where the entry is interleaved.
+    /// Lookup in the IDT; `None` unless the entry is interleaved.
     pub way: Option<WayStep>,
-    /// What comes of it.
+    /// Result of the lookup.
     pub found: Found,
 }
 
-/// One address at an edge port.
+/// Lookups of one address at an edge port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EdgeSteps {
-    /// What the port leads to.
+    /// Kind of component at the port.
     pub role: Role,
-    /// SPID of what comes in there.
+    /// SPID of TLPs that come in there.
     pub pid: Pid,
-    /// Its virtual switch, and where in it the port is.
+    /// Its virtual switch, and the port's place in it.
     pub vcs: Option<(u8, Side)>,
-    /// FAST and its IDT.
+    /// Lookup in FAST and its IDT.
     pub fast: SegmentSteps,
-    /// Whether the FM allows the PID that the FAST says, as G-FAM and as GIM.
+    /// Whether GMV allows the PID that FAST gives; `None` if it gives none.
     pub gmv: Option<bool>,
-    /// See above.
+    /// Whether VTV allows the PID that FAST gives.
     pub vtv: Option<bool>,
-    /// LDST and its IDT; asked for UIO outside of the FAST's window.
+    /// Lookup in LDST and its IDT; used for UIO outside of FAST's window.
     pub ldst: SegmentSteps,
-    /// Whether the FM allows the PID that the LDST says.
+    /// Whether LAV allows the PID that LDST gives.
     pub lav: Option<bool>,
-    /// What becomes of a memory request.
+    /// Verdict on a memory request for the address.
     pub memory: Verdict,
-    /// What becomes of a UIO request.
+    /// Verdict on a UIO request for the address.
     pub uio: Verdict,
 }
 
-/// One PID inside of the switch.
+/// Lookup of one PID inside of the switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RouteSteps {
-    /// What of this switch has it.
+    /// Owner of the PID in this switch, if any.
     pub assigned: Option<Assigned>,
-    /// Its entry in the DRT.
+    /// DRT entry of the PID.
     pub entry: DrtEntry,
-    /// The group that the entry names.
+    /// Routing group that the entry names.
     pub group: Option<RgtEntry>,
-    /// What comes of it.
+    /// Result of the lookup.
     pub found: Result<Dispatch, Refusal>,
 }
 
-/// Each step of looking `hpa` up in `table`.
+/// Steps of looking up `hpa` in `table`.
 #[must_use]
 pub fn segment(table: &Segments, hpa: Hpa) -> SegmentSteps {
     let (size, base, limit) = table.config();
@@ -110,7 +108,7 @@ pub fn segment(table: &Segments, hpa: Hpa) -> SegmentSteps {
     steps
 }
 
-/// Each step of what edge `port` does with a request for `hpa`; `None` where no edge is.
+/// Steps by which edge `port` handles a request for `hpa`; `None` if it is no edge port.
 #[must_use]
 pub fn edge(tables: &Tables, port: PortId, hpa: Hpa) -> Option<EdgeSteps> {
     let edge = tables.edge(port)?;
@@ -149,7 +147,7 @@ pub fn edge(tables: &Tables, port: PortId, hpa: Hpa) -> Option<EdgeSteps> {
     })
 }
 
-/// Each step of where `dpid` leads inside of the switch.
+/// Steps by which `dpid` is routed inside of the switch.
 #[must_use]
 pub fn route(tables: &Tables, dpid: Pid) -> RouteSteps {
     let routes = tables.routes();

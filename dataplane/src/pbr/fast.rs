@@ -1,14 +1,14 @@
-//! The fabric address segment table (FAST) of one ingress, with its interleave DPID table.
-//! [`FastEntry`]s by command index in, a PID for an HPA out; the flag of a hit is GIM.
+//! The fabric address segment table (FAST) of one ingress port, with its interleave DPID table.
 //!
-//! Units: bytes.
+//! Commands set [`FastEntry`]s by command index; a lookup gives the PID for an HPA. The flag of a hit is GIM.
+//!
 //! Source: docs/spec/wire-formats.md §4.6 (5803h to 5808h), §5.1; CXL 3.1 section 7.7.2.4.
 
 use weft_parsers::fabric::FastEntry;
 
 use super::segments::{Entry, Segment, Table};
 
-/// Which GFD, host or device an address of the fabric window belongs to.
+/// Maps addresses of the fabric window to the GFD, host or device that they belong to.
 pub type Fast = Table<FastEntry>;
 
 impl Entry for FastEntry {

@@ -1,14 +1,15 @@
-//! The LD-FAM segment table (LDST) of one ingress, with its interleave DPID table.
-//! [`LdstEntry`]s by command index in, a PID for an HPA out; the flag of a hit: insert the PCIe segment.
+//! The LD-FAM segment table (LDST) of one ingress port, with its interleave DPID table.
 //!
-//! Units: bytes.
+//! Commands set [`LdstEntry`]s by command index; a lookup gives the PID for an HPA. The flag of a hit means that the
+//! PCIe segment is inserted.
+//!
 //! Source: docs/spec/wire-formats.md §4.5 (570Ch to 5711h), §5.1; CXL 3.1 section 7.7.9.
 
 use weft_parsers::fabric::LdstEntry;
 
 use super::segments::{Entry, Segment, Table};
 
-/// Which device with LD-FAM a UIO request goes straight to.
+/// Maps addresses to the LD-FAM device that a UIO request goes straight to.
 pub type Ldst = Table<LdstEntry>;
 
 impl Entry for LdstEntry {

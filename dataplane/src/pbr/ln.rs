@@ -1,12 +1,10 @@
-//! TLPs of Lightweight Notification at a bridge: who may send them.
+//! TLPs of Lightweight Notification at a bridge, and who may send them.
 //!
-//! [`Tlp`] and its LN bit -> [`LnTlp`]; [`LnTlp::may_come_up`] of the bridge that it comes in at.
+//! A completer knows requesters by their id. A component that used another's id would end that one's registrations, and
+//! its copies would go stale unnoticed. So a bridge accepts LN requests only with ids of its own buses. LN Messages are
+//! sent by the root only.
 //!
 //! Source: PCIe 5.0 section 6.21; PCIe 6.0 section 6.12.1.1 (source validation); docs/spec/wire-formats.md §3.3.
-//!
-//! A completer knows requesters by their id. Whoever could take another's would end its registrations, and the other's
-//! copies would be stale without a word: so a bridge takes LN requests with ids of its own buses alone. Messages are
-//! the root's to send.
 
 use weft_parsers::fabric::Bdf;
 use weft_parsers::tlp::ln::VENDOR_PCI_SIG;
@@ -16,19 +14,19 @@ use weft_parsers::tlp::{Kind, Tlp};
 use super::bridge::Bridge;
 use super::refusal::Refusal;
 
-/// What a TLP is to Lightweight Notification.
+/// A TLP's part in Lightweight Notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LnTlp {
     /// A read or write of this function, with LN set.
     Request(Bdf),
     /// A completion with LN set.
     Completion,
-    /// An LN Message.
+    /// An LN Message from the root.
     Message,
 }
 
 impl LnTlp {
-    /// Of a TLP whose LN bit, here or where it came into the fabric, is `ln`; `None` for all others.
+    /// Classifies a TLP whose LN bit, here or where it entered the fabric, is `ln`; `None` if it has no part in LN.
     #[inline]
     #[must_use]
     pub fn of(tlp: &Tlp<'_>, ln: bool) -> Option<Self> {
@@ -40,7 +38,7 @@ impl LnTlp {
         }
     }
 
-    /// Whether it has an LN bit, which is set.
+    /// Whether this kind of TLP has an LN bit.
     #[must_use]
     pub const fn has_bit(self) -> bool {
         matches!(self, Self::Request(_) | Self::Completion)
@@ -49,7 +47,7 @@ impl LnTlp {
     /// Whether it may come in from below a bridge.
     ///
     /// # Errors
-    /// [`Refusal::LnForeignId`]: a request in the name of a function elsewhere; [`Refusal::MessageDirection`]: an LN
+    /// [`Refusal::LnForeignId`]: a request with the id of a function elsewhere; [`Refusal::MessageDirection`]: an LN
     /// Message, which comes from above only.
     pub fn may_come_up(self, bridge: &Bridge) -> Result<(), Refusal> {
         match self {

@@ -1,12 +1,12 @@
-//! Port-based routing of TLPs: the tables of an edge and of a switch, and the decisions taken by them.
-//! Immutable tables ([`Tables`]); plain values of a TLP in, a PID, a port or a [`Refusal`] out.
+//! Port-based routing of TLPs: the tables of an edge and of a switch, and the decisions based on them.
 //!
-//! Units: bytes; PIDs of 12 bits.
+//! Tables ([`Tables`]) are immutable. A decision takes plain values of a TLP and gives a PID, a port or a [`Refusal`].
+//!
+//! Only `request` and `source` know the layout of a header. Code that reads and rewrites TLPs calls [`Tables::ingress`]
+//! for one that comes in at an edge, [`source::admit`] and [`Tables::forward`] for one that comes in with a PTH,
+//! [`Tables::pick`] for the port behind a DPID, and [`egress::leave`] for one that leaves at an edge.
+//!
 //! Source: docs/spec/cxl-fabric.md; CXL 3.1 section 7.7.6; docs/spec/wire-formats.md §3.4, §3.7, §4.5, §4.6, §5.
-//!
-//! Of a header's layout nothing here knows but `request` and `source`: whoever reads and rewrites TLPs calls [`Tables::ingress`] for one
-//! that comes in at an edge, [`source::admit`] and [`Tables::forward`] for one that comes in with a PTH, [`Tables::pick`] for the
-//! port behind a DPID, and [`egress::leave`] for one that goes out at an edge.
 
 pub mod access;
 pub mod bridge;

@@ -1,6 +1,4 @@
-//! What of a TLP decides where it goes.
-//!
-//! [`Tlp`] → [`Kind`], [`Route`] and, of both, [`Request`].
+//! Extracts the fields of a TLP that decide its route.
 //!
 //! Source: docs/spec/wire-formats.md §3.1, §3.4 to §3.8; PCIe 6.0 section 2.2.4.
 
@@ -12,7 +10,7 @@ use super::ln::LnTlp;
 use super::vcs::{Implicit, Route};
 
 impl Kind {
-    /// Of a TLP.
+    /// Classifies a TLP.
     #[inline]
     #[must_use]
     pub fn of(tlp: &Tlp<'_>) -> Self {
@@ -33,7 +31,7 @@ impl Kind {
     }
 }
 
-/// A GFD's notification, or its part in a command that a GAE has forwarded.
+/// Whether it is a GFD's notification, or its part in a command that a GAE has forwarded.
 fn is_for_gae(tlp: &Tlp<'_>) -> bool {
     use VdmOp::{Gam, UcPull, UcRsp, UcRspFail, UcRspLast};
     tlp.message_code() == Some(tlp::view::CODE_VDM_TYPE0)
@@ -42,7 +40,7 @@ fn is_for_gae(tlp: &Tlp<'_>) -> bool {
 }
 
 impl Route {
-    /// Of a TLP; `None` for a NOP, which goes nowhere.
+    /// Destination that a TLP names; `None` for a NOP, which has none.
     #[inline]
     #[must_use]
     pub fn of(tlp: &Tlp<'_>) -> Option<Self> {
@@ -67,8 +65,8 @@ impl Route {
 }
 
 impl Request {
-    /// Of a TLP, at a port whose device has several logical devices or not; `None` for a NOP. `ln`: it has LN set, or
-    /// had where it came into the fabric.
+    /// Extracts the fields at a port whose device has several logical devices or not; `None` for a NOP. `ln`: LN is
+    /// set, or was where the TLP entered the fabric.
     #[inline]
     #[must_use]
     pub fn of(tlp: &Tlp<'_>, has_lds: bool, ln: bool) -> Option<Self> {
@@ -77,6 +75,7 @@ impl Request {
             kind: Kind::of(tlp),
             requester: (tlp.is_uio() && !tlp.is_completion()).then(|| tlp.requester()),
             route: Route::of(tlp)?,
+            // On a link to logical devices the same prefix carries the LD-ID instead of a PID (wire-formats.md, 3.2).
             prefix: vend.filter(|_| !has_lds).map(VendPrefixL0::pid),
             segment: tlp.dest_segment(),
             ld: vend.filter(|_| has_lds).map(VendPrefixL0::ld_id),

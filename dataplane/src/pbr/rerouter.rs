@@ -1,5 +1,6 @@
-//! The re-router of a memory device's edge: by the requester's id a UIO completion goes straight back to it.
-//! (segment, bus, device, function) → PID; 256 entries, found in buckets of one cache line.
+//! The re-router at a memory device's edge: sends a UIO completion straight back to the requester by its id.
+//!
+//! Maps (segment, bus, device, function) to a PID; 256 entries in buckets of one cache line.
 //!
 //! Source: CXL 3.1 section 7.7.9; docs/spec/wire-formats.md §4.5 (5712h, 5713h), §5.3.
 
@@ -10,7 +11,7 @@ use weft_parsers::fabric::{Bdf, Pid, ReRouterEntry};
 use super::error::TableError;
 use super::segments::range;
 
-/// Buckets: four times as many slots as entries, so that nearly all lookups read one.
+/// Number of buckets: four times as many slots as entries, so that nearly all lookups read one bucket.
 const BUCKETS: usize = 128;
 
 const VALID: u64 = 1 << 63;
@@ -18,18 +19,18 @@ const SEGMENT_COUNTS: u64 = 1 << 33;
 const SEGMENT_AT: u64 = 40; // 8 bits
 const BDF_AT: u64 = 16; // 16 bits; the PID stands below
 
-/// Slots of one cache line, filled from the first on.
+/// Eight slots of one cache line, filled from the first on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(align(64))]
 struct Bucket([u64; 8]);
 
-/// Table of which requester is behind which PID, for completions on their way back.
+/// PIDs of requesters, for completions on their way back.
 ///
-/// An entry without a segment matches whatever segment the completion names; one with a segment matches that one
-/// alone. No completion can match two.
+/// An entry without a segment matches every segment that a completion names; one with a segment matches only that. No
+/// completion can match two entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReRouter {
-    /// As commands set them, by index.
+    /// Entries as commands set them, by index.
     entries: Arc<[Option<ReRouterEntry>]>,
     buckets: Arc<[Bucket]>,
 }
@@ -44,12 +45,12 @@ impl Default for ReRouter {
 }
 
 impl ReRouter {
-    /// Entries that it has.
+    /// Number of entries.
     pub const LEN: usize = 256;
 
-    /// Where a completion for `requester` goes; `segment` is that of its destination, if it names one.
+    /// PID for a completion to `requester`; `segment` is that of its destination, if it names one.
     ///
-    /// Reads one cache line, and another for each eight entries of buckets that are full.
+    /// Reads one cache line, and another for each full bucket on the way.
     #[inline]
     #[must_use]
     pub fn lookup(&self, segment: Option<u8>, requester: Bdf) -> Option<Pid> {
@@ -57,7 +58,7 @@ impl ReRouter {
         Some(Pid::from_low_bits(low_u16(slot)))
     }
 
-    /// Whether completions for `requester`, of some segment or of any, go to `pid`.
+    /// Whether completions to `requester`, of any segment, go to `pid`.
     #[must_use]
     pub fn leads_to(&self, requester: Bdf, pid: Pid) -> bool {
         let id = requester.bits();
@@ -66,13 +67,14 @@ impl ReRouter {
         self.find(requester, is_it).is_some()
     }
 
-    /// The first slot for which `is_it` holds, from the bucket of a requester on to the end of what is in use there.
+    /// The first slot that `is_it` accepts, from the requester's bucket on, up to the first free slot.
     #[inline]
     fn find(&self, requester: Bdf, is_it: impl Fn(u64) -> bool) -> Option<u64> {
         let first = bucket_of(requester);
         for step in 0..BUCKETS {
             let bucket = self.buckets.get((first + step) % BUCKETS)?;
             for &slot in &bucket.0 {
+                // Entries are never removed one by one: `set` rebuilds all buckets, so a free slot ends every search.
                 if slot == 0 {
                     return None;
                 }
@@ -84,10 +86,10 @@ impl ReRouter {
         None
     }
 
-    /// Sets entries from `start` on; all of them or none. `None`, or a DPID of `0xFFF`, empties a place.
+    /// Sets entries from `start` on; all of them or none. `None`, or a DPID of `0xFFF`, clears an entry.
     ///
     /// # Errors
-    /// The range leaves the table, or a completion could match two entries; nothing has changed.
+    /// The range leaves the table, or a completion could match two entries; nothing has changed then.
     pub fn set(
         &mut self,
         start: usize,
@@ -104,6 +106,8 @@ impl ReRouter {
         for &entry in &sorted {
             if let Some(before) = last
                 && before.requester == entry.requester
+                // Sorted, an entry without a segment precedes those of its requester with one, all of which it would
+                // match as well.
                 && (before.segment.is_none() || before.segment == entry.segment)
             {
                 return Err(TableError::Twice(entry.requester));
@@ -122,7 +126,7 @@ impl ReRouter {
     }
 }
 
-/// Buckets with `entries` in them, each in the first free slot from its own bucket on.
+/// Makes buckets of `entries`, each in the first free slot from its own bucket on.
 fn fill(entries: &[ReRouterEntry]) -> Vec<Bucket> {
     let mut buckets = vec![Bucket::default(); BUCKETS];
     for &entry in entries {
@@ -137,7 +141,7 @@ fn fill(entries: &[ReRouterEntry]) -> Vec<Bucket> {
     buckets
 }
 
-/// Where the search for a requester begins: its 16 bits, spread by a multiplication.
+/// Bucket at which the search for a requester begins: its 16 bits, spread by a multiplication.
 #[inline]
 const fn bucket_of(requester: Bdf) -> usize {
     (requester.bits().wrapping_mul(0x9E37) >> 9) as usize % BUCKETS

@@ -1,11 +1,10 @@
-//! Who may send what with a PTH at an edge: looked at before anything is decided by what the PTH says.
-//! [`admit`]: an edge port, a PTH and its TLP -> admitted, or a [`Refusal`].
+//! Admission of TLPs with a PTH at an edge: who may send them. Checked before any other field of the PTH is used.
+//!
+//! Hosts and devices have no PTH; with one, they can only announce themselves as link partner. A GFD has one and
+//! answers with it, but sends no requests.
 //!
 //! Source: docs/spec/cxl-fabric.md "Port roles", "GFD (endpoint)"; docs/spec/wire-formats.md §3.7, §3.8;
 //! docs/security.md.
-//!
-//! A host and a device have no PTH: whoever is behind their port can only say that it is a link partner. A GFD has one,
-//! and answers with it: it asks nobody for anything.
 
 use weft_parsers::cci::mctp::MessageType;
 use weft_parsers::cci::notify::FmNotification;
@@ -17,16 +16,16 @@ use super::edge::{EdgePort, Role};
 use super::ingress::Kind;
 use super::refusal::Refusal;
 
-/// MCTP type of messages to fabric managers.
+/// MCTP message type of messages to fabric managers.
 const FM_API: u8 = MessageType::FmApi as u8;
-/// Bytes of a notification of a GFD.
+/// Length of a GFD's notification in bytes.
 const NOTIFICATION_LEN: usize = header::LEN + FmNotification::LEN;
 
-/// Whether a TLP with this PTH may come in at an edge port.
+/// Checks whether a TLP with this PTH may come in at an edge port.
 ///
 /// # Errors
-/// [`Refusal::PthAtEdge`]: a host or device has sent it; [`Refusal::ForeignSpid`]: a GFD in the name of somebody else;
-/// [`Refusal::NotFromGfd`]: a GFD has sent what no GFD sends.
+/// [`Refusal::PthAtEdge`]: a host or device sent it; [`Refusal::ForeignSpid`]: a GFD used another's PID;
+/// [`Refusal::NotFromGfd`]: a GFD may not send this kind of TLP.
 #[inline]
 pub fn admit(port: &EdgePort, pth: Pth, tlp: &Tlp<'_>) -> Result<(), Refusal> {
     match port.role {
@@ -41,7 +40,7 @@ const fn is_s2m(class: MemClass) -> bool {
     matches!(class, MemClass::Ndr | MemClass::Drs | MemClass::BiSnp)
 }
 
-/// The same of a CXL.mem message: only a GFD has a PTH, and answers and snoops with it.
+/// Like [`admit`], for a CXL.mem message: only a GFD has a PTH, and only answers and snoops with it.
 ///
 /// # Errors
 /// See [`admit`].
@@ -55,7 +54,7 @@ pub fn admit_mem(port: &EdgePort, pth: Pth, class: MemClass) -> Result<(), Refus
     }
 }
 
-/// The same of a CXL.cache message: no G-FAM device has a cache of a host's memory.
+/// Like [`admit`], for a CXL.cache message: no G-FAM device has a cache of a host's memory.
 ///
 /// # Errors
 /// See [`admit`].
@@ -70,6 +69,7 @@ pub fn admit_cache(port: &EdgePort, pth: Pth) -> Result<(), Refusal> {
 
 fn from_gfd(port: &EdgePort, pth: Pth, tlp: &Tlp<'_>) -> Result<(), Refusal> {
     if !pth.dpid.is_none() {
+        // A GFD is a completer: it answers, and notifies GAEs. Anything else would be a request in the fabric's name.
         let says = match Kind::of(tlp) {
             Kind::Completion | Kind::UioCompletion | Kind::Gam => true,
             Kind::Other => is_answer(tlp),
@@ -81,7 +81,7 @@ fn from_gfd(port: &EdgePort, pth: Pth, tlp: &Tlp<'_>) -> Result<(), Refusal> {
             (false, _) => Err(Refusal::ForeignSpid),
         };
     }
-    // To the link partner: what it calls itself there is judged by whoever hears it, and goes no further.
+    // DPID FFFh: a message to the link partner, which judges it by itself and forwards nothing.
     if is_announcement(pth, tlp) {
         return Ok(());
     }
@@ -93,17 +93,17 @@ fn from_gfd(port: &EdgePort, pth: Pth, tlp: &Tlp<'_>) -> Result<(), Refusal> {
     }
 }
 
-/// Whether somebody tells his link partner who he is.
+/// Whether a component announces itself to its link partner.
 fn is_announcement(pth: Pth, tlp: &Tlp<'_>) -> bool {
     pth.dpid.is_none() && PbrVdm::parse(tlp).is_ok_and(|vdm| vdm.op == VdmOp::LinkPartnerInfo)
 }
 
-/// Whether it is part of an answer to a command: the tag is the asker's.
+/// Whether it is part of an answer to a command: the tag belongs to the requester.
 fn is_answer(tlp: &Tlp<'_>) -> bool {
     MctpPacket::parse(tlp).is_ok_and(|packet| !packet.owner)
 }
 
-/// Whether it is a whole notification to the fabric manager (0107h): no command, and no part of one.
+/// Whether it is one whole notification to the fabric manager (0107h), and neither a command nor a part of one.
 fn is_notification(tlp: &Tlp<'_>) -> bool {
     MctpPacket::parse(tlp).is_ok_and(|packet| {
         let message = packet.payload.split_first().filter(|(kind, _)| **kind == FM_API);

@@ -1,7 +1,7 @@
-//! Where a DPID leads inside of a switch: the DPID routing table (DRT) and its routing groups (RGT).
-//! DPID → [`Dispatch`]: this switch, a port, or a group of up to eight → the port.
+//! Routing inside of a switch: the DPID routing table (DRT) and its routing groups (RGT).
 //!
-//! Units: queue depths in bytes.
+//! A DPID leads to this switch, to a port, or to a group of up to eight ports, from which one is picked.
+//!
 //! Source: CXL 3.1 section 7.7.6.2; docs/spec/wire-formats.md §4.5 (5708h to 570Bh), §5.3; docs/spec/cxl-fabric.md
 //! "Inside".
 
@@ -17,65 +17,66 @@ use crate::types::{PortId, PortSet};
 const KIND: u16 = 3 << 8; // below it: port or group
 const PORT: u16 = 1 << 8;
 const GROUP: u16 = 2 << 8;
-/// The PID is this switch's own.
+/// Flag of an entry: the PID is this switch's own.
 const HERE: u16 = 1 << 15;
-/// The PID belongs to a port of this switch.
+/// Flag of an entry: the PID belongs to a port of this switch.
 const OURS: u16 = 1 << 14;
 
-/// How a message may choose its way.
+/// Freedom of a message in choosing its route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// Always the same one, in order.
+    /// Always the same route, which keeps messages in order.
     Static,
-    /// Any of its group.
+    /// Any port of a group; messages may overtake each other.
     Dynamic,
 }
 
-/// What a PID that is assigned in this switch stands for.
+/// Owner of a PID that is assigned in this switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// The switch itself, or the FM that it speaks for.
+    /// The switch itself, or the fabric manager that it speaks for.
     Switch,
-    /// One of its ports.
+    /// One of the switch's ports.
     Port,
 }
 
-/// Where a DPID leads.
+/// Result of looking up a DPID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dispatch {
-    /// Processed by this switch: its own PID, or `0xFFF`.
+    /// This switch processes it: the DPID is its own PID, or `0xFFF`.
     Here,
-    /// Out at a port.
+    /// It leaves by this port.
     Port(PortId),
-    /// To one of a group's ports.
+    /// It leaves by one port of this group.
     Group(u8),
 }
 
-/// What is known of the queues behind ports; asked for groups that avoid congestion only.
+/// State of the queues behind ports; used for groups that avoid congestion.
 pub trait Load {
     /// Bytes that wait for a port.
     fn queued_bytes(&self, port: PortId) -> u64;
 
-    /// Whether a port's queue is full: a message that prefers it should go elsewhere.
+    /// Whether a port's queue is full, so that a message should prefer another port.
     fn is_full(&self, port: PortId) -> bool;
 }
 
-/// A group, compiled.
+/// A routing group, aligned to stay within a cache line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(align(16))]
 struct Group(RgtEntry);
 
-/// DRT and RGT of one switch, and which PIDs are its own.
+/// DRT and RGT of one switch, and the PIDs that are its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Routes {
     drt: Arc<[u16; Pid::COUNT]>,
     rgt: Arc<[Group]>,
-    /// Ports that there are.
+    /// Ports of the switch.
     ports: PortSet,
 }
 
 impl Routes {
-    /// No entry valid, no PID its own; `groups` of them can be set, all of the first of `ports` alone.
+    /// Tables without a valid entry or own PID. `groups` routing groups can be set; each has only the first of `ports`
+    /// so far.
     ///
     /// # Errors
     /// More than 256 groups.
@@ -87,12 +88,13 @@ impl Routes {
         let entry = RgtEntry { ports: [first, 0, 0, 0, 0, 0, 0, 0], ..RgtEntry::default() };
         let mut drt = [0; Pid::COUNT];
         if let Some(last) = drt.last_mut() {
+            // DPID FFFh always means the switch itself (cxl-fabric.md, "Inside: DRT").
             *last = HERE;
         }
         Ok(Self { drt: drt.into(), rgt: vec![Group(entry); groups].into(), ports })
     }
 
-    /// Ports that there are.
+    /// Ports of the switch.
     #[must_use]
     pub const fn ports(&self) -> PortSet {
         self.ports
@@ -109,7 +111,7 @@ impl Routes {
         self.drt.get(dpid.index()).copied().unwrap_or(0)
     }
 
-    /// Where `dpid` leads. Reads one cache line.
+    /// Looks up `dpid`. Reads one cache line.
     ///
     /// # Errors
     /// [`Refusal::NoDrtEntry`].
@@ -117,6 +119,7 @@ impl Routes {
     pub fn lookup(&self, dpid: Pid) -> Result<Dispatch, Refusal> {
         let word = self.word(dpid);
         let [_, index] = word.to_be_bytes();
+        // Before the entry itself: a PID of the switch is processed here, whatever the DRT says.
         if word & HERE != 0 {
             return Ok(Dispatch::Here);
         }
@@ -134,10 +137,10 @@ impl Routes {
         self.word(dpid) & OURS != 0
     }
 
-    /// The port that a message of `flow` takes; `draw` is a random word, used by dynamic messages.
+    /// Picks the port for a message of `flow`; `draw` is a random word for dynamic messages.
     ///
-    /// Static messages take the group's first port or none: another one would overtake. Dynamic ones take none that
-    /// is not in `up`.
+    /// Static messages take the group's first port or none, since by another port they would overtake each other.
+    /// Dynamic ones only take ports that are `up`.
     ///
     /// # Errors
     /// [`Refusal::RouteDown`], and [`Refusal::NoDrtEntry`] for a group that does not exist.
@@ -168,7 +171,8 @@ impl Routes {
     /// Sets DRT entries from `start` on; all of them or none.
     ///
     /// # Errors
-    /// A range beyond the table, a port or group that is not there, or an entry for PID `0xFFF`; nothing has changed.
+    /// A range beyond the table, a port or group that does not exist, or an entry for PID `0xFFF`; nothing has changed
+    /// then.
     pub fn set_drt(&mut self, start: usize, entries: &[DrtEntry]) -> Result<(), TableError> {
         range(start, entries.len(), Pid::COUNT)?;
         for (at, &entry) in entries.iter().enumerate() {
@@ -186,12 +190,13 @@ impl Routes {
         let drt = Arc::make_mut(&mut self.drt);
         for (word, &entry) in drt.iter_mut().skip(start).zip(entries) {
             let [kind, index] = entry.emit();
+            // Ownership comes from PID assignment, not from Set DRT, and stays.
             *word = *word & (HERE | OURS) | u16::from_be_bytes([kind, index]);
         }
         Ok(())
     }
 
-    /// The DRT entry of `dpid`.
+    /// DRT entry of `dpid`.
     #[must_use]
     pub fn drt(&self, dpid: Pid) -> DrtEntry {
         let [kind, index] = self.word(dpid).to_be_bytes();
@@ -201,8 +206,8 @@ impl Routes {
     /// Sets groups from `start` on; all of them or none.
     ///
     /// # Errors
-    /// A range beyond the table, a port that is not there, a last primary beyond the last port, or the mode that goes by
-    /// what is known from further on: switches do not tell each other; nothing has changed.
+    /// A range beyond the table, a port that does not exist, a last primary port beyond the last port, or the mode
+    /// "advanced congestion-avoiding", which needs queue depths of other switches; nothing has changed then.
     pub fn set_rgt(&mut self, start: usize, entries: &[RgtEntry]) -> Result<(), TableError> {
         range(start, entries.len(), self.rgt.len())?;
         for entry in entries {
@@ -222,13 +227,13 @@ impl Routes {
         Ok(())
     }
 
-    /// A group; `None` beyond the table.
+    /// Routing group `index`; `None` beyond the table.
     #[must_use]
     pub fn rgt(&self, index: usize) -> Option<RgtEntry> {
         self.rgt.get(index).map(|group| group.0)
     }
 
-    /// Makes `pid` one of this switch's own, or nobody's here.
+    /// Makes `pid` one of this switch's own, or with `None` removes it.
     ///
     /// # Errors
     /// PID `0xFFF`.
@@ -255,19 +260,21 @@ impl Routes {
     }
 }
 
-/// Ports of a group as a set, without those that are down.
+/// Ports of a group that are up, as a set.
 #[inline]
 fn members(ports: &[u8], up: PortSet) -> PortSet {
     ports.iter().map(|&port| PortId::from_low_bits(port)).collect::<PortSet>().and(up)
 }
 
-/// The port of a dynamic message: first primary or secondary by the mix, then one of them by the mode.
+/// Picks the port of a dynamic message: primary or secondary ports by the mix, then one of them by the mode.
 #[inline]
 fn dynamic(group: &RgtEntry, up: PortSet, draw: u64, load: &impl Load) -> Option<PortId> {
     let (first, rest) = group.ports().split_at_checked(usize::from(group.primary) + 1)?;
     let primary = members(first, up);
     let secondary = members(rest, up).without(primary);
     let open = match group.mix {
+        // Mix 7 prefers primary ports and overflows to secondary ones; mix 0 to 6 is 7 to 1 eighths primary
+        // (wire-formats.md, 4.5).
         7 if primary.iter().any(|port| !load.is_full(port)) => {
             primary.iter().filter(|&port| !load.is_full(port)).collect()
         }
@@ -275,24 +282,26 @@ fn dynamic(group: &RgtEntry, up: PortSet, draw: u64, load: &impl Load) -> Option
         mix if draw & 7 < 7 - u64::from(mix & 7) => primary,
         _ => secondary,
     };
-    // Where one kind has no port that is up, the other takes all.
+    // If no port of one kind is up, the other kind takes all messages.
     let open = match (open.is_empty(), primary.is_empty()) {
         (false, _) => open,
         (true, false) => primary,
         (true, true) => secondary,
     };
+    // The low three bits were used for the mix.
     let turn = nth(open, draw >> 3)?;
     if group.mode == RgtMode::Random {
         return Some(turn);
     }
-    // Equals are taken in turns: the search begins at a random one.
+    // Ports with equal queues take turns: the search starts at a random one.
     let after = |port: PortId| port.get().wrapping_sub(turn.get()) & 63;
     open.iter().min_by_key(|&port| (load.queued_bytes(port), after(port)))
 }
 
-/// A member of `set`, each as likely; `draw` counts with its low 32 bits.
+/// A member of `set`, each equally likely; uses the low 32 bits of `draw`.
 #[inline]
 fn nth(set: PortSet, draw: u64) -> Option<PortId> {
+    // A multiplication instead of a remainder: no division, and the bias is below 2^-26.
     let place = ((draw & 0xFFFF_FFFF) * set.len() as u64) >> 32;
     let mut left = set.bits();
     for _ in 0..place {

@@ -1,5 +1,6 @@
-//! What becomes of a TLP that leaves the fabric: at an edge port, or at the vPPB at the end of a virtual link.
-//! [`leave`]: port and [`Leaving`] → [`Out`]; [`Bindings`]: (SPID, DPID) → virtual switch and side.
+//! Decision about a TLP that leaves the fabric: at an edge port, or at the vPPB that ends a virtual link.
+//!
+//! [`leave`] decides at an edge port; [`Bindings`] finds the virtual switch and side for (SPID, DPID).
 //!
 //! Source: docs/spec/cxl-fabric.md "Egress at an edge"; CXL 3.1 sections 7.7.2.7, 7.7.3.3, 7.7.6.4;
 //! docs/spec/wire-formats.md §3.7.
@@ -15,40 +16,41 @@ use super::refusal::Refusal;
 use super::segments::Found;
 use super::vcs::{Binding, Function, Side, Vcs};
 
-/// The fields of a TLP with a PTH that its way out at an edge port depends on.
+/// The fields of a TLP with a PTH that decide how it leaves at an edge port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leaving {
-    /// What it is.
+    /// Kind of the TLP.
     pub kind: Kind,
-    /// Source in its PTH.
+    /// SPID in its PTH.
     pub spid: Pid,
-    /// PIF of its PTH.
+    /// PIF bit of its PTH.
     pub pif: bool,
 }
 
-/// How a TLP goes out at an edge.
+/// How a TLP leaves at an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Out {
-    /// Without PTH.
+    /// Without its PTH.
     Strip {
-        /// PID for a `VendPrefixL0` in front.
+        /// PID of a `VendPrefixL0` to put in front; `None` for no prefix.
         prefix: Option<Pid>,
     },
     /// With its PTH, DSAR set: to a GFD.
     Keep,
     /// To the GAE of the host behind the port, not to the link.
     Internal(Function),
-    /// Answered with UR.
+    /// Refused, and answered with UR.
     UnsupportedRequest(Refusal),
-    /// Dropped, and nobody is told.
+    /// Dropped without an answer.
     Drop(Refusal),
 }
 
-/// How a TLP goes out at `port`, that came from edge to edge.
+/// Decides how a TLP that came from edge to edge leaves at `port`.
 #[inline]
 #[must_use]
 pub fn leave(port: &EdgePort, leaving: &Leaving) -> Out {
     if port.resetting {
+        // The device drops everything during a reset, so without an answer from here a requester would time out.
         return match leaving.kind {
             Kind::UioRequest | Kind::MemoryRequest | Kind::CxlMemRequest => {
                 Out::UnsupportedRequest(Refusal::Unbound)
@@ -59,7 +61,8 @@ pub fn leave(port: &EdgePort, leaving: &Leaving) -> Out {
     match (port.role, leaving.kind) {
         (Role::Gfd | Role::Dsp, Kind::CxlMemResponse | Kind::CxlMemStatus | Kind::CxlMemSnoop)
         | (Role::Usp | Role::Dsp, Kind::CxlMemSnoopAnswer) => Out::Drop(Refusal::WrongRole),
-        // Whom the host may not ask has nothing to answer, whatever tag it has guessed.
+        // Tags can be guessed: a device that the host may not ask could answer the host's loads in place of another
+        // one.
         (Role::Usp, Kind::CxlMemResponse | Kind::CxlMemStatus)
             if !may_answer(port, leaving.spid) =>
         {
@@ -80,14 +83,14 @@ pub fn leave(port: &EdgePort, leaving: &Leaving) -> Out {
     }
 }
 
-/// Whether a device may answer the host behind `port` by CXL.mem: one that the host may ask, a GFD or a memory device.
+/// Whether a device may answer the host behind `port` by CXL.mem: only a GFD or memory device that the host may ask.
 #[inline]
 #[must_use]
 pub fn may_answer(port: &EdgePort, device: Pid) -> bool {
     port.access().gmv.contains(device) || port.access().lav.contains(device)
 }
 
-/// Whether a GFD may snoop `line` of the host behind `port`: the host reaches that device, and by that address.
+/// Whether a GFD may snoop `line` of the host behind `port`: only if the host reaches that GFD by that address.
 ///
 /// # Errors
 /// [`Refusal::NotInGmv`] or [`Refusal::ForeignSnoop`].
@@ -105,17 +108,17 @@ pub fn may_snoop(port: &EdgePort, gfd: Pid, line: Hpa) -> Result<(), Refusal> {
 /// One end of a virtual link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct End {
-    /// DPID and SPID of what comes in, 12 bits each.
+    /// DPID and SPID of TLPs that come in, 12 bits each.
     key: u32,
     vcs: u8,
-    /// 0 for the vUSP, n + 1 for the vDSP n.
+    /// 0 for the vUSP, n + 1 for vDSP n.
     place: u16,
 }
 
-/// Both PIDs of each vDSP and vUSP of a switch: they own no PID, so both must match.
+/// PID pairs of each vDSP and vUSP of a switch. They own no PID, so SPID and DPID must both match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bindings {
-    /// By key.
+    /// Sorted by key.
     ends: Arc<[End]>,
 }
 
@@ -124,16 +127,17 @@ const fn key(spid: Pid, dpid: Pid) -> u32 {
 }
 
 impl Bindings {
-    /// The virtual links that end in `switches`.
+    /// Collects the virtual links that end in `switches`.
     ///
     /// # Errors
-    /// [`TableError::BoundTwice`]: what comes in with one pair of PIDs can end at one vPPB only.
+    /// [`TableError::BoundTwice`]: TLPs with one pair of PIDs can end at one vPPB only.
     pub fn of<'a>(switches: impl Iterator<Item = (u8, &'a Vcs)>) -> Result<Self, TableError> {
         let mut ends = Vec::new();
         for (vcs, switch) in switches {
             let all = core::iter::once(switch.upstream()).chain(switch.below());
             for (place, vppb) in (0..).zip(all) {
                 if let Binding::Fabric { spid: ours, dpid: theirs } = vppb.binding {
+                    // A binding has the PIDs of TLPs that leave; those that come in have them exchanged.
                     ends.push((End { key: key(theirs, ours), vcs, place }, theirs, ours));
                 }
             }
@@ -149,7 +153,7 @@ impl Bindings {
         Ok(Self { ends: ends.into_iter().map(|(end, _, _)| end).collect() })
     }
 
-    /// Where what comes in with these PIDs and Hie set enters a virtual switch.
+    /// Place at which a TLP with these PIDs and Hie set enters a virtual switch.
     #[inline]
     #[must_use]
     pub fn find(&self, spid: Pid, dpid: Pid) -> Option<(u8, Side)> {

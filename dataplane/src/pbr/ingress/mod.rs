@@ -1,7 +1,7 @@
-//! What becomes of a TLP that comes in at an edge: to which PID it goes, or to which port of this switch.
-//! [`EdgePort`], its [`Vcs`], [`Request`] → [`Verdict`], in five steps; the first that decides holds.
+//! Decision about a TLP that comes in at an edge: to which PID, or to which port of this switch, it goes.
 //!
-//! Units: bytes.
+//! [`ingress`] takes five steps; the first one that applies decides.
+//!
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge: which DPID"; CXL 3.1 sections 7.7.2.4, 7.7.3.3, 7.7.9;
 //! docs/spec/wire-formats.md §3.7.
 
@@ -14,14 +14,14 @@ use super::segments::Found;
 use super::vcs::{Binding, Function, Hop, Route, Side, Vcs};
 use crate::types::PortId;
 
-/// Kind of a TLP, CXL.mem or CXL.cache message, as far as routing tells kinds apart.
+/// Kind of a TLP, CXL.mem or CXL.cache message, as far as routing distinguishes kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// UIO read or write.
     UioRequest,
-    /// Any answer to one.
+    /// Any other completion.
     UioCompletion,
-    /// Any other TLP that asks for memory.
+    /// Any other memory request.
     MemoryRequest,
     /// Any other completion.
     Completion,
@@ -29,7 +29,7 @@ pub enum Kind {
     CxlMemRequest,
     /// CXL.mem: S2M DRS.
     CxlMemResponse,
-    /// CXL.mem: S2M NDR, which stay in their order.
+    /// CXL.mem: S2M NDR, which must stay in order.
     CxlMemStatus,
     /// CXL.mem: S2M `BISnp`.
     CxlMemSnoop,
@@ -41,12 +41,12 @@ pub enum Kind {
     CacheToDevice,
     /// A GFD's notification for a GAE.
     Gam,
-    /// I/O, configuration, messages.
+    /// I/O, configuration, and all other messages.
     Other,
 }
 
 impl Kind {
-    /// Whether it answers a request: then nobody is told that it was refused.
+    /// Whether it answers a request, so that a refusal of it is reported to no requester.
     #[inline]
     #[must_use]
     pub const fn is_completion(self) -> bool {
@@ -60,13 +60,13 @@ impl Kind {
         )
     }
 
-    /// Whether its completion can say that it may be sent again: CXL.mem has no word for that.
+    /// Whether its completion can ask for a retry; CXL.mem has no such answer.
     #[must_use]
     pub const fn may_be_retried(self) -> bool {
         matches!(self, Self::UioRequest | Self::MemoryRequest | Self::Other)
     }
 
-    /// Whether it may take any of the routes from edge to edge.
+    /// Whether it may take any route of a group from edge to edge.
     #[inline]
     #[must_use]
     pub const fn is_unordered(self) -> bool {
@@ -81,7 +81,7 @@ impl Kind {
         )
     }
 
-    /// Whether it is a CXL.mem message.
+    /// Whether it is a CXL.mem message, in either direction.
     #[inline]
     #[must_use]
     pub const fn is_cxl_mem(self) -> bool {
@@ -95,7 +95,7 @@ impl Kind {
         )
     }
 
-    /// Whether it is a CXL.cache message: refused, it is dropped, as CXL.cache has no word for that.
+    /// Whether it is a CXL.cache message. A refused one is dropped, as CXL.cache has no answer for that.
     #[inline]
     #[must_use]
     pub const fn is_cxl_cache(self) -> bool {
@@ -103,57 +103,57 @@ impl Kind {
     }
 }
 
-/// The fields of a TLP that routing at an edge port depends on.
+/// The fields of a TLP that decide its route at an edge port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What it is.
+    /// Kind of the TLP.
     pub kind: Kind,
-    /// Where it says that it goes.
+    /// Destination that the TLP names.
     pub route: Route,
-    /// PID of its `VendPrefixL0`; of a `BIRsp` without PTH, its BI-ID.
+    /// PID of its `VendPrefixL0`; for a `BIRsp` without PTH, its BI-ID.
     pub prefix: Option<Pid>,
-    /// Destination segment of a completion, where it names one.
+    /// Destination segment of a completion, if it names one.
     pub segment: Option<u8>,
-    /// Who says that he sends a UIO request.
+    /// Requester ID of a UIO request, as the TLP states it.
     pub requester: Option<Bdf>,
     /// LD-ID, at the port of a device with several logical devices.
     pub ld: Option<u16>,
-    /// What it is to Lightweight Notification.
+    /// Its part in Lightweight Notification, if any.
     pub ln: Option<LnTlp>,
 }
 
-/// What goes into the PTH of a TLP on its way through the fabric.
+/// Fields for the PTH of a TLP on its way through the fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Source.
+    /// Source PID.
     pub spid: Pid,
-    /// Destination.
+    /// Destination PID.
     pub dpid: Pid,
-    /// The far edge puts SPID into `VendPrefixL0`.
+    /// The far edge puts SPID into a `VendPrefixL0`.
     pub pif: bool,
     /// Hierarchical: on a static route from vDSP to vUSP or back.
     pub hie: bool,
-    /// Downstream of a host.
+    /// Set on the way downstream from a host.
     pub dsar: bool,
 }
 
-/// Where routing sends a TLP, or why it is refused.
+/// Where routing sends a TLP, or why it refuses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Into the fabric, by [`super::Tables::forward`] with this header.
     Fabric {
-        /// Its PTH.
+        /// Fields of its PTH.
         header: Header,
-        /// Requester segment to put into it.
+        /// Requester segment to insert; `None` to insert none.
         segment: Option<u8>,
         /// Type 1 configuration becomes Type 0.
         type1_to_0: bool,
     },
     /// Out at a port of this switch, without PTH.
     Port {
-        /// Which.
+        /// The port of this switch.
         port: PortId,
-        /// The logical device behind it.
+        /// LD-ID of the logical device behind it, if it has any.
         ld: Option<u16>,
         /// Type 1 configuration becomes Type 0.
         type1_to_0: bool,
@@ -166,16 +166,16 @@ pub enum Verdict {
     Gather,
     /// A message that ends here.
     Here,
-    /// Answered with UR where an answer is due, dropped where none is; counted by reason either way.
+    /// Answered with UR if an answer is due, else dropped; counted by reason either way.
     UnsupportedRequest(Refusal),
-    /// Dropped, counted as Unexpected Completion.
+    /// Dropped, and counted as Unexpected Completion.
     UnexpectedCompletion(Refusal),
-    /// Dropped.
+    /// Dropped without an answer.
     Drop(Refusal),
 }
 
 impl Verdict {
-    /// Refused: a completion or CXL.cache message is dropped, anything else is unsupported.
+    /// The verdict for a refused TLP: a completion or CXL.cache message is dropped, anything else is unsupported.
     #[inline]
     const fn refuse(kind: Kind, refusal: Refusal) -> Self {
         if kind.is_cxl_cache() {
@@ -188,7 +188,7 @@ impl Verdict {
     }
 }
 
-/// From this edge straight to the edge of `dpid`.
+/// Sends a TLP from this edge straight to the edge of `dpid`.
 #[inline]
 fn straight(port: &EdgePort, dpid: Pid, pif: bool) -> Verdict {
     let dsar = matches!(port.role, Role::Usp);
@@ -196,7 +196,7 @@ fn straight(port: &EdgePort, dpid: Pid, pif: bool) -> Verdict {
     Verdict::Fabric { header, segment: None, type1_to_0: false }
 }
 
-/// Where a TLP goes that came in without PTH at `port`, whose virtual switch is `vcs`.
+/// Decides about a TLP that came in without PTH at `port`, whose virtual switch is `vcs`.
 #[inline]
 #[must_use]
 pub fn ingress(port: &EdgePort, vcs: Option<&Vcs>, request: &Request) -> Verdict {
@@ -206,6 +206,7 @@ pub fn ingress(port: &EdgePort, vcs: Option<&Vcs>, request: &Request) -> Verdict
     if request.kind.is_cxl_mem() {
         return cxl_mem(port, request);
     }
+    // Before FAST and LDST: a prefix replaces the address decode (cxl-fabric.md, step 1).
     if let Some(pid) = request.prefix {
         return by_prefix(port, request.kind, pid);
     }
@@ -215,6 +216,7 @@ pub fn ingress(port: &EdgePort, vcs: Option<&Vcs>, request: &Request) -> Verdict
                 return verdict;
             }
             if let Some(verdict) = by_ldst(port, request.kind, hpa) {
+                // Only for a hit: without one, the bridges of step 5 check the way as for any request.
                 let is_own = is_own_id(port, vcs, request.requester);
                 let foreign = Verdict::UnsupportedRequest(Refusal::ForeignId);
                 return if is_own { verdict } else { foreign };
@@ -222,7 +224,7 @@ pub fn ingress(port: &EdgePort, vcs: Option<&Vcs>, request: &Request) -> Verdict
         }
         (Kind::UioCompletion, Route::Id(id)) => {
             let found = port.rerouter().and_then(|table| table.lookup(request.segment, id));
-            // An entry whose target is no longer allowed counts as none.
+            // A target that LAV does not allow counts as no entry. The completion then takes the hierarchical way.
             if let Some(dpid) = found.filter(|&dpid| port.access().lav.contains(dpid)) {
                 return straight(port, dpid, false);
             }
@@ -235,8 +237,8 @@ pub fn ingress(port: &EdgePort, vcs: Option<&Vcs>, request: &Request) -> Verdict
     }
 }
 
-/// CXL.mem: only a host asks, and FAST and LDST know whom; it answers the GFD that its BI-ID names. What a memory device
-/// answers goes by [`answer`].
+/// CXL.mem at an edge: only a host sends requests, routed by FAST and LDST, and it answers snoops to the GFD that the
+/// BI-ID names. Answers of a memory device go by [`answer`].
 #[inline]
 fn cxl_mem(port: &EdgePort, request: &Request) -> Verdict {
     match (port.role, request.kind, request.route) {
@@ -253,7 +255,7 @@ fn cxl_mem(port: &EdgePort, request: &Request) -> Verdict {
     }
 }
 
-/// What a memory device answers by CXL.mem: to the host in whose hierarchy it is, whose PID is `host`, if the FM allows that.
+/// CXL.mem answer of a memory device: goes to the host of its hierarchy, with PID `host`, if LAV allows that.
 #[inline]
 #[must_use]
 pub fn answer(port: &EdgePort, kind: Kind, host: Option<Pid>) -> Verdict {
@@ -264,8 +266,9 @@ pub fn answer(port: &EdgePort, kind: Kind, host: Option<Pid>) -> Verdict {
     }
 }
 
-/// CXL.cache at an edge: from a device to the host of its hierarchy, whose PID is `host`; from a host to the port that has the
-/// cache, as its virtual switch `vcs` knows. That a device may have the `CacheID` has been seen when it was read.
+/// CXL.cache at an edge: from a device to the host of its hierarchy, with PID `host`; from a host to the port that has
+/// the cache, by its virtual switch `vcs`. Whether the device may use the `CacheID` was checked when the message was
+/// read.
 #[inline]
 #[must_use]
 pub fn cxl_cache(
@@ -284,8 +287,8 @@ pub fn cxl_cache(
     found.map_or(Verdict::Drop(refusal), |dpid| straight(port, dpid, false))
 }
 
-/// Whether a request of a host by CXL.mem may leave at the port of a memory device: only its own host asks it, whose PID is
-/// `host`, and only if the FM allows that.
+/// Whether a host's CXL.mem request may leave at the port of a memory device: only from its own host, with PID `host`,
+/// and only if LAV allows that.
 ///
 /// # Errors
 /// [`Refusal::ForeignHost`] or [`Refusal::LavClear`].
@@ -297,7 +300,7 @@ pub fn may_ask(port: &EdgePort, spid: Pid, host: Option<Pid>) -> Result<(), Refu
     if port.access().lav.contains(spid) { Ok(()) } else { Err(Refusal::LavClear) }
 }
 
-/// Step 1: the prefix says where it goes, if the port and the FM allow that.
+/// Step 1: the prefix names the destination, if the port and VTV allow it.
 fn by_prefix(port: &EdgePort, kind: Kind, pid: Pid) -> Verdict {
     let enabled = match kind {
         Kind::UioRequest => port.prefixes.ingress_request,
@@ -313,12 +316,13 @@ fn by_prefix(port: &EdgePort, kind: Kind, pid: Pid) -> Verdict {
     straight(port, pid, matches!(kind, Kind::UioRequest))
 }
 
-/// Step 2: FAST; `None` for what it does not know.
+/// Step 2: FAST; `None` for addresses outside of its window.
 #[inline]
 fn by_address(port: &EdgePort, kind: Kind, hpa: Hpa) -> Option<Verdict> {
     let is_uio = matches!(kind, Kind::UioRequest);
     let refuse = |refusal| Some(Verdict::UnsupportedRequest(refusal));
     match port.fast().lookup(hpa) {
+        // An address inside of the window belongs to the fabric: without a valid entry it must not reach the bridges.
         Found::Invalid => refuse(Refusal::NoFastEntry),
         Found::Hit { flag: true, .. } if !is_uio => refuse(Refusal::GimNeedsUio),
         Found::Hit { flag: true, dpid } if port.access().vtv.contains(dpid) => {
@@ -345,7 +349,7 @@ fn by_ldst(port: &EdgePort, kind: Kind, hpa: Hpa) -> Option<Verdict> {
         }
         Found::Hit { flag, dpid } => match straight(port, dpid, false) {
             Verdict::Fabric { header, type1_to_0, .. } => {
-                // CXL.mem names no segment.
+                // A CXL.mem message has no field for a segment.
                 let segment = (flag && matches!(kind, Kind::UioRequest)).then_some(port.segment);
                 Some(Verdict::Fabric { header, segment, type1_to_0 })
             }
@@ -355,8 +359,8 @@ fn by_ldst(port: &EdgePort, kind: Kind, hpa: Hpa) -> Option<Verdict> {
     }
 }
 
-/// Whether a device speaks in its own name: the memory device's edge sends the completion to whoever the request names. A
-/// bridge takes ids of its own buses alone (PCIe 6.0, 6.12.1.1: source validation).
+/// Whether a device uses its own Requester ID: the memory device's edge sends the completion to the requester named. A
+/// bridge accepts only ids of its own buses (PCIe 6.0, 6.12.1.1: source validation).
 #[inline]
 fn is_own_id(port: &EdgePort, vcs: Option<&Vcs>, requester: Option<Bdf>) -> bool {
     let (Some((_, Side::Below(vppb))), Some(vcs), Some(id)) = (port.vcs, vcs, requester) else {
@@ -366,7 +370,7 @@ fn is_own_id(port: &EdgePort, vcs: Option<&Vcs>, requester: Option<Bdf>) -> bool
     vppb.is_some_and(|vppb| vppb.bridge.has_bus(id.bus()))
 }
 
-/// Step 5: what the virtual switch says of a TLP that comes into it from `side`, from a link or out of the fabric.
+/// Step 5: the virtual switch routes a TLP that enters it from `side`, from a link or out of the fabric.
 #[must_use]
 pub fn hierarchical(vcs: &Vcs, side: Side, request: &Request) -> Verdict {
     if let Some(ln) = request.ln
@@ -385,7 +389,7 @@ pub fn hierarchical(vcs: &Vcs, side: Side, request: &Request) -> Verdict {
     }
 }
 
-/// Out by what a vPPB is bound to; `down` from above it.
+/// Sends a TLP out by a vPPB's binding; `down` if it comes from above the vPPB.
 #[must_use]
 pub const fn out(binding: Binding, down: bool, type1_to_0: bool) -> Verdict {
     match binding {

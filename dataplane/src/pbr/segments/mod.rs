@@ -1,7 +1,9 @@
-//! Equal segments of an address window, and the interleave DPID table (IDT) behind them: FAST and LDST.
-//! HPA → window → entry of 4 bytes → (way → IDT entry of 2 bytes) → PID and a flag.
+//! Segment tables: equal segments of an address window, with the interleave DPID table (IDT) behind them; FAST and
+//! LDST.
 //!
-//! Units: bytes; segment sizes are 64 GiB << code, 0..=7.
+//! An HPA in the window selects an entry of 4 bytes. This holds a PID, or for an interleaved segment the start of its
+//! ways in the IDT, entries of 2 bytes. Segment sizes are 64 GiB << code, with codes 0 to 7.
+//!
 //! Source: docs/spec/wire-formats.md §5.1; CXL 3.1 sections 7.7.2.2, 7.7.2.4.
 
 use std::marker::PhantomData;
@@ -11,11 +13,11 @@ use weft_parsers::fabric::{Hpa, Interleave, Pid, Target};
 
 use super::error::TableError;
 
-/// Largest code of a segment size: 8 TiB.
+/// Largest segment size code: 8 TiB.
 const SIZE_MAX: u8 = 7;
-/// Address bits inside of a segment of code 0.
+/// Address bits inside of a segment of size code 0.
 const SHIFT: u32 = 36;
-/// Most entries: what 16-bit counts of the commands can say.
+/// Maximum number of entries: the largest power of two in the commands' 16-bit counts.
 const ENTRIES_MAX: usize = 1 << 15;
 
 const VALID: u32 = 1;
@@ -24,41 +26,41 @@ const WAYS_AT: u32 = 4; // 4 bits, the code
 const SHIFT_AT: u32 = 8; // 5 bits: lowest address bit of the way
 const FIELD_AT: u32 = 16; // 12 bits: PID, or first place in the IDT
 
-/// Result of a lookup of an address in a segment table.
+/// Result of looking up an address in a segment table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Outside of the window.
+    /// The address is outside of the window.
     Miss,
-    /// Inside, without a valid entry.
+    /// Inside of the window, without a valid entry.
     Invalid,
-    /// A target.
+    /// A valid entry with a target.
     Hit {
         /// GIM in a FAST, "insert the segment" in an LDST.
         flag: bool,
-        /// Where it goes, never `0xFFF`.
+        /// PID of the target, never `0xFFF`.
         dpid: Pid,
     },
 }
 
-/// One valid entry, whatever its flag means.
+/// One valid entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// GIM, or "insert the segment".
+    /// GIM in a FAST, "insert the segment" in an LDST.
     pub flag: bool,
-    /// How it is dealt out.
+    /// Ways and granularity of interleaving.
     pub interleave: Interleave,
-    /// Where it goes.
+    /// A PID, or the first way in the IDT.
     pub target: Target,
 }
 
 /// A table of segments with its IDT.
 ///
-/// Clones share the entries until one of them changes. A lookup reads this header, one line of entries, and one of
-/// the IDT when the segment is interleaved.
+/// Clones share the entries until one of them changes. A lookup reads this header, one line of entries, and for an
+/// interleaved segment one line of the IDT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segments {
     base: u64,
-    /// Bytes of the window; 0 when it is off.
+    /// Length of the window in bytes; 0 while it is off.
     bytes: u64,
     limit: u64,
     /// By hardware index: the low bits of an address above the segment's.
@@ -68,10 +70,10 @@ pub struct Segments {
 }
 
 impl Segments {
-    /// An empty table, switched off.
+    /// An empty table with its window off.
     ///
     /// # Errors
-    /// `entries` is no power of two up to 32,768, or `idt` beyond 4,096.
+    /// `entries` is no power of two up to 32,768, or `idt` is above 4,096.
     pub fn new(entries: usize, idt: usize) -> Result<Self, TableError> {
         if !entries.is_power_of_two() || entries > ENTRIES_MAX {
             return Err(TableError::Entries(entries));
@@ -89,7 +91,7 @@ impl Segments {
         })
     }
 
-    /// Number of entries.
+    /// Number of entries, valid or not.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
@@ -101,32 +103,32 @@ impl Segments {
         self.entries.iter().all(|word| word & VALID == 0)
     }
 
-    /// Number of places in the IDT.
+    /// Number of entries of the IDT.
     #[must_use]
     pub fn idt_len(&self) -> usize {
         self.idt.len()
     }
 
-    /// Code of the segment size, base and limit as last set.
+    /// Segment size code, base and limit as last set.
     #[must_use]
     pub fn config(&self) -> (u8, Hpa, Hpa) {
         let code = u8::try_from(self.shift - SHIFT).unwrap_or(SIZE_MAX);
         (code, Hpa(self.base), Hpa(self.limit))
     }
 
-    /// Address bits inside of a segment.
+    /// Number of address bits inside of a segment.
     #[must_use]
     pub const fn shift(&self) -> u32 {
         self.shift
     }
 
-    /// Sets the window, inclusive of `limit`; off when `base` or `limit` is 0.
+    /// Sets the window, up to and including `limit`; off if `base` or `limit` is 0.
     ///
-    /// Entries stand at address bits: with another segment size or base they would speak of other addresses than
-    /// they were set for, so all of them become invalid. With another limit alone they stay.
+    /// Entries are indexed by address bits. With another segment size or base they would apply to other addresses than
+    /// they were set for, so all become invalid. If only the limit changes, they stay.
     ///
     /// # Errors
-    /// See [`TableError`]; nothing has changed.
+    /// See [`TableError`]; nothing has changed then.
     pub fn configure(&mut self, size: u8, base: Hpa, limit: Hpa) -> Result<(), TableError> {
         let (Hpa(base), Hpa(limit)) = (base, limit);
         if size > SIZE_MAX {
@@ -156,10 +158,11 @@ impl Segments {
         Ok(())
     }
 
-    /// Where the request for `hpa` goes.
+    /// Finds the target of a request for `hpa`.
     #[inline]
     #[must_use]
     pub fn lookup(&self, hpa: Hpa) -> Found {
+        // Below the base this wraps to a huge offset, so one comparison checks both bounds; an off window has 0 bytes.
         let offset = hpa.0.wrapping_sub(self.base);
         if offset >= self.bytes {
             return Found::Miss;
@@ -185,23 +188,23 @@ impl Segments {
         Found::Hit { flag: word & FLAG != 0, dpid }
     }
 
-    /// The entry that `address` falls on.
+    /// The entry for `address`.
     #[inline]
     fn entry(&self, address: u64) -> u32 {
         let place = low_usize(address >> self.shift) & (self.entries.len().wrapping_sub(1));
         self.entries.get(place).copied().unwrap_or(0)
     }
 
-    /// Hardware index of command index `index`, where 0 is the segment at the base.
+    /// Hardware index of command index `index`, where command index 0 is the segment at the base.
     #[must_use]
     pub fn hardware_index(&self, index: usize) -> usize {
         (low_usize(self.base >> self.shift).wrapping_add(index)) & (self.entries.len() - 1)
     }
 
-    /// Sets the entries from command index `start` on; all of them or none.
+    /// Sets entries from command index `start` on; all of them or none.
     ///
     /// # Errors
-    /// See [`TableError`]; nothing has changed.
+    /// See [`TableError`]; nothing has changed then.
     pub fn set(&mut self, start: usize, segments: &[Option<Segment>]) -> Result<(), TableError> {
         range(start, segments.len(), self.entries.len())?;
         for segment in segments.iter().flatten() {
@@ -218,7 +221,7 @@ impl Segments {
         Ok(())
     }
 
-    /// The entry of command index `index`; `None` when it is not valid or beyond the table.
+    /// The entry at command index `index`; `None` if it is not valid or beyond the table.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<Segment> {
         if index >= self.entries.len() {
@@ -227,10 +230,10 @@ impl Segments {
         self.entries.get(self.hardware_index(index)).copied().and_then(segment)
     }
 
-    /// Sets PIDs of the IDT from `start` on; all of them or none. `0xFFF` empties a place.
+    /// Sets PIDs of the IDT from `start` on; all of them or none. `0xFFF` clears an entry.
     ///
     /// # Errors
-    /// The range leaves the table; nothing has changed.
+    /// The range leaves the table; nothing has changed then.
     pub fn set_idt(&mut self, start: usize, pids: &[Pid]) -> Result<(), TableError> {
         range(start, pids.len(), self.idt.len())?;
         let idt = Arc::make_mut(&mut self.idt);
@@ -240,13 +243,13 @@ impl Segments {
         Ok(())
     }
 
-    /// The PID at a place of the IDT; `0xFFF` when it is empty, `None` beyond the table.
+    /// The PID at `index` of the IDT; `0xFFF` if it is empty, `None` beyond the table.
     #[must_use]
     pub fn idt(&self, index: usize) -> Option<Pid> {
         self.idt.get(index).map(|&bits| Pid::from_low_bits(bits))
     }
 
-    /// Whether `segment` can stand in this table.
+    /// Checks that `segment` can be an entry of this table.
     fn check(&self, segment: Segment) -> Result<(), TableError> {
         let ways = segment.interleave.ways();
         match segment.target {
@@ -263,7 +266,7 @@ impl Segments {
     }
 }
 
-/// Whether `count` entries from `start` on lie in a table of `len`.
+/// Checks that `count` entries from `start` on are in a table of length `len`.
 pub(super) fn range(start: usize, count: usize, len: usize) -> Result<(), TableError> {
     match start.checked_add(count) {
         Some(end) if end <= len => Ok(()),
@@ -271,7 +274,7 @@ pub(super) fn range(start: usize, count: usize, len: usize) -> Result<(), TableE
     }
 }
 
-/// An entry as the table keeps it.
+/// Packs an entry for the table.
 fn word(segment: Segment) -> u32 {
     let field = match segment.target {
         Target::Direct(pid) => pid.bits(),
@@ -280,11 +283,12 @@ fn word(segment: Segment) -> u32 {
     VALID
         | if segment.flag { FLAG } else { 0 }
         | u32::from(segment.interleave.ways_code()) << WAYS_AT
+        // Kept as the lowest address bit of the way (256 bytes << code), so that a lookup only shifts.
         | (8 + u32::from(segment.interleave.granularity_code())) << SHIFT_AT
         | u32::from(field) << FIELD_AT
 }
 
-/// An entry as commands carry it.
+/// Unpacks an entry of the table.
 fn segment(word: u32) -> Option<Segment> {
     if word & VALID == 0 {
         return None;
@@ -314,20 +318,20 @@ const fn low_u16(bits: u32) -> u16 {
     bits as u16
 }
 
-/// An entry of a command that stands for a [`Segment`].
+/// A command's form of a [`Segment`].
 pub trait Entry: Copy {
-    /// The segment that it stands for.
+    /// Converts to a segment.
     fn segment(self) -> Segment;
-    /// The entry of a segment.
+    /// Converts from a segment.
     fn of(segment: Segment) -> Self;
 }
 
-/// [`Segments`] whose entries are spoken of as `E`.
+/// [`Segments`] whose entries are of type `E` in commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table<E>(Segments, PhantomData<E>);
 
 impl<E: Entry> Table<E> {
-    /// An empty table, switched off; sizes as [`Segments::new`] takes them.
+    /// An empty table with its window off; sizes as for [`Segments::new`].
     ///
     /// # Errors
     /// A size that cannot be indexed.
@@ -338,43 +342,43 @@ impl<E: Entry> Table<E> {
     /// Sets the window: [`Segments::configure`].
     ///
     /// # Errors
-    /// See [`TableError`]; nothing has changed.
+    /// See [`TableError`]; nothing has changed then.
     pub fn configure(&mut self, size: u8, base: Hpa, limit: Hpa) -> Result<(), TableError> {
         self.0.configure(size, base, limit)
     }
 
-    /// Where a request for `hpa` goes.
+    /// Finds the target of a request for `hpa`.
     #[inline]
     #[must_use]
     pub fn lookup(&self, hpa: Hpa) -> Found {
         self.0.lookup(hpa)
     }
 
-    /// Sets entries from command index `start` on; all of them or none. Who asks must be allowed to reach the
-    /// targets: [`super::edge::EdgePort`] checks that.
+    /// Sets entries from command index `start` on; all of them or none. The caller must have checked the targets
+    /// against the access vectors, as [`super::edge::EdgePort`] does.
     ///
     /// # Errors
-    /// See [`TableError`]; nothing has changed.
+    /// See [`TableError`]; nothing has changed then.
     pub fn set(&mut self, start: usize, entries: &[Option<E>]) -> Result<(), TableError> {
         let segments: Vec<_> = entries.iter().map(|entry| entry.map(E::segment)).collect();
         self.0.set(start, &segments)
     }
 
-    /// The entry at command index `index`; `None` when it is not valid or beyond the table.
+    /// The entry at command index `index`; `None` if it is not valid or beyond the table.
     #[must_use]
     pub fn get(&self, index: usize) -> Option<E> {
         self.0.get(index).map(E::of)
     }
 
-    /// Sets PIDs of the IDT from `start` on; `0xFFF` empties a place.
+    /// Sets PIDs of the IDT from `start` on; `0xFFF` clears an entry.
     ///
     /// # Errors
-    /// The range leaves the table; nothing has changed.
+    /// The range leaves the table; nothing has changed then.
     pub fn set_idt(&mut self, start: usize, pids: &[Pid]) -> Result<(), TableError> {
         self.0.set_idt(start, pids)
     }
 
-    /// What all kinds of table have: sizes, window, IDT.
+    /// The table without its entry type: sizes, window, IDT.
     #[must_use]
     pub const fn segments(&self) -> &Segments {
         &self.0

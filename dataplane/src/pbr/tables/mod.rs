@@ -1,5 +1,6 @@
-//! All tables of one switch, as one value that nobody changes while TLPs are looked up in it.
-//! Control clones [`Tables`], changes the clone and publishes it; a worker calls its lookups.
+//! All tables of one switch, as one immutable value.
+//!
+//! Control clones [`Tables`], changes the clone and publishes it; workers call its lookups.
 //!
 //! Source: docs/spec/cxl-fabric.md "Ingress", "Inside", "Egress"; ARCHITECTURE.md "Control".
 
@@ -18,19 +19,19 @@ use super::refusal::Refusal;
 use super::vcs::{Binding, Side, Vcs};
 use crate::types::{PerPort, PortId, PortSet};
 
-/// What a PID is assigned to.
+/// Owner of an assigned PID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assigned {
-    /// The switch.
+    /// The switch itself.
     Switch,
-    /// A port, edge or fabric; a port can have several.
+    /// An edge or fabric port; a port can have several PIDs.
     Port(PortId),
 }
 
-/// Where a TLP goes that has a PTH.
+/// Where a TLP with a PTH goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// For this switch.
+    /// It is for this switch.
     Here,
     /// Into a virtual switch: [`Tables::hierarchical`].
     Vcs(u8, Side),
@@ -38,7 +39,7 @@ pub enum Arrival {
     Out(Dispatch),
 }
 
-/// Everything that routes TLPs in one switch. A clone costs a few counts; a change copies what it changes.
+/// Everything that routes TLPs in one switch. Cloning only counts references; a change copies the part that it changes.
 #[derive(Clone, Debug)]
 pub struct Tables {
     ports: PerPort<Option<Arc<EdgePort>>>,
@@ -49,7 +50,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// A switch of `ports` and `groups` routing groups that routes nothing yet; all ports are fabric ports.
+    /// A switch of `ports` and `groups` routing groups without routes; all ports are fabric ports.
     ///
     /// # Errors
     /// More than 256 groups.
@@ -63,37 +64,38 @@ impl Tables {
         })
     }
 
-    /// An edge port; `None` where a fabric port or none is.
+    /// The edge port at `port`; `None` for a fabric port, or if there is no such port.
     #[inline]
     #[must_use]
     pub fn edge(&self, port: PortId) -> Option<&EdgePort> {
         self.ports[port].as_deref()
     }
 
-    /// DRT and RGT.
+    /// DRT and RGT of the switch.
     #[must_use]
     pub const fn routes(&self) -> &Routes {
         &self.routes
     }
 
-    /// A virtual switch.
+    /// Virtual switch `index`, if it exists.
     #[inline]
     #[must_use]
     pub fn vcs(&self, index: u8) -> Option<&Vcs> {
         self.vcses.get(usize::from(index))?.as_deref()
     }
 
-    /// PIDs that are assigned here, lowest first.
+    /// PIDs that are assigned in this switch, lowest first.
     pub fn assigned(&self) -> impl Iterator<Item = (Pid, Assigned)> {
         self.assigned.iter().map(|(&pid, &to)| (pid, to))
     }
 
-    /// Where a TLP goes that came in at edge `port` without PTH.
+    /// Decides about a TLP that came in at edge `port` without PTH.
     #[inline]
     #[must_use]
     pub fn ingress(&self, port: PortId, request: &Request) -> Verdict {
         let Some(edge) = self.edge(port) else { return Verdict::Drop(Refusal::WrongRole) };
         let Some(part) = edge.part(request.ld) else { return Verdict::Drop(Refusal::Unbound) };
+        // A memory device has no PID in its answers: they go to the host of its hierarchy, which these tables know.
         if let (Role::Dsp, Kind::CxlMemStatus | Kind::CxlMemResponse) = (part.role, request.kind) {
             return ingress::answer(part, request.kind, self.host_of(part));
         }
@@ -104,7 +106,8 @@ impl Tables {
         ingress::ingress(part, vcs, request)
     }
 
-    /// PID of the host in whose hierarchy an edge port is: that of its port here, or at the other end of the virtual link.
+    /// PID of the host of an edge port's hierarchy: that of the host's port here, or at the other end of the virtual
+    /// link.
     #[inline]
     #[must_use]
     pub fn host_of(&self, edge: &EdgePort) -> Option<Pid> {
@@ -117,11 +120,11 @@ impl Tables {
         (!host.is_none()).then_some(host)
     }
 
-    /// The logical device that a host asks by CXL.mem at the port of a memory device, if that has any: the one that is the
-    /// host's, whose PID is `spid`.
+    /// The logical device that a host's CXL.mem request is for, at the port of a memory device: the one that belongs to
+    /// the host with PID `spid`. `None` if the device has no logical devices.
     ///
     /// # Errors
-    /// As [`ingress::may_ask`]; [`Refusal::SeveralLds`] where it is not known which.
+    /// As [`ingress::may_ask`]; [`Refusal::SeveralLds`] if the host has several.
     #[inline]
     pub fn asked(&self, edge: &EdgePort, spid: Pid) -> Result<Option<u16>, Refusal> {
         if !edge.has_lds() {
@@ -135,11 +138,11 @@ impl Tables {
         ingress::may_ask(part, spid, Some(spid)).map(|()| Some(ld))
     }
 
-    /// The logical device that a UIO request from `spid` leaves to at the port of a memory device, if that has any: the one whose
-    /// re-router sends its completion straight back there. A request names none, as only the port has a PID.
+    /// The logical device that a UIO request from `spid` is for, at the port of a memory device: the one whose
+    /// re-router sends the completion straight back. The request names none, as only the port has a PID.
     ///
     /// # Errors
-    /// [`Refusal::LavClear`] where no completion would come back; [`Refusal::SeveralLds`] where several would answer.
+    /// [`Refusal::LavClear`] if no completion would come back; [`Refusal::SeveralLds`] if several would answer.
     #[inline]
     pub fn uio_ld(
         &self,
@@ -162,11 +165,12 @@ impl Tables {
         }
     }
 
-    /// Whether a CXL.cache message from `spid` by `cache_id` may leave the fabric at an edge: to a host only from the port that has
-    /// that cache, to a device only from its own host and by a `CacheID` that it may have.
+    /// Whether a CXL.cache message from `spid` with `cache_id` may leave the fabric at an edge: to a host only from the
+    /// port that has this cache, to a device only from its own host and with a `CacheID` that it may use.
     ///
     /// # Errors
-    /// [`Refusal::NoCacheId`], [`Refusal::ForeignHost`], [`Refusal::WrongRole`], or [`Refusal::Unbound`] during a reset.
+    /// [`Refusal::NoCacheId`], [`Refusal::ForeignHost`], [`Refusal::WrongRole`], or [`Refusal::Unbound`] during a
+    /// reset.
     #[inline]
     pub fn may_leave_by_cache_id(
         &self,
@@ -181,7 +185,7 @@ impl Tables {
                 let vcs = edge.vcs.and_then(|(index, _)| self.vcs(index));
                 vcs.is_some_and(|vcs| vcs.cache_routes().port(cache_id) == Some(spid))
             }
-            // Only the port has a PID, so that nothing tells its logical devices apart.
+            // Only the port has a PID, so logical devices cannot be told apart, and they have no CacheID.
             (Role::Dsp, Kind::CacheToDevice) if edge.has_lds() => false,
             (Role::Dsp, Kind::CacheToDevice) if self.host_of(edge) != Some(spid) => {
                 return Err(Refusal::ForeignHost);
@@ -192,12 +196,14 @@ impl Tables {
         if knows { Ok(()) } else { Err(Refusal::NoCacheId) }
     }
 
-    /// Where a TLP goes that has a PTH: one that came in so, or that [`Tables::ingress`] sends into the fabric.
+    /// Where a TLP with a PTH goes: one that came in with it, or that [`Tables::ingress`] sends into the fabric.
     ///
     /// # Errors
     /// [`Refusal::NoBinding`] and [`Refusal::NoDrtEntry`].
     #[inline]
     pub fn forward(&self, spid: Pid, dpid: Pid, hie: bool) -> Result<Arrival, Refusal> {
+        // Before the DRT: a virtual link ends at a vPPB here, although its DPID is a port's that the DRT may lead
+        // elsewhere.
         if hie && self.routes.is_ours(dpid) {
             let end = self.bindings.find(spid, dpid).ok_or(Refusal::NoBinding)?;
             return Ok(Arrival::Vcs(end.0, end.1));
@@ -208,7 +214,7 @@ impl Tables {
         })
     }
 
-    /// What a virtual switch does with a TLP that came out of the fabric at `side` of it.
+    /// Routes a TLP through a virtual switch, which it enters at `side` out of the fabric.
     #[must_use]
     pub fn hierarchical(&self, vcs: u8, side: Side, request: &Request) -> Verdict {
         match self.vcs(vcs) {
@@ -233,7 +239,7 @@ impl Tables {
         self.routes.pick(to, flow, up, draw, load)
     }
 
-    /// Makes `port` an edge port, or a fabric port again.
+    /// Makes `port` an edge port, or with `None` a fabric port again.
     ///
     /// # Errors
     /// The switch has no such port.
@@ -245,10 +251,10 @@ impl Tables {
         Ok(())
     }
 
-    /// Changes an edge port; where `change` fails, nothing has changed.
+    /// Changes an edge port; if `change` fails, nothing has changed.
     ///
     /// # Errors
-    /// No edge port, or what `change` returns.
+    /// There is no such edge port, or `change` failed.
     pub fn change_edge(
         &mut self,
         port: PortId,
@@ -260,7 +266,7 @@ impl Tables {
         Ok(())
     }
 
-    /// What the host of virtual switch `vcs` may reach, at all ports and logical devices of that switch.
+    /// Sets the targets that the host of virtual switch `vcs` may reach, at all its ports and logical devices.
     pub fn set_access(&mut self, vcs: u8, access: &Arc<Access>) {
         for port in self.routes.ports().iter() {
             if let Some(edge) = &mut self.ports[port] {
@@ -269,7 +275,7 @@ impl Tables {
         }
     }
 
-    /// Sets virtual switch `index`, and with it the vDSPs and vUSPs; nothing has changed where that fails.
+    /// Sets virtual switch `index`, with its vDSPs and vUSPs; nothing has changed if that fails.
     ///
     /// # Errors
     /// [`TableError::BoundTwice`].
@@ -280,15 +286,16 @@ impl Tables {
             *place = vcs.map(Arc::new);
         }
         let named = (0..=u8::MAX).zip(&all);
+        // Built before `vcses` is replaced: if a pair of PIDs is bound twice, both stay as they were.
         self.bindings = Bindings::of(named.filter_map(|(at, vcs)| Some((at, vcs.as_deref()?))))?;
         self.vcses = all.into();
         Ok(())
     }
 
-    /// Assigns `pid`; no entry of the DRT changes by that.
+    /// Assigns `pid` to an owner; DRT entries do not change.
     ///
     /// # Errors
-    /// PID `0xFFF`, a port that is not there, or [`TableError::Assigned`] to another target.
+    /// PID `0xFFF`, a port that does not exist, or [`TableError::Assigned`] to another target.
     pub fn assign(&mut self, pid: Pid, to: Assigned) -> Result<(), TableError> {
         if let Assigned::Port(port) = to
             && !self.routes.ports().contains(port)
@@ -307,7 +314,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Takes `pid` from what it is assigned to; no entry of the DRT changes by that.
+    /// Removes the assignment of `pid`; DRT entries do not change.
     ///
     /// # Errors
     /// PID `0xFFF`.

@@ -1,7 +1,8 @@
-//! One virtual switch: an upstream vPPB and those below it, and where they send a TLP.
-//! ([`Side`] that it came from, [`Route`]) → [`Hop`] or [`Refusal`]; a plain HBR switch is one too.
+//! One virtual switch: an upstream vPPB and the vPPBs below it, and how they route a TLP.
 //!
-//! Units: bytes.
+//! [`Vcs::route`] takes the [`Side`] that a TLP enters from and its [`Route`], and gives a [`Hop`] or a [`Refusal`]. A
+//! plain HBR switch is one, too.
+//!
 //! Source: PCIe 6.0 sections 2.2.4, 2.2.8; docs/spec/wire-formats.md §3.4; CXL 3.1 section 7.7.6.4.
 
 use std::sync::Arc;
@@ -15,101 +16,101 @@ use super::ln::LnTlp;
 use super::refusal::Refusal;
 use crate::types::PortId;
 
-/// Most vPPBs below the upstream one.
+/// Maximum number of vPPBs below the upstream one.
 pub const VPPBS_MAX: usize = 255;
 
-/// No vPPB, in the map of buses.
+/// Marks a bus that is below no vPPB.
 const NOBODY: u8 = u8::MAX;
 
-/// What a virtual PCI-to-PCI bridge (vPPB) is bound to.
+/// Binding of a virtual PCI-to-PCI bridge (vPPB).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Binding {
-    /// Nothing: the host sees a slot without a device.
+    /// Not bound: the host sees a slot without a device.
     #[default]
     Unbound,
-    /// A port of this switch.
+    /// To a port of this switch.
     Port(PortId),
-    /// One logical device behind a port of this switch.
+    /// To one logical device behind a port of this switch.
     Ld {
-        /// The port.
+        /// The port of this switch.
         port: PortId,
-        /// LD-ID.
+        /// LD-ID of the logical device.
         ld: u16,
     },
-    /// The other end of a virtual link: TLPs go out with these PIDs, and come in with them exchanged.
+    /// To the other end of a virtual link: TLPs leave with these PIDs, and come in with them exchanged.
     Fabric {
-        /// Ours.
+        /// PID of this end.
         spid: Pid,
-        /// The other end's.
+        /// PID of the other end.
         dpid: Pid,
     },
 }
 
-/// One virtual PCI-to-PCI bridge.
+/// One virtual PCI-to-PCI bridge (vPPB).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Vppb {
     /// Device and function number on its primary bus, 5 and 3 bits.
     pub function: u8,
-    /// Its registers.
+    /// Its bridge registers, as the host has set them.
     pub bridge: Bridge,
-    /// Its own registers in memory, as its BAR says.
+    /// Addresses of its own memory-mapped registers, by its BAR.
     pub bar: Window,
-    /// What it leads to.
+    /// The port, logical device or virtual link below it.
     pub binding: Binding,
 }
 
-/// The GAE beside the upstream vPPB, or in its place where it has the same function number.
+/// The GAE beside the upstream vPPB, or in its place if both have the same function number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gae {
     /// Device and function number on the primary bus.
     pub function: u8,
-    /// Its registers in memory.
+    /// Addresses of its memory-mapped registers.
     pub bar: Window,
 }
 
-/// From which side a TLP comes into the virtual switch.
+/// Side from which a TLP enters the virtual switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// From the root.
     Above,
-    /// From below a vPPB.
+    /// From below this vPPB.
     Below(u8),
 }
 
-/// What a TLP says of where it goes.
+/// Destination that a TLP names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// Memory requests, messages by address.
+    /// Memory requests, and messages routed by address.
     Memory(Hpa),
     /// I/O requests.
     Io(u64),
-    /// Completions, messages by id.
+    /// Completions, and messages routed by id.
     Id(Bdf),
     /// Type 0 configuration: for the function at the end of this link.
     Config0(Bdf),
-    /// Type 1 configuration: on its way.
+    /// Type 1 configuration: for a bus further down.
     Config1(Bdf),
-    /// Messages that name nobody.
+    /// Messages without an address or id.
     Implicit(Implicit),
     /// CXL.cache: by a cache of the hierarchy. No bridge routes these.
     CacheId(u8),
 }
 
-/// Where a message goes that names nobody.
+/// Destination of a message that is routed implicitly (PCIe 6.0, 2.2.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Implicit {
     /// 000: to the root.
     ToRoot,
-    /// 011: from the root to all.
+    /// 011: from the root to all below.
     Broadcast,
-    /// 100: ends where it is received.
+    /// 100: ends at the receiver.
     Local,
-    /// 101: to the root, one for all.
+    /// 101: to the root, one message for all.
     Gather,
 }
 
 impl Implicit {
-    /// From the three bits of a message's type; `None` for by address, by id, and the reserved ones.
+    /// Reads the three routing bits of a message's type; `None` for routing by address, by id, and reserved values.
     #[must_use]
     pub const fn from_bits(routing: u8) -> Option<Self> {
         match routing {
@@ -127,24 +128,24 @@ impl Implicit {
 pub enum Function {
     /// The upstream vPPB.
     Upstream,
-    /// The vPPB of that index below it.
+    /// The vPPB with this index below it.
     Below(u8),
-    /// The GAE.
+    /// The GAE beside the upstream vPPB.
     Gae,
 }
 
 /// Where the virtual switch sends a TLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hop {
-    /// To the root, by what the upstream vPPB is bound to, never [`Binding::Unbound`].
+    /// To the root, by the upstream vPPB's binding, which is never [`Binding::Unbound`].
     Up(Binding),
     /// Out below a vPPB.
     Down {
-        /// Which.
+        /// Index of the vPPB.
         vppb: u8,
-        /// What it is bound to, never [`Binding::Unbound`].
+        /// Its binding, never [`Binding::Unbound`].
         binding: Binding,
-        /// Type 1 configuration becomes Type 0: this is its bus.
+        /// Type 1 configuration becomes Type 0, as this is its target bus.
         type1_to_0: bool,
     },
     /// To a function of the virtual switch.
@@ -153,29 +154,29 @@ pub enum Hop {
     Broadcast,
     /// One answer of many: [`super::Gather`] says when to send one up.
     Gather,
-    /// It ends here.
+    /// It ends in the virtual switch.
     Here,
 }
 
-/// Addresses that a vPPB claims from above.
+/// A range of addresses that a vPPB claims from above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Claim {
     window: Window,
     vppb: u8,
-    /// Its own registers, not what lies below.
+    /// The range is the vPPB's own registers, not something below it.
     own: bool,
 }
 
 /// A virtual switch, or a whole HBR switch.
 ///
-/// Routing by id reads this header, one line of the map of buses and one of the vPPB; by address, the list of claims
-/// up to the first that holds.
+/// Routing by id reads this header, one line of the map of buses and one of the vPPB; routing by address reads the list
+/// of claims up to the first match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vcs {
     upstream: Vppb,
     gae: Option<Gae>,
     below: Arc<[Vppb]>,
-    /// Which vPPB a bus lies below.
+    /// vPPB below which each bus lies.
     buses: Arc<[u8; 256]>,
     memory: Arc<[Claim]>,
     io: Arc<[Claim]>,
@@ -183,7 +184,7 @@ pub struct Vcs {
 }
 
 impl Vcs {
-    /// The virtual switch of these bridges. Where two claim the same, the first one has it.
+    /// The virtual switch of these bridges. If two claim the same range, the first one gets it.
     ///
     /// # Errors
     /// More than [`VPPBS_MAX`] below.
@@ -195,10 +196,12 @@ impl Vcs {
         let (mut memory, mut io) = (Vec::new(), Vec::new());
         for (vppb, Vppb { bridge, bar, .. }) in (0..NOBODY).zip(below) {
             for (bus, by) in (0..=u8::MAX).zip(&mut buses) {
+                // Hosts can set overlapping ranges; the first bridge then wins, for buses as for addresses.
                 if *by == NOBODY && bridge.has_bus(bus) {
                     *by = vppb;
                 }
             }
+            // Memory Space Enable covers the bridge's own registers as well as its windows.
             if bridge.memory_on() {
                 memory.push(Claim { window: *bar, vppb, own: true });
                 memory.extend([bridge.memory, bridge.prefetchable].map(|window| Claim {
@@ -220,45 +223,45 @@ impl Vcs {
         Ok(Self { upstream, gae, below, buses, memory, io, cache_routes })
     }
 
-    /// With these caches of its host.
+    /// Sets the caches of its host.
     #[must_use]
     pub const fn with_cache_routes(mut self, routes: CacheRoutes) -> Self {
         self.cache_routes = routes;
         self
     }
 
-    /// Which ports have which caches of its host.
+    /// Ports of the caches of its host.
     #[inline]
     #[must_use]
     pub const fn cache_routes(&self) -> &CacheRoutes {
         &self.cache_routes
     }
 
-    /// The upstream vPPB.
+    /// The vPPB towards the host.
     #[must_use]
     pub const fn upstream(&self) -> &Vppb {
         &self.upstream
     }
 
-    /// The GAE.
+    /// The GAE beside the upstream vPPB, if there is one.
     #[must_use]
     pub const fn gae(&self) -> Option<&Gae> {
         self.gae.as_ref()
     }
 
-    /// vPPBs below the upstream one.
+    /// The vPPBs below the upstream one.
     #[must_use]
     pub fn below(&self) -> &[Vppb] {
         &self.below
     }
 
-    /// vPPBs below that lead somewhere: where a broadcast goes.
+    /// vPPBs below that are bound: the targets of a broadcast.
     pub fn bound(&self) -> impl Iterator<Item = (u8, Binding)> {
         let bound = |(_, vppb): &(u8, &Vppb)| vppb.binding != Binding::Unbound;
         (0..NOBODY).zip(self.below.iter()).filter(bound).map(|(at, vppb)| (at, vppb.binding))
     }
 
-    /// Whether a TLP of Lightweight Notification may come in from `side`.
+    /// Checks whether a TLP of Lightweight Notification may come in from `side`.
     ///
     /// # Errors
     /// See [`LnTlp::may_come_up`].
@@ -269,10 +272,10 @@ impl Vcs {
         }
     }
 
-    /// Where a TLP goes that comes in from `side`.
+    /// Routes a TLP that comes in from `side`.
     ///
     /// # Errors
-    /// What nobody claims, and what may not go where it wants to.
+    /// No bridge claims it, or a bridge may not pass it on.
     pub fn route(&self, side: Side, route: Route) -> Result<Hop, Refusal> {
         match (side, route) {
             (_, Route::Implicit(kind)) => self.message(side, kind),
@@ -302,7 +305,7 @@ impl Vcs {
         }
     }
 
-    /// PCIe 6.0 section 2.2.4.1, TLP 1: the upstream bridge's windows, then those below.
+    /// A memory request from above: claimed by the upstream bridge's windows, then by those below (PCIe 6.0, 2.2.4.1).
     fn memory_down(&self, address: u64) -> Result<Hop, Refusal> {
         if let Some(function) = self.registers(address) {
             return Ok(Hop::Internal(function));
@@ -313,7 +316,7 @@ impl Vcs {
         claim(&self.memory, address).map_or(Err(Refusal::NobodyClaims), |it| self.claimed(it))
     }
 
-    /// TLP 2 and TLP 3: not into the windows that it came out of, else to a peer that claims it, else up.
+    /// A request from below: not into the windows that it came out of, but to a peer that claims it, or up.
     fn address_up(
         &self,
         from: u8,
@@ -322,6 +325,7 @@ impl Vcs {
         inside: impl Fn(&Bridge) -> bool,
     ) -> Result<Hop, Refusal> {
         let bridge = &self.vppb(from)?.bridge;
+        // Without Bus Master Enable a bridge passes no request upwards, not even to a peer.
         if !bridge.master_on() {
             return Err(Refusal::BusMasterOff);
         }
@@ -332,7 +336,7 @@ impl Vcs {
             return self.claimed(claim);
         }
         if inside(&self.upstream.bridge) {
-            return Err(Refusal::NobodyClaims); // the upstream bridge sends nothing up that lies below it
+            return Err(Refusal::NobodyClaims); // an address below the upstream bridge is not sent up
         }
         if !self.upstream.bridge.master_on() {
             return Err(Refusal::BusMasterOff);
@@ -340,7 +344,7 @@ impl Vcs {
         self.up()
     }
 
-    /// Section 5.2.2, downwards.
+    /// Routing by id from above (PCIe 6.0, 2.2.4.2).
     fn id_down(&self, id: Bdf) -> Result<Hop, Refusal> {
         if id.bus() == self.upstream.bridge.primary
             && let Ok(hop) = self.own_function(id)
@@ -356,7 +360,7 @@ impl Vcs {
         self.by_bus(id.bus(), false)
     }
 
-    /// Section 5.2.2, upwards: to the internal bus, and from there to a peer or to the root.
+    /// Routing by id from below: to a peer, a function of the switch, or the root.
     fn id_up(&self, from: u8, id: Bdf) -> Result<Hop, Refusal> {
         if self.vppb(from)?.bridge.has_bus(id.bus()) {
             return Err(Refusal::OwnRange);
@@ -372,7 +376,7 @@ impl Vcs {
         self.up()
     }
 
-    /// Section 5.2.2, Type 1: becomes Type 0 on its bus, is passed on before it.
+    /// Type 1 configuration from above: becomes Type 0 on its target bus, and is passed on before that.
     fn config_down(&self, id: Bdf) -> Result<Hop, Refusal> {
         if !self.upstream.bridge.has_bus(id.bus()) {
             return Err(Refusal::UpstreamClaimsNot);
@@ -391,7 +395,7 @@ impl Vcs {
         self.by_bus(id.bus(), last)
     }
 
-    /// Section 5.2.3.
+    /// Implicit routing of messages (PCIe 6.0, 2.2.8).
     fn message(&self, side: Side, kind: Implicit) -> Result<Hop, Refusal> {
         match (side, kind) {
             (_, Implicit::Local) => Ok(Hop::Here),
@@ -402,9 +406,10 @@ impl Vcs {
         }
     }
 
-    /// The upstream vPPB or the GAE, by the function number alone: Type 0 crosses no bridge.
+    /// The upstream vPPB or the GAE, by function number alone: Type 0 crosses no bridge, so the bus is this one.
     fn own_function(&self, id: Bdf) -> Result<Hop, Refusal> {
         let [_, function] = id.bits().to_be_bytes();
+        // The GAE first: where it takes the upstream vPPB's place, both have the same number.
         if self.gae.is_some_and(|gae| gae.function == function) {
             return Ok(Hop::Internal(Function::Gae));
         }
@@ -421,7 +426,7 @@ impl Vcs {
         found.map(|(at, _)| Hop::Internal(Function::Below(at))).ok_or(Refusal::NoFunction)
     }
 
-    /// Which of the upstream functions has its registers at `address`.
+    /// The upstream function whose registers are at `address`.
     fn registers(&self, address: u64) -> Option<Function> {
         if self.gae.is_some_and(|gae| gae.bar.contains(address)) {
             return Some(Function::Gae);
@@ -463,7 +468,7 @@ impl Vcs {
     }
 }
 
-/// The first of `claims` that holds.
+/// The first of `claims` that contains `address`.
 #[inline]
 fn claim(claims: &[Claim], address: u64) -> Option<Claim> {
     claims.iter().find(|claim| claim.window.contains(address)).copied()
