@@ -1,12 +1,12 @@
-//! Builds the programs in the kernel, or says why it could not.
+//! Builds the kernel's programs, or says why it could not.
 //!
-//! `ebpf/` to `OUT_DIR/object.rs`, a constant `OBJECTS: Result<[&[u8]; 2], &str>`; a warning when
-//! it is an error. Without them weft builds and runs all the same, only slower.
+//! The result is `OUT_DIR/object.rs`, a constant `OBJECTS: Result<[&[u8]; 2], &str>`; an error is also a warning of the
+//! build. Without the programs weft builds and runs all the same, only slower.
+//!
+//! The target comes without a core library, so that is built from the toolchain's own sources (`rust-src`): by this
+//! toolchain, told to allow it, or by a nightly one.
 //!
 //! Source: docs/express.md; rustc's `bpfel-unknown-none` target.
-//!
-//! The target comes without a core library, so that one is built from the toolchain's own source
-//! (`rust-src`): by this toolchain told to allow it, or by a nightly one.
 
 use std::env;
 use std::fs;
@@ -56,7 +56,7 @@ fn variable(name: &str) -> String {
     env::var(name).unwrap_or_default()
 }
 
-/// Builds the objects into a folder, or gives the reason why not in one line.
+/// Builds the objects and returns their folder, or the reason for failing, on one line.
 fn build(root: &Path, out: &Path) -> Result<PathBuf, String> {
     if variable("WEFT_EBPF") == "off" {
         return Err("WEFT_EBPF=off when weft was built".to_owned());
@@ -64,6 +64,7 @@ fn build(root: &Path, out: &Path) -> Result<PathBuf, String> {
     if variable("CARGO_CFG_TARGET_OS") != "linux" {
         return Err("weft was built for another system than Linux".to_owned());
     }
+    // The target is little-endian BPF, which a big-endian kernel cannot run.
     if variable("CARGO_CFG_TARGET_ENDIAN") != "little" {
         return Err("weft was built for a big-endian machine".to_owned());
     }
@@ -81,9 +82,11 @@ fn build(root: &Path, out: &Path) -> Result<PathBuf, String> {
     Err(reasons.join("; "))
 }
 
-/// Where bpf-linker is: in PATH, or where `cargo install` puts it. Cargo builds the programs again when that file changes, or, as
-/// it takes a file that is missing for one that has changed, at each build until there is one. It does not watch PATH: that is
-/// another one in each editor and shell, and all that depends on this crate would be compiled again.
+/// Path of bpf-linker: from PATH, or where `cargo install` puts it.
+///
+/// Cargo runs this again when that file changes. A missing file counts as changed, so until bpf-linker is installed it
+/// runs at each build. PATH is not watched: editors and shells have different ones, and each change would recompile all
+/// crates that depend on this one.
 fn linker() -> Result<PathBuf, String> {
     let home = env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo"));
     let installed = env::var_os("CARGO_HOME").map(PathBuf::from).or(home).map(|c| c.join("bin"));
@@ -96,15 +99,15 @@ fn linker() -> Result<PathBuf, String> {
     found.ok_or_else(|| format!("{LINKER} is not installed (tools/setup.sh build installs it)"))
 }
 
-/// A way to run cargo with sources of the core library at hand.
+/// A way to run cargo with the core library's sources.
 struct Toolchain {
-    /// Its name in messages, and of its folder.
+    /// Name in messages, and of its target folder.
     name: &'static str,
     cargo: Vec<String>,
     rustc: Option<String>,
 }
 
-/// This toolchain, then a nightly one, as far as they have the sources.
+/// This toolchain, then a nightly one, if they have the sources.
 fn toolchains() -> Vec<Toolchain> {
     let rustc = env::var("RUSTC").unwrap_or_else(|_| "rustc".to_owned());
     let cargo = env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
@@ -126,13 +129,14 @@ fn has_sources(rustc: &[String]) -> bool {
     let Ok(said) = asked else { return false };
     let sysroot = String::from_utf8_lossy(&said.stdout).trim().to_owned();
     let sources = Path::new(&sysroot).join(SOURCES);
+    // Build again once the sources are installed.
     if !sysroot.is_empty() && !sources.is_file() {
         println!("cargo:rerun-if-changed={}", sources.display());
     }
     said.status.success() && sources.is_file()
 }
 
-/// A command that does not take this build's settings for its own.
+/// A command without this build's own settings, which are for another target.
 fn clean(program: &str) -> Command {
     let mut command = Command::new(program);
     let kept = ["CARGO_HOME", "CARGO_MAKEFLAGS", "CARGO_TERM_COLOR", "RUSTUP_HOME"];

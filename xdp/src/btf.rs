@@ -1,8 +1,6 @@
-//! Where the kernel that runs keeps a field of a struct: read from its own type information.
+//! Offsets of fields in the running kernel's structs, read from its type information (BTF); and this thread's
+//! namespace.
 //!
-//! `/sys/kernel/btf/vmlinux` to offsets of members, 0 levels deep; the number of a namespace.
-//!
-//! Units: bytes.
 //! Source: Linux `Documentation/bpf/btf.rst`. aya finds types by name but does not show members.
 
 use std::os::unix::fs::MetadataExt;
@@ -23,7 +21,7 @@ fn name(strings: &[u8], at: u32) -> &[u8] {
     rest.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Bytes that stand behind a type's three words, by its kind and number of members.
+/// Length in bytes of the data behind a type's three words, by its kind and number of members.
 const fn behind(kind: u32, members: usize) -> Option<usize> {
     Some(match kind {
         1 | 14 | 17 => 4,                     // integer, variable, declaration tag
@@ -35,7 +33,7 @@ const fn behind(kind: u32, members: usize) -> Option<usize> {
     })
 }
 
-/// Offset of `member` of struct `of` in the type information `btf`.
+/// Offset in bytes of `member` in struct `of`.
 fn find(btf: &[u8], of: &str, member: &str) -> Option<u64> {
     let start = word(btf, 4)? as usize;
     let types = btf.get(start + word(btf, 8)? as usize..)?.get(..word(btf, 12)? as usize)?;
@@ -47,6 +45,7 @@ fn find(btf: &[u8], of: &str, member: &str) -> Option<u64> {
         if kind == STRUCT && name(strings, called) == of.as_bytes() {
             return (0..members).find_map(|n| {
                 let found = word(types, at + n * 12)?;
+                // The upper 8 bits hold the width of a bit field, and are 0 otherwise.
                 let bits = word(types, at + n * 12 + 8)? & 0xFF_FFFF;
                 (name(strings, found) == member.as_bytes()).then_some(u64::from(bits / 8))
             });
@@ -56,8 +55,7 @@ fn find(btf: &[u8], of: &str, member: &str) -> Option<u64> {
     None
 }
 
-/// Where this kernel keeps index and namespace of an interface, and the namespace of this thread;
-/// `None` when it does not say.
+/// Offsets of an interface's index and namespace, and the namespace of this thread; `None` if the kernel has no BTF.
 pub(crate) fn places() -> Option<Places> {
     let btf = std::fs::read(FILE).ok().filter(|btf| btf.len() > HEADER)?;
     Some(Places {

@@ -1,9 +1,8 @@
-//! Instructions: what the loader puts into the program of each port.
+//! Instructions: fills in the program of each port.
 //!
-//! Words of 64 bits, as bpf(2) takes them; a call of a helper that there is not stands for a
-//! constant or a function of the kernel.
+//! Instructions are words of 64 bits, as bpf(2) takes them. In the compiled program a call of a helper that does not
+//! exist stands for a constant or a kernel function.
 //!
-//! Units: instructions.
 //! Source: Linux `Documentation/bpf/standardization/instruction-set.rst`.
 
 use aya_obj::generated::bpf_insn;
@@ -11,18 +10,17 @@ use aya_obj::generated::bpf_insn;
 const CALL: u64 = 0x85;
 const MOV: u64 = 0xB7;
 const JEQ: u64 = 0x15;
-/// Source "register" of a call that means a function of the program, or of the kernel.
+/// Source "register" of a call to a function of the program, or of the kernel.
 const OWN_FUNCTION: u64 = 1;
 const KERNEL_FUNCTION: u64 = 2;
-/// Instructions that are never reached, before a program that is bound to an interface.
+/// Instructions in front of a program that is bound to an interface, never reached.
 ///
-/// Linux (6.18 and those before) keeps a bound program's address for when its interface goes, and does
-/// not change it when the verifier has to move the program to more pages, for what it adds to it: then
-/// the interface goes, and the kernel reads memory that it has freed. What is never reached is taken
-/// out first, and leaves room for what is added.
+/// Linux (6.18 and earlier) keeps the address of a bound program for when its interface is deleted. If the verifier
+/// adds so many instructions that the program moves to more pages, the kernel does not update that address, and reads
+/// freed memory later. Unreachable instructions are removed first, and leave room for those that are added.
 const SLACK: u16 = 1_024;
 
-/// One instruction as a word: operation, registers, offset, constant.
+/// Packs an instruction: operation, registers, offset, constant.
 pub(crate) fn word(instruction: bpf_insn) -> u64 {
     let registers = u64::from(instruction.dst_reg() | instruction.src_reg() << 4);
     let (offset, constant) = (instruction.off.cast_unsigned(), instruction.imm.cast_unsigned());
@@ -32,31 +30,30 @@ pub(crate) fn word(instruction: bpf_insn) -> u64 {
         | u64::from(constant) << 32
 }
 
-/// Sets register 0.
+/// Sets register 0 to `value`.
 pub(crate) fn constant(value: i32) -> u64 {
     MOV | u64::from(value.cast_unsigned()) << 32
 }
 
-/// Calls the function of the kernel with this number.
+/// Calls the kernel function with this BTF number.
 pub(crate) fn kernel_function(id: u32) -> u64 {
     CALL | KERNEL_FUNCTION << 12 | u64::from(id) << 32
 }
 
-/// Calls the function so many instructions behind the next one.
+/// Calls the function `ahead` instructions behind the next one.
 fn own_function(ahead: usize) -> u64 {
     CALL | OWN_FUNCTION << 12 | (ahead as u64) << 32
 }
 
-/// What stands in the place of a call.
+/// Replacement for a placeholder.
 #[derive(Clone, Copy)]
 pub(crate) enum Put<'a> {
-    /// One instruction.
     One(u64),
     /// A function, which is put behind the program and called.
     Function(&'a [u64]),
 }
 
-/// `code` with each placeholder replaced, and slack before it if it is to be bound.
+/// Replaces each placeholder in `code`, and puts slack in front if the program will be bound to an interface.
 pub(crate) fn filled(code: &[u64], put: &[(usize, Put<'_>)], bound: bool) -> Vec<u64> {
     let mut filled = if bound { slack() } else { Vec::new() };
     let first = filled.len();
@@ -78,8 +75,9 @@ pub(crate) fn filled(code: &[u64], put: &[(usize, Put<'_>)], bound: bool) -> Vec
     filled
 }
 
-/// A jump over instructions that do nothing.
+/// A jump over instructions that are never reached.
 fn slack() -> Vec<u64> {
+    // A conditional jump that is always taken: the verifier finds that, and removes the dead code.
     let mut slack = vec![constant(0), JEQ | u64::from(SLACK) << 16];
     slack.resize(2 + usize::from(SLACK), constant(0));
     slack

@@ -1,6 +1,4 @@
-//! Why there is no fast path.
-//!
-//! [`Unavailable`] from the build, [`XdpError`] from the kernel, each with what was tried.
+//! Errors: why there is no fast path in the kernel.
 //!
 //! Source: ARCHITECTURE.md "Time, errors, unsafe".
 
@@ -10,63 +8,42 @@ use aya::maps::MapError;
 use aya::maps::xdp::XdpMapError;
 use aya::programs::ProgramError;
 
-/// The program could not be built when weft was.
+/// The program was not built into this weft, for this reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not built: {0}")]
 pub struct Unavailable(pub &'static str);
 
-/// Why the XDP program or its maps cannot be used: the call that the kernel refused.
+/// Why the XDP program or its maps cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum XdpError {
-    /// There is no program.
+    /// This build has no program.
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
-    /// The object or its maps.
+    /// The kernel refused the object or its maps.
     #[error("load the XDP program")]
     Load(#[from] Box<aya::EbpfError>),
-    /// A program that the object should have, or that the verifier refuses.
+    /// A program that the verifier refuses, or that is of the wrong kind.
     #[error("program {name}")]
-    Program {
-        /// Its name.
-        name: &'static str,
-        /// The kernel's answer.
-        source: Box<ProgramError>,
-    },
-    /// A program or map that the object should have.
+    Program { name: &'static str, source: Box<ProgramError> },
+    /// The object lacks this program or map.
     #[error("the object has no {0}")]
     Missing(&'static str),
     /// A map refused a value.
     #[error("map {name}")]
-    Map {
-        /// Its name.
-        name: &'static str,
-        /// The kernel's answer.
-        source: Box<MapError>,
-    },
-    /// An interface that cannot be an output.
+    Map { name: &'static str, source: Box<MapError> },
+    /// The interface cannot be an output.
     #[error("redirect to interface {ifindex}")]
-    Output {
-        /// Its index.
-        ifindex: u32,
-        /// The kernel's answer.
-        source: Box<XdpMapError>,
-    },
-    /// A map that cannot be seen in memory.
+    Output { ifindex: u32, source: Box<XdpMapError> },
+    /// A map cannot be mapped into memory.
     #[error("mmap of map {name}")]
-    Mmap {
-        /// Its name.
-        name: &'static str,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-    /// A number out of range.
+    Mmap { name: &'static str, source: io::Error },
+    /// A number is out of range.
     #[error("{what} is {had}, must be {want}")]
     Range {
-        /// Of what.
+        /// Name of the number.
         what: &'static str,
-        /// Its value.
         had: u64,
-        /// What is possible.
+        /// The range that is possible.
         want: &'static str,
     },
 }

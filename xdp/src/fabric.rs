@@ -1,9 +1,9 @@
-//! Where a TLP goes that needs no more than a look at each table, once more: compiled by both sides.
+//! Routing of TLPs that takes only one look at each table, a second time besides the pipeline's; compiled for both
+//! sides.
 //!
-//! [`Edge`] and an address to a DPID; a [`FastFrame`] to its priority; `None`: the pipeline decides.
+//! `None` means that the pipeline decides.
 //!
-//! Units: bytes.
-//! Source: docs/spec/cxl-fabric.md "Ingress at an edge" step 2; docs/spec/wire-formats.md §5.1; tests hold it against
+//! Source: docs/spec/cxl-fabric.md "Ingress at an edge" step 2; docs/spec/wire-formats.md §5.1; tests compare it with
 //! `dataplane::pbr`.
 
 use weft_parsers::tlp::fast_frame::FastFrame;
@@ -12,7 +12,7 @@ use weft_parsers::tlp::{FastKind, Mode};
 use crate::layout::{Edge, NO_PID, TlpRules, segment};
 
 impl Edge {
-    /// The DPID of a request to `address`, by what `segments` and `idt` hold at a place of those of all edges.
+    /// DPID for a request to `address`; `segments` and `idt` read an entry of the tables of all edges.
     #[inline]
     #[must_use]
     pub fn lookup(
@@ -21,6 +21,7 @@ impl Edge {
         segments: impl FnOnce(u32) -> u32,
         idt: impl FnOnce(u32) -> u16,
     ) -> Option<u16> {
+        // Below the base this wraps to a huge offset, so one comparison checks both bounds.
         let offset = address.wrapping_sub(self.base);
         let shift = self.shift & 63;
         if offset >= self.bytes || offset >> shift > u64::from(self.mask) {
@@ -36,6 +37,7 @@ impl Edge {
             field
         } else {
             let way = low(address >> (word >> segment::SHIFT_AT & 0x1F), (1 << ways) - 1);
+            // Tables of all edges lie in one map: an index beyond this edge's would read another one's PIDs.
             if field + way >= self.idt_len {
                 return None;
             }
@@ -47,7 +49,7 @@ impl Edge {
 }
 
 impl TlpRules {
-    /// Priority of a TLP.
+    /// Priority of a TLP, by its kind or Traffic Class.
     #[inline]
     #[must_use]
     #[expect(clippy::indexing_slicing, reason = "a Traffic Class is below 8")]
@@ -60,7 +62,7 @@ impl TlpRules {
         pri & 7
     }
 
-    /// Layout of TLPs without PTH.
+    /// Layout of TLPs without PTH on the link.
     #[inline]
     #[must_use]
     pub const fn mode(&self) -> Mode {

@@ -1,8 +1,8 @@
-//! What the program in the kernel and its loader share: maps by name, and their values.
+//! Layout shared by the program in the kernel and its loader: maps by name, and their values.
 //!
-//! `repr(C)` values without padding or pointers, compiled by both sides; sizes of the maps.
+//! Values are `repr(C)` without padding or pointers, compiled by both sides. Indices are ports (0..64), priorities
+//! (0..8) and queues (0..64).
 //!
-//! Units: bytes, frames; indices are of ports (0..64), priorities (0..8), queues (0..64).
 //! Source: docs/express.md.
 
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
@@ -10,31 +10,26 @@
 use weft_parsers::PriSource;
 use weft_parsers::vlan::Tpids;
 
-/// Ports of a switch.
 pub const PORTS: usize = 64;
 /// Receive queues of a port that can have a socket.
 pub const QUEUES: usize = 64;
 const QUEUE_BITS: u32 = QUEUES.ilog2();
-/// Switch-internal priorities.
 pub const PRIS: usize = 8;
-/// VLAN identifiers.
 pub const VIDS: usize = 4096;
-/// Cells of a table by priority and format: `pri * 8 + format`.
+/// Cells of a table by priority and format; the index is `pri * 8 + format`.
 pub const KINDS: usize = 64;
 /// Size bins, as in RFC 2819.
 pub const SIZES: usize = 7;
-/// Generations of the configuration and of counters: one is in use, the other is written or read.
+/// Generations of the configuration and of counters: one is in use while the other is written or read.
 pub const BANKS: usize = 2;
-/// Groups of flows that are kept in order, of a (port, queue): frames of one address pair and priority
-/// are in one group.
+/// Groups of flows per (port, queue) that are kept in order; frames of one address pair and priority share a group.
 pub const BUCKETS: usize = 64;
-/// PIDs of a fabric.
 pub const PIDS: usize = 4_096;
-/// Segments of all edges of a switch together; an edge that finds no room is the pipeline's.
+/// Segments of all edges of a switch together; TLPs of an edge that finds no room are handled by the pipeline.
 pub const SEGMENTS: usize = 65_536;
-/// Places of all interleave DPID tables together, as above.
+/// Entries of all interleave DPID tables together, with the same rule.
 pub const IDT: usize = 16_384;
-/// Stations that are kept unless the loader says otherwise.
+/// Default capacity for stations.
 pub const FDB: usize = 65_536;
 
 /// Names of the maps.
@@ -49,11 +44,11 @@ pub mod map {
     pub const OPEN: &str = "OPEN";
     /// [`super::Counts`] of frames handed to user space, by port and queue, mapped.
     pub const HANDED: &str = "HANDED";
-    /// [`super::Counts`] of those that user space is done with, mapped.
+    /// [`super::Counts`] of frames that user space is done with, mapped.
     pub const DONE: &str = "DONE";
-    /// Not 0: too many frames wait at (port, queue), which has to come to rest; mapped.
+    /// Not 0 if too many frames wait at (port, queue), which must drain; mapped.
     pub const DRAIN: &str = "DRAIN";
-    /// Where stations are: [`super::Bucket`] by [`super::homes`], mapped.
+    /// Ports of stations: [`super::Bucket`] by [`super::homes`], mapped.
     pub const STATIONS: &str = "STATIONS";
     /// [`super::Edge`], two banks of ports.
     pub const EDGES: &str = "EDGES";
@@ -65,55 +60,54 @@ pub mod map {
     pub const GMV: &str = "GMV";
     /// [`super::route`]s by DPID, four to a word, two banks; mapped.
     pub const DRT: &str = "DRT";
-    /// By port: address of who is at the other end of a link for TLPs, mapped.
+    /// MAC address of the component at the other end of a link for TLPs, by port; mapped.
     pub const PARTNERS: &str = "PARTNERS";
-    /// Output to interface.
+    /// Interface of each output.
     pub const OUTPUTS: &str = "OUTPUTS";
-    /// Port and queue to socket.
+    /// Socket of each (port, queue).
     pub const SOCKETS: &str = "SOCKETS";
     /// [`super::PortStats`], two banks of ports, one per processor.
     pub const STATS: &str = "STATS";
-    /// Of the tracepoints: interface index to port.
+    /// Port by interface index; used by the tracepoints.
     pub const NAMED: &str = "NAMED";
-    /// Of the tracepoints: [`super::Refusals`] by port, one per processor.
+    /// [`super::Refusals`] by port, one per processor; used by the tracepoints.
     pub const REFUSALS: &str = "REFUSALS";
 }
 
-/// Names of the programs.
 pub mod program {
-    /// On interfaces.
+    /// The XDP program on interfaces.
     pub const WEFT: &str = "weft";
-    /// On the tracepoint `xdp_devmap_xmit`.
+    /// The program on the tracepoint `xdp_devmap_xmit`.
     pub const XMIT: &str = "weft_xmit";
-    /// On the tracepoint `xdp_redirect_err`.
+    /// The program on the tracepoint `xdp_redirect_err`.
     pub const REDIRECT_ERR: &str = "weft_redirect_err";
 }
 
-/// Numbers of helpers that there are not: what the loader puts in their place.
+/// Numbers of helpers that do not exist, and what the loader puts in their place.
 pub mod placeholder {
-    /// The port that the program is for.
+    /// Number of the port that the program is for.
     pub const PORT: usize = 0x7EF1;
     /// `bpf_xdp_metadata_rx_vlan_tag`, or a constant that says that there is no tag.
     pub const VLAN_TAG: usize = 0x7EF2;
-    /// Buckets of `STATIONS`, less one.
+    /// Number of buckets of `STATIONS`, less one.
     pub const STATIONS: usize = 0x7EF3;
-    /// A function that finds what the host left of a frame's checksum, or a constant ([`super::checksum`]).
+    /// A function that reads the state of a frame's checksum, or a constant ([`super::checksum`]).
     pub const CHECKSUM: usize = 0x7EF4;
 }
 
-/// What is known of the checksum that a host left of a frame: the answer to [`placeholder::CHECKSUM`].
+/// State of a frame's checksum: the answer to [`placeholder::CHECKSUM`].
 pub mod checksum {
-    /// All are complete.
+    /// All checksums of the frame are complete.
     pub const COMPLETE: u64 = 0;
-    /// Partial: where it goes and where it starts are the two halves of the lower word.
+    /// Partial; where it goes and where it starts are the two halves of the lower word.
     pub const PARTIAL: u64 = 1 << 32;
-    /// Frames come from a wire: what looks partial may be, and nothing is hidden in tunnels.
+    /// The frame comes from a wire: a value that looks partial is taken for it, and tunnels hide none.
     pub const OF_WIRE: i32 = -1;
-    /// It may be partial anywhere, and nothing says so.
+    /// Any checksum may be partial, and nothing tells.
     pub const UNSEEN: i32 = -2;
 }
 
-/// Where a port and a queue meet in `HANDED`, `DONE`, `DRAIN` and `SOCKETS`.
+/// Index of (port, queue) in `HANDED`, `DONE`, `DRAIN` and `SOCKETS`.
 #[must_use]
 pub const fn port_queue(port: u32, queue: u32) -> u32 {
     port << QUEUE_BITS | queue
@@ -125,8 +119,7 @@ pub const fn fdb_key(vid: u16, addr: u64) -> u64 {
     (1 << 13 | vid as u64) << 50 | addr
 }
 
-/// The two buckets that can hold `key`, of `mask` + 1, a power of two: the second is looked at when the
-/// first has not got it.
+/// The two buckets that can hold `key`, of `mask` + 1, a power of two. The second is used if the first is full.
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "the mask takes the lower bits")]
 pub const fn homes(key: u64, mask: u32) -> (u32, u32) {
@@ -136,28 +129,28 @@ pub const fn homes(key: u64, mask: u32) -> (u32, u32) {
     (first, if first == second { first ^ 1 } else { second })
 }
 
-/// The word by which user space tells the program which tables are in force, and the time.
+/// The word by which user space tells the program the tables in force, and the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Control {
     /// Bank of the configuration in force.
     pub bank: u32,
-    /// Bank of the tables of TLPs in force.
+    /// Bank of the TLP tables in force.
     pub fabric: u32,
-    /// Bank that is counted in.
+    /// Bank of counters in use.
     pub stats: u32,
-    /// Time of user space's own making, written to stations that are seen.
+    /// User space's time, which the program writes to stations that it sees.
     pub tick: u32,
 }
 
 impl Control {
-    /// Both in one word, so that they are read at once.
+    /// Packs everything into one word, which is read and written at once.
     #[must_use]
     pub const fn word(self) -> u64 {
         let banks = (self.fabric as u64) << 2 | (self.stats as u64) << 1 | self.bank as u64;
         banks << 32 | self.tick as u64
     }
 
-    /// From [`Self::word`]; banks that there are.
+    /// Unpacks [`Self::word`]; banks are 0 or 1.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "halves of a word")]
     pub const fn from_word(word: u64) -> Self {
@@ -170,36 +163,36 @@ impl Control {
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
 pub struct OutputWord {
-    /// Open priorities.
+    /// Priorities that are open, as bits.
     pub open: u64,
     spare: [u64; 7],
 }
 
-/// Frames by group of flows of one (port, queue), on cache lines of their own.
+/// Counts of frames by group of flows of one (port, queue), on cache lines of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct Counts(pub [u64; BUCKETS]);
 
-/// Where a MAC address is, and when it was last seen.
+/// Port of a MAC address, and when it was last seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Station {
-    /// Its port, or [`NO_PORT`] after it was seen elsewhere, until user space has learnt where.
+    /// Its port, or [`NO_PORT`] from when it was seen elsewhere until user space has learned its new port.
     pub port: u16,
-    /// Not 0: set by configuration; it neither ages nor moves.
+    /// Not 0: a static entry, which neither ages nor moves.
     pub fixed: u16,
     /// [`Control::tick`] when it was last the source of an express frame.
     pub last_seen: u32,
 }
 
 impl Station {
-    /// All of it, so that it is read and written at once.
+    /// Packs the station into one word, which is read and written at once.
     #[must_use]
     pub const fn word(self) -> u64 {
         self.port as u64 | (self.fixed as u64) << 16 | (self.last_seen as u64) << 32
     }
 
-    /// From [`Self::word`].
+    /// Unpacks [`Self::word`].
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "parts of a word")]
     pub const fn from_word(word: u64) -> Self {
@@ -207,42 +200,39 @@ impl Station {
     }
 }
 
-/// Stations of a [`Bucket`].
+/// Number of stations in a [`Bucket`].
 pub const WAYS: usize = 4;
 
-/// Four places of the table of stations, on a cache line.
+/// Four entries of the table of stations, on one cache line.
 ///
-/// User space fills a place, key last, and clears it, key last; a place that was in use is not filled
-/// again before all programs that may have seen it have ended. Where no key is, the station is [`NO_PORT`].
+/// User space fills an entry, key last, and clears it, key last. An entry that was in use is not filled again until all
+/// programs that may have seen it have ended. The station of an empty entry has port [`NO_PORT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub struct Bucket {
-    /// [`fdb_key`]; 0: none.
+    /// [`fdb_key`]s; 0 for an empty entry.
     pub keys: [u64; WAYS],
-    /// The stations of these.
+    /// The stations of these keys.
     pub stations: [Station; WAYS],
 }
 
-/// No port.
 pub const NO_PORT: u16 = 0xFFFF;
-/// No VLAN.
 pub const NO_VID: u16 = 0xFFFF;
-/// The port's default decides a priority.
+/// Marks that the port's default priority applies.
 pub const NO_SOURCE: u8 = 0xFF;
 
-/// What an output does to tags.
+/// Treatment of tags by an output.
 pub mod tags {
-    /// Leaves them, where they name the VLAN.
+    /// Tags that name the VLAN stay.
     pub const AS_ARRIVED: u8 = 0;
-    /// Takes them out.
+    /// Tags are removed.
     pub const NEVER: u8 = 1;
-    /// All frames carry one but those of the native VLAN.
+    /// All frames are tagged except those of the native VLAN.
     pub const ALL_BUT_NATIVE: u8 = 2;
 }
 
-/// What a port's link carries.
+/// Traffic on a port's link.
 pub mod role {
-    /// Ethernet.
     pub const L2: u8 = 0;
     /// TLPs of a host.
     pub const USP: u8 = 1;
@@ -254,129 +244,124 @@ pub mod role {
     pub const CPU: u8 = 4;
 }
 
-/// Rules for the TLPs of one port, as the configuration has them.
+/// Rules for the TLPs of one port, from the configuration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct TlpRules {
     /// Priority by Traffic Class.
     pub tc_to_pri: [u8; 8],
-    /// OUI of their frames.
+    /// OUI of frames with TLPs.
     pub oui: [u8; 3],
-    /// What the link carries ([`role`]).
+    /// Traffic on the link ([`role`]).
     pub role: u8,
-    /// Most bytes of payload.
+    /// Largest payload in bytes.
     pub payload_max: u16,
-    /// Priority of UIO requests.
     pub uio_req_pri: u8,
-    /// Priority of UIO completions.
     pub uio_cpl_pri: u8,
-    /// Not 0: TLPs without PTH are in flit mode.
+    /// Not 0 if TLPs without PTH are in flit mode.
     pub flit: u8,
-    /// Zero.
+    /// Always 0: padding that both sides can compare.
     pub spare: [u8; 7],
 }
 
-/// What the fabric knows of an edge port.
+/// Kind of component behind a port of a fabric.
 pub mod edge {
-    /// It is none: TLPs have a PTH.
+    /// Another PBR switch: TLPs have a PTH.
     pub const FABRIC: u8 = 0;
-    /// A host's.
+    /// A host behind an edge port.
     pub const USP: u8 = 1;
-    /// A device's.
+    /// A device behind an edge port.
     pub const DSP: u8 = 2;
-    /// A G-FAM device's.
+    /// A G-FAM device behind an edge port.
     pub const GFD: u8 = 3;
-    /// Of a device with logical devices: the pipeline finds out which.
+    /// A device with logical devices: the pipeline finds out which.
     pub const LDS: u8 = 4;
 }
 
-/// One port of a fabric, and where its tables are in those of all.
+/// One port of a fabric, and the place of its tables in those of all ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Edge {
     /// First byte of the fabric window.
     pub base: u64,
-    /// Bytes of it; 0: the pipeline looks everything up.
+    /// Length of the window in bytes; 0 if the pipeline does all lookups.
     pub bytes: u64,
-    /// First of its segments.
+    /// Index of its first segment.
     pub first: u32,
-    /// Its segments, a power of two, less one.
+    /// Number of its segments, a power of two, less one.
     pub mask: u32,
-    /// First place of its interleave DPID table.
+    /// Index of the first entry of its interleave DPID table.
     pub idt: u32,
-    /// Places of it.
+    /// Number of entries of that table.
     pub idt_len: u32,
-    /// Address bits inside of a segment.
+    /// Number of address bits inside of a segment.
     pub shift: u32,
-    /// SPID of what comes in.
+    /// SPID of TLPs that come in.
     pub pid: u16,
-    /// What is behind it ([`edge`]).
+    /// Kind of component behind it ([`edge`]).
     pub kind: u8,
-    /// Zero.
     pub spare: u8,
 }
 
-/// A segment as a word of 32 bits.
+/// A segment, packed into 32 bits.
 pub mod segment {
-    /// It is set, and for G-FAM: the pipeline looks after all others.
+    /// The segment is valid and leads to G-FAM; the pipeline handles all others.
     pub const VALID: u32 = 1;
-    /// Number of ways, as a power of two, 4 bits.
+    /// Position of the number of ways: log2, 4 bits.
     pub const WAYS_AT: u32 = 4;
-    /// Lowest address bit of the way, 5 bits.
+    /// Position of the way's lowest address bit, 5 bits.
     pub const SHIFT_AT: u32 = 8;
-    /// PID, or first place in the interleave DPID table, 12 bits.
+    /// Position of the PID, or of the first index in the interleave DPID table, 12 bits.
     pub const FIELD_AT: u32 = 16;
 }
 
-/// Where a DPID leads, as a word of 16 bits; the port in the lowest 6.
+/// A DRT entry, packed into 16 bits; the port is in the lowest 6.
 pub mod route {
-    /// To one port. Without it the pipeline decides.
+    /// The DPID leads to one port; without this the pipeline decides.
     pub const PLAIN: u16 = 1 << 8;
-    /// It belongs to a port of this switch.
+    /// The DPID belongs to a port of this switch.
     pub const OURS: u16 = 1 << 9;
 }
 
-/// No PID.
 pub const NO_PID: u16 = 0xFFF;
 
-/// Rules for the frames of one port, as the configuration has them.
+/// Rules for the frames of one port, from the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct PortRules {
     /// Priority by source ([`PriSource`]) and code.
     pub maps: [[u8; PriSource::CODES_MAX]; PriSource::SLOTS],
-    /// What decides, by what a frame carries (`Head::carries`): the source's number, or
-    /// [`NO_SOURCE`].
+    /// Number of the source that decides, by the sources that a frame carries (`Head::carries`), or [`NO_SOURCE`].
     pub by: [u8; PriSource::SETS],
-    /// The port's own address, which PFC may be sent to.
+    /// The port's own MAC address, to which PFC may be sent.
     pub port_mac: [u8; 6],
-    /// What the `EtherType` of the tag can be (`Tpids::lanes`).
+    /// `EtherType`s of the tag (`Tpids::lanes`).
     pub tpids: [u16; Tpids::MAX],
     /// `EtherType` of AFH frames.
     pub mac_type1: u16,
-    /// The second of them.
+    /// Second `EtherType` of AFH frames.
     pub mac_type2: u16,
     /// UDP destination port of Standard frames.
     pub udp_type1: u16,
-    /// The second of them; 0 for none.
+    /// Second UDP destination port of Standard frames; 0 for none.
     pub udp_type2: u16,
     /// VLAN of frames without a VID; [`NO_VID`] for none.
     pub untagged: u16,
     /// Longest frame, without FCS.
     pub frame_len_max: u16,
-    /// Priority of frames that carry nothing that decides.
+    /// Priority of frames that carry none of the trusted sources.
     pub default_pri: u8,
     /// `AfhMode` as a number.
     pub afh: u8,
     /// `Gen2Order` as a number.
     pub gen2_order: u8,
-    /// As an output: what becomes of tags ([`tags`]).
+    /// As an output: treatment of tags ([`tags`]).
     pub tags: u8,
     /// As an output: formats that it may send, as bits.
     pub carries: u8,
     /// As an input: priorities whose frames may be express, as bits.
     pub express_pris: u8,
-    /// What holds for TLPs.
+    /// Rules for TLPs.
     pub tlp: TlpRules,
 }
 
@@ -384,13 +369,12 @@ pub struct PortRules {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Tally {
-    /// Frames.
     pub frames: u64,
-    /// Their bytes, without FCS.
+    /// Bytes of the frames, without FCS.
     pub bytes: u64,
 }
 
-/// What one processor counts about one port.
+/// One processor's counters of one port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct PortStats {
@@ -402,82 +386,76 @@ pub struct PortStats {
     pub express_out: [Tally; KINDS],
     /// As an input: express, by size.
     pub sizes: [u64; SIZES],
-    /// As an input: dropped because no socket is there.
+    /// As an input: dropped because there was no socket.
     pub no_socket: u64,
-    /// As an input: dropped for want of room before the frame.
+    /// As an input: dropped because there was no room for metadata in front of the frame.
     pub no_meta: u64,
-    /// As an input: dropped so that its queue comes to rest.
+    /// As an input: dropped to drain its queue.
     pub drained: u64,
 }
 
-/// What one processor counts about a port's express frames after they were given to the kernel.
+/// One processor's counters of a port's express frames that the kernel accepted and then lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Refusals {
-    /// As an input: refused by their output.
+    /// As an input: frames that their output refused.
     pub refused_in: u64,
-    /// As an output: refused by it.
+    /// As an output: frames that it refused.
     pub refused_out: u64,
 }
 
-/// Bytes from the start of a struct of the kernel to a member, and the namespace that is meant.
+/// Offsets of members in the kernel's structs, in bytes, and weft's network namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Places {
-    /// `net_device.ifindex`; 0: not known.
+    /// `net_device.ifindex`; 0 if not known.
     pub ifindex: u64,
     /// `net_device.nd_net`.
     pub net: u64,
     /// `net.ns.inum`.
     pub inum: u64,
-    /// Number of the namespace.
+    /// Inode number of weft's network namespace.
     pub ours: u64,
 }
 
-/// Metadata before a frame that the program hands to user space.
+/// Metadata in front of a frame that the program hands to user space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Meta {
-    /// Frames of this (port, queue, group of flows) handed over, this one included.
+    /// Number of the frame: how many of this (port, queue, group of flows) were handed over, this one included.
     pub count: u64,
-    /// [`Meta::TAG`].
     pub tag: u32,
-    /// The group of flows.
     pub bucket: u8,
-    /// The priority.
     pub pri: u8,
-    /// The format.
     pub format: u8,
-    /// The port.
     pub port: u8,
-    /// What of the rest is said ([`note`]).
+    /// Which of the following fields are valid ([`note`]).
     pub flags: u32,
-    /// TPID of a VLAN tag that is not in the frame's data, in network order.
+    /// TPID of a VLAN tag that the driver took out of the data, in network order.
     pub tpid: u16,
-    /// Its TCI, in the machine's order.
+    /// TCI of that tag, in the machine's order.
     pub tci: u16,
-    /// Byte of the frame where its partial checksum starts.
+    /// Offset in the frame at which its partial checksum starts.
     pub csum_start: u16,
-    /// Byte after that where it goes.
+    /// Offset from there to the checksum field.
     pub csum_offset: u16,
-    /// Zero.
     pub spare: u32,
 }
 
-/// Flags in [`Meta`].
+/// Flags of [`Meta`].
 pub mod note {
-    /// There is a tag.
+    /// The metadata holds a VLAN tag.
     pub const TAG: u32 = 1;
-    /// The program sees what a host leaves of checksums.
+    /// The program can tell partial checksums from complete ones.
     pub const SEES: u32 = 2;
-    /// The checksum is partial.
+    /// The frame's checksum is partial.
     pub const PARTIAL: u32 = 4;
 }
 
 impl Meta {
-    /// Bytes of it.
+    /// Length of the metadata in bytes.
     pub const LEN: usize = 32;
-    /// Tells it from what may lie there by chance.
+    /// Marks metadata; other bytes may stand there by chance.
     pub const TAG: u32 = 0x7765_6674;
 }
 

@@ -1,9 +1,8 @@
-//! The fast path in the kernel, from user space: makes the program, steers it.
+//! The fast path in the kernel, from user space: makes the program of each port and controls it.
 //!
-//! [`Xdp`] has the maps of a switch and makes the program of each port; [`object`] says whether
-//! there is one in this build. What both sides know: [`layout`], [`rules`].
+//! [`Xdp`] has the maps of a switch and makes the programs; [`object`] tells whether this build has one. Code of both
+//! sides is in [`layout`], [`rules`] and [`fabric`].
 //!
-//! Units: bytes, frames.
 //! Source: docs/express.md.
 
 mod btf;
@@ -32,19 +31,17 @@ pub use trial::{Trial, Verdict};
 
 include!(concat!(env!("OUT_DIR"), "/object.rs"));
 
-/// What was compiled for the kernel: two objects, each of its own license.
+/// The compiled programs: two objects, each under its own license.
 #[derive(Clone, Copy, Debug)]
 pub struct Objects {
-    /// The XDP program.
     pub main: &'static [u8],
-    /// The tracepoints.
     pub xmit: &'static [u8],
 }
 
 /// The compiled programs.
 ///
 /// # Errors
-/// When they could not be built together with weft: with the reason.
+/// They could not be built with this weft, with the reason.
 pub const fn object() -> Result<Objects, Unavailable> {
     match OBJECTS {
         Ok([main, xmit]) => Ok(Objects { main, xmit }),

@@ -1,12 +1,10 @@
-//! Loading the maps, making the program of each port, and telling it what the switch is told.
+//! Loads the maps, makes the program of each port, and passes configuration and state on to it.
 //!
-//! [`Xdp`] owns the maps; [`Xdp::program`] is what a port attaches: instructions, as a driver's
-//! metadata can only be asked for by a program that is bound to one interface.
+//! [`Xdp`] owns the maps. [`Xdp::program`] returns the instructions that a port loads and attaches: a program that
+//! reads a driver's metadata must be bound to one interface.
 //!
-//! Units: interface indices, ports 0..64, queues 0..64.
 //! Source: bpf(2); Linux `Documentation/bpf/redirect.rst`, `map_devmap.rst`, `map_xskmap.rst`,
-//! `Documentation/networking/xdp-rx-metadata.rst`.
-//! Needs: Linux 5.18, `CAP_BPF`, `CAP_NET_ADMIN` and `CAP_PERFMON`.
+//! `Documentation/networking/xdp-rx-metadata.rst`. Needs: Linux 5.18, `CAP_BPF`, `CAP_NET_ADMIN` and `CAP_PERFMON`.
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -29,13 +27,13 @@ use crate::tables::{Fabric, FabricTables};
 use crate::xmit::Xmit;
 use crate::{Objects, XdpError, object};
 
-/// `-ENODATA`: what is said of a frame without a tag.
+/// `-ENODATA`: the answer for a frame without a tag.
 const NO_DATA: i32 = -libc::ENODATA;
 
-/// Sizes of maps, fixed when they are made.
+/// Sizes of maps, fixed when they are created.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Stations that can be known.
+    /// Capacity for stations.
     pub stations: u32,
 }
 
@@ -45,15 +43,14 @@ impl Default for Options {
     }
 }
 
-/// What a program may take the checksums of an interface's frames to be.
+/// How a program learns the state of a frame's checksums at an interface.
 #[derive(Clone, Copy, Debug)]
 pub enum Checksum<'a> {
-    /// These instructions, a function, find what the host left: given the context, they return a value of
-    /// [`checksum`].
+    /// By these instructions, a function: given the context, it returns a value of [`checksum`].
     Seen(&'a [u64]),
-    /// Complete, as they come from a wire.
+    /// All are complete, as the frames come from a wire.
     OfWire,
-    /// Partial in places that nothing tells of.
+    /// Any may be partial, and nothing tells.
     Unseen,
 }
 
@@ -64,16 +61,16 @@ pub struct Xdp {
     shared: Arc<SharedState>,
     stations: Stations,
     fabric: Fabric,
-    /// Instructions, with placeholders.
+    /// The program's instructions, with placeholders.
     code: Vec<u64>,
     pub(crate) xmit: Option<Xmit>,
 }
 
 impl Xdp {
-    /// Makes the maps; no priority is open.
+    /// Creates the maps; no priority is open.
     ///
     /// # Errors
-    /// No program in this build, no capability, or a kernel that is too old.
+    /// This build has no program, a capability is missing, or the kernel is too old.
     pub fn load(options: &Options) -> Result<Self, XdpError> {
         let Objects { main, xmit } = object()?;
         let buckets = stations::buckets(options.stations);
@@ -96,22 +93,20 @@ impl Xdp {
         Ok(Self { ebpf, shared, stations, fabric, code, xmit: Xmit::load(xmit).ok() })
     }
 
-    /// The state that workers and the program share.
+    /// The words that workers and the program share.
     #[must_use]
     pub const fn shared(&self) -> &Arc<SharedState> {
         &self.shared
     }
 
-    /// Whether frames that an output refuses are counted: the kernel describes its types, and lets us
-    /// follow two tracepoints.
+    /// Whether frames that an output refuses are counted: that takes the kernel's BTF and two tracepoints.
     #[must_use]
     pub const fn counts_refusals(&self) -> bool {
         self.xmit.is_some()
     }
 
-    /// The program of `port`. With the number of the kernel's `bpf_xdp_metadata_rx_vlan_tag` it reads
-    /// tags that are not in the data, and must be bound to its interface; without, it takes a frame to
-    /// have none.
+    /// The program of `port`. With the BTF number of `bpf_xdp_metadata_rx_vlan_tag` it reads tags that are not in the
+    /// data, and must be bound to the port's interface. Without, it treats a frame as having no such tag.
     #[must_use]
     pub fn program(&self, port: u8, vlan_tag: Option<u32>, checksum: Checksum<'_>) -> Vec<u64> {
         let tag = vlan_tag.map_or_else(|| code::constant(NO_DATA), code::kernel_function);
@@ -126,10 +121,11 @@ impl Xdp {
             (placeholder::STATIONS, Put::One(code::constant(self.stations.mask().cast_signed()))),
             (placeholder::CHECKSUM, checksum),
         ];
+        // Only a program that calls the driver's metadata function is bound, and needs slack.
         code::filled(&self.code, &put, vlan_tag.is_some())
     }
 
-    /// Counts refusals of the interface as those of `port`.
+    /// Counts frames that the interface refuses, or that were refused coming from it, as those of `port`.
     ///
     /// # Errors
     /// A port out of range.
@@ -138,7 +134,7 @@ impl Xdp {
         self.xmit.as_mut().map_or(Ok(()), |xmit| xmit.name(port, ifindex))
     }
 
-    /// An interface is a port no more.
+    /// Ends this for an interface that is no longer a port.
     ///
     /// # Errors
     /// The kernel refuses the map.
@@ -146,7 +142,7 @@ impl Xdp {
         self.xmit.as_mut().map_or(Ok(()), |xmit| xmit.forget(ifindex))
     }
 
-    /// Where frames of (port, queue) go that are not express; `None`: nowhere.
+    /// Sets the socket for frames of (port, queue) that are not express; `None` for no socket.
     ///
     /// # Errors
     /// Not an AF_XDP socket.
@@ -164,11 +160,11 @@ impl Xdp {
         if let Some(socket) = socket {
             return all.set(at, socket.as_raw_fd(), 0).map_err(XdpError::map(map::SOCKETS));
         }
-        drop(all.unset(at)); // gone with the socket already
+        drop(all.unset(at)); // the entry may have gone with the socket
         Ok(())
     }
 
-    /// Where express frames to `port` go; an interface that vanishes takes its entry along.
+    /// Sets the interface for express frames to `port`; an interface that is deleted takes its entry along.
     ///
     /// # Errors
     /// No such interface.
@@ -179,18 +175,18 @@ impl Xdp {
             .map_err(|source| XdpError::Output { ifindex, source: Box::new(source) })
     }
 
-    /// Express frames go to `port` no more.
+    /// Removes the interface for express frames to `port`.
     ///
     /// # Errors
     /// The kernel refuses the map.
     pub fn unset_output(&mut self, port: u8) -> Result<(), XdpError> {
         let mut all: DevMap<_> = map_of(&mut self.ebpf, map::OUTPUTS)?;
-        // Interface 0 is none.
+        // Interface index 0 clears the entry of a devmap.
         all.set(u32::from(port), 0, None, 0)
             .map_err(|source| XdpError::Output { ifindex: 0, source: Box::new(source) })
     }
 
-    /// Writes a configuration to where it is not in force: `rules` by port, `members` by VID.
+    /// Writes a configuration to the bank that is not in force: `rules` by port, `members` by VID.
     ///
     /// # Errors
     /// The kernel refuses a map.
@@ -201,7 +197,7 @@ impl Xdp {
         assert!(rules.len() <= PORTS && members.len() <= VIDS, "ports and VLANs of a switch");
         let control = self.shared.control();
         let next = (control.bank + 1) % u32::try_from(BANKS).unwrap_or(1);
-        // Whoever still reads that bank began before the last change.
+        // A program that still reads that bank began before the last change: wait until it has ended.
         grace().map_err(|source| XdpError::Mmap { name: map::CONTROL, source })?;
         let entries =
             |count: usize, at: usize| u32::try_from(next as usize * count + at).unwrap_or(u32::MAX);
@@ -216,19 +212,19 @@ impl Xdp {
         Ok(())
     }
 
-    /// Puts in force what was written last, whole.
+    /// Puts the configuration that was prepared last in force, as a whole.
     pub fn commit(&mut self) {
         let control = self.shared.control();
         self.shared.set_control(Control { bank: control.bank ^ 1, ..control });
     }
 
-    /// Sets the time that is written to stations which are seen from now on.
+    /// Sets the time that the program writes to stations from now on.
     pub fn set_tick(&mut self, tick: u32) {
         let control = self.shared.control();
         self.shared.set_control(Control { tick, ..control });
     }
 
-    /// Puts a station in, or changes it; false, and nothing, when its two buckets are full.
+    /// Adds or changes a station; returns false, and changes nothing, if its two buckets are full.
     ///
     /// # Errors
     /// A kernel without membarrier(2).
@@ -239,40 +235,39 @@ impl Xdp {
         put.map_err(|source| XdpError::Mmap { name: map::STATIONS, source })
     }
 
-    /// A station, if it is there.
     #[must_use]
     pub fn station(&self, key: u64) -> Option<Station> {
         self.stations.get(key)
     }
 
-    /// Takes a station out; true if it was there.
+    /// Removes a station; true if there was one.
     pub fn remove_station(&mut self, key: u64) -> bool {
         self.stations.remove(key)
     }
 
-    /// All stations with their keys, in no order.
+    /// All stations with their keys, in arbitrary order.
     pub fn stations(&self) -> impl Iterator<Item = (u64, Station)> + '_ {
         self.stations.iter()
     }
 
-    /// Puts tables in force, whole: a TLP is looked up in them or in the ones before.
+    /// Puts tables in force, as a whole: no TLP is routed by a mix of these and the former ones.
     ///
     /// # Errors
     /// The kernel refuses a map.
     ///
     /// # Panics
-    /// With more of anything than there is room for.
+    /// When a table exceeds its map.
     pub fn set_fabric(&mut self, tables: &FabricTables) -> Result<(), XdpError> {
         let control = self.shared.control();
         let next = control.fabric ^ 1;
-        // Whoever still reads that bank began before the last change.
+        // A program that still reads that bank began before the last change: wait until it has ended.
         grace().map_err(|source| XdpError::Mmap { name: map::CONTROL, source })?;
         self.fabric.write(&mut self.ebpf, next as usize, tables)?;
         self.shared.set_control(Control { fabric: next, ..control });
         Ok(())
     }
 
-    /// The tables in force, as much of them as `like` has.
+    /// Reads back the tables in force, with the lengths of `like`.
     ///
     /// # Errors
     /// The kernel refuses a map.
@@ -280,7 +275,7 @@ impl Xdp {
         self.fabric.read(&self.ebpf, self.shared.control().fabric as usize, like)
     }
 
-    /// Says who is at the other end of a link for TLPs: 48 bits.
+    /// Sets the MAC address, 48 bits, of the component at the other end of a link for TLPs.
     ///
     /// # Panics
     /// With a port beyond 63.
@@ -288,7 +283,7 @@ impl Xdp {
         self.fabric.set_partner(port, mac);
     }
 
-    /// Waits until no program runs that could have seen what was before.
+    /// Waits until every program that may have read earlier values has ended.
     ///
     /// # Errors
     /// A kernel without membarrier(2).
@@ -297,8 +292,8 @@ impl Xdp {
     }
 }
 
-/// The program's instructions over the maps of `ebpf`. aya loads programs only as they are, and each
-/// once.
+/// The program's instructions over the maps of `ebpf`. aya loads a program once and unchanged, which is not enough
+/// here.
 fn instructions(ebpf: &Ebpf, object: &[u8]) -> Result<Vec<u64>, XdpError> {
     let refused = |source: aya::EbpfError| XdpError::Load(Box::new(source));
     let mut object = Object::parse(object).map_err(|e| refused(e.into()))?;
@@ -318,7 +313,7 @@ fn instructions(ebpf: &Ebpf, object: &[u8]) -> Result<Vec<u64>, XdpError> {
     Ok(function.instructions.iter().copied().map(code::word).collect())
 }
 
-/// What is behind a map of a kind that the program has.
+/// The data of a map of a kind that the program has.
 const fn data_of(map: &Map) -> Option<&MapData> {
     match map {
         Map::Array(data) | Map::DevMap(data) | Map::XskMap(data) | Map::PerCpuArray(data) => {

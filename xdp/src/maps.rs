@@ -1,8 +1,7 @@
 //! Maps of a loaded object, by name.
 //!
-//! [`map_of`] gives one as aya's type for its kind; [`mapped`] maps an array into our memory.
+//! [`map_of`] returns a map as aya's type for its kind; [`mapped`] maps an array into memory.
 //!
-//! Units: words.
 //! Source: bpf(2), mmap(2).
 
 use std::os::fd::AsFd;
@@ -13,7 +12,7 @@ use aya::maps::{Map, MapData};
 use crate::XdpError;
 use crate::sys::Mapped;
 
-/// A map for writing.
+/// A map, for writing.
 pub(crate) fn map_of<'a, T>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<T, XdpError>
 where
     T: TryFrom<&'a mut Map, Error = aya::maps::MapError>,
@@ -22,7 +21,7 @@ where
     T::try_from(found).map_err(XdpError::map(name))
 }
 
-/// An array of so many words of 8 bytes, in memory.
+/// Maps an array of `words` words of 8 bytes into memory.
 pub(crate) fn mapped(ebpf: &Ebpf, name: &'static str, words: usize) -> Result<Mapped, XdpError> {
     let Some(Map::Array(data)) = ebpf.map(name) else { return Err(XdpError::Missing(name)) };
     let data: &MapData = data;

@@ -1,9 +1,7 @@
-//! What a port's rules say of a frame: the switch functions that express frames need, once more.
+//! A port's rules applied to a frame: the switch functions that express frames need, a second time besides the
+//! pipeline's; compiled for both sides.
 //!
-//! [`PortRules`] and a [`Head`] to priority, VLAN, and whether a tag stays; compiled by both sides.
-//!
-//! Units: priorities 0..=7, VIDs.
-//! Source: docs/spec/pipeline.md §2 and §3; tests hold it against `dataplane::{classify, vlan}`.
+//! Source: docs/spec/pipeline.md §2 and §3; tests compare it with `dataplane::{classify, vlan}`.
 
 #![expect(clippy::indexing_slicing, reason = "masked to the table's size")]
 
@@ -13,7 +11,7 @@ use weft_parsers::{AfhMode, Gen2Order, Head, MacAddr, ParseConfig, PriSource, Tc
 use crate::layout::{NO_VID, PortRules, tags};
 
 impl PortRules {
-    /// How frames are read at this port.
+    /// The parser's settings at this port.
     #[inline]
     #[must_use]
     pub const fn parse_config(&self) -> ParseConfig {
@@ -38,19 +36,19 @@ impl PortRules {
         }
     }
 
-    /// Priority of a frame; with no head (malformed) the port's default.
+    /// Priority of a frame; the port's default without a head (malformed).
     #[inline]
     #[must_use]
     pub fn pri(&self, head: Option<&Head>) -> u8 {
         let Some(head) = head else { return self.default_pri & 7 };
         let by = self.by[head.carries() & (PriSource::SETS - 1)];
         let Some(source) = PriSource::from_number(by) else { return self.default_pri & 7 };
-        // The masks change nothing; by them the kernel's verifier knows that the index is in bounds.
+        // The masks change nothing, but let the kernel's verifier see that the indices are in bounds.
         let code = head.code(source) & (PriSource::CODES_MAX - 1);
         self.maps[by as usize & (PriSource::SLOTS - 1)][code] & 7
     }
 
-    /// VLAN of a frame with the outer tag `tag`, before it is asked whether the port is a member.
+    /// VLAN of a frame with the outer tag `tag`. Whether the port is a member is another question.
     #[inline]
     #[must_use]
     pub const fn vid(&self, tag: Option<Tci>) -> u16 {
@@ -60,7 +58,7 @@ impl PortRules {
         }
     }
 
-    /// Whether this port, as an output, leaves the tag of a frame of VLAN `vid` as it came.
+    /// Whether this port, as an output, leaves the tag of a frame of VLAN `vid` unchanged.
     #[inline]
     #[must_use]
     pub const fn keeps_tag(&self, vid: u16, tag: Option<Tci>) -> bool {

@@ -1,9 +1,8 @@
 //! State that workers and the XDP program share in mapped arrays, so that neither needs a system call.
 //!
-//! [`SharedState`] over the mapped arrays: open priorities by output; frames handed to user space
-//! and done with, by (port, queue, group of flows).
+//! Open priorities by output; frames handed to user space and frames that it is done with, by (port, queue, group of
+//! flows). The counts wrap.
 //!
-//! Units: frames; wrapping counts.
 //! Source: docs/express.md "Order".
 
 use core::sync::atomic::Ordering;
@@ -13,8 +12,8 @@ use crate::sys::Mapped;
 
 const LINE: usize = 8;
 
-/// What workers and one XDP program tell each other: open priorities, and frames handed over and done with. Any thread
-/// may use it.
+/// Words shared by workers and the program: open priorities, and frames handed over and done with. Any thread may use
+/// it.
 #[derive(Debug)]
 pub struct SharedState {
     pub(crate) control: Mapped,
@@ -34,11 +33,11 @@ impl SharedState {
     /// Opens the priorities of `pris` (bits) of `output`, and closes all others.
     #[inline]
     pub fn set_open(&self, output: u8, pris: u8) {
-        // Release: what made the output quiet is seen by whoever sees it open.
+        // Release: a program that sees the output open also sees the counts that made it quiet.
         self.open.word(usize::from(output) * LINE).store(u64::from(pris), Ordering::Release);
     }
 
-    /// Open priorities of `output`.
+    /// Priorities of `output` that are open, as bits.
     #[must_use]
     pub fn open(&self, output: u8) -> u8 {
         self.open.word(usize::from(output) * LINE).load(Ordering::Relaxed).to_le_bytes()[0]
@@ -49,43 +48,43 @@ impl SharedState {
         (port as usize * QUEUES + queue as usize) * BUCKETS + bucket as usize % BUCKETS
     }
 
-    /// Frames of (port, queue, group) that the program has handed to the socket.
+    /// Number of frames of (port, queue, group) that the program has handed to the socket.
     #[inline]
     #[must_use]
     pub fn handed(&self, port: u8, queue: u8, bucket: u8) -> u64 {
         self.handed.word(Self::cell(port, queue, bucket)).load(Ordering::Acquire)
     }
 
-    /// Frames of them that user space is done with.
+    /// Number of these frames that user space is done with.
     #[must_use]
     pub fn done(&self, port: u8, queue: u8, bucket: u8) -> u64 {
         self.done.word(Self::cell(port, queue, bucket)).load(Ordering::Relaxed)
     }
 
-    /// Notes that user space is done with the first `count` frames: sent and completed, dropped, or
-    /// lost on the way to it.
+    /// Publishes that user space is done with the first `count` frames: sent and completed, dropped, or lost on the way
+    /// to it.
     #[inline]
     pub fn set_done(&self, port: u8, queue: u8, bucket: u8, count: u64) {
         // Release: the program must not see the count before the frames are out.
         self.done.word(Self::cell(port, queue, bucket)).store(count, Ordering::Release);
     }
 
-    /// Has (port, queue) come to rest, or take all frames again: until then, of frames that would be
-    /// express if none were waiting, most are dropped.
+    /// Drains (port, queue), or ends that. While it drains, most frames are dropped that would be express if none were
+    /// waiting ahead of them.
     pub fn set_drain(&self, port: u8, queue: u8, on: bool) {
         let at = usize::from(port) * QUEUES + usize::from(queue);
         self.drain.word(at).store(u64::from(on), Ordering::Relaxed);
     }
 
-    /// What the program steers by.
+    /// The program's control word.
     #[must_use]
     pub fn control(&self) -> Control {
         Control::from_word(self.control.word(0).load(Ordering::Relaxed))
     }
 
-    /// Only control writes this word.
+    /// Writes the control word; only control does.
     pub(crate) fn set_control(&self, control: Control) {
-        // Release: the bank that is named has been written.
+        // Release: a program that sees the new bank number also sees the bank's contents.
         self.control.word(0).store(control.word(), Ordering::Release);
     }
 }

@@ -1,8 +1,7 @@
-//! Stations: the mirror of the forwarding table, in memory that the program looks at, too.
+//! Stations: a mirror of the forwarding database in memory that the program reads by itself.
 //!
-//! By key, port and when it was last seen; buckets of four, two of which can hold a key.
+//! A key leads to a port and the time of its last frame; two buckets of four entries can hold a key.
 //!
-//! Units: ticks of the caller's own.
 //! Source: docs/spec/pipeline.md §3; Fan et al., "`MemC3`", NSDI 2013 (two buckets of four).
 
 use core::sync::atomic::Ordering;
@@ -12,35 +11,35 @@ use std::io;
 use crate::layout::{NO_PORT, Station, WAYS, homes};
 use crate::sys::Mapped;
 
-/// Buckets for so many stations: one each, so that two are full by very bad luck or intent only. (While
-/// 24,576 of 8,192 random stations were replaced, no station found both full; with half the buckets, one
+/// Number of buckets for `stations`: one each, so that both buckets of a key are full only by very bad luck or by
+/// intent. (While 24,576 of 8,192 random stations were replaced, no station found both full; with half the buckets, one
 /// in 400.)
 pub(crate) fn buckets(stations: u32) -> u32 {
     const MOST: u32 = 1 << 24; // what `homes` tells apart
     stations.min(MOST).next_power_of_two().max(2)
 }
 
-/// The table. Only this writes keys; the program writes [`NO_PORT`] and ticks to stations.
+/// The table. Only this side writes keys; the program writes [`NO_PORT`] and ticks to stations.
 #[derive(Debug)]
 pub(crate) struct Stations {
     words: Mapped,
     mask: u32,
-    /// Places that were cleared: a program may still be at them.
+    /// Entries that were cleared since the last grace period: a program may still be reading them.
     left: BTreeSet<usize>,
 }
 
-/// What stands where no key is.
+/// Station of an entry without a key.
 const NOWHERE: Station = Station { port: NO_PORT, fixed: 0, last_seen: 0 };
 
-/// A place: where its key is. Its station is [`WAYS`] words behind it.
+/// An entry: the index of its key. Its station is [`WAYS`] words behind that.
 #[derive(Clone, Copy)]
 struct Place(usize);
 
 impl Stations {
-    /// Words of a bucket.
+    /// Words per bucket.
     pub const BUCKET: usize = 2 * WAYS;
 
-    /// A table of that many empty buckets, a power of two.
+    /// A table of `buckets` empty buckets, a power of two.
     pub fn new(words: Mapped, buckets: u32) -> Self {
         let table = Self { words, mask: buckets - 1, left: BTreeSet::new() };
         for place in table.places() {
@@ -49,7 +48,7 @@ impl Stations {
         table
     }
 
-    /// Buckets, less one.
+    /// Number of buckets, less one.
     pub const fn mask(&self) -> u32 {
         self.mask
     }
@@ -68,8 +67,8 @@ impl Stations {
     }
 
     fn set_key(&self, Place(at): Place, key: u64) {
-        // Release: the station was written before. A program that sees it later all the same, on a
-        // machine that orders loads at will, finds `NO_PORT`.
+        // Release: the station was written before its key. A program on a machine with weakly ordered loads may still
+        // read the station first, and then finds `NO_PORT`.
         self.words.word(at).store(key, Ordering::Release);
     }
 
@@ -86,25 +85,24 @@ impl Stations {
         Self::places_of(first).chain(Self::places_of(second)).find(|&place| self.key(place) == key)
     }
 
-    /// A station, if it is there.
     pub fn get(&self, key: u64) -> Option<Station> {
         self.find(key).map(|place| self.station(place))
     }
 
-    /// All stations with their keys, in no order.
+    /// All stations with their keys, in arbitrary order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, Station)> + '_ {
         let all = self.places().map(|place| (self.key(place), place));
         all.filter(|(key, _)| *key != 0).map(|(key, place)| (key, self.station(place)))
     }
 
-    /// Keys in a bucket.
+    /// Number of keys in a bucket.
     fn used(&self, bucket: u32) -> usize {
         Self::places_of(bucket).filter(|&place| self.key(place) != 0).count()
     }
 
-    /// A place for a key that has none: in its first bucket, where programs look first, unless that is
-    /// nearly full and the second has more room. Where only such are free that programs may be at, waits
-    /// for those by `grace`.
+    /// An empty entry for a new key: in its first bucket, where programs look first, unless that is nearly full and the
+    /// second has more room. If all empty entries were in use lately, waits by `grace` for programs that may be reading
+    /// them.
     fn free(
         &mut self,
         key: u64,
@@ -124,7 +122,7 @@ impl Stations {
         Ok(Some(fresh.unwrap_or(any)))
     }
 
-    /// Puts a station in, or changes it; false, and nothing, when its two buckets are full.
+    /// Adds or changes a station; returns false, and changes nothing, if its two buckets are full.
     pub fn put(
         &mut self,
         key: u64,
@@ -137,15 +135,19 @@ impl Stations {
         }
         let Some(place) = self.free(key, grace)? else { return Ok(false) };
         self.set(place, station);
+        // The key last: a program that finds it must find the station, too.
         self.set_key(place, key);
         Ok(true)
     }
 
-    /// Takes a station out; true if it was there.
+    /// Removes a station; true if there was one.
     pub fn remove(&mut self, key: u64) -> bool {
         let Some(place) = self.find(key) else { return false };
+        // The station first: a program that has just matched the key then finds no port, and passes the frame to user
+        // space.
         self.set(place, NOWHERE);
         self.set_key(place, 0);
+        // Until a grace period a program may hold a pointer to this entry, and would write its tick to another station.
         self.left.insert(place.0);
         true
     }

@@ -1,8 +1,5 @@
-//! Counters of the program, summed over processors.
+//! The program's counters, summed over processors.
 //!
-//! [`PortCounts`] by port.
-//!
-//! Units: frames, bytes.
 //! Source: docs/spec/pipeline.md §10.
 
 use aya::maps::PerCpuArray;
@@ -14,9 +11,9 @@ use crate::load::Xdp;
 /// Counters of one port, summed over all processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortCounts {
-    /// By the program.
+    /// Counted by the program.
     pub stats: PortStats,
-    /// By the tracepoints; zero without them.
+    /// Counted by the tracepoints; zero without them.
     pub refusals: Refusals,
 }
 
@@ -26,7 +23,7 @@ impl Tally {
         self.bytes += other.bytes;
     }
 
-    /// The sum of some.
+    /// Adds up `of`.
     #[must_use]
     pub fn sum(of: &[Self]) -> Self {
         of.iter().fold(Self::default(), |mut sum, tally| {
@@ -37,7 +34,7 @@ impl Tally {
 }
 
 impl PortStats {
-    /// Nothing counted.
+    /// All counters at 0.
     pub const ZERO: Self = Self {
         passed: [Tally { frames: 0, bytes: 0 }; crate::layout::KINDS],
         express_in: [Tally { frames: 0, bytes: 0 }; crate::layout::KINDS],
@@ -48,7 +45,7 @@ impl PortStats {
         drained: 0,
     };
 
-    /// Adds what another processor counted.
+    /// Adds another processor's counters.
     pub fn add(&mut self, other: &Self) {
         let tables = [
             (&mut self.passed, &other.passed),
@@ -66,7 +63,7 @@ impl PortStats {
 }
 
 impl Xdp {
-    /// What was counted about `port` so far, up to some moment in the past: no frame is half counted.
+    /// Counters of `port`, as of some moment in the past: no frame is half counted.
     ///
     /// # Errors
     /// The kernel refuses the map.
@@ -78,18 +75,19 @@ impl Xdp {
         Ok(PortCounts { stats: sum, refusals: self.refusals(port)? })
     }
 
-    /// Has programs count in the other bank from now on; returns the one that is at rest then.
+    /// Makes programs count in the other bank; returns the bank that no program writes to any more.
     ///
     /// # Errors
     /// A kernel without membarrier(2).
     pub fn turn(&mut self) -> Result<usize, XdpError> {
         let control = self.shared().control();
         self.shared().set_control(Control { stats: control.stats ^ 1, ..control });
+        // A program that began before still counts in the old bank; after this none does.
         self.grace().map_err(|source| XdpError::Mmap { name: map::CONTROL, source })?;
         Ok(control.stats as usize)
     }
 
-    /// What was counted in `bank` about `port`, all processors.
+    /// Counters of `port` in `bank`, summed over processors.
     ///
     /// # Errors
     /// The kernel refuses the map.
@@ -103,7 +101,7 @@ impl Xdp {
         Ok(sum)
     }
 
-    /// What outputs refused of the express frames of `port`, and what it refused.
+    /// Express frames of `port` that outputs refused, and frames that it refused as an output.
     ///
     /// # Errors
     /// The kernel refuses the map.

@@ -1,8 +1,8 @@
-//! System calls and layouts that the compiler cannot check; all unsafe code of the loader is here.
+//! System calls, and layouts that the compiler cannot check; all unsafe code of the loader.
 //!
-//! [`Mapped`]: the words of a BPF array in memory; [`grace`]; [`test_run`]; values of maps.
+//! [`Mapped`] is a BPF array in memory, in words of 64 bits; [`grace`] waits for running programs; [`test_run`] tries
+//! one.
 //!
-//! Units: words of 64 bits.
 //! Source: bpf(2), `BPF_F_MMAPABLE` (Linux 5.5); membarrier(2).
 
 use core::ptr::NonNull;
@@ -29,7 +29,7 @@ unsafe impl aya::Pod for Refusals {}
 // SAFETY: as above.
 unsafe impl aya::Pod for Places {}
 
-/// A BPF array, seen in memory: the kernel's program and we read and write the same words.
+/// A BPF array mapped into memory: the kernel's program and this process read and write the same words.
 #[derive(Debug)]
 pub(crate) struct Mapped {
     base: NonNull<AtomicU64>,
@@ -55,7 +55,7 @@ impl Mapped {
         Ok(Self { base, words })
     }
 
-    /// Memory of our own, for tests.
+    /// Private memory, for tests.
     #[cfg(test)]
     pub fn anonymous(words: usize) -> io::Result<Self> {
         let len = words * size_of::<u64>();
@@ -70,7 +70,7 @@ impl Mapped {
         Ok(Self { base, words })
     }
 
-    /// Word `index`.
+    /// Word `index` of the array.
     ///
     /// # Panics
     /// Beyond the end.
@@ -98,7 +98,7 @@ pub(crate) fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Waits until every program that runs now has ended: what was written before, all others see.
+/// Waits until every program that runs now has ended; programs that start later see everything written before.
 ///
 /// # Errors
 /// A kernel without the call.
@@ -109,17 +109,17 @@ pub(crate) fn grace() -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// What a program answered to a frame.
+/// Result of running a program on a frame.
 pub(crate) struct Ran {
-    /// Its answer.
+    /// The program's return value.
     pub verdict: u32,
-    /// Bytes of the frame after it, with those before.
+    /// Length of the frame afterwards, metadata in front included.
     pub len: usize,
-    /// Time of a run.
+    /// Mean time of a run.
     pub mean: core::time::Duration,
 }
 
-/// The front of `bpf_attr`, as `BPF_PROG_TEST_RUN` reads it.
+/// The front of `bpf_attr` for `BPF_PROG_TEST_RUN`.
 #[repr(C)]
 #[derive(Default)]
 struct TestRun {
@@ -137,8 +137,7 @@ struct TestRun {
 
 const PROG_TEST_RUN: libc::c_int = 10;
 
-/// Runs a program on a frame, `repeat` times; by hand, as aya does so only with programs that it loaded
-/// itself.
+/// Runs a program on a frame, `repeat` times. By hand, as aya only does this with programs that it has loaded itself.
 pub(crate) fn test_run(
     program: BorrowedFd<'_>,
     frame: &[u8],

@@ -1,8 +1,5 @@
-//! The tables that TLPs are routed by in the kernel: written whole where they are not in force, then put in force.
+//! The tables by which the kernel routes TLPs: written as a whole to the bank that is not in force, then put in force.
 //!
-//! [`FabricTables`] to the maps of one bank, and back.
-//!
-//! Units: entries.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside"; docs/express.md.
 
 use core::sync::atomic::Ordering;
@@ -18,22 +15,22 @@ use crate::sys::Mapped;
 /// Words of an access vector.
 const GMV_WORDS: usize = PIDS / 64;
 
-/// Everything that decides where a TLP goes in the kernel.
+/// Everything by which the kernel routes TLPs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FabricTables {
-    /// By port.
+    /// Edge ports, by port number.
     pub edges: Vec<Edge>,
     /// Segments of all edges.
     pub segments: Vec<u32>,
     /// PIDs of all interleave DPID tables.
     pub idt: Vec<u16>,
-    /// By port: PIDs that its host may reach as G-FAM.
+    /// PIDs that a port's host may reach as G-FAM, by port.
     pub gmv: Vec<[u64; GMV_WORDS]>,
-    /// By DPID.
+    /// DRT entries by DPID ([`crate::layout::route`]).
     pub drt: Vec<u16>,
 }
 
-/// The maps of them.
+/// The maps that hold these tables.
 #[derive(Debug)]
 pub(crate) struct Fabric {
     segments: Mapped,
@@ -59,7 +56,7 @@ impl Fabric {
     }
 }
 
-/// Writes `values` of `bits` each from word `first` on, lowest bits first.
+/// Packs `values` of `bits` bits each into words from `first` on, lowest bits first.
 fn pack(to: &Mapped, first: usize, values: impl Iterator<Item = u64>, bits: usize) {
     let per = 64 / bits;
     let (mut word, mut at) = (0, 0);
@@ -76,7 +73,7 @@ fn pack(to: &Mapped, first: usize, values: impl Iterator<Item = u64>, bits: usiz
     }
 }
 
-/// Reads `count` of them.
+/// Unpacks `count` values.
 fn unpack(from: &Mapped, first: usize, count: usize, bits: usize) -> impl Iterator<Item = u64> {
     let (per, mask) = (64 / bits, u64::MAX >> (64 - bits));
     (0..count).map(move |at| {
@@ -88,7 +85,7 @@ impl Fabric {
     /// Writes tables to `bank`, which is not in force.
     ///
     /// # Panics
-    /// With more of anything than there is room for.
+    /// When a table exceeds its map.
     pub fn write(
         &self,
         ebpf: &mut Ebpf,
@@ -110,12 +107,13 @@ impl Fabric {
         pack(to_idt, bank * IDT_WORDS, idt.iter().map(|&pid| pid.into()), 16);
         let all = gmv.iter().flatten().copied();
         pack(to_gmv, bank * PORTS * GMV_WORDS, all, 64);
+        // The rest of the bank may hold routes of two changes ago.
         let nowhere = std::iter::repeat_n(0, PIDS - drt.len());
         pack(to_drt, bank * DRT_WORDS, drt.iter().map(|&route| route.into()).chain(nowhere), 16);
         Ok(())
     }
 
-    /// The tables of `bank`, as much of them as `like` has.
+    /// Reads back the tables of `bank`, with the lengths of `like`.
     #[expect(clippy::cast_possible_truncation, reason = "masked to as many bits")]
     pub fn read(
         &self,
@@ -151,7 +149,7 @@ impl Fabric {
         })
     }
 
-    /// Says who is at the other end of a link for TLPs.
+    /// Sets the MAC address of the component at the other end of a link for TLPs.
     pub fn set_partner(&self, port: u8, mac: u64) {
         self.partners.word(port.into()).store(mac, Ordering::Relaxed);
     }

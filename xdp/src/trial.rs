@@ -1,8 +1,5 @@
-//! What the program does with a frame, tried by the kernel without an interface.
+//! Tries the program on a frame, in the kernel, without an interface.
 //!
-//! A frame to its [`Trial`]: verdict, and the bytes that were left, with what stands before.
-//!
-//! Units: bytes.
 //! Source: bpf(2), `BPF_PROG_TEST_RUN`: as if the frame came by interface 1 (`lo`), queue 0.
 
 use std::io;
@@ -12,35 +9,34 @@ use std::time::Duration;
 use crate::layout::Meta;
 use crate::sys;
 
-/// What the XDP program answered to a test frame.
+/// The program's decision about a test frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// To an output or a socket.
+    /// Sent to an output or a socket.
     Redirect,
     /// Dropped, and counted by the program.
     Drop,
-    /// Not of a port.
+    /// The program is not set up for the port.
     Aborted,
-    /// Something that the program never should.
+    /// A value that the program should never return.
     Other(u32),
 }
 
-/// Result of a run of the XDP program on a test frame.
+/// Result of running the program on a test frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trial {
-    /// The answer.
     pub verdict: Verdict,
-    /// What was put before the frame, if anything.
+    /// Metadata in front of the frame, if there is any.
     pub meta: Option<Meta>,
-    /// The frame after it.
+    /// The frame afterwards.
     pub bytes: Vec<u8>,
 }
 
-/// Bytes more than the frame that the kernel may answer with.
+/// Room for bytes that the kernel may add to the frame.
 const MORE: usize = 256;
 
 impl Trial {
-    /// Why no program can be tried here, if none can.
+    /// Why programs cannot be tried here; `None` if they can.
     #[must_use]
     pub fn refused() -> Option<String> {
         if let Err(why) = crate::object() {
@@ -57,7 +53,7 @@ impl Trial {
         let mut out = vec![0; frame.len() + MORE];
         let ran = sys::test_run(program, frame, &mut out, 1)?;
         out.truncate(ran.len);
-        // A frame that is sent on may have another front, but none that is longer by as much.
+        // A forwarded frame may have a new front, but never one that is longer by just this length.
         let has_meta = out.len() == frame.len() + Meta::LEN;
         let bytes = out.split_off(if has_meta { Meta::LEN } else { 0 });
         let verdict = match ran.verdict {
@@ -69,7 +65,7 @@ impl Trial {
         Ok(Self { verdict, meta: out.first_chunk().map(Meta::from_bytes), bytes })
     }
 
-    /// Mean time that `program` takes for `frame` in `count` runs.
+    /// Mean time that `program` takes for `frame`, over `count` runs.
     ///
     /// # Errors
     /// As [`Self::run`].
@@ -80,7 +76,7 @@ impl Trial {
 }
 
 impl Meta {
-    /// What stands before a frame.
+    /// Reads metadata.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
         let [c0, c1, c2, c3, c4, c5, c6, c7, t0, t1, t2, t3, rest @ ..] = *bytes;

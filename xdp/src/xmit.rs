@@ -1,8 +1,5 @@
-//! Counting what outputs refuse: two tracepoints, and what they counted.
+//! Counts frames that outputs refuse: attaches two tracepoints and reads their counters.
 //!
-//! [`Xmit`] owns programs, maps and links; [`Refusals`] by port, summed over processors.
-//!
-//! Units: frames.
 //! Source: docs/express.md; `ebpf/src/xmit.rs`.
 
 use aya::maps::{HashMap, PerCpuArray};
@@ -16,7 +13,7 @@ use crate::{XdpError, btf};
 const POINTS: [(&str, &str); 2] =
     [(program::XMIT, "xdp_devmap_xmit"), (program::REDIRECT_ERR, "xdp_redirect_err")];
 
-/// The tracepoints, attached.
+/// The attached tracepoints, and their maps.
 #[derive(Debug)]
 pub(crate) struct Xmit {
     ebpf: Ebpf,
@@ -38,20 +35,20 @@ impl Xmit {
         Ok(Self { ebpf })
     }
 
-    /// Says which port an interface is.
+    /// Sets the port of an interface.
     pub fn name(&mut self, port: u8, ifindex: u32) -> Result<(), XdpError> {
         let mut ports: HashMap<_, u32, u32> = map_of(&mut self.ebpf, map::NAMED)?;
         ports.insert(ifindex, u32::from(port), 0).map_err(XdpError::map(map::NAMED))
     }
 
-    /// An interface is a port no more.
+    /// Removes an interface that is no longer a port.
     pub fn forget(&mut self, ifindex: u32) -> Result<(), XdpError> {
         let mut ports: HashMap<_, u32, u32> = map_of(&mut self.ebpf, map::NAMED)?;
         drop(ports.remove(&ifindex)); // it may never have been one
         Ok(())
     }
 
-    /// What was counted about `port` so far.
+    /// Counters of `port`, summed over processors.
     pub fn counts(&self, port: u8) -> Result<Refusals, XdpError> {
         let all = self.ebpf.map(map::REFUSALS).ok_or(XdpError::Missing(map::REFUSALS))?;
         let all =

@@ -1,8 +1,5 @@
 //! Counters of one processor: no lock, no shared cache line.
 //!
-//! A frame's [`Place`] and length to the cells of `PortStats`.
-//!
-//! Units: frames, bytes.
 //! Source: docs/spec/pipeline.md §10.
 
 use weft_parsers::Format;
@@ -10,23 +7,23 @@ use weft_parsers::Format;
 use crate::layout::{KINDS, Tally};
 use crate::maps;
 
-/// Where a frame came in, and as what.
+/// Where a frame came in, and its class.
 pub struct Place {
     pub port: u32,
     pub queue: u32,
     pub pri: u8,
     pub format: Format,
-    /// Its group of flows.
+    /// Group of flows that the frame belongs to.
     pub bucket: usize,
-    /// The bank that is counted in.
+    /// Bank of counters in use.
     pub stats: u32,
 }
 
 impl Place {
-    /// Its cell by priority and format.
+    /// Index of the frame's cell, by priority and format.
     #[inline(always)]
     pub fn kind(&self) -> usize {
-        // The verifier wants to see the bound, which the compiler knows and leaves out.
+        // The compiler knows that the value is small and would leave the mask out, but the verifier needs to see it.
         core::hint::black_box((self.pri as usize) << 3 | self.format as usize) & (KINDS - 1)
     }
 }
@@ -38,7 +35,7 @@ fn count(cells: &mut [Tally; KINDS], kind: usize, len: usize) {
     cell.bytes += len as u64;
 }
 
-/// A frame that came in with `came` bytes went from input to `output`, where it has `went`.
+/// Counts an express frame: `came` bytes at its input, `went` bytes at `output`.
 #[inline(always)]
 pub fn express(at: &Place, output: u32, came: usize, went: usize) {
     let kind = at.kind();
@@ -51,7 +48,7 @@ pub fn express(at: &Place, output: u32, came: usize, went: usize) {
     }
 }
 
-/// A frame goes to user space.
+/// Counts a frame that goes to user space.
 #[inline(always)]
 pub fn passed(at: &Place, len: usize) {
     if let Some(stats) = maps::stats(at.stats, at.port) {
@@ -59,7 +56,7 @@ pub fn passed(at: &Place, len: usize) {
     }
 }
 
-/// Bins double from 64 on, but for the last two bounds, 1,023 and 1,518; with FCS.
+/// Size bin of a frame, FCS included: bounds double from 64 on, except for the last two, 1,023 and 1,518.
 #[inline(always)]
 const fn size_bin(len: usize) -> usize {
     match len + 4 {

@@ -1,8 +1,5 @@
-//! Which frames are express: those that the whole pipeline would pass on at once and unchanged.
+//! Decides which frames are express: those that the whole pipeline would forward at once and unchanged.
 //!
-//! What was found in a frame to the output it goes to, or `None`: the pipeline decides.
-//!
-//! Units: bytes.
 //! Source: docs/express.md; docs/spec/pipeline.md §3 and §11.
 
 use aya_ebpf::programs::XdpContext;
@@ -14,20 +11,20 @@ use crate::frame::{self, Frame};
 use crate::layout::{Control, NO_PORT, NO_VID, PORTS, PortRules, checksum, fdb_key};
 use crate::maps;
 
-/// Frames below this are padded on transmit, which only the pipeline does.
+/// Shortest express frame: shorter ones are padded when sent, which only the pipeline does.
 pub const LEN_MIN: usize = 60;
 
-/// What the program does with a frame.
+/// Decision about a frame.
 pub enum Action {
-    /// To this output, at once.
+    /// Send to this output at once.
     Express(u32),
-    /// To this output, behind the ones of its flow before it, which are still in user space.
+    /// Send to this output behind earlier frames of its flow, which are still in user space.
     Follow(u32),
     /// User space decides.
     Pass,
 }
 
-/// Decides what to do with a frame.
+/// Decides about a frame.
 #[inline(always)]
 pub fn action(
     ctx: &XdpContext,
@@ -40,6 +37,7 @@ pub fn action(
 ) -> Action {
     let to = output(frame, head, at, rules, control);
     let Some(to) = to.filter(|_| is_complete(ctx, frame, head, left)) else { return Action::Pass };
+    // Last, as the frame before this one may still be in user space: sending this one now would overtake it.
     match maps::cells(at.port, at.queue, at.bucket) {
         Some(cells) if cells.at_rest() => Action::Express(to),
         Some(_) => Action::Follow(to),
@@ -47,7 +45,7 @@ pub fn action(
     }
 }
 
-/// The output of a frame that the pipeline would pass on at once.
+/// Output of a frame that the pipeline would forward at once; `None` if the pipeline must decide.
 #[inline(always)]
 fn output(
     frame: &Frame<'_>,
@@ -59,6 +57,7 @@ fn output(
     let len = frame.len;
     let may = rules.express_pris >> (at.pri & 7) & 1 != 0;
     let fits = len >= LEN_MIN && len <= rules.frame_len_max as usize;
+    // The pipeline consumes MAC control, and routes PBR frames by other tables.
     let plain = !matches!(head.format(), Format::MacControl | Format::Pbr);
     if !may || !fits || !plain || !head.individual() || !head.source_valid() {
         return None;
@@ -69,6 +68,7 @@ fn output(
     }
     let members = maps::members(bank, vid);
     let to = known(vid, head, at.port, tick)?;
+    // Both ends must be members of the VLAN, as the pipeline filters at input and output.
     let both = 1 << to | 1 << at.port;
     let other = maps::rules(bank, to)?;
     let stays =
@@ -77,20 +77,21 @@ fn output(
     (to != at.port && stays && open).then_some(to)
 }
 
-/// Where the destination is, if the source is known at `port`, too: then it has been seen.
+/// Port of the destination, if the source is known at `port`; the source then counts as seen.
 #[inline(always)]
 fn known(vid: u16, head: &Head, port: u32, tick: u32) -> Option<u32> {
     let mask = frame::stations();
     let source = maps::station(fdb_key(vid, head.src().to_bits()), mask)?;
     let station = source.read();
     if station.fixed == 0 && u32::from(station.port) != port {
-        // It has moved: no frame is sent to where it was until user space has learnt where it is. Noted
-        // once: user space may be about to say so.
+        // The station has moved: no frame may go to its old port until user space has learned the new one. Written only
+        // once, as user space may be about to write the new port.
         if station.port != NO_PORT {
             source.lose();
         }
         return None;
     }
+    // At most one write per tick: the cache line is shared by all processors that look the station up.
     if station.fixed == 0 && station.last_seen != tick {
         source.mark_seen(tick);
     }
@@ -99,26 +100,29 @@ fn known(vid: u16, head: &Head, port: u32, tick: u32) -> Option<u32> {
     (to < PORTS as u32).then_some(to)
 }
 
-/// Whether the frame's checksums are complete, those of what it carries in tunnels included.
+/// Whether the frame's checksums are complete, including those inside of tunnels.
 #[inline(always)]
 fn is_complete(ctx: &XdpContext, frame: &Frame<'_>, head: &Head, left: u64) -> bool {
     const UNSEEN: u64 = checksum::UNSEEN as i64 as u64;
     const OF_WIRE: u64 = checksum::OF_WIRE as i64 as u64;
     match left {
         checksum::COMPLETE => true,
+        // Nothing tells of a partial checksum, and inside of a tunnel the parser would not find it.
         UNSEEN if partial::may_carry(head) => false,
         UNSEEN | OF_WIRE => looks_complete(ctx, frame, head),
         _ => false,
     }
 }
 
-/// Whether the checksum of the frame's transport header, if it has one, is complete.
+/// Whether the checksum of the frame's transport header, if there is one, is complete, judged by its value.
 #[inline(always)]
 fn looks_complete(ctx: &XdpContext, frame: &Frame<'_>, head: &Head) -> bool {
     match partial::place(head) {
         Field::Nowhere => true,
         Field::Hidden => false,
         Field::At { field, .. } => frame::field(ctx, field)
+            // A partial checksum is the pseudo-header's sum; a complete one equals it with a chance of 1 in 65,536, and
+            // then the pipeline forwards the frame.
             .is_some_and(|found| found != partial::pseudo_sum(frame.bytes, head)),
     }
 }

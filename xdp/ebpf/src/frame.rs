@@ -1,9 +1,8 @@
-//! The front of a frame, copied to the stack: there the shared parser's slices satisfy the verifier,
-//! which refuses packet pointers with variable offsets.
+//! The front of a frame, copied to the stack: the verifier accepts the shared parser's slices there, but refuses packet
+//! pointers with variable offsets.
 //!
-//! [`Frame`]: the first 64 bytes, zeros behind a shorter frame, and the length.
+//! A [`Frame`] has the first 64 bytes, zeros behind a shorter frame, and the length.
 //!
-//! Units: bytes, without FCS.
 //! Source: Linux `bpf_xdp_load_bytes` (5.18); `Documentation/networking/xdp-rx-metadata.rst`.
 
 use core::mem::MaybeUninit;
@@ -16,30 +15,32 @@ use weft_parsers::{HEAD_LEN, Head, ethernet, ipv4, ipv6, parse_head, vlan};
 
 use crate::layout::{PortRules, placeholder};
 
-/// Shortest frame on a wire, without FCS: the most usual of those that are shorter than a head.
+/// Shortest frame on a wire in bytes, without FCS: the most common length below that of a head.
 const SHORTEST: usize = 60;
 
-/// What is known of a frame before it is parsed.
+/// A frame before it is parsed.
 pub struct Frame<'a> {
-    /// Its first bytes.
+    /// Its first bytes, zeros behind a shorter frame.
     pub bytes: &'a [u8; HEAD_LEN],
-    /// All of it.
+    /// Length in bytes, without FCS.
     pub len: usize,
 }
 
 impl<'a> Frame<'a> {
-    /// Reads the front of the frame at hand, which is in one piece, to `front`.
+    /// Reads the front of the current frame, which is in one piece, into `front`.
     #[inline(always)]
     pub fn read(ctx: &XdpContext, front: &'a mut Front) -> Self {
         let (start, end) = (ctx.data(), ctx.data_end());
         let len = end - start;
         let to = front.0.as_mut_ptr().cast::<[u8; HEAD_LEN]>();
+        // Frames of 64 bytes and of 60 have a path of direct loads: the helper costs a call, and clearing the room
+        // first costs more.
         if start + HEAD_LEN <= end {
             front.copy(start, HEAD_LEN);
         } else if start + SHORTEST <= end {
             front.copy(start, SHORTEST);
             if len > SHORTEST && !load(ctx, 0, to, len) {
-                front.clear(); // cannot be: they were just seen to be there
+                front.clear(); // cannot happen: the bounds were checked above
             }
         } else {
             front.clear();
@@ -51,20 +52,21 @@ impl<'a> Frame<'a> {
         Self { bytes: unsafe { &*to }, len }
     }
 
-    /// What the pipeline's own parser says; `None` when malformed.
+    /// Parses the frame by the pipeline's own parser; `None` if it is malformed.
     #[inline(always)]
     pub fn parse(&self, rules: &PortRules) -> Option<Head> {
         let head = parse_head(self.bytes, self.len, &rules.parse_config()).ok()?;
+        // Otherwise the verifier follows the rest of the program once per path through the parser, some fifty times.
         Some(head.with_rest(head.rest().map(forgotten)))
     }
 }
 
-/// Room for the front of a frame. It is cleared by words: what the compiler makes of an array of
-/// bytes is a loop, and took longer than the parser.
+/// Room for the front of a frame. Cleared by words: an array of bytes becomes a loop, which took longer than the
+/// parser.
 pub struct Front(MaybeUninit<[u64; HEAD_LEN / 8]>);
 
 impl Front {
-    /// Room that nothing was written to.
+    /// Uninitialised room.
     #[inline(always)]
     pub const fn new() -> Self {
         Self(MaybeUninit::uninit())
@@ -79,7 +81,7 @@ impl Front {
         }
     }
 
-    /// Copies `len` bytes from `start` on, which the caller has seen to be there: 60 or 64, a constant.
+    /// Copies `len` bytes from `start` on, whose presence the caller has checked: 60 or 64, a constant.
     #[inline(always)]
     fn copy(&mut self, start: usize, len: usize) {
         let (from, to) = (start as *const u64, self.0.as_mut_ptr().cast::<u64>());
@@ -97,18 +99,18 @@ impl Front {
     }
 }
 
-/// Copies `len` bytes of the frame from `offset` on, 1 to N, a power of two; false, and nothing, when
-/// they are not there.
+/// Copies `len` bytes (1 to N, a power of two) of the frame from `offset` on; returns false, and copies nothing, if
+/// they are not in the frame.
 #[inline(always)]
 pub fn load<const N: usize>(ctx: &XdpContext, offset: usize, to: *mut [u8; N], len: usize) -> bool {
-    // The verifier wants to see the bounds, which the compiler may know and leave out.
+    // The compiler may know the bounds and leave the mask out, but the verifier needs to see them.
     let len = (core::hint::black_box(len).wrapping_sub(1) & (N - 1)) + 1;
     // SAFETY: the kernel writes `len` bytes, which the verifier sees to be at most N.
     unsafe { bpf_xdp_load_bytes(ctx.as_ptr().cast(), offset as u32, to.cast(), len as u32) == 0 }
 }
 
-/// The same word, of which the verifier knows nothing any more: it does not follow the upper half of a
-/// word on the stack.
+/// Returns the same word, but makes the verifier forget its value: it does not track the upper half of a word on the
+/// stack.
 #[inline(always)]
 fn forgotten(word: u32) -> u32 {
     let mut room = 0_u64;
@@ -119,10 +121,10 @@ fn forgotten(word: u32) -> u32 {
     unsafe { at.cast::<u32>().add(1).read_volatile() }
 }
 
-/// Two bytes of the frame at one of the places where a checksum can be; `None` when it ends before.
+/// Two bytes of the frame at one of the offsets where a checksum can be; `None` if the frame ends before.
 ///
-/// Each place has instructions of its own, as the verifier wants a constant offset: a helper that takes
-/// any costs as much as half of the parser.
+/// The verifier wants a constant offset, so each has instructions of its own: a helper that takes any offset costs half
+/// as much as the parser.
 #[inline(always)]
 pub fn field(ctx: &XdpContext, at: usize) -> Option<u16> {
     const UDP_V4: usize = ethernet::LEN + ipv4::LEN + UDP_FIELD;
@@ -147,7 +149,7 @@ pub fn field(ctx: &XdpContext, at: usize) -> Option<u16> {
     bytes.map(u16::from_be_bytes)
 }
 
-/// The two bytes from `AT` on.
+/// The two bytes at offset `AT`.
 #[inline(always)]
 fn bytes<const AT: usize>(ctx: &XdpContext) -> Option<[u8; 2]> {
     let (start, end) = (ctx.data(), ctx.data_end());
@@ -155,7 +157,7 @@ fn bytes<const AT: usize>(ctx: &XdpContext) -> Option<[u8; 2]> {
     (start + AT + 2 <= end).then(|| unsafe { ((start + AT) as *const [u8; 2]).read_volatile() })
 }
 
-/// A VLAN tag that is not in the data.
+/// A VLAN tag that the driver took out of the data.
 #[derive(Clone, Copy)]
 pub struct Tag {
     /// TPID, in network order.
@@ -164,7 +166,7 @@ pub struct Tag {
     pub tci: u16,
 }
 
-/// The tag that the driver took out of the data, if this program can ask for it.
+/// Reads the tag that the driver took out of the data; `None` if there is none, or this program cannot ask.
 #[inline(always)]
 pub fn tag(ctx: &XdpContext) -> Option<Tag> {
     let mut tag = Tag { tpid: 0, tci: 0 };
@@ -174,7 +176,7 @@ pub fn tag(ctx: &XdpContext) -> Option<Tag> {
     (ask(ctx.as_ptr(), &raw mut tag.tpid, &raw mut tag.tci) == 0).then_some(tag)
 }
 
-/// What the host left of the frame's checksum, as [`checksum`] has it.
+/// State of the frame's checksum, as a value of [`checksum`].
 #[inline(always)]
 pub fn left(ctx: &XdpContext) -> u64 {
     // SAFETY: as in `tag`, or a constant.
@@ -183,7 +185,7 @@ pub fn left(ctx: &XdpContext) -> u64 {
     ask(ctx.as_ptr())
 }
 
-/// Buckets of stations, less one.
+/// Number of buckets of stations, less one.
 #[inline(always)]
 pub fn stations() -> u32 {
     // SAFETY: as in `port`.
@@ -191,10 +193,11 @@ pub fn stations() -> u32 {
     ask()
 }
 
-/// The port that this program is for.
+/// Number of the port that this program is for.
 #[inline(always)]
 pub fn port() -> u32 {
     // SAFETY: a number, in whose place the loader puts a constant.
     let ask: extern "C" fn() -> u32 = unsafe { core::mem::transmute(placeholder::PORT) };
+    // The loader's constant is in range; the mask lets the verifier bound indices into maps.
     ask() & (crate::layout::PORTS as u32 - 1)
 }

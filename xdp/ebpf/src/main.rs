@@ -1,9 +1,8 @@
-//! The fast path in the kernel: frames that the whole pipeline would pass on at once, unchanged.
+//! The fast path in the kernel: forwards frames that the whole pipeline would forward at once and unchanged.
 //!
-//! `weft` on interfaces, a copy for each; what an output refused after all is counted by another
-//! object, `xmit`. Maps and their values: `layout`.
+//! Each port has a copy of the program `weft`. Frames that an output refuses after all are counted by another object,
+//! `xmit`. Maps and their values: `layout`.
 //!
-//! Units: bytes, frames.
 //! Source: docs/express.md; docs/spec/pipeline.md §1 to §3, §11.
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #![no_std]
@@ -34,12 +33,13 @@ use crate::frame::{Frame, Front};
 use crate::layout::{Control, role};
 use crate::pass::Beside;
 
-/// Of the parser and all else in here: functions that show a driver's metadata are for GPL programs.
+/// License of the parser and all else in this object: functions that read a driver's metadata are for GPL programs
+/// only.
 #[unsafe(link_section = "license")]
 #[unsafe(no_mangle)]
 static LICENSE: [u8; 4] = *b"GPL\0";
 
-/// Sends the frame to its output if it is express, and to user space if not.
+/// Sends an express frame to its output, and any other frame to user space.
 #[xdp]
 pub fn weft(ctx: XdpContext) -> u32 {
     let port = frame::port();
@@ -48,6 +48,7 @@ pub fn weft(ctx: XdpContext) -> u32 {
     let Some(rules) = maps::rules(bank, port) else { return xdp_action::XDP_ABORTED };
     let mut front = Front::new();
     let frame = Frame::read(&ctx, &mut front);
+    // Ports for TLPs carry nothing else; the Ethernet parser would only cost time.
     if rules.tlp.role != role::L2 {
         return tlp::weft(&ctx, &frame, port, rules, control);
     }
@@ -57,11 +58,12 @@ pub fn weft(ctx: XdpContext) -> u32 {
     let bucket = head.as_ref().map_or(0, |head| bucket(head, pri));
     let at = Place { port, queue: ctx.rx_queue_index(), pri, format, bucket, stats };
     let beside = Beside { tag: frame::tag(&ctx), left: frame::left(&ctx) };
-    // A frame loses its metadata when it is sent on.
+    // Redirecting drops the metadata, and with it the tag, so the pipeline has to put it back.
     if beside.tag.is_none()
         && let Some(head) = &head
     {
         match express::action(&ctx, &frame, head, beside.left, &at, rules, control) {
+            // Counted only if there is such an interface; without one the pipeline sends the frame.
             Action::Express(output) if maps::redirect(output) => {
                 counts::express(&at, output, frame.len, frame.len);
                 return xdp_action::XDP_REDIRECT;
@@ -73,7 +75,7 @@ pub fn weft(ctx: XdpContext) -> u32 {
     pass::hand_over(&ctx, &at, beside, frame.len)
 }
 
-/// The group that a frame is kept in order with: that of its addresses and priority.
+/// Group of flows whose frames stay in order: by addresses and priority.
 #[inline(always)]
 fn bucket(head: &Head, pri: u8) -> usize {
     const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -81,7 +83,7 @@ fn bucket(head: &Head, pri: u8) -> usize {
     (pair.wrapping_mul(SPREAD) >> 58) as usize & (layout::BUCKETS - 1)
 }
 
-/// Nothing here panics; the compiler wants to know what would be done.
+/// Required by the compiler; nothing here panics.
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     loop {}

@@ -1,8 +1,7 @@
-//! The maps, and what is looked up in them.
+//! The maps of the program, and lookups in them.
 //!
-//! One static a map, by the names in `layout::map`; lookups give references or values.
+//! One static per map, named as in `layout::map`; lookups return references or values.
 //!
-//! Units: indices as in `layout`.
 //! Source: Linux `Documentation/bpf/maps.rst`.
 
 use aya_ebpf::bindings::{BPF_F_MMAPABLE, xdp_action};
@@ -52,14 +51,14 @@ static SOCKETS: XskMap = XskMap::with_max_entries((PORTS * QUEUES) as u32, 0);
 #[map]
 static STATS: PerCpuArray<PortStats> = PerCpuArray::with_max_entries((BANKS * PORTS) as u32, 0);
 
-/// What user space steers by.
+/// The control word of user space: banks in force, and the time.
 #[inline(always)]
 pub fn control() -> Control {
     let word = CONTROL.get_ptr(0).map_or(0, |at| shared(at));
     Control::from_word(word)
 }
 
-/// A word that user space writes while we read it.
+/// Reads a word that user space may be writing.
 #[inline(always)]
 fn shared(at: *const u64) -> u64 {
     // SAFETY: `at` is an aligned word of a map's value, which lives as long as the program. Volatile,
@@ -67,7 +66,7 @@ fn shared(at: *const u64) -> u64 {
     unsafe { at.read_volatile() }
 }
 
-/// A port's part of the configuration.
+/// A port's part of the configuration in `bank`.
 #[inline(always)]
 pub fn rules(bank: u32, port: u32) -> Option<&'static PortRules> {
     // SAFETY: user space writes the bank that is not in force, so that this value stands still; map
@@ -75,20 +74,20 @@ pub fn rules(bank: u32, port: u32) -> Option<&'static PortRules> {
     RULES.get_ptr(bank * PORTS as u32 + port).map(|at| unsafe { &*at })
 }
 
-/// Ports of a VLAN.
+/// Ports of a VLAN, as bits.
 #[inline(always)]
 pub fn members(bank: u32, vid: u16) -> u64 {
     MEMBERS.get(bank * VIDS as u32 + (u32::from(vid) & (VIDS as u32 - 1))).copied().unwrap_or(0)
 }
 
-/// What the fabric knows of a port.
+/// A port's part of the fabric's tables in bank `fabric`.
 #[inline(always)]
 pub fn edge(fabric: u32, port: u32) -> Option<&'static Edge> {
     // SAFETY: as in `rules`.
     EDGES.get_ptr(fabric * PORTS as u32 + port).map(|at| unsafe { &*at })
 }
 
-/// A segment; an empty one beyond those that there are.
+/// Entry `at` of the segments; 0 beyond the table.
 #[inline(always)]
 pub fn segment(fabric: u32, at: u32) -> u32 {
     const WORDS: u32 = SEGMENTS_LEN as u32 / 2;
@@ -97,7 +96,7 @@ pub fn segment(fabric: u32, at: u32) -> u32 {
     (word >> ((at & 1) * 32)) as u32
 }
 
-/// A place of the interleave DPID tables.
+/// Entry `at` of the interleave DPID tables.
 #[inline(always)]
 pub fn idt(fabric: u32, at: u32) -> u16 {
     const WORDS: u32 = IDT_LEN as u32 / 4;
@@ -114,7 +113,7 @@ pub fn reaches(fabric: u32, port: u32, pid: u16) -> bool {
     GMV.get_ptr(at).is_some_and(|at| shared(at) >> (pid & 63) & 1 != 0)
 }
 
-/// Where `dpid` leads.
+/// DRT entry of `dpid`.
 #[inline(always)]
 pub fn route(fabric: u32, dpid: u16) -> u16 {
     let dpid = u32::from(dpid) & (PIDS as u32 - 1);
@@ -122,7 +121,7 @@ pub fn route(fabric: u32, dpid: u16) -> u16 {
     DRT.get_ptr(at).map_or(0, |at| (shared(at) >> ((dpid & 3) * 16)) as u16)
 }
 
-/// Who is at the other end of the link of `port`.
+/// MAC address of the component at the other end of the link of `port`.
 #[inline(always)]
 pub fn partner(port: u32) -> u64 {
     PARTNERS.get_ptr(port).map_or(0, |at| shared(at))
@@ -134,14 +133,14 @@ pub fn is_open(output: u32, pri: u8) -> bool {
     OPEN.get_ptr(output).is_some_and(|at| shared(at.cast()) >> (pri & 7) & 1 != 0)
 }
 
-/// The words of a group of flows.
+/// The two counters of a group of flows: frames handed to user space, and frames that it is done with.
 #[derive(Clone, Copy)]
 pub struct Cells {
     handed: *mut u64,
     done: *const u64,
 }
 
-/// Those of group `bucket` of (port, queue); `None` for a queue beyond those that can have a socket.
+/// Counters of group `bucket` at (port, queue); `None` for a queue that cannot have a socket.
 #[inline(always)]
 pub fn cells(port: u32, queue: u32, bucket: usize) -> Option<Cells> {
     let at = at(port, queue)?;
@@ -154,14 +153,14 @@ pub fn cells(port: u32, queue: u32, bucket: usize) -> Option<Cells> {
 }
 
 impl Cells {
-    /// Whether user space is done with all that it was handed.
+    /// Whether user space is done with all frames that it was handed.
     #[inline(always)]
     pub fn at_rest(self) -> bool {
         shared(self.handed) == shared(self.done)
     }
 
-    /// Counts one more frame handed over; the number that it is. A driver serves a queue on one
-    /// processor at a time; generic XDP may not, and there no frame is express.
+    /// Counts one more frame handed to user space and returns its number. A driver serves a queue on one processor at a
+    /// time. Generic XDP may not, and no frame is express there.
     #[inline(always)]
     pub fn hand(self) -> u64 {
         let count = shared(self.handed) + 1;
@@ -171,7 +170,7 @@ impl Cells {
     }
 }
 
-/// Whether the queue has to come to rest.
+/// Whether the queue must drain: too many frames wait in user space.
 #[inline(always)]
 pub fn drains(port: u32, queue: u32) -> bool {
     at(port, queue).and_then(|at| DRAIN.get_ptr(at)).is_some_and(|at| shared(at) != 0)
@@ -182,11 +181,11 @@ fn at(port: u32, queue: u32) -> Option<u32> {
     (queue < QUEUES as u32).then(|| port_queue(port, queue))
 }
 
-/// The word of a station.
+/// Pointer to the word of a station.
 #[derive(Clone, Copy)]
 pub struct StationCell(*mut u64);
 
-/// Where a station is known to be, in a table of `mask` + 1 buckets.
+/// Looks up a station in a table of `mask` + 1 buckets.
 #[inline(always)]
 pub fn station(key: u64, mask: u32) -> Option<StationCell> {
     let (first, second) = homes(key, mask);
@@ -196,7 +195,7 @@ pub fn station(key: u64, mask: u32) -> Option<StationCell> {
     }
 }
 
-/// The station in a bucket.
+/// Looks up a station in one bucket.
 #[inline(always)]
 fn held(bucket: u32, key: u64) -> Option<StationCell> {
     let bucket = STATIONS.get_ptr_mut(bucket)?;
@@ -214,21 +213,21 @@ fn held(bucket: u32, key: u64) -> Option<StationCell> {
 }
 
 impl StationCell {
-    /// The station.
+    /// Reads the station's word at once.
     #[inline(always)]
     pub fn read(self) -> Station {
         Station::from_word(shared(self.0))
     }
 
-    /// Notes that it is no more where user space had put it. Where that has just put it elsewhere, it
-    /// finds this note, and puts it there once more.
+    /// Notes that the station is no longer at its port. If user space has just moved it elsewhere, it finds this note
+    /// and moves it there again.
     #[inline(always)]
     pub fn lose(self) {
         // SAFETY: its port, two aligned bytes of a map's value.
         unsafe { (&raw mut (*self.0.cast::<Station>()).port).write_volatile(NO_PORT) };
     }
 
-    /// Notes that it was seen at `tick`.
+    /// Notes that the station was seen at `tick`.
     #[inline(always)]
     pub fn mark_seen(self, tick: u32) {
         // SAFETY: as above, four aligned bytes.
@@ -236,13 +235,13 @@ impl StationCell {
     }
 }
 
-/// Asks the kernel to give the frame to `output`; false when there is no such interface.
+/// Has the kernel send the frame by `output`; false if there is no such interface.
 #[inline(always)]
 pub fn redirect(output: u32) -> bool {
     OUTPUTS.redirect(output, u64::from(xdp_action::XDP_ABORTED)).is_ok()
 }
 
-/// Asks the kernel to give the frame to the socket of (port, queue); false when there is none.
+/// Has the kernel deliver the frame to the socket of (port, queue); false if there is none.
 #[inline(always)]
 pub fn to_socket(port: u32, queue: u32) -> bool {
     let Some(at) = at(port, queue) else { return false };

@@ -1,8 +1,6 @@
-//! Everything that is not express goes to the port's socket, with its number before it.
+//! Hands frames that are not express to the port's socket, each with its number in front; counts those without a
+//! socket.
 //!
-//! A frame to [`Meta`] and the socket of (port, queue); a drop that is counted without one.
-//!
-//! Units: frames.
 //! Source: docs/express.md "Order"; Linux `bpf_xdp_adjust_meta`.
 
 use aya_ebpf::EbpfContext as _;
@@ -15,21 +13,21 @@ use crate::frame::Tag;
 use crate::layout::{Meta, PortStats, checksum, note};
 use crate::maps;
 
-/// Of frames to a queue that has to come to rest, one in so many goes on: those that follow what was
-/// lost tell user space of it.
+/// While a queue drains, one in this many frames still goes to user space: a frame behind lost ones tells it of the
+/// gap.
 const DRAINED: u32 = 64;
 
-/// What is known of a frame beside its data.
+/// Facts about a frame that are not in its data.
 #[derive(Clone, Copy)]
 pub struct Beside {
-    /// The tag that the driver took out.
+    /// VLAN tag that the driver took out of the data.
     pub tag: Option<Tag>,
-    /// What the host left of the checksum ([`checksum`]).
+    /// State of the checksum ([`checksum`]).
     pub left: u64,
 }
 
 impl Beside {
-    /// The flags of a note, and where a partial checksum goes and starts.
+    /// Flags of a note, and where a partial checksum goes and starts.
     #[inline(always)]
     fn note(self) -> (u32, u32) {
         let tag = if self.tag.is_some() { note::TAG } else { 0 };
@@ -43,12 +41,13 @@ impl Beside {
     }
 }
 
-/// Hands the frame to user space. It is never given to the host's own stack.
+/// Hands the frame to user space. It never goes to the host's own stack.
 #[inline(always)]
 pub fn hand_over(ctx: &XdpContext, at: &Place, beside: Beside, len: usize) -> u32 {
     let Some(cells) = maps::cells(at.port, at.queue, at.bucket) else {
         return drop_it(at, |stats| stats.no_socket += 1);
     };
+    // Before the frame is numbered: a number without a frame would look like a loss.
     if !maps::to_socket(at.port, at.queue) {
         return drop_it(at, |stats| stats.no_socket += 1);
     }
@@ -58,10 +57,11 @@ pub fn hand_over(ctx: &XdpContext, at: &Place, beside: Beside, len: usize) -> u3
     }
     let start = ctx.metadata();
     if start + Meta::LEN > ctx.data() {
-        return xdp_action::XDP_ABORTED; // cannot be; the verifier wants to see it
+        return xdp_action::XDP_ABORTED; // cannot happen; the verifier needs the check
     }
     let (flags, left) = beside.note();
     let meta = Meta {
+        // Last of the steps that can fail: from here on the frame counts as handed over, and the group waits for it.
         count: cells.hand(),
         tag: Meta::TAG,
         bucket: at.bucket as u8,
@@ -81,11 +81,11 @@ pub fn hand_over(ctx: &XdpContext, at: &Place, beside: Beside, len: usize) -> u3
     xdp_action::XDP_REDIRECT
 }
 
-/// What becomes of a frame that would be express, but that others of its flow are in user space: it
-/// follows them, or is dropped where so many wait that some are lost anyway.
+/// Handles a frame that would be express if earlier frames of its flow were not in user space: it follows them, or is
+/// dropped if so many wait that some are lost anyway.
 #[inline(always)]
 pub fn follow(ctx: &XdpContext, at: &Place, output: u32, beside: Beside, len: usize) -> u32 {
-    // Only where it helps: there is no express to an interface that takes no redirected frames.
+    // Dropping only helps if the flow can become express, which takes an interface that accepts redirected frames.
     // SAFETY: takes nothing.
     if maps::drains(at.port, at.queue)
         && maps::redirect(output)

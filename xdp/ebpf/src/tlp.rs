@@ -1,9 +1,7 @@
-//! TLPs: those that the pipeline would send out at one port with no more than another front.
+//! TLPs: forwards those that the pipeline would send by one port with only a new front.
 //!
-//! A frame that came in at a port for TLPs to its [`Plan`], then to the frame as it goes out; `None`: the
-//! pipeline decides.
+//! A frame gets a [`Plan`], and is then rewritten; without a plan the pipeline decides.
 //!
-//! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside", "Egress at an edge";
 //! `dataplane::pipeline::tlp::brisk`.
 
@@ -23,26 +21,26 @@ use crate::layout::{Control, Edge, PortRules, checksum, edge, role, route};
 use crate::maps;
 use crate::pass::{self, Beside};
 
-/// Words of 32 bits of the shortest frame that is sent.
+/// Length of the shortest frame that is sent, in 32-bit words.
 const SHORT: usize = LEN_MIN / 4;
-/// Where a TLP is in words, without PTH and behind one.
+/// Offset of a TLP in words: without PTH (HBR), and behind one (PBR).
 const HBR: usize = HBR_AT / 4;
 const PBR: usize = PBR_AT / 4;
 
-/// What becomes of a frame.
+/// How a frame is sent.
 struct Plan {
     output: u32,
     pri: u8,
-    /// Whether the TLP has a PTH, and is to have one.
+    /// Whether the TLP has a PTH now, and whether it gets one.
     had: bool,
     has: bool,
-    /// Bytes of the frame as it goes out, without padding.
+    /// Length of the frame as it is sent, without padding.
     went: usize,
-    /// What stands before the TLP then, in the order of the wire; the PTH last.
+    /// Words in front of the TLP as it is sent, in wire order; the PTH last.
     front: [u32; PBR],
 }
 
-/// Sends a frame to its output if the pipeline would do no more, and to user space if not.
+/// Sends a frame to its output if the pipeline would do no more than that, and to user space otherwise.
 #[inline(always)]
 pub fn weft(
     ctx: &XdpContext,
@@ -51,10 +49,10 @@ pub fn weft(
     rules: &PortRules,
     control: Control,
 ) -> u32 {
-    // A TLP has no checksum that a host could leave.
+    // TLP frames carry no IP, so a host leaves no checksum partial.
     let beside = Beside { tag: frame::tag(ctx), left: checksum::COMPLETE };
     let queue = ctx.rx_queue_index();
-    // All TLPs of a port are kept in order: what a TLP's flow is, cannot be told of each by the fast parse.
+    // All TLPs of a port are one group: the fast parse cannot tell every TLP's flow.
     let mut at = Place {
         port,
         queue,
@@ -68,6 +66,7 @@ pub fn weft(
         at.pri = plan.pri;
         match maps::cells(port, queue, 0) {
             Some(cells) if cells.at_rest() => {
+                // Before the frame is rewritten: without such an output it goes to user space as it came.
                 if maps::redirect(plan.output) {
                     return match carry_out(ctx, frame, &plan) {
                         Some(true) => {
@@ -86,7 +85,7 @@ pub fn weft(
     pass::hand_over(ctx, &at, beside, frame.len)
 }
 
-/// What the pipeline would do at once with a frame, if that is no more than another front.
+/// The plan for a frame that the pipeline would send at once with only a new front.
 #[inline(always)]
 fn plan(frame: &Frame<'_>, port: u32, rules: &PortRules, control: Control) -> Option<Plan> {
     let Control { bank, fabric, .. } = control;
@@ -105,7 +104,7 @@ fn plan(frame: &Frame<'_>, port: u32, rules: &PortRules, control: Control) -> Op
     let seen = fast_frame(frame.bytes, frame.len, &words, behind, own.payload_max)?;
     let pri = own.pri(&seen);
     let may = rules.express_pris >> pri & 1 != 0;
-    // The pipeline is to learn whoever else speaks.
+    // The pipeline has to learn a new sender's address.
     if !may || mac(frame.bytes, 6) != maps::partner(port) {
         return None;
     }
@@ -114,6 +113,7 @@ fn plan(frame: &Frame<'_>, port: u32, rules: &PortRules, control: Control) -> Op
         None => by_fast(input, &seen.tlp, fabric, port)?,
     };
     let route = maps::route(fabric, pth.dpid.bits());
+    // A group needs the pipeline's pick; a hierarchical TLP for a port of this switch ends at a vPPB.
     if route & route::PLAIN == 0 || pth.hie && route & route::OURS != 0 {
         return None;
     }
@@ -131,6 +131,7 @@ fn plan(frame: &Frame<'_>, port: u32, rules: &PortRules, control: Control) -> Op
     };
     let len = usize::from(seen.tlp.len);
     let went = len + if kept.is_some() { PBR_AT } else { HBR_AT };
+    // Checked with the new front: a PTH makes the frame 4 bytes longer.
     let fits = went <= other.frame_len_max as usize;
     if !fits || output == port || !maps::is_open(output, pri) {
         return None;
@@ -142,7 +143,7 @@ fn plan(frame: &Frame<'_>, port: u32, rules: &PortRules, control: Control) -> Op
     Some(Plan { output, pri, had: seen.pth.is_some(), has: kept.is_some(), went, front })
 }
 
-/// The PTH of a request that the fabric window sends to a G-FAM device.
+/// PTH of a request whose address the fabric window leads to a G-FAM device.
 #[inline(always)]
 fn by_fast(input: &Edge, tlp: &FastTlp, fabric: u32, port: u32) -> Option<Pth> {
     if !matches!(tlp.kind, FastKind::Uio | FastKind::Memory) {
@@ -155,7 +156,7 @@ fn by_fast(input: &Edge, tlp: &FastTlp, fabric: u32, port: u32) -> Option<Pth> {
         .then(|| Pth { dsar, ..Pth::new(spid, Pid::from_low_bits(dpid)) })
 }
 
-/// The address at `at`.
+/// The MAC address at offset `at`, in the low 48 bits.
 #[inline(always)]
 fn mac(bytes: &[u8], at: usize) -> u64 {
     let mut bits = 0;
@@ -165,7 +166,7 @@ fn mac(bytes: &[u8], at: usize) -> u64 {
     bits
 }
 
-/// Words in front of a TLP, in the order of the wire.
+/// Words in front of a TLP, in wire order.
 #[inline(always)]
 fn front(to: u64, from: u64, link: u64, pth: [u8; 4]) -> [u32; PBR] {
     let words = [
@@ -179,14 +180,14 @@ fn front(to: u64, from: u64, link: u64, pth: [u8; 4]) -> [u32; PBR] {
     words.map(u32::to_be)
 }
 
-/// Makes of the frame what goes out; false, and the frame is as it was, where there is no room for it. `None`: the
-/// kernel did not do what it always does.
+/// Rewrites the frame by its plan. Returns false, with the frame unchanged, if there is no room for the new front;
+/// `None` if the kernel failed at something that always works.
 #[inline(always)]
 fn carry_out(ctx: &XdpContext, frame: &Frame<'_>, plan: &Plan) -> Option<bool> {
     if plan.went <= LEN_MIN { short(ctx, frame, plan) } else { long(ctx, frame, plan) }
 }
 
-/// The same for a frame of 60 bytes with its padding: all of its TLP is at hand.
+/// Rewrites a frame that becomes 60 bytes with its padding; all of its TLP is in `frame`.
 #[inline(always)]
 fn short(ctx: &XdpContext, frame: &Frame<'_>, plan: &Plan) -> Option<bool> {
     if frame.len > LEN_MIN {
@@ -210,7 +211,7 @@ fn short(ctx: &XdpContext, frame: &Frame<'_>, plan: &Plan) -> Option<bool> {
     Some(true)
 }
 
-/// Writes the 60 bytes of a frame whose TLP was at word `FROM` and is to be at word `TO`; zeros behind it.
+/// Writes the 60 bytes of a frame whose TLP moves from word `FROM` to word `TO`, with zeros behind the TLP.
 #[inline(always)]
 fn write<const FROM: usize, const TO: usize>(to: *mut u32, frame: &Frame<'_>, plan: &Plan) {
     let from = frame.bytes.as_ptr().cast::<u32>();
@@ -228,7 +229,7 @@ fn write<const FROM: usize, const TO: usize>(to: *mut u32, frame: &Frame<'_>, pl
     }
 }
 
-/// The same for a longer one: its TLP stays where it is, and what is behind it is cut off.
+/// Rewrites a longer frame: its TLP stays in place, and bytes behind it are cut off.
 #[inline(always)]
 fn long(ctx: &XdpContext, frame: &Frame<'_>, plan: &Plan) -> Option<bool> {
     let by = match (plan.had, plan.has) {
@@ -240,6 +241,7 @@ fn long(ctx: &XdpContext, frame: &Frame<'_>, plan: &Plan) -> Option<bool> {
     if by != 0 && unsafe { bpf_xdp_adjust_head(ctx.as_ptr().cast(), by) } != 0 {
         return Some(false);
     }
+    // After the head has moved there is no way back, so a refusal from here on is `None`, and the frame is lost.
     let more = (frame.len as i32 - by) - plan.went as i32;
     // SAFETY: as above.
     if more > 0 && unsafe { bpf_xdp_adjust_tail(ctx.as_ptr().cast(), -more) } != 0 {

@@ -1,13 +1,12 @@
-//! Express frames that their output refused after all: seen only in tracepoints.
+//! Counts express frames that their output refused after all, which only tracepoints see.
 //!
-//! An object of its own, as programs that read the kernel's memory must be GPL's, which the
-//! parser is not: arguments of `xdp_devmap_xmit` and `xdp_redirect_err` to [`Refusals`] by port.
+//! Counts arguments of `xdp_devmap_xmit` and `xdp_redirect_err` as [`Refusals`] by port. An object of its own, as it is
+//! optional: where the kernel has no BTF or refuses the tracepoints, the fast path runs without these counts.
 //!
-//! Units: frames.
+//! Tracepoints see all namespaces, where interface indices repeat. An interface can have only one XDP program, so
+//! frames redirected between two ports of our namespace are weft's.
+//!
 //! Source: Linux `include/trace/events/xdp.h`.
-//!
-//! Tracepoints see all namespaces, where interface indices repeat. Only one program can be on an
-//! interface: what goes between two ports of our namespace is ours.
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 #![no_std]
 #![no_main]
@@ -28,7 +27,7 @@ use crate::layout::{PORTS, Places, Refusals};
 #[unsafe(no_mangle)]
 static LICENSE: [u8; 4] = *b"GPL\0";
 
-/// Where the kernel keeps what is read here, and which namespace is ours; set by the loader.
+/// Offsets in the kernel's structs, and our namespace; the loader sets them.
 #[unsafe(no_mangle)]
 static PLACES: Places = Places { ifindex: 0, net: 0, inum: 0, ours: 0 };
 
@@ -37,19 +36,20 @@ static NAMED: HashMap<u32, u32> = HashMap::with_max_entries(PORTS as u32, 0);
 #[map]
 static REFUSALS: PerCpuArray<Refusals> = PerCpuArray::with_max_entries(PORTS as u32, 0);
 
-/// An output took some frames of a burst: `xdp_devmap_xmit(from_dev, to_dev, sent, drops, err)`. Nearly
-/// always all of them: then nothing is looked at, as whose they were takes longer than sending one.
+/// An output took some frames of a burst: `xdp_devmap_xmit(from_dev, to_dev, sent, drops, err)`. Nearly always it takes
+/// all, and then nothing is looked up: that takes longer than sending a frame.
 #[raw_tracepoint]
 pub fn weft_xmit(ctx: RawTracePointContext) -> i32 {
     let drops: u64 = ctx.arg(3);
+    // The argument is an `int` in a 64-bit register; a burst has at most 16 frames.
     if drops & 0xFFFF != 0 {
         refuse(port_at(ctx.arg(0)), port_at(ctx.arg(1)), drops & 0xFFFF);
     }
     0
 }
 
-/// A frame was refused before it came to its output, which is `index`:
-/// `xdp_redirect_err(dev, xdp, tgt, err, map_type, map_id, index)`.
+/// A frame was refused before it reached its output, which is `index`: `xdp_redirect_err(dev, xdp, tgt, err, map_type,
+/// map_id, index)`.
 #[raw_tracepoint]
 pub fn weft_redirect_err(ctx: RawTracePointContext) -> i32 {
     let (kind, index): (u64, u64) = (ctx.arg(4), ctx.arg(6));
@@ -59,7 +59,7 @@ pub fn weft_redirect_err(ctx: RawTracePointContext) -> i32 {
     0
 }
 
-/// `count` frames were lost at `output`.
+/// Counts `count` frames as lost between `input` and `output`.
 #[inline(always)]
 fn refuse(input: Option<u32>, output: Option<u32>, count: u64) {
     let (Some(input), Some(output)) = (input, output) else { return };
@@ -102,7 +102,7 @@ fn read<T>(at: u64) -> Option<T> {
     unsafe { bpf_probe_read_kernel(at as *const T) }.ok()
 }
 
-/// Nothing here panics; the compiler wants to know what would be done.
+/// Required by the compiler; nothing here panics.
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     loop {}
