@@ -23,7 +23,7 @@ pub const STICKY: Span = Span::from_ms(10_000);
 pub struct FdbConfig {
     /// Maximum number of entries, static ones included.
     pub capacity: usize,
-    /// Seed of the hash, so that stations cannot choose colliding addresses.
+    /// Seed of the hash, from the configuration; runs with the same seed place entries alike.
     pub seed: u64,
     /// Lifetime of a learned entry after its station's last frame; zero for no limit.
     pub ageing: Span,

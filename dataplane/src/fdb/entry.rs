@@ -249,8 +249,8 @@ impl Entry {
 
     /// Changes the value under the same key.
     pub fn set(&self, value: Value) {
-        // A swap, as in `fill`: a read-modify-write reads the latest value, so a `refresh` of another thread comes
-        // before or fails.
+        // A swap instead of a store, as in `fill`: loom orders plain stores more coarsely than a machine, and would
+        // report failures that cannot happen.
         self.value.swap(value.0, Ordering::Release); // pairs with the first load in `read`
     }
 

@@ -71,7 +71,7 @@ impl Memory {
             *other;
         let (Self::Mapped { base: to, bytes, .. } | Self::Owned { base: to, bytes }) = *self;
         assert!(len <= bytes, "no more than there is room for");
-        // SAFETY: both are ours alone, as long as they say, and two.
+        // SAFETY: two different allocations of these lengths, which only `self` and `other` reach.
         unsafe { to.copy_from_nonoverlapping(from, len) };
     }
 

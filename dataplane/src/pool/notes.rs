@@ -23,6 +23,7 @@ impl Bufs {
 
     /// Marks the frame's checksum as partial, or (`None`) as complete. The notes of a shared frame stay as they are.
     pub fn set_partial_csum(&mut self, desc: &mut Desc, partial: Option<PartialCsum>) {
+        // The flag belongs to this descriptor. The notes are in the chunk, where other copies of the frame read them.
         desc.set(Flag::PartialCsum, partial.is_some());
         if let Some(partial) = partial
             && self.pool.sole(desc)
