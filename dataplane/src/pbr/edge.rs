@@ -136,6 +136,7 @@ impl EdgePort {
         if ld >= Self::LDS_MAX {
             return Err(TableError::Ld(ld));
         }
+        // Copied, as clones of this port share the list.
         let mut all = self.lds.to_vec();
         all.resize(all.len().max(usize::from(ld) + 1), None);
         if let Some(place) = all.get_mut(usize::from(ld)) {
@@ -226,6 +227,7 @@ impl EdgePort {
     /// # Errors
     /// See [`TableError`]; nothing has changed then.
     pub fn set_fast_idt(&mut self, start: usize, pids: &[Pid]) -> Result<(), TableError> {
+        // FFFh clears an entry, which needs no access.
         for &pid in pids.iter().filter(|pid| !pid.is_none()) {
             if !self.access.vtv.contains(pid) {
                 allowed("GMV", &self.access.gmv, pid)?;
@@ -282,6 +284,7 @@ impl EdgePort {
         for entry in entries.iter().flatten().filter(|entry| !entry.dpid.is_none()) {
             allowed("LAV", &self.access.lav, entry.dpid)?;
         }
+        // Made on first use: only the edges of memory devices need one.
         self.rerouter.get_or_insert_default().set(start, entries)
     }
 

@@ -142,6 +142,7 @@ pub fn edge(tables: &Tables, port: PortId, hpa: Hpa) -> Option<EdgeSteps> {
         vtv: allowed(fast.found, &access.vtv),
         ldst,
         lav: allowed(ldst.found, &access.lav),
+        // The two kinds differ in steps 2 and 3: GIM segments and LDST are for UIO only.
         memory: verdict(Kind::MemoryRequest),
         uio: verdict(Kind::UioRequest),
     })

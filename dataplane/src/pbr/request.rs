@@ -47,6 +47,7 @@ impl Route {
         let to =
             |bdf: Bdf, type1: bool| if type1 { Self::Config1(bdf) } else { Self::Config0(bdf) };
         Some(match (tlp.kind(), tlp.route()) {
+            // A NOP fills a link and is not routed (wire-formats.md, 3.7).
             (tlp::Kind::Nop, _) => return None,
             (tlp::Kind::CfgRead { type1 } | tlp::Kind::CfgWrite { type1 }, tlp::Route::Id(bdf)) => {
                 to(bdf, type1)

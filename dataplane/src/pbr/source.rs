@@ -69,7 +69,8 @@ pub fn admit_cache(port: &EdgePort, pth: Pth) -> Result<(), Refusal> {
 
 fn from_gfd(port: &EdgePort, pth: Pth, tlp: &Tlp<'_>) -> Result<(), Refusal> {
     if !pth.dpid.is_none() {
-        // A GFD is a completer: it answers, and notifies GAEs. Anything else would be a request in the fabric's name.
+        // A GFD is a completer: it answers requests and notifies GAEs. Anything else would be a request, which it never
+        // sends.
         let says = match Kind::of(tlp) {
             Kind::Completion | Kind::UioCompletion | Kind::Gam => true,
             Kind::Other => is_answer(tlp),

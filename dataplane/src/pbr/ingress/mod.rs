@@ -216,7 +216,7 @@ pub fn ingress(port: &EdgePort, vcs: Option<&Vcs>, request: &Request) -> Verdict
                 return verdict;
             }
             if let Some(verdict) = by_ldst(port, request.kind, hpa) {
-                // Only for a hit: without one, the bridges of step 5 check the way as for any request.
+                // Only for a hit: without one, step 5 decides, and the bridges answer for the completion's way back.
                 let is_own = is_own_id(port, vcs, request.requester);
                 let foreign = Verdict::UnsupportedRequest(Refusal::ForeignId);
                 return if is_own { verdict } else { foreign };

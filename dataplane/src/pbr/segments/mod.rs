@@ -75,6 +75,7 @@ impl Segments {
     /// # Errors
     /// `entries` is no power of two up to 32,768, or `idt` is above 4,096.
     pub fn new(entries: usize, idt: usize) -> Result<Self, TableError> {
+        // The hardware index is a mask of address bits (wire-formats.md, 5.1).
         if !entries.is_power_of_two() || entries > ENTRIES_MAX {
             return Err(TableError::Entries(entries));
         }
@@ -141,6 +142,7 @@ impl Segments {
             }
         }
         let mut bytes = 0;
+        // A base or limit of 0 switches the window off (wire-formats.md, 5.1).
         if base != 0 && limit != 0 {
             if limit <= base {
                 return Err(TableError::Order { base, limit });
@@ -207,6 +209,7 @@ impl Segments {
     /// See [`TableError`]; nothing has changed then.
     pub fn set(&mut self, start: usize, segments: &[Option<Segment>]) -> Result<(), TableError> {
         range(start, segments.len(), self.entries.len())?;
+        // All are checked first: a command is applied completely or not at all.
         for segment in segments.iter().flatten() {
             self.check(*segment)?;
         }

@@ -202,8 +202,8 @@ impl Tables {
     /// [`Refusal::NoBinding`] and [`Refusal::NoDrtEntry`].
     #[inline]
     pub fn forward(&self, spid: Pid, dpid: Pid, hie: bool) -> Result<Arrival, Refusal> {
-        // Before the DRT: a virtual link ends at a vPPB here, although its DPID is a port's that the DRT may lead
-        // elsewhere.
+        // Before the DRT, whose entry leads to the port itself: with Hie set the TLP first passes the vPPB that ends
+        // its virtual link.
         if hie && self.routes.is_ours(dpid) {
             let end = self.bindings.find(spid, dpid).ok_or(Refusal::NoBinding)?;
             return Ok(Arrival::Vcs(end.0, end.1));

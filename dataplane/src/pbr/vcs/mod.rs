@@ -330,6 +330,8 @@ impl Vcs {
             return Err(Refusal::BusMasterOff);
         }
         if let Some(claim) = claim(claims, address) {
+            // A bridge does not claim its own windows for requests from below: they would go back down the link they
+            // came up.
             if claim.vppb == from && !claim.own {
                 return Err(Refusal::OwnRange);
             }
