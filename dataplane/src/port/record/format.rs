@@ -152,6 +152,7 @@ pub enum Entry {
 /// Part of both hashes, kept after each step: a replay that differs shows in which step it begins to.
 #[expect(clippy::cast_possible_truncation, reason = "a part is kept")]
 pub(super) const fn digest(trace_hash: u64, sent_hash: u64) -> u32 {
+    // Rotated, so that equal changes of both hashes do not cancel out.
     (trace_hash ^ sent_hash.rotate_left(17)) as u32
 }
 
@@ -213,6 +214,7 @@ pub(super) fn put_frame(
     bytes: &[u8],
 ) {
     let moved = start != crate::pool::HEADROOM;
+    // Most frames start at HEADROOM and have complete checksums; both are left out to keep records short.
     out.push(HAS_START * u8::from(moved) + HAS_PARTIAL * u8::from(partial.is_some()));
     if moved {
         put_number(out, start as u64);
@@ -247,6 +249,7 @@ pub(super) fn put_counters(out: &mut Vec<u8>, port: usize, counters: &PortCounte
     let dropped = || counters.rx_dropped.iter().filter_map(|&(reason, n)| Some((reason?, n)));
     put_number(out, dropped().count() as u64);
     for (reason, total) in dropped() {
+        // The number of a drop reason is never used again, so old records stay readable.
         out.push(reason as u8);
         put_number(out, total);
     }
@@ -325,6 +328,7 @@ impl<R: Read> RecordReader<R> {
     /// # Errors
     /// See [`RecordError`].
     pub fn next_entry(&mut self) -> Result<Option<Entry>, RecordError> {
+        // The end of the file between two entries is no error: a run that was killed wrote no stop.
         if self.ended || self.from.fill_buf()?.is_empty() {
             self.ended = true;
             return Ok(None);
@@ -358,6 +362,7 @@ impl<R: Read> RecordReader<R> {
         let now = Instant::from_ps(self.now.as_ps().wrapping_add(self.number()?));
         let mut calls = Vec::new();
         while let Some(call) = self.call()? {
+            // Only a damaged record has so many: bounds the memory that it can take.
             if calls.len() == CALLS_MAX {
                 return self.damaged("a step with too many answers");
             }

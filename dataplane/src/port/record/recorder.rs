@@ -123,6 +123,7 @@ impl Recorder {
     ) -> io::Result<Self> {
         let mut block = Vec::with_capacity(2 * BLOCK);
         format::put_preamble(&mut block, header);
+        // Written at once, so that a file that cannot be written refuses the recording before the run starts.
         out.write_all(&block)?;
         let written = block.len() as u64;
         block.clear();
@@ -227,6 +228,7 @@ impl Inner {
         self.calls.clear();
         (self.phase, self.matters, self.untold) = (Phase::Step, false, self.carry);
         self.now = now;
+        // Answers of the last step count as recorded only if it got an entry: otherwise `known` has not changed.
         self.new.clone_from(&self.known);
     }
 
@@ -234,6 +236,7 @@ impl Inner {
     fn keep(&mut self) {
         let since = self.now.as_ps().wrapping_sub(self.last.as_ps());
         let digest = format::digest(self.trace_hash, self.sent.digest());
+        // Taken out, as `entry` borrows `self`, and put back for its capacity: a step must not allocate.
         let calls = core::mem::take(&mut self.calls);
         self.entry(|block| format::put_step(block, since, &calls, digest));
         self.calls = calls;
@@ -366,6 +369,7 @@ impl<P: Port> Port for Recorded<P> {
         for hash in hashes.iter().take(taken) {
             fold(&mut inner.sent, self.index, *hash);
         }
+        // A frame that left in the run must leave in the replay, too.
         inner.matters |= taken > 0;
         taken
     }

@@ -23,8 +23,8 @@ use crate::time::Instant;
 /// Called with every frame that a port takes: the port's number, the time, and the bytes with a complete checksum.
 pub type SentFrames = Box<dyn FnMut(usize, Instant, &[u8]) + Send>;
 
-/// Largest growth of a drop counter in one step: far more than an hour of frames. It bounds the work of a damaged
-/// record.
+/// Largest growth of a drop counter in one step, far more than a port can count in that time; only a damaged record has
+/// more.
 const GROWTH_MAX: u64 = 1 << 24;
 
 struct State {
@@ -77,6 +77,7 @@ impl Script {
         if let Some(fault) = state.fault.take() {
             return Err(fault);
         }
+        // An answer left over was given in the recorded run and not asked for now: the replay has decided otherwise.
         match state.calls.front() {
             None => Ok(()),
             Some(call) => Err(format!("the record has {}, which was not asked for", name(call))),
@@ -126,6 +127,7 @@ impl State {
     }
 
     fn object(&mut self, fault: impl FnOnce(&Self) -> String) {
+        // The first difference counts; all later ones follow from it.
         if self.fault.is_none() {
             self.fault = Some(fault(self));
         }
@@ -262,6 +264,7 @@ impl Port for Scripted {
     fn tx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
         let state = &mut *self.script.lock();
         let taken = state.take(self.index, |answer| match answer {
+            // The record cannot take more frames than the replay offers.
             Answer::Tx(taken, pool) if *taken <= batch.len() => Some((*taken, *pool)),
             _ => None,
         });
@@ -327,6 +330,7 @@ impl Port for Scripted {
     }
 
     fn release(&mut self, bufs: &mut Bufs) {
+        // The chunks belong to the script: the first port that is released frees them for all.
         for desc in core::mem::take(&mut self.script.lock().held) {
             bufs.free(desc);
         }
