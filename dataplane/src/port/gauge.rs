@@ -27,8 +27,8 @@ unsafe impl Send for Ring {}
 
 impl Ring {
     fn permille(&self) -> u16 {
-        // Relaxed: only these words are read, no data behind them. SAFETY: `show`: the words are there for as long as
-        // the ring is shown.
+        // Relaxed: only these words are read, no data behind them.
+        // SAFETY: `show`: the words are there for as long as the ring is shown.
         let load = |word: &NonNull<AtomicU32>| unsafe { word.as_ref() }.load(Ordering::Relaxed);
         let (filled, of) = match self {
             Self::Slots { words, bit } => {

@@ -45,9 +45,9 @@ pub(super) fn borrow<O, R>(owner: &O, take: impl FnOnce(&mut Bufs) -> R) -> Opti
     let (key, mut bufs) = ACCESS.get().filter(|(of, _)| core::ptr::addr_eq(*of, owner))?;
     // Taken out while `take` runs: a callback within a callback finds nothing, instead of a second `&mut`.
     let _restore = Restore(ACCESS.replace(None).map(|_| (key, bufs)));
-    // SAFETY: `lend` put it here and is still in its call, as it takes it away before it returns, however that
-    // ends; it holds the only reference, which it does not use meanwhile. Nobody else has one, as it is not in
-    // `ACCESS` until `take` is over.
+    // SAFETY: `lend` put the pointer here and is still in its call, as it removes the pointer before it returns, also
+    // by a panic. It holds the only reference and does not use it meanwhile. No second one can be made from here, as
+    // the pointer is not in `ACCESS` until `take` has returned.
     Some(take(unsafe { bufs.as_mut() }))
 }
 

@@ -144,6 +144,7 @@ impl Pcap {
                 tx_partial_csum: false,
                 virtual_time: false,
             },
+            // Without frames a playing would never end.
             times: if input.frames.is_empty() { 0 } else { config.times.unwrap_or(u64::MAX) },
             input,
             pace: config.pace,
@@ -227,6 +228,7 @@ impl Port for Pcap {
         for desc in batch.drain(..) {
             if let Some(output) = &mut self.output {
                 let frame = csum::outgoing(bufs, &desc, &mut self.spare);
+                // The batch is taken all the same: the worker must not keep frames for a file that fails.
                 if let Err(error) = output.write(now.as_ns(), frame, None) {
                     self.counters.tx_failed += 1;
                     self.fault = Some(std::io::Error::other(error));

@@ -63,7 +63,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: what mmap gave; whoever points into it keeps the mapping.
+        // SAFETY: address and length are mmap's; code that holds pointers into the mapping keeps it alive.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }

@@ -27,6 +27,7 @@ pub(super) struct VnetHeader {
 impl VnetHeader {
     /// Reads a header; `moved` bytes were put in front of the data that its offsets refer to.
     pub(super) fn parse(bytes: [u8; VNET_LEN], moved: u16) -> Self {
+        // Host order: packet sockets and taps use that of legacy virtio, not the little-endian one of virtio 1.
         let [flags, gso_type, _, _, s0, s1, c0, c1, o0, o1] = bytes;
         let start = u16::from_ne_bytes([c0, c1]).saturating_add(moved);
         let partial = PartialCsum { start, offset: u16::from_ne_bytes([o0, o1]) };

@@ -167,8 +167,8 @@ impl AfPacket {
 
         let socket = packet_socket(&both)?;
         let fd = socket.as_fd();
-        // IGNORE_OUTGOING: other sockets send on this interface (the pause guard's, for example), and the port would
-        // take their frames for received ones. COPY_THRESH: a frame longer than a slot is queued in whole as a message.
+        // IGNORE_OUTGOING: the host's stack and the tunnel tap send on this interface, and the port would take their
+        // frames for received ones. COPY_THRESH: a frame longer than a slot is queued in whole as a message.
         let receives = [
             (libc::PACKET_IGNORE_OUTGOING, 1, "set PACKET_IGNORE_OUTGOING"),
             (libc::PACKET_COPY_THRESH, 1, "set PACKET_COPY_THRESH"),

@@ -111,25 +111,25 @@ impl Slots {
         const { assert!(slot_len(0) > 2 * LINE, "the least slot has three") };
         // SAFETY: inside the slot.
         let at = unsafe { self.at(index).add(line.min(2) * LINE) };
-        // SAFETY: as for `status`; nobody looks at the value.
+        // SAFETY: as for `status`; the value is not used.
         unsafe { at.cast::<AtomicU32>().as_ref() }
     }
 
     /// All bytes of a slot but its status.
     ///
     /// # Safety
-    /// Its status says that it is ours.
+    /// The slot's status says that the port owns it.
     #[inline]
     unsafe fn bytes(&self, index: usize) -> &[u8] {
         let (at, len) = self.behind_status(index);
-        // SAFETY: the slot has that many; the kernel does not write what is ours.
+        // SAFETY: the slot has `len` bytes, and the kernel does not write a slot that the port owns.
         unsafe { core::slice::from_raw_parts(at.as_ptr(), len) }
     }
 
     /// As [`Self::bytes`], for writing.
     ///
     /// # Safety
-    /// As there.
+    /// As for [`Self::bytes`].
     #[inline]
     unsafe fn bytes_mut(&mut self, index: usize) -> &mut [u8] {
         let (at, len) = self.behind_status(index);
@@ -203,7 +203,8 @@ impl RxSlots {
     #[inline]
     pub(super) fn front(&self) -> Option<Filled<'_>> {
         let status = self.filled(self.0.next)?;
-        // SAFETY: filled, so ours until `release`, which cannot be while this is borrowed.
+        // SAFETY: a filled slot is the port's until `release`, which needs `&mut self` and cannot run while this is
+        // borrowed.
         Some(Filled::parse(status, unsafe { self.0.bytes(self.0.next) }))
     }
 

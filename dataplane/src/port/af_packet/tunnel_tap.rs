@@ -41,7 +41,7 @@ impl TunnelTap {
         let index = sys::index(control.as_fd(), &name)?;
         let link = Link::attach_at(Hook::Ingress, &program, index, 0)?;
         // Last: the program must be attached before the first frame, as none may reach the host's stack.
-        sys::set_up(control.as_fd(), &name)?; // last: nothing that comes in may go to the host
+        sys::set_up(control.as_fd(), &name)?;
         Ok(Self { file, target, _program: program, _link: link })
     }
 

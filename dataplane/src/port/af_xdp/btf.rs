@@ -171,7 +171,6 @@ impl<'a> Types<'a> {
     }
 
     fn is_called(&self, name: u32, wanted: &str) -> bool {
-        // A module's name offsets continue the kernel's string section.
         let (names, _) = self.before();
         // A module continues the kernel's string section: an offset within the base names one of the base's strings.
         let (at, names) = match ((name as usize).checked_sub(names), self.base) {

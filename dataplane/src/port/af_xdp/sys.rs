@@ -53,7 +53,7 @@ pub(super) fn set_busy_poll(fd: BorrowedFd<'_>, us: i32, budget: i32) -> io::Res
 /// frame can hold transmit metadata.
 ///
 /// # Safety
-/// The memory stays mapped as long as the socket, or one that shares its UMEM, is open, and nobody reads or writes a
+/// The memory stays mapped as long as the socket, or one that shares its UMEM, is open, and no code reads or writes a
 /// chunk while the kernel has it.
 pub(super) unsafe fn register(
     fd: BorrowedFd<'_>,

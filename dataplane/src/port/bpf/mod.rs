@@ -154,11 +154,10 @@ struct ProgramInfo {
 impl Info for ProgramInfo {}
 
 /// # Safety
-/// What the attributes point to is live, and of the sizes that they say.
+/// Pointers in the attributes lead to live memory of the sizes given there.
 unsafe fn bpf<T: Attributes>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_long> {
     let at = core::ptr::from_mut(attributes);
-    // SAFETY: the kernel reads and writes `size_of::<T>()` bytes of a live value; the caller answers
-    // for what it points to.
+    // SAFETY: the kernel reads and writes `size_of::<T>()` bytes of a live value; the caller vouches for its pointers.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, at, size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

@@ -65,6 +65,7 @@ impl<'a> Fields<'a> {
     pub fn option(&mut self) -> Option<(u16, &'a [u8])> {
         let code = self.u16()?;
         let len = self.u16()?;
+        // A cut-off option ends the list without an error: the packet in front of it is whole.
         let value = self.padded(usize::from(len))?;
         (code != 0).then_some((code, value))
     }

@@ -186,6 +186,7 @@ impl CaptureWriter {
     /// A write failed, the interface was not described, the comment is longer than 65,535 bytes, or the stamp is after
     /// 2106 and the file is pcap. Nothing of the record is written then.
     pub fn write_with(&mut self, meta: Meta<'_>, frame: &[u8]) -> Result<(), CaptureError> {
+        // Counted before it is written, so that an error names this record; `field` takes it back.
         self.records += 1;
         let len = u32::try_from(frame.len()).unwrap_or(u32::MAX);
         let orig_len = meta.orig_len.max(len);
@@ -204,6 +205,7 @@ impl CaptureWriter {
                 self.put(data);
             }
             CaptureFormat::PcapNg => {
+                // A packet may only name an interface that was described before it (4.3).
                 if self.interfaces == 0 {
                     self.add_interface("")?;
                 }
@@ -241,6 +243,7 @@ impl CaptureWriter {
             Direction::In => self.option(OPT_EPB_FLAGS, &[1, 0, 0, 0])?,
             Direction::Out => self.option(OPT_EPB_FLAGS, &[2, 0, 0, 0])?,
         }
+        // A block without options has no end mark either (3.5).
         if self.block.len() > before {
             self.put(&[0; 4]); // end of options
         }

@@ -234,7 +234,7 @@ fn special(
         mbufs.carry(carrier.as_ptr(), desc.chunk());
         return Some(carrier.as_ptr());
     }
-    // No carrier is free: a copy of the frame leaves instead.
+    // Not shared any more: the chunk itself is sent. Or no carrier is free: a copy of the frame is sent.
     *desc = bufs.make_sole(desc.twin()).ok()?;
     Some(mbufs.of_chunk(desc.chunk()))
 }

@@ -19,7 +19,7 @@ pub fn settle() {
     let (done, ends) = sync_channel::<()>(1);
     // On the heap and not on this stack: after a time-out the alarm may still come.
     let done = Box::into_raw(Box::new(done)).cast::<c_void>();
-    // SAFETY: `done` is what `tell` takes, and is given away but where no alarm is set.
+    // SAFETY: `done` is the argument that `tell` expects, and belongs to the alarm from here on unless none is set.
     let refused = unsafe { sys::rte_eal_alarm_set(SOON_US, Some(tell), done) } < 0;
     if refused {
         // SAFETY: made above, and nobody else has it.

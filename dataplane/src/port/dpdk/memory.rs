@@ -61,8 +61,8 @@ pub struct Mbufs {
     stray_count: AtomicUsize,
 }
 
-// SAFETY: an mbuf is touched by whoever holds its chunk's descriptor or got it from a driver, one at a
-// time; the mempool itself is not changed after it was filled.
+// SAFETY: only the holder of a chunk's descriptor, or the code that got the mbuf from a driver, touches an mbuf, one at
+// a time; the mempool itself is not changed after it was filled.
 unsafe impl Send for Mbufs {}
 // SAFETY: as above.
 unsafe impl Sync for Mbufs {}
@@ -370,7 +370,7 @@ unsafe extern "C" fn enqueue(
             return 0;
         }
     }
-    // SAFETY: as ours.
+    // SAFETY: the arguments are those of this call, passed on.
     unsafe { enqueue_all(mempool, objects, count) }
 }
 

@@ -102,7 +102,6 @@ impl Wire {
         let at = idle + self.config.propagation;
         let least = self.config.len_least();
         let carried = len.max(least);
-        // Before the frame is pushed: once it is, the far end may run, and must find itself noted as due.
         let flaw = self.end.leaves(at, carried, Flaw::None);
         let frame = WireFrame::filled(at, flaw, kept.max(least), carried, |bytes| {
             if let Some(bytes) = bytes.get_mut(..kept) {

@@ -88,6 +88,7 @@ impl WireFrame {
     ) -> Self {
         let len = u32::try_from(len).unwrap_or(u32::MAX); // no frame comes near it
         let mut frame = Self { at, len, kept: 0, flaw, front: [0; FRONT_LEN], whole: None };
+        // In virtual time nearly all frames are fronts: they fit the ring's slot and need no allocation.
         match (frame.front.get_mut(..kept), u8::try_from(kept)) {
             (Some(front), Ok(count)) => {
                 fill(front);
@@ -236,6 +237,7 @@ impl WireEnd {
     /// Like [`Self::send`], for a frame of `len` bytes of which receivers read only `front`.
     #[inline]
     pub fn send_front(&mut self, at: Instant, flaw: Flaw, front: &[u8], len: usize) -> bool {
+        // Before `leaves`: a frame that is not sent must neither be noted nor use up a random number.
         if !self.has_room() {
             return false;
         }
@@ -247,6 +249,7 @@ impl WireEnd {
     #[inline]
     pub(super) fn leaves(&mut self, at: Instant, len: usize, flaw: Flaw) -> Flaw {
         if let Some((departures, port)) = &self.departures {
+            // A cut-through receiver is due when the header arrives, before the last bit.
             let lead = self.early.map_or(Span::ZERO, |early| early.lead(len));
             departures.note(*port, at - lead);
         }

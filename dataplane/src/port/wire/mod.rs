@@ -230,6 +230,7 @@ impl Wire {
             .as_mut()
             .is_some_and(|outages| outages.lose(frame.at, config.frame_time(frame.len())));
         Some(match refuse(config, frame, room) {
+            // Lost on the cable, which counts it. It never reached this port, so it is not a drop of the port.
             _ if is_lost => Fate::Lost,
             Some(reason) => Fate::Refused(reason),
             None => Fate::Taken,
