@@ -126,6 +126,7 @@ pub const fn homes(key: u64, mask: u32) -> (u32, u32) {
     const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
     let hash = (key ^ key >> 29).wrapping_mul(SPREAD);
     let (first, second) = ((hash >> 40) as u32 & mask, (hash >> 16) as u32 & mask);
+    // Two different buckets, so that every key has eight places.
     (first, if first == second { first ^ 1 } else { second })
 }
 

@@ -64,6 +64,7 @@ fn pack(to: &Mapped, first: usize, values: impl Iterator<Item = u64>, bits: usiz
         word |= value << (at % per * bits);
         at += 1;
         if at % per == 0 {
+            // Relaxed: no program reads this bank until `set_control` names it, with a Release store.
             to.word(first + at / per - 1).store(word, Ordering::Relaxed);
             word = 0;
         }

@@ -30,6 +30,7 @@ impl Xmit {
             let found = ebpf.program_mut(name).ok_or(XdpError::Missing(name))?;
             let program: &mut RawTracePoint = found.try_into().map_err(XdpError::program(name))?;
             program.load().map_err(XdpError::program(name))?;
+            // aya keeps the link with the program: both end when `ebpf` is dropped.
             program.attach(at).map_err(XdpError::program(name))?;
         }
         Ok(Self { ebpf })

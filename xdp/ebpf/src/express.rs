@@ -37,7 +37,7 @@ pub fn action(
 ) -> Action {
     let to = output(frame, head, at, rules, control);
     let Some(to) = to.filter(|_| is_complete(ctx, frame, head, left)) else { return Action::Pass };
-    // Last, as the frame before this one may still be in user space: sending this one now would overtake it.
+    // Earlier frames of the flow may still be in user space: this one must not overtake them.
     match maps::cells(at.port, at.queue, at.bucket) {
         Some(cells) if cells.at_rest() => Action::Express(to),
         Some(_) => Action::Follow(to),

@@ -33,8 +33,8 @@ impl<'a> Frame<'a> {
         let (start, end) = (ctx.data(), ctx.data_end());
         let len = end - start;
         let to = front.0.as_mut_ptr().cast::<[u8; HEAD_LEN]>();
-        // Frames of 64 bytes and of 60 have a path of direct loads: the helper costs a call, and clearing the room
-        // first costs more.
+        // Nearly all frames have 64 bytes or more, or exactly 60. These are read by direct loads: the helper costs a
+        // call, and clearing the room before it costs more.
         if start + HEAD_LEN <= end {
             front.copy(start, HEAD_LEN);
         } else if start + SHORTEST <= end {

@@ -164,7 +164,7 @@ impl Cells {
     #[inline(always)]
     pub fn hand(self) -> u64 {
         let count = shared(self.handed) + 1;
-        // SAFETY: as in `shared`; nobody else writes this map.
+        // SAFETY: as in `shared`; only this program writes the map.
         unsafe { self.handed.write_volatile(count) };
         count
     }
