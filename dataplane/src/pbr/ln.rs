@@ -63,6 +63,7 @@ impl LnTlp {
 fn is_message(tlp: &Tlp<'_>) -> bool {
     tlp.message_code() == Some(CODE_VDM_TYPE1)
         && tlp.vendor_id() == Some(VENDOR_PCI_SIG)
+        // PCI-SIG's messages tell each other apart by their subtype in byte 12; 00h is LN.
         && tlp.message_dws().is_some_and(|(_, dw3)| dw3 >> 24 == 0)
 }
 

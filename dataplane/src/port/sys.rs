@@ -29,6 +29,7 @@ unsafe impl Send for Mapping {}
 impl Mapping {
     /// Maps `len` bytes of `fd`, from `offset` on.
     pub(super) fn shared(fd: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<Self> {
+        // Populated at once, so that no frame waits for page faults.
         Self::map(Some(fd), offset, len, libc::MAP_SHARED | libc::MAP_POPULATE)
     }
 
@@ -167,6 +168,7 @@ pub(super) fn bind_packet(fd: BorrowedFd<'_>, ifindex: i32, receives: bool) -> i
 
 /// Makes the interface promiscuous as long as the returned socket is open; the socket itself receives nothing.
 pub(super) fn promiscuous(ifindex: i32) -> io::Result<OwnedFd> {
+    // Protocol 0, as in `bind_packet`: no tap for a socket that only holds the membership.
     let socket = socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?;
     set_promiscuous(socket.as_fd(), ifindex)?;
     Ok(socket)
@@ -269,6 +271,7 @@ pub(super) fn attach_tunnel_tap(fd: BorrowedFd<'_>, header_len: usize) -> io::Re
     /// TUN_F_UDP_TUNNEL_GSO and TUN_F_UDP_TUNNEL_GSO_CSUM (Linux 6.17).
     const TUNNELS: libc::c_uint = 0x80 | 0x100;
     let offloads = TUNNELS | libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
+    // The kernel puts the first free number for `%d` and writes the name back into the request.
     let mut request = request("weft-out%d")?;
     let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc::IFF_NO_CARRIER;
     request.ifr_ifru.ifru_flags = i16::try_from(flags).unwrap_or_default();
@@ -313,6 +316,7 @@ pub(super) fn set_up(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     ioctl(fd, libc::SIOCGIFFLAGS as libc::Ioctl, &mut request)?;
     // SAFETY: the call above filled this member in.
     let flags = unsafe { request.ifr_ifru.ifru_flags };
+    // The next call sets all flags, so those that the interface has go along.
     request.ifr_ifru.ifru_flags = flags | i16::try_from(libc::IFF_UP).unwrap_or_default();
     ioctl(fd, libc::SIOCSIFFLAGS as libc::Ioctl, &mut request)
 }
@@ -340,7 +344,7 @@ pub(super) struct Channels {
 
 /// Queue counts of an interface; `fd` is any socket.
 pub(super) fn channels(fd: BorrowedFd<'_>, name: &str) -> io::Result<Channels> {
-    let mut channels = Channels { command: 0x3C, ..Channels::default() };
+    let mut channels = Channels { command: 0x3C, ..Channels::default() }; // ETHTOOL_GCHANNELS
     ethtool(fd, name, &mut channels)?;
     Ok(channels)
 }
@@ -359,7 +363,7 @@ pub(super) struct DriverInfo {
 /// Driver of an interface; `fd` is any socket.
 pub(super) fn driver_info(fd: BorrowedFd<'_>, name: &str) -> io::Result<DriverInfo> {
     let mut info = DriverInfo {
-        command: 0x03,
+        command: 0x03, // ETHTOOL_GDRVINFO
         driver: [0; 32],
         versions: [0; 64],
         bus: [0; 32],

@@ -87,10 +87,11 @@ pub fn edge(fabric: u32, port: u32) -> Option<&'static Edge> {
     EDGES.get_ptr(fabric * PORTS as u32 + port).map(|at| unsafe { &*at })
 }
 
-/// Entry `at` of the segments; 0 beyond the table.
+/// Entry `at` of the segments. The loader gives no port entries beyond the table.
 #[inline(always)]
 pub fn segment(fabric: u32, at: u32) -> u32 {
     const WORDS: u32 = SEGMENTS_LEN as u32 / 2;
+    // Masked, as an index beyond the table would be one of the other bank, which the map's own bounds allow.
     let word =
         SEGMENTS.get_ptr(fabric * WORDS + (at >> 1 & (WORDS - 1))).map_or(0, |at| shared(at));
     (word >> ((at & 1) * 32)) as u32
@@ -100,6 +101,7 @@ pub fn segment(fabric: u32, at: u32) -> u32 {
 #[inline(always)]
 pub fn idt(fabric: u32, at: u32) -> u16 {
     const WORDS: u32 = IDT_LEN as u32 / 4;
+    // Masked as in `segment`.
     let word = IDT.get_ptr(fabric * WORDS + (at >> 2 & (WORDS - 1))).map_or(0, |at| shared(at));
     (word >> ((at & 3) * 16)) as u16
 }
@@ -145,6 +147,7 @@ pub struct Cells {
 pub fn cells(port: u32, queue: u32, bucket: usize) -> Option<Cells> {
     let at = at(port, queue)?;
     let (handed, done) = (HANDED.get_ptr_mut(at)?, DONE.get_ptr(at)?);
+    // Masked for the verifier, which has to see that the cell lies within the map's value.
     let bucket = bucket & (BUCKETS - 1);
     // SAFETY: `Counts` is as many words, and the index is below.
     Some(unsafe {
@@ -178,6 +181,7 @@ pub fn drains(port: u32, queue: u32) -> bool {
 
 #[inline(always)]
 fn at(port: u32, queue: u32) -> Option<u32> {
+    // A higher queue number would name entries of another port.
     (queue < QUEUES as u32).then(|| port_queue(port, queue))
 }
 
@@ -202,6 +206,7 @@ fn held(bucket: u32, key: u64) -> Option<StationCell> {
     for way in 0..WAYS {
         // SAFETY: a place of the bucket, which lives as long as the program.
         let at = unsafe { (&raw const (*bucket).keys).cast::<u64>().add(way) };
+        // Empty entries have key 0, which `fdb_key` never gives.
         if shared(at) == key {
             // SAFETY: as above.
             return Some(StationCell(unsafe {
@@ -238,6 +243,8 @@ impl StationCell {
 /// Has the kernel send the frame by `output`; false if there is no such interface.
 #[inline(always)]
 pub fn redirect(output: u32) -> bool {
+    // With an empty entry the helper returns the lower bits of its flags, here `XDP_ABORTED`, and drops the target
+    // of an earlier call.
     OUTPUTS.redirect(output, u64::from(xdp_action::XDP_ABORTED)).is_ok()
 }
 
@@ -245,6 +252,7 @@ pub fn redirect(output: u32) -> bool {
 #[inline(always)]
 pub fn to_socket(port: u32, queue: u32) -> bool {
     let Some(at) = at(port, queue) else { return false };
+    // As in `redirect`; the last call for a frame decides where it goes.
     SOCKETS.redirect(at, u64::from(xdp_action::XDP_ABORTED)).is_ok()
 }
 

@@ -85,7 +85,8 @@ pub fn hand_over(ctx: &XdpContext, at: &Place, beside: Beside, len: usize) -> u3
 /// dropped if so many wait that some are lost anyway.
 #[inline(always)]
 pub fn follow(ctx: &XdpContext, at: &Place, output: u32, beside: Beside, len: usize) -> u32 {
-    // Dropping only helps if the flow can become express, which takes an interface that accepts redirected frames.
+    // Dropping only helps if the flow can become express, which takes an interface that accepts redirected frames. Here
+    // `redirect` only asks: a dropped frame goes nowhere, and `hand_over` notes another target.
     // SAFETY: takes nothing.
     if maps::drains(at.port, at.queue)
         && maps::redirect(output)

@@ -94,6 +94,7 @@ impl Mbufs {
     /// No memory, or DPDK lays mbufs out otherwise than its headers say.
     pub fn of(pool: &Arc<Pool>) -> io::Result<Arc<Self>> {
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        // Held until the new one is listed: two ports that open at once must not each make a set of mbufs.
         known.retain(|mbufs| mbufs.strong_count() > 0);
         let mut found = known.iter().filter_map(Weak::upgrade);
         if let Some(mbufs) = found.find(|mbufs| Arc::ptr_eq(&mbufs.pool, pool)) {
@@ -125,6 +126,7 @@ impl Mbufs {
             strays,
             stray_count,
         });
+        // Before `fill`: the mempool keeps the address of the `Mbufs` for its callbacks, so it must not move any more.
         let this = Arc::get_mut(&mut mbufs).expect("nobody else has it yet");
         this.mempool = this.new_mempool()?;
         this.fill()?;
@@ -227,6 +229,7 @@ impl Mbufs {
     /// Frees a handle of a chunk, from whatever thread.
     #[inline]
     fn give_back(&self, chunk: u32, shared: bool) {
+        // Without a loan in this thread there is no `Bufs` that it may touch: each belongs to one worker.
         let taken = loan::borrow(self, |bufs| bufs.free(handle(chunk, shared)));
         if taken.is_none() {
             self.strand(chunk, shared);
@@ -248,6 +251,7 @@ impl Mbufs {
     /// Frees to `bufs` the chunks that threads without a loan gave back.
     #[inline]
     pub fn collect(&self, bufs: &mut Bufs) {
+        // A hint, read without the lock: a chunk that is missed now is collected by the next call.
         if self.stray_count.load(Ordering::Relaxed) == 0 {
             return;
         }
