@@ -83,7 +83,7 @@ pub mod program {
     pub const REDIRECT_ERR: &str = "weft_redirect_err";
 }
 
-/// Numbers of helpers that do not exist, and what the loader puts in their place.
+/// Numbers of helpers that do not exist. The loader replaces the program's calls of them.
 pub mod placeholder {
     /// Number of the port that the program is for.
     pub const PORT: usize = 0x7EF1;
@@ -103,7 +103,7 @@ pub mod checksum {
     pub const PARTIAL: u64 = 1 << 32;
     /// The frame comes from a wire: a value that looks partial is taken for it, and tunnels hide none.
     pub const OF_WIRE: i32 = -1;
-    /// Any checksum may be partial, and nothing tells.
+    /// Any checksum may be partial, and the kernel does not say which.
     pub const UNSEEN: i32 = -2;
 }
 

@@ -50,7 +50,7 @@ pub enum Checksum<'a> {
     Seen(&'a [u64]),
     /// All are complete, as the frames come from a wire.
     OfWire,
-    /// Any may be partial, and nothing tells.
+    /// Any may be partial, and the kernel does not say which.
     Unseen,
 }
 

@@ -195,7 +195,7 @@ mod tests {
         assert_ne!(fdb_key(0, 0), 0, "no key is that of an empty place");
     }
 
-    /// Two buckets hold a key, the first one first; what finds no room is left out, and changes nothing.
+    /// A key goes to one of two buckets, the first preferred. A key that finds no room is left out and changes nothing.
     #[test]
     fn what_finds_no_room_is_left_out() {
         let mut table = table(2);
@@ -247,7 +247,7 @@ mod tests {
         assert!(left.contains(&table.find(all[8]).unwrap().0));
     }
 
-    /// Against a map: what is put is found until it is removed, where it was put last.
+    /// Against a map: a key is found until it is removed, with the port that was put last.
     #[test]
     fn random_changes_fare_as_in_a_map() {
         let mut table = table(buckets(512));

@@ -167,7 +167,7 @@ fn a_port_learns_no_more_than_its_limit() {
     assert_eq!(fdb.learn(mac(4), port(1), Instant::ZERO), Learned::New, "del frees a place");
 }
 
-/// 300 s are 545.7 ticks: an entry lives 547 tick borders after its last frame, whatever the start.
+/// 300 s are 545.7 ticks: an entry ends at the 547th tick border after its last frame, at whichever time it was learnt.
 #[test]
 fn ageing_is_exact_to_the_tick_and_crosses_the_wrap() {
     const LIFE: u64 = 547;
@@ -231,8 +231,8 @@ fn ageing_can_be_off_and_be_changed() {
     assert_eq!(Tick::cover(Span::from_ps(u64::MAX)), (1 << 25) - 1 - (1 << 10), "clamped");
 }
 
-/// A sweep in small pieces removes what one big sweep removes, and an entry learnt behind its back
-/// is not forgotten.
+/// A sweep in small pieces removes the same entries as one big sweep. Entries learnt in buckets that it has passed
+/// count for the time of the next sweep.
 #[test]
 fn a_sweep_in_pieces_finds_everything() {
     let fdb = fdb(512);
@@ -294,7 +294,8 @@ fn static_entries_apply_whole_and_stay() {
     assert_eq!(fdb.learn(mac(2), port(1), ticks(0)), Learned::New);
 }
 
-/// Static entries push learned ones out where they have to, and what cannot be placed is undone.
+/// Static entries push learned ones out where the table has no other room. If one of a set finds no place, all of the
+/// set is undone.
 #[test]
 fn static_entries_take_the_place_of_learned_ones() {
     let fdb = Fdb { capacity: 8, ..fdb(1) }; // two buckets, eight places, all of which may be used
@@ -317,8 +318,8 @@ fn static_entries_take_the_place_of_learned_ones() {
     assert_eq!((at(&crowded, mac(100)), at(&crowded, mac(101))), (Some(0), Some(1)));
 }
 
-/// An address that moves too often goes back to where it was before, and stays there for as long as it is told;
-/// then it may move again.
+/// An address that moves too often is held at the port that it had before, for the time set with `set_sticky`; then it
+/// may move again.
 #[test]
 fn an_address_that_moves_too_often_is_held_where_it_was() {
     let fdb = fdb(64);

@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(route(&tables, pid(0x99)).found, Err(Refusal::NoDrtEntry));
     }
 
-    /// What the steps say follows from each other as the lookup itself does it.
+    /// The steps, followed one after the other, lead to the result of the lookup itself.
     #[test]
     fn steps_lead_to_what_the_lookup_finds() {
         let (tables, mut rng) = (tables(), Rng::new(5));

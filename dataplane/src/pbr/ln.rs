@@ -81,7 +81,7 @@ mod tests {
         out
     }
 
-    /// A bridge takes requests with ids of its own buses, and no message, in whatever layout.
+    /// A bridge takes requests with ids of its own buses, and no message, in either layout.
     #[test]
     fn a_bridge_takes_its_own_requests_and_no_message() {
         let bridge = Bridge { secondary: 2, subordinate: 4, ..Bridge::default() };

@@ -149,7 +149,7 @@ mod tests {
         bytes(&packet.repr(Mode::Flit, Bdf::from_bits(0), Bdf::from_bits(0)))
     }
 
-    /// Reads, writes, configuration and messages: all that asks somebody for something.
+    /// Requests: reads, writes, configuration and messages.
     fn requests() -> Vec<(String, Vec<u8>)> {
         let mut all: Vec<(String, Vec<u8>)> = [
             ("MRd", vec![0x20, 0, 0, 1, 1, 0, 0, 5, 0, 0, 1, 0, 0, 0, 0x10, 0]),
@@ -175,7 +175,7 @@ mod tests {
         all
     }
 
-    /// What a GFD sends: completions, notifications, its part in a forwarded command, answers.
+    /// TLPs that a GFD sends: completions, notifications, its part in a forwarded command, answers.
     fn answers() -> Vec<(String, Vec<u8>)> {
         let mut all: Vec<(String, Vec<u8>)> = [
             ("Cpl", vec![0x0A, 0, 0, 0, 1, 0, 0, 5, 2, 0, 0, 4]),
@@ -204,7 +204,7 @@ mod tests {
         port
     }
 
-    /// Whatever a host sends with a PTH is refused, and of a device all but that it is a link partner.
+    /// All TLPs with a PTH are refused from a host, and from a device all but its announcement as link partner.
     #[test]
     fn hosts_and_devices_have_no_pth() {
         for (name, bytes) in requests().into_iter().chain(answers()) {
@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    /// A GFD answers in its own name, and asks nobody for anything, in whosever name.
+    /// A GFD answers with its own PIDs as source, and sends no request, with any PID.
     #[test]
     fn a_gfd_answers_with_its_own_pids_alone() {
         let gfd = port(Role::Gfd);

@@ -182,7 +182,7 @@ mod tests {
         let _turn = PLACING.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = 2 * HUGE;
         let first = Memory::map(bytes, Place::Low).unwrap();
-        // SAFETY: the mapping has so many bytes, and they are ours.
+        // SAFETY: the mapping has `bytes` bytes, and they are ours.
         unsafe { first.base().as_ptr().write_bytes(0xA5, bytes) };
         let second = Memory::map(bytes, Place::Low).unwrap();
         // SAFETY: as above.
@@ -206,7 +206,7 @@ mod tests {
     fn a_mapping_lies_elsewhere_where_all_low_places_are_occupied() {
         let _turn = PLACING.lock().unwrap_or_else(PoisonError::into_inner);
         let flags = libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE;
-        // What is refused is occupied already.
+        // An address that is refused is occupied already.
         let taken: Vec<NonNull<u8>> = Place::Low
             .addresses(HUGE)
             .filter_map(|address| map_zeros(address, HUGE, flags).ok())

@@ -152,7 +152,7 @@ fn chunks_of_a_umem_are_what_the_kernel_takes() {
     }
 }
 
-/// Frames stay what they are while the pool grows under them, and it ends where it was to.
+/// Frames keep their contents while the pool grows under them, and it grows up to its limit.
 #[test]
 fn a_pool_of_fronts_grows_with_its_frames_in_it() {
     let count = 1_000;
@@ -176,11 +176,11 @@ fn a_pool_of_fronts_grows_with_its_frames_in_it() {
     assert!(!bufs.free(descs.remove(0)), "another handle is there");
     assert!(bufs.free(twin.unwrap()), "and that is known still");
     bufs.free_all(descs.into_iter());
-    // The reserve is filled first; what was taken from it is out still.
+    // The reserve is filled first; the chunks taken from it are still out.
     assert_eq!(std::iter::from_fn(|| bufs.alloc()).count(), count - 600);
 }
 
-/// A pool of fronts keeps of each frame what is read, and tells its whole length.
+/// A pool of fronts keeps the front of each frame, and its whole length.
 #[test]
 fn a_pool_of_fronts_keeps_the_front_of_a_frame() {
     let mut bufs = Bufs::new(Pool::fronts(4, 1_518).unwrap(), 1, 0);

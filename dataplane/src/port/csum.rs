@@ -29,7 +29,7 @@ pub fn complete_frame(frame: &mut [u8], partial: PartialCsum) -> bool {
     checksum::complete(covered, usize::from(partial.offset), true)
 }
 
-/// Whether the checksum is a CRC of SCTP; only its place tells it from an Internet checksum.
+/// Whether the checksum is a CRC of SCTP; only its place in the packet distinguishes it from an Internet checksum.
 fn is_crc(partial: PartialCsum) -> bool {
     usize::from(partial.offset) == SCTP_FIELD
 }

@@ -67,7 +67,7 @@ mod tests {
         held: Vec<u32>,
     }
 
-    /// What the functions are called with.
+    /// Argument of the functions: a mempool as a driver has it.
     struct Mempool {
         take: unsafe extern "C" fn(*const c_void, *mut u32) -> i32,
         give: unsafe extern "C" fn(*const c_void, u32) -> i32,

@@ -301,7 +301,7 @@ mod tests {
         bufs.used().get()
     }
 
-    /// What is on its way to one end is seen by its inbox alone, until it is taken.
+    /// Only the inbox of the end that frames are on their way to sees them, until they are taken.
     #[test]
     fn an_inbox_tells_of_what_waits() {
         let (mut a, mut b, mut bufs) = pair(4, 64);

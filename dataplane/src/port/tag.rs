@@ -7,7 +7,7 @@
 /// A VLAN tag that a device took out of a frame's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// EtherType that tells the kind of tag (0x8100, 0x88A8), in host order.
+    /// EtherType of the tag (0x8100, 0x88A8), in host order.
     pub tpid: u16,
     /// PCP, DEI and VID, in host order.
     pub tci: u16,

@@ -419,7 +419,7 @@ mod tests {
         assert_eq!(records.len() as u64, written);
         assert!(records.iter().all(|r| r.data.len() <= 64));
         assert!(records.iter().any(|r| (r.data.len(), r.orig_len) == (64, 100)));
-        // After the end the port goes on, without copies.
+        // After the end of the mirror the port works on, without copies.
         assert_eq!(tee.rx(Instant::ZERO, &mut bufs, &mut batch), 2);
         assert_eq!(tee.tx(Instant::ZERO, &mut bufs, &mut batch), 2);
     }
@@ -442,7 +442,7 @@ mod tests {
         assert_eq!(lens, [60, 61, 62, 63]);
     }
 
-    /// Says that it has room for 64 and takes fewer.
+    /// Announces room for 64 frames and takes fewer.
     struct Takes(usize, Box<dyn Port>);
 
     impl Port for Takes {

@@ -107,7 +107,7 @@ fn is_complete(ctx: &XdpContext, frame: &Frame<'_>, head: &Head, left: u64) -> b
     const OF_WIRE: u64 = checksum::OF_WIRE as i64 as u64;
     match left {
         checksum::COMPLETE => true,
-        // Nothing tells of a partial checksum, and inside of a tunnel the parser would not find it.
+        // The kernel does not say which checksums are partial, and inside of a tunnel the parser would not find one.
         UNSEEN if partial::may_carry(head) => false,
         UNSEEN | OF_WIRE => looks_complete(ctx, frame, head),
         _ => false,

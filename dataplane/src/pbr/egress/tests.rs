@@ -88,7 +88,8 @@ fn vppb(spid: u16, dpid: u16) -> Vppb {
     Vppb { binding, ..Vppb::default() }
 }
 
-/// CXL 3.1 section 7.7.6.4: what comes in for a vDSP or vUSP has its PIDs exchanged, and both count.
+/// CXL 3.1 section 7.7.6.4: a TLP that comes in for a vDSP or vUSP has the binding's PIDs exchanged, and both must
+/// match.
 #[test]
 fn hie_matches_both_pids() {
     let local = Vppb { binding: Binding::Port(PortId::default()), ..Vppb::default() };

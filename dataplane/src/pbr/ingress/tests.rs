@@ -202,7 +202,7 @@ fn fast_hit_of_gfam_goes_to_the_gfd_of_its_way() {
     }
 }
 
-/// Step 2: an address of the window without a valid entry is a UR, whatever the virtual switch would say.
+/// Step 2: an address of the window without a valid entry is a UR, even where the virtual switch would route it.
 #[test]
 fn fast_entry_that_is_not_valid_is_unsupported() {
     for kind in [Kind::UioRequest, Kind::MemoryRequest] {
@@ -228,7 +228,8 @@ fn gim_by_anything_but_uio_is_unsupported() {
     assert_eq!(verdict, unsupported(Refusal::GimNeedsUio));
 }
 
-/// Step 2; CXL 3.1 sections 7.7.2.5, 7.7.2.6: what the FM revoked is refused though the entry still stands.
+/// Step 2; CXL 3.1 sections 7.7.2.5, 7.7.2.6: a target that the FM has revoked is refused, though its entry is still
+/// there.
 #[test]
 fn target_that_gmv_or_vtv_lost_is_unsupported() {
     for kind in [Kind::UioRequest, Kind::MemoryRequest] {
@@ -258,7 +259,7 @@ fn ldst_target_that_lav_lost_is_unsupported() {
     assert_eq!(decide(Role::Dsp, at(Kind::UioRequest, LD_LOST)), unsupported(Refusal::LavClear));
 }
 
-/// Steps 3 and 5: LDST is for UIO alone, and what it does not hit is hierarchical.
+/// Steps 3 and 5: LDST is for UIO alone, and requests that do not hit it are hierarchical.
 #[test]
 fn what_ldst_does_not_hit_is_hierarchical() {
     for (kind, address) in [(Kind::MemoryRequest, LD), (Kind::UioRequest, LD_HOLE)] {
@@ -288,7 +289,8 @@ fn rerouter_sends_uio_completions_straight_back() {
     }
 }
 
-/// Step 5: everything else is hierarchical; what nobody claims is a UR, and a completion is dropped.
+/// Step 5: everything else is hierarchical. Without a bridge that claims it, a request is a UR, and a completion is
+/// dropped.
 #[test]
 fn everything_else_is_hierarchical() {
     let config = |bus| request(Kind::Other, Route::Config1(Bdf::new(bus, 0, 0)));
@@ -340,14 +342,14 @@ fn bound_vppbs_send_hie_with_the_pids_of_their_binding() {
     assert_eq!(out(Binding::Unbound, true, false), unsupported(Refusal::Unbound));
 }
 
-/// A GFD's link carries PBR TLPs: what comes in there without PTH goes nowhere.
+/// A GFD's link carries PBR TLPs: a TLP that comes in there without PTH is refused.
 #[test]
 fn a_gfd_port_takes_nothing_without_pth() {
     let verdict = decide(Role::Gfd, at(Kind::UioRequest, GFAM));
     assert_eq!(verdict, unsupported(Refusal::WrongRole));
 }
 
-/// docs/spec/cxl-fabric.md: messages end here, go to all, or are gathered, as the virtual switch says.
+/// docs/spec/cxl-fabric.md: the virtual switch decides whether a message ends here, goes to all, or is gathered.
 #[test]
 fn messages_are_what_the_virtual_switch_says() {
     use crate::pbr::Implicit::{Broadcast, Gather, Local, ToRoot};
@@ -403,7 +405,8 @@ fn a_memory_device_knows_its_host_alone() {
     }
 }
 
-/// The completion goes to whoever a request names: so a device names itself, or gets nothing. A host is above all bridges.
+/// The completion goes to the requester that the request names, so a device may only name itself. A host is above all
+/// bridges and not checked.
 #[test]
 fn nobody_reads_a_memory_device_for_another() {
     let named = |bus, address| {

@@ -99,7 +99,8 @@ fn way(tables: &Tables, header: Header) -> Result<Option<PortId>, Refusal> {
     }
 }
 
-/// CXL 3.1 section 7.7.6.4: the host sees one virtual link; what goes down it enters at the vUSP, and back at the vDSP.
+/// CXL 3.1 section 7.7.6.4: the host sees one virtual link. Requests going down enter the far switch at the vUSP;
+/// answers come back in at the vDSP.
 #[test]
 fn a_virtual_link_joins_two_virtual_switches() {
     let (host, device) = pair();
@@ -355,7 +356,7 @@ fn cxl_cache_goes_between_a_device_and_its_host_by_cache_id() {
     for (tables, kind, spid, cache_id, want) in cases {
         assert_eq!(leaves(tables, kind, spid, cache_id), want, "{kind:?} {spid:x} {cache_id}");
     }
-    // Whose host has gone, and who is in reset, gets and says nothing.
+    // A device whose host has gone, or that is in reset, neither receives nor sends.
     device.set_vcs(0, None).unwrap();
     assert_eq!(sent(&device, Kind::CacheToHost, 5), Verdict::Drop(Refusal::Unbound));
     assert_eq!(leaves(&device, Kind::CacheToDevice, HOST, 5), Err(Refusal::ForeignHost));

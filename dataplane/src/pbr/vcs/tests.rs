@@ -95,7 +95,7 @@ fn address_from_the_root_goes_where_both_windows_claim_it() {
     ]);
 }
 
-/// PCIe 6.0 section 2.2.4.1, TLP 2: from EP2 to the root, as its address lies in nobody's windows.
+/// PCIe 6.0 section 2.2.4.1, TLP 2: from EP2 to the root, as its address is in the window of no bridge.
 #[test]
 fn address_from_below_goes_up_where_nobody_below_claims_it() {
     let (from, switch) = (Side::Below(EP2), switch());
@@ -122,8 +122,8 @@ fn address_from_below_goes_to_the_peer_that_claims_it() {
     ]);
 }
 
-/// docs/spec/wire-formats.md §3.4 and the command register: what is not enabled claims nothing, and no request passes
-/// up.
+/// docs/spec/wire-formats.md §3.4 and the command register: a window that is not enabled claims nothing, and no request
+/// passes up a bridge that is no bus master.
 #[test]
 fn enables_gate_requests_and_not_completions() {
     let (upstream, below) = bridges();
@@ -213,7 +213,7 @@ fn ids_go_to_the_bus_that_claims_them_else_up() {
     ]);
 }
 
-/// PCIe 6.0 section 2.2.8: messages that name nobody.
+/// PCIe 6.0 section 2.2.8: messages without an address or id, which their routing field directs.
 #[test]
 fn messages_go_up_to_all_or_end_here_by_their_route() {
     let (above, from, switch) = (Side::Above, Side::Below(EP1), switch());
@@ -254,7 +254,7 @@ fn a_broadcast_reaches_all_that_are_bound_and_their_answers_go_up_once() {
     assert!(Gather::default().start(&Vcs::new(upstream, None, &[]).unwrap()), "nobody to wait for");
 }
 
-/// CXL 3.1 section 7.7.6.4: bound or not, the host sees a bridge; what goes to nothing is refused.
+/// CXL 3.1 section 7.7.6.4: bound or not, the host sees a bridge. TLPs for an unbound one are refused.
 #[test]
 fn bindings_say_where_a_vppb_leads() {
     let (mut upstream, mut below) = bridges();
@@ -305,7 +305,7 @@ fn more_vppbs_than_can_be_named_are_refused() {
     assert_eq!(Vcs::new(upstream, None, &vec![below[0]; 256]), Err(TableError::Vppb(256)));
 }
 
-/// What PCIe 6.0 section 2.2.4 says, bridge by bridge and without any table: who takes it on the internal bus?
+/// PCIe 6.0 section 2.2.4 bridge by bridge, without any table: which of them takes the TLP on the internal bus?
 fn naive(upstream: &Vppb, below: &[Vppb], side: Side, route: Route) -> Result<Hop, Refusal> {
     let inside = |vppb: &Vppb| match route {
         Route::Memory(Hpa(at)) => vppb.bridge.has_memory(at),

@@ -1,4 +1,4 @@
-//! A socket that sends frames on an interface next to the port that is open there, whatever its kind.
+//! A socket that sends frames on an interface next to a port of any kind that is open there.
 //!
 //! The pause guard sends PAUSE through one while the worker that owns the port is away. A socket whose interface was
 //! deleted is closed, and opened again at the next frame.

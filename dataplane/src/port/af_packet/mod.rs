@@ -60,7 +60,7 @@ pub struct AfPacketConfig {
 struct Open {
     // Before the ring that it shows.
     _shown: Shown,
-    /// Its socket also sends super-frames, and tells errors of the interface.
+    /// Its socket also sends super-frames, and reports errors of the interface.
     rx: receiver::Ring,
     tx: sender::Ring,
     index: i32,

@@ -351,7 +351,7 @@ mod tests {
         Slots::over(memory, slot_len(FRAME_LEN_MAX))
     }
 
-    /// Fills a slot as the kernel does: what of `frame` fits `room`.
+    /// Fills a slot as the kernel does: as much of `frame` as fits `room`.
     fn fill(slots: &mut Slots, index: usize, status: u32, frame: &[u8], room: usize) {
         assert_eq!(slots.status(index).load(Ordering::Relaxed), KERNEL, "the kernel's");
         // SAFETY: the test is the kernel.

@@ -235,8 +235,8 @@ mod tests {
     /// One type: kind, name, members as name, type and offset, whether offsets tell of bit fields.
     type Sample<'a> = (u32, &'a str, &'a [(&'a str, u32, u32)], bool);
 
-    /// A BTF of these types, whose names follow `before` bytes of others; what follows a type of a kind
-    /// without members is filled with 0xFF.
+    /// A BTF of these types, whose names follow `before` bytes of others. Data behind a type without members is filled
+    /// with 0xFF.
     fn btf(types: &[Sample<'_>], before: usize) -> Vec<u8> {
         let (mut body, mut names) = (Vec::new(), if before == 0 { vec![0] } else { Vec::new() });
         let mut named = |name: &str| {
@@ -301,7 +301,7 @@ mod tests {
         assert!(Types::parse(&[0; 64], None).is_none());
     }
 
-    /// A kernel with the types that are looked for, as far as `keep` says so.
+    /// BTF of a kernel with those of the wanted types whose names `keep` accepts.
     fn own(keep: impl Fn(&str) -> bool) -> Vec<u8> {
         let all: [Sample<'_>; 8] = [
             (1, "int", NONE, false),

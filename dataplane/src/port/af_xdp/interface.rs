@@ -61,7 +61,7 @@ impl AfXdp {
         Ok(())
     }
 
-    /// Records that the program is attached, and tells it the gate.
+    /// Records that the program is attached, and sets the gate in it.
     fn steered(&mut self) {
         self.steered = true;
         (self.receive.sees, self.receive.numbered) =

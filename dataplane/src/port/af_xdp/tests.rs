@@ -4,7 +4,7 @@ use super::*;
 use crate::pool::{PartialCsum, Pool};
 use crate::time::LinkRate;
 
-/// What a case changes.
+/// Change of the configuration that a case makes.
 type Change = fn(&mut AfXdpConfig);
 
 fn config() -> AfXdpConfig {

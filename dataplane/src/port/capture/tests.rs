@@ -124,7 +124,7 @@ fn an_independent_reader_agrees() {
     }
 }
 
-/// Records up to where a file is cut off, and what is said of that.
+/// Records up to the end of a file that is cut off, and the reader's warnings.
 fn read_cut(bytes: &[u8]) -> Result<(Vec<Record>, Vec<String>), CaptureError> {
     let mut reader = CaptureReader::new("mem", Cursor::new(bytes.to_vec()))?;
     let records = reader.by_ref().collect::<Result<_, _>>()?;
@@ -321,7 +321,7 @@ fn the_fcs_is_checked_and_taken_off_where_the_file_has_it() {
     }
 }
 
-/// What the device saw on the link is told in both orders, and by old packet blocks, too.
+/// Link errors that the device saw are read in both byte orders, and from old packet blocks too.
 #[test]
 fn errors_of_the_link_are_told() {
     for big in [false, true] {
@@ -542,7 +542,7 @@ fn packed_files_are_read_as_what_they_hold() {
     }
 }
 
-/// Also what is packed gives all that is there before it is cut off; what is damaged is an error.
+/// A compressed capture that is cut off also gives all records before the cut. Damage is an error.
 #[test]
 fn packed_files_are_read_as_far_as_they_go() {
     let whole = written(CaptureFormat::Pcap, 0);

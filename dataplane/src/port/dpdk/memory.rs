@@ -226,7 +226,7 @@ impl Mbufs {
         loan::lend(self, bufs, call)
     }
 
-    /// Frees a handle of a chunk, from whatever thread.
+    /// Frees a handle of a chunk; any thread may call this.
     #[inline]
     fn give_back(&self, chunk: u32, shared: bool) {
         // Without a loan in this thread there is no `Bufs` that it may touch: each belongs to one worker.

@@ -18,7 +18,7 @@ use crate::port::{Port, PortCounters};
 use crate::stats::DropReason;
 use crate::time::{Instant, LinkRate};
 
-/// What was written, for a look at it later.
+/// Keeps the bytes written, for the test to read.
 #[derive(Clone, Default)]
 struct Memory(Arc<Mutex<Vec<u8>>>);
 
@@ -33,7 +33,7 @@ impl Write for Memory {
     }
 }
 
-/// Takes so many bytes, then says that the disk is full.
+/// Takes this many bytes, then reports a full disk.
 struct Full(usize);
 
 impl Write for Full {
@@ -224,7 +224,7 @@ fn what_no_recorder_writes_is_refused_with_its_place() {
     assert!(matches!(read(b"WEFTREC\x02\0").1, Some(RecordError::Version(2))));
 }
 
-/// Whatever the bytes are: entries and perhaps an error, never a panic, never more than was there.
+/// Any bytes give entries and perhaps an error, never a panic, and never more contents than the file has bytes.
 #[test]
 fn random_and_flipped_bytes_are_entries_or_errors() {
     let (mut rng, whole) = (Rng::new(20_261_121), written(&some_entries()));
@@ -282,7 +282,8 @@ fn a_full_disk_ends_the_record_and_is_told_once() {
     assert_eq!(summary.failed.and_then(|e| e.raw_os_error()), Some(libc::ENOSPC));
 }
 
-/// A scripted port that is asked for something else says what, and goes on with nothing.
+/// A scripted port that is asked for an answer other than the recorded one reports the first difference, and answers
+/// with nothing from then on.
 #[test]
 fn a_script_tells_the_first_thing_that_does_not_fit() {
     let none = PoolMove::default();

@@ -1,4 +1,4 @@
-//! The wire: delays, flaws, room, outages, and what it tells of the next frame.
+//! The wire: delays, flaws, room, outages, and the forecast of the next frame.
 use weft_base::sync::{Arc, AtomicU64, Ordering};
 
 use super::*;
@@ -165,7 +165,7 @@ fn a_pulled_cable_loses_what_is_in_flight() {
     assert!(!far.send(ns(20), Flaw::None, &[0; 60]), "eight in flight fill it");
 }
 
-/// A link is down in [100, 200): what is on it then is lost, and whoever asks hears of both changes.
+/// A link is down in [100, 200): frames on it then are lost, and `link_up` and `next_event` show both changes.
 #[test]
 fn an_outage_loses_what_is_on_the_link_and_is_told() {
     let (near, mut far) = cable(8);
