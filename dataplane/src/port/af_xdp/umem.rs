@@ -149,7 +149,7 @@ impl Umem {
         };
         let tx_metadata = match register(u32::try_from(TX_METADATA_LEN).unwrap_or(0)) {
             Ok(()) => true,
-            // Linux before 6.8 refuses the unknown flag.
+            // An older kernel refuses the flag that it does not know.
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
                 register(0)?;
                 false
