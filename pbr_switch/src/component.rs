@@ -1,8 +1,7 @@
-//! A PBR switch as a component: its commands, who may send them, and what follows when it gets an owner.
+//! A PBR switch as a CCI component: its commands, their senders, and the consequences of a change of owner.
 //!
-//! [`Component`] for [`Switch`]; tables are made anew after each command and each tick.
+//! [`Component`] for [`Switch`]. The tables are rebuilt after each command and each tick.
 //!
-//! Units: PIDs of 12 bits; time as `Instant`.
 //! Source: docs/spec/cxl-fabric.md "Port roles"; docs/spec/wire-formats.md §4.2 to §4.6.
 
 use weft_cxl::cci::{Command, Common, Component, Done, Reply, Session};
@@ -24,6 +23,7 @@ impl Component for Switch {
     }
 
     fn commands(&self) -> &'static [Command] {
+        // A statically configured switch refuses whatever would change its set-up, as no manager is there to undo it.
         if self.config.static_init.is_some() { STATIC_COMMANDS.as_slice() } else { Self::COMMANDS }
     }
 
@@ -34,6 +34,7 @@ impl Component for Switch {
         request: &Request<'_>,
         reply: &mut Reply,
     ) -> Done {
+        // Rebuild before answering: the driver publishes the tables before it sends the response.
         let done = self.command(now, session, request, reply);
         self.refresh();
         done
@@ -41,7 +42,7 @@ impl Component for Switch {
 
     fn can_be(&self, pid: Pid) -> bool {
         let other = |&(taken, to): &(Pid, Assigned)| taken == pid && to != Assigned::Switch;
-        // One that is set up from the start keeps its PID, by which others have routes to it.
+        // A statically configured switch keeps its PID, because other switches already have routes to it.
         let own = self.common.ownership.pid();
         let keeps = self.config.static_init.is_none() || own.is_none() || pid == own;
         keeps && !pid.is_none() && !self.tables.assigned().any(|it| other(&it))
@@ -50,8 +51,9 @@ impl Component for Switch {
     fn owned(&mut self) {
         let ownership = &self.common.ownership;
         let pid = ownership.pid();
-        // A fabric manager that has a connection to this switch is reached here.
+        // A fabric manager with a connection to this switch is reached here: its PID routes to the switch itself.
         let fm = ownership.primary().filter(|_| ownership.is_local()).map(|fm| fm.pid);
+        // The PIDs that the switch and its manager had before. Collected first, as the loop changes the table.
         let own: Vec<Pid> = self
             .tables
             .assigned()
@@ -67,13 +69,15 @@ impl Component for Switch {
             debug_assert!(assigned.is_ok(), "`can_be` has said so");
         }
         if let Some(fm) = fm {
-            // One whose PID is a port's gets no answers from further out until it takes another.
+            // If a port already has the manager's PID, its answers from further out are lost until it claims with
+            // another one.
             let _ = self.tables.assign(fm, Assigned::Switch);
         }
         self.changed();
     }
 
     fn tick(&mut self, now: Instant) {
+        // Time limits first: work that they end must show in the tables of the same tick.
         self.common.tick(now);
         self.finish_work(now);
         self.refresh();

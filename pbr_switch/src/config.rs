@@ -1,8 +1,7 @@
-//! What a switch is made of: ports and their roles, virtual switches and their bridges, sizes of tables.
+//! Static description of a switch: ports and their roles, virtual switches and their bridges, sizes of tables.
 //!
-//! [`SwitchConfig`] in, a [`super::Switch`] out; none of it changes while the switch runs.
+//! A [`super::Switch`] is made from a [`SwitchConfig`], which does not change while the switch runs.
 //!
-//! Units: entries; time as `Span`.
 //! Source: docs/spec/cxl-fabric.md "Port roles"; CXL 3.1 sections 7.7.2.6, 7.7.5, 7.7.6.5.
 
 use weft_cxl::pci::bridge::BridgeError;
@@ -16,49 +15,47 @@ use weft_parsers::cci::generic::Identity;
 
 use super::static_init::{StaticInit, StaticInitError};
 
-/// What the link of a port is for.
+/// The kind of link partner that a port is meant for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Edge, upstream: a host's root port.
+    /// Edge, upstream: leads to a host's root port.
     Usp,
-    /// Edge, downstream: a device, an HBR switch or a GFD.
+    /// Edge, downstream: leads to a device, an HBR switch or a GFD.
     Dsp,
-    /// Another PBR switch.
+    /// Inter-switch link: leads to another PBR switch.
     Fabric,
 }
 
-/// A port of a switch, as it is configured.
+/// Configuration of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortConfig {
-    /// Which.
     pub port: PortId,
-    /// What for.
     pub role: Role,
-    /// PIDs that it can have, at least 1.
+    /// How many PIDs the manager may assign to it, at least 1.
     pub pids: u8,
 }
 
-/// A virtual switch, as it is configured.
+/// Configuration of a virtual switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VcsConfig {
-    /// The host's port; without one its upstream vPPB is a vUSP, to be bound to a host edge by PID.
+    /// The host's port. Without one the upstream vPPB is a vUSP, which the manager binds to a host edge by PID.
     pub usp: Option<PortId>,
     /// Downstream vPPBs, 0..=254.
     pub vppbs: u8,
-    /// It has a GAE.
+    /// Whether it has a Global Access Endpoint.
     pub gae: bool,
 }
 
-/// Entries of the tables of each vPPB.
+/// Number of entries in the tables of each vPPB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// FAST, a power of two.
+    /// Segments of the FAST, a power of two.
     pub fast: usize,
-    /// IDT of the FAST, at most 4,096.
+    /// Entries of the interleave table (IDT) of the FAST, at most 4,096.
     pub fast_idt: usize,
-    /// LDST, a power of two.
+    /// Segments of the LDST, a power of two.
     pub ldst: usize,
-    /// IDT of the LDST, at most 4,096.
+    /// Entries of the interleave table (IDT) of the LDST, at most 4,096.
     pub ldst_idt: usize,
 }
 
@@ -68,34 +65,34 @@ impl Default for Sizes {
     }
 }
 
-/// A PBR switch, as it is configured.
+/// Configuration of a PBR switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwitchConfig {
     /// Response of Identify (0001h).
     pub identity: Identity,
-    /// What it is called by its link partners.
+    /// Name that it announces to its link partners.
     pub uuid: Uuid,
-    /// Its ports.
     pub ports: Vec<PortConfig>,
-    /// Its virtual switches, by index.
+    /// Virtual switches; commands name them by index in this list.
     pub vcses: Vec<VcsConfig>,
     /// Routing groups, 0..=256.
     pub groups: u16,
-    /// Tables of vPPBs.
+    /// Sizes of the tables of every vPPB.
     pub sizes: Sizes,
-    /// How long a bind or unbind takes.
+    /// Duration of a bind or unbind.
     pub bind_time: Span,
-    /// GFD commands that a GAE forwards at a time.
+    /// GFD commands that one GAE forwards at the same time.
     pub threads: u16,
-    /// What it is set up with where no fabric manager does that.
+    /// PIDs, routes and bindings set up at start when no fabric manager does it.
     pub static_init: Option<StaticInit>,
 }
 
 impl SwitchConfig {
-    /// The configuration of a switch of CXL's, without ports and virtual switches.
+    /// A switch under the CXL consortium's vendor ID, without ports and virtual switches.
     #[must_use]
     pub const fn new(uuid: Uuid, serial: u64) -> Self {
         let identity = Identity {
+            // 1E98h is the vendor ID of the CXL consortium; device IDs of weft are "WF" and up in ASCII.
             vendor: 0x1E98,
             device: 0x5746,
             subsystem_vendor: 0x1E98,
@@ -119,36 +116,36 @@ impl SwitchConfig {
     }
 }
 
-/// Why a switch cannot be made of its configuration.
+/// Why a switch cannot be built from its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// A port twice, or one without a PID.
+    /// A port is listed twice, or has room for no PID.
     #[error("port {0} is listed twice, or cannot have a PID")]
     Port(u8),
-    /// The host's port of a virtual switch is no upstream port, or another's.
+    /// The host's port of a virtual switch is not an upstream port, or already belongs to another virtual switch.
     #[error("port {port} cannot be the upstream port of virtual switch {vcs}")]
     Usp {
-        /// The virtual switch.
+        /// Index of the virtual switch.
         vcs: usize,
-        /// The port.
+        /// Number of the port.
         port: u8,
     },
-    /// More virtual switches, or more bridges in one, than commands can name.
+    /// More virtual switches, or more bridges in one, than a command can name.
     #[error("{0} virtual switches, or the vPPBs of one, are more than can be named")]
     Count(usize),
-    /// Tables of that size cannot be made.
+    /// The dataplane rejects a table of the configured size.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// It cannot be set up so.
+    /// The static set-up does not fit the switch.
     #[error(transparent)]
     StaticInit(#[from] StaticInitError),
-    /// A vPPB cannot be made.
+    /// A vPPB or a port's bridge cannot be built.
     #[error(transparent)]
     Bridge(#[from] BridgeError),
-    /// A GAE cannot be made.
+    /// The function of a GAE cannot be built.
     #[error(transparent)]
     Gae(#[from] FunctionError),
-    /// The mailbox of a GAE cannot be made.
+    /// The mailbox of a GAE cannot be built.
     #[error(transparent)]
     Mailbox(#[from] MailboxError),
 }

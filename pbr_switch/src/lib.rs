@@ -1,18 +1,18 @@
-//! A PBR switch without its data path: what its fabric manager and its hosts command, and the tables that follow from it.
+//! The control plane of a PBR switch: the commands of its fabric manager and its hosts, and the tables they lead to.
 //!
-//! [`Switch`] holds the state. Requests in by [`weft_cxl::cci::serve`]; out come [`Switch::tables`] for the dataplane,
-//! [`Event`]s for whoever drives it, and [`Outgoing`] messages for components further out, answered by `Common::complete`.
-//! [`Agent`] is all that the switch does itself, at the far end of its CPU port. No clock, socket or thread.
+//! [`Switch`] holds the state. Requests come in through [`weft_cxl::cci::serve`]. It hands out [`Switch::tables`] for
+//! the dataplane, [`Event`]s for its driver, and [`Outgoing`] messages to components further out, whose answers return
+//! through `Common::complete`. [`Agent`] is everything a switch does by itself at the far end of its CPU port. This
+//! crate reads no clock and uses no sockets or threads.
 //!
-//! Units: bytes; PIDs of 12 bits; time as `Instant` (picoseconds).
 //! Source: docs/spec/cxl-fabric.md; docs/spec/wire-formats.md §4.3 to §4.6, §4.8, §5; CXL 3.1 sections 7.7.2.6, 7.7.5,
 //! 7.7.6, 7.7.9, 7.7.12.
 //!
-//! Bridges of a virtual switch are numbered as its commands do: vPPB 0 is the upstream one, the host's port or a
-//! vUSP, and 1 and on are downstream ones. So Configure PID Binding names a vUSP as vPPB 0, and the host's own FAST
-//! is that of vPPB 0.
+//! Bridges of a virtual switch are numbered as in its commands: vPPB 0 is the upstream bridge (the host's port, or a
+//! vUSP), 1 and up are the downstream bridges. So Configure PID Binding names a vUSP as vPPB 0, and the FAST that
+//! serves the host's own requests is that of vPPB 0.
 //!
-//! A switch with a host, a device and a link to another switch, and its fabric manager's first question:
+//! A switch with a host, a device and a link to another switch answers its fabric manager's first request:
 //!
 //! ```
 //! use weft_cxl::cci::{Served, Session, serve};

@@ -1,8 +1,7 @@
-//! A physical port: what is at its other end, its link, and its PPB's registers.
+//! A physical port: its link partner, its link, and the registers of its PPB.
 //!
-//! [`Port`]; [`Port::state`] is what Get Physical Port State (5101h) says of it.
+//! [`Port::state`] is the response to Get Physical Port State (5101h), with codes as in CXL 3.1 table 7-19.
 //!
-//! Units: PIDs of 12 bits; codes as in CXL 3.1 table 7-19.
 //! Source: docs/spec/cxl-fabric.md "Port roles"; docs/spec/wire-formats.md §4.3, §4.5 (5702h), §4.8.
 
 use weft_cxl::pci::{Bridge, BridgeSpec, Identity, Link, PortKind};
@@ -13,57 +12,55 @@ use weft_parsers::fabric::Pid;
 
 use super::config::{ConfigError, PortConfig, Role};
 
-/// Identity of the bridges of a switch.
+/// PCI identity of every bridge of a switch: PPBs and vPPBs alike.
 pub(super) const BRIDGE: Identity =
     Identity { vendor: 0x1E98, device: 0x5747, revision: 1, class: 0x06_04_00, subsystem: (0, 0) };
 
-/// What is at the other end of a link.
+/// The component at the other end of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Partner {
-    /// Nothing is known yet.
+    /// Not known yet, or the link is down.
     #[default]
     Unknown,
     /// A host's root port.
     Host,
-    /// A device or HBR switch, with as many logical devices; 0 where it is no MLD.
+    /// A device or HBR switch.
     Device {
-        /// Logical devices.
+        /// Number of logical devices; 0 for a device that is not an MLD.
         lds: u8,
     },
-    /// A PBR switch or a GFD, and what it has told of itself.
+    /// A PBR switch or a GFD, with its last announcement.
     Pbr(LinkPartner),
 }
 
 /// A physical port of a PBR switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Which.
     pub id: PortId,
-    /// What for.
     pub role: Role,
-    /// What is at the other end.
+    /// The component at the other end.
     pub partner: Partner,
-    /// What has been announced there last in a name that is not this port's, and so was not taken.
+    /// Last announcement that was rejected because it used a PID that is not this port's.
     pub refused: Option<LinkPartner>,
-    /// The link; `None` while it is down.
+    /// `None` while the link is down.
     pub link: Option<Link>,
-    /// What is at the other end is being reset.
+    /// The device at the other end is being reset.
     pub resetting: bool,
-    /// The manager has asserted PERST#, and not deasserted it.
+    /// The manager has asserted PERST# and not deasserted it yet.
     pub perst: bool,
-    /// What has gone through it, when it was counted last.
+    /// Byte counts at the last poll.
     pub traffic: PortTraffic,
-    /// Its PIDs, `FFF` where none is assigned.
+    /// One entry for each PID that it may have, `FFF` where none is assigned.
     pub pids: Vec<Pid>,
-    /// Registers of its bridge, for whoever manages it without a host.
+    /// Registers of its bridge, for a manager that reaches it without a host (5103h).
     pub ppb: Bridge,
 }
 
 impl Port {
-    /// A port whose link is down.
+    /// Makes a port whose link is down.
     ///
     /// # Errors
-    /// It can have no PID, or its bridge cannot be made.
+    /// The configuration gives it no PID, or its bridge is rejected.
     pub fn new(config: &PortConfig) -> Result<Self, ConfigError> {
         if config.pids == 0 {
             return Err(ConfigError::Port(config.port.get()));
@@ -96,26 +93,27 @@ impl Port {
         })
     }
 
-    /// Its first PID, `FFF` where it has none.
+    /// First assigned PID, `FFF` if there is none.
     #[must_use]
     pub fn pid(&self) -> Pid {
         self.pids.iter().copied().find(|pid| !pid.is_none()).unwrap_or(Pid::NONE)
     }
 
-    /// Whether a GFD is at the other end.
+    /// Whether its link partner is a GFD.
     #[must_use]
     pub const fn is_gfd(&self) -> bool {
+        // A GFD is allowed at a downstream edge only; elsewhere an announcement as GFD gives no rights.
         matches!(self.partner, Partner::Pbr(told) if told.far.kind == PidAndKind::GFD)
             && matches!(self.role, Role::Dsp)
     }
 
-    /// Whether the fabric manager gave it this PID; `FFF` is none.
+    /// Whether the fabric manager assigned this PID to it; never true for `FFF`.
     #[must_use]
     pub fn has_pid(&self, pid: Pid) -> bool {
         !pid.is_none() && self.pids.contains(&pid)
     }
 
-    /// The PID that the GFD at the other end calls itself by, where the port has no such PID; `FFF` otherwise.
+    /// PID that the GFD at the other end announces and the port does not have; `FFF` otherwise.
     #[must_use]
     pub fn announced(&self) -> Pid {
         match self.partner {
@@ -124,13 +122,13 @@ impl Port {
         }
     }
 
-    /// Whether a component that speaks CCI without a PID can be at the other end.
+    /// Whether the link partner can be a component that answers CCI without a PID.
     #[must_use]
     pub const fn is_pbr(&self) -> bool {
         matches!(self.role, Role::Fabric) || self.is_gfd()
     }
 
-    /// Logical devices at the other end.
+    /// Number of logical devices behind the port.
     #[must_use]
     pub const fn lds(&self) -> u8 {
         match self.partner {
@@ -139,9 +137,11 @@ impl Port {
         }
     }
 
-    /// State for Get Physical Port State (5101h); `binding` tells that a bind or unbind of it is under way.
+    /// Response to Get Physical Port State (5101h). `binding` is true while a bind of the port is under way, false
+    /// during an unbind.
     #[must_use]
     pub const fn state(&self, binding: Option<bool>) -> PortState {
+        // Codes of CXL 3.1 table 7-19, here and below; the two binding states hide the role while they last.
         let config_state = match (binding, self.role) {
             (Some(true), _) => 1,
             (Some(false), _) => 2,
@@ -149,6 +149,7 @@ impl Port {
             (None, Role::Usp) => 4,
             (None, Role::Fabric) => 5,
         };
+        // Device types: 4 is an SLD, 5 an MLD, 6 a PBR component. A host is no device and reads as none.
         let (partner_type, partner_version) = match (self.link, self.partner) {
             (None, _) | (_, Partner::Unknown | Partner::Host) => (0, 0),
             (_, Partner::Device { lds: 0 }) => (4, 3),
@@ -164,6 +165,7 @@ impl Port {
             config_state,
             partner_version,
             partner_type,
+            // Every CXL version and every speed up to 64 GT/s: the links are emulated and limit neither.
             versions: 0x0F,
             width_max: 16,
             width,
@@ -178,5 +180,6 @@ impl Port {
     }
 }
 
+/// LTSSM states of 5101h: a port is either up (L0) or looking for a partner (Detect).
 const DETECT: u8 = 0;
 const L0: u8 = 4;

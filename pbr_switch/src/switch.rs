@@ -1,8 +1,8 @@
-//! The state of a switch, what happens to it from outside, and the tables that are made of it.
+//! State of a switch, the inputs that change it, and the tables built from it.
 //!
-//! [`Switch`]; whatever changes marks what has to be made anew, and [`Switch::tables`] is whole after each call.
+//! A change only marks the virtual switches and ports that it concerns; `refresh` rebuilds those, so [`Switch::tables`]
+//! is consistent after each public call.
 //!
-//! Units: PIDs of 12 bits; time as `Instant`.
 //! Source: docs/spec/cxl-fabric.md "Port roles", "Binding", "Dynamic change"; CXL 3.1 section 7.7.6.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -25,84 +25,58 @@ use super::port::{Partner, Port};
 use super::vcs::{Bound, VcsState};
 use super::work::Work;
 
-/// An event at the switch's bridges or edges that whoever drives it has to act on.
+/// An event at the switch's bridges or edges on which the switch's driver must act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// What a register write or an event did at a bridge: interrupt, error message, reset, power.
-    Bridge {
-        /// The virtual switch.
-        vcs: u8,
-        /// The bridge.
-        vppb: u8,
-        /// What it did.
-        effects: BridgeEffects,
-    },
-    /// A vPPB has been bound to the other end of a virtual link, or is no more: link and reset VDMs follow.
+    /// Effects of a register write or an event at a bridge: interrupt, error message, reset, power.
+    Bridge { vcs: u8, vppb: u8, effects: BridgeEffects },
+    /// A vPPB was bound to the other end of a virtual link, or unbound from it: link and reset VDMs follow.
     PidBinding {
-        /// The virtual switch.
         vcs: u8,
-        /// The bridge.
         vppb: u8,
-        /// It is bound.
+        /// False for an unbind.
         bound: bool,
-        /// Own PID, `FFF` while there is none.
+        /// PID of this end, `FFF` while there is none.
         own: Pid,
         /// PID of the other end.
         far: Pid,
     },
-    /// Which targets a host may reach has changed: its GAE interrupts.
-    AccessChanged {
-        /// The virtual switch.
-        vcs: u8,
-    },
-    /// A logical device is to be reset: its host has gone, or another one may get it.
+    /// The set of targets that a host may reach has changed: its GAE interrupts.
+    AccessChanged { vcs: u8 },
+    /// A logical device must be reset: its host has gone, or it is about to get another one.
     LdReset {
-        /// The port.
         port: PortId,
-        /// LD-ID.
+        /// LD-ID, below the number of LDs that the device reported.
         ld: u16,
     },
-    /// A device at a port has another host, or none: it is to be reset.
-    PortReset {
-        /// The port.
-        port: PortId,
-    },
-    /// The manager resets what is at a port.
-    PortControl {
-        /// The port.
-        port: PortId,
-        /// How.
-        op: PortOp,
-    },
-    /// A command of a GAE's mailbox is done: its interrupt is to be sent.
-    GaeInterrupt {
-        /// The virtual switch.
-        vcs: u8,
-    },
-    /// A host's command is to be forwarded to a GFD.
+    /// A device at a port has lost its host or gets another one, so it must be reset.
+    PortReset { port: PortId },
+    /// The manager resets the device at a port (5102h).
+    PortControl { port: PortId, op: PortOp },
+    /// A command of a GAE's mailbox is done: its interrupt must be sent.
+    GaeInterrupt { vcs: u8 },
+    /// A host's command must be forwarded to a GFD.
     Proxy {
-        /// The virtual switch.
         vcs: u8,
-        /// The GFD.
+        /// PID of the GFD.
         pid: Pid,
-        /// Which of the commands to that GFD.
+        /// Sequence number among the commands to that GFD, 3 bits.
         seq: u8,
-        /// Where in the host's memory the command is.
+        /// Address of the command in the host's memory.
         request: Hpa,
-        /// Bytes of the command.
+        /// Length of the command in bytes.
         len: u16,
-        /// Where the response is to be put.
+        /// Address in the host's memory for the response.
         response: Hpa,
-        /// Bytes there are for it.
+        /// Room for the response in bytes.
         response_max: u16,
     },
-    /// A command that is being forwarded is to be given up.
+    /// Forwarding of a command must stop.
     CancelProxy {
-        /// The virtual switch.
         vcs: u8,
-        /// The GFD.
+        /// PID of the GFD.
         pid: Pid,
-        /// Which of the commands to that GFD.
+        /// Sequence number among the commands to that GFD, 3 bits.
         seq: u8,
     },
 }
@@ -110,41 +84,37 @@ pub enum Event {
 /// The receiver and content of a request to a component further out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FarRequest {
-    /// The PBR component at the other end of a port, without a PID (DPID `FFF`): a CCI message.
+    /// A CCI message to the PBR component at the other end of a port, which has no PID yet (DPID `FFF`).
     Port(PortId, Vec<u8>),
-    /// A component with a PID: a CCI message.
+    /// A CCI message to a component with a PID.
     Pid(Pid, Vec<u8>),
-    /// The fabric manager's logical device, or the device, behind a port: a CCI message.
+    /// A CCI message to LD `FFFFh` of an MLD, or to the device itself, behind a port.
     Device(PortId, Vec<u8>),
-    /// Configuration space of a logical device; the answer is the 4 bytes read, zero for a write.
+    /// An access to configuration space of a logical device; the answer is the 4 bytes read, zero for a write.
     LdConfig {
-        /// The port.
         port: PortId,
-        /// LD-ID.
         ld: u16,
-        /// Where.
+        /// Register, direction and byte enables.
         access: ConfigAccess,
-        /// What is written.
+        /// Data to write; unused for a read.
         data: u32,
     },
-    /// Memory of a logical device; the answer is a response of 5302h.
+    /// An access to memory of a logical device; the answer is a response of 5302h.
     LdMem {
-        /// The port.
         port: PortId,
-        /// LD-ID.
         ld: u16,
-        /// How.
+        /// Direction of the access.
         access: MemAccess,
-        /// Bytes.
+        /// Length in bytes.
         len: u16,
-        /// Where.
+        /// First byte within the memory of the logical device.
         offset: u64,
-        /// What is written.
+        /// Data to write; empty for a read.
         data: Vec<u8>,
     },
 }
 
-/// No queue is looked at: static messages do not choose.
+/// Queue depths for a lookup that ignores them: static messages take a fixed member of a routing group.
 struct NoLoad;
 
 impl Load for NoLoad {
@@ -160,11 +130,10 @@ impl Load for NoLoad {
 /// A request to a component further out; the answer goes to `Common::complete` under the ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
-    /// Which request it belongs to.
+    /// Ticket under which the answer completes.
     pub ticket: Ticket,
-    /// PID of who asks: the fabric manager.
+    /// PID of the requester: the fabric manager.
     pub spid: Pid,
-    /// For whom, and what.
     pub to: FarRequest,
 }
 
@@ -184,7 +153,7 @@ pub struct Switch {
     pub(super) events: VecDeque<Event>,
     pub(super) outgoing: VecDeque<Outgoing>,
     pub(super) logs: EventLogs,
-    /// When the traffic of the ports was counted last.
+    /// Time of the last count of port traffic.
     pub(super) traffic_at: Instant,
 }
 
@@ -207,8 +176,8 @@ impl PartialEq for Switch {
 }
 
 impl Switch {
-    /// A switch as after power-on: nobody's, links down; but for what its configuration sets up, no PID assigned, nothing
-    /// routed, downstream vPPBs unbound.
+    /// Makes a switch as after power-on: no owner, links down, no PID assigned, no routes, downstream vPPBs unbound.
+    /// Then applies the static set-up of its configuration, if any.
     ///
     /// # Errors
     /// See [`ConfigError`].
@@ -220,7 +189,9 @@ impl Switch {
             }
             ports.push(Port::new(port)?);
         }
+        // `IdentifySwitch` reads the highest number off the last port, and PID targets are indices into this order.
         ports.sort_by_key(|port| port.id);
+        // Identify Switch (5100h) reports their number in one byte.
         if config.vcses.len() > 255 {
             return Err(ConfigError::Count(config.vcses.len()));
         }
@@ -255,6 +226,7 @@ impl Switch {
             outgoing: VecDeque::new(),
             logs: EventLogs::default(),
         };
+        // The static set-up below checks itself against these tables, so they must exist first.
         switch.refresh();
         if let Some(static_init) = switch.config.static_init.clone() {
             switch.start_static(&static_init)?;
@@ -268,46 +240,47 @@ impl Switch {
         &self.tables
     }
 
-    /// A number that changes whenever [`Switch::tables`] does.
+    /// Counter that changes whenever [`Switch::tables`] changes.
     #[must_use]
     pub const fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// Takes the events that are to be acted on; each once.
+    /// Drains the events that the driver must act on.
     pub fn events(&mut self) -> impl Iterator<Item = Event> {
         self.events.drain(..)
     }
 
-    /// Takes the requests that go further out; each once.
+    /// Drains the requests to components further out.
     pub fn outgoing(&mut self) -> impl Iterator<Item = Outgoing> {
         self.outgoing.drain(..)
     }
 
-    /// The port of a number.
+    /// Looks a port up by number.
     #[must_use]
     pub fn port(&self, port: PortId) -> Option<&Port> {
         self.ports.iter().find(|other| other.id == port)
     }
 
-    /// The virtual switch of a number.
+    /// Looks a virtual switch up by index.
     #[must_use]
     pub fn vcs(&self, vcs: u8) -> Option<&VcsState> {
         self.vcses.get(usize::from(vcs))
     }
 
-    /// The configuration that it was made of.
+    /// The configuration it was built from.
     #[must_use]
     pub const fn config(&self) -> &SwitchConfig {
         &self.config
     }
 
-    /// Tells it that a link came up or went down: the vPPBs that are bound to the port see it, as a surprise when it
-    /// went down.
+    /// Reports a link that came up or went down. Bridges bound to the port follow, with a surprise link down if it went
+    /// down.
     pub fn set_link(&mut self, port: PortId, link: Option<Link>) {
         let Some(state) = self.ports.iter_mut().find(|other| other.id == port) else { return };
         state.link = link;
         if link.is_none() {
+            // The next partner may be another component: it must announce itself before it counts as anything.
             (state.partner, state.refused) = (Partner::Unknown, None);
             state.ppb.lose_link();
         } else {
@@ -315,7 +288,7 @@ impl Switch {
         }
         self.stale_ports.insert(port);
         for (vcs, vppb) in self.bound_to(port) {
-            // A logical device is there once the device has said so: [`Self::set_partner`].
+            // An LD's link comes up only when the device has reported its LDs: [`Self::set_partner`].
             let is_whole = self.bound_at(vcs, vppb) == Bound::Port(port);
             let shown = link.filter(|_| is_whole && !self.is_resetting(port));
             self.show_link(vcs, vppb, shown, true);
@@ -323,23 +296,26 @@ impl Switch {
         self.refresh();
     }
 
-    /// Says whether the manager holds PERST# of a port asserted.
+    /// Records whether the manager holds PERST# of a port asserted.
     pub fn set_perst(&mut self, port: PortId, on: bool) {
         if let Some(state) = self.ports.iter_mut().find(|other| other.id == port) {
             state.perst = on;
         }
     }
 
-    /// Tells it that what is at a port is being reset, or is not any more: until then its link is down for the vPPBs that are
-    /// bound to it, which have wanted that or have been told otherwise, and no TLP passes.
+    /// Reports that the device at a port is being reset (`on`) or has come out of reset. While it is in reset no TLP
+    /// passes, and bridges bound to the port see a link down without error, as their software asked for it or was told
+    /// otherwise.
     pub fn set_resetting(&mut self, port: PortId, on: bool) {
         let Some(state) = self.ports.iter_mut().find(|other| other.id == port) else { return };
+        // Callers repeat the current state (`sync_resets` for each port): that must not rebuild tables.
         if core::mem::replace(&mut state.resetting, on) == on {
             return;
         }
         let link = state.link.filter(|_| !on);
         self.stale_ports.insert(port);
         for (vcs, vppb) in self.bound_to(port) {
+            // The manager alone resets a whole MLD, and that takes down its link, which the LDs' bridges see instead.
             if self.bound_at(vcs, vppb) == Bound::Port(port) {
                 self.show_link(vcs, vppb, link, false);
             }
@@ -348,31 +324,32 @@ impl Switch {
         self.refresh();
     }
 
-    /// Whether what is at a port is being reset.
+    /// Whether the device at a port is being reset.
     pub(super) fn is_resetting(&self, port: PortId) -> bool {
         self.port(port).is_some_and(|port| port.resetting)
     }
 
-    /// Tells it that its host resets what is at the other end of a virtual link: that is down until it is up again.
+    /// Reports that the host resets the far end of a virtual link: the path is down until the far end reports Link Up.
     pub fn reset_path(&mut self, vcs: u8, vppb: u8) {
         let Some(state) = self.vppb_mut(vcs, vppb) else { return };
         let Bound::Pid(bound) = &mut state.bound else { return };
         bound.up = false;
         let far = bound.far;
+        // The reset clears the CacheID registers of the edge below, which sends no update for that.
         self.forget_cache_ids(vcs, far);
         self.show_link(vcs, vppb, None, false);
         self.stale_vcses.insert(vcs);
         self.refresh();
     }
 
-    /// Notes in its event log what a port is like, as its link or its partner has changed.
+    /// Logs the state of a port after a change of its link or partner.
     pub fn log_port(&mut self, now: Instant, port: PortId) {
         if let Some(state) = self.ports.iter().find(|other| other.id == port) {
             self.logs.port(now, &state.state(None));
         }
     }
 
-    /// Notes how many bytes have come in and gone out by a port by now.
+    /// Records the bytes received and sent by a port since the switch started.
     pub fn count_traffic(&mut self, now: Instant, port: PortId, rx: u64, tx: u64) {
         self.traffic_at = now;
         if let Some(port) = self.ports.iter_mut().find(|other| other.id == port) {
@@ -380,25 +357,28 @@ impl Switch {
         }
     }
 
-    /// Notes in its event log that `count` accesses have been refused at a port by now by one rule.
+    /// Logs that `count` accesses at a port were refused by one rule so far.
     pub fn log_refusals(&mut self, now: Instant, port: PortId, rule: &str, count: u64) {
         let pid = self.port(port).map_or(Pid::NONE, Port::pid);
         self.logs.refused(now, &RefusalEvent::new(port.get(), pid.bits(), rule, count));
     }
 
-    /// The port by which static messages to a PID leave; none where they find no way out.
+    /// Port by which static messages to a PID leave; `None` if the PID has no route, or all links of its route are
+    /// down.
     #[must_use]
     pub fn static_port(&self, to: Pid) -> Option<PortId> {
+        // The pick sees only ports whose link is up: a route with all links down gives no port.
         let up: PortSet =
             self.ports.iter().filter(|port| port.link.is_some()).map(|port| port.id).collect();
         let to = self.tables.routes().lookup(to).ok()?;
         self.tables.pick(to, Flow::Static, up, 0, &NoLoad).ok()?
     }
 
-    /// Tells it what is at the other end of a port. Tables change only with what they hold of that: whoever is there
-    /// may say something else with each message.
+    /// Records the component at the other end of a port. The partner may announce different values with each message,
+    /// so tables are rebuilt only if a value that they contain has changed.
     pub fn set_partner(&mut self, port: PortId, partner: Partner) {
         if let Some(state) = self.ports.iter_mut().find(|other| other.id == port) {
+            // Exactly the parts of a partner that `edge` reads.
             let held = (state.is_gfd(), state.announced(), state.lds());
             state.partner = partner;
             let (lds, link) = (state.lds(), state.link);
@@ -409,6 +389,7 @@ impl Switch {
             let (_, _, had) = held;
             for (vcs, vppb) in self.bound_to(port).into_iter().filter(|_| lds != had) {
                 if let Bound::Ld(_, ld) = self.bound_at(vcs, vppb) {
+                    // The device reports its LDs after link up: only now is there a device behind the LD's vPPB.
                     self.show_link(vcs, vppb, link.filter(|_| ld < lds.into()), true);
                 }
             }
@@ -416,15 +397,15 @@ impl Switch {
         }
     }
 
-    /// What has been announced at a port in a name that is not the port's; none once somebody speaks in the right one.
+    /// Records the last rejected announcement at a port; `None` once an announcement is accepted.
     pub fn set_refused(&mut self, port: PortId, told: Option<LinkPartner>) {
         if let Some(state) = self.ports.iter_mut().find(|other| other.id == port) {
             state.refused = told;
         }
     }
 
-    /// Tells it that the path to the other end of a virtual link is down, or whole again: the Host ES tells its host by
-    /// a surprise link down.
+    /// Reports that the path of a virtual link is down or whole again. A loss is shown to the host as a surprise link
+    /// down at the vPPB of its edge.
     pub fn set_path(&mut self, vcs: u8, vppb: u8, is_up: bool) {
         let Some(state) = self.vppb_mut(vcs, vppb) else { return };
         let Bound::Pid(bound) = &mut state.bound else { return };
@@ -432,6 +413,7 @@ impl Switch {
             return;
         }
         bound.up = is_up;
+        // An end without a PID cannot send, so its link stays down even with a path.
         let (link, far) = ((is_up && bound.own.is_some()).then(Link::default), bound.far);
         if !is_up {
             self.forget_cache_ids(vcs, far);
@@ -441,14 +423,14 @@ impl Switch {
         self.refresh();
     }
 
-    /// Sets the PID that manages the host edge of a virtual switch whose upstream vPPB is a vUSP.
+    /// Sets the PID of the switch at a host's edge, for a virtual switch whose upstream vPPB is a vUSP.
     pub fn set_host_edge(&mut self, vcs: u8, pid: Pid) {
         if let Some(state) = self.vcses.get_mut(usize::from(vcs)) {
             state.host_edge = pid;
         }
     }
 
-    /// Tells it that a command that was forwarded to a GFD is done, answered or given up.
+    /// Marks a command forwarded to a GFD as done, whether answered or given up, and frees its thread.
     pub fn proxy_done(&mut self, vcs: u8, pid: Pid, seq: u8) {
         let threads = self.vcses.get_mut(usize::from(vcs)).map(|vcs| &mut vcs.threads);
         for thread in threads.into_iter().flatten() {
@@ -458,7 +440,7 @@ impl Switch {
         }
     }
 
-    /// Tells it that a command that was forwarded to a GFD came to its end: its host is told.
+    /// Like [`Self::proxy_done`], and interrupts the host, which polls for results when it sees its bit change.
     pub fn proxy_ended(&mut self, vcs: u8, pid: Pid, seq: u8) {
         self.proxy_done(vcs, pid, seq);
         if let Some(state) = self.vcses.get_mut(usize::from(vcs))
@@ -468,13 +450,13 @@ impl Switch {
         }
     }
 
-    /// The latency and bandwidth that a virtual link of a virtual switch to `far` adds; `None` where there is none.
+    /// Latency and bandwidth that the virtual link of a virtual switch to `far` adds; `None` if it has no such link.
     #[must_use]
     pub fn cost_of(&self, vcs: u8, far: Pid) -> Option<weft_parsers::cci::pbr::PathCost> {
         self.vcs(vcs)?.cost_to(far)
     }
 
-    /// Which vPPBs are bound to a port.
+    /// All (virtual switch, vPPB) pairs bound to a port: several for an MLD, else at most one.
     pub(super) fn bound_to(&self, port: PortId) -> Vec<(u8, u8)> {
         let vcses = (0..=u8::MAX).zip(&self.vcses);
         let all = vcses.flat_map(|(vcs, state)| {
@@ -483,7 +465,7 @@ impl Switch {
         all.filter(|(_, _, bound)| bound.port() == Some(port)).map(|(v, at, _)| (v, at)).collect()
     }
 
-    /// What a vPPB is bound to.
+    /// Binding of a vPPB; `Bound::No` if there is no such vPPB.
     pub(super) fn bound_at(&self, vcs: u8, vppb: u8) -> Bound {
         let vppb = self.vcs(vcs).and_then(|state| state.vppbs.get(usize::from(vppb)));
         vppb.map_or(Bound::No, |vppb| vppb.bound)
@@ -493,7 +475,7 @@ impl Switch {
         self.vcses.get_mut(usize::from(vcs))?.vppbs.get_mut(usize::from(vppb))
     }
 
-    /// Shows a bridge its link, and notes what comes of it.
+    /// Changes the link state that a bridge shows, and queues the effects.
     pub(super) fn show_link(&mut self, vcs: u8, vppb: u8, link: Option<Link>, is_surprise: bool) {
         let Some(state) = self.vppb_mut(vcs, vppb) else { return };
         let effects = match link {
@@ -503,32 +485,33 @@ impl Switch {
         self.note(vcs, vppb, effects);
     }
 
-    /// Notes what came of something at a bridge.
+    /// Queues the effects of a change at a bridge, if any.
     pub(super) fn note(&mut self, vcs: u8, vppb: u8, effects: BridgeEffects) {
         if effects != BridgeEffects::default() {
             self.events.push_back(Event::Bridge { vcs, vppb, effects });
         }
     }
 
-    /// A virtual switch has to be made anew, and the ports that it has.
+    /// Marks a virtual switch and all ports bound to it for a rebuild.
     pub(super) fn touch(&mut self, vcs: u8) {
         self.stale_vcses.insert(vcs);
         let Some(state) = self.vcses.get(usize::from(vcs)) else { return };
         self.stale_ports.extend(state.vppbs.iter().filter_map(|vppb| vppb.bound.port()));
     }
 
-    /// A port has to be made anew.
+    /// Marks a port for a rebuild.
     pub(super) fn touch_port(&mut self, port: PortId) {
         self.stale_ports.insert(port);
     }
 
-    /// The tables were changed otherwise.
+    /// Announces a change of the tables made outside of `refresh`, such as a route.
     pub(super) const fn changed(&mut self) {
         self.epoch += 1;
     }
 
-    /// Makes anew what has to be.
+    /// Rebuilds everything marked, and advances the epoch if there was anything.
     pub(super) fn refresh(&mut self) {
+        // The epoch must stand still then: each new epoch makes the driver clone and publish the tables.
         if self.stale_vcses.is_empty() && self.stale_ports.is_empty() {
             return;
         }
@@ -536,7 +519,7 @@ impl Switch {
         for vcs in core::mem::take(&mut self.stale_vcses) {
             let made = self.vcs(vcs).map(|state| state.compile(&|port| self.is_resetting(port)));
             let Some(Ok(made)) = made else { continue };
-            // What would be bound twice was refused by the command.
+            // A double binding was refused by its command, so the dataplane has no conflict to report.
             let set = self.tables.set_vcs(vcs, Some(made));
             debug_assert!(set.is_ok(), "{set:?}");
         }
@@ -547,7 +530,7 @@ impl Switch {
         }
     }
 
-    /// The edge at a port; `None` at a fabric port.
+    /// Builds the edge at a port; `None` at a fabric port.
     fn edge(&self, port: PortId) -> Option<EdgePort> {
         let state = self.port(port)?;
         let role = match state.role {
@@ -559,7 +542,7 @@ impl Switch {
         let pid = state.pid();
         let empty = || Some(EdgePort::new(role, pid, Fast::new(1, 0).ok()?, Ldst::new(1, 0).ok()?));
         if state.resetting {
-            // Whatever comes from there is nobody's, and nothing goes there.
+            // TLPs from a device in reset belong to no virtual switch, and none are sent to it.
             let mut edge = empty()?;
             edge.resetting = true;
             return Some(edge);
@@ -581,15 +564,16 @@ impl Switch {
             }
         }
         let mut edge = edge.or_else(empty)?;
-        // Whoever is there calls itself as it likes: only what the fabric manager gave to the port counts.
+        // The partner may announce any PID: only those that the fabric manager assigned to the port count.
         let all = state.pids.iter().copied();
         edge.more_pids = all.filter(|&other| !other.is_none() && other != pid).collect();
         edge.announced = state.announced();
-        // From here on TLPs name a logical device, also while none is bound, or the device has not said yet how many it
-        // has; one that it has not leads nowhere.
+        // From here on TLPs name a logical device, even while no LD is bound or the device has not reported its LDs
+        // yet. An LD that the device does not have leads nowhere.
         let count = u16::from(state.lds()).min(EdgePort::LDS_MAX);
         let bound_last = lds.iter().map(|(ld, _)| *ld).max();
         let last = count.checked_sub(1).max(bound_last.filter(|ld| *ld < EdgePort::LDS_MAX));
+        // `room` comes first: it makes the list long enough for the last LD, and must not erase a bound one.
         let room = last.map(|last| (last, None));
         let bound = lds.into_iter().filter(|(ld, _)| *ld < count).map(|(ld, it)| (ld, Some(it)));
         for (ld, part) in room.into_iter().chain(bound) {
