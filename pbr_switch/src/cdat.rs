@@ -1,8 +1,8 @@
 //! Coherent Device Attribute Tables: of the switch itself, of a virtual switch, and of memory in a host's window.
 //!
-//! Ports, vPPBs or FAST segments -> structures ([`weft_cxl::cdat`]).
+//! Built from ports, vPPBs or FAST segments with [`weft_cxl::cdat`]. Latencies are in ps and bandwidths in MB/s, each
+//! an entry times its base.
 //!
-//! Units: latency in ps, bandwidth in MB/s, each an entry times its base.
 //! Source: CDAT 1.03 (DSMAS, DSLBIS, SSLBIS); CXL 3.1 section 7.7.12.4; docs/spec/cxl-fabric.md "CDAT".
 
 use weft_cxl::cdat::{DataType, Figures, Range, Table, dslbis, dsmas, switch};
@@ -13,7 +13,7 @@ use weft_parsers::fabric::{Pid, Target};
 use super::port::Port;
 use crate::config::Role;
 
-/// CDAT of a switch: each port that leads downwards, from any upstream one.
+/// CDAT of a switch: a latency and bandwidth for each port that leads downwards, from any upstream port.
 #[must_use]
 pub fn of_switch(ports: &[Port]) -> Vec<u8> {
     let below = ports.iter().filter(|port| port.role != Role::Usp);
@@ -21,8 +21,8 @@ pub fn of_switch(ports: &[Port]) -> Vec<u8> {
     Table::new(switch(&ways)).bytes()
 }
 
-/// Structures of the CDAT of a virtual switch with so many downstream vPPBs: each of these from the upstream one. Where that is a
-/// vUSP, what the path through the fabric adds is in it, too, as the fabric manager has told it with the binding.
+/// CDAT structures of a virtual switch with `vppbs` downstream vPPBs, each reached from the upstream one. For a vUSP
+/// they include the cost of the path through the fabric, which the fabric manager sent with the binding.
 #[must_use]
 pub fn of_vcs(vppbs: u8, path: Option<PathCost>) -> Vec<Vec<u8>> {
     let through = path.map_or(Figures::SWITCH, |cost| Figures::SWITCH.and_path(figures(cost)));
@@ -30,7 +30,7 @@ pub fn of_vcs(vppbs: u8, path: Option<PathCost>) -> Vec<Vec<u8>> {
     switch(&ways)
 }
 
-/// What a path adds.
+/// Converts a path cost of the fabric manager.
 fn figures(cost: PathCost) -> Figures {
     Figures {
         latency_ps: cost.latency_base.saturating_mul(cost.latency.into()),
@@ -38,11 +38,12 @@ fn figures(cost: PathCost) -> Figures {
     }
 }
 
-/// CDAT of a component that a host reaches by its FAST: a DSMAS for each range of its window that leads there, and latency and
-/// bandwidth of that (two DSLBIS), as the fabric manager has told them.
+/// CDAT of a component that a host reaches by its FAST: a DSMAS for each range of its window that leads there, and two
+/// DSLBIS with the latency and bandwidth that the fabric manager reported.
 #[must_use]
 pub fn of_target(fast: &Segments, target: Pid, cost: PathCost) -> Vec<u8> {
     let mut all = Vec::new();
+    // A DSMAS handle has 8 bits: ranges beyond the 256th are left out.
     for (handle, (base, len)) in (0..=u8::MAX).zip(ranges(fast, target)) {
         all.push(dsmas(handle, Range::plain(base, len)));
         for (what, unit, value) in [
@@ -55,7 +56,7 @@ pub fn of_target(fast: &Segments, target: Pid, cost: PathCost) -> Vec<u8> {
     Table::new(all).bytes()
 }
 
-/// Ranges of a window that lead to a target, alone or as one of the ways: first address and bytes.
+/// Ranges of a window that lead to a target, alone or as one of several ways: first address and length in bytes.
 fn ranges(fast: &Segments, target: Pid) -> Vec<(u64, u64)> {
     let mut all: Vec<(u64, u64)> = Vec::new();
     let (_, base, limit) = fast.config();
@@ -70,12 +71,14 @@ fn ranges(fast: &Segments, target: Pid) -> Vec<(u64, u64)> {
     };
     for index in 0..fast.len() {
         let first = base.0.saturating_add(index as u64 * size);
+        // Base 0 is the window that no host has configured yet; FabricLimit is the last address that uses the table.
         if base.0 == 0 || first >= limit.0 {
             break;
         }
         if !fast.get(index).is_some_and(leads) {
             continue;
         }
+        // Neighbouring segments to one target are one range, as software would see one piece of memory.
         match all.last_mut() {
             Some((at, len)) if *at + *len == first => *len += size,
             _ => all.push((first, size)),

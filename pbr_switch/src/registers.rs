@@ -1,11 +1,10 @@
-//! What a host reads and writes of its virtual switch: configuration space of the bridges and of the GAE, and the
-//! GAE's mailbox behind BAR0; component registers of bridges.
+//! Registers of a virtual switch as its host sees them: configuration space of the bridges and of the GAE, the GAE's
+//! mailbox behind BAR0, and component registers of bridges.
 //!
-//! Accesses as `pbr::Vcs::route` has found their function in, values out; what a write does is in the tables
-//! and the events afterwards. Component registers: `cache_routes`.
+//! The dataplane (`pbr::Vcs::route`) finds the function of an access; this file carries it out. The effects of a write
+//! show in the tables and events afterwards. Commits of component registers are judged in `cache_routes`.
 //!
-//! Units: bytes; registers of 4.
-//! Source: CXL 3.1 sections 7.7.2.6, 7.7.6.1; PCIe 6.0 section 2.2.4; CXL 3.1 sections 7.2.3, 8.2.8.4.
+//! Source: CXL 3.1 sections 7.2.3, 7.7.2.6, 7.7.6.1, 8.2.8.4; PCIe 6.0 section 2.2.4.
 
 use std::sync::Arc;
 
@@ -22,7 +21,7 @@ use weft_parsers::fabric::{Bdf, Hpa, Pid};
 use super::switch::{Event, Switch};
 use super::vcs::function_of;
 
-/// Number of the vPPB as commands have it; `None` for the GAE.
+/// Number of the vPPB in commands; `None` for the GAE.
 const fn vppb_of(function: Function) -> Option<u8> {
     match function {
         Function::Upstream => Some(0),
@@ -32,7 +31,7 @@ const fn vppb_of(function: Function) -> Option<u8> {
 }
 
 impl Switch {
-    /// Reads a register of a function; `None` where there is no such function.
+    /// Reads a register of a function; `None` if there is no such function.
     #[must_use]
     pub fn config_read(&self, vcs: u8, function: Function, reg: Reg) -> Option<u32> {
         let state = self.vcs(vcs)?;
@@ -43,7 +42,7 @@ impl Switch {
     }
 
     //= PCIe 6.0 section 2.2.6.2: in flit mode a function learns its segment from configuration writes of type 0
-    /// Notes the PCIe segment that a host's configuration writes name: edge ports put it into requests that leave its
+    /// Records the PCIe segment in a host's configuration writes. Edge ports insert it into requests that leave its
     /// hierarchy.
     pub fn capture_segment(&mut self, vcs: u8, segment: u8) {
         let Some(state) = self.vcses.get_mut(usize::from(vcs)) else { return };
@@ -54,7 +53,7 @@ impl Switch {
         }
     }
 
-    /// Writes a register of a function; whether there is such a function.
+    /// Writes a register of a function; false if there is no such function.
     pub fn config_write(
         &mut self,
         vcs: u8,
@@ -80,18 +79,19 @@ impl Switch {
         enables: ByteEnables,
     ) -> Option<()> {
         let effects = self.vppb_mut(vcs, vppb)?.bridge.write(reg, value, enables);
+        // The registers that route TLPs, BAR 0 included; a write of any other leaves the tables as they are.
         if effects.buses || effects.windows || effects.master {
             self.touch(vcs);
         }
         self.note(vcs, vppb, effects);
+        // `reset` reports the change of Secondary Bus Reset, so a bit that stays set resets once.
         if vppb == 0 && effects.reset == Some(true) {
             self.reset_below(vcs);
         }
         Some(())
     }
 
-    /// Reset of the bus below the upstream vPPB: the registers of the downstream ones are as after power-on, and what
-    /// they are bound to stays.
+    /// Resets the bus below the upstream vPPB: downstream bridges get their power-on registers and keep their bindings.
     fn reset_below(&mut self, vcs: u8) {
         let state = self.vcses.get_mut(usize::from(vcs));
         for vppb in state.into_iter().flat_map(|state| state.vppbs.iter_mut().skip(1)) {
@@ -101,13 +101,14 @@ impl Switch {
         self.touch(vcs);
     }
 
-    /// A GAE without a bridge beside it has the bus that configuration writes name: PCIe 6.0, section 2.2.6.2.
+    /// Gives a GAE without a bridge the bus number that configuration writes name (PCIe 6.0, section 2.2.6.2).
     pub fn capture_bus(&mut self, vcs: u8, bus: u8) {
         let Some(state) = self.vcses.get_mut(usize::from(vcs)) else { return };
         if !state.gae_is_alone() {
             return;
         }
         if let Some(upstream) = state.vppbs.first_mut() {
+            // Byte 0 of the register is the primary bus, from which `id_of` takes the GAE's id.
             let enables = ByteEnables::from_low_bits(1);
             upstream.bridge.write(Reg::at(regs::BUSES), bus.into(), enables);
         }
@@ -119,6 +120,7 @@ impl Switch {
         let gae = self.vcses.get_mut(usize::from(vcs))?.gae.as_mut()?;
         let effects = gae.function.write(reg, value, enables);
         if effects.reset {
+            // The mailbox is behind the function's BAR: a reset ends a command that its host has begun there.
             gae.mailbox.reset();
         }
         if effects.decode || effects.reset {
@@ -127,9 +129,9 @@ impl Switch {
         Some(())
     }
 
-    /// Reset from above, or loss of the host: all registers of a virtual switch are as after power-on, and the next host
-    /// has neither the domain validation secret nor the segment nor the `CacheID`s of the one before. What the FM has set stays, and what is
-    /// bound stays bound.
+    /// Resets all registers of a virtual switch, after a reset from above or the loss of the host. The next host does
+    /// not get the domain validation secret, the segment and the `CacheID`s of the last one. Settings of the FM and
+    /// bindings stay.
     pub fn reset_vcs(&mut self, vcs: u8) {
         let Some(state) = self.vcses.get_mut(usize::from(vcs)) else { return };
         (state.secret, state.segment) = (None, 0);
@@ -146,17 +148,19 @@ impl Switch {
         self.refresh();
     }
 
-    /// The host of a virtual switch is another one, or none: besides the registers, the tables that it has set are as after
-    /// power-on, so that no device has a way by them any more.
+    /// Also clears the tables that the host has set, when a virtual switch loses its host or gets another: no device
+    /// keeps a route through them.
     pub(super) fn forget_host(&mut self, vcs: u8) {
         let sizes = self.config.sizes;
         let made = (Fast::new(sizes.fast, sizes.fast_idt), Ldst::new(sizes.ldst, sizes.ldst_idt));
+        // Sizes were accepted when the switch was made, so both tables can be made again.
         if let (Ok(fast), Ok(ldst)) = made
             && let Some(state) = self.vcses.get_mut(usize::from(vcs))
         {
             for vppb in &mut state.vppbs {
                 let role = vppb.tables.role;
                 vppb.tables = EdgePort::new(role, Pid::NONE, fast.clone(), ldst.clone());
+                // Rights are the FM's and stay; the new tables must be checked against them like the old ones.
                 vppb.tables.set_access(Arc::clone(&state.access));
                 vppb.prefixes = None;
             }
@@ -164,13 +168,13 @@ impl Switch {
         self.reset_vcs(vcs);
     }
 
-    /// Offset in the GAE's BAR0 of an address; `None` where it is not the GAE's.
+    /// Offset of an address in the GAE's BAR0; `None` if the address is not the GAE's.
     fn gae_offset(&self, vcs: u8, address: Hpa) -> Option<u64> {
         let (bar, offset) = self.vcs(vcs)?.gae.as_ref()?.function.bar_of(address)?;
         (bar == 0).then_some(offset)
     }
 
-    /// The bridge whose component registers have all of these addresses, and where in them they begin.
+    /// The bridge whose component registers contain the whole access, and the offset of its first byte.
     fn component_at(
         &mut self,
         vcs: u8,
@@ -181,11 +185,12 @@ impl Switch {
         let vppb = self.vppb_mut(vcs, vppb_of(function)?)?;
         let window = vppb.registers()?;
         let offset = address.0.checked_sub(window.base)?;
+        // An access that runs off the end is not split: none of it is this bridge's.
         let fits = offset <= component::LEN && len as u64 <= component::LEN - offset;
         vppb.component.as_mut().filter(|_| fits).map(|component| (component, offset))
     }
 
-    /// Reads registers of a function in memory; whether the address is its.
+    /// Reads registers of a function in memory; false if the address is not one of them.
     pub fn register_read(
         &mut self,
         vcs: u8,
@@ -200,8 +205,8 @@ impl Switch {
         found.map(|(component, offset)| component.read(offset, bytes)).is_some()
     }
 
-    /// Writes registers of a function in memory; whether the address is its. What it leads to has been done, or has begun,
-    /// when this returns.
+    /// Writes registers of a function in memory; false if the address is not one of them. A commit that the write
+    /// requests has been judged, or has begun, on return.
     pub fn register_write(
         &mut self,
         now: Instant,
@@ -217,12 +222,13 @@ impl Switch {
         else {
             return false;
         };
+        // The write may have set a Commit bit; without one the call below finds nothing to do.
         component.write(offset, bytes);
         self.commit_cache_ids(vcs);
         true
     }
 
-    /// Reads registers of the GAE in memory; whether the address is its.
+    /// Reads registers of the GAE in memory; false if the address is not the GAE's.
     pub fn gae_read(&self, vcs: u8, address: Hpa, bytes: &mut [u8]) -> bool {
         let Some(offset) = self.gae_offset(vcs, address) else { return false };
         if let Some(gae) = self.vcs(vcs).and_then(|state| state.gae.as_ref()) {
@@ -231,12 +237,13 @@ impl Switch {
         true
     }
 
-    /// Writes registers of the GAE in memory; whether the address is its. A command that is rung for has been carried
-    /// out when this returns.
+    /// Writes registers of the GAE in memory; false if the address is not the GAE's. A command whose doorbell is rung
+    /// has been carried out on return.
     pub fn gae_write(&mut self, now: Instant, vcs: u8, address: Hpa, bytes: &[u8]) -> bool {
         let Some(offset) = self.gae_offset(vcs, address) else { return false };
         let Some(gae) = self.gae_mut(vcs) else { return false };
         let effects = gae.mailbox.write(offset, bytes);
+        // One interrupt for both causes: the register write itself, and the end of the command it rang for.
         let mut interrupt = effects.interrupt;
         if let Some(command) = effects.command {
             interrupt |= self.mailbox_command(now, vcs, &command);
@@ -251,8 +258,9 @@ impl Switch {
         self.vcses.get_mut(usize::from(vcs))?.gae.as_mut()
     }
 
-    /// Carries out a command of the mailbox for its host; whether an interrupt is to be sent.
+    /// Carries out a command of the mailbox for its host; true if an interrupt must be sent.
     fn mailbox_command(&mut self, now: Instant, vcs: u8, command: &Command) -> bool {
+        // `serve` takes whole messages, so that a host's command passes the same checks as a manager's.
         let mut message = vec![0; weft_parsers::cci::header::LEN];
         let header = Header::request(Opcode(command.opcode), 0);
         let written = header.emit(command.payload.len(), &mut message);
@@ -265,12 +273,13 @@ impl Switch {
             Ok((header, payload)) => {
                 gae.mailbox.complete(header.return_code.bits(), header.vendor_status, payload)
             }
-            // No command of a host is answered later or not at all.
+            // Commands of hosts are all answered at once; a pending or ignored one would leave the doorbell set for
+            // ever.
             Err(_) => gae.mailbox.complete(weft_cxl::pci::mailbox::code::INTERNAL, 0, &[]),
         }
     }
 
-    /// The routing id of a function of a virtual switch, as its host knows it.
+    /// Routing id of a function of a virtual switch, in its host's numbering.
     #[must_use]
     pub fn id_of(&self, vcs: u8, function: Function) -> Option<Bdf> {
         let state = self.vcs(vcs)?;
@@ -285,7 +294,7 @@ impl Switch {
         })
     }
 
-    /// Where the interrupt of a function goes; `None` while it may not send one.
+    /// Address and data of a function's interrupt; `None` while it may not send one.
     #[must_use]
     pub fn msi_of(&self, vcs: u8, function: Function) -> Option<Msi> {
         let state = self.vcs(vcs)?;

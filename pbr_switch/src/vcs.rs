@@ -1,9 +1,8 @@
-//! One virtual switch: its bridges, what each of them is bound to, its host's tables, and its GAE.
+//! One virtual switch: its bridges, their bindings, its host's tables, and its GAE.
 //!
-//! [`VcsState`] with vPPB 0 upstream and 1.. downstream, as commands number them; [`VcsState::compile`] is
-//! what the dataplane looks TLPs up in.
+//! vPPB 0 of a [`VcsState`] is upstream and 1.. are downstream, as commands number them. [`VcsState::compile`] builds
+//! the dataplane's routing table from it.
 //!
-//! Units: PIDs of 12 bits.
 //! Source: CXL 3.1 sections 7.7.2.6, 7.7.6.1, 7.7.6.4; docs/spec/cxl-fabric.md "Tables of an edge";
 //! docs/spec/wire-formats.md §4.5, §4.6.
 
@@ -35,59 +34,57 @@ use super::cdat;
 use super::config::{ConfigError, SwitchConfig, VcsConfig};
 use super::port::BRIDGE;
 
-/// Bytes of a GAE's BAR0: device registers with the mailbox.
+/// Size of a GAE's BAR0 in bytes: device registers with the mailbox.
 pub const GAE_BAR: u64 = 1 << 17;
-/// Bytes of the mailbox's payload, as a power of two.
+/// Size of the mailbox's payload, as a power of two.
 const MAILBOX_SHIFT: u8 = 15;
-/// Class of a switch's mailbox CCI: serial bus, CXL fabric management.
+/// Class code of a switch mailbox CCI: serial bus, CXL fabric management.
 const GAE_CLASS: u32 = 0x0C_0B_00;
 
-/// What a vPPB is bound to.
+/// Binding of a vPPB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Bound {
-    /// Nothing.
     #[default]
     No,
-    /// A port of this switch.
+    /// A whole port of this switch.
     Port(PortId),
-    /// One logical device behind a port of this switch.
+    /// One logical device (LD-ID) behind a port of this switch.
     Ld(PortId, u16),
     /// The other end of a virtual link.
     Pid(PidBound),
 }
 
-/// One end of a virtual link: what a vPPB is bound to by PID.
+/// One end of a virtual link: the binding of a vPPB by PID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PidBound {
     /// PID of the other end.
     pub far: Pid,
-    /// Own PID; `None` while nothing that could be it has one.
+    /// PID of this end; `None` until a port that can carry the link has one.
     pub own: Option<Pid>,
-    /// What the path adds.
+    /// Latency and bandwidth that the path adds, from the fabric manager.
     pub cost: PathCost,
-    /// Nothing of the path is known to be down.
+    /// False while any part of the path is known to be down.
     pub up: bool,
 }
 
 /// The state of a vPPB: its registers, its binding, its tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VppbState {
-    /// What software reads and writes.
+    /// Configuration space that the host's software reads and writes.
     pub bridge: Bridge,
-    /// Its component registers, in BAR 0.
+    /// Component registers, in BAR 0; `None` for a bridge without `CacheID`s.
     pub component: Option<Component>,
-    /// What it is bound to.
     pub bound: Bound,
-    /// FAST, LDST, re-router: those of the port that it is bound to.
+    /// FAST, LDST and re-router of the port or link it is bound to.
     pub tables: EdgePort,
-    /// Where the host has `VendPrefixL0` on; `None`: wherever the FM allows it.
+    /// Directions in which the host enabled `VendPrefixL0`; `None`: all that the FM allows.
     pub prefixes: Option<Prefixes>,
 }
 
 /// The Global Access Endpoint (GAE) of a virtual switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GaeState {
-    /// What software reads and writes.
+    /// Configuration space that the host's software reads and writes.
     pub function: Function,
     /// Registers behind its BAR0.
     pub mailbox: Mailbox,
@@ -96,11 +93,11 @@ pub struct GaeState {
 /// A GFD command that a GAE forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thread {
-    /// The GFD.
+    /// PID of the GFD.
     pub pid: Pid,
-    /// Which of the commands to that GFD, 3 bits.
+    /// Sequence number among the commands to that GFD, 3 bits.
     pub seq: u8,
-    /// It is not done yet.
+    /// False once it was answered or given up.
     pub running: bool,
 }
 
@@ -109,36 +106,36 @@ pub struct Thread {
 pub struct VcsState {
     /// The host's port; `None` where the upstream vPPB is a vUSP.
     pub usp: Option<PortId>,
-    /// Upstream, then downstream.
+    /// Index 0 is upstream, the rest downstream.
     pub vppbs: Vec<VppbState>,
-    /// The GAE.
     pub gae: Option<GaeState>,
-    /// What the host may reach.
+    /// Targets that the host may reach: GMV, VTV and LAV, set by the FM.
     pub access: Arc<Access>,
-    /// PIDs whose bits have changed since the host asked.
+    /// PIDs whose access or cost changed since the host last asked (5801h).
     pub changed: AccessVector,
-    /// What the path to a target adds, as the FM says.
+    /// Latency and bandwidth of the path to each target, from the FM.
     pub costs: BTreeMap<Pid, PathCost>,
-    /// Where the FM allows `VendPrefixL0`.
+    /// Directions in which the FM allows `VendPrefixL0`.
     pub prefixes: Prefixes,
-    /// Notifications of GFDs.
+    /// Buffer in the host's memory for notifications of GFDs.
     pub gam: Gam,
     /// The host's domain validation secret.
     pub secret: Option<Uuid>,
-    /// The host's PCIe segment.
+    /// PCIe segment of the host's hierarchy.
     pub segment: u8,
-    /// PID that manages the host edge, where that is another switch.
+    /// PID of the switch at the host's edge, if that is another switch.
     pub host_edge: Pid,
-    /// Which ports have which `CacheID`, as the downstream edges of its virtual links have told.
+    /// `CacheID`s behind virtual links, as their downstream edges reported them.
     pub cache_ids: CacheIds,
-    /// Its own route table of `CacheID`s, and what a vUSP tells its host's edge of it.
+    /// Its own `CacheID` route table, and the updates that a vUSP sends to the host's edge.
     pub(crate) cache_routes: CacheRoutes,
-    /// Commands that are, or were, forwarded to GFDs: the last one of each GFD.
+    /// Last command forwarded to each GFD, running or done.
     pub threads: Vec<Thread>,
 }
 
 impl VcsState {
-    /// A virtual switch as after power-on: a host's upstream vPPB is bound to its port, all else to nothing.
+    /// Makes a virtual switch as after power-on: the upstream vPPB of a host is bound to its port, all others are
+    /// unbound.
     ///
     /// # Errors
     /// See [`ConfigError`].
@@ -153,6 +150,7 @@ impl VcsState {
                 _ => Bound::No,
             };
             let bridge = bridge(index, *config, &switch.identity)?;
+            // Only an upstream bridge with ports below has a CDAT to read by DOE.
             let has_doe = index == 0 && config.vppbs > 0;
             let bridge = if has_doe { bridge.with_doe()? } else { bridge };
             let component = component(index, *config);
@@ -166,6 +164,7 @@ impl VcsState {
         };
         let is_alone = config.vppbs == 0;
         let gae = config.gae.then(|| gae(&switch.identity, is_alone)).transpose()?;
+        // GAM notifications go to the GAE at the host's own edge; behind a vUSP they end.
         let gam = if config.usp.is_some() { Gam::host() } else { Gam::peer() };
         let mut made = Self {
             usp: config.usp,
@@ -183,11 +182,12 @@ impl VcsState {
             cache_routes: CacheRoutes::default(),
             threads: Vec::new(),
         };
+        // Before the host's first read: the bridge's DOE must never answer with an empty table.
         made.renew_cdat();
         Ok(made)
     }
 
-    /// Has the DOE mailbox of its upstream bridge tell what ways through it cost now.
+    /// Updates the CDAT of its upstream bridge after a change of the path or of the ports below.
     pub(crate) fn renew_cdat(&mut self) {
         let path = match self.vppbs.first().map(|upstream| upstream.bound) {
             Some(Bound::Pid(bound)) => Some(bound.cost),
@@ -200,7 +200,7 @@ impl VcsState {
         }
     }
 
-    /// Whether the host sees the GAE and no switch: there are no downstream vPPBs (CXL 3.1, 7.7.2.6).
+    /// Whether the host sees the GAE and no switch, because there are no downstream vPPBs (CXL 3.1, 7.7.2.6).
     #[must_use]
     pub fn gae_is_alone(&self) -> bool {
         self.gae.is_some() && self.vppbs.len() == 1
@@ -212,7 +212,7 @@ impl VcsState {
         u8::from(!self.gae_is_alone())
     }
 
-    /// Sets what the host may reach.
+    /// Sets the targets that the host may reach, at all of its vPPBs.
     pub fn set_access(&mut self, access: Access) {
         self.access = access.into();
         for vppb in &mut self.vppbs {
@@ -220,14 +220,14 @@ impl VcsState {
         }
     }
 
-    /// Where `VendPrefixL0` is on at a vPPB.
+    /// Directions in which `VendPrefixL0` is on at a vPPB: those that the host enabled and the FM allows.
     #[must_use]
     pub fn prefixes_at(&self, vppb: &VppbState) -> Prefixes {
         let host = vppb.prefixes.unwrap_or(self.prefixes);
         Prefixes::from_bits(host.bits() & self.prefixes.bits())
     }
 
-    /// The latency and bandwidth that the binding to `pid` adds.
+    /// Latency and bandwidth of the virtual link to `pid`.
     #[must_use]
     pub fn cost_to(&self, pid: Pid) -> Option<PathCost> {
         self.vppbs.iter().find_map(|vppb| match vppb.bound {
@@ -236,10 +236,11 @@ impl VcsState {
         })
     }
 
-    /// The dataplane's table that routes its TLPs; nothing is at a port for which `is_resetting`.
+    /// Builds the dataplane's table that routes TLPs of this virtual switch. Ports for which `is_resetting` holds count
+    /// as unbound.
     ///
     /// # Errors
-    /// More bridges than one can have, which its making has ruled out.
+    /// More bridges than a table can hold, which [`VcsState::new`] has ruled out.
     pub fn compile(&self, is_resetting: &dyn Fn(PortId) -> bool) -> Result<pbr::Vcs, TableError> {
         let mut vppbs = (0..=u8::MAX).zip(&self.vppbs).map(|(index, vppb)| pbr::Vppb {
             function: function_of(index),
@@ -261,13 +262,13 @@ impl VcsState {
 }
 
 impl VppbState {
-    /// Where its component registers are; `None` while they are nowhere.
+    /// Addresses of its component registers; `None` while BAR 0 is off.
     #[must_use]
     pub fn registers(&self) -> Option<Window> {
         self.component.as_ref().and(self.bridge.component_window())
     }
 
-    /// Reset from above: its registers are as after power-on.
+    /// Resets its registers to their power-on values, as a reset from above does.
     pub fn reset(&mut self) {
         self.bridge.reset();
         if let Some(component) = &mut self.component {
@@ -277,7 +278,7 @@ impl VppbState {
 }
 
 impl Bound {
-    /// The binding as the dataplane is told: a virtual link that is down, or has no PID of its own, leads nowhere.
+    /// The binding as the dataplane sees it: a virtual link that is down, or has no own PID, leads nowhere.
     #[must_use]
     pub const fn binding(self) -> pbr::Binding {
         match self {
@@ -291,7 +292,7 @@ impl Bound {
         }
     }
 
-    /// The port of this switch that it is bound to.
+    /// The local port that it is bound to, whole or in part.
     #[must_use]
     pub const fn port(self) -> Option<PortId> {
         match self {
@@ -302,11 +303,12 @@ impl Bound {
 }
 
 impl GaeState {
-    /// Addresses of its BAR0, nothing while memory is off.
+    /// Addresses of its BAR0; off while memory decoding is off.
     #[must_use]
     pub fn window(&self) -> pbr::Window {
         let space = self.function.space();
         let base = space.get64(regs::BAR0) & !0xF;
+        // A base of 0 is the power-on value, not an address that software has assigned.
         if space.get16(regs::COMMAND) & regs::command::MEM == 0 || base == 0 {
             return pbr::Window::OFF;
         }
@@ -317,16 +319,18 @@ impl GaeState {
     }
 }
 
-/// Device and function number of a vPPB on its bus: the upstream one is alone, the others fill device after device.
+/// Device and function number of a vPPB on its bus. The upstream one is alone on its bus; the others take function 0
+/// of each device, then function 1 of each, and so on.
 #[must_use]
 pub const fn function_of(vppb: u8) -> u8 {
     match vppb.checked_sub(1) {
+        // Function 0 of all 32 devices first: up to 32 bridges need no multi-function device (`bridge`).
         Some(below) => (below & 31) << 3 | below >> 5,
         None => 0,
     }
 }
 
-/// What of a bridge's registers routes TLPs.
+/// The registers of a bridge that route TLPs, in the dataplane's form.
 fn registers(bridge: &Bridge) -> pbr::Bridge {
     let space = bridge.space();
     let buses = bridge.buses();
@@ -374,12 +378,13 @@ fn bridge(
         link: Link::default(),
         slot,
         serial: upstream.then_some(identity.serial),
+        // More than 32 downstream vPPBs do not fit one function in each device of the bus: `function_of`.
         multi_function: if upstream { config.gae } else { config.vppbs > 32 },
         ln: LnSystem::None,
     })?)
 }
 
-/// Component registers of a bridge: those that hold `CacheID`s. A GAE that is alone has no bridge beside it.
+/// Component registers of a bridge, which hold `CacheID`s. A GAE without a switch has no bridge beside it.
 fn component(index: u8, config: VcsConfig) -> Option<Component> {
     let structure = match index {
         _ if config.vppbs == 0 => return None,
