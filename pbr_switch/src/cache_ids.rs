@@ -1,10 +1,9 @@
-//! `CacheID`s at a host's edge: which port behind a virtual link has which, as the downstream edge has told, and what the dataplane
-//! makes of that and of the edge's own registers.
+//! `CacheID`s at a host's edge: ports behind virtual links that have one, as downstream edges reported them, and the
+//! dataplane's tables made from that and from the edge's own registers.
 //!
-//! An update (`RTUpdate`) of an edge that a vPPB is bound to is taken whole or refused, and forgotten with the link.
+//! An `RTUpdate` from an edge that a vPPB is bound to is accepted whole or refused, and forgotten when the link goes.
 //!
-//! Units: PIDs of 12 bits, `CacheID`s of 4.
-//! Source: CXL 3.1 section 7.7.12.5; docs/spec/wire-formats.md §3.8; docs/spec/cxl-fabric.md.
+//! Source: CXL 3.1 section 7.7.12.5; docs/spec/wire-formats.md §3.8; docs/spec/cxl-fabric.md "CacheID".
 
 use weft_cxl::vdm::Vdm;
 use weft_dataplane::pbr::{CacheDecoding, CacheRoutes};
@@ -15,13 +14,13 @@ use crate::switch::Switch;
 use crate::vcs::{Bound, VcsState};
 
 impl VcsState {
-    /// What its own route table has in force, at a host's edge: `CacheID`, PID of the port, number of the vPPB.
+    /// Committed routes of its own table at a host's edge: `CacheID`, PID of the port, number of the vPPB.
     pub fn own_cache_ids(&self) -> impl Iterator<Item = (u8, Pid, u8)> {
         let routes = self.cache_routes.in_force.iter().filter(|_| self.usp.is_some());
         routes.map(|route| (route.pair.cache_id, route.pair.pid, route.vppb))
     }
 
-    /// Which ports have which caches of its host; none below a virtual link, where the host's edge knows them.
+    /// `CacheID` to port, for the caches of its host. Empty below a virtual link, where the host's edge has the table.
     pub(super) fn cache_ports(&self) -> CacheRoutes {
         let mut routes = CacheRoutes::default();
         let told = self.cache_ids.iter().map(|(cache_id, port, _)| (cache_id, port));
@@ -31,7 +30,7 @@ impl VcsState {
         routes
     }
 
-    /// Which `CacheID`s what a downstream vPPB is bound to may have.
+    /// The `CacheID`s that the device below a downstream vPPB may use.
     pub(super) fn cache_decoding(&self, vppb: u8) -> CacheDecoding {
         let component = self.vppbs.get(usize::from(vppb)).and_then(|it| it.component.as_ref());
         let Some(decoder) = component.and_then(|it| it.cache_id_decoder()) else {
@@ -39,6 +38,7 @@ impl VcsState {
         };
         let in_force = decoder.in_force();
         let routes = self.cache_routes.in_force.iter();
+        // Assign alone gives the device one CacheID; Forward lets it use those of the table that lead to this vPPB.
         let here = routes.filter(|route| in_force.forwards && route.vppb == vppb);
         CacheDecoding::new(in_force.assigns, here.map(|route| route.pair.cache_id))
     }
@@ -46,24 +46,26 @@ impl VcsState {
 
 impl Switch {
     //= docs/spec/cxl-fabric.md "CacheID": whose update is taken
-    /// Takes in what a downstream edge tells the edge of a host (`RTUpdate`), or nothing of it; its answer.
+    /// Accepts an `RTUpdate` of a downstream edge, or none of it; returns the answer for that edge.
     pub(super) fn receive_cache_ids(&mut self, vcs: u8, vdm: &Vdm) -> Option<Vdm> {
         let bound = self.is_virtual_link(vcs, vdm.pth.dpid, vdm.pth.spid);
         let state = self.vcses.get_mut(usize::from(vcs))?;
         let is_own = |cache_id: u8| {
             state.cache_routes.in_force.iter().any(|route| route.pair.cache_id == cache_id)
         };
+        // A CacheID of this edge's own table cannot also be behind a virtual link: the whole update is refused.
         let is_free = !RtPair::all(&vdm.payload).any(|pair| is_own(pair.cache_id));
         let before = state.cache_ids.clone();
         let answer = state.cache_ids.receive(vdm, bound && is_free);
+        // A repeated update changes nothing, and must not make the driver publish the tables again.
         if !before.iter().eq(state.cache_ids.iter()) {
             self.publish_cache_ids(vcs);
         }
         answer
     }
 
-    /// Whether a downstream vPPB of a virtual switch is bound to `far`, by this PID of its own, and that link is up: what comes
-    /// by one that is down was sent before that, and holds no more.
+    /// Whether a downstream vPPB of a virtual switch is bound to `far` by its own PID `own`, and that link is up. A
+    /// message that arrives by a link that is down was sent before the loss, and is stale.
     pub(super) fn is_virtual_link(&self, vcs: u8, own: Pid, far: Pid) -> bool {
         let below = self.vcs(vcs).into_iter().flat_map(|state| state.vppbs.iter().skip(1));
         let mut links = below.filter_map(|vppb| match vppb.bound {
@@ -73,8 +75,7 @@ impl Switch {
         links.any(|ends| ends == (Some(own), far))
     }
 
-    /// What has been told by the edge below a virtual link holds no more: its registers are as after power-on, or the link is
-    /// gone.
+    /// Drops the routes that the edge below a virtual link reported: its registers were reset, or the link is gone.
     pub(super) fn forget_cache_ids(&mut self, vcs: u8, edge: Pid) {
         if let Some(state) = self.vcses.get_mut(usize::from(vcs)) {
             state.cache_ids.forget(edge);

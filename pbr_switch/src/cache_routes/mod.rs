@@ -1,12 +1,11 @@
-//! `CacheID`s of devices of a virtual switch: what a host commits in the registers of its bridges is in force at its own edge; below
-//! a virtual link its edge is told first.
+//! `CacheID` commits: judges the bridge registers that a host has written, and puts them in force. At the host's own
+//! edge that ends at once; below a virtual link the host's edge must acknowledge an `RTUpdate` first.
 //!
-//! Registers as a host has written them -> [`Switch::commit_cache_ids`] judges -> `RTUpdate`s of
-//! [`Switch::poll_cache_ids`] -> [`Switch::answered_cache_ids`] -> status of the route table.
-//! What is in force is in the tables of the dataplane afterwards.
+//! [`Switch::commit_cache_ids`] judges a commit, [`Switch::poll_cache_ids`] sends `RTUpdate`s, and
+//! [`Switch::answered_cache_ids`] sets the status of the route table. The dataplane's tables then follow the routes in
+//! force.
 //!
-//! Units: PIDs of 12 bits, `CacheID`s of 4; picoseconds.
-//! Source: CXL 3.1 sections 7.7.12.5, 8.2.4.28, 8.2.4.29; docs/spec/cxl-fabric.md.
+//! Source: CXL 3.1 sections 7.7.12.5, 8.2.4.28, 8.2.4.29; docs/spec/cxl-fabric.md "CacheID".
 
 use weft_cxl::pci::Component;
 use weft_cxl::pci::component::cache_id::commit_decoders;
@@ -20,7 +19,7 @@ use crate::cache_updates::{Route, Update};
 use crate::switch::Switch;
 use crate::vcs::{Bound, PidBound, VcsState};
 
-/// The virtual link above a virtual switch, while it is up: its own PID and that of the host's edge.
+/// Both PIDs of the virtual link above a virtual switch while it is up: its own, and that of the host's edge.
 fn link_above(state: &VcsState) -> Option<(Pid, Pid)> {
     match state.vppbs.first()?.bound {
         Bound::Pid(PidBound { far, own: Some(own), up: true, .. }) => Some((own, far)),
@@ -38,16 +37,19 @@ impl Switch {
         .filter(|pid| !pid.is_none())
     }
 
-    /// Judges the commits that a host has asked for in a virtual switch.
+    /// Judges the commits that a host has requested in a virtual switch.
     pub(super) fn commit_cache_ids(&mut self, vcs: u8) {
+        // Decoders first: a table that is committed by the same write may rely on them.
         self.commit_decoders(vcs);
         let table = self.vppb_mut(vcs, 0).and_then(|vppb| vppb.component.as_mut());
         let Some(table) = table.and_then(|it| it.cache_id_table_mut()) else { return };
         let Some(number) = table.commit.take() else { return };
         let wanted: Vec<(u8, u8)> = table.wanted().collect();
+        // One bad target refuses the whole table: the `collect` below ends at the first.
         let routes = wanted.into_iter().map(|(cache_id, port)| self.route(vcs, cache_id, port));
         let routes = routes.collect::<Option<Vec<_>>>();
         let Some(state) = self.vcses.get_mut(usize::from(vcs)) else { return };
+        // With a host port this is the host's own edge: there is nobody to ask, and the commit ends at once.
         if state.usp.is_some() {
             let told = |route: &Route| state.cache_ids.port(route.pair.cache_id).is_some();
             let routes = routes.filter(|routes| !routes.iter().any(told));
@@ -58,6 +60,7 @@ impl Switch {
             self.end_commit(vcs, Some(number), is_done);
             return self.publish_cache_ids(vcs);
         }
+        // Below a virtual link the old routes stay in force until the host's edge acknowledges.
         match routes.filter(|_| link_above(state).is_some()) {
             Some(routes) => {
                 state.cache_routes.next = Some(Update { routes, commit: Some(number) });
@@ -75,14 +78,15 @@ impl Switch {
         }
     }
 
-    /// Has the dataplane route by what is in force now.
+    /// Makes the dataplane route by the routes in force now.
     pub(super) fn publish_cache_ids(&mut self, vcs: u8) {
         self.touch(vcs);
         self.refresh();
     }
 
     //= docs/spec/cxl-fabric.md "CacheID": which targets may be committed
-    /// What a target of the route table leads to; `None` where it leads nowhere. A vPPB has its own number as that of the port.
+    /// Looks up the target of a route table entry; `None` if it is not valid. Entries name a vPPB by its number, as if
+    /// that were the port.
     fn route(&self, vcs: u8, cache_id: u8, vppb: u8) -> Option<Route> {
         let pid = self.port_pid(vcs, vppb)?;
         let component = self.vcs(vcs)?.vppbs.get(usize::from(vppb))?.component.as_ref()?;
@@ -98,12 +102,12 @@ impl Switch {
         }
     }
 
-    /// The registers of the downstream bridges are as after power-on: none of what the host's edge has been told holds.
+    /// Withdraws all routes from the host's edge, after a reset of the downstream bridges' registers.
     pub(super) fn withdraw_cache_ids(&mut self, vcs: u8) {
         self.keep_cache_ids(vcs, |_| false);
     }
 
-    /// A downstream vPPB is bound to something else: its decoder is as after power-on, and what it had holds no more.
+    /// Withdraws the routes of a downstream vPPB whose binding changed, and resets its decoder.
     pub(super) fn lose_cache_ids(&mut self, vcs: u8, vppb: u8) {
         if let Some(component) = self.vppb_mut(vcs, vppb).and_then(|it| it.component.as_mut())
             && vppb > 0
@@ -113,7 +117,7 @@ impl Switch {
         }
     }
 
-    /// The host's edge has forgotten, as it has lost the virtual link and this end has not: it is told again what it had.
+    /// Repeats the table to a host's edge that lost the virtual link, and its copy with it, while this end did not.
     pub(super) fn tell_cache_ids_again(&mut self, vcs: u8) {
         if let Some(state) = self.vcses.get_mut(usize::from(vcs)) {
             state.cache_routes.is_stale |= !state.cache_routes.in_force.is_empty();
@@ -126,13 +130,15 @@ impl Switch {
         self.end_commit(vcs, ended, false);
     }
 
-    /// Messages to hosts' edges that are due.
+    /// Takes the messages to hosts' edges that are due.
     pub(super) fn poll_cache_ids(&mut self, now: Instant) -> Vec<Vdm> {
         let mut due = Vec::new();
         for vcs in (0..=u8::MAX).take(self.vcses.len()) {
             self.start_update(now, vcs);
             let Some(state) = self.vcses.get_mut(usize::from(vcs)) else { continue };
             let mut answer = None;
+            // `poll` yields every message that is due; an answer (no reply in time) ends the update, so it ends the
+            // loop.
             while let Some((sender, _)) = &mut state.cache_routes.sent
                 && answer.is_none()
                 && let Some(next) = sender.poll(now)
@@ -144,13 +150,14 @@ impl Switch {
             }
             if let Some(answer) = answer {
                 self.update_over(vcs, answer);
+                // Start the waiting update in the same poll: its first message is due now.
                 self.start_update(now, vcs);
             }
         }
         due
     }
 
-    /// Takes out of what is in force what leads to a port that has another PID by now.
+    /// Withdraws routes to a port whose PID has changed since the commit.
     pub(super) fn drop_stale_cache_ids(&mut self, vcs: u8) {
         let Some(state) = self.vcs(vcs) else { return };
         let vppbs = state.cache_routes.in_force.iter().map(|route| route.vppb);
@@ -165,12 +172,14 @@ impl Switch {
         }
     }
 
-    /// Begins the next update of a virtual switch, if there is one.
+    /// Starts the next update of a virtual switch, if one waits.
     fn start_update(&mut self, now: Instant, vcs: u8) {
+        // A PID may have been reassigned since the commit was judged.
         self.drop_stale_cache_ids(vcs);
         let Some(state) = self.vcses.get_mut(usize::from(vcs)) else { return };
         let Some(update) = state.cache_routes.start() else { return };
         let pairs: Vec<RtPair> = update.routes.iter().map(|route| route.pair).collect();
+        // Without a link above there is nobody to tell, and the commit fails.
         let sender = link_above(state).and_then(|(own, far)| {
             let mut sender = RtSender::new(own, far);
             sender.commit(now, &pairs).then_some(sender)
@@ -181,14 +190,15 @@ impl Switch {
         }
     }
 
-    /// When the next message is due.
+    /// When the next message or time limit is due.
     pub(super) fn cache_ids_due(&self) -> Option<Instant> {
         let sent = self.vcses.iter().filter_map(|state| state.cache_routes.sent.as_ref());
         sent.filter_map(|(sender, _)| sender.next_due()).min()
     }
 
-    /// Takes an answer to an update by the virtual link that it went by; whether somebody waits for it.
+    /// Accepts an answer to an update, identified by its virtual link; false if no update waits for it.
     pub(super) fn answered_cache_ids(&mut self, vdm: &Vdm) -> bool {
+        // The answer comes from the far end, so source and destination are swapped.
         let ends = Some((vdm.pth.dpid, vdm.pth.spid));
         let mut all = (0..=u8::MAX).zip(&mut self.vcses);
         let found = all.find(|(_, state)| link_above(state) == ends);
@@ -202,7 +212,7 @@ impl Switch {
     fn update_over(&mut self, vcs: u8, answer: Answer) {
         let Some(state) = self.vcses.get_mut(usize::from(vcs)) else { return };
         let Some((_, update)) = state.cache_routes.sent.take() else { return };
-        // What the switch has taken back is not tried again: an edge that refuses that has no such link any more.
+        // A withdrawal counts even if it is refused: an edge that refuses it has no such link any more.
         if answer == Answer::Ack || update.commit.is_none() {
             state.cache_routes.in_force = update.routes;
         }
