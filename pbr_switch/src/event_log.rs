@@ -1,13 +1,12 @@
-//! The event logs of a switch: changes of links (warning) and refused accesses (informational).
+//! Event logs of a switch: link changes (warning) and refused accesses (informational).
 //!
-//! What happens -> [`EventLogs`] of [`EventRecord`]s -> Get and Clear Event Records (0100h, 0101h); which logs are
-//! told of (0105h) -> [`EventLogs::take_changed`].
+//! [`EventLogs`] serves Get and Clear Event Records (0100h, 0101h). [`EventLogs::take_changed`] returns the changed
+//! logs that the fabric manager subscribed to (0105h).
 //!
-//! Units: records; timestamps in nanoseconds.
 //! Source: docs/spec/wire-formats.md §4.2 ("Events"); CXL 3.1 sections 7.6.8.1, 8.2.9.2.
 //!
-//! A record tells that something happened and what it was then; what is now, ports and counters tell. So a full log loses
-//! the newest, counted, and nobody is worse off for it.
+//! A record reports the state at the time of the event; the current state is in the ports and counters. So a full log
+//! drops the newest record and counts it, and no information about the present is lost.
 
 use std::collections::VecDeque;
 
@@ -20,14 +19,14 @@ use weft_parsers::cci::generic::{ClearEvents, EventRecord, EventRecords};
 use weft_parsers::cci::switch::PortState;
 use weft_parsers::cci::{List, ReturnCode, Uuid};
 
-/// Records that a log keeps.
+/// Records that one log keeps.
 pub const RECORDS_MAX: usize = 64;
-/// Bits of the logs that there are, as in 0105h.
+/// Bits of the existing logs, as in 0105h.
 pub const LOGS: u16 = 1 << INFO | 1 << WARNING;
 
-/// Bytes of a record.
+/// Length of a record in bytes.
 const RECORD_LEN: u8 = 128;
-/// Bit of [`EventRecords::flags`]: records were lost.
+/// Bit of [`EventRecords::flags`]: the log overflowed.
 const OVERFLOW: u8 = 1;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,6 +43,7 @@ impl Log {
             self.records.push_back(record);
             return;
         }
+        // The response names the first and the last loss; those in between are only counted.
         if self.lost == 0 {
             self.first_lost_ns = record.timestamp_ns;
         }
@@ -52,7 +52,7 @@ impl Log {
     }
 }
 
-/// Logs, and which of them the fabric manager is told of.
+/// All logs, and the subset whose changes the fabric manager is notified of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventLogs {
     info: Log,
@@ -63,7 +63,7 @@ pub struct EventLogs {
 }
 
 impl EventLogs {
-    /// Notes that the link of a port, or what is at its other end, is another one.
+    /// Logs the new state of a port after a change of its link or partner.
     pub fn port(&mut self, now: Instant, state: &PortState) {
         let event = PortEvent {
             port: state.port,
@@ -86,8 +86,8 @@ impl EventLogs {
         self.changed |= 1 << WARNING;
     }
 
-    /// Notes how often accesses were refused at a port by one rule. There is one record of each; one that changes is a
-    /// new one, so that nobody clears what he has not read.
+    /// Logs how often accesses were refused at a port by one rule. Each (port, rule) has one record. A new count gets a
+    /// new handle, so that a manager cannot clear a count that it has not read.
     pub fn refused(&mut self, now: Instant, refusal: &RefusalEvent) {
         let mut data = [0; 80];
         refusal.write(&mut data);
@@ -95,6 +95,7 @@ impl EventLogs {
             let other = RefusalEvent::read(&record.data);
             other.is_ok_and(|other| (other.port, other.rule) == (refusal.port, refusal.rule))
         };
+        // Without this a stream of refusals would fill the log and push out other ports.
         self.info.records.retain(|record| !is_same(record));
         let record = self.record(now, REFUSAL_EVENT, INFO, refusal);
         self.info.push(record);
@@ -102,6 +103,7 @@ impl EventLogs {
     }
 
     fn record(&mut self, now: Instant, kind: Uuid, severity: u8, event: &impl Wire) -> EventRecord {
+        // Handle 0 means "no event": skip it when the counter wraps.
         self.handle = self.handle.wrapping_add(1).max(1);
         let mut data = [0; 80];
         event.write(&mut data);
@@ -118,15 +120,17 @@ impl EventLogs {
         }
     }
 
-    /// Which logs are told of: bits as in 0104h.
+    /// Logs that the manager is notified of: bits as in 0104h.
     #[must_use]
     pub const fn policy(&self) -> u16 {
         self.policy
     }
 
-    /// Sets which logs are told of; returns those of them that there are. What they have already is told too.
+    /// Subscribes the manager to the logs in `policy` and returns those of them that exist. Records already in a log
+    /// count as a change.
     pub fn set_policy(&mut self, policy: u16) -> u16 {
         self.policy = policy & LOGS;
+        // A manager that subscribes late, such as after its restart, must not wait for the next event.
         for (log, number) in [(&self.info, INFO), (&self.warning, WARNING)] {
             if !log.records.is_empty() {
                 self.changed |= 1 << number;
@@ -135,22 +139,24 @@ impl EventLogs {
         self.policy
     }
 
-    /// Which logs have changed that the fabric manager is told of; each change once.
+    /// Takes the changed logs that the manager subscribed to; each change is reported once.
     pub const fn take_changed(&mut self) -> u16 {
         let changed = self.changed & self.policy;
+        // Also forget changes of logs outside the policy: a later subscription looks at the records instead.
         self.changed = 0;
         changed
     }
 
-    /// The records of a log, oldest first: a call of `then` with the response of Get Event Records (0100h).
+    /// Calls `then` with the response of Get Event Records (0100h): the records of a log, oldest first.
     ///
     /// # Errors
-    /// Invalid Input: there is no log of that number.
+    /// Invalid Input: no log has that number.
     pub fn get<R>(
         &self,
         log: u8,
         then: impl FnOnce(EventRecords<'_>) -> R,
     ) -> Result<R, ReturnCode> {
+        // Logs of the standard that a switch never writes read as empty, not as an error.
         let none = Log::default();
         let log = match log {
             INFO => &self.info,
@@ -168,11 +174,10 @@ impl EventLogs {
         }))
     }
 
-    /// Clear Event Records (0101h): all or none of those that are named.
+    /// Clear Event Records (0101h): clears all of the handles, or none of them.
     ///
     /// # Errors
-    /// Invalid Input: there is no such log, or handles are given though all are to go. Invalid Handle: there is no such
-    /// record.
+    /// Invalid Input: no such log, or handles are given with "clear all". Invalid Handle: no such record.
     pub fn clear(&mut self, request: &ClearEvents<'_>) -> Result<(), ReturnCode> {
         let log = match request.log {
             INFO => &mut self.info,
@@ -188,6 +193,7 @@ impl EventLogs {
             *log = Log::default();
             return Ok(());
         }
+        // Check all before removing any: a refused command changes nothing.
         let is_there = |handle: u16| log.records.iter().any(|record| record.handle == handle);
         if !request.handles.iter().all(is_there) {
             return Err(ReturnCode::InvalidHandle);

@@ -1,8 +1,7 @@
-//! A bind or unbind that has been commanded and is not done yet.
+//! The bind or unbind in progress.
 //!
-//! [`Work`], at most one at a time; `commands::bind` starts and finishes it.
+//! At most one [`Work`] exists at a time; `commands::bind` starts and finishes it.
 //!
-//! Units: PIDs of 12 bits.
 //! Source: docs/spec/wire-formats.md §4.3, §4.5; docs/spec/cxl-fabric.md "Binding".
 
 use weft_dataplane::types::PortId;
@@ -10,53 +9,36 @@ use weft_parsers::cci::pbr::PathCost;
 use weft_parsers::cci::vcs::UnbindOption;
 use weft_parsers::fabric::Pid;
 
-/// A bind or unbind, and what it is about.
+/// A bind or unbind with its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Bind vPPB (5201h).
     Bind {
-        /// The virtual switch.
         vcs: u8,
-        /// The bridge.
         vppb: u8,
-        /// The port.
         port: PortId,
-        /// The logical device; `None` for all of the device.
+        /// LD-ID; `None` for the whole device.
         ld: Option<u16>,
     },
     /// Unbind vPPB (5202h).
-    Unbind {
-        /// The virtual switch.
-        vcs: u8,
-        /// The bridge.
-        vppb: u8,
-        /// How.
-        option: UnbindOption,
-    },
+    Unbind { vcs: u8, vppb: u8, option: UnbindOption },
     /// Configure PID Binding (5706h), bind.
     BindPid {
-        /// The virtual switch.
         vcs: u8,
-        /// The bridge.
         vppb: u8,
         /// PID of the other end.
         far: Pid,
-        /// PID of this end; none where the switch finds one.
+        /// PID of this end; `None` lets the switch choose one.
         own: Option<Pid>,
-        /// What the path adds.
+        /// Latency and bandwidth that the path adds.
         cost: PathCost,
     },
     /// Configure PID Binding (5706h), unbind.
-    UnbindPid {
-        /// The virtual switch.
-        vcs: u8,
-        /// The bridge.
-        vppb: u8,
-    },
+    UnbindPid { vcs: u8, vppb: u8 },
 }
 
 impl Work {
-    /// The virtual switch and the bridge that it is about.
+    /// The (virtual switch, vPPB) pair that it concerns.
     pub const fn at(&self) -> (u8, u8) {
         match *self {
             Self::Bind { vcs, vppb, .. }
