@@ -1,8 +1,8 @@
-//! What a host may reach, and its GAE: 5714h to 5716h, 5800h to 5802h, 5809h to 580Bh, 59xxh, 0109h, 010Ah.
+//! Access of hosts to targets, and commands of a GAE: 5714h to 5716h, 5800h to 5802h, 5809h to 580Bh, 59xxh, 0109h,
+//! 010Ah.
 //!
-//! The FM sets bits of GMV, VTV and LAV, the host reads them and hears of changes.
+//! The FM sets bits of GMV, VTV and LAV; the host reads them and is interrupted when they change.
 //!
-//! Units: bytes of vectors; PIDs of 12 bits.
 //! Source: docs/spec/wire-formats.md §4.5, §4.6, §5.4; CXL 3.1 sections 7.7.2.6, 7.7.2.7, 7.7.9.
 
 use weft_cxl::cci::{Done, Reply};
@@ -22,12 +22,12 @@ use super::{DONE, invalid, listed, whole};
 use crate::switch::{Event, Switch};
 use crate::vcs::{Thread, VcsState};
 
-/// Both kinds of `VendPrefixL0`, and GIM.
+/// A GAE of weft supports both directions of `VendPrefixL0`, and GIM.
 const CAPS: GaeCaps = GaeCaps { pids_max: 0xFFF, prefix_out: true, prefix_in: true, gim: true };
-/// Longest command that is forwarded to a GFD.
+/// Longest command in bytes that is forwarded to a GFD.
 const PROXY_MAX: u16 = 1_024;
 
-/// The part of a vector that is asked for.
+/// Cuts the requested bytes out of a vector.
 fn part(bytes: &[u8], range: VectorRange) -> Result<&[u8], ReturnCode> {
     let place = |value| usize::try_from(value).map_err(|_| ReturnCode::InvalidInput);
     let span = whole(place(range.start)?, place(range.len)?, bytes.len())?;
@@ -38,7 +38,7 @@ fn bytes_of(vector: &AccessVector) -> Vec<u8> {
     vector.bytes().collect()
 }
 
-/// GMV, and VTV behind it.
+/// GMV followed by VTV, as 5802h and 5901h lay them out.
 fn both(access: &Access) -> Vec<u8> {
     access.gmv.bytes().chain(access.vtv.bytes()).collect()
 }
@@ -52,7 +52,7 @@ fn set_bit(vector: &mut AccessVector, pid: Pid, on: bool) -> Result<(), ReturnCo
 }
 
 impl Switch {
-    /// A virtual switch with a GAE.
+    /// A virtual switch that has a GAE.
     fn gae_of(&self, vcs: u8) -> Result<&VcsState, ReturnCode> {
         let state = self.vcs_of(vcs)?;
         if state.gae.is_none() {
@@ -75,6 +75,7 @@ impl Switch {
     pub(super) fn configure_lav(&mut self, request: ConfigureLdstAccess) -> Done {
         let pid = request.access.pid;
         let state = self.vcs_of_mut(request.vcs)?;
+        // Refuse FFFh here: `forbid` would accept it silently.
         if pid.is_none() {
             return Err(ReturnCode::InvalidInput);
         }
@@ -84,12 +85,14 @@ impl Switch {
         DONE
     }
 
-    /// Gives a host other access, and tells it where something has changed.
+    /// Gives a host new access vectors, and interrupts it if those that it can see have changed.
     fn give(&mut self, vcs: u8, pid: Pid, access: Access) {
         let Ok(state) = self.vcs_of_mut(vcs) else { return };
+        // Setting a bit that is set already must neither interrupt the host nor rebuild tables.
         if *state.access == access {
             return;
         }
+        // LAV is not in the vector of 5802h, so a host that is interrupted for it would find nothing changed.
         let seen = state.access.gmv != access.gmv || state.access.vtv != access.vtv;
         state.set_access(access);
         if seen {
@@ -98,7 +101,7 @@ impl Switch {
         self.touch(vcs);
     }
 
-    /// Tells a host that its access to a component, or what the way there costs, has changed (5801h).
+    /// Interrupts a host because its access to a component, or the cost of the path there, has changed (5801h).
     fn hear_of(&mut self, vcs: u8, pid: Pid) {
         if self.vcs_of_mut(vcs).is_ok_and(|state| state.changed.allow(pid).is_ok()) {
             self.events.push_back(Event::AccessChanged { vcs });
@@ -123,6 +126,7 @@ impl Switch {
         if pid.is_none() {
             return Err(ReturnCode::InvalidInput);
         }
+        // Change a copy: a vector that refuses the PID must leave the host's access as it was.
         let mut vectors = Access::clone(&state.access);
         match access.op {
             AccessOp::EnableGmv => set_bit(&mut vectors.gmv, pid, true)?,
@@ -134,11 +138,13 @@ impl Switch {
         let takes_cost =
             matches!(access.op, AccessOp::EnableGmv | AccessOp::EnableVtv | AccessOp::UpdateCost);
         if takes_cost {
+            // A first cost comes with a new bit, for which `give` interrupts.
             let before = self.vcs_of_mut(vcs)?.costs.insert(pid, cost);
             if before.is_some_and(|before| before != cost) {
                 self.hear_of(vcs, pid);
             }
         }
+        // Without a bit in GMV and VTV the host reads no CDAT of the target (0702h), so its cost is not kept.
         let is_reached = vectors.gmv.contains(pid) || vectors.vtv.contains(pid);
         self.give(vcs, pid, vectors);
         if !is_reached {
@@ -188,8 +194,10 @@ impl Switch {
         let state = self.vcs_of_mut(vcs)?;
         let changed = bytes_of(&state.changed);
         let data = part(&changed, request.range)?;
+        // Clear after the reply was accepted: an error response would lose the bits for the host.
         let done = reply.send(&Response::GetPidInterrupts(Vector { data: List::of(data) }))?;
         if request.clear {
+            // The range counts bytes, and each byte is eight PIDs.
             let first = request.range.start.saturating_mul(8);
             let bits = first..first.saturating_add(request.range.len.saturating_mul(8));
             let pids = bits.filter_map(|bit| u16::try_from(bit).ok()).map(Pid::from_low_bits);
@@ -213,6 +221,7 @@ impl Switch {
     }
 
     fn free_threads(&self, vcs: &VcsState) -> u16 {
+        // Finished threads stay in the list for Get Proxy Thread Status, and take no room.
         let running = vcs.threads.iter().filter(|thread| thread.running).count();
         self.config.threads.saturating_sub(u16::try_from(running).unwrap_or(u16::MAX))
     }
@@ -221,8 +230,10 @@ impl Switch {
     pub(super) fn proxy(&mut self, vcs: u8, request: &ProxyCommand, reply: &mut Reply) -> Done {
         let ProxyCommand { pid, request: from, len, response, response_max } = *request;
         let state = self.gae_of(vcs)?;
+        // The list keeps the last command of each GFD, so that its sequence number goes on.
         let last = state.threads.iter().find(|thread| thread.pid == pid).copied();
         let header = weft_parsers::cci::header::LEN;
+        // A host commands only GFDs in its GMV; a command shorter than a CCI header cannot be one.
         if !state.access.gmv.contains(pid) || usize::from(len) < header || len > PROXY_MAX {
             return Err(ReturnCode::InvalidInput);
         }
@@ -233,6 +244,7 @@ impl Switch {
             return Err(ReturnCode::ResourcesExhausted);
         }
         let seq = last.map_or(0, |thread| thread.seq.wrapping_add(1) & 7);
+        // The event makes the agent fetch the command; `proxy_done` clears `running`.
         let state = self.vcs_of_mut(vcs)?;
         state.threads.retain(|thread| thread.pid != pid);
         state.threads.push(Thread { pid, seq, running: true });
@@ -243,7 +255,7 @@ impl Switch {
         reply.send(&Response::Proxy(started))
     }
 
-    /// The thread of a GFD, if it has that sequence number.
+    /// The last thread of a GFD, if its sequence number matches.
     fn thread(&self, vcs: u8, named: ProxyThread) -> Result<Thread, ReturnCode> {
         let same = |it: &&Thread| it.pid == named.pid && it.seq == named.op.get();
         self.vcs_of(vcs)?.threads.iter().find(same).copied().ok_or(ReturnCode::InvalidInput)
@@ -260,6 +272,7 @@ impl Switch {
         if !thread.running {
             return Err(ReturnCode::InvalidInput);
         }
+        // Free the thread now: the GFD may never answer the cancel that the event sends.
         self.proxy_done(vcs, thread.pid, thread.seq);
         self.events.push_back(Event::CancelProxy { vcs, pid: thread.pid, seq: thread.seq });
         reply.send(&Response::CancelProxy(self.free_threads(self.vcs_of(vcs)?)))

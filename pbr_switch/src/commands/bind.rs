@@ -1,11 +1,9 @@
-//! Binding and unbinding: 5201h, 5202h, 5706h, which go on in the background.
+//! Bind and unbind: 5201h, 5202h and 5706h, all background operations.
 //!
-//! The command is checked and [`Work`] noted; when its time is over it is checked once more and done.
+//! A command is checked and noted as [`Work`]. When its time is over it is checked again, as ports and PIDs may have
+//! changed meanwhile, and carried out. A host sees a bind as a hot-add at the vPPB and an unbind as a hot-remove.
 //!
-//! Units: time as `Instant`.
 //! Source: docs/spec/wire-formats.md §4.3, §4.5; docs/spec/cxl-fabric.md "Binding"; CXL 3.1 sections 7.7.6.4, 7.7.12.3.
-//!
-//! A host sees a bind as a hot-add at the vPPB, an unbind as a hot-remove.
 
 use weft_cxl::cci::{Done, Outcome};
 use weft_cxl::pci::Link;
@@ -21,9 +19,9 @@ use crate::switch::{Event, Switch};
 use crate::vcs::{Bound, PidBound};
 use crate::work::Work;
 
-/// LD of Bind vPPB for a whole device.
+/// LD-ID in Bind vPPB that selects the whole device.
 const WHOLE: u16 = 0xFFFF;
-/// How long an unbind waits for a link to go down.
+/// Longest time that an unbind waits for the link to go down.
 const LINK_DOWN: Span = Span::from_ms(10_000);
 
 impl Switch {
@@ -51,6 +49,8 @@ impl Switch {
     fn start(&mut self, now: Instant, opcode: Opcode, work: Work) -> Done {
         self.check(&work)?;
         let mut time = self.config.bind_time;
+        // This option waits for the host or device to take the link down, for which it gets more time than the unbind
+        // itself.
         if let Work::Unbind { vcs, vppb, option: UnbindOption::WaitLinkDown } = work
             && self.is_link_up(vcs, vppb)
         {
@@ -61,13 +61,13 @@ impl Switch {
         Ok(Outcome::Background)
     }
 
-    /// Whether what a vPPB is bound to has a link.
+    /// Whether the port that a vPPB is bound to has a link.
     fn is_link_up(&self, vcs: u8, vppb: u8) -> bool {
         let port = self.vppb_of(vcs, vppb).ok().and_then(|vppb| vppb.bound.port());
         port.and_then(|port| self.port(port)).is_some_and(|port| port.link.is_some())
     }
 
-    /// Whether it can be done.
+    /// Checks that a bind or unbind is possible now.
     fn check(&self, work: &Work) -> Result<(), ReturnCode> {
         let (vcs, vppb) = work.at();
         let owner = self.vcs_of(vcs)?;
@@ -75,14 +75,16 @@ impl Switch {
         let is_usp = vppb == 0 && owner.usp.is_some();
         let fits = match *work {
             _ if is_usp => false, // the host's port is the host's
+            // A vPPB 0 that gets here is a vUSP, which is bound by PID only: hence `vppb > 0`.
             Work::Bind { port, ld, .. } => {
                 let state = self.port(port).ok_or(NONE_SUCH)?;
                 let used = self.bound_to(port);
+                // A port is bound once, or once for each of its LDs; a whole binding beside an LD conflicts with it.
                 let same = |&(vcs, at): &(u8, u8)| {
                     let other = self.vppb_of(vcs, at).map(|it| it.bound);
                     ld.is_none() || !matches!(other, Ok(Bound::Ld(_, other)) if Some(other) != ld)
                 };
-                // A device with LDs has no host of its own, and one without has no LD.
+                // A device with LDs has no host of its own, and a device without LDs has none to bind.
                 let there = ld.map_or(state.lds() == 0, |ld| ld < state.lds().into());
                 vppb > 0
                     && bound == Bound::No
@@ -95,6 +97,7 @@ impl Switch {
             Work::BindPid { far, own, .. } => {
                 let ends = match bound {
                     Bound::No => own.is_none_or(|own| self.own_pids(vcs, far).any(|it| it == own)),
+                    // A repeated bind to the same end only updates the cost of the path.
                     Bound::Pid(old) => old.far == far && (own.is_none() || own == old.own),
                     _ => false,
                 };
@@ -105,15 +108,17 @@ impl Switch {
         if fits { Ok(()) } else { Err(ReturnCode::InvalidInput) }
     }
 
-    /// Whether a PID is none of this switch's.
+    /// Whether no part of this switch has this PID.
     fn is_elsewhere(&self, pid: Pid) -> bool {
         !self.tables.assigned().any(|(own, _)| own == pid)
     }
 
-    /// Does what is due.
+    /// Finishes the bind or unbind if it is due.
     pub(crate) fn finish_work(&mut self, now: Instant) {
         let Some(work) = self.work else { return };
         let (vcs, vppb) = work.at();
+        // With this option the unbind ends as soon as the link is down; at the deadline a link that is still up aborts
+        // it.
         let waits = matches!(work, Work::Unbind { option: UnbindOption::WaitLinkDown, .. });
         let up = waits && self.is_link_up(vcs, vppb);
         let due = self.common.background.due(now).is_some();
@@ -132,7 +137,7 @@ impl Switch {
         self.common.background.finish(code);
     }
 
-    /// Does at once what can be done; none where it cannot.
+    /// Checks and carries out a bind at once; `None` if it is refused.
     pub(crate) fn do_now(&mut self, work: &Work) -> Option<()> {
         self.check(work).ok()?;
         self.carry_out(work);
@@ -147,15 +152,17 @@ impl Switch {
                 let bound = ld.map_or(Bound::Port(port), |ld| Bound::Ld(port, ld));
                 let link =
                     self.port(port).filter(|port| !port.resetting).and_then(|port| port.link);
+                // As when a card is plugged in: presence first, then the link. An unbind goes the other way round.
                 self.bind(vcs, vppb, bound);
                 self.show_present(vcs, vppb, true);
                 self.show_link(vcs, vppb, link, false);
             }
             Work::Unbind { option, .. } => {
+                // The mode tells the host's software whether the loss is an error.
                 self.show_link(vcs, vppb, None, option == UnbindOption::Surprise);
                 self.show_present(vcs, vppb, false);
                 match self.vppb_of(vcs, vppb).map(|it| it.bound) {
-                    // Before another host has it.
+                    // Reset before another host gets it, so that nothing of this host's state is left.
                     Ok(Bound::Ld(port, ld)) => self.events.push_back(Event::LdReset { port, ld }),
                     Ok(Bound::Port(port)) => self.events.push_back(Event::PortReset { port }),
                     _ => {}
@@ -164,6 +171,7 @@ impl Switch {
             }
             Work::BindPid { far, own, cost, .. } => self.bind_far(vcs, vppb, far, own, cost),
             Work::UnbindPid { .. } => {
+                // Note the ends before the binding goes: the agent tears down the virtual link by them.
                 let bound = self.vppb_of(vcs, vppb).map(|it| it.bound);
                 if let Ok(Bound::Pid(PidBound { far, own, .. })) = bound {
                     let own = own.unwrap_or(Pid::NONE);
@@ -183,11 +191,12 @@ impl Switch {
     fn bind_far(&mut self, vcs: u8, vppb: u8, far: Pid, own: Option<Pid>, cost: PathCost) {
         let old = self.vppb_of(vcs, vppb).map(|it| it.bound);
         if let Ok(Bound::Pid(old)) = old {
-            // Another cost of the same path: nothing that is below is bound anew.
+            // The same path at another cost: nothing below is bound anew.
             self.set_bound(vcs, vppb, Bound::Pid(PidBound { cost, ..old }));
             return;
         }
         let own = own.or_else(|| self.own_pid(vcs, far));
+        // Without a PID first: `name_end` brings the link up, now or when the manager assigns one.
         self.bind(vcs, vppb, Bound::Pid(PidBound { far, own: None, cost, up: true }));
         self.show_present(vcs, vppb, true);
         if let Some(own) = own {
@@ -195,7 +204,7 @@ impl Switch {
         }
     }
 
-    /// A virtual link has a PID of its own now: it is there.
+    /// Gives a virtual link its own PID, which brings the link up.
     pub(super) fn name_end(&mut self, vcs: u8, vppb: u8, own: Pid) {
         let Some(state) = self.vppb_mut(vcs, vppb) else { return };
         let Bound::Pid(bound) = &mut state.bound else { return };
@@ -208,6 +217,7 @@ impl Switch {
 
     fn bind(&mut self, vcs: u8, vppb: u8, bound: Bound) {
         self.set_bound(vcs, vppb, bound);
+        // CacheIDs belong to the device that was bound here.
         self.lose_cache_ids(vcs, vppb);
     }
 

@@ -1,12 +1,10 @@
 //! The host's tables of a vPPB: LDST and re-router (570Ch to 5713h), FAST (5803h to 5808h).
 //!
-//! Each vPPB has its own, wherever it is bound to; targets are checked against what the FM allows.
+//! Each vPPB has its own tables, whatever it is bound to. Targets are checked against the access that the FM allows. A
+//! re-router entry has no valid bit: an entry of all zeros is unused, and an unused entry reads as zeros.
 //!
-//! Units: entries; addresses in bytes.
 //! Source: docs/spec/wire-formats.md §4.5, §4.6, §5.1; docs/spec/cxl-fabric.md "Tables of an edge and who may write
 //! them".
-//!
-//! A re-router entry has no bit that says it is valid: one of nothing but zeros is none, and none reads so.
 
 use weft_cxl::cci::{Done, Reply};
 use weft_dataplane::pbr::segments::{Entry, Table};
@@ -19,12 +17,12 @@ use weft_parsers::fabric::{Bdf, FastEntry, LdstEntry, Pid, ReRouterEntry};
 use super::{DONE, NONE_SUCH, invalid, whole};
 use crate::switch::Switch;
 
-/// A re-router entry that is none.
+/// An unused re-router entry: all zeros.
 const NO_ROUTE: ReRouterEntry =
     ReRouterEntry { dpid: Pid::from_low_bits(0), segment: None, requester: Bdf::from_bits(0) };
 
 impl Switch {
-    /// Changes the tables of a vPPB; nothing has changed where that fails.
+    /// Changes the tables of a vPPB, completely or not at all.
     fn change(
         &mut self,
         vcs: u8,
@@ -32,16 +30,18 @@ impl Switch {
         change: impl FnOnce(&mut EdgePort) -> Result<(), TableError>,
     ) -> Done {
         let state = self.vppb_mut(vcs, vppb).ok_or(NONE_SUCH)?;
+        // On a copy: a list of entries may fail in the middle.
         let mut tables = state.tables.clone();
         invalid(change(&mut tables))?;
         state.tables = tables;
+        // An unbound vPPB, or a virtual link, has no edge here whose tables must be rebuilt.
         if let Some(port) = state.bound.port() {
             self.touch_port(port);
         }
         DONE
     }
 
-    /// Own PIDs of what a vPPB is bound to.
+    /// PIDs of the port that a vPPB is bound to.
     fn pids_of(&self, vcs: u8, vppb: u8) -> Result<Vec<Pid>, ReturnCode> {
         let port = self.vppb_of(vcs, vppb)?.bound.port().and_then(|port| self.port(port));
         let pids = port.map_or(&[][..], |port| &port.pids);
@@ -108,6 +108,7 @@ impl Switch {
     pub(super) fn set_re_router(&mut self, vcs: u8, set: &SetEntries<'_, ReRouterEntry>) -> Done {
         whole(set.start.into(), set.entries.len(), re_routers(set.vppb))?;
         let entries: Vec<_> =
+            // As an entry of the dataplane it would route completions for requester 00:00.0 to PID 0.
             set.entries.iter().map(|entry| (entry != NO_ROUTE).then_some(entry)).collect();
         self.change(vcs, set.vppb, |it| it.set_rerouter(set.start.into(), &entries))
     }
@@ -130,15 +131,17 @@ impl Switch {
         }))
     }
 
-    /// The host may turn `VendPrefixL0` on only where the FM allows it.
+    /// Set FAST/IDT Config (5804h): the host may turn `VendPrefixL0` on only where the FM allows it.
     pub(super) fn set_fast(&mut self, vcs: u8, set: &SetFast) -> Done {
         let allowed = self.vcs_of(vcs)?.prefixes;
         let wanted = Prefixes { egress_request: set.prefix.out, ingress_request: set.prefix.into };
+        // Refuse instead of masking: the host would believe that its prefix is on.
         if wanted.bits() & !allowed.bits() != 0 {
             return Err(ReturnCode::InvalidInput);
         }
         let (size, base, limit) = (set.segment_size, set.base, set.limit);
         let done = self.change(vcs, set.vppb, |it| it.configure_fast(size, base, limit))?;
+        // After the change, which can be refused and then must leave the prefixes alone.
         if let Some(state) = self.vppb_mut(vcs, set.vppb) {
             state.prefixes = Some(wanted);
         }
@@ -173,7 +176,7 @@ impl Switch {
     }
 }
 
-/// Re-routers of a vPPB: a memory device's completions come in below a downstream one.
+/// Re-router entries of a vPPB: only completions of memory devices use them, which arrive at downstream vPPBs.
 const fn re_routers(vppb: u8) -> usize {
     if vppb == 0 { 0 } else { ReRouter::LEN }
 }

@@ -1,6 +1,6 @@
-//! The event logs, and whether the fabric manager is told of them: 0100h, 0101h, 0104h, 0105h.
+//! Event log commands of the fabric manager: 0100h, 0101h, 0104h, 0105h.
 //!
-//! A request in, a response out; the logs are [`EventLogs`](crate::event_log::EventLogs).
+//! The logs themselves are [`EventLogs`](crate::event_log::EventLogs).
 //!
 //! Source: docs/spec/wire-formats.md §4.2 ("Events"); CXL 3.1 section 8.2.9.2.
 

@@ -1,8 +1,7 @@
-//! Requests that go further out: 5300h to 5302h, 5701h; and Read CDAT (0702h).
+//! Requests passed on to components further out (5300h to 5302h, 5701h), and Read CDAT (0702h).
 //!
-//! A request in, an [`Outgoing`] and a ticket out.
+//! A request passed on becomes an [`Outgoing`] with a ticket, under which its answer completes later.
 //!
-//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.1, §4.3, §4.4, §4.5; CXL 3.1 section 7.7.12.2.
 
 use weft_cxl::cci::reply::PAYLOAD_MAX;
@@ -20,11 +19,11 @@ use crate::cdat;
 use crate::port::Port;
 use crate::switch::{FarRequest, Outgoing, Switch};
 
-/// Bytes of a CDAT response before the data.
+/// Bytes in front of the data of a Read CDAT response.
 const CDAT_HEAD: usize = 16;
 
 //= docs/spec/wire-formats.md §4.5: more than 2 tunnel layers is Unsupported
-/// Whether a message may go into one more tunnel.
+/// Checks that a message may be put into one more tunnel.
 fn fits_in_tunnel(message: &[u8]) -> Result<(), ReturnCode> {
     match nest::tunnels(message) {
         Ok(layers) if layers < nest::TUNNELS_MAX => Ok(()),
@@ -34,7 +33,7 @@ fn fits_in_tunnel(message: &[u8]) -> Result<(), ReturnCode> {
 }
 
 impl Switch {
-    /// Sends a request further out.
+    /// Queues a request to a component further out.
     fn send_out(&mut self, now: Instant, session: Session, to: FarRequest) -> Done {
         let ticket = self.common.ticket(now)?;
         let fm = self.common.ownership.primary().map_or(Pid::NONE, |fm| fm.pid);
@@ -55,6 +54,7 @@ impl Switch {
         let to = match request.target {
             CrawlTarget::Port(number) => {
                 let port = self.port_of(number)?;
+                // Only such a partner answers CCI addressed to DPID FFFh.
                 if !port.is_pbr() {
                     return Err(ReturnCode::InvalidInput);
                 }
@@ -62,7 +62,7 @@ impl Switch {
             }
             CrawlTarget::Pid(pid) => match self.tables.routes().lookup(pid) {
                 Ok(Dispatch::Here) | Err(_) => return Err(ReturnCode::InvalidInput),
-                // As at a port: it would be lost, and may have another route the next time.
+                // As at a port without link: the request would be lost, and there may be another route the next time.
                 Ok(_) if self.static_port(pid).is_none() => return Err(ReturnCode::RetryRequired),
                 Ok(_) => FarRequest::Pid(pid, message),
             },
@@ -79,7 +79,7 @@ impl Switch {
         let message = request.message.bytes();
         fits_in_tunnel(nest::split_type(message).1)?;
         let port = self.port_of(request.id)?;
-        // A pool of LDs is reached through the LD that has it, not through a switch.
+        // A pool of LDs is reached through the LD that owns it, not through a switch.
         if port.lds() == 0 || request.target != TunnelTarget::PortOrLd {
             return Err(ReturnCode::InvalidInput);
         }
@@ -87,7 +87,7 @@ impl Switch {
         self.send_out(now, session, to)
     }
 
-    /// The port of an MLD that has a logical device of that id.
+    /// The port of an MLD that has a logical device with that LD-ID.
     fn ld_port(&self, number: u8, ld: u16) -> Result<&Port, ReturnCode> {
         let port = self.port_of(number)?;
         if ld >= port.lds().into() {
@@ -99,6 +99,7 @@ impl Switch {
     pub(super) fn ld_config(&mut self, now: Instant, session: Session, request: &LdConfig) -> Done {
         let LdConfig { port, access, ld, data } = *request;
         let port = self.ld_port(port, ld)?.id;
+        // Registers count double words: 400h is the end of the 4 KiB configuration space.
         if access.register >= 0x400 {
             return Err(ReturnCode::InvalidInput);
         }
@@ -118,8 +119,9 @@ impl Switch {
     }
 
     //= CXL 3.1 section 7.7.12.4
-    /// Read CDAT (0702h): for a manager the switch's own, and of no other target; for a host, by its GAE, that of a component
-    /// which it may reach, with what the fabric adds, or with target `FFF` that of the virtual switch of the GAE.
+    /// Read CDAT (0702h). A manager reads the switch's own CDAT by the switch's PID. A host, through its GAE, reads the
+    /// CDAT of a component in its GMV or VTV, with the cost of the fabric included, or with target `FFF` that of the
+    /// GAE's virtual switch.
     pub(super) fn read_cdat(
         &mut self,
         vcs: Option<u8>,
@@ -128,6 +130,7 @@ impl Switch {
     ) -> Done {
         let pid = request.target;
         let cdat = match vcs {
+            // Before it is claimed the switch has no PID (FFFh), and FFFh must not name it.
             None if !pid.is_none() && pid == self.common.ownership.pid() => {
                 cdat::of_switch(&self.ports)
             }
@@ -139,6 +142,7 @@ impl Switch {
             Some(vcs) => {
                 let fast = self.vppb_of(vcs, 0)?.tables.fast();
                 let state = self.vcs_of(vcs)?;
+                // Invalid Input as for an unknown PID: a host learns nothing of components that it may not reach.
                 if !state.access.gmv.contains(pid) && !state.access.vtv.contains(pid) {
                     return Err(NONE_SUCH);
                 }
@@ -150,12 +154,12 @@ impl Switch {
     }
 }
 
-/// A port whose link is up; one that is down may be up the next time.
+/// The port, if its link is up; otherwise Retry Required, as it may be up the next time.
 fn with_link(port: &Port) -> Result<&Port, ReturnCode> {
     if port.link.is_some() { Ok(port) } else { Err(ReturnCode::RetryRequired) }
 }
 
-/// The part of a CDAT that is asked for; it may end before all that was asked for.
+/// Sends the requested part of a CDAT; the response ends early if the CDAT or the payload does.
 fn send_cdat(cdat: &[u8], request: &ReadCdat, reply: &mut Reply) -> Done {
     let from = usize::try_from(request.start).map_err(|_| ReturnCode::InvalidInput)?;
     let rest = cdat.get(from..).ok_or(ReturnCode::InvalidInput)?;

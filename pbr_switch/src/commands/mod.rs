@@ -1,6 +1,7 @@
-//! The commands of a switch: which there are, for whom, and where each is carried out.
+//! Command table of a switch: opcode, permitted senders, and the function that carries each command out.
 //!
-//! [`Switch::COMMANDS`], a row a command; a request in, a payload or a return code out. Nothing has changed where a code comes out.
+//! [`Switch::COMMANDS`] has one row for each command. A function returns a payload or a return code; if it returns an
+//! error code, nothing has changed.
 //!
 //! Source: docs/spec/wire-formats.md §4.3 to §4.6.
 
@@ -30,23 +31,23 @@ const FM: u8 = who::PRIMARY;
 const HOST: u8 = who::HOST;
 const BOTH: u8 = FM | HOST;
 
-/// A table does not take what it was told.
+/// A table refused a change: Invalid Input.
 fn invalid<T>(result: Result<T, TableError>) -> Result<T, ReturnCode> {
     result.map_err(|_| ReturnCode::InvalidInput)
 }
 
-/// The virtual switch of the host that asks.
+/// The virtual switch whose host sent the command.
 fn host(session: Session) -> Result<u8, ReturnCode> {
     session.vcs().ok_or(ReturnCode::Unsupported)
 }
 
-/// What there is not.
+/// Return code for an object that does not exist.
 const NONE_SUCH: ReturnCode = ReturnCode::InvalidInput;
 
-/// Which of `len` entries a Get of a list answers: those from `start` on that there are.
+/// The part of a list with `len` entries that a Get command answers: from `start` on, as many as there are.
 ///
 /// # Errors
-/// Invalid Input: it begins behind the end.
+/// Invalid Input: `start` is beyond the end.
 fn listed(start: usize, count: usize, len: usize) -> Result<core::ops::Range<usize>, ReturnCode> {
     if start > len {
         return Err(NONE_SUCH);
@@ -54,10 +55,10 @@ fn listed(start: usize, count: usize, len: usize) -> Result<core::ops::Range<usi
     Ok(start..start.saturating_add(count).min(len))
 }
 
-/// Which of `len` entries a Get of a table answers: all that it asks for.
+/// The part of a table with `len` entries that a Get command answers: exactly the requested range.
 ///
 /// # Errors
-/// Invalid Input: it goes beyond the end.
+/// Invalid Input: the range goes beyond the end.
 fn whole(start: usize, count: usize, len: usize) -> Result<core::ops::Range<usize>, ReturnCode> {
     match start.checked_add(count) {
         Some(end) if end <= len => Ok(start..end),
@@ -66,7 +67,7 @@ fn whole(start: usize, count: usize, len: usize) -> Result<core::ops::Range<usiz
 }
 
 impl Switch {
-    /// Carries out a command that `session` may use.
+    /// Carries out a command that `session` is permitted to send; the caller has checked that.
     pub(super) fn command(
         &mut self,
         now: Instant,
@@ -74,16 +75,16 @@ impl Switch {
         request: &Request<'_>,
         reply: &mut Reply,
     ) -> Done {
-        // A row of a host's is never carried out for anybody else, nor one of a manager's for a host.
+        // Rows for hosts are never carried out for a manager, nor rows for managers for a host.
         let asked_by = if session.vcs().is_some() { HOST } else { !HOST };
         self.dispatch(request, now, session, reply, asked_by)
     }
 
     #[rustfmt::skip] // columns: who may send it, what it does, opcode, request, what carries it out
     weft_cxl::command_table! {
-        /// Commands that a switch has besides those of every component.
+        /// Commands of a switch beside those that every component has.
         pub(super) const COMMANDS;
-        /// Carries out `request`; Unsupported where there is no such command for who asks.
+        /// Carries out `request`; Unsupported if no row for this sender has the command.
         fn dispatch(&mut self, request, now: Instant, session: Session, reply: &mut Reply) asked by u8;
         FM get GET_EVENTS GetEvents(log) => self.event_records(log, reply);
         FM log CLEAR_EVENTS ClearEvents(it) => self.clear_events(&it);
@@ -162,7 +163,7 @@ impl Switch {
         self.vcs_of(vcs)?.vppbs.get(usize::from(vppb)).ok_or(NONE_SUCH)
     }
 
-    /// The port of that number.
+    /// Looks a port up by its number in a command.
     fn port_of(&self, number: u8) -> Result<&super::Port, ReturnCode> {
         let id = PortId::new(number.into()).ok_or(NONE_SUCH)?;
         self.port(id).ok_or(NONE_SUCH)

@@ -1,10 +1,9 @@
-//! Physical switch commands 5100h to 5107h, and 5702h.
+//! Physical switch commands 5100h to 5107h, and Get PBR Link Partner Info (5702h).
 //!
-//! See the module above.
+//! A domain validation secret is set once; from then on it can only be read. Codes are those of CXL 3.1 tables 7-17 to
+//! 7-25.
 //!
-//! Units: codes as in CXL 3.1 tables 7-17 to 7-25.
-//! Source: docs/spec/wire-formats.md §4.3; CXL 3.1 section 7.6.7.1. Domain validation: a secret is set once, and then
-//! only read.
+//! Source: docs/spec/wire-formats.md §4.3; CXL 3.1 section 7.6.7.1.
 
 use weft_cxl::cci::{Done, NO_UUID, Reply};
 use weft_cxl::pci::{ByteEnables, Reg};
@@ -23,7 +22,7 @@ use crate::switch::{Event, Switch};
 use crate::vcs::Bound;
 use crate::work::Work;
 
-/// HDM decoders of an upstream port: none, memory is the fabric's.
+/// HDM decoders of an upstream port: none, as FAST and LDST decode addresses at a PBR edge.
 const DECODERS: u8 = 0;
 
 impl Switch {
@@ -32,7 +31,7 @@ impl Switch {
         let vppbs = self.vcses.iter().flat_map(|vcs| &vcs.vppbs);
         let bound = vppbs.clone().filter(|vppb| vppb.bound != Bound::No).count();
         let count = |number: usize| u8::try_from(number).unwrap_or(u8::MAX);
-        // Ports are numbered from 0, and not all numbers need be there.
+        // Port numbers start at 0 and may have gaps, so the count is the highest number plus one.
         let ports = self.ports.last().map_or(0, |port| port.id.index() + 1);
         reply.send(&Response::IdentifySwitch(SwitchIdentity {
             ingress_port: 0,
@@ -49,6 +48,7 @@ impl Switch {
     pub(super) fn port_states(&self, list: &PortList<'_>, reply: &mut Reply) -> Done {
         let one = |number| {
             let port = self.port_of(number)?;
+            // A bind shows at the port before the vPPB has it; an unbind shows as long as the vPPB still has the port.
             let binding = match &self.work {
                 Some(Work::Bind { port: bound, .. }) if *bound == port.id => Some(true),
                 Some(Work::Unbind { vcs, vppb, .. })
@@ -76,7 +76,7 @@ impl Switch {
     pub(super) fn link_partners(&self, list: &PortList<'_>, reply: &mut Reply) -> Done {
         let one = |number| {
             let port = self.port_of(number)?;
-            // Also what was not taken: the fabric manager is to know what is said in whose name.
+            // A rejected announcement is shown, too: the manager must see that a component uses another's PID.
             Ok(match (port.refused, port.partner) {
                 (Some(told), _) | (None, Partner::Pbr(told)) => {
                     LinkPartner { port: number, ..told }
@@ -107,12 +107,14 @@ impl Switch {
             return Err(ReturnCode::InvalidInput);
         }
         let port = state.id;
+        // Only an event: the reset is a message on the link, which the agent sends.
         self.events.push_back(Event::PortControl { port, op });
         DONE
     }
 
     pub(super) fn ppb_config(&mut self, config: &PpbConfig, reply: &mut Reply) -> Done {
         let id = self.port_of(config.port)?.id;
+        // Registers count double words: 400h is the end of the 4 KiB configuration space.
         if config.access.register >= 0x400 {
             return Err(ReturnCode::InvalidInput);
         }
@@ -123,6 +125,7 @@ impl Switch {
         let data = if config.access.write {
             let enables = ByteEnables::from_low_bits(config.access.first_be);
             state.ppb.write(reg, config.data, enables);
+            // 5103h answers a write with zero.
             0
         } else {
             state.ppb.read(reg)
@@ -130,7 +133,7 @@ impl Switch {
         reply.send(&Response::PpbConfig(data))
     }
 
-    /// Whether a secret is set: of the host of `vcs`, or the switch's own.
+    /// Whether a secret is set: that of the host of `vcs`, or the switch's own.
     pub(super) fn sv_state(&self, vcs: Option<u8>, reply: &mut Reply) -> Done {
         match vcs {
             None => reply.send(&Response::GetSvState(self.secret.is_some().into())),
@@ -146,6 +149,7 @@ impl Switch {
             None => &mut self.secret,
             Some(vcs) => &mut self.vcs_of_mut(vcs)?.secret,
         };
+        // Write once: a host's secret stays until the host is gone (`reset_vcs`).
         if place.is_some() {
             return Err(ReturnCode::InvalidInput);
         }
@@ -158,7 +162,7 @@ impl Switch {
     }
 }
 
-/// A bit for each of `numbers`; 0 is bit 0 of byte 0.
+/// Bit mask of 256 bits with a bit for each of `numbers`; number 0 is bit 0 of byte 0.
 pub(super) fn mask(numbers: impl Iterator<Item = u8>) -> [u8; 32] {
     let mut mask = [0; 32];
     for number in numbers {

@@ -1,11 +1,9 @@
-//! What has which PID: targets and assignments (5703h, 5704h), bindings by PID (5705h).
+//! PID assignment: targets (5703h), assignments (5704h), and bindings by PID (5705h).
 //!
-//! A target is a port, its id the place of the port among all; each has as many PIDs as it was made with.
+//! A target is a port; its id is the port's index among all ports. Each port has the number of PIDs in its
+//! configuration. A PID that a binding uses as its own end is neither cleared nor replaced until the binding is gone.
 //!
-//! Units: PIDs of 12 bits.
 //! Source: docs/spec/wire-formats.md §4.5; CXL 3.1 section 7.7.6.5.
-//!
-//! A PID that a binding uses as its own end is neither cleared nor replaced: the binding comes first.
 
 use weft_cxl::cci::{Done, Reply};
 use weft_dataplane::pbr::tables::Assigned;
@@ -46,6 +44,7 @@ impl Switch {
     }
 
     pub(crate) fn assign_pids(&mut self, request: &AssignPids<'_>) -> Done {
+        // Work on copies: the list applies completely or not at all.
         let mut ports = self.ports.clone();
         let mut tables = self.tables.clone();
         for assignment in request.assignments.iter() {
@@ -53,10 +52,12 @@ impl Switch {
             let port = ports.get_mut(usize::from(target)).ok_or(NONE_SUCH)?;
             let id = port.id;
             let place = port.pids.get_mut(usize::from(instance)).ok_or(NONE_SUCH)?;
+            // A manager that clears a PID must name the current one, or it works from an old picture.
             if pid.is_none() || (request.op == AssignOp::Clear && *place != pid) {
                 return Err(ReturnCode::InvalidInput);
             }
             let old = core::mem::replace(place, Pid::NONE);
+            // Assigning the same PID again changes nothing, even while a binding uses it.
             let keeps = request.op == AssignOp::Assign && old == pid;
             if !old.is_none() && !keeps {
                 if self.is_bound_by(old) {
@@ -65,6 +66,7 @@ impl Switch {
                 invalid(tables.clear(old))?;
             }
             if request.op == AssignOp::Assign {
+                // `tables` holds the assignments made so far, so duplicates within one command are found, too.
                 if !keeps && tables.assigned().any(|(taken, _)| taken == pid) {
                     return Err(ReturnCode::InvalidInput);
                 }
@@ -74,23 +76,26 @@ impl Switch {
         }
         self.ports = ports;
         self.tables = tables;
+        // A port's edge compares sources with its PIDs.
         let touched: Vec<_> = self.ports.iter().map(|port| port.id).collect();
         for port in touched {
             self.touch_port(port);
         }
+        // Links that waited for a PID come up in the same command, before its response is sent.
         self.find_own_pids();
+        // Routes of CacheIDs name a port by its first PID, which may be another one now.
         for vcs in (0..=u8::MAX).take(self.vcses.len()) {
             self.drop_stale_cache_ids(vcs);
         }
         DONE
     }
 
-    /// Whether a binding has this PID as its own end.
+    /// Whether a binding uses this PID as its own end.
     fn is_bound_by(&self, pid: Pid) -> bool {
         self.pid_bounds().any(|bound| bound.own == Some(pid))
     }
 
-    /// All virtual links that end here.
+    /// All virtual links that end at this switch.
     fn pid_bounds(&self) -> impl Iterator<Item = PidBound> {
         self.vcses.iter().flat_map(|vcs| &vcs.vppbs).filter_map(|vppb| match vppb.bound {
             Bound::Pid(bound) => Some(bound),
@@ -98,13 +103,14 @@ impl Switch {
         })
     }
 
-    /// The PID that a virtual link from a vPPB of `vcs` to `far` has here: of the host's port at a Host ES, of a fabric
-    /// port at a vUSP; the first that has none to the same other end, as two links differ in one end at least.
+    /// The PID of this end of a virtual link from a vPPB of `vcs` to `far`: one of the host's port at a host's edge,
+    /// one of a fabric port at a vUSP. Takes the first PID without a link to `far`, since two links must differ in at
+    /// least one end.
     pub(super) fn own_pid(&self, vcs: u8, far: Pid) -> Option<Pid> {
         self.own_pids(vcs, far).next()
     }
 
-    /// All PIDs that such a link may have here.
+    /// All PIDs that this end of such a link may use.
     pub(super) fn own_pids(&self, vcs: u8, far: Pid) -> impl Iterator<Item = Pid> {
         let owner = self.vcs(vcs);
         let mine = move |port: &&Port| match owner.map(|owner| owner.usp) {
@@ -117,7 +123,7 @@ impl Switch {
         all.filter(move |&own| !own.is_none() && !taken(own))
     }
 
-    /// Virtual links that had no PID of their own may have one now.
+    /// Names the virtual links that had no own PID, if one is free now.
     fn find_own_pids(&mut self) {
         let vcses = (0..=u8::MAX).zip(&self.vcses);
         let waiting: Vec<(u8, u8, Pid)> = vcses
@@ -143,6 +149,7 @@ impl Switch {
             _ => (Pid::NONE, free),
         };
         let own = self.common.ownership.pid();
+        // At the host's own edge the managing PID is this switch; below a link the manager sets it (`set_host_edge`).
         let host_edge = if vcs.usp.is_some() { own } else { vcs.host_edge };
         reply.send(&Response::GetPidBinding(PidBinding { pid, host_edge, cost }))
     }

@@ -1,8 +1,7 @@
 //! Identify PBR Switch (5700h), and the routing tables: 5707h to 570Bh.
 //!
-//! One DRT, and one RGT that it uses.
+//! A switch has one DRT and one RGT, which the DRT refers to.
 //!
-//! Units: entries.
 //! Source: docs/spec/wire-formats.md §4.5, §5.3; docs/spec/cxl-fabric.md "Inside: DRT".
 
 use weft_cxl::cci::{Done, Reply};
@@ -17,11 +16,13 @@ use super::physical::mask;
 use super::{DONE, NONE_SUCH, invalid, listed, whole};
 use crate::switch::Switch;
 
-/// Random and congestion avoiding. Not the advanced one: it needs queue depths that switches do not tell each other.
+/// Random and congestion avoiding. Advanced congestion avoidance would need queue depths of other switches, which no
+/// message carries.
 const MODES: u8 = 0b11;
 
 impl Switch {
     pub(super) fn identify_pbr(&self, reply: &mut Reply) -> Done {
+        // The support map of 5700h has 64 bits.
         let gaes = (0..64).zip(&self.vcses).filter(|(_, vcs)| vcs.gae.is_some());
         reply.send(&Response::IdentifyPbrSwitch(PbrSwitchIdentity {
             gae_map: gaes.fold(0, |map, (at, _)| map | 1_u64 << at),
@@ -66,6 +67,7 @@ impl Switch {
         }
         let entries: Vec<DrtEntry> = set.entries.iter().collect();
         invalid(self.tables.set_drt(set.start.into(), &entries))?;
+        // Routes belong to no virtual switch or port, so `refresh` would not notice them.
         self.changed();
         DONE
     }

@@ -1,9 +1,8 @@
-//! A switch is set up from its configuration, with the checks of the commands that would do the same.
+//! Sets a switch up from its configuration, with the checks of the equivalent commands.
 //!
-//! [`StaticInit`] in, a switch that has it; [`StaticInit::of`] the other way. Such a switch has none of the
-//! commands that would change it: [`STATIC_COMMANDS`].
+//! `Switch::start_static` applies a [`StaticInit`]; [`StaticInit::of`] reads one off a switch. A switch set up this way
+//! offers none of the commands that would change the set-up: [`STATIC_COMMANDS`].
 //!
-//! Units: PIDs of 12 bits.
 //! Source: CXL 3.1 section 7.7.12.1 (static fabric initialization); docs/spec/cxl-fabric.md "Start-up".
 
 use std::sync::LazyLock;
@@ -19,7 +18,7 @@ use crate::switch::Switch;
 use crate::vcs::{Bound, PidBound};
 use crate::work::Work;
 
-/// Commands that change what is set up; G-FAM and GIM begin with rights, which are among it.
+/// Commands that change the set-up. Access rights are among them, so G-FAM and GIM are not available either.
 const CHANGE: [Opcode; 9] = [
     Opcode::BIND_VPPB,
     Opcode::UNBIND_VPPB,
@@ -32,13 +31,13 @@ const CHANGE: [Opcode; 9] = [
     Opcode::SET_PREFIX,
 ];
 
-/// Commands that a switch has besides those of every component, when it is set up from the start.
+/// Commands of a statically configured switch beside those that every component has.
 pub(crate) static STATIC_COMMANDS: LazyLock<Vec<Command>> = LazyLock::new(|| {
     Switch::COMMANDS.iter().filter(|command| !CHANGE.contains(&command.opcode)).copied().collect()
 });
 
 impl StaticInit {
-    /// The set-up of a switch as it is now, but for routes to its manager.
+    /// Reads the set-up off a switch in its current state, without the routes to its manager.
     #[must_use]
     pub fn of(switch: &Switch) -> Self {
         let ports = switch.ports.iter().flat_map(|port| {
@@ -59,7 +58,8 @@ impl StaticInit {
                     Bound::Pid(PidBound { far, own: Some(own), cost, .. }) => {
                         BindingEnd::Link { own, far, cost }
                     }
-                    // The host's port is the host's; there are no logical devices, and half a link is none.
+                    // vPPB 0 of a host needs no entry, LDs are not part of a static set-up, and half a virtual link
+                    // leads nowhere.
                     _ => continue,
                 };
                 binds.push(StaticBinding { vcs, vppb, to });
@@ -68,6 +68,7 @@ impl StaticInit {
         Self {
             pid: ownership.pid(),
             targets: ports.collect(),
+            // Groups are a table of fixed size; an entry of zeros was never set.
             groups: groups.filter(|(_, group)| group.emit() != [0; RgtEntry::LEN]).collect(),
             routes: routes
                 .filter(|&(to, entry)| entry != DrtEntry::Invalid && Some(to) != manager)
@@ -78,17 +79,19 @@ impl StaticInit {
 }
 
 impl Switch {
-    /// Sets it up; it has nothing yet.
+    /// Applies the set-up to a switch that has none.
     pub(crate) fn start_static(&mut self, static_init: &StaticInit) -> Result<(), StaticInitError> {
         if static_init.pid.is_none() || !self.can_be(static_init.pid) {
             return Err(StaticInitError::Own(static_init.pid));
         }
+        // The PID before the rest: `owned` assigns it, so that no port can take it below.
         self.common.ownership.set_pid(static_init.pid);
         self.owned();
         for &StaticPid { port, instance, pid } in &static_init.targets {
             let refused = StaticInitError::Target { port: port.get(), instance, pid };
             let target = self.ports.iter().position(|other| other.id == port);
             let target = target.and_then(|at| u16::try_from(at).ok()).ok_or(refused)?;
+            // `assign_pids` would replace a PID that an earlier entry has set; two entries for one place are a mistake.
             let has = self.port(port).and_then(|port| port.pids.get(usize::from(instance)));
             if has.is_none_or(|has| !has.is_none()) {
                 return Err(refused);
@@ -107,6 +110,7 @@ impl Switch {
             let set = SetDrt { table: 0, start: to.bits(), entries: List::of(&entry) };
             self.set_drt(&set).map_err(|_| StaticInitError::Route(to))?;
         }
+        // Bindings last: a virtual link needs the PID of its end here.
         for bind in &static_init.binds {
             self.bind_static(bind)
                 .ok_or(StaticInitError::Bind { vcs: bind.vcs, vppb: bind.vppb })?;
@@ -117,6 +121,7 @@ impl Switch {
 
     fn bind_static(&mut self, bind: &StaticBinding) -> Option<()> {
         let StaticBinding { vcs, vppb, to } = *bind;
+        // `check` accepts a second bind to the same end as a new cost; here it is a duplicate entry.
         if self.vcs(vcs)?.vppbs.get(usize::from(vppb))?.bound != Bound::No {
             return None;
         }

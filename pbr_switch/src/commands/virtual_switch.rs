@@ -1,8 +1,7 @@
 //! Get Virtual CXL Switch Info (5200h) and Generate AER Event (5203h).
 //!
-//! See the module above.
+//! Codes are those of CXL 3.1 table 7-28.
 //!
-//! Units: codes as in CXL 3.1 table 7-28.
 //! Source: docs/spec/wire-formats.md §4.3; CXL 3.1 section 7.6.7.2.
 
 use weft_cxl::cci::{Done, Reply};
@@ -16,9 +15,9 @@ use super::{DONE, NONE_SUCH};
 use crate::switch::Switch;
 use crate::vcs::Bound;
 
-/// A VCS that is enabled.
+/// State of a VCS that is enabled.
 const ENABLED: u8 = 1;
-/// No port, no LD.
+/// FFh in a port or LD field: there is no such port or LD.
 const NOBODY: u8 = 255;
 
 impl Switch {
@@ -47,6 +46,7 @@ impl Switch {
     }
 
     fn vppb_state(&self, vcs: u8, vppb: u8, bound: Bound) -> VppbState {
+        // Binding states of table 7-28: 0 unbound, 1 in progress, 2 port, 3 LD, 4 PID.
         let (status, port, ld) = match bound {
             Bound::No => (0, NOBODY, NOBODY),
             Bound::Port(port) => (2, port.get(), NOBODY),
@@ -58,9 +58,11 @@ impl Switch {
     }
 
     pub(super) fn generate_aer(&mut self, request: &GenerateAer) -> Done {
+        // Request and AER register number uncorrectable errors alike; an unknown bit is refused.
         let error = Uncorrectable::ALL.into_iter().find(|it| it.bit() == request.error);
         let error = error.ok_or(ReturnCode::InvalidInput)?;
         let mut header = [0; 4];
+        // The AER header log holds the TLP in its order on the wire.
         for (word, bytes) in header.iter_mut().zip(request.tlp.as_chunks::<4>().0) {
             *word = u32::from_be_bytes(*bytes);
         }
