@@ -1,9 +1,8 @@
-//! What hosts and their virtual switches have to do with: registers, interrupts, messages for all, forwarded commands
-//! and notifications.
+//! The agent's dealings with hosts and their virtual switches: registers, interrupts, messages for the whole hierarchy,
+//! forwarded commands and notifications.
 //!
-//! A verdict and its TLP, or an [`Event`] of the switch, in; TLPs to hosts out.
+//! Input is a TLP with its verdict, or an [`Event`] of the switch; output are TLPs to hosts.
 //!
-//! Units: bytes.
 //! Source: CXL 3.1 sections 7.7.2.6, 7.7.2.7, 7.7.6.1; PCIe 6.0 section 2.2.4; docs/spec/wire-formats.md §3.8, §4.6,
 //! §5.4.
 
@@ -28,17 +27,17 @@ use crate::port::Port;
 use crate::switch::Event;
 use crate::vcs::{VcsState, function_of};
 
-/// Bytes of a completion: the least `Max_Payload_Size` that there is.
+/// Payload of a completion in bytes: the least `Max_Payload_Size` of PCIe.
 const READ_PART: usize = 128;
 
-/// What the agent keeps of one virtual switch.
+/// The agent's state of one virtual switch.
 #[derive(Clone, Debug)]
 pub(super) struct HostSide {
     gather: Gather,
     proxies: Option<(Pid, ProxyThreads)>,
-    /// The number that the switch has given to the command under way to a GFD.
+    /// Sequence number of the command in flight to each GFD, as the switch assigned it.
     seqs: BTreeMap<Pid, u8>,
-    /// INTx of what is below.
+    /// INTx levels of all ports below.
     wires: Wires,
 }
 
@@ -48,7 +47,7 @@ impl HostSide {
         Self { gather, proxies: None, seqs, wires }
     }
 
-    /// When it is due.
+    /// Time of the next retry or time limit of a forwarded command.
     pub fn next_due(&self) -> Option<Instant> {
         self.proxies.as_ref().and_then(|(_, proxies)| proxies.next_due())
     }
@@ -59,18 +58,19 @@ impl Agent {
         self.hosts.entry(vcs).or_insert_with(HostSide::new)
     }
 
-    /// The host of a port is gone: what it has set up begins anew.
+    /// Resets the virtual switches of a port whose host is gone, and all devices below them.
     pub(super) fn host_lost(&mut self, now: Instant, port: PortId) {
         let of = |vcs: &u8| self.switch.vcs(*vcs).is_some_and(|state| state.usp == Some(port));
         let lost: Vec<u8> = (0..=u8::MAX).take(self.switch.vcses.len()).filter(of).collect();
         for vcs in lost {
+            // The switch first: `reset_devices` then finds the bridges without the host's settings.
             self.switch.reset_vcs(vcs);
             self.reset_devices(now, vcs, None);
             self.hosts.remove(&vcs);
         }
     }
 
-    /// Does with a TLP what the tables say.
+    /// Carries out the verdict of the tables on a TLP.
     pub(super) fn obey(
         &mut self,
         now: Instant,
@@ -87,12 +87,13 @@ impl Agent {
             Verdict::Internal(Function::Gae) if tlp.is_completion() => {
                 self.read_back(now, vcs, tlp);
             }
-            // Registers of a bridge are the host's: nobody below reaches them.
+            // The component registers belong to the host: a device below (`Side::Below`) does not reach them.
             Verdict::Internal(function) if function == Function::Gae || side == Side::Above => {
                 self.memory(now, vcs, function, from, tlp);
             }
             Verdict::Broadcast => self.broadcast(vcs, tlp),
             Verdict::Gather => {
+                // PME_TO_Ack goes up once, when the last of the ports below has answered.
                 self.counts.ended += 1;
                 if let Side::Below(vppb) = side
                     && self.host(vcs).gather.answer(vppb)
@@ -103,7 +104,7 @@ impl Agent {
             Verdict::Here => {
                 self.counts.ended += 1;
                 if let (Side::Below(vppb), Some(message)) = (side, Message::of(tlp)) {
-                    // The number of the downstream bridge on the bus within decides which pin it is above.
+                    // A bridge maps a pin by the device number of the port below on the bus within (PCIe 6.0, 2.2.8.1).
                     let at = vppb.saturating_add(1);
                     let device = function_of(at) >> 3;
                     self.host(vcs).wires.receive(at.into(), device, message);
@@ -113,7 +114,7 @@ impl Agent {
         }
     }
 
-    /// A configuration request to a function of a virtual switch.
+    /// Carries out a configuration request to a function of a virtual switch.
     fn configure(&mut self, vcs: u8, function: Function, from: From, tlp: &Tlp<'_>) {
         let weft_parsers::tlp::Route::Id(me) = tlp.route() else {
             return self.refuse(from, tlp);
@@ -122,6 +123,7 @@ impl Agent {
         let bytes: [u8; 4];
         let (there, answer) = if let Some(&value) = tlp.payload().first_chunk() {
             let enables = ByteEnables::from_low_bits(tlp.first_be());
+            // Writes alone: a read does not tell a function its segment or bus (PCIe 6.0, 2.2.6.2).
             if let Some(segment) = tlp.dest_segment() {
                 self.switch.capture_segment(vcs, segment);
             }
@@ -145,7 +147,7 @@ impl Agent {
         }
     }
 
-    /// A memory request to the registers of a GAE or a bridge.
+    /// Carries out a memory request to the registers of a GAE or a bridge.
     fn memory(&mut self, now: Instant, vcs: u8, function: Function, from: From, tlp: &Tlp<'_>) {
         let Some(addr) = tlp.addr() else { return self.refuse(from, tlp) };
         let me = self.switch.id_of(vcs, function).unwrap_or(Bdf::from_bits(0));
@@ -156,7 +158,7 @@ impl Agent {
                     return self.refuse(from, tlp);
                 }
                 self.counts.served += 1;
-                // Whoever is on the way takes that much, whatever it was told to.
+                // Every receiver on the way accepts this size, whatever its Max_Payload_Size is set to.
                 let completer = CompleterSpec { payload_max: READ_PART, uio_last_first: false };
                 completer.answer(tlp, me, &bytes, false, &mut |answer| self.reply(from, answer));
             }
@@ -166,6 +168,7 @@ impl Agent {
                 if self.switch.register_write(now, vcs, function, at, bytes) {
                     self.counts.served += 1;
                 } else {
+                    // A posted request gets no completion, so a write that hits no register is only counted.
                     self.counts.unsupported += 1;
                 }
             }
@@ -173,10 +176,11 @@ impl Agent {
         }
     }
 
-    /// A message from the root to all below.
+    /// Forwards a message from the root to all ports below.
     fn broadcast(&mut self, vcs: u8, tlp: &Tlp<'_>) {
         let Some(state) = self.switch.tables().vcs(vcs).cloned() else { return };
         let is_turn_off = tlp.message_code() == Some(code::PME_TURN_OFF);
+        // With nothing below that could acknowledge, the switch answers at once.
         if is_turn_off && self.host(vcs).gather.start(&state) {
             self.gathered(vcs);
         }
@@ -187,14 +191,14 @@ impl Agent {
         }
     }
 
-    /// All below have answered: one answer goes up.
+    /// Sends one `PME_TO_Ack` upstream after all ports below have answered.
     fn gathered(&mut self, vcs: u8) {
         let kind = Kind::Message { routing: Routing::Gather, data: false };
         let body = Body::Message { code: code::PME_TO_ACK, dw2: 0, dw3: 0 };
         self.up(vcs, Function::Upstream, kind, body, &[]);
     }
 
-    /// A TLP of a function of a virtual switch, to the root.
+    /// Sends a TLP of a function of a virtual switch to the root.
     fn up(&mut self, vcs: u8, function: Function, kind: Kind, body: Body, payload: &[u8]) {
         let id = self.switch.id_of(vcs, function).unwrap_or(Bdf::from_bits(0));
         self.up_with(vcs, |mode| TlpRepr { payload, ..TlpRepr::new(mode, kind, id, 0, body) });
@@ -204,6 +208,7 @@ impl Agent {
         let binding = self.switch.tables().vcs(vcs).map(|state| state.upstream().binding);
         let mode = match binding {
             Some(weft_dataplane::pbr::Binding::Port(port)) => self.modes.get(&port).copied(),
+            // Links between switches are always in flit mode, so a vUSP has no mode of its own.
             Some(_) => Some(Mode::Flit),
             None => None,
         };
@@ -213,8 +218,9 @@ impl Agent {
         }
     }
 
-    /// Acts on what has happened in the switch; whether there was any.
+    /// Acts on the events of the switch; true if there were any.
     pub(super) fn act(&mut self, now: Instant) -> bool {
+        // Collected first: acting on an event may queue further ones, for the next round of `settle`.
         let all: Vec<Event> = self.switch.events().collect();
         let any = !all.is_empty();
         for event in all {
@@ -242,6 +248,7 @@ impl Agent {
     fn bridge(&mut self, now: Instant, vcs: u8, vppb: u8, effects: &BridgeEffects) {
         let function = match vppb.checked_sub(1) {
             Some(below) => Function::Below(below),
+            // A GAE without a switch keeps its bus number in a bridge that its host does not see.
             None if self.switch.vcs(vcs).is_some_and(VcsState::gae_is_alone) => return,
             None => Function::Upstream,
         };
@@ -255,6 +262,8 @@ impl Agent {
             self.interrupt(vcs, function);
         }
         if let Some(on) = effects.reset {
+            // The begin is a pulse, so a bit that is set and cleared at once resets all the same; `sync_resets` holds
+            // it.
             if on {
                 self.reset_devices(now, vcs, (vppb > 0).then_some(vppb));
             }
@@ -266,6 +275,7 @@ impl Agent {
         let Some(msi) = self.switch.msi_of(vcs, function) else { return };
         let body = Body::Address {
             addr: Hpa(msi.address),
+            // Addresses below 4 GiB must use the format with 3 DWs (PCIe 6.0, 2.2.4.1).
             wide: msi.address >> 32 != 0,
             at: At::Untranslated,
             no_write: false,
@@ -277,7 +287,7 @@ impl Agent {
         self.up(vcs, function, Kind::MemWrite, body, &u32::from(msi.data).to_le_bytes());
     }
 
-    /// PID of the port that a virtual switch's host is at.
+    /// PID of the port that leads to a virtual switch's host; `FFF` for a vUSP.
     fn host_pid(&self, vcs: u8) -> Pid {
         let usp = self.switch.vcs(vcs).and_then(|state| state.usp);
         usp.and_then(|port| self.switch.port(port)).map_or(Pid::NONE, Port::pid)
@@ -287,13 +297,16 @@ impl Agent {
         let own = self.host_pid(vcs);
         let threads = u8::try_from(self.switch.config.threads).unwrap_or(THREADS_MAX);
         let side = self.host(vcs);
+        // Another PID of the port makes a new requester: answers to the old one no longer come here.
         if side.proxies.as_ref().is_none_or(|(pid, _)| *pid != own) {
             side.proxies = Some((own, ProxyThreads::new(own, threads)));
         }
+        // `true`: the command has checked that the GFD is in the GMV.
         let started = side.proxies.as_mut().map(|(_, proxies)| proxies.start(now, command, true));
         if matches!(started, Some(Ok(_))) {
             side.seqs.insert(command.pid, seq);
         } else {
+            // Refused at once, such as for want of a thread: the switch and the host must not wait for it.
             self.switch.proxy_ended(vcs, command.pid, seq);
         }
     }
@@ -309,13 +322,14 @@ impl Agent {
         }
     }
 
-    /// Which virtual switch has its host at the port of this PID.
+    /// The virtual switch whose host is at the port with this PID.
     fn vcs_of_host(&self, pid: Pid) -> Option<u8> {
         let all = (0..=u8::MAX).take(self.switch.vcses.len());
+        // FFFh is the PID of every virtual switch without a host port, and must not match one of these.
         all.filter(|_| !pid.is_none()).find(|&vcs| self.host_pid(vcs) == pid)
     }
 
-    /// A message for a host's edge.
+    /// Handles a message addressed to a host's edge.
     pub(super) fn host_message(&mut self, now: Instant, vdm: &Vdm) {
         let Some(vcs) = self.vcs_of_host(vdm.pth.dpid) else {
             self.counts.unknown += 1;
@@ -327,7 +341,7 @@ impl Agent {
                     self.counts.unknown += 1;
                     return;
                 };
-                // Of a target that the host may not reach, it hears nothing.
+                // A target outside of the host's GMV may not write into the host's memory.
                 let state = self.switch.vcses.get_mut(usize::from(vcs));
                 let state = state.filter(|state| state.access.gmv.contains(vdm.pth.spid));
                 self.counts.refused += u64::from(state.is_none());
@@ -341,6 +355,8 @@ impl Agent {
                     .switch
                     .vcs(vcs)
                     .is_some_and(|state| state.access.gmv.contains(vdm.pth.spid));
+                // The check is passed on rather than made here: the state machine ends the command of a target that
+                // lost its bit.
                 match &mut self.host(vcs).proxies {
                     Some((_, proxies)) => proxies.receive(now, vdm, allowed),
                     None => self.counts.unknown += 1,
@@ -360,7 +376,7 @@ impl Agent {
         self.up_with(vcs, |mode| write.repr(mode, id));
     }
 
-    /// A completion of a read of the host's memory.
+    /// Handles a completion of a read of the host's memory.
     fn read_back(&mut self, now: Instant, vcs: u8, tlp: &Tlp<'_>) {
         let Some((_, proxies)) = &mut self.host(vcs).proxies else {
             self.counts.unexpected += 1;
@@ -372,8 +388,8 @@ impl Agent {
         }
     }
 
-    /// Sends how the INTx of all below each virtual switch together have changed; what has no link asserts nothing. Whether there
-    /// was anything to say.
+    /// Sends the changes of the INTx levels of each virtual switch; true if there were any. A port without a link
+    /// asserts nothing.
     pub(super) fn poll_wires(&mut self) -> bool {
         let mut said = Vec::new();
         for (vcs, side) in &mut self.hosts {
@@ -389,20 +405,21 @@ impl Agent {
         !said.is_empty()
     }
 
-    /// What is below a vPPB is reset, or below all: it asserts nothing.
+    /// Clears the INTx levels below a vPPB after a reset, or below all of them.
     pub(super) fn lose_wires(&mut self, vcs: u8, vppb: Option<u8>) {
         if let Some(side) = self.hosts.get_mut(&vcs) {
             side.wires.retain(|at| vppb.is_some_and(|vppb| usize::from(vppb) != at));
         }
     }
 
-    /// Carries forwarded commands on, and tells hosts' edges `CacheID`s; whether there was anything to do.
+    /// Advances forwarded commands, and sends `CacheID` updates to hosts' edges; true if there was anything to do.
     pub(super) fn poll_hosts(&mut self, now: Instant) -> bool {
         let mut any = false;
         for vdm in self.switch.poll_cache_ids(now) {
             any = true;
             self.send_by(vdm.pth, &vdm.message().repr());
         }
+        // The loop needs `self` to send, so the keys are copied.
         let places: Vec<u8> = self.hosts.keys().copied().collect();
         for vcs in places {
             while let Some(out) = self.next_of(now, vcs) {
@@ -431,11 +448,12 @@ impl Agent {
     }
 }
 
-/// The bytes that a write writes, and how many double-word bytes lie before them; what lies between is written too,
-/// as registers are written in one piece.
+/// The bytes between the first and the last enabled byte of a write, and the offset of the first one. Disabled bytes in
+/// between are written as well, because registers are written in one piece.
 fn enabled<'a>(tlp: &Tlp<'a>) -> (usize, &'a [u8]) {
     let payload = tlp.payload();
     let skip = usize::try_from(tlp.first_be().trailing_zeros()).unwrap_or(0).min(3);
+    // A request of one DW has no last byte enables (PCIe 6.0, 2.2.5).
     let last = if tlp.length_dw() == 1 { tlp.first_be() } else { tlp.last_be() };
     let behind = usize::try_from((last << 4).leading_zeros()).unwrap_or(0).min(4);
     let end = payload.len().saturating_sub(behind);

@@ -1,16 +1,15 @@
-//! The functions that a switch itself has, on the far end of its CPU port: registers of its virtual
-//! switches, messages, and CCI.
+//! The functions that a switch has itself, at the far end of its CPU port: registers of its virtual switches, messages,
+//! and CCI.
 //!
-//! [`Agent::receive`] takes in what the pipeline has no use for, [`Agent::tables`] is to be put in force then,
-//! [`Agent::send`] brings out what follows; requests of connections by [`Agent::cci`], answers by
-//! [`Agent::next_answer`].
+//! [`Agent::receive`] handles TLPs that the pipeline hands over, and [`Agent::send`] sends the results. [`Agent::cci`]
+//! carries out requests of connections, whose answers come from [`Agent::next_answer`]. An answer may refer to tables
+//! that its request has changed: the driver must put [`Agent::tables`] in force between receiving and sending, so that
+//! no answer arrives before its effect.
 //!
-//! Units: bytes; time as a parameter.
+//! Times are parameters; the agent reads no clock.
+//!
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "The fabric manager"; docs/spec/wire-formats.md §3.8, §4.1,
 //! §4.5; CXL 3.1 sections 7.7.2.6, 7.7.6.1, 7.7.12.2.
-//!
-//! What is answered may tell of tables that a request has changed: whoever drives an agent puts them in force between
-//! taking in and sending, so that no answer is ahead of what it says.
 
 mod hosts;
 mod links;
@@ -49,61 +48,61 @@ use notices::Notices;
 use resets::{HostResets, PortResets};
 use tunnels::Tunnelled;
 
-/// Bursts that one [`Agent::receive`] takes in.
+/// Bursts that one [`Agent::receive`] reads from the port.
 const BURSTS: usize = 4;
-/// Rounds in which what one thing leads to is carried on, before the next poll goes on with it.
+/// Bound on the rounds of `settle`; anything left continues at the next poll.
 const ROUNDS_MAX: usize = 32;
 
-/// Settings of the CPU port and of what is sent from it.
+/// Settings of the CPU port and of TLPs sent from it.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
-    /// Layout of TLPs without PTH at each port that has them.
+    /// Flit or non-flit mode of each port whose TLPs have no PTH.
     pub modes: BTreeMap<PortId, Mode>,
-    /// Priorities and OUI, as in the switch.
+    /// Priorities and OUI of TLPs, the same as the switch's.
     pub tlp: TlpConfig,
-    /// Priority of each PFC class, as in the switch.
+    /// Priority of each PFC class, the same as the switch's.
     pub classes: PriMap,
-    /// Longest payload of the port.
+    /// Longest frame payload that the port carries, in bytes.
     pub payload_max: usize,
 }
 
-/// What an agent has done, and what it could not do.
+/// Counts of the agent's work and of its failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct AgentCounts {
-    /// TLPs that came.
+    /// TLPs received at the CPU port.
     pub came: u64,
-    /// Requests to registers that were answered.
+    /// Register requests that were answered.
     pub served: u64,
-    /// Requests that nothing here has a use for: answered as unsupported, where an answer was due.
+    /// Requests without a function here; answered Unsupported Request if an answer is due.
     pub unsupported: u64,
-    /// Messages of the fabric and packets of tunnels.
+    /// Messages of the fabric, and packets of tunnels.
     pub messages: u64,
-    /// Messages that nobody here knows.
+    /// Messages that the agent has no handler for.
     pub unknown: u64,
     /// TLPs that end here by their kind.
     pub ended: u64,
-    /// Completions that nobody waits for.
+    /// Completions without a request.
     pub unexpected: u64,
-    /// Interrupts and error messages to hosts.
+    /// Interrupts and error messages sent to hosts.
     pub told: u64,
-    /// Messages for all below that have no form on a link there.
+    /// Broadcast messages that a link below has no form for.
     pub untold: u64,
-    /// TLPs of its own that could not be written, or have no way out.
+    /// Own TLPs that could not be written or routed.
     pub unsent: u64,
-    /// Requests that were passed on to others.
+    /// Requests passed on to other components.
     pub passed_on: u64,
-    /// CCI messages that are no requests.
+    /// CCI messages that are not requests.
     pub ignored: u64,
-    /// What came in by a port where nobody may send it: commands and other messages of hosts and devices.
+    /// Commands and other messages of hosts and devices, which may not send them.
     pub refused: u64,
     /// Announcements of link partners with a PID that is not their port's.
     pub foreign: u64,
-    /// What the ends of a link say of it (protocol 4).
+    /// Messages of a link's end about the link (protocol 4).
     pub control: u64,
-    /// Resets of what is at a port, by the manager, a host, or because its host has gone.
+    /// Resets of devices at ports: by the manager, by a host, or after loss of a host.
     #[serde(default)]
     pub port_resets: u64,
-    /// Messages about resets of a link that nobody may send there: dropped.
+    /// Link reset messages from a port that may not send them; dropped.
     #[serde(default)]
     pub foreign_resets: u64,
     /// Resets of logical devices.
@@ -111,26 +110,26 @@ pub struct AgentCounts {
     pub ld_resets: u64,
 }
 
-/// A TLP that came.
+/// A received TLP, copied out of its buffer.
 #[derive(Clone, Debug)]
 struct Arrived {
-    /// The port that it came in at.
+    /// The port where it entered the switch, not the CPU port.
     input: PortId,
     pth: Option<Pth>,
     mode: Mode,
     bytes: Vec<u8>,
 }
 
-/// Where a TLP came from, to be answered there.
+/// Return address of a TLP.
 #[derive(Clone, Copy, Debug)]
 struct From {
     input: PortId,
     pth: Option<Pth>,
-    /// The logical device that it came from.
+    /// The logical device that sent it.
     ld: Option<VendPrefixL0>,
 }
 
-/// A PBR switch with all that it does itself, at the far end of its CPU port.
+/// A PBR switch with its own functions, at the far end of its CPU port.
 pub struct Agent {
     switch: Switch,
     modes: BTreeMap<PortId, Mode>,
@@ -140,15 +139,15 @@ pub struct Agent {
     virtuals: BTreeMap<(u8, u8), Virtual>,
     resets: BTreeMap<PortId, PortResets>,
     host_resets: HostResets,
-    /// What resets follow from has changed.
+    /// The inputs of `sync_resets` have changed.
     stale_resets: bool,
-    /// Virtual switches that have been let out of reset, and of which not all is back below.
+    /// Virtual switches out of reset whose devices have not all come back yet.
     recovering: BTreeSet<u8>,
     hosts: BTreeMap<u8, HostSide>,
     tunnel: Tunnel,
     tunnelled: Tunnelled,
     notices: Notices,
-    /// To be handed out, those that were pending under their tickets.
+    /// Answers to hand out; those of pending requests have a ticket.
     answers: VecDeque<(Option<Ticket>, Session, Vec<u8>)>,
     arrived: VecDeque<Arrived>,
     told_epoch: Option<u64>,
@@ -156,7 +155,7 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// The agent of `switch`, with all links down.
+    /// Makes the agent of `switch`, with all links down.
     #[must_use]
     pub fn new(switch: Switch, config: AgentConfig) -> Self {
         let AgentConfig { modes, tlp, classes, payload_max } = config;
@@ -189,20 +188,22 @@ impl Agent {
         }
     }
 
-    /// The switch as its commands see it.
+    /// The switch's state.
     #[must_use]
     pub const fn switch(&self) -> &Switch {
         &self.switch
     }
 
-    /// Counts, and those of its port.
+    /// Counts of the agent, and of its port.
     #[must_use]
     pub const fn counts(&self) -> (AgentCounts, EndCounts) {
         (self.counts, self.end.counts())
     }
 
-    /// Takes in what the port has; [`Self::tables`] may be others afterwards. Returns how many frames came.
+    /// Handles the frames that the port has; returns their number. [`Self::tables`] may have changed on return.
     pub fn receive(&mut self, now: Instant, port: &mut dyn Port, bufs: &mut Bufs) -> usize {
+        // TLPs are copied and handled after the loop: their handlers need the whole agent, and the end is borrowed
+        // here.
         let Self { end, arrived, counts, .. } = self;
         let mut said = Vec::new();
         let frames = end.receive(now, port, bufs, BURSTS, &mut |frame, _| match frame.content {
@@ -243,10 +244,10 @@ impl Agent {
         changed.then(|| self.switch.tables().clone())
     }
 
-    /// Sends what is due.
+    /// Sends the frames that are due.
     ///
     /// # Errors
-    /// The port's own.
+    /// Errors of `port`.
     pub fn send(
         &mut self,
         now: Instant,
@@ -256,10 +257,10 @@ impl Agent {
         self.end.flush(now, port, bufs)
     }
 
-    /// [`Self::receive`] and [`Self::send`], with `publish` in between for tables that have changed.
+    /// Calls [`Self::receive`], then `publish` if the tables have changed, then [`Self::send`].
     ///
     /// # Errors
-    /// The port's own.
+    /// Errors of `port`.
     pub fn poll(
         &mut self,
         now: Instant,
@@ -276,7 +277,7 @@ impl Agent {
         Ok(Progress { frames: progress.frames + came, next, ..progress })
     }
 
-    /// When something is due that does not come in by the port.
+    /// Time of the next action that does not follow from a received frame.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         let links = self.links.values().filter_map(|link| link.partner.next_due());
@@ -296,7 +297,7 @@ impl Agent {
         all.chain(resets).chain(above).chain(own).min()
     }
 
-    /// Carries out a CCI request of a connection; its answer comes by [`Self::next_answer`].
+    /// Carries out a CCI request of a connection; the answer comes from [`Self::next_answer`].
     pub fn cci(&mut self, now: Instant, session: Session, message: &[u8]) {
         let mut out = Vec::new();
         match serve(&mut self.switch, now, session, message, &mut out) {
@@ -307,35 +308,35 @@ impl Agent {
         self.settle(now);
     }
 
-    /// Takes an answer to a request of [`Self::cci`]. The tables that it tells of are those of [`Self::tables`].
+    /// Takes the next answer to a request of [`Self::cci`]. The tables that it refers to are those of [`Self::tables`].
     pub fn next_answer(&mut self) -> Option<(Session, Vec<u8>)> {
         self.answers.pop_front().map(|(_, session, message)| (session, message))
     }
 
-    /// Has the switch carry out what comes by a stream that keeps its own books; what was pending is told by
-    /// [`Self::next_late`].
+    /// Lets a stream that keeps its own requests run a command; answers to pending ones come from [`Self::next_late`].
     pub fn command<R>(&mut self, now: Instant, command: impl FnOnce(&mut Switch) -> R) -> R {
         let done = command(&mut self.switch);
         self.settle(now);
         done
     }
 
-    /// Takes an answer to a request of [`Self::command`] that was pending.
+    /// Takes the next answer to a pending request of [`Self::command`].
     pub fn next_late(&mut self) -> Option<Answer> {
         let at = self.answers.iter().position(|(ticket, _, _)| ticket.is_some())?;
         let (ticket, session, message) = self.answers.remove(at)?;
         ticket.map(|ticket| Answer { ticket, session, message })
     }
 
-    /// Forgets a connection that has ended.
+    /// Forgets a connection that has ended, and its answers.
     pub fn forget(&mut self, session: Session) {
         self.switch.common_mut().forget(session);
         self.answers.retain(|(_, whose, _)| *whose != session);
     }
 
-    /// Carries on what follows from what has happened, until nothing does.
+    /// Carries on until no action leads to another one, or `ROUNDS_MAX` rounds have passed.
     fn settle(&mut self, now: Instant) {
         self.switch.tick(now);
+        // The bound keeps two parts that trigger each other from holding the thread for ever.
         for _ in 0..ROUNDS_MAX {
             let mut moved = self.pass_on(now);
             moved |= self.serve_tunnels(now);
@@ -349,21 +350,22 @@ impl Agent {
                 break;
             }
         }
+        // Notifications once at the end, so that several causes of one call share a batch.
         self.notify(now);
         self.flush_tunnel(now);
     }
 
-    /// Notes how many bytes have come in and gone out by a port, which Get Port Traffic (C510h) tells.
+    /// Records the bytes received and sent by a port, for Get Port Traffic (C510h).
     pub fn count_traffic(&mut self, now: Instant, port: PortId, rx: u64, tx: u64) {
         self.switch.count_traffic(now, port, rx, tx);
     }
 
-    /// Notes in the switch's event log how many accesses have been refused at a port by one rule.
+    /// Logs in the switch's event log how many accesses were refused at a port by one rule.
     pub fn log_refusals(&mut self, now: Instant, port: PortId, rule: &str, count: u64) {
         self.switch.log_refusals(now, port, rule, count);
     }
 
-    /// Takes in a message of the fabric, for tests; how many TLPs it has sent by that.
+    /// Handles a message of the fabric, for tests; returns the number of TLPs that it sent.
     #[cfg(test)]
     pub(crate) fn tells(&mut self, now: Instant, input: PortId, vdm: &Vdm) -> u64 {
         let before = self.end.outbox().len();
@@ -373,11 +375,11 @@ impl Agent {
         sent as u64
     }
 
-    /// Brings an answer to who has asked.
+    /// Delivers an answer to its requester: by the tunnel, or to a connection.
     fn answer(&mut self, answer: Answer) {
         match self.tunnelled.asked(answer.ticket) {
             Some(ticket) => {
-                // Who asked by tunnel and has given it up is nobody's loss.
+                // A requester behind a tunnel that has given up only counts as unsent.
                 if self.tunnel.respond(ticket, &answer.message).is_err() {
                     self.counts.unsent += 1;
                 }
@@ -386,8 +388,9 @@ impl Agent {
         }
     }
 
-    /// Takes a TLP in.
+    /// Handles one TLP: MLD message, tunnel packet, fabric message, or TLP of a virtual switch.
     fn take(&mut self, now: Instant, mut from: From, tlp: &Tlp<'_>) {
+        // Before the tables: LD FFFFh belongs to no host, and its TLPs to no virtual switch.
         if from.pth.is_none() && mld::is_management(tlp) {
             return self.ld_message(now, from.input, tlp);
         }
@@ -399,11 +402,11 @@ impl Agent {
         if let (Some(pth), Some(edge)) = (from.pth, self.switch.tables().edge(from.input))
             && admit(edge, pth, tlp).is_err()
         {
-            // The pipeline lets nothing of that pass; it has its own tables, which may be older ones.
+            // The pipeline drops these already, but by its own tables, which may be older ones.
             self.counts.refused += 1;
             return;
         }
-        // What a virtual link carries is of the host above it and the devices below it, not of the fabric.
+        // A virtual link carries TLPs between its host and its devices; these do not speak CCI to the fabric.
         if let (Some(pth), Ok(packet)) = (from.pth.filter(|pth| !pth.hie), MctpPacket::parse(tlp)) {
             self.counts.messages += 1;
             let port = from.input.get();
@@ -418,6 +421,7 @@ impl Agent {
             };
         }
         if let Some(pth) = from.pth {
+            // Everything that is left with a PTH is traffic of a virtual link.
             self.heard_by(pth);
         }
         match self.verdict(from, tlp) {
@@ -426,8 +430,8 @@ impl Agent {
         }
     }
 
-    /// What the tables say of a TLP that was handed over: in which virtual switch, on which side of it, and what is
-    /// to become of it there. It is what the pipeline has found, unless the tables have changed since.
+    /// The verdict of the tables on a TLP that the pipeline handed over: virtual switch, side of it, and what becomes
+    /// of it there. Equals the pipeline's verdict unless the tables have changed since.
     fn verdict(&self, from: From, tlp: &Tlp<'_>) -> Option<(u8, Side, Verdict)> {
         let tables = self.switch.tables();
         let has_lds = tables.edge(from.input).is_some_and(EdgePort::has_lds);
@@ -446,12 +450,12 @@ impl Agent {
         }
     }
 
-    /// Sends to the link of a port, as it stands.
+    /// Sends to the link of a port without a route lookup.
     fn send_at(&mut self, port: PortId, pth: Option<Pth>, tlp: &TlpRepr<'_>) {
         self.emit(cpu_mac_of_port(port), pth, tlp);
     }
 
-    /// Sends where the tables lead.
+    /// Sends along the route to the PTH's DPID.
     fn send_by(&mut self, pth: Pth, tlp: &TlpRepr<'_>) {
         self.emit(CPU_PORT_MAC, Some(pth), tlp);
     }
@@ -462,7 +466,7 @@ impl Agent {
         }
     }
 
-    /// Answers a request, by the way that it came.
+    /// Answers a request along the path it came by.
     fn reply(&mut self, from: From, answer: &TlpRepr<'_>) {
         match from.pth {
             None => {
@@ -470,13 +474,14 @@ impl Agent {
                 self.send_at(from.input, None, &TlpRepr { vend_prefix, ..*answer });
             }
             Some(pth) => {
+                // Back along the virtual link: ends swapped, and DSAR tells the direction, up or down the hierarchy.
                 let (spid, dpid) = (pth.dpid, pth.spid);
                 self.send_by(Pth { pif: false, dsar: !pth.dsar, spid, dpid, ..pth }, answer);
             }
         }
     }
 
-    /// Says that nothing here has a use for a request.
+    /// Refuses a request: Unsupported Request if it wants a completion.
     fn refuse(&mut self, from: From, tlp: &Tlp<'_>) {
         if tlp.is_completion() {
             self.counts.unexpected += 1;
@@ -490,7 +495,7 @@ impl Agent {
         }
     }
 
-    /// Sends by what a vPPB is bound to, down from it or up; false where there is no way.
+    /// Sends along the binding of a vPPB, `down` or up from it; false if there is no way.
     fn send_out(&mut self, binding: Binding, down: bool, tlp: &Tlp<'_>) -> bool {
         let mode = match binding {
             Binding::Port(port) | Binding::Ld { port, .. } => self.modes.get(&port).copied(),
@@ -498,6 +503,7 @@ impl Agent {
             Binding::Unbound => None,
         };
         let Some(mode) = mode else { return false };
+        // Each link has the mode it came up with; a TLP that has no form in the other mode is not sent.
         let repr = match (tlp.mode(), mode) {
             (Mode::NonFlit, Mode::Flit) => flit_repr(tlp).ok(),
             (Mode::Flit, Mode::NonFlit) => non_flit_repr(tlp).ok(),

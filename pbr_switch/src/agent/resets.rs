@@ -1,10 +1,11 @@
-//! Resets of what is at downstream ports: by the manager (5102h), by a host through its vPPBs, and because a host has gone.
+//! Resets of devices at downstream ports: by the manager (5102h), by a host through its vPPBs, and after loss of a
+//! host.
 //!
-//! What is to hold at a port follows from the manager's orders and from the bridges bound to it; [`ResetOrders`] tell the
-//! device, and its link is down for the bridges until it has answered.
+//! The manager's orders and the bridges bound to a port decide whether it is held in reset. [`ResetOrders`] tells the
+//! device, and bridges see the link down until the device has answered.
 //!
-//! Units: time as a parameter.
-//! Source: docs/spec/cxl-fabric.md "Resets"; docs/spec/wire-formats.md §3.7b; PCIe 6.0 section 6.6.1; CXL 3.1 section 7.6.7.1.3.
+//! Source: docs/spec/cxl-fabric.md "Resets"; docs/spec/wire-formats.md §3.7b; PCIe 6.0 section 6.6.1; CXL 3.1 section
+//! 7.6.7.1.3.
 
 use std::collections::BTreeMap;
 
@@ -23,41 +24,41 @@ use crate::config::Role;
 use crate::port::Port;
 use crate::vcs::Bound;
 
-/// Resets of what is at one port.
+/// Reset state of one downstream port.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PortResets {
     orders: ResetOrders,
-    /// What the manager has asserted.
+    /// Reset that the manager holds asserted (PERST#).
     managed: Option<Reset>,
-    /// The manager resets it: until that is over, the port's link is down for everybody.
+    /// The manager's reset is in progress: until its end the port's link is down for all observers.
     hides: bool,
-    /// The link as it is.
+    /// The actual link, also while it is hidden.
     link: Option<Link>,
 }
 
 impl PortResets {
-    /// Of a port that a device may be at.
+    /// For a port that may lead to a device.
     pub fn new(port: &Port) -> Option<(PortId, Self)> {
         (port.role == Role::Dsp).then(|| (port.id, Self::default()))
     }
 
-    /// When it is due.
+    /// Time of the next order or time limit.
     pub const fn next_due(&self) -> Option<Instant> {
         self.orders.next_due()
     }
 }
 
-/// Resets of a host's link, which its root port orders.
+/// Receivers of link resets at host ports, which the host's root port orders.
 pub(super) type HostResets = BTreeMap<PortId, ResetReceiver>;
 
-/// Those of all ports of hosts.
+/// One receiver for each host port.
 pub(super) fn of_hosts(ports: &[Port]) -> HostResets {
     let hosts = ports.iter().filter(|port| port.role == Role::Usp);
     hosts.map(|port| (port.id, ResetReceiver::default())).collect()
 }
 
 impl Agent {
-    /// The link of a port as it is; what is to be seen of it.
+    /// Records the actual link of a port; returns the link state to show.
     pub(super) fn link_seen(
         &mut self,
         now: Instant,
@@ -72,6 +73,7 @@ impl Agent {
             (true, false) => resets.orders.link_down(),
             _ => {}
         }
+        // With the link down nothing can be held open: a hidden link may show again once orders are open.
         let is_open = resets.orders.is_open();
         resets.hides &= !is_open;
         let shown = link.filter(|_| !resets.hides);
@@ -79,7 +81,7 @@ impl Agent {
         shown
     }
 
-    /// The manager resets what is at a port.
+    /// Carries out Physical Port Control (5102h) of the manager.
     pub(super) fn control_port(&mut self, now: Instant, port: PortId, op: PortOp) {
         let Some(resets) = self.resets.get_mut(&port) else { return };
         match op {
@@ -88,8 +90,10 @@ impl Agent {
             PortOp::ResetPpb => resets.orders.pulse(now),
         }
         let is_held = resets.managed.is_some();
+        // Asserted PERST# shows in 5101h until it is deasserted, before the device answers.
         self.switch.set_perst(port, is_held);
         self.sync_resets(now);
+        // The manager's resets are a surprise link down for the host, unlike those that its own software requests.
         if op != PortOp::DeassertPerst
             && let Some(resets) = self.resets.get_mut(&port)
         {
@@ -99,7 +103,7 @@ impl Agent {
         }
     }
 
-    /// What is at a port begins anew: it has another host, or none.
+    /// Resets the device at a port once, because its host has changed or gone.
     pub(super) fn reset_port(&mut self, now: Instant, port: PortId) {
         if let Some(resets) = self.resets.get_mut(&port) {
             self.counts.port_resets += 1;
@@ -108,7 +112,7 @@ impl Agent {
         self.stale_resets = true;
     }
 
-    /// All that is below one vPPB, or below all of a virtual switch, begins anew.
+    /// Resets all devices below one vPPB, or below all of a virtual switch.
     pub(super) fn reset_devices(&mut self, now: Instant, vcs: u8, vppb: Option<u8>) {
         self.lose_wires(vcs, vppb);
         let Some(state) = self.switch.vcs(vcs) else { return };
@@ -119,6 +123,7 @@ impl Agent {
             match bound {
                 Bound::Port(port) => self.reset_port(now, port),
                 Bound::Ld(port, ld) => {
+                    // A pulse: an LD is reset once, and shows no link down meanwhile.
                     self.reset_ld(port, ld, true);
                     self.reset_ld(port, ld, false);
                 }
@@ -129,7 +134,7 @@ impl Agent {
         self.stale_resets = true;
     }
 
-    /// Whether software, or who is above, holds what is below a vPPB in reset.
+    /// Whether the devices below a vPPB are held in reset by software or from above.
     fn is_held(&self, vcs: u8, vppb: u8) -> bool {
         let Some(state) = self.switch.vcs(vcs) else { return false };
         let is_set = |at: u8| {
@@ -145,17 +150,19 @@ impl Agent {
         from_above || by_host || is_set(0) || is_set(vppb)
     }
 
-    /// Has each port and each virtual link hold what is to hold there, after anything that it follows from has changed.
+    /// Makes each port and each virtual link hold the reset that now applies to it.
     fn sync_resets(&mut self, now: Instant) {
         self.stale_resets = false;
         let ports: Vec<PortId> = self.resets.keys().copied().collect();
         for port in ports {
             let bound = self.switch.bound_to(port).into_iter();
             let mut whole =
+                // LDs are reset one by one; only a whole binding holds the device.
                 bound.filter(|&at| self.switch.bound_at(at.0, at.1) == Bound::Port(port));
             let is_held = whole.any(|(vcs, vppb)| self.is_held(vcs, vppb));
             let by_host = is_held.then_some(Reset::Hot);
             let Some(resets) = self.resets.get_mut(&port) else { continue };
+            // The stronger of both: PERST# of the manager is a fundamental reset, the host's a hot one.
             resets.orders.hold(now, resets.managed.max(by_host));
             let is_open = resets.orders.is_open();
             self.switch.set_resetting(port, !is_open);
@@ -170,9 +177,10 @@ impl Agent {
         }
     }
 
-    /// An end of a link says something of its reset. A host may reset its own virtual switch by that; of others only that what is
-    /// at a downstream port has carried out an order means anything.
+    /// Handles a reset message of a link's end. A host may reset its own virtual switch by it. From a downstream port
+    /// only the acknowledgement of an order counts.
     pub(super) fn link_said(&mut self, now: Instant, port: PortId, message: LinkReset) {
+        // Hosts' ports first: they are the only ones with a receiver, so a device can never order a reset.
         let by_host = self.host_resets.get_mut(&port).and_then(|it| it.receive(now, message));
         if let Some((ordered, answer)) = by_host {
             self.host_ordered(now, port, ordered);
@@ -189,7 +197,7 @@ impl Agent {
         }
     }
 
-    /// What is at a port is out of reset, or knows none.
+    /// The device at a port is out of reset, or does not know resets: shows its link again.
     fn reset_over(&mut self, now: Instant, port: PortId) {
         let Some(resets) = self.resets.get_mut(&port) else { return };
         let shown = core::mem::take(&mut resets.hides).then_some(resets.link);
@@ -199,7 +207,7 @@ impl Agent {
         }
     }
 
-    /// The root port of a host resets what is below it, or ends that.
+    /// Carries out a reset that a host's root port begins or ends.
     fn host_ordered(&mut self, now: Instant, port: PortId, ordered: Option<Ordered>) {
         if ordered == Some(Ordered::Begins) {
             self.host_lost(now, port);
@@ -207,7 +215,8 @@ impl Agent {
         self.stale_resets |= ordered.is_some();
     }
 
-    /// Gives orders that are due, and lets virtual links come up that waited for what is below; whether there was any.
+    /// Sends the reset orders that are due, and lets virtual links come up that waited for devices; true if there were
+    /// any.
     pub(super) fn poll_resets(&mut self, now: Instant) -> bool {
         let hosts: Vec<PortId> = self.host_resets.keys().copied().collect();
         for port in hosts {
@@ -216,6 +225,7 @@ impl Agent {
             self.host_ordered(now, port, over);
         }
         let mut any = self.stale_resets;
+        // Before `poll` below, so that a new order is sent in the same round.
         if any {
             self.sync_resets(now);
         }
@@ -234,7 +244,7 @@ impl Agent {
         any | self.let_up(now)
     }
 
-    /// Lets the virtual links come up below which all is back; whether there was any.
+    /// Lets virtual links come up whose devices are all back; true if there were any.
     fn let_up(&mut self, now: Instant) -> bool {
         let waiting = self.recovering.iter().copied();
         let back: Vec<u8> = waiting.filter(|&vcs| self.is_recovered(vcs)).collect();
@@ -245,10 +255,11 @@ impl Agent {
         !back.is_empty()
     }
 
-    /// Whether all that is at local ports below a virtual switch is out of reset, or does not answer.
+    /// Whether all devices at local ports below a virtual switch are out of reset, gone, or do not answer.
     fn is_recovered(&self, vcs: u8) -> bool {
         let state = self.switch.vcs(vcs);
         let bound = state.into_iter().flat_map(|state| &state.vppbs).map(|vppb| vppb.bound);
+        // A silent or unplugged device must not keep the host from the others.
         bound.filter_map(|bound| self.resets.get(&bound.port()?)).all(|resets| {
             let orders = &resets.orders;
             orders.is_open() || resets.link.is_none() || orders.is_unanswered()
