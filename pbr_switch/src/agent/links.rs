@@ -1,9 +1,8 @@
-//! Links: who is at their other ends, and virtual links over several of them.
+//! Links: detection of link partners, and virtual links that run over several links.
 //!
-//! A port's link comes and goes ([`Agent::set_link`]); messages in and out; what the switch shows its hosts
-//! follows.
+//! [`Agent::set_link`] reports each change of a port's link. Messages to and from the other ends follow, and the link
+//! states that the switch shows to its hosts.
 //!
-//! Units: time as a parameter.
 //! Source: docs/spec/wire-formats.md §3.8, §4.8; docs/spec/cxl-fabric.md "Binding"; CXL 3.1 section 7.7.6.1.
 
 use weft_cxl::cci::Component;
@@ -27,12 +26,12 @@ use super::mld::MldSide;
 use crate::config::Role;
 use crate::port::{self, Partner as Known};
 
-/// Virtual channels with standard flow control: VC0; with that of UIO: VC3.
+/// Virtual channels that are announced: VC0 with standard flow control.
 const VCS: u8 = 1;
-/// As in a GFD: see its messages.
+/// And VC3 with that of UIO, the same that a GFD announces.
 const UIO_VCS: u8 = 1 << 3;
 
-/// What is asked of the other end of a link.
+/// Detection of the partner at the other end of a link.
 #[derive(Clone, Debug)]
 pub(super) struct LinkSide {
     pub partner: Partner,
@@ -40,7 +39,7 @@ pub(super) struct LinkSide {
 }
 
 impl LinkSide {
-    /// Of a port that another component with PBR may be at; a host's has none.
+    /// For a port that may lead to another PBR component; a host's port has none.
     pub fn new(port: &port::Port) -> Option<(PortId, Self)> {
         let mut own = PartnerInfo::new(Pid::NONE, PartnerInfo::SWITCH);
         own.port = port.id.get();
@@ -57,7 +56,7 @@ pub(super) struct Virtual {
     way: bool,
 }
 
-/// The end that it is.
+/// Which end this switch has.
 #[derive(Clone, Debug)]
 pub(super) enum VirtualEnd {
     Dsp(VirtualDsp),
@@ -65,12 +64,12 @@ pub(super) enum VirtualEnd {
 }
 
 impl Virtual {
-    /// Its end here.
+    /// The state machine of this end.
     pub const fn end(&self) -> &VirtualEnd {
         &self.end
     }
 
-    /// When it is due.
+    /// Time of the next message or time limit.
     pub fn next_due(&self) -> Option<Instant> {
         match &self.end {
             VirtualEnd::Dsp(end) => end.next_due(),
@@ -79,7 +78,7 @@ impl Virtual {
     }
 }
 
-/// What a link partner says of itself, as managers are told it.
+/// An announcement in the form that managers get (5702h).
 fn told(port: PortId, info: &PartnerInfo) -> LinkPartner {
     let kind = match info.component_type {
         PartnerInfo::GFD => PidAndKind::GFD,
@@ -97,15 +96,16 @@ fn told(port: PortId, info: &PartnerInfo) -> LinkPartner {
     }
 }
 
-/// Whether what is at a downstream edge may announce itself so: with a PID of the port, or without one. Where the fabric
-/// manager has given the port none yet, a GFD keeps the one it had, which is good for nothing but to be told to the
-/// manager. Nobody becomes somebody else while the link is up.
+/// Whether a partner at a downstream edge may announce itself this way: with a PID of the port, or without a PID. While
+/// the port has no PID, a GFD keeps the PID it had before, which serves only to tell the manager. No partner changes
+/// its identity while the link is up.
 fn may_call_itself(port: &port::Port, far: FarEnd, spid: Pid, info: &PartnerInfo) -> bool {
     let who = |info: &PartnerInfo| (info.component_type, info.uuid);
     let (is_new, is_same) = match far {
         FarEnd::Unknown | FarEnd::HostOrDevice => (true, true),
         FarEnd::Switch(was) | FarEnd::Gfd(was) => (false, who(&was) == who(info)),
     };
+    // The first announcement fixes the early PID; a GFD must not try one PID after another.
     let is_known = matches!(far, FarEnd::Gfd(was) if was.pid == info.pid);
     let is_early =
         port.pid().is_none() && info.component_type == PartnerInfo::GFD && (is_new || is_known);
@@ -114,7 +114,7 @@ fn may_call_itself(port: &port::Port, far: FarEnd, spid: Pid, info: &PartnerInfo
 }
 
 impl Agent {
-    /// What an end of a virtual link has sent and refused; `None` where the vPPB has none.
+    /// Counts of messages that this end of a virtual link sent and refused; `None` if the vPPB has none.
     #[must_use]
     pub fn link_counts(&self, vcs: u8, vppb: u8) -> Option<LinkCounts> {
         self.virtuals.get(&(vcs, vppb)).map(|link| match &link.end {
@@ -123,14 +123,14 @@ impl Agent {
         })
     }
 
-    /// The link of a port came up or went down.
+    /// Reports that the link of a port came up or went down.
     pub fn set_link(&mut self, now: Instant, port: PortId, link: Option<Link>) {
         let shown = self.link_seen(now, port, link);
         self.show_port(now, port, shown);
         self.settle(now);
     }
 
-    /// The link of a port is up or down for all that the switch does.
+    /// Makes a link state of a port take effect in all parts of the switch.
     pub(super) fn show_port(&mut self, now: Instant, port: PortId, link: Option<Link>) {
         let Some(state) = self.switch.port(port) else { return };
         if state.link == link {
@@ -138,7 +138,7 @@ impl Agent {
         }
         let (role, was_up) = (state.role, state.link.is_some());
         if link.is_none() {
-            // What was asked over that link gets no answer any more.
+            // Requests over that link get no answer any more: fail them now instead of after their time limit.
             for peer in self.tunnel.asked() {
                 if let Peer::Pid(pid) = peer
                     && self.switch.static_port(pid) == Some(port)
@@ -147,6 +147,7 @@ impl Agent {
                 }
             }
         }
+        // After the loop above, which needs the routes as they were with the link up.
         self.switch.set_link(port, link);
         if role == Role::Usp && link.is_some() {
             self.switch.set_partner(port, Known::Host);
@@ -154,6 +155,7 @@ impl Agent {
         if let Some(side) = self.links.get_mut(&port)
             && was_up != link.is_some()
         {
+            // A new link may lead to another component.
             side.far = FarEnd::Unknown;
             if link.is_some() {
                 side.partner.link_up(now);
@@ -168,6 +170,7 @@ impl Agent {
             side.set_link();
             self.drop_ld_requests(port);
         }
+        // The component behind the port next has not claimed anything; the manager must claim again through it.
         if link.is_none() {
             self.switch.common_mut().ownership.forget_way(port.get());
         }
@@ -177,12 +180,12 @@ impl Agent {
         self.switch.log_port(now, port);
     }
 
-    /// A port by its number.
+    /// Looks a port up by its number in a message.
     pub(super) fn port_of(&self, number: u8) -> Option<PortId> {
         self.switch.ports.iter().map(|port| port.id).find(|port| port.get() == number)
     }
 
-    /// Takes in a message of the fabric.
+    /// Handles a message of the fabric.
     pub(super) fn message(&mut self, now: Instant, input: PortId, vdm: &Vdm) {
         self.counts.messages += 1;
         match vdm.op {
@@ -197,8 +200,8 @@ impl Agent {
         }
     }
 
-    /// Somebody says who he is. At an edge that gives nobody a name: a GFD has the PIDs that the fabric manager gave to
-    /// its port, and an announcement in another name is not taken.
+    /// Handles an announcement of a link partner. At an edge it gives no rights: a GFD has the PIDs that the fabric
+    /// manager assigned to its port, and an announcement with another PID is rejected.
     fn announced(&mut self, now: Instant, input: PortId, vdm: &Vdm) {
         let (Some(side), Some(port)) = (self.links.get_mut(&input), self.switch.port(input)) else {
             self.counts.unknown += 1;
@@ -218,7 +221,7 @@ impl Agent {
     }
 
     fn virtual_message(&mut self, now: Instant, vdm: &Vdm) {
-        // By its ends: the tables have no link that is down.
+        // Found by its ends, as the tables do not contain virtual links that are down.
         let found = self.virtuals.iter_mut().find(|(_, link)| link.ends.matches(vdm));
         let Some((&(vcs, vppb), link)) = found else {
             self.counts.unknown += 1;
@@ -238,7 +241,7 @@ impl Agent {
         }
     }
 
-    /// A TLP came by a virtual link, and is none of its messages: who is at the other end has heard Link Up.
+    /// Notes a TLP that arrived by a virtual link and is not a message of the link: the other end has received Link Up.
     pub(super) fn heard_by(&mut self, pth: Pth) {
         let comes_by =
             |link: &&mut Virtual| pth.hie && (pth.spid, pth.dpid) == (link.ends.far, link.ends.own);
@@ -252,6 +255,7 @@ impl Agent {
     fn link_event(&mut self, now: Instant, vcs: u8, vppb: u8, event: LinkEvent) {
         match event {
             LinkEvent::Up => self.switch.set_path(vcs, vppb, true),
+            // The far end restarted between two messages: the host must see the loss before it sees the link again.
             LinkEvent::Anew => {
                 self.switch.set_path(vcs, vppb, false);
                 self.switch.set_path(vcs, vppb, true);
@@ -264,26 +268,27 @@ impl Agent {
             }
             LinkEvent::Asserted(_) => self.reset_below(now, vcs),
             LinkEvent::Deasserted => {
+                // Link Up must wait until the devices below are out of reset, too.
                 self.stale_resets = true;
                 self.recovering.insert(vcs);
             }
         }
     }
 
-    /// A virtual switch without a host's port is reset from above, with all that is below it.
+    /// Resets a virtual switch without a host port from above, with all devices below it.
     fn reset_below(&mut self, now: Instant, vcs: u8) {
         self.switch.reset_vcs(vcs);
         self.reset_devices(now, vcs, None);
     }
 
-    /// What is below a virtual switch is back: its vUSP says Link Up.
+    /// All devices below a virtual switch are back: its vUSP sends Link Up.
     pub(super) fn ready(&mut self, now: Instant, vcs: u8) {
         if let Some(Virtual { end: VirtualEnd::Usp(end), .. }) = self.virtuals.get_mut(&(vcs, 0)) {
             end.ready(now);
         }
     }
 
-    /// A virtual link was bound or unbound.
+    /// Starts or ends the state machine of a virtual link that was bound or unbound.
     pub(super) fn bound(&mut self, now: Instant, at: (u8, u8), on: bool, ends: Binding) {
         if !on {
             self.virtuals.remove(&at);
@@ -293,7 +298,7 @@ impl Agent {
             }
             return;
         }
-        // Without a way yet nothing is lost by that: what is below waits for the first one.
+        // Without a path yet, nothing is lost: the devices below wait for the first one.
         let way = at.1 > 0 || self.has_way(ends.far);
         let end = if at.1 == 0 {
             let mut end = VirtualUsp::bind(ends);
@@ -308,9 +313,10 @@ impl Agent {
         self.virtuals.insert(at, Virtual { end, ends, way });
     }
 
-    /// Resets what is at the other end of a virtual link; it holds until [`Self::deassert_far`].
+    /// Asserts a reset at the other end of a virtual link; it holds until [`Self::deassert_far`].
     pub(super) fn assert_far(&mut self, now: Instant, at: (u8, u8)) {
         if let Some(Virtual { end: VirtualEnd::Dsp(end), .. }) = self.virtuals.get_mut(&at)
+            // `sync_resets` repeats this while a reset holds: only the first call counts.
             && !matches!(end.state(), LinkState::Reset(_))
         {
             end.assert(now, Reset::Hot);
@@ -318,7 +324,7 @@ impl Agent {
         }
     }
 
-    /// Ends that.
+    /// Ends a reset of [`Self::assert_far`].
     pub(super) fn deassert_far(&mut self, now: Instant, at: (u8, u8)) {
         if let Some(Virtual { end: VirtualEnd::Dsp(end), .. }) = self.virtuals.get_mut(&at)
             && matches!(end.state(), LinkState::Reset(_))
@@ -327,13 +333,13 @@ impl Agent {
         }
     }
 
-    /// Whether static messages to a PID find their way out of this switch.
+    /// Whether this switch has a path for static messages to a PID.
     fn has_way(&self, far: Pid) -> bool {
         let is_here = self.switch.tables().routes().lookup(far) == Ok(Dispatch::Here);
         is_here || self.switch.static_port(far).is_some()
     }
 
-    /// Sends what links have to say, and acts on what has become of them; whether there was any.
+    /// Sends the messages of links that are due, and acts on their events; true if there were any.
     pub(super) fn poll_links(&mut self, now: Instant) -> bool {
         let mut any = self.tell_partners(now);
         let places: Vec<(u8, u8)> = self.virtuals.keys().copied().collect();
@@ -361,6 +367,7 @@ impl Agent {
             while let Some(vdm) = side.partner.poll(now) {
                 sent.push((port, vdm));
             }
+            // `far_end` also changes by time limit, when a partner stays silent.
             let far = side.partner.far_end();
             if far != side.far {
                 side.far = far;
@@ -371,6 +378,7 @@ impl Agent {
         for (port, vdm) in sent {
             self.send_at(port, Some(vdm.pth), &vdm.message().repr());
         }
+        // After the loop above, which borrows the links.
         for (port, far) in changed {
             let known = match far {
                 FarEnd::Unknown => Known::Unknown,
@@ -391,6 +399,7 @@ impl Agent {
         let Some(far) = self.virtuals.get(&at).map(|link| link.ends.far) else { return false };
         let way = self.has_way(far);
         let Some(link) = self.virtuals.get_mut(&at) else { return false };
+        // A path may come and go without a message: by a link of this switch, or a new route.
         let changed = core::mem::replace(&mut link.way, way) != way;
         let mut event = None;
         match (&mut link.end, changed, way) {

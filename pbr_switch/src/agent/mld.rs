@@ -1,13 +1,11 @@
-//! Devices with logical devices (LDs): whether one is at a port, what the fabric manager asks it, and resets of one LD.
+//! Multi-logical devices (MLDs): detection, requests of the fabric manager to LD `FFFFh`, and resets of one LD.
 //!
-//! A request to LD `FFFFh` of the device at a port, as MCTP packets behind its prefix; the answer completes it.
+//! Requests travel to LD `FFFFh` of the device at a port as MCTP packets behind a prefix with that LD-ID. An MLD makes
+//! itself known by a notification (0106h) from LD `FFFFh`, of which only the arrival counts. The switch then asks for
+//! the number of LDs (5400h). The answer affects only the device's own port, for as long as the link is up. LD `FFFFh`
+//! cannot send requests to a switch: only answers are accepted.
 //!
-//! Units: bytes; time as a parameter.
 //! Source: docs/spec/wire-formats.md §3.2 "LD-ID form", §4.3, §4.3a; docs/spec/cxl-fabric.md "Logical devices".
-//!
-//! A device with LDs makes itself known by a notification (0106h) of LD `FFFFh`; nothing of that is used but that it came. Then the
-//! switch asks it how many LDs it has (5400h). What it says decides about its own port alone, and holds as long as the
-//! link is up. Nobody asks a switch for anything by LD `FFFFh`: only answers are taken.
 
 use core::iter;
 
@@ -30,20 +28,20 @@ use crate::config::Role;
 use crate::port::{Partner as Known, Port};
 use crate::switch::FarRequest;
 
-/// Whether a TLP without PTH is of LD `FFFFh`.
+/// Whether a TLP without PTH comes from LD `FFFFh`.
 pub(super) fn is_management(tlp: &Tlp<'_>) -> bool {
     tlp.vend_prefix().is_some_and(|prefix| prefix.ld_id() == FM_LD)
 }
 
-/// What is asked of LD `FFFFh` at one port.
+/// Requests to LD `FFFFh` at one port.
 #[derive(Clone, Debug)]
 pub(super) struct MldSide {
     tunnel: Tunnel,
-    /// When to ask next for LDs, and how often still.
+    /// Time of the next request for the number of LDs, and tries left.
     ask: Option<(Instant, u8)>,
     asked: Option<RequestId>,
     lds: u8,
-    /// Passed on for the manager.
+    /// Requests passed on for the manager.
     out: Vec<PassedOn>,
 }
 
@@ -53,62 +51,62 @@ struct PassedOn {
     id: RequestId,
     ticket: Ticket,
     opcode: Opcode,
-    /// The MCTP message type in front of the tunnelled message, which the answer gets, too.
+    /// MCTP message type in front of the tunnelled message; the answer gets the same.
     kind: Option<MessageType>,
 }
 
-/// What comes of a turn.
+/// Results of one turn.
 #[derive(Default)]
 struct Turn {
     sent: Vec<Sent>,
-    /// Answers to requests of the manager; `None` where there is none in time.
+    /// Answers to requests of the manager; `None` after a time limit.
     done: Vec<(PassedOn, Option<Vec<u8>>)>,
-    /// Whether anything came of it at all.
+    /// Whether anything was sent or received.
     any: bool,
-    /// The device has said that it has LDs.
+    /// The device reported that it has LDs.
     is_mld: bool,
 }
 
 impl MldSide {
-    /// Of a port that a device may be at.
+    /// For a port that may lead to a device.
     pub fn new(port: &Port) -> Option<(PortId, Self)> {
         let tunnel = Tunnel::new(Pid::NONE);
         let side = Self { tunnel, ask: None, asked: None, lds: 0, out: Vec::new() };
         (port.role == Role::Dsp).then_some((port.id, side))
     }
 
-    /// The link came up or went down: nothing of what was holds.
+    /// Forgets everything about the last device, as the link came up or went down.
     pub fn set_link(&mut self) {
         self.tunnel = Tunnel::new(Pid::NONE);
         (self.ask, self.asked, self.lds) = (None, None, 0);
     }
 
-    /// Somebody with LDs is there: asks, unless that is under way, or has been answered.
+    /// Starts asking for LDs, unless that is under way or was answered.
     fn heard(&mut self, now: Instant) {
         if self.lds == 0 && self.ask.is_none() {
             self.ask = Some((now, TRIES_MAX));
         }
     }
 
-    /// Logical devices that the device has said that it has; 0 where it has none, or has not answered.
+    /// LDs that the device reported; 0 if it has none, or has not answered.
     pub const fn lds(&self) -> u8 {
         self.lds
     }
 
-    /// When it is due.
+    /// Time of the next request or time limit.
     pub fn next_due(&self) -> Option<Instant> {
         Instant::earlier(self.ask.map(|(at, _)| at), self.tunnel.next_due())
     }
 
-    /// Asks for LDs, if it is time.
+    /// Sends a request for LDs if one is due.
     fn ask(&mut self, now: Instant, port: PortId) {
         let Some((_, left)) = self.ask.filter(|(at, _)| *at <= now) else { return };
         let Some(left) = left.checked_sub(1) else {
             self.ask = None;
             return;
         };
-        // Twice as long each time: a device that its machine has little time for always answers late, and what answers a question
-        // that was given up is not taken.
+        // Double the time limit with each try: a device on a slow machine always answers late, and an answer to an
+        // abandoned request is not accepted.
         let span = Span::from_ps(RETRY_INTERVAL.as_ps() << (TRIES_MAX - 1 - left));
         self.ask = Some((now + span, left));
         let mut message = [0; header::LEN];
@@ -118,7 +116,7 @@ impl MldSide {
         self.asked = self.tunnel.request(now, peer, MessageType::FmApi, message, span).ok();
     }
 
-    /// Takes answers, asks and sends.
+    /// Receives answers, then sends what is due.
     fn turn(&mut self, now: Instant, port: PortId) -> Turn {
         let mut turn =
             Turn { sent: iter::from_fn(|| self.tunnel.poll(now)).collect(), ..Turn::default() };
@@ -136,21 +134,23 @@ impl MldSide {
                 turn.done.push((self.out.swap_remove(at), answer));
             }
         }
-        // Last, as a question is given up in the moment in which the next one is due.
+        // Last, because an expired request and the next try fall on the same instant.
         self.ask(now, port);
         turn.sent.extend(iter::from_fn(|| self.tunnel.poll(now)));
         turn.any |= !turn.sent.is_empty();
         turn
     }
 
-    /// Takes the answer to the question for LDs; whether there are some.
+    /// Handles the answer to a request for LDs; true if there are any.
     fn answered(&mut self, message: &[u8]) -> bool {
+        // Any answer ends the tries: a device that refuses 5400h is no MLD.
         self.ask = None;
         let payload = match Header::cut(message) {
             Ok((header, _, payload)) if header.return_code == ReturnCode::Success => payload,
             _ => return false,
         };
         if let Ok(Response::GetLdInfo(info)) = Response::parse(Opcode::GET_LD_INFO, payload)
+            // A number of LDs out of range counts as no answer: the edge has tables for `LDS_MAX` at most.
             && (1..=LDS_MAX).contains(&info.lds.into())
         {
             self.lds = u8::try_from(info.lds).unwrap_or(0);
@@ -159,8 +159,9 @@ impl MldSide {
     }
 }
 
-/// Whether a packet is a whole notification (0106h), by which a device with LDs makes itself known.
+/// Whether a packet is a complete notification (0106h), by which an MLD makes itself known.
 fn is_hello(packet: &MctpPacket<'_>) -> bool {
+    // Byte 0 is the MCTP message type, which is not looked at: only the arrival counts.
     let message = packet.payload.get(1..).unwrap_or_default();
     let is_whole = packet.owner && packet.first && packet.last;
     is_whole
@@ -169,10 +170,11 @@ fn is_hello(packet: &MctpPacket<'_>) -> bool {
         })
 }
 
-/// The request that LD `FFFFh` is asked, with its opcode; `None` where it does not fit a message.
+/// The request as LD `FFFFh` gets it, with its opcode; `None` if it does not fit a message.
 fn message_of(to: &FarRequest) -> Option<(PortId, Opcode, Vec<u8>)> {
     let (port, request) = match to {
         FarRequest::Device(port, message) => {
+            // An MCTP type in front is not part of the CCI message; `PassedOn::kind` puts it back on the answer.
             return Some((*port, Opcode::TUNNEL, nest::split_type(message).1.to_vec()));
         }
         FarRequest::LdConfig { port, ld, access, data } => {
@@ -192,7 +194,7 @@ fn message_of(to: &FarRequest) -> Option<(PortId, Opcode, Vec<u8>)> {
     Some((port, request.opcode(), message))
 }
 
-/// What is to be told of an answer: of a tunnel the message as it is, of others the payload, if it is one.
+/// The part of an answer that goes to the manager: of a tunnel the whole message, of other commands a valid payload.
 fn told(opcode: Opcode, message: &[u8]) -> Result<&[u8], ReturnCode> {
     if opcode == Opcode::TUNNEL {
         return Ok(message);
@@ -200,6 +202,7 @@ fn told(opcode: Opcode, message: &[u8]) -> Result<&[u8], ReturnCode> {
     let (header, len, payload) = Header::cut(message).map_err(|_| ReturnCode::InternalError)?;
     match header.return_code {
         ReturnCode::Success if payload.len() == len => match Response::parse(opcode, payload) {
+            // A device's payload reaches the manager only if it has the layout of the command.
             Ok(_) => Ok(payload),
             Err(_) => Err(ReturnCode::InternalError),
         },
@@ -209,7 +212,7 @@ fn told(opcode: Opcode, message: &[u8]) -> Result<&[u8], ReturnCode> {
 }
 
 impl Agent {
-    /// A TLP of LD `FFFFh`: part of an answer, word that it is there, or nothing that anybody has asked for.
+    /// Handles a TLP of LD `FFFFh`: a part of an answer, or the notification of an MLD. Anything else is refused.
     pub(super) fn ld_message(&mut self, now: Instant, input: PortId, tlp: &Tlp<'_>) {
         let packet = MctpPacket::parse(tlp).ok();
         match (self.mlds.get_mut(&input), packet) {
@@ -219,6 +222,7 @@ impl Agent {
             }
             (Some(side), Some(packet)) if !packet.owner => {
                 self.counts.messages += 1;
+                // These TLPs have no PTH; the tunnel needs one to know its peer.
                 let pth = Pth::new(Pid::NONE, Pid::NONE);
                 side.tunnel.receive(now, input.get(), pth, &packet);
             }
@@ -247,7 +251,7 @@ impl Agent {
         }
     }
 
-    /// The link of a port went down or came up: what was asked by it gets no answer any more.
+    /// Fails requests that wait for an answer from a port, after its link went down or came up.
     pub(super) fn drop_ld_requests(&mut self, port: PortId) {
         let out = self.mlds.get_mut(&port).map(|side| core::mem::take(&mut side.out));
         for asked in out.unwrap_or_default() {
@@ -255,7 +259,7 @@ impl Agent {
         }
     }
 
-    /// Asks, takes answers and sends; whether there was any.
+    /// Asks, receives answers and sends; true if there was anything.
     pub(super) fn poll_mlds(&mut self, now: Instant) -> bool {
         let mut any = false;
         let ports: Vec<PortId> = self.mlds.keys().copied().collect();
@@ -278,12 +282,14 @@ impl Agent {
             self.send_at(port, None, &TlpRepr { vend_prefix, ..packet.repr() });
         }
         for (asked, mut answer) in done {
+            // The manager's message had its MCTP type in front, so its answer has, too.
             if let (Some(kind), Some(message)) = (asked.kind, &mut answer) {
                 message.insert(0, kind as u8);
             }
             let answer = answer.as_deref().ok_or(ReturnCode::RetryRequired);
             self.complete(asked.ticket, answer.and_then(|message| told(asked.opcode, message)));
         }
+        // Not while the partner is unknown: `tell_partners` adds the number of LDs when it learns that.
         if is_mld && matches!(partner, Some(Known::Device { .. })) {
             self.switch.set_partner(port, Known::Device { lds });
             self.switch.log_port(now, port);
@@ -291,7 +297,7 @@ impl Agent {
         any
     }
 
-    /// Resets a logical device, or ends that.
+    /// Asserts or deasserts the reset of a logical device.
     pub(super) fn reset_ld(&mut self, port: PortId, ld: u16, on: bool) {
         let op = if on { VdmOp::AssertReset } else { VdmOp::DeassertReset };
         let vdm = PbrVdm { op, seq_len: 0, cmd_seq: 0, seq_num: 0, payload: &[] };

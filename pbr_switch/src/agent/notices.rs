@@ -1,13 +1,12 @@
-//! Notifications of events on their way to the fabric manager: this switch's own, and those of components further out.
+//! Event notifications to the fabric manager: this switch's own, and those relayed from components further out.
 //!
-//! Changed logs and [`Agent::relay`] -> one batch every [`GAP`] -> connections of the manager
-//! ([`Agent::next_notice`]), or a message by the fabric to the PID of the manager.
+//! Changed logs and calls of [`Agent::relay`] are collected into one batch every [`GAP`]. A batch goes to the manager's
+//! connections ([`Agent::next_notice`]), or as messages through the fabric to the manager's PID. A notification only
+//! says that something happened somewhere. It may be lost, and any component may send one, so it decides nothing and
+//! relaying is bounded. The switch derives the origin from the port it came in at.
 //!
-//! Units: time as a parameter; messages.
-//! Source: docs/spec/wire-formats.md §4.2 ("Events"); docs/spec/cxl-fabric.md "Dynamic change"; CXL 3.1 section 8.2.9.2.
-//!
-//! A notification says that something happened somewhere. It may be lost, and anybody in the fabric may send one: so it
-//! decides nothing, and what is passed on of it is bounded. Where it comes from is said by where it came in.
+//! Source: docs/spec/wire-formats.md §4.2 ("Events"); docs/spec/cxl-fabric.md "Dynamic change"; CXL 3.1 section
+//! 8.2.9.2.
 
 use std::collections::VecDeque;
 
@@ -26,31 +25,31 @@ use crate::config::Role;
 
 /// Least time between two batches of notifications.
 pub(super) const GAP: Span = Span::from_ms(10);
-/// Notifications of others in a batch.
+/// Relayed notifications in a batch, at most.
 pub(super) const RELAYED_MAX: usize = 32;
-/// Bytes of an Event Notification (0106h).
+/// Length of an Event Notification (0106h) in bytes.
 const NOTICE_LEN: usize = header::LEN + 2;
 /// Bytes of a Fabric Crawl Out (5701h) in front of its message.
 const CRAWL_LEN: usize = 6;
-/// Notifications that wait for the connections of the manager.
+/// Notifications that may wait for the manager's connections.
 const OUT_MAX: usize = 64;
 
-/// What somebody else tells.
+/// A notification of another component.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Relayed {
-    /// Who: a component further out, or (none) a G-FAM device at a port of this switch, which speaks for it.
+    /// The component further out; `None` for a G-FAM device at a port of this switch, which speaks for it.
     from: Option<Peer>,
     message: Vec<u8>,
 }
 
 impl Relayed {
-    /// Whether it came from the same neighbour.
+    /// Whether both came from the same neighbour.
     fn is_of(&self, other: &Self) -> bool {
         let device = |it: &Self| events::gfd_notice(&it.message).map(|told| told.pid);
         self.from == other.from && (self.from.is_some() || device(self) == device(other))
     }
 
-    /// Whether it tells of the same: addresses and times of a device's notification may differ.
+    /// Whether both report the same: addresses and times in a device's notification may differ.
     fn is_like(&self, other: &Self) -> bool {
         let alike = match (events::gfd_notice(&self.message), events::gfd_notice(&other.message)) {
             (Some(a), Some(b)) => {
@@ -62,8 +61,8 @@ impl Relayed {
         self.from == other.from && alike
     }
 
-    /// As it goes by the manager's own connection: of a component further out as a Fabric Crawl Out with it, the way by which
-    /// it is asked.
+    /// The message on the manager's own connection. For a component further out it is wrapped in the Fabric Crawl Out
+    /// that reaches that component.
     fn into_message(self) -> Option<Vec<u8>> {
         let target = match self.from {
             None => return Some(self.message),
@@ -74,20 +73,20 @@ impl Relayed {
     }
 }
 
-/// Notifications that wait.
+/// Notifications waiting to be sent.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Notices {
-    /// Logs of this switch that have changed, as bits of 0106h.
+    /// Changed logs of this switch, as bits of 0106h.
     own: u16,
-    /// Of others.
+    /// Notifications relayed for others.
     relayed: Vec<Relayed>,
-    /// No batch before.
+    /// Earliest time of the next batch.
     not_before: Option<Instant>,
     out: VecDeque<Vec<u8>>,
 }
 
 impl Notices {
-    /// When a batch is due.
+    /// Time of the next batch.
     pub fn next_due(&self) -> Option<Instant> {
         self.not_before.filter(|_| self.is_waiting())
     }
@@ -102,6 +101,7 @@ impl Notices {
         if self.not_before.is_some() || !self.is_waiting() {
             return None;
         }
+        // Only a batch starts the gap: the first event after a quiet time goes out at once.
         self.not_before = Some(now + GAP);
         Some((core::mem::take(&mut self.own), core::mem::take(&mut self.relayed)))
     }
@@ -120,8 +120,8 @@ impl Agent {
         self.notices.out.pop_front()
     }
 
-    /// Takes in a notification of somebody else, which came in by a port: of a component further out, or of a G-FAM device at
-    /// the port, for which this switch speaks from now on.
+    /// Accepts a notification that came in by a port, from a component further out or from a G-FAM device at the port,
+    /// for which this switch speaks from then on.
     pub(super) fn relay(&mut self, from: Peer, port: u8, notice: &[u8]) {
         let relayed = self.port_of(port).and_then(|port| self.relayed(from, port, notice));
         let Some(relayed) = relayed else {
@@ -132,7 +132,7 @@ impl Agent {
         if waiting.iter().any(|other| other.is_like(&relayed)) {
             return; // it is told by the one that waits
         }
-        // Whoever floods has as many places as are free: others find some.
+        // One sender gets at most half of the places: a flood leaves room for others.
         let own = waiting.iter().filter(|other| other.is_of(&relayed)).count();
         if own < RELAYED_MAX.saturating_sub(waiting.len()) {
             waiting.push(relayed);
@@ -141,11 +141,11 @@ impl Agent {
         }
     }
 
-    /// What is passed on of a notification, if anything is.
+    /// The form in which a notification is relayed; `None` if it is not.
     fn relayed(&self, from: Peer, port: PortId, notice: &[u8]) -> Option<Relayed> {
         let told = events::gfd_notice(notice);
         if let (Some(edge), Some(told)) = (self.switch.tables().edge(port), told) {
-            // Whose it is says the port.
+            // The port decides whose notification it is; the PID inside is only a claim.
             let pid = Some(edge.pid).filter(|pid| edge.role == Edge::Gfd && !pid.is_none())?;
             let message = message(&Request::FmNotification(FmNotification { pid, ..told }))?;
             return Some(Relayed { from: None, message });
@@ -154,12 +154,12 @@ impl Agent {
         let is_event = notice.len() == NOTICE_LEN
             && Header::parse(notice).is_ok_and(|(header, _)| header.opcode == Opcode::EVENT);
         let is_known = is_fabric && (is_event || told.is_some());
-        // A component further out tells the manager itself; only where that has its connection is it passed on.
+        // A component further out notifies the manager itself. Only the switch with the manager's connection relays it.
         (is_known && self.switch.common().ownership.is_local())
             .then(|| Relayed { from: Some(from), message: notice.to_vec() })
     }
 
-    /// Sends what is due; whether there was any.
+    /// Sends the batch if one is due.
     pub(super) fn notify(&mut self, now: Instant) {
         self.notices.own |= self.switch.logs.take_changed();
         let Some((own, relayed)) = self.notices.batch(now) else { return };
@@ -167,11 +167,13 @@ impl Agent {
         let ownership = &self.switch.common().ownership;
         if ownership.is_local() {
             let out = &mut self.notices.out;
+            // A manager that does not read its connection loses the rest; it polls anyway.
             let room = OUT_MAX.saturating_sub(out.len());
             let relayed = relayed.into_iter().filter_map(Relayed::into_message);
             out.extend(own.into_iter().chain(relayed).take(room));
             return;
         }
+        // Without an owner or an own PID there is nobody to notify, and the batch is dropped.
         let Some(fm) = ownership.primary().filter(|_| !ownership.pid().is_none()) else { return };
         self.name_guests();
         for message in own.into_iter().chain(relayed.into_iter().map(|it| it.message)) {

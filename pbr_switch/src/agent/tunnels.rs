@@ -1,9 +1,8 @@
-//! CCI messages to components further out, and from them.
+//! CCI messages to and from components further out.
 //!
-//! What [`Switch`](super::Switch) wants passed on becomes a request of the tunnel, whose answer completes it; a
-//! request out of a tunnel is served like one of a connection.
+//! A request that [`Switch`](super::Switch) passes on becomes a request of the tunnel, and the tunnel's answer
+//! completes it. A request that arrives by tunnel is served like one of a connection.
 //!
-//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.1, §4.5 (5701h); CXL 3.1 section 7.7.12.2.
 
 use weft_cxl::cci::{Common, Component, Served, Session, Ticket, serve};
@@ -16,17 +15,17 @@ use super::Agent;
 use crate::config::Role;
 use crate::switch::{FarRequest, Outgoing};
 
-/// Requests under way, both ways.
+/// Requests in flight in both directions.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tunnelled {
-    /// Passed on for somebody: the tunnel's request, and what it completes.
+    /// Passed on: the tunnel's request, and the ticket it completes.
     out: Vec<(RequestId, Ticket)>,
-    /// Of somebody behind the tunnel, and not answered yet.
+    /// Received by tunnel, and not answered yet.
     in_band: Vec<(Ticket, Asked)>,
 }
 
 impl Tunnelled {
-    /// Who behind the tunnel waits for the answer under `ticket`; nobody does afterwards.
+    /// Takes the requester behind the tunnel that waits for the answer under `ticket`.
     pub fn asked(&mut self, ticket: Ticket) -> Option<Asked> {
         let at = self.in_band.iter().position(|(own, _)| *own == ticket)?;
         Some(self.in_band.swap_remove(at).1)
@@ -39,10 +38,11 @@ impl Tunnelled {
 }
 
 impl Agent {
-    /// Passes on what is for others; whether there was any.
+    /// Passes requests on to other components; true if there were any.
     pub(super) fn pass_on(&mut self, now: Instant) -> bool {
         let all: Vec<Outgoing> = self.switch.outgoing().collect();
         let any = !all.is_empty();
+        // First: an answer is accepted only if its DPID is named here.
         self.name_guests();
         for Outgoing { ticket, spid, to } in all {
             let (peer, kind, message) = match to {
@@ -65,7 +65,7 @@ impl Agent {
         any
     }
 
-    /// The switch's own PID, and those of fabric managers that have a connection to it.
+    /// Names the PIDs that the tunnel answers to: the switch's own, and that of a fabric manager connected here.
     pub(super) fn name_guests(&mut self) {
         let ownership = &self.switch.common().ownership;
         let guest = ownership.primary().filter(|_| ownership.is_local()).map(|fm| fm.pid);
@@ -80,7 +80,7 @@ impl Agent {
         }
     }
 
-    /// Serves what has come by tunnels, and what has come back; whether there was any.
+    /// Serves requests that came by tunnels, and answers that came back; true if there were any.
     pub(super) fn serve_tunnels(&mut self, now: Instant) -> bool {
         let mut any = false;
         while let Some(event) = self.tunnel.pop_event() {
@@ -91,6 +91,7 @@ impl Agent {
                     None => self.counts.unexpected += 1,
                 },
                 Event::Failed(id, _) => {
+                    // The link or the component may be back at the next try.
                     if let Some(ticket) = self.tunnelled.passed_on(id) {
                         self.complete(ticket, Err(ReturnCode::RetryRequired));
                     }
@@ -99,6 +100,7 @@ impl Agent {
                 Event::Notice { from, port, message } => self.relay(from, port, &message),
             }
         }
+        // Requests whose time ran out; `tick` has completed them with Retry Required.
         let stale: Vec<_> = self.switch.common_mut().answers().collect();
         for answer in stale {
             any = true;
@@ -109,7 +111,7 @@ impl Agent {
 
     fn serve_far(&mut self, now: Instant, asked: Asked, message: &[u8]) {
         let Some((port, pid)) = self.tunnel.asker(asked) else { return };
-        // Commands come by links between switches alone; whoever asks elsewhere is told nothing.
+        // Only links between switches carry commands; a requester at an edge gets no answer.
         let from = self.port_of(port).and_then(|port| self.switch.port(port));
         if from.is_none_or(|port| port.role != Role::Fabric) {
             self.counts.refused += 1;
@@ -119,6 +121,7 @@ impl Agent {
         let mut out = Vec::new();
         match serve(&mut self.switch, now, session, message, &mut out) {
             Served::Response => {
+                // The command may have been Claim Ownership, which changes the PIDs.
                 self.name_guests();
                 if self.tunnel.respond(asked, &out).is_err() {
                     self.counts.unsent += 1;
@@ -129,13 +132,14 @@ impl Agent {
         }
     }
 
-    /// Sends the packets of all tunnels.
+    /// Sends the waiting packets of all tunnels.
     pub(super) fn flush_tunnel(&mut self, now: Instant) {
         self.name_guests();
         while let Some(sent) = self.tunnel.poll(now) {
             let repr = sent.repr();
             match sent.peer {
                 Peer::Pid(_) => self.send_by(sent.pth, &repr),
+                // A neighbour without a PID is reached by port and DPID FFFh: no route leads there.
                 Peer::Port(port) => match self.port_of(port) {
                     Some(port) => self.send_at(port, Some(sent.pth), &repr),
                     None => self.counts.unsent += 1,
