@@ -1,8 +1,7 @@
-//! What every kind of endpoint implements, so that a runner can drive it.
+//! The interface that every kind of endpoint implements for the runner.
 //!
-//! [`Endpoint::poll`] moves frames, [`Endpoint::begin`] takes a command, [`EventLog`] collects answers and events.
+//! [`Endpoint::poll`] moves frames, [`Endpoint::begin`] starts a command, and [`EventLog`] collects answers and events.
 //!
-//! Units: time as a parameter.
 //! Source: docs/endpoint.md.
 
 use serde_json::Value;
@@ -18,26 +17,26 @@ use super::own_memory::OwnMemory;
 
 /// A CXL component at the ends of links that a runner drives: a host, a device, a GFD or an HBR switch.
 pub trait Endpoint: Send {
-    /// Its kind, as `weft endpoint` calls it.
+    /// Kind of endpoint, as `weft endpoint` names it.
     fn kind(&self) -> &'static str;
 
-    /// What it is called.
+    /// Name in reports, from the specification.
     fn name(&self) -> &str;
 
-    /// Its links.
+    /// Number of its links; the runner needs that many ports.
     fn link_count(&self) -> usize {
         1
     }
 
-    /// Whether it has logical devices, of which a command names one.
+    /// Whether it has logical devices, one of which a command may name.
     fn has_lds(&self) -> bool {
         false
     }
 
-    /// Takes in what the ports have, and sends what is to be sent.
+    /// Receives frames from the ports, and sends those that are due.
     ///
     /// # Errors
-    /// A port's own.
+    /// An error of a port.
     fn poll_links(
         &mut self,
         now: Instant,
@@ -45,19 +44,19 @@ pub trait Endpoint: Send {
         bufs: &mut Bufs,
     ) -> Result<Progress, PortError>;
 
-    /// Tells `log` of the next thing that happened; false if there is none.
+    /// Records the next event in `log`; false if there is none.
     fn next_event(&mut self, log: &mut EventLog) -> bool;
 
-    /// Moves commands under way on, tells `log` of those that are over, and says how many requests it has submitted.
+    /// Advances the commands in progress, records finished ones in `log`, and returns the number of requests submitted.
     fn submit_requests(&mut self, now: Instant, log: &mut EventLog) -> usize {
         let _ = (now, log);
         0
     }
 
-    /// Moves commands, frames and events on once, and tells `log` what came of it.
+    /// Advances commands, frames and events once, and records the results in `log`.
     ///
     /// # Errors
-    /// A port's own.
+    /// An error of a port.
     fn poll(
         &mut self,
         now: Instant,
@@ -65,19 +64,21 @@ pub trait Endpoint: Send {
         bufs: &mut Bufs,
         log: &mut EventLog,
     ) -> Result<Progress, PortError> {
+        // Before the links, so that requests of new commands leave in this poll.
         self.submit_requests(now, log);
         let mut progress = self.poll_links(now, ports, bufs)?;
         while self.next_event(log) {
             progress.frames += 1; // what it led to is to be sent
         }
+        // An event may have finished a request, which makes room for the next one of its command.
         progress.frames += self.submit_requests(now, log);
         Ok(progress)
     }
 
-    /// Takes a command: answers it at once, or says `None` and tells `log` later by its number.
+    /// Starts a command: answers it at once, or returns `None` and later records the answer in `log` under `number`.
     ///
     /// # Errors
-    /// Why not; nothing was done then.
+    /// The reason for a refusal; nothing was done then.
     fn begin(
         &mut self,
         now: Instant,
@@ -85,49 +86,49 @@ pub trait Endpoint: Send {
         command: &Command,
     ) -> Result<Option<Answer>, Refused>;
 
-    /// Its own memory that a command to store or peek names.
+    /// The part of its own memory that a store or peek command names.
     ///
     /// # Errors
-    /// It has none, none such, or none for that command.
+    /// It has no memory, no such memory, or none for that command.
     fn own_memory(&mut self, command: &Command) -> Result<&mut dyn OwnMemory, Refused> {
         Err(not_for(self.kind(), command))
     }
 
-    /// What it counts, by who counts.
+    /// Counters, grouped by the component that counts.
     fn counts(&self) -> Value;
 
-    /// What else there is to say of it.
+    /// State beside the counters, as JSON.
     fn detail(&self) -> Value;
 
-    /// The name of a list of its details that may be long.
+    /// Name of a list in its details that may be long, and is therefore made in slices.
     fn detail_list(&self) -> Option<&'static str> {
         None
     }
 
-    /// Some rows of that list, from what has number `from`, and with which number it goes on.
+    /// Some rows of that list from row `from` on, and the row to continue with; `None` at the end.
     fn detail_rows(&self, from: usize) -> (Vec<Value>, Option<usize>) {
         let _ = from;
         (Vec::new(), None)
     }
 
-    /// Counts and details of what it is, without that list; links are the runner's to tell.
+    /// Counters and details without that list; the runner adds the links.
     fn status(&self) -> Status {
         let (kind, name) = (self.kind().to_owned(), self.name().to_owned());
         let (counts, detail) = (self.counts(), self.detail());
         Status { kind, name, counts, detail, ..Status::default() }
     }
 
-    /// Gives back all chunks that wait.
+    /// Gives all buffers that it holds back to `bufs`.
     fn release(&mut self, bufs: &mut Bufs);
 }
 
-/// The refusal of a command that an endpoint has no use for.
+/// The refusal of a command that this kind of endpoint does not have.
 #[must_use]
 pub fn not_for(kind: &str, command: &Command) -> Refused {
     Refused::because(format!("a {kind} has no command {:?}", command.name()))
 }
 
-/// The one port of an endpoint with one link.
+/// The port of an endpoint with one link.
 pub(super) fn sole(ports: &mut [Box<dyn Port>]) -> Option<&mut dyn Port> {
     ports.first_mut().map(|port| &mut **port as &mut dyn Port)
 }

@@ -1,8 +1,7 @@
-//! What an endpoint is asked, and what it answers.
+//! Commands to an endpoint, and its answers.
 //!
-//! [`Command`] in, [`Answer`] out; both are JSON on the control socket and plain values in one process.
+//! [`Command`] and [`Answer`] are JSON on the control socket, and plain values within a process.
 //!
-//! Units: bytes, milliseconds, addresses of the bus.
 //! Source: docs/endpoint.md.
 
 use std::collections::BTreeMap;
@@ -15,7 +14,7 @@ use super::ln::report::{LnAccess, LnReport, LncReport, LnrFunction};
 use super::number::{Hex, Id, Num, number_or_hex};
 use super::time_limit::{TIMEOUT_MS, timeout, timeout_ms};
 
-/// Bytes of its own memory that an endpoint stores or looks at in a millisecond at least: a slice every 16 ms.
+/// Least rate at which an endpoint stores or reads its own memory: a slice of 64 KiB every 16 ms.
 const BYTES_PER_MS: u64 = 4_096;
 
 const fn rounds() -> u64 {
@@ -40,37 +39,36 @@ pub enum Via {
     CxlCache,
 }
 
-/// A range of memory, what it is written with or compared to, and how it is reached.
+/// A range of memory, the data to write or compare, and the kind of requests to reach it by.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Access {
-    /// First address.
+    /// First address of the range.
     pub addr: Num,
-    /// Bytes; those of `data` if it is not given.
+    /// Length in bytes; that of `data` if it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub len: Option<Num>,
-    /// What is written, or expected.
+    /// Bytes to write, or to compare with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Hex>,
-    /// Instead: bytes that are made of this seed and their place in the range.
+    /// Instead of `data`: seed of a pattern that depends on the position in the range.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// Kind of the requests.
     #[serde(default)]
     pub via: Via,
-    /// Port that UIO requests go to past the switch's decoders.
+    /// Port (PID) that UIO requests name directly, bypassing the switch's decoders (GIM).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<u16>,
-    /// Having written, reads back and compares.
+    /// Whether a write is read back and compared.
     #[serde(default)]
     pub check: bool,
-    /// Which function of a device does it.
+    /// The function of a device that sends the requests.
     #[serde(default)]
     pub function: u8,
-    /// Which logical device does it, of a device that has some.
+    /// The logical device that sends the requests, if the device has logical devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ld: Option<u8>,
-    /// How long it may take.
+    /// Time limit in milliseconds, at most a day.
     #[serde(default = "timeout", deserialize_with = "timeout_ms")]
     pub timeout_ms: u64,
 }
@@ -79,232 +77,229 @@ pub struct Access {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OwnRange {
-    /// A host: an address. A device: an offset in the BAR, or in memory that the host manages.
+    /// At a host an address; at a device an offset in the BAR or in host-managed memory.
     pub addr: Num,
-    /// Bytes; those of `data` if it is not given.
+    /// Length in bytes; that of `data` if it is not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub len: Option<Num>,
-    /// What is stored, or expected.
+    /// Bytes to store, or to compare with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Hex>,
-    /// Instead: a pattern, as in [`Access`].
+    /// Instead of `data`: seed of a pattern, as in [`Access`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// Which function of a device.
+    /// The function of a device that has the memory.
     #[serde(default)]
     pub function: u8,
-    /// Which logical device, of a device that has some.
+    /// The logical device that has the memory, if the device has logical devices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ld: Option<u8>,
-    /// Which BAR of it; without, memory that the host manages.
+    /// Index of its BAR; `None` for host-managed memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bar: Option<u8>,
 }
 
-/// A range of a host's memory that others reach by UIO.
+/// A range of a host's memory that other hosts and devices reach by UIO.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Export {
-    /// First address, as others have it.
+    /// First address in the other hosts' windows.
     pub base: Num,
-    /// Bytes.
+    /// Length in bytes.
     pub len: Num,
-    /// First address here.
+    /// First address in this host's memory.
     pub local: Num,
-    /// Who may; nobody named: all.
+    /// PIDs that may access it; empty for all.
     #[serde(default)]
     pub from: Vec<u16>,
 }
 
-/// A command to an endpoint, one line of JSON on its socket.
+/// A command to an endpoint: one line of JSON on its socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "cmd", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Command {
-    /// What it is, its links and counts.
+    /// Kind, links and counters.
     Status {},
-    /// What happened since this was last asked.
+    /// Events since the last call of this command.
     Events {},
-    /// Host: finds what is below.
+    /// Host: enumerates all functions below.
     Enumerate {
-        /// How long it may take.
+        /// Time limit in milliseconds, at most a day.
         #[serde(default = "timeout", deserialize_with = "timeout_ms")]
         timeout_ms: u64,
     },
-    /// Host: resets the bus below a bridge, and finds anew what is there.
+    /// Host: resets the bus below a bridge, and enumerates it again.
     Reset {
-        /// The bridge.
+        /// The bridge above the bus.
         bdf: Id,
-        /// How long it may take.
+        /// Time limit in milliseconds, at most a day.
         #[serde(default = "timeout", deserialize_with = "timeout_ms")]
         timeout_ms: u64,
     },
-    /// Host: finds anew what is behind a slot.
+    /// Host: enumerates the functions behind a slot again.
     Rescan {
-        /// The bridge.
+        /// The bridge that has the slot.
         bdf: Id,
-        /// How long it may take.
+        /// Time limit in milliseconds, at most a day.
         #[serde(default = "timeout", deserialize_with = "timeout_ms")]
         timeout_ms: u64,
     },
-    /// Host: gives a device a `CacheID`, in place of the one that it had.
+    /// Host: gives a device a `CacheID` in place of its old one.
     CacheId {
-        /// The device.
+        /// The function with the cache.
         bdf: Id,
-        /// 0 to 15; without: none any more.
+        /// `CacheID` 0 to 15; `None` takes it away.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<u8>,
-        /// How long it may take.
+        /// Time limit in milliseconds, at most a day.
         #[serde(default = "timeout", deserialize_with = "timeout_ms")]
         timeout_ms: u64,
     },
-    /// Host: what was found last.
+    /// Host: the tree of the last enumeration.
     Tree {},
-    /// Host: latency and bandwidth of the memory of a device, and of the way there.
+    /// Host: latency and bandwidth of a device's memory, and of the path to it.
     Cdat {
-        /// The device; without: all that tell of it.
+        /// The device; `None` for all devices with memory.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         bdf: Option<Id>,
-        /// How long it may take.
+        /// Time limit in milliseconds, at most a day.
         #[serde(default = "timeout", deserialize_with = "timeout_ms")]
         timeout_ms: u64,
     },
     /// Host: reads four bytes of configuration space.
     ConfigRead {
-        /// Whose.
         bdf: Id,
-        /// Offset, a multiple of 4.
+        /// Offset in bytes, a multiple of 4.
         reg: u16,
     },
     /// Host: writes configuration space.
     ConfigWrite {
-        /// Whose.
         bdf: Id,
-        /// Offset, a multiple of 4.
+        /// Offset in bytes, a multiple of 4.
         reg: u16,
-        /// Value of the four bytes.
+        /// New value of the four bytes.
         value: Num,
-        /// Which of them are written, a bit each.
+        /// Byte enables: bit 0 for the first byte.
         #[serde(default = "all_bytes")]
         enables: u8,
     },
-    /// Host: reads memory.
+    /// Host: reads memory by HPA.
     Read(Access),
-    /// Host: writes memory.
+    /// Host: writes memory by HPA.
     Write(Access),
     /// Device: reads memory of the host or of a peer.
     DmaRead(Access),
     /// Device: writes memory of the host or of a peer.
     DmaWrite(Access),
-    /// Writes memory of its own.
+    /// Stores to the endpoint's own memory.
     Store(OwnRange),
-    /// Reads memory of its own.
+    /// Reads the endpoint's own memory.
     Peek(OwnRange),
-    /// Host: memory that others reach; it takes the place of what was exported before.
+    /// Host: exports memory to others, in place of all earlier exports.
     Export {
-        /// All of it.
+        /// The complete set of exports.
         ranges: Vec<Export>,
     },
-    /// Host: a command for the mailbox of a Global Access Endpoint.
+    /// Host: sends a command to the mailbox of a Global Access Endpoint.
     Gae {
-        /// Opcode; as text with `0x`, as pages have opcodes in hexadecimal without it.
+        /// Opcode; as text only with `0x`, because documents write opcodes in hexadecimal without it.
         #[serde(deserialize_with = "number_or_hex")]
         opcode: Num,
-        /// Input.
+        /// Payload of the command.
         #[serde(default)]
         input: Hex,
-        /// Address of its block of registers; needed where there are several.
+        /// Address of the GAE's register block; needed if there are several.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         block: Option<Num>,
-        /// How long it may take.
+        /// Time limit in milliseconds, at most a day.
         #[serde(default = "timeout", deserialize_with = "timeout_ms")]
         timeout_ms: u64,
     },
-    /// Host: reads the ring of notifications, which begins at `base` if that is given.
+    /// Host: reads the ring of notifications; with `base` places it first.
     Ring {
-        /// Places an empty ring of 8 KiB there in the host's memory.
+        /// Address in the host's memory for a new, empty ring of 8 KiB.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         base: Option<Num>,
-        /// As of [`Command::Gae`].
+        /// Address of the GAE's register block, as in [`Command::Gae`].
         #[serde(default, skip_serializing_if = "Option::is_none")]
         block: Option<Num>,
-        /// How long each of its commands may take.
+        /// Time limit of each of its mailbox commands in milliseconds, at most a day.
         #[serde(default = "timeout", deserialize_with = "timeout_ms")]
         timeout_ms: u64,
     },
-    /// Host: has all below get ready to lose power.
+    /// Host: sends `PME_Turn_Off` and waits for all acknowledgements.
     TurnOff {
-        /// How long it may take.
+        /// Time limit in milliseconds, at most a day.
         #[serde(default = "timeout", deserialize_with = "timeout_ms")]
         timeout_ms: u64,
     },
-    /// Device: writes back and gives up all lines of its cache for the host's memory.
+    /// Device: writes back and drops all lines of its cache for the host's memory.
     CacheFlush {
-        /// Which function.
+        /// The function that has the cache.
         #[serde(default)]
         function: u8,
-        /// How long it may take.
+        /// Time limit in milliseconds, at most a day.
         #[serde(default = "timeout", deserialize_with = "timeout_ms")]
         timeout_ms: u64,
     },
-    /// Device: interrupts.
+    /// Device: sends the MSI of a function.
     Interrupt {
-        /// Which function.
+        /// The function that interrupts.
         #[serde(default)]
         function: u8,
-        /// Which logical device, of a device that has some.
+        /// The logical device that interrupts, if the device has logical devices.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ld: Option<u8>,
     },
-    /// Device: asserts INTx, or deasserts it.
+    /// Device: sets the level of a function's INTx.
     Intx {
-        /// Assert.
+        /// True asserts, false deasserts.
         on: bool,
-        /// Which function.
+        /// The function that interrupts.
         #[serde(default)]
         function: u8,
-        /// Which logical device, of a device that has some.
+        /// The logical device that interrupts, if the device has logical devices.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ld: Option<u8>,
     },
-    /// GFD: a CCI command, as the GAE of a host forwards it.
+    /// GFD: carries out a CCI command as if a host's GAE had forwarded it.
     Cci {
-        /// Opcode.
         opcode: Num,
-        /// Input.
+        /// Payload of the command.
         #[serde(default)]
         input: Hex,
-        /// Port of the host.
+        /// PID of the host's port.
         #[serde(default)]
         from: u16,
     },
-    /// Device: reads a line of the host's memory, which is registered and kept as a copy.
+    /// Device: reads and registers a line of the host's memory, and keeps a copy.
     LnRead(LnAccess),
-    /// Device: asks whether lines of a page are registered.
+    /// Device: asks whether the host registers lines of a page.
     LnProbe(LnAccess),
-    /// Device: writes within a line, which is registered.
+    /// Device: writes within a line, and registers it.
     LnWrite(LnAccess),
-    /// Device: gives a line back.
+    /// Device: gives a registered line back.
     LnDrop(LnAccess),
-    /// Device: the copy of a line, without a request.
+    /// Device: the local copy of a line; sends no request.
     LnCopy(LnAccess),
-    /// Device: its LN requesters. Host: who watches which line.
+    /// Device: its LN requesters. Host: its watched lines and their watchers.
     LnStatus {},
-    /// Host or device: begins to write a range and read it back, again and again.
+    /// Host or device: starts a load, which writes a range and reads it back in rounds.
     LoadStart {
-        /// Which range; `check` is without meaning, the timeout is that of each round.
+        /// The range; `check` is ignored, and the time limit applies to each round.
         access: Access,
-        /// Rounds after which it ends; 0 goes on until it is stopped.
+        /// Number of rounds; 0 runs until it is stopped.
         #[serde(default = "rounds")]
         rounds: u64,
-        /// Milliseconds between one round and the next.
+        /// Pause after each round in milliseconds.
         #[serde(default)]
         pause_ms: u64,
     },
-    /// How the load went so far.
+    /// Result of the load so far.
     LoadStatus {},
-    /// Ends the load behind the round that is under way, and says how it went.
+    /// Stops the load after its current round, and returns the result so far.
     LoadStop {},
-    /// Host: transfers of fabric memory.
+    /// Host: a command of fabric memory transfers.
     Mem(MemCommand),
 }
 
@@ -313,14 +308,14 @@ const fn all_bytes() -> u8 {
 }
 
 impl Command {
-    /// Its name on the socket.
+    /// Its name in JSON, the field `cmd`.
     #[must_use]
     pub fn name(&self) -> String {
         let value = serde_json::to_value(self).unwrap_or_default();
         value.get("cmd").and_then(Value::as_str).unwrap_or_default().to_owned()
     }
 
-    /// The logical device that it is for.
+    /// The logical device that it names.
     #[must_use]
     pub const fn ld(&self) -> Option<u8> {
         match self {
@@ -335,7 +330,7 @@ impl Command {
         }
     }
 
-    /// How long it may take, in milliseconds.
+    /// Time limit in milliseconds.
     #[must_use]
     pub const fn timeout_ms(&self) -> u64 {
         match self {
@@ -354,13 +349,14 @@ impl Command {
                 Some(timeout_ms) => timeout_ms,
                 None => TIMEOUT_MS,
             },
+            // Up to three mailbox commands, each with this limit: place the ring, get it, clear the part that was read.
             Self::Ring { timeout_ms, .. } => timeout_ms.saturating_mul(3),
             Self::Mem(command) => command.timeout_ms(),
             Self::Read(access)
             | Self::Write(access)
             | Self::DmaRead(access)
             | Self::DmaWrite(access) => access.timeout_ms,
-            // Each slice of it waits for frames and for other commands.
+            // A store or peek shares its slices with frames and with other commands.
             Self::Store(place) | Self::Peek(place) => match place.len {
                 Some(len) => TIMEOUT_MS.saturating_add(len.0 / BYTES_PER_MS),
                 None => TIMEOUT_MS,
@@ -370,180 +366,172 @@ impl Command {
     }
 }
 
-/// How a transfer went.
+/// Result of a transfer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransferReport {
-    /// All was done, and what was compared is equal.
+    /// Everything was transferred, and all compared bytes are equal.
     pub ok: bool,
-    /// Bytes that were written.
+    /// Bytes written, and known to have arrived.
     pub written: u64,
-    /// Bytes that were read.
+    /// Bytes read back or read.
     pub read: u64,
-    /// Requests of at most 4 KiB each.
+    /// Requests sent, each for at most 4 KiB.
     pub requests: u64,
-    /// Those that were answered, with what was expected where something was.
+    /// Requests answered with success, and with the expected data if any.
     #[serde(default)]
     pub answered: u64,
-    /// Those that were answered with something else.
+    /// Requests answered with data that differs.
     #[serde(default)]
     pub wrong: u64,
-    /// Posted writes: nobody answers them, the read behind each tells.
+    /// Posted writes, which have no answer: the read after each one shows whether it arrived.
     #[serde(default)]
     pub posted: u64,
-    /// Those that did not come to their end.
+    /// Requests that failed.
     pub failed: u64,
-    /// How they failed: UR, CA, RRS, timeout, poisoned, mismatch, `no_form`, `given_up`, refused.
+    /// Failures by cause: UR, CA, RRS, timeout, poisoned, mismatch, `no_form`, `given_up`, refused.
     pub failures: BTreeMap<String, u64>,
-    /// First address of the first one that failed.
+    /// Lowest address of a failed request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_failed: Option<u64>,
-    /// Bytes that differ from what was expected.
+    /// Bytes that differ from the expected ones.
     pub mismatched: u64,
-    /// Address of the first one.
+    /// Address of the first differing byte.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_mismatch: Option<u64>,
-    /// Not all was done in time.
+    /// The time limit ended the transfer.
     pub timed_out: bool,
-    /// Time that it took.
+    /// Duration in nanoseconds.
     pub ns: u64,
-    /// What was read, unless it was compared.
+    /// The data that was read, unless it was compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Hex>,
 }
 
-/// How a load went so far. Every request has one outcome: `requests` are those `answered`, `wrong`, `posted`,
-/// `unanswered` or `under_way` and those of `failures` but `refused`, which were not sent.
+/// Result of a load so far. Every request has one outcome: `requests` is the sum of `answered`, `wrong`, `posted`,
+/// `unanswered`, `under_way` and `failures`, of which the `refused` ones do not count because they were not sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadReport {
-    /// It goes on.
+    /// False once it has ended.
     pub running: bool,
-    /// Rounds that were done: the range written and read back, whole and equal.
+    /// Rounds in which the whole range was written and read back without a difference.
     pub done: u64,
-    /// Rounds in which a request failed or that took too long.
+    /// Rounds in which a request failed, or the time limit was exceeded.
     pub failed: u64,
-    /// Bytes that differed from what was written.
+    /// Bytes that differed from those written.
     pub mismatched: u64,
-    /// Bytes written and read.
+    /// Bytes written plus bytes read.
     pub bytes: u64,
-    /// Requests that were sent, also those of the round that is under way.
+    /// Requests sent, those of the current round included.
     #[serde(default)]
     pub requests: u64,
-    /// Those that were answered, with what was expected where something was.
+    /// Requests answered with success, and with the expected data if any.
     #[serde(default)]
     pub answered: u64,
-    /// Those that were answered with something else.
+    /// Requests answered with data that differs.
     #[serde(default)]
     pub wrong: u64,
-    /// Posted writes: nobody answers them, the read behind each tells.
+    /// Posted writes, which have no answer: the read after each one shows whether it arrived.
     #[serde(default)]
     pub posted: u64,
-    /// Those that had no answer when the time of their round was over.
+    /// Requests without an answer at the end of their round's time limit.
     #[serde(default)]
     pub unanswered: u64,
-    /// Those that have no answer yet.
+    /// Requests still waiting for their answer.
     #[serde(default)]
     pub under_way: u64,
-    /// How requests failed: as of a transfer.
+    /// Failures by cause, as for a transfer.
     pub failures: BTreeMap<String, u64>,
-    /// Longest time from one correct answer to the next; from the start to the first one.
+    /// Longest time from one correct answer to the next, from the start on.
     #[serde(default)]
     pub longest_gap_ns: u64,
 }
 
-/// One end of a link, as it is shown.
+/// State of one end of a link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkReport {
-    /// Device or pipe.
+    /// Interface or pipe that carries it.
     pub device: String,
-    /// It is up.
+    /// Carrier of the port.
     pub up: bool,
 }
 
 /// An event at an endpoint, with its number and time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventReport {
-    /// Number, from 0.
+    /// Sequence number, from 0; a gap means lost events.
     pub number: u64,
-    /// When, on the machine's monotonic clock.
+    /// Time on the machine's monotonic clock.
     pub at_ns: u64,
-    /// For programs: `link`, `msi`, `error`, `reset`, `message`, ...
+    /// Category for programs: `link`, `msi`, `error`, `reset`, `message`, ...
     pub kind: String,
-    /// For people.
+    /// Description for people.
     pub text: String,
 }
 
-/// The status of an endpoint: what it is, its links and counts.
+/// Status of an endpoint: kind, links and counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// `host`, `device`, `gfd`, `hbr`.
+    /// `host`, `device`, `gfd` or `hbr`.
     pub kind: String,
-    /// Name.
     pub name: String,
-    /// Its links, in order.
+    /// Ends of its links, in port order.
     pub links: Vec<LinkReport>,
-    /// Longest time from when it looked at its links until it looked again, microseconds; sleep does not count.
+    /// Longest time between two looks at its links in microseconds; sleep does not count.
     #[serde(default)]
     pub longest_turn_us: u64,
-    /// Counts, by who counts.
+    /// Counters, grouped by the component that counts.
     pub counts: Value,
-    /// What else there is to say, by kind.
+    /// Further state, which depends on the kind.
     pub detail: Value,
 }
 
-/// Latency and bandwidth, as far as they are known.
+/// Latency in ns and bandwidth in MB/s; `None` if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessFigures {
-    /// Of loads.
     pub read_latency_ns: Option<u64>,
-    /// Of stores.
     pub write_latency_ns: Option<u64>,
-    /// Of loads.
     pub read_bandwidth_mbps: Option<u64>,
-    /// Of stores.
     pub write_bandwidth_mbps: Option<u64>,
 }
 
 /// A range of the memory of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CdatRange {
-    /// First address in the device.
+    /// First address in the device's own numbering (DPA).
     pub dpa: u64,
-    /// Bytes.
     pub len: u64,
-    /// Where the host has it; none where no committed decoder leads there.
+    /// First address at the host; `None` if no committed decoder leads there.
     pub hpa: Option<u64>,
-    /// It keeps its bytes without power.
+    /// Whether the memory keeps its bytes without power.
     pub non_volatile: bool,
-    /// Dynamic capacity: what of it is there changes.
+    /// Dynamic capacity: the memory present in the range changes.
     pub dynamic: bool,
-    /// What the device tells of it.
+    /// Figures of the device's own CDAT.
     pub device: AccessFigures,
-    /// The device and all switches above it together; none where not all of these tell.
+    /// Sum over the device and all switches above it; `None` if one of them has no CDAT.
     pub path: Option<AccessFigures>,
 }
 
-/// A switch above a device.
+/// A switch on the path to a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CdatSwitch {
-    /// Its upstream port.
+    /// Function id of its upstream port.
     pub bdf: Id,
-    /// Number of the port that leads to the device.
+    /// Number of its downstream port towards the device.
     pub port: u8,
-    /// What it tells of the way from one to the other, with the fabric's path where it is below a virtual link.
+    /// Figures of the path between the two ports; below a virtual link they include the path through the fabric.
     #[serde(flatten)]
     pub access: AccessFigures,
 }
 
-/// What the CDATs of a device and of the switches above it tell.
+/// Figures from the CDATs of a device and of the switches above it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CdatDevice {
-    /// The device.
     pub bdf: Id,
-    /// Ranges of its memory.
     pub ranges: Vec<CdatRange>,
-    /// Switches above it, the one nearest to the host first.
+    /// Switches above it, beginning at the host.
     pub switches: Vec<CdatSwitch>,
-    /// Who does not tell, and why.
+    /// Components whose CDAT could not be read, with the reasons.
     pub errors: Vec<String>,
 }
 
@@ -551,71 +539,68 @@ pub struct CdatDevice {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// It is done.
+    /// Carried out; there is nothing to report.
     Done,
-    /// What it is.
     Status(Box<Status>),
-    /// What happened.
+    /// Events since the last call.
     Events {
-        /// Oldest first.
+        /// In order of time, oldest first.
         events: Vec<EventReport>,
-        /// Events that nobody asked for in time.
+        /// Events dropped from the full list before this call.
         lost: u64,
     },
-    /// What a host found.
+    /// The result of an enumeration.
     Tree {
-        /// As a tree of functions.
+        /// Functions as nested JSON.
         tree: Value,
-        /// For people.
+        /// The same tree for people.
         text: String,
     },
     /// Latency and bandwidth of memory.
     Cdat {
-        /// By device.
+        /// One entry for each device with memory.
         devices: Vec<CdatDevice>,
     },
-    /// A register.
+    /// Configuration register.
     Register {
-        /// Its four bytes.
+        /// Its four bytes, the first one least significant.
         value: u64,
     },
-    /// A transfer.
     Transfer(Box<TransferReport>),
-    /// A load.
     Load(Box<LoadReport>),
     /// A request for a line of the host's memory.
     Ln(Box<LnReport>),
     /// The LN requesters of a device.
     LnRequesters {
-        /// By function.
+        /// One entry for each function of the device.
         functions: Vec<LnrFunction>,
     },
     /// The LN completer of a host.
     LnCompleter(Box<LncReport>),
-    /// An answer to a command of a mailbox or CCI.
+    /// Response to a command of a mailbox or of CCI.
     Response {
-        /// Return code.
+        /// Return code of the command.
         code: u16,
-        /// Its name.
+        /// Name of the return code.
         name: String,
-        /// The vendor's status.
+        /// Vendor-specific extended status.
         vendor: u16,
-        /// Output.
+        /// Payload of the response.
         output: Hex,
     },
-    /// What was in the ring.
+    /// Contents of the notification ring.
     Ring {
         /// Notifications, oldest first.
         entries: Vec<Hex>,
-        /// Others found no room.
+        /// Whether notifications were lost because the ring was full.
         overflow: bool,
     },
-    /// Fabric memory.
+    /// Result of a fabric memory command.
     Mem(Box<MemAnswer>),
 }
 
 impl Status {
-    /// Adds a list to what else there is to say.
+    /// Adds a list to the details.
     pub(super) fn add_list(&mut self, name: &str, rows: Vec<Value>) {
         if let Value::Object(detail) = &mut self.detail {
             detail.insert(name.to_owned(), Value::Array(rows));

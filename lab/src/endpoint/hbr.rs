@@ -1,6 +1,6 @@
 //! An HBR switch as an endpoint.
 //!
-//! Several links, the upstream one first; nothing to be told but to say how it stands.
+//! It has several links, the upstream one first, and no command but its status.
 //!
 //! Source: docs/endpoint.md.
 
@@ -46,7 +46,7 @@ impl Spec for HbrSpec {
 }
 
 impl HbrSpec {
-    /// Makes the switch with so many `links`, whose ports have `macs`.
+    /// Makes the switch with `links` links. `macs` are the addresses of their ports in order.
     ///
     /// # Errors
     /// See [`SpecError`].
@@ -63,20 +63,20 @@ impl HbrSpec {
     }
 }
 
-/// An HBR switch as an endpoint.
+/// The endpoint around an HBR switch.
 pub struct HbrEndpoint {
     switch: HbrSwitch,
     name: String,
 }
 
 impl HbrEndpoint {
-    /// An endpoint of `switch`, by this name.
+    /// Wraps `switch` under the name `name`.
     #[must_use]
     pub fn new(switch: HbrSwitch, name: &str) -> Self {
         Self { switch, name: name.to_owned() }
     }
 
-    /// The switch itself.
+    /// The HBR switch that it wraps.
     pub const fn switch(&mut self) -> &mut HbrSwitch {
         &mut self.switch
     }

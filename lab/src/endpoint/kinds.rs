@@ -1,10 +1,11 @@
-//! The registration of kinds of endpoints.
+//! Registration of the kinds of endpoints.
 //!
-//! A row for each kind, in [`super`], whose specification has a field `common` → [`super::EndpointSpec`], by which all others know of it.
+//! Each row in [`super`] names a kind and its specification, which has a field `common`. The macro makes
+//! [`super::EndpointSpec`] from the rows, and other code knows the kinds through that enum alone.
 //!
 //! Source: ARCHITECTURE.md "To add X, edit these files".
 
-/// Makes an enum of the specifications of all kinds, a row each.
+/// Makes the enum of all specifications from one row for each kind.
 macro_rules! endpoint_kinds {
     ($($(#[$doc:meta])* $kind:ident($spec:ty),)*) => {
         /// What an endpoint of any kind is to be.
@@ -21,10 +22,10 @@ macro_rules! endpoint_kinds {
         })*
 
         impl EndpointSpec {
-            /// Names of all kinds.
+            /// Names of all kinds, as `weft endpoint` has them.
             pub const KINDS: &[&str] = &[$(<$spec as spec::Spec>::KIND),*];
 
-            /// The name of its kind.
+            /// Name of this specification's kind.
             #[must_use]
             pub const fn kind(&self) -> &'static str {
                 match self {
@@ -32,7 +33,7 @@ macro_rules! endpoint_kinds {
                 }
             }
 
-            /// Whether it has one link; without, as many as ports are given.
+            /// True for exactly one link; false if each given port is one.
             #[must_use]
             pub const fn has_one_link(&self) -> bool {
                 match self {
@@ -40,7 +41,7 @@ macro_rules! endpoint_kinds {
                 }
             }
 
-            /// The settings that all endpoints have.
+            /// The settings that every kind has.
             #[must_use]
             pub fn common(&self) -> &spec::Common {
                 match self {
@@ -48,14 +49,14 @@ macro_rules! endpoint_kinds {
                 }
             }
 
-            /// As [`Self::common`].
+            /// Like [`Self::common`], to change them.
             pub fn common_mut(&mut self) -> &mut spec::Common {
                 match self {
                     $(Self::$kind(spec) => &mut spec.common,)*
                 }
             }
 
-            /// Makes the endpoint, whose ports have `macs`, in their order.
+            /// Makes the endpoint. `macs` are the addresses of its ports in order.
             ///
             /// # Errors
             /// See [`spec::SpecError`].
@@ -68,7 +69,7 @@ macro_rules! endpoint_kinds {
                 }
             }
 
-            /// What whoever starts it should know, if there is something.
+            /// Advice for the person who starts it, if there is any.
             #[must_use]
             pub fn note(&self) -> Option<String> {
                 match self {
@@ -76,17 +77,17 @@ macro_rules! endpoint_kinds {
                 }
             }
 
-            /// These settings over those that the TOML in `text` says.
+            /// Merges the TOML in `text` with these settings, which take precedence.
             ///
             /// # Errors
-            /// No TOML, a field that there is not, a value of another kind.
+            /// Invalid TOML, an unknown field, or a value of the wrong type.
             pub fn over(&self, text: &str) -> Result<Self, spec::SpecError> {
                 Ok(match self {
                     $(Self::$kind(spec) => Self::$kind(spec::over(text, spec)?),)*
                 })
             }
 
-            /// The TOML that [`Self::over`] reads it from.
+            /// The TOML from which [`Self::over`] makes the same settings.
             #[must_use]
             pub fn to_toml(&self) -> String {
                 match self {

@@ -1,9 +1,8 @@
-//! CXL endpoints that run: hosts, devices, G-FAM devices and HBR switches, on ports of any kind.
+//! CXL endpoints on ports of any kind: hosts, devices, G-FAM devices and HBR switches.
 //!
-//! [`spec`] → an [`Endpoint`] → a [`Runner`] on its ports; [`Command`]s in, [`Answer`]s out, in the process or by
-//! lines of JSON over a socket.
+//! A specification ([`spec`]) makes an [`Endpoint`], which a [`Runner`] drives on its ports. The runner takes
+//! [`Command`]s and gives [`Answer`]s, in the same process or as lines of JSON over a socket.
 //!
-//! Units: bytes, milliseconds.
 //! Source: docs/endpoint.md; docs/spec/cxl-fabric.md; docs/spec/wire-formats.md §3.7a.
 
 pub mod api;
