@@ -1,14 +1,13 @@
-//! The machine's clock.
+//! The machine's monotonic clock.
 //!
-//! None → [`Instant`].
+//! All processes of a machine share it, so their timestamps can be compared.
 //!
-//! Units: nanoseconds since the machine was started.
 //! Source: `clock_gettime(2)`, `CLOCK_MONOTONIC`.
 
 use rustix::time::{ClockId, clock_gettime};
 use weft_dataplane::time::Instant;
 
-/// The time on the clock that all processes of a machine share.
+/// Current time, counted from the start of the machine.
 #[must_use]
 pub fn now() -> Instant {
     let time = clock_gettime(ClockId::Monotonic);

@@ -1,13 +1,13 @@
-//! CXL endpoints on ports, and whole fabrics of them: in this process, or a process for each part.
+//! CXL endpoints on ports, and whole CXL fabrics with their manager, live: in one process, or in a process for each
+//! part.
 //!
-//! [`endpoint`] plays a host, a device, a G-FAM device or an HBR switch on ports and answers commands;
-//! [`fabric`] reads a topology file and brings up its switches, endpoints and fabric manager, joined to each other;
-//! [`netdev`] opens network interfaces by name, [`clock`] reads the machine's clock.
+//! [`endpoint`] runs a host, a device, a G-FAM device or an HBR switch on ports, and answers commands. [`fabric`] reads
+//! a topology file and brings up its switches, endpoints and fabric manager. [`netdev`] opens network interfaces by
+//! name; [`clock`] reads the machine's clock.
 //!
-//! Units: bytes, milliseconds, picoseconds (`dataplane::time`).
 //! Source: docs/endpoint.md; docs/fabric.md; docs/spec/cxl-fabric.md.
 //!
-//! A topology file says which switches, links and endpoints there are, and a layout gives each link its port:
+//! A topology file lists switches, links and endpoints, and a layout gives each link its ports:
 //!
 //! ```
 //! use weft_lab::endpoint::EndpointSpec;
@@ -24,7 +24,7 @@
 //! )?;
 //! assert!(Layout::new(&topology).is_ok());
 //!
-//! // What there is no switch for is refused by name.
+//! An endpoint at a switch that is not in the file is refused by name.
 //! let lost = Topology::parse("switch = [{ name = \"s\" }]\nhost = [{ name = \"a\", at = \"u\" }]")?;
 //! assert!(Layout::new(&lost).is_err());
 //!
@@ -33,8 +33,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`endpoint::Endpoint`] is what all kinds of endpoints implement, [`endpoint::Runner`] drives one on its ports;
-//! [`fabric::topology::Topology`] is what a file says.
+//! All kinds of endpoints implement [`endpoint::Endpoint`], and an [`endpoint::Runner`] drives one on its ports. A
+//! [`fabric::topology::Topology`] holds the content of a file.
 #![forbid(unsafe_code)]
 
 pub mod clock;

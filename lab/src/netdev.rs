@@ -1,8 +1,7 @@
-//! Network devices by name: the ports of a process that is no switch.
+//! Opens network devices by name, as ports of a process that is not a switch.
 //!
-//! `"DEVICE"`, `"af_packet:DEVICE"` or `"tap:NAME"` → a boxed [`Port`].
+//! `"DEVICE"`, `"af_packet:DEVICE"` or `"tap:NAME"` becomes a boxed [`Port`].
 //!
-//! Units: bytes, nanoseconds.
 //! Source: docs/spec/pipeline.md §11.
 
 use std::os::fd::BorrowedFd;
@@ -14,16 +13,17 @@ use weft_dataplane::port::{Port, PortOpenError};
 use weft_dataplane::time::{LinkRate, Span};
 use weft_parsers::MacAddr;
 
-/// Frames that may wait for a host: it has nothing to fear from them but memory.
+/// Frames that the receive ring holds. A host or device is not a switch with a buffer to protect, so only memory limits
+/// it.
 const RX_RING_FRAMES: usize = 8_192;
 
-/// Why a network device is not opened.
+/// Reasons why a network device cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// There is no such kind of port.
+    /// The kind before the colon is neither `tap` nor `af_packet`.
     #[error("expected tap or af_packet, found {0:?}")]
     Kind(String),
-    /// The kernel refuses.
+    /// The kernel refuses to open the device.
     #[error("open the device")]
     Open(#[source] PortOpenError),
 }
@@ -38,16 +38,16 @@ fn kind(text: &str) -> Result<(bool, &str), OpenError> {
     }
 }
 
-/// Whether `[KIND:]DEVICE` is a tap; anything else is a packet socket, or refused where it is opened.
+/// Whether `[KIND:]DEVICE` is a tap; anything else is a packet socket, or refused by [`open`].
 #[must_use]
 pub fn is_tap(text: &str) -> bool {
     matches!(kind(text), Ok((true, _)))
 }
 
-/// Opens `[KIND:]DEVICE`.
+/// Opens `[KIND:]DEVICE` with frames of at most `frame_len_max` bytes, without FCS.
 ///
 /// # Errors
-/// A kind that there is not, a device that cannot be opened.
+/// An unknown kind, or a device that cannot be opened.
 pub fn open(text: &str, rate: LinkRate, frame_len_max: usize) -> Result<Box<dyn Port>, OpenError> {
     let (is_tap, name) = kind(text)?;
     let device = name.to_owned();
@@ -68,7 +68,7 @@ pub fn open(text: &str, rate: LinkRate, frame_len_max: usize) -> Result<Box<dyn 
     opened.map_err(OpenError::Open)
 }
 
-/// The address of the interface behind `[KIND:]DEVICE`, if it has one.
+/// MAC address of the interface behind `[KIND:]DEVICE`, if it has one.
 #[must_use]
 pub fn mac(text: &str) -> Option<MacAddr> {
     let (_, name) = kind(text).ok()?;
@@ -76,17 +76,19 @@ pub fn mac(text: &str) -> Option<MacAddr> {
     text.trim().parse().ok()
 }
 
-/// Waits for a frame or until the time is over; short times are spun through.
+/// Waits until a frame arrives or `span` is over; spins once if `span` is short.
 pub fn wait(port: &dyn Port, span: Span) {
     wait_for(port.wait_fd(), span);
 }
 
-/// As [`wait`], for any of several things.
+/// Like [`wait`], for any of several descriptors.
 pub fn wait_for<'a>(fds: impl IntoIterator<Item = BorrowedFd<'a>>, span: Span) {
+    // A sleep costs more than this with its two context switches, and would end late.
     if span < Span::from_us(20) {
         std::hint::spin_loop();
         return;
     }
+    // `tv_nsec` of 1 s or more is EINVAL; a shorter wait only makes the caller look again sooner.
     let ns = i64::try_from(span.as_ns()).unwrap_or(i64::MAX).min(1_000_000_000 - 1);
     let timeout = Timespec { tv_sec: 0, tv_nsec: ns };
     let mut fds: Vec<PollFd<'_>> =

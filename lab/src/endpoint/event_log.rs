@@ -1,8 +1,8 @@
-//! What came of commands, and what happened: kept until somebody asks.
+//! Answers and events of an endpoint, kept until they are taken.
 //!
-//! Answers by the number of their command; a bounded list of numbered events, of which the oldest is lost first.
+//! Answers are kept by the number of their command, events in a bounded list that loses the oldest one first. Times are
+//! those that the endpoint is given.
 //!
-//! Units: nanoseconds of the time that the endpoint is given.
 //! Source: docs/endpoint.md.
 
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ use weft_rpc::Refused;
 use super::command::{Answer, EventReport, TransferReport};
 use super::number::Hex;
 
-/// Events that wait for somebody to ask.
+/// Events kept until a client takes them.
 const EVENTS_MAX: usize = 4_096;
 
 /// Answers and events of an endpoint.
@@ -28,12 +28,12 @@ pub struct EventLog {
 }
 
 impl EventLog {
-    /// Sets the time at which events are noted from now on.
+    /// Sets the time stamp of events recorded from now on.
     pub const fn set_now(&mut self, now: Instant) {
         self.now = now;
     }
 
-    /// Notes an event.
+    /// Records an event.
     pub fn event(&mut self, kind: &str, text: impl Into<String>) {
         if self.events.len() >= EVENTS_MAX {
             self.events.pop_front();
@@ -49,31 +49,31 @@ impl EventLog {
         });
     }
 
-    /// Notes a message that the endpoint has no use for.
+    /// Records a message that the endpoint does not handle.
     pub fn message(&mut self, message: ReceivedMessage) {
         let ReceivedMessage { from, code, routing, dws, payload } = message;
         let payload = Hex(payload);
         self.event("message", format!("{from} code {code:#04x} {routing:?} {dws:x?} {payload}"));
     }
 
-    /// Answers the commands whose transfers have ended, by their numbers.
+    /// Answers the commands whose transfers have ended, by number.
     pub fn transfers(&mut self, ended: Vec<(u64, TransferReport)>) {
         for (number, report) in ended {
             self.answer(number, Ok(Answer::Transfer(Box::new(report))));
         }
     }
 
-    /// Answers the command of this number.
+    /// Answers the command with this number.
     pub fn answer(&mut self, number: u64, answer: Result<Answer, Refused>) {
         self.answers.push((number, answer));
     }
 
-    /// Takes the answers since this was last asked.
+    /// Takes the answers recorded since the last call.
     pub fn take_answers(&mut self) -> Vec<(u64, Result<Answer, Refused>)> {
         core::mem::take(&mut self.answers)
     }
 
-    /// Takes the events since this was last asked, and the number of those that were lost.
+    /// Takes the events since the last call, and the number of those lost.
     pub fn take_events(&mut self) -> (Vec<EventReport>, u64) {
         (self.events.drain(..).collect(), core::mem::take(&mut self.lost))
     }

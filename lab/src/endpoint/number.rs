@@ -1,8 +1,6 @@
-//! Numbers, bytes and ids as people write them.
+//! Numbers, bytes and function ids as people write them.
 //!
-//! Text or JSON → [`Num`], [`Hex`], [`Id`]; back as plain JSON.
-//!
-//! Units: bytes.
+//! [`Num`], [`Hex`] and [`Id`] are parsed from text or JSON. A [`Num`] is written back as a plain JSON number.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,12 +10,12 @@ use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use weft_parsers::fabric::Bdf;
 
-/// An address, a size or another number: `4096`, `0x1000`, `4KiB`; underscores are passed over.
+/// An address, a size or another number: `4096`, `0x1000` or `4KiB`; underscores are ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct Num(pub u64);
 
-/// Units of sizes, as powers of two.
+/// Suffixes of sizes, with their powers of two.
 const UNITS: [(&str, u32); 8] = [
     ("KiB", 10),
     ("MiB", 20),
@@ -34,6 +32,7 @@ impl FromStr for Num {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let refuse = || format!("expected a number like 4096, 0x1000 or 4KiB, found {text:?}");
+        // `from_str_radix` also accepts a sign, such as in `0x+10`: only digits may pass.
         let plain: String = text.chars().filter(|&c| c != '_').collect();
         if let Some(digits) = plain.strip_prefix("0x") {
             let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
@@ -77,10 +76,10 @@ impl<'de> Deserialize<'de> for Num {
     }
 }
 
-/// A number, or text that begins with `0x`: of other text nobody could tell whether it is decimal.
+/// Reads a number, or text that begins with `0x`: other text could be meant as decimal or as hexadecimal.
 ///
 /// # Errors
-/// It is neither.
+/// It is neither of them.
 pub fn number_or_hex<'de, D: Deserializer<'de>>(from: D) -> Result<Num, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -97,7 +96,7 @@ pub fn number_or_hex<'de, D: Deserializer<'de>>(from: D) -> Result<Num, D::Error
     }
 }
 
-/// Bytes in hexadecimal digits, two a byte.
+/// Bytes as hexadecimal digits, two for each byte.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hex(pub Vec<u8>);
 
@@ -130,7 +129,7 @@ impl<'de> Deserialize<'de> for Hex {
     }
 }
 
-/// A function's id, `BUS:DEVICE.FUNCTION` in hexadecimal digits.
+/// A function id, `BUS:DEVICE.FUNCTION` in hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Id(pub Bdf);
 

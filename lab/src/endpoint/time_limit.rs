@@ -1,26 +1,25 @@
-//! How long a command of an endpoint may take.
+//! Time limits of an endpoint's commands.
 //!
-//! A number of a command's JSON -> the same, or refused.
+//! Read from the JSON of a command; too long ones are refused.
 //!
-//! Units: milliseconds.
 //! Source: docs/endpoint.md "Control socket"; docs/fabric-memory.md "Commands".
 
 use serde::{Deserialize, Deserializer, de::Error};
 
-/// How long a command may take unless it says otherwise.
+/// Time limit of a command that does not name one.
 pub const TIMEOUT_MS: u64 = 30_000;
-/// Longest time that one can name: a day.
+/// Longest time limit that a command may name: a day.
 pub const TIMEOUT_MS_MAX: u64 = 86_400_000;
 
-/// The time limit of a command that names none.
+/// Default for serde.
 pub(super) const fn timeout() -> u64 {
     TIMEOUT_MS
 }
 
-/// Reads the time limit of a command.
+/// Reads the time limit of a command in milliseconds.
 ///
 /// # Errors
-/// No number, or one above [`TIMEOUT_MS_MAX`].
+/// Not a number, or above [`TIMEOUT_MS_MAX`].
 pub(super) fn timeout_ms<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     let ms = u64::deserialize(from)?;
     if ms > TIMEOUT_MS_MAX {
@@ -30,10 +29,10 @@ pub(super) fn timeout_ms<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::E
     Ok(ms)
 }
 
-/// Reads the time limit of a command that may name none.
+/// Reads an optional time limit of a command.
 ///
 /// # Errors
-/// As [`timeout_ms`].
+/// Like [`timeout_ms`].
 pub(super) fn some_timeout_ms<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
     timeout_ms(from).map(Some)
 }
