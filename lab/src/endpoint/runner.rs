@@ -1,14 +1,13 @@
-//! An endpoint with its ports, driven by the clock, and what asks it.
+//! Drives an endpoint on its ports by the clock, and passes commands to it.
 //!
-//! [`Runner::step`] moves it on once; [`Runner::run`] goes on until it is told to stop; [`RunnerHandle`]s ask
-//! from other threads, and answer lines of the control socket.
+//! [`Runner::step`] advances it once; [`Runner::run`] goes on until it is stopped. [`RunnerHandle`]s send commands from
+//! other threads, and answer lines of the control socket.
 //!
-//! Units: time as a parameter of steps.
+//! A step carries out the commands that arrived before it, serves the ports, and does one slice of a long command
+//! ([`super::slices`]). The time of a step is read after its commands arrived: a host uses a line of its cache only if
+//! its lease lasts beyond the time at which it was told to.
+//!
 //! Source: docs/endpoint.md.
-//!
-//! A step carries out the commands that came before it, serves the ports, and does one slice of what takes long
-//! ([`super::slices`]). The time of a step is read after its commands came: a host uses a line of its cache only if its lease
-//! lasts beyond the time at which it was asked to.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -33,24 +32,24 @@ use super::slices::Slices;
 use crate::clock::now;
 use crate::netdev::wait_for;
 
-/// How long an idle runner sleeps at most.
+/// Longest sleep of an idle runner.
 const SLEEP_MAX: Span = Span::from_ms(5);
-/// What a command is given beyond its own time before who asked gives it up.
+/// Time beyond a command's own limit before its caller gives up.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Why a command is refused that names a logical device.
+/// Refusal of a command that names a logical device.
 const NO_LDS: &str = "only a device that was started with lds has logical devices: leave ld out";
 
-/// A command of another thread.
+/// A command from another thread.
 struct Call {
     command: Command,
     reply: SyncSender<Result<Answer, Refused>>,
 }
 
-/// Why an endpoint cannot be started on its ports.
+/// Reasons why an endpoint cannot be started on its ports.
 #[derive(Debug, thiserror::Error)]
 pub enum RunnerError {
-    /// Not as many ports as the endpoint has links.
+    /// The number of ports is not the number of links.
     #[error("expected {want} ports, found {found}")]
     Ports {
         /// Links of the endpoint.
@@ -61,22 +60,22 @@ pub enum RunnerError {
     /// A port does not start.
     #[error("start a port")]
     Start(#[from] PortOpenError),
-    /// No eventfd.
+    /// The kernel refuses an eventfd.
     #[error("make room for commands")]
     EventFd(#[source] io::Error),
 }
 
-/// Gives a runner commands from other threads.
+/// Sends commands to a runner from other threads.
 #[derive(Clone)]
 pub struct RunnerHandle {
     calls: Arc<Mutex<Sender<Call>>>,
     wakeup: Arc<EventFd>,
-    /// Something was sent since the runner last looked.
+    /// A command was sent since the runner last looked.
     called: Arc<AtomicBool>,
 }
 
 impl RunnerHandle {
-    /// Gives the endpoint a command, and waits for the answer.
+    /// Sends a command to the endpoint, and waits for its answer.
     ///
     /// # Errors
     /// The runner refuses, has ended, or does not answer in time.
@@ -90,6 +89,7 @@ impl RunnerHandle {
             .send(Call { command, reply })
             .map_err(|_| ended())?;
         self.called.store(true, Ordering::Release); // pairs with `Runner::step`
+        // Last: whoever is woken must find both the call and the flag.
         self.wakeup.notify();
         match answer.recv_timeout(time) {
             Ok(answer) => answer,
@@ -121,22 +121,22 @@ pub struct Runner {
     bufs: Bufs,
     log: EventLog,
     calls: Receiver<Call>,
-    /// Calls that came before the step that begins next.
+    /// Calls for the step that begins next.
     came: Vec<Call>,
     slices: Slices,
     handle: RunnerHandle,
     next: u64,
-    /// Who waits for the answer to which command.
+    /// Callers that wait, by the number of their command.
     callers: BTreeMap<u64, SyncSender<Result<Answer, Refused>>>,
-    /// Answers to commands that were given by [`Runner::begin`].
+    /// Answers to commands of [`Runner::begin`] that were not taken yet.
     answers: BTreeMap<u64, Result<Answer, Refused>>,
-    /// A port failed, and nothing has worked since.
+    /// A port has failed, and has not worked since.
     failing: bool,
     longest_turn: Span,
 }
 
 impl Runner {
-    /// `endpoint` on `ports`, in the order of its links, with frames in `bufs`.
+    /// Makes a runner of `endpoint` on `ports`, one for each link in order, with frames in `bufs`.
     ///
     /// # Errors
     /// See [`RunnerError`].
@@ -176,14 +176,15 @@ impl Runner {
         })
     }
 
-    /// A handle for other threads to give commands by.
+    /// Makes a handle for another thread.
     #[must_use]
     pub fn handle(&self) -> RunnerHandle {
         self.handle.clone()
     }
 
-    /// Puts another endpoint in its place, as after power-on: who waits for an answer gets none.
+    /// Replaces the endpoint, as a power cycle would. Commands in progress get no answer.
     pub fn replace(&mut self, endpoint: Box<dyn Endpoint>) {
+        // First: the old endpoint holds buffers of this pool.
         self.endpoint.release(&mut self.bufs);
         self.endpoint = endpoint;
         self.log = EventLog::default();
@@ -192,7 +193,7 @@ impl Runner {
         self.answers.clear();
     }
 
-    /// Refuses all commands from now on: callers that wait for an answer are told that the endpoint has ended.
+    /// Refuses all commands from now on; waiting callers learn that the endpoint has ended.
     pub fn end_commands(&mut self) {
         self.calls = channel().1; // of a sender that is gone
         self.came.clear();
@@ -200,14 +201,14 @@ impl Runner {
         self.callers.clear();
     }
 
-    /// Whether somebody has asked it something that is not done.
+    /// Whether commands wait or are in progress.
     #[must_use]
     pub fn is_called(&self) -> bool {
         let has_more = !self.came.is_empty() || !self.slices.is_empty();
         has_more || self.handle.called.load(Ordering::Acquire) // pairs with `RunnerHandle::call`
     }
 
-    /// The endpoint's status: what it is, its links and counts.
+    /// Status of the endpoint with all details: kind, links and counters.
     #[must_use]
     pub fn status(&self) -> Status {
         let mut status = self.short_status();
@@ -223,7 +224,7 @@ impl Runner {
         status
     }
 
-    /// The status without what may be long.
+    /// Status without the list that may be long.
     fn short_status(&self) -> Status {
         let link =
             |port: &dyn Port| LinkReport { device: port.caps().device.clone(), up: port.link_up() };
@@ -232,18 +233,19 @@ impl Runner {
         Status { links, longest_turn_us, ..self.endpoint.status() }
     }
 
-    /// Takes the events since this was last asked, and the number of those that were lost.
+    /// Takes the events since the last call, and the number of those lost.
     pub fn events(&mut self) -> (Vec<EventReport>, u64) {
         self.log.take_events()
     }
 
-    /// Gives it a command; [`Self::answer`] has what came of it, at once or after some steps.
+    /// Starts a command and returns its number; [`Self::answer`] has the result, at once or after some steps.
     pub fn begin(&mut self, now: Instant, command: &Command) -> u64 {
         let number = self.next;
         self.next += 1;
         self.log.set_now(now);
         let begun = match command {
             Command::Status {} => {
+                // The list of a GFD may take milliseconds, during which the links would not be served.
                 let status = self.short_status();
                 match self.endpoint.detail_list() {
                     Some(name) => {
@@ -257,6 +259,7 @@ impl Runner {
                 let (events, lost) = self.log.take_events();
                 Ok(Some(Answer::Events { events, lost }))
             }
+            // One check for all kinds: an endpoint without LDs would ignore the field.
             command if command.ld().is_some() && !self.endpoint.has_lds() => {
                 Err(Refused::bad_request(NO_LDS))
             }
@@ -273,31 +276,35 @@ impl Runner {
         number
     }
 
-    /// The answer to a command of [`Self::begin`], once there is one.
+    /// Takes the answer to a command of [`Self::begin`] once there is one.
     pub fn answer(&mut self, number: u64) -> Option<Result<Answer, Refused>> {
         self.answers.remove(&number)
     }
 
-    /// Moves frames and commands on. `now` was read after the last step.
+    /// Advances frames and commands once. `now` must have been read after the previous step.
     ///
     /// # Errors
-    /// A port's own.
+    /// An error of a port.
     pub fn step(&mut self, now: Instant) -> Result<Progress, PortError> {
         self.log.set_now(now);
+        // `begin` uses the same number next.
         for Call { command, reply } in core::mem::take(&mut self.came) {
             let number = self.next;
             self.callers.insert(number, reply);
             self.begin(now, &command);
         }
         let polled = self.endpoint.poll(now, &mut self.ports, &mut self.bufs, &mut self.log);
+        // A command in slices counts as progress, so that `run` does not sleep before its next slice.
         let has_slices = !self.slices.is_empty();
         if let Some((number, answer)) = self.slices.step(self.endpoint.as_mut()) {
             self.log.answer(number, answer);
         }
         self.hand_out();
+        // Clear before receiving: a call sent in between sets the flag again, so none is overlooked.
         self.handle.called.swap(false, Ordering::AcqRel); // what is sent from now on says so again
         self.came.extend(self.calls.try_iter());
         let failed = polled.is_err();
+        // One event for each change, not for each failed step.
         if core::mem::replace(&mut self.failing, failed) != failed {
             let text = polled.as_ref().map_or_else(ToString::to_string, |_| "works again".into());
             self.log.event("port", text);
@@ -307,18 +314,18 @@ impl Runner {
         Ok(Progress { frames: progress.frames + more, ..progress })
     }
 
-    /// Brings answers to who asked.
+    /// Delivers answers to their callers, or keeps them for [`Self::answer`].
     fn hand_out(&mut self) {
         for (number, answer) in self.log.take_answers() {
             match self.callers.remove(&number) {
-                // Who does not listen any more has given it up.
+                // A caller that has given up no longer listens.
                 Some(caller) => drop(caller.try_send(answer)),
                 None => drop(self.answers.insert(number, answer)),
             }
         }
     }
 
-    /// Goes on until `stop` is set; sleeps while there is nothing to do.
+    /// Runs until `stop` is set; sleeps while there is nothing to do.
     pub fn run(&mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
             let at = now();

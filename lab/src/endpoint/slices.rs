@@ -1,13 +1,11 @@
-//! Commands that take long, in slices between frames.
+//! Long commands, carried out in slices between frames.
 //!
-//! `Slices` has what is under way; the runner has `Slices::step` do one slice after each time that it has served
-//! the ports. A slice is a bounded amount of work, not of time: an endpoint reads no clock.
+//! `Slices` holds the commands in progress. The runner calls `Slices::step` for one slice after each look at the ports.
+//! A slice is a bounded amount of work, not of time, because an endpoint reads no clock: [`SLICE`] bytes take well
+//! below a millisecond. Anything that takes long belongs here. An endpoint that is held up answers no snoops, and
+//! delays the requests of others.
 //!
-//! Units: bytes.
 //! Source: docs/endpoint.md "Control socket".
-//!
-//! A slice of [`SLICE`] bytes takes well below a millisecond. Whatever else takes long belongs here, too: an endpoint that is
-//! held up answers no snoop, and no request of others.
 
 use std::collections::VecDeque;
 
@@ -21,10 +19,10 @@ use super::number::Hex;
 use super::own_memory::OwnMemory;
 use super::transfer::{DATA_MAX, Source, compare, own};
 
-/// Bytes of an endpoint's own memory that are stored or looked at in one slice.
+/// Bytes of the endpoint's own memory that are stored or read in one slice.
 pub const SLICE: u64 = 64 << 10;
 
-/// What a slice has led to.
+/// Result of a slice.
 enum Done {
     More,
     All(Result<Answer, Refused>),
@@ -32,13 +30,13 @@ enum Done {
 
 /// A command in slices.
 enum Job {
-    /// Of an endpoint's own memory.
+    /// A store or peek.
     Own(Box<Own>),
-    /// A status whose list is being made.
+    /// A status whose list is incomplete.
     Status { status: Box<Status>, name: &'static str, rows: Vec<Value>, next: usize },
 }
 
-/// Bytes that are stored, or looked at.
+/// A store or peek in progress.
 struct Own {
     command: Command,
     stores: bool,
@@ -48,31 +46,31 @@ struct Own {
     source: Source,
     data: Vec<u8>,
     report: TransferReport,
-    /// Bytes that wait for a cache of a device, and how many.
+    /// Access that waits for a device's cache, and its length in bytes.
     waits: Option<(CpuAccess, usize)>,
 }
 
-/// Commands that are carried out in slices, in turn.
+/// Long commands, each of which gets a slice in turn.
 #[derive(Default)]
 pub(super) struct Slices {
     jobs: VecDeque<(u64, Job)>,
 }
 
 impl Slices {
-    /// Whether nothing is under way.
+    /// Whether no command is in progress.
     pub(super) fn is_empty(&self) -> bool {
         self.jobs.is_empty()
     }
 
-    /// Forgets all: another endpoint takes the place of this one.
+    /// Drops all commands, because another endpoint takes the place of this one.
     pub(super) fn clear(&mut self) {
         self.jobs.clear();
     }
 
-    /// Takes a command that stores to an endpoint's own memory, or looks at it.
+    /// Accepts a command that stores to, or reads, the endpoint's own memory.
     ///
     /// # Errors
-    /// It does not hold together, or there is no such memory; nothing was done then.
+    /// The command contradicts itself, or the memory does not exist; nothing was done then.
     pub(super) fn own(
         &mut self,
         number: u64,
@@ -82,6 +80,7 @@ impl Slices {
     ) -> Result<(), Refused> {
         let stores = matches!(command, Command::Store(_));
         let (at, len, source) = own(place, stores)?;
+        // The whole range is checked before the first slice, so that a refused store has stored nothing.
         endpoint.own_memory(command)?.check(at, len)?;
         let job = Own {
             command: command.clone(),
@@ -98,13 +97,13 @@ impl Slices {
         Ok(())
     }
 
-    /// Takes a status, to which a list is to be added.
+    /// Accepts a status command that still needs its list.
     pub(super) fn status(&mut self, number: u64, status: Status, name: &'static str) {
         let job = Job::Status { status: Box::new(status), name, rows: Vec::new(), next: 0 };
         self.jobs.push_back((number, job));
     }
 
-    /// Does one slice of the command whose turn it is; the answer of a command that has ended.
+    /// Does one slice of the next command in turn; returns the answer of a command that has ended.
     pub(super) fn step(
         &mut self,
         endpoint: &mut dyn Endpoint,
@@ -113,6 +112,7 @@ impl Slices {
         match job.slice(endpoint) {
             Done::All(answer) => Some((number, answer)),
             Done::More => {
+                // To the back: long commands of several clients progress together.
                 self.jobs.push_back((number, job));
                 None
             }
@@ -139,12 +139,13 @@ impl Job {
 }
 
 impl Own {
-    /// Stores or loads some bytes: those that were done, or `None` where they wait for a cache of a device.
+    /// Stores or loads some bytes. Returns those that are done, or `None` while they wait for a device's cache.
     fn move_some(&mut self, memory: &mut dyn OwnMemory) -> Result<Option<Vec<u8>>, Refused> {
         if let Some((access, len)) = self.waits {
             let Some(ended) = memory.ended(access) else { return Ok(None) };
             self.waits = None;
             let loaded = ended?;
+            // The bytes of a store are not kept; only their number counts here.
             return Ok(Some(if self.stores { vec![0; len] } else { loaded }));
         }
         let (at, len) = (self.at + self.done, SLICE.min(self.len - self.done));
@@ -166,6 +167,7 @@ impl Own {
     }
 
     fn slice(&mut self, endpoint: &mut dyn Endpoint) -> Result<Done, Refused> {
+        // Looked up again for each slice: the endpoint may have changed since the last one.
         let memory = endpoint.own_memory(&self.command)?;
         let Some(bytes) = self.move_some(memory)? else { return Ok(Done::More) };
         let len = bytes.len() as u64;

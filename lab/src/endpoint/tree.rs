@@ -1,8 +1,5 @@
-//! What a host found, as JSON.
+//! The tree of an enumeration, as JSON with the field names of [`Tree`].
 //!
-//! [`Tree`] → a value with the same fields for bridges and functions.
-//!
-//! Units: bytes, addresses of the bus.
 //! Source: docs/endpoint.md.
 
 use serde_json::{Value, json};
@@ -69,7 +66,7 @@ fn node(it: &Node) -> Value {
     })
 }
 
-/// The tree of functions that enumeration found, as JSON.
+/// The functions that enumeration found, as nested JSON.
 #[must_use]
 pub fn tree_json(tree: &Tree) -> Value {
     json!({
