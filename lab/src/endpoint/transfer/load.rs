@@ -1,8 +1,7 @@
-//! A load: a range that is written and read back, again and again.
+//! A load: writes a range and reads it back, round after round.
 //!
-//! A [`Plan`] for each round, with a seed of its own → a [`LoadReport`].
+//! Each round is a [`Plan`] with a seed of its own; the result is a [`LoadReport`].
 //!
-//! Units: bytes; time as a parameter.
 //! Source: docs/endpoint.md "Transfers".
 
 use weft_dataplane::time::{Instant, Span};
@@ -11,11 +10,11 @@ use super::plan::{Plan, Source};
 use super::{Submit, Transfer};
 use crate::endpoint::command::{LoadReport, TransferReport};
 
-/// How long a load that is refused waits before it tries again.
+/// Pause of a load after a failed or refused round.
 const LOAD_PAUSE: Span = Span::from_ms(10);
 
 impl LoadReport {
-    /// Counts what requests of a round have brought.
+    /// Adds the counts of a round.
     fn add(&mut self, round: &TransferReport) {
         self.mismatched += round.mismatched;
         self.bytes += round.written + round.read;
@@ -29,7 +28,7 @@ impl LoadReport {
     }
 }
 
-/// A range that is written and read back, again and again.
+/// A load in progress, or ended.
 pub(super) struct Load {
     pub(super) plan: Plan,
     pub(super) round: u64,
@@ -39,12 +38,12 @@ pub(super) struct Load {
     pub(super) pause_until: Option<Instant>,
     pub(super) transfer: Option<Transfer>,
     pub(super) report: LoadReport,
-    /// Correct answers when the last one came, and when that was.
+    /// Number of correct answers at the last one, and its time.
     pub(super) last_answer: Option<(u64, Instant)>,
 }
 
 impl Load {
-    /// What is counted so far, with what the round under way has brought.
+    /// Counts so far, the current round included.
     pub(super) fn report(&self) -> LoadReport {
         let mut report = self.report.clone();
         if let Some(round) = &self.transfer {
@@ -54,9 +53,10 @@ impl Load {
         report
     }
 
-    /// Measures the time between answers.
+    /// Measures the gap between correct answers.
     fn note_answers(&mut self, now: Instant) {
         let round = self.transfer.as_ref().map_or(0, |it| it.report.answered);
+        // Both: a round's count starts at zero, and moves to `report` when it ends.
         let answered = self.report.answered + round;
         let (count, since) = *self.last_answer.get_or_insert((answered, now));
         let gap = now.since(since).as_ns();
@@ -77,7 +77,7 @@ impl Load {
             self.report.failed += u64::from(round.failed > 0 || round.timed_out);
             self.report.add(&round);
             self.round += 1;
-            // What fails at once does not fail as often as there is time for.
+            // Without a pause, a target that refuses at once would be counted as thousands of failed rounds.
             let pause = if round.ok { self.pause } else { self.pause.max(LOAD_PAUSE) };
             self.pause_until = Some(now + pause);
         }
@@ -86,6 +86,7 @@ impl Load {
             if !self.report.running || self.pause_until.is_some_and(|until| now < until) {
                 return 0;
             }
+            // Another seed for each round: data left by an earlier round must not pass the comparison.
             let seed = match self.plan.source {
                 Source::Seed(seed) => seed.wrapping_add(self.round),
                 _ => self.round,
@@ -94,6 +95,7 @@ impl Load {
             self.transfer = Some(Transfer::new(plan, now));
         }
         let pumped = self.transfer.as_mut().map_or(Ok(0), |it| it.pump(submit));
+        // A refusal ends the round early; the requests in flight are given up with it.
         pumped.unwrap_or_else(|_| {
             if let Some(round) = self.transfer.take() {
                 self.report.unanswered += round.under_way.len() as u64;

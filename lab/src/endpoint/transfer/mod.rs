@@ -1,13 +1,11 @@
-//! Transfers of any size: requests of at most 4 KiB, several at a time, and what they bring compared.
+//! Transfers of any size: requests of at most 4 KiB, several in flight, with comparison of the data.
 //!
-//! [`Plan`] → [`Transfers::begin`]; [`Transfers::pump`] submits, [`Transfers::take`] is told the ends.
+//! [`Transfers::begin`] starts a [`Plan`], [`Transfers::pump`] submits requests, and [`Transfers::take`] handles their
+//! ends. A memory write is posted, so a read of zero bytes follows each 4 KiB of it and returns behind it. So reported
+//! bytes have arrived, and a sender cannot outrun its receiver. CXL.mem completes a refused store like any other, so a
+//! load of one line follows there.
 //!
-//! Units: bytes; time as a parameter.
-//! Source: PCIe 6.0 section 2.4.1 (a read, be it of no bytes, pushes posted writes before it).
-//!
-//! A write by memory requests is posted, so each 4 KiB of it are followed by a read of no bytes, which comes back
-//! behind them: what is reported as written has arrived, and a sender cannot run away from its receiver. CXL.mem completes a
-//! refused store like any other, so there a load of one line follows.
+//! Source: PCIe 6.0 section 2.4.1 (a read, even of zero bytes, pushes posted writes ahead of it).
 
 mod load;
 mod plan;
@@ -26,14 +24,14 @@ pub use plan::{Ask, DATA_MAX, How, Plan, Source, compare, own, pattern};
 use super::command::{Access, Answer, Command, LoadReport, TransferReport};
 use super::number::Hex;
 
-/// Bytes that are asked for at once.
+/// Bytes of one request; requests do not cross multiples of it.
 const CHUNK: u64 = 4_096;
-/// Such requests under way.
+/// Requests in flight at most.
 const WINDOW: usize = 16;
-/// Submits a transaction, or a load or store, to an endpoint; gives its name.
+/// Submits a transaction, or a load or store, to an endpoint; returns its id.
 pub type Submit<'a> = dyn FnMut(Ask) -> Result<OpId, Refused> + 'a;
 
-/// What a failure is called in reports.
+/// Name of a failure in reports.
 #[must_use]
 pub const fn name(failure: Failure) -> &'static str {
     match failure {
@@ -56,7 +54,7 @@ struct Chunk {
     writes: bool,
 }
 
-/// A transfer under way.
+/// A transfer in progress.
 struct Transfer {
     plan: Plan,
     next: u64,
@@ -69,6 +67,7 @@ struct Transfer {
 
 impl Transfer {
     fn new(plan: Plan, now: Instant) -> Self {
+        // With a seed or data the bytes are compared on arrival, and need no copy.
         let keeps = plan.read && plan.source == Source::Nothing;
         let data = if keeps { vec![0; usize::try_from(plan.len).unwrap_or(0)] } else { Vec::new() };
         let until = now + plan.timeout;
@@ -80,6 +79,7 @@ impl Transfer {
         self.report.failed += 1;
         *self.report.failures.entry(how.to_owned()).or_default() += 1;
         let addr = self.plan.addr + at;
+        // Requests end in any order, so the first failure in time need not be the lowest address.
         let first = self.report.first_failed.get_or_insert(addr);
         *first = addr.min(*first);
     }
@@ -96,7 +96,7 @@ impl Transfer {
         plan.ask(addr, if plan.read { len } else { plan.how.probe_len() }, None)
     }
 
-    /// Sends a part; the number of requests that went.
+    /// Submits one request; returns the number of requests submitted.
     fn send(&mut self, chunk: Chunk, submit: &mut Submit<'_>) -> Result<usize, Refused> {
         let op = submit(self.ask(&chunk))?;
         self.report.requests += 1;
@@ -109,6 +109,7 @@ impl Transfer {
         while self.under_way.len() < WINDOW && self.next < self.plan.len {
             let at = self.next;
             let addr = self.plan.addr + at;
+            // Aligned pieces: no request of a later stage crosses a page boundary of 4 KiB (PCIe 6.0, 2.2.7).
             let len = (CHUNK - addr % CHUNK).min(self.plan.len - at);
             sent += self.send(Chunk { at, len, writes: self.plan.write }, submit)?;
             self.next += len;
@@ -116,10 +117,10 @@ impl Transfer {
         Ok(sent)
     }
 
-    /// Whether `done` is one of its requests' ends.
+    /// Handles the end of a request; false if it is another transfer's.
     fn take(&mut self, done: &Done, submit: &mut Submit<'_>) -> bool {
         let Some(chunk) = self.under_way.remove(&done.op) else { return false };
-        // The load behind a store asks only whether there is such memory: a line that was lost since is no refused store.
+        // The load behind a store only shows whether the memory exists. A line lost since then is no refused store.
         let is_probe = self.plan.how == How::Mem && !chunk.writes && !self.plan.read;
         let bytes = match &done.result {
             Ok(bytes) => bytes.as_slice(),
@@ -131,6 +132,7 @@ impl Transfer {
         };
         let Plan { how, read, write, .. } = self.plan;
         let is_answered = how.answers_writes();
+        // The write has ended, or was posted; now its read: the one that checks, or the one that pushes.
         if chunk.writes && (read || !is_answered) {
             let (at, len) = (chunk.at, chunk.len);
             if is_answered {
@@ -144,6 +146,7 @@ impl Transfer {
             return true;
         }
         let mismatched = self.report.mismatched;
+        // A posted write counts only now, when the read behind it has come back.
         if write && (chunk.writes || !is_answered) {
             self.report.written += chunk.len;
         }
@@ -165,7 +168,7 @@ impl Transfer {
         true
     }
 
-    /// How it went, if it is over.
+    /// The report, if the transfer is over.
     fn end(&mut self, now: Instant) -> Option<TransferReport> {
         let whole = self.next >= self.plan.len && self.under_way.is_empty();
         let late = now >= self.until;
@@ -176,7 +179,7 @@ impl Transfer {
         report.timed_out = !whole;
         report.ns = now.since(self.began).as_ns();
         report.ok = whole && report.failed == 0 && report.mismatched == 0;
-        // What did not come would look like zeros that did.
+        // Missing bytes would look like zeros that were read.
         if !self.data.is_empty() && report.ok {
             report.data = Some(Hex(core::mem::take(&mut self.data)));
         }
@@ -184,7 +187,7 @@ impl Transfer {
     }
 }
 
-/// All transfers of an endpoint, by the number of who asked.
+/// All transfers of an endpoint, by the number of their command.
 #[derive(Default)]
 pub struct Transfers {
     active: BTreeMap<u64, Transfer>,
@@ -192,7 +195,7 @@ pub struct Transfers {
 }
 
 impl Transfers {
-    /// Begins a transfer.
+    /// Starts a transfer.
     ///
     /// # Errors
     /// Its first requests are refused.
@@ -209,10 +212,10 @@ impl Transfers {
         Ok(())
     }
 
-    /// Begins a load.
+    /// Starts a load.
     ///
     /// # Errors
-    /// There is one, or it does not hold together.
+    /// A load runs already, or the command contradicts itself.
     pub fn start_load(
         &mut self,
         access: &Access,
@@ -246,28 +249,29 @@ impl Transfers {
         Ok(())
     }
 
-    /// Has the load end behind its round.
+    /// Lets the load end after its current round.
     ///
     /// # Errors
-    /// There never was one.
+    /// No load was started.
     pub fn stop_load(&mut self) -> Result<(), Refused> {
         let load = self.load.as_mut().ok_or_else(|| Refused::because("no load was started"))?;
         load.stopping = true;
         Ok(())
     }
 
-    /// Forgets the load, as if there never had been one.
+    /// Drops the load and its counts.
     pub fn forget_load(&mut self) {
         self.load = None;
     }
 
-    /// How the load goes, if there is one.
+    /// Report on the load, if one was started.
     #[must_use]
     pub fn load(&self) -> Option<LoadReport> {
         self.load.as_ref().map(Load::report)
     }
 
-    /// Submits what can be; returns how much that was, and appends those that are over to `ended`.
+    /// Submits as many requests as possible and returns their number; appends the reports of ended transfers to
+    /// `ended`.
     pub fn pump(
         &mut self,
         now: Instant,
@@ -293,14 +297,14 @@ impl Transfers {
         sent
     }
 
-    /// Takes a request's end; false if it is none of its requests.
+    /// Handles the end of a request; false if no transfer submitted it.
     pub fn take(&mut self, done: &Done, submit: &mut Submit<'_>) -> bool {
         let load = self.load.as_mut().and_then(|load| load.transfer.as_mut());
         self.active.values_mut().chain(load).any(|transfer| transfer.take(done, submit))
     }
 }
 
-/// How the load goes, and its end.
+/// Answers `load status` and `load stop`.
 pub(in crate::endpoint) fn load_answer(
     transfers: &mut Transfers,
     command: &Command,

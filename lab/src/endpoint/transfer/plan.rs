@@ -1,8 +1,7 @@
-//! What a transfer writes, reads and expects.
+//! Plan of a transfer: the bytes it writes, reads and expects.
 //!
-//! [`Access`] → [`Plan`]; [`Source`] is what is written or expected.
+//! A [`Plan`] is made from an [`Access`]; its [`Source`] has the bytes to write or to expect.
 //!
-//! Units: bytes.
 //! Source: docs/endpoint.md "Transfers".
 
 use weft_cxl::mem::MemOperation;
@@ -15,26 +14,27 @@ use weft_rpc::Refused;
 use crate::endpoint::command::{Access, OwnRange, TransferReport};
 use crate::endpoint::number::Hex;
 
-/// Most bytes that are read and handed back.
+/// Most bytes of a read that the answer returns.
 pub const DATA_MAX: u64 = 1 << 20;
 
-/// The bytes that are written or expected: a pattern, given ones, or none.
+/// The bytes to write or to expect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// These bytes.
+    /// Given bytes, as long as the range.
     Data(Vec<u8>),
-    /// Bytes made of this.
+    /// Bytes of the pattern of this seed.
     Seed(u64),
-    /// Nothing is expected.
+    /// A read without comparison.
     Nothing,
 }
 
-/// Byte `at` and those behind it of the pattern of `seed`: each eight bytes, the least significant first, are `SplitMix64` of
-/// the seed XOR their number.
+/// Fills `into` with the pattern of `seed` from byte `at` on. Each group of eight bytes, least significant first, is
+/// `SplitMix64` of the seed XOR the group's number.
 pub fn pattern(seed: u64, at: u64, into: &mut [u8]) {
     let mut from = at;
     let mut left = into;
     while !left.is_empty() {
+        // A piece may begin within a group of eight bytes.
         let bytes = mix(seed ^ (from / 8)).to_le_bytes();
         let skip = usize::try_from(from % 8).unwrap_or(0);
         let bytes = bytes.get(skip..).unwrap_or_default();
@@ -55,7 +55,7 @@ impl Source {
         }
     }
 
-    /// Fills `bytes` with those from `at` on; false if there are none.
+    /// Fills `into` with the bytes from `at` on; false if there are none.
     pub fn fill(&self, at: u64, into: &mut [u8]) -> bool {
         match self {
             Self::Seed(seed) => pattern(*seed, at, into),
@@ -72,7 +72,7 @@ impl Source {
     }
 }
 
-/// Length of a range, given by itself or by its data.
+/// Length of a range, from the length or from the data.
 fn range(addr: u64, len: Option<u64>, source: &Source) -> Result<u64, Refused> {
     let had = match source {
         Source::Data(data) => Some(data.len() as u64),
@@ -93,27 +93,27 @@ fn range(addr: u64, len: Option<u64>, source: &Source) -> Result<u64, Refused> {
     Ok(len)
 }
 
-/// What carries a transfer.
+/// The kind of messages that carries a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// Memory requests; writes are posted.
+    /// Memory requests, whose writes are posted.
     Plain,
-    /// UIO requests.
+    /// UIO requests, whose writes are completed.
     Uio,
-    /// CXL.mem.
+    /// CXL.mem loads and stores.
     Mem,
-    /// CXL.cache.
+    /// Loads and stores through a device's own cache (CXL.cache).
     Cache,
 }
 
 impl How {
-    /// Whether the answer to a write says that it was carried out.
+    /// Whether the answer to a write shows that it was carried out.
     pub(super) const fn answers_writes(self) -> bool {
         matches!(self, Self::Uio | Self::Cache)
     }
 
-    /// Bytes of the read behind a write that is not to be read back: none push posted writes on, and of CXL.mem, where a
-    /// refused store is completed as any other (Cmp), the load of a line tells that it was refused.
+    /// Length of the read behind a write that is not read back. A read of zero bytes pushes posted writes ahead.
+    /// CXL.mem completes a refused store like any other (Cmp), and only the load of a line shows the refusal.
     pub(super) const fn probe_len(self) -> usize {
         match self {
             Self::Plain | Self::Uio | Self::Cache => 0,
@@ -122,18 +122,17 @@ impl How {
     }
 }
 
-/// What an endpoint is asked to send.
+/// A request for an endpoint to send.
 #[derive(Debug)]
 pub enum Ask {
-    /// TLPs.
     Tlp(Transaction),
-    /// CXL.mem messages.
+    /// A load or store by CXL.mem.
     Mem(MemOperation),
-    /// Loads and stores of a device's cache.
+    /// A load or store of a device's cache.
     Cache(MemOperation),
 }
 
-/// A transfer as it is carried out.
+/// A transfer with its parameters checked.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(super) addr: u64,
@@ -147,16 +146,17 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The transfer that `access` asks for; `how` says what the endpoint makes of its `via`.
+    /// Makes the transfer of `access`; `how` is the endpoint's decision on its `via`.
     ///
     /// # Errors
-    /// It does not hold together.
+    /// The command contradicts itself.
     pub fn new(access: &Access, write: bool, how: How) -> Result<Self, Refused> {
         let source = Source::of(access.data.as_ref(), access.seed)?;
         let len = range(access.addr.0, access.len.map(|it| it.0), &source)?;
         if write && source == Source::Nothing {
             return Err(Refused::bad_request("expected data or a seed to write"));
         }
+        // The answer is one line of JSON, and a line of the socket has a bound.
         if !write && source == Source::Nothing && len > DATA_MAX {
             let text = format!("expected at most {DATA_MAX} bytes without a seed, found {len}");
             return Err(Refused::bad_request(text));
@@ -182,7 +182,7 @@ impl Plan {
         })
     }
 
-    /// The request for `len` bytes at `addr`, with these data if it writes.
+    /// The request for `len` bytes at `addr`; a write if there is `data`.
     pub(super) fn ask(&self, addr: Hpa, len: usize, data: Option<Vec<u8>>) -> Ask {
         let what = match (self.how, data) {
             (How::Cache, Some(data)) => return Ask::Cache(MemOperation::Store { addr, data }),
@@ -198,16 +198,17 @@ impl Plan {
     }
 }
 
-/// Bytes of the endpoint itself that are stored or looked at: where they begin, how many, and what goes there.
+/// The range of a store or peek, and its bytes: first address, length, source.
 ///
 /// # Errors
-/// It does not hold together, or is too long.
+/// The command contradicts itself, or is too long.
 pub fn own(own: &OwnRange, store: bool) -> Result<(u64, u64, Source), Refused> {
     let source = Source::of(own.data.as_ref(), own.seed)?;
     let len = range(own.addr.0, own.len.map(|it| it.0), &source)?;
     if store && source == Source::Nothing {
         return Err(Refused::bad_request("expected data or a seed to store"));
     }
+    // Bytes made from a seed need no room in the command, so they may be many more.
     let most = if source == Source::Nothing { DATA_MAX } else { DATA_MAX << 10 };
     if len > most {
         let text = format!("expected at most {most} bytes at once, found {len}");
@@ -216,13 +217,14 @@ pub fn own(own: &OwnRange, store: bool) -> Result<(u64, u64, Source), Refused> {
     Ok((own.addr.0, len, source))
 }
 
-/// Compares `bytes`, those from `at` on of a range that begins at `addr`, to what is expected there.
+/// Compares `bytes`, which begin `at` bytes into the range at `addr`, with the expected ones.
 pub fn compare(report: &mut TransferReport, addr: u64, at: u64, bytes: &[u8], source: &Source) {
     let mut want = vec![0; bytes.len()];
     source.fill(at, &mut want);
     if bytes == want {
         return;
     }
+    // Byte by byte only now: the common case is one comparison of the whole slice.
     for (place, _) in (at..).zip(bytes.iter().zip(&want)).filter(|(_, (a, b))| a != b) {
         report.mismatched += 1;
         report.first_mismatch.get_or_insert(addr + place);
