@@ -1,8 +1,7 @@
-//! What a host is asked of its fabric memory, and what it answers.
+//! Commands of fabric memory transfers, and their answers.
 //!
-//! [`MemCommand`] in, [`MemAnswer`] out: JSON on the control socket, plain values in one process.
+//! [`MemCommand`] and [`MemAnswer`] are JSON on the control socket, and plain values within a process.
 //!
-//! Units: bytes, milliseconds, nanoseconds.
 //! Source: docs/fabric-memory.md.
 
 use serde::{Deserialize, Serialize};
@@ -14,30 +13,29 @@ const fn yes() -> bool {
     true
 }
 
-/// One operation of a transfer.
+/// One piece of a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemOp {
-    /// Address in the host's own memory.
+    /// Local address, within a registered range.
     pub local: Num,
     /// Address as the peer registered it.
     pub remote: Num,
-    /// Bytes.
     pub len: Num,
 }
 
-/// A transfer: a list of operations, with one peer, in one direction.
+/// A transfer: a list of pieces with one peer in one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemTransfer {
-    /// Number of the peer.
+    /// Number from connect or from the list of peers.
     pub peer: u32,
-    /// What is copied; destinations must be apart.
+    /// Pieces to copy; their destinations must not overlap.
     pub ops: Vec<MemOp>,
-    /// The answer comes when the transfer has ended.
+    /// Whether the answer waits for the end of the transfer.
     #[serde(default = "yes")]
     pub wait: bool,
-    /// How long it may take.
+    /// Time limit in milliseconds, at most a day.
     #[serde(default = "timeout", deserialize_with = "timeout_ms")]
     pub timeout_ms: u64,
 }
@@ -46,63 +44,62 @@ pub struct MemTransfer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
 pub enum MemCommand {
-    /// Registers a range: of the host's own memory, or of its fabric window.
+    /// Registers a range of the host's own memory, or of its fabric window.
     Register {
-        /// First address.
+        /// First address of the range.
         addr: Num,
-        /// Bytes.
         len: Num,
     },
     /// Takes a registration back.
     Deregister {
-        /// Which.
+        /// Handle from the registration.
         handle: u64,
     },
-    /// Shows others the mailbox and registered host memory there; with no bytes, nothing.
+    /// Opens the host's window: its mailbox and registered host memory. With a length of 0 closes it.
     Window {
-        /// First address, as others have it.
+        /// First address in the other hosts' windows.
         base: Num,
-        /// Bytes.
+        /// Length in bytes; 0 closes the window.
         len: Num,
-        /// Who may connect; nobody named: all.
+        /// PIDs that may connect; empty for all.
         #[serde(default)]
         from: Vec<u16>,
     },
     /// Listens at a mailbox in fabric memory that both hosts were granted.
     Listen {
-        /// Its address.
+        /// Address of the mailbox.
         mailbox: Num,
     },
-    /// Connects with whoever listens at a mailbox.
+    /// Connects to the peer that listens at a mailbox.
     Connect {
-        /// Its address: the start of the peer's window, or a mailbox that it listens at.
+        /// Start of the peer's window, or the address of a mailbox that it listens at.
         mailbox: Num,
-        /// How long it may take.
+        /// Time limit in milliseconds, at most a day.
         #[serde(default = "timeout", deserialize_with = "timeout_ms")]
         timeout_ms: u64,
     },
-    /// Ends a connection, or stops to listen.
+    /// Ends a connection, or stops listening.
     Disconnect {
-        /// Number of the peer.
+        /// Number from connect or from the list of peers.
         peer: u32,
     },
     /// Copies from the peer's memory to the host's own.
     Read(MemTransfer),
     /// Copies from the host's own memory to the peer's.
     Write(MemTransfer),
-    /// How far a transfer is that was not waited for; its end is told once.
+    /// Progress of a transfer started without `wait`; its end is reported once.
     Status {
-        /// Its number.
+        /// Number of the transfer.
         transfer: u64,
     },
-    /// All registrations, peers and transfers, and what is in use.
+    /// Lists registrations, peers, transfers and resources in use.
     List {},
-    /// Ends all connections and frees everything; all later commands are refused.
+    /// Ends all connections and frees everything; later commands are refused.
     Finalize {},
 }
 
 impl MemCommand {
-    /// How long it may take, in milliseconds.
+    /// Time limit in milliseconds.
     #[must_use]
     pub const fn timeout_ms(&self) -> u64 {
         match self {
@@ -117,18 +114,18 @@ impl MemCommand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemStatus {
-    /// It goes on.
+    /// Still in progress.
     Waiting,
-    /// All is copied.
+    /// Everything was copied.
     Completed,
-    /// It ended early.
+    /// Ended before everything was copied.
     Failed,
-    /// It took too long.
+    /// The time limit ended it.
     Timeout,
 }
 
 impl MemStatus {
-    /// Its name, as in JSON.
+    /// Name of the state in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -140,34 +137,32 @@ impl MemStatus {
     }
 }
 
-/// How a transfer went, or how far it is.
+/// Result or progress of a transfer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemTransferReport {
-    /// Its number.
+    /// Number of the transfer.
     pub transfer: u64,
-    /// Its state.
     pub status: MemStatus,
-    /// Why it failed.
+    /// Reason of a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Bytes of all its operations.
+    /// Sum over all pieces.
     pub bytes: u64,
-    /// How long it took, or has been under way.
+    /// Duration in nanoseconds, so far or in all.
     pub ns: u64,
 }
 
 /// A registered range.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemRange {
-    /// Its handle.
+    /// Handle that takes it back.
     pub handle: u64,
-    /// First address.
+    /// First address of the range.
     pub addr: u64,
-    /// Bytes.
     pub len: u64,
     /// `host`: the host's own memory; `fabric`: memory of its fabric window.
     pub kind: String,
-    /// Where others find it, if they do.
+    /// Address at which others find it; `None` if it is not visible to others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hpa: Option<u64>,
 }
@@ -177,55 +172,51 @@ pub struct MemRange {
 pub struct MemImport {
     /// First address, as the peer registered it.
     pub addr: u64,
-    /// Bytes.
     pub len: u64,
-    /// Where this host finds it.
+    /// Address at which this host finds it.
     pub hpa: u64,
 }
 
 /// A peer, connected or about to be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemPeer {
-    /// Its number.
+    /// Number that commands name it by.
     pub peer: u32,
-    /// `connecting`, `connected`, `listening`, `closing`.
+    /// `connecting`, `connected`, `listening` or `closing`.
     pub state: String,
-    /// Mailbox of the connection.
+    /// Address of the mailbox that connects them.
     pub mailbox: u64,
-    /// Port that its requests come from: of those who came to this host's window.
+    /// Port id of its requests, if it connected through this host's window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u16>,
-    /// What it shares with this host.
+    /// Ranges that it shares with this host.
     pub imports: Vec<MemImport>,
 }
 
-/// Where others find this host's memory.
+/// The address range in which others find this host's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemWindow {
-    /// First address: that of the mailbox.
+    /// First address, which is the mailbox's.
     pub base: u64,
-    /// Bytes.
     pub len: u64,
-    /// Who may connect; nobody named: all.
+    /// PIDs that may connect; empty for all.
     pub from: Vec<u16>,
 }
 
-/// All that a host's fabric memory has.
+/// State of a host's fabric memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemList {
-    /// Where others find its memory.
+    /// The window, if one is open.
     pub window: Option<MemWindow>,
-    /// Registrations.
     pub registrations: Vec<MemRange>,
-    /// Peers.
     pub peers: Vec<MemPeer>,
-    /// Transfers that go on, or whose end nobody has asked for.
+    /// Transfers in progress, and those whose end was not reported yet.
     pub transfers: Vec<MemTransferReport>,
-    /// Streams that transfers have.
+    /// Streams in use by transfers.
     pub streams: usize,
     /// Requests that can still be completed.
     pub requests: usize,
-    /// Completions that belonged to no request.
+    /// Completions without a request.
     pub unexpected: u64,
 }
 
@@ -233,12 +224,11 @@ pub struct MemList {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemAnswer {
-    /// The registration.
+    /// The range was registered.
     Registered(MemRange),
-    /// The peer's number.
+    /// Number of the peer.
     Peer(u32),
-    /// A transfer.
     Transfer(MemTransferReport),
-    /// Everything.
+    /// State of all of it.
     List(MemList),
 }

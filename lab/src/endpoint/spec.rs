@@ -1,8 +1,7 @@
-//! What an endpoint is to be: flags or a TOML file, over defaults.
+//! Specification of an endpoint: flags or a TOML file, over defaults.
 //!
-//! [`Common`] is of all kinds; each kind has more fields and makes an [`Endpoint`] of them, as its [`Spec`] says.
+//! All kinds share [`Common`]. Each kind adds fields of its own, and its [`Spec`] makes an [`Endpoint`] of them.
 //!
-//! Units: bytes, milliseconds, Gbit/s.
 //! Source: docs/endpoint.md.
 
 use std::path::PathBuf;
@@ -25,47 +24,42 @@ use weft_parsers::tlp::Mode;
 use super::api::Endpoint;
 use super::number::Num;
 
-/// Longest time for an answer: an hour.
+/// Longest time limit for an answer in milliseconds: an hour.
 const ANSWER_MS_MAX: u64 = 3_600_000;
-/// Most memory of one BAR, of one range, or of a GFD, in bytes.
+/// Largest BAR, memory range or GFD in bytes.
 pub(super) const MEMORY_MAX: u64 = 1 << 48;
-/// Who all of them are made by: the CXL consortium's vendor id.
+/// Vendor id of all endpoints: the CXL consortium's.
 const VENDOR: u16 = 0x1E98;
 
-/// Why an endpoint cannot be as it is asked for.
+/// Reasons why an endpoint cannot be made as specified.
 #[derive(Debug, thiserror::Error)]
 pub enum SpecError {
-    /// A field is wrong.
+    /// A field has a bad value.
     #[error("{field}: {text}")]
     Field {
-        /// Which.
+        /// Name of the field.
         field: &'static str,
-        /// How.
+        /// Expected and found value.
         text: String,
     },
-    /// The file is not TOML, or has a field that there is not.
+    /// The file is not TOML, or has an unknown field.
     #[error("{0}")]
     File(String),
-    /// The host refuses.
+    /// The host rejects the configuration.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// Its memory does not fit together.
+    /// Its memory ranges do not fit together.
     #[error(transparent)]
     Memory(#[from] NoPlace),
-    /// The device refuses.
+    /// The device rejects the configuration.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The switch refuses.
+    /// The HBR switch rejects the configuration.
     #[error(transparent)]
     Hbr(#[from] HbrError),
     /// The file with a GFD's memory cannot be used.
     #[error("memory in {}", path.display())]
-    Backing {
-        /// The file.
-        path: PathBuf,
-        /// The kernel's answer.
-        source: std::io::Error,
-    },
+    Backing { path: PathBuf, source: std::io::Error },
 }
 
 pub(super) fn field(field: &'static str, text: impl Into<String>) -> SpecError {
@@ -111,29 +105,29 @@ pub struct Common {
     pub answer_ms: Option<u64>,
 }
 
-/// A kind of endpoint, by the fields that one of it has; `common` among them is a [`Common`].
+/// Specification of one kind of endpoint; one of its fields, `common`, is a [`Common`].
 pub trait Spec {
-    /// The kind's name.
+    /// Name of the kind, as `weft endpoint` has it.
     const KIND: &'static str;
-    /// It has one link; without, as many as ports are given.
+    /// True for exactly one link; false if each given port is one.
     const ONE_LINK: bool = true;
 
-    /// The endpoint itself, whose ports have `macs`, in their order.
+    /// Makes the endpoint. `macs` are the addresses of its ports in order.
     ///
     /// # Errors
     /// See [`SpecError`].
     fn endpoint(&self, macs: &[MacAddr]) -> Result<Box<dyn Endpoint>, SpecError>;
 
-    /// What whoever starts it should know, if there is something.
+    /// Advice for the person who starts it, if there is any.
     fn note(&self) -> Option<String> {
         None
     }
 }
 
-/// The settings of `flags` over those that the TOML in `text` says.
+/// Merges the TOML in `text` with `flags`, which take precedence.
 ///
 /// # Errors
-/// No TOML, a field that there is not, a value of another kind.
+/// Invalid TOML, an unknown field, or a value of the wrong type.
 pub fn over<T>(text: &str, flags: &T) -> Result<T, SpecError>
 where
     T: Default + Serialize + DeserializeOwned,
@@ -144,17 +138,20 @@ where
         Ok(Value::Object(fields)) => fields,
         _ => Map::new(),
     };
+    // A default specification has all fields, so its keys are the known names.
     let known = object(&T::default());
+    // By hand: serde's `deny_unknown_fields` does not work with the flattened `Common`.
     if let Some(name) = all.keys().find(|name| !known.contains_key(*name)) {
         let names: Vec<&str> = known.keys().map(String::as_str).collect();
         return Err(file(format!("no field {name:?}; there are {}", names.join(", "))));
     }
+    // A flag that equals the default was not given, and must not hide the file's value.
     for (name, value) in object(flags) {
         if known.get(&name) != Some(&value) {
             all.insert(name, value);
         }
     }
-    // One field at a time, so that what is wrong has a name.
+    // One field at a time, so that an error can name its field.
     for (name, value) in &all {
         let one = Value::Object(Map::from_iter([(name.clone(), value.clone())]));
         serde_json::from_value::<T>(one).map_err(|e| file(format!("{name}: {e}")))?;
@@ -162,11 +159,11 @@ where
     serde_json::from_value(Value::Object(all)).map_err(|e| file(e.to_string()))
 }
 
-/// The TOML that [`over`] reads `spec` from: a line a field that is given.
+/// The TOML from which [`over`] makes `spec`: one line for each field that is set.
 pub fn to_toml(spec: &impl Serialize) -> String {
     let fields = serde_json::to_value(spec).unwrap_or_default();
     let given = fields.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
-    // Booleans, lists, texts but for one letter, and numbers but for large ones are written in TOML as in JSON.
+    // TOML writes booleans, lists, text (except U+007F) and numbers (except those above `i64::MAX`) like JSON.
     let line = |(name, value): (&String, &Value)| match value.as_u64() {
         Some(number) if i64::try_from(number).is_err() => format!("{name} = \"{number}\"\n"),
         _ => format!("{name} = {value}\n").replace('\u{7f}', "\\u007f"),
@@ -174,7 +171,7 @@ pub fn to_toml(spec: &impl Serialize) -> String {
     given.map(line).collect()
 }
 
-/// `BASE:SIZE`, or only the size.
+/// Parses `BASE:SIZE`, or `SIZE` alone if there is a default `base`.
 pub(super) fn range(
     name: &'static str,
     text: &str,
@@ -193,7 +190,7 @@ pub(super) fn range(
     Ok((from, len))
 }
 
-/// The two parts of `LEFT=RIGHT`.
+/// Splits `LEFT=RIGHT`.
 pub(super) fn parts<'a>(
     name: &'static str,
     text: &'a str,
@@ -211,16 +208,17 @@ pub(super) fn number(name: &'static str, text: &str) -> Result<u64, SpecError> {
     text.parse::<Num>().map(|it| it.0).map_err(|error| field(name, error))
 }
 
-/// An address that depends on the name alone.
+/// A MAC address derived from the name alone.
 fn made_up_mac(name: &str, link: usize) -> MacAddr {
-    // FNV-1a: the same in every run, and different names are told apart.
+    // FNV-1a: stable between runs, and different for different names in practice.
     let mix = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
     let [a, b, c, _] = name.as_bytes().iter().fold(0x811C_9DC5, mix).to_le_bytes();
+    // Bit 1 of the first byte marks a locally administered address (IEEE 802).
     MacAddr([2, 0xE, a, b, c, u8::try_from(link).unwrap_or(u8::MAX)])
 }
 
 impl Common {
-    /// The endpoint's name, or the one that goes with `kind`.
+    /// Name of the endpoint; the name of its kind by default.
     #[must_use]
     pub fn name(&self, kind: &str) -> String {
         self.name.clone().unwrap_or_else(|| kind.to_owned())
@@ -229,7 +227,7 @@ impl Common {
     /// Rate that its link claims.
     ///
     /// # Errors
-    /// None that a link has.
+    /// The rate is out of range.
     pub fn rate(&self) -> Result<LinkRate, SpecError> {
         match self.gbps.unwrap_or(100) {
             gbps @ 1..=1_600 => Ok(LinkRate::gbps(gbps)),
@@ -237,18 +235,18 @@ impl Common {
         }
     }
 
-    /// Longest frame of its links, without FCS.
+    /// Longest frame of its links in bytes, without FCS.
     ///
     /// # Errors
-    /// As [`Self::payload`].
+    /// Like [`Self::payload`].
     pub fn frame_len_max(&self) -> Result<usize, SpecError> {
         Ok((self.payload()? + 128).max(1_518)) // addresses, link header, PTH, header, OHC, trailer
     }
 
-    /// `Max_Payload_Size`.
+    /// `Max_Payload_Size` in bytes.
     ///
     /// # Errors
-    /// It is none.
+    /// Not a power of two from 128 to 4096.
     pub fn payload(&self) -> Result<usize, SpecError> {
         power("payload_max", self.payload_max, 256)
     }
@@ -265,10 +263,10 @@ impl Common {
         Ok(Carries::Hbr(if self.flit()? { Mode::Flit } else { Mode::NonFlit }))
     }
 
-    /// Time limit of an answer.
+    /// Time limit for the answer to one request.
     ///
     /// # Errors
-    /// None that a request can have.
+    /// The time limit is out of range.
     pub(super) fn timeout(&self) -> Result<Span, SpecError> {
         match self.answer_ms.unwrap_or(1_000) {
             ms @ 1..=ANSWER_MS_MAX => Ok(Span::from_ms(ms)),
@@ -283,6 +281,7 @@ impl Common {
         macs: &[MacAddr],
         link: usize,
     ) -> Result<EndConfig, SpecError> {
+        // `mac` names one address, so it goes to the first link of an HBR switch only.
         let own = self.mac.as_ref().filter(|_| link == 0).map(|text| {
             let refuse =
                 || field("mac", format!("expected an address of one station, found {text:?}"));
@@ -301,8 +300,8 @@ impl Common {
     }
 }
 
-/// What no UIO request crosses a multiple of, unless told otherwise: the least granularity of G-FAM
-/// (docs/spec/wire-formats.md 5.1), so that whatever is mapped can be reached.
+/// Default multiple that no UIO request crosses: the smallest interleave granularity of G-FAM
+/// (docs/spec/wire-formats.md 5.1), so that any mapping can be reached.
 pub(super) const UIO_MAX: u64 = 256;
 
 pub(super) fn power(
@@ -328,10 +327,10 @@ pub(super) fn identity(device: u16, class: u32) -> Identity {
     Identity { vendor: VENDOR, device, revision: 1, class, subsystem: (VENDOR, 0) }
 }
 
-/// Most lines of a cache.
+/// Largest cache in lines.
 const CACHE_LINES_MAX: u64 = 1 << 20;
 
-/// Lines of a cache; 0 for none.
+/// Number of lines of a cache; 0 for no cache.
 pub(super) fn cache_lines(given: Option<Num>) -> Result<usize, SpecError> {
     let lines = given.map_or(0, |it| it.0);
     match usize::try_from(lines) {

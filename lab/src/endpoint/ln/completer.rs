@@ -1,8 +1,5 @@
-//! The LN completer of a host, as it is shown.
+//! Status of a host's LN completer: a [`LncReport`] of a [`CxlHost`].
 //!
-//! [`CxlHost`] -> [`LncReport`].
-//!
-//! Units: bytes, lines.
 //! Source: docs/endpoint.md "Lightweight Notification"; PCIe 5.0 section 6.21.
 
 use weft_cxl::cxl_host::CxlHost;
@@ -12,10 +9,10 @@ use weft_rpc::Refused;
 use super::report::{LISTED_MAX, LncLine, LncReport, LncRequester};
 use crate::endpoint::command::Answer;
 
-/// Who watches which line.
+/// Lists the watched lines with their watchers.
 ///
 /// # Errors
-/// The host has no LN completer.
+/// The host was started without an LN completer.
 pub fn status(host: &CxlHost) -> Result<Answer, Refused> {
     let lnc = host.ln_state().ok_or_else(|| {
         Refused::because(

@@ -1,8 +1,7 @@
-//! What is asked and answered of Lightweight Notification.
+//! Commands and answers of Lightweight Notification, as JSON.
 //!
-//! [`LnAccess`] in; [`LnReport`], [`LnrFunction`]s or a [`LncReport`] out, as JSON.
+//! A [`LnAccess`] is answered by a [`LnReport`], by [`LnrFunction`]s, or by a [`LncReport`].
 //!
-//! Units: bytes, lines, milliseconds.
 //! Source: docs/endpoint.md "Lightweight Notification".
 
 use serde::{Deserialize, Serialize};
@@ -11,22 +10,22 @@ use serde_json::Value;
 use crate::endpoint::number::{Hex, Num};
 use crate::endpoint::time_limit::some_timeout_ms;
 
-/// Lines that a status lists.
+/// Lines that a status lists at most.
 pub const LISTED_MAX: usize = 1_024;
 
-/// A line of the host's memory, and who asks for it.
+/// A line of the host's memory, and the function that requests it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LnAccess {
-    /// An address in the line; of a write the first one.
+    /// An address in the line; for a write the first one to write.
     pub addr: Num,
-    /// What is written.
+    /// Bytes to write, within one line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Hex>,
-    /// Which function of the device.
+    /// Number of the device's function.
     #[serde(default)]
     pub function: u8,
-    /// How long it may take.
+    /// Time limit in milliseconds; `None` for the default.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -35,51 +34,48 @@ pub struct LnAccess {
     pub timeout_ms: Option<u64>,
 }
 
-/// How a request for a line ended.
+/// Result of a request for a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LnOutcome {
-    /// Read: it is registered, and a copy is kept.
+    /// Read and registered: a copy is kept.
     Cached,
-    /// Read, but no copy is kept: the host did not register it, or it changed in the meantime.
+    /// Read without a copy: the host did not register the line, or it changed meanwhile.
     Once,
-    /// Not read or written.
+    /// The read or write failed.
     Failed,
-    /// The host registers lines of this page.
+    /// Probe: the host registers lines of this page.
     Takes,
-    /// It does not.
+    /// Probe: the host does not register lines of this page.
     Declines,
-    /// Written.
     Written,
-    /// Given back.
     Dropped,
-    /// The copy of the line.
+    /// The local copy of the line.
     Copy,
-    /// There is none.
+    /// There is no local copy of the line.
     NoCopy,
 }
 
 impl LnOutcome {
-    /// Whether it is what was wanted.
+    /// Whether the request succeeded.
     #[must_use]
     pub const fn is_ok(self) -> bool {
         !matches!(self, Self::Failed | Self::NoCopy)
     }
 }
 
-/// How a request for a line ended.
+/// Report on a request for a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LnReport {
     /// First address of the line.
     pub line: u64,
-    /// How.
     pub outcome: LnOutcome,
-    /// Why it failed: UR, CA, timeout, poisoned, ...
+    /// Cause of a failure: UR, CA, timeout, poisoned, ...
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// A copy of the line is kept now.
+    /// Whether a copy of the line is kept now.
     pub copy: bool,
-    /// What was read.
+    /// Data of a read, or the copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Hex>,
 }
@@ -87,87 +83,86 @@ pub struct LnReport {
 /// A line that counts against a function's limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LnrLine {
-    /// First address.
+    /// First address of the line.
     pub addr: u64,
-    /// A copy is kept.
+    /// Whether a copy is kept.
     pub copy: bool,
 }
 
-/// The LN requester of a function.
+/// State of one function's LN requester.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LnrFunction {
-    /// Number of the function.
     pub function: u8,
-    /// Its id.
+    /// Function id, such as `01:00.0`.
     pub id: String,
-    /// Line sizes that it has.
+    /// Line sizes in bytes that it supports.
     pub sizes: Vec<usize>,
-    /// Lines that it could register.
+    /// Lines that it could register at most.
     pub lines_max: u64,
-    /// Software has switched it on.
+    /// Whether software has enabled it.
     pub on: bool,
-    /// Line size that software has chosen.
+    /// Line size in bytes that software selected.
     pub line: usize,
-    /// Lines that software allows.
+    /// Limit on its lines that software set.
     pub limit: u64,
     /// Lines that may be registered at the host.
     pub registered: usize,
-    /// Those of them with a copy.
+    /// Registered lines with a local copy.
     pub copies: usize,
-    /// Reads and probes under way.
+    /// Reads and probes in flight.
     pub under_way: usize,
-    /// The first 1,024 lines.
+    /// Up to 1,024 of its lines.
     pub lines: Vec<LnrLine>,
     /// Messages with the reserved reason.
     pub malformed: u64,
     /// Directed messages for another function.
     pub misrouted: u64,
-    /// Completions that nobody waited for, or of a wrong length.
+    /// Completions without a request, or with a wrong length.
     pub unexpected: u64,
 }
 
-/// A line that is watched.
+/// A line that the host watches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LncLine {
-    /// First address.
+    /// First address of the line.
     pub addr: u64,
-    /// Functions that are told by directed messages.
+    /// Functions that are notified by directed messages.
     pub watchers: Vec<String>,
-    /// Instead: so many watch it that all below are told by a broadcast.
+    /// Too many functions watch it for directed messages: all below are notified by broadcast.
     pub broadcast: bool,
 }
 
 /// An LN requester that the host has enumerated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LncRequester {
-    /// Its id.
+    /// Function id, such as `01:00.0`.
     pub id: String,
-    /// It was switched on; else it does not have the lines of the system.
+    /// Whether it was enabled; otherwise it does not support the system's line size.
     pub on: bool,
-    /// Lines that it may register.
+    /// Limit on its lines that the host set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
-    /// Lines that it is known one by one to watch.
+    /// Lines that it is known to watch, without those under broadcast.
     pub watches: usize,
 }
 
-/// The LN completer of a host.
+/// State of a host's LN completer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LncReport {
-    /// Line size of the system.
+    /// Line size of the system in bytes.
     pub line: usize,
-    /// Lines that can be watched at once.
+    /// Lines that it can watch at once.
     pub lines_max: usize,
-    /// Watchers of one line that are told by directed messages.
+    /// Watchers of one line that get directed messages; a broadcast beyond.
     pub watchers_max: usize,
-    /// Lines that are watched.
+    /// Lines that it watches now.
     pub watched: usize,
-    /// The first 1,024 of them.
+    /// Up to 1,024 of the watched lines.
     pub lines: Vec<LncLine>,
     /// Requesters that were enumerated.
     pub requesters: Vec<LncRequester>,
-    /// Messages that wait.
+    /// Messages that wait for the link.
     pub pending: usize,
-    /// What it has done.
+    /// Counters of its work.
     pub counts: Value,
 }

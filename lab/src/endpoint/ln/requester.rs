@@ -1,11 +1,9 @@
 //! Commands for the LN requesters of a device.
 //!
-//! Commands -> [`CxlDevice::ask_ln`]; its events -> answers, by number.
+//! A command becomes a request by [`CxlDevice::ask_ln`]; the device's events answer it, by number. A write, or a line
+//! given back, has no completion, so a read of zero bytes follows it and shows that it has arrived.
 //!
-//! Units: bytes, lines.
 //! Source: docs/endpoint.md "Lightweight Notification"; PCIe 5.0 section 6.21.
-//!
-//! A write, or giving a line back, has no completion: a read of zero bytes behind it tells that it has arrived.
 
 use std::collections::BTreeMap;
 
@@ -24,33 +22,34 @@ use crate::endpoint::event_log::EventLog;
 use crate::endpoint::number::Hex;
 use crate::endpoint::transfer::name;
 
-/// A command that waits.
+/// A command that waits for the end of its request.
 struct Waiting {
     number: u64,
     addr: Hpa,
     until: Instant,
 }
 
-/// Commands under way at the LN requesters of a device.
+/// Commands in progress at the LN requesters of a device.
 pub struct LnCommands {
     spec: Option<LnrSpec>,
     flit: bool,
     reads: BTreeMap<(u8, Ticket), Waiting>,
-    /// Reads of zero bytes behind writes, and what their end says.
+    /// Reads of zero bytes behind writes, with the outcome to report when they end.
     flushes: BTreeMap<(u8, OpId), (Waiting, LnOutcome)>,
 }
 
 impl LnCommands {
-    /// For functions with such requesters, or none, on a link in flit mode or not.
+    /// For functions with `spec`, or without LN requesters; `flit` tells the mode of the link.
     #[must_use]
     pub const fn new(spec: Option<LnrSpec>, flit: bool) -> Self {
         Self { spec, flit, reads: BTreeMap::new(), flushes: BTreeMap::new() }
     }
 
-    /// Why a requester does nothing, and what to do about it.
+    /// The refusal for people: why a requester cannot be used, and how to change that.
     fn refused(&self, refusal: Refusal) -> Refused {
         use weft_cxl::ln::lnr::Refused as Ln;
         Refused::because(match refusal {
+            // Flit mode first: no setting of the requester helps there.
             Refusal::NoLn(_) | Refusal::Ln(Ln::Off) if self.flit => {
                 "flit mode has no Lightweight Notification: start the device with --mode non-flit \
                  --lnr N, and its host with --mode non-flit --ln-lines N"
@@ -72,10 +71,10 @@ impl LnCommands {
         device.lnr(function).map_err(|refusal| self.refused(refusal))
     }
 
-    /// Carries a command out, or begins it.
+    /// Carries a command out, or starts it.
     ///
     /// # Errors
-    /// Why not; nothing was done then.
+    /// The reason for a refusal; nothing was done then.
     pub fn begin(
         &mut self,
         device: &mut CxlDevice,
@@ -114,6 +113,7 @@ impl LnCommands {
                 let report = LnReport { data: copy, ..report(Some(lnr), addr, outcome) };
                 Ok(Some(Answer::Ln(Box::new(report))))
             }
+            // `LnStatus`, the only command that is left: `device::begin` sends no other one here.
             _ => self.status(device).map(Some),
         }
     }
@@ -131,7 +131,7 @@ impl LnCommands {
         self.flush(device, access.function, (waiting, LnOutcome::Written))
     }
 
-    /// Sends a read of zero bytes behind posted writes.
+    /// Sends a read of zero bytes behind posted writes, which it pushes ahead (PCIe 6.0, 2.4.1).
     fn flush(
         &mut self,
         device: &mut CxlDevice,
@@ -144,7 +144,7 @@ impl LnCommands {
         Ok(None)
     }
 
-    /// Takes the end of a read of zero bytes, if it is one that a command waits for.
+    /// Handles the end of a read of zero bytes; false if no command waits for it.
     pub fn take(
         &mut self,
         device: &CxlDevice,
@@ -162,7 +162,7 @@ impl LnCommands {
         true
     }
 
-    /// Takes the end of an LN read or probe.
+    /// Handles the end of an LN read or probe.
     pub fn ended(
         &mut self,
         device: &CxlDevice,
@@ -181,18 +181,19 @@ impl LnCommands {
             Outcome::Failed | Outcome::Unknown => LnOutcome::Failed,
         };
         let failure = result.as_ref().err().copied();
+        // A probe is a read as well, but its data is not the line.
         let wanted = matches!(outcome, LnOutcome::Cached | LnOutcome::Once);
         let data = result.ok().filter(|_| wanted).map(Hex);
         let report = report(device.lnr(function).ok(), waiting.addr, outcome);
         answer(&waiting, LnReport { data, ..report }, failure, log);
     }
 
-    /// Ends what waits too long.
+    /// Ends the commands whose time limit is over.
     pub fn expire(&mut self, now: Instant, log: &mut EventLog) {
         self.end(|_, waiting| waiting.until <= now, "not finished in time", log);
     }
 
-    /// The device was reset, or one function of it.
+    /// Ends the commands of a function that was reset, or of all.
     pub fn reset(&mut self, function: Option<u8>, log: &mut EventLog) {
         let hit = |other: u8, _: &Waiting| function.is_none_or(|function| function == other);
         self.end(hit, "the function was reset", log);
@@ -212,6 +213,7 @@ impl LnCommands {
 
     fn status(&self, device: &CxlDevice) -> Result<Answer, Refused> {
         let Some(spec) = self.spec else { return Err(self.refused(Refusal::NoLn(0))) };
+        // `map_while` ends at the first number without a function.
         let functions = (0..).map_while(|number| {
             let control = device.function(number).ok()?.lnr_control()?;
             let id = device.id(number).ok()?.to_string();
@@ -232,7 +234,7 @@ impl LnCommands {
     }
 }
 
-/// With what the requester has of the host's memory.
+/// Adds the lines and counters of the requester.
 fn with_lines(known: LnrFunction, lnr: &Lnr) -> LnrFunction {
     let counters = lnr.counters();
     let lines = lnr.lines().map(|(line, copy)| LnrLine { addr: line.addr().0, copy });
@@ -256,6 +258,7 @@ fn no_data(access: &LnAccess) -> Result<(), Refused> {
 }
 
 fn report(lnr: Option<&Lnr>, addr: Hpa, outcome: LnOutcome) -> LnReport {
+    // The outcome names the line's first address; without an LN requester its size is unknown.
     let line = lnr.map_or(addr, |lnr| lnr.registers().line().line(addr).addr());
     let copy = lnr.is_some_and(|lnr| lnr.copy(addr).is_some());
     LnReport { line: line.0, outcome, failure: None, copy, data: None }
@@ -266,7 +269,7 @@ fn answer(waiting: &Waiting, report: LnReport, failure: Option<Failure>, log: &m
     log.answer(waiting.number, Ok(Answer::Ln(Box::new(LnReport { failure, ..report }))));
 }
 
-/// Notes that an LN Message took copies.
+/// Records an LN Message that invalidated copies.
 pub fn notified(function: u8, message: &LnMessage, copies: usize, log: &mut EventLog) {
     let text = match Reason::from_bits(message.nr) {
         Some(Reason::AllEvicted) => format!("all lines evicted, {copies} copies dropped"),
