@@ -1,8 +1,7 @@
-//! A device with logical devices as an endpoint: each of them is one as [`DeviceEndpoint`] is, behind the link of all.
+//! A device with logical devices as an endpoint: each logical device is a [`DeviceEndpoint`] behind the common link.
 //!
-//! A command names its logical device (`ld`), which does it as a device of its own does.
+//! A command names a logical device (`ld`), which carries it out like a device of its own.
 //!
-//! Units: bytes.
 //! Source: docs/endpoint.md "Logical devices"; CXL 3.1 section 2.5.
 
 use serde_json::{Value, json};
@@ -19,24 +18,24 @@ use crate::endpoint::command::{Answer, Command};
 use crate::endpoint::event_log::EventLog;
 use crate::endpoint::own_memory::OwnMemory;
 
-/// A device with logical devices as an endpoint.
+/// The endpoint around an MLD.
 pub struct MldEndpoint {
     inner: Mld,
     lds: Vec<DeviceEndpoint>,
     name: String,
-    /// The logical device whose load was started last.
+    /// Logical device of the last load.
     load: usize,
 }
 
 impl MldEndpoint {
-    /// An endpoint of `mld` with its logical devices.
+    /// Wraps `mld` with its logical devices under the name `name`.
     #[must_use]
     pub fn new(mld: Mld, mut lds: Vec<DeviceEndpoint>, name: &str) -> Self {
         mld.begin(&mut lds);
         Self { inner: mld, lds, name: name.to_owned(), load: 0 }
     }
 
-    /// The logical device that a command names.
+    /// Index of the logical device that a command names.
     fn named(&self, command: &Command) -> Result<usize, Refused> {
         let last = self.lds.len().saturating_sub(1);
         match command.ld().map(usize::from) {
@@ -76,6 +75,7 @@ impl Endpoint for MldEndpoint {
     }
 
     fn next_event(&mut self, log: &mut EventLog) -> bool {
+        // `any` ends at the first event, as `next_event` records one.
         self.lds.iter_mut().any(|ld| ld.next_event(log))
     }
 
@@ -90,6 +90,7 @@ impl Endpoint for MldEndpoint {
         command: &Command,
     ) -> Result<Option<Answer>, Refused> {
         let ld = match command {
+            // Load commands name no LD, because an endpoint has one load at a time.
             Command::LoadStop {} | Command::LoadStatus {} => self.load,
             Command::DmaRead(_)
             | Command::DmaWrite(_)
@@ -101,6 +102,7 @@ impl Endpoint for MldEndpoint {
         let Some(device) = self.lds.get_mut(ld) else {
             return Err(Refused::because("no load was started"));
         };
+        // First, as a refused start must leave `load` at the LD of the previous load.
         let begun = device.begin(now, number, command)?;
         if matches!(command, Command::LoadStart { .. }) {
             self.load = ld;

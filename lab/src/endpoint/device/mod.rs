@@ -1,8 +1,7 @@
-//! A device as an endpoint: memory behind its BARs, DMA of its functions.
+//! A device as an endpoint: memory behind its BARs, and DMA of its functions.
 //!
-//! Commands → transactions of [`CxlDevice`]; its events → answers, by number.
+//! Commands become transactions of [`CxlDevice`], whose events answer them by number.
 //!
-//! Units: bytes.
 //! Source: docs/endpoint.md.
 
 pub mod mld;
@@ -28,21 +27,21 @@ use super::ln::requester::{LnCommands, notified};
 use super::own_memory::OwnMemory;
 use super::transfer::{Ask, How, Plan, Transfers, load_answer};
 
-/// A device as an endpoint. Each function's transfers are its own, as their requests are numbered by function.
+/// The endpoint around a device. Each function has transfers of its own, because each numbers its own requests.
 pub struct DeviceEndpoint {
     inner: CxlDevice,
     name: String,
-    /// Its link has UIO.
+    /// The link is in flit mode, which has UIO.
     flit: bool,
     transfers: Vec<Transfers>,
     ln: LnCommands,
     flushes: Vec<Flush>,
     fabric_mem: Option<Box<FabricMem>>,
-    /// What it is, in events.
+    /// Name for events about the whole device.
     whole: String,
 }
 
-/// A flush of a function's cache that somebody waits for.
+/// A command that waits for the flush of a function's cache.
 struct Flush {
     number: u64,
     function: u8,
@@ -72,7 +71,7 @@ fn no_cxl_mem() -> Refused {
 }
 
 impl DeviceEndpoint {
-    /// An endpoint of `device` with so many functions, on a link in flit mode or not.
+    /// Wraps `device` with `functions` functions; `flit` tells the mode of its link.
     #[must_use]
     pub fn new(device: CxlDevice, name: &str, functions: usize, flit: bool) -> Self {
         let transfers = (0..functions).map(|_| Transfers::default()).collect();
@@ -83,26 +82,26 @@ impl DeviceEndpoint {
         Self { inner: device, name, flit, transfers, ln, flushes, fabric_mem, whole }
     }
 
-    /// As logical device `number` of several.
+    /// Makes it logical device `number` of several.
     #[must_use]
     pub fn logical(self, number: usize) -> Self {
         Self { inner: self.inner.logical(), whole: format!("LD {number}"), ..self }
     }
 
-    /// With LN requesters like this in its functions.
+    /// Adds LN requesters of this kind to its functions.
     #[must_use]
     pub fn with_lnr(mut self, spec: Option<LnrSpec>) -> Self {
         self.ln = LnCommands::new(spec, self.flit);
         self
     }
 
-    /// With transfers of fabric memory, or without.
+    /// Adds fabric memory transfers, or removes them.
     #[must_use]
     pub fn with_fabric_mem(self, fabric_mem: Option<FabricMem>) -> Self {
         Self { fabric_mem: fabric_mem.map(Box::new), ..self }
     }
 
-    /// The device itself.
+    /// The device that it wraps.
     pub const fn device(&mut self) -> &mut CxlDevice {
         &mut self.inner
     }
@@ -136,11 +135,12 @@ impl DeviceEndpoint {
         Ok(None)
     }
 
-    /// The memory that is meant.
+    /// The memory that a store or peek names.
     fn memory(&mut self, place: &OwnRange) -> Result<&mut Memory, Refused> {
         self.inner.id(place.function).map_err(refused)?;
         let found = match place.bar {
             Some(bar) => self.inner.bar_mut(place.function, bar),
+            // Without HDM (no component registers) memory outside of a BAR can only be that for GIM.
             None if self.inner.component(place.function).is_none() => {
                 self.inner.gim(place.function)
             }
@@ -156,6 +156,7 @@ impl DeviceEndpoint {
         let Self { inner: device, transfers, flushes, fabric_mem, .. } = self;
         let (mut sent, mut ended) = (0, Vec::new());
         sent += fabric_mem.as_mut().map_or(0, |it| it.pump(now, device, log));
+        // Requests carry the id of their function, so each function submits its own transfers.
         for (function, transfers) in (0..).zip(transfers) {
             sent += transfers.pump(now, &mut submitter(device, function), &mut ended);
         }
@@ -176,6 +177,7 @@ impl DeviceEndpoint {
     fn event(&mut self, event: Event, log: &mut EventLog) {
         match event {
             Event::Done { function, done } => {
+                // Fabric memory belongs to function 0, and the others number their requests alike.
                 let mut fabric_mem = self.fabric_mem.as_mut().filter(|_| function == 0);
                 if self.ln.take(&self.inner, function, &done, log)
                     || fabric_mem.as_mut().is_some_and(|it| it.take(&done, log))
@@ -194,7 +196,7 @@ impl DeviceEndpoint {
             }
             Event::Command { function, command } => {
                 log.event("command", format!("function {function}: {:#06x}", command.opcode));
-                // Nobody serves it: Unsupported.
+                // No function serves mailbox commands: Unsupported (15h).
                 let _ = self.inner.complete(function, 0x15, 0, &[]);
             }
             Event::Reset(function) => {
@@ -299,12 +301,14 @@ impl Endpoint for DeviceEndpoint {
                 Ok(Some(Answer::Done))
             }
             Command::LoadStart { access, rounds, pause_ms } => {
+                // One load for all functions: `load status` and `load stop` name none.
                 if self.transfers.iter().any(|it| it.load().is_some_and(|load| load.running)) {
                     return Err(Refused::because("a load runs already: stop it first"));
                 }
                 let how = self.how(access)?;
                 let (_, transfers) = self.transfers(access.function)?;
                 transfers.start_load(access, how, *rounds, *pause_ms)?;
+                // A load that ended on another function must not be reported for this one.
                 for (function, other) in (0..).zip(&mut self.transfers) {
                     if function != access.function {
                         other.forget_load();

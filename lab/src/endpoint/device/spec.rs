@@ -1,8 +1,5 @@
-//! What a device is to be.
+//! Specification of a device: a [`DeviceSpec`] makes a [`DeviceEndpoint`]; fields that are not given have defaults.
 //!
-//! [`DeviceSpec`] → [`DeviceEndpoint`]; what is not given has a default.
-//!
-//! Units: bytes.
 //! Source: docs/endpoint.md.
 
 use serde::{Deserialize, Serialize};
@@ -139,18 +136,19 @@ impl Spec for DeviceSpec {
     }
 }
 
-/// Bounds of what a CDAT tells of memory.
+/// Upper bounds of the figures in a CDAT.
 pub(crate) const LATENCY_NS_MAX: u64 = 1_000_000;
 pub(crate) const BANDWIDTH_MBPS_MAX: u64 = 100_000_000;
 /// Component type of a Type 3 device in Identify (0001h).
 const TYPE_3: u8 = 3;
 
-/// A serial number that goes with an address.
+/// A serial number derived from a MAC address.
 fn made_up_serial(MacAddr(mac): MacAddr) -> u64 {
+    // 8 bits of room below: LD n gets the serial number plus n + 1 (`build_mld`).
     mac.into_iter().fold(0, |serial, byte| serial << 8 | u64::from(byte)) << 8
 }
 
-/// `N=KIND:SIZE`.
+/// Parses `N=KIND:SIZE`.
 fn bar(text: &str) -> Result<(usize, BarSpec), SpecError> {
     let form = "N=KIND:SIZE, KIND one of io, mem32, pref32, mem64, pref64";
     let refuse = || field("bar", format!("expected {form}, found {text:?}"));
@@ -168,7 +166,7 @@ fn bar(text: &str) -> Result<(usize, BarSpec), SpecError> {
     Ok((index, BarSpec { kind, size: number("bar", size)? }))
 }
 
-/// `[BASE:]SIZE` of memory that a host manages.
+/// Parses `[BASE:]SIZE` of host-managed memory.
 fn hdm(text: &str) -> Result<HdmConfig, SpecError> {
     let (base, len) = range("hdm", text, Some(0))?;
     if !base.is_multiple_of(UNIT) || !len.is_multiple_of(UNIT) || base.saturating_add(len) > HPA_END
@@ -176,6 +174,7 @@ fn hdm(text: &str) -> Result<HdmConfig, SpecError> {
         let text = format!("expected multiples of 256MiB below 2^52, found {len:#x} at {base:#x}");
         return Err(field("hdm", text));
     }
+    // `range` fills in base 0 where the text has none.
     let base = text.contains(':').then_some(Hpa(base));
     if base == Some(Hpa(0)) {
         return Err(field(
@@ -187,7 +186,7 @@ fn hdm(text: &str) -> Result<HdmConfig, SpecError> {
 }
 
 impl DeviceSpec {
-    /// The LN requester of each function.
+    /// The LN requester that each function gets.
     fn requester(&self) -> Result<Option<LnrSpec>, SpecError> {
         let Some(registrations) = self.lnr else {
             return match self.lnr_line {
@@ -213,7 +212,7 @@ impl DeviceSpec {
         Ok(Some(LnrSpec { cls64, cls128, registrations }))
     }
 
-    /// What its CDAT tells of its memory.
+    /// Figures that its CDAT reports for its memory.
     fn figures(&self) -> Result<Figures, SpecError> {
         let has_memory = self.hdm.is_some() || self.lds.is_some();
         let limited = |name, value: Option<u64>, most: u64, default: u64| match value {
@@ -234,6 +233,7 @@ impl DeviceSpec {
 
     fn function(&self, number: u8, count: u8) -> Result<FunctionConfig, SpecError> {
         let first = number16("device_id", self.device_id.unwrap_or(Num(0x0D01)))?;
+        // Class of CXL memory devices: 05 02 10h (CXL 3.1, 8.1.12.1).
         let mut identity = identity(first.wrapping_add(number.into()), 0x05_02_10);
         if let Some(vendor) = self.vendor_id {
             identity.vendor = number16("vendor_id", vendor)?;
@@ -241,6 +241,7 @@ impl DeviceSpec {
         let mut spec = FunctionSpec {
             identity,
             multi_function: count > 1,
+            // Pins A to D in turn, as docs/spec/cxl-fabric.md "INTx" has them.
             pin: number % 4 + 1,
             ..FunctionSpec::default()
         };
@@ -254,6 +255,7 @@ impl DeviceSpec {
                 return Err(field("bar", format!("BAR {index} is given twice")));
             }
         }
+        // Function 0 must have it if any function has it (PCIe 6.0, 7.9.3); more are not needed.
         spec.serial = self.serial.filter(|_| number == 0).map(|it| it.0);
         spec.lnr = self.requester()?;
         let first = number == 0;
@@ -270,7 +272,7 @@ impl DeviceSpec {
         Ok(FunctionConfig { spec, hdm, gim, cache, ..FunctionConfig::default() })
     }
 
-    /// The cache for the host's memory.
+    /// Cache for the host's memory.
     fn cache(&self) -> Result<Option<CacheSpec>, SpecError> {
         let lines = cache_lines(self.cache_lines)?;
         if lines > 0 && !self.common.flit()? {
@@ -285,7 +287,7 @@ impl DeviceSpec {
         Ok((lines > 0).then_some(spec))
     }
 
-    /// What goes with logical devices: the memory of each is behind its BAR 0, and it has one function.
+    /// Refuses fields that do not go with logical devices: each has one function, with its memory behind BAR 0.
     fn check_lds(&self) -> Result<(), SpecError> {
         let alone = [
             (
@@ -325,7 +327,7 @@ impl DeviceSpec {
         }
     }
 
-    /// Makes a device with logical devices, whose port has the first of `macs`.
+    /// Makes a device with logical devices. The first of `macs` is the address of its port.
     ///
     /// # Errors
     /// See [`SpecError`].
@@ -334,6 +336,7 @@ impl DeviceSpec {
         let capacity = self.capacity.map_or(u64::from(lds) * GRANULE, |it| it.0);
         let end = self.common.end("device", self.common.carries()?, macs, 0)?;
         let first = self.function(0, 1)?.spec;
+        // An MLD must identify itself to the manager, so it needs a serial number in any case.
         let serial = self.serial.map_or_else(|| made_up_serial(end.mac), |it| it.0);
         let Identity { vendor, device, subsystem: (subsystem_vendor, subsystem), .. } =
             first.identity;
@@ -368,6 +371,7 @@ impl DeviceSpec {
         let name = self.common.name("device");
         let places = self.ld_places(lds, Mld::bar_size(capacity))?;
         let one = |(number, base): (u8, Option<Hpa>)| -> Result<DeviceEndpoint, SpecError> {
+            // Every LD shows a BAR as long as the whole capacity: the manager may move memory between LDs at run time.
             let mut spec = FunctionSpec { ..first.clone() };
             let [bar, rest @ ..] = &mut spec.bars;
             let kind = BarKind::Mem64 { prefetch: true };
@@ -384,12 +388,13 @@ impl DeviceSpec {
         Ok(MldEndpoint::new(mld, all, &name))
     }
 
-    /// Where each of `lds` logical devices is to be, which show `size` bytes each.
+    /// Preferred addresses of `lds` logical devices, each of which occupies `size` bytes at its host.
     fn ld_places(&self, lds: u8, size: u64) -> Result<Vec<Option<Hpa>>, SpecError> {
         let mut places = vec![None; lds.into()];
         for text in &self.ld_at {
             let (ld, base) = parts("ld_at", text, "LD=BASE")?;
             let base = number("ld_at", base)?;
+            // Address 0 would mean "no base" in the DVSEC (Memory_Base).
             let fits = base > 0
                 && base.is_multiple_of(UNIT)
                 && base.checked_add(size).is_some_and(|end| end <= HPA_END);
@@ -425,7 +430,7 @@ impl DeviceSpec {
         })
     }
 
-    /// Makes the device, whose port has the first of `macs`.
+    /// Makes the device. The first of `macs` is the address of its port.
     ///
     /// # Errors
     /// See [`SpecError`].
@@ -441,7 +446,7 @@ impl DeviceSpec {
         Ok(endpoint.with_lnr(self.requester()?).with_fabric_mem(self.fabric_mem()?))
     }
 
-    /// Its transfers of fabric memory, if they are on.
+    /// Its fabric memory transfers, if they are enabled.
     fn fabric_mem(&self) -> Result<Option<FabricMem>, SpecError> {
         let window = self.fabric_window.as_deref();
         let window = window.map(|text| range("fabric_window", text, None)).transpose()?;

@@ -1,8 +1,7 @@
 //! A G-FAM device as an endpoint.
 //!
-//! CCI commands as a host's GAE would forward them; tables and refusals in the status.
+//! It carries out CCI commands as a host's GAE would forward them; its status shows tables and refusals.
 //!
-//! Units: bytes.
 //! Source: docs/endpoint.md; docs/spec/cxl-fabric.md "GFD (endpoint)".
 
 pub mod spec;
@@ -28,28 +27,28 @@ use super::event_log::EventLog;
 use super::host::answered;
 use super::own_memory::OwnMemory;
 
-/// Port ids that are looked at in one slice of a status.
+/// Port ids covered by one slice of a status.
 const REQUESTERS: usize = 512;
-/// Most bytes of a command's input.
+/// Longest input of a command in bytes.
 const INPUT_MAX: usize = 1 << 16;
 
-/// A G-FAM device as an endpoint.
+/// The endpoint around a G-FAM device.
 pub struct GfdEndpoint {
     end: GfdEnd,
     name: String,
-    /// Notifications that have become events here, by kind.
+    /// Notifications that became events here, counted by kind.
     notices: BTreeMap<String, u64>,
 }
 
 impl GfdEndpoint {
-    /// An endpoint of `end`; its notifications for the fabric manager (0107h) become events here, as nobody sends them
-    /// on.
+    /// Wraps `end` under the name `name`. Its notifications for the fabric manager (0107h) become events here, because
+    /// no manager reads them.
     #[must_use]
     pub fn new(end: GfdEnd, name: &str) -> Self {
         Self { end, name: name.to_owned(), notices: BTreeMap::new() }
     }
 
-    /// The device itself.
+    /// The G-FAM device that it wraps.
     pub const fn end(&mut self) -> &mut GfdEnd {
         &mut self.end
     }
@@ -78,6 +77,7 @@ impl GfdEndpoint {
         }
         debug_assert!(len <= message.len(), "a header has its length");
         let mut out = Vec::new();
+        // As a forwarded command of that host, so that the device applies the rights of a host and not of a manager.
         match self.end.cci(now, Session::Proxy(from), &message, &mut out) {
             Served::Response => {}
             other => return Err(Refused::unavailable(format!("no response: {other:?}"))),
@@ -91,12 +91,13 @@ impl GfdEndpoint {
         }))
     }
 
-    /// Requesters that have something, of `count` from `from` on: groups, notification, decoders.
+    /// Requesters with any rights or decoders, among the `count` port ids from `from` on.
     fn requesters(&self, from: u16, count: usize) -> Vec<Value> {
         let gfd = self.end.gfd();
         let sat = gfd.sat(from.into(), count).map(|page| page.list).unwrap_or_default();
         let row = |(bits, vector): (u16, &u32)| {
             let pid = Pid::assignable(bits)?;
+            // Most of the 4,095 port ids have nothing; listing them would hide those that do.
             if *vector == 0 && !gfd.gdt().knows(pid) {
                 return None;
             }
@@ -107,6 +108,7 @@ impl GfdEndpoint {
             (*vector != 0 || !decoders.is_empty()).then(|| {
                 json!({
                     "pid": pid.to_string(),
+                    // Bit 31 of the access vector asks for notifications; the others are groups.
                     "groups": vector & !(1 << 31),
                     "notify": vector >> 31 == 1,
                     "gdt": decoders,
@@ -117,7 +119,7 @@ impl GfdEndpoint {
     }
 }
 
-/// Its memory by DPA, past decoders and rights.
+/// Memory by DPA, without decoders and access rights.
 impl OwnMemory for GfdEndpoint {
     fn check(&self, at: u64, len: u64) -> Result<(), Refused> {
         self.end.gfd().memory().check(at, len)
@@ -128,6 +130,7 @@ impl OwnMemory for GfdEndpoint {
     }
 
     fn write(&mut self, at: u64, data: &[u8]) -> Result<(), Refused> {
+        // A store here would bypass the snoop filter, and leave stale copies in hosts' caches.
         let text = format!("{} bytes at {at:#x} are stored by hosts alone", data.len());
         Err(Refused::because(text))
     }
@@ -165,6 +168,7 @@ impl Endpoint for GfdEndpoint {
     }
 
     fn next_event(&mut self, log: &mut EventLog) -> bool {
+        // One event in each call; the caller repeats until there is none.
         if let Some(news) = self.end.next_coherence_news() {
             log.event("coherence", news.to_string());
             return true;

@@ -1,8 +1,5 @@
-//! What a G-FAM device is to be.
+//! Specification of a G-FAM device: a [`GfdSpec`] makes a [`GfdEndpoint`]; fields that are not given have defaults.
 //!
-//! [`GfdSpec`] → [`GfdEndpoint`]; what is not given has a default.
-//!
-//! Units: bytes.
 //! Source: docs/endpoint.md.
 
 use std::hash::{BuildHasher, RandomState};
@@ -84,6 +81,7 @@ impl GfdSpec {
         let Some(path) = &self.file else { return Ok(Memory::anonymous(len)) };
         let open = || {
             let file = files::create(path, Existing::Keep)?;
+            // Two processes that write one file would each corrupt the other's memory.
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Err(Errno::WOULDBLOCK) => {
                     return Err(io::Error::other("another GFD keeps its memory there"));
@@ -104,14 +102,17 @@ impl GfdSpec {
             let what = what.to_owned();
             move |code| field("grant", format!("{text}: {what} refused: {code:?}"))
         };
+        // Region 0 is the only one: `build` has just made it.
         let choice = Choice::Contiguous { region: 0, len };
         let added = gfd.grant_capacity(group, NO_TAG, choice);
         let added = added.map_err(refuse("capacity"))?;
         let start = added.list.first().map(|extent| extent.start);
         let start = start.ok_or_else(|| field("grant", format!("{text}: no room is left")))?;
         let groups = gfd.sat(pid.index(), 1).ok().and_then(|page| page.list.first().copied());
+        // Bit 31: notify this requester of refused accesses.
         let groups = groups.unwrap_or_default() | 1 << 31 | 1 << group;
         gfd.set_sat(&[(pid, groups)]).map_err(refuse("access"))?;
+        // GDT has 8 decoders for each requester.
         let place = gfd.gdt().get(pid).iter().position(Option::is_none);
         let place = place.ok_or_else(|| field("grant", format!("{pid} has 8 decoders already")))?;
         let interleave = Interleave::NONE;
@@ -132,12 +133,13 @@ impl GfdSpec {
         let snoop_ms = given("snoop_ms", self.snoop_ms, 200, 60_000)?;
         let lines = usize::try_from(lines).unwrap_or(usize::MAX);
         let answer_max = Span::from_ms(snoop_ms);
-        // The numbers of leases decide nothing, so that a run in virtual time is the same whatever they are.
+        // Lease numbers decide nothing, so a run in virtual time is the same whatever they are. They only must be hard
+        // to guess.
         let secret = RandomState::new().hash_one(self.serial.map(|it| it.0));
         Ok(self.coherent.then_some(CoherentConfig { lines, answer_max, secret }))
     }
 
-    /// Makes the device, whose port has the first of `macs`.
+    /// Makes the device. The first of `macs` is the address of its port.
     ///
     /// # Errors
     /// See [`SpecError`].
@@ -154,10 +156,12 @@ impl GfdSpec {
         let mut gfd = Gfd::new(Config::full(pid, self.common.rate()?), self.memory(len)?);
         let (base, media) = (weft_parsers::fabric::Dpa(0), Media::default());
         let refuse = |code| field("block", format!("{block:#x} bytes are refused: {code:?}"));
+        // One partition with one region of all of it, as a device has before a manager partitions it (4905h).
         gfd.set_dmps(&[Dmp { index: 0, base, decode_len: len, len, block, media }])
             .map_err(refuse)?;
         gfd.set_region(Region { id: 0, block, sanitize: false, base, decode_len: len, len })
             .map_err(refuse)?;
+        // The groups of `grant` are numbered from 0, and bit 31 of the access vector is not a group.
         if self.grant.len() > 31 {
             return Err(field("grant", "expected at most 31"));
         }
@@ -174,7 +178,7 @@ impl GfdSpec {
         let config = GfdEndConfig { uuid, coherent: self.coherence()?, ..GfdEndConfig::default() };
         let mut end = GfdEnd::new(GfdDevice::new(gfd, serial), config, end);
         if self.managed {
-            // Whoever manages it commands it by messages, and calls it by a port id of its choice.
+            // A manager commands it by messages, and assigns a port id of its choice.
             end.set_in_band(Box::new(Commands::new(config.port)));
             if self.pid.is_none() {
                 end.set_pid(Instant::ZERO, Pid::NONE);
