@@ -1,12 +1,11 @@
-//! CDATs of devices and of the switches above them, and what the whole way to a device's memory costs.
+//! CDATs of devices and of the switches above them, and the latency and bandwidth of the whole path to a device's
+//! memory.
 //!
-//! Functions that the last enumeration has found → [`Asked`], which names whose CDATs are to be read → [`report`].
+//! [`Asked`] names the functions whose CDATs must be read, from the last enumeration; [`report`] puts the results
+//! together. As in Linux, the latencies of the device and of each switch on the path are added, and the least bandwidth
+//! counts. A switch below a virtual link includes the fabric's path in its own figures.
 //!
-//! Units: ns, MB/s, bytes.
 //! Source: CXL 3.1 section 7.7.12.4; docs/endpoint.md "Latency and bandwidth of memory".
-//!
-//! As the CXL subsystem of Linux does: latency of the device and of each switch on the way are added, the least bandwidth
-//! counts. A switch below a virtual link tells of the fabric's path in its own figures.
 
 use std::collections::BTreeSet;
 
@@ -22,16 +21,16 @@ use weft_rpc::Refused;
 use crate::endpoint::command::{AccessFigures, CdatDevice, CdatRange, CdatSwitch};
 use crate::endpoint::number::Id;
 
-/// Whose CDATs a command needs.
+/// The functions whose CDATs a command needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
-    /// Devices.
+    /// Devices to report on.
     pub devices: Vec<Bdf>,
-    /// These, and the switches above them.
+    /// These devices, and the switches above them.
     pub functions: Vec<Bdf>,
 }
 
-/// What lies on the way to a device through one switch: its upstream port, and the number of the port below.
+/// A device's path through one switch: upstream port, and number of the downstream port.
 struct Way {
     upstream: Bdf,
     port: u8,
@@ -41,7 +40,7 @@ fn is_device(node: &Node) -> bool {
     node.below.is_none() && !node.doe.is_empty()
 }
 
-/// The upstream ports of CXL switches above a function, those nearest to the host first.
+/// Upstream ports of the CXL switches above a function, beginning at the host.
 fn ways(tree: &Tree, device: Bdf) -> Vec<Way> {
     let path = tree.path(device);
     let mut ways = Vec::new();
@@ -56,7 +55,7 @@ fn ways(tree: &Tree, device: Bdf) -> Vec<Way> {
 }
 
 impl Asked {
-    /// Of one device, or of all that have a mailbox for it.
+    /// For one device, or for all devices that have a DOE mailbox.
     pub(super) fn of(tree: Option<&Tree>, device: Option<Bdf>) -> Result<Self, Refused> {
         let tree = tree.ok_or_else(|| Refused::because("nothing is known: enumerate first"))?;
         let devices: Vec<Bdf> = match device {
@@ -73,6 +72,7 @@ impl Asked {
                 }
             },
         };
+        // A set: devices below one switch share its CDAT.
         let mut functions: BTreeSet<Bdf> = devices.iter().copied().collect();
         for device in &devices {
             functions.extend(ways(tree, *device).into_iter().map(|way| way.upstream));
@@ -80,7 +80,7 @@ impl Asked {
         Ok(Self { devices, functions: functions.into_iter().collect() })
     }
 
-    /// What was read of these devices.
+    /// The report on these devices.
     pub(super) fn report(&self, tree: &Tree, read: &[CdatRead]) -> Vec<CdatDevice> {
         self.devices.iter().map(|device| report(tree, *device, read)).collect()
     }
@@ -95,6 +95,7 @@ fn contents(read: &[CdatRead], bdf: Bdf) -> Result<Contents, String> {
 }
 
 fn figures(access: Access) -> AccessFigures {
+    // Rounded up, so that a latency below 1 ns does not read as none.
     let ns = |ps: Option<u64>| ps.map(|ps| ps.div_ceil(1_000));
     AccessFigures {
         read_latency_ns: ns(access.read_latency_ps),
@@ -104,7 +105,7 @@ fn figures(access: Access) -> AccessFigures {
     }
 }
 
-/// Where the host has a range of the device's memory, by the device's committed decoders.
+/// Host address of a range of the device's memory, by the device's committed decoders.
 fn hpa(node: Option<&Node>, range: &MemoryRange) -> Option<u64> {
     node?.decoders.iter().filter(|it| it.committed).find_map(|it| {
         let LeadsTo::Memory { dpa } = it.to else { return None };
@@ -139,7 +140,7 @@ fn report(tree: &Tree, device: Bdf, read: &[CdatRead]) -> CdatDevice {
         non_volatile: it.flags & flags::NON_VOLATILE != 0,
         dynamic: it.flags & flags::DYNAMIC != 0,
         device: figures(it.access),
-        // Of a way of which a part is not known there is no figure.
+        // Without the figures of a part of the path there is no sum.
         path: errors.is_empty().then(|| figures(it.access.through(above))),
     };
     let ranges = own.ranges.values().map(range).collect();

@@ -1,8 +1,7 @@
-//! What others reach of a host's memory.
+//! Access of others to a host's memory.
 //!
-//! [`Exported`], ranges of its memory; `Reached`, these and what transfers of fabric memory show.
+//! [`Exported`] has the exported ranges; `Reached` adds those that fabric memory transfers show.
 //!
-//! Units: bytes.
 //! Source: docs/endpoint.md, docs/fabric-memory.md; CXL 3.1 section 7.7.3.
 
 use weft_cxl::completer::Target;
@@ -12,15 +11,15 @@ use weft_parsers::fabric::{Hpa, Pid};
 use super::fabric_mem::FabricMem;
 use crate::endpoint::command::Export;
 
-/// Ranges of memory that others reach.
+/// Ranges of the host's memory that others may access.
 #[derive(Clone, Debug, Default)]
 pub struct Exported(Vec<Export>);
 
 impl Exported {
-    /// These ranges of a host with `memory`.
+    /// Checks `ranges` against the host's `memory`.
     ///
     /// # Errors
-    /// What one of them would show is not there.
+    /// One of them is not in the memory as a whole.
     pub fn of(ranges: Vec<Export>, memory: &HostMemory) -> Result<Self, String> {
         let is_there = |it: &&Export| it.len.0 > 0 && memory.holds(it.local.0, it.len.0);
         match ranges.iter().find(|range| !is_there(range)) {
@@ -34,7 +33,7 @@ impl Exported {
         }
     }
 
-    /// All of them.
+    /// The ranges as they were given.
     pub(super) fn ranges(&self) -> &[Export] {
         &self.0
     }
@@ -45,13 +44,14 @@ impl Exports for Exported {
         self.0.iter().find_map(|range| {
             let offset = addr.0.checked_sub(range.base.0)?;
             let fits = offset.checked_add(len)? <= range.len.0;
+            // The PID is that of the request's prefix, which the requester's edge has set.
             let may = range.from.is_empty() || range.from.contains(&from.bits());
             (fits && may).then_some(range.local.0.checked_add(offset)?)
         })
     }
 }
 
-/// All that others reach: in the window of fabric memory what its engine says, elsewhere what is exported.
+/// All memory that others may access: within the window of fabric memory by its engine's rules, elsewhere the exports.
 pub(super) struct Reached<'a> {
     pub exported: &'a Exported,
     pub fabric_mem: Option<&'a FabricMem>,

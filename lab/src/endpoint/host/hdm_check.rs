@@ -1,11 +1,10 @@
-//! Whether the memory of devices that a tree shows as committed is reached: a load tells.
+//! Checks by loads whether committed HDM in a tree can be reached.
 //!
-//! The tree of the last enumeration -> a load of the first line of each such memory -> the tree with what came of them.
+//! After an enumeration it loads the first line of each such memory, and adds the results to the tree. Decoders of
+//! devices and HBR switches are the host's own and prove nothing about the switch in between: at a PBR edge LDST and
+//! LAV decide, which the host may lack. Only an answer proves the whole path.
 //!
 //! Source: docs/endpoint.md "Control socket"; docs/spec/cxl-fabric.md "HDM decoders".
-//!
-//! Decoders of devices and HBR switches are the host's own, and say nothing of the switch between: at a PBR edge LDST and LAV
-//! decide, which the host may not have set or not have. Only an answer shows that all of it leads there.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +19,7 @@ use weft_parsers::fabric::{Bdf, Hpa};
 use crate::endpoint::command::Answer;
 use crate::endpoint::tree::tree_json;
 
-/// Bytes of a line.
+/// Bytes of a cache line.
 const LINE: usize = 64;
 
 /// A tree that waits for its loads.
@@ -31,11 +30,12 @@ pub(super) struct HdmCheck {
 }
 
 impl HdmCheck {
-    /// Loads the first line of all memory that is committed.
+    /// Loads the first line of each committed range.
     pub(super) fn begin(host: &mut CxlHost) -> Self {
         let memory = |tree: &Tree| -> Vec<(Bdf, u64)> {
             let nodes = tree.iter().filter_map(|node| {
                 let is_own = |to| matches!(to, LeadsTo::Memory { .. });
+                // One line is enough: each device has one decoder, and weft's software sets no second one.
                 let own = node.decoders.iter().find(|it| it.committed && is_own(it.to))?;
                 Some((node.bdf, own.hpa.base))
             });
@@ -46,10 +46,10 @@ impl HdmCheck {
         Self { loads: all.into_iter().map(load).collect(), reached: BTreeMap::new() }
     }
 
-    /// Whether a load was one of its own.
+    /// Handles the end of a load; false if the load was another's.
     pub(super) fn take(&mut self, done: &Done) -> bool {
         let Some(bdf) = self.loads.remove(&done.op) else { return false };
-        // A poisoned line was reached. A load that was given up says nothing: the link went down.
+        // A poisoned line was reached. A load that was given up proves nothing, as the link went down.
         let reached = match done.result {
             Ok(_) | Err(Failure::Poisoned) => Some(true),
             Err(Failure::NoMemory | Failure::Timeout) => Some(false),
@@ -64,11 +64,11 @@ impl HdmCheck {
         self.loads.is_empty()
     }
 
-    /// The tree, with what has come of the loads.
+    /// The tree with the results of the loads.
     pub(super) fn answer(&self, host: &CxlHost) -> Answer {
         let mut tree = host.tree().cloned();
         for (bdf, reached) in &self.reached {
-            // An enumeration meanwhile may have given the number to another function.
+            // An enumeration meanwhile may have given the bus number to another function.
             let node = tree.as_mut().and_then(|tree| tree.get_mut(*bdf));
             for decoder in node.into_iter().flat_map(|node| &mut node.decoders) {
                 decoder.reached = Some(*reached);

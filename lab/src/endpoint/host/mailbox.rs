@@ -1,8 +1,7 @@
-//! Commands for mailboxes, and the ring of notifications, which they place and read.
+//! Mailbox commands of a host, and the notification ring, which is placed and read by them.
 //!
-//! Commands of the host's mailbox → their answers, by number.
+//! Responses of the host's mailbox answer commands by number.
 //!
-//! Units: bytes.
 //! Source: docs/endpoint.md; docs/spec/wire-formats.md §4.6, §5.4.
 
 use weft_cxl::completer::Target;
@@ -17,7 +16,7 @@ use crate::endpoint::command::Answer;
 use crate::endpoint::event_log::EventLog;
 use crate::endpoint::number::{Hex, Num};
 
-/// Where reading the ring stands.
+/// Progress of reading the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RingStep {
     Place,
@@ -26,13 +25,15 @@ pub(super) enum RingStep {
 }
 
 impl HostEndpoint {
-    /// The block of registers of the mailbox that is meant: where nothing is said, the one nearest to the host, which is its GAE.
+    /// Register block of the mailbox to use: the given one, or the one on the lowest bus, which is the GAE of the
+    /// host's own edge.
     pub(super) fn block(&self, asked: Option<Num>) -> Result<Hpa, Refused> {
         if let Some(Num(addr)) = asked {
             return Ok(Hpa(addr));
         }
         let mut found = self.inner.tree().map(blocks).unwrap_or_default();
         let nearest = found.iter().map(|(bdf, _)| bdf.bus()).min();
+        // Two on the lowest bus, such as two functions of a device: no rule picks one of them.
         found.retain(|(bdf, _)| Some(bdf.bus()) == nearest);
         match found.as_slice() {
             [(_, block)] => Ok(*block),
@@ -56,6 +57,7 @@ impl HostEndpoint {
     ) -> Result<Option<Answer>, Refused> {
         let block = self.block(block)?;
         if let Some(Num(at)) = base {
+            // 32 bytes is an entry; bits 4:0 of the address are flags in Set GAM Buffer (010Ah).
             if at % 32 != 0 || !self.inner.memory().holds(at, 8_192) {
                 let text = format!("expected 8 KiB of memory at a multiple of 32, found {at:#x}");
                 return Err(Refused::bad_request(text));
@@ -67,6 +69,7 @@ impl HostEndpoint {
         };
         let step = if base.is_some() { RingStep::Place } else { RingStep::Get };
         let command = match step {
+            // Placing also clears the overflow flag of an earlier ring.
             RingStep::Place => self.inner.command(block, Ring::SET, &ring.set(true)),
             _ => self.inner.command(block, Ring::GET, &[]),
         };
@@ -75,7 +78,7 @@ impl HostEndpoint {
         Ok(None)
     }
 
-    /// A mailbox answered a command: whose it is, and what becomes of that.
+    /// Handles the response to a mailbox command: answers it, or takes the next step with the ring.
     pub(super) fn responded(
         &mut self,
         command: u64,
@@ -102,6 +105,7 @@ impl HostEndpoint {
             let text = format!("the ring was refused: {}", code.name());
             return log.answer(number, Err(Refused::because(text)));
         }
+        // Success of one step leads to the next mailbox command, under the same command number and time limit.
         let Some(ring) = &mut self.ring else { return };
         let (step, taken, input) = match step {
             RingStep::Place => (RingStep::Get, None, None),
@@ -128,7 +132,7 @@ impl HostEndpoint {
     }
 }
 
-/// What a mailbox or component answered.
+/// Converts a response of a mailbox or component.
 pub fn answered(response: Response) -> Answer {
     let Response { code, vendor, payload } = response;
     let name = ReturnCode::from_bits(code).name().to_owned();

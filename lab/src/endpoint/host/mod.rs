@@ -1,8 +1,7 @@
-//! A host as an endpoint: enumeration, configuration space, memory by HPA, mailboxes, the ring of notifications.
+//! A host as an endpoint: enumeration, configuration space, memory by HPA, mailboxes, and the notification ring.
 //!
-//! Commands → transactions of [`CxlHost`]; its events → answers, by number.
+//! Commands become transactions of [`CxlHost`], whose events answer them by number.
 //!
-//! Units: bytes.
 //! Source: docs/endpoint.md; docs/spec/wire-formats.md §4.6, §5.4.
 
 mod cdat;
@@ -41,7 +40,7 @@ use hdm_check::HdmCheck;
 use mailbox::RingStep;
 pub(super) use mailbox::answered;
 
-/// What a command waits for.
+/// The event that a command waits for.
 enum Waits {
     Scan,
     Reset(Bdf),
@@ -75,11 +74,11 @@ fn cpu(error: CpuError) -> Refused {
     Refused::because(error.to_string())
 }
 
-/// A host as an endpoint.
+/// The endpoint around a host.
 pub struct HostEndpoint {
     inner: CxlHost,
     name: String,
-    /// First address and bytes of what is reached by UIO unless it is said otherwise.
+    /// First address and length of the addresses that `auto` reaches by UIO.
     window: Option<(u64, u64)>,
     exports: Exported,
     transfers: Transfers,
@@ -89,7 +88,7 @@ pub struct HostEndpoint {
 }
 
 impl HostEndpoint {
-    /// An endpoint of `host`, with a fabric window of (first address, bytes).
+    /// Wraps `host` with a fabric window of (first address, length) and these exports.
     #[must_use]
     pub fn new(host: CxlHost, name: &str, window: Option<(u64, u64)>, exports: Exported) -> Self {
         Self {
@@ -104,24 +103,26 @@ impl HostEndpoint {
         }
     }
 
-    /// The same with transfers of fabric memory, or without.
+    /// Adds fabric memory transfers, or removes them.
     #[must_use]
     pub fn with_fabric_mem(self, fabric_mem: Option<FabricMem>) -> Self {
         Self { fabric_mem: fabric_mem.map(Box::new), ..self }
     }
 
-    /// The host itself.
+    /// The host that it wraps.
     pub const fn host(&mut self) -> &mut CxlHost {
         &mut self.inner
     }
 
     fn how(&self, access: &Access) -> Result<How, Refused> {
+        // `wrapping_sub` makes an address below the window a very large offset.
         let inside = |(base, len): (u64, u64)| access.addr.0.wrapping_sub(base) < len;
         Ok(match access.via {
             Via::Plain => How::Plain,
             Via::Uio => How::Uio,
             Via::CxlMem => How::Mem,
             Via::CxlCache => return Err(no_cxl_cache()),
+            // Only a UIO request can name a target port, by its prefix.
             Via::Auto if access.to.is_some() || self.window.is_some_and(inside) => How::Uio,
             Via::Auto => How::Plain,
         })
@@ -153,6 +154,7 @@ impl HostEndpoint {
         slot: Option<Bdf>,
         timeout_ms: u64,
     ) -> Result<Option<Answer>, Refused> {
+        // One enumeration at a time: both would number the same buses.
         if self.inner.is_enumerating() {
             return Err(Refused::unavailable("the host is enumerating already"));
         }
@@ -230,7 +232,7 @@ impl HostEndpoint {
         Ok(None)
     }
 
-    /// CDATs have been read: whoever waits for them has them. One who does no more has run out of time.
+    /// Answers the commands that wait for CDATs. A command that no longer waits has exceeded its time limit.
     fn cdats_read(&mut self, read: &[CdatRead], log: &mut EventLog) {
         let Self { inner: host, waiting, .. } = self;
         waiting.retain(|number, waiting| {
@@ -254,6 +256,7 @@ impl HostEndpoint {
             return Err(Refused::bad_request(text));
         }
         let reg = Reg::at(register);
+        // The root port's bus exists in the host only: no configuration request on a link reaches it.
         let own_bus = self.inner.tree().map_or(0, |tree| tree.bus);
         if dest.bus() == own_bus {
             if write.is_some() || (dest.device(), dest.function()) != (0, 0) {
@@ -263,6 +266,7 @@ impl HostEndpoint {
             let value = self.inner.root().read(reg).into();
             return Ok(Some(Answer::Register { value }));
         }
+        // A bus below the next one needs a type 1 request, which bridges turn into type 0 at its bus.
         let type1 = dest.bus() != self.inner.root().buses().secondary;
         let what = match write {
             None => Operation::ConfigRead { dest, reg, type1 },
@@ -281,6 +285,7 @@ impl HostEndpoint {
 
     fn done(&mut self, done: &Done, log: &mut EventLog) {
         let Self { inner: host, transfers, waiting, fabric_mem, .. } = self;
+        // Each request belongs to exactly one of these; whoever recognises its number takes the end.
         if transfers.take(done, &mut |ask| submit(host, ask))
             || fabric_mem.as_mut().is_some_and(|it| it.take(done, log))
         {
@@ -319,7 +324,7 @@ impl HostEndpoint {
         );
     }
 
-    /// All that wait for `what` have it.
+    /// Answers all commands that wait for `what`.
     fn all(
         &mut self,
         what: impl Fn(&Waits) -> bool,
@@ -341,6 +346,7 @@ impl HostEndpoint {
             Event::Response { number, result } => self.responded(number, result, log),
             Event::Enumerated(result) => {
                 log.event("enumerated", result.map_or_else(|e| e.to_string(), |()| "done".into()));
+                // Before the commands are answered: a client may name registrations in its next command.
                 if let Some(fabric_mem) = &mut self.fabric_mem {
                     fabric_mem.renewed(&mut self.inner, log);
                 }
@@ -385,7 +391,7 @@ impl HostEndpoint {
         }
     }
 
-    /// All that wait for `what` get the tree, once it is known what of it is reached; or why there is none.
+    /// Lets all commands that wait for `what` wait for the tree and its HDM check, or refuses them with the error.
     fn show_tree(
         &mut self,
         what: impl Fn(&Waits) -> bool,
@@ -406,6 +412,7 @@ impl HostEndpoint {
                 return false;
             }
             waiting.what = Waits::Tree(check);
+            // From here on `done` answers it, when the last load has ended.
             true
         });
     }
@@ -489,6 +496,7 @@ impl Endpoint for HostEndpoint {
         bufs: &mut Bufs,
     ) -> Result<Progress, PortError> {
         let fabric_mem = self.fabric_mem.as_deref();
+        // Looked up for each poll: exports and the window change by commands.
         let reached = Reached { exported: &self.exports, fabric_mem };
         let Some(port) = sole(ports) else { return Ok(Progress::default()) };
         let progress = self.inner.poll_with(now, port, bufs, &reached)?;

@@ -1,8 +1,5 @@
-//! What a host is to be.
+//! Specification of a host: a [`HostSpec`] makes a [`HostEndpoint`]; fields that are not given have defaults.
 //!
-//! [`HostSpec`] → [`HostEndpoint`]; what is not given has a default.
-//!
-//! Units: bytes.
 //! Source: docs/endpoint.md.
 
 use std::hash::{BuildHasher, RandomState};
@@ -30,12 +27,12 @@ use crate::endpoint::spec::{
     power, range,
 };
 
-/// Where a host's memory begins unless it says otherwise.
+/// First address of a host's memory by default.
 pub const MEMORY_BASE: u64 = 0x10_0000;
-/// Where interrupts are written, and how far that reaches.
+/// First address and length of the range that interrupts are written to.
 const MSI: (u64, u64) = (0xFEE0_0000, 1 << 20);
 
-/// Lines of its memory that caches of devices may hold together.
+/// Lines of its memory that caches of devices may hold in total.
 const FILTER_LINES: usize = 1 << 20;
 
 /// A host.
@@ -101,7 +98,7 @@ impl Spec for HostSpec {
 }
 
 impl HostSpec {
-    /// The LN completer, which registers lines of all of its memory.
+    /// The LN completer, which registers lines of the host's whole memory.
     fn completer(&self, regions: Regions) -> Result<Option<LncSpec>, SpecError> {
         let Some(lines_max) = self.ln_lines else {
             let alone =
@@ -111,6 +108,7 @@ impl HostSpec {
                 Some((name, _)) => Err(field(name, "no line is watched: give ln_lines, too")),
             };
         };
+        // Flit mode has no LN bit in its TLPs (docs/spec/cxl-fabric.md, "Lightweight Notification").
         if self.common.flit()? {
             let text = "Lightweight Notification is of non-flit mode: give mode non-flit";
             return Err(field("ln_lines", text));
@@ -133,7 +131,7 @@ impl HostSpec {
         }))
     }
 
-    /// Makes the host, whose port has the first of `macs`.
+    /// Makes the host. The first of `macs` is the address of its port.
     ///
     /// # Errors
     /// See [`SpecError`].
@@ -146,6 +144,7 @@ impl HostSpec {
         let window = self.fabric_window.as_deref().map(|text| range("fabric_window", text, None));
         let window = window.transpose()?;
         if let Some((base, len)) = window {
+            // The window first: memory is then checked against it as well.
             free("fabric_window", base, len, &software, None)?;
         }
         for text in given {
@@ -161,6 +160,7 @@ impl HostSpec {
         let fabric = window.map(|(base, len)| Window { base, limit: base + (len - 1) });
         let software = Software { ln: lnc.as_ref().map(settings), fabric, ..software };
         let fabric_mem = self.fabric_mem(window)?;
+        // Memory of the host like any other, so that its completer serves it; others get there by `FabricMem::serve`.
         if fabric_mem.is_some() {
             memory.add(Hpa(SLOTS), Memory::anonymous(SLOTS_LEN))?;
         }
@@ -168,6 +168,7 @@ impl HostSpec {
             end: self.common.end("host", self.common.carries()?, macs, 0)?,
             spec: software,
             root: BridgeSpec {
+                // 06 04 00h: PCI-to-PCI bridge, which a root port is.
                 identity: identity(0x0100, 0x06_04_00),
                 kind: PortKind::Root,
                 port: 0,
@@ -201,7 +202,7 @@ impl HostSpec {
         Ok(endpoint.with_fabric_mem(fabric_mem))
     }
 
-    /// Its home agent.
+    /// The home agent for caches of devices.
     fn home(&self) -> Result<HomeSpec, SpecError> {
         let snoop_ms = match self.snoop_ms {
             None => 200,
@@ -210,7 +211,8 @@ impl HostSpec {
                 return Err(field("snoop_ms", format!("expected 1 to 60000, found {ms}")));
             }
         };
-        // The numbers of leases decide nothing, so that a run in virtual time is the same whatever they are.
+        // Lease numbers decide nothing, so a run in virtual time is the same whatever they are. They only must be hard
+        // to guess.
         let secret = RandomState::new().hash_one(FILTER_LINES);
         Ok(HomeSpec { lines: FILTER_LINES, answer_max: Span::from_ms(snoop_ms), secret })
     }
@@ -224,7 +226,7 @@ impl HostSpec {
         fits.map_err(|_| field("segment", format!("expected 0 to 255, found {number}")))
     }
 
-    /// Its transfers of fabric memory, if they are on.
+    /// Its fabric memory transfers, if they are enabled.
     fn fabric_mem(&self, window: Option<(u64, u64)>) -> Result<Option<FabricMem>, SpecError> {
         let asked = Asked {
             on: self.enable_use_fabric_mem,
@@ -241,13 +243,14 @@ impl HostSpec {
     }
 }
 
-/// What its software sets on LN requesters: none may register more lines than there are.
+/// Settings for LN requesters: none may register more lines than the host can watch.
 fn settings(lnc: &LncSpec) -> LnSettings {
+    // The limit is an exponent of five bits in the requester's control register.
     let limit = lnc.lines_max.checked_ilog2().unwrap_or_default().min(31);
     LnSettings { line: lnc.line, limit: u8::try_from(limit).unwrap_or_default() }
 }
 
-/// `BASE:SIZE=LOCAL`.
+/// Parses `BASE:SIZE=LOCAL`.
 fn export(text: &str) -> Result<Export, SpecError> {
     let (there, local) = parts("export", text, "BASE:SIZE=LOCAL")?;
     let (base, len) = range("export", there, None)?;
@@ -258,7 +261,7 @@ fn export(text: &str) -> Result<Export, SpecError> {
     Ok(Export { base: Num(base), len: Num(len), local: Num(local), from: Vec::new() })
 }
 
-/// Refuses a range that devices or interrupts are at, or the fabric.
+/// Refuses a range that overlaps the apertures of devices, interrupts or the fabric window.
 fn free(
     name: &'static str,
     base: u64,
