@@ -1,12 +1,10 @@
-//! One connection's mailbox: writes the own half, looks at the other one, and says what was heard.
+//! One end of a connection's mailbox: writes its own half, and reads the other one.
 //!
-//! [`Channel::advance`] at times, [`Channel::ended`] when a request has ended → [`Heard`].
+//! [`Channel::advance`] works on it by time, and [`Channel::ended`] when a request has ended; both report [`Heard`]. A
+//! mailbox in the host's own window is a slot for each port that sends requests, so only that port has written it. A
+//! mailbox in fabric memory is read and written by UIO, and does not show its writer.
 //!
-//! Units: bytes; time as a parameter.
 //! Source: docs/spec/wire-formats.md §5.5.
-//!
-//! A mailbox in the host's own window is a slot for each port that requests come from: what is in it was written by that
-//! port alone. One in fabric memory is read and written by UIO, and tells nothing of who wrote it.
 
 use weft_cxl::requester::{Failure, OpId, Operation};
 use weft_dataplane::time::{Instant, Span};
@@ -16,37 +14,37 @@ use weft_parsers::tlp::Status;
 use super::mailbox::{HALF_LEN, HEAD_LEN, Half, MailShare, NoHalf, Says};
 use super::owner::Owner;
 
-/// Between two looks, while a connection is made, and while there is one.
+/// Time between two looks while a connection is being made.
 const LOOK: Span = Span::from_ms(20);
 const BEAT: Span = Span::from_ms(250);
-/// Requests that are refused in a row before the peer is taken for gone, and before a connection is given up.
+/// Refusals in a row after which a connected peer counts as gone.
 const REFUSED_MAX: u32 = 3;
 const REFUSED_AT_FIRST_MAX: u32 = 25;
 
-/// Where a mailbox is.
+/// Location of a mailbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// On the fabric.
+    /// An address on the fabric.
     Fabric(Hpa),
     /// In this host: the slot of a port, at this address.
     Slot(Pid, u64),
 }
 
-/// How far a connection is.
+/// Progress of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Hello is in the mailbox.
+    /// Hello is in the mailbox, without an answer yet.
     Connecting,
-    /// Nobody has said hello, or nobody any more.
+    /// No peer has said hello, or the last one is gone.
     Listening,
-    /// Shares were exchanged.
+    /// Both sides have exchanged their shares.
     Connected,
-    /// Goodbye is to be written; then it is over.
+    /// Goodbye must still be written; then the connection is over.
     Closing,
 }
 
 impl State {
-    /// What users read.
+    /// Name of the state in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Connecting => "connecting",
@@ -57,18 +55,18 @@ impl State {
     }
 }
 
-/// What came of a mailbox.
+/// News from the other half of a mailbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// Who listens: somebody wants to connect, by this session.
+    /// At the listener: a peer wants to connect, with this session and these shares.
     Hello(u64, Vec<MailShare>),
-    /// Who connects: it is connected.
+    /// At the connecting side: the peer has accepted, with these shares.
     Welcome(Vec<MailShare>),
-    /// The other side has ended it.
+    /// The peer has ended the connection.
     Goodbye,
-    /// The other side is not there any more.
+    /// The peer is gone, for this reason.
     Gone(String),
-    /// It is over, and nothing is to be written any more.
+    /// The connection is over, and its mailbox needs no more writes.
     Over,
 }
 
@@ -80,25 +78,23 @@ enum Step {
     Look,
 }
 
-/// A mailbox, and what is known of who is at the other end.
+/// One end of a mailbox, and the state of the peer at the other end.
 #[derive(Debug)]
 pub struct Channel {
-    /// Where the mailbox is.
     pub place: Place,
-    /// How far it is.
     pub state: State,
-    /// This side connects, and has the first half.
+    /// This side connects, and writes the first half.
     pub connects: bool,
-    /// Why the last look failed.
+    /// Failure of the last access.
     pub failure: Option<Failure>,
-    /// Silence after which the other side is taken for gone.
+    /// Silence after which the peer counts as gone.
     silence: Span,
     own: Half,
     write_body: bool,
     write_head: bool,
-    /// Session and beat that were seen last.
+    /// Session and beat of the last look.
     seen: (u64, u64),
-    /// A session that was ended here: it is not taken again.
+    /// Session that this side has ended, and must not accept again.
     closed: u64,
     heard: Instant,
     refused: u32,
@@ -108,7 +104,7 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// A mailbox that is looked at from `now` on; who connects names the session and what it shares.
+    /// Makes a channel that is looked at from `now` on. `hello` has the session and shares of the side that connects.
     pub fn new(
         place: Place,
         now: Instant,
@@ -137,7 +133,7 @@ impl Channel {
         }
     }
 
-    /// Port that the other side's requests come from, where the mailbox tells.
+    /// The port of the peer, if the mailbox tells: only a slot does.
     pub const fn pid(&self) -> Option<Pid> {
         match self.place {
             Place::Slot(pid, _) => Some(pid),
@@ -145,7 +141,7 @@ impl Channel {
         }
     }
 
-    /// When it is to be looked at again; where it waits for a request, when the other side has been silent for too long.
+    /// Time of the next look; while a request is in flight, the end of the allowed silence.
     pub fn due(&self) -> Option<Instant> {
         match self.op {
             None => Some(self.next),
@@ -154,23 +150,23 @@ impl Channel {
         }
     }
 
-    /// Whether it waits for this request.
+    /// Whether it waits for the end of this request.
     pub fn waits_for(&self, op: OpId) -> bool {
         self.op == Some(op)
     }
 
-    /// Who listens has taken a hello: the answer is to be written.
+    /// The listener has accepted a hello: the answer must be written.
     pub fn welcome(&mut self, now: Instant, session: u64, shares: Vec<MailShare>) {
         self.own = Half { says: Says::Welcome, session, beat: self.own.beat, shares };
         (self.state, self.write_body, self.next) = (State::Connected, true, now);
     }
 
-    /// Who connects has taken a welcome.
+    /// The connecting side has received a welcome.
     pub fn connected(&mut self, now: Instant) {
         (self.state, self.heard) = (State::Connected, now);
     }
 
-    /// Ends it: goodbye is written. Who listens in its window goes on to do so.
+    /// Ends the connection by writing goodbye. The listener in a window goes on listening.
     pub fn close(&mut self, now: Instant, session: u64) {
         let stays = !self.connects && matches!(self.place, Place::Slot(..));
         self.own = Half { says: Says::Goodbye, session, beat: self.own.beat, shares: Vec::new() };
@@ -178,26 +174,28 @@ impl Channel {
         self.state = if stays { State::Listening } else { State::Closing };
     }
 
-    /// The session of the connection.
+    /// Session number of the connection.
     pub const fn session(&self) -> u64 {
         self.own.session
     }
 
-    /// The other side is gone: who listens goes on to do so.
+    /// Goes back to listening after the peer is gone.
     pub const fn listen(&mut self) {
         self.closed = self.own.session;
+        // The old hello may still be in the mailbox: `closed` keeps it from being accepted again.
         (self.state, self.write_body, self.write_head) = (State::Listening, false, false);
     }
 
     const fn bases(&self) -> (u64, u64) {
+        // The side that connects has the first half (docs/spec/wire-formats.md §5.5).
         if self.connects { (0, HALF_LEN) } else { (HALF_LEN, 0) }
     }
 
-    /// Goes on as far as it can without waiting; tells what was heard, and how many requests were sent.
+    /// Works until it has to wait; returns the news, and the number of requests sent.
     pub fn advance(&mut self, now: Instant, owner: &mut dyn Owner) -> (Option<Heard>, usize) {
         let mut sent = 0;
         if self.op.is_some() && self.silent(now) {
-            // Nobody may answer for as long as a request may take, which is another time limit.
+            // A request may take longer than the allowed silence: its time limit is another one.
             return (Some(Heard::Gone("it says nothing any more".to_owned())), sent);
         }
         while self.op.is_none() {
@@ -205,8 +203,11 @@ impl Channel {
                 if now < self.next {
                     break;
                 }
+                // A connected side writes its head at every beat, which shows the peer that it is alive.
                 let speaks = self.write_head || self.state == State::Connected;
                 self.step = match (self.write_body, speaks) {
+                    // Body before head: the head has the checksum, so a reader never takes shares that are half
+                    // written.
                     (true, _) => Step::Body,
                     (false, true) => Step::Head,
                     (false, false) => Step::Look,
@@ -222,7 +223,9 @@ impl Channel {
                 _ => (other, None),
             };
             let result = match self.place {
+                // No shares, so there is no body to write.
                 _ if data.as_ref().is_some_and(Vec::is_empty) => Ok(Vec::new()),
+                // A slot is memory of this host, and needs no request.
                 Place::Slot(_, base) => {
                     let len = usize::try_from(HALF_LEN).unwrap_or(0);
                     Ok(owner.access(base + at, data.as_deref(), len))
@@ -238,6 +241,7 @@ impl Channel {
                         sent += 1;
                         break;
                     }
+                    // Not now: `failed` tries again after a pause.
                     Err(Failure::GivenUp)
                 }
             };
@@ -248,7 +252,7 @@ impl Channel {
         (None, sent)
     }
 
-    /// A request for it has ended.
+    /// Handles the end of a request for this mailbox.
     pub fn ended(&mut self, now: Instant, result: Result<Vec<u8>, Failure>) -> Option<Heard> {
         self.op = None;
         let step = core::mem::replace(&mut self.step, Step::Rest);
@@ -263,7 +267,7 @@ impl Channel {
             }
             Step::Head if self.state == State::Closing => Some(Heard::Over),
             Step::Head => {
-                // Who connects goes on to say so until it is heard; goodbye is said once.
+                // Hello is repeated until it is answered; goodbye is written once.
                 self.write_head = self.state == State::Connecting;
                 self.step = Step::Look;
                 None
@@ -279,6 +283,7 @@ impl Channel {
 
     fn failed(&mut self, now: Instant, failure: Failure) -> Option<Heard> {
         (self.next, self.failure) = (now + LOOK, Some(failure));
+        // Only a status counts as a refusal. A timeout may be congestion, and has the limit of silence.
         self.refused += u32::from(matches!(failure, Failure::Status(_)));
         let text = match failure {
             Failure::Status(Status::UnsupportedRequest) => "its memory is refused (UR)".to_owned(),
@@ -300,6 +305,7 @@ impl Channel {
         let gone = |text: &str| Some(Heard::Gone(text.to_owned()));
         let half = match Half::parse(bytes) {
             Ok(half) => half,
+            // A connected peer has written its half, so an empty one means that its memory is new.
             Err(NoHalf::Empty) if self.state == State::Connected => {
                 return gone("its mailbox is empty: it was started again");
             }
@@ -307,6 +313,7 @@ impl Channel {
             Err(_) => return None,
         };
         let is_ours = half.session == self.own.session;
+        // The beat counts only within one session: a new session is another peer process.
         let moved = self.seen.0 == half.session && self.seen.1 != half.beat;
         self.seen = (half.session, half.beat);
         if moved && is_ours {
@@ -321,6 +328,7 @@ impl Channel {
             }
             (_, State::Connected, _) if !is_ours => gone("it was started again"),
             (false, State::Connected, Says::Goodbye) => Some(Heard::Goodbye),
+            // `moved`: a hello that was left in memory does not beat.
             (false, State::Listening, Says::Hello) if moved && half.session != self.closed => {
                 self.heard = now;
                 Some(Heard::Hello(half.session, half.shares))

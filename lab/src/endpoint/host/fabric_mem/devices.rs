@@ -1,8 +1,8 @@
-//! Memory of devices below the host that is registered: which device each range belongs to, and whether it is still there.
+//! Registered memory of devices below the host: the device of each range, and whether it is still there.
 //!
-//! [`Devices::add`] with a registration; [`Devices::gone`] by what the host has found → registrations to take back.
+//! [`Devices::add`] records a registration; [`Devices::gone`] compares all of them with an enumeration and returns
+//! those to take back.
 //!
-//! Units: bytes.
 //! Source: docs/fabric-memory.md "Memory of a device".
 
 use std::collections::BTreeMap;
@@ -12,10 +12,10 @@ use weft_cxl::fabric_mem::{Handle, MemDesc};
 use weft_cxl::pci::{Node, Tree};
 use weft_parsers::fabric::Bdf;
 
-/// Registrations that were taken back are remembered for messages, so many.
+/// Registrations taken back that are remembered for error messages.
 const REMEMBERED_MAX: usize = 32;
 
-/// A function, as a host tells it from others.
+/// Identity of a function, as a host compares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
     bdf: Bdf,
@@ -24,7 +24,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// The function that has all of a range of memory.
+    /// The function that has the whole range of memory.
     pub fn at(tree: Option<&Tree>, mem: MemDesc) -> Option<Self> {
         tree?.memory_at(mem.addr, mem.len).map(Self::of)
     }
@@ -48,24 +48,25 @@ pub struct Devices {
 }
 
 impl Devices {
-    /// A range of `device` is registered.
+    /// Records the registration of a range of `device`.
     pub fn add(&mut self, handle: Handle, mem: MemDesc, device: Device) {
         self.registered.insert(handle, (mem, device));
     }
 
-    /// A registration was taken back.
+    /// Forgets a registration that was taken back by a command.
     pub fn remove(&mut self, handle: Handle) {
         self.registered.remove(&handle);
     }
 
-    /// Nothing is registered any more.
+    /// Forgets all registrations.
     pub fn clear(&mut self) {
         self.registered.clear();
     }
 
-    /// Takes out the registrations whose device is not where it was, by what the host has found now.
+    /// Takes out the registrations whose device is no longer at its place in `tree`.
     pub fn gone(&mut self, tree: Option<&Tree>) -> Vec<(Handle, Device)> {
         let all = core::mem::take(&mut self.registered).into_iter();
+        // Bus number, ids and serial number must all agree: another device at the same address is not the same memory.
         let is_there = |it: &(Handle, (MemDesc, Device))| Device::at(tree, it.1.0) == Some(it.1.1);
         let (there, gone): (Vec<_>, Vec<_>) = all.partition(is_there);
         self.registered = there.into_iter().collect();
@@ -75,14 +76,14 @@ impl Devices {
         gone.into_iter().map(|(handle, (_, device))| (handle, device)).collect()
     }
 
-    /// The last registration that had an address, and was taken back as its device was gone.
+    /// The last registration with this address that was taken back because its device was gone.
     pub fn lost_at(&self, addr: u64) -> Option<(Handle, Device)> {
         let had = |mem: &MemDesc| addr.wrapping_sub(mem.addr) < mem.len;
         let found = self.lost.iter().rev().find(|(_, mem, _)| had(mem));
         found.map(|(handle, _, device)| (*handle, *device))
     }
 
-    /// First addresses and bytes of all that is registered.
+    /// First address and length of each registered range.
     pub fn ranges(&self) -> Vec<(u64, u64)> {
         self.registered.values().map(|(mem, _)| (mem.addr, mem.len)).collect()
     }

@@ -1,31 +1,31 @@
-//! The mailbox that two engines of fabric memory connect by: two halves, one of each.
+//! The mailbox by which two engines of fabric memory connect: two halves, one for each side.
 //!
-//! A half has a head of 64 bytes, then shares of 32 bytes each; [`Half::parse`] and [`Half::emit`].
+//! A half has a head of 64 bytes, followed by shares of 32 bytes each, all little-endian. [`Half::parse`] reads one;
+//! [`Half::body`] and [`Half::head`] give the bytes to write.
 //!
-//! Units: bytes, little-endian.
 //! Source: docs/spec/wire-formats.md §5.5.
 
 use weft_parsers::crc::Crc32;
 
-/// Bytes of a mailbox: a half of who connects, then one of who listens.
+/// Length of a mailbox in bytes: the half of the connecting side, then that of the listener.
 pub const MAILBOX_LEN: u64 = 2 * HALF_LEN;
-/// Bytes of a half.
+/// Length of a half in bytes.
 pub const HALF_LEN: u64 = 4_096;
-/// Bytes of a head; one request writes it.
+/// Length of a head in bytes; one request writes it.
 pub const HEAD_LEN: usize = 64;
-/// Bytes of a share.
+/// Length of a share in bytes.
 const SHARE_LEN: usize = 32;
-/// Shares that a half has room for.
+/// Shares that fit in a half.
 pub const SHARES_MAX: usize = (4_096 - HEAD_LEN) / SHARE_LEN;
 const MAGIC: [u8; 4] = *b"WFMB";
 const VERSION: u8 = 1;
 
-/// What a half says.
+/// Message of a half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Says {
-    /// Who connects begins.
+    /// The connecting side begins.
     Hello,
-    /// Who listens answers.
+    /// The listener accepts.
     Welcome,
     /// The connection is over, or was refused.
     Goodbye,
@@ -53,35 +53,33 @@ impl Says {
 /// A range that the sender has registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MailShare {
-    /// First address, as the sender has it.
+    /// First address, as the sender registered it.
     pub addr: u64,
-    /// Bytes.
     pub len: u64,
-    /// Where it is found on the fabric.
+    /// Address at which it is found on the fabric.
     pub hpa: u64,
-    /// It is fabric memory that the sender was granted, not its own.
+    /// Fabric memory that the sender was granted; otherwise its own memory.
     pub fabric: bool,
 }
 
 /// One half of a mailbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Half {
-    /// What it says.
     pub says: Says,
-    /// Number of the connection, by who connects.
+    /// Session number, chosen by the connecting side.
     pub session: u64,
-    /// Grows while the sender is there.
+    /// Counts up as long as the sender is alive.
     pub beat: u64,
-    /// What the sender shares.
+    /// Ranges that the sender shares.
     pub shares: Vec<MailShare>,
 }
 
-/// Why a half cannot be read.
+/// Reasons why a half cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoHalf {
-    /// Nobody has written it.
+    /// It was never written.
     Empty,
-    /// It is being written, or is of another version.
+    /// It is being written, or has another version.
     Torn,
 }
 
@@ -115,6 +113,7 @@ impl Half {
         let says = Says::of(code).filter(|_| version == VERSION).ok_or(NoHalf::Torn)?;
         let len = usize::from(u16::from_le_bytes([low, high])) * SHARE_LEN;
         let shares = rest.get(..len).ok_or(NoHalf::Torn)?;
+        // Head and body are separate writes: the checksum shows that both belong together.
         if crc(shares) != u32_at(head, 24) {
             return Err(NoHalf::Torn);
         }
@@ -128,7 +127,7 @@ impl Half {
         Ok(Self { says, session: u64_at(head, 8), beat: u64_at(head, 16), shares })
     }
 
-    /// The shares as they are written; those that there is no room for are left out.
+    /// The shares as bytes; those beyond `SHARES_MAX` are left out.
     #[must_use]
     pub fn body(&self) -> Vec<u8> {
         let share = |it: &MailShare| {
@@ -142,7 +141,7 @@ impl Half {
         self.shares.iter().take(SHARES_MAX).flat_map(share).collect()
     }
 
-    /// The head as it is written, behind the shares.
+    /// The head as bytes; it must be written after the shares.
     #[must_use]
     pub fn head(&self) -> Vec<u8> {
         let body = self.body();

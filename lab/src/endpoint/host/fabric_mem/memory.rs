@@ -1,8 +1,7 @@
-//! The memory that an engine of a host works on: the host's own, that of devices below it, and its fabric window.
+//! The memory that a host's engine works on: the host's own, that of devices below it, and its fabric window.
 //!
-//! [`Memories`] is the engine's `Memory` over a [`Target`]; [`Counting`] counts what goes through a port.
+//! [`Memories`] is the engine's `Memory` over a [`Target`]; [`Counting`] counts the requests through a port.
 //!
-//! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers".
 
 use weft_cxl::completer::Target;
@@ -10,18 +9,18 @@ use weft_cxl::fabric_mem::{Completion, MemKind, Memory, NotTaken, Place, Request
 use weft_dataplane::time::Instant;
 use weft_parsers::fabric::Pid;
 
-/// All places that an engine of a host knows are fabric addresses, of nobody in particular.
+/// Port id in places of the engine: these are fabric addresses, which name no port.
 pub const NOBODY: Pid = Pid::NONE;
 
-/// Memory of a host or device as its engine sees it.
+/// Memory of a host or device, as its engine sees it.
 pub struct Memories<'a> {
-    /// Its own.
+    /// The host's or device's own memory.
     pub own: &'a mut dyn Target,
-    /// First address and bytes of the fabric window.
+    /// First address and length of the fabric window.
     pub fabric: (u64, u64),
-    /// First address and bytes of what is known to be memory of one device below the host.
+    /// First address and length of memory that belongs to one device below the host.
     pub device: Option<(u64, u64)>,
-    /// From here on, memory is the engine's own, and not to be registered.
+    /// Memory from this address on is the engine's own, and cannot be registered.
     pub hidden: u64,
 }
 
@@ -29,7 +28,7 @@ impl Memory for Memories<'_> {
     fn kind(&self, addr: u64, len: u64) -> Option<MemKind> {
         let end = addr.checked_add(len)?;
         let is_within = |(base, size): (u64, u64)| addr >= base && end <= base.saturating_add(size);
-        // HDM of a device may have its place in the fabric window.
+        // HDM of a device may be placed within the fabric window, so it is looked up first.
         if self.device.is_some_and(is_within) {
             return Some(MemKind::Device);
         }
@@ -67,13 +66,13 @@ impl Target for Memories<'_> {
     }
 }
 
-/// A port that counts the requests that it takes, and takes none for some addresses.
+/// A port that counts accepted requests, and accepts none for held addresses.
 pub struct Counting<P> {
-    /// The port.
+    /// The port that carries the requests.
     pub port: P,
-    /// Requests that it took.
+    /// Requests accepted so far.
     pub sent: usize,
-    /// First address and bytes of each range that it takes nothing for at present.
+    /// First address and length of each range that is held for now.
     pub held: Vec<(u64, u64)>,
 }
 
@@ -84,6 +83,7 @@ impl<P: UioPort> UioPort for Counting<P> {
         request: Request,
         fill: &mut dyn FnMut(&mut [u8]) -> bool,
     ) -> Result<(), NotTaken> {
+        // Full makes the engine try again later, after the enumeration.
         if self.held.iter().any(|(base, len)| request.addr.0.wrapping_sub(*base) < *len) {
             return Err(NotTaken::Full);
         }

@@ -1,14 +1,12 @@
-//! Fabric memory of a host or device: the engine with its peers, registrations and transfers, by commands.
+//! Fabric memory of a host or device: the engine with its peers, registrations and transfers, driven by commands.
 //!
-//! [`FabricMem::begin`] takes a [`MemCommand`]; [`FabricMem::pump`] moves all on; answers go by number.
+//! [`FabricMem::begin`] starts a [`MemCommand`], [`FabricMem::pump`] advances everything, and answers are recorded by
+//! number. Rights follow from the port that a request came in by. Host memory is served to the port in the request's
+//! prefix, and only after that port has connected through its own slot of the mailbox. Statements of a peer are used
+//! for two things alone: memory in the same 64 GiB as the mailbox that this host's user named, and fabric memory that
+//! this host's user has registered as well.
 //!
-//! Units: bytes; time as a parameter.
 //! Source: docs/fabric-memory.md; docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §5.5.
-//!
-//! Rights depend on where something came in: host memory is served to the port that a request came from (its prefix), and
-//! only once that port has connected through its own slot of the mailbox. What a peer says of itself is used for two things
-//! alone: memory in the same 64 GiB as the mailbox that this host's user named, and fabric memory that this host's user has
-//! registered as well.
 
 mod channel;
 mod devices;
@@ -45,30 +43,30 @@ use crate::endpoint::fabric_mem::{
     MemAnswer, MemCommand, MemImport, MemList, MemPeer, MemRange, MemTransfer, MemWindow,
 };
 
-/// Why commands for fabric memory are refused where it is off.
+/// Refusal of all commands while fabric memory is off.
 pub const OFF: &str = "fabric memory is off: start it with enable_use_fabric_mem";
-/// First address of the mailbox's slots in the host's memory, a slot for each port.
+/// First address of the mailbox slots in the host's memory, one slot for each port id.
 pub const SLOTS: u64 = 1 << 60;
-/// Bytes of all slots.
+/// Length of all slots in bytes.
 pub const SLOTS_LEN: u64 = MAILBOX_LEN * Pid::COUNT as u64;
-/// Where host memory is shown that nobody can reach: there is no window yet.
+/// Place of host memory without a window: no address leads there.
 const NOWHERE: Window =
     Window { place: EnginePlace { pid: NOBODY, offset: 1 << 61 }, len: 1 << 60 };
-/// What the address table of a switch tells apart.
+/// Bytes that one entry of a switch's address table covers.
 const SEGMENT: u64 = 64 << 30;
 
-/// Who waits for a connection.
+/// A command that waits for a connection.
 struct Caller {
     number: u64,
     until: Instant,
 }
 
-/// Whose memory an engine moves.
+/// The kind of component whose memory the engine moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A host's, and that of devices below it, which it shows in a window.
+    /// A host with the devices below it, which shows memory in a window.
     Host,
-    /// A device's own, which it shows to nobody.
+    /// A device, which shows its memory to no others.
     Device,
 }
 
@@ -82,7 +80,7 @@ pub struct FabricMem {
     channels: BTreeMap<PeerId, Channel>,
     callers: BTreeMap<PeerId, Caller>,
     transfers: Transfers,
-    /// Ports whose requests have come to the mailbox since this was last looked at.
+    /// Ports that have accessed the mailbox since the last [`FabricMem::pump`].
     came: RefCell<BTreeSet<Pid>>,
     peers: u32,
     now: Instant,
@@ -109,11 +107,12 @@ fn mem(answer: MemAnswer) -> Answer {
 }
 
 impl FabricMem {
-    /// Fabric memory with nothing registered.
+    /// Makes fabric memory with nothing registered.
     ///
     /// # Errors
-    /// An option is out of range, or two exclude each other.
+    /// An option is out of range, or two options exclude each other.
     pub fn new(kind: Kind, settings: Settings) -> Result<Self, Error> {
+        // One segment of all addresses: the fabric's decoders lead on, not the engine.
         let segments = BTreeMap::from([(NOBODY, Segment { base: Hpa(0), len: u64::MAX })]);
         let options = settings.options.clone();
         let engine = Engine::new(EngineSpec { options, window: NOWHERE, segments })?;
@@ -133,12 +132,12 @@ impl FabricMem {
         })
     }
 
-    /// Whether others find nothing but this engine's memory at an address.
+    /// Whether the window covers this address, so that only this engine's memory is found there.
     pub fn shows(&self, addr: Hpa) -> bool {
         self.window.as_ref().is_some_and(|it| addr.0.wrapping_sub(it.base) < it.len)
     }
 
-    /// The address here of `len` bytes of the window that port `from` may reach.
+    /// Local address of `len` bytes of the window, if port `from` may access them.
     pub fn serve(&self, from: Pid, Hpa(addr): Hpa, len: u64) -> Option<u64> {
         let window = self.window.as_ref()?;
         let offset = addr.checked_sub(window.base)?;
@@ -146,25 +145,27 @@ impl FabricMem {
         if !window.from.is_empty() && !window.from.contains(&from.bits()) {
             return None;
         }
+        // Behind the mailbox the engine checks that `from` belongs to a connected peer.
         if offset >= MAILBOX_LEN {
             return self.engine.serve(from, addr, len);
         }
         if end > MAILBOX_LEN {
             return None;
         }
+        // A cell, as `Exports::local` has the host shared only; `meet` opens a channel for the port later.
         self.came.borrow_mut().insert(from);
         Some(slot_of(from) + offset)
     }
 
-    /// When something is due next.
+    /// Time of the next action.
     pub const fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Takes a command.
+    /// Starts a command.
     ///
     /// # Errors
-    /// Why not; nothing was done then.
+    /// The reason for a refusal; nothing was done then.
     pub fn begin(
         &mut self,
         now: Instant,
@@ -196,6 +197,7 @@ impl FabricMem {
                     let text = "function 0 may not send requests: its host has not enabled it";
                     return Err(Refused::because(text));
                 }
+                // 2^32 ms are 49 days: the sum with `now` stays within a u64 of picoseconds.
                 let until = now + Span::from_ms((*timeout_ms).min(1 << 32));
                 self.connect(mailbox.0, Caller { number, until }).map(|()| None)
             }
@@ -226,11 +228,13 @@ impl FabricMem {
     }
 
     fn register(&mut self, addr: u64, len: u64, owner: &mut dyn Owner) -> Result<Answer, Refused> {
+        // More would not fit in a half of the mailbox, and peers would miss them.
         if self.engine.usage().registrations >= SHARES_MAX {
             let text = format!("{SHARES_MAX} ranges are registered, and there is no room for more");
             return Err(Refused::because(text));
         }
         let desc = MemDesc { addr, len }.checked().map_err(|error| refused(&error))?;
+        // During an enumeration bus numbers change, so no device can be identified.
         let found = Device::at(owner.tree(), desc).filter(|_| !owner.is_enumerating());
         let (fabric, hidden, device) = (self.settings.fabric, SLOTS, found.map(|_| (addr, len)));
         let (engine, mut done) = (&mut self.engine, None);
@@ -244,6 +248,7 @@ impl FabricMem {
         if let Some(device) = found.filter(|_| kind == MemKind::Device) {
             self.devices.add(handle, desc, device);
         }
+        // The engine has computed where others find it.
         let range = self.ranges().into_iter().find(|range| range.handle == handle.number());
         range
             .map(|range| mem(MemAnswer::Registered(range)))
@@ -286,6 +291,7 @@ impl FabricMem {
             );
             return Err(Refused::bad_request(text));
         }
+        // Peers use only memory in the segment of the mailbox (`usable`).
         if base / SEGMENT != (base + (len - 1)) / SEGMENT {
             return Err(Refused::bad_request("a window lies within one segment of 64 GiB"));
         }
@@ -319,7 +325,8 @@ impl FabricMem {
         Ok(place)
     }
 
-    /// A transfer does not touch the mailboxes of this host's connections, which lie in memory that both have registered.
+    /// Refuses transfers that touch a mailbox of this host's connections, which lies in memory that both sides have
+    /// registered.
     fn spare_mailboxes(&self, transfer: &MemTransfer) -> Result<(), Refused> {
         let mailboxes = self.channels.values().filter_map(|channel| match channel.place {
             Place::Fabric(Hpa(at)) => Some(at),
@@ -341,7 +348,7 @@ impl FabricMem {
         Ok(())
     }
 
-    /// Why there is no transfer, with what became of the memory that is not there any more.
+    /// The refusal of a transfer; names the device if its memory is gone.
     fn explain(&self, error: &Error) -> Refused {
         let refused = refused(error);
         let Error::Local { addr, .. } = *error else { return refused };
@@ -351,7 +358,7 @@ impl FabricMem {
         Refused { message, ..refused }
     }
 
-    /// The device was reset: its host, or the next one, begins anew with it, and so does this.
+    /// The device was reset: its host starts anew with it, so connections and registrations go.
     pub fn reset(&mut self, log: &mut EventLog) {
         let Ok(peers) = self.engine.reset() else { return };
         self.channels.clear();
@@ -363,18 +370,20 @@ impl FabricMem {
         }
     }
 
-    /// The host has looked what is below it: what is registered of devices that are not there any more is taken back.
+    /// The host has enumerated: takes back registrations of devices that are gone.
     pub fn renewed(&mut self, host: &mut CxlHost, log: &mut EventLog) {
         for (handle, device) in self.devices.gone(host.tree()) {
             let _ = self.engine.revoke(handle);
             let text = format!("{device} is gone, and handle {} with it", handle.number());
             log.event("fabric_mem", text);
         }
+        // Only now may peers' requests for memory of devices pass again: the registrations agree with the tree.
         host.know_devices();
     }
 
     fn listen(&mut self, mailbox: u64) -> Result<Answer, Refused> {
         let place = self.mailbox_at(mailbox)?;
+        // Otherwise the channel would write into memory that the user has not offered.
         if !self.is_granted(mailbox, MAILBOX_LEN) {
             let text = format!("register the fabric memory of the mailbox at {mailbox:#x} first");
             return Err(Refused::because(text));
@@ -389,6 +398,8 @@ impl FabricMem {
         let place = self.mailbox_at(mailbox)?;
         let peer = self.next_peer();
         self.engine.connect(peer).map_err(|error| refused(&error))?;
+        // Time makes the session new after a restart; the low byte keeps connections of one moment apart, and is never
+        // 0.
         let session = (self.now.as_ns() << 8) | u64::from(peer.0 % 255 + 1);
         let hello = Some((session, self.own_shares(false)));
         let channel = Channel::new(place, self.now, self.settings.silence, hello);
@@ -422,7 +433,7 @@ impl FabricMem {
         Ok(())
     }
 
-    /// Takes the end of a request for a mailbox; false if it is none.
+    /// Handles the end of a request for a mailbox; false if no mailbox waits for it.
     pub fn take(&mut self, done: &Done, log: &mut EventLog) -> bool {
         let Some((peer, channel)) = self.channels.iter_mut().find(|(_, it)| it.waits_for(done.op))
         else {
@@ -435,7 +446,7 @@ impl FabricMem {
         true
     }
 
-    /// Moves mailboxes, transfers and answers on; how many requests it has submitted.
+    /// Advances mailboxes, transfers and answers; returns the number of requests submitted.
     pub fn pump(&mut self, now: Instant, owner: &mut dyn Owner, log: &mut EventLog) -> usize {
         self.now = now;
         self.meet();
@@ -448,7 +459,7 @@ impl FabricMem {
                 self.heard(peer, heard, log);
             }
         }
-        // What is at an address of a device may be another one when this is done.
+        // After the enumeration another device may be at the address.
         let held = if owner.is_enumerating() { self.devices.ranges() } else { Vec::new() };
         let (fabric, hidden) = (self.settings.fabric, SLOTS);
         let work = Work { fabric, hidden, held, pending_max: self.settings.pending_max };
@@ -464,7 +475,7 @@ impl FabricMem {
         sent
     }
 
-    /// All that there is.
+    /// State of everything: window, registrations, peers, transfers.
     pub fn list(&self) -> MemList {
         let usage = self.engine.usage();
         let peer = |(peer, channel): (&PeerId, &Channel)| MemPeer {
@@ -477,7 +488,7 @@ impl FabricMem {
             pid: channel.pid().map(Pid::bits),
             imports: self.engine.imports(*peer).map(|(mem, hpa)| import(mem, hpa)).collect(),
         };
-        // A port that only looked at the mailbox is no peer.
+        // A port that only read the mailbox is not a peer.
         let is_peer =
             |(_, it): &(&PeerId, &Channel)| it.pid().is_none() || it.state == State::Connected;
         MemList {

@@ -1,8 +1,7 @@
-//! Whose memory an engine moves: a host, or function 0 of a device.
+//! The component whose memory an engine moves: a host, or function 0 of a device.
 //!
-//! [`Owner`] sends requests for mailboxes and drives the engine; [`Work`] is what the engine may do meanwhile.
+//! An [`Owner`] sends requests for mailboxes and drives the engine; [`Work`] bounds the engine's work.
 //!
-//! Units: bytes; time as a parameter.
 //! Source: docs/fabric-memory.md; docs/spec/cxl-fabric.md "Fabric memory transfers".
 
 use weft_cxl::completer::Target;
@@ -15,38 +14,38 @@ use weft_dataplane::time::Instant;
 
 use super::memory::{Counting, Memories};
 
-/// What an engine may do.
+/// Bounds for the engine's work.
 #[derive(Debug)]
 pub struct Work {
-    /// First address and bytes of the fabric window.
+    /// First address and length of the fabric window.
     pub fabric: (u64, u64),
-    /// From here on, memory is the engine's own.
+    /// Memory from this address on is the engine's own.
     pub hidden: u64,
-    /// Addresses that nothing goes to at present.
+    /// First address and length of ranges that get no requests for now.
     pub held: Vec<(u64, u64)>,
-    /// Requests that the requester has at a time.
+    /// Requests that the requester may have in flight for the engine.
     pub pending_max: usize,
 }
 
-/// What an engine did: when it is due next, and how many requests it has submitted.
+/// Result of driving an engine: time of its next action, and number of requests submitted.
 pub type Did = (Option<Instant>, usize);
 
 /// A host or device with an engine.
 pub trait Owner {
     /// Whether it may send requests.
     fn may_send(&self) -> bool;
-    /// Sends a request for a mailbox; `None` where it may not.
+    /// Sends a request for a mailbox; `None` if it may not send now.
     fn submit(&mut self, what: Operation) -> Option<OpId>;
-    /// Its memory, as long as `with` has it.
+    /// Calls `with` with its memory.
     fn own(&mut self, with: &mut dyn FnMut(&mut dyn Target));
-    /// What it has found below it.
+    /// The tree of its last enumeration, if it enumerates.
     fn tree(&self) -> Option<&Tree>;
-    /// Whether it looks what is below it.
+    /// Whether an enumeration is in progress.
     fn is_enumerating(&self) -> bool;
     /// Polls the engine.
     fn drive(&mut self, now: Instant, engine: &mut Engine, work: Work) -> Did;
 
-    /// Writes its memory, or reads so many bytes of it: zeros where there are none.
+    /// Writes `data` to its memory, or reads `len` bytes; missing memory reads as zeros.
     fn access(&mut self, addr: u64, data: Option<&[u8]>, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.own(&mut |own| match data {
@@ -119,9 +118,11 @@ impl Owner for CxlDevice {
         let Work { fabric, hidden, held, pending_max } = work;
         let mut deferred = Deferred::default();
         if let Ok(mut port) = self.uio(FUNCTION, pending_max) {
+            // The port borrows the whole device, its memory too, so completions are collected first.
             deferred.room = port.room();
             port.poll(now, &mut |completion| deferred.came.push(Came::of(&completion)));
         }
+        // Bus Master Enable was cleared: the engine must not queue requests that cannot leave.
         if !self.may_send() {
             deferred.room = 0;
         }
@@ -138,14 +139,14 @@ impl Owner for CxlDevice {
                 place.copy_from_slice(&data);
                 true
             };
-            // There was room, and its data are there.
+            // Cannot fail: there was room, and the data is complete.
             let _ = uio.submit(now, request, &mut fill);
         }
         (next, sent)
     }
 }
 
-/// A completion, with its data.
+/// A completion with a copy of its data.
 struct Came {
     tag: Tag,
     data: Option<(u64, Vec<u8>, bool)>,
@@ -166,8 +167,8 @@ impl Came {
     }
 }
 
-/// The port of a device's engine: the device has its memory and its requester in one place, so that requests are kept until
-/// the engine has done with the memory.
+/// The port of a device's engine. The device holds memory and requester together, so requests are kept until the engine
+/// has released the memory.
 #[derive(Default)]
 struct Deferred {
     room: usize,

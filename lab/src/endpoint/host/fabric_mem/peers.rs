@@ -1,8 +1,7 @@
-//! Connections of an engine: what is said and heard in mailboxes, and what of it is used.
+//! Connections of an engine: messages in mailboxes, and the parts of them that are used.
 //!
 //! An `impl` of [`FabricMem`].
 //!
-//! Units: bytes; time as a parameter.
 //! Source: docs/fabric-memory.md; docs/spec/wire-formats.md §5.5.
 
 use weft_cxl::fabric_mem::{MemDesc, MemKind, Message, PeerId, Place as EnginePlace, Share};
@@ -19,7 +18,7 @@ use crate::endpoint::event_log::EventLog;
 use crate::endpoint::fabric_mem::MemAnswer;
 
 impl FabricMem {
-    /// Whether this host's user has registered all of a range of fabric memory.
+    /// Whether this host's user has registered the whole range as fabric memory.
     pub(super) fn is_granted(&self, hpa: u64, len: u64) -> bool {
         self.engine.registrations().any(|(_, Share { mem, kind, .. })| {
             let within = hpa.checked_sub(mem.addr).and_then(|from| from.checked_add(len));
@@ -27,7 +26,7 @@ impl FabricMem {
         })
     }
 
-    /// What is said of own registrations; host memory only to who can reach the window.
+    /// This host's registrations for a peer. Host memory is included only if the peer can access the window.
     pub(super) fn own_shares(&self, with_host: bool) -> Vec<MailShare> {
         let all = self.engine.registrations().map(|(_, share)| share);
         let share = |Share { mem, kind, place }: Share| MailShare {
@@ -40,9 +39,9 @@ impl FabricMem {
         all.map(share).filter(shown).collect()
     }
 
-    /// What of a peer's shares is used.
+    /// The part of a peer's shares that may be used.
     pub(super) fn usable(&self, channel: &Channel, shares: &[MailShare]) -> Vec<Share> {
-        // Fabric memory for the mailbox: whoever was granted it may have written there.
+        // A mailbox in fabric memory: anybody who was granted that memory may have written it.
         let segment = match channel.place {
             Place::Fabric(Hpa(at)) if channel.connects && !self.is_granted(at, MAILBOX_LEN) => {
                 Some(at / SEGMENT)
@@ -50,8 +49,10 @@ impl FabricMem {
             _ => None,
         };
         let is_used = |it: &&MailShare| {
+            // The last byte as well: a share may not reach into the next segment, which another host may have.
             let last = it.hpa.saturating_add(it.len.saturating_sub(1));
             let there = Some(it.hpa / SEGMENT) == segment && Some(last / SEGMENT) == segment;
+            // Fabric memory is named by its own address; anything else would be a claim on other memory.
             if it.fabric { it.addr == it.hpa && self.is_granted(it.hpa, it.len) } else { there }
         };
         let share = |it: &MailShare| Share {
@@ -128,7 +129,7 @@ impl FabricMem {
         }
     }
 
-    /// A mailbox for each port that has come to the window.
+    /// Opens a channel for each port that has accessed the window's mailbox.
     pub(super) fn meet(&mut self) {
         for pid in core::mem::take(self.came.get_mut()) {
             if !self.channels.values().any(|it| it.pid() == Some(pid)) {
@@ -140,7 +141,7 @@ impl FabricMem {
         }
     }
 
-    /// Ends connections that are not made in time.
+    /// Ends connection attempts whose time limit is over.
     pub(super) fn give_up(&mut self, now: Instant, log: &mut EventLog) {
         let late = self.callers.iter().filter(|(_, caller)| caller.until <= now);
         for peer in late.map(|(peer, _)| *peer).collect::<Vec<_>>() {

@@ -1,8 +1,7 @@
-//! What a host's fabric memory is built from: options by name, and the host's own limits.
+//! Settings of fabric memory: options by name, and the limits of its host or device.
 //!
-//! `KEY=VALUE` texts → [`Settings`], or why not.
+//! `KEY=VALUE` texts become [`Settings`].
 //!
-//! Units: bytes; microseconds in text.
 //! Source: docs/fabric-memory.md "Options"; docs/spec/cxl-fabric.md "Fabric memory transfers".
 
 use weft_cxl::fabric_mem::Options;
@@ -11,51 +10,50 @@ use weft_dataplane::time::Span;
 use super::{FabricMem, Kind};
 use crate::endpoint::spec::{SpecError, field};
 
-/// What a host's fabric memory is built from.
+/// Settings of one engine.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The engine's options.
     pub options: Options,
-    /// First address and bytes of the fabric window.
+    /// First address and length of the fabric window.
     pub fabric: (u64, u64),
-    /// Silence after which a peer is taken for gone.
+    /// Silence after which a peer counts as gone.
     pub silence: Span,
-    /// Requests of the engine that the host's requester has at a time.
+    /// Requests that the requester may have in flight for the engine.
     pub pending_max: usize,
 }
 
-/// Of the host itself, not of the engine.
+/// Option of the mailboxes, not of the engine; in microseconds.
 const SILENCE: &str = "peer_timeout_us";
 const ON: &str = "enable_use_fabric_mem";
 
-/// What the host that it is for has.
+/// Limits of the host or device that has the engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How long an answer may take.
+    /// Time limit for an answer.
     pub answer: Span,
-    /// TLPs under way.
+    /// TLPs in flight at most.
     pub in_flight: usize,
-    /// What no UIO request crosses a multiple of.
+    /// UIO requests do not cross multiples of it, in bytes.
     pub uio_max: usize,
 }
 
-/// What a specification says of transfers of fabric memory.
+/// The fields of a specification that concern fabric memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
-    /// They are on.
+    /// Whether transfers are enabled.
     pub on: bool,
-    /// Options.
+    /// Texts of the form `KEY=VALUE`.
     pub options: &'a [String],
-    /// The fabric window, if there is one.
+    /// First address and length of the fabric window, if given.
     pub window: Option<(u64, u64)>,
-    /// The link is in flit mode.
+    /// Whether the link is in flit mode.
     pub flit: bool,
 }
 
-/// The engine of `kind` that a specification asks for, with limits of what it is for.
+/// Makes the engine of a specification, within the limits of its host or device.
 ///
 /// # Errors
-/// Options without effect, or that cannot be.
+/// Options without effect, or with impossible values.
 pub fn asked_for(
     kind: Kind,
     asked: Asked<'_>,
@@ -80,14 +78,14 @@ pub fn asked_for(
 }
 
 impl Settings {
-    /// Settings of texts `KEY=VALUE`, over defaults that go with the host's limits.
+    /// Parses `KEY=VALUE` texts over defaults that follow from `limits`.
     ///
     /// # Errors
-    /// No such key, a bad value, or options that exclude each other.
+    /// An unknown key, a bad value, or options that exclude each other.
     pub fn of(texts: &[String], fabric: (u64, u64), limits: Limits) -> Result<Self, String> {
         let mut pairs = vec![(ON, "1")];
         let mut silence = Span::from_ms(10_000);
-        // A request waits for room in the requester before it is sent, and then for its answer.
+        // A request first waits for room in the requester, and then for its answer.
         let late = limits.answer.as_ns().saturating_mul(2) / 1_000 + 1_000_000;
         let late = late.to_string();
         pairs.push(("completion_timeout_us", &late));
@@ -108,6 +106,7 @@ impl Settings {
             }
         }
         let options = Options::parse(pairs).map_err(|error| error.to_string())?;
+        // A request becomes several TLPs of at most `uio_max`: requests that fill the requester twice keep it busy.
         let tlps = limits.in_flight.saturating_mul(2).saturating_mul(limits.uio_max);
         let longest = usize::try_from(options.request_len_max).unwrap_or(4_096);
         let pending_max = (tlps / longest).max(2);

@@ -1,8 +1,8 @@
-//! Transfers of a host's fabric memory, with who waits for them.
+//! Transfers of fabric memory, and the commands that wait for them.
 //!
-//! [`Transfers::begin`] → a report now, or by [`Transfers::ended`] for who waits, [`Transfers::tell`] for who asks.
+//! [`Transfers::begin`] returns a report at once, or [`Transfers::ended`] does later for a waiting command;
+//! [`Transfers::tell`] reports progress.
 //!
-//! Units: bytes; time as a parameter.
 //! Source: docs/fabric-memory.md "Commands".
 
 use std::collections::BTreeMap;
@@ -16,18 +16,18 @@ use weft_rpc::Refused;
 use super::refused;
 use crate::endpoint::fabric_mem::{MemStatus, MemTransfer, MemTransferReport};
 
-/// Transfers that go on, or whose end nobody has asked for.
+/// Transfers in progress, and ended ones that were not reported yet, at most.
 const TRANSFERS_MAX: usize = 1_024;
 
 struct Transfer {
     bytes: u64,
     began: Instant,
-    /// Number of the command that waits for it.
+    /// Number of the waiting command, if any.
     caller: Option<u64>,
     end: Option<(Status, Instant)>,
 }
 
-/// All transfers, by their numbers.
+/// All transfers by number.
 #[derive(Default)]
 pub struct Transfers {
     all: BTreeMap<u64, Transfer>,
@@ -52,10 +52,10 @@ impl Transfer {
 }
 
 impl Transfers {
-    /// Begins a transfer for command `number`; a report at once where it is not waited for.
+    /// Starts a transfer for command `number`; returns a report at once if the command does not wait.
     ///
     /// # Errors
-    /// What the engine refuses.
+    /// Errors of the engine.
     pub fn begin(
         &mut self,
         now: Instant,
@@ -84,17 +84,17 @@ impl Transfers {
         Ok(report)
     }
 
-    /// Looks which have ended.
+    /// Updates the state of all transfers.
     pub fn refresh(&mut self, now: Instant, engine: &mut Engine) {
         for (&req, transfer) in self.all.iter_mut().filter(|(_, it)| it.end.is_none()) {
             let status = engine.status(TransferReq::from_number(req));
-            // An engine that was finalized has ended them all.
+            // A finalized engine has ended them all.
             let status = status.unwrap_or(Status::Failed(Reason::Disconnected));
             transfer.end = (status != Status::Waiting).then_some((status, now));
         }
     }
 
-    /// Those that have ended and are waited for: reports for the commands that wait.
+    /// Takes the ended transfers with waiting commands, as reports by command number.
     pub fn ended(&mut self, now: Instant, engine: &mut Engine) -> Vec<(u64, MemTransferReport)> {
         self.refresh(now, engine);
         let mut answers = Vec::new();
@@ -106,10 +106,10 @@ impl Transfers {
         answers
     }
 
-    /// How far a transfer is that was not waited for; its end is told once.
+    /// Progress of a transfer started without `wait`; its end is reported once.
     ///
     /// # Errors
-    /// It is not known, or its end was told.
+    /// The number is unknown, or the end was reported already.
     pub fn tell(&mut self, now: Instant, req: u64) -> Result<MemTransferReport, Refused> {
         let unknown = || refused(&Error::UnknownRequest(TransferReq::from_number(req)));
         let report = self.all.get(&req).ok_or_else(unknown)?.report(req, now);
@@ -119,7 +119,7 @@ impl Transfers {
         Ok(report)
     }
 
-    /// All of them.
+    /// Reports on all transfers.
     pub fn list(&self, now: Instant) -> Vec<MemTransferReport> {
         self.all.iter().map(|(req, transfer)| transfer.report(*req, now)).collect()
     }
