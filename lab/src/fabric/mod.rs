@@ -1,6 +1,6 @@
-//! A whole fabric brought up: switches, hosts, devices, GFDs and their manager.
+//! Brings up a whole fabric: switches, hosts, devices, GFDs and their manager.
 //!
-//! A topology file -> [`topology::Topology`] -> [`layout::Layout`], what each component is made of.
+//! A topology file is read into a [`topology::Topology`], and [`layout::Layout`] works out the parts of each component.
 //!
 //! Source: docs/spec/cxl-fabric.md; CXL 3.1 sections 7.7.1, 7.7.5, 7.7.6.
 

@@ -1,8 +1,8 @@
-//! What a topology file says.
+//! Content of a topology file, as TOML has it.
 //!
-//! TOML -> [`Topology`]; [`super::layout::Layout`] says whether it can be built.
+//! [`super::layout::Layout`] decides whether it can be built. Numbers are MiB where a name ends so, and bytes
+//! elsewhere.
 //!
-//! Units: MiB where a name ends so, bytes elsewhere.
 //! Source: docs/fabric.md.
 
 use serde::de::Error;
@@ -12,38 +12,35 @@ use weft_fm::service::status::StartMode;
 
 use crate::endpoint::number::Num;
 
-/// The topology of a fabric, as its file says it.
+/// The topology of a fabric.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topology {
-    /// What it shows, in a line.
+    /// One line about the purpose of the fabric.
     #[serde(default)]
     pub about: String,
-    /// In which order hosts and fabric come up.
+    /// Whether hosts wait for the manager, start with it, or there is no manager.
     #[serde(default)]
     pub start: StartMode,
-    /// PBR switches; the first one is where the fabric manager enters.
+    /// PBR switches; the fabric manager connects to the first one.
     #[serde(default, rename = "switch")]
     pub switches: Vec<Switch>,
-    /// Links between switches.
+    /// Links between PBR switches.
     #[serde(default, rename = "link")]
     pub links: Vec<Link>,
-    /// Hosts.
     #[serde(default, rename = "host")]
     pub hosts: Vec<Host>,
-    /// Devices that are no GFDs.
+    /// Devices other than GFDs.
     #[serde(default, rename = "device")]
     pub devices: Vec<Device>,
-    /// HBR switches.
     #[serde(default, rename = "hbr")]
     pub hbrs: Vec<Hbr>,
-    /// G-FAM devices.
     #[serde(default, rename = "gfd")]
     pub gfds: Vec<Gfd>,
-    /// Memory of GFDs that hosts share.
+    /// Shares of GFD memory.
     #[serde(default, rename = "memory")]
     pub memory: Vec<Memory>,
-    /// Memory of hosts and devices that others reach.
+    /// Memory of hosts and devices that others access (GIM).
     #[serde(default)]
     pub gim: Vec<Gim>,
     /// Memory devices that accelerators access directly.
@@ -55,18 +52,17 @@ pub struct Topology {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Switch {
-    /// What it is called.
     pub name: String,
 }
 
-/// Links between two switches.
+/// One or more links between two switches.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
-    /// Both ends.
+    /// Names of both switches.
     #[serde(deserialize_with = "two")]
     pub ends: [String; 2],
-    /// How many.
+    /// Number of parallel links.
     #[serde(default = "one")]
     pub count: u8,
 }
@@ -75,45 +71,44 @@ pub struct Link {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
-    /// What it is called.
     pub name: String,
-    /// The switch that its root port is at; none where a device or HBR switch is at the host.
+    /// The switch at its root port; empty if a device or HBR switch is there, which then names the host.
     #[serde(default)]
     pub at: String,
-    /// Its memory.
+    /// Size of its own memory.
     #[serde(default = "memory_mib")]
     pub memory_mib: u32,
     /// Lines of its cache for CXL.mem; 0 for none.
     #[serde(default)]
     pub cache_lines: u32,
-    /// How long a device with a cache may take to answer a snoop of the host, milliseconds.
+    /// Time limit for a device's cache to answer a snoop of the host, in milliseconds.
     #[serde(default)]
     pub snoop_ms: Option<u32>,
     /// Devices and HBR switches of its hierarchy, in the order of their vPPBs.
     #[serde(default)]
     pub bind: Vec<String>,
-    /// Each of these that is at another switch has a virtual link of its own, not one for all at that switch.
+    /// Gives each of these at another switch a virtual link of its own, instead of one for all at that switch.
     #[serde(default)]
     pub link_per_device: bool,
-    /// vPPBs of its virtual switch that stay free for later.
+    /// vPPBs of its virtual switch that stay free for later bindings.
     #[serde(default)]
     pub spare_vppbs: u8,
-    /// All other hosts, and their accelerators and NICs, reach its memory (GIM), by FAST.
+    /// All other hosts, and their accelerators and NICs, may access its memory (GIM), by FAST.
     #[serde(default)]
     pub gim: bool,
-    /// Lines of its memory that Lightweight Notification watches; its links are in non-flit mode.
+    /// Lines of its memory watched by Lightweight Notification, which puts its links in non-flit mode.
     #[serde(default)]
     pub ln_lines: Option<usize>,
-    /// Watchers of one line that are told by directed messages, not by a broadcast.
+    /// Watchers of one line that get directed messages; a broadcast beyond.
     #[serde(default)]
     pub ln_watchers: Option<usize>,
-    /// It has transfers of fabric memory; what others reach of its memory is what it registers for them.
+    /// It has transfers of fabric memory; others access the memory that it registers for them.
     #[serde(default)]
     pub enable_use_fabric_mem: bool,
-    /// Its PCIe segment.
+    /// PCIe segment of its hierarchy.
     #[serde(default)]
     pub segment: u8,
-    /// What it tells its switch as its domain, 1 to 16 bytes that hosts of one domain share: their devices may access each
+    /// Domain secret that it sets at its switch, 1 to 16 bytes. Devices of hosts with the same secret may access each
     /// other's memory devices.
     #[serde(default)]
     pub domain: Option<String>,
@@ -123,50 +118,48 @@ pub struct Host {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Device {
-    /// What it is called.
     pub name: String,
-    /// The switch, of either kind, that it is at.
+    /// The PBR or HBR switch that it is at, or the host.
     pub at: String,
-    /// What it is for.
     #[serde(default)]
     pub kind: DeviceKind,
-    /// All other hosts, and their accelerators and NICs, reach memory of it (GIM), by FAST.
+    /// All other hosts, and their accelerators and NICs, may access memory of it (GIM), by FAST.
     #[serde(default)]
     pub gim: bool,
-    /// A requester of Lightweight Notification for 2 to the power of so many lines; its links are in non-flit mode.
+    /// Log2 of the lines of its Lightweight Notification requester, which puts its links in non-flit mode.
     #[serde(default)]
     pub lnr: Option<u8>,
     /// Logical devices of a memory device, each for a host of its own: `bind = ["NAME.0"]`.
     #[serde(default)]
     pub lds: Option<u8>,
-    /// Memory of all logical devices together; without logical devices what the host manages (HDM).
+    /// Memory of all logical devices together; without logical devices its host-managed memory (HDM).
     #[serde(default)]
     pub capacity_mib: Option<u32>,
     /// Part of that memory that is dynamic capacity.
     #[serde(default)]
     pub dynamic_mib: Option<u32>,
-    /// Memory of each logical device, by number; as much for each where nothing is said.
+    /// Memory of each logical device, by number; equal parts by default.
     #[serde(default)]
     pub ld_mib: Option<Vec<u32>>,
-    /// Bandwidth of each when all want more, 256ths, by number.
+    /// Share of the bandwidth for each under contention, in 256ths, by number.
     #[serde(default)]
     pub ld_bandwidth: Option<Vec<u8>>,
-    /// Bandwidth of each at most, 256ths, by number; 0 for no limit.
+    /// Upper limit of the bandwidth for each, in 256ths, by number; 0 for no limit.
     #[serde(default)]
     pub ld_limit: Option<Vec<u8>>,
-    /// Rate of its link, Gbit/s, which shares of bandwidth are parts of; 100 where nothing is said.
+    /// Rate of its link in Gbit/s, of which bandwidth shares are parts; 100 by default.
     #[serde(default)]
     pub gbps: Option<u64>,
-    /// An accelerator or NIC begins transfers of fabric memory itself.
+    /// Whether an accelerator or NIC starts transfers of fabric memory itself.
     #[serde(default)]
     pub enable_use_fabric_mem: bool,
-    /// Latency of the memory of a memory device, as its CDAT tells it.
+    /// Latency of a memory device in ns, for its CDAT.
     #[serde(default)]
     pub latency_ns: Option<u64>,
-    /// Bandwidth of that memory, MB/s, as its CDAT tells it.
+    /// Bandwidth of a memory device in MB/s, for its CDAT.
     #[serde(default)]
     pub bandwidth_mbps: Option<u64>,
-    /// Memory behind BAR 0 of a device without logical devices; 1 where nothing is said.
+    /// Memory behind BAR 0 of a device without logical devices; 1 by default.
     #[serde(default)]
     pub bar_mib: Option<u32>,
     /// Lines of its cache for the host's memory (CXL.cache); 0 for none.
@@ -174,23 +167,22 @@ pub struct Device {
     pub cache_lines: u32,
 }
 
-/// Memory of a host or device that others reach.
+/// Memory of a host or device that others access.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gim {
-    /// What it is called; as whose memory it is where nothing is said.
+    /// Name of the range; the owner's name by default.
     pub name: Option<String>,
-    /// Whose it is: a host, an accelerator or a NIC.
+    /// Owner: a host, an accelerator or a NIC.
     pub of: String,
-    /// Who reaches it: hosts, accelerators, NICs; all others where nothing is said.
+    /// Hosts, accelerators and NICs that may access it; all others by default.
     pub from: Option<Vec<String>>,
-    /// By which flow.
     #[serde(default)]
     pub by: Flow,
-    /// How much, bytes: all of a host's, or 16 MiB of a device.
+    /// Length in bytes; by default all of a host's memory, or 16 MiB of a device.
     #[serde(default, deserialize_with = "some_number")]
     pub len: Option<u64>,
-    /// Where all of them see it.
+    /// Address at which all of them see it; chosen by default.
     #[serde(default, deserialize_with = "some_number")]
     pub hpa: Option<u64>,
 }
@@ -199,16 +191,15 @@ pub struct Gim {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct P2p {
-    /// What it is called; as the memory device where nothing is said.
+    /// Name of the range; the memory device's name by default.
     pub name: Option<String>,
-    /// Who accesses it: accelerators and NICs.
+    /// Accelerators and NICs that access it.
     pub from: Vec<String>,
-    /// The memory device.
     pub to: String,
-    /// How much, bytes: 256 MiB where nothing is said.
+    /// Length in bytes; 256 MiB by default.
     #[serde(default, deserialize_with = "some_number")]
     pub len: Option<u64>,
-    /// Where all of them, and the memory device itself, see it.
+    /// Address at which all of them, and the memory device itself, see it; chosen by default.
     #[serde(default, deserialize_with = "some_number")]
     pub hpa: Option<u64>,
 }
@@ -220,18 +211,18 @@ pub enum Flow {
     /// By the FAST of the requester's edge (figure 7-40).
     #[default]
     Fast,
-    /// By the `VendPrefixL0` that the requester puts in front (figure 7-41).
+    /// By a `VendPrefixL0` that the requester adds (figure 7-41).
     Prefix,
 }
 
-/// What a device is for.
+/// Purpose of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeviceKind {
-    /// Memory behind a BAR.
+    /// Memory behind a BAR, or managed by hosts.
     #[default]
     Memory,
-    /// Makes UIO requests of its own.
+    /// Sends UIO requests of its own.
     Accelerator,
     /// Moves data between a network and memory, by UIO.
     Nic,
@@ -241,55 +232,52 @@ pub enum DeviceKind {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hbr {
-    /// What it is called.
     pub name: String,
-    /// The switch, of either kind, that its upstream port is at.
+    /// The PBR or HBR switch at its upstream port, or the host.
     pub at: String,
 }
 
-/// G-FAM devices of a topology file.
+/// One or more G-FAM devices of a topology file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gfd {
-    /// What it is called; with a count, names end in a number from 0 on.
+    /// Name; with a count, numbers from 0 on are appended to it.
     pub name: String,
-    /// The switch that it is at; with a count, the next ones are at the next of these.
+    /// The switch; with a count, the devices go to these switches in turn.
     pub at: OneOrMany,
-    /// How many.
+    /// Number of devices; `None` for one without a number in its name.
     #[serde(default)]
     pub count: Option<u16>,
-    /// Its memory; as much as its partitions have, or 256 where nothing is said.
+    /// Memory of each; by default the sum of its partitions, or 256.
     #[serde(default)]
     pub capacity_mib: Option<u32>,
-    /// Media partitions that the manager sets, in order, each `KIND:SIZE[:BLOCK]`.
+    /// Media partitions for the manager to set, in order, each `KIND:SIZE[:BLOCK]`.
     #[serde(default)]
     pub partitions: Option<Vec<Partition>>,
-    /// They keep their lines coherent in hosts' caches, by back-invalidate.
+    /// Whether lines are kept coherent in hosts' caches, by back-invalidate.
     #[serde(default)]
     pub coherent: bool,
-    /// Lines that hosts can hold at once of each.
+    /// Lines of each device that hosts can hold at once.
     #[serde(default)]
     pub filter_lines: Option<u32>,
-    /// How long a host may take to answer a snoop of each, in milliseconds.
+    /// Time limit for a host to answer a snoop, in milliseconds.
     #[serde(default)]
     pub snoop_ms: Option<u32>,
-    /// Rate of the link of each, Gbit/s; 100 where nothing is said.
+    /// Rate of each link in Gbit/s; 100 by default.
     #[serde(default)]
     pub gbps: Option<u64>,
 }
 
-/// A name or a list of names, in a topology file.
+/// A name or a list of names.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum OneOrMany {
-    /// One.
     One(String),
-    /// Several.
     Many(Vec<String>),
 }
 
 impl OneOrMany {
-    /// All names.
+    /// The names as a list.
     #[must_use]
     pub const fn all(&self) -> &[String] {
         match self {
@@ -299,38 +287,37 @@ impl OneOrMany {
     }
 }
 
-/// Memory of GFDs for hosts and devices.
+/// A share of GFD memory for hosts and devices.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Memory {
-    /// What it is called.
     pub name: String,
-    /// Who has it.
+    /// Hosts that may access it.
     #[serde(default)]
     pub hosts: Vec<String>,
-    /// Devices that have it too, and reach it by requests of their own.
+    /// Devices that may access it by requests of their own.
     #[serde(default)]
     pub devices: Vec<String>,
-    /// Where it is, in the order of the ways; the name of several stands for all of them.
+    /// GFDs in interleave order; the name of a GFD with a count stands for all of them.
     pub gfds: Vec<String>,
-    /// How much in all, bytes.
+    /// Total length in bytes.
     #[serde(deserialize_with = "number")]
     pub len: u64,
-    /// Bytes of an interleave granule, where there are several GFDs.
+    /// Bytes of an interleave granule, if there are several GFDs.
     #[serde(default = "granularity", deserialize_with = "small_number")]
     pub granularity: u32,
-    /// Where all hosts see it.
+    /// Address at which all hosts see it.
     #[serde(deserialize_with = "number")]
     pub hpa: u64,
-    /// Of which kind of memory; of the first partitions that have room, where nothing is said.
+    /// Kind of memory; by default the first partitions with room.
     #[serde(default)]
     pub media: Option<Media>,
-    /// GFDs notify its hosts of what they refuse them there.
+    /// Whether GFDs notify its hosts of refused accesses.
     #[serde(default)]
     pub notify: bool,
 }
 
-/// A number of bytes or an address: a number, or text such as "32MiB" and "`0x10000000000`".
+/// Reads a number of bytes or an address: a number, or text such as "32MiB" and "`0x10000000000`".
 fn number<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     Num::deserialize(from).map(|it| it.0)
 }
@@ -343,7 +330,7 @@ fn small_number<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
     u32::try_from(number(from)?).map_err(|_| D::Error::custom("expected less than 4GiB"))
 }
 
-/// Both ends of a link: a list of more would be read as far as the second one.
+/// Reads both ends of a link. By hand, because serde reads a longer list into an array up to the second element.
 fn two<'de, D: Deserializer<'de>>(from: D) -> Result<[String; 2], D::Error> {
     let ends = Vec::<String>::deserialize(from)?;
     ends.try_into().map_err(|ends: Vec<_>| {
@@ -364,10 +351,10 @@ const fn granularity() -> u32 {
 }
 
 impl Topology {
-    /// Reads a topology file.
+    /// Reads the text of a topology file.
     ///
     /// # Errors
-    /// Place and reason, as TOML has them.
+    /// Place and reason, as the TOML parser reports them.
     pub fn parse(text: &str) -> Result<Self, toml::de::Error> {
         toml::from_str(text)
     }

@@ -1,6 +1,6 @@
-//! A topology file, with all that can be known of it before anything is started.
+//! Reads a topology file and checks everything that can be checked before a part starts.
 //!
-//! Text -> [`Topology`] and [`Layout`], or the first thing that is wrong with it.
+//! The result is a [`Topology`] with its [`Layout`], or the first error.
 //!
 //! Source: docs/fabric.md.
 
@@ -12,29 +12,29 @@ use super::layout::{Layout, LayoutError};
 use super::topology::Topology;
 use crate::endpoint::spec::SpecError;
 
-/// What is wrong with a topology file.
+/// The first error in a topology file.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It is no TOML of this kind.
+    /// It is not TOML, or not a topology.
     #[error("{0}")]
     Toml(String),
-    /// It cannot be built.
+    /// The topology cannot be built.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// A part cannot be what it is to be.
+    /// A part rejects its specification.
     #[error("{name}: {why}")]
     Part {
-        /// Which.
+        /// Name of the part.
         name: String,
-        /// What is wrong.
+        /// Reason of the rejection.
         why: Box<SpecError>,
     },
-    /// The manager cannot be told what it is to bring about.
+    /// The manager rejects the wanted state.
     #[error(transparent)]
     DesiredState(#[from] DesiredStateError),
 }
 
-/// Reads a topology, and makes each part and the manager's wanted state once, to see whether they can be.
+/// Reads a topology, and makes each part and the manager's wanted state once to see whether they are accepted.
 ///
 /// # Errors
 /// See [`FileError`].
@@ -44,6 +44,7 @@ pub fn read(text: &str) -> Result<(Topology, Layout), FileError> {
     layout.check_manager_names(&topology)?;
     for part in layout.endpoints() {
         let spec = endpoint_spec(&topology, &layout, part, &|port| port.to_string());
+        // Without addresses of ports: only the fields of the specification matter here.
         let made = spec.map(|mut spec| {
             spec.common_mut().rate()?; // which is asked for with a port alone
             spec.endpoint(&[]).map(drop)
