@@ -1,8 +1,7 @@
-//! A topology laid out: each component gets its ports, each host its virtual switches.
+//! Lays out a topology: gives each component its ports, and each host its virtual switches.
 //!
-//! [`Topology`] -> [`Builder`], step by step -> [`Layout`].
+//! A [`Builder`] turns a [`Topology`] into a [`Layout`] step by step. Ports and vPPBs are numbers.
 //!
-//! Units: ports and vPPBs by number.
 //! Source: docs/spec/cxl-fabric.md "Port roles", "Binding"; CXL 3.1 sections 7.7.5, 7.7.6.1.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,15 +15,15 @@ use super::{
     Vcs, VppbBinding,
 };
 
-/// Most lines of a host's cache, and of a GFD's snoop filter.
+/// Largest cache of a host and largest snoop filter of a GFD, in lines.
 pub(super) const LINES_MAX: u32 = 1 << 20;
-/// Longest time that a coherent GFD gives a host to answer a snoop.
+/// Longest time limit for a host to answer a coherent GFD's snoop.
 const SNOOP_MS_MAX: u32 = 60_000;
 
-/// Most lines that Lightweight Notification watches: one entry of the host's memory for each.
+/// Lines that Lightweight Notification can watch; the host keeps an entry for each.
 const LN_LINES_MAX: usize = 1 << 20;
 
-/// A serial number that is the same in each run: what kind of component, and its place in the file.
+/// A serial number that is the same in each run, made from the kind of component and its index in the file.
 fn serial(kind: u8, index: usize) -> u64 {
     let index = u32::try_from(index).unwrap_or(u32::MAX);
     u64::from(u32::from_be_bytes(*b"weft")) << 32 | u64::from(kind) << 24 | u64::from(index + 1)
@@ -34,21 +33,22 @@ fn serial(kind: u8, index: usize) -> u64 {
 const SWITCH: u8 = b's';
 const GFD: u8 = b'g';
 
-/// What is being put together.
+/// The layout under construction.
 pub(super) struct Builder<'a> {
     pub(super) topology: &'a Topology,
     parts: BTreeMap<String, Part>,
     pub(super) layout: Layout,
-    /// Where each component hangs.
+    /// The end above each component.
     pub(super) at: BTreeMap<Part, End>,
 }
 
 impl Layout {
-    /// Works a topology out.
+    /// Lays a topology out.
     ///
     /// # Errors
-    /// The first thing that cannot be.
+    /// The first rule that it breaks.
     pub fn new(topology: &Topology) -> Result<Self, LayoutError> {
+        // The order matters: LDs need the wires, virtual switches need ports, and GIM and P2P need both.
         let mut builder = Builder::new(topology)?;
         builder.attach_all()?;
         builder.check_file_names()?;
@@ -127,7 +127,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// A new port of `part`, for what `far` is; a device and a host have one, which is port 0.
+    /// Adds a port to `part`, with `far` at its other end. Devices, hosts and GFDs have one port, number 0.
     fn port(&mut self, part: Part, role: PortRole, far: End) -> Result<End, LayoutError> {
         let name = self.layout.name(part).to_owned();
         let many = |want, had: usize| LayoutError::Count {
@@ -146,6 +146,8 @@ impl<'a> Builder<'a> {
                 if taken >= PORTS_MAX {
                     return Err(many("at most 63", taken + 1));
                 }
+                // Parallel links to one neighbour: port names must differ, as the switch's configuration keys are
+                // names.
                 let same = switch.ports.iter().filter(|port| port.far.part == far.part).count();
                 let suffix = if same == 0 { String::new() } else { format!(".{same}") };
                 switch.ports.push(Port { name: format!("{far_name}{suffix}"), role, far });
@@ -163,6 +165,7 @@ impl<'a> Builder<'a> {
             }
             Part::Host(_) | Part::Device(_) | Part::Gfd(_) => {
                 let place = End { part, port: 0 };
+                // Their one port is taken once a wire ends there.
                 if self.layout.wires.iter().any(|wire| wire.contains(&place)) {
                     return Err(many("1", 2));
                 }
@@ -172,13 +175,14 @@ impl<'a> Builder<'a> {
         Ok(End { part, port: u8::try_from(number).unwrap_or(u8::MAX) })
     }
 
-    /// Hangs `below` on the component called `at`.
+    /// Connects `below` to the component called `at`.
     fn attach(&mut self, below: Part, at: &str, role: PortRole) -> Result<(), LayoutError> {
         let name = self.layout.name(below).to_owned();
         let above = self.find(&name, at, "switch or host")?;
         let far = End { part: below, port: 0 };
         let near = self.port(above, role, far)?;
         let (a, b) = (self.layout.kind(near), self.layout.kind(far));
+        // The same rules as the manager's, so that it later accepts every connection of the layout.
         rules::check(a, b).map_err(|source| LayoutError::Forbidden {
             a: at.to_owned(),
             b: name,
@@ -193,7 +197,7 @@ impl<'a> Builder<'a> {
         let topology = self.topology;
         for (index, host) in topology.hosts.iter().enumerate() {
             check_host(host)?;
-            // The device of a host that has one at its root port says so itself.
+            // A host with a device at its root port is attached by that device.
             if !host.at.is_empty() {
                 self.attach(Part::Host(index), &host.at, PortRole::Usp)?;
             }
@@ -247,10 +251,11 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// Refuses HBR switches that hang below themselves, on nothing.
+    /// Refuses HBR switches that form a circle, without a switch or host above.
     fn check_circles(&self) -> Result<(), LayoutError> {
         for (index, hbr) in self.layout.hbrs.iter().enumerate() {
             let above = |part: &Part| self.at.get(part).map(|end| end.part);
+            // The chain upwards has at most as many HBR switches as there are.
             let all = std::iter::successors(above(&Part::Hbr(index)), above);
             if all.take(self.layout.hbrs.len()).any(|part| part == Part::Hbr(index)) {
                 return Err(LayoutError::Circle(hbr.name.clone()));
@@ -259,7 +264,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// The manager enters at the first switch, and each runs with ports.
+    /// Requires a first switch for the manager to connect to, and a port at each switch.
     fn check_switches(&self) -> Result<(), LayoutError> {
         if self.layout.switches.is_empty() {
             let (name, what, want) = ("a fabric".to_owned(), "[[switch]]", "1 or more");
@@ -291,6 +296,7 @@ impl<'a> Builder<'a> {
                 return Err(LayoutError::Count { name: by, what, want, had: 0 });
             }
             for _ in 0..link.count {
+                // The far port does not exist yet; its number is filled in below.
                 let one = self.port(near, PortRole::Fabric, End { part: far, port: 0 })?;
                 let two = self.port(far, PortRole::Fabric, one)?;
                 if let Part::Switch(at) = near
@@ -314,6 +320,7 @@ impl<'a> Builder<'a> {
         for (index, host) in self.topology.hosts.iter().enumerate() {
             let Some(End { part: Part::Switch(edge), port: usp }) =
                 self.at.get(&Part::Host(index)).copied()
+            // A host without a PBR switch has no virtual switch, so it cannot bind.
             else {
                 if let Some(device) = host.bind.first() {
                     let (device, at) = (device.clone(), host.at.clone());
@@ -334,8 +341,8 @@ impl<'a> Builder<'a> {
             }
             self.check_links(&host.name, &further)?;
             let spare = || (0..host.spare_vppbs).map(|_| VppbBinding::Spare);
-            // A manager makes no virtual switches. So where the host may be shown more at run time, each other switch has one for
-            // it, behind those of the file's own bindings.
+            // A manager cannot create virtual switches. So for a host that may get more at run time each other switch
+            // has a spare one, numbered after those of the file's own bindings.
             let others = (0..self.layout.switches.len())
                 .filter(|at| *at != edge && !further.iter().any(|(other, _)| other == at));
             spare_switches.extend(
@@ -352,13 +359,14 @@ impl<'a> Builder<'a> {
             let (usp, vppbs) = (Some(usp), shown);
             self.add_vcs(edge, Vcs { host: index, usp, vppbs })?;
         }
+        // Last, so that the numbers of bound virtual switches do not depend on `spare_vppbs` of other hosts.
         for (at, vcs) in spare_switches {
             self.add_vcs(at, vcs)?;
         }
         Ok(())
     }
 
-    /// Virtual links of one host to one switch have a PID each there, of a fabric port.
+    /// Checks the number of virtual links from one host to one switch: each needs its own PID of a fabric port there.
     fn check_links(
         &self,
         host: &str,
@@ -379,7 +387,7 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// The PBR switch, and what a bridge there is bound to, of what `host` binds by `name`.
+    /// Looks up the part that `host` binds by `name`: its PBR switch, and the binding of the bridge there.
     fn bindable(
         &self,
         index: usize,
@@ -388,6 +396,7 @@ impl<'a> Builder<'a> {
         bound: &mut BTreeMap<(Part, Option<u8>), usize>,
     ) -> Result<(usize, VppbBinding), LayoutError> {
         let (part, ld) = self.bound_part(&host.name, name)?;
+        // LDs of one device may have different hosts; everything else has one.
         if let Some(first) = bound.insert((part, ld), index) {
             return Err(LayoutError::BoundTwice {
                 device: name.to_owned(),
@@ -409,6 +418,7 @@ impl<'a> Builder<'a> {
     fn add_vcs(&mut self, at: usize, vcs: Vcs) -> Result<u8, LayoutError> {
         let Some(switch) = self.layout.switches.get_mut(at) else { return Ok(0) };
         let (vcses, vppbs) = (switch.vcses.len(), vcs.vppbs.len());
+        // The limits of a switch's configuration (`weft_pbr_switch::ConfigError::Count`).
         if vppbs > 254 || vcses >= 255 {
             return Err(LayoutError::Count {
                 name: switch.name.clone(),
@@ -422,7 +432,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Refuses settings of coherence out of range, and those of a GFD that is not coherent.
+/// Refuses coherence settings that are out of range, or of a GFD that is not coherent.
 fn check_coherence(gfd: &topology::Gfd) -> Result<(), LayoutError> {
     let settings = [
         ("filter_lines", gfd.filter_lines, LINES_MAX, "1 to 1048576"),
@@ -437,7 +447,7 @@ fn check_coherence(gfd: &topology::Gfd) -> Result<(), LayoutError> {
     Ok(())
 }
 
-/// Refuses numbers and texts of a host that cannot be, or would do nothing.
+/// Refuses numbers and texts of a host that are out of range or without effect.
 fn check_host(host: &topology::Host) -> Result<(), LayoutError> {
     let count =
         |what, want, had| Err(LayoutError::Count { name: host.name.clone(), what, want, had });

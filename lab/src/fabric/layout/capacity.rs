@@ -1,8 +1,5 @@
-//! How much memory a GFD has.
+//! Memory of a GFD in MiB, from its `[[gfd]]` entry.
 //!
-//! A `[[gfd]]` of a topology -> MiB.
-//!
-//! Units: MiB.
 //! Source: docs/fabric.md.
 
 use weft_fm::media;
@@ -10,10 +7,10 @@ use weft_fm::media;
 use super::super::topology::Gfd;
 use super::LayoutError;
 
-/// Memory of a GFD where nothing is said.
+/// Default capacity of a GFD.
 const CAPACITY_MIB: u32 = 256;
 
-/// Memory of a GFD: what its file says, or else what its partitions have.
+/// Capacity of a GFD: the given one, or else the sum of its partitions.
 pub(super) fn capacity_mib(gfd: &Gfd) -> Result<u32, LayoutError> {
     let Some(partitions) = &gfd.partitions else {
         return Ok(gfd.capacity_mib.unwrap_or(CAPACITY_MIB));

@@ -1,6 +1,6 @@
-//! Why a topology cannot be built.
+//! Reasons why a topology cannot be built.
 //!
-//! A variant for each thing that cannot be, with the names of who has to do with it.
+//! Each rule has a variant, with the names of the parts concerned.
 //!
 //! Source: docs/fabric.md; CXL 3.1 sections 7.7.3, 7.7.5, 7.7.6.1, 7.7.12.1.
 
@@ -9,265 +9,230 @@ use std::fmt;
 use weft_fm::memory::map::Conflict;
 use weft_fm::rules::Forbidden;
 
-/// Why a topology cannot be built.
+/// Reasons why a topology cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
-    /// A name is there twice.
+    /// Two parts have one name.
     #[error("{0:?} is defined twice")]
     Twice(String),
-    /// A name of no folder, or of the manager's.
+    /// A name that cannot be a directory, or is the manager's.
     #[error(
         "{what} {name:?}: expected a name of 1 to 32 letters, digits, '-', '_' and '.' that begins with neither '.' nor '-' and is not \"fm\", as its files are in a directory of that name"
     )]
     FileName {
-        /// What is called so.
+        /// Kind of part.
         what: &'static str,
-        /// The name.
         name: String,
     },
-    /// A name of memory that is no word.
+    /// A name of memory that is not a word.
     #[error("{what} {name:?}: expected a name of letters, digits, '-', '_' and '.'")]
     MemoryName {
-        /// What is called so.
+        /// Kind of memory.
         what: &'static str,
-        /// The name.
         name: String,
     },
-    /// A name that the manager takes for something else.
+    /// A name that `weft fm` would read as something else.
     #[error(
         "{what} {name:?}: `weft fm` would take that for a PID, a UUID or a place (s0, entry): choose another name"
     )]
     ManagerName {
-        /// What is called so.
+        /// Kind of part.
         what: &'static str,
-        /// The name.
         name: String,
     },
     /// An HBR switch is below itself.
     #[error("hbr {0}: it is below itself: give it the switch or host that it is at")]
     Circle(String),
-    /// A host has no link.
+    /// No link leads to a host.
     #[error(
         "host {0}: nothing is connected to it: give it the switch that it is at (at), or a device or HBR switch that is at it"
     )]
     Alone(String),
-    /// A key of a virtual switch, of a host without one.
+    /// A key that needs a virtual switch, of a host without one.
     #[error(
         "host {host}: {key} has no effect without a switch: give the host a switch (at), or leave {key} out"
     )]
-    NoEdge {
-        /// The host.
-        host: String,
-        /// The key.
-        key: &'static str,
-    },
-    /// Transfers of fabric memory, of a host or device that reaches none.
+    NoEdge { host: String, key: &'static str },
+    /// Transfers of fabric memory, of a host or device that reaches no such memory.
     #[error(
         "{kind} {name}: enable_use_fabric_mem has no effect, as it has no [[memory]], [[gim]] or [[p2p]]: give it one, or leave the key out"
     )]
     NoTransfers {
         /// `host` or `device`.
         kind: &'static str,
-        /// Which.
         name: String,
     },
-    /// Nothing is called so.
+    /// No part has this name.
     #[error("{by}: there is no {what} {name:?}")]
     NoSuch {
-        /// Who names it.
+        /// The entry that uses the name.
         by: String,
-        /// What it would have to be.
+        /// Expected kind of part.
         what: &'static str,
-        /// The name.
         name: String,
     },
-    /// A connection that no rule allows.
+    /// A connection that a rule forbids.
     #[error("{a} to {b}: {source}")]
-    Forbidden {
-        /// One end.
-        a: String,
-        /// The other.
-        b: String,
-        /// The rule.
-        source: Forbidden,
-    },
-    /// A count that cannot be.
+    Forbidden { a: String, b: String, source: Forbidden },
+    /// A number out of range.
     #[error("{name}: {what}: expected {want}, found {had}")]
     Count {
-        /// Whose.
+        /// The part or entry that has it.
         name: String,
-        /// Of what.
+        /// The key or quantity.
         what: &'static str,
-        /// What is allowed.
+        /// Allowed range.
         want: &'static str,
-        /// What the file says.
+        /// Found value.
         had: u64,
     },
-    /// Memory of hosts and devices for others (GIM) that no rule allows.
+    /// GIM that breaks a rule.
     #[error("gim {name}: {who}: {source}")]
     Gim {
-        /// What it is called.
+        /// Name of the GIM range.
         name: String,
-        /// Whose part in it cannot be.
+        /// The part that breaks the rule.
         who: String,
-        /// The rule.
         source: GimRule,
     },
-    /// Direct access to a memory device that no rule allows.
+    /// Direct access to a memory device that breaks a rule.
     #[error("p2p {name}: {who}: {source}")]
     P2p {
-        /// What it is called.
+        /// Name of the P2P range.
         name: String,
-        /// Whose part in it cannot be.
+        /// The part that breaks the rule.
         who: String,
-        /// The rule.
         source: P2pRule,
     },
-    /// Memory that cannot be dealt out so.
+    /// A share of memory that cannot be laid out.
     #[error("memory {name}: {why}")]
     Misfit {
-        /// What it is called.
+        /// Name of the share.
         name: String,
-        /// Why not.
         why: String,
     },
     /// Media partitions that a GFD cannot have.
     #[error("{name}: partitions: {why}")]
     Partitions {
-        /// The GFD.
+        /// Name of the GFD.
         name: String,
-        /// Why not.
         why: String,
     },
-    /// Memory where a requester has something else.
+    /// A share at addresses that a requester uses for something else.
     #[error("memory {name}: {who}: {source}")]
     Taken {
-        /// What it is called.
+        /// Name of the share.
         name: String,
-        /// Whose addresses they are.
+        /// The host or device whose addresses conflict.
         who: String,
-        /// The rule, and what is there.
+        /// The rule, and the other user of the addresses.
         source: Conflict,
     },
-    /// UIO is of flit mode, and Lightweight Notification of non-flit mode.
+    /// UIO needs flit mode, and Lightweight Notification needs non-flit mode.
     #[error(
         "{name}: its links are in non-flit mode for Lightweight Notification, which has no UIO: it can have no part in {what}"
     )]
     NonFlit {
-        /// Who.
         name: String,
-        /// What it was to have.
+        /// The memory that it would reach by UIO.
         what: String,
     },
-    /// What a fabric without a manager cannot have.
+    /// G-FAM, GIM, P2P or logical devices in a fabric without a manager.
     #[error("{0:?}: a static fabric has no G-FAM, no GIM, no P2P and no logical devices")]
     Static(String),
-    /// A device has two hosts.
+    /// Two hosts bind one device.
     #[error("{device}: {first} and {second} both bind it")]
-    BoundTwice {
-        /// The device.
-        device: String,
-        /// One host.
-        first: String,
-        /// The other.
-        second: String,
-    },
-    /// A device is to reach memory, but no host can set the tables of its port.
+    BoundTwice { device: String, first: String, second: String },
+    /// A device would access memory, but no host can set the tables of its port.
     #[error("{by}: {device} is not bound to a host")]
     NoTables {
-        /// Which memory.
+        /// The share of memory.
         by: String,
-        /// The device.
         device: String,
     },
-    /// A device with logical devices cannot be so.
+    /// A device with logical devices that break a rule.
     #[error("{device}: {why}")]
-    Lds {
-        /// The device.
-        device: String,
-        /// Why not.
-        why: String,
-    },
-    /// What a host binds hangs on no PBR switch directly.
+    Lds { device: String, why: String },
+    /// A host binds a part that is not directly at a PBR switch.
     #[error("{host}: {device} cannot be bound: it is at {at}, which is no PBR switch")]
     Unbindable {
-        /// Who binds.
+        /// Name of the host.
         host: String,
-        /// What.
+        /// Name in its `bind`.
         device: String,
-        /// Where it is.
+        /// Name of the part above.
         at: String,
     },
 }
 
-/// A rule that direct access to a memory device has to keep in a topology file.
+/// A rule for direct access to memory devices.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum P2pRule {
-    /// What is accessed.
+    /// The target is a memory device.
     #[error("p2p-memory-device: what is accessed directly is a device of kind memory")]
     MemoryDevice,
-    /// Who accesses it.
+    /// The requester is an accelerator, a NIC or the target's own host.
     #[error(
         "p2p-requester: an accelerator or a NIC accesses it by UIO, and the host that binds it by CXL.mem, too"
     )]
     Requester,
-    /// The port of a PBR switch leads to one of them.
+    /// The port of a PBR switch leads to one target only.
     #[error(
         "p2p-one-below-hbr: another memory device below the same HBR switch has a p2p: the manager knows only the port that leads to both"
     )]
     OneBelowHbr,
-    /// Both are in hierarchies.
+    /// Hosts bind both ends at PBR switches.
     #[error(
         "p2p-bound: a host binds it at a port of a PBR switch: the tables of that port are the host's"
     )]
     Bound,
-    /// Both hierarchies are of one domain.
+    /// Both hosts belong to one domain.
     #[error(
         "p2p-same-domain: the hosts of both devices are different ones, and have not the same domain"
     )]
     SameDomain,
-    /// Ids are told apart by segments.
+    /// Segments tell the ids of different hosts' devices apart.
     #[error(
         "p2p-own-pcie-segment: hosts of one domain whose devices access each other's have different PCIe segments"
     )]
     OwnPcieSegment,
-    /// A requester has one logical device of a device.
+    /// A requester accesses one logical device of a device.
     #[error(
         "p2p-one-ld: it accesses another logical device of the same device: its requests name none, so the edge could not tell which"
     )]
     OneLd,
-    /// A device has no more than it has.
+    /// No more is accessed than the device has.
     #[error("p2p-within-device: more is accessed than all memory of the device")]
     WithinDevice,
     /// A memory device has one address.
     #[error("p2p-one-address: a memory device is at one address for all who access it")]
     OneAddress,
-    /// It lies in the fabric's addresses.
+    /// Its address is one of the fabric's.
     #[error(
         "p2p-fabric-addresses: memory that is accessed directly lies in the fabric's addresses, in whole multiples of 256 MiB"
     )]
     FabricAddresses,
-    /// A requester has something else there.
+    /// A requester has something else at the address.
     #[error(transparent)]
     Taken(Conflict),
 }
 
-/// A rule that GIM of a topology file has to keep.
+/// A rule for GIM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GimRule {
-    /// GIM is reached by UIO only.
+    /// Requesters of GIM send UIO.
     UioOnly,
-    /// Whose memory it is takes requests with a prefix, and answers with it.
+    /// The owner takes requests with a prefix, and answers with it.
     TakesPrefix,
-    /// Prefixes are enabled at edge ports that carry no PTH.
+    /// Prefixes are enabled at edge ports without PTH.
     EdgeOnly,
-    /// The tables and rights of an edge are those of a GAE.
+    /// A device's edge has the tables and rights of a GAE.
     ByGae,
     /// GIM is memory of another domain.
     OtherDomain,
-    /// GIM lies in the fabric's addresses, in segments of its own.
+    /// GIM has segments of its own in the fabric's addresses.
     OwnSegment,
-    /// No more is shown than there is.
+    /// No more is shown than the owner has.
     WithinMemory,
 }
 

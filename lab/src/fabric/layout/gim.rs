@@ -1,12 +1,9 @@
-//! Memory of hosts and devices that others reach (GIM), as a topology wants it.
+//! Memory of hosts and devices that others access (GIM).
 //!
-//! `[[gim]]` and `gim = true` -> [`GimRange`], or the `GimRule` that forbids it.
+//! `[[gim]]` and `gim = true` become a [`GimRange`], or break a `GimRule`. By default memory lies in segments behind
+//! all G-FAM (figure 7-37), one for each host or device that owns some, in the order of the file.
 //!
-//! Units: bytes; segments of 64 GiB.
 //! Source: CXL 3.1 sections 7.7.3.1 to 7.7.3.3, 7.7.2.6; docs/fabric.md.
-//!
-//! Where a file says no address, memory lies in segments behind all that G-FAM has (figure 7-37), one for each host or
-//! device whose memory it is, in the order of the file.
 
 use std::collections::BTreeMap;
 
@@ -17,35 +14,33 @@ use super::build::Builder;
 use super::error::GimRule;
 use super::{End, LayoutError, Part, VppbBinding};
 
-/// Where hosts see the fabric: from here on, so many segments.
+/// First address of the fabric in hosts' addresses, and its length in segments.
 pub const WINDOW: (u64, u64) = (1 << 40, 4_096);
-/// All else is the hosts' own.
+/// All other addresses are the hosts' own.
 pub const OWN: [LocalRange; 2] = {
     let end = WINDOW.0 + WINDOW.1 * SEGMENT;
     [LocalRange { base: 0, len: WINDOW.0 }, LocalRange { base: end, len: u64::MAX - end }]
 };
-/// Memory of a device, where the file does not say how much.
+/// Memory that a device shows.
 const DEVICE_LEN: u64 = 16 << 20;
 
-/// A range of GIM that a topology asks for.
+/// A range of GIM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GimRange {
-    /// What it is called.
     pub name: String,
-    /// Whose it is: a host or a device.
+    /// Owner of the memory: a host or a device.
     pub of: Part,
-    /// Who reaches it.
+    /// Hosts and devices that may access it.
     pub from: Vec<Part>,
-    /// By which flow.
     pub by: Flow,
-    /// Where all of them see it.
+    /// Address at which all of them see it.
     pub hpa: u64,
-    /// How much.
+    /// Length in bytes.
     pub len: u64,
 }
 
 impl Builder<'_> {
-    /// All memory that is to be shown.
+    /// All ranges of GIM.
     pub(super) fn shown(&self) -> Result<Vec<GimRange>, LayoutError> {
         let mut all: Vec<GimRange> = Vec::new();
         let mut places: BTreeMap<Part, u64> = BTreeMap::new();
@@ -92,7 +87,7 @@ impl Builder<'_> {
         Ok(all)
     }
 
-    /// What `gim = true` stands for, and `[[gim]]`.
+    /// The `[[gim]]` entries, and one for each `gim = true`.
     fn requested(&self) -> impl Iterator<Item = Gim> + '_ {
         let topology = self.topology;
         let hosts = topology.hosts.iter().filter(|host| host.gim).map(|host| &host.name);
@@ -108,7 +103,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The host in whose domain a host or device is, at an edge port of its own.
+    /// The host whose domain a host or device belongs to; it must be at an edge port of its own.
     fn domain(&self, part: Part) -> Result<usize, GimRule> {
         if !matches!(part, Part::Host(_) | Part::Device(_)) {
             return Err(GimRule::EdgeOnly);
@@ -125,7 +120,7 @@ impl Builder<'_> {
         owner.map(|vcs| vcs.host).ok_or(GimRule::ByGae)
     }
 
-    /// Whether a part may reach memory of that domain.
+    /// Checks that a part may access memory of that domain.
     fn may(&self, part: Part, domain: usize) -> Result<(), GimRule> {
         if self.kind_of(part) == Some(DeviceKind::Memory) {
             return Err(GimRule::UioOnly);
@@ -133,14 +128,14 @@ impl Builder<'_> {
         if self.domain(part)? == domain { Err(GimRule::OtherDomain) } else { Ok(()) }
     }
 
-    /// All that may.
+    /// All parts that may.
     fn others(&self, domain: usize) -> Vec<Part> {
         let hosts = (0..self.topology.hosts.len()).map(Part::Host);
         let all = hosts.chain((0..self.topology.devices.len()).map(Part::Device));
         all.filter(|&part| self.may(part, domain).is_ok()).collect()
     }
 
-    /// Where memory is seen, and how much of it.
+    /// Address and length of a range; records the address in `places`.
     fn place(
         &self,
         of: Part,
@@ -161,6 +156,7 @@ impl Builder<'_> {
         let shares = self.topology.memory.iter().map(|memory| (memory.hpa, memory.len));
         let shares: Vec<(u64, u64)> = shares.collect();
         let first = shares.iter().map(|(hpa, len)| hpa.saturating_add(*len)).max();
+        // Behind all G-FAM, at a whole segment: a segment of FAST has one target.
         let first = first.unwrap_or(0).max(WINDOW.0).div_ceil(SEGMENT);
         let taken = |segment: u64| {
             let share = |(hpa, len): &(u64, u64)| {
@@ -170,6 +166,7 @@ impl Builder<'_> {
             shares.iter().any(share)
                 || places.iter().any(|(part, hpa)| *part != of && hpa / SEGMENT == segment)
         };
+        // Several ranges of one owner share its address.
         let known = places.get(&of).copied();
         let free = || (first..first + WINDOW.1).find(|at| !taken(*at)).map(|at| at * SEGMENT);
         let hpa = wanted.hpa.or(known).or_else(free).ok_or(GimRule::OwnSegment)?;

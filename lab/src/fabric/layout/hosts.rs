@@ -1,6 +1,6 @@
-//! Hosts: which are connected, and which keys have an effect on them.
+//! Checks hosts: their connection, and keys that would have no effect.
 //!
-//! The parts of a [`Builder`] -> the first host that cannot be so.
+//! It works on the parts of a [`Builder`], and reports the first host that breaks a rule.
 //!
 //! Source: docs/fabric.md.
 
@@ -10,7 +10,7 @@ use super::lds::refuse;
 use super::{LayoutError, Part};
 
 impl Builder<'_> {
-    /// Refuses hosts that nothing is connected to, and keys of a virtual switch for hosts that have none.
+    /// Refuses hosts without a link, and keys of a virtual switch for hosts that have none.
     pub(super) fn check_hosts(&self) -> Result<(), LayoutError> {
         for (index, host) in self.topology.hosts.iter().enumerate() {
             let part = Part::Host(index);
@@ -32,7 +32,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Refuses transfers of fabric memory for hosts and devices that reach none of it.
+    /// Refuses fabric memory transfers for hosts and devices that reach no fabric memory.
     pub(super) fn check_transfers(&self) -> Result<(), LayoutError> {
         for (index, host) in self.topology.hosts.iter().enumerate() {
             if host.enable_use_fabric_mem && !self.reaches(Part::Host(index), &host.name) {

@@ -1,6 +1,6 @@
-//! Memory of devices, and devices with logical devices: which there can be, and what a host means that binds one.
+//! Memory devices and logical devices: their limits, and the meaning of a name that a host binds.
 //!
-//! `NAME.LD` of a host -> the device and the number of its logical device.
+//! `NAME.LD` in a host's `bind` is a device and the number of its logical device.
 //!
 //! Source: docs/fabric.md; CXL 3.1 sections 2.5, 7.7.12.1 (a static fabric has no MLD).
 
@@ -11,16 +11,16 @@ use super::build::{Builder, LINES_MAX};
 use super::{End, LayoutError, Part};
 use crate::endpoint::device::spec::{BANDWIDTH_MBPS_MAX, LATENCY_NS_MAX};
 
-/// Most logical devices of a device.
+/// Logical devices of a device at most.
 pub(super) const LDS_MAX: u8 = 16;
-/// Most memory behind BAR 0 of a device.
+/// Largest BAR 0 of a device.
 const BAR_MIB_MAX: u32 = 16_384;
-/// Memory is dealt out in units of so many MiB.
+/// Unit in which memory is shared out.
 pub(super) const GRANULE_MIB: u32 = 256;
-/// All of a device's bandwidth, 256ths.
+/// The whole bandwidth of a device, in 256ths.
 const WHOLE: u32 = 256;
 
-/// Refuses figures of memory that a CDAT does not hold, or that a device has no memory for.
+/// Refuses latency and bandwidth that are out of range, or of a device without memory.
 fn check_figures(device: &Device) -> Result<(), LayoutError> {
     let fits = |value: Option<u64>, most| value.is_none_or(|value| (1..=most).contains(&value));
     let is_given = device.latency_ns.is_some() || device.bandwidth_mbps.is_some();
@@ -38,7 +38,7 @@ fn check_figures(device: &Device) -> Result<(), LayoutError> {
 }
 
 impl Builder<'_> {
-    /// Refuses devices with logical devices where there can be none.
+    /// Refuses logical devices that their device cannot have.
     pub(super) fn check_lds(&self) -> Result<(), LayoutError> {
         for (index, device) in self.topology.devices.iter().enumerate() {
             let fits = |mib: u32| mib > 0 && mib.is_multiple_of(GRANULE_MIB);
@@ -102,6 +102,7 @@ impl Builder<'_> {
             };
             return refuse(&device.name, why);
         }
+        // A static fabric has no manager to bind LDs.
         let with_lds = self.topology.devices.iter().find(|device| device.lds.is_some());
         match with_lds.filter(|_| self.topology.start == StartMode::Static) {
             Some(device) => Err(LayoutError::Static(device.name.clone())),
@@ -109,7 +110,7 @@ impl Builder<'_> {
         }
     }
 
-    /// What a host binds or a `[[p2p]]` leads to by `name`: a whole device or HBR switch, or a logical device.
+    /// Looks up the name in a host's `bind` or a `[[p2p]]`: a whole device or HBR switch, or a logical device.
     pub(super) fn bound_part(
         &self,
         by: &str,
@@ -119,6 +120,7 @@ impl Builder<'_> {
             Part::Device(at) => self.topology.devices.get(at).and_then(|device| device.lds),
             _ => None,
         };
+        // A whole name first: names may have dots themselves.
         let whole = self.find(by, name, "device");
         if let (Err(_), Some((device, ld))) = (&whole, name.rsplit_once('.'))
             && let (Ok(part), Ok(ld)) = (self.find(by, device, "device"), ld.parse::<u8>())
@@ -146,7 +148,7 @@ impl Builder<'_> {
     }
 }
 
-/// Refuses memory and bandwidth of `lds` logical devices that a device with `all` MiB cannot have.
+/// Refuses memory and bandwidth of `lds` logical devices beyond the `all` MiB of their device.
 fn check_amounts(device: &Device, lds: u8, all: u32) -> Result<(), LayoutError> {
     let one_each = |key: &str, had: Option<usize>| match had {
         Some(had) if had != usize::from(lds) => {
@@ -170,7 +172,7 @@ fn check_amounts(device: &Device, lds: u8, all: u32) -> Result<(), LayoutError> 
         );
         return refuse(&device.name, &why);
     }
-    // Whole granules are dealt out, as many to each.
+    // By default each gets the same number of whole granules.
     if each.is_empty() && fixed / u32::from(lds) < GRANULE_MIB {
         let why = format!(
             "capacity_mib: {fixed} MiB besides dynamic capacity are no {GRANULE_MIB} for each of {lds} logical devices: raise it, or give ld_mib"

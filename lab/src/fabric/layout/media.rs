@@ -1,8 +1,8 @@
-//! Media partitions of GFDs: whether a GFD can have them, and memory can be of the kind that it is to be.
+//! Media partitions of GFDs: whether a GFD can have them, and whether a share finds memory of its kind.
 //!
-//! The `[[gfd]]` and `[[memory]]` of a topology -> the first thing that cannot be.
+//! It works on `[[gfd]]` and `[[memory]]`, and reports the first rule that is broken. Lengths are bytes; names say
+//! where they are MiB.
 //!
-//! Units: bytes; MiB where a name says so.
 //! Source: docs/fabric.md; CXL 3.1 section 7.7.2.3.
 
 use weft_fm::media::{self, Media, Partition};
@@ -13,15 +13,15 @@ use super::build::Builder;
 use super::{LayoutError, Part};
 
 impl Builder<'_> {
-    /// Whether each GFD of a memory has a partition of its kind that is large enough; one that names no partitions has one of
-    /// DRAM, of all that it has.
+    /// Checks that each GFD of a share has a large enough partition of its kind. A GFD without partitions has one of
+    /// DRAM with its whole capacity.
     pub(super) fn check_media(&self, memory: &Memory, gfds: &[usize]) -> Result<(), LayoutError> {
         let each = memory.len / u64::try_from(gfds.len().max(1)).unwrap_or(u64::MAX);
         for &at in gfds {
             let Some(gfd) = self.layout.gfds.get(at) else { continue };
             let len = u64::from(gfd.capacity_mib) << 20;
             let whole = Partition::new(Media::Dram, len, None);
-            // A capacity that cannot be is refused where the GFD is made.
+            // `capacity_mib` refuses a bad capacity; here it only must not fail.
             let whole = [whole.unwrap_or(Partition { media: Media::Dram, len, block: 1 })];
             let all = gfd.partitions.as_deref().unwrap_or(&whole);
             let lacks = media::lacks(all, each, memory.media);
@@ -34,7 +34,8 @@ impl Builder<'_> {
                 let gfd = self.layout.name(Part::Gfd(at));
                 return Err(LayoutError::Misfit { name: name(), why: format!("{gfd} has {what}") });
             }
-            // Which partition it is taken from is seen when it is given; the smallest block has to divide it.
+            // The manager picks the partition when it gives the memory; the smallest block must divide the share in any
+            // case.
             let is_kind = |one: &&Partition| memory.media.is_none_or(|media| media == one.media);
             let block = all.iter().filter(is_kind).map(|one| one.block).min().unwrap_or(1);
             let ways = u64::try_from(gfds.len()).unwrap_or(u64::MAX);
@@ -45,7 +46,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// What a GFD has of a kind of memory, or in all, and `memory` and all before it would take; none where it suffices.
+    /// The shortage of a GFD if it had to hold `memory` and all shares before it, of one kind or in all; `None` if it
+    /// suffices.
     fn used_up(
         &self,
         memory: &Memory,

@@ -1,8 +1,7 @@
-//! Whether the memory that a topology deals out can be had: who has it, and at which addresses.
+//! Checks shares of GFD memory: their owners, GFDs and addresses.
 //!
-//! The finished parts of a [`Builder`] -> the first thing that cannot be.
+//! It works on the finished parts of a [`Builder`] and reports the first rule that is broken.
 //!
-//! Units: bytes.
 //! Source: docs/fabric.md; CXL 3.1 sections 7.7.2, 7.7.12.1.
 
 use std::collections::BTreeSet;
@@ -17,7 +16,7 @@ use super::{LayoutError, Part, gim};
 use weft_fm::service::status::StartMode;
 
 impl Builder<'_> {
-    /// A static fabric has no memory to give (CXL 3.1 section 7.7.12.1).
+    /// Refuses G-FAM, GIM and P2P in a static fabric (CXL 3.1 section 7.7.12.1).
     pub(super) fn check_start(&self) -> Result<(), LayoutError> {
         let gfds = self.layout.gfds.iter().map(|gfd| &gfd.name);
         let memory = self.topology.memory.iter().map(|memory| &memory.name);
@@ -59,6 +58,7 @@ impl Builder<'_> {
                 let Part::Device(device) = self.find(&by, name, "device")? else {
                     return Err(no_such("device", name));
                 };
+                // A device sends by the tables of its own port, which only its host can set.
                 let mut hosts = 0..self.layout.hosts.len();
                 let own = Some(Part::Device(device));
                 if !hosts.any(|host| self.layout.edges(host).iter().any(|one| one.part == own)) {
@@ -74,7 +74,7 @@ impl Builder<'_> {
         self.check_addresses()
     }
 
-    /// Whether those who have memory have room for all of it.
+    /// Checks that each host and device with several shares has room for all of them.
     fn check_addresses(&self) -> Result<(), LayoutError> {
         let mut all: Vec<(&Memory, Range<usize>)> = Vec::new();
         for memory in &self.topology.memory {
@@ -101,6 +101,7 @@ impl Builder<'_> {
                 };
                 let others: Vec<_> = all.iter().filter(has).map(|one| one.1.clone()).collect();
                 let shares = |gfd| others.iter().filter(|one| one.targets.contains(gfd)).count();
+                // A GFD has 8 GDT decoders for each requester.
                 if let Some(gfd) = new.targets.iter().find(|gfd| shares(gfd) >= DECODERS.into()) {
                     let gfd = self.layout.name(Part::Gfd(*gfd));
                     let why = format!(

@@ -1,13 +1,11 @@
-//! What each component of a fabric is made of, and which ends of it are joined.
+//! The parts of each component of a fabric, and the wires between them.
 //!
-//! A [`Topology`](super::topology::Topology) -> [`Layout`], or the first thing in it that cannot be.
+//! A [`Layout`] is made from a [`Topology`](super::topology::Topology). Ports are numbered in the order of the file:
+//! hosts, devices, HBR switches, GFDs, then links. A host has a virtual switch at its edge, with a vPPB for each of its
+//! devices there and one for each further switch with devices of it. That switch has a virtual switch for the host,
+//! whose vPPB 0 is the far end of the virtual link.
 //!
-//! Units: ports and vPPBs by number.
 //! Source: docs/spec/cxl-fabric.md "Port roles", "Binding"; CXL 3.1 sections 7.7.5, 7.7.6.1.
-//!
-//! Ports are numbered in the order of the file: hosts, devices, HBR switches, GFDs, then links. A host has a virtual
-//! switch at its edge, with a vPPB for each of its devices there and one for each switch further out that has some; each
-//! of those has a virtual switch for it, whose vPPB 0 is the far end of the virtual link.
 
 mod build;
 mod capacity;
@@ -30,151 +28,139 @@ use weft_parsers::cci::Uuid;
 pub use error::LayoutError;
 pub use names::MANAGER;
 
-/// Most ports of a switch: one of 64 is its agent's.
+/// Ports of a switch at most: the dataplane has 64, one of which is the agent's.
 pub const PORTS_MAX: usize = 63;
-/// Most downstream ports of an HBR switch.
+/// Downstream ports of an HBR switch at most.
 pub const HBR_PORTS_MAX: usize = 31;
 
-/// A component, by its place in its list.
+/// A component, by its index in the list of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// A PBR switch.
     Switch(usize),
-    /// A host.
     Host(usize),
-    /// A device.
     Device(usize),
-    /// An HBR switch.
     Hbr(usize),
-    /// A GFD.
     Gfd(usize),
 }
 
-/// One end of a wire: a component and its port there; hosts, devices and GFDs have port 0 only, and port 0 of a
-/// HBR switch is its upstream one.
+/// One end of a wire: a component and its port. Hosts, devices and GFDs have port 0 only; port 0 of an HBR switch is
+/// its upstream port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct End {
-    /// The component.
     pub part: Part,
-    /// Its port.
     pub port: u8,
 }
 
-/// What a port of a PBR switch is for.
+/// The kind of component that a port of a PBR switch leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortRole {
-    /// A host's.
+    /// A host.
     Usp,
-    /// A device's, an HBR switch's or a GFD's.
+    /// A device, an HBR switch or a GFD.
     Dsp,
-    /// Another PBR switch's.
+    /// Another PBR switch.
     Fabric,
 }
 
 /// A port of a PBR switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// What it is called.
+    /// Name in the switch's configuration, after its neighbour.
     pub name: String,
-    /// What it is for.
     pub role: PortRole,
-    /// What is at its other end.
+    /// The other end of its wire.
     pub far: End,
 }
 
 /// A bridge whose tables a host sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge {
-    /// The bridge of the host's own virtual switch that leads to the one that has it; none where that has it itself.
+    /// Bridge of the host's own virtual switch that leads to the one with this bridge; `None` if this bridge is there
+    /// itself.
     pub below: Option<u8>,
-    /// Its number there.
+    /// Number in its virtual switch.
     pub vppb: u8,
-    /// What is at its port; none where it has none yet.
+    /// The part at its port; `None` while it is spare.
     pub part: Option<Part>,
-    /// The logical device of that; none where it is all of it.
+    /// Logical device of that part; `None` for the whole part.
     pub ld: Option<u8>,
 }
 
-/// What a downstream vPPB is to be bound to.
+/// Intended binding of a downstream vPPB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VppbBinding {
-    /// A port of the same switch.
+    /// A whole port of the same switch.
     Port(u8),
-    /// A logical device at a port of the same switch.
+    /// A logical device (port, LD) at the same switch.
     Ld(u8, u8),
-    /// The virtual switch of this number at another switch.
+    /// The virtual switch that continues the hierarchy at another switch.
     Below {
-        /// The switch.
+        /// Index of that switch.
         switch: usize,
-        /// The virtual switch there.
+        /// Index of the virtual switch there.
         vcs: u8,
     },
-    /// Nothing for now.
+    /// Unbound; the manager may use it later.
     Spare,
 }
 
 /// A virtual switch of a layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vcs {
-    /// Whose.
+    /// Index of its host.
     pub host: usize,
-    /// The host's port; `None` where it is further out.
+    /// The host's port; `None` at a further switch.
     pub usp: Option<u8>,
-    /// Downstream vPPBs, from number 1 on.
+    /// Bindings of the downstream vPPBs, from number 1 on.
     pub vppbs: Vec<VppbBinding>,
 }
 
 /// A PBR switch of a layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Switch {
-    /// What it is called.
     pub name: String,
-    /// Its serial number; others know it by [`uuid`] of that.
+    /// Serial number; [`uuid`] makes the UUID of it that others see.
     pub serial: u64,
-    /// Its ports, by number.
+    /// Ports by number.
     pub ports: Vec<Port>,
-    /// Its virtual switches, by number.
+    /// Virtual switches by number.
     pub vcses: Vec<Vcs>,
 }
 
 /// An HBR switch of a layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hbr {
-    /// What it is called.
     pub name: String,
-    /// What hangs on its downstream ports, from port 1 on.
+    /// Ends at its downstream ports, from port 1 on.
     pub below: Vec<End>,
 }
 
 /// A GFD of a layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gfd {
-    /// What it is called.
     pub name: String,
-    /// Its serial number; others know it by [`uuid`] of that.
+    /// Serial number; [`uuid`] makes the UUID of it that others see.
     pub serial: u64,
-    /// Its memory, MiB.
+    /// Size of its memory in MiB.
     pub capacity_mib: u32,
-    /// Media partitions that the manager sets.
+    /// Media partitions for the manager to set.
     pub partitions: Option<Vec<Partition>>,
-    /// It keeps its lines coherent in hosts' caches.
+    /// Whether it keeps its lines coherent in hosts' caches.
     pub coherent: bool,
-    /// How many at once, where that is said.
+    /// Lines in its snoop filter; `None` for the default.
     pub filter_lines: Option<u32>,
-    /// How long a host may take to answer a snoop, in milliseconds, where that is said.
+    /// Time limit for a host to answer a snoop, in milliseconds; `None` for the default.
     pub snoop_ms: Option<u32>,
-    /// Rate of its link, Gbit/s, where that is said.
+    /// Rate of its link in Gbit/s; `None` for the default.
     pub gbps: Option<u64>,
 }
 
-/// A topology worked out: all components with numbers and ports, and the wires between them.
+/// A topology laid out: all components with numbers and ports, and the wires between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// PBR switches.
     pub switches: Vec<Switch>,
-    /// Hbr switches.
     pub hbrs: Vec<Hbr>,
-    /// GFDs, each by itself.
+    /// GFDs one by one; those with a count are expanded.
     pub gfds: Vec<Gfd>,
     /// Names of hosts.
     pub hosts: Vec<String>,
@@ -182,17 +168,17 @@ pub struct Layout {
     pub devices: Vec<String>,
     /// Both ends of each wire.
     pub wires: Vec<[End; 2]>,
-    /// Memory that hosts and devices show others.
+    /// Memory that hosts and devices show to others.
     pub gim: Vec<gim::GimRange>,
     /// Memory devices that accelerators access directly.
     pub p2p: Vec<p2p::P2pRange>,
     /// Parts with links in non-flit mode.
     non_flit: BTreeSet<Part>,
-    /// GFDs, by what a file may call them: each by its name, and those of a count by theirs together.
+    /// GFDs by the names that a file may use: each one's own, and the common name of a count.
     sets: BTreeMap<String, Vec<usize>>,
 }
 
-/// The UUID of a component of that serial number.
+/// The UUID of the component with this serial number.
 #[must_use]
 pub fn uuid(serial: u64) -> Uuid {
     let mut uuid = [0; 16];
@@ -203,7 +189,7 @@ pub fn uuid(serial: u64) -> Uuid {
 }
 
 impl Layout {
-    /// What a component is called.
+    /// Name of a component.
     #[must_use]
     pub fn name(&self, part: Part) -> &str {
         let name = match part {
@@ -216,13 +202,13 @@ impl Layout {
         name.map_or("?", String::as_str)
     }
 
-    /// Whether the links of a part that is no PBR switch are in flit mode.
+    /// Whether the links of a part other than a PBR switch are in flit mode.
     #[must_use]
     pub fn is_flit(&self, part: Part) -> bool {
         !self.non_flit.contains(&part)
     }
 
-    /// All parts that are no PBR switches.
+    /// All parts other than PBR switches.
     #[must_use]
     pub fn endpoints(&self) -> Vec<Part> {
         let mut all: Vec<Part> = (0..self.hosts.len()).map(Part::Host).collect();
@@ -232,7 +218,7 @@ impl Layout {
         all
     }
 
-    /// Links of a part.
+    /// Number of links of a part.
     #[must_use]
     pub fn link_count(&self, part: Part) -> u8 {
         let links = match part {
@@ -243,15 +229,15 @@ impl Layout {
         u8::try_from(links).unwrap_or(u8::MAX)
     }
 
-    /// GFDs by their names, or by that of several; `None` when a name is no GFD's.
+    /// GFDs by their own or common names; `None` if a name is not a GFD's.
     #[must_use]
     pub fn gfds(&self, names: &[String]) -> Option<Vec<usize>> {
         let lists = names.iter().map(|name| self.sets.get(name));
         Some(lists.collect::<Option<Vec<_>>>()?.into_iter().flatten().copied().collect())
     }
 
-    /// The vPPBs of a host's virtual switches that have a port of their switch, or will have one: at its own switch, the host
-    /// itself at vPPB 0, and at those below.
+    /// The vPPBs of a host's virtual switches that lead to a port, or are spare: at its own switch, with the host
+    /// itself as vPPB 0, and at the switches below.
     #[must_use]
     pub fn edges(&self, host: usize) -> Vec<Edge> {
         let own = |vcs: &&Vcs| vcs.host == host && vcs.usp.is_some();
@@ -304,18 +290,19 @@ impl Layout {
     #[must_use]
     pub fn device_gim(&self, device: usize) -> Option<String> {
         let own = self.gim.iter().filter(|gim| gim.of == Part::Device(device));
+        // The device has one such range; shorter ones begin at the same address.
         let (hpa, len) = own.map(|gim| (gim.hpa, gim.len)).max_by_key(|(_, len)| *len)?;
         Some(format!("{hpa:#x}:{len}"))
     }
 
-    /// Where memory of a device that its host manages (HDM) is to be, and how much others are given of it.
+    /// Address of a device's host-managed memory (HDM), and the most that others access of it.
     #[must_use]
     pub fn device_hdm(&self, device: usize) -> Option<(u64, u64)> {
         let own = self.p2p.iter().filter(|p2p| p2p.to == Part::Device(device) && p2p.ld.is_none());
         own.map(|p2p| (p2p.hpa, p2p.len)).max_by_key(|(_, len)| *len)
     }
 
-    /// Where memory of logical devices of a device is to be, as `LD=BASE`, each once.
+    /// Addresses of a device's logical devices as `LD=BASE`, each once.
     #[must_use]
     pub fn device_lds(&self, device: usize) -> Vec<String> {
         let own = self.p2p.iter().filter(|p2p| p2p.to == Part::Device(device));
@@ -323,7 +310,7 @@ impl Layout {
         places.into_iter().map(|(ld, hpa)| format!("{ld}={hpa:#x}")).collect()
     }
 
-    /// What an end is, for the rules of connection.
+    /// Kind of an end in the rules of connection.
     fn kind(&self, end: End) -> rules::End {
         match end.part {
             Part::Host(_) => rules::End::HostPort,

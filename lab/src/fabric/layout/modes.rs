@@ -1,10 +1,9 @@
-//! Which links are in non-flit mode: those of hosts and devices with Lightweight Notification, and what hangs on them.
+//! Links in non-flit mode: those of hosts and devices with Lightweight Notification, and all links that depend on them.
 //!
-//! A topology and its wires -> the parts with such links.
+//! Both ends of a wire have the same mode. A PBR switch has a mode for each port, every other part one for all its
+//! links.
 //!
 //! Source: PCIe 6.0 section 2.2.1.2 (flit mode has no LN); docs/fabric.md.
-//!
-//! Both ends of a wire have one mode. A PBR switch has a mode for each port, all others one.
 
 use std::collections::BTreeSet;
 
@@ -18,10 +17,12 @@ impl Builder<'_> {
         let devices = (0..).zip(&self.topology.devices).filter(|(_, device)| device.lnr.is_some());
         let mut parts: BTreeSet<Part> = hosts.map(|(at, _)| Part::Host(at)).collect();
         parts.extend(devices.map(|(at, _)| Part::Device(at)));
+        // An HBR switch passes its mode on, so repeat until no part is added.
         loop {
             let before = parts.len();
             for wire in &self.layout.wires {
                 let both = wire.map(|end| end.part);
+                // A PBR switch converts between modes, so the mode ends there.
                 let modal = both.iter().all(|part| !matches!(part, Part::Switch(_)));
                 if modal && both.iter().any(|part| parts.contains(part)) {
                     parts.extend(both);
@@ -33,7 +34,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Refuses memory by UIO for parts in non-flit mode.
+    /// Refuses memory that is reached by UIO for parts in non-flit mode.
     pub(super) fn check_modes(&self) -> Result<(), LayoutError> {
         let layout = &self.layout;
         let refused = |part: Part, what: String| {

@@ -1,6 +1,6 @@
-//! Names of parts: which can be names of files, and which the fabric manager takes.
+//! Names of parts: whether they can be directory names, and whether the fabric manager accepts them.
 //!
-//! The parts of a [`Builder`] or a [`Layout`] -> the first whose name cannot be.
+//! It works on the parts of a [`Builder`] or a [`Layout`], and reports the first bad name.
 //!
 //! Source: docs/fabric.md, docs/fm.md.
 
@@ -10,22 +10,23 @@ use super::super::topology::Topology;
 use super::build::Builder;
 use super::{Layout, LayoutError, Part};
 
-/// Longest name: that of an endpoint's socket.
+/// Longest name: it is part of the path of an endpoint's socket.
 const LEN_MAX: usize = 32;
-/// Has the manager's files and socket.
+/// Directory of the manager's files and socket.
 pub const MANAGER: &str = "fm";
 
-/// Whether `name` is a name of a file, and of no file but a part's.
+/// Whether `name` can be a directory of a part.
 fn is_file_name(name: &str) -> bool {
     let good = |c: u8| c.is_ascii_alphanumeric() || b"-_.".contains(&c);
     (1..=LEN_MAX).contains(&name.len())
         && name.bytes().all(good)
+        // A leading dot hides a directory or leaves it (`..`); a leading dash looks like an option.
         && !name.starts_with(['.', '-'])
         && name != MANAGER
 }
 
 impl Builder<'_> {
-    /// Refuses names of memory, GIM and P2P that the manager refuses: they are shown in texts and on pages.
+    /// Refuses names of memory, GIM and P2P that the manager refuses, because it shows them in texts and pages.
     pub(super) fn check_memory_names(&self) -> Result<(), LayoutError> {
         let topology = self.topology;
         let memory = topology.memory.iter().map(|one| ("memory", Some(&one.name)));
@@ -39,7 +40,7 @@ impl Builder<'_> {
         })
     }
 
-    /// Refuses names that are none of a folder: files and sockets of a part are in `DIR/NAME`.
+    /// Refuses names that cannot be directories: files and sockets of a part are in `DIR/NAME`.
     pub(super) fn check_file_names(&self) -> Result<(), LayoutError> {
         let layout = &self.layout;
         let bad = layout.parts().into_iter().find(|part| !is_file_name(layout.name(*part)));
@@ -51,7 +52,7 @@ impl Builder<'_> {
 }
 
 impl Part {
-    /// What it is, in words.
+    /// Kind of the part, as the file's keys name it.
     #[must_use]
     pub const fn kind(self) -> &'static str {
         match self {
@@ -65,7 +66,7 @@ impl Part {
 }
 
 impl Layout {
-    /// All parts.
+    /// All parts, PBR switches first.
     #[must_use]
     pub fn parts(&self) -> Vec<Part> {
         let mut all: Vec<Part> = (0..self.switches.len()).map(Part::Switch).collect();
@@ -73,7 +74,7 @@ impl Layout {
         all
     }
 
-    /// Whether a device or HBR switch has a part in memory, so that the manager has to know its name.
+    /// Whether a device or HBR switch takes part in memory, so that the manager must know its name.
     #[must_use]
     pub fn has_memory(&self, topology: &Topology, part: Part) -> bool {
         let name = self.name(part);
@@ -82,10 +83,10 @@ impl Layout {
             || self.p2p.iter().any(|p2p| p2p.edge == part || p2p.from.contains(&part))
     }
 
-    /// Refuses names of parts that the manager has to know by them, and would take for something else.
+    /// Refuses names of parts that the manager knows by name, and would read as something else.
     ///
     /// # Errors
-    /// [`LayoutError::ManagerName`] with the first one.
+    /// [`LayoutError::ManagerName`] with the first bad name.
     pub fn check_manager_names(&self, topology: &Topology) -> Result<(), LayoutError> {
         let is_known = |part: Part| match part {
             Part::Switch(_) | Part::Gfd(_) => true,

@@ -1,12 +1,9 @@
-//! Memory devices that accelerators access directly, by UIO (direct P2P to HDM), as a topology wants it.
+//! Direct access of accelerators to memory devices by UIO (direct P2P to HDM).
 //!
-//! `[[p2p]]` -> [`P2pRange`], or the `P2pRule` that forbids it.
+//! A `[[p2p]]` becomes a [`P2pRange`], or breaks a `P2pRule`. By default a memory device gets segments of its own,
+//! behind all G-FAM and GIM and the byte at their `FabricLimit`, at the same address for all.
 //!
-//! Units: bytes; segments of 64 GiB.
 //! Source: CXL 3.1 section 7.7.9; docs/fabric.md.
-//!
-//! Where a file says no address, a memory device lies in segments of its own, behind all that G-FAM and GIM have and the
-//! byte at their `FabricLimit`, at the same address for all.
 
 use weft_cxl::mld::{GRANULE, Mld};
 use weft_cxl::pci::component::hdm::UNIT;
@@ -21,56 +18,56 @@ use super::gim::{OWN, WINDOW};
 use super::lds::{GRANULE_MIB, LDS_MAX};
 use super::{LayoutError, Part};
 
-/// Memory of a device, where the file does not say how much.
+/// Default length of the accessed memory.
 const DEVICE_LEN: u64 = UNIT;
 
-/// Hosts' own memory devices begin in the middle of the fabric's addresses, so that a manager can give the host more memory
-/// later: FAST comes before LDST, and no memory of LDST may lie between segments of FAST.
+/// Hosts' own memory devices begin in the middle of the fabric's addresses, so that a manager can give the host more
+/// memory later: FAST comes before LDST, and no memory of LDST may lie between segments of FAST.
 const OWN_MEMORY: u64 = WINDOW.0 + WINDOW.1 / 2 * SEGMENT;
 
-/// Direct access that a topology asks for.
+/// A range of direct access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct P2pRange {
-    /// What it is called.
     pub name: String,
     /// The accelerators and NICs that access it, and the host that binds it.
     pub from: Vec<Part>,
-    /// The memory device.
     pub to: Part,
-    /// Which logical device of it; none where it is all of it.
+    /// Logical device of it; `None` for the whole device.
     pub ld: Option<u8>,
-    /// What is at the PBR switch: the device itself, or the HBR switch that it is below.
+    /// The part at the PBR switch: the device itself, or the topmost HBR switch above it.
     pub edge: Part,
-    /// Where all of them see it.
+    /// Address at which all of them see it.
     pub hpa: u64,
-    /// How much.
+    /// Length in bytes.
     pub len: u64,
 }
 
 impl P2pRange {
-    /// What leads there, and the logical device of that.
+    /// The part at the PBR switch, and the logical device: the target of LDST entries.
     #[must_use]
     pub const fn target(&self) -> (Part, Option<u8>) {
         (self.edge, self.ld)
     }
 }
 
-/// A device at a port of a PBR switch, as its host sees it; or the host.
+/// Position of a device in its host's hierarchy, or of the host itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Its host.
+    /// Index of its host.
     pub host: usize,
-    /// The bridge of the host's own virtual switch that leads to the switch that it is at; none where it is there itself.
+    /// Bridge of the host's own virtual switch that leads to the device's switch; `None` if the device is at the host's
+    /// switch.
     pub below: Option<u8>,
-    /// The bridge that it is below, in the virtual switch at its switch; the host is above bridge 0.
+    /// Bridge above it in the virtual switch there; for a host bridge 0, which is below it.
     pub vppb: u8,
 }
 
 impl super::Layout {
-    /// What leads to a part: itself, or the HBR switch above all HBR switches that it is below.
+    /// The part at the PBR switch that leads to `part`: itself, or the topmost HBR switch above it.
     #[must_use]
     pub fn edge_of(&self, part: Part) -> Part {
         let mut edge = part;
+        // As many steps as there are HBR switches: `check_circles` has excluded circles.
         for _ in &self.hbrs {
             let is_above = |hbr: &super::Hbr| hbr.below.iter().any(|end| end.part == edge);
             match self.hbrs.iter().position(is_above) {
@@ -81,13 +78,14 @@ impl super::Layout {
         edge
     }
 
-    /// Where a device is in the hierarchy of its host; none where none binds it, or not at a PBR switch. A host is above all.
+    /// Position of a device in its host's hierarchy; `None` if no host binds it at a PBR switch. A host is above its
+    /// bridge 0.
     #[must_use]
     pub fn place(&self, device: Part) -> Option<Place> {
         self.place_of(device, None)
     }
 
-    /// As [`Self::place`], of a logical device of a device, where one is named.
+    /// Like [`Self::place`], for one logical device if `ld` names it.
     #[must_use]
     pub fn place_of(&self, device: Part, ld: Option<u8>) -> Option<Place> {
         if let Part::Host(host) = device {
@@ -102,18 +100,19 @@ impl super::Layout {
 }
 
 impl Builder<'_> {
-    /// All direct access that is wanted, and that of hosts to their own memory devices.
+    /// All `[[p2p]]` ranges, and those for hosts' access to their own memory devices.
     pub(super) fn direct(&self) -> Result<Vec<P2pRange>, LayoutError> {
         let mut all: Vec<P2pRange> = Vec::new();
         for wanted in &self.topology.p2p {
             let new = self.wanted(wanted, &all)?;
             all.push(new);
         }
+        // Last: a `[[p2p]]` of the file may have placed the device already.
         self.own_memory(&mut all);
         Ok(all)
     }
 
-    /// One `[[p2p]]`, behind `all` others.
+    /// Checks one `[[p2p]]` against `all` others before it.
     fn wanted(&self, wanted: &P2p, all: &[P2pRange]) -> Result<P2pRange, LayoutError> {
         let name = wanted.name.clone().unwrap_or_else(|| wanted.to.clone());
         let by = format!("p2p {name}");
@@ -161,9 +160,9 @@ impl Builder<'_> {
             || all.iter().any(|other| other.name == name)
     }
 
-    /// Adds the access of each host to the memory devices and logical devices that it binds: an edge has no HDM decoders, so
-    /// the host's LDST has to lead there. A rule that forbids it (several logical devices at one port, several memory devices
-    /// below one HBR switch, no room) leaves that device without; `weft endpoint ctl HOST tree` says so.
+    /// Adds each host's access to the memory devices and logical devices that it binds: an edge has no HDM decoders, so
+    /// the host's LDST must lead there. If a rule forbids it (several logical devices at one port, several memory
+    /// devices below one HBR switch, no room) the host goes without; `weft endpoint ctl HOST tree` reports that.
     fn own_memory(&self, all: &mut Vec<P2pRange>) {
         if self.topology.start == StartMode::Static {
             return; // no manager sets LAV
@@ -196,6 +195,7 @@ impl Builder<'_> {
             if all.iter().any(|it| is_same(it) && it.from.contains(&own)) {
                 return;
             }
+            // The host joins the requesters of the file's own range, at the same address.
             let with_host = all.get(first).map(|it| P2pRange { from: vec![own], ..it.clone() });
             if with_host.is_some_and(|range| self.has_room(&range, all).is_ok())
                 && let Some(range) = all.get_mut(first)
@@ -204,6 +204,7 @@ impl Builder<'_> {
             }
             return;
         }
+        // Without memory at the start there is nothing to lead to.
         let len = self.initial_memory(to, ld);
         if len == 0 {
             return;
@@ -215,10 +216,11 @@ impl Builder<'_> {
         let from = vec![self.layout.name(own).to_owned()];
         let hpa = Some(self.behind_all(all).max(OWN_MEMORY));
         let wanted = P2p { name: Some(name), from, to, len: Some(len), hpa };
+        // `ok`: a broken rule leaves the device without, as the doc above says.
         all.extend(self.wanted(&wanted, all).ok());
     }
 
-    /// Bytes of memory that a device, or a logical device of it, begins with.
+    /// Memory in bytes that a device, or a logical device of it, has at the start.
     fn initial_memory(&self, to: Part, ld: Option<u8>) -> u64 {
         let Part::Device(at) = to else { return 0 };
         let Some(device) = self.topology.devices.get(at) else { return 0 };
@@ -231,7 +233,7 @@ impl Builder<'_> {
         fixed / u64::from(lds.max(1)) / GRANULE * GRANULE
     }
 
-    /// The host of a device of this kind (or, for accelerators, a NIC) at a PBR switch.
+    /// The host of a device of this kind at a PBR switch; a NIC counts as an accelerator.
     fn bound(
         &self,
         part: Part,
@@ -245,11 +247,12 @@ impl Builder<'_> {
         if memory != (kind == DeviceKind::Memory) {
             return Err(rule);
         }
+        // A memory device may be below HBR switches, which its host has bound as a whole.
         let at = if memory { self.layout.edge_of(part) } else { part };
         self.layout.place_of(at, ld).map(|place| place.host).ok_or(P2pRule::Bound)
     }
 
-    /// Whether a part may access a memory device of `target`.
+    /// Checks that a part may access a memory device of host `target`.
     fn may_access(&self, part: Part, target: usize) -> Result<(), P2pRule> {
         if part == Part::Host(target) {
             return Ok(()); // its own memory device, by CXL.mem, too
@@ -263,13 +266,14 @@ impl Builder<'_> {
         if one.domain.is_none() || one.domain != other.domain {
             return Err(P2pRule::SameDomain);
         }
+        // Across hierarchies completions are routed by segment and id, so segments must differ.
         if self.topology.same_segment(host).is_some() {
             return Err(P2pRule::OwnPcieSegment);
         }
         Ok(())
     }
 
-    /// Where a memory device lies, and how much of it.
+    /// Address and length of a memory device's range.
     fn hdm_of(
         &self,
         to: Part,
@@ -280,6 +284,7 @@ impl Builder<'_> {
         let len = wanted.len.unwrap_or(DEVICE_LEN);
         let known = all.iter().find(|other| (other.to, other.ld) == (to, ld));
         let hpa = match (wanted.hpa, known) {
+            // A device decodes one address for all requesters.
             (Some(hpa), Some(known)) if hpa != known.hpa => return Err(P2pRule::OneAddress),
             (Some(hpa), _) => hpa,
             (None, Some(known)) => known.hpa,
@@ -296,7 +301,7 @@ impl Builder<'_> {
         Ok((hpa, len))
     }
 
-    /// Bytes of memory that a device has, with all of its logical devices.
+    /// Memory of a device in bytes, all of its logical devices included.
     fn memory_of(&self, part: Part) -> u64 {
         let Part::Device(at) = part else { return 0 };
         let device = self.topology.devices.get(at);
@@ -306,13 +311,13 @@ impl Builder<'_> {
         u64::from(mib.unwrap_or(0)) << 20
     }
 
-    /// The first segment behind all others, and the one that begins at their `FabricLimit`.
+    /// The first segment behind all others, and behind the one that begins at their `FabricLimit`.
     fn behind_all(&self, all: &[P2pRange]) -> u64 {
         let memory = self.topology.memory.iter().map(|it| (it.hpa, it.len));
         let gim = self.layout.gim.iter().map(|it| (it.hpa, it.len));
         let last = |(hpa, len): (u64, u64)| hpa.saturating_add(len.saturating_sub(1)) / SEGMENT;
         let fast = memory.chain(gim).map(last).max().map(|last| last + 2);
-        // A logical device shows as much as all memory may become its own.
+        // A logical device shows the whole capacity, because all of it may become its own.
         let shown = |it: &P2pRange| match it.ld {
             Some(_) => it.len.max(Mld::bar_size(self.memory_of(it.to))),
             None => it.len,
@@ -322,7 +327,7 @@ impl Builder<'_> {
         first.max(WINDOW.0 / SEGMENT).saturating_mul(SEGMENT)
     }
 
-    /// Whether those who access it have room for it.
+    /// Checks that each requester has room for the range among its other memory.
     fn has_room(&self, new: &P2pRange, all: &[P2pRange]) -> Result<(), LayoutError> {
         let range = |one: &P2pRange| Range {
             name: format!("p2p {}", one.name),
