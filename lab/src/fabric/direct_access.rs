@@ -1,8 +1,7 @@
-//! What a host's software does for devices that access memory devices directly (P2P): its domain, LDST and re-routers.
+//! Software of a host for direct access to memory devices (P2P): its domain, LDST and re-routers.
 //!
-//! What the fabric manager has given, and the tree of the host -> commands for the mailboxes of its virtual switches.
+//! It sends commands to the mailboxes of the host's virtual switches, from the manager's grants and the host's tree.
 //!
-//! Units: bytes.
 //! Source: CXL 3.1 section 7.7.9; docs/fabric.md; docs/spec/wire-formats.md §4.3 (5104h, 5105h), §4.5.
 
 use std::collections::BTreeMap;
@@ -24,11 +23,11 @@ use super::topology::{DeviceKind, Topology};
 use crate::endpoint::number::{Id, Num};
 use crate::endpoint::{Answer, Command};
 
-/// The id of a host's own requests: that of its root complex.
+/// Id of a host's own requests: that of its root complex.
 const HOST: Id = Id(Bdf::from_bits(0));
 
-/// Whether requesters of a memory device name their PCIe segment, as two of them may have the same id: where another hierarchy
-/// may access it now or later, so that what is given to one changes nothing for the others.
+/// Whether requesters of a memory device must name their PCIe segment, because two of them may have the same id. True
+/// if another hierarchy may access it now or later, so that a later grant changes nothing for the others.
 fn across(Plan { topology, layout }: Plan<'_>, granted: &Granted, to: Target) -> bool {
     let Some(own) = layout.place_of(to.0, to.1).map(|place| place.host) else { return false };
     let is_far = |part: Part| layout.place(part).is_some_and(|place| place.host != own);
@@ -37,8 +36,8 @@ fn across(Plan { topology, layout }: Plan<'_>, granted: &Granted, to: Target) ->
     in_domain || from.any(|(part, _)| is_far(*part))
 }
 
-/// The ids of all who access memory devices, as their hosts' trees have them, by name; `ask` gives a host a command. Who is
-/// not found, as its link is down, is left out.
+/// Ids of all requesters of memory devices by name, from their hosts' trees; `ask` sends a command to a host. A
+/// requester that is not found, because its link is down, is left out.
 pub fn requester_ids(
     plan: Plan<'_>,
     given: &MemoryGrants,
@@ -58,6 +57,7 @@ pub fn requester_ids(
             continue;
         }
         let tree =
+            // One tree for each host, as enumeration results do not change meanwhile.
             trees.entry(place.host).or_insert_with(|| match ask(place.host, &Command::Tree {}) {
                 Ok(Answer::Tree { tree, .. }) => Some(tree),
                 _ => None,
@@ -69,7 +69,7 @@ pub fn requester_ids(
 }
 
 impl Host<'_> {
-    /// What it found.
+    /// The tree of its last enumeration.
     pub(super) fn tree(&self, topology: &Topology) -> Result<Value, BringupError> {
         match (self.ask)(&Command::Tree {}).map_err(|refused| self.fail(topology, refused))? {
             Answer::Tree { tree, .. } => Ok(tree),
@@ -80,7 +80,7 @@ impl Host<'_> {
         }
     }
 
-    /// The mailbox of the virtual switch below a bridge; none is that of its own GAE.
+    /// The mailbox of the virtual switch below a bridge; `None` for the host's own GAE, which is the default.
     fn mailbox(
         &self,
         topology: &Topology,
@@ -94,7 +94,7 @@ impl Host<'_> {
         })
     }
 
-    /// Tells its virtual switch which domain it is of, once: the secret cannot be changed, and not be read by hosts.
+    /// Sets its domain secret at its virtual switch, once: it cannot be changed, and hosts cannot read it.
     pub(super) fn join_domain(&self, plan: Plan<'_>) -> Result<(), BringupError> {
         let Plan { topology, layout } = plan;
         let domain = topology.hosts.get(self.at).and_then(|host| host.domain.as_ref());
@@ -108,8 +108,8 @@ impl Host<'_> {
         Ok(())
     }
 
-    /// Sets the re-routers of its memory devices, and then LDST of its accelerators: what the manager has given, and nothing
-    /// else.
+    /// Sets the re-routers of its memory devices, and then the LDST of its accelerators, to the manager's grants and
+    /// nothing else.
     pub(super) fn map_direct(
         &self,
         plan: Plan<'_>,
@@ -126,10 +126,11 @@ impl Host<'_> {
         let (targets, requesters): (Vec<_>, Vec<_>) =
             places.partition(|((part, _), _)| is_target(topology, *part));
         let is_there = |place: Place| place.vppb == 0 || device(&tree, place).is_some();
-        // Where a link is down, there is nothing to find, and nobody finds it.
+        // Re-routers first: a completion without a route back would be lost. Nothing is behind a link that is down.
         for (part, place) in targets.into_iter().filter(|(_, place)| is_there(*place)) {
             let block = self.mailbox(topology, &tree, place.below)?;
             let entries = back(plan, part, granted, ids);
+            // Reading first saves four commands for each device without direct access, which most are.
             if entries.is_empty() && !self.has_re_routes(topology, place.vppb, block)? {
                 continue;
             }
@@ -151,7 +152,7 @@ impl Host<'_> {
         Ok(())
     }
 
-    /// Whether the re-router of a bridge has entries; they are set from the first one on.
+    /// Whether the re-router of a bridge has entries; they are set from index 0 on.
     fn has_re_routes(
         &self,
         topology: &Topology,
@@ -182,7 +183,7 @@ impl Host<'_> {
     }
 }
 
-/// Whether what is at a bridge is accessed there, and not one that accesses others.
+/// Whether the part at a bridge is a target of direct access, and not a requester.
 fn is_target(topology: &Topology, part: Part) -> bool {
     match part {
         Part::Device(at) => {
@@ -193,7 +194,7 @@ fn is_target(topology: &Topology, part: Part) -> bool {
     }
 }
 
-/// What a device accesses.
+/// The memory devices that a part accesses.
 fn direct(plan: Plan<'_>, part: Part, granted: &Granted) -> Vec<Direct> {
     let own = granted.p2p.iter().filter(|one| one.from.iter().any(|(from, _)| *from == part));
     let mut all: Vec<Direct> = Vec::new();
@@ -208,7 +209,7 @@ fn direct(plan: Plan<'_>, part: Part, granted: &Granted) -> Vec<Direct> {
     all
 }
 
-/// Who gets completions of a memory device.
+/// The requesters that get completions of a memory device.
 fn back(
     plan: Plan<'_>,
     to: Target,

@@ -1,8 +1,9 @@
-//! What a host's software does so that it, or a device of it, reaches memory of the fabric: the tables of the edge port.
+//! FAST of an edge port, as a host's software sets it so that the host or one of its devices reaches memory of the
+//! fabric.
 //!
-//! The [`Region`]s that the fabric manager has given a host -> commands for the mailbox of its GAE, in order.
+//! [`commands`] turns the [`Region`]s that the fabric manager gave a host into commands for the mailbox of its GAE.
+//! Addresses are bytes, segments 64 GiB.
 //!
-//! Units: bytes; segments of 64 GiB.
 //! Source: docs/spec/cxl-fabric.md "Tables of an edge and who may write them"; docs/spec/wire-formats.md §4.6 (5804h to
 //! 5808h), §5.1.
 
@@ -17,51 +18,51 @@ use weft_fm::memory::map::SEGMENT;
 
 /// Segments of a window at most.
 const SEGMENTS_MAX: usize = 4_096;
-/// Entries that one command sets: those of a small mailbox.
+/// Entries in one command, which must fit a small mailbox.
 const ENTRIES_MAX: usize = 192;
-/// The host's own FAST is that of its upstream bridge; that of a device that it binds, of the bridge above that.
+/// The bridge whose FAST serves the host's own requests. A device's requests are served by that of the bridge above it.
 pub const UPSTREAM: u8 = 0;
 
-/// Fabric memory that a host has.
+/// Fabric memory that a host or device may access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Where it sees it.
+    /// First address at the host.
     pub hpa: u64,
-    /// How much.
+    /// Length in bytes.
     pub len: u64,
-    /// Bytes of an interleave granule, where there are several targets.
+    /// Bytes of an interleave granule, if there are several targets.
     pub granularity: u32,
-    /// GFDs by way, or the host or device whose memory it is.
+    /// GFDs in interleave order, or the host or device that owns the memory.
     pub targets: Vec<Pid>,
-    /// It is memory of a host or device (GIM), by UIO only.
+    /// Memory of a host or device (GIM), reached by UIO only.
     pub gim: bool,
 }
 
-/// Why regions of memory cannot be put into a FAST.
+/// Reasons why regions do not fit in a FAST.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
-    /// The number of targets or the granularity cannot be.
+    /// Bad number of targets, or bad granularity.
     #[error("region at {0:#x}: 1, 2, 4, ... or 256 ways of 256, 512, ... or 16,384 bytes")]
     Interleave(u64),
-    /// Two regions are in one segment that one entry cannot lead to.
+    /// Two regions need different entries for one segment.
     #[error("region at {0:#x}: its segment of 64 GiB has an entry for other targets or granules")]
     Segment(u64),
-    /// A window of all regions is longer than the table.
+    /// A window over all regions would be longer than the table.
     #[error(
         "region at {0:#x}: expected at most 4,096 segments of 64 GiB from the first region to the last"
     )]
     Far(u64),
-    /// More targets than the table has room for.
+    /// More targets than the interleave table has room for.
     #[error("region at {0:#x}: the interleave table is full")]
     Full(u64),
 }
 
-/// A command for a mailbox: its opcode and its payload.
+/// A mailbox command: opcode and payload.
 pub type Command = (Opcode, Vec<u8>);
 
-/// Commands that map `regions`, and nothing else, for what comes in by the bridge `vppb`: 0 is that of the host itself.
-/// No region turns the window off. `prefix` says where `VendPrefixL0` is on there: at most where the fabric manager
-/// allows it.
+/// Commands that map `regions`, and nothing else, for requests that arrive through bridge `vppb` (0 for the host's
+/// own). Without a region they turn the window off. `prefix` has the directions of `VendPrefixL0` to enable, at most
+/// those that the fabric manager allows.
 ///
 /// # Errors
 /// See [`MapError`].
@@ -76,6 +77,7 @@ pub fn commands(
         let off = SetFast { vppb, segment_size: 0, prefix, base: Hpa(0), limit: Hpa(0) };
         return Ok(vec![command(&Request::SetFast(off))]);
     };
+    // A window of whole segments: FabricLimit is the first byte of the segment behind the last region.
     let base = first.hpa / SEGMENT * SEGMENT;
     let limit = (last_segment(last) + 1).checked_mul(SEGMENT).ok_or(MapError::Far(last.hpa))?;
     let window = SetFast { vppb, segment_size: 0, prefix, base: Hpa(base), limit: Hpa(limit) };
@@ -111,7 +113,7 @@ pub fn commands(
             }
         }
     }
-    // What entries point to is there before they are.
+    // The interleave table first, so that no entry ever points to stale targets.
     for (at, pids) in (0_u16..).step_by(ENTRIES_MAX).zip(idt.chunks(ENTRIES_MAX)) {
         let set = SetIdt { vppb, start: at, entries: List::of(pids) };
         all.push(command(&Request::SetIdt(set)));
@@ -136,19 +138,20 @@ fn interleave(region: &Region) -> Option<Interleave> {
     if !ways.is_power_of_two() || !granule.is_power_of_two() || granule < 256 {
         return None;
     }
+    // Granularity codes count from 256 bytes = code 0 (docs/spec/wire-formats.md §5.1).
     let code = |log: u32| u8::try_from(log).ok();
     Interleave::from_codes(code(ways.trailing_zeros())?, code(granule.trailing_zeros() - 8)?)
 }
 
 fn command(request: &Request<'_>) -> Command {
-    // Six bytes a list begins at, or 8, and at most 8 an entry.
+    // A list begins at byte 6 or 8 of the payload and has at most 8 bytes for each entry.
     let mut payload = vec![0; 32 + 8 * ENTRIES_MAX];
     let len = request.emit(&mut payload).unwrap_or(0);
     payload.truncate(len);
     (request.opcode(), payload)
 }
 
-/// Puts commands into a table as a switch does.
+/// Applies commands to a table as a switch does.
 #[cfg(test)]
 pub(crate) fn table(commands: &[Command]) -> weft_dataplane::pbr::Fast {
     let mut fast = weft_dataplane::pbr::Fast::new(4_096, 4_096).unwrap();

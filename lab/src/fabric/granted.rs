@@ -1,8 +1,7 @@
-//! What the fabric manager has given of hosts' and devices' memory (GIM) and of memory devices (P2P), as parts of a layout.
+//! The GIM and P2P that the fabric manager has given, as parts of a layout.
 //!
-//! Rows of the manager and the layout -> [`Granted`]: what hosts can map, and lines for what they cannot.
+//! [`Granted`] is made from rows of the manager: entries that hosts can map, and messages about those they cannot.
 //!
-//! Units: bytes.
 //! Source: docs/fabric.md "Memory"; CXL 3.1 sections 7.7.3, 7.7.9.
 
 use weft_fm::service::request::{GimRow, NamedPid, P2pRow, P2pState};
@@ -12,65 +11,61 @@ use weft_parsers::fabric::Pid;
 use super::layout::{Layout, Part};
 use super::topology::Topology;
 
-/// What a bridge leads to: a part, or a logical device of it.
+/// The component at a bridge: a part, or a logical device of it.
 pub type Target = (Part, Option<u8>);
 
-/// Memory of a host or device that others reach.
+/// Memory of a host or device that others access.
 #[derive(Clone, Debug)]
 pub struct GrantedGim {
-    /// Whose.
     pub of: Part,
-    /// Its PID.
+    /// PID of the owner's port.
     pub pid: Pid,
-    /// Who reaches it, of those that the file has.
+    /// Parts of the topology file that access it.
     pub from: Vec<Part>,
-    /// PIDs of all who reach it.
+    /// PIDs of all that access it, whether in the file or not.
     pub pids: Vec<u16>,
-    /// They name the target themselves.
+    /// Whether requesters name the target by `VendPrefixL0`.
     pub prefix: bool,
-    /// Where all of them see it.
+    /// Address at which all of them see it.
     pub hpa: u64,
-    /// How much.
+    /// Length in bytes.
     pub len: u64,
 }
 
-/// A memory device that is accessed directly.
+/// A memory device that others access directly.
 #[derive(Clone, Debug)]
 pub struct GrantedP2p {
-    /// What leads to it.
+    /// The component at the PBR switch that leads to it.
     pub to: Target,
-    /// Its PID.
+    /// PID of that port.
     pub pid: Pid,
-    /// Who accesses it, with their PIDs.
+    /// Parts that access it, with their PIDs.
     pub from: Vec<(Part, Pid)>,
-    /// Where all of them see it.
+    /// Address at which all of them see it.
     pub hpa: u64,
-    /// How much.
+    /// Length in bytes.
     pub len: u64,
 }
 
-/// All that is given now.
+/// Everything that is given at present.
 #[derive(Clone, Debug, Default)]
 pub struct Granted {
-    /// GIM.
     pub gim: Vec<GrantedGim>,
-    /// Direct access; what waits for a domain is not here.
+    /// Direct access in force; rows that wait for a domain are left out.
     pub p2p: Vec<GrantedP2p>,
-    /// What hosts cannot map, by name, and what to do.
+    /// Rows that hosts cannot map, with advice.
     pub left: Vec<String>,
 }
 
-/// A topology, and the layout that was worked out from it.
+/// A topology and its layout.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan<'a> {
-    /// As the file has it.
     pub topology: &'a Topology,
-    /// What it comes to.
     pub layout: &'a Layout,
 }
 
 impl Granted {
-    /// What the manager's rows mean in a fabric.
+    /// Matches the manager's rows with the parts of a fabric.
     #[must_use]
     pub fn new(plan: Plan<'_>, gim: &[GimRow], p2p: &[P2pRow]) -> Self {
         let mut all = Self::default();
@@ -95,14 +90,14 @@ fn unknown(who: &NamedPid) -> String {
 }
 
 impl Plan<'_> {
-    /// A host or device that makes requests at a bridge of a host.
+    /// Looks up a requester: a host, or a device at a bridge of a host.
     fn requester(self, who: &NamedPid) -> Result<Part, String> {
         let part = self.layout.part_called(&who.name).ok_or_else(|| unknown(who))?;
         let unbound = || format!("no host binds {} in the topology file", who.name);
         self.layout.place(part).map(|_| part).ok_or_else(unbound)
     }
 
-    /// Those of whom the file has, the others as lines.
+    /// Looks up all requesters; unknown ones become messages in `left`.
     fn requesters(self, what: &str, from: &[NamedPid], left: &mut Vec<String>) -> Vec<(Part, Pid)> {
         let mut all = Vec::new();
         for who in from {
@@ -147,7 +142,7 @@ impl Plan<'_> {
         check_place(name, self.hdm_of(to), row.hpa, row.size, "p2p")?;
         let what = format!("P2P {:?}", row.name);
         let mut from = self.requesters(&what, &row.from, left);
-        // Completions find back by the id, with the segment where there are two hierarchies.
+        // Completions are routed by id, with the segment if there are two hierarchies.
         from.retain(|(part, _)| {
             let host = self.layout.place(*part).map(|own| own.host);
             let is_far = host.is_some_and(|host| host != place.host);
@@ -165,7 +160,7 @@ impl Plan<'_> {
         Ok(GrantedP2p { to, pid, from, hpa: row.hpa, len: row.size })
     }
 
-    /// A memory device, what leads to it, or a logical device.
+    /// Looks up a target: a memory device, the HBR switch above it, or a logical device.
     fn target(self, name: &str) -> Option<Target> {
         if let Some(part) = self.layout.part_called(name) {
             return Some((part, None));
@@ -174,13 +169,13 @@ impl Plan<'_> {
         Some((self.layout.part_called(device)?, Some(ld.parse().ok()?)))
     }
 
-    /// Memory of a device for other domains.
+    /// Address and length of a device's memory for other domains.
     fn shown_of(self, of: Part) -> Option<(u64, u64)> {
         let own = self.layout.gim.iter().filter(|gim| gim.of == of);
         own.map(|gim| (gim.hpa, gim.len)).max_by_key(|(_, len)| *len)
     }
 
-    /// HDM of a memory device, or of the one below an HBR switch.
+    /// Address and length of a target's HDM; for an HBR switch that of the device below it.
     fn hdm_of(self, to: Target) -> Option<(u64, u64)> {
         let own = self.layout.p2p.iter().filter(|range| range.target() == to);
         let has = |device: Part| match device {
@@ -194,7 +189,7 @@ impl Plan<'_> {
     }
 }
 
-/// Where devices have their memory is set when they are started.
+/// Checks that a range agrees with the device's memory, whose address was fixed when the device was started.
 fn check_place(
     name: &str,
     own: Option<(u64, u64)>,
@@ -216,7 +211,7 @@ fn check_place(
 }
 
 impl Layout {
-    /// The host, device or HBR switch that the manager calls so; what it has no name for, it calls by its PID.
+    /// The host, device or HBR switch with the manager's name; the manager uses PIDs for parts without a valid name.
     fn part_called(&self, name: &str) -> Option<Part> {
         let is_it = |other: &String| is_name(name) && other == name;
         let host = self.hosts.iter().position(is_it).map(Part::Host);
@@ -227,7 +222,7 @@ impl Layout {
 }
 
 impl Topology {
-    /// Another host of the domain of a host that has the same PCIe segment.
+    /// Another host of the same domain with the same PCIe segment, if there is one.
     #[must_use]
     pub fn same_segment(&self, host: usize) -> Option<&str> {
         let one = self.hosts.get(host)?;

@@ -1,8 +1,7 @@
-//! What hosts do once a fabric is up: find what is below them, and map the memory that they were given.
+//! Bring-up of hosts once the fabric is up: they enumerate, and map the memory that they were given.
 //!
-//! A way to ask a host, and what the fabric manager says of memory -> commands for the host.
+//! It sends commands to a host by a function of the caller, from the lists of the fabric manager.
 //!
-//! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Start-up", "Memory"; docs/spec/wire-formats.md §4.6.
 
 use std::collections::BTreeMap;
@@ -26,43 +25,33 @@ use crate::endpoint::host::spec::MEMORY_BASE;
 use crate::endpoint::number::{Hex, Id, Num};
 use crate::endpoint::{Answer, Command};
 
-/// How often a host that is looking already is asked again.
+/// Tries for a host that is enumerating already.
 const LOOKS: u32 = 100;
-/// How often the manager is asked again while something waits.
+/// Polls of the manager while a grant waits.
 const SETTLE_LOOKS: u32 = 1_000;
-/// How long a search may take, and a command of a mailbox, in milliseconds.
+/// Time limits of an enumeration and of a mailbox command, in milliseconds.
 const SEARCH_MS: u64 = 20_000;
 const COMMAND_MS: u64 = 5_000;
 
-/// Why a host is not ready to use its devices and memory.
+/// Reasons why a host cannot use its devices and memory.
 #[derive(Debug, thiserror::Error)]
 pub enum BringupError {
-    /// It does not find what is below it, or its GAE refuses.
+    /// Its enumeration fails, or its GAE refuses a command.
     #[error("host {name}: {refused}")]
-    Host {
-        /// Which.
-        name: String,
-        /// Why.
-        refused: Refused,
-    },
-    /// Some of what the manager has given cannot be mapped by anybody; all else is mapped.
+    Host { name: String, refused: Refused },
+    /// No host can map some of the grants; all others are mapped.
     #[error("given, but not to be mapped: {}", .0.join("; "))]
     Left(Vec<String>),
-    /// What it was given cannot be mapped.
+    /// A grant does not fit in the host's tables.
     #[error("host {name}")]
-    Map {
-        /// Which.
-        name: String,
-        /// Why.
-        source: MapError,
-    },
+    Map { name: String, source: MapError },
 }
 
-/// A host that can be asked.
+/// A host, and the means to talk to it.
 pub struct Host<'a> {
-    /// Its number in the topology.
+    /// Index in the topology.
     pub at: usize,
-    /// Asks it.
+    /// Sends it a command.
     pub ask: &'a dyn Fn(&Command) -> Result<Answer, Refused>,
     /// Lets a little time pass.
     pub pause: &'a dyn Fn(),
@@ -79,14 +68,14 @@ impl Host<'_> {
         BringupError::Map { name, source }
     }
 
-    /// Has the host find what is below it, and tell its switch its domain.
+    /// Makes the host enumerate, and set its domain at its switch.
     ///
     /// # Errors
-    /// It does not.
+    /// The host fails to.
     pub fn enumerate(&self, plan: Plan<'_>) -> Result<(), BringupError> {
         let command = Command::Enumerate { timeout_ms: SEARCH_MS };
         let mut asked = (self.ask)(&command);
-        // A hot-add has it look already; what it finds then may not be all.
+        // A hot-add has started an enumeration already, which may not find everything.
         for _ in 0..LOOKS {
             if asked.is_ok() {
                 break;
@@ -98,10 +87,10 @@ impl Host<'_> {
         self.join_domain(plan)
     }
 
-    /// Has it tell its switch its domain, which one that was started again has not; such a host finds what is below it first.
+    /// Sets the domain at its switch again, which a restarted switch has lost; a restarted host enumerates first.
     ///
     /// # Errors
-    /// It does not.
+    /// The host fails to.
     pub fn come_back(&self, plan: Plan<'_>) -> Result<(), BringupError> {
         let status =
             (self.ask)(&Command::Status {}).map_err(|refused| self.fail(plan.topology, refused))?;
@@ -113,11 +102,11 @@ impl Host<'_> {
         }
     }
 
-    /// Has it map the memory that it and its devices have been given, and show what it has for others: what its GAE has of
-    /// others is unmapped.
+    /// Maps the memory that the host and its devices were given, and exports its own memory to others. Anything else in
+    /// its GAE's tables is unmapped.
     ///
     /// # Errors
-    /// It cannot be mapped, or the host's GAE refuses.
+    /// A grant does not fit, or the host's GAE refuses.
     pub fn map(&self, plan: Plan<'_>, given: &MemoryGrants) -> Result<(), BringupError> {
         let Plan { topology, layout } = plan;
         if !layout.has_edge(self.at) {
@@ -125,6 +114,7 @@ impl Host<'_> {
         }
         let granted = Granted::new(plan, &given.gim, &given.p2p);
         let ranges = exports(self.at, &granted);
+        // With transfers the engine decides which registered memory is shown, so its window takes the place of exports.
         let transfers = topology.hosts.get(self.at).is_some_and(|it| it.enable_use_fabric_mem);
         let shown = if transfers { self.window(ranges) } else { self.export(ranges) };
         shown.map_err(|refused| self.fail(topology, refused))?;
@@ -144,7 +134,7 @@ impl Host<'_> {
         self.map_direct(plan, &granted, &given.ids)
     }
 
-    /// The table of one bridge: `block` is the mailbox of the virtual switch that has it.
+    /// Sets the FAST of one bridge; `block` is the mailbox of its virtual switch.
     fn map_edge(
         &self,
         topology: &Topology,
@@ -159,8 +149,9 @@ impl Host<'_> {
         let pids: Vec<u16> = caps.pids.iter().map(Pid::bits).collect();
         let mut regions = part.map_or_else(Vec::new, |part| gim_regions(part, granted));
         regions.extend(self::regions(&pids, shares));
-        // What is allowed to a virtual switch is on at all of its ports, but for those where the host says otherwise.
+        // An allowed prefix is on at all ports of a virtual switch until the host sets a port otherwise.
         let prefix = part.map(|part| prefixes(part, granted)).unwrap_or_default();
+        // Nothing to map and nothing mapped: leave the table alone.
         if regions.is_empty() && caps.limit == Hpa(0) && caps.prefix == prefix {
             return Ok(());
         }
@@ -172,7 +163,7 @@ impl Host<'_> {
         Ok(())
     }
 
-    /// The error that a mailbox says what cannot be read of a bridge.
+    /// The error for a response that cannot be parsed.
     pub(super) fn unread(
         &self,
         topology: &Topology,
@@ -187,7 +178,7 @@ impl Host<'_> {
         (self.ask)(&Command::Export { ranges }).map(drop)
     }
 
-    /// What is given of its memory is where it shows what it registers for transfers.
+    /// Sets the window in which the host shows the memory that it registers for transfers.
     fn window(&self, ranges: Vec<Export>) -> Result<(), Refused> {
         let mut from = Vec::new();
         let mut place: Option<(Num, Num)> = None;
@@ -204,7 +195,7 @@ impl Host<'_> {
         (self.ask)(&Command::Mem(window)).map(drop)
     }
 
-    /// What a mailbox answers: that of its GAE, or of another of its virtual switches.
+    /// Sends a command to a mailbox, that of its GAE by default, and returns the output.
     pub(super) fn gae(
         &self,
         topology: &Topology,
@@ -231,26 +222,26 @@ impl Host<'_> {
     }
 }
 
-/// The memory and GIM that hosts have, as the fabric manager tells it.
+/// The fabric manager's grants of memory, GIM and P2P.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryGrants {
-    /// Memory of GFDs.
+    /// Shares of GFD memory.
     pub shares: Vec<ShareRow>,
-    /// Memory of hosts and devices.
+    /// Memory of hosts and devices (GIM).
     pub gim: Vec<GimRow>,
-    /// Memory devices that are accessed directly.
+    /// Memory devices that others access directly (P2P).
     #[serde(default)]
     pub p2p: Vec<P2pRow>,
-    /// Ids of who accesses them, by name.
+    /// Ids of P2P requesters, by name.
     #[serde(default)]
     pub ids: BTreeMap<String, Id>,
 }
 
 impl MemoryGrants {
-    /// Asks the fabric manager by `ask`.
+    /// Fetches the grants from the fabric manager by `ask`.
     ///
     /// # Errors
-    /// As `ask`.
+    /// Errors of `ask`.
     pub fn by<E>(mut ask: impl FnMut(&Request) -> Result<Response, E>) -> Result<Self, E> {
         let mut given = Self::default();
         if let Response::Memory(shares) = ask(&Request::Memory)? {
@@ -265,19 +256,19 @@ impl MemoryGrants {
         Ok(given)
     }
 
-    /// Whether hosts can map all of it.
+    /// Checks that hosts can map everything.
     ///
     /// # Errors
-    /// What they cannot, and what to do.
+    /// The grants that they cannot map, with advice.
     pub fn all_mapped(&self, plan: Plan<'_>) -> Result<(), BringupError> {
         let left = Granted::new(plan, &self.gim, &self.p2p).left;
         if left.is_empty() { Ok(()) } else { Err(BringupError::Left(left)) }
     }
 
-    /// The same, once nothing waits that the manager sees soon: hosts have told it their domains just now.
+    /// Like [`Self::by`], but waits while grants wait for domains that hosts have just set.
     ///
     /// # Errors
-    /// As `ask`.
+    /// Errors of `ask`.
     pub fn settled<E>(
         mut ask: impl FnMut(&Request) -> Result<Response, E>,
         pause: impl Fn(),
@@ -294,7 +285,7 @@ impl MemoryGrants {
     }
 }
 
-/// Memory of others that a host or device reaches by the FAST of its edge port.
+/// GIM that a host or device accesses through the FAST of its edge port.
 fn gim_regions(part: Part, granted: &Granted) -> Vec<Region> {
     let own = granted.gim.iter().filter(|gim| !gim.prefix && gim.from.contains(&part));
     let region = |gim: &GrantedGim| Region {
@@ -314,7 +305,8 @@ fn gim_regions(part: Part, granted: &Granted) -> Vec<Region> {
     regions
 }
 
-/// Where `VendPrefixL0` is on at the edge port of a host or device: where it shows memory, and where it names targets.
+/// Directions of `VendPrefixL0` at the edge port of a host or device: `out` if it shows memory, `into` if it names
+/// targets.
 fn prefixes(part: Part, granted: &Granted) -> PrefixFlags {
     PrefixFlags {
         out: granted.gim.iter().any(|gim| gim.of == part && !gim.pids.is_empty()),
@@ -322,7 +314,7 @@ fn prefixes(part: Part, granted: &Granted) -> PrefixFlags {
     }
 }
 
-/// What a host lets others reach of its memory.
+/// Memory that a host exports to others.
 fn exports(host: usize, granted: &Granted) -> Vec<Export> {
     let own = granted.gim.iter().filter(|gim| gim.of == Part::Host(host) && !gim.pids.is_empty());
     let range = |gim: &GrantedGim| Export {
@@ -334,7 +326,7 @@ fn exports(host: usize, granted: &Granted) -> Vec<Export> {
     own.map(range).collect()
 }
 
-/// What somebody with these PIDs was given.
+/// Shares of the requester with these PIDs.
 fn regions(pids: &[u16], shares: &[ShareRow]) -> Vec<Region> {
     let own = shares.iter().filter(|share| share.hosts.iter().any(|pid| pids.contains(pid)));
     let region = |share: &ShareRow| Region {

@@ -1,6 +1,6 @@
-//! Where parts of a fabric are in the tree that a host has found.
+//! Finds parts of a fabric in the tree of a host's enumeration.
 //!
-//! A tree as JSON (`weft endpoint ctl HOST tree`), and a place -> a node, its id, or the registers of a mailbox.
+//! A tree is JSON from `weft endpoint ctl HOST tree`. A place in it is a node, its id, or the registers of a mailbox.
 //!
 //! Source: docs/endpoint.md "Control socket".
 
@@ -9,12 +9,12 @@ use serde_json::Value;
 use super::layout::p2p::Place;
 use crate::endpoint::number::{Id, Num};
 
-/// The id of a function: bus, device and function in one number, as a tree writes them.
+/// Id of a function, as a tree has it.
 pub fn id(node: &Value) -> Option<Id> {
     node.get("bdf")?.as_str()?.parse().ok()
 }
 
-/// What is on the bus below a bridge.
+/// Nodes on the bus below a bridge.
 fn nodes_below(node: &Value) -> impl Iterator<Item = &Value> {
     let below = node.get("below").and_then(|below| below.get("nodes"));
     below.and_then(Value::as_array).into_iter().flatten()
@@ -25,32 +25,33 @@ fn function(node: &Value) -> Option<u8> {
     Some(low)
 }
 
-/// The nodes on the bus of a host's own virtual switch, beside its upstream bridge; and what is below that.
+/// The root port of the host, below which its own virtual switch is.
 fn own_switch(tree: &Value) -> Option<&Value> {
     let roots = tree.get("nodes").and_then(Value::as_array).into_iter().flatten();
     roots.into_iter().next()
 }
 
-/// The bridge of a virtual switch, by its number, where `above` leads to that switch.
+/// A bridge of a virtual switch by number; `above` is the port that leads to that switch.
 fn bridge(above: &Value, vppb: u8) -> Option<&Value> {
     let upstream = nodes_below(above).find(|node| function(node) == Some(0))?;
     let below = vppb.checked_sub(1)?;
+    // The order of bridges on their bus, as `weft_pbr_switch::vcs::function_of` numbers them.
     let wanted = (below & 31) << 3 | below >> 5;
     nodes_below(upstream).find(|node| function(node) == Some(wanted))
 }
 
-/// What leads to the virtual switch that a device is in.
+/// The port that leads to the virtual switch of a device: the root port, or the bridge `below`.
 fn above(tree: &Value, below: Option<u8>) -> Option<&Value> {
     let root = own_switch(tree)?;
     below.map_or(Some(root), |vppb| bridge(root, vppb))
 }
 
-/// The device below a bridge.
+/// The device below the bridge of `place`.
 pub fn device(tree: &Value, place: Place) -> Option<&Value> {
     nodes_below(bridge(above(tree, place.below)?, place.vppb)?).next()
 }
 
-/// The block of registers of the mailbox of a virtual switch: function 1 beside its upstream bridge.
+/// Address of a virtual switch's mailbox registers: BAR 0 of function 1, beside its upstream bridge.
 pub fn mailbox(tree: &Value, below: Option<u8>) -> Option<Num> {
     let node = nodes_below(above(tree, below)?).find(|node| function(node) == Some(1))?;
     let bar = node.get("bars")?.as_array()?.first()?;

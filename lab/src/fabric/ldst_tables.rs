@@ -1,9 +1,7 @@
-//! What a host's software does so that an accelerator accesses a memory device directly: LDST and re-router.
+//! LDST and re-router, as a host's software sets them so that an accelerator accesses a memory device directly.
 //!
-//! What an accelerator's bridge is to find, or a memory device's bridge to send back -> commands for the mailbox of
-//! the virtual switch that has the bridge, in order.
+//! The commands go to the mailbox of the virtual switch that has the bridge. Addresses are bytes, segments 64 GiB.
 //!
-//! Units: bytes; segments of 64 GiB.
 //! Source: docs/spec/wire-formats.md §4.5 (570Dh, 570Fh, 5713h), §5.1; CXL 3.1 section 7.7.9.
 
 use weft_fm::memory::map::SEGMENT;
@@ -15,29 +13,29 @@ use super::fast_tables::{Command, MapError};
 
 /// Segments of a window at most.
 const SEGMENTS_MAX: usize = 4_096;
-/// Entries that one command sets.
+/// Entries in one command.
 const ENTRIES_MAX: usize = 64;
 /// Entries of a re-router.
 const RE_ROUTERS: usize = 256;
-/// A re-router entry that is none.
+/// An unused re-router entry.
 pub const NO_ROUTE: ReRouterEntry =
     ReRouterEntry { dpid: Pid::from_low_bits(0), segment: None, requester: Bdf::from_bits(0) };
 
 /// A memory device that an accelerator accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Direct {
-    /// Where it sees it.
+    /// First address at the accelerator.
     pub hpa: u64,
-    /// How much.
+    /// Length in bytes.
     pub len: u64,
-    /// The memory device.
+    /// PID of the port that leads to the memory device.
     pub target: Pid,
-    /// It is of another hierarchy: requests name the requester's PCIe segment.
+    /// Another hierarchy's device: requests carry the requester's PCIe segment.
     pub across: bool,
 }
 
-/// Commands that have the bridge `vppb` of an accelerator find these memory devices, and nothing else. None turns the window
-/// off.
+/// Commands that make bridge `vppb` of an accelerator find these memory devices, and no others. Without any they turn
+/// the window off.
 ///
 /// # Errors
 /// See [`MapError`].
@@ -77,14 +75,15 @@ pub fn ldst(vppb: u8, all: &[Direct]) -> Result<Vec<Command>, MapError> {
     Ok(commands)
 }
 
-/// Commands that have the bridge `vppb` of a memory device send completions straight back to these requesters, and to no
-/// others; what is more than a re-router has room for is left out.
+/// Commands that make bridge `vppb` of a memory device send completions straight to these requesters, and to no others;
+/// those beyond the size of a re-router are left out.
 #[must_use]
 pub fn re_router(vppb: u8, back: &[ReRouterEntry]) -> Vec<Command> {
     let mut all: Vec<ReRouterEntry> = back.iter().copied().take(RE_ROUTERS).collect();
+    // All entries are written: the ones that are left out here would keep requesters of an earlier map.
     all.resize(RE_ROUTERS, NO_ROUTE);
     let empty = [NO_ROUTE; RE_ROUTERS];
-    // An entry that moves from one command's part to another's would be there twice, which a re-router refuses.
+    // An entry that moved from one command's range to another's would exist twice meanwhile, which a re-router refuses.
     let passes: &[&[ReRouterEntry]] =
         if back.len() > ENTRIES_MAX { &[&empty, &all] } else { &[&all] };
     let mut commands = Vec::new();
@@ -97,7 +96,7 @@ pub fn re_router(vppb: u8, back: &[ReRouterEntry]) -> Vec<Command> {
     commands
 }
 
-/// A command for a mailbox.
+/// Encodes a request as a mailbox command.
 #[must_use]
 pub fn command(request: &Request<'_>) -> Command {
     let mut payload = vec![0; 32 + 8 * ENTRIES_MAX];
