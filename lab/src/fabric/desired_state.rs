@@ -1,8 +1,7 @@
-//! What the fabric manager is to bring about, as a topology says it.
+//! The wanted state of a topology, for the fabric manager.
 //!
-//! [`Topology`] and [`Layout`] -> the text of a wanted state (docs/fm.md).
+//! [`desired_state`] writes the text of docs/fm.md from a [`Topology`] and its [`Layout`].
 //!
-//! Units: bytes.
 //! Source: docs/fm.md; CXL 3.1 section 7.7.6.1.
 
 use std::fmt::Write;
@@ -18,8 +17,7 @@ use weft_fm::service::status::StartMode;
 /// Bridge 0 of a virtual switch is the upstream one.
 const UPSTREAM: u8 = 0;
 
-/// The desired state for a fabric manager, as a file. `gae` says where a host's GAE answers for the FM's trace, by the
-/// host's number.
+/// The wanted state as the text of a file. `gae` returns the address of a host's GAE for the manager's trace.
 #[must_use]
 pub fn desired_state(
     topology: &Topology,
@@ -27,7 +25,7 @@ pub fn desired_state(
     gae: &dyn Fn(usize) -> Option<String>,
 ) -> String {
     let mut text = String::new();
-    // Writing to a text cannot fail.
+    // Writing to a string cannot fail.
     let _ = write(&mut text, topology, layout, gae);
     text
 }
@@ -38,7 +36,7 @@ fn write(
     layout: &Layout,
     gae: &dyn Fn(usize) -> Option<String>,
 ) -> std::fmt::Result {
-    // The entry switch's UUID is known by what its neighbours tell, and not where there are none.
+    // The entry switch has no name by UUID here: the manager learns its UUID from neighbours, which it may not have.
     let entry = layout.switches.first().filter(|switch| is_name(&switch.name));
     if let Some(entry) = entry {
         let through = weft_cxl::cdat::Figures::SWITCH.latency_ps / 1_000;
@@ -90,7 +88,7 @@ fn write(
     write_memory(text, topology, layout)
 }
 
-/// Names of devices.
+/// Writes names and memory of devices.
 fn write_devices<'a>(
     text: &mut String,
     topology: &Topology,
@@ -112,8 +110,8 @@ fn write_devices<'a>(
             {
                 write_lds(text, device, &format!("{}/port:{number}", name(index)))?;
             }
-            // A name that might be a PID is none to the manager; the device's place is, then. HBR switches have one where
-            // memory below them is reached.
+            // The manager does not accept a name that could be a PID, and uses the device's place instead. HBR switches
+            // get a name if memory below them is accessed.
             if (is_device && is_name(device)) || layout.has_memory(topology, port.far.part) {
                 let at = name(index);
                 writeln!(text, "[[device]]\nname = {device:?}\nswitch = {at:?}\nport = {number}")?;
@@ -128,7 +126,7 @@ fn write_devices<'a>(
     Ok(())
 }
 
-/// What logical devices of a device at a place have.
+/// Writes the memory and bandwidth of a device's logical devices.
 fn write_lds(text: &mut String, device: &Device, place: &str) -> std::fmt::Result {
     fn of<T: Copy>(list: Option<&Vec<T>>, ld: u8) -> Option<T> {
         list?.get(usize::from(ld)).copied()
@@ -153,7 +151,7 @@ fn write_lds(text: &mut String, device: &Device, place: &str) -> std::fmt::Resul
     Ok(())
 }
 
-/// Who has which memory: of others, of memory devices and of GFDs.
+/// Writes all memory with its requesters: GIM, P2P and G-FAM.
 fn write_memory(text: &mut String, topology: &Topology, layout: &Layout) -> std::fmt::Result {
     for gim in &layout.gim {
         let (own, of, by) = (&gim.name, layout.name(gim.of), gim.by == Flow::Prefix);

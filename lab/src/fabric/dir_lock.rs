@@ -1,11 +1,10 @@
-//! The directory of a running fabric: it has one owner.
+//! Lock of a running fabric's directory, which has one owner.
 //!
-//! [`DirLock::take`] of a directory, which is the fabric's until that is dropped, or its process ends however.
+//! [`DirLock::take`] holds a directory until the lock is dropped or the process ends, however it ends. Agents of one
+//! fabric may share a directory, each with parts of its own. So all hold a shared lock on a file that names the fabric;
+//! the first one, which gets the exclusive lock, writes the name.
 //!
 //! Source: flock(2); docs/fabric.md "Whole fabrics".
-//!
-//! Agents of one fabric may share a directory, each with parts of its own. So all hold a shared lock, of a file that says
-//! whose fabric it is; who gets the exclusive one first says it.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -18,54 +17,46 @@ use weft_base::files::{self, Existing, OpenDir, open_to_others};
 
 use crate::clock;
 
-/// No part can have this name.
+/// Name of the lock file; no part can have this name.
 const FILE: &str = ".lock";
-/// Bits of a mode: others may make and rename what is in a directory.
+/// Mode bits that let others create and rename files in a directory.
 const WRITABLE: u32 = 0o022;
-/// Longest name of a fabric that is read.
+/// Longest fabric name that is read.
 const LEN_MAX: u64 = 256;
 
-/// Why a directory cannot be had.
+/// Reasons why a directory cannot be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum DirLockError {
     /// It cannot be made or locked.
     #[error("{what} {}", path.display())]
     Io {
-        /// What was tried.
+        /// The attempted action.
         what: &'static str,
-        /// With what.
         path: PathBuf,
-        /// The kernel's answer.
         source: io::Error,
     },
-    /// Others could put files and links there.
+    /// Other users could put files and links there.
     #[error(
         "{}: expected a directory of our own that others cannot write to, found mode {mode:04o}, owner {owner}: take another directory (--dir), or remove it",
         path.display()
     )]
-    Open {
-        /// The directory.
-        path: PathBuf,
-        /// Its mode.
-        mode: u32,
-        /// Its owner.
-        owner: u32,
-    },
+    Open { path: PathBuf, mode: u32, owner: u32 },
     /// Another fabric has it.
     #[error("a fabric is running in {}: end it first, or give another directory (--dir)", .0.display())]
     Running(PathBuf),
 }
 
-/// A name for a fabric that no other one has that runs at the same time on the machine.
+/// A fabric name that is unique among those running on the machine.
 #[must_use]
 pub fn new_name() -> String {
     format!("{}-{}", std::process::id(), clock::now().as_ps())
 }
 
-/// Makes `dir` with mode 0700 where there is none.
+/// Makes `dir` with mode 0700 if it does not exist.
 ///
 /// # Errors
-/// [`DirLockError::Open`] where another user owns it or may write to it; a link; the kernel's answer.
+/// [`DirLockError::Open`] if another user owns it or may write to it; [`DirLockError::Io`] for a link, or an error of
+/// the kernel.
 pub fn make_own_dir(dir: &Path) -> Result<(), DirLockError> {
     let io = |what| move |source| DirLockError::Io { what, path: dir.to_owned(), source };
     match DirBuilder::new().mode(0o700).create(dir) {
@@ -80,24 +71,26 @@ pub fn make_own_dir(dir: &Path) -> Result<(), DirLockError> {
     })
 }
 
-/// Says that a directory is a fabric's, as long as it is there.
+/// Marks a directory as a fabric's for the life of this value.
 #[derive(Debug)]
 pub struct DirLock {
-    /// Its lock goes with it.
+    /// Closing it releases the lock.
     _file: File,
 }
 
 impl DirLock {
-    /// Takes `dir` for the fabric called `name`; makes it where there is none.
+    /// Takes `dir` for the fabric called `name`; makes it if it does not exist.
     ///
     /// # Errors
-    /// [`DirLockError::Running`] where another one has it, [`DirLockError::Open`] where others may write; the kernel's answer.
+    /// [`DirLockError::Running`] if another fabric has it, [`DirLockError::Open`] if others may write; an error of the
+    /// kernel.
     pub fn take(dir: &Path, name: &str) -> Result<Self, DirLockError> {
         let io = |what, path: &Path| {
             let path = path.to_owned();
             move |source| DirLockError::Io { what, path, source }
         };
         if let Some(above) = dir.parent().filter(|above| !above.as_os_str().is_empty()) {
+            // Only the directory itself is private; those above keep their usual mode.
             DirBuilder::new().recursive(true).create(above).map_err(io("make", above))?;
         }
         make_own_dir(dir)?;
@@ -116,7 +109,8 @@ impl DirLock {
             let written = file.set_len(0).and_then(|()| file.write_all(name.as_bytes()));
             written.map_err(io("write", &path))?;
         }
-        // Who has the exclusive one keeps it for these two lines. Another one may get it before this is a shared one.
+        // flock does not change a lock atomically: another agent may get the exclusive lock in between and write its
+        // own name. The name read below decides.
         flock(&file, FlockOperation::LockShared).map_err(|e| io("lock", &path)(e.into()))?;
         let mut owner = String::new();
         let start = file.seek(SeekFrom::Start(0));

@@ -1,8 +1,7 @@
-//! What each endpoint of a fabric is to be.
+//! Specification of each endpoint of a fabric.
 //!
-//! A part of a [`Layout`] → its [`EndpointSpec`], the same in one process and in many.
+//! [`endpoint_spec`] makes the same [`EndpointSpec`] for a part of a [`Layout`] in one process and in many.
 //!
-//! Units: bytes.
 //! Source: docs/fabric.md; docs/endpoint.md.
 
 use super::layout::{Layout, Part};
@@ -11,10 +10,10 @@ use crate::endpoint::number::Num;
 use crate::endpoint::spec::Common;
 use crate::endpoint::{DeviceSpec, EndpointSpec, GfdSpec, HbrSpec, HostSpec};
 
-/// Where hosts see memory of the fabric: all that lies from 1 TiB on, for 256 TiB.
+/// Hosts' addresses of fabric memory: from 1 TiB on, for 256 TiB.
 const FABRIC_WINDOW: &str = "0x10000000000:0x1000000000000";
 
-/// What a part that is no PBR switch is to be; `port` names its ports by number.
+/// The specification of a part; `None` for a PBR switch. `port` names its ports by number.
 #[must_use]
 pub fn endpoint_spec(
     topology: &Topology,
@@ -78,7 +77,7 @@ pub fn endpoint_spec(
     })
 }
 
-/// What a device is to be.
+/// The specification of a device.
 fn device_spec(
     topology: &Topology,
     layout: &Layout,
@@ -86,6 +85,7 @@ fn device_spec(
     common: Common,
 ) -> Option<DeviceSpec> {
     let device = topology.devices.get(at)?;
+    // Ids count up, so that a device can be recognised in a host's tree.
     let [.., high, low] = at.to_be_bytes();
     let device_id = Some(Num(0x0D00 + u64::from(u16::from_be_bytes([high, low]))));
     let gim = device.kind != DeviceKind::Memory;
@@ -121,8 +121,8 @@ fn device_spec(
     })
 }
 
-/// Bytes of memory of a device that its host manages (HDM), at least what others are given of it; 0: it has none. Logical
-/// devices have their own.
+/// Length of a device's host-managed memory (HDM), at least the part that others access; 0 for none. Logical devices
+/// have their own.
 #[must_use]
 pub fn hdm_bytes(topology: &Topology, layout: &Layout, device: usize) -> u64 {
     let given = layout.device_hdm(device).map_or(0, |(_, len)| len);

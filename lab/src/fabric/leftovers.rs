@@ -1,7 +1,7 @@
-//! What a fabric of processes leaves when it is killed: veth pairs, which have its mark, and sockets.
+//! Leftovers of a fabric of processes that was killed: veth pairs with its mark, and sockets.
 //!
-//! [`pair_alias`] goes on each pair as its alias; [`stale_pairs`] names the pairs whose maker is gone. Processes leave nothing:
-//! each has [`end_with_parent`] its parent.
+//! [`pair_alias`] marks each pair; [`stale_pairs`] finds the pairs whose maker is gone. Processes leave nothing behind,
+//! because each one ends with its parent ([`end_with_parent`]).
 //!
 //! Source: proc(5) (start time), ip-link(8) (alias), `PR_SET_PDEATHSIG(2const)`.
 
@@ -14,10 +14,10 @@ use serde::Deserialize;
 
 use super::proc_stat::start_ticks;
 
-/// Names the process that a process of a fabric goes with.
+/// Variable with the process id of the parent that a process must end with.
 pub const PARENT: &str = "WEFT_PARENT";
 
-/// An interface as `ip -j link` has it.
+/// An interface in the output of `ip -j link`.
 #[derive(Debug, Deserialize)]
 struct Interface {
     ifname: String,
@@ -25,18 +25,18 @@ struct Interface {
     ifalias: String,
 }
 
-/// What is known of who made an interface.
+/// Origin of an interface, by its alias.
 #[derive(Debug, PartialEq, Eq)]
 enum Maker {
-    /// `weft fabric up`, which is gone.
+    /// A `weft fabric up` that is gone.
     Gone,
-    /// `weft fabric up`, which runs, by its number.
+    /// A running `weft fabric up`, by process id.
     Runs(u32),
-    /// Somebody else.
+    /// Not made by `weft fabric up`.
     Other,
 }
 
-/// What goes on a pair that this process makes.
+/// Alias for the pairs that this process makes.
 #[must_use]
 pub fn pair_alias() -> String {
     let pid = std::process::id();
@@ -55,15 +55,16 @@ fn maker(alias: &str) -> Maker {
     }
 }
 
-/// Which of the interfaces in `listed`, the answer of `ip -j link`, a dead fabric with this prefix has left.
+/// Picks the interfaces out of `listed` (the output of `ip -j link`) that a dead fabric with this prefix has left.
 ///
 /// # Errors
-/// One that would be in the way is somebody's who runs, or has no mark.
+/// A running process owns an interface with this prefix, or one has no mark.
 pub fn stale_pairs(listed: &[u8], prefix: &str) -> Result<Vec<String>, String> {
     let all: Vec<Interface> = serde_json::from_slice(listed)
         .map_err(|error| format!("the answer of ip -j link is not understood: {error}"))?;
     let mut gone = Vec::new();
     for Interface { ifname, ifalias } in all {
+        // Names of ends are PREFIX, number and `a` or `b` (`Processes::device`); others are not touched.
         let number = ifname.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(['a', 'b']));
         if !number.is_some_and(|text| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit()))
         {
@@ -76,7 +77,7 @@ pub fn stale_pairs(listed: &[u8], prefix: &str) -> Result<Vec<String>, String> {
                     "{ifname} belongs to a running fabric, process {pid}: choose another --prefix"
                 ));
             }
-            // The far ends have no mark; they go with the near ones.
+            // Far ends have no mark, and go with the near ones.
             Maker::Other if ifname.ends_with('b') => {}
             Maker::Other => {
                 return Err(format!(
@@ -88,7 +89,7 @@ pub fn stale_pairs(listed: &[u8], prefix: &str) -> Result<Vec<String>, String> {
     Ok(gone)
 }
 
-/// Removes a socket at which nobody listens any more.
+/// Removes a socket without a listener.
 pub fn remove_stale(socket: &Path) {
     let is_socket = socket.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket());
     if is_socket && UnixStream::connect(socket).is_err() {
@@ -96,16 +97,15 @@ pub fn remove_stale(socket: &Path) {
     }
 }
 
-/// Has this process end with the one that `WEFT_PARENT` names, whatever ends that; ends it at once if that has ended.
-///
-/// The kernel ends it with the *thread* that started it: the main one, which lives as long as its process.
+/// Makes this process end with the one that `WEFT_PARENT` names, however that ends; fails if that is gone already. The
+/// kernel ends it with the *thread* that started it, which is the main thread and lives as long as its process.
 ///
 /// # Errors
 /// The kernel refuses, or the parent is gone.
 pub fn end_with_parent() -> std::io::Result<()> {
     let Some(parent) = std::env::var_os(PARENT) else { return Ok(()) };
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // It may have ended before: then nobody tells us.
+    // The parent may have ended before the call above, and then no signal comes.
     let is_there =
         getppid().map(Pid::as_raw_nonzero).is_some_and(|pid| *pid.to_string() == *parent);
     if is_there {

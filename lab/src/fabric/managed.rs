@@ -1,7 +1,7 @@
 //! A fabric in this process, with its manager.
 //!
-//! [`ManagedFabric::up`] of a topology: the manager brings about what the file says, hosts enumerate and map what they
-//! were given.
+//! [`ManagedFabric::up`] starts the parts; the manager brings about the wanted state of the file, and hosts enumerate
+//! and map their memory.
 //!
 //! Source: docs/spec/cxl-fabric.md "Start-up".
 
@@ -35,65 +35,64 @@ use super::topology::Topology;
 use super::topology_file::{self, FileError};
 use crate::endpoint::{Answer, Command};
 
-/// How long the FM waits for an answer.
+/// Time limit of the manager for one answer.
 const ANSWER: Span = Span::from_ms(2_000);
-/// How often the FM asks whether a background operation is done.
+/// Polls of the manager before it gives up on a background operation.
 const POLLS: u32 = 16_384;
-/// The FM's session at the entry switch.
+/// The manager's session at the entry switch.
 const FM: Session = Session::Fm(1);
-/// How long a host that is looking already is left to that.
+/// Pause before a busy host is asked again.
 const LOOK: Span = Span::from_ms(2);
-/// How long links have at least before the manager looks.
+/// Least time for links to settle before the manager looks.
 const PARTNERS: Span = Span::from_ms(150);
-/// How long the ends of all links may take to tell each other who they are, on a machine that is busy: a fabric comes up
-/// without those that have not.
+/// Longest wait for all ends of links to identify each other on a busy machine; the fabric then comes up without the
+/// missing ones.
 const PARTNERS_MAX: Span = Span::from_ms(20_000);
 
-/// Why a fabric does not come up.
+/// Reasons why a fabric does not come up.
 #[derive(Debug, thiserror::Error)]
 pub enum UpError {
-    /// The file is none, or says what cannot be.
+    /// The file cannot be read, or breaks a rule.
     #[error(transparent)]
     File(#[from] FileError),
-    /// It says what cannot be.
+    /// The topology breaks a rule.
     #[error(transparent)]
     Layout(#[from] LayoutError),
     /// A part cannot be made.
     #[error(transparent)]
     Parts(#[from] InProcessError),
-    /// What it wants cannot be said.
+    /// The manager rejects the wanted state.
     #[error(transparent)]
     DesiredState(#[from] DesiredStateError),
-    /// The manager does not bring it about.
+    /// The manager fails to bring the fabric up.
     #[error("the fabric manager")]
     Start(#[source] Box<StartError>),
-    /// What the manager knows cannot be kept.
+    /// The manager's state cannot be saved.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A fabric without a manager would lack something from the start.
+    /// A static fabric would be incomplete, without a manager to repair it later.
     #[error("set up the static fabric: {0}")]
     Incomplete(String),
-    /// The manager knows nothing, although it has brought the fabric up.
+    /// The manager has no state, although it brought the fabric up.
     #[error("the fabric manager has no state of the fabric")]
     Stateless,
-    /// A host is not ready.
+    /// A host does not come up.
     #[error(transparent)]
     Host(#[from] BringupError),
-    /// The manager does not say who has which memory.
+    /// The manager does not list the memory.
     #[error("the fabric manager: {0}")]
     Memory(Refused),
 }
 
-/// A fabric in this process that several threads move on.
-///
-/// Whoever wants it says so before it waits, so that the thread that moves it on all the time lets go.
+/// A fabric in this process that several threads step. A thread that needs the parts announces that before it locks, so
+/// that the thread that steps all the time lets go of the lock.
 #[derive(Clone)]
 pub struct SharedFabric {
     parts: Arc<Mutex<InProcessFabric>>,
     wanted: Arc<AtomicUsize>,
 }
 
-/// How long the moving thread leaves the parts to those who want it.
+/// Pause of the stepping thread while others want the parts.
 const LET_GO: Duration = Duration::from_micros(50);
 
 impl SharedFabric {
@@ -103,6 +102,7 @@ impl SharedFabric {
 
     fn lock(&self) -> MutexGuard<'_, InProcessFabric> {
         self.wanted.fetch_add(1, Ordering::Relaxed); // a hint, which orders nothing
+        // Announced before the lock: a mutex alone is not fair, and the stepping thread would take it again at once.
         let parts = lock(&self.parts);
         self.wanted.fetch_sub(1, Ordering::Relaxed);
         parts
@@ -113,15 +113,15 @@ impl SharedFabric {
         f(&mut self.lock())
     }
 
-    /// Gives an endpoint a command and waits for the answer.
+    /// Sends a command to an endpoint and waits for the answer.
     ///
     /// # Errors
-    /// As [`InProcessFabric::ask`].
+    /// Like [`InProcessFabric::ask`].
     pub fn ask(&self, part: Part, command: &Command) -> Result<Answer, Refused> {
         self.with(|parts| parts.ask(part, command))
     }
 
-    /// Moves the parts on by a step, unless somebody else wants it; whether anything moved.
+    /// Steps the parts once, unless another thread wants them; true if anything moved.
     #[must_use]
     pub fn step(&self, moved: bool) -> bool {
         if self.wanted.load(Ordering::Relaxed) > 0 {
@@ -139,14 +139,15 @@ pub struct ManagedFabric {
     topology: Topology,
 }
 
-/// The clock of a fabric: told whether the last step moved anything.
+/// The clock of a fabric. Its argument tells whether the last step moved anything.
 pub type Clock = Box<dyn FnMut(bool) -> Instant + Send>;
 
 fn lock(parts: &Mutex<InProcessFabric>) -> MutexGuard<'_, InProcessFabric> {
     parts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether all switches know who is at their ports: other switches and GFDs, and how many logical devices a device has.
+/// Whether all switches know the partners at their ports: other switches and GFDs, and the number of a device's logical
+/// devices.
 fn partners_known(topology: &Topology, parts: &InProcessFabric) -> bool {
     let known = |(at, switch): (usize, &Switch)| {
         let state = |port: u8| parts.agent(at)?.switch().port(PortId::new(port.into())?);
@@ -164,21 +165,21 @@ fn partners_known(topology: &Topology, parts: &InProcessFabric) -> bool {
     parts.layout().switches.iter().enumerate().all(known)
 }
 
-/// A way to switch `switch` as `session`.
+/// A transport to a switch under a session.
 fn way(shared: &SharedFabric, switch: usize, session: Session) -> cci::Fabric {
     let bell = (session == FM).then(|| shared.with(|parts| parts.bell()));
     let entry = Entry { shared: shared.clone(), switch, session, quick: false, bell };
-    // Each poll steps the parts, so that none has to wait.
+    // Each poll steps the parts, so it needs no pause.
     cci::Fabric::new(Box::new(entry), RetryPolicy { polls: POLLS, ..RetryPolicy::quick() })
 }
 
-/// A switch of the parts, as a session has it.
+/// One session at a switch of the parts.
 struct Entry {
     shared: SharedFabric,
     switch: usize,
     session: Session,
     quick: bool,
-    /// What wakes the manager; a host's GAE is notified of nothing by this way.
+    /// Wakes the manager; `None` for a host's GAE, which gets no notifications by this transport.
     bell: Option<Arc<EventFd>>,
 }
 
@@ -220,7 +221,7 @@ impl ManagedFabric {
         Self::start(topology, layout, &switches, clock, Some(store))
     }
 
-    /// Brings up a fabric whose switches have `fixed`, with what its manager knows of it.
+    /// Brings up a fabric whose switches have the set-up `fixed`; `store` has the manager's state.
     ///
     /// # Errors
     /// See [`UpError`].
@@ -233,6 +234,8 @@ impl ManagedFabric {
     ) -> Result<Self, UpError> {
         let want = DesiredState::parse(&desired_state(&topology, &layout, &|_| None))?;
         let mut parts = InProcessFabric::new(&topology, layout, fixed, clock)?;
+        // At least this long, and then until the partners are known: a manager that looks too early finds no
+        // neighbours.
         parts.until(PARTNERS, |_| false);
         parts.until(PARTNERS_MAX, |parts| partners_known(&topology, parts));
         let mode = topology.start;
@@ -241,6 +244,7 @@ impl ManagedFabric {
         let setup = Setup { fabric, desired: want, mode, take_over: false, store, drain: || {} };
         let mut up = Self { fm: Fm::new(setup), shared, topology };
         up.open_gaes();
+        // In this mode hosts come up on an empty hierarchy; bindings then arrive as hot-adds.
         if mode == StartMode::Simultaneous {
             up.enumerate()?;
         }
@@ -250,7 +254,7 @@ impl ManagedFabric {
         Ok(up)
     }
 
-    /// Lets the FM ask hosts' GAEs, as the hosts themselves would.
+    /// Gives the manager access to hosts' GAEs, with the hosts' own rights.
     fn open_gaes(&mut self) {
         let parts = self.shared.lock();
         let mut all = Vec::new();
@@ -267,10 +271,10 @@ impl ManagedFabric {
         }
     }
 
-    /// Ends the manager, and starts another one on what it kept.
+    /// Stops the manager and starts another one on its saved state.
     ///
     /// # Errors
-    /// The file wants what cannot be said, or the new one cannot be started.
+    /// The wanted state is rejected, or the new manager does not start.
     pub fn restart_manager(&mut self, meanwhile: impl FnOnce(&Self)) -> Result<(), UpError> {
         let layout = self.parts().layout().clone();
         let want = DesiredState::parse(&desired_state(&self.topology, &layout, &|_| None))?;
@@ -278,6 +282,7 @@ impl ManagedFabric {
         let fabric = way(&self.shared, 0, FM);
         let setup =
             |store| Setup { fabric, desired: want, mode, take_over: false, store, drain: || {} };
+        // Without a store at first: the old manager keeps it until `meanwhile` has run.
         let old = std::mem::replace(&mut self.fm, Fm::new(setup(None)));
         meanwhile(self);
         self.fm.set_store(old.into_store());
@@ -285,41 +290,41 @@ impl ManagedFabric {
         self.fm.start().map_err(|error| UpError::Start(Box::new(error)))
     }
 
-    /// Brings up all hosts: they find what is below them, and map the memory that they have been given.
+    /// Brings up all hosts: they enumerate, and map the memory that they were given.
     ///
     /// # Errors
-    /// As [`Self::map`].
+    /// Like [`Self::map`].
     pub fn bring_up_hosts(&mut self) -> Result<(), UpError> {
         self.enumerate()?;
         self.map()
     }
 
-    /// All parts; whoever holds them keeps time from passing.
+    /// All parts. Time stands still while the guard is held.
     pub fn parts(&self) -> MutexGuard<'_, InProcessFabric> {
         self.shared.lock()
     }
 
-    /// The parts, the manager, and what the file says.
+    /// Splits it into the parts, the manager and the topology.
     #[must_use]
     pub fn into_parts(self) -> (SharedFabric, Fm, Topology) {
         (self.shared, self.fm, self.topology)
     }
 
-    /// The manager.
+    /// The fabric manager.
     pub const fn fm(&mut self) -> &mut Fm {
         &mut self.fm
     }
 
-    /// The topology that it was made of.
+    /// The topology that it was made from.
     #[must_use]
     pub const fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// Gives a command to what is called `name`.
+    /// Sends a command to an endpoint.
     ///
     /// # Errors
-    /// There is none, or it refuses.
+    /// There is no such endpoint, or it refuses.
     pub fn ask(&self, part: Part, command: &Command) -> Result<Answer, Refused> {
         self.shared.ask(part, command)
     }
@@ -336,17 +341,17 @@ impl ManagedFabric {
         Ok(())
     }
 
-    /// All hosts find what is below them.
+    /// Makes all hosts enumerate.
     fn enumerate(&self) -> Result<(), UpError> {
         let layout = self.parts().layout().clone();
         let plan = Plan { topology: &self.topology, layout: &layout };
         self.hosts(|host| host.enumerate(plan))
     }
 
-    /// Has all hosts map the memory that they have been given.
+    /// Makes all hosts map the memory that they were given.
     ///
     /// # Errors
-    /// The manager does not say what, or a host cannot.
+    /// The manager does not list the memory, or a host fails to map it.
     pub fn map(&mut self) -> Result<(), UpError> {
         let layout = self.parts().layout().clone();
         let fm = &mut self.fm;
@@ -362,11 +367,12 @@ impl ManagedFabric {
     }
 }
 
-/// Has a manager number, route and bind a fabric once, in this process and in virtual time: what its switches have then is
-/// what they are set up with where no manager is.
+/// Lets a manager number, route and bind a fabric once, in this process and in virtual time. The resulting state of the
+/// switches is the set-up of a static fabric.
 ///
 /// # Errors
-/// See [`UpError`]; also what a manager would list as errors, as nothing could repair it later.
+/// See [`UpError`]. Anything that a manager would only list as an error is one here, because nothing could repair it
+/// later.
 pub fn static_fabric(topology: &Topology) -> Result<StaticFabric, UpError> {
     let managed = Topology { start: StartMode::FmFirst, ..topology.clone() };
     let layout = Layout::new(&managed)?;

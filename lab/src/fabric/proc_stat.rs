@@ -1,11 +1,10 @@
-//! What `/proc/PID/stat` says of a process: whether it runs, and when it was started.
+//! Reads `/proc/PID/stat`: whether a process runs, and when it was started.
 //!
-//! [`has_exited`] and [`start_ticks`] of a process, by its number.
+//! Times are ticks of the machine's clock since it was started.
 //!
-//! Units: ticks of the machine's clock since it was started.
 //! Source: `proc_pid_stat(5)`, fields 3 (state), 20 (threads) and 22 (start time).
 
-/// Fields of the file.
+/// The fields that are used.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     state: char,
@@ -15,7 +14,8 @@ struct Stat {
 
 impl Stat {
     fn parse(text: &str) -> Option<Self> {
-        // The second field is the name in parentheses, and may have any characters in it; the third follows.
+        // The second field is the name in parentheses, and may contain any characters; the third one follows the last
+        // parenthesis.
         let (_, rest) = text.rsplit_once(')')?;
         let mut fields = rest.split_whitespace();
         let state = fields.next()?.chars().next()?;
@@ -29,19 +29,20 @@ impl Stat {
     }
 
     /// Whether no thread is left. The first thread stays as a zombie until the last of the others has exited, and then
-    /// until its parent waits for it; the count of threads includes it.
+    /// until its parent waits for it; the thread count includes it.
     const fn has_exited(&self) -> bool {
         matches!(self.state, 'Z' | 'X') && self.threads <= 1
     }
 }
 
-/// Whether process `pid` has exited, and so closed all files and sockets: it does not exist, or waits to be reaped.
+/// Whether process `pid` has exited, and so has closed all files and sockets: it does not exist, or is a zombie.
 #[must_use]
 pub fn has_exited(pid: u32) -> bool {
+    // No such file means no such process.
     Stat::of(pid).is_none_or(|stat| stat.has_exited())
 }
 
-/// When process `pid` was started: with its number, this names it for good.
+/// Start time of process `pid`. Process ids are reused; together with the start time the id is unique.
 #[must_use]
 pub fn start_ticks(pid: u32) -> Option<u64> {
     Stat::of(pid).map(|stat| stat.start_ticks)

@@ -1,7 +1,7 @@
-//! Fabrics that come up without a manager: what each switch is set up with from the start.
+//! Fabrics without a manager: the configuration that each switch has from the start.
 //!
-//! A [`StaticFabric`] is what a manager has left; [`sections`] of each of its switches are what that switch has in its
-//! configuration.
+//! A [`StaticFabric`] is the result of a manager's work; [`sections`] writes the part of one switch for its
+//! configuration file.
 //!
 //! Source: CXL 3.1 section 7.7.12.1 (static fabric initialization); docs/configuration.md.
 
@@ -12,12 +12,12 @@ use weft_fm::text::mode_name;
 use weft_parsers::fabric::DrtEntry;
 use weft_pbr_switch::{BindingEnd, StaticBinding, StaticInit, StaticPid};
 
-/// What a static fabric starts with: a fabric as its manager has left it.
+/// A fabric as its manager has left it, from which a static fabric starts.
 #[derive(Clone, Debug)]
 pub struct StaticFabric {
-    /// What each switch has, by number.
+    /// Set-up of each switch, by number.
     pub switches: Vec<StaticInit>,
-    /// What the manager knew.
+    /// The manager's state.
     pub state: State,
 }
 
@@ -25,7 +25,7 @@ pub struct StaticFabric {
 #[must_use]
 pub fn sections(fixed: &StaticInit) -> String {
     let mut text = String::new();
-    // Writing to a text cannot fail.
+    // Writing to a string cannot fail.
     let _ = write(&mut text, fixed);
     text
 }
