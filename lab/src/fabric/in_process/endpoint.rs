@@ -1,8 +1,7 @@
 //! A host, device, HBR switch or GFD of a fabric in one process.
 //!
-//! [`RunningEndpoint`]: its runner, and whether it has power.
+//! A [`RunningEndpoint`] has its runner, and knows whether it has power.
 //!
-//! Units: time as `Instant`.
 //! Source: docs/endpoint.md.
 
 use weft_dataplane::port::PortError;
@@ -15,18 +14,19 @@ use crate::fabric::endpoint_spec::endpoint_spec;
 use crate::fabric::layout::{Layout, Part};
 use crate::fabric::topology::Topology;
 
-/// A part that is no PBR switch.
+/// A part other than a PBR switch.
 pub(super) struct RunningEndpoint {
     pub part: Part,
     pub runner: Runner,
     pub idle: IdleState,
-    /// It has no power.
+    /// Whether its power is off.
     pub off: bool,
 }
 
 impl RunningEndpoint {
-    /// Polls it once, if there is anything to do; whether anything moved.
+    /// Polls it once if there is anything to do; true if anything moved.
     pub fn step(&mut self, now: Instant) -> Result<bool, PortError> {
+        // A called runner is not idle, though none of its inboxes has a frame.
         if self.off || self.idle.is_idle(now) && !self.runner.is_called() {
             return Ok(false);
         }
@@ -38,7 +38,7 @@ impl RunningEndpoint {
     }
 }
 
-/// The endpoint that a part is, as after power-on; none for a PBR switch.
+/// Makes the endpoint of a part, as after power-on; `None` for a PBR switch.
 pub(super) fn endpoint_of(
     topology: &Topology,
     layout: &Layout,

@@ -1,43 +1,43 @@
-//! Which parts of a fabric have nothing to do, so that a step passes them over.
+//! Idle parts of a fabric, which a step skips.
 //!
-//! [`IdleState`] of a part: told what came of each poll, asked before the next one.
+//! An [`IdleState`] learns the result of each poll, and is asked before the next one.
 //!
-//! Units: time as `Instant`.
 //! Source: docs/spec/cxl-fabric.md.
 
 use weft_dataplane::port::pipe::Inbox;
 use weft_dataplane::time::{Instant, Span};
 
-/// How long a part that has nothing to do is not looked at: as long as a runner in a process of its own may sleep.
+/// Longest time for which an idle part is skipped, the same as the longest sleep of a runner in its own process.
 const REST_MAX: Span = Span::from_ms(5);
 
-/// What a part waits for, so that one that has nothing to do is passed over.
+/// The inboxes and times that can end a part's idleness.
 pub(super) struct IdleState {
     inboxes: Vec<(Inbox, bool)>,
-    /// Nothing moved when it was last polled, and nothing waits for room.
+    /// Nothing moved at the last poll, and nothing waits for room.
     still: bool,
     until: Instant,
 }
 
 impl IdleState {
-    /// A part that takes frames out of these, and is polled first.
+    /// For a part that receives from `inboxes`; it is polled at the first step.
     pub fn new(inboxes: Vec<Inbox>) -> Self {
         let inboxes = inboxes.into_iter().map(|inbox| (inbox, false)).collect();
         Self { inboxes, still: false, until: Instant::ZERO }
     }
 
-    /// Has it polled with the next step, whatever there is.
+    /// Makes the next step poll it in any case.
     pub const fn wake(&mut self) {
         self.still = false;
     }
 
-    /// Whether there is nothing to be done at `now`.
+    /// Whether it has nothing to do at `now`.
     pub fn is_idle(&self, now: Instant) -> bool {
+        // A link that came up or went down is work as well.
         let same = |(inbox, up): &(Inbox, bool)| !inbox.is_waiting() && inbox.link_up() == *up;
         self.still && now < self.until && self.inboxes.iter().all(same)
     }
 
-    /// It was polled: whether anything moved or waits for room, and when something is due.
+    /// Records a poll: whether anything moved or waits for room, and the time of the next action.
     pub fn polled(&mut self, now: Instant, busy: bool, next: Option<Instant>) {
         self.still = !busy;
         let latest = now + REST_MAX;

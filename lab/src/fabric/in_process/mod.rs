@@ -1,9 +1,9 @@
 //! A whole fabric in one process: switches with their agents, hosts, devices and GFDs, joined by pipes.
 //!
-//! [`InProcessFabric::new`] of a layout; [`InProcessFabric::step`] polls each of them once; requests to a switch by
-//! [`InProcessFabric::call`], commands to a runner by [`InProcessFabric::ask`], both of which step until the answer is there.
+//! [`InProcessFabric::new`] makes it from a layout; [`InProcessFabric::step`] polls each part once.
+//! [`InProcessFabric::call`] sends a request to a switch and [`InProcessFabric::ask`] a command to an endpoint; both
+//! step until the answer is there. Time is the caller's: the machine's clock, or any other.
 //!
-//! Units: time is the caller's: the machine's clock, or any other.
 //! Source: docs/spec/cxl-fabric.md.
 
 mod endpoint;
@@ -34,56 +34,36 @@ use super::topology::Topology;
 use crate::endpoint::spec::SpecError;
 use crate::endpoint::{Answer, Command, Runner, RunnerError, RunnerHandle};
 
-/// Longest frame of all links.
+/// Longest frame of each link in bytes.
 const FRAME_LEN_MAX: usize = 1_518;
-/// Longest payload.
+/// `Max_Payload_Size` of each link in bytes.
 const PAYLOAD_MAX: u16 = 512;
-/// Rate of all links.
+/// Rate of each link.
 const RATE: LinkRate = LinkRate::gbps(100);
 /// Chunks of a switch's buffer.
 const CELLS: u32 = 4_096;
-/// Chunks beside the buffers: on pipes, and with a runner or agent.
+/// Chunks for each pipe, runner and agent.
 const CHUNKS_EACH: usize = 512;
 
-/// Why the parts of a fabric cannot be made.
+/// Reasons why the parts of a fabric cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum InProcessError {
-    /// No memory.
+    /// There is not enough memory.
     #[error("make room for frames")]
     Pool(#[from] PoolError),
-    /// A switch's pipeline is refused.
+    /// The dataplane rejects a switch's configuration.
     #[error("switch {name}")]
-    Switch {
-        /// Which.
-        name: String,
-        /// Why.
-        source: Box<BuildError>,
-    },
-    /// A switch's virtual switches are refused.
+    Switch { name: String, source: Box<BuildError> },
+    /// The control plane rejects a switch's configuration.
     #[error("switch {name}")]
-    Component {
-        /// Which.
-        name: String,
-        /// Why.
-        source: Box<ConfigError>,
-    },
-    /// A host, device, HBR switch or GFD is refused.
+    Component { name: String, source: Box<ConfigError> },
+    /// A host, device, HBR switch or GFD rejects its specification.
     #[error("{name}")]
-    Spec {
-        /// Which.
-        name: String,
-        /// Why.
-        source: Box<SpecError>,
-    },
+    Spec { name: String, source: Box<SpecError> },
     /// A runner cannot be made.
     #[error("{name}")]
-    Runner {
-        /// Which.
-        name: String,
-        /// Why.
-        source: Box<RunnerError>,
-    },
-    /// Nothing to wake the manager by.
+    Runner { name: String, source: Box<RunnerError> },
+    /// The kernel refuses the descriptor that wakes the manager.
     #[error("make a descriptor that wakes the manager")]
     Bell(#[source] std::io::Error),
     /// A pipe cannot be made.
@@ -102,14 +82,14 @@ pub struct InProcessFabric {
     bufs: Bufs,
     clock: Box<dyn FnMut(bool) -> Instant + Send>,
     failed: u64,
-    /// Readable while notifications wait for the manager, and whether it is.
+    /// Readable while notifications wait for the manager; `rung` tells whether it is.
     bell: Arc<EventFd>,
     rung: bool,
 }
 
 impl InProcessFabric {
-    /// All parts of a topology, as after power-on; switches have what `fixed` says of them, by number. `clock` is asked
-    /// before each step, and told whether the step before moved anything.
+    /// Makes all parts of a topology, as after power-on. `fixed` has the static set-up of switches by number. `clock`
+    /// is called before each step, and told whether the step before moved anything.
     ///
     /// # Errors
     /// See [`InProcessError`].
@@ -176,7 +156,7 @@ impl InProcessFabric {
         })
     }
 
-    /// The layout that it was made of.
+    /// The layout that it was made from.
     #[must_use]
     pub const fn layout(&self) -> &Layout {
         &self.layout
@@ -194,14 +174,15 @@ impl InProcessFabric {
         self.switches.get(switch).map(|switch_node| Ledger::read(&switch_node.core))
     }
 
-    /// The runner of a part.
+    /// The runner of an endpoint.
     pub fn runner(&mut self, part: Part) -> Option<&mut Runner> {
         let endpoint = self.endpoints.iter_mut().find(|endpoint| endpoint.part == part)?;
+        // The caller may change it in a way that its inboxes do not show.
         endpoint.idle.wake();
         Some(&mut endpoint.runner)
     }
 
-    /// Handles to give each endpoint commands by from other threads, by name.
+    /// Handles by name, for commands to endpoints from other threads.
     #[must_use]
     pub fn handles(&self) -> Vec<(String, RunnerHandle)> {
         let named = |endpoint: &RunningEndpoint| {
@@ -210,14 +191,14 @@ impl InProcessFabric {
         self.endpoints.iter().map(named).collect()
     }
 
-    /// Ends the commands of all endpoints, before the fabric ends: callers are refused at once ([`Runner::end_commands`]).
+    /// Refuses commands of all endpoints from now on, before the fabric ends ([`Runner::end_commands`]).
     pub fn end_commands(&mut self) {
         for endpoint in &mut self.endpoints {
             endpoint.runner.end_commands();
         }
     }
 
-    /// The wires of a part.
+    /// The wires that end at a part.
     #[must_use]
     pub fn wires_of(&self, part: Part) -> Vec<usize> {
         let wires = self.layout.wires.iter().enumerate();
@@ -225,10 +206,10 @@ impl InProcessFabric {
         own.map(|(at, _)| at).collect()
     }
 
-    /// Takes the power from a part: its links go down, and all that it was told is gone.
+    /// Takes the power from a part: its links go down, and its state is lost.
     ///
     /// # Errors
-    /// It cannot be made anew.
+    /// The part cannot be made again.
     pub fn stop(&mut self, part: Part) -> Result<(), InProcessError> {
         for wire in self.wires_of(part) {
             self.set_wire(wire, false);
@@ -253,7 +234,7 @@ impl InProcessFabric {
         Ok(())
     }
 
-    /// Gives a part its power back, and joins its wires.
+    /// Gives a part its power back, and connects its wires.
     pub fn run(&mut self, part: Part) {
         match part {
             Part::Switch(at) => {
@@ -276,14 +257,14 @@ impl InProcessFabric {
         }
     }
 
-    /// Joins or parts a wire.
+    /// Connects or disconnects a wire.
     pub fn set_wire(&mut self, wire: usize, up: bool) {
         if let Some(link) = self.links.get(wire) {
             link.set_link(up);
         }
     }
 
-    /// Polls each part that has something to do once; whether anything moved.
+    /// Polls each part that has something to do once; true if anything moved.
     pub fn step(&mut self, moved: bool) -> bool {
         let now = (self.clock)(moved);
         let mut any = false;
@@ -303,12 +284,13 @@ impl InProcessFabric {
         any
     }
 
-    /// Steps until `done` says so, `span` has passed, or `steps` were made; whether it is done.
+    /// Steps until `done` returns true or `span` has passed; returns whether it is done.
     pub fn until(&mut self, span: Span, mut done: impl FnMut(&mut Self) -> bool) -> bool {
         let start = (self.clock)(true);
         let mut moved = true;
         while !done(self) {
             moved = self.step(moved);
+            // The clock may advance by itself, so `done` gets a last chance after the time is over.
             if (self.clock)(true).since(start) > span {
                 return done(self);
             }
@@ -316,21 +298,22 @@ impl InProcessFabric {
         true
     }
 
-    /// What is readable while notifications wait for the manager.
+    /// The descriptor that is readable while notifications wait for the manager.
     #[must_use]
     pub fn bell(&self) -> Arc<EventFd> {
         self.bell.clone()
     }
 
-    /// Takes a notification that a switch has for the manager whose connection is there; none rings for it any more.
+    /// Takes a switch's next notification for its manager, and silences the bell.
     pub fn take_notice(&mut self, switch: usize) -> Option<Vec<u8>> {
+        // Drained before the notices are read: one that arrives later rings again.
         if core::mem::take(&mut self.rung) {
             self.bell.drain();
         }
         self.switches.get_mut(switch)?.next_notice()
     }
 
-    /// Wakes the manager where a notification waits that nobody has been woken for.
+    /// Wakes the manager for notifications that it has not been woken for.
     fn ring(&mut self) {
         if !self.rung && self.switches.iter().any(RunningSwitch::has_notices) {
             self.rung = true;
@@ -341,7 +324,7 @@ impl InProcessFabric {
     /// Sends a CCI request to a switch and waits for the answer.
     ///
     /// # Errors
-    /// None came in time.
+    /// No answer came in time.
     pub fn call(
         &mut self,
         switch: usize,
@@ -353,11 +336,12 @@ impl InProcessFabric {
         let gone = || TransportError::Gone("there is no such switch".to_owned());
         let switch_node = self.switches.get_mut(switch).ok_or_else(gone)?;
         switch_node.idle.wake();
-        // What answers a request that was given up is nobody's.
+        // Answers to a request that was given up would be taken for this one's.
         switch_node.answers.retain(|(whose, _)| *whose != session);
         switch_node.agent.cci(now, session, message);
         let tag = |message: &[u8]| Header::cut(message).map(|(header, ..)| header.tag).ok();
         let mut answer = None;
+        // The tag tells this answer from one to an earlier request of the session.
         self.until(span, |parts| {
             let switch_node = parts.switches.get_mut(switch);
             let mut came =
@@ -369,16 +353,17 @@ impl InProcessFabric {
         answer.ok_or(TransportError::Timeout(u128::from(span.as_ns() / 1_000_000)))
     }
 
-    /// Gives a runner a command and waits for the answer.
+    /// Sends a command to an endpoint and waits for the answer.
     ///
     /// # Errors
-    /// It refuses, there is none, or it does not answer in time.
+    /// The endpoint refuses, does not exist, or does not answer in time.
     pub fn ask(&mut self, part: Part, command: &Command) -> Result<Answer, Refused> {
         let now = (self.clock)(true);
         let gone = || Refused::unavailable("there is no such endpoint");
         let runner = self.runner(part).ok_or_else(gone)?;
         let number = runner.begin(now, command);
         let mut answer = None;
+        // One second more than the command's own limit, whose error says more.
         let span = Span::from_ms(command.timeout_ms().saturating_add(1_000));
         self.until(span, |parts| {
             answer = parts.runner(part).and_then(|runner| runner.answer(number));
@@ -388,7 +373,7 @@ impl InProcessFabric {
     }
 }
 
-/// A clock of its own: a tenth of a microsecond a step, and a tenth of a millisecond where nothing moves.
+/// Makes a virtual clock: 0.1 us for a step in which something moved, 0.1 ms otherwise.
 #[must_use]
 pub fn virtual_clock() -> Box<dyn FnMut(bool) -> Instant + Send> {
     let mut now = Instant::ZERO;

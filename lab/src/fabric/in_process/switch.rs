@@ -1,8 +1,7 @@
 //! A PBR switch of a fabric in one process: its pipeline in one lane, and its agent at the CPU port.
 //!
-//! [`RunningSwitch::new`] of a layout; [`RunningSwitch::step`] polls both.
+//! [`RunningSwitch::new`] makes it from a layout; [`RunningSwitch::step`] polls both.
 //!
-//! Units: bytes, chunks; time as `Instant`.
 //! Source: docs/spec/cxl-fabric.md "Port roles".
 
 use std::collections::{BTreeMap, VecDeque};
@@ -31,39 +30,40 @@ use super::wires::{Wires, joined};
 use super::{CELLS, FRAME_LEN_MAX, InProcessError, PAYLOAD_MAX, RATE};
 use crate::fabric::layout::{self, Layout, Part, PortRole, uuid};
 
-/// Headroom of each of its lossless groups, in chunks.
+/// Headroom of each lossless group in chunks.
 const HEADROOM_CELLS: u32 = 4;
-/// How long a bind or unbind takes.
+/// Duration of a bind or unbind.
 const BIND_TIME: Span = Span::from_us(100);
-/// Notifications that wait for the manager; beyond, the newest are lost.
+/// Notifications that may wait for the manager; newer ones are lost.
 const NOTICES_MAX: usize = 64;
-/// Time between two counts of what has gone through ports.
+/// Time between two counts of port traffic.
 const COUNT: Span = Span::from_ms(100);
-/// GFD commands that a GAE forwards at a time.
+/// GFD commands that one GAE forwards at the same time.
 const THREADS: u16 = 4;
 
-/// A PBR switch.
+/// A PBR switch that runs in this process.
 pub(super) struct RunningSwitch {
     lane: Lane,
     pub core: Arc<Core>,
     ports: Vec<Box<dyn Port>>,
-    /// Which links of them the agent has been told of.
+    /// Link states that the agent has been told, by port.
     up: Vec<bool>,
     pub agent: Agent,
     agent_port: Pipe,
-    /// Answers to CCI requests that nobody has taken.
+    /// Answers to CCI requests that were not taken yet.
     pub answers: Vec<(Session, Vec<u8>)>,
-    /// Notifications for the manager that nobody has taken.
+    /// Notifications for the manager that were not taken yet.
     notices: VecDeque<Vec<u8>>,
     pub idle: IdleState,
-    /// When the traffic of its ports was counted last.
+    /// Time of the last count of port traffic.
     counted: Option<Instant>,
-    /// It has no power.
+    /// Whether its power is off.
     pub off: bool,
 }
 
 impl RunningSwitch {
-    /// Switch `at` of `layout`, set up as `fixed` says, with its ends of `wires`; none where there is none.
+    /// Makes switch `at` of `layout` with the static set-up `fixed` and its ends of `wires`; `None` if there is no such
+    /// switch.
     pub fn new(
         layout: &Layout,
         at: usize,
@@ -75,6 +75,7 @@ impl RunningSwitch {
         let Some(switch) = layout.switches.get(at) else { return Ok(None) };
         let name = || switch.name.clone();
         let own = switch.ports.iter().map(|port| port.name.clone());
+        // The CPU port is the last one: ports keep the numbers of the layout.
         let names: Vec<String> = own.chain(["agent".to_owned()]).collect();
         let mut config = SwitchConfig::live(&LiveSizes {
             names,
@@ -97,8 +98,10 @@ impl RunningSwitch {
         for (port, (number, role)) in config.ports.iter_mut().zip(macs) {
             port.role = role;
             let [.., low] = at.to_be_bytes();
+            // A locally administered address: "WF", the switch's number and the port's.
             port.parse.port_mac = MacAddr([2, 0x57, 0x46, 0, low, number]);
         }
+        // One lane has all ports: the fabric has a single thread.
         let spread = vec![(0..config.ports.len()).filter_map(PortId::new).collect::<Vec<_>>()];
         let built = build(config, pool, &spread, Timing::Live);
         let Built { core, lanes } =
@@ -131,9 +134,9 @@ impl RunningSwitch {
         Ok(Some(parts))
     }
 
-    /// Takes its power: all that it was told is gone.
+    /// Takes the power: its state is lost, and `made` is the agent that starts with the power.
     pub fn power_off(&mut self, made: Agent) {
-        // The lane stays, for the frames that it holds; nothing of it is a table.
+        // The lane stays with the frames that it holds; tables are all in the core.
         self.core.tables.store(Arc::new(made.switch().tables().clone()));
         (self.agent, self.off) = (made, true);
         self.up.fill(false);
@@ -141,7 +144,7 @@ impl RunningSwitch {
         self.notices.clear();
     }
 
-    /// Takes a notification for the manager.
+    /// Takes the next notification for the manager.
     pub fn next_notice(&mut self) -> Option<Vec<u8>> {
         self.notices.pop_front()
     }
@@ -151,7 +154,7 @@ impl RunningSwitch {
         !self.notices.is_empty()
     }
 
-    /// Polls it once, if there is anything to do; whether anything moved.
+    /// Polls it once if there is anything to do; true if anything moved.
     pub fn step(&mut self, now: Instant, bufs: &mut Bufs) -> Result<bool, PortError> {
         if self.off || self.idle.is_idle(now) {
             return Ok(false);
@@ -166,6 +169,7 @@ impl RunningSwitch {
                 self.agent.set_link(now, id, is_up.then(Link::default));
             }
         }
+        // Get Port Traffic promises counts of all ports of one time, at least 100 ms apart.
         if self.counted.is_none_or(|counted| now.since(counted) >= COUNT) {
             self.counted = Some(now);
             for (at, port) in Ledger::read(&self.core).port.iter().enumerate() {
@@ -174,6 +178,7 @@ impl RunningSwitch {
                 }
             }
         }
+        // `Agent::poll` publishes between receiving and sending, so no answer comes before its effect.
         let core = &self.core;
         let mut publish = |tables: Tables| core.tables.store(Arc::new(tables));
         let progress = self.agent.poll(now, &mut self.agent_port, bufs, &mut publish)?;
@@ -192,12 +197,12 @@ impl RunningSwitch {
     }
 }
 
-/// The layout of TLPs on a switch's port.
+/// Mode of the TLPs at a switch's port.
 fn mode(layout: &Layout, port: &layout::Port) -> Mode {
     if layout.is_flit(port.far.part) { Mode::Flit } else { Mode::NonFlit }
 }
 
-/// The agent of a switch of `layout`, as after power-on.
+/// Makes the agent of a switch of `layout`, as after power-on.
 pub(super) fn agent(
     layout: &Layout,
     at: usize,
@@ -214,7 +219,7 @@ pub(super) fn agent(
         let (role, pids) = match port.role {
             PortRole::Usp => (pbr_switch::Role::Usp, 1),
             PortRole::Dsp => (pbr_switch::Role::Dsp, 1),
-            // A fabric port lends its PIDs to the virtual links that end here.
+            // Virtual links that end here use the PIDs of fabric ports.
             PortRole::Fabric => (pbr_switch::Role::Fabric, 1),
         };
         modes.insert(id, mode(layout, port));

@@ -1,8 +1,7 @@
-//! The wires of a fabric in one process: a pipe for each.
+//! Wires of a fabric in one process: a pipe for each.
 //!
-//! [`Wires::new`] of a layout; each part takes its ends.
+//! [`Wires::new`] makes the pipes of a layout; each part takes its ends.
 //!
-//! Units: bytes, frames.
 //! Source: docs/spec/cxl-fabric.md.
 
 use std::collections::BTreeMap;
@@ -14,20 +13,21 @@ use weft_dataplane::port::{Port, PortOpenError};
 use super::{FRAME_LEN_MAX, InProcessError, RATE};
 use crate::fabric::layout::{End, Layout, Part};
 
-/// Frames on their way in one direction of a link.
+/// Frames in flight in one direction of a wire.
 const DEPTH: usize = 128;
 
-/// The pipes of a layout, by their ends.
+/// The pipes of a layout by their ends.
 pub(super) struct Wires {
     ends: BTreeMap<End, Pipe>,
     pub links: Vec<LinkHandle>,
 }
 
 impl Wires {
-    /// A pipe for each wire of `layout`.
+    /// Makes a pipe for each wire of `layout`.
     pub fn new(layout: &Layout, bufs: &mut Bufs) -> Result<Self, InProcessError> {
         let (mut ends, mut links) = (BTreeMap::new(), Vec::new());
         for &[one, two] in &layout.wires {
+            // An end is named after its neighbour, as ports of switches are.
             let names = [layout.name(two.part), layout.name(one.part)].map(ToOwned::to_owned);
             let (near, far) = joined(names, bufs).map_err(Box::new)?;
             links.push(near.link_handle());
@@ -37,7 +37,7 @@ impl Wires {
         Ok(Self { ends, links })
     }
 
-    /// The end of a wire at a port of a part, and where what comes to it waits.
+    /// Takes the end of a wire at a port of a part, with the inbox of its arriving frames.
     pub fn take(&mut self, part: Part, port: u8) -> Option<(Box<dyn Port>, Inbox)> {
         let end = self.ends.remove(&End { part, port })?;
         let inbox = end.inbox();
@@ -45,7 +45,7 @@ impl Wires {
     }
 }
 
-/// A pipe between two parts of these names, both its ends started.
+/// Makes a pipe between two parts with these names, and starts both ends.
 pub(super) fn joined(names: [String; 2], bufs: &mut Bufs) -> Result<(Pipe, Pipe), PortOpenError> {
     let (rate, frame_len_max) = (RATE, FRAME_LEN_MAX);
     let config = PipeConfig { names, depth: DEPTH, rate, frame_len_max, wakes_reader: false };
