@@ -1,6 +1,7 @@
-//! A machine's part of a fabric over several: does what it is ordered to, and ends all it started when the orders end.
+//! The agent of one machine, for a fabric over several: it carries out orders, and ends all that it started when the
+//! orders end.
 //!
-//! [`serve`] of two pipes, as ssh(1) has them.
+//! [`serve`] works on two pipes, such as those of ssh(1).
 //!
 //! Source: docs/fabric.md "Over several machines".
 
@@ -18,17 +19,18 @@ use super::lines::{Lines, Next, write_line};
 use super::protocol::{Event, Order, Reply};
 use super::{ProcessError, Processes, Setup, io, links};
 
-/// How often it is looked whether a process has ended, or a link has changed.
+/// Time between two checks for ended processes and changed links.
 const HOUSEKEEPING: Duration = Duration::from_millis(20);
 
-/// Does what is ordered, until there are no more orders, or who orders is lost.
+/// Carries out orders until their end, or until the coordinator is lost.
 ///
 /// # Errors
-/// The pipes fail, what comes is no order, or nothing has come for too long.
+/// A pipe fails, a line is not an order, or the coordinator has been silent for too long.
 pub fn serve(input: impl Read + AsFd, output: impl Write + Send + 'static) -> io::Result<()> {
     let mut orders = Lines::new(input);
     let output = Arc::new(Mutex::new(output));
     let beaten = Arc::clone(&output);
+    // From a thread of its own: an order may take minutes, in which this loop says nothing.
     let _beat = Beat::start(move || say(&beaten, &Reply::Alive))?;
     let (mut fabric, mut watch) = (None, None);
     let mut heard = Heard::default();
@@ -47,6 +49,7 @@ pub fn serve(input: impl Read + AsFd, output: impl Write + Send + 'static) -> io
                     let reply = reply.unwrap_or_else(|error| Reply::Failed(with_causes(&error)));
                     say(&output, &reply)?;
                 }
+                // After the order: the time that it took here is no silence of the coordinator.
                 heard.now();
             }
         }
@@ -71,6 +74,7 @@ fn carry_out(
 ) -> Result<Reply, ProcessError> {
     let up = match (order, fabric.as_mut()) {
         (Order::Setup(setup), None) => {
+            // Orders have no version of their own, so both programs must be the same.
             let mine = env!("CARGO_PKG_VERSION");
             if setup.version != mine {
                 let text =
@@ -94,6 +98,7 @@ fn carry_out(
         Order::Setup(_) | Order::Alive => {}
         Order::Links => {
             up.take_dir()?;
+            // Watching starts before the tunnels exist, so that no change is missed.
             *watch = Some(LinkWatch::start(up.tunnels())?);
             up.make_links()?;
         }
@@ -120,12 +125,12 @@ fn carry_out(
     Ok(Reply::Done)
 }
 
-/// Notices when somebody sets an end of a wire up or down: the kernel of the other end does not see it.
+/// Reports when an end of a wire is set up or down here: the kernel at the other end does not see that.
 struct LinkWatch {
     /// `ip monitor` of iproute2.
     monitor: Child,
     lines: Lines<ChildStdout>,
-    /// By interface: its wire, and whether it is up.
+    /// Wire and link state of each interface.
     ends: BTreeMap<String, (usize, bool)>,
 }
 
@@ -146,7 +151,7 @@ impl LinkWatch {
         Ok(Self { monitor, lines, ends })
     }
 
-    /// What has changed since this was asked last.
+    /// The changes since the last call.
     fn changes(&mut self) -> io::Result<Vec<Event>> {
         let mut found = Vec::new();
         while let Next::Line(line) = self.lines.next(Duration::ZERO)? {
@@ -169,9 +174,10 @@ impl Drop for LinkWatch {
     }
 }
 
-/// The interface that a line of `ip -o monitor link` is about, and whether it is set up.
+/// The interface in a line of `ip -o monitor link`, and whether it is set up.
 fn link_line(line: &str) -> Option<(String, bool)> {
     let (number, rest) = line.split_once(": ")?;
+    // A veth end shows as NAME@PEER.
     let (device, rest) = rest.split_once(": <")?;
     let (flags, _) = rest.split_once('>')?;
     let (is_deleted, name) = (number.starts_with("Deleted"), device.split('@').next()?);

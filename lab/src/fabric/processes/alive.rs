@@ -1,6 +1,7 @@
-//! Two ends of a pipe tell each other that they are there: what carries it, as ssh(1), may be cut off without an end.
+//! Both ends of a pipe tell each other that they are alive, because the connection below it, such as ssh(1), may be cut
+//! off without an end of file.
 //!
-//! [`Beat::start`] has a line said every second; [`Heard`] knows whether the other end has said one of late.
+//! [`Beat::start`] sends a line every second; [`Heard`] knows whether the other end has been silent for too long.
 //!
 //! Source: docs/fabric.md "Over several machines".
 
@@ -13,23 +14,23 @@ use weft_dataplane::time::{Instant, Span};
 
 use crate::clock;
 
-/// How often an end says that it is there.
+/// Time between two signs of life.
 const EVERY: Duration = Duration::from_secs(1);
-/// Without a line for so long the other end is lost.
+/// Silence after which the other end counts as lost.
 const LOST: Span = Span::from_ms(15_000);
 
-/// Says that this end is there, until it is dropped, or until nothing can be said any more.
+/// Sends signs of life until it is dropped, or until sending fails.
 #[derive(Debug)]
 pub(super) struct Beat {
-    /// Its end wakes the thread.
+    /// Dropping it wakes and ends the thread.
     _until: Sender<()>,
 }
 
 impl Beat {
-    /// Has `say` called every second, by a thread of its own: what this end does else may take long.
+    /// Calls `say` every second in a thread of its own, because other work of this end may take long.
     ///
     /// # Errors
-    /// There can be no thread.
+    /// The kernel refuses a thread.
     pub fn start(mut say: impl FnMut() -> io::Result<()> + Send + 'static) -> io::Result<Self> {
         let (until, ended) = mpsc::channel::<()>();
         let beat = move || {
@@ -44,24 +45,25 @@ impl Beat {
     }
 }
 
-/// When the other end was heard last.
+/// Time of the last line from the other end.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
     last: Option<Instant>,
 }
 
 impl Heard {
-    /// It has said something; or there was no looking until now.
+    /// Records a line from the other end, or the end of a time without listening.
     pub fn now(&mut self) {
         self.last = Some(clock::now());
     }
 
-    /// Whether it has been silent for too long. It is not before its first line: to reach it may take long.
+    /// Whether the other end has been silent for too long. Never before its first line, because connecting may take
+    /// long.
     pub fn is_lost(&self) -> bool {
         self.is_lost_at(clock::now())
     }
 
-    /// How a loss is said.
+    /// Text of a loss, for messages.
     pub fn lost() -> String {
         format!("is lost: nothing came from it for {} s", LOST.as_ns() / 1_000_000_000)
     }

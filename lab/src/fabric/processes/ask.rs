@@ -1,6 +1,4 @@
-//! Who asks the processes of a fabric: their sockets, by the folder that the fabric is in.
-//!
-//! A folder and a request or command -> the answer of the manager or of a part.
+//! Requests to the processes of a fabric, through their sockets below the fabric's directory.
 //!
 //! Source: docs/fabric.md; docs/endpoint.md; docs/fm-socket.md.
 
@@ -24,24 +22,24 @@ use crate::fabric::topology::Topology;
 /// Longest time for one answer.
 const ANSWER: Duration = Duration::from_mins(1);
 
-/// Where the fabric manager listens, of the fabric whose sockets are in `dir`.
+/// Socket of the fabric manager, below the directory `dir`.
 #[must_use]
 pub fn manager_socket(dir: &Path) -> PathBuf {
     dir.join("fm").join("fm.sock")
 }
 
-/// Where an endpoint of that name listens.
+/// Socket of an endpoint, below the directory `dir`.
 #[must_use]
 pub fn endpoint_socket(dir: &Path, name: &str) -> PathBuf {
     dir.join(name).join("endpoint.sock")
 }
 
-/// Gives the fabric manager a request.
+/// Sends the fabric manager a request.
 pub(super) fn manager(dir: &Path, request: &Request) -> Result<Response, ProcessError> {
     ask(&manager_socket(dir), request).map_err(|error| ProcessError::Manager(error.to_string()))
 }
 
-/// Gives a part a command, by its name.
+/// Sends an endpoint a command, by name.
 pub(super) fn part(dir: &Path, name: &str, command: &Command) -> Result<Answer, Refused> {
     ask(&endpoint_socket(dir, name), command).map_err(|error| match error {
         ClientError::Refused(refused) => refused,
@@ -49,7 +47,7 @@ pub(super) fn part(dir: &Path, name: &str, command: &Command) -> Result<Answer, 
     })
 }
 
-/// Does something with each host, one after the other.
+/// Calls `f` for each host, one after the other.
 pub(super) fn hosts(
     dir: &Path,
     topology: &Topology,
@@ -62,12 +60,13 @@ pub(super) fn hosts(
     Ok(())
 }
 
-/// Has the hosts of a fabric that is up at `dir`, in one process or several, map the memory that its manager has given.
+/// Makes the hosts of a running fabric at `dir`, in one process or several, map the memory that its manager has given.
 ///
 /// # Errors
-/// Somebody is not there or refuses.
+/// A process does not answer, or refuses.
 pub fn map(dir: &Path, topology: &Topology, layout: &Layout) -> Result<(), ProcessError> {
     let plan = Plan { topology, layout };
+    // Domains first: the manager holds P2P grants back until both hosts have set theirs.
     hosts(dir, topology, |host| host.come_back(plan))?;
     let pause = || wait::pause(LOOK);
     let mut given = MemoryGrants::settled(|request| manager(dir, request), pause)?;
@@ -79,7 +78,7 @@ pub fn map(dir: &Path, topology: &Topology, layout: &Layout) -> Result<(), Proce
     Ok(given.all_mapped(plan)?)
 }
 
-/// Asks who listens at `socket`.
+/// Sends one request to the listener at `socket`.
 fn ask<T: DeserializeOwned>(socket: &Path, request: &impl Serialize) -> Result<T, ClientError> {
     let value = Client::connect_for(socket, ANSWER)?.request(request)?;
     Ok(serde_json::from_value(value).map_err(std::io::Error::other)?)

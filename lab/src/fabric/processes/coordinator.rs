@@ -1,6 +1,7 @@
-//! A fabric over several machines, from one of them or from elsewhere: who runs what, in which order.
+//! Coordinates a fabric over several machines: which machine runs which part, and in which order.
 //!
-//! [`Machines::up`] of a topology and a hosts file; [`Machines::housekeeping`]; dropping it ends the fabric.
+//! [`Machines::up`] takes a topology and a hosts file; [`Machines::housekeeping`] keeps links alike at both ends;
+//! dropping it ends the fabric.
 //!
 //! Source: docs/fabric.md "Over several machines"; ssh(1).
 
@@ -33,21 +34,22 @@ use crate::fabric::layout::{Layout, MANAGER};
 use crate::fabric::topology::Topology;
 use crate::fabric::topology_file;
 
-/// Longest time for an order: hosts of a large fabric find their devices one after the other.
+/// Longest time for an order: hosts of a large fabric enumerate one after the other.
 const ORDER: Span = Span::from_ms(600_000);
-/// How long an answer is waited for before it is looked whether its machine is still there.
+/// Wait for an answer between two checks that its machine is alive.
 const LISTEN: Duration = Duration::from_secs(1);
 /// Longest time for a machine to end its parts.
 const END: Duration = Duration::from_secs(30);
 
-/// Most events before an answer.
+/// Events that may come before an answer.
 const EVENTS_MAX: usize = 10_000;
 
-/// A question of ssh would be answered by nobody; a connection that is cut off has to end, too, when it blocks a line.
+/// ssh must not ask questions, which no terminal would answer, and must end when its connection is cut off, even while
+/// it blocks on a line.
 const SSH_OPTIONS: [&str; 4] =
     ["BatchMode=yes", "ConnectTimeout=15", "ServerAliveInterval=5", "ServerAliveCountMax=3"];
 
-/// What of `weft` runs at each machine.
+/// Arguments of `weft` at each machine.
 const AGENT: [&str; 2] = ["fabric", "agent"];
 /// Longest file of `weft tls init`.
 const KEY_LEN_MAX: u64 = 1 << 20;
@@ -58,15 +60,15 @@ pub struct Machines {
     hosts: HostsFile,
     topology: Topology,
     layout: Layout,
-    /// By wire and machine: whether that end was last seen up.
+    /// Last state of each end, by wire and machine.
     ends: BTreeMap<(usize, usize), bool>,
 }
 
 impl Machines {
-    /// Brings a topology up; `setup` has what a machine does not say of itself.
+    /// Brings a topology up. `setup` has the settings that a machine's entry leaves out.
     ///
     /// # Errors
-    /// See [`ProcessError`]; nothing is left running then, except where a machine cannot be reached any more.
+    /// See [`ProcessError`]; nothing is left running then, except at a machine that can no longer be reached.
     pub fn up(text: &str, hosts: HostsFile, setup: &Setup) -> Result<Self, ProcessError> {
         let mut up = Self::reach(text, hosts, setup)?;
         for order in [Order::Links, Order::Switches, Order::Endpoints] {
@@ -83,10 +85,10 @@ impl Machines {
         Ok(up)
     }
 
-    /// Reaches the machines of a fabric, and starts nothing there.
+    /// Connects to the machines of a fabric, and starts nothing there.
     ///
     /// # Errors
-    /// A file that cannot be, or a machine that does not answer.
+    /// A file that breaks a rule, or a machine that does not answer.
     pub fn reach(text: &str, mut hosts: HostsFile, setup: &Setup) -> Result<Self, ProcessError> {
         let (topology, layout) = topology_file::read(text)?;
         hosts.check(&layout)?;
@@ -97,6 +99,7 @@ impl Machines {
             Some(_) => (keys("switch")?, keys("primary")?),
             None => (None, None),
         };
+        // All connections are started before the first answer is awaited, so that slow ones overlap.
         let mut agents = Vec::new();
         for machine in &hosts.machines {
             agents.push(Agent::start(machine)?);
@@ -108,10 +111,11 @@ impl Machines {
             let is_entry = apart.as_ref().is_some_and(|entry| machine.parts.contains(entry));
             let is_manager = machine.parts.iter().any(|part| part == MANAGER);
             let here = Here {
-                // Where keys are is the business of who has them.
+                // The directory of keys is known here only; machines get the keys themselves.
                 hosts: HostsFile { tls: None, ..up.hosts.clone() },
                 at,
                 fabric: fabric.clone(),
+                // A machine gets a key only if its own part needs it.
                 switch_keys: switch_keys.clone().filter(|_| is_entry),
                 manager_keys: manager_keys.clone().filter(|_| is_manager),
             };
@@ -132,16 +136,16 @@ impl Machines {
         Ok(up)
     }
 
-    /// The topology that it was made of.
+    /// The topology that it was made from.
     #[must_use]
     pub const fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// Has all hosts map what the manager has given.
+    /// Makes all hosts map the memory that the manager has given.
     ///
     /// # Errors
-    /// Somebody is not there or refuses.
+    /// A machine or part does not answer, or refuses.
     pub fn map(&mut self) -> Result<(), ProcessError> {
         let Some(at) = self.hosts.of(MANAGER) else { return Ok(()) };
         let pause = || wait::pause(LOOK);
@@ -152,6 +156,7 @@ impl Machines {
             let host = topology.hosts.get(at).map(|host| host.name.as_str());
             self.ask(host.unwrap_or_default(), command)
         });
+        // Checked before, reported after: hosts map everything that they can.
         let mapped = grants.all_mapped(plan);
         self.all(&Order::Map { grants })?;
         Ok(mapped?)
@@ -166,10 +171,10 @@ impl Machines {
         }
     }
 
-    /// Gives a part a command, by its name.
+    /// Sends a part a command, by name.
     ///
     /// # Errors
-    /// It refuses, or is not there.
+    /// The part refuses, or is not there.
     pub fn ask(&mut self, name: &str, command: &Command) -> Result<Answer, Refused> {
         let away = || Refused::unavailable(format!("{name} is on no machine"));
         let at = self.hosts.of(name).ok_or_else(away)?;
@@ -183,7 +188,7 @@ impl Machines {
         }
     }
 
-    /// Has both ends of each wire between machines go up and down together; what has happened since the last look.
+    /// Makes both ends of each wire between machines go up and down together; returns the events since the last call.
     ///
     /// # Errors
     /// A machine is lost.
@@ -205,9 +210,9 @@ impl Machines {
         Ok(said)
     }
 
-    /// The kernel of one end does not tell that of the other.
+    /// Passes a change of one end on to the other, whose kernel does not see it.
     fn link_changed(&mut self, at: usize, wire: usize, is_up: bool) -> Result<(), ProcessError> {
-        // What a machine says of another's wire is nothing.
+        // A machine's word about wires of other machines does not count.
         let Some(ends) = self.layout.wires.get(wire) else { return Ok(()) };
         let machine = |here| Here {
             hosts: self.hosts.clone(),
@@ -226,7 +231,7 @@ impl Machines {
         self.call(other, &Order::Carrier { wire, is_on: is_up })
     }
 
-    /// Gives all an order at once, and waits until all have carried it out.
+    /// Sends all machines an order at once, and waits until all have carried it out.
     fn all(&mut self, order: &Order) -> Result<(), ProcessError> {
         self.agents.iter_mut().try_for_each(|agent| agent.send(order))?;
         self.agents.iter_mut().try_for_each(Agent::done)
@@ -241,11 +246,12 @@ impl Machines {
 
 impl Drop for Machines {
     fn drop(&mut self) {
-        // The manager first, so that it does not see the fabric go.
+        // The manager first, so that it does not see the fabric go down.
         let first = self.hosts.of(MANAGER).unwrap_or(0);
         if let Some(agent) = self.agents.get_mut(first) {
             agent.end();
         }
+        // All inputs are closed before the first machine is awaited, so that they end their parts in parallel.
         self.agents.iter().for_each(Agent::close);
         self.agents.iter_mut().for_each(Agent::end);
     }
@@ -255,7 +261,7 @@ fn locked(input: &Input) -> MutexGuard<'_, Option<ChildStdin>> {
     input.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes an order, as one piece.
+/// Writes an order in one piece.
 fn write_to(input: &Input, order: &Order) -> std::io::Result<()> {
     match locked(input).as_mut() {
         Some(pipe) => write_line(pipe, order),
@@ -263,7 +269,7 @@ fn write_to(input: &Input, order: &Order) -> std::io::Result<()> {
     }
 }
 
-/// Reads what `weft tls init` has made for a switch or a primary.
+/// Reads the files of `weft tls init` for a switch or a primary.
 fn read_keys(dir: &Path, name: &str) -> Result<Keys, ProcessError> {
     let read = |file: String| {
         let path = dir.join(file);
@@ -274,15 +280,15 @@ fn read_keys(dir: &Path, name: &str) -> Result<Keys, ProcessError> {
     Ok(Keys { ca, cert, key: read(format!("{name}.key"))? })
 }
 
-/// Closed when who reads it is to end.
+/// Input of an agent; `None` once it was closed to end the agent.
 type Input = Arc<Mutex<Option<ChildStdin>>>;
 
-/// What runs at a machine.
+/// The agent of one machine, seen from here.
 struct Agent {
     name: String,
     child: Child,
     input: Input,
-    /// Tells it that there is still somebody to order, whatever this process waits for.
+    /// Tells it that the coordinator is alive, also while this process waits.
     _beat: Beat,
     heard: Heard,
     lines: Lines<ChildStdout>,
@@ -291,6 +297,7 @@ struct Agent {
 
 impl Agent {
     fn start(machine: &Machine) -> Result<Self, ProcessError> {
+        // On this machine the agent is this very program; elsewhere `weft` is looked up there.
         let here = std::env::current_exe().map_err(io("find the program of this process"))?;
         let here = here.display().to_string();
         let mut words: Vec<String> = machine.run.clone();
@@ -309,7 +316,7 @@ impl Agent {
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // What a terminal sends to this one only, as it has to end the fabric in order.
+            // Signals of the terminal go to this process alone, which must end the fabric in order.
             .process_group(0)
             .spawn();
         let name = machine.name.clone();
@@ -363,7 +370,7 @@ impl Agent {
         }
     }
 
-    /// Its answer to the order that was sent last.
+    /// Waits for the answer to the order that was sent last.
     fn reply(&mut self) -> Result<Reply, ProcessError> {
         let (mut events, begun) = (0, clock::now());
         while events < EVENTS_MAX {
@@ -372,6 +379,7 @@ impl Agent {
                     self.events.push_back(event);
                     events += 1;
                 }
+                // Signs of life do not extend the time for the order.
                 Some(Reply::Alive) | None if clock::now().since(begun) < ORDER => {}
                 Some(Reply::Alive) | None => return Err(self.error("does not answer")),
                 Some(reply) => return Ok(reply),
@@ -392,7 +400,7 @@ impl Agent {
         }
     }
 
-    /// Takes in what it says by itself.
+    /// Receives what the machine reports without being asked.
     fn listen(&mut self) -> Result<(), ProcessError> {
         for _ in 0..EVENTS_MAX {
             let Some(reply) = self.read(Duration::ZERO)? else { break };
@@ -405,7 +413,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Ends it: it ends its parts when its orders end.
+    /// Ends the agent, which ends its parts when its orders end.
     fn end(&mut self) {
         self.close();
         for _ in 0..END.as_millis() / LOOK.as_millis() {
@@ -414,6 +422,7 @@ impl Agent {
             }
             wait::pause(LOOK);
         }
+        // Killed after its time: this process must not wait for ever.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,6 +1,6 @@
-//! The manager's way to the entry switch: a socket of this machine, or TLS where they are on two.
+//! The manager's connection to the entry switch: a socket on the same machine, or TLS between two.
 //!
-//! Keys of the hosts file -> files of mode 0600, keys of the configuration, flags of `weft fm serve`.
+//! Keys of the hosts file become files of mode 0600, keys of the switch's configuration, and flags of `weft fm serve`.
 //!
 //! Source: docs/fabric.md "Managers", "Over several machines".
 
@@ -15,14 +15,15 @@ use super::{ProcessError, Processes, write};
 const FILES: [&str; 3] = ["ca.pem", "cert.pem", "cert.key"];
 
 impl Processes {
-    /// Of the entry switch, if its manager is elsewhere: its keys, and where it serves.
+    /// Keys and address of the entry switch, if its manager is on another machine.
     pub(super) fn entry_keys(&self, switch: usize) -> Option<(Keys, SocketAddr)> {
+        // Switch 0 is the one that the manager enters by.
         let here = self.setup.here.as_ref().filter(|_| switch == 0)?;
         let address = here.hosts.machines.get(here.at)?.address;
         Some((here.switch_keys.clone()?, SocketAddr::new(address, here.hosts.cci_port)))
     }
 
-    /// What the configuration of a switch says of its manager.
+    /// Lines of a switch's configuration about its manager's connection.
     pub(super) fn cci_config(&self, switch: usize, folder: &Path) -> String {
         let path = |name: &str| folder.join(name).display().to_string();
         let Some((_, address)) = self.entry_keys(switch) else {
@@ -35,7 +36,7 @@ impl Processes {
         text
     }
 
-    /// Flags by which the manager finds the entry switch; the files that they name are made in its folder.
+    /// Flags by which the manager connects to the entry switch; makes the files that they name in its folder.
     pub(super) fn way_to(&self, entry: &str, folder: &Path) -> Result<Vec<String>, ProcessError> {
         let here = self.setup.here.as_ref();
         let Some((here, keys)) = here.and_then(|here| Some((here, here.manager_keys.as_ref()?)))
@@ -55,7 +56,7 @@ impl Processes {
     }
 }
 
-/// Writes keys that only the user can read.
+/// Writes keys into files that only the user can read.
 pub(super) fn write_keys(folder: &Path, keys: &Keys) -> Result<(), ProcessError> {
     for (file, text) in FILES.iter().zip([&keys.ca, &keys.cert, &keys.key]) {
         write(&folder.join(file), text)?;

@@ -1,6 +1,6 @@
-//! Which machine of several runs which parts of a fabric.
+//! Assignment of the parts of a fabric to several machines.
 //!
-//! TOML -> [`HostsFile`]; [`HostsFile::check`] against a layout; [`Here`] is one machine's view.
+//! A [`HostsFile`] is read from TOML; [`HostsFile::check`] compares it with a layout; [`Here`] is one machine's view.
 //!
 //! Source: docs/fabric.md "Over several machines"; RFC 7348 (VXLAN: identifiers have 24 bits).
 
@@ -13,7 +13,7 @@ use weft_fm::text::is_word;
 
 use crate::fabric::layout::{End, Layout, MANAGER, Part};
 
-/// VXLAN network identifiers are below this.
+/// Bound on VXLAN network identifiers.
 const VNIS: u32 = 1 << 24;
 
 /// The machines of a fabric.
@@ -26,13 +26,13 @@ pub struct HostsFile {
     /// UDP port of VXLAN.
     #[serde(default = "default_vxlan_port")]
     pub vxlan_port: u16,
-    /// TCP port of the entry switch's command interface, where its manager runs on another machine.
+    /// TCP port at which the entry switch serves its manager, if that runs on another machine.
     #[serde(default = "default_cci_port")]
     pub cci_port: u16,
     /// Directory of `weft tls init`, for the same case.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<PathBuf>,
-    /// Who there is.
+    /// One entry for each machine.
     #[serde(rename = "machine", default)]
     pub machines: Vec<Machine>,
 }
@@ -49,21 +49,21 @@ const fn default_cci_port() -> u16 {
     4_000
 }
 
-/// A machine, and what runs on it.
+/// A machine, and the parts that run on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// What it is called in messages.
+    /// Name in messages.
     pub name: String,
-    /// Where the other machines reach it.
+    /// Address at which the other machines reach it.
     pub address: IpAddr,
     /// `[USER@]HOST` for ssh(1).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ssh: Option<String>,
-    /// Instead: a command that runs the command behind it on that machine; nothing for this machine.
+    /// Instead of `ssh`: a command that runs the command behind it on that machine; empty for this machine.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub run: Vec<String>,
-    /// The program there.
+    /// Path of the program there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weft: Option<String>,
     /// Directory of files and sockets there.
@@ -73,80 +73,57 @@ pub struct Machine {
     pub parts: Vec<String>,
 }
 
-/// What is wrong with a hosts file.
+/// Reasons why a hosts file is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostsError {
-    /// It cannot be read.
+    /// It is not TOML, or has unknown keys.
     #[error("{0}")]
     Toml(String),
-    /// Too few.
+    /// It has no machine.
     #[error("expected a [[machine]]")]
     None,
-    /// Two have one name or one address.
+    /// Two machines have one name or one address.
     #[error("two machines have the {what} {value}")]
     Twice {
-        /// Which key.
+        /// The key.
         what: &'static str,
-        /// Its value.
         value: String,
     },
-    /// Both ways to run something there.
+    /// Both ways to run a command there are given.
     #[error("machine {0} has both ssh and run: give one")]
     BothWays(String),
-    /// What a shell would read as something else.
+    /// A word that a shell would read as something else.
     #[error(
         "{key} of machine {machine} is {value:?}: expected letters, digits and @ . / _ : -, no - first"
     )]
-    Word {
-        /// Which.
-        machine: String,
-        /// Its key.
-        key: &'static str,
-        /// What it says.
-        value: String,
-    },
-    /// A name that the log and messages could be mistaken by.
+    Word { machine: String, key: &'static str, value: String },
+    /// A name that would be misread in logs and messages.
     #[error("machine {0:?}: expected a name of letters, digits, '-', '_' and '.'")]
     Name(String),
-    /// An address that no machine has alone.
+    /// An address that does not belong to one machine alone.
     #[error(
         "address of machine {machine} is {address}: expected one that the machine alone has, and the others reach"
     )]
-    Address {
-        /// Which.
-        machine: String,
-        /// What it says.
-        address: IpAddr,
-    },
-    /// A directory that would be another one wherever ssh(1) or a command begins.
+    Address { machine: String, address: IpAddr },
+    /// A relative directory, which would depend on where ssh(1) or a command starts.
     #[error("dir of machine {machine} is {:?}: expected a path from the root", dir.display())]
-    Relative {
-        /// Which.
-        machine: String,
-        /// What it says.
-        dir: PathBuf,
-    },
+    Relative { machine: String, dir: PathBuf },
     /// A part that the topology does not have.
     #[error("machine {machine} has {part:?}, which the topology does not have")]
-    Unknown {
-        /// Which.
-        machine: String,
-        /// Its part.
-        part: String,
-    },
-    /// A part that is on two.
+    Unknown { machine: String, part: String },
+    /// A part is on two machines.
     #[error("{0} is on two machines")]
     Split(String),
-    /// A part that is on none.
+    /// A part is on no machine.
     #[error("{0} is on no machine")]
     Missing(String),
-    /// IPv4 and IPv6.
+    /// Addresses of both families, IPv4 and IPv6.
     #[error("machines have IPv4 and IPv6 addresses: VXLAN needs one kind")]
     Families,
-    /// More wires than identifiers.
+    /// There are more wires than identifiers left.
     #[error("vni {0} leaves no identifier below {VNIS} for each of the wires")]
     Vni(u32),
-    /// The manager is not where the entry switch is, and nobody can tell who it is.
+    /// The manager runs on another machine than the entry switch, without keys to identify it.
     #[error(
         "fm is not on the machine of {0}, which it connects to: set tls to a directory of `weft tls init`"
     )]
@@ -154,19 +131,19 @@ pub enum HostsError {
 }
 
 impl HostsFile {
-    /// Reads a file.
+    /// Reads the text of a hosts file.
     ///
     /// # Errors
-    /// It is none.
+    /// It is not one.
     pub fn parse(text: &str) -> Result<Self, HostsError> {
         toml::from_str(text).map_err(|error| HostsError::Toml(error.to_string()))
     }
 
-    /// Checks that each part of a layout is on one machine, and puts the manager beside the entry switch where nothing is said of
-    /// it.
+    /// Checks that each part of a layout is on exactly one machine. Places the manager beside the entry switch if it is
+    /// in no `parts`.
     ///
     /// # Errors
-    /// The first thing that cannot be.
+    /// The first rule that the file breaks.
     pub fn check(&mut self, layout: &Layout) -> Result<(), HostsError> {
         self.check_machines()?;
         let wires = u32::try_from(layout.wires.len()).unwrap_or(VNIS);
@@ -224,7 +201,7 @@ impl HostsFile {
             if machine.address.is_ipv4() != first.address.is_ipv4() {
                 return Err(HostsError::Families);
             }
-            // ssh(1) has a shell read the command, and takes what begins with a dash as its own option.
+            // ssh(1) lets a shell read the command, and takes a leading dash for an option of its own.
             let words = [("ssh", machine.ssh.as_deref()), ("weft", machine.weft.as_deref())];
             for (key, value) in words.into_iter().filter_map(|(key, value)| Some((key, value?))) {
                 if !is_plain(value) {
@@ -236,7 +213,7 @@ impl HostsFile {
         Ok(())
     }
 
-    /// The machine that has a part, by its place in the file.
+    /// Index of the machine that has a part.
     #[must_use]
     pub fn of(&self, part: &str) -> Option<usize> {
         self.machines.iter().position(|machine| machine.parts.iter().any(|name| name == part))
@@ -249,7 +226,7 @@ impl HostsFile {
     }
 }
 
-/// What can be known of a machine without the others.
+/// Checks one machine without the others.
 fn check_machine(machine: &Machine) -> Result<(), HostsError> {
     let name = || machine.name.clone();
     if !is_word(&machine.name) {
@@ -275,14 +252,14 @@ fn parts(layout: &Layout) -> impl Iterator<Item = Part> + '_ {
     (0..layout.switches.len()).map(Part::Switch).chain(layout.endpoints())
 }
 
-/// Certificates and keys that a machine needs, as PEM.
+/// Certificates and key that a part needs, as PEM.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keys {
-    /// The authority's certificate.
+    /// Certificate of the authority.
     pub ca: String,
-    /// Own certificate.
+    /// Certificate of this part.
     pub cert: String,
-    /// Its key.
+    /// Private key of the certificate.
     pub key: String,
 }
 
@@ -297,13 +274,13 @@ impl std::fmt::Debug for Keys {
 pub struct Here {
     /// All machines, checked.
     pub hosts: HostsFile,
-    /// Which one this is.
+    /// Index of this machine.
     pub at: usize,
-    /// Which fabric this is, of all that anybody starts: its machines may share a directory.
+    /// Unique name of the fabric, because its machines may share a directory.
     pub fabric: String,
-    /// For the entry switch, where its manager is elsewhere.
+    /// For the entry switch, if its manager is on another machine.
     pub switch_keys: Option<Keys>,
-    /// For the manager, where its entry switch is elsewhere.
+    /// For the manager, if its entry switch is on another machine.
     pub manager_keys: Option<Keys>,
 }
 
@@ -314,14 +291,12 @@ pub(super) struct Tunnel {
     pub remote: IpAddr,
 }
 
-/// What a machine has of a wire.
+/// The part of a wire that is on one machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WireHere {
-    /// Both ends.
     Both,
-    /// The end `a` or `b`, and the tunnel to the other.
+    /// End `a` or `b`, and the tunnel to the other end.
     One(char, Tunnel),
-    /// None.
     Neither,
 }
 
@@ -332,7 +307,7 @@ impl Here {
         self.hosts.of(part) == Some(self.at)
     }
 
-    /// What this machine has of a wire.
+    /// The part of a wire that is on this machine.
     pub(super) fn wire(&self, layout: &Layout, [near, far]: &[End; 2]) -> WireHere {
         let machine = |end: &End| self.hosts.of(layout.name(end.part));
         let (near, far) = (machine(near), machine(far));

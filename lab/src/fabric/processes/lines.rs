@@ -1,6 +1,6 @@
-//! Lines of text from a pipe, waited for no longer than one likes, and to one.
+//! Lines of text over pipes: reads with a time limit, and writes.
 //!
-//! [`Lines::next`] -> a line, nothing yet, or the end; a value -> [`write_line`].
+//! [`Lines::next`] returns a line, nothing yet, or the end; [`write_line`] writes a value.
 //!
 //! Source: poll(2).
 
@@ -11,25 +11,25 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
-/// Longest line: a topology file, or an answer with a megabyte of memory, as text.
+/// Longest line: it may hold a topology file, or an answer with a megabyte of memory as text.
 const LONGEST: usize = 16 << 20;
 
-/// A pipe, and what was read of a line that is not whole.
+/// A pipe, and the start of a line that is not complete.
 pub(super) struct Lines<R> {
     from: R,
     held: Vec<u8>,
-    /// Bytes of `held` that have no line end.
+    /// Bytes of `held` that were searched for a line end.
     looked: usize,
 }
 
-/// What there is.
+/// Result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// A line, without its end.
+    /// A complete line, without its end.
     Line(Vec<u8>),
-    /// Not yet.
+    /// No line within the time limit.
     Nothing,
-    /// The other end is closed.
+    /// The other end has closed the pipe.
     Closed,
 }
 
@@ -38,12 +38,13 @@ impl<R: Read + AsFd> Lines<R> {
         Self { from, held: Vec::new(), looked: 0 }
     }
 
-    /// The next line that is there within `timeout`.
+    /// Returns the next line, if it is complete within `timeout`.
     ///
     /// # Errors
-    /// The pipe cannot be read, or a line is longer than any that is expected.
+    /// The pipe cannot be read, or a line is too long.
     pub fn next(&mut self, timeout: Duration) -> io::Result<Next> {
         loop {
+            // Only the new bytes are searched: a line of megabytes arrives in many pieces.
             let fresh = self.held.get(self.looked..).unwrap_or_default();
             if let Some(at) = fresh.iter().position(|byte| *byte == b'\n') {
                 let rest = self.held.split_off(self.looked + at + 1);
@@ -56,6 +57,7 @@ impl<R: Read + AsFd> Lines<R> {
             if self.held.len() > LONGEST {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "a line is too long"));
             }
+            // Poll first, as a read of the pipe would block without a limit.
             let mut fds = [PollFd::new(&self.from, PollFlags::IN)];
             let timeout = Timespec::try_from(timeout).ok();
             match poll(&mut fds, timeout.as_ref()) {
@@ -75,7 +77,7 @@ impl<R: Read + AsFd> Lines<R> {
     }
 }
 
-/// Writes `value` as a line of JSON, as one piece.
+/// Writes `value` as a line of JSON in one piece, so that lines of two threads do not mix.
 ///
 /// # Errors
 /// The pipe cannot be written.

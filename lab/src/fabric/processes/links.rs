@@ -1,6 +1,6 @@
-//! The links of a fabric of processes: a veth pair for each wire, made and removed by `ip`; VXLAN to another machine.
+//! Links of a fabric of processes: a veth pair for each wire, made and removed by `ip`, or VXLAN to another machine.
 //!
-//! [`Processes::make_links`]; a pair's ends are `PREFIX`, the wire's number, and `a` or `b`.
+//! [`Processes::make_links`] makes them. Ends are named `PREFIX`, the wire's number, and `a` or `b`.
 //!
 //! Source: docs/fabric.md; veth(4), ip-link(8); RFC 7348.
 
@@ -12,7 +12,7 @@ use crate::fabric::layout::End;
 use crate::fabric::leftovers;
 
 impl Processes {
-    /// The interface at an end.
+    /// Interface at an end of a wire.
     pub(super) fn device(&self, end: End) -> String {
         let at = self.layout.wires.iter().position(|wire| wire.contains(&end));
         let wire = at.and_then(|at| Some((at, self.layout.wires.get(at)?)));
@@ -22,7 +22,7 @@ impl Processes {
         })
     }
 
-    /// Makes what this machine has of each wire.
+    /// Makes this machine's ends of all wires.
     pub(super) fn make_links(&mut self) -> Result<(), ProcessError> {
         self.remove_stale_pairs()?;
         let mark = leftovers::pair_alias();
@@ -42,11 +42,12 @@ impl Processes {
                 }
             };
             if let Some(first) = devices.first() {
+                // Recorded before anything else can fail, so that dropping the fabric removes it.
                 self.pairs.push(first.clone());
                 ip(&["link", "set", first, "alias", &mark])?;
             }
             for device in &devices {
-                // So that no kernel says anything by itself; where there is no IPv6 there is nothing to turn off.
+                // The kernel must not send frames of its own (IPv6). Fails harmlessly where the kernel has no IPv6.
                 let _ = ip(&["link", "set", device, "addrgenmode", "none"]);
                 ip(&["link", "set", device, "up"])?;
             }
@@ -54,14 +55,14 @@ impl Processes {
         Ok(())
     }
 
-    /// Makes this machine's end of a wire to another one.
+    /// Makes this machine's end of a wire to another machine.
     fn make_tunnel(&self, device: &str, wire: usize, tunnel: Tunnel) -> Result<(), ProcessError> {
         let Some(here) = &self.setup.here else { return Ok(()) };
         let number = u32::try_from(wire).unwrap_or(u32::MAX);
         let (vni, port) =
             (here.hosts.vni.saturating_add(number).to_string(), here.hosts.vxlan_port.to_string());
         let (local, remote) = (tunnel.local.to_string(), tunnel.remote.to_string());
-        // Without learning, so that nobody's frame has others sent to itself.
+        // Without learning: a forged frame cannot redirect others to its sender.
         ip(&[
             "link",
             "add",
@@ -83,7 +84,7 @@ impl Processes {
         .map_err(|error| vni_taken(error, &vni))
     }
 
-    /// What this machine has of a wire.
+    /// The part of wire `at` that is on this machine.
     pub(super) fn wire_here(&self, at: usize) -> WireHere {
         let (here, wire) = (&self.setup.here, self.layout.wires.get(at));
         match (here, wire) {
@@ -93,7 +94,7 @@ impl Processes {
         }
     }
 
-    /// Interfaces of this machine that lead to others, by the number of their wire.
+    /// Interfaces of this machine that lead to others, with the number of their wire.
     pub(super) fn tunnels(&self) -> Vec<(usize, String)> {
         let ends = (0..self.layout.wires.len()).filter_map(|at| match self.wire_here(at) {
             WireHere::One(side, _) => Some((at, format!("{}{at}{side}", self.setup.prefix))),
@@ -119,12 +120,12 @@ impl Processes {
     }
 }
 
-/// Takes an interface down; it may be gone with its namespace.
+/// Sets an interface down; it may be gone with its namespace.
 pub(super) fn take_down(device: &str) {
     let _ = ip(&["link", "set", device, "down"]);
 }
 
-/// Has an interface show a carrier, or none, as its other end far away has it; it may be gone with its namespace.
+/// Makes an interface show the carrier of its far end; it may be gone with its namespace.
 pub(super) fn set_carrier(device: &str, is_on: bool) {
     let _ = ip(&["link", "set", "dev", device, "protodown", if is_on { "off" } else { "on" }]);
 }
@@ -144,7 +145,7 @@ fn ip(arguments: &[&str]) -> Result<(), ProcessError> {
     Err(ProcessError::Refused { command: format!("ip {}", arguments.join(" ")), said })
 }
 
-/// The kernel's answer that another tunnel has the identifier, with what to do.
+/// Adds advice to the kernel's error that another tunnel has the identifier.
 fn vni_taken(error: ProcessError, vni: &str) -> ProcessError {
     match error {
         ProcessError::Refused { command, said }

@@ -1,8 +1,10 @@
-//! A fabric of processes: `weft run` for each PBR switch, `weft endpoint` for all else, `weft fm serve`, on veth pairs.
+//! A fabric of processes on veth pairs: `weft run` for each PBR switch, `weft endpoint` for each endpoint, and `weft fm
+//! serve`.
 //!
-//! [`Processes::up`] of a topology; [`Processes::housekeeping`] takes down the links of what has ended; dropping it ends
-//! all, and removes the pairs; what is killed is cleaned up after by the next one ([`super::leftovers`]).
-//! Over several machines ([`hosts_file`]) each runs its parts, as [`agent`] is ordered to by [`coordinator::Machines`].
+//! [`Processes::up`] starts a topology, and [`Processes::housekeeping`] takes down the links of processes that have
+//! ended. Dropping it ends all processes and removes the pairs; the next start cleans up after a kill
+//! ([`super::leftovers`]). Over several machines ([`hosts_file`]) each machine runs its parts by an [`agent`], which
+//! gets orders from [`coordinator::Machines`].
 //!
 //! Source: docs/fabric.md; veth(4).
 
@@ -47,69 +49,61 @@ use super::topology::Topology;
 use super::topology_file::{self, FileError};
 use crate::endpoint::{Answer, Command};
 
-/// How long a process may take to answer, and the manager to bring all about.
+/// Longest time for a process to answer, and for the manager to bring the fabric up.
 const START: Duration = Duration::from_secs(30);
-/// How long a manager that is up may have errors: links that have just been made come up one after the other.
+/// Longest time for which a manager that is up may report errors: new links come up one after the other.
 const SETTLES: Duration = Duration::from_secs(15);
-/// Between two looks whether it does.
+/// Pause between two checks.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Why the processes of a fabric do not come up.
+/// Reasons why the processes of a fabric do not come up.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    /// The file is none, or says what cannot be.
+    /// The topology file cannot be read, or breaks a rule.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The directory is another fabric's.
+    /// The directory belongs to another fabric.
     #[error(transparent)]
     Dir(#[from] DirLockError),
-    /// The file of the machines says what cannot be.
+    /// The hosts file breaks a rule.
     #[error(transparent)]
     Hosts(#[from] HostsError),
-    /// A machine does not do its part.
+    /// A machine does not answer, or reports an error.
     #[error("machine {name}: {said}")]
-    Machine {
-        /// Which.
-        name: String,
-        /// What is wrong.
-        said: String,
-    },
+    Machine { name: String, said: String },
     /// A file or process cannot be made.
     #[error("{what}")]
     Io {
-        /// What was tried.
+        /// The attempted action.
         what: String,
-        /// The kernel's answer.
         source: std::io::Error,
     },
-    /// A command of the system refuses.
+    /// A command of the system fails.
     #[error("{command}: {said}")]
     Refused {
-        /// What was tried.
         command: String,
-        /// What it said.
+        /// Its error output.
         said: String,
     },
-    /// A process ends, or does not answer.
+    /// A process has ended, or does not answer.
     #[error("{name} {what}; see {}", .log.display())]
     Silent {
-        /// Which.
         name: String,
-        /// What it does.
+        /// Its failure, as a verb phrase.
         what: String,
-        /// What it has said.
+        /// File with its messages.
         log: PathBuf,
     },
-    /// What switches are set up with from the start cannot be worked out.
+    /// The static set-up of the switches cannot be computed.
     #[error("compute the static configuration of the switches")]
     Tables(#[source] Box<UpError>),
-    /// What the manager is to know cannot be kept.
+    /// The manager's state cannot be saved.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The manager does not bring it about.
+    /// The manager reports an error.
     #[error("the fabric manager: {0}")]
     Manager(String),
-    /// A host is not ready.
+    /// A host does not come up.
     #[error(transparent)]
     Host(#[from] BringupError),
 }
@@ -119,25 +113,25 @@ fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> ProcessError {
     move |source| ProcessError::Io { what, source }
 }
 
-/// Writes a file that only the user can read, in the place of any of an earlier run.
+/// Writes a file that only the user can read, in place of one of an earlier run.
 fn write(path: &Path, text: &str) -> Result<(), ProcessError> {
     let made = files::create_anew(path);
     made.and_then(|mut file| file.write_all(text.as_bytes()))
         .map_err(io(format!("write {}", path.display())))
 }
 
-/// Where a fabric of processes is made, and how.
+/// Settings of a fabric of processes.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Files and sockets are below it.
+    /// Directory for files and sockets.
     pub dir: PathBuf,
-    /// Names of interfaces begin with it.
+    /// Prefix of interface names.
     pub prefix: String,
-    /// How long an answer to a TLP or to a command may take, in milliseconds.
+    /// Time limit for the answer to a TLP or command, in milliseconds.
     pub answer_ms: u32,
     /// Time between two polls of the manager, in milliseconds.
     pub pause_ms: u32,
-    /// Which of several machines this is.
+    /// This machine's view; `None` for a fabric on one machine.
     pub here: Option<Here>,
 }
 
@@ -146,12 +140,12 @@ pub struct Processes {
     setup: Setup,
     topology: Topology,
     layout: Layout,
-    /// What there is from the start.
+    /// Set-up from the start, in a static fabric.
     static_fabric: Option<StaticFabric>,
     children: Vec<Process>,
     /// One end of each veth pair.
     pairs: Vec<String>,
-    /// Keeps other fabrics out of the directory; dropped last, when all has ended.
+    /// Keeps other fabrics out of the directory; dropped last, after all processes have ended.
     lock: Option<DirLock>,
 }
 
@@ -175,10 +169,10 @@ impl Processes {
         Ok(up)
     }
 
-    /// The fabric of a topology, nothing of it made yet.
+    /// Reads a topology; starts and makes nothing yet.
     fn of(text: &str, setup: Setup) -> Result<Self, ProcessError> {
         let (topology, layout) = topology_file::read(text)?;
-        // What is written there has to work from everywhere.
+        // Absolute, as processes and scripts with these paths start elsewhere.
         let dir = std::path::absolute(&setup.dir);
         let dir = dir.map_err(io(format!("find {}", setup.dir.display())))?;
         let setup = Setup { dir, ..setup };
@@ -194,6 +188,7 @@ impl Processes {
         let fabric = self.setup.here.as_ref().map(|here| here.fabric.clone());
         let fabric = fabric.unwrap_or_else(dir_lock::new_name);
         self.lock = Some(DirLock::take(&self.setup.dir, &fabric)?);
+        // Folders of an earlier run may be links by now, or belong to others: check before they are used.
         let names = self.layout.parts().into_iter().map(|part| self.layout.name(part));
         for name in names.chain([MANAGER]) {
             let folder = self.setup.dir.join(name);
@@ -204,37 +199,37 @@ impl Processes {
         Ok(())
     }
 
-    /// Whether a part is on this machine.
+    /// Whether a part runs on this machine.
     fn has(&self, part: &str) -> bool {
         self.setup.here.as_ref().is_none_or(|here| here.has(part))
     }
 
-    /// Has the hosts on this machine find what is below them.
+    /// Makes the hosts on this machine enumerate.
     fn enumerate(&self) -> Result<(), ProcessError> {
         let plan = Plan { topology: &self.topology, layout: &self.layout };
         self.hosts(|host| host.enumerate(plan))
     }
 
-    /// Has the hosts on this machine map what the manager has given.
+    /// Makes the hosts on this machine map the grants.
     fn map(&self, grants: &MemoryGrants) -> Result<(), ProcessError> {
         let plan = Plan { topology: &self.topology, layout: &self.layout };
         self.hosts(|host| host.map(plan, grants))
     }
 
-    /// The topology that it was made of.
+    /// The topology that it was made from.
     #[must_use]
     pub const fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// The folder of a part, with its files and sockets.
+    /// Makes the folder for files and sockets of a part.
     fn folder(&self, name: &str) -> Result<PathBuf, ProcessError> {
         let folder = self.setup.dir.join(name);
         make_own_dir(&folder)?;
         Ok(folder)
     }
 
-    /// Starts a process for a part, which drives some interfaces and serves a socket.
+    /// Starts a process for a part that drives `devices` and serves a socket.
     fn start(
         &mut self,
         name: &str,
@@ -247,7 +242,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Takes down the links of processes that have ended, as those of what has lost its power; which they are.
+    /// Takes down the links of processes that have ended, as if they had lost power; returns messages about them.
     pub fn housekeeping(&mut self) -> Vec<String> {
         let mut said = Vec::new();
         for process in &mut self.children {
@@ -258,12 +253,12 @@ impl Processes {
         said
     }
 
-    /// Waits until the last process listens at a socket: its file is there a moment before.
+    /// Waits until the last process accepts connections: its socket's file exists a moment earlier.
     fn listens(&mut self, socket: &Path) -> Result<(), ProcessError> {
         self.wait(|_| Ok(UnixStream::connect(socket).ok().map(drop)))
     }
 
-    /// Waits until `done` has something, while the last process runs.
+    /// Waits until `done` returns a value, as long as the last process runs.
     fn wait<T>(
         &mut self,
         mut done: impl FnMut(&Self) -> Result<Option<T>, ProcessError>,
@@ -280,7 +275,7 @@ impl Processes {
         Err(self.silent("does not come up"))
     }
 
-    /// The error that the last process does not do what it is to do.
+    /// The error for a failure of the last process.
     fn silent(&self, what: &str) -> ProcessError {
         let nobody = || ProcessError::Silent {
             name: String::new(),
@@ -299,6 +294,7 @@ impl Processes {
             }
             let folder = self.folder(&name)?;
             let (file, cci) = (folder.join("switch.toml"), folder.join("cci.sock"));
+            // With TLS the commands are on TCP, so the management socket shows that the switch has started.
             let served = self.entry_keys(at);
             let socket = if served.is_some() { folder.join("mgmt.sock") } else { cci };
             if let Some((keys, _)) = &served {
@@ -349,13 +345,14 @@ impl Processes {
         manager_socket(&self.setup.dir)
     }
 
-    /// Starts the manager, and waits until it has brought all about.
+    /// Starts the manager, and waits until the fabric is up.
     fn start_manager(&mut self) -> Result<(), ProcessError> {
         let Some(entry) = self.layout.switches.first().map(|switch| switch.name.clone()) else {
             return Ok(());
         };
         let folder = self.folder(MANAGER)?;
         let want = folder.join("want.toml");
+        // Only GAEs of hosts on this machine: their sockets are local.
         let gae = |host: usize| {
             let name = self.layout.hosts.get(host).filter(|name| self.has(name))?;
             Some(format!("endpoint:{}", endpoint_socket(&self.setup.dir, name).display()))
@@ -364,7 +361,7 @@ impl Processes {
         write(&want, &text)?;
         let store = folder.join("fm.redb");
         if store.symlink_metadata().is_ok() {
-            // It is of another fabric: that of an earlier run.
+            // It belongs to an earlier run, and so to another fabric.
             std::fs::remove_file(&store).map_err(io(format!("remove {}", store.display())))?;
         }
         if let Some(static_fabric) = &self.static_fabric {
@@ -395,7 +392,7 @@ impl Processes {
                 _ => None,
             })
         })?;
-        // A part whose link comes up late is found behind that, and what it lacked is given then.
+        // A part whose link comes up late is found later, and gets its missing settings then.
         for _ in 0..SETTLES.as_millis() / LOOK.as_millis() {
             if errors.is_empty() {
                 break;
@@ -413,23 +410,23 @@ impl Processes {
         }
     }
 
-    /// Gives the fabric manager a request.
+    /// Sends the fabric manager a request.
     ///
     /// # Errors
-    /// It refuses, or is not there.
+    /// The manager refuses, or is not there.
     pub fn manager(&self, request: &Request) -> Result<Response, ProcessError> {
         manager(&self.setup.dir, request)
     }
 
-    /// Gives a part a command, by its name.
+    /// Sends a part a command, by name.
     ///
     /// # Errors
-    /// It refuses, or is not there.
+    /// The part refuses, or is not there.
     pub fn ask(&self, name: &str, command: &Command) -> Result<Answer, Refused> {
         part(&self.setup.dir, name, command)
     }
 
-    /// Does something with each host on this machine.
+    /// Calls `f` for each host on this machine.
     fn hosts(&self, f: impl Fn(&Host<'_>) -> Result<(), BringupError>) -> Result<(), ProcessError> {
         hosts(&self.setup.dir, &self.topology, |host| {
             let name = self.topology.hosts.get(host.at).map(|host| host.name.as_str());
@@ -440,7 +437,7 @@ impl Processes {
 
 impl Drop for Processes {
     fn drop(&mut self) {
-        // The manager first, so that it does not see the fabric go.
+        // The manager first, so that it does not see the fabric go down.
         self.children.iter_mut().rev().for_each(Process::end);
         self.pairs.iter().for_each(|near| links::remove_pair(near));
     }

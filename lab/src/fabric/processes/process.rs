@@ -1,6 +1,6 @@
-//! One process of a fabric: started, looked at and ended; its folder has a script that starts it again.
+//! One process of a fabric, with a script in its folder that starts it again.
 //!
-//! [`Process::start`]; [`Process::has_ended`] says so once; [`Process::end`].
+//! [`Process::start`] starts it, [`Process::has_ended`] reports each end once, and [`Process::end`] stops it.
 //!
 //! Source: docs/fabric.md.
 
@@ -17,12 +17,12 @@ use super::{LOOK, ProcessError, io, write};
 use crate::fabric::leftovers;
 use crate::fabric::proc_stat::has_exited;
 
-/// How long a process may take to end.
+/// Longest time for a process to end.
 const END: Duration = Duration::from_secs(5);
-/// Longest file with the number of a process.
+/// Longest file with a process id.
 const PID_LEN_MAX: u64 = 64;
 
-/// A process of this program that plays a part of the fabric.
+/// A process of this program that runs a part of the fabric.
 pub(super) struct Process {
     pub name: String,
     child: Child,
@@ -30,12 +30,12 @@ pub(super) struct Process {
     /// Interfaces that it drives.
     pub devices: Vec<String>,
     ended: bool,
-    /// The one that was started in its place and runs.
+    /// Process id of a restarted one, while it runs.
     again: Option<u32>,
 }
 
 impl Process {
-    /// Starts a process that drives `devices` and serves a socket; the script `run` in its folder does the same again.
+    /// Starts a process that drives `devices` and serves a socket; the script `run` in its folder starts it again.
     pub fn start(
         name: &str,
         folder: &Path,
@@ -54,7 +54,7 @@ impl Process {
         let child = Run::new(program)
             .args(arguments)
             .env(leftovers::PARENT, std::process::id().to_string())
-            // What the service manager wants to be told, it is told by this process.
+            // The service manager listens to this process only.
             .env_remove("NOTIFY_SOCKET")
             .env_remove("WATCHDOG_USEC")
             .stdin(Stdio::null())
@@ -67,9 +67,10 @@ impl Process {
         Ok(Self { name, child, log, devices, ended: false, again: None })
     }
 
-    /// How it has ended, if it has since this was asked last.
+    /// Exit status, if it has ended since the last call.
     ///
-    /// A part that was started again by its `run` is looked at by the number that this has written, as often as it ends.
+    /// A part that was restarted by its `run` is followed by the process id that the script wrote, and reported each
+    /// time it ends.
     pub fn has_ended(&mut self) -> Option<String> {
         if self.ended {
             let number = self.log.with_file_name("pid");
@@ -83,12 +84,12 @@ impl Process {
         ended.map(|status| status.to_string())
     }
 
-    /// What it ended with, once it has.
+    /// Exit status, once it has ended.
     pub fn exit_status(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// The error that it does not do what it is to do.
+    /// The error for a failure of this process.
     pub fn silent(&self, what: &str) -> ProcessError {
         ProcessError::Silent {
             name: self.name.clone(),
@@ -97,7 +98,7 @@ impl Process {
         }
     }
 
-    /// Ends it: asks it to, and kills it when it does not.
+    /// Ends it: asks first, and kills it after a time limit.
     pub fn end(&mut self) {
         if self.ended {
             return;
@@ -116,25 +117,25 @@ impl Process {
     }
 }
 
-/// How a process is started again.
+/// Contents of the script that starts a process again.
 struct RestartScript<'a> {
     devices: &'a [String],
-    /// Where its number and what it says are written, and where it listens.
+    /// Files for process id and messages, and its socket.
     pid: &'a Path,
     log: &'a Path,
     socket: &'a Path,
 }
 
 impl RestartScript<'_> {
-    /// A shell script that runs the program, and takes its interfaces up once it listens: an end of a link that is up is
-    /// there.
+    /// A shell script that runs the program, and sets its interfaces up once it listens: an end that is up counts as
+    /// alive.
     fn script(&self, program: &Path, arguments: &[String]) -> String {
         let quoted = |word: &str| format!("'{}'", word.replace('\'', "'\\''"));
         let path = |path: &Path| quoted(&path.display().to_string());
         let (pid, log, socket) = (path(self.pid), path(self.log), path(self.socket));
         let words = arguments.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
         let mut text = "#!/bin/sh\n".to_owned();
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "rm -f {socket}");
         if !self.devices.is_empty() {
             let _ = writeln!(text, "(");
@@ -147,13 +148,14 @@ impl RestartScript<'_> {
             }
             let _ = writeln!(text, ") &");
         }
+        // `exec` keeps the process id, so this is the program's.
         let _ = writeln!(text, "echo $$ > {pid}");
         let _ = writeln!(text, "exec {} {words} 2>> {log}", path(program));
         text
     }
 }
 
-/// The process whose number is in a file, if it runs.
+/// The process whose id is in a file, if it runs.
 fn running(pid_file: &Path) -> Option<u32> {
     let pid =
         files::read_text(pid_file, OpenedBy::Service, PID_LEN_MAX).ok()?.trim().parse().ok()?;

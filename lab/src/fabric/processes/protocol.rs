@@ -1,6 +1,7 @@
-//! What is said between who brings a fabric over several machines up and each of these.
+//! Messages between the coordinator of a fabric over several machines and the agent of each machine.
 //!
-//! [`Order`] in, [`Reply`] out, JSON, a line each; a [`Reply::Event`] may come at any time. Each end says `Alive` every second.
+//! [`Order`]s go to an agent and [`Reply`]s come back, one line of JSON each. A [`Reply::Event`] may come at any time.
+//! Each end sends `Alive` every second.
 //!
 //! Source: docs/fabric.md "Over several machines".
 
@@ -14,101 +15,80 @@ use super::hosts_file::Here;
 use crate::endpoint::{Answer, Command};
 use crate::fabric::host_bringup::MemoryGrants;
 
-/// What a machine is to do.
+/// An order to a machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Order {
-    /// Take part in a fabric; first of all.
+    /// Join a fabric; the first order of all.
     Setup(Box<Setup>),
     /// Make its ends of links.
     Links,
-    /// Start its switches.
+    /// Start its PBR switches.
     Switches,
     /// Start its hosts, devices, HBR switches and GFDs.
     Endpoints,
     /// Start the manager, and wait until the fabric is up.
     Manager,
-    /// Have its hosts find what is below them.
+    /// Make its hosts enumerate.
     Enumerate,
-    /// Have its hosts map what the manager has given.
-    Map {
-        /// What that is.
-        grants: MemoryGrants,
-    },
-    /// Give a part a command.
-    Ask {
-        /// Which.
-        name: String,
-        /// What.
-        command: Command,
-    },
-    /// Give the manager a request.
-    AskManager {
-        /// What.
-        request: Request,
-    },
-    /// Have an end of a wire show a carrier, or none.
-    Carrier {
-        /// Which wire.
-        wire: usize,
-        /// Whether.
-        is_on: bool,
-    },
-    /// Nothing: who orders is there. It has no answer.
+    /// Make its hosts map their memory.
+    Map { grants: MemoryGrants },
+    /// Send a part a command.
+    Ask { name: String, command: Command },
+    /// Send the manager a request.
+    AskManager { request: Request },
+    /// Make an end of a wire show a carrier, or none.
+    Carrier { wire: usize, is_on: bool },
+    /// Sign of life of the coordinator; it has no answer.
     Alive,
 }
 
-/// A fabric, and what this machine is in it.
+/// A fabric, and this machine's role in it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Setup {
-    /// Version of who orders: another one may mean other things.
+    /// Version of the coordinator, which must be the same: another one may mean other things.
     pub version: String,
-    /// The topology file.
+    /// Text of the topology file.
     pub topology: String,
-    /// Files and sockets are below it.
+    /// Directory for files and sockets.
     pub dir: PathBuf,
-    /// Names of interfaces begin with it.
+    /// Prefix of interface names.
     pub prefix: String,
-    /// Time limit of answers.
+    /// Time limit of answers in milliseconds.
     pub answer_ms: u32,
-    /// Time between two polls of the manager.
+    /// Time between two polls of the manager, in milliseconds.
     pub pause_ms: u32,
-    /// All machines, and which this is.
+    /// All machines, and the index of this one.
     pub here: Here,
 }
 
-/// What a machine says.
+/// A message of a machine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Reply {
-    /// It is done.
+    /// The order was carried out.
     Done,
-    /// A part's answer.
+    /// A part's answer to a command.
     Answer(Box<Answer>),
-    /// The manager's answer.
+    /// The manager's answer to a request.
     Manager(Box<Response>),
-    /// A part refuses.
+    /// A part refuses a command.
     Refused(Refused),
-    /// It cannot be done.
+    /// The order failed, for this reason.
     Failed(String),
-    /// Something has happened; no answer.
+    /// An event; not an answer.
     Event(Event),
-    /// Nothing: it is there; no answer.
+    /// Sign of life; not an answer.
     Alive,
 }
 
-/// What happens at a machine by itself.
+/// An event at a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Event {
-    /// A part has ended: who, and how.
+    /// A part has ended: its name and status.
     Ended(String),
-    /// Somebody has set its end of a wire up or down.
-    Link {
-        /// Which wire.
-        wire: usize,
-        /// Which.
-        is_up: bool,
-    },
+    /// Its end of a wire was set up or down.
+    Link { wire: usize, is_up: bool },
 }

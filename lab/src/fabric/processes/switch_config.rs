@@ -1,8 +1,5 @@
-//! The configuration file of a switch that runs as a process.
+//! Configuration file of a switch that runs as a process: TOML for `weft run`.
 //!
-//! A switch of the layout -> TOML for `weft run`.
-//!
-//! Units: bytes.
 //! Source: docs/configuration.md.
 
 use std::fmt::Write as _;
@@ -14,18 +11,18 @@ use super::Processes;
 use crate::fabric::layout::{End, Part, PortRole, uuid};
 use crate::fabric::static_init::sections;
 
-/// Longest payload of all links.
+/// `Max_Payload_Size` of each link in bytes.
 const MAX_PAYLOAD: u16 = 512;
 
 impl Processes {
-    /// The configuration of a switch.
+    /// The configuration file of a switch.
     pub(super) fn switch_config(&self, at: usize, folder: &Path) -> String {
         let mut text = String::new();
         let Some(switch) = self.layout.switches.get(at) else { return text };
         let named = UuidText(uuid(switch.serial));
         let path = |name: &str| folder.join(name).display().to_string();
         let (socket, cci) = (path("mgmt.sock"), self.cci_config(at, folder));
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(
             text,
             "[switch]\nname = {:?}\nnum_priorities = 8\n[run]\nsocket = {socket:?}\n\
