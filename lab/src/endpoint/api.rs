@@ -68,7 +68,7 @@ pub trait Endpoint: Send {
         self.submit_requests(now, log);
         let mut progress = self.poll_links(now, ports, bufs)?;
         while self.next_event(log) {
-            progress.frames += 1; // what it led to is to be sent
+            progress.frames += 1; // the next poll sends its results without delay
         }
         // An event may have finished a request, which makes room for the next one of its command.
         progress.frames += self.submit_requests(now, log);

@@ -64,6 +64,7 @@ impl<'de> Deserialize<'de> for Num {
             }
 
             fn visit_i64<E: Error>(self, number: i64) -> Result<Num, E> {
+                // TOML has signed integers only, so its reader hands over every number here.
                 let refuse = |_| E::custom(format!("expected 0 or more, found {number}"));
                 u64::try_from(number).map(Num).map_err(refuse)
             }
@@ -89,6 +90,7 @@ pub fn number_or_hex<'de, D: Deserializer<'de>>(from: D) -> Result<Num, D::Error
     }
     match Value::deserialize(from)? {
         Value::Number(number) => Ok(Num(number)),
+        // JSON has no hexadecimal numbers, so these are text.
         Value::Text(text) if text.starts_with("0x") => text.parse().map_err(D::Error::custom),
         Value::Text(text) => {
             Err(D::Error::custom(format!("expected a number, or text with 0x, found {text:?}")))

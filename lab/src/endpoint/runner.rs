@@ -89,7 +89,7 @@ impl RunnerHandle {
             .send(Call { command, reply })
             .map_err(|_| ended())?;
         self.called.store(true, Ordering::Release); // pairs with `Runner::step`
-        // Last: whoever is woken must find both the call and the flag.
+        // Last: the woken thread must find both the call and the flag.
         self.wakeup.notify();
         match answer.recv_timeout(time) {
             Ok(answer) => answer,
@@ -301,7 +301,7 @@ impl Runner {
         }
         self.hand_out();
         // Clear before receiving: a call sent in between sets the flag again, so none is overlooked.
-        self.handle.called.swap(false, Ordering::AcqRel); // what is sent from now on says so again
+        self.handle.called.swap(false, Ordering::AcqRel);
         self.came.extend(self.calls.try_iter());
         let failed = polled.is_err();
         // One event for each change, not for each failed step.

@@ -94,10 +94,12 @@ fn device_spec(
     let bytes = |mib| Num(u64::from(mib) << 20);
     let (capacity, dynamic) = (device.capacity_mib.map(bytes), device.dynamic_mib.map(bytes));
     let size = hdm_bytes(topology, layout, at);
+    // Others access HDM at a fixed address; the host chooses one where no others do.
     let hdm = match layout.device_hdm(at) {
         Some((hpa, _)) => Some(format!("{hpa:#x}:{size:#x}")),
         None => (size > 0).then(|| format!("{size:#x}")),
     };
+    // Without logical devices the HDM has this size already.
     let capacity = capacity.filter(|_| lds.is_some());
     let bar = device.bar_mib.map(|mib| format!("0=pref64:{mib}MiB"));
     let bar = bar.into_iter().collect();

@@ -111,6 +111,7 @@ impl Plan<'_> {
 
     fn gim(self, row: &GimRow, left: &mut Vec<String>) -> Result<GrantedGim, String> {
         let of = self.layout.part_called(&row.of.name).ok_or_else(|| unknown(&row.of))?;
+        // A host shows its memory from its first address on, wherever others see it. A device has a fixed place.
         match of {
             Part::Host(at) => {
                 let mib = self.topology.hosts.get(at).map_or(0, |host| host.memory_mib);
@@ -165,6 +166,7 @@ impl Plan<'_> {
         if let Some(part) = self.layout.part_called(name) {
             return Some((part, None));
         }
+        // Last, because names may have dots themselves.
         let (device, ld) = name.rsplit_once('.')?;
         Some((self.layout.part_called(device)?, Some(ld.parse().ok()?)))
     }
@@ -172,11 +174,13 @@ impl Plan<'_> {
     /// Address and length of a device's memory for other domains.
     fn shown_of(self, of: Part) -> Option<(u64, u64)> {
         let own = self.layout.gim.iter().filter(|gim| gim.of == of);
+        // All ranges of one owner begin at the same address; the device was started with the longest.
         own.map(|gim| (gim.hpa, gim.len)).max_by_key(|(_, len)| *len)
     }
 
     /// Address and length of a target's HDM; for an HBR switch that of the device below it.
     fn hdm_of(self, to: Target) -> Option<(u64, u64)> {
+        // The size is that of `hdm_bytes`: a device may have more than the file's `[[p2p]]` shows.
         let own = self.layout.p2p.iter().filter(|range| range.target() == to);
         let has = |device: Part| match device {
             Part::Device(at) => {

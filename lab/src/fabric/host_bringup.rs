@@ -190,7 +190,7 @@ impl Host<'_> {
             place = Some((range.base, range.len));
             from.extend(range.from);
         }
-        let (base, len) = place.unwrap_or_default(); // no bytes: nobody may any more
+        let (base, len) = place.unwrap_or_default(); // an empty window ends all access
         let window = MemCommand::Window { base, len, from };
         (self.ask)(&Command::Mem(window)).map(drop)
     }

@@ -93,7 +93,7 @@ pub fn stale_pairs(listed: &[u8], prefix: &str) -> Result<Vec<String>, String> {
 pub fn remove_stale(socket: &Path) {
     let is_socket = socket.symlink_metadata().is_ok_and(|meta| meta.file_type().is_socket());
     if is_socket && UnixStream::connect(socket).is_err() {
-        let _ = std::fs::remove_file(socket); // somebody else may have
+        let _ = std::fs::remove_file(socket); // another process may have removed it
     }
 }
 

@@ -358,8 +358,9 @@ impl Agent {
             (own.port, own.uuid) = (port.get(), self.switch.config.uuid);
             (own.vcs, own.uio_vcs) = (VCS, UIO_VCS);
             let is_edge = self.switch.port(port).is_none_or(|port| port.role != Role::Fabric);
+            // A partner at an edge needs neither this PID nor the UUIDs of managers, and could only send in their name.
             if is_edge {
-                own.pid = Pid::NONE; // what hangs there has no use for names of managers, but to speak in them
+                own.pid = Pid::NONE;
             } else {
                 (own.primary_fm, own.secondary_fm) = (owners.primary_uuid, owners.secondary_uuid);
             }

@@ -173,7 +173,7 @@ impl Agent {
             out.extend(own.into_iter().chain(relayed).take(room));
             return;
         }
-        // Without an owner or an own PID there is nobody to notify, and the batch is dropped.
+        // Without an owner there is no receiver, and without an own PID no sender: the batch is dropped.
         let Some(fm) = ownership.primary().filter(|_| !ownership.pid().is_none()) else { return };
         self.name_guests();
         for message in own.into_iter().chain(relayed.into_iter().map(|it| it.message)) {

@@ -49,7 +49,7 @@ impl Switch {
         let routes = wanted.into_iter().map(|(cache_id, port)| self.route(vcs, cache_id, port));
         let routes = routes.collect::<Option<Vec<_>>>();
         let Some(state) = self.vcses.get_mut(usize::from(vcs)) else { return };
-        // With a host port this is the host's own edge: there is nobody to ask, and the commit ends at once.
+        // With a host port this is the host's own edge: no switch is above to be asked, and the commit ends at once.
         if state.usp.is_some() {
             let told = |route: &Route| state.cache_ids.port(route.pair.cache_id).is_some();
             let routes = routes.filter(|routes| !routes.iter().any(told));
@@ -179,7 +179,7 @@ impl Switch {
         let Some(state) = self.vcses.get_mut(usize::from(vcs)) else { return };
         let Some(update) = state.cache_routes.start() else { return };
         let pairs: Vec<RtPair> = update.routes.iter().map(|route| route.pair).collect();
-        // Without a link above there is nobody to tell, and the commit fails.
+        // Without a link above, the host's edge cannot be told, and the commit fails.
         let sender = link_above(state).and_then(|(own, far)| {
             let mut sender = RtSender::new(own, far);
             sender.commit(now, &pairs).then_some(sender)

@@ -168,7 +168,7 @@ impl GfdSpec {
         for (group, text) in (0..).zip(&self.grant) {
             Self::grant(&mut gfd, group, text)?;
         }
-        while gfd.events().pop_fm().is_some() {} // what was granted is no news
+        while gfd.events().pop_fm().is_some() {} // grants from the command line are no news to a manager
         let serial = self.serial.map_or(1, |it| it.0);
         let mut uuid = [0; 16];
         for (to, byte) in uuid.iter_mut().zip(serial.to_be_bytes()) {

@@ -285,7 +285,7 @@ impl HostEndpoint {
 
     fn done(&mut self, done: &Done, log: &mut EventLog) {
         let Self { inner: host, transfers, waiting, fabric_mem, .. } = self;
-        // Each request belongs to exactly one of these; whoever recognises its number takes the end.
+        // Each request belongs to exactly one of these, which recognises its number.
         if transfers.take(done, &mut |ask| submit(host, ask))
             || fabric_mem.as_mut().is_some_and(|it| it.take(done, log))
         {

@@ -189,7 +189,7 @@ impl HostSpec {
             uio_last_first: false,
             cache_lines: cache_lines(self.cache_lines)?,
             home: self.home()?,
-            gim: true, // what it exports decides
+            gim: true, // its exports decide which requests it accepts
             lnc,
             hot_plug: true,
         };

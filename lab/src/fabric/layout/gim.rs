@@ -114,6 +114,7 @@ impl Builder<'_> {
         if let Part::Host(host) = part {
             return Ok(host);
         }
+        // A device belongs to the host whose virtual switch binds its port.
         let vcses = self.layout.switches.get(at).map(|switch| switch.vcses.as_slice());
         let mut all = vcses.unwrap_or_default().iter();
         let owner = all.find(|vcs| vcs.vppbs.contains(&VppbBinding::Port(port)));
@@ -170,6 +171,7 @@ impl Builder<'_> {
         let known = places.get(&of).copied();
         let free = || (first..first + WINDOW.1).find(|at| !taken(*at)).map(|at| at * SEGMENT);
         let hpa = wanted.hpa.or(known).or_else(free).ok_or(GimRule::OwnSegment)?;
+        // An address from the file may be anywhere, so it is checked like the others.
         let inside = hpa >= WINDOW.0 && hpa / SEGMENT - WINDOW.0 / SEGMENT < WINDOW.1;
         let same = known.is_none_or(|known| known == hpa);
         if !inside || !same || hpa % SEGMENT + len > SEGMENT || taken(hpa / SEGMENT) {

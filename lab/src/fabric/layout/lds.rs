@@ -42,6 +42,7 @@ impl Builder<'_> {
     pub(super) fn check_lds(&self) -> Result<(), LayoutError> {
         for (index, device) in self.topology.devices.iter().enumerate() {
             let fits = |mib: u32| mib > 0 && mib.is_multiple_of(GRANULE_MIB);
+            // Hosts find the size of a BAR by its lowest writable bit.
             if device.bar_mib.is_some_and(|mib| !mib.is_power_of_two() || mib > BAR_MIB_MAX) {
                 return refuse(&device.name, "bar_mib: expected a power of two, 1 to 16384");
             }
@@ -165,6 +166,7 @@ fn check_amounts(device: &Device, lds: u8, all: u32) -> Result<(), LayoutError> 
         return refuse(&device.name, "ld_mib: expected multiples of 256");
     }
     let dynamic = device.dynamic_mib.unwrap_or(0);
+    // Added in 64 bits, because the numbers of a file may exceed 32 bits together.
     let (fixed, sum) = (all.saturating_sub(dynamic), each.iter().copied().map(u64::from).sum());
     if u64::from(fixed) < sum {
         let why = format!(

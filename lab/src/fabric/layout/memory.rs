@@ -38,6 +38,7 @@ impl Builder<'_> {
             if !names.insert(&memory.name) {
                 return Err(LayoutError::Twice(by));
             }
+            // The manager stores the name as a tag of 16 bytes.
             if let Err(why) = text::tag(&memory.name) {
                 return Err(LayoutError::Misfit { name: memory.name.clone(), why });
             }
@@ -95,6 +96,7 @@ impl Builder<'_> {
             self.check_media(memory, &targets)?;
             let (kind, called) = (Kind::Memory, format!("memory {name}"));
             let new = Range { name: called, hpa, len, targets, granularity, kind };
+            // Addresses and decoders belong to one requester each, so only its own shares can conflict.
             for who in memory.hosts.iter().chain(&memory.devices) {
                 let has = |other: &&(&Memory, _)| {
                     other.0.hosts.contains(who) || other.0.devices.contains(who)

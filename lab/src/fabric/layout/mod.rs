@@ -223,6 +223,7 @@ impl Layout {
     pub fn link_count(&self, part: Part) -> u8 {
         let links = match part {
             Part::Switch(at) => self.switches.get(at).map_or(0, |switch| switch.ports.len()),
+            // One more for the upstream port.
             Part::Hbr(at) => self.hbrs.get(at).map_or(1, |hbr| hbr.below.len() + 1),
             Part::Host(_) | Part::Device(_) | Part::Gfd(_) => 1,
         };
@@ -245,6 +246,7 @@ impl Layout {
         let itself = Edge { below: None, vppb: 0, part: Some(Part::Host(host)), ld: None };
         let mut edges = vec![itself];
         edges.extend(self.shown(at, vcs, None));
+        // One level is enough: every further switch of a host is directly below its own.
         for (vppb, shown) in (1_u8..).zip(&vcs.vppbs) {
             let VppbBinding::Below { switch, vcs } = *shown else { continue };
             let vcses = self.switches.get(switch).map(|switch| switch.vcses.as_slice());
@@ -273,6 +275,7 @@ impl Layout {
                 VppbBinding::Port(port) => (far(port), None),
                 VppbBinding::Ld(port, ld) => (far(port), Some(ld)),
                 VppbBinding::Spare => (None, None),
+                // Its devices are at bridges of the virtual switch there.
                 VppbBinding::Below { .. } => return None,
             };
             Some(Edge { below, vppb, part, ld })

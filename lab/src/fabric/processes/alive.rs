@@ -36,7 +36,7 @@ impl Beat {
         let beat = move || {
             while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
                 if say().is_err() {
-                    return; // the end of the pipe is seen by who reads it
+                    return; // the reader of the pipe sees its end itself
                 }
             }
         };

@@ -146,6 +146,7 @@ impl HostsFile {
     /// The first rule that the file breaks.
     pub fn check(&mut self, layout: &Layout) -> Result<(), HostsError> {
         self.check_machines()?;
+        // The last wire needs an identifier, too.
         let wires = u32::try_from(layout.wires.len()).unwrap_or(VNIS);
         if self.vni.checked_add(wires).is_none_or(|end| end > VNIS) {
             return Err(HostsError::Vni(self.vni));
@@ -167,6 +168,7 @@ impl HostsFile {
                 }
             }
         }
+        // A fabric without switches has no manager.
         for name in names.into_iter().chain(entry.as_ref().map(|_| MANAGER)) {
             let holders = self.machines.iter().flat_map(|m| &m.parts).filter(|part| *part == name);
             match holders.count() {
@@ -198,6 +200,7 @@ impl HostsFile {
             if machine.ssh.is_some() && !machine.run.is_empty() {
                 return Err(HostsError::BothWays(machine.name.clone()));
             }
+            // Any two machines may need a tunnel, and its ends have addresses of one family.
             if machine.address.is_ipv4() != first.address.is_ipv4() {
                 return Err(HostsError::Families);
             }
@@ -233,6 +236,7 @@ fn check_machine(machine: &Machine) -> Result<(), HostsError> {
         return Err(HostsError::Name(name()));
     }
     let address = machine.address;
+    // Tunnels end at these addresses, so each must be that of a single machine.
     let is_broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
     if address.is_unspecified() || address.is_multicast() || is_broadcast {
         return Err(HostsError::Address { machine: name(), address });
