@@ -116,7 +116,7 @@ mod tests {
         PortId::new(number).unwrap()
     }
 
-    /// A host's port 0 with PID 030, and a fabric port 1 by which all else is reached; vPPB 1 is bound to 040.
+    /// A host at port 0 with PID 030, and a fabric port 1 that leads to all other PIDs; vPPB 1 is bound to 040.
     fn agent() -> Agent {
         let mut config = SwitchConfig::new([0x51; 16], 7);
         let roles = [Role::Usp, Role::Fabric].into_iter().enumerate();
@@ -142,7 +142,7 @@ mod tests {
         agent
     }
 
-    /// An edge tells which of its ports have which `CacheID`s; how many messages the switch sends by that.
+    /// An edge announces the `CacheID`s of its ports. Returns the number of messages that the switch sends in answer.
     fn tells(agent: &mut Agent, edge: Pid, host: Pid, pairs: &[(u16, u8)]) -> u64 {
         let pairs = pairs
             .iter()
@@ -166,13 +166,13 @@ mod tests {
         assert_eq!(tells(&mut agent, EDGE, HOST, &known), 1, "it is answered");
         let want = vec![(4, 0x123, 0x40), (5, 0x124, 0x40)];
         assert_eq!(held(&agent), want);
-        // Another edge is bound to nothing here; nobody is asked for PIDs that are no host's.
+        // Another edge has no binding here, and a PID that is not a host's gets no answer.
         assert_eq!(
             (tells(&mut agent, OTHER, HOST, &[(0x99, 6), (0x98, 7)]), held(&agent)),
             (1, want.clone())
         );
         assert_eq!((tells(&mut agent, EDGE, OTHER, &known), held(&agent)), (0, want.clone()));
-        // One for two ports: nothing of it is taken.
+        // One `CacheID` for two ports refuses the whole update.
         assert_eq!((tells(&mut agent, EDGE, HOST, &[(1, 4), (2, 4)]), held(&agent)), (1, want));
         assert_eq!(
             (tells(&mut agent, EDGE, HOST, &[(0x125, 6), (0xFFF, 0)]), held(&agent)),

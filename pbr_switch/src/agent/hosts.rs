@@ -464,7 +464,7 @@ fn enabled<'a>(tlp: &Tlp<'a>) -> (usize, &'a [u8]) {
 mod tests {
     use super::*;
 
-    /// The bytes that a write of `len` bytes with these enables writes.
+    /// Offset of the first enabled byte, and the enabled bytes, of a write of `len` bytes.
     fn written(len: usize, first_be: u8, last_be: u8) -> (usize, Vec<u8>) {
         let payload: Vec<u8> = (0..=u8::MAX).take(len).collect();
         let body = Body::Address {
@@ -486,7 +486,7 @@ mod tests {
 
     #[test]
     fn writes_write_the_bytes_that_are_enabled() {
-        #[rustfmt::skip] // columns: name, bytes, first, last, skipped, one behind the last written
+        #[rustfmt::skip] // columns: name, bytes, first, last, skipped, end of the last enabled byte
         let cases = [
             ("whole DW",         4,  0b1111, 0b0000, 0, 4),
             ("first byte",      4,  0b0001, 0b0000, 0, 1),

@@ -466,7 +466,7 @@ mod tests {
         PortId::new(number).unwrap()
     }
 
-    /// A switch with a host's port, a downstream and a fabric port, all links up.
+    /// A switch with a host port, a downstream port and a fabric port; all links are up.
     fn agent() -> Agent {
         let mut config = SwitchConfig::new([0x51; 16], 7);
         let roles = [Role::Usp, Role::Dsp, Role::Fabric].into_iter().enumerate();
@@ -495,7 +495,8 @@ mod tests {
         agent.switch.refresh();
     }
 
-    /// Says at the downstream port who is there; what the port is then, and how many announcements were not taken.
+    /// Announces a partner at the downstream port. Returns the role of the port after it, and the number of refused
+    /// announcements.
     fn says(agent: &mut Agent, kind: u8, name: u16, spid: u16, uuid: [u8; 16]) -> (pbr::Role, u64) {
         let mut info = PartnerInfo::new(pid(name), kind);
         info.uuid = uuid;
@@ -510,21 +511,21 @@ mod tests {
         agent.switch.tables().edge(at(DSP)).expect("an edge").has_pid(pid(bits))
     }
 
-    /// docs/security.md: Only the PID that the fabric manager gave to a port counts there, whatever is announced.
+    /// docs/security.md: a port speaks only as the PID that the fabric manager gave it, whatever its partner announces.
     #[test]
     fn nobody_gets_a_name_by_announcing_it() {
         use pbr::Role::{Dsp, Gfd};
         const GFD: u8 = PartnerInfo::GFD;
         const SWITCH: u8 = PartnerInfo::SWITCH;
         let mut agent = agent();
-        // A GFD that has kept its PID at a switch that has not been told of it yet: the manager hears of it.
+        // A GFD may keep its PID while its switch has not been told of it yet. The announcement reaches the manager.
         assert_eq!(says(&mut agent, GFD, 0x30, 0x30, UUID), (Gfd, 0));
         assert!(!speaks_as(&agent, 0x30), "nobody has given that PID to the port");
         assert_eq!(agent.switch.tables().edge(at(DSP)).unwrap().announced, pid(0x30));
         assert_eq!(says(&mut agent, GFD, 0x31, 0x31, UUID), (Gfd, 1), "and now another one");
         give(&mut agent, 0x30);
         assert!(speaks_as(&agent, 0x30));
-        #[rustfmt::skip] // columns: what it says, kind, PID, SPID, UUID, whether that is taken
+        #[rustfmt::skip] // columns: announcement, kind, PID, SPID, UUID, whether it is accepted
         let cases = [
             ("its own",              GFD,    0x30,  0x30,  UUID, true),
             ("no PID",               GFD,    0xFFF, 0xFFF, UUID, true),
@@ -545,7 +546,7 @@ mod tests {
             assert!(speaks_as(&agent, 0x30) && !speaks_as(&agent, 0xA1) && !speaks_as(&agent, 1));
         }
         assert_eq!(agent.switch.epoch(), epoch, "no table was made anew for any of that");
-        // The link went down: who is there now is as much a stranger as anybody.
+        // The link was down, so the partner may be another component and must prove itself again.
         agent.set_link(Instant::ZERO, at(DSP), None);
         agent.set_link(Instant::ZERO, at(DSP), Some(Link::default()));
         let had = agent.counts.foreign;
@@ -554,7 +555,7 @@ mod tests {
         assert_eq!(says(&mut agent, GFD, 0x30, 0x30, UUID), (Gfd, had + 2));
     }
 
-    /// A GFD tells hosts of what they may reach, and nobody else.
+    /// A GFD notifies only those hosts that may access it.
     #[test]
     fn a_host_hears_nothing_of_what_it_may_not_reach() {
         let mut agent = agent();
@@ -570,7 +571,7 @@ mod tests {
         assert_eq!((agent.counts.refused, agent.counts.unknown), (1, 0), "it may reach that one");
     }
 
-    /// What the pipeline would have dropped is not heard here either, and a command gets no answer.
+    /// The agent drops the messages that the pipeline would have dropped, and a command among them gets no answer.
     #[test]
     fn nobody_at_an_edge_commands() {
         let mut agent = agent();
@@ -600,7 +601,7 @@ mod tests {
         }
         let asked = agent.tunnel.counts().0;
         assert_eq!((asked.misdirected, asked.no_room), (0, 0));
-        // By a link between switches it is a command, of somebody who is not the manager.
+        // Behind a link between switches the sender may give commands, although it is not the manager.
         let pth = Some(Pth::new(pid(1), Pid::NONE));
         agent.take(Instant::ZERO, From { input: at(2), pth, ld: None }, &tlp);
         assert!(agent.serve_tunnels(Instant::ZERO), "it is served");

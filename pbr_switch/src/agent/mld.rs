@@ -334,7 +334,7 @@ mod tests {
         Instant::ZERO + Span::from_ms(ms)
     }
 
-    /// A switch with a host's port and a downstream one, both up at 0.
+    /// A switch with a host port and a downstream port; both links are up from time 0.
     fn agent() -> Agent {
         let mut config = SwitchConfig::new([0x51; 16], 7);
         config.ports = [Role::Usp, Role::Dsp]
@@ -352,7 +352,7 @@ mod tests {
         agent
     }
 
-    /// What comes in at `port` with the prefix of LD `FFFFh`.
+    /// Receives a packet at `port` with the prefix of LD `FFFFh`.
     fn comes(agent: &mut Agent, now: Instant, port: usize, packet: &MctpPacket<'_>) {
         let repr = packet.repr(Mode::Flit, Bdf::from_bits(0), Bdf::from_bits(0));
         let repr = TlpRepr { vend_prefix: Some(VendPrefixL0::from_ld_id(FM_LD)), ..repr };
@@ -363,7 +363,7 @@ mod tests {
         agent.settle(now);
     }
 
-    /// Answers the next question that the switch asks by LD `FFFFh` with `response`, as LD count or otherwise.
+    /// Answers the next request to LD `FFFFh` with `response`, whether that is an LD count or not.
     fn answers(agent: &mut Agent, now: Instant, response: &[u8]) {
         let mut device = Tunnel::new(Pid::NONE);
         let side = agent.mlds.get_mut(&at(DSP)).unwrap();
@@ -391,7 +391,7 @@ mod tests {
         agent.switch.tables().edge(at(DSP)).is_some_and(weft_dataplane::pbr::EdgePort::has_lds)
     }
 
-    /// Nobody is asked who has not made himself known; the answer is the port's state.
+    /// The switch asks only devices that have made themselves known, and the answer sets the state of the port.
     #[test]
     fn a_device_says_how_many_lds_it_has() {
         let mut agent = agent();
@@ -420,7 +420,7 @@ mod tests {
         );
     }
 
-    /// A device that always answers late is found all the same; the switch stops asking after 10.23 s.
+    /// The switch finds a device that always answers late, too. It stops asking after 10.23 s.
     #[test]
     fn a_device_that_answers_late_is_given_more_time_each_try() {
         for (late, tries) in [(0, 1), (9, 1), (11, 2), (300, 6), (2_000, 9), (12_000, 10)] {
@@ -461,7 +461,8 @@ mod tests {
         }
     }
 
-    /// What no device can be is none: no LDs, more than 16, a refusal, or bytes of something else.
+    /// An impossible answer means a device without LDs: a count of 0 or above 16, a refusal, or bytes of another
+    /// message.
     #[test]
     fn what_cannot_be_is_no_device_with_lds() {
         let refused = {
@@ -491,7 +492,7 @@ mod tests {
         }
     }
 
-    /// Only answers are taken by LD `FFFFh`, and only at a downstream port: nobody commands a switch by it.
+    /// LD `FFFFh` carries only answers, and only at a downstream port: no device commands a switch by it.
     #[test]
     fn nobody_asks_a_switch_by_ld_ffff() {
         let mut agent = agent();
@@ -506,7 +507,7 @@ mod tests {
         }
         assert_eq!(agent.counts.refused, 2);
         assert!(agent.mlds[&at(DSP)].tunnel.asked().is_empty());
-        // An answer that nobody waits for changes nothing either.
+        // An answer to no request changes nothing either.
         let answer = MctpPacket { owner: false, ..sent.packet() };
         comes(&mut agent, ms(2), DSP, &answer);
         assert_eq!((agent.counts.refused, agent.switch.port(at(DSP)).unwrap().lds()), (2, 0));

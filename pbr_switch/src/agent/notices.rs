@@ -95,7 +95,7 @@ impl Notices {
         self.own != 0 || !self.relayed.is_empty()
     }
 
-    /// Takes a batch if one is due: the logs, and what is relayed.
+    /// Takes a batch if one is due: the changed logs, and the notifications to relay.
     fn batch(&mut self, now: Instant) -> Option<(u16, Vec<Relayed>)> {
         self.not_before = self.not_before.filter(|not_before| *not_before > now);
         if self.not_before.is_some() || !self.is_waiting() {
@@ -216,7 +216,7 @@ mod tests {
         PortId::new(number).unwrap()
     }
 
-    /// A switch that a manager has claimed by a connection of its own, all links up.
+    /// A switch that a manager has claimed on its own connection; all links are up.
     fn agent() -> Agent {
         let mut config = SwitchConfig::new([0x51; 16], 7);
         let roles = [Role::Usp, Role::Dsp, Role::Fabric].into_iter().enumerate();
@@ -242,7 +242,7 @@ mod tests {
         message(&Request::Event(1 << events::WARNING)).unwrap()
     }
 
-    /// Somebody behind a port sends a notification in the name of `from`.
+    /// Receives a notification at port `number` in the name of `from`.
     fn comes(agent: &mut Agent, now: Instant, number: usize, from: u16, message: &[u8]) {
         let mut tunnel = Tunnel::new(pid(from));
         tunnel.notify(Peer::Pid(pid(OWN)), MessageType::FmApi, message).unwrap();
@@ -259,7 +259,8 @@ mod tests {
         core::iter::from_fn(|| agent.next_notice()).collect()
     }
 
-    /// docs/security.md: only another switch is listened to, and of it only that there was an event.
+    /// docs/security.md: the switch accepts notifications only from other switches, and passes on only that an event
+    /// occurred.
     #[test]
     fn only_switches_notify_and_only_of_events() {
         let mut agent = agent();
@@ -268,7 +269,7 @@ mod tests {
         let long = [notice(), vec![0; 4]].concat();
         let mut longer = long.clone();
         longer[5] += 4;
-        #[rustfmt::skip] // columns: port, message, passed on
+        #[rustfmt::skip] // columns: sender, port, message, whether it is passed on
         let cases = [
             ("a host",       HOST,   notice(), false),
             ("a device",     DSP,    notice(), false),
@@ -282,7 +283,7 @@ mod tests {
             comes(&mut agent, now, number, 0x77, &message);
             assert_eq!(notices(&mut agent).len(), usize::from(passed_on), "{name}");
         }
-        // It is told by where it came in: in the name of its sender, whoever that claims to be.
+        // The manager finds the source of an event by the sender's PID, which is passed on unchecked.
         now += GAP;
         comes(&mut agent, now, FABRIC, 0x77, &notice());
         let target = CrawlTarget::Pid(pid(0x77));
@@ -291,7 +292,7 @@ mod tests {
         assert_eq!(notices(&mut agent), [message(&crawl).unwrap()]);
     }
 
-    /// docs/security.md: whoever floods leaves places for others.
+    /// docs/security.md: a sender that floods leaves room for the others.
     #[test]
     fn a_flood_of_one_leaves_places_for_others() {
         let (mut agent, now) = (agent(), Instant::ZERO + GAP);
@@ -318,7 +319,7 @@ mod tests {
         assert_eq!([0x77, 0x78, 0x79].map(is_of), [RELAYED_MAX / 2, 1, 1]);
     }
 
-    /// docs/security.md: whoever floods costs the manager no more than a batch every [`GAP`].
+    /// docs/security.md: a flood costs the manager one batch for each [`GAP`] at most.
     #[test]
     fn a_flood_of_others_is_bounded() {
         let mut agent = agent();
@@ -334,7 +335,7 @@ mod tests {
             now += GAP;
         }
         assert_eq!(batches, 10, "they are told of again and again");
-        // Nobody takes them.
+        // While the manager takes no batches, they are bounded as well.
         for round in 0..100_u16 {
             comes(&mut agent, now, FABRIC, 0x100 + round, &notice());
             now += GAP;

@@ -288,7 +288,8 @@ mod tests {
     use crate::switch::Switch;
     use crate::work::Work;
 
-    /// Ports of devices below virtual switch 0, which is a host's, and below 1, which has a vUSP.
+    /// Ports of devices: one below virtual switch 0, which has a host port, and one below virtual switch 1, which has a
+    /// vUSP.
     const NEAR: usize = 1;
     const FAR: usize = 2;
     const UPSTREAM: u8 = 0;
@@ -302,7 +303,7 @@ mod tests {
         Instant::ZERO + Span::from_ms(ms)
     }
 
-    /// A host's port 0, devices at 1 and 2, another switch at 3; all links up, and both devices bound.
+    /// A host at port 0, devices at 1 and 2, another switch at 3. All links are up, and both devices are bound.
     fn agent() -> Agent {
         let mut config = SwitchConfig::new([0x51; 16], 7);
         let roles = [Role::Usp, Role::Dsp, Role::Dsp, Role::Fabric].into_iter().enumerate();
@@ -328,7 +329,7 @@ mod tests {
         agent
     }
 
-    /// Whether TLPs pass to a device, whose link its vPPB shows; both or none of it.
+    /// Whether TLPs pass to a device. The vPPB must show its link exactly then.
     fn is_open(agent: &Agent, port: usize) -> bool {
         let vcs = u8::from(port == FAR);
         let state = agent.switch.vcs(vcs).unwrap();
@@ -339,7 +340,7 @@ mod tests {
         is_bound
     }
 
-    /// The device carries out whatever it is told; what it was told.
+    /// The device reports every reset as done, with all numbers.
     fn answers(agent: &mut Agent, now: Instant, port: usize) {
         for number in 0..=u8::MAX {
             agent.link_said(now, at(port), LinkReset { word: ResetWord::Done, number });
@@ -374,13 +375,13 @@ mod tests {
             assert!(!is_open(&agent, NEAR), "{function:?}: until the device has said so");
             answers(&mut agent, ms(4), NEAR);
             assert!(is_open(&agent, NEAR), "{function:?}");
-            // The manager sees nothing of it.
+            // The manager sees the link up all the time.
             assert!(agent.switch.port(at(NEAR)).unwrap().link.is_some());
             assert_eq!(agent.counts.port_resets, 1, "{function:?}");
         }
     }
 
-    /// One that ends before anybody has looked is one all the same.
+    /// A reset that begins and ends between two polls resets the device, too.
     #[test]
     fn a_short_secondary_bus_reset_is_not_lost() {
         let mut agent = agent();
@@ -442,14 +443,14 @@ mod tests {
         assert_eq!((is_open(&agent, FAR), state(&agent)), (false, LinkState::Down));
         answers(&mut agent, ms(5), FAR);
         assert_eq!((is_open(&agent, FAR), state(&agent)), (true, LinkState::Up));
-        // A device that does not answer keeps nobody waiting for longer than the first tries take.
+        // A device that never answers delays Link Up by no more than its first tries take.
         says(&mut agent, ms(10), VdmOp::AssertReset);
         says(&mut agent, ms(11), VdmOp::DeassertReset);
         for after in 11..200 {
             agent.settle(ms(after));
         }
         assert_eq!((is_open(&agent, FAR), state(&agent)), (false, LinkState::Up));
-        // The link is unbound: the devices have no host any more.
+        // Without the virtual link the devices have no host.
         answers(&mut agent, ms(300), FAR);
         agent.bound(ms(301), (VUSP, 0), false, Ends { own, far });
         agent.settle(ms(301));
@@ -469,7 +470,7 @@ mod tests {
         assert_eq!(told(&agent), 0);
         orders(&mut agent, ms(3), NEAR, PortOp::AssertPerst);
         answers(&mut agent, ms(4), NEAR);
-        // Neither the host nor a link that goes and comes ends what the manager holds.
+        // Neither a reset by the host nor a link that goes down and up ends the manager's reset.
         control(&mut agent, ms(5), UPSTREAM, Function::Below(0), true);
         control(&mut agent, ms(6), UPSTREAM, Function::Below(0), false);
         answers(&mut agent, ms(7), NEAR);
@@ -514,7 +515,7 @@ mod tests {
         host(&mut agent, ms(1), ResetWord::Deassert);
         answers(&mut agent, ms(1), NEAR);
         assert!(is_open(&agent, NEAR));
-        // An answer to nothing lets nobody out, either.
+        // An answer to no request does not end a reset either.
         orders(&mut agent, ms(2), NEAR, PortOp::AssertPerst);
         answers(&mut agent, ms(3), FAR);
         answers(&mut agent, ms(3), NEAR);

@@ -1,4 +1,5 @@
-//! Registers of bridges: each rule of a commit, what the host's edge is told, what is taken back, and what the dataplane routes by.
+//! Registers of `CacheID`s at bridges: rules of a commit, updates to the host's edge, withdrawals, and routes of the
+//! dataplane.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +26,7 @@ use crate::work::Work;
 
 const HOST: Pid = Pid::from_low_bits(0x30);
 const EDGE: Pid = Pid::from_low_bits(0x40);
-/// Where the component registers of the upstream bridge are; those of vPPB n are n times 64 KiB behind.
+/// Address of the upstream bridge's component registers. Those of vPPB n follow n times 64 KiB behind.
 const BASE: u64 = 0x8000_0000;
 const STRUCTURE: u64 = PRIMARY + 0x10;
 const DONE: u32 = cache_regs::COMMITTED;
@@ -46,8 +47,8 @@ const fn function(vppb: u8) -> Function {
     }
 }
 
-/// A downstream switch: a fabric port 0 with PID 040, devices at ports 1 to 3 with PIDs 051 to 053; virtual switch 0 is bound
-/// to 030, which the fabric port leads to.
+/// A downstream switch: a fabric port 0 with PID 040, and devices at ports 1 to 3 with PIDs 051 to 053. Virtual switch
+/// 0 is bound to 030, which the fabric port leads to.
 fn without_devices() -> Switch {
     let mut config = SwitchConfig::new([0x51; 16], 7);
     let roles = [Role::Fabric, Role::Dsp, Role::Dsp, Role::Dsp].into_iter().enumerate();
@@ -64,7 +65,8 @@ fn without_devices() -> Switch {
     switch
 }
 
-/// The same with all links up; vPPBs 1 and 2 have the first two devices, and all component registers have their place.
+/// The same with all links up. vPPBs 1 and 2 are bound to the first two devices, and all component registers have
+/// addresses.
 fn switch() -> Switch {
     let mut switch = without_devices();
     for port in 0..4 {
@@ -91,7 +93,7 @@ fn unbind(switch: &mut Switch, vppb: u8) {
     switch.do_now(&Work::Unbind { vcs: 0, vppb, option }).unwrap();
 }
 
-/// Gives all component registers their places, as enumeration does.
+/// Gives all component registers their addresses, as enumeration does.
 fn place(switch: &mut Switch) {
     for vppb in 0..=3 {
         let base = u32::try_from(BASE + u64::from(vppb) * LEN).unwrap();
@@ -118,7 +120,7 @@ fn status(switch: &mut Switch, vppb: u8) -> u32 {
     read(switch, vppb, cache_regs::STATUS) & (DONE | REFUSED)
 }
 
-/// Has a decoder do this, by a commit; its status then.
+/// Commits this setting of a decoder, and returns the status.
 fn decode(switch: &mut Switch, vppb: u8, control: u32) -> u32 {
     write(switch, vppb, cache_regs::CONTROL, &control.to_le_bytes());
     let control = control | cache_regs::DECODER_COMMIT;
@@ -130,7 +132,7 @@ const fn assign(cache_id: u8) -> u32 {
     cache_regs::ASSIGN | (cache_id as u32) << cache_regs::LOCAL
 }
 
-/// Sets all targets, and asks for a commit.
+/// Sets all targets, and requests a commit.
 fn commit(switch: &mut Switch, targets: &[(u8, u8)]) {
     let mut all = [0; 32];
     for &(cache_id, port) in targets {
@@ -142,7 +144,7 @@ fn commit(switch: &mut Switch, targets: &[(u8, u8)]) {
     }
 }
 
-/// What the switch says at a time: the pairs of each update.
+/// The updates that the switch sends at a time, each as its pairs.
 fn says(switch: &mut Switch, now: Instant) -> Vec<Vec<(u16, u8)>> {
     let all = switch.poll_cache_ids(now);
     let one = |vdm: Vdm| {
@@ -163,7 +165,7 @@ fn ack(switch: &mut Switch) -> bool {
     answer(switch, HOST, EDGE, true, VdmOp::RtUpdateAck)
 }
 
-/// Both devices with `CacheID`s 4 and 5, as the host's edge knows.
+/// Both devices have `CacheID`s 4 and 5, and the host's edge has been told.
 fn committed() -> Switch {
     let mut switch = switch();
     assert_eq!([decode(&mut switch, 1, assign(4)), decode(&mut switch, 2, assign(5))], [DONE; 2]);
@@ -206,7 +208,7 @@ fn a_table_that_leads_nowhere_is_refused_and_told_to_nobody() {
     type Before = fn(&mut Switch);
     type Case<'a> = (&'a str, Before, &'a [(u8, u8)], u32);
     let as_it_is: Before = |_| ();
-    #[rustfmt::skip] // columns: name, what is done before, targets, status
+    #[rustfmt::skip] // columns: name, event before, targets, status
     let cases: [Case<'_>; 12] = [
         ("both",                     as_it_is, &[(4, 1), (5, 2)], 0),
         ("one",                      as_it_is, &[(5, 2)], 0),
@@ -246,7 +248,7 @@ fn no_cache_id_is_assigned_twice() {
     assert_eq!(decode(&mut switch, 3, assign(6)), REFUSED);
     assert_eq!(decode(&mut switch, 2, 0), DONE, "given back");
     assert_eq!(decode(&mut switch, 3, assign(6)), DONE);
-    // What is written and not committed changes nothing.
+    // A value that is written but not committed changes nothing.
     write(&mut switch, 1, cache_regs::CONTROL, &assign(9).to_le_bytes());
     assert_eq!(decode(&mut switch, 2, assign(4)), REFUSED);
     assert_eq!(says(&mut switch, Instant::ZERO), Vec::<Vec<_>>::new(), "the table is as it was");
@@ -257,7 +259,7 @@ fn no_cache_id_is_assigned_twice() {
 fn what_holds_no_more_is_taken_back() {
     type Event = fn(&mut Switch);
     type Told = Option<Vec<(u16, u8)>>;
-    #[rustfmt::skip] // columns: name, what happens, what the host's edge is told, whether decoder 2 is as it was
+    #[rustfmt::skip] // columns: name, event, update to the host's edge, whether decoder 2 is unchanged
     let cases: [(&str, Event, Told, bool); 6] = [
         ("unbind",      |it| unbind(it, 1), Some(vec![(0x52, 5)]), true),
         ("another PID", |it| give(it, 1, 0x61), Some(vec![(0x52, 5)]), true),
@@ -353,7 +355,7 @@ fn a_commit_beside_another_waits_and_one_taken_back_is_not_shown() {
     assert!(ack(&mut switch));
     assert_eq!(status(&mut switch, 0), DONE);
     assert_eq!(says(&mut switch, ms(4)), [Vec::new()]);
-    // One that waits, and of which a part has gone meanwhile, comes to nothing.
+    // A waiting commit fails if one of its devices goes away meanwhile.
     commit(&mut switch, &[(4, 1)]);
     assert!(says(&mut switch, ms(5)).is_empty(), "behind what was taken back");
     unbind(&mut switch, 1);
@@ -362,7 +364,7 @@ fn a_commit_beside_another_waits_and_one_taken_back_is_not_shown() {
     assert!(says(&mut switch, ms(6)).is_empty());
 }
 
-/// docs/security.md: who answers is known by the virtual link that it comes by.
+/// docs/security.md: an answer counts only on the virtual link that the update was sent on.
 #[test]
 fn nobody_else_answers() {
     let mut switch = committed();
@@ -408,8 +410,8 @@ fn registers_are_where_their_bar_is_and_beside_no_gae_that_is_alone() {
     }
 }
 
-/// Whatever a host writes, and whatever becomes of devices: once all is answered, its edge has ports that there are, each with a
-/// `CacheID` that its decoder had when that was committed, and `Committed` is never shown before an Ack.
+/// Random writes, binds and resets. Once all updates are answered, the host's edge has only ports that exist.
+/// `Committed` never appears before an Ack.
 #[test]
 fn random_writes_leave_the_hosts_edge_with_what_holds() {
     let (mut most, mut done, mut refused) = (0, 0, 0);
@@ -418,7 +420,7 @@ fn random_writes_leave_the_hosts_edge_with_what_holds() {
         let mut edge = CacheIds::default();
         for step in 0..600 {
             if random_step(&mut rng, &mut switch) {
-                edge.forget(EDGE); // it has seen that itself
+                edge.forget(EDGE); // the edge sees a reset itself
             }
             let was = status(&mut switch, 0);
             let mut answers = 0;
@@ -441,7 +443,7 @@ fn random_writes_leave_the_hosts_edge_with_what_holds() {
     assert!(most >= 2 && done > 1_000 && refused > 1_000, "{most} {done} {refused}");
 }
 
-/// One thing that happens; whether it is a reset.
+/// Does one random thing; true if it is a reset.
 fn random_step(rng: &mut Rng, switch: &mut Switch) -> bool {
     let draw = |rng: &mut Rng, bound: u64| u8::try_from(rng.below(bound)).unwrap();
     let vppb = draw(rng, 4);
@@ -474,8 +476,8 @@ fn random_step(rng: &mut Rng, switch: &mut Switch) -> bool {
     false
 }
 
-/// A host's edge: the host at port 0 with PID 030, devices at ports 1 and 2 with PIDs 051 and 052, a fabric port 3; vPPBs 1 and 2 have the
-/// devices, vPPB 3 is bound to 040, whose edge has told that its port 123 has `CacheID` 9.
+/// A host's edge: the host at port 0 with PID 030, devices at ports 1 and 2 with PIDs 051 and 052, and a fabric port 3.
+/// vPPBs 1 and 2 are bound to the devices, and vPPB 3 to 040, whose edge has announced `CacheID` 9 for its port 123.
 fn hosts_edge() -> Switch {
     let mut config = SwitchConfig::new([0x51; 16], 7);
     let roles = [Role::Usp, Role::Dsp, Role::Dsp, Role::Fabric].into_iter().enumerate();
@@ -500,7 +502,7 @@ fn hosts_edge() -> Switch {
     switch
 }
 
-/// What the edge below the virtual link tells, filled up to whole DWs; the answer.
+/// Receives an update from the edge below the virtual link, padded to whole DWs, and returns the answer.
 fn tells(switch: &mut Switch, pairs: &[(u16, u8)]) -> Option<VdmOp> {
     let nothing = (!pairs.len().is_multiple_of(2)).then_some((0xFFF, 0));
     let pairs = pairs.iter().copied().chain(nothing);
@@ -512,7 +514,7 @@ fn tells(switch: &mut Switch, pairs: &[(u16, u8)]) -> Option<VdmOp> {
     switch.receive_cache_ids(0, &vdm).map(|answer| answer.op)
 }
 
-/// What the dataplane of a host's edge routes by: port of each `CacheID`, and what each device's port has of 0 to 15.
+/// Routes of a host's edge: port of each `CacheID`, and the `CacheID`s from 0 to 15 that each device's port lets pass.
 fn routed(switch: &Switch) -> (Vec<(u8, u16)>, [Vec<u8>; 2]) {
     let routes = switch.tables().vcs(0).map(|vcs| *vcs.cache_routes()).unwrap();
     let ports = (0..16).filter_map(|id| Some((id, routes.port(id)?.bits()))).collect();
@@ -557,7 +559,7 @@ fn at_a_hosts_own_edge_a_commit_is_in_force_at_once() {
         commit(&mut switch, targets);
         assert_eq!((status(&mut switch, 0), routed(&switch)), (REFUSED, all.clone()), "{name}");
     }
-    // What a downstream edge has told is taken, and the other way round.
+    // A `CacheID` of a downstream edge is taken for the host's own commits, and the other way round.
     assert_eq!(decode(&mut switch, 2, assign(9)), DONE);
     commit(&mut switch, &[(4, 1), (9, 2)]);
     assert_eq!(status(&mut switch, 0), REFUSED);
@@ -572,7 +574,7 @@ fn at_a_hosts_own_edge_a_commit_is_in_force_at_once() {
     assert_eq!(ports, [(4, 0x51), (5, 0x52), (6, 0x123)]);
     commit(&mut switch, &[(4, 1), (9, 2)]);
     assert_eq!((status(&mut switch, 0), routed(&switch).0[2]), (DONE, (9, 0x52)), "free now");
-    // With Forward, what the table leads there, and no more.
+    // With Forward, exactly the `CacheID`s that the table leads there.
     assert_eq!(decode(&mut switch, 1, cache_regs::FORWARD), DONE);
     assert_eq!(routed(&switch).1[0], [4]);
     commit(&mut switch, &[(0, 1), (15, 1)]);
@@ -584,7 +586,7 @@ fn at_a_hosts_own_edge_a_commit_is_in_force_at_once() {
 fn at_a_hosts_own_edge_nothing_is_left_of_what_has_gone() {
     type Event = fn(&mut Switch);
     type Left = (Vec<(u16, u8)>, [Vec<u8>; 2]);
-    #[rustfmt::skip] // columns: name, what happens, what is routed then
+    #[rustfmt::skip] // columns: name, event, routes after it
     let cases: [(&str, Event, Left); 7] = [
         ("nothing",     |_| (), (vec![(0x51, 4), (0x52, 5), (0x123, 9)], [vec![4], vec![5]])),
         ("unbind",      |it| unbind(it, 1), (vec![(0x52, 5), (0x123, 9)], [vec![], vec![5]])),
@@ -600,12 +602,12 @@ fn at_a_hosts_own_edge_nothing_is_left_of_what_has_gone() {
         decode(&mut switch, 2, assign(5));
         commit(&mut switch, &[(4, 1), (5, 2)]);
         event(&mut switch);
-        switch.refresh(); // as each command ends
+        switch.refresh(); // as at the end of each command
         let ports: Vec<(u8, u16)> = ports.into_iter().map(|(port, id)| (id, port)).collect();
         assert_eq!(routed(&switch), (ports, decoders), "{name}");
         assert!(switch.poll_cache_ids(ms(1)).is_empty(), "{name}: nobody is told");
     }
-    // A device that is bound anew comes without.
+    // A device that is bound anew has no `CacheID`.
     let mut switch = hosts_edge();
     decode(&mut switch, 1, assign(4));
     commit(&mut switch, &[(4, 1)]);
@@ -617,7 +619,7 @@ fn at_a_hosts_own_edge_nothing_is_left_of_what_has_gone() {
     assert_eq!(status(&mut switch, 0), REFUSED);
 }
 
-/// Below a virtual link the decoders route, and the table once the host's edge has it.
+/// Below a virtual link, decoders are in force at once, and the table once the host's edge has acknowledged it.
 #[test]
 fn below_a_virtual_link_the_dataplane_knows_what_the_hosts_edge_has() {
     let mut switch = switch();
