@@ -259,8 +259,7 @@ mod tests {
         core::iter::from_fn(|| agent.next_notice()).collect()
     }
 
-    /// docs/security.md: the switch accepts notifications only from other switches, and passes on only that an event
-    /// occurred.
+    /// docs/security.md: only other switches may notify, and only that an event occurred.
     #[test]
     fn only_switches_notify_and_only_of_events() {
         let mut agent = agent();

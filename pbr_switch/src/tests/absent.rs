@@ -4,7 +4,7 @@ use weft_cxl::cci::Common;
 
 use super::*;
 
-/// Those of GFDs and of memory devices: refused to the FM and to a host, at any length, and nothing changes.
+/// A switch refuses commands of GFDs and memory devices to the FM and to a host, at any length, and does not change.
 #[test]
 fn commands_of_other_components_are_unsupported_and_change_nothing() {
     let mut bench = Bench::new();
@@ -28,7 +28,7 @@ fn commands_of_other_components_are_unsupported_and_change_nothing() {
         refused.push(opcode.0);
     }
     assert!(bench.switch == before);
-    // Notifications of GFDs have no sender here, and a switch has no interrupt of its own to tell its manager by.
+    // A switch sends no notifications of GFDs, and has no interrupt for its manager.
     assert!(
         [0x0102, 0x0103, 0x0106, 0x0107].iter().all(|opcode| refused.contains(opcode)),
         "{refused:04X?}"

@@ -1,8 +1,8 @@
-//! Each command of a switch by bytes: what is sent and what comes back, laid out by hand from the page.
+//! Each command of a switch as bytes: requests and responses written by hand from the specification.
 //!
-//! Rows of who asks, opcode, payload, return code, payload of the answer; a refused row changes nothing.
+//! A row has the sender, opcode, payload, return code and payload of the response. A refused row must not change the
+//! switch. Payloads are in hex: `00*16` stands for 16 bytes, and spaces and bars only separate fields.
 //!
-//! Units: bytes in hex; `00*16` is sixteen of them, spaces and bars only set apart.
 //! Source: docs/spec/wire-formats.md §4.1 to §4.6; 0001h to 0005h, 0400h, 0401h, 5203h after CXL 3.1 sections 7.6.7,
 //! 8.2.9.
 
@@ -10,7 +10,7 @@ use weft_cxl::cci::Common;
 
 use super::*;
 
-/// Who asks, opcode, request, return code, response.
+/// Sender, opcode, request, return code, response.
 type Row = (Session, u16, &'static str, u16, &'static str);
 
 const OTHER_FM: Session = Session::Fm(2);
@@ -47,7 +47,7 @@ fn request(opcode: u16, payload: &str) -> Vec<u8> {
     [&[0, 0xA5, 0, low, high, len, len_high, 0, 0, 0, 0, 0], &payload[..]].concat()
 }
 
-/// The answer to it, with all that its header has to say.
+/// The response to it, with its whole header.
 fn response(opcode: u16, code: u16, payload: &str) -> Vec<u8> {
     let mut bytes = request(opcode, payload);
     (bytes[0], bytes[7]) = (1, if code == STARTED { 0x80 } else { 0 });
@@ -56,7 +56,7 @@ fn response(opcode: u16, code: u16, payload: &str) -> Vec<u8> {
 }
 
 impl Bench {
-    /// Sends each row, and holds its answer against the row.
+    /// Sends each row, and compares the response with it.
     fn tell(&mut self, rows: &[Row]) {
         for &(who, opcode, payload, code, want) in rows {
             let before = self.switch.clone();
@@ -75,7 +75,7 @@ impl Bench {
 /// The example of docs/spec/wire-formats.md §4.4.
 const CLAIM: &str = "00 0100 101112131415161718191A1B1C1D1E1F 1000";
 
-#[rustfmt::skip] // columns: who, opcode, request, return code, response
+#[rustfmt::skip] // columns: sender, opcode, request, return code, response
 const OWNERS: &[Row] = &[
     (FM, 0x0001, "", OK, "981E 4657 981E 0000 | 0700000000000000 | 10 | 00"),
     (HOST, 0x0001, "00", LENGTH, ""),
@@ -105,19 +105,19 @@ const OWNERS: &[Row] = &[
     (OTHER_FM, 0x0004, "14", OK, "10"),
     (OTHER_FM, 0x0005, "", OK, ""),
     (OTHER_FM, 0x0005, "00", LENGTH, ""),
-    // 71 commands of four bytes
+    // The log has 72 commands of four bytes each.
     (HOST, 0x0400, "", OK, "0100 00*6 | 0DA9C0B5BF414B788F7996B1623B3F17 20010000"),
     (HOST, 0x0400, "00", LENGTH, ""),
     (HOST, 0x0401, "0DA9C0B5BF414B788F7996B1623B3F17 04000000 08000000", OK, "02000000 03000000"),
     (HOST, 0x0401, "0DA9C0B5BF414B788F7996B1623B3F17 20010000 01000000", INPUT, ""),
     (HOST, 0x0401, "00*16 00000000 04000000", LOG, ""),
-    // bytes 0 to 3 of a table of 128
+    // Bytes 0 to 3 of a table of 128 bytes.
     (OTHER_FM, 0x0702, "1100 0000 00*8 0400000000000000", OK, "8000000000000000 0400000000000000 80000000"),
     (OTHER_FM, 0x0702, "1200 0000 00*8 0400000000000000", INPUT, ""),
     (OTHER_FM, 0x0702, "FF0F 0000 00*8 0400000000000000", INPUT, ""),
 ];
 
-#[rustfmt::skip] // columns: who, opcode, request, return code, response
+#[rustfmt::skip] // columns: sender, opcode, request, return code, response
 const EVENTS: &[Row] = &[
     (FM, 0x0100, "00", OK, "00*32"),
     (FM, 0x0100, "01", OK, "00 00 0000 00*8 00*8 0100 00*10 \
@@ -138,7 +138,7 @@ const EVENTS: &[Row] = &[
     (FM, 0x0104, "", OK, "0300"),
 ];
 
-#[rustfmt::skip] // columns: who, opcode, request, return code, response
+#[rustfmt::skip] // columns: sender, opcode, request, return code, response
 const PORTS: &[Row] = &[
     (FM, 0x5100, "", OK, "00 00 06 02 | 3F 00*31 | 03 00*31 | 0800 0100 00"),
     (FM, 0x5100, "00", LENGTH, ""),
@@ -149,12 +149,12 @@ const PORTS: &[Row] = &[
     (FM, 0xC510, "02 01 04", OK, "0000000000000000 02 00*7 | 01 00*23 | 04 00*23"),
     (FM, 0xC510, "01 06", INPUT, ""),
     (HOST, 0xC510, "01 01", UNSUPPORTED, ""),
-    (HOST, 0x5102, "01 00", UNSUPPORTED, ""), // a port is not a host's
+    (HOST, 0x5102, "01 00", UNSUPPORTED, ""), // hosts may not control ports
     (FM, 0x5102, "01 03", INPUT, ""),
-    (FM, 0x5102, "00 00", INPUT, ""), // a host's port
-    (FM, 0x5102, "04 02", INPUT, ""), // to another switch
+    (FM, 0x5102, "00 00", INPUT, ""), // a host port
+    (FM, 0x5102, "04 02", INPUT, ""), // a port to another switch
     (FM, 0x5102, "09 00", INPUT, ""),
-    (FM, 0x5102, "03 02", INPUT, ""), // there is no link
+    (FM, 0x5102, "03 02", INPUT, ""), // a port without a link
     (FM, 0x5102, "02 00", OK, ""),
     (FM, 0x5102, "02 01", OK, ""),
     (FM, 0x5102, "01 02", OK, ""),
@@ -178,7 +178,7 @@ const PORTS: &[Row] = &[
     (FM, 0x5702, "02 04 06", INPUT, ""),
 ];
 
-#[rustfmt::skip] // columns: who, opcode, request, return code, response
+#[rustfmt::skip] // columns: sender, opcode, request, return code, response
 const BIND: &[Row] = &[
     (FM, 0x5200, "00 FF 02 00 01", OK,
         "02 00*3 | 00 01 00 05 0200FF00 00FFFF00 00FFFF00 00FFFF00 00FFFF00 | 01 01 FF 03 00FFFF00 00FFFF00 00FFFF00"),
@@ -190,7 +190,7 @@ const BIND: &[Row] = &[
     (FM, 0x0005, "", NOT_ABORTABLE, ""),
     (FM, 0x5201, "00 02 03 00 FFFF", BUSY, ""),
 ];
-#[rustfmt::skip] // columns: who, opcode, request, return code, response
+#[rustfmt::skip] // columns: sender, opcode, request, return code, response
 const UNBIND: &[Row] = &[
     (FM, 0x0002, "", OK, "C8 00 0152 0000 0000"),
     (FM, 0x5200, "00 FF 01 00", OK, "01 00*3 | 00 01 00 05 0200FF00 0202FF00 00FFFF00 00FFFF00 00FFFF00"),
@@ -201,17 +201,17 @@ const UNBIND: &[Row] = &[
     (FM, 0x5203, "00 05 0000 00000400 00*32", INPUT, ""),
     (FM, 0x5202, "00 01 01", STARTED, ""),
 ];
-#[rustfmt::skip] // columns: who, opcode, request, return code, response
+#[rustfmt::skip] // columns: sender, opcode, request, return code, response
 const UNBOUND: &[Row] = &[
     (FM, 0x0002, "", OK, "C8 00 0252 0000 0000"),
     (FM, 0x5200, "00 FF 01 00", OK, "01 00*3 | 00 01 00 05 0200FF00 00FFFF00 00FFFF00 00FFFF00 00FFFF00"),
 ];
 
-/// Identify, and what somebody answers to it.
+/// An Identify request, as another component receives it.
 const INNER: &str = "00 33 00 01 00 00 00 00 00 00 00 00";
 
-/// Requests that others answer; their answer, and the response.
-#[rustfmt::skip] // columns: opcode, request, what comes back from there, response
+/// Requests that another component answers: its answer, and the response of the switch.
+#[rustfmt::skip] // columns: opcode, request, answer of the other component, response
 const AWAY: &[(u16, &str, &str, &str)] = &[
     (0x5300, "01 00 0C00 | 003300010000000000000000", "01 33 00 01 00*8 A1", "0D00 0000 | 01 33 00 01 00*8 A1"),
     (0x5301, "01 01F000 0100 0000 00000000", "A1A2A3A4", "A1A2A3A4"),
@@ -219,7 +219,7 @@ const AWAY: &[(u16, &str, &str, &str)] = &[
     (0x5302, "01 00F08F 0100 0400 0800000000000000 A1A2A3A4", "0000 0000", "0000 0000"),
     (0x5701, "0400 00 00 0C00 | 003300010000000000000000", "01 33 00 01 00*8 A1", "0D00 0000 | 01 33 00 01 00*8 A1"),
 ];
-#[rustfmt::skip] // columns: who, opcode, request, return code, response
+#[rustfmt::skip] // columns: sender, opcode, request, return code, response
 const NOT_AWAY: &[Row] = &[
     (FM, 0x5300, "02 00 0C00 | 003300010000000000000000", INPUT, ""),
     (FM, 0x5300, "01 02 0C00 | 003300010000000000000000", INPUT, ""),
@@ -234,7 +234,7 @@ const NOT_AWAY: &[Row] = &[
     (FM, 0x5701, "0400 07 00 0C00 | 003300010000000000000000", INPUT, ""),
 ];
 
-#[rustfmt::skip] // columns: who, opcode, request, return code, response
+#[rustfmt::skip] // columns: sender, opcode, request, return code, response
 const ROUTES: &[Row] = &[
     (FM, 0x5700, "", OK, "01 00*7 | 01 01 00 03"),
     (FM, 0x5700, "00", LENGTH, ""),
@@ -253,7 +253,7 @@ const ROUTES: &[Row] = &[
     (FM, 0x5706, "01 00 01 00 9900 0000 00*20", INPUT, ""),
     (FM, 0x5706, "00 00 01 00 9900 0000 E803000000000000 0300 0100000000000000 0900", STARTED, ""),
 ];
-#[rustfmt::skip] // columns: who, opcode, request, return code, response
+#[rustfmt::skip] // columns: sender, opcode, request, return code, response
 const TABLES: &[Row] = &[
     (FM, 0x5705, "00 01", OK, "9900 1000 E803000000000000 0300 0100000000000000 0900"),
     (FM, 0x5707, "0000 0900", OK, "0000 0200 | 00 00 00 3F 00*31 00*4 | 01 00 00 3F 00*31 00*4"),
@@ -271,7 +271,7 @@ const TABLES: &[Row] = &[
     (FM, 0x570A, "00 00 0100 0400", INPUT, ""),
 ];
 
-#[rustfmt::skip] // columns: who, opcode, request, return code, response
+#[rustfmt::skip] // columns: sender, opcode, request, return code, response
 const ACCESS: &[Row] = &[
     (FM, 0x5900, "00 00 02", OK, "FF7F 0200 0200 00 02 | 1000 0000 | 1000 0000"),
     (FM, 0x5900, "01 00 02", INPUT, ""),
@@ -304,8 +304,8 @@ const ACCESS: &[Row] = &[
     (HOST, 0x5714, "00020000 01000000", INPUT, ""),
 ];
 
-/// A window of 1 TiB up, four segments of 64 GiB in FAST, two in LDST.
-#[rustfmt::skip] // columns: who, opcode, request, return code, response
+/// Window from 1 TiB on, with four segments of 64 GiB in FAST and two in LDST.
+#[rustfmt::skip] // columns: sender, opcode, request, return code, response
 const EDGE: &[Row] = &[
     (HOST, 0x5804, "00 00 01 00 0000000000010000 0000000040010000", OK, ""),
     (HOST, 0x5804, "00 08 01 00 0000000000010000 0000000040010000", INPUT, ""),
@@ -344,7 +344,7 @@ const EDGE: &[Row] = &[
     (HOST, 0x0109, "00", LENGTH, ""),
 ];
 
-#[rustfmt::skip] // columns: who, opcode, request, return code, response
+#[rustfmt::skip] // columns: sender, opcode, request, return code, response
 const PROXIES: &[Row] = &[
     (HOST, 0x5809, "5100 0010000000000000 4000 0020000000000000 4000", INPUT, ""),
     (FM, 0x5902, "00 00 5100 00*20", OK, ""),
@@ -366,7 +366,7 @@ const PROXIES: &[Row] = &[
 const ALL: [&[Row]; 12] =
     [OWNERS, EVENTS, PORTS, BIND, UNBIND, UNBOUND, NOT_AWAY, ROUTES, TABLES, ACCESS, EDGE, PROXIES];
 
-/// A switch with a logical device's port 1 and another switch at port 4.
+/// A switch with a device of two logical devices at port 1, and another switch at port 4.
 fn linked() -> Bench {
     let mut bench = Bench::new();
     bench.up(1);
@@ -459,7 +459,7 @@ fn the_event_logs() {
     bench.tell(EVENTS);
 }
 
-/// No command of a switch is without a request that it carries out, and one that it refuses.
+/// Each command of a switch has one row that succeeds and one that is refused.
 #[test]
 fn every_command_is_in_a_row_that_is_done_and_one_that_is_refused() {
     let bench = Bench::fresh();

@@ -1,4 +1,4 @@
-//! The host's commands, and those of the FM that allow them: 570Ch to 5716h, 58xxh, 59xxh, 0109h, 010Ah.
+//! Commands of hosts to their edge, and those by which the FM allows them: 570Ch to 5716h, 58xxh, 59xxh, 0109h, 010Ah.
 
 use super::*;
 use weft_cxl::cdat::read::Contents;
@@ -193,7 +193,7 @@ fn the_re_router_is_below_and_zeros_are_no_entry() {
     assert_eq!(read::<Entries<'_, ReRouterEntry>>(&payload).entries, List::of(&[none, route]));
     let other = ReRouterEntry { dpid: pid(0x124), requester: Bdf::new(3, 0, 0), ..route };
     for request in [
-        put_routes(1, 6, &[route]), // twice
+        put_routes(1, 6, &[route]), // requester 2:4.3 is in entry 5 already
         put_routes(1, 6, &[ReRouterEntry { requester: Bdf::new(9, 0, 0), ..route }, other]),
         put_routes(1, 256, &[route]),
         put_routes(0, 0, &[route]),
@@ -247,7 +247,7 @@ fn access_vectors_are_the_fms_to_set_and_the_hosts_to_read() {
         Request::GetVcsLav(of(2, 0, 1)),
         Request::GetVcsAccess(of(0, 1, 1_024)),
         Request::GetVcsAccess(of(2, 0, 1)),
-        Request::GetVcsAccess(of(1, 0, 1)), // it has no GAE
+        Request::GetVcsAccess(of(1, 0, 1)), // virtual switch 1 has no GAE
         Request::ConfigureAccess(ConfigureAccess { vcs: 1, access, cost: FREE }),
         Request::ConfigureAccess(ConfigureAccess { vcs: 2, access, cost: FREE }),
         Request::ConfigureLdstAccess(ConfigureLdstAccess { vcs: 2, access: access_ld }),
@@ -378,7 +378,8 @@ fn gfd_commands_are_forwarded_by_as_many_threads_as_there_are() {
     assert_eq!((it.seq.get(), it.free), (1, 1));
 }
 
-/// CXL 3.1 section 7.7.12.4: of each range of its window that leads to a component, what the manager has said of the way.
+/// CXL 3.1 section 7.7.12.4: for each range of its window that leads to a component, a host reads the cost of the path,
+/// as the manager set it.
 #[test]
 fn a_host_reads_what_the_way_to_a_component_adds() {
     let mut bench = Bench::new();
@@ -445,8 +446,8 @@ fn a_host_reads_what_the_way_to_a_component_adds() {
     bench.bad(HOST, &ask(0x51, 0), BAD);
 }
 
-/// CXL 3.1 section 7.7.12.4: target `FFF` is the virtual switch itself, below a virtual link with the path that the manager has
-/// told with the binding; the mailbox in configuration space (DOE) tells the same.
+/// CXL 3.1 section 7.7.12.4: target `FFF` is the virtual switch itself. Below a virtual link its table includes the
+/// path that the manager gave with the binding. The mailbox in configuration space (DOE) has the same table.
 #[test]
 fn a_virtual_switch_tells_of_its_ways_and_of_the_path() {
     let mut bench = Bench::new();

@@ -1,4 +1,4 @@
-//! What happens to a switch from outside: links, paths, and what its hosts see of them.
+//! Changes of links and paths of a switch, and their effects on its hosts.
 
 use super::*;
 use weft_dataplane::pbr::{self, Binding};

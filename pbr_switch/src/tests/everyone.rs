@@ -1,4 +1,4 @@
-//! All commands at once: who may use each, and payloads of the wrong length.
+//! All commands at once: permitted senders, and payloads of the wrong length.
 
 use super::*;
 use weft_parsers::cci::gae::{
@@ -21,7 +21,7 @@ use weft_parsers::fabric::{Bdf, DrtEntry, Hpa, ReRouterEntry, RgtEntry};
 const RANGE: EdgeRange = EdgeRange { vppb: 1, count: 1, start: 0 };
 const VECTOR: VectorRange = VectorRange { start: 0, len: 8 };
 
-/// A request of each command that a switch has besides those of every component, well formed.
+/// A well-formed request of each command that only switches have.
 #[expect(clippy::too_many_lines, reason = "a list")]
 pub(super) fn samples(then: &mut dyn FnMut(&Request<'_>)) {
     let inner = message(&Request::Identify);
@@ -146,7 +146,7 @@ fn the_samples_are_all_commands() {
     assert!(seen.is_sorted() && seen == listed, "{seen:?}");
 }
 
-/// Wrong owner: strangers may use none of them, an FM none of a host's, a host none of an FM's.
+/// Strangers may use no command, an FM no command of hosts, and a host no command of FMs.
 #[test]
 fn each_command_is_refused_to_who_may_not_use_it() {
     samples(&mut |request| {

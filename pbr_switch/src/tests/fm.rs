@@ -1,4 +1,4 @@
-//! The fabric manager's commands, one by one: set, get, refused.
+//! Commands of the fabric manager, one by one: set, read back, refused.
 
 use super::*;
 use weft_dataplane::pbr::{Dispatch, Refusal};
@@ -56,7 +56,7 @@ fn get_physical_port_state_and_link_partner_follow_the_links() {
     }
 }
 
-/// Counts are those of the last time that they were taken, in the order that was asked for.
+/// Counts are those of the last sample, in the order of the request.
 #[test]
 fn get_port_traffic_tells_what_was_counted_and_when() {
     let mut bench = Bench::new();
@@ -113,7 +113,7 @@ fn domain_validation_is_set_once_and_read() {
     bench.bad(FM, &Request::GetSv(2), BAD);
 }
 
-/// The next host at the port is not of the domain of the one before.
+/// The next host at the port does not belong to the domain of the one before.
 #[test]
 fn a_host_that_is_lost_takes_its_secret_with_it() {
     let mut bench = Bench::new();
@@ -264,7 +264,7 @@ fn crawl_out_goes_out_and_its_answer_comes_back() {
     let session = Session::InBand { port: 7, pid: pid(1) };
     let claim = ClaimOp::UpdatePid;
     let claim = ClaimOwnership { op: claim, fm: pid(1), fm_uuid: [1; 16], pid: pid(0x10) };
-    bench.ok(session, &Request::ClaimOwnership(claim)); // the manager makes itself known by this port
+    bench.ok(session, &Request::ClaimOwnership(claim)); // the manager now speaks through this port
     let (Served::Pending(_), _) = bench.send(session, &bytes) else { panic!() };
     let out: Vec<Outgoing> = bench.switch.outgoing().collect();
     assert_eq!((out[0].spid, &out[0].to), (pid(1), &FarRequest::Pid(pid(0x55), inner.clone())));
@@ -275,7 +275,7 @@ fn crawl_out_goes_out_and_its_answer_comes_back() {
     for (target, inside, code) in [
         (CrawlTarget::Port(4), &thrice[..], ReturnCode::Unsupported),
         (CrawlTarget::Port(9), &inner, BAD),
-        (CrawlTarget::Port(1), &inner, BAD), // a device, as far as is known
+        (CrawlTarget::Port(1), &inner, BAD), // without an announcement it counts as a device
         (CrawlTarget::Port(0), &inner, BAD),
         (CrawlTarget::Pid(pid(0x56)), &inner, BAD),
         (CrawlTarget::Pid(pid(0x10)), &inner, BAD),

@@ -1,4 +1,4 @@
-//! A switch by its commands: bytes in, bytes out, and the tables that follow.
+//! Commands of a switch: request and response as bytes, and the resulting tables.
 
 mod absent;
 mod bytes;
@@ -30,8 +30,8 @@ const OTHER_HOST: Session = Session::Host { vcs: 1 };
 const FREE: PathCost = PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };
 const BAD: ReturnCode = ReturnCode::InvalidInput;
 
-/// A switch with a host's port 0, ports 1 to 3 for devices, 4 and 5 to other switches; virtual switch 0 is the
-/// host's with four vPPBs, virtual switch 1 has a vUSP and two.
+/// A switch with a host at port 0, devices at ports 1 to 3, and other switches at ports 4 and 5. Virtual switch 0 is
+/// the host's and has four vPPBs; virtual switch 1 has a vUSP and two vPPBs.
 struct Bench {
     switch: Switch,
     now: Instant,
@@ -41,7 +41,7 @@ fn pid(bits: u16) -> Pid {
     Pid::from_low_bits(bits)
 }
 
-/// Configure PID Binding (5706h): a vPPB to a PID elsewhere, of which the switch finds the own one.
+/// Configure PID Binding (5706h) of a vPPB to a PID elsewhere; the switch chooses its own PID.
 fn bind(vcs: u8, vppb: u8, far: u16) -> Request<'static> {
     Request::BindPid(BindPid {
         op: BindOp::Bind,
@@ -74,12 +74,12 @@ fn config() -> SwitchConfig {
 }
 
 impl Bench {
-    /// One that nobody owns.
+    /// A switch without an owner.
     fn fresh() -> Self {
         Self { switch: Switch::new(config()).expect("a switch"), now: Instant::ZERO }
     }
 
-    /// One that [`FM`] owns; its PID is 010h, that of the FM 001h.
+    /// A switch that [`FM`] owns. Its PID is 010h, and that of the FM 001h.
     fn new() -> Self {
         let mut bench = Self::fresh();
         let (op, fm) = (ClaimOp::RegisterPrimary, pid(1));
@@ -88,7 +88,7 @@ impl Bench {
         bench
     }
 
-    /// The answer to bytes.
+    /// Sends a message, and returns the response.
     fn send(&mut self, session: Session, bytes: &[u8]) -> (Served, Vec<u8>) {
         let mut out = Vec::new();
         (serve(&mut self.switch, self.now, session, bytes, &mut out), out)
@@ -102,14 +102,14 @@ impl Bench {
         (header.return_code, payload.to_vec())
     }
 
-    /// A request that succeeds; its payload.
+    /// Sends a request that must succeed, and returns the payload of its response.
     fn ok(&mut self, session: Session, request: &Request<'_>) -> Vec<u8> {
         let (code, payload) = self.ask(session, request);
         assert_eq!(code, ReturnCode::Success, "{request:?}");
         payload
     }
 
-    /// A request that is refused, and changes nothing.
+    /// Sends a request that must be refused and change nothing.
     fn bad(&mut self, session: Session, request: &Request<'_>, want: ReturnCode) {
         let before = self.switch.clone();
         let (code, payload) = self.ask(session, request);
@@ -117,7 +117,7 @@ impl Bench {
         assert!(self.switch == before, "{request:?} was refused and changed something");
     }
 
-    /// A request that goes on in the background, and what has become of it when it is over.
+    /// Sends a request that runs in the background, and returns its result.
     fn background(&mut self, request: &Request<'_>) -> ReturnCode {
         let (code, _) = self.ask(FM, request);
         assert_eq!(code, ReturnCode::BackgroundStarted, "{request:?}");
@@ -153,7 +153,7 @@ fn message(request: &Request<'_>) -> Vec<u8> {
     bytes
 }
 
-/// What a switch says of itself.
+/// The announcement of another switch or component.
 fn told(far_port: u8, kind: u8) -> Partner {
     Partner::Pbr(LinkPartner {
         port: 0,

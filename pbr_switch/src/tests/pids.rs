@@ -1,4 +1,4 @@
-//! PIDs and bindings: 5703h to 5706h, 5201h, 5202h, one by one, and where TLPs go then.
+//! PIDs and bindings: 5703h to 5706h, 5201h and 5202h one by one, and the routes that follow.
 
 use super::*;
 use weft_dataplane::pbr::tables::Assigned;
@@ -163,8 +163,8 @@ fn lds_of_one_port_are_bound_each_to_its_host() {
     assert_eq!(edge.part(Some(1)).expect("LD 1").vcs, Some((1, Side::Below(1))));
 }
 
-/// A device with LDs has no host of its own, and one without has no LD; an LD that is unbound is reset, before another
-/// host has it, and one that the device no longer has leads nowhere.
+/// A device with LDs is bound only by LD, and one without only as a whole. An unbound LD is reset before another host
+/// has it. A binding to an LD that the device does not have any more leads nowhere.
 #[test]
 fn a_device_with_lds_is_bound_by_ld_alone() {
     let mut bench = Bench::new();
@@ -177,7 +177,7 @@ fn a_device_with_lds_is_bound_by_ld_alone() {
     bench.bad(FM, &bind_port(0, 1, 1, 0xFFFF), BAD);
     assert_eq!(bench.background(&bind_port(0, 1, 1, 1)), ReturnCode::Success);
     assert!(!bench.switch.events().any(|event| matches!(event, Event::LdReset { .. })));
-    // The host sees the link of an LD that there is, and no other: also where another device comes to the port.
+    // The host sees a link only while LD 1 exists, also after another device has come to the port.
     let seen = |bench: &Bench, lds: u8| {
         let edge = bench.switch.tables().edge(port(1)).expect("an edge");
         assert!(edge.has_lds(), "{lds}: TLPs name an LD as long as one is bound");
@@ -302,8 +302,8 @@ fn a_link_has_the_own_pid_that_is_said() {
     }
     assert_eq!(bench.background(&bind(1, 0x99, 0x21)), ReturnCode::Success);
     assert_eq!(bench.below(0, 1), Binding::Fabric { spid: pid(0x21), dpid: pid(0x99) });
-    bench.bad(FM, &bind(2, 0x99, 0x21), BAD); // the same two ends
-    bench.bad(FM, &bind(1, 0x99, 0x20), BAD); // another path cost is one thing, another end not
+    bench.bad(FM, &bind(2, 0x99, 0x21), BAD); // a second link between the same two ends
+    bench.bad(FM, &bind(1, 0x99, 0x20), BAD); // a binding may change its cost, but not its ends
     assert_eq!(bench.background(&bind(1, 0x99, 0x21)), ReturnCode::Success);
     assert_eq!(bench.background(&bind(2, 0x99, 0x20)), ReturnCode::Success);
     assert_eq!(bench.background(&bind(3, 0x98, 0x21)), ReturnCode::Success);

@@ -1,11 +1,11 @@
-//! Random commands: valid ones with bytes changed, from whoever.
+//! Random commands: valid ones with changed bytes, from any sender.
 
 use weft_base::rng::Rng;
 
 use super::everyone::samples;
 use super::*;
 
-/// No panic, and whatever is refused leaves the switch as it was.
+/// No message causes a panic, and a refused one does not change the switch.
 #[test]
 fn mutated_messages_never_panic_and_refusals_change_nothing() {
     mutated_messages(0x5716, 100_000);
@@ -34,7 +34,7 @@ fn mutated_messages(seed: u64, count: usize) {
     for round in 0..count {
         let mut bytes = messages[pick(messages.len())].clone();
         for _ in 0..pick(4) {
-            // mostly the payload, and small numbers, as more of those mean something
+            // Mostly the payload, and small numbers, because more of those are valid.
             let from = if pick(8) == 0 { 0 } else { 12 };
             let at = from.min(bytes.len() - 1) + pick(bytes.len() - from.min(bytes.len() - 1));
             bytes[at] = u8::try_from(if pick(2) == 0 { pick(8) } else { pick(256) }).expect("byte");

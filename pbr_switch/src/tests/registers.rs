@@ -1,4 +1,4 @@
-//! A host enumerates its virtual switch by the tables that follow from what it writes, and commands its GAE.
+//! A host enumerates its virtual switch, whose tables follow its writes, and sends commands to its GAE.
 
 use super::*;
 use weft_dataplane::pbr::{Function, Hop, Route, Side};
@@ -11,7 +11,7 @@ use weft_cxl::pci::express::LnSystem;
 use weft_cxl::pci::mailbox::{ID_MAILBOX, MAILBOX_AT, capabilities};
 use weft_cxl::pci::{ByteEnables, Identity, Msi, PortKind, Reg, Tree, regs};
 
-/// A host: a root port on bus 0, and behind it virtual switch 0.
+/// A host: a root port on bus 0, with virtual switch 0 below.
 struct Host {
     bench: Bench,
     root: Bridge,
@@ -35,7 +35,7 @@ impl Host {
         Self { bench: Bench::new(), root }
     }
 
-    /// The function that a configuration request ends at: by the tables, as the switch would route it.
+    /// The function that the tables route a configuration request to.
     fn function(&self, bdf: Bdf) -> Option<Function> {
         let route = match self.root.bus_route(bdf.bus()) {
             BusRoute::Secondary => Route::Config0(bdf),
@@ -63,12 +63,12 @@ impl Host {
         bytes
     }
 
-    /// A command by the mailbox at `at`: return code and output.
+    /// Sends a command through the mailbox at `at`, and returns the return code and output.
     fn command(&mut self, at: u64, opcode: u16, payload: &[u8]) -> (u16, Vec<u8>) {
         self.poke(at + 0x20, payload);
         let len = u64::try_from(payload.len()).expect("short");
         self.poke(at + 0x08, &(u64::from(opcode) | len << 16).to_le_bytes());
-        self.poke(at + 0x04, &[3]); // with an interrupt
+        self.poke(at + 0x04, &[3]); // ask for an interrupt at the end
         assert_eq!(self.peek::<1>(at + 0x04), [2], "done");
         let status = u64::from_le_bytes(self.peek(at + 0x10));
         let command = u64::from_le_bytes(self.peek(at + 0x08));
@@ -157,7 +157,7 @@ fn a_host_commands_its_gae_by_the_mailbox() {
     assert!(!host.bench.switch.gae_read(1, Hpa(base), &mut bytes), "it has none");
 }
 
-/// A bind is a hot-add: the slot's status, and the interrupt that the host has asked for.
+/// A bind is a hot-add: it changes the slot's status, and interrupts the host if that has asked for it.
 #[test]
 fn a_bind_is_a_hot_add_with_an_interrupt_and_a_lost_link_a_message() {
     let mut host = Host::new();
@@ -204,7 +204,7 @@ fn a_reset_of_the_bus_below_clears_bridges_and_tables_and_keeps_bindings() {
     assert!(!gae.contains(0));
 }
 
-/// The segment of a host goes to all edge ports of its virtual switch, and to no other's; it ends with the host.
+/// All edge ports of a host's virtual switch have its segment, until the host goes away. Ports of others do not.
 #[test]
 fn the_segment_of_a_host_is_that_of_its_edge_ports() {
     let mut bench = Bench::new();

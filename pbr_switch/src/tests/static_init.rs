@@ -1,4 +1,4 @@
-//! A switch that is set up from the start: the same tables as by commands, and no command that changes them.
+//! A switch with a static configuration has the same tables as after commands, and refuses commands that change them.
 
 use weft_parsers::cci::pbr::{BindOp, BindPid, Chosen};
 use weft_parsers::cci::tables::{Rgt, SetDrt};
@@ -7,8 +7,8 @@ use weft_parsers::fabric::{DrtEntry, RgtEntry, RgtMode};
 
 use super::*;
 
-/// Set up by commands: PIDs of the host's port, of a device and of both ports to other switches; a group of these, routes
-/// by a port and by the group; a device of the host's, a virtual link down and one up.
+/// A switch after commands of a manager. PIDs: host port, a device, and both ports to other switches, which form a
+/// group. Routes by a port and by the group. Bindings: a device of the host, and a virtual link down and one up.
 fn managed() -> Switch {
     let mut bench = Bench::new();
     let entry = |bits, target, instance| PidAssignment { pid: pid(bits), target, instance };
@@ -96,7 +96,7 @@ fn what_a_manager_has_set_up_is_there_from_the_start() {
         };
         assert_eq!(placed(&switch), placed(&before), "virtual switch {vcs}");
     }
-    // Whoever drives it hears of virtual links as of those that a manager binds.
+    // Virtual links of the static configuration raise the same events as those that a manager binds.
     let mut switch = switch;
     let ends: Vec<_> = switch
         .events()
@@ -115,7 +115,7 @@ fn nothing_of_it_can_be_changed_by_a_command() {
         let (op, fm) = (ClaimOp::RegisterPrimary, pid(1));
         Request::ClaimOwnership(ClaimOwnership { op, fm, fm_uuid: [1; 16], pid: pid(own) })
     };
-    bench.bad(FM, &claim(0x11), BAD); // others have routes to the PID that it has
+    bench.bad(FM, &claim(0x11), BAD); // the others' routes already lead to its own PID 010h
     bench.ok(FM, &claim(0x10));
     let entry = [PidAssignment { pid: pid(0x50), target: 2, instance: 0 }];
     let assign = AssignPids { op: AssignOp::Assign, assignments: List::of(&entry) };
@@ -138,7 +138,7 @@ fn nothing_of_it_can_be_changed_by_a_command() {
     for opcode in [Opcode::CONFIGURE_ACCESS, Opcode::CONFIGURE_LDST_ACCESS, Opcode::SET_PREFIX] {
         assert!(!bench.switch.commands().iter().any(|command| command.opcode == opcode));
     }
-    // What only asks is answered.
+    // Commands that only read are answered.
     bench.ok(FM, &Request::IdentifyPbrSwitch);
     assert_eq!(StaticInit::of(&bench.switch), set_up());
 }
@@ -166,7 +166,7 @@ fn what_cannot_be_is_refused_by_its_place() {
     assert_eq!(other(|it| it.groups[0].1.ports[0] = 60), StaticInitError::Group(2));
     assert_eq!(other(|it| it.routes[0].1 = DrtEntry::Port(60)), StaticInitError::Route(pid(0x40)));
     assert_eq!(other(|it| it.binds[0].vppb = 9), bind(0, 9));
-    assert_eq!(other(|it| it.binds[0].vppb = 3), bind(0, 3)); // the virtual link is there already
+    assert_eq!(other(|it| it.binds[0].vppb = 3), bind(0, 3)); // vPPB 3 has the virtual link already
     assert_eq!(other(|it| it.binds[0].to = BindingEnd::Port(port(4))), bind(0, 2));
     let own = |own| BindingEnd::Link { own, far: pid(0x40), cost: FREE };
     assert_eq!(StaticBinding { to: own(pid(0x20)), ..set_up().binds[1] }.vppb, 3);
