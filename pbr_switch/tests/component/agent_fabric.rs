@@ -1,8 +1,7 @@
-//! Agents of two switches at work: what they tell each other, what a host finds through them, and what becomes of it.
+//! Agents of two switches at work: messages between them, enumeration and access by a host, loss and return of links.
 //!
-//! Host and device - switch - switch - device and GFD, on pipes; every TLP of the agents goes over the wire.
+//! Host and device - switch - switch - device and GFD, connected by pipes. Every TLP of the agents goes over the wire.
 //!
-//! Units: bytes, nanoseconds.
 //! Source: docs/spec/cxl-fabric.md "Binding"; docs/spec/wire-formats.md §3.8, §4.1, §4.5, §4.6, §5.4; CXL 3.1 sections
 //! 7.7.2.6, 7.7.2.7, 7.7.6.1.
 
@@ -35,14 +34,14 @@ use weft_parsers::fabric::{Bdf, Dpa, DrtEntry, FastEntry, Hpa, Interleave, Pid, 
 use weft_parsers::tlp::Status;
 use weft_pbr_switch::Partner;
 
-/// The bridge at the host that the far device is behind.
+/// The host's bridge above the far device.
 const LINK_VPPB: u8 = 2;
-/// Where the host sees the GFD.
+/// Address of the GFD's memory at the host.
 const WINDOW: u64 = 1 << 40;
 const SEGMENT: u64 = 64 << 30;
 
 impl Fabric {
-    /// The far device below a virtual switch of its own, and that below the host's.
+    /// Binds the far device to the far switch's virtual switch, and that virtual switch to the host's.
     fn bind_far(&mut self) {
         let number = u8::try_from(DEVICE[1]).unwrap();
         let bind = BindVppb { vcs: 0, vppb: 1, port: number, ld: 0xFFFF };
@@ -52,7 +51,7 @@ impl Fabric {
             Request::BindPid(BindPid { op, vcs: 0, vppb, pid, own: Chosen(None), cost: FREE })
         };
         self.background(&SECOND, 1, &link(0, HOST_EDGE));
-        self.early += 1; // it says that it is up, at once
+        self.early += 1; // its Link Up is sent at once
         self.background(&[], 0, &link(LINK_VPPB, FABRIC_PORT));
     }
 
@@ -65,7 +64,7 @@ impl Fabric {
         self.background(&SECOND, 1, &unbind(0));
     }
 
-    /// The host writes and reads a device's registers and memory, and the device the host's memory.
+    /// The host writes and reads the registers and memory of a device, and the device the host's memory.
     fn exercise(&mut self, device: usize, number: u16) {
         let at = bar(self, number, 0).0 + 0x1234;
         let data = pattern(u64::from(number), 3_000);
@@ -79,7 +78,7 @@ impl Fabric {
         assert!(read == Ok(data), "{number:04x}: the host's memory");
     }
 
-    /// The host may reach the GFD, and has it from [`WINDOW`] on; the GFD lets it into its first block.
+    /// Lets the host access the GFD from [`WINDOW`] on; the GFD opens its first block to it.
     fn map_gfd(&mut self) {
         self.allow_gfd(AccessOp::EnableGmv);
         let prefix = PrefixFlags::default();
@@ -100,11 +99,11 @@ impl Fabric {
             way: 0,
         };
         gfd.set_decoders(pid(HOST_EDGE), 0, &[Some(decoder)]).unwrap();
-        gfd.set_sat(&[(pid(HOST_EDGE), 1 | 1 << 31)]).unwrap(); // group 0, and it wants to be told
+        gfd.set_sat(&[(pid(HOST_EDGE), 1 | 1 << 31)]).unwrap(); // group 0, with notifications to the host
     }
 }
 
-/// All of it, claimed and enumerated.
+/// A fabric that is claimed and enumerated.
 fn up() -> Fabric {
     let mut fabric = Fabric::new(256, 512);
     fabric.crawl();
@@ -208,13 +207,13 @@ fn a_tunnel_into_nothing_ends_and_one_whose_asker_is_gone_is_nobodys() {
     assert_eq!(header.return_code, ReturnCode::RetryRequired);
     fabric.wire.set_link(true);
     fabric.rest(Span::from_ms(30));
-    // Anybody could be behind that link now: the manager makes itself known anew.
+    // The link was down, so its partner may be another one: the manager must claim it again.
     assert_eq!(fabric.ask(&SECOND, &Request::IdentifySwitch).0, ReturnCode::Unsupported);
     fabric.ok(&SECOND, &again(SWITCHES[1]));
     fabric.ok(&SECOND, &Request::IdentifySwitch);
 }
 
-/// CXL 3.1 section 7.7.6.1; registers of bridges and of the GAE come from the agent.
+/// CXL 3.1 section 7.7.6.1. The agents serve the registers of bridges and of the GAE.
 #[test]
 fn a_host_finds_its_virtual_switch_and_what_is_bound_and_unbound_later() {
     let mut fabric = up();
@@ -252,7 +251,8 @@ fn a_host_finds_its_virtual_switch_and_what_is_bound_and_unbound_later() {
     fabric.check();
 }
 
-/// docs/spec/wire-formats.md §3.8: Link Up is tried ten times, 10 ms apart, unless the other end shows that it has it.
+/// docs/spec/wire-formats.md §3.8: Link Up is sent ten times, 10 ms apart, unless the other end shows that it has
+/// received it.
 #[test]
 fn link_up_ends_when_the_host_makes_use_of_the_link() {
     let mut fabric = up();
@@ -265,7 +265,7 @@ fn link_up_ends_when_the_host_makes_use_of_the_link() {
     assert_eq!(sent(&fabric), heard, "none since then");
 }
 
-/// CXL 3.1 section 7.7.6.1: loss of any link under a virtual link is a surprise link down at the vPPB.
+/// CXL 3.1 section 7.7.6.1: loss of any link below a virtual link is a surprise link down at the vPPB.
 #[test]
 fn a_lost_link_is_a_surprise_and_one_that_comes_back_a_hot_add() {
     let mut fabric = up();
@@ -290,7 +290,8 @@ fn a_lost_link_is_a_surprise_and_one_that_comes_back_a_hot_add() {
     fabric.check();
 }
 
-/// docs/spec/wire-formats.md §3.8: Assert Reset, Deassert Reset and Link Up, by a register of the bridge at the host.
+/// docs/spec/wire-formats.md §3.8: a register of the bridge at the host causes Assert Reset, Deassert Reset and Link
+/// Up.
 #[test]
 fn a_reset_by_the_host_goes_over_the_virtual_link() {
     let mut fabric = up();
@@ -325,7 +326,7 @@ fn a_reset_by_the_host_goes_over_the_virtual_link() {
     assert_eq!(upstream.bridge.buses().secondary, 0, "as after power-on");
     assert!(read(&mut fabric).is_err(), "nothing passes");
     set(&mut fabric, 0);
-    fabric.wait_for(FAR, false); // the link went down and came up: the host looks there
+    fabric.wait_for(FAR, false); // the link goes down and up, and the host enumerates again
     fabric.wait_for(FAR, true);
     assert_eq!(read(&mut fabric), Ok([buses.primary, buses.secondary, buses.subordinate]));
     fabric.exercise(1, FAR);
@@ -333,8 +334,8 @@ fn a_reset_by_the_host_goes_over_the_virtual_link() {
     fabric.check();
 }
 
-/// docs/spec/wire-formats.md §3.8, the count of Link Up: for a moment the far switch alone has no route to the host, so that only the
-/// vUSP has seen the loss and reset its bridges; the host hears of that, and sets them up again.
+/// docs/spec/wire-formats.md §3.8, the count of Link Up: for a moment only the far switch has no route to the host, so
+/// that only the vUSP sees the loss and resets its bridges. The host is told, and sets them up again.
 #[test]
 fn a_loss_that_the_hosts_edge_has_not_seen_is_told_to_the_host() {
     let mut fabric = up();
@@ -360,7 +361,7 @@ fn a_loss_that_the_hosts_edge_has_not_seen_is_told_to_the_host() {
     fabric.check();
 }
 
-/// PCIe 6.0 section 2.2.4: all below agree to lose power, one level after the other, and the root hears of it once.
+/// PCIe 6.0 section 2.2.4: all devices agree to lose power, level by level, and the root receives one answer.
 #[test]
 fn a_message_for_all_goes_to_all_and_one_answer_comes_back() {
     let mut fabric = up();
@@ -383,7 +384,7 @@ fn a_message_for_all_goes_to_all_and_one_answer_comes_back() {
     fabric.check();
 }
 
-/// docs/spec/wire-formats.md §4.6: 5809h, 580Ah; the command and its response are in the host's memory.
+/// docs/spec/wire-formats.md §4.6, 5809h and 580Ah: the command and its response are in the host's memory.
 #[test]
 fn a_hosts_command_for_the_gfd_goes_through_its_gae_and_back() {
     let mut fabric = up();
@@ -425,7 +426,7 @@ fn a_hosts_command_for_the_gfd_goes_through_its_gae_and_back() {
     fabric.check();
 }
 
-/// docs/spec/wire-formats.md §5.4: what a GFD has refused is in the ring of the host that asked.
+/// docs/spec/wire-formats.md §5.4: the requester's ring has an entry for a request that the GFD refused.
 #[test]
 fn a_refusal_of_the_gfd_is_in_the_hosts_ring() {
     let mut fabric = up();
@@ -453,14 +454,14 @@ fn a_refusal_of_the_gfd_is_in_the_hosts_ring() {
     fabric.check();
 }
 
-/// What a G-FAM device refuses comes to the manager from the switch that the device is at: who, where, and by which rule.
+/// The switch at which a G-FAM device is forwards its refusal to the manager, with requester, address and rule.
 #[test]
 fn what_a_gfd_refuses_is_notified_of() {
     let mut fabric = up();
     fabric.map_gfd();
     fabric.rest(Span::from_ms(50));
     while fabric.nodes[0].agent.next_notice().is_some() {}
-    let addr = Hpa(WINDOW + BLOCK + 0x40); // behind what the host was granted
+    let addr = Hpa(WINDOW + BLOCK + 0x40); // beyond the block that the host was granted
     let op = fabric.net.hosts[0].0.uio_read(addr, 64, None);
     assert_eq!(fabric.finish(op), Err(Failure::Status(Status::UnsupportedRequest)));
     let message = fabric.until("the notification", |fabric| fabric.nodes[0].agent.next_notice());
@@ -472,7 +473,7 @@ fn what_a_gfd_refuses_is_notified_of() {
     assert_eq!((notice.pid, notice.rpid), (pid(GFD_PID), pid(HOST_EDGE)));
     assert_eq!((notice.kind, notice.trigger), (kind::ACCESS_ERROR, trigger::SAT_DENIED));
     assert_eq!((notice.hpa, notice.events), (addr, 1 << events::WARNING));
-    // Whoever goes on is told of once in each batch.
+    // A requester that goes on causes one notification in each batch.
     for _ in 0..50 {
         fabric.rest(Span::from_ms(2));
         let op = fabric.net.hosts[0].0.uio_read(addr, 64, None);
@@ -485,7 +486,7 @@ fn what_a_gfd_refuses_is_notified_of() {
     fabric.check();
 }
 
-/// Registers are read in completions of the length that every link takes.
+/// Registers are read in completions of a length that every link carries.
 #[test]
 fn long_reads_of_a_gae_come_in_parts() {
     let mut fabric = Fabric::new(128, 512);

@@ -1,10 +1,9 @@
-//! The switch component and the GFD on TCP loopback, driven by the independent client `tests/py/check_cci.py`.
+//! The independent client `tests/py/check_cci.py` drives the switch component and the GFD over TCP loopback.
 //!
-//! A thread for each connection, one component behind a mutex; behind a switch's ports another switch and a
-//! device of several logical devices.
+//! Each connection has a thread, and the component is behind a mutex. Behind ports of the switch are another switch and
+//! a device of several logical devices. A request takes 1 ms of the component's time.
 //!
-//! Units: bytes; a request takes 1 ms of the component's time.
-//! Source: docs/spec/cxl-fabric.md "The fabric manager"; `tests/py/check_cci.py` says what it checks.
+//! Source: docs/spec/cxl-fabric.md "The fabric manager"; `tests/py/check_cci.py` lists its checks.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -25,22 +24,22 @@ use weft_pbr_switch::{
     FarRequest, Outgoing, Partner, PortConfig, Role, Switch, SwitchConfig, VcsConfig,
 };
 
-/// A host's port, three for devices, two to other switches.
+/// A host port, three ports of devices, two to other switches.
 const ROLES: [Role; 6] = [Role::Usp, Role::Dsp, Role::Dsp, Role::Dsp, Role::Fabric, Role::Fabric];
 const MLD: usize = 3;
 const CRAWL: usize = 4;
 const MIB: u64 = 1 << 20;
 
-/// What is behind the connections.
+/// Components behind the connections.
 trait Served: Send + 'static {
-    /// What came by a connection; what is sent back.
+    /// Receives bytes of a connection, and returns the bytes to send.
     fn receive(&mut self, server: &mut StreamServer, bytes: &[u8]) -> Vec<u8>;
 
-    /// A connection has ended.
+    /// Forgets the state of a connection that has ended.
     fn forget(&mut self, session: Session);
 }
 
-/// A switch, another one behind its port to it, and a device of two logical devices.
+/// A switch, another switch behind its fabric port, and a device of two logical devices.
 struct World {
     switch: Switch,
     far: Switch,
@@ -48,7 +47,7 @@ struct World {
     now: Instant,
 }
 
-/// A device of two logical devices: commands, registers of each by dword, memory of each.
+/// A device of two logical devices, each with registers, by DW, and memory.
 struct Mld {
     device: Device,
     registers: [[u32; 16]; 2],
@@ -61,7 +60,7 @@ impl Mld {
         Self { device: gfd(64 * MIB), registers, memory }
     }
 
-    /// The answer to what a switch passes on, as it stands in the response.
+    /// The answer to a request that the switch forwards, as the response contains it.
     fn answer(&mut self, now: Instant, to: &FarRequest) -> Option<Vec<u8>> {
         match *to {
             FarRequest::Device(_, ref message) => {
@@ -118,7 +117,7 @@ impl Served for World {
         let mut out = Vec::new();
         self.now += Span::from_ms(1);
         server.receive(&mut self.switch, self.now, bytes, &mut out).expect("in step");
-        self.switch.events().for_each(drop); // nobody here forwards commands to GFDs
+        self.switch.events().for_each(drop); // no host forwards commands to GFDs here
         let outgoing: Vec<Outgoing> = self.switch.outgoing().collect();
         for request in outgoing {
             let answer = match &request.to {
@@ -142,7 +141,6 @@ impl Served for World {
     }
 }
 
-/// A GFD alone.
 struct Alone {
     device: Device,
     now: Instant,
@@ -181,7 +179,7 @@ fn made(serial: u64) -> Switch {
     .expect("a switch")
 }
 
-/// Serves what connects to a port of its own; its address.
+/// Serves connections to a new port, and returns its address.
 fn listen<W: Served>(world: &Arc<Mutex<W>>, session: fn(u32) -> Session) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
     let address = listener.local_addr().expect("bound").to_string();
@@ -211,7 +209,7 @@ fn connection<W: Served>(world: &Mutex<W>, session: Session, mut stream: TcpStre
     world.lock().unwrap_or_else(PoisonError::into_inner).forget(session);
 }
 
-/// Runs the client; it says of each check what is wrong.
+/// Runs the client, which prints a line for each check.
 fn check(command: &[&str]) {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/py/check_cci.py");
     let run = Command::new("python3").arg(script).args(command).output();
@@ -231,8 +229,8 @@ fn check_switch(more: &[&str], host: fn(u32) -> Session) {
     check(&[&["--connect", &fm, "--host-connect", &host, "--kind", "switch"], more].concat());
 }
 
-/// A host's virtual switch: its first downstream vPPB is unbound. Each command of a switch that the page lays out is
-/// carried out and refused once at least.
+/// A host's virtual switch; its first downstream vPPB is unbound. Each command of a switch in the specification is
+/// carried out and refused at least once.
 #[test]
 fn the_independent_client_finds_nothing_wrong_with_a_host_edge() {
     let ports = ["--bind-port", "1", "--mld-port", "3", "--crawl-port", "4"];
@@ -240,7 +238,7 @@ fn the_independent_client_finds_nothing_wrong_with_a_host_edge() {
     check_switch(&[&ports[..], &more].concat(), |_| Session::Host { vcs: 0 });
 }
 
-/// A downstream edge: vPPB 0 is its vUSP, unbound. Notifications end at the host edge, so it has no ring for them.
+/// A downstream edge: vPPB 0 is its vUSP, unbound. Notifications end at the host's edge, so it has no ring for them.
 #[test]
 fn the_independent_client_finds_nothing_wrong_with_a_downstream_edge() {
     check_switch(&["--vcs", "1", "--crawl-port", "4", "--absent", "109,10a"], |_| Session::Host {
@@ -248,7 +246,7 @@ fn the_independent_client_finds_nothing_wrong_with_a_downstream_edge() {
     });
 }
 
-/// A GFD that nobody has set up yet: each of its commands is carried out and refused once at least.
+/// A GFD after power-on: each of its commands is carried out and refused at least once.
 #[test]
 fn the_independent_client_finds_nothing_wrong_with_a_gfd() {
     let alone = Alone { device: gfd(1_024 * MIB), now: Instant::ZERO };

@@ -1,9 +1,6 @@
-//! PBR switches as components: what a manager commands, what a host finds through them, and what is refused.
+//! PBR switches as components: commands of a manager, enumeration and access by a host, and refusals.
 //!
-//! One binary; a module for each subject, [`rig`] and [`agent_rig`] for what they share.
-//!
-//! Units: bytes, nanoseconds.
-//! Source: each module's own.
+//! One binary with a module for each subject. They share [`rig`] and [`agent_rig`].
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 mod agent_fabric;

@@ -1,9 +1,8 @@
-//! Notifications of events: a link that changes at a switch, near or far, reaches the manager's connection; a flood of
-//! changes comes to a few of them.
+//! Notifications of events: a link that changes at either switch is reported to the manager, and a flood of changes
+//! causes few messages.
 //!
-//! The two switches of [`agent_rig`](crate::agent_rig); messages out of [`Agent::next_notice`].
+//! The two switches are those of [`agent_rig`](crate::agent_rig); messages come from [`Agent::next_notice`].
 //!
-//! Units: bytes, milliseconds of virtual time.
 //! Source: docs/spec/wire-formats.md §4.2 ("Events"); docs/spec/cxl-fabric.md "Dynamic change".
 //!
 //! [`Agent::next_notice`]: weft_pbr_switch::Agent::next_notice
@@ -21,7 +20,7 @@ use weft_parsers::cci::{Category, Header, List, Opcode, Payload, Request, Return
 /// Least time between two batches.
 const GAP: Span = Span::from_ms(10);
 
-/// All of it, claimed, and both switches told to notify of changes of links.
+/// A claimed fabric, in which both switches notify of changed links.
 fn up() -> Fabric {
     let mut fabric = Fabric::new(256, 256);
     fabric.crawl();
@@ -36,7 +35,7 @@ fn up() -> Fabric {
     fabric
 }
 
-/// What has come for the manager: the component, and the logs.
+/// Takes the manager's messages: for each the component, `None` for the first switch, and its changed logs.
 fn notices(fabric: &mut Fabric) -> Vec<(Option<CrawlTarget>, u16)> {
     let messages = core::iter::from_fn(|| fabric.nodes[0].agent.next_notice());
     let read = |message: Vec<u8>| {
@@ -54,7 +53,7 @@ fn notices(fabric: &mut Fabric) -> Vec<(Option<CrawlTarget>, u16)> {
     messages.map(read).collect()
 }
 
-/// Takes the device of a switch away, or puts it back.
+/// Unplugs the device of a switch, or plugs it in.
 fn plug(fabric: &mut Fabric, at: usize, on: bool) {
     let (now, link) = (fabric.net.now, on.then(weft_cxl::pci::Link::default));
     fabric.nodes[at].agent.set_link(now, port(DEVICE[at]), link);
@@ -64,7 +63,7 @@ fn clear(log: u8, handles: &[u16]) -> ClearEvents<'_> {
     ClearEvents { log, all: false, handles: List::of(handles) }
 }
 
-/// The records of a log, as they stand.
+/// Reads the records of a log.
 fn records(fabric: &mut Fabric, way: &[CrawlTarget], log: u8) -> Vec<(u16, [u8; 16], [u8; 80])> {
     let payload = fabric.ok(way, &Request::GetEvents(log));
     let records = EventRecords::parse(&payload).unwrap().records;
@@ -94,7 +93,7 @@ fn a_link_that_changes_anywhere_is_notified_of() {
     fabric.check();
 }
 
-/// What is at the other end of a link is told after the link is up: that is an event as well.
+/// A switch learns its partner only after the link is up; that is a second event.
 #[test]
 fn a_new_partner_is_notified_of() {
     let mut fabric = up();
@@ -119,7 +118,7 @@ fn a_new_partner_is_notified_of() {
     assert_eq!(kinds.last(), Some(&6), "a PBR component is at the other end: {kinds:?}");
 }
 
-/// docs/security.md: whoever floods costs the manager no more than a batch every [`GAP`].
+/// docs/security.md: a flood costs the manager one batch for each [`GAP`] at most.
 #[test]
 fn floods_are_bounded() {
     let mut fabric = up();
@@ -137,7 +136,7 @@ fn floods_are_bounded() {
     assert!(log.lost >= 1_900, "{}", log.lost);
 }
 
-/// Nobody is told of anything unless the manager has asked for it.
+/// A switch notifies only if the manager has asked for it.
 #[test]
 fn a_manager_that_does_not_ask_is_not_notified() {
     let mut fabric = up();
@@ -149,12 +148,12 @@ fn a_manager_that_does_not_ask_is_not_notified() {
     plug(&mut fabric, 1, false);
     fabric.rest(Span::from_ms(50));
     assert_eq!(notices(&mut fabric), [], "nobody has asked for it");
-    // What happened meanwhile is told once somebody asks.
+    // Asking later brings the events that occurred meanwhile.
     fabric.ok(&[], &Request::SetMctpEvents(1 << WARNING));
     assert_eq!(notices(&mut fabric), [(None, 1 << WARNING)]);
 }
 
-/// One record for each port and rule, with the count so far; who clears an older state clears nothing.
+/// Each port and rule has one record with the count so far. The handle of an older state clears nothing.
 #[test]
 fn refused_accesses_are_records_of_the_informational_log() {
     let mut fabric = up();
@@ -190,7 +189,7 @@ fn refused_accesses_are_records_of_the_informational_log() {
     }
 }
 
-/// What was asked over a link that goes down is given up with it, and nothing more is asked over it.
+/// When a link goes down, requests over it fail at once, and new ones as well.
 #[test]
 fn requests_over_a_lost_link_are_given_up_at_once() {
     let mut fabric = up();

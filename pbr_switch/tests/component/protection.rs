@@ -1,14 +1,13 @@
-//! Each level of protection by itself: taken away by one command and given back by another, in a fabric at work.
+//! Each level of protection by itself: one command removes access and another restores it, in a fabric at work.
 //!
-//! Host - switch with its agent - switch with its agent - second host and GFD, a device at the first switch;
-//! before, without and with the level again, writes and reads of each kind that can be sent there.
+//! Host - switch with its agent - switch with its agent - second host and GFD; a device is at the first switch. Writes
+//! and reads of each possible kind are sent before, during and after the removal.
 //!
-//! Units: bytes, nanoseconds.
 //! Source: CXL 3.1 sections 7.7.2.5 (figure 7-33), 7.7.3.3, 7.7.9; docs/spec/cxl-fabric.md "Ingress at an edge", "GFD
 //! (endpoint)"; docs/spec/wire-formats.md §4.5 to §4.7, §5.4.
 //!
-//! All tables are set by requests of the fabric manager's connection, tunnels through it, and the mailbox of the
-//! host's GAE. What a refused request leads to is told by all counters that have changed meanwhile.
+//! The fabric manager sets tables on its connection and through tunnels, and the host through the mailbox of its GAE.
+//! The effects of a refused request are checked by all counters that changed.
 
 use crate::agent_rig::manager::{GFD_PID, HOST_EDGE, NEAR_VPPB, SECOND};
 use crate::agent_rig::{BLOCK, pid};
@@ -27,7 +26,8 @@ use weft_parsers::cci::{List, Request};
 use weft_parsers::fabric::{Bdf, Dpa, Hpa, Pid, ReRouterEntry};
 use weft_parsers::tlp::Status;
 
-/// One level: how it is taken away and given back, what it guards, what it says, and what goes on without it.
+/// A level of protection: commands that remove and restore access, the guarded access, the effect of a refusal, and an
+/// access that goes on.
 struct Level {
     take: fn(&mut Guarded),
     give: fn(&mut Guarded),
@@ -37,7 +37,7 @@ struct Level {
 }
 
 impl Level {
-    /// Works, is refused, works again; and what is not guarded by it works all the time.
+    /// Checks that the guarded access works, is refused, and works again, while the other access works all the time.
     fn hold(&self) {
         let mut fabric = up();
         self.hold_in(&mut fabric);
@@ -68,7 +68,7 @@ const fn device(trigger: u8, dpa: Option<Dpa>, group: Option<u16>) -> Told {
     Told::Device { trigger, dpa, group, host: true }
 }
 
-/// CXL 3.1 section 7.7.2.5, second level: FAST must lead to the GFD. Set FAST Segment (5806h) by the host.
+/// CXL 3.1 section 7.7.2.5, second level: FAST must lead to the GFD. The host sets it by Set FAST Segment (5806h).
 #[test]
 fn no_fast_entry() {
     Level {
@@ -81,7 +81,7 @@ fn no_fast_entry() {
     .hold();
 }
 
-/// As no FAST entry, of an interleaved segment. Set IDT DPID (5808h) by the host.
+/// The same for an interleaved segment. The host sets its targets by Set IDT DPID (5808h).
 #[test]
 fn no_idt_entry() {
     Level {
@@ -94,8 +94,8 @@ fn no_idt_entry() {
     .hold();
 }
 
-/// CXL 3.1 section 7.7.2.5, second level: GMV, which the FM alone sets (5902h), also for what is interleaved. The host
-/// is told that it has changed, and by which PID.
+/// CXL 3.1 section 7.7.2.5, second level: GMV must have the GFD, also for interleaved segments. Only the FM sets GMV
+/// (5902h), and the host is told the PID that has changed.
 #[test]
 fn not_in_gmv() {
     for (guards, told) in [DIRECT, DEALT].map(|at| (at, edge(0, 0, Refusal::NotInGmv))) {
@@ -108,7 +108,8 @@ fn not_in_gmv() {
     }
 }
 
-/// CXL 3.1 section 7.7.2.5, third level: no decoder of the requester maps it. Set GDT (4914h) by the FM.
+/// CXL 3.1 section 7.7.2.5, third level: a decoder of the requester must map the address. The FM sets decoders by Set
+/// GDT (4914h).
 #[test]
 fn no_gdt_hit() {
     Level {
@@ -121,8 +122,8 @@ fn no_gdt_hit() {
     .hold();
 }
 
-/// docs/spec/wire-formats.md §5.2: exactly one hit, or an error. A decoder that would take addresses of another one of
-/// the same requester is refused (4914h), and the older one goes on; another requester's may be there.
+/// docs/spec/wire-formats.md §5.2: an address has exactly one hit. The GFD refuses a decoder (4914h) that overlaps
+/// another one of the same requester, and the older one stays in force. Decoders of other requesters may overlap it.
 #[test]
 fn a_second_decoder_for_an_address_is_refused() {
     let mut fabric = up();
@@ -143,7 +144,7 @@ fn a_second_decoder_for_an_address_is_refused() {
     fabric.check();
 }
 
-/// Figure 7-33: bit `GrpID` of the requester's `GrpAccVec`. Set SAT (490Dh) by the FM.
+/// Figure 7-33: the requester's `GrpAccVec` must have bit `GrpID`. The FM sets it by Set SAT (490Dh).
 #[test]
 fn sat_bit_clear() {
     Level {
@@ -156,7 +157,7 @@ fn sat_bit_clear() {
     .hold();
 }
 
-/// The same for the block behind it: what one group's bit gives does not reach another group's memory.
+/// The same for the next block: the bit of one group gives no access to the memory of another group.
 #[test]
 fn sat_bit_of_another_group() {
     let mut fabric = up();
@@ -172,7 +173,7 @@ fn sat_bit_of_another_group() {
     fabric.check();
 }
 
-/// docs/spec/wire-formats.md §4.7: without the Notify bit the FM is told, and the host is not.
+/// docs/spec/wire-formats.md §4.7: without the Notify bit the GFD notifies the FM, but not the host.
 #[test]
 fn sat_bit_clear_without_notify() {
     Level {
@@ -190,7 +191,7 @@ fn sat_bit_clear_without_notify() {
     .hold();
 }
 
-/// CXL 3.1 section 7.7.2.5: a block that no group has is nobody's. Capacity is taken and given by 4908h and 4907h.
+/// CXL 3.1 section 7.7.2.5: no requester reaches a block that is in no group. 4908h and 4907h release and add capacity.
 #[test]
 fn block_of_no_group() {
     Level {
@@ -204,7 +205,7 @@ fn block_of_no_group() {
 }
 
 /// CXL 3.1 section 7.7.3.3 and docs/spec/cxl-fabric.md "Ingress", 2: the target must be in VTV (5902h). Plain requests
-/// never get there.
+/// never reach GIM.
 #[test]
 fn gim_not_in_vtv() {
     Level {
@@ -221,7 +222,7 @@ fn gim_not_in_vtv() {
     .hold();
 }
 
-/// As no FAST entry, of GIM: what the host has not set is not there, though the FM allows it.
+/// The same for GIM without a FAST entry: the host must set one, although the FM allows the target.
 #[test]
 fn gim_without_a_fast_entry() {
     let mut fabric = up();
@@ -235,7 +236,7 @@ fn gim_without_a_fast_entry() {
     fabric.check();
 }
 
-/// CXL 3.1 section 7.7.3.3, ingress: a prefix where the FM has not enabled it (5904h) is UR.
+/// CXL 3.1 section 7.7.3.3, ingress: a prefix is UR unless the FM has enabled prefixes (5904h).
 #[test]
 fn prefix_not_enabled() {
     Level {
@@ -248,7 +249,7 @@ fn prefix_not_enabled() {
     .hold();
 }
 
-/// The same where the FM allows it and the host has it off (5804h).
+/// The same if the FM allows prefixes, but the host has turned them off (5804h).
 #[test]
 fn prefix_not_turned_on_by_the_host() {
     Level {
@@ -274,7 +275,7 @@ fn prefix_not_in_vtv() {
     .hold();
 }
 
-/// CXL 3.1 section 7.7.3.3, egress: PIF = 1 where the FM has not enabled the prefix is UR, by either flow.
+/// CXL 3.1 section 7.7.3.3, egress: PIF = 1 is UR unless the FM has enabled prefixes there, in both flows.
 #[test]
 fn prefix_not_enabled_at_the_far_edge() {
     for guards in [GIM, PREFIXED] {
@@ -289,8 +290,8 @@ fn prefix_not_enabled_at_the_far_edge() {
     }
 }
 
-/// docs/spec/cxl-fabric.md "Ingress", 1: a completion whose prefix is not in VTV is dropped, counted as unexpected;
-/// nobody is told.
+/// docs/spec/cxl-fabric.md "Ingress", 1: a completion whose prefix is not in VTV is dropped and counted as unexpected,
+/// without a notification.
 #[test]
 fn prefix_of_a_completion_not_in_vtv() {
     let mut fabric = up();
@@ -316,8 +317,8 @@ fn prefix_of_a_completion_not_in_vtv() {
     fabric.check();
 }
 
-/// CXL 3.1 section 7.7.9: what LDST leads to must be in LAV, which the FM alone sets (5716h). Plain requests do not
-/// ask LDST: the virtual switch has no place for them.
+/// CXL 3.1 section 7.7.9: the target of an LDST segment must be in LAV, which only the FM sets (5716h). Plain requests
+/// do not use LDST, and the virtual switch has no window for them.
 #[test]
 fn lav_clear() {
     Level {
@@ -330,8 +331,8 @@ fn lav_clear() {
     .hold();
 }
 
-/// docs/spec/cxl-fabric.md "Ingress", 3: without an LDST entry a UIO request is the virtual switch's, which has no
-/// place for it.
+/// docs/spec/cxl-fabric.md "Ingress", 3: a UIO request without an LDST entry goes to the virtual switch, which has no
+/// window for it.
 #[test]
 fn no_ldst_entry() {
     Level {
@@ -344,8 +345,8 @@ fn no_ldst_entry() {
     .hold();
 }
 
-/// CXL 3.1 section 7.7.9: LAV guards the re-router too. An entry that leads astray counts until LAV is cleared; then
-/// completions go by their ID.
+/// CXL 3.1 section 7.7.9: LAV guards the re-router, too. A wrong entry sends completions to another host until LAV is
+/// cleared; then they are routed by their ID.
 #[test]
 fn lav_clear_for_a_completion() {
     let mut fabric = up();
@@ -371,7 +372,7 @@ fn lav_clear_for_a_completion() {
     fabric.check();
 }
 
-/// What the host sets is checked against what the FM allows: each table refuses its command, and holds what it held.
+/// Each table refuses a target that the FM does not allow, and keeps its entries.
 #[test]
 fn tables_take_no_target_that_is_not_allowed() {
     let mut fabric = up();
@@ -388,7 +389,7 @@ fn tables_take_no_target_that_is_not_allowed() {
     fabric.check();
 }
 
-/// A requester that the GFD does not know gets nothing, whatever another one may do.
+/// A requester gets no access from the decoders and groups of another one.
 #[test]
 fn protection_is_each_requesters_own() {
     let mut fabric = up();
@@ -407,7 +408,8 @@ fn protection_is_each_requesters_own() {
     fabric.check();
 }
 
-/// CXL 3.1 section 7.7.2.7: a device's request is refused as a host's is; the notification for it ends at its edge.
+/// CXL 3.1 section 7.7.2.7: the GFD refuses a device as it refuses a host, and the device's edge drops the
+/// notification.
 #[test]
 fn a_device_is_refused_and_never_told() {
     let mut fabric = up();
@@ -442,7 +444,7 @@ fn a_device_is_refused_and_never_told() {
     }
     fabric.sat_of(NEAR_EDGE, 1 | SAT_NOTIFY);
     fabric.allow_gfd(AccessOp::DisableGmv);
-    fabric.rest(Span::from_ms(1)); // until the host has its interrupt
+    fabric.rest(Span::from_ms(1)); // for the interrupt to arrive at the host
     let before = fabric.books();
     assert_eq!(fabric.dma(0, plain), refused, "GMV is its virtual switch's");
     let names = ["switch 0 port 1 answered", "switch 0 port 1 refused not-in-gmv"];

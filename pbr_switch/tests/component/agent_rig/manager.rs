@@ -1,6 +1,7 @@
-//! What a fabric manager does before there is anything to test: owns all, numbers it, and makes ways.
+//! Preparations by a fabric manager: it claims all components, assigns PIDs and sets routes.
 //!
-//! Commands of docs/spec/wire-formats.md §4 by [`Fabric::ok`], to a component behind others by a way of targets.
+//! [`Fabric::ok`] sends commands of docs/spec/wire-formats.md §4. For a component behind others, `way` lists the
+//! targets of Fabric Crawl Out on the path to it.
 //!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.3 to §4.6.
 
@@ -21,12 +22,12 @@ use super::{DEVICE, FABRIC, Fabric, GFD, HOST, pid, port};
 pub(crate) const MANAGER: u16 = 0x001;
 pub(crate) const SWITCHES: [u16; 2] = [0x010, 0x011];
 pub(crate) const GFD_PID: u16 = 0x020;
-/// PID of the host's edge, and of the second switch's fabric port: the ends of the virtual link.
+/// PIDs of the two ends of the virtual link: the host's edge, and the second switch's fabric port.
 pub(crate) const HOST_EDGE: u16 = 0x0A1;
 pub(crate) const FABRIC_PORT: u16 = 0x0F1;
 pub(crate) const FREE: PathCost =
     PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };
-/// The bridge at the host that the near device is behind.
+/// The host's bridge above the near device.
 pub(crate) const NEAR_VPPB: u8 = 1;
 
 pub(crate) const SECOND: [CrawlTarget; 1] = [CrawlTarget::Pid(Pid::from_low_bits(SWITCHES[1]))];
@@ -55,7 +56,7 @@ impl Fabric {
         self.ok(way, &Request::AssignPids(AssignPids { op, assignments }));
     }
 
-    /// A request that goes on in the background, until it is done.
+    /// Sends a request that runs in the background, and waits until it has succeeded.
     pub(crate) fn background(&mut self, way: &[CrawlTarget], at: usize, request: &Request<'_>) {
         let (code, _) = self.ask(way, request);
         assert_eq!(code, ReturnCode::BackgroundStarted, "{request:?}");
@@ -73,7 +74,7 @@ impl Fabric {
         self.nodes[at].agent.switch().port(port(number)).unwrap().partner
     }
 
-    /// The first switch, the second one through it, and the GFD through both become a manager's.
+    /// Claims the first switch, the second one through it, and the GFD through both.
     pub(crate) fn crawl(&mut self) {
         self.until("a link partner at all ports", |fabric| {
             let known = |at, number: usize| fabric.partner(at, number) != Partner::Unknown;
@@ -84,7 +85,7 @@ impl Fabric {
         self.ok(&[out], &claim(SWITCHES[1]));
         self.route(&[], SWITCHES[1], FABRIC[0]);
         self.route(&[out], MANAGER, FABRIC[1]);
-        self.assign(&SECOND, GFD, GFD_PID); // its edge lets it speak with no other
+        self.assign(&SECOND, GFD, GFD_PID); // the edge of the GFD lets it send only as this PID
         self.ok(&[SECOND[0], gfd], &claim(GFD_PID));
         self.route(&SECOND, GFD_PID, GFD);
         self.route(&[], GFD_PID, FABRIC[0]);
@@ -119,7 +120,7 @@ impl Fabric {
         self.ok(&[], &Request::ConfigureAccess(ConfigureAccess { vcs: 0, access, cost: FREE }));
     }
 
-    /// The host sees a device, or sees it no more.
+    /// Waits until the host sees a device, or does not see it any more.
     pub(crate) fn wait_for(&mut self, device: u16, there: bool) {
         let what = format!("{device:04x} {}", if there { "appears" } else { "goes" });
         self.until(&what, |fabric| {

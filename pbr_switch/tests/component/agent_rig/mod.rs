@@ -1,9 +1,8 @@
-//! Two switches with their agents, joined by a pipe: a host and a device at the first, a device and a GFD at the second.
+//! Two switches with their agents, joined by a pipe: a host and a device at the first, a device and a GFD at the
+//! second.
 //!
-//! [`Fabric::step`] polls each part once; requests of a fabric manager by [`Fabric::ask`], those of the host's
-//! software by [`Fabric::command`].
-//!
-//! Units: bytes, nanoseconds.
+//! [`Fabric::step`] polls each part once. [`Fabric::ask`] sends requests of the fabric manager, and [`Fabric::command`]
+//! those of the host's software.
 #![expect(clippy::redundant_pub_crate, reason = "a module of a test")]
 #![allow(dead_code, clippy::allow_attributes, reason = "not every test uses all of it")]
 
@@ -43,14 +42,14 @@ use weft_pbr_switch::{self as pbr_switch, Agent, AgentConfig, PortConfig, Role, 
 use super::rig::{FRAME_LEN_MAX, Net, device_config, end, function, host_config};
 
 pub(crate) const FM: Session = Session::Fm(1);
-/// Device IDs of the devices at the first switch and at the second.
+/// PCI device IDs of the devices at the first and the second switch.
 pub(crate) const NEAR: u16 = 0x0D0A;
 pub(crate) const FAR: u16 = 0x0D0B;
 /// UUIDs of the switches, and of the GFD.
 pub(crate) const UUIDS: [[u8; 16]; 2] = [[0x51; 16], [0x52; 16]];
 pub(crate) const GFD_UUID: [u8; 16] = [0x6F; 16];
-/// Ports: of the first switch host, device and the other switch; of the second the other switch, GFD and device, or in
-/// the place of that device a second host.
+/// Roles of ports. First switch: host, device, other switch. Second switch: other switch, GFD, device; the device may
+/// be replaced by a second host.
 const ROLES: [[Role; 3]; 2] =
     [[Role::Usp, Role::Dsp, Role::Fabric], [Role::Fabric, Role::Dsp, Role::Dsp]];
 pub(crate) const HOST: usize = 0;
@@ -58,9 +57,9 @@ pub(crate) const DEVICE: [usize; 2] = [1, 2];
 pub(crate) const FABRIC: [usize; 2] = [2, 0];
 pub(crate) const PEER: usize = 2;
 pub(crate) const GFD: usize = 1;
-/// How long a bind takes.
+/// Time that a bind takes.
 const BIND_TIME: Span = Span::from_us(20);
-/// Bytes of the GFD's memory and of a block of it.
+/// Size of a block of the GFD's memory.
 pub(crate) const BLOCK: u64 = 16 << 20;
 
 pub(crate) fn pid(bits: u16) -> Pid {
@@ -71,7 +70,7 @@ pub(crate) fn port(number: usize) -> PortId {
     PortId::new(number).unwrap()
 }
 
-/// A switch, its agent, and its ends of the pipes.
+/// A switch, its agent, and the switch's ends of the pipes.
 pub(crate) struct Node {
     lane: Lane,
     core: Arc<Core>,
@@ -80,27 +79,26 @@ pub(crate) struct Node {
     pub agent: Agent,
     agent_port: Pipe,
     answers: Vec<Vec<u8>>,
-    /// Times that other tables came in force.
+    /// Number of times that new tables were published.
     pub published: u64,
 }
 
 pub(crate) struct Fabric {
     pub net: Net,
-    /// What of each host's memory is there for others.
+    /// Memory that each host exports.
     pub exports: [Export; 2],
     pub nodes: Vec<Node>,
     pub gfd: (GfdEnd, Pipe),
-    /// What the host has told, and what the second one has.
+    /// Events of the first host, not taken yet.
     pub events: Vec<Event>,
     pub peer_events: Vec<Event>,
     /// The pipe between the switches.
     pub wire: weft_dataplane::port::pipe::LinkHandle,
-    /// Messages of virtual links that came to the first switch before it was told of the link.
+    /// Messages of virtual links that arrived at the first switch before its end was bound.
     pub early: u64,
     moved: bool,
 }
 
-/// What each port of a switch is for.
 const fn roles(at: usize, peer: bool) -> [Role; 3] {
     match ROLES[at] {
         [first, second, _] if peer && at == 1 => [first, second, Role::Usp],
@@ -134,7 +132,8 @@ fn lane(pool: &Arc<Pool>, at: usize, peer: bool) -> (Arc<Core>, Lane) {
     (core, lanes.remove(0))
 }
 
-/// The first switch has the host's virtual switch, the second one that waits to be bound to a host, or its own host's.
+/// The agent of a switch. The first switch has the host's virtual switch; the second has one for its own host, or one
+/// to be bound to the first host.
 fn agent(at: usize, peer: bool) -> Agent {
     let mut config = pbr_switch::SwitchConfig::new(UUIDS[at], 7 + at as u64);
     config.bind_time = BIND_TIME;
@@ -151,7 +150,7 @@ fn agent(at: usize, peer: bool) -> Agent {
     Agent::new(config, AgentConfig { modes, tlp, classes, payload_max: 512 })
 }
 
-/// One block in group 0 and one in group 1; who it is it hears from its manager.
+/// A GFD with one block in group 0 and one in group 1. Its manager assigns its PID.
 fn gfd(payload_max: usize) -> GfdEnd {
     let memory = 256 << 20;
     let mut gfd = Gfd::new(Config::full(Pid::NONE, LinkRate::gbps(100)), Memory::anonymous(memory));
@@ -184,7 +183,6 @@ impl Node {
         }
     }
 
-    /// Its counters.
     pub(crate) fn ledger(&self) -> Ledger {
         Ledger::read(&self.core)
     }
@@ -196,7 +194,7 @@ impl Node {
         }
     }
 
-    /// Tables are in force before anything leaves that may tell of them.
+    /// Polls once. Publishes new tables before the agent sends, because its answers may tell that they are in force.
     fn step(&mut self, now: Instant, bufs: &mut Bufs) -> bool {
         let mut moved = self.lane.step(now, &mut self.ports, &mut NoTrace).work > 0;
         for (at, was_up) in self.up.iter_mut().enumerate() {
@@ -220,8 +218,8 @@ impl Node {
 }
 
 impl Fabric {
-    /// All of it, as after power-on. Reads of the host ask for up to `read_max` bytes, which may be more than a TLP
-    /// can carry.
+    /// A fabric after power-on. Reads of the host request up to `read_max` bytes, which may exceed the payload of a
+    /// TLP.
     pub(crate) fn new(payload_max: usize, read_max: usize) -> Self {
         let mut host = host_config(Mode::Flit);
         (host.end.payload_max, host.read_max) = (payload_max, read_max);
@@ -229,8 +227,8 @@ impl Fabric {
         Self::of(host, None, devices.into(), payload_max)
     }
 
-    /// As [`Self::new`], with a second host that lets others use its memory in the place of the far device; the near
-    /// device has memory that the first host manages.
+    /// As [`Self::new`], but with a second host, which exports memory, in place of the far device. The near device has
+    /// memory that the first host manages.
     pub(crate) fn with_peer(payload_max: usize, hdm: HdmConfig) -> Self {
         let mut host = host_config(Mode::Flit);
         host.end.payload_max = payload_max;
@@ -291,8 +289,7 @@ impl Fabric {
         }
     }
 
-    /// Polls each part once: a tenth of a microsecond after the last time, or a tenth of a millisecond where nothing
-    /// moved.
+    /// Polls each part once. The time advances by 100 ns, or by 100 µs if nothing moved in the step before.
     pub(crate) fn step(&mut self) {
         self.net.now += if self.moved { Span::from_ns(100) } else { Span::from_us(100) };
         let now = self.net.now;
@@ -314,7 +311,7 @@ impl Fabric {
         self.moved |= gfd.poll(now, pipe, bufs).unwrap().frames > 0;
     }
 
-    /// Steps until `done` answers.
+    /// Steps until `done` returns a value.
     pub(crate) fn until<T>(
         &mut self,
         what: &str,
@@ -330,7 +327,7 @@ impl Fabric {
         }
     }
 
-    /// Lets time pass.
+    /// Steps for this long.
     pub(crate) fn rest(&mut self, span: Span) {
         let end = self.net.now + span;
         while self.net.now < end {
@@ -338,7 +335,7 @@ impl Fabric {
         }
     }
 
-    /// The first event of the host that `pick` takes, and none before it.
+    /// Waits for the host's first event that `pick` accepts; drops the events before it.
     pub(crate) fn event<T>(&mut self, what: &str, pick: impl Fn(&Event) -> Option<T>) -> T {
         self.until(what, |fabric| {
             let at = fabric.events.iter().position(|event| pick(event).is_some())?;
@@ -346,7 +343,7 @@ impl Fabric {
         })
     }
 
-    /// Answer of the first switch to bytes of the manager.
+    /// Sends a message of the manager to the first switch, and returns the answer.
     pub(crate) fn send(&mut self, message: &[u8]) -> Vec<u8> {
         let now = self.net.now;
         self.nodes[0].agent.cci(now, FM, message);
@@ -361,12 +358,12 @@ impl Fabric {
         })
     }
 
-    /// The next answer of the first switch to the manager.
+    /// Waits for the next answer of the first switch to the manager.
     pub(crate) fn answer(&mut self) -> (ReturnCode, Vec<u8>) {
         parsed(&self.next_answer())
     }
 
-    /// Asks a component, through those of `way`.
+    /// Sends a request to a component through the targets of `way`.
     pub(crate) fn ask(
         &mut self,
         way: &[CrawlTarget],
@@ -389,14 +386,14 @@ impl Fabric {
         parsed(&answer)
     }
 
-    /// As [`Self::ask`], for what succeeds; its payload.
+    /// As [`Self::ask`]; the request must succeed. Returns the payload of the response.
     pub(crate) fn ok(&mut self, way: &[CrawlTarget], request: &Request<'_>) -> Vec<u8> {
         let (code, payload) = self.ask(way, request);
         assert_eq!(code, ReturnCode::Success, "{way:?} {request:?}");
         payload
     }
 
-    /// Gives the mailbox of the GAE a command of the host's software.
+    /// Sends a command of the host's software through the mailbox of the GAE.
     pub(crate) fn command(&mut self, request: &Request<'_>) -> Response {
         let mut payload = vec![0; 4_096];
         let len = request.emit(&mut payload).unwrap();
@@ -414,7 +411,7 @@ impl Fabric {
         result.unwrap()
     }
 
-    /// As [`Self::command`], for what succeeds.
+    /// As [`Self::command`]; the command must succeed.
     pub(crate) fn done(&mut self, request: &Request<'_>) -> Vec<u8> {
         let Response { code, payload, .. } = self.command(request);
         assert_eq!(code, 0, "{request:?}");
@@ -428,7 +425,7 @@ impl Fabric {
         })
     }
 
-    /// A device writes or reads.
+    /// Lets a device write or read, and waits for the end.
     pub(crate) fn dma(&mut self, device: usize, what: Operation) -> Result<Vec<u8>, Failure> {
         let op = self.net.devices[device].0.submit(0, what).unwrap();
         self.until("a device's end", |fabric| match fabric.net.devices[device].0.next_event() {
@@ -448,13 +445,13 @@ impl Fabric {
         .unwrap();
     }
 
-    /// Whether the host has a device of that ID in its tree, and looks no more.
+    /// Whether the host's tree has a device with this PCI device ID.
     pub(crate) fn sees(&self, device: u16) -> bool {
         let host = &self.net.hosts[0].0;
         host.tree().is_some_and(|tree| tree.iter().any(|node| node.device == device))
     }
 
-    /// Books are even, no queue holds anything, and no chunk is lost.
+    /// Checks that counters balance, queues are empty, and no component has seen a stray message.
     pub(crate) fn check(&mut self) {
         self.rest(Span::from_ms(1));
         for (at, (node, early)) in self.nodes.iter().zip([self.early, 0]).enumerate() {
@@ -469,7 +466,6 @@ impl Fabric {
     }
 }
 
-/// A request as bytes.
 pub(crate) fn message(request: &Request<'_>) -> Vec<u8> {
     let mut bytes = vec![0; 8_192];
     let len = request.emit_message(9, &mut bytes).unwrap();
@@ -482,7 +478,7 @@ fn parsed(answer: &[u8]) -> (ReturnCode, Vec<u8>) {
     (header.return_code, payload.to_vec())
 }
 
-/// Where a host's registers of device `number` are.
+/// Address of a BAR of the device with this number, as the host has set it.
 pub(crate) fn bar(fabric: &Fabric, number: u16, bar: u8) -> Hpa {
     Hpa(fabric.net.bar(0, number, bar))
 }

@@ -1,8 +1,8 @@
-//! A fabric where all that protects is set by commands, and requests that try it.
+//! A fabric whose protection is set up by commands, and requests that test it.
 //!
-//! [`Guarded`] on [`Fabric`]; a [`Probe`] is asked in the ways of [`How`], what a refusal leads to is [`Told`].
+//! [`Guarded`] is built on [`Fabric`]. A [`Probe`] is an access that is tried as each kind of [`How`], and [`Told`] is
+//! the effect of its refusal.
 //!
-//! Units: bytes, nanoseconds.
 //! Source: docs/spec/wire-formats.md §4.5 to §4.7; docs/spec/cxl-fabric.md "Tables of an edge and who may write them".
 #![expect(clippy::redundant_pub_crate, reason = "a module of a test")]
 
@@ -32,20 +32,20 @@ use super::agent_rig::{BLOCK, DEVICE, FABRIC, Fabric, NEAR, PEER, pid};
 use super::rig::{RAM, pattern};
 pub(crate) use tables::{Order, decoder, gfam, gim, ldfam, no_decoders};
 
-/// PIDs of the second host's edge, and of the near device's port.
+/// PIDs of the second host's edge and of the near device's port.
 pub(crate) const PEER_EDGE: u16 = 0x0A2;
 pub(crate) const NEAR_EDGE: u16 = 0x0B1;
-/// Where the host's window begins: segments that go to the GFD, that are dealt out, and that are the second host's.
+/// First address of the host's window. Its segments lead to the GFD, to the GFD interleaved, and to the second host.
 pub(crate) const WINDOW: u64 = 1 << 40;
 pub(crate) const SEGMENT: u64 = 64 << 30;
 const SHARED: u64 = WINDOW + 2 * SEGMENT;
-/// Where memory of the near device is.
+/// First address of the near device's memory.
 pub(crate) const LD_WINDOW: u64 = 1 << 42;
-/// How much of it there is, and how much the second host lets others have; from where on.
+/// Length of the near device's memory in use, and of the second host's exported memory, which begins at [`EXPORTED`].
 const SOME: u64 = 1 << 20;
 const EXPORTED: u64 = RAM + SOME;
 pub(crate) const OFF: PrefixFlags = PrefixFlags { out: false, into: false };
-/// Bytes of a request.
+/// Bytes that a request reads or writes.
 const LEN: usize = 64;
 
 /// A kind of request.
@@ -61,7 +61,7 @@ pub(crate) const PLAIN: &[How] = &[How::Posted, How::Read];
 pub(crate) const UIO: &[How] = &[How::UioWrite, How::UioRead];
 pub(crate) const ALL: &[How] = &[How::Posted, How::Read, How::UioWrite, How::UioRead];
 
-/// Where the bytes of a request are in truth.
+/// The memory that a request really reaches, with the offset in it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
     Gfd(u64),
@@ -69,14 +69,14 @@ pub(crate) enum Place {
     Near(u64),
 }
 
-/// What a request asks for.
+/// An access to memory: its address, and its expected target.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Probe {
     pub at: u64,
-    /// PID of a prefix.
+    /// PID for a prefix; `None` without a prefix.
     pub to: Option<u16>,
     pub place: Place,
-    /// Kinds that get there, and why others never do.
+    /// Kinds of request that reach the place; [`Self::plain`] is the refusal of plain ones that never do.
     pub kinds: &'static [How],
     pub plain: Option<Refusal>,
 }
@@ -86,7 +86,7 @@ const fn at_gfd(at: u64, dpa: u64) -> Probe {
 }
 
 pub(crate) const DIRECT: Probe = at_gfd(WINDOW + 0x1000, 0x1000);
-/// Both ways of it are the one GFD's.
+/// Both ways of the interleaved segment lead to the same GFD.
 pub(crate) const DEALT: Probe = at_gfd(WINDOW + SEGMENT + 0x2100, 0x2100);
 pub(crate) const OTHER_GROUP: Probe = at_gfd(WINDOW + BLOCK + 0x40, BLOCK + 0x40);
 pub(crate) const GIM: Probe = Probe {
@@ -111,17 +111,17 @@ pub(crate) const LDFAM: Probe = Probe {
     plain: Some(Refusal::UpstreamClaimsNot),
 };
 
-/// What a refusal leads to.
+/// Effect of a refusal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Told {
-    /// A port of a switch counts it, and answers where an answer is due.
+    /// A port of a switch counts it, and answers requests that need an answer.
     Edge { switch: usize, port: usize, refusal: Refusal },
-    /// The GFD counts and answers it, and tells the FM of it; the host too, where it wants to be told.
+    /// The GFD counts and answers it, and notifies the FM. It notifies the host, too, if `host` is set.
     Device { trigger: u8, dpa: Option<Dpa>, group: Option<u16>, host: bool },
 }
 
 impl Told {
-    /// Counters that change, by name; all others stay as they are.
+    /// Names of the counters that the refusal increases by 1; all others must not change.
     fn changes(&self, how: How) -> Vec<(String, u64)> {
         let names = match (*self, how) {
             (Self::Edge { switch, port, refusal }, _) => {
@@ -144,7 +144,7 @@ impl Told {
         names.into_iter().map(|name| (name, 1)).collect()
     }
 
-    /// The notifications that are due of a request at `at` are these.
+    /// Checks the notifications that a refused request at address `at` causes.
     fn check(&self, at: u64, told: &Notices, name: &str) {
         let Self::Device { trigger, dpa, group, host } = *self else {
             assert_eq!((&told.fm[..], &told.host[..]), (&[][..], &[][..]), "{name}: nobody tells");
@@ -186,7 +186,7 @@ impl Told {
     }
 }
 
-/// Notifications of a GFD that have come, and when it may have sent them.
+/// Notifications of the GFD, and the bounds of the times at which it may have sent them.
 struct Notices {
     fm: Vec<FmNotification>,
     host: Vec<HostNotification>,
@@ -213,7 +213,7 @@ impl core::ops::DerefMut for Guarded {
     }
 }
 
-/// All of it, owned, bound, enumerated, and set so that every probe works.
+/// A fabric that is claimed, bound, enumerated, and set up so that every probe succeeds.
 pub(crate) fn up() -> Guarded {
     let mut fabric = Fabric::with_peer(256, HdmConfig::at(Hpa(LD_WINDOW), 1 << 28));
     fabric.exports[1] = Export { base: Hpa(SHARED), len: SOME, local: EXPORTED };
@@ -251,7 +251,7 @@ pub(crate) fn up() -> Guarded {
 }
 
 impl Guarded {
-    /// Has the GAE's interrupts sent to the host.
+    /// Turns on the interrupts of the GAE to the host.
     fn turn_interrupts_on(&mut self) {
         let tree = self.net.hosts[0].0.tree().unwrap();
         let [(dest, _)] = blocks(tree)[..] else { panic!("one GAE") };
@@ -270,7 +270,7 @@ impl Guarded {
         }
     }
 
-    /// Sends a request, and waits until nothing more can come of it.
+    /// Sends a request, and waits until all its effects are over.
     pub(crate) fn send(&mut self, probe: &Probe, how: How, seed: u64) -> Result<Vec<u8>, Failure> {
         let (addr, data) = (Hpa(probe.at), pattern(seed, LEN));
         let what = match how {
@@ -282,11 +282,11 @@ impl Guarded {
         let ask = Transaction { to: probe.to.map(pid), ..what.into() };
         let op = self.net.hosts[0].0.submit(ask);
         let result = self.finish(op);
-        self.rest(Span::from_ms(2)); // longer than alike notifications are held back
+        self.rest(Span::from_ms(2)); // longer than the GFD suppresses equal notifications
         result
     }
 
-    /// Counters that a request may change, by name.
+    /// All counters that a request may change, by name.
     pub(crate) fn books(&self) -> BTreeMap<String, u64> {
         let mut books = BTreeMap::new();
         for (at, node) in self.nodes.iter().enumerate() {
@@ -342,14 +342,14 @@ impl Guarded {
         books
     }
 
-    /// Counters that have changed since, and by how much.
+    /// Counters that have increased since `before`, with the increase.
     pub(crate) fn changes(&self, before: &BTreeMap<String, u64>) -> Vec<(String, u64)> {
         let changes = self.books().into_iter().zip(before);
         let changes = changes.map(|((name, now), (_, then))| (name, now - then));
         changes.filter(|&(_, by)| by > 0).collect()
     }
 
-    /// Notifications that have come since this was asked last.
+    /// Takes the notifications since the last call.
     fn notices(&mut self) -> Notices {
         let until_ns = self.net.now.as_ns();
         let fm = core::iter::from_fn(|| self.fabric.gfd.0.pop_fm());
@@ -364,7 +364,7 @@ impl Guarded {
         Notices { fm, host, since_ns: 0, until_ns }
     }
 
-    /// What is at the place of a probe.
+    /// Reads the memory at the place of a probe.
     fn bytes(&mut self, place: Place, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         match place {
@@ -377,7 +377,8 @@ impl Guarded {
         bytes
     }
 
-    /// All memory that a request of the tests might reach: the first part of each block, and the others' whole.
+    /// Copies all memory that a request of the tests might reach: the first part of each block, and the whole memory of
+    /// the others.
     fn memories(&mut self) -> Vec<Vec<u8>> {
         let len = usize::try_from(SOME).unwrap();
         let places = [0, BLOCK, 2 * BLOCK].map(Place::Gfd).into_iter();
@@ -385,7 +386,8 @@ impl Guarded {
         places.into_iter().map(|place| self.bytes(place, len)).collect()
     }
 
-    /// Writes of each kind get there, and reads of each kind bring back what was written; nothing is told.
+    /// Checks that writes of each kind arrive, that reads of each kind return the data, and that no notification is
+    /// sent.
     pub(crate) fn works(&mut self, probe: &Probe) {
         self.notices();
         let before = self.books();
@@ -409,7 +411,7 @@ impl Guarded {
         assert_eq!((&fm[..], &host[..]), (&[][..], &[][..]), "{probe:?}");
     }
 
-    /// Requests of these kinds are refused and answered as they must be, what is due is told, and nothing is written.
+    /// Checks that requests of these kinds are refused, answered and notified of as they must be, and write nothing.
     pub(crate) fn refused(&mut self, probe: &Probe, kinds: &[How], told: &Told) {
         let memories = self.memories();
         for &how in kinds {
@@ -419,7 +421,7 @@ impl Guarded {
             let (before, since_ns) = (self.books(), self.net.now.as_ns());
             let answer = self.send(probe, how, seed);
             let want = match how {
-                How::Posted => Ok(vec![]), // nobody hears of it
+                How::Posted => Ok(vec![]), // a posted write has no answer
                 _ => Err(Failure::Status(Status::UnsupportedRequest)),
             };
             assert_eq!(answer, want, "{name}");
@@ -430,7 +432,7 @@ impl Guarded {
         assert!(self.memories() == memories, "{probe:?} {told:?}: something is written");
     }
 
-    /// Kinds that never get to the place of a probe do not.
+    /// Checks that plain requests are refused where they can never reach the place.
     pub(crate) fn never(&mut self, probe: &Probe) {
         if let Some(refusal) = probe.plain {
             self.refused(probe, PLAIN, &Told::Edge { switch: 0, port: 0, refusal });

@@ -1,8 +1,7 @@
-//! Commands that set and clear what protects, as the fabric manager and the host send them.
+//! Commands of the fabric manager and the host that set and clear the protecting tables.
 //!
-//! One method a table.
+//! Each table has a method.
 //!
-//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.5 (570Dh to 5716h), §4.6 (5801h to 5904h), §4.7 (4907h, 4908h, 490Dh, 4914h).
 
 use weft_parsers::cci::dcd::{AddPolicy, Extent, ReleaseFlags, ReleasePolicy};
@@ -25,7 +24,7 @@ use super::super::agent_rig::{BLOCK, pid};
 use super::{Guarded, LD_WINDOW, NEAR_EDGE, OFF, PEER_EDGE, SEGMENT, WINDOW};
 use weft_dataplane::time::Span;
 
-/// What becomes of the first block of the GFD.
+/// Change of the GFD's first block of capacity.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Order {
     Add,
@@ -37,23 +36,23 @@ const fn fast(gim: bool, to: u16) -> FastEntry {
     FastEntry { gim, interleave: Interleave::NONE, target }
 }
 
-/// Straight to the GFD.
+/// A segment that leads to the GFD.
 pub(crate) const fn gfam() -> FastEntry {
     fast(false, GFD_PID)
 }
 
-/// To the second host.
+/// A segment that leads to the second host.
 pub(crate) const fn gim() -> FastEntry {
     fast(true, PEER_EDGE)
 }
 
-/// Dealt out in granules of 256 bytes, by the first entries of the IDT.
+/// A segment that is interleaved in granules of 256 bytes, over the first entries of the IDT.
 pub(crate) fn dealt() -> FastEntry {
     let interleave = Interleave::from_codes(1, 0).unwrap();
     FastEntry { gim: false, interleave, target: Target::Interleaved(0) }
 }
 
-/// To the near device.
+/// A segment that leads to the near device.
 pub(crate) const fn ldfam() -> LdstEntry {
     let target = Target::Direct(Pid::from_low_bits(NEAR_EDGE));
     LdstEntry { segment: false, interleave: Interleave::NONE, target }
@@ -71,7 +70,7 @@ pub(crate) const fn decoder(hpa: u64, dpa: u64) -> GdtDecoder {
     }
 }
 
-/// A request that sets none of a requester's decoders.
+/// A request that sets no decoder of a requester.
 pub(crate) const fn no_decoders(rpid: Pid) -> SetGdt<'static> {
     SetGdt { rpid, start: 0, entries: List::of(&[]) }
 }
@@ -84,7 +83,7 @@ impl Guarded {
         self.done(&Request::SetFastSegments(SetEdge { vppb: 0, start, entries }));
     }
 
-    /// The window of a bridge below, with one segment: 5804h and 5806h.
+    /// Sets the window of a bridge below with one segment: 5804h and 5806h.
     pub(crate) fn put_fast_at(&mut self, vppb: u8, entry: FastEntry) {
         let (prefix, base, limit) = (OFF, Hpa(WINDOW), Hpa(WINDOW + 4 * SEGMENT));
         self.done(&Request::SetFast(SetFast { vppb, segment_size: 0, prefix, base, limit }));
@@ -93,7 +92,7 @@ impl Guarded {
         self.done(&Request::SetFastSegments(SetEdge { vppb, start: 0, entries }));
     }
 
-    /// Set IDT DPID (5808h), the first ones.
+    /// Set IDT DPID (5808h) for the first entries.
     pub(crate) fn put_idt(&mut self, pids: [Pid; 2]) {
         let entries = List::of(&pids);
         self.done(&Request::SetIdt(SetEdge { vppb: 0, start: 0, entries }));
@@ -114,7 +113,7 @@ impl Guarded {
         self.done(&Request::SetLdstSegments(SetEdge { vppb: 0, start: 0, entries }));
     }
 
-    /// Set Completer ID-Based Re-Router (5713h), the first entry.
+    /// Set Completer ID-Based Re-Router (5713h) for the first entry.
     pub(crate) fn put_re_router(&mut self, vppb: u8, entry: ReRouterEntry) {
         let entries = [entry];
         let entries = List::of(&entries);
@@ -138,7 +137,7 @@ impl Guarded {
         self.ok(way, &Request::SetPrefix(SetPrefix { vcs: 0, prefix }));
     }
 
-    /// Set GDT Configuration (4914h), one decoder.
+    /// Set GDT Configuration (4914h) for one decoder.
     pub(crate) fn decoder_of(&mut self, rpid: u16, index: u8, decoder: Option<GdtDecoder>) {
         let entries = [GdtEntry { index, decoder }];
         let entries = List::of(&entries);
@@ -179,13 +178,13 @@ impl Guarded {
         self.ok(&TO_GFD, &request);
     }
 
-    /// A request that the GFD refuses.
+    /// Sends a request that the GFD must refuse.
     pub(crate) fn bad_at_gfd(&mut self, request: &Request<'_>) {
         let (code, _) = self.ask(&TO_GFD, request);
         assert_eq!(code, ReturnCode::InvalidInput, "{request:?}");
     }
 
-    /// Commands of the host that name what it may not reach: refused, and the tables hold what they held.
+    /// Checks that the edge refuses commands of the host that name targets it may not reach, and keeps its tables.
     pub(crate) fn bad_tables(&mut self) {
         let (fast, gim, ldst) = ([Some(gfam())], [Some(gim())], [Some(ldfam())]);
         let idt = [pid(GFD_PID)];
@@ -207,7 +206,8 @@ impl Guarded {
         }
     }
 
-    /// Interrupts of the host that `change` leads to, and the PIDs that its GAE names then (5801h).
+    /// Number of interrupts that `change` causes at the host, and the PIDs that its GAE then reports as changed
+    /// (5801h).
     pub(crate) fn interrupts_by(&mut self, change: impl FnOnce(&mut Self)) -> (u64, Vec<usize>) {
         self.changed_pids();
         let interrupts = |it: &Self| it.net.hosts[0].0.counts().0.interrupts;
