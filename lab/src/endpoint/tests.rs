@@ -1,4 +1,4 @@
-//! Stations over pipes in one thread, stepped in turn.
+//! Endpoints connected by pipes, stepped in turn in one thread.
 
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::Port;
@@ -11,7 +11,7 @@ use super::number::{Hex, Num};
 use super::spec::{SpecError, over};
 use super::*;
 
-#[path = "ln/tests.rs"] // with what it tests; it needs the stations of this file
+#[path = "ln/tests.rs"] // beside the module that it tests; it uses the helpers of this file
 mod ln;
 #[path = "turns_tests.rs"]
 mod turns;
@@ -19,7 +19,7 @@ mod turns;
 const FRAME_LEN_MAX: usize = 2_048;
 const RAM: u64 = 0x10_0000;
 
-/// Stations, stepped in turn; time passes a microsecond at a time.
+/// Runners stepped in turn; each step takes a microsecond.
 struct Net {
     now: Instant,
     runners: Vec<Runner>,
@@ -74,7 +74,7 @@ impl Net {
     }
 
     fn ask(&mut self, at: usize, command: &Command) -> Result<Answer, Refused> {
-        // What goes to people's programs comes back the same.
+        // Commands and answers must survive JSON unchanged, because clients read and write them.
         let text = serde_json::to_string(command).unwrap();
         assert_eq!(serde_json::from_str::<Command>(&text).unwrap(), *command, "{text}");
         let number = self.runners[at].begin(self.now, command);
@@ -116,7 +116,7 @@ impl Net {
         }
     }
 
-    /// Addresses of BAR 0 of all endpoints that a host finds.
+    /// Enumerates at a host, and returns the address of BAR 0 of each endpoint found.
     fn enumerate(&mut self, at: usize) -> Vec<u64> {
         let answer = self.ask(at, &Command::Enumerate { timeout_ms: 10_000 });
         let Ok(Answer::Tree { tree, text }) = answer else { panic!("{answer:?}") };
@@ -159,11 +159,11 @@ fn a_host_writes_a_device_and_reads_it_back() {
         let report = net.transfer(0, &Command::Write(check));
         assert!(report.ok, "{mode} {report:?}");
         assert_eq!((report.written, report.read, report.mismatched), (len, len, 0));
-        // The bytes are in the device, and nothing beside them.
+        // The device has the bytes, and the bytes beside them are unchanged.
         assert!(net.transfer(1, &Command::Peek(own(3, len, 7, Some(0)))).ok);
         let beside = OwnRange { len: Some(Num(3)), bar: Some(0), ..OwnRange::default() };
         assert_eq!(net.transfer(1, &Command::Peek(beside)).data, Some(Hex(vec![0; 3])));
-        // What the device changes, a comparison finds: one byte, and where.
+        // A comparison finds the byte that the device changes, and its address.
         let change = OwnRange {
             addr: Num(5_000),
             data: Some(Hex(vec![0x55])),
@@ -177,7 +177,7 @@ fn a_host_writes_a_device_and_reads_it_back() {
         let report = net.transfer(0, &Command::Read(seeded(bar + 3, len, 7)));
         assert!(!report.ok);
         assert_eq!((report.mismatched, report.first_mismatch), (1, Some(bar + 5_000)));
-        // Data instead of a pattern.
+        // Given data instead of a pattern.
         let data =
             Access { seed: None, len: None, data: Some(Hex(vec![1, 2, 3])), ..seeded(bar, 0, 0) };
         let report = net.transfer(0, &Command::Write(Access { check: true, ..data.clone() }));
@@ -191,7 +191,7 @@ fn failures_are_counted_by_status_and_place() {
     let mut net = Net::pair(&host_spec(), &DeviceSpec::default());
     let [bar] = net.enumerate(0)[..] else { panic!("one device") };
     let size = 1 << 20;
-    // Two pages within the BAR, two behind it, by memory requests and by UIO.
+    // Two pages within the BAR and two beyond it, by plain requests and by UIO.
     for via in [Via::Plain, Via::Uio] {
         for write in [false, true] {
             let access = Access { via, ..seeded(bar + size - 8_192, 16_384, 1) };
@@ -204,13 +204,13 @@ fn failures_are_counted_by_status_and_place() {
             assert_eq!(moved, 8_192, "{via:?} {write} {report:?}");
         }
     }
-    // Bytes that did not come are not shown as zeros.
+    // A read that fails in part shows no data, not even zeros.
     let plain = |at, len| Command::Read(Access { seed: None, ..seeded(at, len, 1) });
     let report = net.transfer(0, &plain(bar + size - 4_096, 8_192));
     assert_eq!((report.ok, report.read, report.data), (false, 4_096, None));
     let report = net.transfer(0, &plain(bar + size - 4_096, 4_096));
     assert_eq!(report.data.map(|data| data.0.len()), Some(4_096));
-    // In the fabric's window: nothing is there either.
+    // The fabric's window leads nowhere either.
     let report = net.transfer(0, &Command::Read(seeded(0x100_0000_0000, 64, 0)));
     assert_eq!(report.failures.get("UR"), Some(&1), "{report:?}");
     let counts = net.status(0).counts;
@@ -228,7 +228,7 @@ fn a_device_reads_and_writes_the_hosts_memory() {
     assert!(report.ok, "{report:?}");
     assert!(net.transfer(0, &Command::Peek(own(RAM + 0x1001, 20_000, 3, None))).ok);
     assert!(!net.transfer(0, &Command::Peek(own(RAM + 0x1002, 20_000, 3, None))).ok);
-    // The other way: the host's CPU stores, the device reads.
+    // The other way: the host's CPU stores, and the device reads.
     assert!(net.transfer(0, &Command::Store(own(RAM + 0x9000, 9_000, 4, None))).ok);
     let report = net.transfer(
         1,
@@ -242,12 +242,12 @@ fn a_device_reads_and_writes_the_hosts_memory() {
     assert!(report.ok, "{report:?}");
     let report = net.transfer(1, &Command::DmaRead(Access { addr: Num(0x1000), ..dma }));
     assert_eq!(report.failures.get("UR"), Some(&5), "{report:?}");
-    // An interrupt is an event at the host, if software has enabled it.
+    // Enumeration has made the device bus master, so it may send interrupts if software enables them.
     let status = net.status(1);
     assert_eq!(status.detail["functions"][0]["master"], true, "{status:?}");
 }
 
-/// A host, an HBR switch and two devices; the second device's BAR is reached by the first one.
+/// A host, an HBR switch and two devices; the first device accesses the BAR of the second.
 #[test]
 fn two_devices_behind_a_switch_reach_each_other() {
     let (root, top) = wire();
@@ -271,7 +271,7 @@ fn two_devices_behind_a_switch_reach_each_other() {
     };
     let first = if own_bar(&mut net, 2, 1) { (2, 3) } else { (3, 2) };
     assert!(own_bar(&mut net, first.0, 1) && own_bar(&mut net, first.1, 2));
-    // By UIO past the host.
+    // UIO between the devices does not pass the host.
     let before = net.status(0).counts["host"]["requests"].clone();
     let report =
         net.transfer(first.0, &Command::DmaWrite(Access { check: true, ..seeded(two, 30_000, 9) }));
@@ -284,7 +284,8 @@ fn two_devices_behind_a_switch_reach_each_other() {
     assert_eq!(net.ask(0, &Command::TurnOff { timeout_ms: 1_000 }), Ok(Answer::Done));
 }
 
-/// HDM below an HBR switch: nothing before the host has enumerated, all of it afterwards, and the tree says where it is.
+/// HDM below an HBR switch cannot be accessed before the host has enumerated it. After that, the tree shows its
+/// address.
 #[test]
 fn memory_that_a_host_manages_is_there_once_it_is_enumerated() {
     let [above, left] = [wire(), wire()];
@@ -323,7 +324,7 @@ fn memory_that_a_host_manages_is_there_once_it_is_enumerated() {
     assert!(requests > 300 && mem("answers") == Some(requests.into()), "{status:?}");
 }
 
-/// Enumeration switches interrupts on: before it a device has none to send, afterwards the host hears of them.
+/// Enumeration turns interrupts on. A device can send none before it; after it, they arrive at the host.
 #[test]
 fn an_interrupt_of_a_device_is_an_event_of_its_host() {
     let mut net = Net::pair(&host_spec(), &DeviceSpec::default());
@@ -367,20 +368,20 @@ fn a_load_counts_rounds_and_finds_what_changes() {
     // Three pieces a round, each written and read.
     let counts = LoadReport { requests: 18, answered: 9, posted: 9, ..LoadReport::default() };
     assert!(report.longest_gap_ns > 0, "{report:?}");
-    let longest_gap_ns = report.longest_gap_ns; // of the steps of this net
+    let longest_gap_ns = report.longest_gap_ns; // depends on the steps of this net
     let want = LoadReport { done: 3, bytes: 60_000, longest_gap_ns, ..counts };
     assert_eq!(report, want);
-    // Without end, until it is stopped.
+    // Without a number of rounds, the load runs until it is stopped.
     net.ask(0, &start(0)).unwrap();
     net.steps(500);
     assert!(net.load(0, &Command::LoadStop {}).running);
     net.steps(500);
     let report = net.load(0, &Command::LoadStatus {});
     assert!(!report.running && report.done > 5 && report.failed == 0, "{report:?}");
-    // Where nothing is, it fails and does not run away.
+    // A load on addresses without a target fails at its normal pace.
     let access = seeded(bar + (1 << 20), 4_096, 1);
     net.ask(0, &Command::LoadStart { access, rounds: 0, pause_ms: 0 }).unwrap();
-    net.steps(30_000); // 30 ms: rounds are 10 ms apart
+    net.steps(30_000); // 30 ms, and rounds are 10 ms apart
     let report = net.load(0, &Command::LoadStop {});
     assert!((2..=4).contains(&report.failed) && report.done == 0, "{report:?}");
     assert!(report.failures.contains_key("UR"), "{report:?}");
@@ -389,7 +390,7 @@ fn a_load_counts_rounds_and_finds_what_changes() {
     assert_eq!(report.requests, ends + report.under_way, "each has one outcome: {report:?}");
 }
 
-/// On a link of its own a GFD has no host, but its tables can be commanded, and its grants are in them.
+/// A GFD alone on a link has no host. Its tables can be read by commands, and contain the grants of its specification.
 #[test]
 fn a_gfd_is_commanded_and_tells_its_tables() {
     let (a, b) = wire();
@@ -413,7 +414,7 @@ fn a_gfd_is_commanded_and_tells_its_tables() {
     assert_eq!((row["pid"].as_str(), row["groups"].as_u64()), (Some("0a1"), Some(3)), "{row}");
     assert_eq!(row["gdt"][1]["hpa"].as_u64(), Some(0x200_0000_0000));
     assert_eq!(row["gdt"][1]["dpa"].as_u64(), Some(32 << 20));
-    // 490C, Get SAT, is answered; a command that there is not, refused by its code.
+    // 4900h, Identify GFD, is answered; an unknown command is refused by its return code.
     let cci = |opcode, input: &str| Command::Cci {
         opcode: Num(opcode),
         input: input.parse().unwrap(),
@@ -444,7 +445,7 @@ fn bad_commands_are_refused_with_what_is_wrong() {
     let gae = Command::Gae { opcode: Num(1), input: Hex::default(), block: None, timeout_ms: 1 };
     let ring = |base| Command::Ring { base, block: Some(Num(0x8000_0000)), timeout_ms: 1 };
     let range = Export { base: Num(0), len: Num(1), local: Num(0), from: vec![] };
-    #[rustfmt::skip] // columns: who, command, part of the refusal
+    #[rustfmt::skip] // columns: endpoint, command, part of the refusal
     let cases = [
         (0, Command::DmaRead(some()), "a host has no command \"dma_read\""),
         (1, Command::Read(some()), "a device has no command \"read\""),
@@ -478,7 +479,7 @@ fn bad_commands_are_refused_with_what_is_wrong() {
     }
 }
 
-/// Requests to what never answers end with the command's own time, and nothing waits for them for ever.
+/// A request that is never answered ends with the time limit of its command, and holds up no other command.
 #[test]
 fn what_is_never_answered_times_out() {
     let (a, _b) = wire();
@@ -507,7 +508,7 @@ fn events_are_told_once() {
     assert!(kinds(net.ask(1, &Command::Events {})).contains(&"reset".to_owned()));
 }
 
-/// Another thread asks by lines, as the control socket does, while the runner runs by the machine's clock.
+/// Another thread sends lines as the control socket does, while the runner runs by the machine's clock.
 #[test]
 fn lines_are_answered_while_it_runs() {
     use weft_rpc::{Answer as Line, LineHandler};
@@ -544,7 +545,7 @@ fn lines_are_answered_while_it_runs() {
     assert!(ask(r#"{"cmd":"status"}"#).contains("has ended"));
 }
 
-/// Builds an endpoint of a kind from the text of a file.
+/// Builds a host from the text of a file.
 fn host(text: &str) -> Result<(), SpecError> {
     over(text, &HostSpec::default()).and_then(|spec| spec.build(&[]).map(drop))
 }
@@ -557,7 +558,7 @@ fn gfd(text: &str) -> Result<(), SpecError> {
     over(text, &GfdSpec::default()).and_then(|spec| spec.build(&[]).map(drop))
 }
 
-/// Each is refused with a text that has this part, or is taken where there is none.
+/// Checks that each specification is refused with this text, or accepted if the text is empty.
 fn holds(cases: impl IntoIterator<Item = (Result<(), SpecError>, &'static str)>) {
     for (at, (result, part)) in cases.into_iter().enumerate() {
         match result {
@@ -572,7 +573,7 @@ fn holds(cases: impl IntoIterator<Item = (Result<(), SpecError>, &'static str)>)
 
 #[test]
 fn options_of_caches_and_notifications_go_together_or_are_refused() {
-    #[rustfmt::skip] // columns: what came of it, part of the refusal; empty: none
+    #[rustfmt::skip] // columns: result, part of the refusal; empty for none
     holds([
         (host("mode = \"non-flit\"\nln_lines = 8"), ""),
         (host("ln_lines = 8"), "ln_lines: "),
@@ -596,7 +597,7 @@ fn options_of_caches_and_notifications_go_together_or_are_refused() {
 
 #[test]
 fn specifications_are_refused_with_what_is_wrong() {
-    #[rustfmt::skip] // columns: what came of it, part of the refusal; empty: none
+    #[rustfmt::skip] // columns: result, part of the refusal; empty for none
     let cases = [
         (host(""), ""),
         (host("hpa_memory = [\"1MiB\", \"0x40000000:0x1000\"]\npayload_max = \"512\"\nread_max = 256"), ""),
@@ -651,7 +652,7 @@ fn specifications_are_refused_with_what_is_wrong() {
         (gfd("file = \"/nowhere/memory\""), "memory in /nowhere/memory"),
     ];
     holds(cases);
-    // Flags go before the file, and what they do not say stays the file's.
+    // A flag overrides the key of the file; other keys of the file stay.
     let flags = HostSpec { read_max: Some(Num(128)), ..HostSpec::default() };
     let spec = over("read_max = 256\nfabric_window = \"1TiB:1GiB\"\nname = \"h\"", &flags).unwrap();
     assert_eq!(spec.read_max, Some(Num(128)));
@@ -680,10 +681,10 @@ fn a_file_has_the_memory_of_one_device_at_a_time() {
     assert!(path.is_file());
 }
 
-/// What is given beside `lds`.
+/// A change of a specification that has `lds`.
 type Change<'a> = &'a dyn Fn(&mut DeviceSpec);
 
-/// What does not go with logical devices is refused with what to leave out, and a command names one where there are some.
+/// Options that exclude logical devices are refused with advice. Commands must name a logical device if there are some.
 #[test]
 fn logical_devices_are_refused_where_there_can_be_none() {
     let note = |text: &str| EndpointSpec::from(DeviceSpec::default()).over(text).unwrap().note();

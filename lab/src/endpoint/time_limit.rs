@@ -42,7 +42,8 @@ mod tests {
     use super::TIMEOUT_MS_MAX;
     use crate::endpoint::Command;
 
-    /// docs/fabric-memory.md: a time that no clock has is refused, and does not end a command at once.
+    /// docs/fabric-memory.md: a time limit beyond the range of a clock is refused; it must not overflow and end the
+    /// command at once.
     #[test]
     fn a_time_limit_beyond_a_day_is_refused() {
         let commands = [
@@ -74,7 +75,7 @@ mod tests {
         }
     }
 
-    /// docs/endpoint.md: what is done in slices has time for each of them.
+    /// docs/endpoint.md: a command in slices has time for all its slices.
     #[test]
     fn a_long_store_has_time_for_its_slices() {
         let read = |text: &str| serde_json::from_str::<Command>(text).unwrap().timeout_ms();

@@ -1,11 +1,11 @@
-//! What an endpoint does in a turn: commands that take long between frames, and the clock that it goes by.
+//! Turns of an endpoint: slices of long commands between frames, and the clock that a step goes by.
 
 use weft_base::wait;
 
 use super::*;
 use crate::endpoint::slices::SLICE;
 
-/// docs/endpoint.md, "Control socket": what takes long is done in slices, and frames are served between them.
+/// docs/endpoint.md, "Control socket": a long command is carried out in slices, between which frames are served.
 #[test]
 fn a_long_command_lets_frames_through() {
     const LEN: u64 = 64 * SLICE + 5;
@@ -22,7 +22,7 @@ fn a_long_command_lets_frames_through() {
                 Some(other) => panic!("{other:?}"),
                 None => {}
             }
-            // The host gets through meanwhile, again and again.
+            // Requests of the host are served again and again meanwhile.
             let read = Command::Read(Access { seed: None, ..seeded(bar, 8, 0) });
             let before = net.now;
             assert!(net.transfer(0, &read).ok);
@@ -33,29 +33,29 @@ fn a_long_command_lets_frames_through() {
         assert!(report.ok && report.written + report.read == LEN, "{report:?}");
         assert!(slices >= LEN / SLICE && reads > 10, "{slices} slices, {reads} reads");
     }
-    // Each slice is compared in its place.
+    // A comparison in slices reports the right address.
     let at = 3 + 5 * SLICE;
     let change =
         OwnRange { addr: Num(at), data: Some(Hex(vec![0])), bar: Some(0), ..OwnRange::default() };
     assert!(net.transfer(1, &Command::Store(change)).ok);
     let report = net.transfer(1, &Command::Peek(place));
     assert_eq!((report.ok, report.mismatched, report.first_mismatch), (false, 1, Some(at)));
-    // What is not there, whole, is refused before anything is done.
+    // A range that exceeds the memory is refused as a whole, before any of it is written.
     let beyond = own((8 << 20) - SLICE, 2 * SLICE, 9, Some(0));
     assert!(net.refusal(1, &Command::Store(beyond)).contains("0x800000 bytes"));
     let last = OwnRange { seed: None, ..own((8 << 20) - SLICE, 8, 0, Some(0)) };
     assert_eq!(net.transfer(1, &Command::Peek(last)).data, Some(Hex(vec![0; 8])));
 }
 
-/// A host that was away finds what came meanwhile, and does not take it for late.
+/// A host that was not polled for long finds the answers that arrived meanwhile, before it checks its time limits.
 #[test]
 fn answers_that_came_while_a_host_was_away_are_not_late() {
     let mut net = Net::pair(&host_spec(), &DeviceSpec::default());
     let [bar] = net.enumerate(0)[..] else { panic!("one device") };
     let read = Command::Read(Access { seed: None, ..seeded(bar, 8, 0) });
     let number = net.runners[0].begin(net.now, &read);
-    net.steps(1); // the host asks, and the device answers
-    net.now += Span::from_ms(5_000); // five times as long as it waits for answers
+    net.steps(1); // the host sends the request, and the device answers
+    net.now += Span::from_ms(5_000); // five times the host's time limit
     net.steps(1);
     match net.runners[0].answer(number) {
         Some(Ok(Answer::Transfer(report))) => assert!(report.ok, "{report:?}"),
@@ -63,7 +63,8 @@ fn answers_that_came_while_a_host_was_away_are_not_late() {
     }
 }
 
-/// A command is carried out in a step whose time was read after it came: a host may look at a lease by that time.
+/// A command is carried out in a step whose time was read after the command arrived, because a host compares leases
+/// with that time.
 #[test]
 fn a_command_waits_for_the_next_look_at_the_clock() {
     let mut net = Net::pair(&host_spec(), &DeviceSpec::default());
@@ -76,7 +77,7 @@ fn a_command_waits_for_the_next_look_at_the_clock() {
     assert!(asked.join().unwrap().is_ok() && !net.runners[0].is_called());
 }
 
-/// Long commands of several clients get their slices in turn.
+/// Long commands of several clients get slices in turn.
 #[test]
 fn long_commands_take_turns() {
     let mut net = Net::pair(&host_spec(), &DeviceSpec::default());
@@ -93,7 +94,7 @@ fn long_commands_take_turns() {
     assert!(net.runners[0].answer(long).is_some_and(|answer| answer.is_ok()));
 }
 
-/// An endpoint that ends refuses its callers at once, whether their commands have begun or not.
+/// An endpoint that ends refuses all waiting callers at once, whether their commands have begun or not.
 #[test]
 fn who_waits_is_told_that_the_endpoint_has_ended() {
     let store = Command::Store(own(RAM, 100 * SLICE, 1, None));

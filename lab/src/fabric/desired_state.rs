@@ -199,7 +199,7 @@ mod tests {
 
     use super::*;
 
-    /// Every figure's wanted state is one, and has as many bindings and shares as the figure.
+    /// The desired state of every figure is valid, with as many bindings and shares as the figure has.
     #[test]
     fn every_figure_has_a_wanted_state() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcaps/fabric");

@@ -150,7 +150,7 @@ mod tests {
         assert_ne!(new_name(), new_name());
     }
 
-    /// Another's link could have a file of this user's emptied.
+    /// Following a link of another user would empty a file of this one.
     #[test]
     fn a_symbolic_link_is_not_followed() {
         let scratch = tempfile::tempdir().unwrap();
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(precious).unwrap(), "kept");
     }
 
-    /// What others may write to could be full of their links.
+    /// Others can fill a directory that they may write to with links.
     #[test]
     fn a_directory_of_others_is_refused_and_a_pipe_does_not_hang_it() {
         let scratch = tempfile::tempdir().unwrap();

@@ -137,7 +137,7 @@ pub fn hdm_bytes(topology: &Topology, layout: &Layout, device: usize) -> u64 {
 mod tests {
     use super::*;
 
-    /// A rate that the file says is that of the endpoint, and one that none can have is refused.
+    /// An endpoint has the rate of the file, and an impossible rate is refused.
     #[test]
     fn devices_and_gfds_have_the_rate_that_the_file_says() {
         let file = |gbps: u64| {
@@ -160,7 +160,7 @@ mod tests {
         assert!(why.contains("d: gbps: expected 1 to 1600, found 0"), "{why}");
     }
 
-    /// Settings of coherence that the file says are those of the GFD.
+    /// A GFD has the coherence settings of the file.
     #[test]
     fn gfds_have_the_coherence_that_the_file_says() {
         let file = "switch = [{ name = \"sw\" }]\n\
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(settings, (true, Some(Num(7)), Some(Num(90))));
     }
 
-    /// What a process of its own reads from its file is what a part of one process is made of.
+    /// The specification that a process reads from its file equals that of a fabric in one process.
     #[test]
     fn every_endpoint_of_every_figure_is_read_back_from_its_file() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcaps/fabric");

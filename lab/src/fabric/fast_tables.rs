@@ -207,7 +207,7 @@ mod tests {
         assert_eq!((at(tera + SEGMENT), at(tera - 1)), (Found::Invalid, Found::Miss));
     }
 
-    /// Shares of the same GFDs use one list, however they are dealt out; what is of a device is set at its bridge.
+    /// Shares of the same GFDs use one list, whatever their granularity. Tables of a device are set at its bridge.
     #[test]
     fn regions_of_the_same_targets_share_their_list() {
         let tera = 1 << 40;
@@ -257,7 +257,7 @@ mod tests {
         assert_eq!(mapped(&[last]), Err(MapError::Far(u64::MAX - 4_095)));
     }
 
-    /// Alike regions share a segment; a region goes on in the next one.
+    /// Regions with the same targets may share a segment, and a region may have several segments.
     #[test]
     fn alike_regions_share_a_segment_and_one_may_have_several() {
         let tera = 1 << 40;

@@ -349,7 +349,7 @@ mod tests {
     use crate::endpoint::command::Status;
     use crate::fabric::topology_file;
 
-    /// docs/fabric.md: a host whose process was started again knows no device and no mailbox before it has looked.
+    /// docs/fabric.md: a host whose process was restarted knows no devices and mailboxes until it has enumerated.
     #[test]
     fn a_host_that_was_started_again_looks_for_its_devices_first() {
         let text =

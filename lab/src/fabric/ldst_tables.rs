@@ -121,7 +121,7 @@ mod tests {
         Direct { hpa, len: 16 << 20, target: pid(target), across }
     }
 
-    /// Puts commands into a table as a switch does.
+    /// Applies commands to a table as a switch does.
     fn table(commands: &[Command]) -> Ldst {
         let mut ldst = Ldst::new(4_096, 16).unwrap();
         for (opcode, payload) in commands {
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(ldst(1, &[last]), Err(MapError::Far(u64::MAX - 4_095)));
     }
 
-    /// Whatever was there before, afterwards there is what is to be, and all steps are allowed.
+    /// Commands lead from any former entries to the wanted ones, and each step is valid.
     #[test]
     fn re_routers_have_what_they_are_to_have() {
         let many = |count: u16, from: u16| -> Vec<ReRouterEntry> {

@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn parts_that_cannot_be_made_are_refused_and_named() {
-        #[rustfmt::skip] // columns: beside a switch, what is said
+        #[rustfmt::skip] // columns: rest of a file with one switch, part of the refusal
         let cases = [
             (r#"gfd = [{ name = "g", at = "sw", capacity_mib = 1 }]"#, "g: capacity: expected a multiple of 256MiB"),
             (r#"host = [{ name = "h", at = "sw", memory_mib = 0 }]"#, "h: hpa_memory: expected 1 to 2^48"),
@@ -99,7 +99,8 @@ mod tests {
         }
     }
 
-    /// The manager knows switches, hosts at a switch, GFDs and what has a part in memory by their names.
+    /// The manager knows these parts by their names: switches, hosts at a switch, GFDs, and parts with a share of
+    /// memory.
     #[test]
     fn names_that_the_manager_takes_for_something_else_are_refused() {
         let file = |switch: &str, host: &str, device: &str, gfd: &str| {
@@ -120,7 +121,7 @@ mod tests {
             said(file(name, "h", "acc", "g"), "switch");
             said(file("t", name, "acc", "g"), "host");
             said(file("t", "h", "acc", name), "gfd");
-            // A device is known by its place, unless it has memory.
+            // The manager knows a device by its port, unless the device has a share of memory.
             let device = file("t", "h", name, "g");
             assert!(read(&device).is_ok(), "{name}");
             let memory = format!(

@@ -1,9 +1,8 @@
-//! Transfers between all pairs of ends: memory of a host, G-FAM, memory behind the BAR of a device, and HDM. A comment
-//! numbers the checks of docs/fabric-memory.md, "Pairs of ends".
+//! Transfers between all pairs of ends: memory of a host, G-FAM, memory behind the BAR of a device, and HDM. Tests are
+//! numbered like the checks of docs/fabric-memory.md, "Pairs of ends".
 //!
-//! `pcaps/fabric/fabric-memory-devices.toml` in virtual time; [`ENDS`] x [`ENDS`], the one at h0, the other at h1.
+//! The fabric of `pcaps/fabric/fabric-memory-devices.toml` in virtual time. One of [`ENDS`] is at h0, the other at h1.
 //!
-//! Units: bytes.
 //! Source: docs/fabric-memory.md; docs/spec/cxl-fabric.md "Fabric memory transfers".
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
@@ -19,11 +18,11 @@ use weft_lab::fabric::managed::ManagedFabric;
 
 use crate::rig::*;
 
-/// What is registered of each end, and what a transfer of these tests moves.
+/// Length registered of each end, and length of a transfer.
 const AREA: u64 = 4 * MIB;
 const LEN: u64 = 48 << 10;
 
-/// Where memory is that a transfer begins or ends at.
+/// Kind of memory in which a transfer begins or ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Host,
@@ -34,7 +33,7 @@ enum End {
 
 const ENDS: [End; 4] = [End::Host, End::Fabric, End::Bar, End::Hdm];
 
-/// The devices of a host in the file, and how the manager calls the vPPBs that they are bound to.
+/// Devices of each host in the file.
 const ACCELERATORS: [Part; 2] = [Part::Device(0), Part::Device(1)];
 const MEMORIES: [Part; 2] = [Part::Device(2), Part::Device(3)];
 
@@ -52,11 +51,11 @@ fn nodes(tree: &Value) -> Vec<&Value> {
     all
 }
 
-/// A fabric whose hosts have registered an area of each end, in which h0 is connected to h1.
+/// A fabric whose hosts have registered an area of each end, with h0 connected to h1.
 struct Ends {
     fabric: ManagedFabric,
     peer: u32,
-    /// First address of an end, at h0 and at h1.
+    /// First address of each end, at h0 and at h1.
     at: [[u64; 4]; 2],
     handles: [[u64; 4]; 2],
 }
@@ -76,7 +75,7 @@ impl Ends {
         for side in 0..2 {
             at[side] = addresses(&fabric, side);
             for (end, kind) in ENDS.into_iter().zip(["host", "fabric", "device", "device"]) {
-                // Both name the other's part of G-FAM, too.
+                // Each host registers the other's part of G-FAM, too.
                 let (base, len) = if end == End::Fabric {
                     (POOL, 2 * AREA)
                 } else {
@@ -95,7 +94,7 @@ impl Ends {
         self.at[place.side][place.end as usize]
     }
 
-    /// Stores or compares at an end, as who has it does: its CPU, the device itself, a host by UIO.
+    /// Stores or compares `LEN` bytes on behalf of the owner: the host's CPU, the device, or a host for G-FAM.
     fn own(&self, place: Place, from: u64, seed: u64, write: bool) -> bool {
         let whose = match place.end {
             End::Host => (host(place.side), self.addr(place) + from, None),
@@ -121,7 +120,7 @@ impl Ends {
         self.own(place, from, seed, false)
     }
 
-    /// A transfer of these (offset at the local end, offset at the remote one, bytes).
+    /// A transfer of pieces, each as offset at the local end, offset at the remote end, and length.
     fn plan(&self, pair: [Place; 2], list: &[(u64, u64, u64)]) -> MemTransfer {
         let [local, remote] = pair.map(|place| self.addr(place));
         let list: Vec<(u64, u64, u64)> =
@@ -136,7 +135,7 @@ impl Ends {
     }
 }
 
-/// First addresses of what a host has, in the order of [`ENDS`].
+/// First addresses of a host's ends, in the order of [`ENDS`].
 fn addresses(fabric: &ManagedFabric, side: usize) -> [u64; 4] {
     let Ok(Answer::Tree { tree, .. }) = fabric.ask(host(side), &Command::Tree {}) else {
         panic!("no tree")
@@ -158,7 +157,7 @@ fn pairs() -> impl Iterator<Item = [Place; 2]> {
     local.into_iter().flat_map(move |local| remote.map(|remote| [local, remote]))
 }
 
-/// Checks 1 and 2: WRITE and READ bring the bytes of the one end to the other.
+/// Checks 1 and 2: WRITE and READ move bytes from one end to the other.
 #[test]
 fn check_1_and_2_every_pair_of_ends_is_written_and_read() {
     let ends = Ends::up();
@@ -176,7 +175,7 @@ fn check_1_and_2_every_pair_of_ends_is_written_and_read() {
     books(&ends.fabric);
 }
 
-/// Check 3: any address and length, several pieces of one transfer; the bytes beside them stay.
+/// Check 3: pieces of any address and length in one transfer leave the bytes beside them alone.
 #[test]
 fn check_3_pieces_of_any_alignment_leave_their_neighbours_alone() {
     let ends = Ends::up();
@@ -185,7 +184,8 @@ fn check_3_pieces_of_any_alignment_leave_their_neighbours_alone() {
         ends.put(local, 0, seed);
         ends.put(remote, 0, seed);
         ends.put(local, MIB, seed + 1);
-        // Of a range with the same pattern at both ends all but odd pieces are overwritten, and these come back.
+        // Both ends have the same pattern. The first transfer spoils odd pieces of it, and the second restores exactly
+        // these.
         let pieces = [(1, MIB + 1, 1), (3, MIB + 3, 4_094), (5_001, MIB + 5_001, 20_007)];
         let spoil: Vec<_> = pieces.iter().map(|(at, from, len)| (*from, *at, *len)).collect();
         let back: Vec<_> = pieces.iter().map(|(at, _, len)| (*at, *at, *len)).collect();
@@ -204,14 +204,14 @@ fn check_3_pieces_of_any_alignment_leave_their_neighbours_alone() {
     }
 }
 
-/// Check 4: a byte too many at either end; check 5: what is not registered at either end. Nothing is moved.
+/// Check 4 is a range one byte too long at either end, and check 5 one that is not registered. Both move nothing.
 #[test]
 fn check_4_and_5_ranges_beyond_what_is_registered_are_refused() {
     let ends = Ends::up();
     let fabric = &ends.fabric;
     for (seed, pair) in (200..).zip(pairs()) {
         let [local, remote] = pair;
-        // Of G-FAM all of both parts is registered.
+        // Of G-FAM, the parts of both hosts are registered.
         let end = |place: Place| match place.end {
             End::Fabric => 2 * AREA - AREA * place.side as u64,
             _ => AREA,
@@ -234,7 +234,7 @@ fn check_4_and_5_ranges_beyond_what_is_registered_are_refused() {
         }
         assert!(ends.has(remote, 0, seed), "{pair:?}");
     }
-    // By hand, past the engine: behind what is shown last, memory of a device, there is nothing.
+    // Requests that bypass the engine are refused beyond the last import, which is memory of a device.
     for (from, ok) in [(AREA - 64, true), (AREA, false)] {
         let imports = &list(fabric, H0).peers[0].imports;
         let of_host = imports.iter().filter(|it| it.hpa >= WINDOWS[1]);
@@ -255,7 +255,7 @@ fn check_4_and_5_ranges_beyond_what_is_registered_are_refused() {
                 let said = refusal(fabric, H0, command);
                 assert!(said.contains("operation 0: local range"), "{pair:?}: {said}");
             }
-            (_, End::Fabric) => ends.completes(command), // who was granted it reaches it
+            (_, End::Fabric) => ends.completes(command), // both hosts were granted it, so it needs no registration
             _ => {
                 let report = moved(fabric, H0, command);
                 let reason = report.reason.as_deref().unwrap_or_default();
@@ -268,7 +268,7 @@ fn check_4_and_5_ranges_beyond_what_is_registered_are_refused() {
     }
 }
 
-/// Check 6: a transfer that is not waited for is waiting, then completed, and its end is told once.
+/// Check 6: the status of a transfer without waiting is `Waiting`, then `Completed`, which can be read once.
 #[test]
 fn check_6_the_status_of_every_pair_is_told_once() {
     let ends = Ends::up();
@@ -286,7 +286,7 @@ fn check_6_the_status_of_every_pair_is_told_once() {
     }
 }
 
-/// Check 7: transfers of all pairs at once, each with a part of its own at both ends: each byte is where it belongs.
+/// Check 7: concurrent transfers of all pairs, with a separate part of each end, put each byte in its place.
 #[test]
 fn check_7_all_pairs_at_once_do_not_mix() {
     let ends = Ends::up();
@@ -315,8 +315,8 @@ fn check_7_all_pairs_at_once_do_not_mix() {
     books(&ends.fabric);
 }
 
-/// Check 8: an end that is taken away under way, a device by being unbound: the transfer fails and says why, later ones are
-/// refused, and a device that is bound there afterwards is reached by nobody.
+/// Check 8: a device is unbound during transfers. They fail with a reason, later ones are refused, and a device that is
+/// bound there afterwards cannot be reached.
 #[test]
 fn check_8_an_end_that_is_taken_away_is_reached_by_nobody() {
     for end in [End::Bar, End::Hdm] {
@@ -377,7 +377,7 @@ fn taken_away(gone: Place) {
     ends.fabric.parts().until(Span::from_ms(100), |_| false);
     assert_eq!(addresses(&ends.fabric, side)[end as usize], ends.addr(gone), "where it was");
     refused(&ends, "bound again");
-    // Registered anew, it is an end again for who connects from then on.
+    // After a new registration, peers that connect later can use the end.
     register(&ends.fabric, host(side), ends.addr(gone), AREA);
     done(&ends.fabric, H0, MemCommand::Disconnect { peer: ends.peer });
     ends.fabric.parts().until(Span::from_ms(700), |_| false);
@@ -387,14 +387,14 @@ fn taken_away(gone: Place) {
         ends.completes(MemCommand::Write(ends.plan(*pair, &[(0, 0, LEN)])));
         assert!(ends.has(pair[1], 0, 9), "{pair:?}");
     }
-    // What the device did not answer any more is given up when its time is over.
+    // Requests that the device did not answer end with their time limit.
     let is_idle = |fabric: &ManagedFabric| list(fabric, H0).requests == 0;
     until(&ends.fabric, "nothing is under way", is_idle);
     idle(&ends.fabric, H0);
 }
 
-/// A device begins transfers itself: from its own memory to another host's (D2RH), the other way (RH2D), to and from memory
-/// of another host's device (D2D), and G-FAM; what its host has to do with it is that it is bound.
+/// A device begins transfers itself: from its own memory to another host's (D2RH) and back (RH2D), to and from another
+/// host's device (D2D), and with G-FAM. Its own host has no part in them, except that it binds the device.
 #[test]
 fn a_device_begins_transfers_of_its_own() {
     let mut ends = Ends::up();
@@ -413,7 +413,7 @@ fn a_device_begins_transfers_of_its_own() {
     }
     let window = MemCommand::Window { base: Num(WINDOWS[0]), len: Num(MIB), from: vec![] };
     assert!(refusal(fabric, npu, window).contains("a device has no window"));
-    // Its own host has not given it that window.
+    // Its own host has not opened the window to it.
     assert!(refusal(fabric, npu, connect_to(WINDOWS[0])).contains("refused (UR)"));
     let peer = connect(fabric, npu, WINDOWS[1]);
     let own = Place { end: End::Bar, side: 0 };
@@ -431,7 +431,7 @@ fn a_device_begins_transfers_of_its_own() {
         let report = moved(fabric, npu, MemCommand::Read(read));
         assert_eq!(report.status, MemStatus::Completed, "{end:?}: {report:?}");
         assert!(ends.has(own, 2 * MIB, seed + 1), "{end:?}");
-        // G-FAM as the own end: the device reads it, and writes it there.
+        // With G-FAM as the local end, the device reads that and writes the data to the remote end.
         ends.put(Place { end: End::Fabric, side: 0 }, MIB, seed + 2);
         let from = ends.addr(Place { end: End::Fabric, side: 0 }) + MIB;
         let report =
@@ -446,7 +446,7 @@ fn a_device_begins_transfers_of_its_own() {
     assert_eq!(peers.len(), 2, "its host and it are two: {peers:?}");
     idle(fabric, npu);
     books(fabric);
-    // A device that is unbound is reset: it has no connection and no registration any more.
+    // A device that is unbound is reset, and loses its connections and registrations.
     let bridge = "entry/0/1".to_owned();
     let begun = MemTransfer { wait: false, ..plan(peer, &[(bar, OWN, AREA)]) };
     let transfer = moved(fabric, npu, MemCommand::Write(begun)).transfer;

@@ -1,9 +1,7 @@
-//! Transfers of fabric memory between hosts: GIM, G-FAM, and all that is refused. A comment numbers the checks 1, 2 and
-//! 4 to 9.
+//! Transfers of fabric memory between hosts: GIM, G-FAM, and all refusals. Checks have the numbers 1, 2 and 4 to 9.
 //!
-//! `pcaps/fabric/fabric-memory.toml` → `weft_lab::fabric` in virtual time → commands, memory and lists.
+//! The fabric of `pcaps/fabric/fabric-memory.toml` runs in virtual time.
 //!
-//! Units: bytes.
 //! Source: docs/fabric-memory.md; docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §5.5.
 
 use weft_dataplane::time::Span;
@@ -17,7 +15,8 @@ use weft_lab::fabric::managed::ManagedFabric;
 
 use crate::rig::*;
 
-/// Host memory that the peer shows (GIM): lists of pieces both ways, of odd places and lengths, and nothing beside them.
+/// Memory that the peer shows (GIM) is written and read in pieces of odd addresses and lengths, and the bytes beside
+/// them stay.
 #[test]
 fn memory_of_a_peer_is_written_and_read() {
     let fabric = up("fabric-memory");
@@ -36,7 +35,8 @@ fn memory_of_a_peer_is_written_and_read() {
     books(&fabric);
 }
 
-/// G-FAM that both were granted, connected by a mailbox in it: one writes, the other reads; both ways by one connection.
+/// Two hosts connect through a mailbox in G-FAM that both were granted. One writes and the other reads, and one
+/// connection serves both directions.
 #[test]
 fn memory_that_both_were_granted_is_a_place_to_meet() {
     let fabric = up("fabric-memory");
@@ -57,7 +57,7 @@ fn memory_that_both_were_granted_is_a_place_to_meet() {
     let read = moved(&fabric, H1, MemCommand::Read(plan(1, &cache)));
     assert_eq!(read.status, MemStatus::Completed, "{read:?}");
     assert!(has(&fabric, H1, OWN, MIB, 7));
-    // The mailbox lies in what both share, and is no place to copy to or from.
+    // The mailbox lies in the shared memory, but transfers must not touch it.
     for (at, len) in [(mailbox, 8_192), (mailbox - 8, 16), (mailbox + 8_184, 8)] {
         let over = [(OWN, at, len)];
         for command in [MemCommand::Write(plan(peer, &over)), MemCommand::Read(plan(peer, &over))] {
@@ -71,7 +71,8 @@ fn memory_that_both_were_granted_is_a_place_to_meet() {
     books(&fabric);
 }
 
-/// Check 1: options that exclude each other, or are not in range; what is not on says so.
+/// Check 1: options that exclude each other or are out of range are refused, and so are commands of a feature that is
+/// off.
 #[test]
 fn check_1_options_are_refused_by_name() {
     let built = |on: bool, options: &[&str]| {
@@ -103,7 +104,7 @@ fn check_1_options_are_refused_by_name() {
     );
 }
 
-/// Check 2: a registration is memory of one kind, that is there, and once.
+/// Check 2: a registration is existing memory of one kind, and registered only once.
 #[test]
 fn check_2_memory_of_another_kind_is_not_registered() {
     let fabric = up("fabric-memory");
@@ -125,8 +126,7 @@ fn check_2_memory_of_another_kind_is_not_registered() {
     assert_eq!(list(&fabric, H0).registrations.len(), 1);
 }
 
-/// Check 4: ranges of a transfer lie within registrations, own ones and the peer's, and do not overlap where they are
-/// written.
+/// Check 4: ranges of a transfer lie within registrations of both sides, and do not overlap where they are written.
 #[test]
 fn check_4_ranges_that_are_not_registered_are_refused() {
     let fabric = up("fabric-memory");
@@ -154,7 +154,7 @@ fn check_4_ranges_that_are_not_registered_are_refused() {
         refusal(&fabric, H0, MemCommand::Read(plan(9, &[(OWN, OWN, 8)])))
             .contains("peer 9 is not connected")
     );
-    // By hand, past the engine: what is not registered is refused by the owner, what is can be reached by who is connected.
+    // Requests that bypass the engine reach registered memory while connected; the owner refuses others.
     for (offset, wanted) in [(8_192, true), (8_192 + MIB - 64, true), (8_192 + MIB, false)] {
         let report = access(&fabric, H0, range(WINDOWS[1] + offset, 64, 0), true);
         assert_eq!(report.ok, wanted, "{offset:#x}: {report:?}");
@@ -162,12 +162,12 @@ fn check_4_ranges_that_are_not_registered_are_refused() {
     idle(&fabric, H0);
 }
 
-/// Check 5: streams come back however a transfer ends, and those that wait for some get them.
+/// Check 5: however a transfer ends, its streams return, and transfers that wait for streams get them.
 #[test]
 fn check_5_streams_come_back() {
     let fabric = up("fabric-memory");
     let peer = pair(&fabric);
-    // Time is over at once for every other one; a millisecond is enough for some of the rest.
+    // Every other transfer ends at once, and a millisecond is enough for some of the rest.
     let late = MemTransfer { wait: false, ..plan(peer, &[(OWN, OWN, MIB)]) };
     let begun: Vec<u64> = (0..20)
         .map(|at| {
@@ -181,7 +181,7 @@ fn check_5_streams_come_back() {
     assert!(ends.filter(|it| it.status == MemStatus::Timeout).count() >= 10);
     until(&fabric, "requests are over", |fabric| list(fabric, H0).requests == 0);
     idle(&fabric, H0);
-    // The peer takes its memory back: who has imported it is refused there.
+    // The peer deregisters the memory, so that it refuses those who have imported it.
     done(&fabric, H1, MemCommand::Deregister { handle: 1 });
     for _ in 0..20 {
         let report = moved(&fabric, H0, MemCommand::Read(plan(peer, &[(OWN, OWN, 0x8000)])));
@@ -189,7 +189,7 @@ fn check_5_streams_come_back() {
         assert!(report.status == MemStatus::Failed && reason.contains("unsupported"), "{reason}");
     }
     register(&fabric, H1, OWN, MIB);
-    // 12 transfers of 4 streams each, of which there are 32.
+    // 12 transfers of 4 streams each exceed the 32 streams.
     let each = 0x1_0000;
     let begun: Vec<u64> = (0..12)
         .map(|at| {
@@ -207,7 +207,8 @@ fn check_5_streams_come_back() {
     idle(&fabric, H0);
 }
 
-/// Check 6: a transfer that is not waited for is waiting, then completed, failed or timeout, told once.
+/// Check 6: the status of a transfer without waiting is `Waiting`, then `Completed`, `Failed` or `Timeout`, which can
+/// be read once.
 #[test]
 fn check_6_a_status_is_right_and_its_end_is_told_once() {
     let fabric = up("fabric-memory");
@@ -242,7 +243,7 @@ fn check_6_a_status_is_right_and_its_end_is_told_once() {
     idle(&fabric, H0);
 }
 
-/// Check 7: a connection that ends takes its imports along, on both sides, and what is under way fails; a new one works.
+/// Check 7: a connection that ends removes the imports of both sides and fails its transfers. A new connection works.
 #[test]
 fn check_7_disconnecting_frees_what_was_imported() {
     let fabric = up("fabric-memory");
@@ -265,7 +266,7 @@ fn check_7_disconnecting_frees_what_was_imported() {
     let gone = refusal(&fabric, H0, MemCommand::Write(plan(peer, &[(OWN, OWN, 8)])));
     assert!(gone.contains("is not connected"), "{gone}");
     assert!(refusal(&fabric, H0, MemCommand::Disconnect { peer }).contains("is not connected"));
-    // Without a window nobody reaches anything, whoever is connected.
+    // Without a window no peer can access or connect.
     let window = |len| MemCommand::Window { base: Num(WINDOWS[1]), len: Num(len), from: vec![] };
     done(&fabric, H1, window(0));
     assert!(refusal(&fabric, H0, connect_to(WINDOWS[1])).contains("refused (UR)"));
@@ -273,14 +274,14 @@ fn check_7_disconnecting_frees_what_was_imported() {
     let again = connect(&fabric, H0, WINDOWS[1]);
     let report = moved(&fabric, H0, MemCommand::Write(plan(again, &[(OWN, OWN, MIB)])));
     assert_eq!(report.status, MemStatus::Completed);
-    // The other side may end it as well.
+    // The other side may end the connection as well.
     let peers = list(&fabric, H1).peers;
     done(&fabric, H1, MemCommand::Disconnect { peer: peers[0].peer });
     until(&fabric, "it is told", |fabric| list(fabric, H0).peers.is_empty());
     idle(&fabric, H0);
 }
 
-/// Check 8: transfers of both hosts at once, with other commands between them: each byte is where it belongs.
+/// Check 8: concurrent transfers of both hosts, with other commands between them, put each byte in its place.
 #[test]
 fn check_8_transfers_at_once_do_not_mix() {
     let fabric = up("fabric-memory");
@@ -294,7 +295,7 @@ fn check_8_transfers_at_once_do_not_mix() {
         let (own, seed) = (OWN + at * part, 100 + at);
         store(&fabric, H0, own, part, seed);
         store(&fabric, H1, own + 8 * part, part, seed + 50);
-        // h0 writes its parts and h1 its own, while h0 reads what h1 has and does not write.
+        // h0 and h1 write separate parts, while h0 reads a part of h1 that no transfer writes.
         let later =
             |peer, list: &[(u64, u64, u64)]| MemTransfer { wait: false, ..plan(peer, list) };
         let there = own + 16 * part;
@@ -323,8 +324,8 @@ fn check_8_transfers_at_once_do_not_mix() {
     idle(&fabric, H1);
 }
 
-/// Check 9: a peer that vanishes leaves no import, stream or transfer, whichever side it was; once it is back, it can be
-/// connected with again.
+/// Check 9: a peer that vanishes leaves no import, stream or transfer, on whichever side it was. Once it has returned,
+/// it can be connected again.
 #[test]
 fn check_9_a_vanished_peer_leaves_nothing() {
     let fabric = up("fabric-memory");
@@ -346,7 +347,7 @@ fn check_9_a_vanished_peer_leaves_nothing() {
     assert!(list(&fabric, H0).peers.is_empty());
 }
 
-/// The same of who connected: what it could reach is closed.
+/// The same for the side that had connected: its access is closed.
 #[test]
 fn check_9_who_connected_and_vanished_reaches_nothing() {
     let fabric = up("fabric-memory");
@@ -358,7 +359,7 @@ fn check_9_who_connected_and_vanished_reaches_nothing() {
     done(&fabric, H1, MemCommand::Deregister { handle: 1 });
 }
 
-/// `finalize` ends everything, tells the peers, and refuses all that comes later.
+/// `finalize` ends everything, notifies the peers, and refuses all later commands.
 #[test]
 fn finalizing_tells_the_peers_and_refuses_the_rest() {
     let fabric = up("fabric-memory");
@@ -380,7 +381,7 @@ fn finalizing_tells_the_peers_and_refuses_the_rest() {
     assert!(!access(&fabric, H0, range(WINDOWS[1], 64, 0), false).ok, "the mailbox is closed");
 }
 
-/// A head and a share of docs/spec/wire-formats.md §5.5, made by hand; the CRC is by its own definition.
+/// A half with a head and a share, as in docs/spec/wire-formats.md §5.5, but built by hand with a separate CRC.
 fn forged(says: u8, session: u64, beat: u64, share: Option<(u64, u64, u64, u64)>) -> Vec<u8> {
     let mut body = Vec::new();
     if let Some((addr, len, hpa, kind)) = share {
@@ -405,8 +406,8 @@ fn write(fabric: &ManagedFabric, host: Part, addr: u64, data: Vec<u8>) -> bool {
     transfer(fabric, host, &Command::Write(access)).ok
 }
 
-/// A hostile neighbour: who may not connect reaches no byte of the window; who may and says what it has not got, or
-/// names memory of others, gets nothing for it; halves that are none are passed over.
+/// A hostile neighbour. A host without permission reaches no byte of the window. A host with permission gains nothing
+/// by a share that it does not own or that is another's. Invalid halves are ignored.
 #[test]
 fn a_peer_gets_nothing_by_what_it_says() {
     let third = "[[host]]\nname = \"h2\"\nat = \"sw0\"\nenable_use_fabric_mem = true\n\
@@ -420,7 +421,8 @@ fn a_peer_gets_nothing_by_what_it_says() {
     }
     assert!(!write(&fabric, Part::Host(2), WINDOWS[1], forged(1, 5, 1, None)), "h2 may not");
     assert!(refusal(&fabric, Part::Host(2), connect_to(WINDOWS[1])).contains("refused (UR)"));
-    // In its own slot h0 writes rubbish, then a hello with memory of others: G-FAM that h1 has not registered, and h1's own.
+    // h0 writes rubbish to its own slot, then a hello with memory of others: G-FAM that h1 has not registered, and h1's
+    // own.
     for rubbish in [vec![0xFF; 256], forged(7, 5, 1, None), forged(1, 5, 1, None)[..63].to_vec()] {
         assert!(write(&fabric, H0, WINDOWS[1], rubbish));
         fabric.parts().until(Span::from_ms(100), |_| false);
@@ -437,13 +439,13 @@ fn a_peer_gets_nothing_by_what_it_says() {
         let said = refusal(&fabric, H1, MemCommand::Write(plan(peer.peer, &[(OWN, share.0, 64)])));
         assert!(said.contains("remote range"), "{said}");
     }
-    // It falls silent: ten seconds later it reaches nothing any more.
+    // h0 falls silent, and after ten seconds it has no access.
     assert!(access(&fabric, H0, range(WINDOWS[1] + 8_192, 64, 0), true).ok);
     until(&fabric, "it is taken for gone", |fabric| list(fabric, H1).peers.is_empty());
     assert!(!access(&fabric, H0, range(WINDOWS[1] + 8_192, 64, 0), true).ok);
 }
 
-/// Commands for places that cannot be, and connections to nobody.
+/// Commands with impossible addresses, and connections without a peer, are refused.
 #[test]
 fn places_that_cannot_be_are_refused() {
     let fabric = up("fabric-memory");

@@ -1,8 +1,7 @@
 //! Whole fabrics of one process in virtual time, and the commands of their hosts and devices.
 //!
-//! A topology file → [`up`] → [`ask`] and what is made of it; everything else panics.
+//! [`up`] starts the fabric of a topology file, and [`ask`] sends a command. Helpers panic on an unexpected answer.
 //!
-//! Units: bytes.
 //! Source: docs/fabric-memory.md.
 
 use weft_dataplane::time::Span;
@@ -20,14 +19,14 @@ use weft_rpc::Refused;
 
 pub const H0: Part = Part::Host(0);
 pub const H1: Part = Part::Host(1);
-/// Where a host's memory begins for itself.
+/// First address of a host's own memory.
 pub const OWN: u64 = 0x10_0000;
 pub const MIB: u64 = 1 << 20;
-/// Memory that both were granted, and the windows of both hosts.
+/// Memory that both hosts were granted, and the window of each host.
 pub const POOL: u64 = 0x100_0000_0000;
 pub const WINDOWS: [u64; 2] = [0x200_0000_0000, 0x210_0000_0000];
 
-/// The text of a file of `pcaps/fabric`.
+/// The text of a file in `pcaps/fabric`.
 pub fn file(name: &str) -> String {
     let path = format!("{}/../pcaps/fabric/{name}.toml", env!("CARGO_MANIFEST_DIR"));
     std::fs::read_to_string(path).expect("the file is there")
@@ -37,7 +36,7 @@ pub fn up(name: &str) -> ManagedFabric {
     up_text(name, &file(name))
 }
 
-/// A topology, up and without errors.
+/// Starts a fabric, which must come up without errors.
 pub fn up_text(name: &str, text: &str) -> ManagedFabric {
     let mut fabric = ManagedFabric::up(text, virtual_clock()).unwrap_or_else(|error| {
         let causes = core::iter::successors(Some(&error as &dyn std::error::Error), |e| e.source());
@@ -48,7 +47,7 @@ pub fn up_text(name: &str, text: &str) -> ManagedFabric {
     fabric
 }
 
-/// Every frame of every switch is accounted for, and none is left.
+/// Checks that every switch has accounted for all its frames, and queues none.
 pub fn books(fabric: &ManagedFabric) {
     let parts = fabric.parts();
     for at in 0..parts.layout().switches.len() {
@@ -64,13 +63,13 @@ pub fn transfer(fabric: &ManagedFabric, part: Part, command: &Command) -> Transf
     }
 }
 
-/// A range with the pattern of a seed.
+/// A range with the pattern of this seed.
 pub fn range(addr: u64, len: u64, seed: u64) -> Access {
     let (addr, len, seed) = (Num(addr), Some(Num(len)), Some(seed));
     Access { addr, len, seed, timeout_ms: 60_000, ..Access::default() }
 }
 
-/// A write or read of a host by UIO, past its engine.
+/// A host's plain write or read, which bypasses its transfer engine.
 pub fn access(fabric: &ManagedFabric, by: Part, access: Access, write: bool) -> TransferReport {
     let command = if write { Command::Write(access) } else { Command::Read(access) };
     transfer(fabric, by, &command)
@@ -162,7 +161,7 @@ pub fn has(fabric: &ManagedFabric, host: Part, addr: u64, len: u64, seed: u64) -
     transfer(fabric, host, &Command::Peek(peek)).ok
 }
 
-/// Lets time pass until `done`, at most so long.
+/// Lets time pass until `done` is true, but for 20 s at most.
 pub fn until(fabric: &ManagedFabric, what: &str, mut done: impl FnMut(&ManagedFabric) -> bool) {
     for _ in 0..400 {
         if done(fabric) {
@@ -173,7 +172,7 @@ pub fn until(fabric: &ManagedFabric, what: &str, mut done: impl FnMut(&ManagedFa
     panic!("{what}: not in 20 s");
 }
 
-/// Both hosts have registered a MiB of their own, and h0 is connected to h1: its number of the peer.
+/// Lets both hosts register a MiB of their own, connects h0 to h1, and returns h0's number of the peer.
 pub fn pair(fabric: &ManagedFabric) -> u32 {
     for host in [H0, H1] {
         let range = register(fabric, host, OWN, MIB);
@@ -182,7 +181,7 @@ pub fn pair(fabric: &ManagedFabric) -> u32 {
     connect(fabric, H0, WINDOWS[1])
 }
 
-/// Nothing runs at a host, and nothing is lent out.
+/// Checks that a host has no transfer and request in progress, and no stream in use.
 pub fn idle(fabric: &ManagedFabric, host: Part) {
     let list = list(fabric, host);
     assert_eq!((list.streams, list.requests, list.transfers.len()), (0, 0, 0), "{list:?}");

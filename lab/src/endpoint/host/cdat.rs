@@ -170,7 +170,7 @@ mod tests {
         }
     }
 
-    /// A device behind two switches: port 7 of the one below port 2 of the other.
+    /// A device behind two switches: at port 7 of the lower one, which is at port 2 of the upper one.
     fn tree() -> Tree {
         let device = Node { bdf: DEVICE, doe: vec![0x150], ..Node::default() };
         let plain = Node { bdf: Bdf::new(5, 1, 0), ..Node::default() };
@@ -203,7 +203,8 @@ mod tests {
         ]
     }
 
-    /// 150 ns of the device, 100 ns of the first switch, 100 + 205 ns of the second, whose path has 32 GB/s.
+    /// The sum of 150 ns at the device, 100 ns in the first switch, and 100 + 205 ns in the second, whose path has 32
+    /// GB/s.
     #[test]
     fn a_way_through_switches_adds_up() {
         let (tree, read) = (tree(), read());
@@ -218,7 +219,7 @@ mod tests {
         assert_eq!(switches, [(2, all(100, 128_000)), (7, all(305, 32_000))]);
     }
 
-    /// Of a way of which a part is not known, what is known is shown, and no sum.
+    /// A report of a path with unknown parts shows the known ones, and no sum.
     #[test]
     fn a_way_that_is_not_known_has_no_sum() {
         let (tree, mut read) = (tree(), read());

@@ -1,9 +1,9 @@
-//! Lightweight Notification by commands: back to back and through an HBR switch.
+//! Commands of Lightweight Notification, with host and device back to back and through an HBR switch.
 
 use super::*;
 use crate::endpoint::ln::report::{LnAccess, LnOutcome, LnReport, LncReport, LnrFunction};
 
-/// A line of the host's memory.
+/// Address of a line in the host's memory.
 const LINE: u64 = RAM + 0x4000;
 
 fn host(lines: usize) -> HostSpec {
@@ -26,7 +26,7 @@ fn bytes(byte: u8, len: usize) -> Hex {
     Hex(vec![byte; len])
 }
 
-/// A host and devices below an HBR switch; they are runners 0 and 2 on.
+/// A host (runner 0), an HBR switch (runner 1) and devices below it (runners 2 and up).
 fn tree(host: &HostSpec, devices: &[DeviceSpec]) -> Net {
     let mut hbr = HbrSpec::default();
     hbr.common.mode = Some("non-flit".to_owned());
@@ -90,7 +90,7 @@ impl Net {
     }
 }
 
-/// PCIe 5.0 section 6.21: read, changed, told; written; asked; given back: each by a command.
+/// PCIe 5.0 section 6.21, step by step: read a line, be notified of its change, probe it, write it, give it back.
 #[test]
 fn a_device_keeps_lines_and_the_host_tells_who_watches_them() {
     let mut net = Net::pair(&host(16), &device(2));
@@ -131,7 +131,7 @@ fn a_device_keeps_lines_and_the_host_tells_who_watches_them() {
     assert_eq!((counts["registered"].as_u64(), counts["directed"].as_u64()), (Some(2), Some(1)));
 }
 
-/// The host gives no function more lines than it has itself, and a function makes way within its limit.
+/// The host sets no function's limit above its own number of lines. A function drops lines to stay within its limit.
 #[test]
 fn a_device_keeps_to_the_limit_that_the_host_has_set() {
     let mut net = Net::pair(&host(5), &device(6));
@@ -147,7 +147,8 @@ fn a_device_keeps_to_the_limit_that_the_host_has_set() {
     );
 }
 
-/// Directed messages go to those who watch, through the switch; beyond `ln_watchers` all below hear a broadcast.
+/// Directed messages reach the watchers through the switch. With more than `ln_watchers` of them, the host sends a
+/// broadcast to all devices below.
 #[test]
 fn notifications_pass_an_hbr_switch_directed_and_as_broadcasts() {
     for (watchers, broadcasts) in [(4, 0), (1, 1), (0, 1)] {
@@ -170,7 +171,8 @@ fn notifications_pass_an_hbr_switch_directed_and_as_broadcasts() {
     }
 }
 
-/// One line size in the system: the host sets its own on all who have it, and leaves the others off, saying so.
+/// A system has one line size. The host sets its own on all functions that support it, and reports the others, whose LN
+/// stays off.
 #[test]
 fn the_host_sets_its_line_size_and_leaves_off_who_has_another() {
     for (size, name, other) in [(64, "64", "128"), (128, "128", "64")] {
@@ -193,13 +195,14 @@ fn the_host_sets_its_line_size_and_leaves_off_who_has_another() {
         let read = net.ln_read(4, LINE + 100);
         let len = usize::try_from(size).unwrap();
         assert_eq!((read.outcome, read.data.unwrap().0.len()), (LnOutcome::Cached, len));
-        // The size stands though software tries to change it: the change is ignored while it is on.
+        // The line size is read-only while LN is on, so software cannot change it.
         net.store(LINE + 64, 9);
         assert_eq!(net.copy(4, LINE + 100), None, "{size}: bytes 64 to 127 are of its line");
     }
 }
 
-/// Enumerated again, functions may have other numbers: no copy stays, and what is registered anew is told of.
+/// A new enumeration may change the numbers of functions: it drops all copies, and lines registered after it are
+/// notified of.
 #[test]
 fn enumerating_again_drops_all_copies() {
     let mut net = tree(&host(16), &[device(4), device(4)]);
@@ -213,7 +216,7 @@ fn enumerating_again_drops_all_copies() {
     assert_eq!(net.copy(3, LINE), None);
 }
 
-/// What cannot be is refused, with what to do instead.
+/// Impossible commands are refused with advice.
 #[test]
 fn without_lightweight_notification_commands_say_what_to_do() {
     let mut net = Net::pair(&host_spec(), &DeviceSpec::default());

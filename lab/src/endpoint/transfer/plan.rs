@@ -233,7 +233,7 @@ pub fn compare(report: &mut TransferReport, addr: u64, at: u64, bytes: &[u8], so
 
 #[cfg(test)]
 mod tests {
-    /// docs/endpoint.md, "Transfers": the first bytes of `--seed=1`, and any part of them.
+    /// docs/endpoint.md, "Transfers": the first bytes of the pattern of `--seed=1`, and any part of them.
     #[test]
     fn the_pattern_is_that_of_the_page() {
         let page = include_str!("../../../../docs/endpoint.md");

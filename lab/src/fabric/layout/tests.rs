@@ -1,4 +1,4 @@
-//! Layouts of the figures, and files that are refused.
+//! Layouts of the figures, and refused files.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ fn every_file_of_a_figure_can_be_laid_out() {
     assert!(count >= 8, "{count}");
 }
 
-/// What host 0 of figure 7-45 sees: a device at its own switch, and two switches below.
+/// Virtual switches of host 0 in figure 7-45: a device at its own switch, and two switches below.
 #[test]
 fn devices_further_out_are_behind_one_link_a_switch() {
     let text = include_str!("../../../../pcaps/fabric/fig-7-45.toml");
@@ -48,7 +48,7 @@ fn devices_further_out_are_behind_one_link_a_switch() {
     assert_eq!((s2.vcses[0].usp, s2.vcses[0].host), (None, 1));
     assert_eq!((s3.vcses[0].host, s3.vcses[1].host), (0, 1));
     assert!(s3.vcses[0].usp.is_none() && s3.vcses[1].usp.is_some());
-    // Both ends of each wire name each other.
+    // The ends of each wire name each other.
     for &[one, two] in &layout.wires {
         for (near, far) in [(one, two), (two, one)] {
             if let Part::Switch(at) = near.part {
@@ -145,7 +145,7 @@ fn what_cannot_be_is_refused_and_named() {
     assert!(unknown.contains("colour") && unknown.contains("line 3"), "{unknown}");
 }
 
-/// Parts that hang on nothing, or in a circle, and what a list or text has too much of.
+/// Parts that are connected to no switch or in a circle, and lists and texts that are too long.
 #[test]
 fn what_hangs_on_nothing_is_refused() {
     let cases = [
@@ -179,7 +179,7 @@ fn what_hangs_on_nothing_is_refused() {
     }
 }
 
-/// Files and sockets of a part are in `DIR/NAME`: a name must not lead out of there, nor to the manager's.
+/// A part's files and sockets are in `DIR/NAME`: its name must not lead to another folder, and not to the manager's.
 #[test]
 fn names_that_are_none_of_a_folder_are_refused() {
     let long = "h".repeat(33);
@@ -223,7 +223,7 @@ fn names_that_are_none_of_a_folder_are_refused() {
 }
 
 /// Two domains with an accelerator each, a memory device, an HBR switch with a device, a device at a host's root port,
-/// one bound from further out, one bound by nobody, and a GFD with memory.
+/// a device bound from another switch, an unbound device, and a GFD with memory.
 const DOMAINS: &str = r#"
 switch = [{ name = "sw0" }, { name = "sw1" }]
 link = [{ ends = ["sw0", "sw1"] }]
@@ -251,10 +251,10 @@ len = 0x10000000
 hpa = 0x10000000000
 "#;
 
-/// CXL 3.1 section 7.7.3.3, and what follows of it from 7.7.2.6 and 7.7.3.1.
+/// CXL 3.1 section 7.7.3.3, and the consequences of 7.7.2.6 and 7.7.3.1.
 #[test]
 fn gim_that_no_rule_allows_is_refused_by_its_name() {
-    #[rustfmt::skip] // columns: the table, what the refusal says
+    #[rustfmt::skip] // columns: the table, part of the refusal
     let cases = [
         ("of = \"h1\"\nfrom = [\"mem0\"]",              "gim h1: mem0: gim-uio-only"),
         ("of = \"mem0\"",                               "gim mem0: mem0: gim-takes-prefix"),
@@ -286,7 +286,7 @@ fn gim_that_no_rule_allows_is_refused_by_its_name() {
     }
 }
 
-/// Behind G-FAM (figure 7-37), a segment for each whose memory it is; all others that may reach it do.
+/// Each owner of memory has a segment behind G-FAM (figure 7-37), and by default all others that may access it do.
 #[test]
 fn gim_lies_behind_g_fam_in_segments_of_its_own() {
     let more = "[[gim]]\nof = \"h1\"\n[[gim]]\nname = \"again\"\nof = \"h1\"\nfrom = [\"acc0\"]\nby = \"prefix\"\n\
@@ -310,7 +310,7 @@ fn gim_lies_behind_g_fam_in_segments_of_its_own() {
     assert_eq!((layout.edges(0), layout.edges(2)), (edges, vec![]));
 }
 
-/// Two hosts with memory of two ways of 4 KiB at the first address, and more of one of them.
+/// Two hosts have memory at the first address, interleaved over two GFDs in 4 KiB, and one of them has more.
 #[test]
 fn memory_that_meets_other_memory_is_refused_by_the_name_of_the_rule() {
     let file = |more: &str| {
@@ -323,7 +323,7 @@ fn memory_that_meets_other_memory_is_refused_by_the_name_of_the_rule() {
     };
     let at = "gfds = [\"g\"]\nlen = 0x10000000\nhpa = 0x10000000000";
     let behind = "len = 0x10000000\nhpa = 0x10010000000";
-    #[rustfmt::skip] // columns: the second memory, what the refusal says
+    #[rustfmt::skip] // columns: the second memory, part of the refusal
     let cases = [
         (format!("hosts = [\"h0\"]\n{at}"), Some("memory more: h0: memory-own-addresses")),
         (format!("hosts = [\"h1\"]\n{at}"), None),
@@ -347,7 +347,7 @@ fn memory_that_meets_other_memory_is_refused_by_the_name_of_the_rule() {
     }
 }
 
-/// More than its GFDs have or have decoders for would be refused by the manager, when all else is up.
+/// The manager would refuse shares beyond the memory or decoders of their GFDs only after everything has started.
 #[test]
 fn memory_that_gfds_cannot_give_is_refused() {
     let file = |memory: &str| {
@@ -402,7 +402,7 @@ fn sizes_and_addresses_are_numbers_or_text_with_units() {
     assert!(none.contains("hpa"), "{none}");
 }
 
-/// `weft run` refuses a switch without ports, and so does whoever reads the file.
+/// The file is refused for a switch without ports, as `weft run` would refuse it later.
 #[test]
 fn a_switch_without_ports_is_refused() {
     let host = "host = [{ name = \"h\", at = \"s\" }]";
@@ -412,7 +412,7 @@ fn a_switch_without_ports_is_refused() {
     assert!(refused("switch = [{ name = \"alone\" }]").starts_with("alone: ports"));
 }
 
-/// Lightweight Notification is of non-flit mode: of all links up to the next PBR switch, which have no UIO.
+/// Lightweight Notification needs non-flit mode on all links up to the next PBR switch, so these links have no UIO.
 #[test]
 fn lightweight_notification_makes_links_non_flit_up_to_the_next_switch() {
     let text = "[[switch]]\nname = \"sw\"\n[[host]]\nname = \"h\"\nat = \"sw\"\nln_lines = 8\n\
@@ -430,7 +430,7 @@ fn lightweight_notification_makes_links_non_flit_up_to_the_next_switch() {
 
 const P2P: &str = include_str!("../../../../pcaps/fabric/p2p.toml");
 
-/// Memory devices lie behind one another, and each device has its place in the hierarchy of its host.
+/// Memory devices have consecutive addresses, and each has its bridge in the hierarchy of its host.
 #[test]
 fn memory_devices_that_are_accessed_directly_have_their_places() {
     let layout = layout(P2P).unwrap();
@@ -446,7 +446,7 @@ fn memory_devices_that_are_accessed_directly_have_their_places() {
     assert_eq!(layout.place(Part::Host(0)), Some(at(0, None, 0)));
 }
 
-/// A memory device comes behind all that FAST finds, and the byte at its limit.
+/// The memory of devices lies beyond all addresses of FAST, with the limit included.
 #[test]
 fn memory_devices_lie_behind_all_that_fast_finds() {
     let more = "[[gfd]]\nname = \"g0\"\nat = \"sw0\"\n[[memory]]\nname = \"pool\"\ndevices = [\"acc0\"]\n\
@@ -508,7 +508,7 @@ fn direct_access_that_cannot_be_is_refused_by_its_rule() {
     }
 }
 
-/// A logical device has a place of its own, in the addresses and in the hierarchy of its host; what cannot be is refused.
+/// A logical device has addresses and a bridge in the hierarchy of its host; impossible ones are refused.
 #[test]
 fn logical_devices_that_are_accessed_directly_have_their_places() {
     let text = include_str!("../../../../pcaps/fabric/p2p-ld.toml");
@@ -527,7 +527,7 @@ fn logical_devices_that_are_accessed_directly_have_their_places() {
     let bases = ["0=0x10000000000", "1=0x11000000000", "2=0x12000000000"];
     assert_eq!(laid.device_lds(4), bases);
     let one = "from = [\"acc2\"]\nto = \"mld0.1\"";
-    #[rustfmt::skip] // columns: instead of `one`, part of the refusal
+    #[rustfmt::skip] // columns: replacement of `one`, part of the refusal
     let cases = [
         ("from = [\"acc0\"]\nto = \"mld0.1\"", "p2p one: acc0: p2p-one-ld"),
         ("from = [\"h1\"]\nto = \"mld0.1\"",   "p2p one: h1: p2p-requester"),
@@ -545,7 +545,7 @@ fn logical_devices_that_are_accessed_directly_have_their_places() {
     }
 }
 
-/// What leads to a memory device below an HBR switch is that switch, to one such device.
+/// A memory device below an HBR switch is reached through the port of that switch, which leads to only one such device.
 #[test]
 fn memory_devices_below_an_hbr_switch_are_behind_its_port() {
     let below = P2P.replacen("\"acc0\", \"mem0\"", "\"acc0\", \"low\"", 1).replacen(
@@ -567,7 +567,8 @@ fn memory_devices_below_an_hbr_switch_are_behind_its_port() {
     assert!(why.contains("p2p two: more: p2p-bound"), "it needs none: {why}");
 }
 
-/// CXL 3.1 section 2.5: an LD for each host, of a memory device at a PBR switch; what a file gets wrong is said.
+/// CXL 3.1 section 2.5: each host has an LD of a memory device at a PBR switch. A wrong file is refused with the
+/// reason.
 #[test]
 fn logical_devices_that_cannot_be_are_refused() {
     let file = |bind: &str, device: &str| {
@@ -577,7 +578,7 @@ fn logical_devices_that_cannot_be_are_refused() {
              device = [{{ name = \"m\", at = \"s\", {device} }}]\n"
         )
     };
-    #[rustfmt::skip] // columns: what host a binds, the device, what is said
+    #[rustfmt::skip] // columns: bindings of host a, keys of the device, part of the refusal
     let cases = [
         ("\"m.1\"", "lds = 2",                            "m.1: a and b both bind it"),
         ("\"m.2\"", "lds = 2",                            "its logical devices are 0 to 1"),
@@ -628,7 +629,8 @@ fn logical_devices_that_cannot_be_are_refused() {
     assert!(layout(&file("\"m.0\"", all)).is_ok(), "exactly all that there is");
 }
 
-/// Partitions fit the device, and memory a partition of its kind; without a capacity the device is as large as they are.
+/// Partitions fit into their GFD, and memory into a partition of its kind. By default the capacity is the sum of the
+/// partitions.
 #[test]
 fn partitions_fit_their_device_and_memory_its_partition() {
     let file = |gfd: &str, memory: &str| {
@@ -646,7 +648,7 @@ fn partitions_fit_their_device_and_memory_its_partition() {
     assert_eq!(layout(&file("", len)).unwrap().gfds[0].capacity_mib, 256);
     let pm = |len: &str| format!("{len}, media = \"pm\"");
     let (huge, small) = (pm("len = 0x20000000"), format!("capacity_mib = 512, {both}"));
-    #[rustfmt::skip] // columns: of the GFD, of the memory, part of the error
+    #[rustfmt::skip] // columns: keys of the GFD, keys of the memory, part of the refusal
     let cases = [
         ("partitions = []",                      len,      "g: partitions: expected 1 to 4 partitions, found 0"),
         (r#"partitions = ["pm:256MiB", "pm:256MiB", "pm:256MiB", "pm:256MiB", "pm:256MiB"]"#, len, "1 to 4 partitions, found 5"),
@@ -667,7 +669,7 @@ fn partitions_fit_their_device_and_memory_its_partition() {
             }
         }
     }
-    // Two of 256 MiB are more than the partition of persistent memory has, and beside DRAM there is room for both.
+    // Two shares of 256 MiB exceed the partition of persistent memory, but one fits beside another one in DRAM.
     let two = |of: &str| {
         let one = file(both, &format!("{len}, media = \"pm\""));
         let more = format!("{len}, hpa = 0x10010000000, {of}");
@@ -689,7 +691,7 @@ fn partitions_fit_their_device_and_memory_its_partition() {
     }
 }
 
-/// What a file says either has an effect or is refused.
+/// A key of a file has an effect or is refused.
 #[test]
 fn what_would_have_no_effect_is_refused() {
     let base = "switch = [{ name = \"sw\" }]\ngfd = [{ name = \"g\", at = \"sw\" }]\n";
@@ -705,7 +707,7 @@ fn what_would_have_no_effect_is_refused() {
     let lds = |keys: &str| {
         format!(r#"device = [{{ name = "d", at = "sw", lds = 4, capacity_mib = 2048, {keys} }}]"#)
     };
-    #[rustfmt::skip] // columns: beside a switch and a GFD of 256 MiB, what is said; nothing where it is good
+    #[rustfmt::skip] // columns: rest of a file with a switch and a GFD of 256 MiB, part of the refusal; empty for none
     let cases = [
         (r#"host = [{ name = "h" }]"#.to_owned(), "host h: nothing is connected"),
         (format!("host = [{{ name = \"h\" }}]\n{lone}"), ""),
@@ -739,10 +741,10 @@ fn what_would_have_no_effect_is_refused() {
     }
 }
 
-/// Settings of coherence have bounds, and mean nothing for a GFD that keeps no lines coherent.
+/// Coherence settings have bounds, and are refused for a GFD that is not coherent.
 #[test]
 fn settings_of_coherence_are_checked() {
-    #[rustfmt::skip] // columns: keys of a GFD, what is said; nothing where it is good
+    #[rustfmt::skip] // columns: keys of a GFD, part of the refusal; empty for none
     let cases = [
         ("coherent = true, filter_lines = 1, snoop_ms = 60000", ""),
         ("snoop_ms = 100", "c: snoop_ms: expected coherent = true, found 100"),
@@ -761,7 +763,7 @@ fn settings_of_coherence_are_checked() {
     }
 }
 
-/// They are shown in texts and on pages, and become part of the manager's wanted state.
+/// These names appear in texts and on pages, and in the manager's desired state.
 #[test]
 fn names_of_memory_gim_and_p2p_are_words() {
     let file = |table: &str, name: &str| {

@@ -208,7 +208,7 @@ mod tests {
         }
     }
 
-    /// What an agent answers to so many bytes, until it ends.
+    /// Serves these bytes to their end, and returns the answers.
     fn answered(bytes: &[u8]) -> (io::Result<()>, String) {
         let (mut to, from) = UnixStream::pair().unwrap();
         let (output, mut answers) = UnixStream::pair().unwrap();

@@ -375,7 +375,7 @@ mod tests {
             kinds.push([0, 1].map(|at| here(at).wire(&layout, wire)));
         }
         let tunnel = |local, remote| Tunnel { local, remote };
-        // Hosts first, then links between switches.
+        // Wires of hosts come first, then links between switches.
         let want = [
             [WireHere::Both, WireHere::Neither],
             [WireHere::Neither, WireHere::Both],

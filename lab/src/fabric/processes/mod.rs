@@ -456,7 +456,7 @@ mod tests {
         Processes::of(text, setup).unwrap()
     }
 
-    /// `run` of a part starts it again from wherever it is called.
+    /// `run` restarts a part in any working directory, so that the path must be absolute.
     #[test]
     fn a_directory_is_named_from_the_root() {
         let up = of(Path::new("some/dir"));
@@ -476,7 +476,7 @@ mod tests {
         of(&dir).take_dir().unwrap();
     }
 
-    /// Whoever may write to a part's folder could have put links there, and whose it is could do so later.
+    /// A user who may write to a part's folder could have put links there, and its owner could do so later.
     #[test]
     fn a_folder_of_others_is_refused_before_anything_is_written() {
         let scratch = tempfile::tempdir().unwrap();

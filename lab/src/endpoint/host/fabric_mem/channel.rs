@@ -344,8 +344,8 @@ mod tests {
     use super::*;
     use crate::endpoint::HostSpec;
 
-    /// docs/fabric-memory.md "Options": `peer_timeout_us` holds while a request for the mailbox is not answered, whatever
-    /// `answer_ms` is.
+    /// docs/fabric-memory.md "Options": `peer_timeout_us` limits the silence of a peer also while a request for the
+    /// mailbox is not answered, whatever `answer_ms` is.
     #[test]
     fn a_peer_that_answers_nothing_is_gone_when_it_has_been_silent_for_too_long() {
         let endpoint = HostSpec::default().build(&[]).unwrap();

@@ -180,7 +180,7 @@ mod tests {
         bytes
     }
 
-    /// The worked bytes of docs/spec/wire-formats.md §5.5.
+    /// The bytes of the example in docs/spec/wire-formats.md §5.5.
     #[test]
     fn a_half_has_the_bytes_of_the_page() {
         let page = include_str!("../../../../../docs/spec/wire-formats.md");
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(Half::parse(&bytes(&many)).unwrap().shares.len(), SHARES_MAX);
     }
 
-    /// Each byte of it but the reserved ones: a change is seen, or is another session, beat or kind.
+    /// A changed byte makes a half invalid, unless it is reserved or belongs to the session, beat or kind.
     #[test]
     fn torn_halves_are_refused() {
         assert_eq!(Half::parse(&[0; 4_096]), Err(NoHalf::Empty));
