@@ -79,7 +79,7 @@ impl Switch {
         let message = request.message.bytes();
         fits_in_tunnel(nest::split_type(message).1)?;
         let port = self.port_of(request.id)?;
-        // A pool of LDs is reached through the LD that owns it, not through a switch.
+        // The LD-pool CCI belongs to a multi-headed device, not to a port of a switch.
         if port.lds() == 0 || request.target != TunnelTarget::PortOrLd {
             return Err(ReturnCode::InvalidInput);
         }

@@ -196,7 +196,7 @@ impl DeviceEndpoint {
             }
             Event::Command { function, command } => {
                 log.event("command", format!("function {function}: {:#06x}", command.opcode));
-                // No function serves mailbox commands: Unsupported (15h).
+                // No function serves mailbox commands: Unsupported Mailbox or CCI (15h).
                 let _ = self.inner.complete(function, 0x15, 0, &[]);
             }
             Event::Reset(function) => {

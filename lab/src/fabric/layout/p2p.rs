@@ -216,7 +216,7 @@ impl Builder<'_> {
         let from = vec![self.layout.name(own).to_owned()];
         let hpa = Some(self.behind_all(all).max(OWN_MEMORY));
         let wanted = P2p { name: Some(name), from, to, len: Some(len), hpa };
-        // `ok`: a broken rule leaves the device without, as the doc above says.
+        // A broken rule leaves the device without a range: the file has not asked for one.
         all.extend(self.wanted(&wanted, all).ok());
     }
 
