@@ -1,9 +1,8 @@
-//! A transfer of fabric memory by the library: a fabric of `pcaps/fabric/fabric-memory.toml` in this process and in virtual
-//! time, where one host writes a MiB into the memory of the other, and the other looks whether it is there.
+//! A transfer of fabric memory by the library. A host writes a MiB into the memory of another host, which compares it.
 //!
-//! A topology → [`ManagedFabric`] → commands to its hosts, as `weft endpoint ctl H mem` gives them.
+//! The fabric of `pcaps/fabric/fabric-memory.toml` runs as a [`ManagedFabric`] in this process and in virtual time. Its
+//! hosts get the commands that `weft endpoint ctl H mem` sends.
 //!
-//! Units: bytes.
 //! Source: docs/fabric-memory.md.
 #![expect(clippy::print_stdout, reason = "it says what it has done")]
 
@@ -33,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let own = OwnRange { addr, len: Some(len), seed: Some(1), ..OwnRange::default() };
     fabric.ask(FROM, &Command::Store(own.clone()))?;
-    // The mailbox is at the start of the window of who is connected to.
+    // The mailbox is at the start of the peer's window.
     let mailbox = Num(0x210_0000_0000);
     let MemAnswer::Peer(peer) = mem(FROM, MemCommand::Connect { mailbox, timeout_ms: 1_000 })?
     else {

@@ -289,7 +289,7 @@ impl Common {
         });
         let made_up = || made_up_mac(&self.name(kind), link);
         let mac = own.transpose()?.or(macs.get(link).copied()).unwrap_or_else(made_up);
-        self.timeout()?; // whatever uses it
+        self.timeout()?; // refused even where nothing uses it
         let (pris, classes) = match self.priorities.unwrap_or(8) {
             4 => (4, PriMap::four()),
             8 => (8, PriMap::eight()),

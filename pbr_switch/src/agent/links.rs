@@ -408,7 +408,7 @@ impl Agent {
             (VirtualEnd::Dsp(end), true, false) => event = end.path_lost(),
             (VirtualEnd::Usp(end), true, true) => {
                 end.path_back();
-                self.recovering.insert(at.0); // its loss has reset what is below
+                self.recovering.insert(at.0); // the loss has reset the devices below
                 event = Some(LinkEvent::Up);
             }
             (VirtualEnd::Usp(end), true, false) => event = end.path_lost(),

@@ -116,7 +116,7 @@ impl MldSide {
         self.asked = self.tunnel.request(now, peer, MessageType::FmApi, message, span).ok();
     }
 
-    /// Receives answers, then sends what is due.
+    /// Receives answers, then sends the requests that are due.
     fn turn(&mut self, now: Instant, port: PortId) -> Turn {
         let mut turn =
             Turn { sent: iter::from_fn(|| self.tunnel.poll(now)).collect(), ..Turn::default() };

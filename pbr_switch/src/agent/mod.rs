@@ -430,8 +430,8 @@ impl Agent {
         }
     }
 
-    /// The verdict of the tables on a TLP that the pipeline handed over: virtual switch, side of it, and what becomes
-    /// of it there. Equals the pipeline's verdict unless the tables have changed since.
+    /// Applies the tables to a TLP from the pipeline: its virtual switch, the side of it that the TLP came to, and the
+    /// verdict. The pipeline's verdict was the same unless the tables have changed since.
     fn verdict(&self, from: From, tlp: &Tlp<'_>) -> Option<(u8, Side, Verdict)> {
         let tables = self.switch.tables();
         let has_lds = tables.edge(from.input).is_some_and(EdgePort::has_lds);

@@ -130,7 +130,7 @@ impl Agent {
         };
         let waiting = &mut self.notices.relayed;
         if waiting.iter().any(|other| other.is_like(&relayed)) {
-            return; // it is told by the one that waits
+            return; // the waiting notification covers it
         }
         // One sender gets at most half of the places: a flood leaves room for others.
         let own = waiting.iter().filter(|other| other.is_of(&relayed)).count();

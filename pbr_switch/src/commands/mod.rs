@@ -80,7 +80,7 @@ impl Switch {
         self.dispatch(request, now, session, reply, asked_by)
     }
 
-    #[rustfmt::skip] // columns: who may send it, what it does, opcode, request, what carries it out
+    #[rustfmt::skip] // columns: permitted sender, action, opcode, request, method
     weft_cxl::command_table! {
         /// Commands of a switch beside those that every component has.
         pub(super) const COMMANDS;

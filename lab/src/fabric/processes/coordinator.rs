@@ -400,7 +400,7 @@ impl Agent {
         }
     }
 
-    /// Receives what the machine reports without being asked.
+    /// Receives unsolicited reports of the machine.
     fn listen(&mut self) -> Result<(), ProcessError> {
         for _ in 0..EVENTS_MAX {
             let Some(reply) = self.read(Duration::ZERO)? else { break };
