@@ -320,7 +320,6 @@ def tests(name):
     binaries = list(built(lines)) if good else []
     if not binaries:
         build.failed = 1
-    binaries.sort(key=lambda one: ORDER.index(one.name) if one.name in ORDER else len(ORDER))
     return [build], binaries
 
 
@@ -328,8 +327,6 @@ def tests(name):
 FIRST_ALONE = "live"
 # Measures what a machine can do: nothing runs beside it.
 LAST_ALONE = "live_quiet"
-# The longest first, so that none of them is left at the end; then what waits for links and processes.
-ORDER = ("fabric", "running", "live_dpdk")
 
 
 def pytest(name, command, env):
@@ -454,6 +451,20 @@ ONE_DIRECTORY = ("doc", "doc examples", "examples")
 OWN_DIRECTORIES = ("miri", "loom")
 # So many run at once: one more than there are processors, as some always wait for links, threads and processes.
 LANES = (os.cpu_count() or 1) + 1
+# Suites and binaries that begin first, in this order: those of live processes, which wait for links more than they compute,
+# then the longest of the others, so that none of them is left alone at the end with one processor busy.
+EARLY = (
+    "python running",
+    "python",
+    "python testers",
+    "tests/tests/fabric",
+    "cli/tests/running",
+    "tests/tests/live_dpdk",
+    "sim/tests/virtual_time",
+    "unit tests of cxl",
+    "cli/tests/commands",
+    "unit tests of fm",
+)
 CHOSEN = []
 
 
@@ -503,10 +514,11 @@ def run_in_order(names):
         else:
             first += SUITES[name](name)
     rest = [name for name in names if name not in FIRST]
-    shared = [one.run for one in binaries if one.name not in (FIRST_ALONE, LAST_ALONE)]
-    others = [in_turn([name]) for name in rest if name not in ONE_DIRECTORY]
+    shared = [(one.title, one.run) for one in binaries if one.name not in (FIRST_ALONE, LAST_ALONE)]
+    shared += [(name, in_turn([name])) for name in rest if name not in ONE_DIRECTORY]
+    shared.sort(key=lambda task: EARLY.index(task[0]) if task[0] in EARLY else len(EARLY))
     with ThreadPoolExecutor(LANES) as lanes:
-        ran = list(lanes.map(apart, others + shared))
+        ran = list(lanes.map(apart, [run for _, run in shared]))
     compute = in_turn([name for name in rest if name in ONE_DIRECTORY])
     ran += beside(compute, [one for one in binaries if one.name == FIRST_ALONE])
     ran += [one.run() for one in binaries if one.name == LAST_ALONE]
