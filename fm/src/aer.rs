@@ -1,6 +1,6 @@
-//! Errors that a bridge of a virtual switch is made to report (5203h), so that hosts can be tried out with them.
+//! Uncorrectable errors that a bridge is made to report to its host (5203h), to test the host's error handling.
 //!
-//! [`AerError`] by the name of its bit; [`tlp_header`] takes the header to be logged with it.
+//! [`AerError`] is an error by the name of its bit, [`tlp_header`] the header to be logged with it.
 //!
 //! Source: CXL 3.1 section 7.6.7.2.4 (Generate AER Event); PCIe 6.0 section 7.8.4.2 (Uncorrectable Error Status).
 
@@ -12,10 +12,10 @@ use weft_parsers::cci::vcs::GenerateAer;
 
 use crate::text::bytes;
 
-/// Bytes that the command has for the header of a TLP.
+/// Length of the command's field for a TLP header: 32 bytes, the longest header that PCIe logs.
 const TLP_LEN: usize = 32;
 
-/// Bits of the Uncorrectable Error Status register. Which of them a bridge can report is its own to say.
+/// Bits of the Uncorrectable Error Status register. A switch refuses those that it cannot report.
 const ERRORS: [(&str, u8); 17] = [
     ("data-link-protocol", 4),
     ("surprise-down", 5),
@@ -44,18 +44,16 @@ pub struct AerError {
 }
 
 impl AerError {
-    /// All names, in the order of their bits.
     pub fn names() -> impl Iterator<Item = &'static str> {
         ERRORS.into_iter().map(|(name, _)| name)
     }
 
-    /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.name
     }
 
-    /// The command by which a bridge is made to report it.
+    /// The command that has `bridge` report it.
     #[must_use]
     pub const fn request(self, bridge: Vppb, tlp: [u8; TLP_LEN]) -> Request<'static> {
         let Vppb { vcs, vppb } = bridge;
@@ -78,9 +76,10 @@ impl FromStr for AerError {
 /// The header of a TLP from hexadecimal digits, filled up with zeros; all zeros where none is given.
 ///
 /// # Errors
-/// They are no bytes, no whole double words, or more than the command has room for.
+/// The digits are no bytes, no whole double words, or too many for the command.
 pub fn tlp_header(digits: Option<&str>) -> Result<[u8; TLP_LEN], String> {
     let given = bytes(digits.unwrap_or_default())?;
+    // A header comes in double words; a length that is no multiple of 4 is a typing error, not a shorter header.
     let mut header = [0; TLP_LEN];
     match header.get_mut(..given.len()) {
         Some(place) if given.len().is_multiple_of(4) => place.copy_from_slice(&given),

@@ -1,8 +1,9 @@
-//! What a path through the fabric adds to latency, and what bandwidth it has.
+//! Latency and bandwidth of paths through the fabric.
 //!
-//! Tables, [`Figures`] -> [`PathCost`] of the way of static messages, as 5706h and 5902h carry it.
+//! [`cost`] and [`link_cost`] follow the tables of static messages and return a [`PathCost`] as 5902h and 5706h carry
+//! it. Latencies are picoseconds, bandwidths MB/s.
 //!
-//! Units: picoseconds; MB/s.
+//!
 //! Source: CXL 3.1 section 7.7.12.4; PCIe 6.0 rates by lane, after encoding.
 
 use weft_parsers::cci::pbr::PathCost;
@@ -13,18 +14,18 @@ use super::graph::SwitchId;
 use super::inventory::{Inventory, Port};
 use super::plan::Plan;
 
-/// Latencies of switches and links, which components do not tell.
+/// Latencies of a switch and of a link. Components do not tell them; the wanted state has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figures {
-    /// From a port of a switch to another one.
+    /// From one port of a switch to another.
     pub switch_ps: u64,
     /// From one end of a link to the other.
     pub link_ps: u64,
 }
 
-/// Latencies are told in ns.
+/// Unit of the latencies told, ps: a nanosecond.
 const LATENCY_BASE: u64 = 1_000;
-/// Bandwidths are told in 100 MB/s.
+/// Unit of the bandwidths told, MB/s.
 const BANDWIDTH_BASE: u64 = 100;
 
 /// Bandwidth of a lane by the code of its speed (5101h), MB/s: 2.5, 5, 8, 16, 32, 64 GT/s.
@@ -40,15 +41,15 @@ const fn lane_mbps(speed: u8) -> u64 {
     }
 }
 
-/// Bandwidth of a port's lanes, MB/s; 0 where the code of the speed is not known.
+/// Bandwidth of a port's lanes, MB/s; 0 where the speed code is unknown.
 pub(crate) const fn rate_mbps(port: &Port) -> u64 {
     port.width as u64 * lane_mbps(port.speed)
 }
 
-/// Latency and bandwidth that static messages from a switch to a PID find on their way; none when there is no way.
+/// Latency and bandwidth of the path of static messages from a switch to a PID; `None` when there is no path.
 ///
-/// The latency is rounded up, the bandwidth, that of the slowest link, down; a way within one switch has no link, and
-/// bandwidth 0 says that nothing bounds it.
+/// The latency is rounded up. The bandwidth is that of the slowest link, rounded down; on a path within one switch it
+/// is 0, "no link bounds it".
 #[must_use]
 pub fn cost(
     inventory: &Inventory,
@@ -57,11 +58,12 @@ pub fn cost(
     to: Pid,
     figures: Figures,
 ) -> Option<PathCost> {
+    // A path of n links crosses n + 1 switches.
     path_cost(inventory, plan, from, to, figures, |links| links + 1)
 }
 
-/// The same of the path of a virtual link, as 5706h tells it: without the switches at its two ends, which hosts read of
-/// themselves (DOE).
+/// Like [`cost`] for a virtual link (5706h), without the two switches at its ends: hosts read those by DOE, and would
+/// count them twice.
 #[must_use]
 pub fn link_cost(
     inventory: &Inventory,
@@ -70,10 +72,11 @@ pub fn link_cost(
     to: Pid,
     figures: Figures,
 ) -> Option<PathCost> {
+    // Of the n + 1 switches the two edges are left out.
     path_cost(inventory, plan, from, to, figures, |links| links.saturating_sub(1))
 }
 
-/// Cost of a path of which so many switches count.
+/// Cost of a path; `switches` says how many switches count for a number of links.
 fn path_cost(
     inventory: &Inventory,
     plan: &Plan,
@@ -83,6 +86,7 @@ fn path_cost(
     switches: fn(u64) -> u64,
 ) -> Option<PathCost> {
     let ends = way(&plan.graph, &plan.routed.tables, from, to)?;
+    // `way` lists both ends of each link.
     let links = u64::try_from(ends.len() / 2).ok()?;
     let latency_ps = figures
         .switch_ps
@@ -91,8 +95,10 @@ fn path_cost(
     let rate = |at: &super::graph::PortRef| {
         let port = inventory.switch(at.switch).and_then(|switch| switch.port(at.port));
         port.map_or(0, rate_mbps)
+        // Both ends count: a port that trained to fewer lanes slows the link in both directions.
     };
     let slowest = ends.iter().map(rate).min().unwrap_or(0);
+    // The wire has 16 bits: a larger value is told as the largest.
     let short = |value: u64| u16::try_from(value).unwrap_or(u16::MAX);
     Some(PathCost {
         latency_base: LATENCY_BASE,

@@ -1,6 +1,6 @@
-//! What hosts and devices may reach from an edge: bits of GMV, VTV and LAV, and where `VendPrefixL0` is.
+//! Access rights at edges: bits of GMV, VTV and LAV, and where `VendPrefixL0` is allowed.
 //!
-//! Every [`AccessBit`] that the FM wants -> [`lacks`], those that the switches do not have -> [`set`].
+//! [`lacks`] finds which wanted [`AccessBit`]s the switches lack, [`set`] sets or clears one.
 //!
 //! Source: docs/spec/cxl-fabric.md "Tables of an edge and who may write them"; docs/spec/wire-formats.md §4.6 (5901h to
 //! 5906h).
@@ -21,21 +21,21 @@ use super::cci::{CallError, Fabric, Way};
 use super::graph::SwitchId;
 use super::inventory::{Inventory, Switch, pid_number};
 
-/// Bytes of a vector of PIDs: of GMV in the vectors of a VCS, behind which VTV stands.
+/// Bytes of a vector with a bit for each of the 4,096 PIDs. 5901h answers GMV, and VTV behind it.
 const VECTOR: u32 = 512;
 
-/// A right that is set at a host's or device's edge: a bit of GMV, VTV or LAV, or `VendPrefixL0` one way.
+/// A right at the edge of a host or device: a bit of GMV, VTV or LAV, or `VendPrefixL0` in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum AccessBit {
-    /// A PID in VTV.
+    /// The PID may be a target or requester of GIM.
     Vtv(SwitchId, u8, #[serde(with = "pid_number")] Pid),
-    /// Requests that leave and completions that enter have a prefix.
+    /// Requests that leave the fabric here, and completions that enter it here, carry a prefix.
     Out(SwitchId, u8),
-    /// Requests that enter may have one.
+    /// Requests that enter the fabric here may carry a prefix.
     Into(SwitchId, u8),
-    /// A PID in GMV.
+    /// The PID may be a G-FAM target.
     Gmv(SwitchId, u8, #[serde(with = "pid_number")] Pid),
-    /// A PID in LAV.
+    /// The PID may be a target or requester of LD-FAM.
     Lav(SwitchId, u8, #[serde(with = "pid_number")] Pid),
 }
 
@@ -52,7 +52,6 @@ impl fmt::Display for AccessBit {
 }
 
 impl AccessBit {
-    /// The switch and virtual switch that have this right.
     #[must_use]
     pub const fn place(self) -> (SwitchId, u8) {
         match self {
@@ -77,24 +76,21 @@ impl AccessBit {
     }
 }
 
-/// What setting rights at edges needs besides: the fabric, who is in it, what ways cost, and how to wait until they are
-/// empty.
+/// The fabric, its inventory and the two functions that [`set`] needs to change rights.
 pub struct EdgeContext<'a> {
-    /// The way to all components.
     pub fabric: &'a mut Fabric,
-    /// What there is.
     pub inventory: &'a Inventory,
-    /// What the way from a switch to a target adds.
+    /// Latency and bandwidth of the path from a switch to a PID, told to the host along with a right (5902h).
     pub cost: &'a dyn Fn(SwitchId, Pid) -> PathCost,
     /// Waits until requests under way have been answered.
     pub drain: fn(),
 }
 
-/// Finds the rights of `wanted` that their switches do not have; each virtual switch is asked once. What is at a switch
-/// that cannot be asked is passed over.
+/// Finds the rights of `wanted` that the switches lack. Each virtual switch is asked once; rights at a switch that
+/// cannot be reached are skipped.
 ///
 /// # Errors
-/// A switch does not answer that should.
+/// A switch that was reachable does not answer.
 pub fn lacks(
     fabric: &mut Fabric,
     inventory: &Inventory,
@@ -105,6 +101,7 @@ pub fn lacks(
     for &bit in wanted {
         let place = bit.place();
         if inventory.switch(place.0).is_none_or(|switch| !switch.whole) {
+            // Not read to the end: it is silent, and asking would cost a time limit for each of its rights.
             continue;
         }
         let held = asked.entry(place).or_default();
@@ -116,17 +113,17 @@ pub fn lacks(
     Ok(lacking)
 }
 
-/// What a virtual switch has, as far as it was asked: one without a GAE has LAV alone.
+/// The vectors of a virtual switch, as far as they were read: one without a GAE has LAV alone.
 #[derive(Default)]
 struct Held {
-    /// GMV, then VTV.
+    /// GMV followed by VTV, as 5901h answers them.
     access: Option<Vec<u8>>,
     lav: Option<Vec<u8>>,
     prefix: Option<PrefixFlags>,
 }
 
 impl Held {
-    /// Asks for what `bit` is in, once.
+    /// Reads the vector that has `bit`, if it was not read before.
     fn ask(
         &mut self,
         fabric: &mut Fabric,
@@ -175,10 +172,9 @@ fn way(inventory: &Inventory, at: SwitchId) -> Way {
     inventory.switch(at).map_or(Way::Entry, Switch::way)
 }
 
-/// Whether VTV of a virtual switch has a PID.
 ///
 /// # Errors
-/// It does not answer.
+/// The switch does not answer.
 pub fn has_vtv(
     fabric: &mut Fabric,
     inventory: &Inventory,
@@ -189,7 +185,7 @@ pub fn has_vtv(
     has(fabric, inventory, at, vcs, VECTOR, pid)
 }
 
-/// Whether GMV, or VTV where it starts at [`VECTOR`], has a PID.
+/// Whether GMV (`vector` 0) or VTV (`vector` [`VECTOR`]) has a PID.
 fn has(
     fabric: &mut Fabric,
     inventory: &Inventory,
@@ -205,10 +201,9 @@ fn has(
     Ok(byte.is_some_and(|byte| byte & (1 << (pid.bits() % 8)) != 0))
 }
 
-/// Whether LAV of a virtual switch has a PID.
 ///
 /// # Errors
-/// It does not answer.
+/// The switch does not answer.
 pub fn has_lav(
     fabric: &mut Fabric,
     inventory: &Inventory,
@@ -223,10 +218,10 @@ pub fn has_lav(
     Ok(byte.is_some_and(|byte| byte & (1 << (pid.bits() % 8)) != 0))
 }
 
-/// Where `VendPrefixL0` is allowed at a virtual switch.
+/// Directions in which `VendPrefixL0` is allowed at a virtual switch.
 ///
 /// # Errors
-/// It does not answer.
+/// The switch does not answer.
 pub fn prefixes(
     fabric: &mut Fabric,
     inventory: &Inventory,
@@ -236,10 +231,9 @@ pub fn prefixes(
     fabric.call(way(inventory, at), &Request::GetPrefix(vcs))?.read::<PrefixFlags>()
 }
 
-/// Asks whether a right is set.
 ///
 /// # Errors
-/// Its switch does not answer.
+/// The switch does not answer.
 pub fn is_set(
     fabric: &mut Fabric,
     inventory: &Inventory,
@@ -258,7 +252,7 @@ pub fn is_set(
 /// Sets or clears a right, and reads it back.
 ///
 /// # Errors
-/// The switch refuses, does not answer, or has something else after.
+/// The switch refuses, does not answer, or has another value afterwards.
 pub fn set(means: &mut EdgeContext<'_>, bit: AccessBit, on: bool) -> Result<(), CallError> {
     let ((at, vcs), inventory) = (bit.place(), means.inventory);
     let way = way(inventory, at);
@@ -282,6 +276,7 @@ pub fn set(means: &mut EdgeContext<'_>, bit: AccessBit, on: bool) -> Result<(), 
             (request, opcode)
         }
         AccessBit::Out(..) | AccessBit::Into(..) => {
+            // One byte has the flags of both directions: the other one must be written as it is.
             let mut prefix = prefixes(means.fabric, inventory, at, vcs)?;
             match bit {
                 AccessBit::Out(..) => prefix.out = on,
@@ -291,6 +286,7 @@ pub fn set(means: &mut EdgeContext<'_>, bit: AccessBit, on: bool) -> Result<(), 
         }
     };
     means.fabric.call(way, &request)?;
+    // Set commands are complete or refused, but a manager must not report a revoked right that is still set.
     if is_set(means.fabric, inventory, bit)? == on {
         return Ok(());
     }

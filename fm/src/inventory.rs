@@ -1,4 +1,4 @@
-//! What there is in a fabric, as its components told it.
+//! Inventory of a fabric, as its components report it.
 //!
 //! Switches with ports, PID targets and virtual switches; GFDs; links between fabric ports, each once.
 //!
@@ -42,63 +42,56 @@ pub mod pid_number {
 /// The fabric manager's own identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manager {
-    /// Its UUID.
     #[serde(with = "uuid_text")]
     pub uuid: Uuid,
-    /// Its PID; it is at the entry switch.
+    /// Its targets sit at the entry switch, at [`OWN_PORT`].
     #[serde(with = "pid_number")]
     pub pid: Pid,
 }
 
-/// What a port of a switch is configured as.
+/// Configured role of a switch port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
     /// Off, or in transition.
     Off,
-    /// Edge, upstream.
+    /// Upstream edge port: a host is behind it.
     Usp,
-    /// Edge, downstream.
+    /// Downstream edge port: a device, a GFD or an HBR switch is behind it.
     Dsp,
     /// Towards another PBR switch.
     Fabric,
 }
 
-/// Who is at the other end of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Partner {
-    /// Nobody, or the link is down.
+    /// The link is down, or the far end has not announced itself.
     Nobody,
-    /// A host.
     Host,
     /// A device that is no PBR component; the type as its switch tells it (5101h byte 4).
     Device(u8),
     /// A GFD, by its place in [`Inventory::gfds`].
     Gfd(usize),
-    /// A PBR switch.
+    /// A PBR switch, by the port of it at the far end.
     Switch(PortRef),
-    /// Somebody that the FM does not manage; a finding says why.
+    /// A component that the manager does not own; a finding says why.
     Foreign,
 }
 
 /// A physical port of a PBR switch, as the switch tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Port {
-    /// Its number.
     pub number: u8,
-    /// What it is.
     pub role: Role,
-    /// Whether its link is up.
     pub up: bool,
-    /// Lanes in use.
+    /// Negotiated lanes.
     pub width: u8,
-    /// Code of the speed in use.
+    /// Negotiated speed, as the code of 5101h (see [`crate::cdat`]).
     pub speed: u8,
-    /// Who is there.
     pub partner: Partner,
-    /// Logical devices of it; 0 where it has none.
+    /// Number of logical devices at the port; 0 for a device that is no MLD.
     #[serde(default)]
     pub lds: u8,
-    /// PERST# is asserted at it: what is there is held in reset, and its link is down.
+    /// PERST# is asserted at the port: its partner is held in reset, and the link is down.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub perst: bool,
 }
@@ -108,26 +101,22 @@ pub struct Port {
 pub enum TargetKind {
     /// A port to another PBR switch.
     Fabric,
-    /// A host edge.
     Host,
-    /// A downstream edge.
     Downstream,
 }
 
-/// A PID target of a switch (5703h): what can be given a PID.
+/// A PID target of a switch (5703h): a port or switch function that can be given a PID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
-    /// Its id at the switch.
+    /// Target id, unique at this switch.
     pub id: u16,
-    /// What it is.
     pub kind: TargetKind,
-    /// Which of its PIDs.
+    /// Number of this PID among those of the port.
     pub instance: u8,
-    /// VCS of a host edge.
+    /// Virtual switch of a host edge; meaningless for other kinds.
     pub vcs: u8,
-    /// Physical port.
     pub port: u8,
-    /// The PID, or FFF.
+    /// FFF while unassigned.
     #[serde(with = "pid_number")]
     pub pid: Pid,
 }
@@ -144,139 +133,126 @@ impl From<PidTarget> for Target {
     }
 }
 
-/// A bridge of a virtual switch, and what it is bound to.
+/// A bridge of a virtual switch, and its binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vppb {
     /// 0 unbound, 1 in progress, 2 bound to a port, 3 to an LD, 4 by PID.
     pub status: u8,
-    /// Port that it is bound to.
+    /// Only where `status` is 2 or 3.
     pub port: u8,
-    /// LD that it is bound to.
+    /// LD of that port; only where `status` is 3.
     pub ld: u8,
 }
 
 /// A virtual switch (VCS) of a PBR switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vcs {
-    /// Its number.
     pub id: u8,
-    /// Physical port of its upstream port; of no use where it is virtual.
+    /// Physical port of its upstream bridge; meaningless for a vUSP, which is at no port.
     pub usp: u8,
-    /// Its bridges.
+    /// Bridges by number; 0 is the upstream one.
     pub vppbs: Vec<Vppb>,
 }
 
 /// The link that a component was found by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReachedFrom {
-    /// By this port of another switch.
+    /// Port of the switch that was known before.
     pub from: PortRef,
-    /// At this port of its own.
+    /// Port of the component itself.
     pub at: u8,
 }
 
-/// A PBR switch, as it told of itself.
+/// A PBR switch, as it reports itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Switch {
-    /// Its UUID; that of the entry switch is not known before a neighbour has told it.
+    /// For the entry switch `None` until a neighbour has told it: a switch cannot be asked for its own UUID.
     #[serde(with = "some_uuid_text", default)]
     pub uuid: Option<Uuid>,
-    /// Its serial number.
     pub serial: u64,
-    /// Its PID.
     #[serde(with = "pid_number")]
     pub pid: Pid,
-    /// How it was found; the entry switch was not.
+    /// `None` for the entry switch, which is reached directly.
     pub came: Option<ReachedFrom>,
-    /// Modes of routing groups that it has, a bit each.
+    /// Modes of routing groups that it offers (5700h byte B), a bit each.
     pub modes: u8,
-    /// Routing group tables that it has.
+    /// Number of routing group tables.
     pub rgts: u8,
-    /// Its ports.
     pub ports: Vec<Port>,
-    /// What can have a PID.
+    /// All that can be given a PID here.
     pub targets: Vec<Target>,
-    /// Its virtual switches.
     pub vcss: Vec<Vcs>,
-    /// Whether it was read to the end.
+    /// Whether all of it could be read; a part of it may be from an earlier look otherwise.
     pub whole: bool,
 }
 
 impl Switch {
-    /// A port by its number.
     #[must_use]
     pub fn port(&self, number: u8) -> Option<&Port> {
         self.ports.iter().find(|port| port.number == number)
     }
 
-    /// What somebody at a downstream port calls itself, where the port has PIDs and that is none of them.
+    /// PID that the partner of a downstream port announces, where the port has PIDs and none of them is this one.
     #[must_use]
     pub fn pid_mismatch(&self, told: &LinkPartner) -> Option<Pid> {
         let pid = told.far.pid;
+        // Only downstream edges: elsewhere the far end announces a PID of its own, which is not one of this switch's.
         let of_port = |t: &&Target| t.kind == TargetKind::Downstream && t.port == told.port;
         let mut has = self.targets.iter().filter(of_port).map(|target| target.pid);
         let has_any = has.clone().any(|own| !own.is_none());
         (has_any && !pid.is_none() && has.all(|own| own != pid)).then_some(pid)
     }
 
-    /// The way of CCI requests to it.
+    /// How CCI requests reach it.
     #[must_use]
     pub const fn way(&self) -> Way {
         if self.came.is_none() { Way::Entry } else { Way::Pid(self.pid) }
     }
 }
 
-/// A G-FAM device, as it told of itself.
+/// A G-FAM device, as it reports itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gfd {
-    /// Its UUID.
     #[serde(with = "uuid_text")]
     pub uuid: Uuid,
-    /// Its PID.
     #[serde(with = "pid_number")]
     pub pid: Pid,
-    /// Where it is.
     pub at: PortRef,
-    /// Its capacity in units of 256 MiB.
+    /// In units of 256 MiB.
     pub capacity: u64,
-    /// Groups that it has.
     pub groups: u16,
 }
 
 /// All components of a fabric, and the links between them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inventory {
-    /// Who manages it.
+    /// The manager that owns them.
     pub manager: Manager,
     /// Switches, the entry switch first, by [`SwitchId`].
     pub switches: Vec<Switch>,
-    /// GFDs.
     pub gfds: Vec<Gfd>,
     /// Links between fabric ports, each once, the lower end first.
     pub links: BTreeSet<[PortRef; 2]>,
-    /// Those of them that are down.
+    /// The links of `links` that are down.
     pub down: BTreeSet<[PortRef; 2]>,
 }
 
 impl Inventory {
-    /// A switch.
     #[must_use]
     pub fn switch(&self, id: SwitchId) -> Option<&Switch> {
         self.switches.get(id.index())
     }
 
-    /// What can have PIDs at a switch, in its order; nothing where the switch is not known.
+    /// PID targets of a switch, in its own order; empty where the switch is not known.
     #[must_use]
     pub fn targets(&self, id: SwitchId) -> &[Target] {
         self.switch(id).map_or(&[], |switch| &switch.targets)
     }
 
-    /// All switches with their ids.
     pub fn by_id(&self) -> impl Iterator<Item = (SwitchId, &Switch)> {
         self.switches.iter().enumerate().map(|(at, switch)| (SwitchId::at(at), switch))
     }
 
-    /// The switch with a UUID.
     #[must_use]
     pub fn find(&self, uuid: &Uuid) -> Option<SwitchId> {
         self.by_id().find(|(_, switch)| switch.uuid.as_ref() == Some(uuid)).map(|(id, _)| id)
@@ -287,8 +263,10 @@ impl Inventory {
         let targets = move |(id, switch): (SwitchId, &Switch)| {
             let own = (switch.pid, PortRef::new(id, OWN_PORT));
             let rest = switch.targets.iter().filter_map(move |target| {
+                // Packets to a fabric port's PID end inside the switch, not at the port's partner.
                 let port = if target.kind == TargetKind::Fabric { OWN_PORT } else { target.port };
                 let at = PortRef::new(id, port);
+                // The GFD itself brings this PID in below; a PID may be attached to one place only.
                 (!self.is_gfds(at, target.pid)).then_some((target.pid, at))
             });
             std::iter::once(own).chain(rest).collect::<Vec<_>>()
@@ -299,20 +277,19 @@ impl Inventory {
         all.filter(|(pid, _)| !pid.is_none())
     }
 
-    /// Whether a port has a PID because it is that of its GFD: the edge lets the GFD speak with no other.
+    /// Whether a PID of a downstream port is that of its GFD: the edge lets the GFD send by no other.
     #[must_use]
     pub fn is_gfds(&self, at: PortRef, pid: Pid) -> bool {
         self.gfds.iter().any(|gfd| (gfd.at, gfd.pid) == (at, pid))
     }
 
-    /// UUIDs and PIDs of all components, to find the same again.
+    /// UUIDs and PIDs of all components, so that a later discovery gives them the same PIDs.
     #[must_use]
     pub fn known(&self) -> BTreeMap<Uuid, Pid> {
         let switches = self.switches.iter().filter_map(|switch| Some((switch.uuid?, switch.pid)));
         switches.chain(self.gfds.iter().map(|gfd| (gfd.uuid, gfd.pid))).collect()
     }
 
-    /// The link at a port.
     #[must_use]
     pub fn link_at(&self, at: PortRef) -> Option<[PortRef; 2]> {
         self.links.iter().find(|ends| ends.contains(&at)).copied()
@@ -342,7 +319,7 @@ impl Inventory {
     }
 }
 
-/// A UUID as text; stores of earlier versions have lists of 16 numbers, which are read too.
+/// A UUID as text, or as a list of 16 numbers, as some stores have it.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum StoredUuid {
@@ -359,29 +336,26 @@ impl StoredUuid {
     }
 }
 
-/// Serialises a UUID as text.
 pub mod uuid_text {
     use serde::{Deserialize, Deserializer, Serializer};
     use weft_parsers::cci::Uuid;
 
-    /// Writes it.
     ///
     /// # Errors
-    /// The serializer's.
+    /// Those of the serializer.
     pub fn serialize<S: Serializer>(uuid: &Uuid, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(&crate::text::UuidText(*uuid))
     }
 
-    /// Reads it.
     ///
     /// # Errors
-    /// It is none.
+    /// The text is no UUID.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Uuid, D::Error> {
         super::StoredUuid::deserialize(from)?.uuid()
     }
 }
 
-/// The same where there may be none.
+/// Serialises a UUID that may be missing.
 mod some_uuid_text {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use weft_parsers::cci::Uuid;

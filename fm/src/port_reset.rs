@@ -1,6 +1,4 @@
-//! Resets of what is at a port of a switch (5102h).
-//!
-//! [`PortReset`], and the command that it is.
+//! Resets of the component at a switch port (5102h).
 //!
 //! Source: CXL 3.1 section 7.6.7.1.3 (Physical Port Control); docs/spec/cxl-fabric.md "Resets".
 
@@ -8,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use weft_parsers::cci::Request;
 use weft_parsers::cci::switch::{PortControl, PortOp};
 
-/// A reset of what is at a port.
+/// A reset of the component at a switch port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "snake_case")]
@@ -22,7 +20,6 @@ pub enum PortReset {
 }
 
 impl PortReset {
-    /// The command to the switch.
     #[must_use]
     pub const fn request(self, port: u8) -> Request<'static> {
         let op = match self {
@@ -33,7 +30,7 @@ impl PortReset {
         Request::PortControl(PortControl { port, op })
     }
 
-    /// What has become of the device.
+    /// Words for an answer: the state of the component after it.
     #[must_use]
     pub const fn done(self) -> &'static str {
         match self {

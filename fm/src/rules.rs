@@ -1,34 +1,31 @@
-//! Which ends of links may be connected.
+//! Rules of connection: which ends of a link may be joined.
 //!
-//! Two [`End`]s -> allowed, or the [`Rule`] that forbids it.
+//! [`check`] takes two [`End`]s and returns the [`Rule`] that forbids them, if one does.
 //!
 //! Source: docs/spec/cxl-fabric.md "Port roles"; CXL 3.1 section 7.7.5 and figure 7-42.
 
 use std::fmt;
 
-/// What is at an end of a link, as the rules of connection tell them apart.
+/// An end of a link, as the rules of connection distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum End {
-    /// Root port of a host.
     HostPort,
     /// A device that is no GFD, with one or several logical devices.
     Device,
-    /// A GFD.
     Gfd,
-    /// Upstream port of a switch that routes by hierarchy.
+    /// Upstream port of an HBR switch.
     HbrUsp,
-    /// Downstream port of such a switch.
+    /// Downstream port of an HBR switch.
     HbrDsp,
-    /// Edge port of a PBR switch, upstream.
+    /// Upstream edge port of a PBR switch.
     PbrUsp,
-    /// Edge port of a PBR switch, downstream.
+    /// Downstream edge port of a PBR switch.
     PbrDsp,
     /// Fabric port of a PBR switch.
     Fport,
 }
 
 impl End {
-    /// All of them.
     pub const ALL: [Self; 8] = [
         Self::HostPort,
         Self::Device,
@@ -40,7 +37,6 @@ impl End {
         Self::Fport,
     ];
 
-    /// The name of this end in messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -55,7 +51,7 @@ impl End {
         }
     }
 
-    /// The rule that says what it may be connected to, and that list.
+    /// The rule for connections of this end, and the ends that it allows.
     const fn rule(self) -> (Rule, &'static [Self]) {
         match self {
             Self::PbrUsp => (Rule::PbrUspToHost, &[Self::HostPort]),
@@ -74,7 +70,7 @@ impl End {
     }
 }
 
-/// A rule of CXL 3.1 section 7.7.5 on what may be connected to what.
+/// A rule of connection, CXL 3.1 section 7.7.5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
     /// A PBR upstream port takes a host root port only.
@@ -122,31 +118,30 @@ impl fmt::Display for Rule {
     }
 }
 
-/// A connection that is not allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{} to {}: {rule}", .ends[0].name(), .ends[1].name())]
 pub struct Forbidden {
-    /// What is connected.
     pub ends: [End; 2],
-    /// The rule against it.
     pub rule: Rule,
 }
 
 impl Forbidden {
-    /// Two fabric ports of one switch: the rule wants those of two.
+    /// A link from a switch to itself: both ends are fabric ports, but the rule wants those of two switches.
     pub const ITSELF: Self = Self { ends: [End::Fport; 2], rule: Rule::FportToFport };
 }
 
-/// Checks a connection of two components; which end comes first does not matter. That they are two is for the caller
-/// to see: [`Forbidden::ITSELF`].
+/// Checks a connection of two components; the order of the ends does not matter. It cannot see whether they are two:
+/// for a link of a switch to itself the caller returns [`Forbidden::ITSELF`].
 ///
 /// # Errors
-/// The strictest rule against it: that of the end with the fewest choices.
+/// The strictest rule against it: the rule of the end with the fewest choices.
 pub fn check(a: End, b: End) -> Result<(), Forbidden> {
     let against = |end: End, other: End| {
         let (rule, allowed) = end.rule();
         (!allowed.contains(&other)).then_some((allowed.len(), rule))
     };
+    // The pair sorts by the number of choices first: "a GFD takes a PBR downstream port only" tells more than what the
+    // port would have taken.
     let broken = [against(a, b), against(b, a)].into_iter().flatten().min();
     broken.map_or(Ok(()), |(_, rule)| Err(Forbidden { ends: [a, b], rule }))
 }

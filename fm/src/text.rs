@@ -1,8 +1,8 @@
 //! Names, tags, UUIDs, PIDs, sizes and addresses as people write them.
 //!
-//! Text <-> [`Uuid`], [`Pid`], numbers; errors say what was expected and what was found.
+//! Error messages name the expected form and the text found. Sizes are bytes.
 //!
-//! Units: bytes.
+//!
 //! Source: docs/fm.md; UUIDs as RFC 9562 section 4 writes them.
 
 use std::fmt;
@@ -11,32 +11,34 @@ use data_encoding::HEXLOWER_PERMISSIVE;
 use weft_parsers::cci::Uuid;
 use weft_parsers::fabric::{Pid, RgtMode};
 
-/// Whether a name has the characters of names alone: it can be typed, and shown, as it is.
+/// Whether a name has only letters, digits, `-`, `_` and `.`, so that it can be typed and shown as it is.
 #[must_use]
 pub fn is_word(name: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     !name.is_empty() && name.chars().all(good)
 }
 
-/// Whether a name cannot be taken for a PID, a port or a bridge.
+/// Whether a name is a word that cannot be taken for a PID, a port or a bridge.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     // A PID or FFF, or a UUID without its dashes; acc0 is neither.
     let is_pid = u16::from_str_radix(name, 16).is_ok_and(|bits| bits <= 0xFFF);
     let is_number = is_pid || parse_uuid(name).is_ok();
+    // `s1`, `s0.3`: names that the manager itself gives to switches and ports. "entry" is the entry switch.
     let is_place = name.strip_prefix('s').is_some_and(|rest| {
         !rest.is_empty() && rest.chars().all(|c| c.is_ascii_digit() || c == '.')
     });
     is_word(name) && !is_number && !is_place && name != "entry"
 }
 
-/// The tag (16 bytes) that a name of memory becomes.
+/// The tag (16 bytes) of memory of this name: the name itself, filled up with zeros.
 ///
 /// # Errors
-/// It is empty, or too long.
+/// The name is empty, longer than 16 bytes, or has a zero byte.
 pub fn tag(name: &str) -> Result<Uuid, String> {
     let mut tag = [0; 16];
     match tag.get_mut(..name.len()) {
+        // A zero byte in the name would be taken for the end of it by `name_of`.
         Some(place) if !name.is_empty() && !name.contains('\0') => {
             place.copy_from_slice(name.as_bytes());
         }
@@ -45,16 +47,17 @@ pub fn tag(name: &str) -> Result<Uuid, String> {
     Ok(tag)
 }
 
-/// The name of a tag: its text, or its bytes.
+/// The name in a tag; a tag that is no printable text is shown as a UUID.
 #[must_use]
 pub fn name_of(tag: &Uuid) -> String {
     let len = tag.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     let text = std::str::from_utf8(tag.get(..len).unwrap_or_default()).ok();
+    // Others can have written the tag: control characters must not reach a terminal.
     let text = text.filter(|text| !text.is_empty() && !text.chars().any(char::is_control));
     text.map_or_else(|| UuidText(*tag).to_string(), str::to_owned)
 }
 
-/// Hexadecimal digits as bytes; blanks between them are passed over.
+/// Hexadecimal digits as bytes; blanks between them are ignored.
 ///
 /// # Errors
 /// Other characters, or half a byte.
@@ -64,7 +67,7 @@ pub fn bytes(text: &str) -> Result<Vec<u8>, String> {
     HEXLOWER_PERMISSIVE.decode(&digits).map_err(|_| bad())
 }
 
-/// Shows a UUID as people write it: hexadecimal digits in five groups.
+/// Displays a UUID in five groups of hexadecimal digits.
 #[derive(Clone, Copy)]
 pub struct UuidText(pub Uuid);
 
@@ -78,7 +81,7 @@ impl fmt::Display for UuidText {
     }
 }
 
-/// How a routing group chooses among its ports, as configurations of switches have it.
+/// Name of a routing group's mode, as configurations of switches have it.
 #[must_use]
 pub const fn mode_name(mode: RgtMode) -> &'static str {
     match mode {
@@ -88,14 +91,16 @@ pub const fn mode_name(mode: RgtMode) -> &'static str {
     }
 }
 
-/// Reads a UUID as people write it.
+/// Reads a UUID, with dashes anywhere or none.
 ///
 /// # Errors
-/// It is none.
+/// The text is no UUID.
 pub fn parse_uuid(text: &str) -> Result<Uuid, String> {
     let bad = || format!("expected a UUID of 32 hexadecimal digits, found {text:?}");
+    // RFC 9562 section 4 has the dashes at fixed places; here they may be anywhere, as in docs/fm.md.
     let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b'-').collect();
     let digits = std::str::from_utf8(&digits).map_err(|_| bad())?;
+    // `from_str_radix` alone would take a sign.
     if digits.len() != 32 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(bad());
     }
@@ -105,17 +110,18 @@ pub fn parse_uuid(text: &str) -> Result<Uuid, String> {
 /// Reads a PID: three hexadecimal digits or fewer.
 ///
 /// # Errors
-/// It is none, or FFF.
+/// The text is no PID, or FFF.
 pub fn parse_pid(text: &str) -> Result<Pid, String> {
+    // `from_str_radix` takes a sign, which is no part of a PID.
     let bits = u16::from_str_radix(text, 16).ok().filter(|_| !text.starts_with('+'));
     let pid = bits.and_then(Pid::assignable);
     pid.ok_or_else(|| format!("expected a PID of 000 to ffe, found {text:?}"))
 }
 
-/// Reads a number of bytes, with a unit or without.
+/// Reads a number of bytes, with a unit or without one.
 ///
 /// # Errors
-/// It is no size.
+/// The text is no size, or does not fit 64 bits.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let bad = || format!("expected bytes, or a number with KiB, MiB, GiB or TiB, found {text:?}");
     let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
@@ -125,10 +131,10 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(bad)
 }
 
-/// Reads an address: hexadecimal with 0x, or decimal.
+/// Reads an address: hexadecimal with 0x, or decimal; `_` may group the digits.
 ///
 /// # Errors
-/// It is none.
+/// The text is no address.
 pub fn parse_address(text: &str) -> Result<u64, String> {
     let digits = text.replace('_', "");
     let number = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {

@@ -1,8 +1,8 @@
-//! Fabrics for tests and benches.
+//! Generated fabrics for tests and benches: lines, rings, grids, trees and random ones.
 //!
-//! A few numbers, and a seed where chance decides -> [`Graph`]; PIDs 0, 1, ... by switch, at edge ports.
+//! Each takes a few numbers, and a seed where chance decides. PIDs are 0, 1, ... in order of switches, at edge ports.
 //!
-//! Units: switches, hosts a switch.
+//!
 //! Source: docs/spec/cxl-fabric.md "Routes"; the fat tree after Al-Fares et al., SIGCOMM 2008: k pods, k^3 / 4 hosts.
 
 use weft_base::rng::Rng;
@@ -134,6 +134,7 @@ pub fn grid(sizes: &[usize], wrap: bool, hosts_each: usize) -> Result<Graph, Gra
         for at in 0..count {
             let place = at / stride % size;
             if place + 1 < size {
+                // For a size of 2 the wrapping link would be a second one between the same two switches.
                 join(&mut graph, SwitchId::at(at), SwitchId::at(at + stride))?;
             } else if wrap && size > 2 {
                 join(&mut graph, SwitchId::at(at), SwitchId::at(at - place * stride))?;
@@ -190,7 +191,7 @@ pub fn leaf_spine(leaves: usize, spines: usize, hosts_each: usize) -> Result<Gra
     Ok(graph)
 }
 
-/// A random tree and `extra` random links more, multi-links and loops at one switch among them.
+/// A random tree with `extra` more random links, parallel links and loops at one switch among them.
 ///
 /// # Errors
 /// More than a graph takes.

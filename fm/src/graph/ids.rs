@@ -1,6 +1,6 @@
-//! Names of what a fabric is made of, and tables that only they can index.
+//! Numbers of switches, links and ports, and tables and sets indexed by them.
 //!
-//! `SwitchId` 16 bits, `LinkId` 32 bits, `PortRef` (switch, port); `Per<SwitchId, T>`; `PortMask` 256 bits.
+//! [`Per`] is a vector that only its own key type can index, so that a table by switch cannot be read by link.
 //!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; ARCHITECTURE.md "Time, errors, unsafe";
 //! docs/spec/wire-formats.md §4.5 (a port number is a byte).
@@ -9,11 +9,10 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
 
-/// What can index a [`Per`].
+/// A number that can index a [`Per`].
 pub trait Key: Copy {
-    /// Its place.
     fn index(self) -> usize;
-    /// The key of a place.
+    /// The key of the entry at `index`.
     ///
     /// # Panics
     /// When the key's width does not hold it.
@@ -97,9 +96,7 @@ impl fmt::Display for SwitchId {
     serde::Deserialize,
 )]
 pub struct PortRef {
-    /// Whose.
     pub switch: SwitchId,
-    /// Its number at the switch.
     pub port: u8,
 }
 
@@ -140,31 +137,28 @@ impl<K: Key, T> Per<K, T> {
         Self { items: vec![item; count], key: PhantomData }
     }
 
-    /// Appends `item` and returns its key.
+    /// Appends `item`; its key is the next number.
     pub fn push(&mut self, item: T) -> K {
         self.items.push(item);
         K::at(self.items.len() - 1)
     }
 
-    /// How many there are.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether there are none.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// The item of `key`; none when the key is from elsewhere.
+    /// The item of `key`; `None` when the key comes from another graph.
     #[must_use]
     pub fn find(&self, key: K) -> Option<&T> {
         self.items.get(key.index())
     }
 
-    /// All keys.
     pub fn keys(&self) -> impl Iterator<Item = K> + use<K, T> {
         (0..self.items.len()).map(K::at)
     }
@@ -174,12 +168,10 @@ impl<K: Key, T> Per<K, T> {
         self.items.iter()
     }
 
-    /// Keys and items.
     pub fn iter(&self) -> impl Iterator<Item = (K, &T)> {
         self.items.iter().enumerate().map(|(at, item)| (K::at(at), item))
     }
 
-    /// Sets all to `item`.
     pub fn fill(&mut self, item: T)
     where
         T: Clone,
@@ -212,15 +204,13 @@ impl<K: Key, T> IndexMut<K> for Per<K, T> {
     }
 }
 
-/// A set of ports of one switch.
+/// A set of ports of one switch, a bit for each of the 256 port numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PortMask([u64; 4]);
 
 impl PortMask {
-    /// None.
     pub const EMPTY: Self = Self([0; 4]);
 
-    /// One port.
     #[inline]
     #[must_use]
     pub fn one(port: u8) -> Self {
@@ -229,7 +219,6 @@ impl PortMask {
         mask
     }
 
-    /// Puts `port` in.
     #[inline]
     pub fn insert(&mut self, port: u8) {
         if let Some(word) = self.0.get_mut(usize::from(port >> 6)) {
@@ -237,14 +226,12 @@ impl PortMask {
         }
     }
 
-    /// Whether `port` is in.
     #[inline]
     #[must_use]
     pub fn contains(self, port: u8) -> bool {
         self.0.get(usize::from(port >> 6)).is_some_and(|word| word & (1 << (port & 63)) != 0)
     }
 
-    /// All ports of both.
     #[inline]
     #[must_use]
     pub fn or(self, other: Self) -> Self {
@@ -253,7 +240,6 @@ impl PortMask {
         both
     }
 
-    /// The ports that are in both.
     #[inline]
     #[must_use]
     pub fn and(self, other: Self) -> Self {
@@ -262,28 +248,24 @@ impl PortMask {
         both
     }
 
-    /// Whether some port is in both.
     #[inline]
     #[must_use]
     pub fn meets(self, other: Self) -> bool {
         self.0.iter().zip(other.0).any(|(word, more)| word & more != 0)
     }
 
-    /// Whether there is none.
     #[inline]
     #[must_use]
     pub fn is_empty(self) -> bool {
         self == Self::EMPTY
     }
 
-    /// How many.
     #[inline]
     #[must_use]
     pub fn count(self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// The lowest port.
     #[inline]
     #[must_use]
     pub fn first(self) -> Option<u8> {
@@ -291,7 +273,6 @@ impl PortMask {
         u8::try_from(word.trailing_zeros()).ok().map(|low| (high << 6) | low)
     }
 
-    /// Takes `port` out.
     #[inline]
     pub fn remove(&mut self, port: u8) {
         if let Some(word) = self.0.get_mut(usize::from(port >> 6)) {
@@ -299,12 +280,12 @@ impl PortMask {
         }
     }
 
-    /// Ports in ascending order.
     #[inline]
     pub fn iter(self) -> impl Iterator<Item = u8> {
         (0_u8..4).zip(self.0).flat_map(|(high, mut word)| {
             std::iter::from_fn(move || {
                 let low = u8::try_from(word.trailing_zeros()).ok().filter(|&low| low < 64)?;
+                // `word - 1` borrows through the zeros below the lowest set bit; the `and` clears that bit alone.
                 word &= word - 1;
                 Some((high << 6) | low)
             })

@@ -1,8 +1,9 @@
 //! The physical fabric as the FM knows it.
 //!
-//! Switches with numbered ports; links between two switch ports, up or down; PIDs at ports.
+//! Switches with numbered ports; links between two switch ports, up or down; PIDs at ports. At most 1,024 switches, 256
+//! ports a switch (a port number is a byte on the wire) and 4,095 PIDs.
 //!
-//! Units: at most 1,024 switches, 256 ports a switch, 4,095 PIDs.
+//!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 sections 7.7.5 and 7.7.12.
 
 pub mod generate;
@@ -14,7 +15,7 @@ use weft_parsers::fabric::Pid;
 
 pub use ids::{Key, LinkId, Per, PortMask, PortRef, SwitchId};
 
-/// Most switches of a fabric.
+/// Largest number of switches in a fabric.
 pub const SWITCHES_MAX: usize = 1_024;
 
 /// Why a graph does not take a part.
@@ -43,27 +44,16 @@ pub enum GraphError {
     Reserved,
     /// The PID is somewhere already.
     #[error("PID {pid} is at {at} already")]
-    PidTaken {
-        /// The PID.
-        pid: Pid,
-        /// Where it is.
-        at: PortRef,
-    },
+    PidTaken { pid: Pid, at: PortRef },
 }
 
-/// What a port of a switch leads to.
+/// Use of a switch port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PortUse {
-    /// Nothing.
     #[default]
     Free,
     /// A link to another switch, or back to this one.
-    Isl {
-        /// Which.
-        link: LinkId,
-        /// Its other end.
-        far: PortRef,
-    },
+    Isl { link: LinkId, far: PortRef },
     /// A host, a device or a GFD.
     Edge,
     /// The switch itself, or an FM in it: packets end here, at a port number the caller has chosen.
@@ -73,16 +63,14 @@ pub enum PortUse {
 /// A link between switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// Its ends.
     pub ends: [PortRef; 2],
-    /// Whether it works.
+    /// Link state as the switches at its ends report it; [`Graph::works`] also asks for the switches themselves.
     pub up: bool,
 }
 
 /// A PID, and the port at which packets to it leave the fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The PID.
     pub pid: Pid,
     /// The port; several PIDs may share one.
     pub at: PortRef,
@@ -104,12 +92,12 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Adds a switch.
     ///
     /// # Errors
     /// There are 1,024 already.
     pub fn add_switch(&mut self) -> Result<SwitchId, GraphError> {
         if self.switches.len() >= SWITCHES_MAX {
+            // Checked here, so that every `SwitchId` of a graph fits its 16 bits.
             return Err(GraphError::TooMany);
         }
         Ok(self.switches.push(Switch { up: true, ports: Vec::new() }))
@@ -134,7 +122,7 @@ impl Graph {
         Ok(link)
     }
 
-    /// Puts a PID to an edge port; several may share one.
+    /// Attaches a PID to an edge port; several may share one.
     ///
     /// # Errors
     /// The PID is `0xFFF` or somewhere already, the switch is unknown, or the port is used otherwise.
@@ -142,7 +130,7 @@ impl Graph {
         self.put(pid, at, PortUse::Edge)
     }
 
-    /// Puts a PID to the switch itself, under a port number that nothing else has.
+    /// Attaches a PID to the switch itself, under a port number that nothing else has.
     ///
     /// # Errors
     /// As [`attach`](Self::attach).
@@ -158,6 +146,7 @@ impl Graph {
             return Err(GraphError::PidTaken { pid, at: taken.at });
         }
         let now = self.port(at)?;
+        // Several PIDs may share an edge port (LDs, instances of a target), so the same use again is no conflict.
         if now != PortUse::Free && now != becomes {
             return Err(GraphError::PortTaken(at));
         }
@@ -166,7 +155,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Takes a PID out; its port stays what it was. Returns where it was.
+    /// Detaches a PID and returns where it was; its port keeps its use.
     pub fn detach(&mut self, pid: Pid) -> Option<Endpoint> {
         self.endpoints.remove(&pid.bits())
     }
@@ -197,7 +186,7 @@ impl Graph {
         self.switches.len()
     }
 
-    /// All switches, lost ones too.
+    /// All switches, lost ones included.
     pub fn switches(&self) -> impl Iterator<Item = SwitchId> + use<> {
         self.switches.keys()
     }
@@ -208,7 +197,6 @@ impl Graph {
         self.switches.find(switch).is_some_and(|switch| switch.up)
     }
 
-    /// All links.
     pub fn links(&self) -> impl Iterator<Item = (LinkId, Link)> {
         self.links.iter().map(|(id, &link)| (id, link))
     }
@@ -226,19 +214,17 @@ impl Graph {
         self.endpoints.values().copied()
     }
 
-    /// Number of PIDs.
     #[must_use]
     pub fn endpoint_count(&self) -> usize {
         self.endpoints.len()
     }
 
-    /// Where a PID is.
     #[must_use]
     pub fn endpoint(&self, pid: Pid) -> Option<Endpoint> {
         self.endpoints.get(&pid.bits()).copied()
     }
 
-    /// What a port is for.
+    /// Use of a port; a number that was never set is free.
     ///
     /// # Errors
     /// The switch is unknown.
@@ -247,7 +233,7 @@ impl Graph {
         Ok(switch.ports.get(usize::from(at.port)).copied().unwrap_or_default())
     }
 
-    /// Ports of a switch that are in use, with what for, in ascending order.
+    /// Ports of a switch that are in use, and their use, in ascending order of numbers.
     pub fn ports(&self, switch: SwitchId) -> impl Iterator<Item = (u8, PortUse)> {
         let ports = self.switches.find(switch).map(|s| s.ports.as_slice()).unwrap_or_default();
         (0..=u8::MAX).zip(ports.iter().copied()).filter(|(_, what)| *what != PortUse::Free)
@@ -279,6 +265,7 @@ impl Graph {
     fn set_port(&mut self, at: PortRef, becomes: PortUse) {
         let ports = &mut self.switches[at.switch].ports;
         let place = usize::from(at.port);
+        // Ports are stored up to the highest one in use: most switches use a few of the 256.
         if ports.len() <= place {
             ports.resize(place + 1, PortUse::Free);
         }
