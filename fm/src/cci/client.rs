@@ -1,8 +1,9 @@
-//! Typed requests to components, and what can go wrong with them.
+//! CCI client: typed requests to components, retries, and waiting for background operations.
 //!
-//! [`Way`] and [`Request`] -> [`Answer`], whose payload is read as the command's; background operations are awaited.
+//! A [`Request`] sent along a [`Way`] returns an [`Answer`], whose payload is read as the type that belongs to the
+//! command.
 //!
-//! Units: tries, polls.
+//!
 //! Source: docs/spec/wire-formats.md §4.1; CXL 3.1 sections 7.6.3, 8.2.9.1.1.
 
 use std::collections::BTreeSet;
@@ -22,110 +23,72 @@ use weft_parsers::fabric::Pid;
 use super::{Transport, TransportError, Tunnel, Way};
 use crate::inventory::Manager;
 
-/// Why a command was not carried out, or may not have been.
+/// Why a command failed, or may have failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// No response came: whether it was carried out is not known.
     #[error("{opcode} to {way}")]
-    Transport {
-        /// Who was asked.
-        way: Way,
-        /// For what.
-        opcode: Opcode,
-        /// Why none came.
-        source: TransportError,
-    },
-    /// The response is not one.
+    Transport { way: Way, opcode: Opcode, source: TransportError },
+    /// The response cannot be decoded.
     #[error("{opcode} to {way}: the response is malformed")]
-    Malformed {
-        /// Who was asked.
-        way: Way,
-        /// For what.
-        opcode: Opcode,
-        /// What is wrong.
-        source: ParseError,
-    },
-    /// The response is to something else.
+    Malformed { way: Way, opcode: Opcode, source: ParseError },
+    /// The response belongs to another command.
     #[error("{opcode} to {way}: the response is to {got}")]
-    Mismatch {
-        /// Who was asked.
-        way: Way,
-        /// For what.
-        opcode: Opcode,
-        /// What was answered.
-        got: Opcode,
-    },
-    /// It was refused; nothing has changed.
+    Mismatch { way: Way, opcode: Opcode, got: Opcode },
+    /// The component refused it; nothing has changed.
     #[error("{opcode} to {way}: {}", .code.name())]
-    Refused {
-        /// Who was asked.
-        way: Way,
-        /// For what.
-        opcode: Opcode,
-        /// Why.
-        code: ReturnCode,
-    },
-    /// It began, and did not end.
+    Refused { way: Way, opcode: Opcode, code: ReturnCode },
+    /// Its background operation has not ended within the polls allowed.
     #[error("{opcode} to {way}: still running after {polls} polls")]
-    Unfinished {
-        /// Who was asked.
-        way: Way,
-        /// For what.
-        opcode: Opcode,
-        /// How often the FM asked.
-        polls: u32,
-    },
-    /// The answer says something else than what was set or expected.
+    Unfinished { way: Way, opcode: Opcode, polls: u32 },
+    /// The answer contradicts the value that was set or expected.
     #[error("{opcode} to {way}: {what}")]
     Unexpected {
-        /// Who was asked.
         way: Way,
-        /// For what.
         opcode: Opcode,
-        /// What it says.
+        /// The contradiction, in words.
         what: &'static str,
     },
 }
 
 impl CallError {
-    /// Whether nobody answered: who is asked again lets everybody wait.
+    /// Whether no answer came. Asking such a component again costs another time limit, for which all else waits.
     #[must_use]
     pub const fn is_silence(&self) -> bool {
         matches!(self, Self::Transport { .. })
     }
 
-    /// Whether the component said no, so that nothing has changed.
+    /// Whether the component refused, so that nothing has changed.
     #[must_use]
     pub const fn is_refusal(&self) -> bool {
         matches!(self, Self::Refused { .. })
     }
 
-    /// The message with all its causes.
+    /// The message, followed by those of its causes.
     #[must_use]
     pub fn with_causes(&self) -> String {
         with_causes(self)
     }
 }
 
-/// How often commands are repeated and background operations polled, and how long the FM waits between.
+/// How often commands are repeated and background operations polled, and the wait in between.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryPolicy {
-    /// Tries of a command that may be sent twice, and of any that is answered by Busy or Retry Required.
+    /// Attempts of a repeatable command, and of any command that is answered Busy or Retry Required.
     pub tries: u32,
-    /// Polls of a background operation.
+    /// Status requests before a background operation is given up.
     pub polls: u32,
-    /// Waits between tries and between polls.
     pub wait: fn(),
 }
 
 impl RetryPolicy {
-    /// Patience with components elsewhere: 10 ms between polls.
+    /// For components reached over a network: 10 ms between polls.
     #[must_use]
     pub fn live() -> Self {
         Self { tries: 3, polls: 1_000, wait: || wait::pause(Duration::from_millis(10)) }
     }
 
-    /// Patience with components that answer at once: never waits.
+    /// For components that answer at once, as in memory: never waits.
     #[must_use]
     pub fn quick() -> Self {
         Self { tries: 3, polls: 64, wait: || {} }
@@ -141,19 +104,21 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Reads the payload, whose kind goes with the command.
+    /// Reads the payload as the type that belongs to the command.
     ///
     /// # Errors
-    /// It is not of that kind.
+    /// The payload is not of that type.
     pub fn read<'a, T: Payload<'a>>(&'a self) -> Result<T, CallError> {
         let (way, opcode) = (self.way, self.opcode);
         T::parse(&self.payload).map_err(|source| CallError::Malformed { way, opcode, source })
     }
 }
 
-/// Commands that change nothing, or nothing more the second time, are sent again when no answer came.
+/// Whether a command may be sent again when no answer came: it changes nothing, or nothing more the second time.
 fn may_repeat(request: &Request<'_>) -> bool {
     use Request as R;
+    // Not in the list: ClaimOwnership (the second one is refused, as a primary is there), allocation and release of
+    // memory, and bindings: a second one would be refused, or act twice.
     matches!(
         request,
         R::Identify
@@ -199,7 +164,8 @@ fn may_repeat(request: &Request<'_>) -> bool {
     )
 }
 
-/// Sends CCI commands to one component over a transport, repeats them where that is safe, and awaits what they start.
+/// Sends CCI commands to one component over a transport, repeats them where that is safe, and waits for their
+/// background operations.
 pub struct Client<'a> {
     transport: &'a mut dyn Transport,
     way: Way,
@@ -208,7 +174,7 @@ pub struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    /// The component behind `transport`, called `way` in errors; `tag` counts requests.
+    /// A client of the component behind `transport`, called `way` in errors; `tag` is advanced with each request.
     pub fn new(
         transport: &'a mut dyn Transport,
         way: Way,
@@ -218,7 +184,7 @@ impl<'a> Client<'a> {
         Self { transport, way, pace, tag }
     }
 
-    /// Sends a request, and waits until what it starts in the background is done.
+    /// Sends a request, and waits for its background operation if it starts one.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -233,6 +199,7 @@ impl<'a> Client<'a> {
                     self.wait_for(opcode)?;
                     return Ok(Answer { way, opcode, payload });
                 }
+                // The component did not begin: even a command that must not run twice may be sent again.
                 Ok((code @ (ReturnCode::Busy | ReturnCode::RetryRequired), _)) => {
                     CallError::Refused { way, opcode, code }
                 }
@@ -247,7 +214,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Sends a request once; whether what it starts goes on in the background.
+    /// Sends a request once and does not wait; returns whether a background operation was started.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -271,6 +238,7 @@ impl<'a> Client<'a> {
         let message = self.transport.call(&out).map_err(no)?;
         let bad = |source| CallError::Malformed { way, opcode, source };
         let (header, payload) = Header::parse(&message).map_err(bad)?;
+        // The tag tells a late answer from this one where the transport does not drop it.
         if header.category != Category::Response || header.opcode != opcode || header.tag != asked {
             return Err(CallError::Mismatch { way, opcode, got: header.opcode });
         }
@@ -282,6 +250,7 @@ impl<'a> Client<'a> {
         for _ in 0..self.pace.polls {
             let status = self.call(&Request::BackgroundStatus)?.read::<BackgroundStatus>()?;
             if status.opcode != opcode.0 {
+                // A component runs one background operation at a time: ours has ended, or somebody else started one.
                 let what = "the component reports another background operation";
                 return Err(CallError::Unexpected { way, opcode, what });
             }
@@ -297,11 +266,11 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Sends CCI commands to any component of a fabric, by tunnels through the entry switch.
+/// Sends CCI commands to any component of a fabric, tunnelled through the entry switch.
 pub struct Fabric {
     entry: Box<dyn Transport + Send>,
     pace: RetryPolicy,
-    /// Tries of each command are one, and short.
+    /// One attempt for each command, with a short time limit.
     quick: bool,
     tag: u8,
     calls: u64,
@@ -323,23 +292,23 @@ impl Fabric {
         Self { entry, pace, quick: false, tag: 0, calls: 0, manager: None, withdrawn }
     }
 
-    /// Number of commands so far.
+    /// Number of commands sent so far.
     #[must_use]
     pub const fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// Notes PIDs whose routes are taken away for a moment.
+    /// Records PIDs whose routes are removed for a moment.
     pub fn withdrew(&mut self, pids: &[Pid]) {
         self.withdrawn.extend(pids);
     }
 
-    /// PIDs whose routes were taken away since this was asked last.
+    /// PIDs recorded by [`withdrew`](Self::withdrew) since the last call.
     pub fn take_withdrawn(&mut self) -> BTreeSet<Pid> {
         std::mem::take(&mut self.withdrawn)
     }
 
-    /// Has answers waited for once and shortly from now on, or as patiently as it was made.
+    /// Waits for answers once and shortly from now on (true), or as configured (false).
     pub fn set_impatient(&mut self, on: bool) {
         if self.quick != on {
             self.quick = on;
@@ -347,7 +316,7 @@ impl Fabric {
         }
     }
 
-    /// Sets the request that each new connection to the entry switch begins with; its answer does not count.
+    /// Sets the request that each new connection to the entry switch begins with; its result is ignored.
     pub fn on_connect(&mut self, request: &Request<'_>) {
         let mut out = vec![0; mctp::MESSAGE_MAX];
         if let Some(len) = request.emit_message(0, &mut out) {
@@ -356,29 +325,31 @@ impl Fabric {
         }
     }
 
-    /// Takes an event notification that came meanwhile.
+    /// Pops an event notification that arrived between answers.
     pub fn event(&mut self) -> Option<Vec<u8>> {
         self.entry.event()
     }
 
-    /// Takes in notifications that have come between two requests, without waiting for any.
+    /// Reads notifications that have arrived, without waiting for any.
     pub fn take_in(&mut self) {
         self.entry.take_in();
     }
 
-    /// What is readable once one has come, or the connection to the entry switch has ended.
+    /// A descriptor that becomes readable when a notification arrives or the connection to the entry switch ends;
+    /// `None` without a connection.
     #[must_use]
     pub fn readable(&self) -> Option<OwnedFd> {
         self.entry.readable()
     }
 
-    /// Sets who asks: components know a manager by the port that they were claimed through.
+    /// Sets the manager in whose name components are claimed again; see [`call`](Self::call).
     pub const fn manage(&mut self, manager: Manager) {
         self.manager = Some(manager);
     }
 
-    /// Sends a request to the component that `way` leads to. One that has come to a component by another port than before
-    /// has no rights there: the manager makes itself known, and asks again.
+    /// Sends a request to the component that `way` leads to. A component knows its manager by the port that the claim
+    /// came in by: after a change of routes a request may come in by another port, where it has no rights. The manager
+    /// then claims the component again and repeats the request.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -393,18 +364,22 @@ impl Fabric {
         }
     }
 
-    /// Whether a component that is this manager's did not know it by the way that a request came, and does now.
+    /// Whether the component belongs to this manager, and now knows it by the new port.
     fn is_known_anew(&mut self, way: Way, request: &Request<'_>) -> bool {
+        // The entry switch is claimed with each new connection (`on_connect`), not by port.
         let Some(Manager { pid, uuid, .. }) = self.manager.filter(|_| way != Way::Entry) else {
             return false;
         };
         if matches!(request, Request::IdentifyPbrComponent | Request::ClaimOwnership(_)) {
+            // Both are allowed without rights, so their refusal has another reason; and this function sends them
+            // itself.
             return false;
         }
         let now = self.ask(way, &Request::IdentifyPbrComponent);
         let now = now.and_then(|answer| answer.read::<PbrIdentity>());
         let Ok(now) = now else { return false };
         let claim = ClaimOwnership { op: ClaimOp::UpdatePid, fm: pid, fm_uuid: uuid, pid: now.pid };
+        // Only a component that is ours is claimed here: after a take-over by another manager it must stay theirs.
         (now.primary, now.primary_uuid) == (pid, uuid)
             && self.ask(way, &Request::ClaimOwnership(claim)).is_ok()
     }
@@ -415,6 +390,7 @@ impl Fabric {
             pace.tries = 1;
         }
         let answer = self.over(way, |to| Client::new(to, way, pace, &mut tag).call(request));
+        // The tag goes on across components, so that two requests in a row never have the same one.
         self.tag = tag;
         answer
     }
@@ -422,7 +398,7 @@ impl Fabric {
     /// Sends bytes as they are to the component that `way` leads to.
     ///
     /// # Errors
-    /// No response came, or they are no message that can be carried there.
+    /// No response came, or the bytes are not a message that can be carried there.
     pub fn raw(&mut self, way: Way, message: &[u8]) -> Result<Vec<u8>, TransportError> {
         self.over(way, |to| to.call(message))
     }
@@ -442,5 +418,5 @@ impl Fabric {
     }
 }
 
-/// Bytes of payload that fit into one message through two tunnels.
+/// Largest payload that fits into one message through two tunnels.
 pub const PAYLOAD_MAX: usize = mctp::MESSAGE_MAX - 3 * header::LEN - 12;

@@ -1,8 +1,9 @@
-//! Commands to a host's GAE by the process that plays the host: its control socket passes them on to the host's mailbox.
+//! CCI to a host's GAE by way of the endpoint that plays the host.
 //!
-//! Bytes of a CCI request -> a line of JSON (`gae`) -> bytes of the response.
+//! The endpoint's control socket passes the bytes of a request on to the host's mailbox, as a line of JSON (`gae`), and
+//! returns those of the response.
 //!
-//! Units: ms.
+//!
 //! Source: docs/endpoint.md "Control socket"; docs/spec/wire-formats.md §4.1, §4.6.
 
 use std::io::ErrorKind;
@@ -19,16 +20,15 @@ use weft_rpc::{Client, ClientError};
 use super::socket::PeerError;
 use super::{Gate, Peer, QUICK, Transport, TransportError};
 
-/// Where a host's GAE answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GaePeer {
-    /// In a session of the host, as a switch's CCI: a [`Peer`].
+    /// In a session of the host, at the CCI of its switch.
     Cci(Peer),
-    /// By the control socket of the endpoint that the host is: `endpoint:PATH`.
+    /// Through the control socket of the endpoint that plays the host: `endpoint:PATH`.
     Endpoint(PathBuf),
 }
 
-/// Why a text names no [`GaePeer`].
+/// The text names no [`GaePeer`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected endpoint:PATH, unix:PATH or tcp:HOST:PORT, found {0}")]
 pub struct GaePeerError(String);
@@ -64,7 +64,7 @@ struct Said {
     output: String,
 }
 
-/// A way to the GAE of a host by its endpoint; connected when it is first needed.
+/// A connection to a host's GAE through its endpoint, made when it is first needed.
 #[derive(Debug)]
 pub struct Endpoint {
     path: PathBuf,
@@ -75,13 +75,13 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// By the control socket at `path`; the GAE has `timeout` for each answer.
+    /// Uses the control socket at `path`; the GAE has `timeout` for each answer.
     #[must_use]
     pub const fn new(path: PathBuf, timeout: Duration) -> Self {
         Self { path, gate: None, timeout, quick: false, open: None }
     }
 
-    /// Sets what is asked before anything is sent.
+    /// Sets the check made before each command.
     #[must_use]
     pub fn with_gate(self, gate: Option<Gate>) -> Self {
         Self { gate, ..self }
@@ -91,13 +91,14 @@ impl Endpoint {
         if self.quick { self.timeout.min(QUICK) } else { self.timeout }
     }
 
-    /// A little longer than the endpoint waits for its mailbox, so that it is the endpoint that says so.
+    /// Slightly longer than the endpoint waits for its mailbox, so that the endpoint reports a silent GAE itself.
     const fn longest(&self) -> Duration {
         self.timeout.saturating_add(QUICK)
     }
 
-    /// The connection, or a new one where the endpoint was started again.
+    /// The open connection, or a new one if the endpoint was restarted.
     fn client(&mut self) -> Result<Client, ClientError> {
+        // Nothing has been asked, so a connection that is readable has ended; a request on it would be lost.
         let is_there = |client: &Client| client.wait(Duration::ZERO).is_ok_and(|is_there| is_there);
         match self.open.take().filter(is_there) {
             Some(client) => Ok(client),
@@ -135,6 +136,7 @@ impl Endpoint {
 impl Transport for Endpoint {
     fn call(&mut self, request: &[u8]) -> Result<Vec<u8>, TransportError> {
         let (asked, payload) = Header::parse(request)?;
+        // The last check before anything is sent: a manager whose lease has ended must not command a GAE either.
         Gate::pass(self.gate.as_ref())?;
         let timeout_ms = u64::try_from(self.span().as_millis()).unwrap_or(u64::MAX);
         let (opcode, input) = (asked.opcode.0, HEXLOWER.encode(payload));
@@ -143,6 +145,7 @@ impl Transport for Endpoint {
         let malformed = || self.failed(ClientError::Answer("no hexadecimal digits".to_owned()));
         let payload =
             HEXLOWER_PERMISSIVE.decode(response.output.as_bytes()).map_err(|_| malformed())?;
+        // The socket carries only codes and payload: the header of the response is rebuilt from that of the request.
         let answered = Header {
             vendor_status: response.vendor,
             ..asked.response(ReturnCode::from_bits(response.code))

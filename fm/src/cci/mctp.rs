@@ -1,11 +1,10 @@
-//! A component at the other end of a TCP connection that carries MCTP packets of 68 bytes.
+//! MCTP over TCP: a component reached by packets of 68 bytes.
 //!
-//! A CCI message -> packets; packets -> the message with the same tag; one request at a time.
+//! Splits a CCI message into packets, and collects packets until the message with the same tag is complete; one request
+//! at a time. As with [`Socket`](super::Socket), the connection is dropped after any failure, and the next call makes a
+//! new one.
 //!
-//! Units: bytes; milliseconds, for each piece of an answer.
 //! Source: DMTF DSP0236 section 8; docs/mctp.md "On the wire".
-//!
-//! As with [`Socket`](super::Socket), the connection is given up after any failure, and made anew by the next call.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,11 +16,11 @@ use weft_parsers::mctp::{EID_NULL, PACKET_LEN, Packet, Transport as Head, packet
 
 use super::{Transport, TransportError};
 
-/// EID by which the manager calls itself.
+/// EID of the manager: 8 is the lowest that is not reserved.
 const OWN_EID: u8 = 8;
-/// Packets that are passed over while waiting for the right ones: longer than the longest message.
+/// Packets read for one answer before the component is given up; the longest message takes 1,024.
 const PACKETS_MAX: usize = 8_192;
-/// Longest message.
+/// Bound on the bytes of a message that is being put together.
 const MESSAGE_MAX: usize = 1 << 16;
 
 /// A transport over MCTP: a connection to a component, made when it is first needed.
@@ -34,7 +33,7 @@ pub struct Mctp {
 }
 
 impl Mctp {
-    /// To `peer`, which has `timeout` for each piece of its answer.
+    /// A transport to `peer`, which has `timeout` for each piece of its answer.
     #[must_use]
     pub const fn new(peer: SocketAddr, timeout: Duration) -> Self {
         Self { peer, timeout, tag: 0, open: None }
@@ -63,6 +62,7 @@ impl Mctp {
         request: &[u8],
     ) -> Result<Vec<u8>, TransportError> {
         let (asked, _, _) = Header::cut(request)?;
+        // The message tag has 3 bits.
         self.tag = (self.tag + 1) & 7;
         let head = Head {
             dest: EID_NULL, // whoever is at the other end
@@ -84,11 +84,13 @@ impl Mctp {
                 continue; // no answer to this request
             }
             if head.first {
+                // A start of message ends an unfinished one: its end was lost.
                 message.clear();
             } else if next != Some(head.seq) || message.len() >= MESSAGE_MAX {
                 next = None;
                 continue; // part of a message that has no beginning, or no end
             }
+            // The packet sequence number has 2 bits.
             next = Some((head.seq + 1) & 3);
             message.extend_from_slice(payload);
             if !head.last {
@@ -107,7 +109,7 @@ impl Mctp {
     }
 }
 
-/// The CCI message in an MCTP message, without the padding; none where there is no such message.
+/// The CCI message of an MCTP message, without padding; `None` if it has none.
 fn cci(message: &[u8]) -> Option<&[u8]> {
     let body = message.strip_prefix(&[MessageType::FmApi as u8])?;
     let (_, len, _) = Header::cut(body).ok()?;

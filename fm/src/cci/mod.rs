@@ -1,9 +1,9 @@
-//! How the FM talks to components.
+//! CCI: how the manager talks to components.
 //!
-//! Bytes of one CCI request -> [`Transport`] -> bytes of its response; [`Fabric`] finds the way to a component
-//! and checks what it says.
+//! A [`Transport`] carries the bytes of one request and its response. [`Fabric`] finds the way to a component, sends
+//! typed requests over it and checks the answers.
 //!
-//! Units: bytes; polls.
+//!
 //! Source: docs/spec/wire-formats.md §4.1, §4.5 (5701h); docs/spec/cxl-fabric.md "The fabric manager".
 
 pub mod client;
@@ -28,43 +28,30 @@ pub use self::socket::{Gate, Identity, Peer, Socket};
 pub use self::tunnel::Tunnel;
 pub use self::way::Way;
 
-/// Why no response came.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
     /// The connection could not be made, or broke.
     #[error("{what} {peer}")]
-    Io {
-        /// What was tried.
-        what: &'static str,
-        /// With whom.
-        peer: String,
-        /// The kernel's answer.
-        source: io::Error,
-    },
+    Io { what: &'static str, peer: String, source: io::Error },
     /// Nothing came in time.
     #[error("no answer within {0} ms")]
     Timeout(u128),
-    /// What came is no message.
+    /// The bytes received are not a message.
     #[error("the received message is malformed")]
     Malformed(#[from] ParseError),
-    /// The component that was to pass the message on refused to.
+    /// The component in front of the target refused to forward the message.
     #[error("the component in front of {} did not forward the message: {}", target_name(*.target), .code.name())]
-    NotPassedOn {
-        /// Where the message was to go.
-        target: CrawlTarget,
-        /// Why not.
-        code: ReturnCode,
-    },
-    /// More than two tunnels around one message.
+    NotPassedOn { target: CrawlTarget, code: ReturnCode },
+    /// More than two tunnels around one message: the standard allows no third.
     #[error("a message can be tunneled at most twice")]
     TooDeep,
     /// The message is longer than its carrier takes.
     #[error("the message is too long")]
     TooLong,
-    /// This manager leads no more, and sends nothing.
+    /// This manager's lease has ended, so nothing is sent.
     #[error("the lease of this fabric manager has ended")]
     Ended,
-    /// The component does not answer, for a reason of the one who carries the message.
+    /// The component does not answer; the carrier of the message gives the reason.
     #[error("{0}")]
     Gone(String),
 }
@@ -76,35 +63,37 @@ fn target_name(target: CrawlTarget) -> String {
     }
 }
 
-/// The way to one component: a request in, its response out.
+/// A connection to one component: takes a request, returns its response.
 pub trait Transport {
     /// Sends `request` and waits for its response.
     ///
     /// # Errors
-    /// None came; whether the request was carried out is not known then.
+    /// No response came. It is not known whether the request was carried out.
     fn call(&mut self, request: &[u8]) -> Result<Vec<u8>, TransportError>;
 
-    /// An event notification that came meanwhile.
+    /// Pops an event notification that arrived between answers.
     fn event(&mut self) -> Option<Vec<u8>> {
         None
     }
 
-    /// Takes in notifications that have come between two requests, without waiting for any.
+    /// Reads notifications that have arrived, without waiting for any.
     fn take_in(&mut self) {}
 
-    /// What is readable once one has come or the connection has ended; none where there is no connection.
+    /// A descriptor that becomes readable when a notification arrives or the connection ends; `None` without a
+    /// connection.
     fn readable(&self) -> Option<OwnedFd> {
         None
     }
 
-    /// The request that each new connection begins with, where there are any: who asks.
+    /// Sets the request that each new connection begins with: it tells the component whose connection this is.
     fn on_connect(&mut self, _first_request: Vec<u8>) {}
 
-    /// From now on an answer is waited for no longer than [`QUICK`], or as long as before.
+    /// Waits for answers no longer than [`QUICK`] from now on (true), or as configured (false).
     fn set_impatient(&mut self, _on: bool) {}
 }
 
-/// How long an answer is waited for by who only looks whether somebody is there.
+/// Time limit when the manager only checks whether a component is there. Requests held by switches (900 ms) outlast
+/// three such checks.
 pub const QUICK: Duration = Duration::from_millis(250);
 
 impl<T: Transport + ?Sized> Transport for Box<T> {
@@ -133,7 +122,7 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
     }
 }
 
-/// A transport to a component in this process: a function from requests to responses.
+/// A transport to a component in this process: a function from request to response.
 #[derive(Clone, Copy, Debug)]
 pub struct InProcess<F>(pub F);
 

@@ -1,13 +1,13 @@
-//! A component at the other end of a socket: a file of this machine, or TCP with TLS.
+//! CCI over a socket: a Unix socket of this machine, or TCP with TLS.
 //!
-//! Length 16 bits, MCTP message type 8 bits, CCI message; one request at a time.
+//! Each message is a length (16 bits), an MCTP message type (8 bits) and the CCI message; one request at a time, with a
+//! time limit for each piece of its answer.
 //!
-//! Units: milliseconds, for the whole of a call.
+//! After any failure the connection is dropped, so that a late answer is never taken for that of another request; the
+//! next call makes a new one. A connection that the other end has closed is replaced before anything is sent, so that a
+//! restarted component gets the request.
+//!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager".
-//!
-//! After any failure the connection is given up, so that a late answer is never taken for that of another request; the
-//! next call makes a new one. One that the other end has closed meanwhile is made anew before anything is sent, so that a
-//! component that was started again gets the request.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -28,23 +28,21 @@ use weft_parsers::cci::{Category, Header};
 
 use super::{QUICK, Transport, TransportError};
 
-/// Event notifications that are kept until somebody asks; the oldest go first.
+/// Event notifications that are kept for the caller; the oldest are dropped beyond that.
 const EVENTS_MAX: usize = 1_024;
-/// Pieces that are read at once of what nobody has asked for.
+/// Reads of one `take_in`, so that a component that floods cannot hold up the manager.
 const PIECES_MAX: usize = 16;
-/// Messages that are passed over while waiting for the right one.
+/// Messages skipped while waiting for the response, before the component is given up.
 const OTHERS_MAX: usize = 4_096;
 
-/// Where a component listens.
+/// Address at which a component listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// `tcp:HOST:PORT`.
     Tcp(SocketAddr),
-    /// `unix:PATH`.
     Unix(PathBuf),
 }
 
-/// Why a text names no [`Peer`].
+/// The text names no [`Peer`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected tcp:HOST:PORT or unix:PATH, found {0}")]
 pub struct PeerError(pub(super) String);
@@ -74,27 +72,26 @@ impl fmt::Display for Peer {
     }
 }
 
-/// The certificate and keys by which a manager says who it is over TCP.
+/// The manager's identity in TLS.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// With what certificate, and who may vouch for the other end.
+    /// The manager's certificate and key, and the authority that must have signed the other end's.
     pub config: Arc<ClientConfig>,
-    /// The name that the other end's certificate has.
+    /// The name that the other end's certificate must have.
     pub name: ServerName<'static>,
 }
 
-/// A connection over TLS.
 type Tls = StreamOwned<ClientConnection, TcpStream>;
 
-/// Says whether commands may be sent now; asked before each one.
+/// A check made before each command: may this manager still send?
 #[derive(Clone)]
 pub struct Gate(pub Arc<dyn Fn() -> bool + Send + Sync>);
 
 impl Gate {
-    /// Lets a command be sent, where there is no gate or it is open.
+    /// Passes if there is no gate, or it is open.
     ///
     /// # Errors
-    /// [`TransportError::Ended`].
+    /// [`TransportError::Ended`] if the gate is closed.
     pub(super) fn pass(gate: Option<&Self>) -> Result<(), TransportError> {
         match gate {
             Some(Self(may_send)) if !may_send() => Err(TransportError::Ended),
@@ -133,6 +130,8 @@ impl Stream {
         let Some(Identity { config, name }) = identity else { return Ok(Self::Tcp(stream)) };
         let tls = ClientConnection::new(config.clone(), name.clone()).map_err(io::Error::other)?;
         let mut stream = StreamOwned::new(tls, stream);
+        // The handshake is finished here, under the timeouts: a failure in it is then one to connect, before anything
+        // is sent.
         while stream.conn.is_handshaking() {
             stream.conn.complete_io(&mut stream.sock)?;
         }
@@ -152,13 +151,13 @@ impl Stream {
         stream.set_write_timeout(Some(timeout))
     }
 
-    /// This one, unless the other end has closed it.
+    /// Returns the connection, unless the other end has closed it.
     fn still_open(mut self) -> Option<Self> {
         let is_closed = self.is_closed();
         (!is_closed).then_some(self)
     }
 
-    /// Whether the other end has closed; what it may have sent before is kept.
+    /// Whether the other end has closed; bytes that it sent before stay readable.
     fn is_closed(&mut self) -> bool {
         match self {
             Self::Tcp(stream) => is_at_end(stream.as_fd()),
@@ -194,10 +193,11 @@ impl Stream {
         }
     }
 
-    /// Reads what there is without waiting; 0 at the end.
+    /// Reads the bytes that are there without waiting; 0 at the end of the stream.
     fn read_at_once(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         self.set_nonblocking(true)?;
         let got = self.read(bytes);
+        // Set back at once: all other reads rely on blocking with the stream's time limit.
         self.set_nonblocking(false)?;
         got
     }
@@ -213,6 +213,7 @@ impl Stream {
 
 fn is_at_end(fd: BorrowedFd<'_>) -> bool {
     use rustix::net::RecvFlags;
+    // Peeked, so that an answer or event in the queue is not lost to the next read.
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     match rustix::net::recv(fd, &mut [0_u8; 1][..], flags) {
         Ok((_, count)) => count == 0,
@@ -221,8 +222,10 @@ fn is_at_end(fd: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// What a TLS connection says at its end is not bytes of ours: it has to be read.
+/// Like [`is_at_end`] for TLS, whose end (`close_notify`) is a record that has to be read to be noticed. Data read on
+/// the way stays in rustls for the next read.
 fn is_tls_at_end(stream: &mut Tls) -> bool {
+    // Where the mode cannot be set the connection is taken for ended: the caller then makes a new one.
     if stream.sock.set_nonblocking(true).is_err() {
         return true;
     }
@@ -256,7 +259,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// To `peer`, which has `timeout` for each piece of its answer.
+    /// A transport to `peer`, which has `timeout` for each piece of its answer.
     #[must_use]
     pub fn new(peer: Peer, kind: MessageType, timeout: Duration) -> Self {
         let (received, events) = (Vec::new(), VecDeque::new());
@@ -265,18 +268,18 @@ impl Socket {
         Self { peer, identity, gate, kind, timeout, quick, open, received, events, first_request }
     }
 
-    /// How long a piece of an answer may take.
+    /// Time limit for a piece of an answer.
     fn span(&self) -> Duration {
         if self.quick { self.timeout.min(QUICK) } else { self.timeout }
     }
 
-    /// Sets the manager's certificate and key; a peer over TCP is spoken with in TLS then.
+    /// Sets the manager's certificate and key; with them a peer over TCP is spoken to in TLS.
     #[must_use]
     pub fn with_identity(self, identity: Option<Identity>) -> Self {
         Self { identity, ..self }
     }
 
-    /// Sets what is asked before anything is sent.
+    /// Sets the check made before each command.
     #[must_use]
     pub fn with_gate(self, gate: Option<Gate>) -> Self {
         Self { gate, ..self }
@@ -301,6 +304,7 @@ impl Socket {
         let mut out = vec![0; mctp::HEAD_LEN + request.len()];
         let len = mctp::emit(self.kind, request, &mut out).ok_or(TransportError::TooLong)?;
         out.truncate(len);
+        // Behind the connection's set-up, which can take seconds: the lease may have ended meanwhile.
         Gate::pass(self.gate.as_ref())?;
         stream.write_all(&out).map_err(|source| self.failed("write to", source))?;
         for _ in 0..OTHERS_MAX {
@@ -309,6 +313,7 @@ impl Socket {
             match header.category {
                 Category::Response if header.tag == asked.tag => return Ok(message),
                 Category::Event => self.keep(message),
+                // A late answer to an earlier tag, or a request that the manager does not serve.
                 Category::Response | Category::Request => {}
             }
         }
@@ -322,10 +327,10 @@ impl Socket {
         self.events.push_back(event);
     }
 
-    /// Takes messages apart that nobody has asked for.
+    /// Consumes messages that arrived while no request was under way: keeps events, drops all else.
     ///
     /// # Errors
-    /// They are none.
+    /// The bytes are not messages.
     fn sort(&mut self) -> Result<(), ParseError> {
         while let Decoded::Message { message, rest, .. } = mctp::decode(&self.received)? {
             let (message, used) = (message.to_vec(), self.received.len() - rest.len());
@@ -337,7 +342,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Reads what has come without waiting; whether the connection is still good.
+    /// Reads bytes that have arrived, without waiting; returns whether the connection is still good.
     fn read_in(&mut self, stream: &mut Stream) -> bool {
         let mut piece = [0; 4_096];
         for _ in 0..PIECES_MAX {
@@ -376,12 +381,16 @@ impl Socket {
 
 impl Transport for Socket {
     fn call(&mut self, request: &[u8]) -> Result<Vec<u8>, TransportError> {
+        // Taken out for the call, and put back only after success: after a failure an answer may still be under way on
+        // it.
         let mut stream = if let Some(stream) = self.open.take().and_then(Stream::still_open) {
             stream
         } else {
+            // Bytes of the old connection must not be read as the start of a message on the new one.
             self.received.clear();
             let mut stream = self.connect()?;
             if let Some(first_request) = self.first_request.clone() {
+                // Its return code is ignored: a component that is not claimed yet refuses it, and is claimed later.
                 self.exchange(&mut stream, &first_request)?;
             }
             stream

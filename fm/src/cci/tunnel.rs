@@ -1,8 +1,6 @@
-//! A component behind another one: Fabric Crawl Out (5701h) around each message.
+//! Tunnels: a component behind another one, reached by Fabric Crawl Out (5701h) around each message.
 //!
-//! Request -> 5701h request through the outer transport -> 5701h response -> response.
 //!
-//! Units: bytes; at most two tunnels.
 //! Source: docs/spec/wire-formats.md §4.5; CXL 3.1 section 7.7.13.3.
 
 use weft_parsers::cci::nest::{Hop, TUNNELS_MAX, tunnels};
@@ -11,17 +9,17 @@ use weft_parsers::cci::{Header, Opcode, Payload, ReturnCode, header, mctp, mld};
 
 use super::{Transport, TransportError};
 
-/// Bytes that a tunnel puts around a message.
+/// Bytes that a tunnel adds to a message: a CCI header, target, type and length.
 const AROUND: usize = header::LEN + 6;
 
-/// A transport through another component, by Tunnel Management Commands.
+/// A transport through another component, by Fabric Crawl Out.
 pub struct Tunnel<'a> {
     through: &'a mut dyn Transport,
     target: CrawlTarget,
 }
 
 impl<'a> Tunnel<'a> {
-    /// To `target`, as the component behind `through` sees it.
+    /// A tunnel to `target`, as seen by the component behind `through`.
     pub fn new(through: &'a mut dyn Transport, target: CrawlTarget) -> Self {
         Self { through, target }
     }
@@ -29,6 +27,7 @@ impl<'a> Tunnel<'a> {
 
 impl Transport for Tunnel<'_> {
     fn call(&mut self, request: &[u8]) -> Result<Vec<u8>, TransportError> {
+        // Refused here as the component would (CXL 3.1, 7.7.13.3: two layers at most), without a round trip.
         if tunnels(request).is_ok_and(|around| around >= TUNNELS_MAX) {
             return Err(TransportError::TooDeep);
         }

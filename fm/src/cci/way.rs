@@ -1,29 +1,28 @@
-//! How requests get from the entry switch to a component: through up to two tunnels.
+//! The way of requests from the entry switch to a component, through up to two tunnels.
 //!
-//! [`Way`], a plain value.
 //!
-//! Units: PIDs of 12 bits.
 //! Source: docs/spec/wire-formats.md §4.1, §4.5 (5701h).
 
 use std::fmt;
 
 use weft_parsers::fabric::Pid;
 
-/// The way to a component from the entry switch: which tunnels its requests go through.
+/// The tunnels that a component's requests go through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
     /// The entry switch itself.
     Entry,
-    /// Whoever is behind a port of the entry switch.
+    /// The component behind a port of the entry switch.
     Port(u8),
-    /// A component that has a PID.
+    /// A component by its PID.
     Pid(Pid),
-    /// Whoever is behind a port of a switch that has a PID.
+    /// The component behind a port of the switch with a PID.
     Behind(Pid, u8),
 }
 
 impl Way {
-    /// The way to whoever is behind a port of the switch that this leads to; none where two tunnels do not reach.
+    /// The way to the component behind a port of the switch that `self` leads to; `None` if two tunnels do not reach
+    /// it.
     #[must_use]
     pub const fn behind(self, port: u8) -> Option<Self> {
         match self {

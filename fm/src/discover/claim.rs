@@ -1,6 +1,6 @@
-//! Making a component the FM's: who owns it, and what PID it gets.
+//! Ownership: makes a component the manager's, and gives it a PID.
 //!
-//! [`Way`] -> [`Claimed`].
+//!
 //!
 //! Source: docs/spec/wire-formats.md §4.4, §4.8; CXL 3.1 section 7.7.13.1.
 
@@ -15,29 +15,28 @@ use crate::ha::identity::Lineage;
 use crate::inventory::{Manager, Target, TargetKind};
 use crate::plan::{Assignment, wires};
 
-/// A component that is the FM's now.
+/// A component that now belongs to the manager.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claimed {
-    /// Its PID.
     pub pid: Pid,
-    /// A switch that was found before by another way.
+    /// The entry switch, if this is it: found again by another way.
     pub known: Option<SwitchId>,
-    /// It was the FM's already, and kept its PID.
+    /// It belonged to the manager before, and kept its PID.
     pub ours_before: bool,
 }
 
-/// Asks a component who it is and whose.
+/// Asks a component for its PID and its managers.
 ///
 /// # Errors
-/// It does not answer.
+/// The component does not answer.
 pub fn identify(fabric: &mut Fabric, way: Way) -> Result<PbrIdentity, CallError> {
     fabric.call(way, &Request::IdentifyPbrComponent)?.read()
 }
 
-/// Sends Claim Ownership, and sees that `manager` is the primary one after.
+/// Sends Claim Ownership, and checks that `manager` is the primary manager afterwards.
 ///
 /// # Errors
-/// It was refused, or another is.
+/// The component refused, or has another primary manager.
 pub fn claim_as(
     fabric: &mut Fabric,
     way: Way,
@@ -54,6 +53,7 @@ pub fn claim_as(
         Err(error) => {
             let now = identify(fabric, way)?;
             if now.pid != pid || now.primary.is_none() {
+                // Unclaimed, or without the PID that was to be given: the claim did not get through.
                 return Err(error);
             }
             now.primary_uuid
@@ -67,8 +67,8 @@ pub fn claim_as(
 }
 
 impl Search<'_> {
-    /// Makes the component at `way`, found behind `at`, the FM's. The port of a GFD is given the GFD's PID before the GFD
-    /// is: its edge lets it speak with no other.
+    /// Makes the component at `way`, found behind `at`, the manager's. Before a GFD gets its PID, its port at the edge
+    /// gets the same: the edge lets a GFD send by no other.
     pub(super) fn claim(
         &mut self,
         way: Way,
@@ -80,6 +80,7 @@ impl Search<'_> {
         let silent = |error| Finding::Silent { at, error };
         let now = identify(self.fabric, way).map_err(silent)?;
         if now.primary.is_none() {
+            // No owner: it was never claimed, or was restarted. `fresh` has its settings restored later.
             let pid = self.pid_for(uuid, now.pid, at)?;
             if is_gfd {
                 self.give(at, pid).map_err(silent)?;
@@ -88,6 +89,7 @@ impl Search<'_> {
             self.fresh.insert(pid);
             return Ok(Claimed { pid, known: None, ours_before: false });
         }
+        // Several managers: the owner may be the leader of an earlier term, whose successor this one is.
         if now.primary_uuid != manager.uuid
             && let Some(lineage) = self.options.lineage
         {
@@ -100,6 +102,7 @@ impl Search<'_> {
                 .map_err(silent)?;
         }
         let known =
+            // Only the entry switch has no UUID yet. A circle leads back to it, and its PID gives it away.
             self.found.by_id().find(|(_, switch)| switch.pid == now.pid && switch.uuid.is_none());
         if let Some((id, _)) = known {
             return Ok(Claimed { pid: now.pid, known: Some(id), ours_before: true });
@@ -116,8 +119,8 @@ impl Search<'_> {
         Ok(Claimed { pid, known: None, ours_before })
     }
 
-    /// Takes a component over from a manager that led before, by the UUID that it registered for whoever would lead next. Where
-    /// it did not come so far, or who was next did not, the steps that are missing are taken in its name.
+    /// Takes a component over from the leader of an earlier term, by the UUID that it registered for its successor. If
+    /// that leader did not get so far, or its successor did not, the missing steps are taken in their names.
     fn succeed(
         &mut self,
         way: Way,
@@ -130,8 +133,10 @@ impl Search<'_> {
         let owned = |owner| Finding::Owned { at, uuid, owner };
         let silent = |error| Finding::Silent { at, error };
         if lineage.term_of(now.primary_uuid).is_none() {
+            // Neither ours nor of an earlier term: another group of managers, or one with its own `fm.uuid`.
             return Err(owned(now.primary_uuid));
         }
+        // Another term's UUID, or none, is registered as the secondary one.
         if now.secondary_uuid != manager.uuid || now.secondary.is_none() {
             let (op, before) = match lineage.term_of(now.secondary_uuid) {
                 _ if now.secondary.is_none() => (ClaimOp::UpdatePid, now.primary_uuid),
@@ -147,12 +152,13 @@ impl Search<'_> {
         claim_as(self.fabric, way, manager, ClaimOp::PromoteSecondary, pid).map_err(silent)
     }
 
-    /// The PID of a component: the one it has, the one it had, or the next that is free.
+    /// The PID for a component: the one it had under this manager, the one it has, or the next that is free.
     fn pid_for(&mut self, uuid: Option<Uuid>, has: Pid, at: PortRef) -> Result<Pid, Finding> {
         let had = uuid.map_or(self.entry_had, |uuid| self.options.known.get(&uuid).copied());
         if let Some(had) = had.filter(|&had| !self.is_elsewhere(had, at)) {
             return Ok(had);
         }
+        // Its own PID is not kept if another known component, silent now, is to get it back.
         let others = self.options.known.values().any(|&pid| pid == has) && uuid.is_some();
         let kept = self.options.reserved.contains(&has) || has == self.options.manager.pid;
         if !has.is_none() && !others && !kept && !self.is_elsewhere(has, at) {
@@ -167,12 +173,12 @@ impl Search<'_> {
         Err(Finding::Full { at, what: "PIDs" })
     }
 
-    /// Whether something else than what is behind a port has this PID.
+    /// Whether a PID is in use elsewhere than behind this port.
     fn is_elsewhere(&self, pid: Pid, behind: PortRef) -> bool {
         self.found.pids().any(|(taken, at)| taken == pid && at != behind)
     }
 
-    /// Gives a downstream port the PID of the GFD behind it.
+    /// Assigns the PID of a GFD to the downstream port in front of it.
     fn give(&mut self, at: PortRef, pid: Pid) -> Result<(), CallError> {
         let Some(switch) = self.found.switch(at.switch) else { return Ok(()) };
         let of_port = |t: &&Target| t.kind == TargetKind::Downstream && t.port == at.port;
@@ -180,10 +186,12 @@ impl Search<'_> {
         if switch.targets.iter().filter(of_port).any(|target| target.pid == pid) {
             return Ok(());
         }
+        // Assign refuses a target that has a PID: the old one must be cleared first.
         let instead_of = (!target.pid.is_none()).then_some(target.pid);
         let (way, instance) = (switch.way(), target.instance);
         let one = Assignment { at: at.switch, target: target.id, instance, pid, instead_of };
         wires::assign(self.fabric, way, &[one])?;
+        // The inventory is read before GFDs are claimed; targets must show the new PID when routes are planned.
         let targets = self.found.switches.get_mut(at.switch.index()).map(|s| &mut s.targets);
         for place in targets.into_iter().flatten() {
             if (place.id, place.instance) == (target.id, instance) {
@@ -193,7 +201,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// Whether a component of this PID answers by it, and is the FM's.
+    /// Whether the component that answers at this PID has it, and belongs to the manager.
     pub(super) fn answers(&mut self, pid: Pid) -> bool {
         identify(self.fabric, Way::Pid(pid))
             .is_ok_and(|now| now.pid == pid && now.primary_uuid == self.options.manager.uuid)

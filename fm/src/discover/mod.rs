@@ -1,14 +1,14 @@
-//! Finds all components of a fabric from one switch, and makes them the FM's.
+//! Discovery: finds all components of a fabric from the entry switch, and claims them.
 //!
-//! [`Fabric`], [`Options`] -> [`Discovered`]: an [`Inventory`] and what was odd.
+//! [`discover`] returns an [`Inventory`] and [`Finding`]s.
+//!
+//! The search is breadth first. A neighbour without a PID is crawled to by port number, claimed, and given a PID and a
+//! route back to the entry switch. Then every switch on the way gets a route to it, from the far one to the entry
+//! switch, and from there on it is addressed by its PID. A switch whose UUID is known is only another link. A link
+//! counts if both its ends report it.
 //!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 section 7.7.12.2; docs/spec/wire-formats.md §3.8,
 //! §4.4, §4.5, §4.8.
-//!
-//! Breadth first: a neighbour that has no PID yet is crawled to by port number, claimed, given a PID and a way back to the
-//! entry switch; then every switch on the way gets its route, from the far one to the entry switch, and from there on the
-//! component is spoken to by its PID. A switch that is known by its UUID already is only another link.
-//! A link is one that both its ends tell of.
 
 mod claim;
 mod read;
@@ -34,25 +34,25 @@ use super::text::UuidText;
 /// Component type of a GFD in Identify (0001h).
 const COMPONENT_GFD: u8 = 4;
 
-/// How to discover a fabric: for which manager, and what is known already.
+/// Parameters of a discovery: the manager, and its knowledge of the fabric.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Who claims.
+    /// The manager that claims.
     pub manager: Manager,
-    /// Where the manager is the secondary one: take over.
+    /// Take over components whose secondary manager this one is.
     pub promote: bool,
-    /// Where there are several managers: those that led before.
+    /// With several managers, the terms of earlier leaders.
     pub lineage: Option<Lineage>,
-    /// PIDs that components had before, by UUID.
+    /// PIDs that components had before, by UUID; they get the same again.
     pub known: BTreeMap<Uuid, Pid>,
-    /// Serial number and PID that the entry switch had before: it has no UUID before a neighbour tells it.
+    /// Serial number and PID that the entry switch had before: its UUID is unknown until a neighbour tells it.
     pub entry: Option<(u64, Pid)>,
-    /// PIDs that are not to be given to components.
+    /// PIDs that must not be given to components.
     pub reserved: BTreeSet<Pid>,
 }
 
 impl Options {
-    /// Options for a manager that has seen nothing before.
+    /// Options for a manager without any earlier knowledge.
     #[must_use]
     pub const fn new(manager: Manager) -> Self {
         Self {
@@ -66,94 +66,63 @@ impl Options {
     }
 }
 
-/// Something odd that was found on the way; the rest went on.
+/// An oddity found during discovery, which goes on.
 #[derive(Debug, thiserror::Error)]
 pub enum Finding {
-    /// A component did not answer, or not with sense.
+    /// A component did not answer, or answered nonsense.
     #[error("{at}: {}", .error.with_causes())]
-    Silent {
-        /// Where.
-        at: PortRef,
-        /// What happened.
-        error: CallError,
-    },
+    Silent { at: PortRef, error: CallError },
     /// A component has another primary fabric manager.
     #[error("the component at {at} is owned by the fabric manager {}", UuidText(*.owner))]
     Owned {
-        /// Where.
         at: PortRef,
-        /// What is there; the entry switch has not told.
+        /// `None` for the entry switch, which has not told it.
         uuid: Option<Uuid>,
-        /// Whose it is.
         owner: Uuid,
     },
-    /// Only one end of a link tells of it.
+    /// Only one end reports the link.
     #[error("{at} reports a link to {} port {far_port}, but that end does not report it", UuidText(*.far))]
-    OneSided {
-        /// Which end.
-        at: PortRef,
-        /// UUID of the other.
-        far: Uuid,
-        /// Its port.
-        far_port: u8,
-    },
-    /// A connection against the rules.
+    OneSided { at: PortRef, far: Uuid, far_port: u8 },
+    /// A connection that the rules of connection forbid.
     #[error("{at}: {what}")]
-    Forbidden {
-        /// Where.
-        at: PortRef,
-        /// What is connected, and which rule is against it.
-        what: Forbidden,
-    },
-    /// No PID, or no room for another switch, is left.
+    Forbidden { at: PortRef, what: Forbidden },
+    /// No PID, or no number for another switch, is left.
     #[error("no room for the component at {at}: {what} are used up")]
-    Full {
-        /// Where.
-        at: PortRef,
-        /// What is used up.
-        what: &'static str,
-    },
-    /// Somebody at a downstream port calls itself by a PID that is not that port's.
+    Full { at: PortRef, what: &'static str },
+    /// The component at a downstream port announces a PID that is not the port's.
     #[error(
         "{at}: the component there announces PID {pid}, which was not assigned to that port, and is refused"
     )]
-    Stranger {
-        /// Where.
-        at: PortRef,
-        /// What it calls itself.
-        pid: Pid,
-    },
-    /// What answers by the new PID is not what was claimed.
+    Stranger { at: PortRef, pid: Pid },
+    /// The component that answers at the new PID is not the one that was claimed.
     #[error("{at}: another component answers at PID {pid}")]
     Astray {
-        /// Where it was claimed.
+        /// Port behind which it was claimed.
         at: PortRef,
-        /// The PID.
         pid: Pid,
     },
 }
 
-/// What discovery found: the inventory, oddities, and which components were claimed anew.
+/// Result of a discovery: the inventory, oddities, and the components claimed anew.
 #[derive(Debug)]
 pub struct Discovered {
-    /// The fabric.
     pub inventory: Inventory,
-    /// What was odd.
     pub findings: Vec<Finding>,
-    /// Components that belonged to nobody and were claimed: they have nothing of what they may have been told before.
+    /// Components that had no owner and were claimed: they have lost, or never had, the manager's settings.
     pub fresh: BTreeSet<Pid>,
 }
 
 /// Discovers a fabric.
 ///
 /// # Errors
-/// The entry switch cannot be claimed: nothing goes without it.
+/// The entry switch cannot be claimed; nothing is reachable without it.
 pub fn discover(fabric: &mut Fabric, options: &Options) -> Result<Discovered, Finding> {
     fabric.manage(options.manager);
     let mut search = Search::new(fabric, options);
     search.entry()?;
     while let Some(id) = search.open.pop_front() {
         if let Err(error) = search.read_switch(id) {
+            // Only this switch stays unread: its neighbours may be reached by others.
             search.findings.push(Finding::Silent { at: search.seen_at(id), error });
             continue;
         }
@@ -168,20 +137,19 @@ pub fn discover(fabric: &mut Fabric, options: &Options) -> Result<Discovered, Fi
     Ok(Discovered { inventory, findings, fresh })
 }
 
-/// A discovery in progress.
 struct Search<'a> {
     fabric: &'a mut Fabric,
     options: &'a Options,
     found: Inventory,
     findings: Vec<Finding>,
     fresh: BTreeSet<Pid>,
-    /// The PID that the entry switch had.
+    /// PID that the entry switch had in an earlier run; `None` if it is another switch.
     entry_had: Option<Pid>,
     open: VecDeque<SwitchId>,
-    /// PIDs that are taken, or reserved.
+    /// PIDs in use or reserved.
     taken: BTreeSet<Pid>,
     next: u16,
-    /// What each port tells of its other end.
+    /// Partner that each port reports.
     told: BTreeMap<PortRef, LinkPartner>,
     by_uuid: BTreeMap<Uuid, SwitchId>,
 }
@@ -192,6 +160,7 @@ impl<'a> Search<'a> {
         let (switches, gfds) = (Vec::new(), Vec::new());
         let (links, down) = (BTreeSet::new(), BTreeSet::new());
         let found = Inventory { manager, switches, gfds, links, down };
+        // Known components that are silent keep their PIDs, and get them again when they are back.
         let mut taken = options.reserved.clone();
         taken.extend(options.known.values());
         taken.insert(manager.pid);
@@ -210,7 +179,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Where a switch was found.
+    /// Port at which a switch was found; [`OWN_PORT`](super::inventory::OWN_PORT) for the entry switch.
     fn seen_at(&self, id: SwitchId) -> PortRef {
         let came = self.found.switch(id).and_then(|switch| switch.came);
         came.map_or(PortRef::new(id, super::inventory::OWN_PORT), |came| came.from)
@@ -222,6 +191,7 @@ impl<'a> Search<'a> {
             let asked = self.fabric.call(Way::Entry, &Request::Identify);
             let told = asked.and_then(|answer| answer.read::<Identity>());
             let told = told.map_err(|error| Finding::Silent { at, error })?;
+            // Another switch may be connected as the entry: the serial number tells, as it has no UUID yet.
             self.entry_had = (told.serial == serial).then_some(pid);
         }
         let claimed = self.claim(Way::Entry, at, None, false)?;
@@ -252,13 +222,13 @@ impl<'a> Search<'a> {
         self.open.push_back(id);
     }
 
-    /// Ports of a switch at whose other end a PBR component is.
+    /// Ports of a switch whose partner is a PBR component, and that partner.
     fn partners_of(&self, id: SwitchId) -> Vec<(u8, LinkPartner)> {
         let here = PortRef::new(id, 0)..=PortRef::new(id, u8::MAX);
         self.told.range(here).map(|(at, partner)| (at.port, *partner)).collect()
     }
 
-    /// Sees to the PBR component at the other end of a port.
+    /// Handles the PBR component at the other end of a port.
     fn partner(&mut self, at: PortRef, partner: &LinkPartner) -> Result<(), Finding> {
         let is_gfd = partner.far.kind == PidAndKind::GFD;
         let role = self.port_mut(at).map_or(Role::Off, |port| port.role);
@@ -272,6 +242,7 @@ impl<'a> Search<'a> {
             (Role::Off, _) => return Ok(()),
         };
         if let Err(what) = check(own, far) {
+            // Not joined as a link later on, either.
             self.note_refused(at);
             self.told.remove(&at);
             return Err(Finding::Forbidden { at, what });
@@ -290,8 +261,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// What somebody at a port announces is not taken. Where the switch itself tells that a device is there, that stays: a
-    /// device cannot talk itself out of its place.
+    /// Refuses the announcement at a port. If the switch itself reports a device there, that stays: a device must not
+    /// be able to remove itself from the inventory by what it announces.
     fn note_refused(&mut self, at: PortRef) {
         let has_device = |port: &mut super::inventory::Port| matches!(port.partner, Partner::Device(kind) if kind != 0);
         if !self.port_mut(at).is_some_and(has_device) {
@@ -308,11 +279,13 @@ impl<'a> Search<'a> {
         if let Some(came) = came
             && came.at == at.port
             && came.from.port == partner.far_port
+            // This neighbour is the entry switch, seen from its first neighbour: the only place that tells its UUID.
             && self.found.switch(came.from.switch).is_some_and(|from| from.uuid.is_none())
         {
             self.names(came.from.switch, partner.uuid);
             return Ok(());
         }
+        // Until the claim succeeds the port counts as not managed; `join` or `gfd` corrects it.
         self.note(at, Partner::Foreign);
         let way = self.behind(at)?;
         let claimed = self.claim(way, at, Some(partner.uuid), false)?;
@@ -324,6 +297,8 @@ impl<'a> Search<'a> {
             return Err(Finding::Full { at, what: "switch numbers" });
         }
         let came = ReachedFrom { from: at, at: partner.far_port };
+        // A switch that was ours and answers by its PID has its routes: discovery changes none, as traffic may be using
+        // them.
         if !(claimed.ours_before && self.answers(claimed.pid)) {
             self.lead_back(way, at, partner.far_port)?;
             self.lead_to(claimed, at)?;
@@ -343,6 +318,7 @@ impl<'a> Search<'a> {
 
     fn gfd(&mut self, at: PortRef, partner: &LinkPartner) -> Result<(), Finding> {
         let switch = self.found.switch(at.switch);
+        // A PID that is not its port's: the edge would refuse all that it sends.
         if let Some(pid) = switch.and_then(|switch| switch.pid_mismatch(partner)) {
             self.note_refused(at);
             return Err(Finding::Stranger { at, pid });
@@ -354,6 +330,7 @@ impl<'a> Search<'a> {
         let identify = |fabric: &mut Fabric| {
             let kind = fabric.call(way, &Request::Identify)?.read::<Identity>()?.component;
             if kind != COMPONENT_GFD {
+                // The partner type at the link is what the far end announced; Identify is its component's own answer.
                 let (opcode, what) =
                     (Request::Identify.opcode(), "it does not identify itself as a GFD");
                 return Err(CallError::Unexpected { way, opcode, what });
@@ -384,19 +361,22 @@ impl<'a> Search<'a> {
         self.fabric.call(way, &Request::SetDrt(set)).map(drop)
     }
 
-    /// Lets a new switch find the entry switch and the manager, by the port it was found at.
+    /// Routes the PIDs of the entry switch and the manager back through the port at which a new switch was found.
     fn lead_back(&mut self, way: Way, at: PortRef, port: u8) -> Result<(), Finding> {
         let entry = self.found.switches.first().map(|switch| switch.pid);
+        // Before `lead_to`: its answer to a request by PID needs the way back.
         for pid in entry.into_iter().chain([self.found.manager.pid]) {
             self.set_route(way, pid, port).map_err(|error| Finding::Silent { at, error })?;
         }
         Ok(())
     }
 
-    /// Lets all switches from `at` to the entry switch find a new component, and sees that its PID leads to it.
+    /// Routes a new component's PID in all switches from `at` to the entry switch, and checks that it answers there.
     fn lead_to(&mut self, claimed: Claimed, at: PortRef) -> Result<(), Finding> {
         let pid = claimed.pid;
+        // The far switch first: no switch points to one that has no entry yet.
         let mut from = Some(at);
+        // Bounded by the number of switches, whatever `came` says.
         for _ in 0..=self.found.switches.len() {
             let Some(here) = from else { break };
             let Some(switch) = self.found.switch(here.switch) else { break };
@@ -407,7 +387,7 @@ impl<'a> Search<'a> {
         if self.answers(pid) { Ok(()) } else { Err(Finding::Astray { at, pid }) }
     }
 
-    /// Links are those that both ends tell of.
+    /// Makes links of the ports whose ends both report each other.
     fn join(&mut self) {
         let told = std::mem::take(&mut self.told);
         for (&at, partner) in &told {
@@ -417,6 +397,7 @@ impl<'a> Search<'a> {
             let far = self.by_uuid.get(&partner.uuid).map(|&id| PortRef::new(id, partner.far_port));
             let own = self.found.switch(at.switch).and_then(|switch| switch.uuid);
             if far.is_some_and(|far| far.switch == at.switch) {
+                // Both ends are at this switch: two ports cabled together, which the rule for fabric ports forbids.
                 self.note(at, Partner::Foreign);
                 self.findings.push(Finding::Forbidden { at, what: Forbidden::ITSELF });
                 continue;
@@ -432,6 +413,7 @@ impl<'a> Search<'a> {
                 let mut ends = [at, far];
                 ends.sort_unstable();
                 self.found.links.insert(ends);
+            // A far switch that was not read may be silent; only one that was read contradicts the report.
             } else if far.is_some_and(|far| self.found.switch(far.switch).is_some_and(|s| s.whole))
             {
                 let (far, far_port) = (partner.uuid, partner.far_port);

@@ -1,8 +1,6 @@
-//! What a switch tells of itself.
+//! Reads the state of a switch: identity, ports, PID targets, virtual switches, link partners.
 //!
-//! [`Switch`] filled in; partners kept until all switches are read.
 //!
-//! Units: ports, targets.
 //! Source: docs/spec/wire-formats.md §4.3, §4.5; CXL 3.1 sections 7.6.7.1, 7.6.7.2, 7.7.13.
 
 use weft_parsers::cci::generic::Identity;
@@ -20,14 +18,14 @@ use crate::cci::{CallError, Fabric, Way};
 use crate::graph::{Key, PortRef, SwitchId};
 use crate::inventory::{Partner, Port, Role, Target, Vcs, Vppb};
 
-/// Ports that are asked for at once.
+/// Ports in one request; their 36h-byte partner blocks fit one message through two tunnels.
 pub(crate) const PORTS_AT_ONCE: usize = 128;
-/// Targets that are asked for at once.
+/// Targets in one request, 8 bytes each.
 const TARGETS_AT_ONCE: u16 = 1_024;
-/// Bridges of a VCS that are asked for at once.
+/// Bridges of a virtual switch in one request.
 const VPPBS_AT_ONCE: u8 = 255;
 
-/// What a port state says that a port is.
+/// Role of a port by its configuration state in 5101h.
 const fn role(config_state: u8) -> Role {
     match config_state {
         3 => Role::Dsp,
@@ -49,10 +47,9 @@ fn ports(mask: &[u8; 32]) -> Vec<u8> {
     (0..=u8::MAX).filter(is_set).collect()
 }
 
-/// Reads the PID targets of a switch.
 ///
 /// # Errors
-/// It does not answer, or not to the end.
+/// The switch does not answer, or not to the end.
 pub fn targets(fabric: &mut Fabric, way: Way) -> Result<Vec<Target>, CallError> {
     let mut list = Vec::new();
     loop {
@@ -61,33 +58,33 @@ pub fn targets(fabric: &mut Fabric, way: Way) -> Result<Vec<Target>, CallError> 
         let answer = fabric.call(way, &request)?;
         let page = answer.read::<PidTargets<'_>>()?;
         list.extend(page.targets.iter().map(Target::from));
+        // An empty page ends the list also where `total` claims more, so that a faulty switch cannot keep the manager
+        // here.
         if page.targets.is_empty() || list.len() >= usize::from(page.total) {
             return Ok(list);
         }
     }
 }
 
-/// Asks which of these ports of a switch have their link up.
+/// Returns those of these ports whose link is up.
 ///
 /// # Errors
-/// It does not answer.
+/// The switch does not answer.
 pub fn ports_up(fabric: &mut Fabric, way: Way, asked: &[u8]) -> Result<Vec<u8>, CallError> {
     let seen = ports_seen(fabric, way, asked)?;
     Ok(seen.iter().filter(|seen| seen.up).map(|seen| seen.port).collect())
 }
 
-/// What a port says of its link and of who is at the other end.
+/// State of a port: its link and its partner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Its number.
     pub port: u8,
-    /// Whether its link is up.
     pub up: bool,
-    /// Who is there (5101h byte 4); 0 is a host, or nobody has told yet.
+    /// Type of the partner (5101h byte 4); 0 for a host, or one that has not announced itself.
     pub partner: u8,
-    /// Lanes, and the code of their speed (5101h).
+    /// Lanes in use, and the code of their speed (5101h).
     pub lanes: (u8, u8),
-    /// PERST# is asserted: what is there is held in reset.
+    /// PERST# is asserted: the partner is held in reset.
     pub perst: bool,
 }
 
@@ -95,10 +92,10 @@ const fn is_perst(link_state: u16) -> bool {
     link_state & LINK_STATE_PERST != 0
 }
 
-/// Asks what these ports of a switch have at their other ends.
+/// Reads the state of these ports of a switch.
 ///
 /// # Errors
-/// It does not answer.
+/// The switch does not answer.
 pub fn ports_seen(fabric: &mut Fabric, way: Way, asked: &[u8]) -> Result<Vec<Seen>, CallError> {
     let mut seen = Vec::new();
     for list in asked.chunks(PORTS_AT_ONCE) {
@@ -107,6 +104,7 @@ pub fn ports_seen(fabric: &mut Fabric, way: Way, asked: &[u8]) -> Result<Vec<See
         let states = answer.read::<PortStates<'_>>()?.ports;
         seen.extend(states.iter().map(|state| {
             let (port, up) = (state.port, is_up(state.ltssm));
+            // The type of an earlier partner is of no use while the link is down.
             let partner = if up { state.partner_type } else { 0 };
             let (lanes, perst) = ((state.width, state.speed), is_perst(state.link_state));
             Seen { port, up, partner, lanes, perst }
@@ -115,10 +113,10 @@ pub fn ports_seen(fabric: &mut Fabric, way: Way, asked: &[u8]) -> Result<Vec<See
     Ok(seen)
 }
 
-/// Asks who the PBR components at the other ends of ports are; the others have no UUID, and are left out.
+/// Reads which PBR components are at the other ends of ports; partners without a UUID are left out.
 ///
 /// # Errors
-/// It does not answer.
+/// The switch does not answer.
 pub fn partners(
     fabric: &mut Fabric,
     way: Way,
@@ -129,15 +127,16 @@ pub fn partners(
         let request = Request::GetLinkPartners(PortList { ports: List::of(list) });
         let answer = fabric.call(way, &request)?;
         let partners = answer.read::<LinkPartners<'_>>()?.partners;
+        // The answer must be about a port that was asked for: it becomes a key of the inventory.
         told.extend(partners.iter().filter(|p| p.uuid != [0; 16] && list.contains(&p.port)));
     }
     Ok(told)
 }
 
-/// Reads the virtual switches of a switch; those that there are not are left out.
+/// Reads the virtual switches of a switch; inactive ones are left out.
 ///
 /// # Errors
-/// It does not answer.
+/// The switch does not answer.
 pub fn virtual_switches(fabric: &mut Fabric, way: Way, ids: &[u8]) -> Result<Vec<Vcs>, CallError> {
     let mut list = Vec::new();
     for id in ids {
@@ -175,6 +174,7 @@ impl Search<'_> {
         let pid_targets = targets(self.fabric, way)?;
         let vcss = virtual_switches(self.fabric, way, &ports(&physical.active_vcss))?;
         for target in &pid_targets {
+            // PIDs from the switch's own configuration: not to be given to another component.
             self.taken.insert(target.pid);
         }
         let port = |state: &PortState| {
@@ -189,6 +189,7 @@ impl Search<'_> {
             let perst = is_perst(state.link_state);
             Port { number: state.port, role, up, width, speed, partner, lds, perst }
         };
+        // Written only now that all reads have succeeded: `whole` must not stand beside half of a switch.
         if let Some(switch) = self.found.switches.get_mut(id.index()) {
             switch.serial = serial;
             (switch.modes, switch.rgts) = (pbr.modes, pbr.rgts);
@@ -201,7 +202,7 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// PBR components at the other ends of ports that are up; the others have no UUID.
+    /// Partners of ports whose link is up, as far as they are PBR components.
     fn ask_partners(
         &mut self,
         way: Way,
