@@ -186,7 +186,7 @@ impl Search<'_> {
         if switch.targets.iter().filter(of_port).any(|target| target.pid == pid) {
             return Ok(());
         }
-        // Assign refuses a target that has a PID: the old one must be cleared first.
+        // The old PID is cleared first, so that nothing depends on a switch replacing it.
         let instead_of = (!target.pid.is_none()).then_some(target.pid);
         let (way, instance) = (switch.way(), target.instance);
         let one = Assignment { at: at.switch, target: target.id, instance, pid, instead_of };

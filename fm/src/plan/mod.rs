@@ -1,6 +1,9 @@
-//! Which PIDs there are, and which tables every switch is to hold.
+//! Plans: which PID each target gets, and the routing tables that every switch is to hold.
 //!
-//! [`Inventory`] -> [`number`] -> inventory with PIDs and [`Assignment`]s -> [`make`] -> [`Plan`] -> [`send::send`].
+//! [`number`] adds [`Assignment`]s to an [`Inventory`], [`make`] turns the result into a [`Plan`], and [`send::send`]
+//! brings that into the switches.
+//!
+//!
 //!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 sections 7.7.6.5, 7.7.12.3; docs/spec/wire-formats.md
 //! §4.5.
@@ -18,69 +21,61 @@ use super::inventory::{Inventory, Partner, Switch, Target, TargetKind};
 use super::proof::{Fault, Proof, Traffic};
 use super::routes::{self, Basis, Order, Routed, Tables, route_from};
 
-/// Bits of the modes of a switch (5700h byte 11).
+/// Bits of the modes of a switch (5700h byte Bh).
 const RANDOM: u8 = 1 << 0;
 const CONGESTION_AVOIDING: u8 = 1 << 1;
 
-/// How PIDs and routes are planned.
+/// Parameters of a plan.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// PIDs of a target, where it is to have more than one: by switch and target.
+    /// Number of PIDs of a target, by switch and target, where the default does not do.
     pub pids: BTreeMap<(SwitchId, u16), u8>,
-    /// Which messages go in which priorities.
+    /// Priorities of the classes of messages.
     pub traffic: Traffic,
-    /// How routes are made.
     pub routes: routes::Options,
 }
 
 impl Default for Options {
     fn default() -> Self {
+        // The defaults of switches with 8 priorities: `uio_req_pri` 3, `uio_cpl_pri` 4, hierarchical TLPs 2.
         let (pids, traffic) = (BTreeMap::new(), Traffic::new(3, 4, 2));
         Self { pids, traffic, routes: routes::Options::default() }
     }
 }
 
-/// A PID that is to be given to a target.
+/// A PID to be given to a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Assignment {
-    /// Whose target.
     pub at: SwitchId,
-    /// Its id.
+    /// Id of the target at its switch.
     pub target: u16,
-    /// Which of its PIDs.
+    /// Which of the target's PIDs this is.
     pub instance: u8,
-    /// The PID.
     pub pid: Pid,
-    /// The PID it has and is to lose first, because another has it too.
+    /// PID that the target loses first, because it is in use elsewhere.
     pub instead_of: Option<Pid>,
 }
 
-/// Why a fabric gets no PIDs or no routing tables.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    /// All 4,095 are in use.
+    /// All 4,095 PIDs are in use.
     #[error("no PID is left for target {target} of {at}")]
-    NoPid {
-        /// Whose target.
-        at: SwitchId,
-        /// Its id.
-        target: u16,
-    },
-    /// The inventory makes no graph.
+    NoPid { at: SwitchId, target: u16 },
+    /// The inventory is inconsistent: it makes no graph.
     #[error("the inventory is inconsistent")]
     Graph(#[from] GraphError),
-    /// The routes lose packets or lock up.
+    /// The routes lose packets or can deadlock.
     #[error("the routes failed verification")]
     Routes(#[from] Fault),
 }
 
-/// Gives PIDs to all targets that need one; those that have one keep it.
+/// Plans PIDs for all targets that need one; targets that have one keep it.
 ///
-/// Every host edge has one, every downstream edge (one that leads to a GFD has the GFD's), and one fabric port of every switch with
-/// downstream edges, for its virtual upstream ports.
+/// Every host edge gets one, and every downstream edge, unless it leads to a GFD: then it has the GFD's. In every
+/// switch with downstream edges one fabric port gets a PID, for the virtual upstream ports.
 ///
 /// # Errors
-/// They do not suffice.
+/// There are too few PIDs.
 pub fn number(
     inventory: &Inventory,
     options: &Options,
@@ -95,6 +90,7 @@ pub fn number(
             let wanted = wanted.unwrap_or_else(|| pids_by_default(inventory, at, switch, *target));
             let is_double = twice.contains(&(at, place));
             if !is_double && (!target.pid.is_none() || target.instance >= wanted) {
+                // A PID that is in use is never changed: bindings, memory and packets under way name it.
                 continue;
             }
             let pid = free.next().ok_or(PlanError::NoPid { at, target: target.id })?;
@@ -110,7 +106,7 @@ pub fn number(
     Ok((numbered, assignments))
 }
 
-/// The PIDs that are in use, and the targets whose PID is another's.
+/// PIDs in use, and targets whose PID something else has, too.
 fn taken_pids(inventory: &Inventory) -> (BTreeSet<Pid>, BTreeSet<(SwitchId, usize)>) {
     // Components keep theirs; targets come after them.
     let mut taken: BTreeSet<Pid> = inventory.gfds.iter().map(|gfd| gfd.pid).collect();
@@ -130,13 +126,13 @@ fn taken_pids(inventory: &Inventory) -> (BTreeSet<Pid>, BTreeSet<(SwitchId, usiz
     (taken, twice)
 }
 
-/// Whether a device that is no GFD is at a port.
+/// Whether a device other than a GFD is at a port.
 fn has_device(switch: &Switch, port: u8) -> bool {
     let partner = switch.port(port).map(|port| port.partner);
     matches!(partner, Some(Partner::Device(kind)) if kind != 0)
 }
 
-/// How many PIDs a target has where nobody has said otherwise.
+/// Number of PIDs of a target for which the options have none.
 fn pids_by_default(inventory: &Inventory, at: SwitchId, switch: &Switch, target: Target) -> u8 {
     match target.kind {
         TargetKind::Host => 1,
@@ -144,60 +140,59 @@ fn pids_by_default(inventory: &Inventory, at: SwitchId, switch: &Switch, target:
             let (port, here) = (target.port, PortRef::new(at, target.port));
             let waits =
                 inventory.gfds.iter().any(|gfd| gfd.at == here) && !has_device(switch, port);
+            // A GFD that is known but silent keeps its port: a PID of the port's own would shut it out when it is back.
             let is_gfd =
                 waits || switch.port(port).is_some_and(|p| matches!(p.partner, Partner::Gfd(_)));
             u8::from(!is_gfd)
         }
         TargetKind::Fabric => {
             let has_edges = switch.targets.iter().any(|t| t.kind == TargetKind::Downstream);
+            // One fabric port is enough: vUSPs of a switch share the PIDs of its fabric ports (5706h).
             let first = switch.targets.iter().find(|t| t.kind == TargetKind::Fabric);
             u8::from(has_edges && first.is_some_and(|first| first.id == target.id))
         }
     }
 }
 
-/// The routing tables of a fabric, with the proof that they are free of loops and deadlocks.
+/// Routing tables of a fabric, with a proof that they are free of loops and deadlocks.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What they were made for.
+    /// The graph that they were made for.
     pub graph: Graph,
-    /// The tables.
     pub routed: Routed,
-    /// Why they hold.
     pub proof: Proof,
-    /// PIDs of switches and of the FM: they have one port, never a group, and are never withdrawn.
+    /// PIDs of switches and of the manager: routed by one port, never a group, and never withdrawn.
     pub management: BTreeSet<Pid>,
-    /// Those for when all links work: what goes away for a while comes back to the same tables.
+    /// Tables for when all links work, so that a link that comes back gets its old routes.
     pub home: Arc<Baseline>,
-    /// Orders that the tables of before may go by.
+    /// Orders that the tables sent before may go by.
     pub before: Vec<Order>,
 }
 
-/// The routing tables of a fabric for when all links that are known work.
+/// Routing tables for when all known links work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Baseline {
-    /// What they were made for.
+    /// The graph that they were made for.
     pub graph: Graph,
-    /// How they were made.
+    /// The options that they were made with.
     pub options: routes::Options,
-    /// The tables.
     pub routed: Routed,
 }
 
-/// Tables of before, which new ones are to stay like.
+/// Earlier tables that new ones should resemble.
 #[derive(Clone, Debug, Default)]
 pub struct PreviousRoutes {
-    /// Tables for when all links work, of before.
+    /// Earlier tables for when all links work.
     pub home: Option<Arc<Baseline>>,
-    /// What the switches hold; only of what differs anything is sent.
+    /// Tables that the switches hold; only differences to them are sent.
     pub standing: Option<Tables>,
-    /// The order that this goes by, if the switches hold what they were sent last.
+    /// Order of `standing`, if the switches hold the tables that were sent last.
     pub order: Option<Order>,
-    /// Components that have just been claimed: the routes to them are those of the search.
+    /// Components that were just claimed: routes to them are those that discovery set, which go by no order.
     pub fresh: BTreeSet<Pid>,
 }
 
-/// Makes and proves the tables of a numbered fabric.
+/// Makes the tables of a numbered fabric, and proves them.
 ///
 /// # Errors
 /// See [`PlanError`].
@@ -215,7 +210,7 @@ pub fn make(
     make_from(inventory, options, &known.unwrap_or_default())
 }
 
-/// As [`make`], from what switches hold and what they held when all was well.
+/// Like [`make`], from the tables that switches hold and those for when all links work.
 ///
 /// # Errors
 /// See [`PlanError`].
@@ -237,6 +232,7 @@ pub fn make_from(
         pin(graph, &mut routed.tables, &management);
         routed
     };
+    // With all links up, whatever is down now.
     let whole = Inventory { down: BTreeSet::new(), ..inventory.clone() }.graph()?;
     let same = |home: &&Arc<Baseline>| home.graph == whole && home.options == how;
     let home = if let Some(home) = before.home.as_ref().filter(same) {
@@ -244,6 +240,8 @@ pub fn make_from(
     } else {
         let old = before.home.as_ref().map(|home| &home.routed);
         let but = management.union(&before.fresh).copied().collect();
+        // No baseline is known, as after a first start without a store: the order is read off the tables in the
+        // switches.
         let shown = standing.filter(|_| old.is_none());
         let shown = shown.and_then(|tables| Order::of(&graph, tables, &but, &orders));
         let order = old.map(|old| &old.order).or(shown.as_ref());
@@ -254,6 +252,8 @@ pub fn make_from(
     let routed = if inventory.down.is_empty() {
         home.routed.clone()
     } else {
+        // The baseline's order may not serve without the links that are down; one that the present tables go by then
+        // saves steps between the two.
         let old = &home.routed;
         let shown = standing.filter(|_| !old.order.serves(&graph));
         let but = management.union(&before.fresh).copied().collect();
@@ -261,13 +261,14 @@ pub fn make_from(
         let order = shown.as_ref().or(Some(&old.order));
         make(&graph, Basis { order, home: Some(&old.tables), standing })
     };
+    // Found and checked from the tables alone, without the code that made them.
     let proof = Proof::find(&graph, &routed.tables, &options.traffic)?;
     proof.check(&graph, &routed.tables)?;
     let before = orders.into_iter().cloned().collect();
     Ok(Plan { graph, routed, proof, management, home, before })
 }
 
-/// The options of routes, as far as all switches can do what is asked for.
+/// Options of routes, reduced to what all switches support.
 #[must_use]
 pub fn how(inventory: &Inventory, options: &Options) -> routes::Options {
     let all_have = |mode| inventory.switches.iter().all(|switch| switch.modes & mode != 0);
@@ -275,15 +276,18 @@ pub fn how(inventory: &Inventory, options: &Options) -> routes::Options {
     if inventory.switches.iter().any(|switch| switch.rgts == 0) {
         how.groups = 0;
     } else if how.mode != RgtMode::Random && !all_have(CONGESTION_AVOIDING) {
+        // One mode for all: a switch without it makes the others use the plainer one.
         how.mode = RgtMode::Random;
     }
+    // No mode in common: routes go without groups.
     if how.mode == RgtMode::Random && !all_have(RANDOM) {
         how.groups = 0;
     }
     how
 }
 
-/// Routes of management take the first port of their group: one port, so that a group that changes does not mislead them.
+/// Routes to management PIDs take the first port of their group: a single port, so that no group that changes can
+/// mislead the manager's own commands.
 fn pin(graph: &Graph, tables: &mut Tables, management: &BTreeSet<Pid>) {
     for at in graph.switches() {
         for &to in management {

@@ -1,14 +1,13 @@
-//! Brings a plan into the switches, while traffic runs and through the fabric that changes.
+//! Sends a plan to the switches while traffic runs, through the very fabric that changes.
 //!
-//! [`Plan`], tables that stand -> PIDs, ways of the FM itself, then the stages of [`Transit`] -> [`Sent`].
+//! First come PIDs and the manager's own routes, then the stages of a [`Transit`]; the tables are read back at the end.
 //!
-//! Units: commands.
+//! The manager's own messages use the tables that change. So the routes between the entry switch and every other switch
+//! are set first, nearest switch first: each is set at all switches on the way, which are nearer and therefore done,
+//! and at the switch itself by a crawl from its neighbour, which needs no route. There is one such message at a time,
+//! so these routes cannot deadlock while they change; they are those of the new plan, so they do not change again.
+//!
 //! Source: docs/spec/cxl-fabric.md "Routes"; CXL 3.1 section 7.7.12.3.
-//!
-//! The FM's own messages go through the tables that change. So first the routes between the entry switch and every other
-//! one are set, nearest first: those of a switch are set at all switches on the way to it, which are nearer and so done,
-//! and at the switch itself by a crawl from its neighbour, which needs no route. There is one such message at a time, so
-//! these routes cannot lock up while they change; they are of the new plan, so nothing of them changes again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,54 +21,51 @@ use crate::proof::Fault;
 use crate::routes::transit::Steps;
 use crate::routes::{Change, Known, Order, Tables, Transit};
 
-/// Why the tables of a plan are not in all switches.
+/// Why the switches do not have all tables of a plan.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    /// The way from the tables that stand to the new ones cannot be planned; nothing was sent.
+    /// No sequence of changes from the present tables to the new ones is known to be safe; nothing was sent.
     #[error("no order of changes from the present tables to the new ones is free of deadlock")]
     Transit(#[from] Fault),
-    /// A switch refused or did not answer. Others have what was sent before; sending again goes on from there.
+    /// A switch refused or did not answer. Changes before it are in force; sending again continues from there.
     #[error("at {at}, after {done} changes of {of}")]
     Stopped {
-        /// Which switch.
         at: SwitchId,
-        /// Changes that were taken.
+        /// Changes made before the failure.
         done: usize,
-        /// Changes that there were.
+        /// Changes planned in all.
         of: usize,
-        /// What happened.
         source: CallError,
     },
-    /// What was read back is something else.
+    /// A switch holds other entries than were sent.
     #[error("{at} differs from what was sent in {differences} entries")]
     ReadBack {
-        /// Which switch.
         at: SwitchId,
-        /// Entries that differ.
+        /// Number of entries that differ.
         differences: usize,
     },
 }
 
-/// What was changed in the switches, and what they lost meanwhile.
+/// Statistics of a sending: changes made, and routes lost meanwhile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// PIDs that were assigned.
+    /// Number of PIDs assigned.
     pub pids: usize,
-    /// Entries of tables.
+    /// Number of table entries changed.
     pub entries: usize,
-    /// PIDs whose routes were taken away for a moment.
+    /// PIDs whose routes were missing for a moment.
     pub withdrawn: Vec<Pid>,
-    /// Switches that no route leads to; they keep what they have.
+    /// Switches that no route leads to; they keep their tables.
     pub cut_off: Vec<SwitchId>,
 }
 
-/// Sends PIDs and tables, and reads them back. `standing` is changed as the switches are.
+/// Sends PIDs and tables, and reads them back. `standing` follows the switches.
 ///
-/// `drain` waits until packets to withdrawn PIDs, or by ways of before, have left the fabric. Withdrawn PIDs are noted in
-/// `fabric` too, so that they are told also when sending stops half-way.
+/// `drain` waits until packets to withdrawn PIDs, or on old routes, have left the fabric. Withdrawn PIDs are also
+/// recorded in `fabric`, so that they are reported even if the sending stops half-way.
 ///
 /// # Errors
-/// See [`SendError`]; whatever happened, it says so, and sending again with tables read anew ends it.
+/// See [`SendError`]. After any of them the tables can be read anew and sent again.
 pub fn send(
     fabric: &mut Fabric,
     inventory: &Inventory,
@@ -81,11 +77,13 @@ pub fn send(
     let mut work = Work { fabric, inventory, plan, standing, sent: Sent::default(), of: 0 };
     work.know_themselves();
     work.connect()?;
+    // Assigned over the new management routes, before any entry leads traffic to these PIDs.
     work.assign(assignments)?;
     let orders: Vec<&Order> = plan.before.iter().collect();
     let (options, apart) = (&plan.home.options, &plan.management);
     let known = Known { options, apart, orders: &orders };
     let transit = Transit::plan(&plan.graph, work.standing, &plan.routed, &known)?;
+    // Routes to switches and the manager were set by `connect`; withdrawing them would cut off the sender.
     let is_managed = |change: &Change| match change {
         Change::Route { to, .. } => plan.management.contains(to),
         Change::Group { .. } => false,
@@ -102,6 +100,7 @@ pub fn send(
     });
     work.sent.withdrawn = lose.collect::<BTreeSet<Pid>>().into_iter().collect();
     work.fabric.withdrew(&work.sent.withdrawn);
+    // Reported before the first withdrawal: `stage` may fail after some of it.
     work.stage(&withdraw)?;
     let mut under_way = !withdraw.is_empty();
     for Steps { park, come, rounds } in &transit.legs {
@@ -109,6 +108,7 @@ pub fn send(
         work.stage(come)?;
         for round in rounds {
             if std::mem::replace(&mut under_way, true) {
+                // Nothing is under way by old routes before the first change, so the first round need not wait.
                 drain();
             }
             for layer in round {
@@ -130,7 +130,7 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Switches know their own PIDs; tables that were read do not tell.
+    /// Enters routes of switches to themselves: switches know them, but tables read from them do not show them.
     fn know_themselves(&mut self) {
         for at in self.plan.graph.switches() {
             for to in (0..).map_while(Pid::assignable) {
@@ -151,10 +151,11 @@ impl Work<'_> {
         self.inventory.switch(at).map_or(Way::Entry, crate::inventory::Switch::way)
     }
 
-    /// Ports from the entry switch to another one by the new tables; none when they do not lead there.
+    /// Ports from the entry switch to a PID by the new tables; `None` when they do not lead there.
     fn path(&self, to: Pid) -> Option<Vec<PortRef>> {
         let mut path = Vec::new();
         let mut at = SwitchId(0);
+        // Bounded, so that tables with a loop end as "no path".
         for _ in 0..=self.plan.graph.switch_count() {
             let port = self.plan.routed.tables.get(at)?.static_port(to)?;
             if port == OWN_PORT {
@@ -166,10 +167,11 @@ impl Work<'_> {
         None
     }
 
-    /// Routes of the FM's own messages, nearest switch first.
+    /// Sets the routes of the manager's own messages, nearest switch first.
     fn connect(&mut self) -> Result<(), SendError> {
         let mut switches = Vec::new();
         for (id, switch) in self.inventory.by_id().skip(1) {
+            // A silent switch is skipped: a command to it would stop the sending for all others.
             match self.path(switch.pid) {
                 Some(path) if switch.whole => switches.push((path.len(), id, switch.pid, path)),
                 _ => self.sent.cut_off.push(id),
@@ -180,9 +182,11 @@ impl Work<'_> {
         let home: Vec<Pid> = entry.into_iter().chain([self.inventory.manager.pid]).collect();
         for (_, id, pid, path) in switches {
             let Some(last) = path.last() else { continue };
+            // By port, as the switch may have no route back yet; the crawl is answered over the same tunnel.
             let behind = self.way(last.switch).behind(last.port);
             let changes: Vec<Change> = home.iter().filter_map(|&to| self.lacks(id, to)).collect();
             self.write(id, behind.unwrap_or(Way::Pid(pid)), &changes)?;
+            // From the far end back, so that no switch sends to one without an entry.
             for hop in path.iter().rev() {
                 let changes: Vec<Change> = self.lacks(hop.switch, pid).into_iter().collect();
                 self.write(hop.switch, self.way(hop.switch), &changes)?;
@@ -191,10 +195,11 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// The change that a switch needs for one PID.
+    /// The change that a switch needs for one PID, if it needs one.
     fn lacks(&self, at: SwitchId, to: Pid) -> Option<Change> {
         let entry = self.plan.routed.tables.get(at)?.drt(to);
         let now = self.standing.get(at)?.drt(to);
+        // An invalid entry in the plan is left for the stages: taking a route away is never needed to connect.
         (entry != now && entry != DrtEntry::Invalid).then_some(Change::Route { at, to, entry })
     }
 
@@ -215,6 +220,7 @@ impl Work<'_> {
         for &assignment in assignments {
             by_switch.entry(assignment.at).or_default().push(assignment);
         }
+        // A switch that cannot be reached gets its PIDs when it is back.
         by_switch.retain(|at, _| !self.sent.cut_off.contains(at));
         self.of = by_switch.values().map(Vec::len).sum();
         for (at, list) in by_switch {
@@ -224,7 +230,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Changes in any order; all are answered before the next stage.
+    /// Makes changes in any order; all are answered before this returns.
     fn stage(&mut self, changes: &[Change]) -> Result<(), SendError> {
         let mut by_switch: BTreeMap<SwitchId, Vec<Change>> = BTreeMap::new();
         for &change in changes {
@@ -238,7 +244,7 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// All switches hold what was planned for them.
+    /// Checks that all switches hold the tables planned for them.
     fn read_back(&mut self) -> Result<(), SendError> {
         for (at, switch) in self.inventory.by_id() {
             if self.sent.cut_off.contains(&at) {
@@ -248,11 +254,13 @@ impl Work<'_> {
             let now =
                 wires::read_switch(self.fabric, switch.way(), switch.rgts).map_err(stopped)?;
             let Some(wanted) = self.plan.routed.tables.get(at) else { continue };
+            // Entries of a switch to itself are not in its DRT; see `know_themselves`.
             let own = DrtEntry::Port(OWN_PORT);
             let routes = (0..)
                 .map_while(Pid::assignable)
                 .filter(|&to| wanted.drt(to) != own && wanted.drt(to) != now.drt(to))
                 .count();
+            // Only groups of the plan: others may remain in the switch unused.
             let groups = wanted.groups().filter(|(index, group)| now.rgt(*index) != Some(group));
             let differences = routes + groups.count();
             if differences > 0 {

@@ -1,8 +1,8 @@
-//! Tables and PIDs of real switches: read, written, read back.
+//! Reads and writes the tables and PIDs of switches over CCI.
 //!
-//! [`Change`]s of one switch -> as few Set DRT and Set RGT as there are runs.
+//! [`Change`]s of a switch are sent as runs of consecutive entries, with as few Set DRT and Set RGT as possible.
 //!
-//! Units: entries.
+//!
 //! Source: docs/spec/wire-formats.md §4.5 (5703h, 5704h, 5708h to 570Bh).
 
 use std::collections::BTreeMap;
@@ -19,15 +19,15 @@ use crate::graph::SwitchId;
 use crate::inventory::{Inventory, OWN_PORT};
 use crate::routes::{Change, SwitchTables, Tables};
 
-/// Entries of a DRT that are read or written at once.
+/// DRT entries in one request.
 const ROUTES_AT_ONCE: u16 = 2_048;
-/// Assignments that are sent at once.
+/// Assignments in one request.
 const PIDS_AT_ONCE: usize = 256;
 
-/// Reads DRT 0 and RGT 0 of a switch; a group of all zeroes is none.
+/// Reads DRT 0 and RGT 0 of a switch; a group of all zeros is unused.
 ///
 /// # Errors
-/// It does not answer.
+/// The switch does not answer.
 pub fn read_switch(fabric: &mut Fabric, way: Way, rgts: u8) -> Result<SwitchTables, CallError> {
     let mut tables = SwitchTables::default();
     let mut start = 0;
@@ -51,7 +51,8 @@ pub fn read_switch(fabric: &mut Fabric, way: Way, rgts: u8) -> Result<SwitchTabl
     Ok(tables)
 }
 
-/// Reads the tables of all switches that were read to the end; those that do not answer have empty ones, and are listed.
+/// Reads the tables of all switches that discovery could read. Those that do not answer now get empty ones, and are
+/// listed.
 pub fn read_all(
     fabric: &mut Fabric,
     inventory: &Inventory,
@@ -67,7 +68,7 @@ pub fn read_all(
     (all, silent)
 }
 
-/// Cuts entries with ascending numbers where one is missing.
+/// Splits entries into runs of consecutive numbers, of `most` entries at most.
 fn runs<T: Copy>(entries: &BTreeMap<u16, T>, most: u16) -> Vec<(u16, Vec<T>)> {
     let mut runs: Vec<(u16, Vec<T>)> = Vec::new();
     for (&number, &entry) in entries {
@@ -84,12 +85,13 @@ fn runs<T: Copy>(entries: &BTreeMap<u16, T>, most: u16) -> Vec<(u16, Vec<T>)> {
     runs
 }
 
-/// Sends changes, all of the same switch.
+/// Sends changes, all of one switch.
 ///
-/// Routes of a switch to itself are known to it without an entry; a group that goes needs no entry either.
+/// Routes of a switch to itself are skipped, as it knows them without an entry, and so are groups that nothing uses any
+/// more.
 ///
 /// # Errors
-/// The switch refused, or did not answer: which of them it took is not known then.
+/// The switch refused or did not answer. It is not known then which changes it made.
 pub fn write(fabric: &mut Fabric, way: Way, changes: &[Change]) -> Result<(), CallError> {
     let mut routes: BTreeMap<u16, DrtEntry> = BTreeMap::new();
     let mut groups: BTreeMap<u16, RgtEntry> = BTreeMap::new();
@@ -103,6 +105,7 @@ pub fn write(fabric: &mut Fabric, way: Way, changes: &[Change]) -> Result<(), Ca
             Change::Group { entry: None, .. } => {}
         }
     }
+    // Groups before routes: a route must not name a group that is not there yet.
     for (start, entries) in runs(&groups, 256) {
         let set = Rgt { table: 0, start, entries: List::of(&entries) };
         fabric.call(way, &Request::SetRgt(set))?;
@@ -114,14 +117,15 @@ pub fn write(fabric: &mut Fabric, way: Way, changes: &[Change]) -> Result<(), Ca
     Ok(())
 }
 
-/// Gives PIDs to targets of one switch, and reads them back.
+/// Assigns PIDs to targets of one switch, and reads them back.
 ///
 /// # Errors
-/// It refused, did not answer, or tells of other PIDs after.
+/// The switch refused, did not answer, or reports other PIDs afterwards.
 pub fn assign(fabric: &mut Fabric, way: Way, list: &[Assignment]) -> Result<(), CallError> {
     let of = |a: &Assignment, pid| PidAssignment { pid, target: a.target, instance: a.instance };
     let clear: Vec<_> = list.iter().filter_map(|a| Some(of(a, a.instead_of?))).collect();
     let give: Vec<_> = list.iter().map(|a| of(a, a.pid)).collect();
+    // All are cleared before any is given: a switch refuses a PID that another target has (5704h).
     for (op, all) in [(AssignOp::Clear, &clear), (AssignOp::Assign, &give)] {
         for part in all.chunks(PIDS_AT_ONCE) {
             let request = Request::AssignPids(AssignPids { op, assignments: List::of(part) });

@@ -1,6 +1,8 @@
-//! What is wrong with tables.
+//! Faults of routing tables that the proof finds.
 //!
-//! [`Fault`]; [`Channel`], the part of it that names a link's direction.
+//! A [`Channel`] names the direction of a link that a fault is about.
+//!
+//!
 //!
 //! Source: docs/spec/cxl-fabric.md "Routes".
 
@@ -10,19 +12,14 @@ use weft_parsers::fabric::Pid;
 
 use crate::graph::{PortRef, SwitchId};
 
-/// One direction of a link: what a packet holds a buffer of while it waits for the next one.
+/// One direction of a link. A packet holds a buffer of it while it waits for the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Channel {
-    /// Into the fabric.
+    /// From an edge port into the fabric.
     In(PortRef),
     /// From one switch to another.
-    Isl {
-        /// Port it leaves by.
-        from: PortRef,
-        /// Port it comes in by.
-        to: PortRef,
-    },
-    /// Out of the fabric.
+    Isl { from: PortRef, to: PortRef },
+    /// Out of the fabric, at an edge port or into the switch itself.
     Out(PortRef),
 }
 
@@ -39,77 +36,47 @@ impl fmt::Display for Channel {
 /// Why tables cannot be used, or a proof does not hold for them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// Packets could wait for each other for ever.
+    /// Packets could wait for each other for ever: a deadlock.
     #[error("channels wait for each other in a cycle: {}", Circle(.0))]
     Circle(Vec<Channel>),
-    /// A packet could come back to where it was.
+    /// A packet could return to a switch.
     #[error("packets to {to} can loop back to {at}")]
-    Loop {
-        /// Its destination.
-        to: Pid,
-        /// Where.
-        at: SwitchId,
-    },
-    /// A packet that has a way is dropped.
+    Loop { to: Pid, at: SwitchId },
+    /// A packet is dropped although links lead to its destination.
     #[error("packets to {to} are lost at {at}")]
-    Lost {
-        /// Its destination.
-        to: Pid,
-        /// Where.
-        at: SwitchId,
-    },
+    Lost { to: Pid, at: SwitchId },
     /// An entry for a destination that cannot be reached.
     #[error("{at} has an entry for {to}, which cannot be reached from there")]
-    Stray {
-        /// The destination.
-        to: Pid,
-        /// Where.
-        at: SwitchId,
-    },
-    /// A port that leads nowhere, or to somebody else.
+    Stray { to: Pid, at: SwitchId },
+    /// An entry names a port that leads nowhere, or to something else.
     #[error("packets to {to} leave by {at}, which does not lead there")]
-    Misled {
-        /// Its destination.
-        to: Pid,
-        /// Where.
-        at: PortRef,
-    },
+    Misled { to: Pid, at: PortRef },
     /// A route names a routing group that does not exist.
     #[error("the entry of {at} for {to} names a routing group that does not exist")]
-    NoGroup {
-        /// The destination.
-        to: Pid,
-        /// Where.
-        at: SwitchId,
-    },
-    /// A packet waits for a channel that does not stand behind the one it holds.
+    NoGroup { to: Pid, at: SwitchId },
+    /// A packet waits for a channel that does not come after the one it holds.
     #[error(
         "{held} has place {held_at} in the order of channels, but {wanted}, which its packets wait for, has place {wanted_at}"
     )]
     Backwards {
-        /// What it holds.
+        /// Channel that the packet holds.
         held: Channel,
-        /// Its place.
+        /// Place of `held` in the order.
         held_at: usize,
-        /// What it waits for.
+        /// Channel that the packet waits for.
         wanted: Channel,
-        /// Its place.
+        /// Place of `wanted` in the order.
         wanted_at: usize,
     },
     /// The order does not have each channel exactly once.
     #[error("the order of channels lacks {0}, or has it twice")]
     Order(Channel),
-    /// Requests and what answers them share a priority, perhaps by way of others.
+    /// Requests and their answers share a priority, perhaps through others.
     #[error("messages of priority {0} wait for answers of priority {0}")]
     Answers(u8),
-    /// More hops than were promised.
+    /// A packet can take more hops than the proof promises.
     #[error("a packet can take {got} hops; the bound is {bound}")]
-    Hops {
-        /// As counted.
-        got: u32,
-        /// As promised.
-        bound: u32,
-    },
+    Hops { got: u32, bound: u32 },
 }
 
 struct Circle<'a>(&'a [Channel]);

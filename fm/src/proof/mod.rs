@@ -1,9 +1,9 @@
-//! That no packet is lost, comes back, or waits for ever: a certificate that can be checked without what made it.
+//! Proof that no packet is lost, loops or waits for ever: a certificate that is checked without the code that made it.
 //!
-//! [`Graph`] and [`Tables`] -> [`Proof`]: an order of all channels; [`Proof::check`] follows the tables again and
-//! sees that every packet waits only for channels that stand behind the one it holds.
+//! A [`Proof`] is an order of all channels. [`Proof::check`] follows the tables again and checks that every packet
+//! waits only for channels that come later in the order than the one it holds.
 //!
-//! Units: hops.
+//!
 //! Source: docs/spec/cxl-fabric.md "Routes"; Dally and Seitz, IEEE Trans. Computers C-36(5), 1987.
 //!
 //! # What is proved
@@ -37,18 +37,17 @@ use crate::routes::Tables;
 /// A class of messages that share a FIFO.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// For people.
     pub name: &'static str,
-    /// Its lossless priority.
+    /// Lossless priority of the class.
     pub pri: u8,
-    /// Endpoints take them only once the answer has a place in this priority; none: they take them always.
+    /// Priority of the answers for which endpoints must have room before they take a message; `None` if they always
+    /// take it.
     pub answered_in: Option<u8>,
 }
 
-/// Which messages go through the fabric in which priorities.
+/// The classes of messages in the fabric, and their priorities.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Traffic {
-    /// All classes.
     pub classes: Vec<Class>,
 }
 
@@ -66,16 +65,17 @@ impl Traffic {
         }
     }
 
-    /// The priorities, each before those in which it is answered.
+    /// The priorities, each before that of its answers.
     ///
     /// # Errors
-    /// There is none: requests wait for themselves.
+    /// No such order exists: requests wait for their own priority.
     pub fn order(&self) -> Result<Vec<u8>, Fault> {
         let mut answers: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
         for class in &self.classes {
             answers.entry(class.pri).or_default().extend(class.answered_in);
             answers.entry(class.answered_in.unwrap_or(class.pri)).or_default();
         }
+        // A topological sort; with 8 priorities the quadratic search costs nothing.
         let mut order = Vec::new();
         while order.len() < answers.len() {
             let waits = |pri: &u8| {
@@ -92,7 +92,7 @@ impl Traffic {
     }
 }
 
-/// Follows all packets to all PIDs, those that nobody has too.
+/// Follows packets to all 4,095 PIDs, unassigned ones included: an entry for one of those is a fault, too.
 fn walk<'a>(graph: &'a Graph, channels: &'a Channels, tables: &Tables) -> Result<Walk<'a>, Fault> {
     let mut walk = Walk::new(graph, channels);
     for to in (0_u16..).take(Pid::COUNT).map(Pid::from_low_bits) {
@@ -101,14 +101,13 @@ fn walk<'a>(graph: &'a Graph, channels: &'a Channels, tables: &Tables) -> Result
     Ok(walk)
 }
 
-/// What was counted when a proof was checked.
+/// Statistics of a check of a proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProofStats {
-    /// Counted along all routes.
     pub counts: Counts,
-    /// Directions of links.
+    /// Number of channels: directions of links.
     pub channels: usize,
-    /// Pairs of them of which one's packets wait for the other.
+    /// Number of pairs of channels in which packets of one wait for the other.
     pub waits: u64,
 }
 
@@ -117,7 +116,7 @@ pub struct ProofStats {
 pub struct Proof {
     /// Priorities, first to last.
     pub priorities: Vec<u8>,
-    /// Within each priority: directions of links, first to last.
+    /// The channels within each priority, first to last.
     pub channels: Vec<Channel>,
     /// Most hops of any packet, whichever ports of groups it takes.
     pub hops_max: u32,
@@ -128,7 +127,7 @@ impl Proof {
     /// Proves tables: finds an order of all channels in which packets wait forwards only.
     ///
     /// # Errors
-    /// Tables that lose packets, let them come back, mislead them, or let them wait in a circle.
+    /// The tables lose packets, loop them, mislead them, or let them wait in a cycle.
     pub fn find(graph: &Graph, tables: &Tables, traffic: &Traffic) -> Result<Self, Fault> {
         let priorities = traffic.order()?;
         let channels = Channels::new(graph);
@@ -142,15 +141,16 @@ impl Proof {
         })
     }
 
-    /// Checks the proof against the tables, and that every packet arrives within [`hops_max`](Self::hops_max) hops;
-    /// finds all waits anew and orders nothing.
+    /// Checks the proof against the tables, and that every packet arrives within [`hops_max`](Self::hops_max) hops. It
+    /// collects all waits anew, and sorts nothing.
     ///
     /// # Errors
-    /// The first thing that does not hold.
+    /// The first fault found.
     pub fn check(&self, graph: &Graph, tables: &Tables) -> Result<ProofStats, Fault> {
         self.check_priorities()?;
         let channels = Channels::new(graph);
         let walk = walk(graph, &channels, tables)?;
+        // `places` refuses an order that lacks a channel or has one twice: both would hide a wait.
         let place = self.places(&channels)?;
         let mut waits = 0;
         for held in channels.list.keys() {
@@ -169,7 +169,7 @@ impl Proof {
         Ok(ProofStats { counts: walk.counts, channels: channels.list.len(), waits })
     }
 
-    /// Every class stands before its answers.
+    /// Checks that every class comes before its answers.
     fn check_priorities(&self) -> Result<(), Fault> {
         let place = |pri| self.priorities.iter().position(|&at| at == pri);
         for class in &self.traffic.classes {
@@ -183,7 +183,7 @@ impl Proof {
         Ok(())
     }
 
-    /// The place of each channel; each has exactly one.
+    /// The place of each channel in the order, in which each must stand exactly once.
     fn places(&self, channels: &Channels) -> Result<Per<ChannelId, usize>, Fault> {
         let by_name: BTreeMap<Channel, ChannelId> =
             channels.list.iter().map(|(id, &channel)| (channel, id)).collect();
@@ -200,7 +200,7 @@ impl Proof {
 }
 
 impl fmt::Display for Proof {
-    /// The order, a line for what is common and one for every eight channels.
+    /// The order: a line for common facts, and one for every eight channels.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,

@@ -1,9 +1,9 @@
-//! Where packets can be, and which channels they wait for there: from the tables, hop by hop.
+//! Follows packets through the tables, and collects which channels they wait for.
 //!
-//! [`Channels`] of a graph; [`Walk`] follows the entries for one destination at a time from every switch at which
-//! packets start, and collects for each channel the ports that packets in it wait for.
+//! [`Walk`] follows the entries for one destination at a time, from every switch at which packets start, and collects
+//! for each of the [`Channels`] of a graph the ports that packets in it wait for.
 //!
-//! Units: hops.
+//!
 //! Source: Dally and Seitz, IEEE Trans. Computers C-36(5), 1987 (channel dependency graph); docs/spec/cxl-fabric.md
 //! "Routes".
 
@@ -13,10 +13,9 @@ use super::fault::{Channel, Fault};
 use crate::graph::{Endpoint, Graph, Key, Per, PortMask, PortRef, PortUse, SwitchId};
 use crate::routes::{Order, Tables};
 
-/// A port that is no way out.
+/// Entry of [`Channels::out`] for a port that is no way out.
 const NONE: usize = usize::MAX;
 
-/// Number of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChannelId(usize);
 
@@ -32,15 +31,15 @@ impl Key for ChannelId {
     }
 }
 
-/// All channels of what works.
+/// All channels of the links and switches that work.
 #[derive(Clone, Debug)]
 pub(crate) struct Channels {
     pub list: Per<ChannelId, Channel>,
-    /// By the port it leaves by.
+    /// Channel by the port it leaves by, or [`NONE`].
     out: Per<SwitchId, Vec<usize>>,
-    /// Switches that packets start at.
+    /// Switches with endpoints, at which packets start.
     pub sources: Vec<SwitchId>,
-    /// The part of the fabric that a switch is in.
+    /// The connected part of the fabric that a switch is in, named by its lowest switch.
     part: Per<SwitchId, usize>,
 }
 
@@ -59,6 +58,7 @@ impl Channels {
                         None => continue,
                     },
                     PortUse::Edge | PortUse::LocalRange => {
+                        // An endpoint sends and receives; only the channel out is one that a packet can wait for.
                         list.push(Channel::In(at));
                         Channel::Out(at)
                     }
@@ -94,14 +94,14 @@ impl Channels {
         part
     }
 
-    /// The channel that leaves by a port.
+    /// The channel that leaves a switch by a port.
     #[inline]
     pub fn leaving(&self, at: SwitchId, port: u8) -> Option<ChannelId> {
         let &id = self.out[at].get(usize::from(port))?;
         (id != NONE).then_some(ChannelId(id))
     }
 
-    /// The switch whose tables decide what packets in a channel wait for.
+    /// The switch whose tables decide which channel packets in this one wait for.
     #[inline]
     pub fn head(&self, channel: ChannelId) -> Option<SwitchId> {
         match self.list[channel] {
@@ -111,20 +111,20 @@ impl Channels {
         }
     }
 
-    /// Whether links lead from one to the other.
+    /// Whether working links join two switches.
     pub fn connected(&self, a: SwitchId, b: SwitchId) -> bool {
         self.part[a] == self.part[b]
     }
 }
 
-/// A switch on the way to the destination of the moment.
+/// State of a switch while packets to one destination are followed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
-    /// Ports that packets there wait for.
+    /// Ports that packets wait for there.
     ports: PortMask,
-    /// Most hops from there.
+    /// Most hops from there to the destination.
     hops: u32,
-    /// Hops of static messages.
+    /// Hops of static messages from there.
     static_hops: u32,
     state: State,
 }
@@ -137,15 +137,15 @@ enum State {
     Done,
 }
 
-/// Ports by which packets may leave a switch; none when the entry is broken.
+/// Ports by which packets may leave a switch; `None` when the entry names a group that does not exist.
 fn ports_of(tables: &Tables, at: SwitchId, to: Pid) -> Option<PortMask> {
     tables.get(at).map_or(Some(PortMask::EMPTY), |tables| tables.ports(to))
 }
 
-/// Counts of a walk over routing tables.
+/// Statistics of a walk over routing tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Ordered pairs of switches with PIDs and PIDs that they reach.
+    /// Ordered pairs of a switch with PIDs and a PID that it reaches.
     pub routes: u64,
     /// Most hops that any packet can take.
     pub hops_max: u32,
@@ -155,14 +155,15 @@ pub struct Counts {
     pub static_hops: u64,
 }
 
-/// All that packets wait for.
+/// The waits of packets, collected destination by destination.
 #[derive(Clone, Debug)]
 pub(crate) struct Walk<'a> {
     graph: &'a Graph,
     channels: &'a Channels,
     /// Ports that packets in a channel wait for at its head.
     turns: Per<ChannelId, PortMask>,
-    /// The same for all channels by which packets come into the fabric at a switch.
+    /// The same for the channels into the fabric at a switch: they share one set, as their packets meet the same
+    /// entries.
     starts: Per<SwitchId, PortMask>,
     seen: Per<SwitchId, Seen>,
     /// Ports by old and by new entries, for [`mix`](Self::mix).
@@ -171,7 +172,7 @@ pub(crate) struct Walk<'a> {
     pub counts: Counts,
 }
 
-/// Ports of every switch that lead up.
+/// For every switch, its ports that lead up.
 #[derive(Clone, Debug)]
 pub(crate) struct UpPorts(Per<SwitchId, PortMask>);
 
@@ -202,9 +203,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Follows packets to `to` from all switches that packets start at; all must arrive.
+    /// Follows packets to `to` from all switches at which packets start; all must arrive.
     pub fn follow(&mut self, tables: &Tables, to: Pid) -> Result<(), Fault> {
         let end = self.graph.endpoint(to).filter(|end| self.graph.is_up(end.at.switch));
+        // Reused from one destination to the next: allocating for each of 4,095 would dominate.
         self.seen.fill(Seen::default());
         self.stack.clear();
         let channels = self.channels;
@@ -249,9 +251,11 @@ impl<'a> Walk<'a> {
                         self.open(tables, to, end, far.switch)?;
                         continue;
                     }
+                    // A switch that is still on the stack: the entries lead in a loop.
                     State::Open => return Err(Fault::Loop { to, at: far.switch }),
                     State::Done => {}
                 }
+                // Set when the far switch is done, whose ports are then known.
                 self.turns[id] = self.turns[id].or(next.ports);
                 let here = &mut self.seen[at];
                 here.hops = here.hops.max(next.hops + 1);
@@ -259,6 +263,7 @@ impl<'a> Walk<'a> {
                     here.static_hops = next.static_hops + 1;
                 }
             } else if end.is_none_or(|end| end.at != PortRef::new(at, port)) {
+                // No link, so it must be the port of the endpoint itself.
                 return Err(Fault::Misled { to, at: PortRef::new(at, port) });
             }
             if let Some((_, rest)) = self.stack.last_mut() {
@@ -277,6 +282,7 @@ impl<'a> Walk<'a> {
         at: SwitchId,
     ) -> Result<(), Fault> {
         let ports = ports_of(tables, at, to).ok_or(Fault::NoGroup { to, at })?;
+        // Where links lead to the destination a switch must have an entry, and nowhere else.
         let way = end.is_some_and(|end| self.channels.connected(at, end.at.switch));
         if way && ports.is_empty() {
             return Err(Fault::Lost { to, at });
@@ -309,8 +315,9 @@ impl<'a> Walk<'a> {
         Ok(self.seen.values().map(|seen| seen.hops).collect())
     }
 
-    /// Follows packets to `to` while entries change from those of `old` to those of `new`, each switch after all that its
-    /// new entry leads to: what came by a way of `old` goes on by either, what came by a way of `new` alone by `new`.
+    /// Follows packets to `to` while entries change from `old` to `new`, each switch after all switches that its new
+    /// entry leads to. A packet that came by an old entry may go on by an old or a new one; one that came by an entry
+    /// that only `new` has goes on by `new`.
     ///
     /// Packets may end where an entry or a link is missing. Returns whether no packet goes up after it went down.
     pub fn mix(&mut self, old: &Tables, new: &Tables, ups: &UpPorts, to: Pid) -> bool {
@@ -339,9 +346,12 @@ impl<'a> Walk<'a> {
                     && let Channel::Isl { to: far, .. } = channels.list[id]
                 {
                     let (old_next, next) = self.ways[far.switch];
+                    // By a port that only the new entry has, the far switch was changed before: its old entry is no
+                    // longer in force.
                     let more = if before.contains(port) { old_next } else { PortMask::EMPTY };
                     let onward = next.or(more);
                     self.turns[id] = self.turns[id].or(onward);
+                    // A link that leads down, followed by one that leads up, is the turn that up*/down* forbids.
                     is_legal &= ups.0[at].contains(port) || !onward.meets(ups.0[far.switch]);
                     if self.seen[far.switch].state != State::Done {
                         self.stack.push((far.switch, PortMask::EMPTY));
@@ -352,7 +362,7 @@ impl<'a> Walk<'a> {
         is_legal
     }
 
-    /// What packets in a channel wait for.
+    /// Channels that packets in a channel wait for.
     pub fn wanted(&self, held: ChannelId) -> impl Iterator<Item = ChannelId> {
         let head = self.channels.head(held);
         let ports = match self.channels.list[held] {
@@ -363,12 +373,13 @@ impl<'a> Walk<'a> {
         ports.iter().filter_map(move |port| self.channels.leaving(head?, port))
     }
 
-    /// All channels, each before every one that its packets wait for; or a circle.
+    /// All channels, each before every channel that its packets wait for.
     pub fn order(&self) -> Result<Vec<ChannelId>, Fault> {
         let mut waited_for = Per::<ChannelId, u32>::new(self.channels.list.len(), 0);
         for held in self.channels.list.keys() {
             self.wanted(held).for_each(|wanted| waited_for[wanted] += 1);
         }
+        // Kahn's topological sort; a rest that never reaches 0 is on or behind a cycle.
         let mut order: Vec<ChannelId> =
             waited_for.iter().filter(|(_, count)| **count == 0).map(|(id, _)| id).collect();
         let mut at = 0;
@@ -388,9 +399,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A circle among channels that are waited for by others of them.
+    /// Finds a cycle among the channels that the sort left over.
     fn circle(&self, waited_for: &Per<ChannelId, u32>) -> Fault {
         let mut state = Per::<ChannelId, State>::new(self.channels.list.len(), State::Unseen);
+        // Channels behind a cycle are left over as well, so the first start need not lie on one.
         for start in self.channels.list.keys().filter(|&id| waited_for[id] > 0) {
             let mut path = vec![(start, self.wanted(start))];
             state[start] = State::Open;

@@ -1,8 +1,8 @@
-//! Which order is best: up and down for a fabric as it is, or as its tables have it.
+//! Chooses the order of switches for up*/down*: the best for a fabric as it is, or one that its tables already follow.
 //!
-//! [`Net`] -> candidates of an [`Order`], judged by the ways of a [`Tree`] -> the best one.
+//! Candidates for an [`Order`] of a [`Net`] are judged by the routes of a [`Tree`].
 //!
-//! Units: hops.
+//!
 //! Source: Schroeder et al., "Autonet", IEEE JSAC 9(8), 1991 (up*/down*); docs/spec/cxl-fabric.md "Routes".
 
 use std::cmp::Reverse;
@@ -16,14 +16,14 @@ use super::tree::Tree;
 use super::updown::UpDown;
 use crate::graph::{Graph, Key, Per, PortRef, SwitchId};
 
-/// Roots that are tried of those nearest to all, and of those farthest away.
+/// Number of roots tried among the most central switches, and as many among the farthest.
 const ROOTS_EACH: usize = 3;
-/// Destinations by which an order is judged, at most.
+/// Number of destinations by which an order is judged, at most; more cost time and do not change the choice much.
 const JUDGED_MAX: usize = 64;
 
 impl Order {
-    /// The order for `net`: the one of before, with as few switches moved as it takes for it to serve, so that routes of before
-    /// and after go together; without it the best one of several.
+    /// The order for `net`. With an order of before: that one, with as few switches moved as it takes to serve, so that
+    /// old and new routes go together. Without one: the best of several candidates.
     #[must_use]
     pub fn new(net: &Net, before: Option<&Self>) -> Self {
         let parts = net.parts();
@@ -35,6 +35,7 @@ impl Order {
         let mut chosen = Self { rank: Per::new(count, 0), root: first_of(count) };
         let (mut tree, mut first) = (Tree::new(count), 0);
         for part in &parts {
+            // Parts that no link joins are ranked one after the other, each by its own best candidate.
             let mut best = None;
             for (place, ranked) in candidates(net, part).into_iter().enumerate() {
                 chosen.set(first, &ranked);
@@ -51,8 +52,8 @@ impl Order {
         chosen
     }
 
-    /// The first of `orders` that the routes of `tables` go by, as far as links work, each made to serve `graph`; else any that
-    /// they go by ([`Self::of_tables`]).
+    /// The first of `orders`, each repaired to serve `graph`, that the routes of `tables` follow over the links that
+    /// work; failing these, any order that they follow ([`Self::of_tables`]).
     #[must_use]
     pub fn of(
         graph: &Graph,
@@ -69,11 +70,11 @@ impl Order {
         fitted.find(is_of).or_else(|| Self::of_tables(graph, tables, but))
     }
 
-    /// An order that the routes of `tables` go by, as far as links work: none of them leads up after it led down. PIDs of
-    /// `but` are passed over. None where there is no such order.
+    /// An order that the routes of `tables` follow over the links that work, so that none of them leads up after it led
+    /// down. PIDs of `but` are ignored. `None` if there is no such order.
     ///
-    /// Of all switches of a part the one with the highest rank, the lowest one, is one that no route goes through between
-    /// two others, and without which the others are still one part; so they are found from the lowest one on.
+    /// The lowest switch of a part (highest rank) is one that no route passes through between two others, and without
+    /// which the others stay connected. So the order is found from its lowest switch upwards.
     #[must_use]
     pub fn of_tables(graph: &Graph, tables: &Tables, but: &BTreeSet<Pid>) -> Option<Self> {
         let net = Net::new(graph);
@@ -81,6 +82,7 @@ impl Order {
         let turns = turns(graph, tables, but);
         let is_valley =
             |&[from, at, to]: &[SwitchId; 3]| best.leads_up(at, from) && best.leads_up(at, to);
+        // In most fabrics the tables follow the best order, and the search is not needed.
         if !turns.iter().any(is_valley) {
             return Some(best);
         }
@@ -94,10 +96,13 @@ impl Order {
             left.sort_by_key(|&switch| best.rank[switch]);
             let mut ranked = Vec::with_capacity(left.len());
             while !left.is_empty() {
+                // A switch that routes pass through must stand above one of their ends: it becomes lowest only after
+                // that end.
                 let may = |place: &usize| {
                     left.get(*place).is_some_and(|&s| through[s] == 0)
                         && stays_one(&net, &left, *place)
                 };
+                // From the back: among switches that may come last, the one that the best order has lowest.
                 let place = (0..left.len()).rev().find(may)?;
                 let lowest = left.remove(place);
                 let freed = |turn: &&[SwitchId; 3]| {
@@ -116,9 +121,11 @@ impl Order {
         Some(found)
     }
 
-    /// How good it is, least best: hops between all pairs of PIDs, then how few ways there are to go.
+    /// Score of an order, lowest is best: hops between all pairs of PIDs, then the number of alternative ways, more is
+    /// better.
     fn score(&self, net: &Net, part: &[SwitchId], tree: &mut Tree) -> (u64, Reverse<u64>) {
         let ends: Vec<SwitchId> = part.iter().copied().filter(|&s| net.pids[s] > 0).collect();
+        // Destinations are sampled evenly: all 1,024 of a large fabric would take too long.
         let step = ends.len().div_ceil(JUDGED_MAX).max(1);
         let (mut hops, mut ways) = (0, 0);
         for &to in ends.iter().step_by(step) {
@@ -126,6 +133,7 @@ impl Order {
             for &from in &ends {
                 let pairs = u64::from(net.pids[from]) * u64::from(net.pids[to]);
                 hops += pairs * u64::from(tree.hops(from));
+                // More than 8 ways do not count: a routing group holds no more ports.
                 ways += pairs * (tree.primaries(net, self, from).count().min(8) as u64);
             }
         }
@@ -133,7 +141,7 @@ impl Order {
     }
 }
 
-/// Where routes of `tables` go from one switch through a second to a third, each once.
+/// All turns of routes of `tables`, from one switch through a second to a third, each once.
 fn turns(graph: &Graph, tables: &Tables, but: &BTreeSet<Pid>) -> BTreeSet<[SwitchId; 3]> {
     let mut turns = BTreeSet::new();
     // Many PIDs have the same ports: each pair of ports of two switches is looked at once.
@@ -159,7 +167,7 @@ fn turns(graph: &Graph, tables: &Tables, but: &BTreeSet<Pid>) -> BTreeSet<[Switc
     turns
 }
 
-/// Whether the switches of `left` are still joined to each other without the one at `place`.
+/// Whether the switches of `left` stay connected without the one at `place`.
 fn stays_one(net: &Net, left: &[SwitchId], place: usize) -> bool {
     let Some(&without) = left.get(place) else { return false };
     let mut open: BTreeSet<SwitchId> = left.iter().copied().filter(|&s| s != without).collect();
@@ -179,7 +187,7 @@ fn first_of(count: usize) -> Per<SwitchId, SwitchId> {
     (0..count).map(SwitchId::at).collect()
 }
 
-/// Orders worth a try: by levels from several roots, and by height above the edge.
+/// Candidates for the order: by levels from several roots, and by height above the edge.
 fn candidates(net: &Net, part: &[SwitchId]) -> Vec<Vec<SwitchId>> {
     let mut by_distance: Vec<(u64, SwitchId)> = part
         .iter()
@@ -190,9 +198,11 @@ fn candidates(net: &Net, part: &[SwitchId]) -> Vec<Vec<SwitchId>> {
         })
         .collect();
     by_distance.sort_unstable();
+    // A central root makes short ways; one at the rim can be better where the centre would become a bottleneck.
     let near = by_distance.iter().take(ROOTS_EACH);
     let far = by_distance.iter().rev().take(ROOTS_EACH);
     let mut roots: Vec<SwitchId> = near.chain(far).map(|&(_, root)| root).collect();
+    // The first switch as well, so that a small part has a candidate whatever its hosts.
     roots.extend(part.first());
     let mut tried = BTreeSet::new();
     roots.retain(|&root| tried.insert(root));
@@ -201,7 +211,7 @@ fn candidates(net: &Net, part: &[SwitchId]) -> Vec<Vec<SwitchId>> {
     orders
 }
 
-/// Nearest to `root` first.
+/// Orders switches by their distance from `root`.
 fn by_levels(net: &Net, part: &[SwitchId], root: SwitchId) -> Vec<SwitchId> {
     let hops = net.hops(&[root]);
     let mut ranked = part.to_vec();
@@ -209,10 +219,11 @@ fn by_levels(net: &Net, part: &[SwitchId], root: SwitchId) -> Vec<SwitchId> {
     ranked
 }
 
-/// Highest above the edge first, as far as each has a neighbour before it; none where all are at the edge.
+/// Orders switches by height above the edge, highest first, each behind some neighbour; `None` where all are at the
+/// edge.
 ///
-/// Fat trees and leaf-spine fabrics have many tops. Joining them one after the other, each by the lowest detour of its
-/// own, keeps every shortest path between edges: no switch between the two edges stands behind both its neighbours.
+/// Fat trees and leaf-spine fabrics have many tops. Joining them one after the other, each by its own lowest detour,
+/// keeps every shortest path between edges: no switch between the two edges stands behind both its neighbours.
 fn by_heights(net: &Net, part: &[SwitchId]) -> Option<Vec<SwitchId>> {
     let degree = |&s: &SwitchId| (net.pids[s], s);
     // A switch with one PID may have it for itself; hosts are where the PIDs are.

@@ -1,8 +1,9 @@
-//! Equal ways of a switch become routing groups, as many as the switch can hold.
+//! Turns the alternative ports of a switch into routing groups, as many as the switch can hold.
 //!
-//! For each switch and PID a set of ports and the first of them -> [`SwitchTables`].
+//! A [`Plan`] collects for each PID a set of ports and the first of them, and becomes [`SwitchTables`]. A group has at
+//! most 8 ports, a switch at most 256 groups.
 //!
-//! Units: 8 ports a group, 256 groups a switch.
+//!
 //! Source: docs/spec/wire-formats.md §4.5 (RGT, mix), §5.3 (static messages use entry 0).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,25 +14,25 @@ use super::tables::{GROUPS_MAX, SwitchTables, pid_at};
 use super::{Options, PORTS_MAX};
 use crate::graph::PortMask;
 
-/// The ports by which a switch may send to a PID: those that lead nearer, and those of detours.
+/// Ports by which a switch may send to a PID: those that lead nearer, and detours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PortSets {
     pub near: PortMask,
     pub detours: PortMask,
 }
 
-/// What a switch does with packets to one PID.
+/// Handling of packets to one PID in a switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Choice {
     #[default]
     Nowhere,
-    /// They end here.
+    /// They end at this switch, at this port.
     Here(u8),
-    /// By a set of [`Plan`], `first` for static messages.
+    /// They leave by a set of the [`Plan`]; `first` is the port of static messages.
     PortSets { set: u16, first: u8 },
 }
 
-/// The routing table of one switch while it is made.
+/// The routing table of one switch under construction.
 #[derive(Clone, Debug)]
 pub struct Plan {
     index: BTreeMap<PortSets, u16>,
@@ -49,20 +50,20 @@ impl Default for Plan {
     }
 }
 
-/// What is given up when a switch has too few groups.
+/// Economy made when a switch has too few groups; each includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fallback {
     Nothing,
-    /// Detours.
+    /// Groups lose their detours.
     Detours,
-    /// And static messages by several ports of one set.
+    /// Groups of one set are all alike: static messages of its PIDs take the same first port.
     Firsts,
-    /// And sets that the fewest PIDs use.
+    /// The sets with the fewest PIDs get no group, but one port.
     Sets,
 }
 
 impl Plan {
-    /// The number of a set of ways.
+    /// Number of a set of ports, the same for equal sets.
     pub fn set(&mut self, ways: PortSets) -> u16 {
         let next = u16::try_from(self.sets.len()).expect("one set a destination switch at most");
         *self.index.entry(ways).or_insert_with(|| {
@@ -71,23 +72,23 @@ impl Plan {
         })
     }
 
-    /// Says what to do with packets to `to`.
+    /// Sets the handling of packets to `to`.
     pub fn choose(&mut self, to: Pid, choice: Choice) {
         if let Some(place) = self.choices.get_mut(to.index()) {
             *place = choice;
         }
     }
 
-    /// The ways of a set.
+    /// Ports of a set.
     pub fn ways(&self, set: u16) -> PortSets {
         self.sets.get(usize::from(set)).copied().unwrap_or_default()
     }
 
-    /// The tables, and how many PIDs have fewer ways in them than there are.
+    /// The tables, and the number of PIDs that have fewer ports in them than there are.
     ///
-    /// A group keeps the place that it has in `before`, that of the first tables before that of the others, and no place is
-    /// given to another group while any of them uses it: then each entry can be sent on its own, and routes of before go
-    /// on meaning what they meant.
+    /// A group keeps its place in `before`, where the first tables take precedence over the second, and no place is
+    /// reused while either of them uses it. So each entry can be sent on its own, and old routes keep their meaning
+    /// meanwhile.
     pub fn tables(
         &self,
         before: [Option<&SwitchTables>; 2],
@@ -107,6 +108,7 @@ impl Plan {
         let mut places = BTreeMap::new();
         for (bytes, group) in groups {
             let kept = taken.get(&bytes).copied();
+            // Without a place the PIDs of this group fall back to one port, below.
             let Some(at) = kept.or_else(|| free.next()) else { continue };
             tables.set_rgt(at, Some(group));
             places.insert(bytes, at);
@@ -122,6 +124,7 @@ impl Plan {
                     let place = group.and_then(|group| places.get(&group.emit()).copied());
                     let got = group.filter(|_| place.is_some()).map_or(0, |group| group.highest);
                     let entry = place.map_or(DrtEntry::Port(first), DrtEntry::Group);
+                    // Short only by an economy or for lack of a place; a set of more than 8 ports is cut in any case.
                     (entry, got < all.map_or(0, |all| all.highest))
                 }
             })
@@ -135,7 +138,8 @@ impl Plan {
         (tables, short)
     }
 
-    /// Each choice once, with the first PID that it is made for and how many; and the number of that of each PID.
+    /// Each choice once, with the first PID that it is made for and their number; and for each PID the number of its
+    /// choice.
     fn distinct(&self) -> (Vec<(Choice, usize, usize)>, Vec<usize>) {
         let mut distinct: Vec<(Choice, usize, usize)> = Vec::new();
         // A set has few firsts: looking through them is faster than any map.
@@ -160,7 +164,7 @@ impl Plan {
         (distinct, numbers)
     }
 
-    /// Groups that fit: those of `taken` and `free` more, in the order of the PIDs that use them first.
+    /// The groups that fit: those with a place in `taken`, and `free` more, in the order of their first PIDs.
     fn groups(
         &self,
         distinct: &[(Choice, usize, usize)],
@@ -168,6 +172,7 @@ impl Plan {
         free: usize,
         options: &Options,
     ) -> (Fallback, Vec<([u8; 12], RgtEntry)>) {
+        // The mildest economy that fits is taken; the last one always does.
         let economies = [Fallback::Nothing, Fallback::Detours, Fallback::Firsts, Fallback::Sets];
         for economy in economies {
             // By content: the first PID and the number of PIDs.
@@ -187,6 +192,7 @@ impl Plan {
                     continue;
                 }
                 list.sort_by_key(|(bytes, (at, count, _))| {
+                    // Groups with a place first, as they cost nothing new; then those of the most PIDs.
                     (!taken.contains_key(bytes), usize::MAX - count, *at)
                 });
                 list.truncate(list.len() - new + free);
@@ -201,7 +207,7 @@ impl Plan {
     }
 }
 
-/// Groups that an entry leads to; a switch keeps others too, of before.
+/// Groups that an entry names; a switch may hold others that nothing uses any more.
 fn in_use(tables: &SwitchTables) -> impl Iterator<Item = (u8, &RgtEntry)> {
     let entries = (0..Pid::COUNT).map(|at| tables.drt(pid_at(at)));
     let used: BTreeSet<u8> = entries
@@ -213,7 +219,7 @@ fn in_use(tables: &SwitchTables) -> impl Iterator<Item = (u8, &RgtEntry)> {
     tables.groups().filter(move |(at, _)| used.contains(at))
 }
 
-/// The group of these ways with `first` in front; none where one port is all there is.
+/// The group of these ports with `first` in front; `None` if only one port remains.
 fn group_of(ways: PortSets, first: u8, economy: Fallback, options: &Options) -> Option<RgtEntry> {
     let near: Vec<u8> = ways.near.iter().collect();
     let start = match economy {
@@ -221,6 +227,7 @@ fn group_of(ways: PortSets, first: u8, economy: Fallback, options: &Options) -> 
         Fallback::Firsts | Fallback::Sets => 0,
     };
     let near_count = near.len().min(PORTS_MAX);
+    // Rotated rather than sorted: groups of a set with different first ports stay distinct, and spread static messages.
     let around = near.iter().cycle().skip(start).take(near_count).copied();
     let detours = ways.detours.iter().filter(|_| economy == Fallback::Nothing && options.detours);
     let list: Vec<u8> = around.chain(detours).take(PORTS_MAX).collect();

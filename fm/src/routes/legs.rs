@@ -1,12 +1,10 @@
-//! From old routes to new ones over others in between, so that packets never go up after down by the order of each leg.
+//! Legs: intermediate tables between old and new routes, so that in each leg no packet goes up after down.
 //!
-//! Tables that stand, tables wanted -> [`Leg`]s: tables, and the order that those and the ones before go by.
+//! If old routes are legal by the order of the new ones, one leg is enough. Otherwise orders between the old and the
+//! new one ([`Moves`]) are tried: a leg changes the routes that the next order does not allow to ones that both orders
+//! allow, over links that lead the same way in both. All else stays as it is until the last leg, by the new order.
 //!
 //! Source: own construction; docs/spec/cxl-fabric.md "Change of routes".
-//!
-//! Where old routes are legal by the order of the new ones, one leg is enough. Else orders are looked for on the way from
-//! the old one to the new one ([`Moves`]): a leg takes what the next order does not allow to routes that both allow, over links
-//! that lead the same way in both. All else stays as it stands until the last leg, by the new order.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -20,10 +18,10 @@ use super::updown::UpDown;
 use super::{Basis, Options, Routed, route_from};
 use crate::graph::Graph;
 
-/// Legs that are tried to be found, at most.
+/// Number of intermediate legs at most; beyond it, rounds of PIDs are searched instead.
 const LEGS_MAX: usize = 8;
 
-/// Tables that switches are to hold next.
+/// One set of tables on the way, and the order of the step to it.
 #[derive(Clone, Debug)]
 pub(super) struct Leg<'n> {
     pub tables: Cow<'n, Tables>,
@@ -33,25 +31,24 @@ pub(super) struct Leg<'n> {
 
 /// Tables that are legal by two orders.
 enum Between {
-    /// Those that stand.
+    /// Those in the switches already are.
     Standing,
-    /// Others.
     By(Tables),
 }
 
-/// What legs are looked for.
+/// Input of a search for legs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trip<'a> {
     pub graph: &'a Graph,
     pub options: &'a Options,
-    /// PIDs whose routes are not looked at.
+    /// PIDs whose routes are ignored.
     pub apart: &'a BTreeSet<Pid>,
-    /// Orders that the routes of before may go by.
+    /// Orders that the old routes may follow.
     pub orders: &'a [&'a Order],
 }
 
 impl Trip<'_> {
-    /// The legs from `old` to `new`; `None` where none were found.
+    /// The legs from `old` to `new`; `None` if none were found.
     pub fn legs<'n>(&self, old: &Tables, new: &'n Routed) -> Option<Vec<Leg<'n>>> {
         let to_new = UpDown::new(self.graph, &new.order);
         if !to_new.illegal(&new.tables, self.apart).is_empty() {
@@ -67,13 +64,14 @@ impl Trip<'_> {
         Some(legs)
     }
 
-    /// Legs until all that stands is legal by the new order.
+    /// Legs until all routes in force are legal by the new order.
     fn on_the_way<'n>(&self, old: &Tables, start: Order, new: &'n Routed) -> Option<Vec<Leg<'n>>> {
         let net = Net::new(self.graph);
         let moves = Moves::new(&net, &start, &new.order);
         let whole = moves.count();
         let (mut order, mut standing, mut done, mut legs) = (start, old.clone(), 0, Vec::new());
         while done < whole {
+            // Halved until it works, so that an easy change takes few legs.
             // As far as it goes at once: all the way, half of it, ... one swap.
             let mut far = whole - done;
             let (next, leg) = loop {
@@ -83,6 +81,7 @@ impl Trip<'_> {
                     break (next, leg);
                 }
                 if far == 1 {
+                    // Not even one swap works: the links that keep their direction do not join the fabric.
                     return None;
                 }
                 far /= 2;
@@ -100,8 +99,8 @@ impl Trip<'_> {
         Some(legs)
     }
 
-    /// Tables that are legal by both orders, where those that stand are legal by the first one; none where the links that lead
-    /// the same way in both do not join all.
+    /// Tables that are legal by both orders, from `standing`, which is legal by `order`; `None` if the links that lead
+    /// the same way in both do not join the fabric.
     fn leg(&self, standing: &Tables, order: &Order, next: &Order, new: &Routed) -> Option<Between> {
         let by = UpDown::new(self.graph, next);
         let wrong = by.illegal(standing, self.apart);
@@ -113,6 +112,7 @@ impl Trip<'_> {
         if !order.serves(&left) || parts(&left) != parts(self.graph) {
             return None;
         }
+        // Only illegal PIDs are routed anew: the rest must not change in this leg.
         let others: Vec<Pid> = left.endpoints().map(|end| end.pid).collect();
         for to in others.into_iter().filter(|to| !wrong.contains(to)) {
             left.detach(to);

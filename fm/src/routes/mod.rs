@@ -1,9 +1,10 @@
-//! Routes for any fabric, without loops and without deadlock.
+//! Routes for any fabric, free of loops and deadlocks.
 //!
-//! [`Graph`], [`Options`], what there was before -> [`Routed`]: [`Tables`] of every switch, the [`Order`] they go
-//! by, and who cannot be reached. [`tree`] has the rule and why it holds; [`crate::proof`] proves the result again.
+//! [`route`] makes the [`Tables`] of every switch from a [`Graph`], [`Options`] and earlier routes, and returns them as
+//! [`Routed`] with the [`Order`] they follow and the PIDs that cannot be reached. [`tree`] has the rule and why it
+//! holds; [`crate::proof`] proves each result again.
 //!
-//! Units: hops; 8 ports a group.
+//!
 //! Source: docs/spec/cxl-fabric.md "Routes"; CXL 3.1 sections 7.7.5 (figures 7-43, 7-44), 7.7.6.2.
 
 mod choose;
@@ -31,10 +32,10 @@ pub use self::transit::{Known, Transit};
 use self::tree::Tree;
 use crate::graph::{Endpoint, Graph, Per, SwitchId};
 
-/// Ports of a routing group.
+/// Ports in a routing group.
 pub const PORTS_MAX: usize = 8;
 
-/// How routing tables are to be made.
+/// Parameters of routing tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// How dynamic messages choose among ports of a group.
@@ -45,7 +46,7 @@ pub struct Options {
     pub mix: u8,
     /// Whether groups have secondary ports, to switches that are just as far and above.
     pub detours: bool,
-    /// Groups that a switch can hold, at most 256.
+    /// Groups that a switch may use, 256 at most; 0 for none.
     pub groups: usize,
 }
 
@@ -56,10 +57,10 @@ impl Default for Options {
     }
 }
 
-/// The PIDs that cannot reach each other, where a fabric has fallen apart.
+/// Groups of PIDs that cannot reach each other, because the fabric has fallen apart.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Partition {
-    /// PIDs that reach each other; the most numerous first.
+    /// PIDs that reach each other, island by island; the largest first.
     pub islands: Vec<Vec<Pid>>,
     /// PIDs at switches that are lost.
     pub lost: Vec<Pid>,
@@ -87,24 +88,24 @@ impl fmt::Display for Partition {
     }
 }
 
-/// The routing tables of a fabric, and what they were made by.
+/// Routing tables of a fabric, and the order that they follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Routed {
-    /// What every switch is to hold; PIDs that can be reached from a switch have an entry there, even in a partition.
+    /// Tables of every switch. Even in a partition, a PID that can be reached from a switch has an entry there.
     pub tables: Tables,
-    /// Which way is up.
+    /// Ranks of the switches, which say which links lead up.
     pub order: Order,
-    /// Why not every PID reaches every other.
+    /// Set if not every PID reaches every other.
     pub partition: Option<Partition>,
-    /// Entries with fewer ports than there are, because a switch has too few groups.
+    /// Number of entries with fewer ports than possible, because a switch has too few groups.
     pub short: usize,
 }
 
 impl Routed {
-    /// The tables, if every PID reaches every other by them.
+    /// The tables, if every PID reaches every other.
     ///
     /// # Errors
-    /// Who does not; the routes of all others are in [`tables`](Self::tables) nevertheless.
+    /// The partition; routes within its islands are in [`tables`](Self::tables) nevertheless.
     pub const fn whole(&self) -> Result<&Tables, &Partition> {
         match &self.partition {
             None => Ok(&self.tables),
@@ -115,8 +116,8 @@ impl Routed {
 
 /// Makes the routes of `graph`.
 ///
-/// With what there was `before`, ranks, groups and the ports of static messages stay what they were as far as they can,
-/// so that little has to be sent; without, they are the best that there are.
+/// With earlier routes `before`, ranks, groups and the ports of static messages stay as they were where possible, so
+/// that few entries have to be sent. Without them the routes are the best ones.
 #[must_use]
 pub fn route(graph: &Graph, options: &Options, before: Option<&Routed>) -> Routed {
     let order = before.map(|before| &before.order);
@@ -124,19 +125,19 @@ pub fn route(graph: &Graph, options: &Options, before: Option<&Routed>) -> Route
     route_from(graph, options, Basis { order, home, standing: None })
 }
 
-/// The tables that new ones are to stay like.
+/// Earlier tables that new ones should resemble.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Basis<'a> {
-    /// Ranks that are kept if they still serve.
+    /// Ranks, kept if they still serve.
     pub order: Option<&'a Order>,
-    /// What the switches hold when all is well: an entry of it is kept as long as it leads nearer, and no place of its groups
-    /// is given to others, so that it comes back as it was.
+    /// Tables for when all links work. An entry of them is kept while it leads nearer, and places of their groups are
+    /// not reused, so that the same tables come back with the links.
     pub home: Option<&'a Tables>,
-    /// What the switches hold now: kept where that of `home` cannot be. Groups in use keep their places.
+    /// Tables that the switches hold, followed where `home` cannot be. Groups in use keep their places.
     pub standing: Option<&'a Tables>,
 }
 
-/// Makes the routes of `graph`, as like `basis` as they can be.
+/// Makes the routes of `graph`, as similar to `basis` as possible.
 #[must_use]
 pub fn route_from(graph: &Graph, options: &Options, basis: Basis<'_>) -> Routed {
     let net = Net::new(graph);
@@ -168,6 +169,7 @@ fn partition(graph: &Graph, net: &Net, ends: &Per<SwitchId, Vec<Endpoint>>) -> O
         pids.sort_unstable();
         pids
     };
+    // Islands without PIDs, such as a lone switch, cut nothing off.
     let mut islands: Vec<Vec<Pid>> =
         net.parts().iter().map(pids).filter(|pids| !pids.is_empty()).collect();
     islands.sort_by_key(|pids| (usize::MAX - pids.len(), pids.first().copied()));
@@ -176,28 +178,27 @@ fn partition(graph: &Graph, net: &Net, ends: &Per<SwitchId, Vec<Endpoint>>) -> O
     (islands.len() > 1 || !lost.is_empty()).then_some(Partition { islands, lost })
 }
 
-/// A port that leads nearer to the destination: static messages may take it.
+/// A port that leads nearer to the destination, so that static messages may take it.
 #[derive(Clone, Copy, Debug)]
 struct NextHop {
-    /// Its number among all, for its load.
+    /// Number among all arcs, to count its load.
     arc: usize,
     port: u8,
     far: SwitchId,
 }
 
-/// Routes under construction.
 struct Build<'a> {
     net: &'a Net,
     order: &'a Order,
-    /// Tables that it stays like, the first of them before the others.
+    /// Earlier tables to follow, in order of precedence.
     before: [Option<&'a Tables>; 2],
     plans: Per<SwitchId, Plan>,
-    /// Static routes over an arc so far: pairs of PIDs.
+    /// Number of pairs of PIDs whose static route uses an arc, so far.
     load: Vec<u64>,
     tree: Tree,
-    /// Sources whose static route to the PID of the moment goes through a switch.
+    /// Sources whose static route to the current PID passes through a switch.
     through: Per<SwitchId, u64>,
-    /// The set of a switch, and its part of `near`.
+    /// Number of a switch's port set, and its range in `near`.
     sets: Per<SwitchId, (u16, usize, usize)>,
     near: Vec<NextHop>,
 }
@@ -218,7 +219,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// All switches' choices for the PIDs `ends` at `to`.
+    /// Chooses the routes of all switches to the PIDs `ends` at `to`.
     fn routes_to(&mut self, to: SwitchId, ends: &[Endpoint]) {
         self.tree.grow(self.net, self.order, to);
         self.near.clear();
@@ -241,13 +242,14 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// Farthest switches first, so that what goes through a switch is known when its port is chosen: the least loaded one,
-    /// or the one of before.
+    /// Farthest switches first, so that the traffic through a switch is known when its port is chosen: its earlier
+    /// port, or the least loaded one.
     fn routes_to_pid(&mut self, to: SwitchId, end: Endpoint) {
         self.plans[to].choose(end.pid, Choice::Here(end.at.port));
         for &switch in self.tree.settled() {
             self.through[switch] = u64::from(self.net.pids[switch]);
         }
+        // The first one settled is `to` itself, which has its entry already.
         for &from in self.tree.settled().iter().skip(1).rev() {
             let (set, begin, last) = self.sets[from];
             let ways = self.near.get(begin..last).unwrap_or_default();
@@ -263,7 +265,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// The way of static messages before, if it leads nearer still and there are not more ways than there were.
+    /// The earlier port of static messages, if it still leads nearer and the number of ports has not grown.
     fn kept<'n>(&self, from: SwitchId, to: Pid, ways: &'n [NextHop]) -> Option<&'n NextHop> {
         let mut before = self.before.iter().flatten();
         before.find_map(|tables| Self::kept_of(tables, from, to, ways))
@@ -285,6 +287,7 @@ impl<'a> Build<'a> {
             }
         };
         if ways.len().min(PORTS_MAX) > had {
+            // With more ports than before, as after a repair, the load is spread anew.
             return None;
         }
         ways.iter().find(|way| way.port == first)

@@ -1,36 +1,33 @@
-//! Which way is up.
+//! The order of switches that tells which links lead up.
 //!
-//! [`Graph`] -> [`Net`], the links that work, by switch -> [`Order`], a rank for each switch: a link leads up
-//! towards the lower rank, and every switch but the first of its part of the fabric has a way up.
+//! A [`Net`] has the links that work, by switch. An [`Order`] gives each switch a rank: a link leads up towards the
+//! lower rank, and every switch but the first of its part of the fabric has a link that leads up.
 //!
-//! Units: hops.
+//!
 //! Source: Schroeder et al., "Autonet", IEEE JSAC 9(8), 1991 (up*/down*); docs/spec/cxl-fabric.md "Routes".
 
 use crate::graph::{Graph, Per, PortUse, SwitchId};
 
-/// A link as it leaves one switch: the port, and the switch that it leads to.
+/// One direction of a link, as it leaves a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arc {
-    /// Port it leaves by.
     pub port: u8,
-    /// Where it leads.
     pub far: SwitchId,
 }
 
-/// The links that work, at each of their ends, in the order of ports; those from a switch to itself are left out.
+/// The links that work, at each of their ends, in order of ports; links from a switch to itself are left out.
 ///
 /// Plain arrays instead of a graph library: all of it is walked once for each destination.
 #[derive(Clone, Debug)]
 pub struct Net {
-    /// Arcs of a switch begin here, and end where the next one's begin.
+    /// Index of a switch's first arc; they end where those of the next switch begin.
     first: Per<SwitchId, usize>,
     arcs: Vec<Arc>,
-    /// PIDs at a switch that works.
+    /// Number of PIDs at each switch that works.
     pub pids: Per<SwitchId, u32>,
 }
 
 impl Net {
-    /// The links of `graph` that work.
     #[must_use]
     pub fn new(graph: &Graph) -> Self {
         let (mut first, mut arcs) = (Per::default(), Vec::new());
@@ -39,6 +36,7 @@ impl Net {
             for (port, what) in graph.ports(switch) {
                 if let PortUse::Isl { link, far } = what
                     && graph.works(link)
+                    // A link to the switch itself leads neither up nor down.
                     && far.switch != switch
                 {
                     arcs.push(Arc { port, far: far.switch });
@@ -52,35 +50,35 @@ impl Net {
         Self { first, arcs, pids }
     }
 
-    /// Number of switches.
     #[must_use]
     pub const fn switch_count(&self) -> usize {
         self.first.len()
     }
 
-    /// Number of arcs: twice that of links.
+    /// Number of arcs, twice that of links.
     #[must_use]
     pub const fn arc_count(&self) -> usize {
         self.arcs.len()
     }
 
-    /// Ways out of a switch.
+    /// Arcs that leave a switch.
     #[inline]
     #[must_use]
     pub fn arcs(&self, of: SwitchId) -> &[Arc] {
         let from = self.first[of];
+        // The last switch has no successor.
         let to = self.first.find(SwitchId(of.0 + 1)).copied().unwrap_or(self.arcs.len());
         self.arcs.get(from..to).unwrap_or_default()
     }
 
-    /// Number of the first way out of a switch, among all.
+    /// Index of a switch's first arc among all.
     #[inline]
     #[must_use]
     pub fn first_arc(&self, of: SwitchId) -> usize {
         self.first[of]
     }
 
-    /// Hops from `from` to each switch, by way of any; none for those out of reach.
+    /// Hops from the nearest of `from` to each switch; `None` if it cannot be reached.
     #[must_use]
     pub fn hops(&self, from: &[SwitchId]) -> Per<SwitchId, Option<u32>> {
         let mut hops = Per::new(self.switch_count(), None);
@@ -102,7 +100,7 @@ impl Net {
         hops
     }
 
-    /// The parts between which no link works, the largest first, each in ascending order.
+    /// Sets of switches that working links join, the largest first, each in ascending order.
     #[must_use]
     pub fn parts(&self) -> Vec<Vec<SwitchId>> {
         let mut seen = Per::new(self.switch_count(), false);
@@ -131,7 +129,7 @@ impl Net {
     }
 }
 
-/// The ranks of switches by which up*/down* routing tells which way is up.
+/// Ranks of switches, by which up*/down* routing decides which links lead up.
 ///
 /// In each part of the fabric exactly one switch, the root, has no neighbour of a lower rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,20 +146,20 @@ impl Order {
         self.rank[to] < self.rank[from]
     }
 
-    /// The root of the part that a switch is in.
+    /// Root of the part that a switch is in.
     #[inline]
     #[must_use]
     pub fn root(&self, of: SwitchId) -> SwitchId {
         self.root[of]
     }
 
-    /// Rank and root of each switch.
     pub(super) fn ranks(&self) -> impl Iterator<Item = (u32, u16)> {
         self.rank.values().zip(self.root.values()).map(|(rank, root)| (*rank, root.0))
     }
 
-    /// The order of these ranks and roots; none where a root is no switch.
+    /// An order from ranks and roots; `None` if a root is no switch.
     pub(super) fn of_ranks(ranks: &[(u32, u16)]) -> Option<Self> {
+        // The numbers come from the store; a root out of range would be an index out of bounds later.
         let is_switch = |(_, root): &(u32, u16)| usize::from(*root) < ranks.len();
         ranks.iter().all(is_switch).then(|| Self {
             rank: ranks.iter().map(|(rank, _)| *rank).collect(),
@@ -169,14 +167,14 @@ impl Order {
         })
     }
 
-    /// Whether these ranks still serve what works of `graph`, so that routes that go by them need no others.
+    /// Whether these ranks still serve the links that work, so that routes by them can stay.
     #[must_use]
     pub fn serves(&self, graph: &Graph) -> bool {
         let net = Net::new(graph);
         self.kept(&net, &net.parts()).is_some()
     }
 
-    /// Ranks a part's switches as they stand in `ranked`, from `first` on.
+    /// Ranks the switches of a part in the order `ranked`, from `first` on.
     pub(super) fn set(&mut self, first: u32, ranked: &[SwitchId]) {
         for (rank, &switch) in (first..).zip(ranked) {
             self.rank[switch] = rank;
@@ -184,7 +182,7 @@ impl Order {
         }
     }
 
-    /// These ranks for another `net`, if still only one switch of each part has no way up.
+    /// These ranks for another `net`, if still only one switch of each part has no link that leads up.
     pub(super) fn kept(&self, net: &Net, parts: &[Vec<SwitchId>]) -> Option<Self> {
         if self.rank.len() != net.switch_count() {
             return None;

@@ -1,7 +1,9 @@
-//! From one order of switches to another: by as little as needs to change, and by orders between that go with both.
+//! Steps between orders of switches: a repair with few moves, and the orders between two that go with both.
 //!
-//! [`Order::repaired`]: the order of before, made to serve what works now. [`Moves`]: all orders on the way from one
-//! to another.
+//! [`Order::repaired`] makes an earlier order serve the links that work now. [`Moves`] are all orders on the way from
+//! one to another.
+//!
+//!
 //!
 //! Source: own construction, proved below; the orders are the words of a search from a root (Björner and Ziegler,
 //! "Introduction to greedoids", 1992).
@@ -25,8 +27,8 @@ use super::order::{Net, Order};
 use crate::graph::{Graph, SwitchId};
 
 impl Order {
-    /// These ranks for another `net`, with as few switches moved as it takes: where a switch has lost its last link that
-    /// leads up, those of a shortest way to it from switches before it are put in front of it.
+    /// These ranks for another `net`, with few switches moved: where a switch has lost its last link that leads up, the
+    /// switches of a shortest way to it, from switches before it, are put in front of it.
     pub(super) fn repaired(&self, net: &Net, parts: &[Vec<SwitchId>]) -> Option<Self> {
         if self.rank.len() != net.switch_count() {
             return None;
@@ -35,6 +37,7 @@ impl Order {
         for part in parts {
             let mut ranked = part.clone();
             ranked.sort_by_key(|&switch| (self.rank[switch], switch));
+            // The root stays in any case: it needs no link that leads up.
             let mut at = 1;
             let mut before: BTreeSet<SwitchId> = ranked.iter().take(1).copied().collect();
             while let Some(&switch) = ranked.get(at) {
@@ -53,7 +56,7 @@ impl Order {
     }
 }
 
-/// The switches of a shortest way to `to` from those of `from`, without the first, with `to`.
+/// The switches of a shortest way from one of `from` to `to`, without the first, including `to`.
 fn way_from(net: &Net, from: &BTreeSet<SwitchId>, to: SwitchId) -> Option<Vec<SwitchId>> {
     let mut next = BTreeMap::from([(to, None)]);
     let mut open = vec![to];
@@ -83,11 +86,11 @@ fn way_from(net: &Net, from: &BTreeSet<SwitchId>, to: SwitchId) -> Option<Vec<Sw
 #[derive(Clone, Debug)]
 pub(super) struct Moves {
     start: Order,
-    /// By part: its switches as they stand at first, and which of them are moved where, one after the other.
+    /// For each part: its switches in the initial order, and the moves, one after the other.
     parts: Vec<(Vec<SwitchId>, Vec<Move>)>,
 }
 
-/// A switch is moved to the front of others, place by place.
+/// Moves a switch forwards to a place, by swaps of neighbours.
 #[derive(Clone, Copy, Debug)]
 struct Move {
     switch: SwitchId,
@@ -108,6 +111,8 @@ impl Moves {
                     way_from(net, &BTreeSet::from([root]), first).filter(|_| root != first)
             {
                 for switch in way {
+                    // To the second place, where it has the root as its neighbour, and then before the root, by one
+                    // swap.
                     moves.extend([Move { switch, to: 1 }, Move { switch, to: 0 }]);
                 }
             }
@@ -117,12 +122,12 @@ impl Moves {
         Self { start: start.clone(), parts: net.parts().into_iter().map(of).collect() }
     }
 
-    /// How many swaps there are.
+    /// Number of swaps in all.
     pub fn count(&self) -> usize {
         self.walk(usize::MAX).1
     }
 
-    /// The order after so many swaps.
+    /// The order after a number of swaps.
     pub fn after(&self, swaps: usize) -> Order {
         self.walk(swaps).0
     }
@@ -133,6 +138,7 @@ impl Moves {
             let mut ranked = ranked.clone();
             for &Move { switch, to } in moves {
                 let from = ranked.iter().position(|&at| at == switch).unwrap_or(to);
+                // `most - swaps` cuts the move that is under way when the number is reached.
                 let steps = from.saturating_sub(to).min(most - swaps);
                 swaps += steps;
                 if let Some(run) = ranked.get_mut(from - steps..=from) {
@@ -146,7 +152,7 @@ impl Moves {
     }
 }
 
-/// `graph` without the links that lead up by one order and down by the other.
+/// The graph without the links that lead up by one order and down by the other.
 pub(super) fn without_turned(graph: &Graph, one: &Order, other: &Order) -> Graph {
     let mut left = graph.clone();
     for (link, ends) in graph.links() {

@@ -1,18 +1,17 @@
-//! In which order routes to PIDs may change, and to whom none may.
+//! Rounds: in which order routes to PIDs may change without a deadlock, and which PIDs must be withdrawn.
 //!
-//! [`PidClass`]s of PIDs that change, what packets to all others wait for -> [`UpdateRounds`].
+//! [`plan`] takes the waits of packets to unchanged PIDs and returns [`UpdateRounds`].
 //!
-//! Units: checks, each of all channels.
+//! All PIDs of a round change together; between two rounds packets on old routes leave the fabric. So while a round
+//! runs, packets to its PIDs wait by old and new routes, and all others by their present ones: without a cycle among
+//! these waits, nothing deadlocks.
+//!
+//! It is enough to look for rounds of one class of PIDs each: the waits while several classes change together include
+//! those while they change one after the other. So PIDs are withdrawn only where no sequence of single classes exists.
+//! All sequences are tried, then all with one PID less, and so on. Only where a fabric has too many classes to try all
+//! ([`WORK_MAX`]) is the first solution taken.
+//!
 //! Source: own construction; Dally and Seitz, IEEE Trans. Computers C-36(5), 1987 (channel dependency graph).
-//!
-//! All PIDs of a round change together; between two rounds packets that came by ways of before leave the fabric. So while
-//! a round runs, packets wait by the ways of now to all others, and by both ways to those of the round: without a circle
-//! among these, nothing locks up.
-//!
-//! Rounds of one kind of PID each are enough to look for: what waits while several change together has all that waits
-//! while they change one after the other. So PIDs are withdrawn where there is no sequence of single kinds, which is
-//! looked for in full: all sequences are tried, then all with one PID less, and so on. Only where a fabric has too many
-//! kinds to try all ([`WORK_MAX`]) is what was found first taken.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,28 +21,28 @@ use super::tables::Tables;
 use crate::graph::{Graph, PortMask, PortRef};
 use crate::proof::walk::{UpPorts, Walk};
 
-/// Switches that are looked at in all checks of a search, each once for every kind.
+/// Budget of a search: switches visited in all its checks, each once for every class.
 const WORK_MAX: usize = 1_000_000;
-/// Checks that are made at least.
+/// Number of checks granted whatever the budget.
 const CHECKS_MIN: usize = 64;
-/// Kinds of which all sets are tried for whom to withdraw.
+/// Number of classes up to which all subsets are tried for withdrawal: 1,024 of them.
 const SETS_OF_MAX: usize = 10;
-/// Checks by which rounds are found where not all can be tried.
+/// Number of checks of the greedy search.
 const TRIES_MAX: usize = 256;
 
-/// PIDs that have the same ways between switches, before and after.
+/// PIDs with the same routes between switches, before and after.
 type PidClass = Vec<Pid>;
 
-/// In which rounds routes to PIDs change, and which PIDs have none meanwhile.
+/// Rounds in which routes change, and PIDs without routes meanwhile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct UpdateRounds {
-    /// PIDs that change together, one round after the other.
+    /// PIDs that change together, round by round.
     pub rounds: Vec<Vec<Pid>>,
-    /// Those of them of which entries that change are missing until then.
+    /// PIDs of `rounds` whose changing entries are missing until their round.
     pub withdrawn: Vec<Pid>,
 }
 
-/// Which routes to PIDs of a kind the switches have.
+/// State of the routes to the PIDs of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RouteState {
     Old,
@@ -52,7 +51,7 @@ enum RouteState {
     Withdrawn,
 }
 
-/// Tables of before and after, and what leads up in them.
+/// Old and new tables, and the ports that lead up.
 #[derive(Clone, Copy)]
 pub(super) struct TableChange<'a> {
     pub graph: &'a Graph,
@@ -64,8 +63,8 @@ pub(super) struct TableChange<'a> {
 }
 
 impl TableChange<'_> {
-    /// Puts PIDs together that make the same waits; first those that never go up after down, which fit together if the
-    /// order of before is that of after.
+    /// Groups PIDs that cause the same waits. Classes in which packets never go up after down come first: they fit
+    /// together if the old order is also the new one.
     fn kinds(&self, changed: &[Pid], scratch: &mut Walk<'_>) -> Vec<PidClass> {
         let mut kinds: BTreeMap<(bool, Vec<PortMask>), PidClass> = BTreeMap::new();
         for &to in changed {
@@ -83,13 +82,14 @@ impl TableChange<'_> {
     }
 }
 
-/// Plans the changes of routes to `changed`; `rest` has the waits of packets to all others.
+/// Plans the changes of routes to `changed`; `rest` has the waits of packets to all other PIDs.
 pub(super) fn plan<'a>(change: TableChange<'a>, rest: &Walk<'a>, changed: &[Pid]) -> UpdateRounds {
     let mut all = rest.clone();
     for &to in changed {
         all.mix(change.old, change.new, change.ups, to);
     }
     if all.order().is_ok() {
+        // The usual case: all change in one round.
         let rounds = if changed.is_empty() { Vec::new() } else { vec![changed.to_vec()] };
         return UpdateRounds { rounds, withdrawn: Vec::new() };
     }
@@ -103,13 +103,14 @@ struct Search<'a, 'w> {
     change: TableChange<'a>,
     rest: &'w Walk<'a>,
     kinds: &'w [PidClass],
-    /// Checks that may be made still.
+    /// Number of checks left.
     left: usize,
 }
 
 impl<'a> Search<'a, '_> {
     fn plan(mut self) -> UpdateRounds {
         let whole = self.left;
+        // Half of the budget for a way without withdrawals, the rest for one with them.
         self.left = whole / 2;
         let start = vec![RouteState::Old; self.kinds.len()];
         if let Some(path) = self.path(start.clone()) {
@@ -120,11 +121,12 @@ impl<'a> Search<'a, '_> {
         self.withdrawing().unwrap_or_else(|| self.greedy())
     }
 
-    /// What packets wait for while all is as `now` says.
+    /// The waits of packets while the classes are in the states `now`.
     fn waits(&self, now: &[RouteState]) -> Walk<'a> {
         let TableChange { ups, old, new, kept, .. } = self.change;
         let mut walk = self.rest.clone();
         for (kind, now) in self.kinds.iter().zip(now) {
+            // All PIDs of a class have the same routes: one stands for all.
             let Some(&to) = kind.first() else { continue };
             match now {
                 RouteState::Old => drop(walk.mix(old, old, ups, to)),
@@ -136,8 +138,8 @@ impl<'a> Search<'a, '_> {
         walk
     }
 
-    /// Those of `waits` and of kinds that move, whose old ways are in them; none if there is a circle. What moves waits for
-    /// all that it waited for before, so that nothing has to be looked at again.
+    /// `waits`, with those of moving classes added, whose old routes are in it; `None` if there is a cycle. A moving
+    /// class keeps its old waits, so only new ones have to be added.
     fn moving(&self, waits: &Walk<'a>, kinds: &[usize]) -> Option<Walk<'a>> {
         let TableChange { ups, old, new, .. } = self.change;
         let mut walk = waits.clone();
@@ -147,7 +149,8 @@ impl<'a> Search<'a, '_> {
         walk.order().is_ok().then_some(walk)
     }
 
-    /// An order in which all kinds with old routes can change, one at a time; none where all were tried, or too many.
+    /// A sequence in which all classes with old routes can change one at a time; `None` if there is none, or the budget
+    /// ran out.
     fn path(&mut self, mut now: Vec<RouteState>) -> Option<Vec<usize>> {
         let (mut path, mut tried, mut seen) = (Vec::new(), vec![0], BTreeSet::new());
         let mut waits = None; // while all is as `now` says
@@ -168,8 +171,10 @@ impl<'a> Search<'a, '_> {
             let done: Vec<bool> =
                 (0..).zip(&now).map(|(at, now)| at == kind || *now != RouteState::Old).collect();
             if seen.contains(&done) {
+                // The waits depend on which classes have changed, not in which order: such a set is not tried twice.
                 continue;
             }
+            // Out of checks: the search unwinds, and the caller sees `left` at 0.
             let Some(left) = self.left.checked_sub(1) else { continue };
             self.left = left;
             let waits_now = waits.get_or_insert_with(|| self.waits(&now));
@@ -184,7 +189,7 @@ impl<'a> Search<'a, '_> {
         None
     }
 
-    /// The fewest PIDs without which all others can change; none where there are too many to try.
+    /// The smallest number of PIDs without which all others can change; `None` where there are too many to try.
     fn withdrawing(&mut self) -> Option<UpdateRounds> {
         let count = self.kinds.len();
         if count > SETS_OF_MAX {
@@ -198,7 +203,7 @@ impl<'a> Search<'a, '_> {
         sets.sort_unstable();
         for (_, chosen) in sets {
             let gone: Vec<usize> = members(chosen).collect();
-            // They have new routes with the first ones who change, or when all others have.
+            // While withdrawn they can have their new routes with the first round already, or get them after the last.
             for meanwhile in [RouteState::New, RouteState::Withdrawn] {
                 let mut start = vec![RouteState::Old; count];
                 set(&mut start, &gone, meanwhile);
@@ -216,7 +221,7 @@ impl<'a> Search<'a, '_> {
         None
     }
 
-    /// Rounds of as many kinds as fit, of an order of single ones.
+    /// Merges a sequence of single classes into rounds of as many as fit.
     fn together(&self, mut now: Vec<RouteState>, path: &[usize]) -> Vec<Vec<usize>> {
         let mut rounds: Vec<Vec<usize>> = Vec::new();
         let mut waits = self.waits(&now);
@@ -228,6 +233,7 @@ impl<'a> Search<'a, '_> {
                 round.push(kind);
                 continue;
             }
+            // The last round did not fit with this class: it counts as done, and a new round begins.
             set(&mut now, rounds.last().map(Vec::as_slice).unwrap_or_default(), RouteState::New);
             set(&mut now, &[kind], RouteState::Moving);
             waits = self.waits(&now);
@@ -236,7 +242,7 @@ impl<'a> Search<'a, '_> {
         rounds
     }
 
-    /// Rounds of as many kinds as fit, until none does; the rest is withdrawn.
+    /// Rounds of as many classes as fit, until none does; the rest is withdrawn.
     fn greedy(&self) -> UpdateRounds {
         let count = self.kinds.len();
         let (mut now, mut rounds, mut tries) = (vec![RouteState::Old; count], Vec::new(), 0);
@@ -253,6 +259,7 @@ impl<'a> Search<'a, '_> {
                     waits = more;
                     round.append(&mut list);
                 } else if list.len() > 1 {
+                    // Halved to find which part of the list stands in the way.
                     let half = list.split_off(list.len() / 2);
                     open.extend([half, list]);
                 }
@@ -274,7 +281,7 @@ impl<'a> Search<'a, '_> {
         self.named(&rounds, &gone)
     }
 
-    /// Whether those that are withdrawn may have their new routes while all others change.
+    /// Whether withdrawn PIDs may have their new routes while all others change.
     fn may_come_first(&self, rounds: &[Vec<usize>], gone: &[usize]) -> bool {
         let mut now = vec![RouteState::Old; self.kinds.len()];
         set(&mut now, gone, RouteState::New);
@@ -300,10 +307,11 @@ impl<'a> Search<'a, '_> {
     }
 }
 
-/// Puts those that are withdrawn into the first round or behind the last one.
+/// Puts withdrawn classes into the first round, or behind the last one.
 fn place(rounds: &mut Vec<Vec<usize>>, gone: &[usize], meanwhile: RouteState) {
     match rounds.first_mut().filter(|_| meanwhile == RouteState::New) {
         Some(first) => first.extend(gone),
+        // Nothing withdrawn: no empty round, which would cost a wait.
         None if gone.is_empty() => {}
         None => rounds.push(gone.to_vec()),
     }

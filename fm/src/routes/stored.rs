@@ -1,6 +1,8 @@
-//! Tables of a fabric as they are kept over a restart of the FM.
+//! The stored form of routing tables, kept over a restart of the manager.
 //!
-//! [`Routed`] <-> [`StoredRoutes`], lists of numbers; entries that lead nowhere are left out.
+//! [`StoredRoutes`] are lists of numbers; entries that lead nowhere are left out.
+//!
+//!
 //!
 //! Source: docs/spec/wire-formats.md §4.5 (5704h, 5708h): entries stand as on the wire.
 
@@ -10,7 +12,6 @@ use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
 use super::tables::pid_at;
 use super::{Order, Routed, SwitchTables, Tables};
 
-/// Routing tables as they are kept in the store.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct StoredRoutes {
     /// Rank and root of each switch.
@@ -25,7 +26,7 @@ struct StoredSwitch {
 }
 
 impl StoredRoutes {
-    /// The form in which `routed` is kept.
+    /// The stored form of `routed`.
     #[must_use]
     pub fn of(routed: &Routed) -> Self {
         let of = |tables: &SwitchTables| {
@@ -40,7 +41,7 @@ impl StoredRoutes {
         Self { order: routed.order.ranks().collect(), switches }
     }
 
-    /// The tables that were kept; none where what was kept makes no sense.
+    /// The tables; `None` if the stored numbers make no sense.
     #[must_use]
     pub fn routed(&self) -> Option<Routed> {
         let count = self.switches.len();
@@ -56,6 +57,7 @@ impl StoredRoutes {
             }
             tables.push(made);
         }
+        // Partition and shortage are not kept: the routes are made anew from these tables, and with them both.
         Some(Routed { tables, order, partition: None, short: 0 })
     }
 }

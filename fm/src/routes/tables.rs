@@ -1,6 +1,8 @@
-//! What every switch is to hold, and what has to be sent for it.
+//! Routing tables of switches, and the differences that have to be sent.
 //!
-//! [`Tables`]: for each switch 4,096 DRT entries and 256 RGT entries; [`Change`]: one entry of one switch.
+//! [`Tables`] have 4,096 DRT entries and 256 RGT entries for each switch. A [`Change`] sets one entry of one switch.
+//!
+//!
 //!
 //! Source: docs/spec/wire-formats.md §4.5, §5.3; CXL 3.1 section 7.7.13.
 
@@ -8,7 +10,6 @@ use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
 
 use crate::graph::{Key, Per, PortMask, SwitchId};
 
-/// Entries of a routing group table.
 pub const GROUPS_MAX: usize = 256;
 
 /// The routing tables of one switch: DRT (by PID) and RGT (routing groups).
@@ -16,7 +17,7 @@ pub const GROUPS_MAX: usize = 256;
 pub struct SwitchTables {
     drt: Vec<DrtEntry>,
     rgt: Vec<Option<RgtEntry>>,
-    /// Ports of each routing group, as they are looked up for every PID.
+    /// Ports of each routing group as a set, as they are looked up for every PID.
     masks: Vec<PortMask>,
 }
 
@@ -28,28 +29,25 @@ impl Default for SwitchTables {
 }
 
 impl SwitchTables {
-    /// The DRT entry of a destination.
     #[inline]
     #[must_use]
     pub fn drt(&self, to: Pid) -> DrtEntry {
         self.drt.get(to.index()).copied().unwrap_or_default()
     }
 
-    /// Sets the DRT entry of a destination.
     pub fn set_drt(&mut self, to: Pid, entry: DrtEntry) {
         if let Some(place) = self.drt.get_mut(to.index()) {
             *place = entry;
         }
     }
 
-    /// A routing group; none that is not in use.
+    /// A routing group; `None` if it is unused.
     #[inline]
     #[must_use]
     pub fn rgt(&self, index: u8) -> Option<&RgtEntry> {
         self.rgt.get(usize::from(index)).and_then(Option::as_ref)
     }
 
-    /// Sets a routing group.
     pub fn set_rgt(&mut self, index: u8, entry: Option<RgtEntry>) {
         let at = usize::from(index);
         if let (Some(place), Some(mask)) = (self.rgt.get_mut(at), self.masks.get_mut(at)) {
@@ -59,12 +57,12 @@ impl SwitchTables {
         }
     }
 
-    /// Routing groups in use.
     pub fn groups(&self) -> impl Iterator<Item = (u8, &RgtEntry)> {
         (0..=u8::MAX).zip(&self.rgt).filter_map(|(at, group)| group.as_ref().map(|g| (at, g)))
     }
 
-    /// Ports by which packets to `to` may leave; empty without an entry, none when it names a group that is not there.
+    /// Ports by which packets to `to` may leave: none at all without an entry, `None` if it names a group that is not
+    /// there.
     #[inline]
     #[must_use]
     pub fn ports(&self, to: Pid) -> Option<PortMask> {
@@ -84,59 +82,56 @@ impl SwitchTables {
         match self.drt(to) {
             DrtEntry::Invalid => None,
             DrtEntry::Port(port) => Some(port),
+            // Static messages take the first port of a group (wire-formats.md §5.3).
             DrtEntry::Group(index) => self.rgt(index)?.ports().first().copied(),
         }
     }
 }
 
-/// The routing tables of all switches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tables {
     switches: Per<SwitchId, SwitchTables>,
 }
 
 impl Tables {
-    /// Empty tables for `count` switches.
     #[must_use]
     pub fn new(count: usize) -> Self {
         Self { switches: Per::new(count, SwitchTables::default()) }
     }
 
-    /// Tables of a switch; none for one that they were not made for.
+    /// Tables of a switch; `None` if they were not made for it.
     #[inline]
     #[must_use]
     pub fn get(&self, switch: SwitchId) -> Option<&SwitchTables> {
         self.switches.find(switch)
     }
 
-    /// Tables of a switch, to be changed.
+    /// Tables of a switch, for changes.
     ///
     /// # Panics
-    /// When the switch is not among them.
+    /// The tables were not made for this switch.
     pub fn get_mut(&mut self, switch: SwitchId) -> &mut SwitchTables {
         &mut self.switches[switch]
     }
 
-    /// Tables of all switches, in order.
     pub(super) fn all(&self) -> impl Iterator<Item = &SwitchTables> {
         self.switches.values()
     }
 
-    /// Number of switches.
     #[must_use]
     pub const fn switch_count(&self) -> usize {
         self.switches.len()
     }
 
-    /// Puts the tables of the next switch behind the others.
+    /// Adds the tables of the next switch.
     pub(super) fn push(&mut self, tables: SwitchTables) {
         self.switches.push(tables);
     }
 
-    /// Makes the changes that [`diff`](Self::diff) found, one by one.
+    /// Makes one change, as [`diff`](Self::diff) finds them.
     ///
     /// # Panics
-    /// When a switch is not among them.
+    /// The tables were not made for its switch.
     pub fn apply(&mut self, change: Change) {
         match change {
             Change::Group { at, index, entry } => self.get_mut(at).set_rgt(index, entry),
@@ -144,10 +139,10 @@ impl Tables {
         }
     }
 
-    /// Finds the entries that differ in `wanted`: groups that come, routes, groups that go; within each by switch, then
-    /// by number.
+    /// Finds the entries that differ in `wanted`: new groups, routes, and unused groups; each by switch, then by
+    /// number.
     ///
-    /// Switches that `self` has no tables for start empty; for those that `wanted` lacks there is nothing to send.
+    /// A switch that `self` has no tables for starts empty; for a switch that `wanted` lacks nothing is sent.
     #[must_use]
     pub fn diff(&self, wanted: &Self) -> Diff {
         let empty = SwitchTables::default();
@@ -171,30 +166,23 @@ impl Tables {
     }
 }
 
-/// The PID of a place in a DRT.
 pub(super) fn pid_at(index: usize) -> Pid {
+    // A PID has 12 bits; the switch number's 16 are only the checked conversion.
     Pid::from_low_bits(SwitchId::at(index).0)
 }
 
-/// One entry of a routing table that is to be set.
+/// A new value for one entry of a routing table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Set RGT.
     Group {
-        /// Where.
         at: SwitchId,
-        /// Which.
         index: u8,
-        /// What it becomes; none: nothing points at it any more.
+        /// The new group; `None` if nothing names it any more.
         entry: Option<RgtEntry>,
     },
-    /// Set DRT.
     Route {
-        /// Where.
         at: SwitchId,
-        /// Which.
         to: Pid,
-        /// What it becomes.
         entry: DrtEntry,
     },
 }
@@ -202,22 +190,19 @@ pub enum Change {
 /// The entries in which two routing tables of a fabric differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diff {
-    /// Groups that are set: first.
+    /// Groups to be set first.
     pub come: Vec<Change>,
-    /// Routes.
     pub routes: Vec<Change>,
-    /// Groups that nothing points at any more: last.
+    /// Groups that nothing names any more: last.
     pub go: Vec<Change>,
 }
 
 impl Diff {
-    /// Number of entries.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.come.len() + self.routes.len() + self.go.len()
     }
 
-    /// Whether nothing differs.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0

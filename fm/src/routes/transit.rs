@@ -1,8 +1,7 @@
-//! From the tables that stand in the switches to new ones, while packets are on their way.
+//! Transit: the steps from the tables that switches hold to new ones, while packets are on their way.
 //!
-//! Graph, tables that stand, tables wanted -> [`Transit`]: entries to withdraw first, if any, then what to send.
+//! [`Transit::plan`] says which entries to withdraw first, if any, and then what to send, in which order.
 //!
-//! Units: hops, for the layers.
 //! Source: own construction; docs/spec/cxl-fabric.md "Change of routes".
 //!
 //! # What holds meanwhile
@@ -41,47 +40,47 @@ use crate::proof::walk::{Channels, UpPorts, Walk};
 
 /// The steps from the tables that switches hold to new ones, in this order.
 ///
-/// Each list is sent in any order; the next one when all of it has been answered. Groups that no route leads to any more stay in
-/// the switches until their place is needed.
+/// The changes of a list may be sent in any order, the next list when all of it has been answered. Groups that no route
+/// names any more stay in the switches until their place is needed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transit {
-    /// PIDs of which entries are taken away for a moment.
+    /// PIDs some of whose entries are missing for a moment.
     pub withdrawn: Vec<Pid>,
-    /// Those entries, which become invalid. Then wait until no packet that went by them is left in the fabric.
+    /// Those entries, which become invalid. Afterwards wait until packets that used them have left the fabric.
     pub withdraw: Vec<Change>,
-    /// One after the other.
+    /// The legs, one after the other.
     pub legs: Vec<Steps>,
 }
 
-/// The steps to tables: to the new ones, or to some in between.
+/// The steps of one leg, to the new tables or to intermediate ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Steps {
-    /// Entries that leave a group before it has other ports.
+    /// Entries that leave a group before its ports change.
     pub park: Vec<Change>,
-    /// Groups that come.
+    /// Groups to be set.
     pub come: Vec<Change>,
-    /// Routes, in rounds of layers. Between two rounds wait until packets by ways of before have left the fabric.
+    /// Routes, in rounds of layers. Between two rounds wait until packets on old routes have left the fabric.
     pub rounds: Vec<Vec<Vec<Change>>>,
 }
 
-/// What is known of a change of tables, beside the tables.
+/// Facts about a change of tables, beside the tables.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
-    /// How routes are made.
+    /// Options that the routes were made with.
     pub options: &'a Options,
-    /// PIDs whose routes are not looked at: there is one packet to them at a time.
+    /// PIDs whose routes are ignored: at most one packet to them is under way.
     pub apart: &'a BTreeSet<Pid>,
-    /// Orders that the tables that stand may go by.
+    /// Orders that the tables in the switches may follow.
     pub orders: &'a [&'a Order],
 }
 
 impl Transit {
-    /// Plans the way from `old`, which stands in the switches of `graph`, to `new`.
+    /// Plans the way from `old`, the tables in the switches of `graph`, to `new`.
     ///
-    /// `old` was proved when it was set; links and switches of it may be lost since.
+    /// `old` was proved when it was set; links and switches of it may have failed since.
     ///
     /// # Errors
-    /// `new` lets packets come back or loses them.
+    /// `new` loses packets or lets them loop.
     pub fn plan(
         graph: &Graph,
         old: &Tables,
@@ -98,7 +97,7 @@ impl Transit {
         }
     }
 
-    /// The way over `legs`; `None` where switches do not change in stages.
+    /// The steps over `legs`; `None` if the switches cannot change in stages.
     fn staged(
         graph: &Graph,
         old: &Tables,
@@ -122,8 +121,8 @@ impl Transit {
         Ok(Some(transit))
     }
 
-    /// Where no orders are known that old and new routes go by: rounds are searched for by PID, and entries to PIDs for which
-    /// there are none are taken away for a moment.
+    /// Steps where no orders are known that old and new routes follow: rounds are searched by PID, and entries to PIDs
+    /// without one are withdrawn for a moment.
     fn in_rounds(graph: &Graph, old: &Tables, new: &Routed) -> Result<Self, Fault> {
         let channels = Channels::new(graph);
         let ups = &UpPorts::new(graph, &new.order);
@@ -137,6 +136,7 @@ impl Transit {
         let mut changed = Vec::new();
         for to in (0..Pid::COUNT).map(pid_at) {
             if is_same(graph, &standing, new, to) {
+                // Its packets take the same ports before and after, so their waits are there throughout.
                 rest.mix(new, new, ups, to);
             } else {
                 changed.push(to);
@@ -144,6 +144,7 @@ impl Transit {
         }
         let mut kept = standing.clone();
         for &to in &changed {
+            // Entries that stay are not withdrawn: traffic that uses only those must not notice.
             for at in graph.switches().filter(|&at| ports(&standing, at, to) != ports(new, at, to))
             {
                 kept.apply(Change::Route { at, to, entry: DrtEntry::Invalid });
@@ -170,6 +171,7 @@ impl Transit {
             Change::Group { .. } => false,
         };
         let park = park.into_iter().filter(|change| !is_withdrawn(change)).collect();
+        // Parked entries that are withdrawn as well need no second change.
         let diff = standing.diff(new);
         let mut walk = Walk::new(graph, &channels);
         let mut left = diff.routes;
@@ -196,7 +198,7 @@ impl Transit {
     }
 }
 
-/// Routes by stage, and in each by most hops that are left behind them; `None` where there are no stages.
+/// Routes by stage, and within a stage by the most hops behind them; `None` if there are no stages.
 fn staged_rounds(
     stages: &mut Stages<'_>,
     mut routes: Vec<Change>,
@@ -221,7 +223,7 @@ fn staged_rounds(
     Ok(Some(rounds))
 }
 
-/// What changes of routes are put in order by: the PID, then the switch.
+/// Sort key of a change: the PID, then the switch.
 const fn key(change: &Change) -> (Option<Pid>, SwitchId) {
     match *change {
         Change::Route { at, to, .. } => (Some(to), at),
@@ -229,14 +231,14 @@ const fn key(change: &Change) -> (Option<Pid>, SwitchId) {
     }
 }
 
-/// Puts the layers of `more` to those of the same hops.
+/// Merges two lists of layers, hop by hop.
 fn join(layers: &mut Vec<Vec<Change>>, more: Vec<Vec<Change>>) {
     layers.resize(layers.len().max(more.len()), Vec::new());
     layers.iter_mut().zip(more).for_each(|(layer, mut more)| layer.append(&mut more));
 }
 
-/// Entries that name a group which is to have ports that it has not: each becomes one port of the old group, the first of
-/// those that work, so that static messages keep their way if they have one.
+/// Changes for entries that name a group which is to gain ports: each becomes one port of the old group, the first that
+/// works, so that static messages keep their way if they have one.
 fn park(graph: &Graph, old: &Tables, new: &Tables) -> Vec<Change> {
     let mut changes = Vec::new();
     for at in graph.switches() {
@@ -245,6 +247,7 @@ fn park(graph: &Graph, old: &Tables, new: &Tables) -> Vec<Change> {
             let (Some(old), Some(new)) = (before.rgt(index), after.rgt(index)) else {
                 return false;
             };
+            // Only a group that gains ports must be left: losing some takes away choices, but adds no wait.
             new.ports().iter().any(|port| !old.ports().contains(port))
         };
         let grows: Vec<bool> = (0..=u8::MAX).map(grows).collect();
@@ -263,7 +266,7 @@ fn park(graph: &Graph, old: &Tables, new: &Tables) -> Vec<Change> {
     changes
 }
 
-/// Routes by most hops that are left behind them.
+/// Routes by the most hops behind them.
 fn layers(
     walk: &mut Walk,
     new: &Tables,
@@ -289,7 +292,7 @@ fn route(tables: &Tables, at: SwitchId, to: Pid) -> DrtEntry {
     tables.get(at).map(|tables| tables.drt(to)).unwrap_or_default()
 }
 
-/// Whether packets to a PID go by the same ports before and after.
+/// Whether packets to a PID take the same ports before and after.
 fn is_same(graph: &Graph, old: &Tables, new: &Tables, to: Pid) -> bool {
     graph.switches().all(|at| ports(old, at, to) == ports(new, at, to))
 }

@@ -1,8 +1,9 @@
-//! All ways to one switch.
+//! All shortest up*/down* ways to one switch.
 //!
-//! [`Net`], [`Order`] and a destination -> for each switch: hops, whether it goes down or up, its ports.
+//! For a [`Net`], an [`Order`] and a destination a [`Tree`] has for each switch the hops, whether it goes down or up,
+//! and its ports.
 //!
-//! Units: hops.
+//!
 //! Source: own construction, proved below; up*/down* after Schroeder et al., IEEE JSAC 9(8), 1991.
 //!
 //! # Why it cannot loop, lose or lock up
@@ -23,20 +24,20 @@
 use super::order::{Arc, Net, Order};
 use crate::graph::{Per, SwitchId};
 
-/// Not reached.
+/// Hops of a switch that was not reached.
 const FAR: u32 = u32::MAX;
 
 /// The shortest up*/down* ways from all switches to one destination; reused from one destination to the next.
 #[derive(Clone, Debug)]
 pub struct Tree {
     hops: Per<SwitchId, u32>,
-    /// Goes down.
+    /// Whether the switch goes down.
     down: Per<SwitchId, bool>,
-    /// A link leads down into it, or may.
+    /// Whether a link leads down into it, for this destination.
     entered: Per<SwitchId, bool>,
-    /// Must go down: on the chosen way down from the root.
+    /// Whether it must go down, being on the chosen way down from the root.
     forced: Per<SwitchId, bool>,
-    /// Hops by links that lead down only; kept for those above the destination.
+    /// Hops by links that lead down only; for switches above the destination.
     down_hops: Per<SwitchId, u32>,
     settled: Vec<SwitchId>,
     above: Vec<SwitchId>,
@@ -70,6 +71,7 @@ impl Tree {
         while from < self.settled.len() {
             let level = from..self.settled.len();
             (from, hops) = (level.end, hops + 1);
+            // Down before up within each level: going down is preferred among equals, see the head of the file.
             for at in level.clone() {
                 let Some(&near) = self.settled.get(at) else { break };
                 if !self.down[near] {
@@ -84,6 +86,7 @@ impl Tree {
             for at in level {
                 let Some(&near) = self.settled.get(at) else { break };
                 for arc in net.arcs(near) {
+                    // A forced switch must go down, and is settled on the level at which its way down ends.
                     let open = self.hops[arc.far] == FAR && !self.forced[arc.far];
                     if open && order.leads_up(arc.far, near) {
                         self.settle(arc.far, hops, false);
@@ -107,6 +110,7 @@ impl Tree {
         self.above.clear();
         self.above.push(to);
         let mut at = 0;
+        // Breadth first upwards, so that each switch above `to` gets its fewest hops.
         while let Some(&below) = self.above.get(at) {
             at += 1;
             for arc in net.arcs(below) {
@@ -127,7 +131,7 @@ impl Tree {
         }
     }
 
-    /// Marks switches into which a link leads down.
+    /// Marks the switches that a link leads down into.
     fn enter(&mut self, net: &Net, order: &Order) {
         for &from in &self.settled {
             if self.down[from] {
@@ -147,7 +151,7 @@ impl Tree {
         self.hops[to] != FAR && self.hops[to] + 1 == self.hops[from]
     }
 
-    /// Hops from `from`; `u32::MAX` when there is no way.
+    /// Hops from `from`; `u32::MAX` if there is no way.
     #[inline]
     #[must_use]
     pub fn hops(&self, from: SwitchId) -> u32 {
@@ -160,12 +164,12 @@ impl Tree {
         &self.settled
     }
 
-    /// Whether links that lead up are open to a switch.
+    /// Whether a switch may use links that lead up.
     fn may_go_up(&self, from: SwitchId) -> bool {
         !self.down[from] || !self.entered[from]
     }
 
-    /// Ways of `from` that lead nearer, in the order of ports, with their numbers among all; none at the destination.
+    /// Ports of `from` that lead nearer, in ascending order, with their arc numbers; none at the destination.
     pub fn primaries(
         &self,
         net: &Net,
@@ -179,9 +183,9 @@ impl Tree {
         })
     }
 
-    /// Ways of `from` that lead up to a switch just as far, in the order of ports.
+    /// Ports of `from` that lead up to a switch just as far, in ascending order.
     ///
-    /// A packet takes at most as many of them as there are ranks to fall.
+    /// A packet takes at most as many of them as it can fall ranks.
     pub fn detours(&self, net: &Net, order: &Order, from: SwitchId) -> impl Iterator<Item = Arc> {
         let open = self.may_go_up(from) && self.hops[from] != FAR && self.hops[from] > 0;
         net.arcs(from).iter().copied().filter(move |arc| {

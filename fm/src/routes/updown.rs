@@ -1,8 +1,9 @@
-//! Routes by an order: whether any goes up after it went down, and in which stages entries change so that none does.
+//! Routes against an order: whether any goes up after down, and in which stages entries change so that none does.
 //!
-//! [`Graph`], [`Order`] -> [`UpDown`]; tables of before and after -> the stage of each switch that changes.
+//! [`UpDown`] has the directions of links by an [`Order`]; [`Stages`] finds the stage of each switch whose entry
+//! changes.
 //!
-//! Units: hops, for what a new entry leads to.
+//!
 //! Source: own construction, proved below; up*/down* after Schroeder et al., IEEE JSAC 9(8), 1991.
 //!
 //! # Why no packet goes up after it went down
@@ -25,23 +26,21 @@ use super::tables::{Tables, pid_at};
 use crate::graph::{Graph, Per, PortMask, PortRef, SwitchId};
 use crate::proof::Fault;
 
-/// Stages of one PID, at most; more have never been seen to be needed.
+/// Stages of one PID, at most; more were never needed in tests of random fabrics.
 const STAGES_MAX: usize = 16;
 
-/// The links that work at a switch.
 #[derive(Clone, Debug, Default)]
 struct Links {
     up: PortMask,
     down: PortMask,
-    /// The other end, by port.
+    /// Far ends, by port.
     far: Vec<Option<PortRef>>,
 }
 
-/// Which of the links that work lead up.
+/// For each switch, which of its working links lead up.
 #[derive(Clone, Debug)]
 pub(super) struct UpDown(Per<SwitchId, Links>);
 
-/// Ports by which packets to `to` leave `at`.
 pub(super) fn ports(tables: &Tables, at: SwitchId, to: Pid) -> PortMask {
     tables.get(at).and_then(|tables| tables.ports(to)).unwrap_or_default()
 }
@@ -68,9 +67,9 @@ impl UpDown {
         self.0[at].far.get(usize::from(port)).copied().flatten()
     }
 
-    /// PIDs to which packets go up after they went down; those of `but` are passed over.
+    /// PIDs to which packets go up after they went down, without those of `but`.
     ///
-    /// Switch by switch, as the tables of one and of its neighbours fit into a cache.
+    /// Goes switch by switch, as the tables of one switch and its neighbours fit into a cache.
     pub fn illegal(&self, tables: &Tables, but: &BTreeSet<Pid>) -> BTreeSet<Pid> {
         let mut found = BTreeSet::new();
         for (at, links) in self.0.iter() {
@@ -96,36 +95,36 @@ impl UpDown {
     }
 }
 
-/// Puts switches that change into stages, one PID after the other.
+/// Assigns switches that change to stages, one PID after the other.
 #[derive(Debug)]
 pub(super) struct Stages<'a> {
     by: &'a UpDown,
     old: &'a Tables,
     new: &'a Tables,
-    /// PIDs whose packets may go any way.
+    /// PIDs whose packets may take any way.
     apart: &'a BTreeSet<Pid>,
-    /// By switch: the PID that the rest is of, most hops that are left, and the stage.
+    /// For each switch: the PID that the entry is for, the most hops left, and the stage.
     places: Per<SwitchId, (Pid, u32, usize)>,
     stack: Vec<(SwitchId, PortMask)>,
-    /// Switches that new entries lead to from those that change, and those; nearest to the PID first.
+    /// The changing switches, and those that new entries lead to from them; nearest to the PID first.
     found: Vec<SwitchId>,
 }
 
-/// Hops of a switch that is under way itself.
+/// Hops of a switch that is still being visited.
 const OPEN: u32 = u32::MAX;
 
 impl<'a> Stages<'a> {
-    /// From `old` to `new`, which both never go up after down by `by`, but to PIDs of `apart`.
+    /// For changes from `old` to `new`, which both never go up after down by `by`, except to PIDs of `apart`.
     pub fn new(by: &'a UpDown, old: &'a Tables, new: &'a Tables, apart: &'a BTreeSet<Pid>) -> Self {
         let places = Per::new(by.0.len(), (Pid::NONE, 0, 0));
         Self { by, old, new, apart, places, stack: Vec::new(), found: Vec::new() }
     }
 
-    /// The stage and the layer of each of `changed`, the switches of which the entry to `to` changes; `None` where there are no
-    /// such stages.
+    /// Stage and layer of each of `changed`, the switches whose entry to `to` changes; `None` if there are no such
+    /// stages.
     ///
     /// # Errors
-    /// The new entries lead packets back.
+    /// The new entries lead packets in a loop.
     pub fn of(
         &mut self,
         to: Pid,
@@ -140,7 +139,7 @@ impl<'a> Stages<'a> {
         let turned: Vec<(SwitchId, SwitchId)> = rising
             .flat_map(|at| self.by.above(self.old, at, to).map(move |above| (at, above)))
             .collect();
-        // A switch above one that turns changes itself: by its old entry it would go up after down by new ones.
+        // A switch above one that turns must change itself: by its old entry packets would go up after down.
         if turned.iter().any(|(_, above)| self.places[*above].0 != to) || !self.settle(to, &turned)
         {
             return Ok(None);
@@ -171,6 +170,7 @@ impl<'a> Stages<'a> {
             rest.remove(port);
             if let Some(far) = self.by.far(at, port).map(|far| far.switch) {
                 match self.places[far] {
+                    // Still open, so it was reached from itself.
                     (pid, OPEN, _) if pid == to => return Err(Fault::Loop { to, at: far }),
                     (pid, ..) if pid == to => {}
                     _ => self.enter(far, to),
@@ -185,7 +185,7 @@ impl<'a> Stages<'a> {
         self.stack.push((at, ports(self.new, at, to)));
     }
 
-    /// Raises stages until each holds; false where they do not come to an end.
+    /// Raises stages until all constraints hold; false if that does not end.
     fn settle(&mut self, to: Pid, turned: &[(SwitchId, SwitchId)]) -> bool {
         let Self { by, new, places, found, .. } = self;
         let mut is_settled = turned.is_empty();
@@ -197,15 +197,18 @@ impl<'a> Stages<'a> {
                 place.2 = place.2.max(stage);
             };
             for &(at, above) in turned {
+                // A stage later than the switch above: its packets must have left before this one turns up.
                 let stage = places[above].2 + 1;
                 raise(places, at, stage);
             }
             for &at in found.iter() {
                 let next = ports(new, at, to).iter().filter_map(|port| by.far(at, port));
                 let stage = next.map(|far| places[far.switch].2).max().unwrap_or(0);
+                // Never before a switch that its new entry leads to.
                 raise(places, at, stage);
             }
             if found.iter().any(|at| places[*at].2 >= STAGES_MAX) {
+                // Two switches that must each come after the other raise their stages for ever.
                 return false;
             }
         }
