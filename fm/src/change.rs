@@ -1,15 +1,16 @@
-//! What happens when something of the fabric comes or goes while it runs.
+//! Changes of a running fabric: links, devices and components that come or go.
 //!
-//! [`scan`] asks the switches -> [`Event`]s; [`Running::on`] -> new graph, new routes, sent -> [`Report`].
+//! [`scan`] asks the switches and returns [`Event`]s. [`Running::on`] turns an event into a new graph and new routes,
+//! sends these, and returns a [`Report`].
+//!
+//! New tables are made and proved whole before the first of them is sent; until then, and where none can be made, the
+//! old ones stay. A notification only says that something happened: its receiver calls [`Running::watch`].
+//!
+//! Switches are asked nearest first, starting at the entry switch. A switch is left out if its path uses a link that
+//! another switch has just reported down, so that lost links are known before any switch behind them costs a time
+//! limit. All links found lost in one scan are handled together, because routes for one loss may lead over another.
 //!
 //! Source: CXL 3.1 section 7.7.12.6; docs/spec/cxl-fabric.md "The fabric manager".
-//!
-//! New tables are made and proved whole before the first of them is sent; until then, and where none can be made, the old
-//! ones stay. A notification says that something happened, not what: whoever gets one calls [`Running::watch`].
-//!
-//! Switches are asked from the entry switch on, nearest first, and none to which the way leads over a link that another one
-//! has just said is down: so what is lost is known before anybody behind it is waited for. All links that are found lost in
-//! one look are acted upon together, because routes by one of them over another would only be waited for.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -26,42 +27,42 @@ use super::plan::send::{SendError, Sent, send};
 use super::plan::{Options, Plan, PlanError, make};
 use super::routes::{Partition, Tables};
 
-/// What a port says of a PBR component at its other end (5101h byte 4).
+/// Partner type of a PBR component, as a port reports it (5101h byte 4).
 const PBR: u8 = 6;
 
 /// A change in a running fabric: a link, device or component that came or went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Event {
-    /// A link between switches, at one of its ends, is down.
+    /// A link between switches is down, named by one of its ends.
     LinkDown(PortRef),
     /// A link that was known is up again.
     LinkUp(PortRef),
-    /// A port that led nowhere has a link: there may be new components, which a discovery finds.
+    /// A port that led nowhere has a link. Only a discovery can find the components behind it.
     NewLink(PortRef),
     /// An edge port lost its host, device or GFD.
     EdgeDown(PortRef),
-    /// A switch does not answer, though links to it are up, or no way leads to it any more.
+    /// A switch is silent although links to it are up, or no path leads to it any more.
     SwitchGone(SwitchId),
-    /// What is at the other end has forgotten who it is: it was started again.
+    /// The component at the other end of the port has lost its PID: it was restarted.
     Restarted(PortRef),
 }
 
-/// Why an event was not dealt with to the end.
+/// Why an event could not be handled completely.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
-    /// There are no new tables; the old ones stay.
+    /// No new tables could be made; the old ones stay in force.
     #[error("no new tables could be computed: the old ones stay in force")]
     Plan(#[from] PlanError),
-    /// The new tables are not everywhere.
+    /// Some switches do not have the new tables.
     #[error("the new tables could not be written to all switches")]
     Send(#[from] SendError),
-    /// A discovery is needed first.
+    /// The port has an unknown link; a discovery is needed.
     #[error("{0} has an unknown link: a discovery is needed")]
     Unknown(PortRef),
-    /// A discovery has to give it its place again.
+    /// The component was restarted; a discovery has to claim it again.
     #[error("the component at {0} must be discovered again")]
     Forgotten(PortRef),
-    /// What happened, and why it was not dealt with to the end.
+    /// The event, and the reason.
     #[error("{0}")]
     Event(Event, #[source] Box<ChangeError>),
 }
@@ -97,58 +98,52 @@ impl fmt::Display for Event {
     }
 }
 
-/// What the FM did about a change.
+/// The manager's response to a change.
 #[derive(Debug)]
 pub struct Report {
-    /// What happened.
     pub event: Event,
-    /// What else happened at the same time, or because of it.
+    /// Other events handled along with it, or caused by it.
     pub more: Vec<Event>,
-    /// What was sent.
     pub sent: Sent,
-    /// PIDs that do not reach all others now.
+    /// Set if not every PID reaches every other now.
     pub partition: Option<Partition>,
-    /// Virtual links whose way was hit: their hosts saw a surprise link down; they have a new way.
+    /// Virtual links whose path was hit: their hosts saw a surprise link down. They have a new path.
     pub hit: Vec<Remote>,
-    /// Virtual links without a way: they were unbound.
+    /// Virtual links without a path, which were unbound.
     pub severed: Vec<Remote>,
-    /// Ends of those that did not answer.
+    /// Ends of `severed` whose switch did not answer.
     pub left: Vec<Bridge>,
 }
 
-/// A fabric that is up: what there is, its plan, what switches hold, and its bindings.
+/// A running fabric: inventory, plan, the tables that switches hold, and bindings.
 #[derive(Debug)]
 pub struct Running {
-    /// What there is.
     pub inventory: Inventory,
-    /// What the switches are to hold.
     pub plan: Plan,
-    /// What they hold, as far as they answered.
+    /// Tables that the switches hold, as far as they answered.
     pub standing: Tables,
-    /// Who sees what.
     pub bindings: Bindings,
-    /// How routes are made.
+    /// Options of the plan.
     pub options: Options,
-    /// Waits until packets to withdrawn PIDs have left the fabric.
+    /// Waits until packets on old routes or to withdrawn PIDs have left the fabric.
     pub drain: fn(),
-    /// Who called itself by a PID that is not its port's when the switches were asked last.
+    /// Downstream ports whose partner announced a PID other than the port's in the last scan, and that PID.
     pub pid_mismatches: BTreeSet<(PortRef, Pid)>,
 }
 
-/// What came of asking all switches for changes.
+/// Result of a scan of all switches.
 #[derive(Debug, Default)]
 pub struct ScanResult {
-    /// What has come or gone.
     pub events: BTreeSet<Event>,
-    /// Switches that do not answer; those that refuse are none of them.
+    /// Switches that did not answer; a refusal counts as an answer.
     pub silent: Vec<(SwitchId, CallError)>,
-    /// Downstream ports at which somebody calls itself by a PID that is not that port's, and that PID.
+    /// Downstream ports whose partner announces a PID other than the port's, and that PID.
     pub pid_mismatches: BTreeSet<(PortRef, Pid)>,
-    /// Ports whose links have come up with other lanes than they are known to have, or whose PERST# is another, and how it is.
+    /// Ports whose lanes or PERST# differ from the inventory, and their present state.
     pub changed: Vec<(PortRef, Seen)>,
 }
 
-/// Asks all switches what has come or gone, nearest first by the routes of `plan`.
+/// Asks all switches for changes, nearest first by the routes of `plan`.
 pub fn scan(fabric: &mut Fabric, inventory: &Inventory, plan: &Plan) -> ScanResult {
     let mut found = ScanResult::default();
     let mut all: Vec<(usize, Vec<PortRef>, SwitchId, &Switch)> = Vec::new();
@@ -157,7 +152,7 @@ pub fn scan(fabric: &mut Fabric, inventory: &Inventory, plan: &Plan) -> ScanResu
     for (id, switch) in inventory.by_id().filter(|(_, switch)| switch.whole) {
         let Some(mut ways) = way(graph, tables, SwitchId(0), switch.pid) else { continue };
         let hops = ways.len();
-        // Its answers come by another way, maybe.
+        // Its answers may take another path than the requests.
         let back = way(graph, tables, id, inventory.manager.pid);
         let back = back.or_else(|| way(graph, tables, id, entry?));
         ways.extend(back.unwrap_or_default());
@@ -173,7 +168,7 @@ pub fn scan(fabric: &mut Fabric, inventory: &Inventory, plan: &Plan) -> ScanResu
             continue; // it is behind a link that is lost
         }
         match scan_switch(fabric, inventory, id, switch, &mut found) {
-            // Who refuses is there: it may be somebody else's by now, which is told by who asks for owners.
+            // A switch that refuses is there, maybe with another owner: the check of owners tells.
             Err(error) if !error.is_refusal() => found.silent.push((id, error)),
             Ok(()) | Err(_) => {}
         }
@@ -181,7 +176,7 @@ pub fn scan(fabric: &mut Fabric, inventory: &Inventory, plan: &Plan) -> ScanResu
     found
 }
 
-/// Asks one switch for its ports and for who is at the other ends.
+/// Asks one switch for the state of its ports and for its link partners.
 fn scan_switch(
     fabric: &mut Fabric,
     inventory: &Inventory,
@@ -213,7 +208,7 @@ fn scan_switch(
                 events.insert(Event::Restarted(at));
             }
             (true, false, Some(link), _) => {
-                // Both ends have to say so; the other one is asked too.
+                // Both ends must be up before routes use the link, so the other switch is asked too.
                 let far = if first(link) == at { last(link) } else { first(link) };
                 let far_way = inventory.switch(far.switch).filter(|far| far.whole);
                 let far_up = far_way.map(|far_way| ports_up(fabric, far_way.way(), &[far.port]));
@@ -224,6 +219,7 @@ fn scan_switch(
             (false, true, None, Role::Usp | Role::Dsp) => {
                 events.insert(Event::EdgeDown(at));
             }
+            // A partner that has not announced itself yet is found by a later scan; see `is_new`.
             (true, _, None, _) if now.is_some_and(|now| is_new(port, *now)) => {
                 events.insert(Event::NewLink(at));
             }
@@ -237,7 +233,7 @@ fn is_role(switch: &Switch, number: u8, role: Role) -> bool {
     switch.port(number).is_some_and(|port| port.role == role)
 }
 
-/// Whether a component that the FM manages is at a port.
+/// Whether a component that the manager owns is at a port.
 fn is_ours(inventory: &Inventory, port: &Port) -> bool {
     match port.partner {
         Partner::Switch(far) => inventory.switch(far.switch).is_some_and(|far| far.whole),
@@ -246,8 +242,8 @@ fn is_ours(inventory: &Inventory, port: &Port) -> bool {
     }
 }
 
-/// What those at the other ends of links that are up tell of themselves: components that the FM manages, and whoever is at
-/// a downstream port.
+/// Announcements of partners at ports whose link is up: of the manager's own components, and of all at downstream
+/// ports.
 fn told(
     fabric: &mut Fabric,
     inventory: &Inventory,
@@ -261,8 +257,7 @@ fn told(
     partners(fabric, switch.way(), &asked)
 }
 
-/// Ports at whose other end a component that had a PID says that it has none: it was started again, quicker than its link
-/// was seen to go.
+/// Ports whose partner had a PID and now announces none: it was restarted, faster than its link was seen to go down.
 fn forgotten(inventory: &Inventory, switch: &Switch, told: &[LinkPartner]) -> Vec<u8> {
     let of_ours = |told: &&LinkPartner| {
         told.far.pid.is_none()
@@ -271,9 +266,9 @@ fn forgotten(inventory: &Inventory, switch: &Switch, told: &[LinkPartner]) -> Ve
     told.iter().filter(of_ours).map(|told| told.port).collect()
 }
 
-/// Whether somebody is at a port that is up who was not there before, or is somebody else.
+/// Whether a port that is up has a partner that was not there before, or another one.
 ///
-/// A link is up before its ends have told each other who they are; what has not told yet is looked at later.
+/// A link is up before its ends have announced themselves; a port without an announcement is left for a later scan.
 const fn is_new(port: &Port, now: Seen) -> bool {
     match (port.role, port.up, port.partner) {
         (Role::Usp | Role::Off, up, _) => !up,
@@ -296,7 +291,7 @@ const fn last(link: [PortRef; 2]) -> PortRef {
     last
 }
 
-/// The links by which static messages from a switch go to a PID; none when they do not get there.
+/// Both ends of each link on the path of static messages from a switch to a PID; `None` when they do not arrive.
 pub(super) fn way(graph: &Graph, tables: &Tables, from: SwitchId, to: Pid) -> Option<Vec<PortRef>> {
     let (mut at, mut way) = (from, Vec::new());
     for _ in 0..=graph.switch_count() {
@@ -314,26 +309,27 @@ pub(super) fn way(graph: &Graph, tables: &Tables, from: SwitchId, to: Pid) -> Op
     None
 }
 
-/// Both directions of a virtual link.
+/// The links of both directions of a virtual link.
 fn both_ways(graph: &Graph, tables: &Tables, link: &Remote) -> Option<Vec<PortRef>> {
     let mut there = way(graph, tables, link.host.bridge.switch, link.below.pid)?;
     there.extend(way(graph, tables, link.below.bridge.switch, link.host.pid)?);
     Some(there)
 }
 
-/// Looks at silent switches in one [`Running::watch`] before they are gone; each waits as long as a hurried look does.
+/// Scans of silent switches in one [`Running::watch`] before they count as gone; each waits as long as an impatient
+/// request.
 const MISSES: u32 = 12;
 
 impl Running {
-    /// Deals with one event: new routes are made, proved and sent.
+    /// Handles one event: makes, proves and sends new routes.
     ///
     /// # Errors
-    /// See [`ChangeError`]; calling it again goes on.
+    /// See [`ChangeError`]; calling it again continues.
     pub fn on(&mut self, fabric: &mut Fabric, event: Event) -> Result<Report, ChangeError> {
         self.on_all(fabric, event, Vec::new())
     }
 
-    /// Deals with events that came together.
+    /// Handles events that came together.
     fn on_all(
         &mut self,
         fabric: &mut Fabric,
@@ -352,6 +348,7 @@ impl Running {
         self.inventory = inventory;
         let plan = &self.plan;
         let sent = send(fabric, &self.inventory, &[], plan, &mut self.standing, self.drain)?;
+        // A link counts as cut only if it worked before: `far` is also `None` for edge ports.
         let is_cut = |at: PortRef| before.far(at).is_some() && plan.graph.far(at).is_none();
         let ways = |link: &Remote| both_ways(&plan.graph, &plan.routed.tables, link);
         let was_hit = |link: &&Remote| {
@@ -359,29 +356,31 @@ impl Running {
             old.is_some_and(|way| way.into_iter().any(is_cut)) && ways(link).is_some()
         };
         let hit = self.bindings.remote.iter().filter(was_hit).copied().collect();
+        // After the new tables are sent, so that ends that can be reached again are reached.
         let (severed, left) = self.sever(fabric);
         let partition = self.plan.routed.partition.clone();
         Ok(Report { event, more, sent, partition, hit, severed, left })
     }
 
-    /// Unbinds virtual links without a way, at the ends that can be reached; returns them, and the ends that were not.
+    /// Unbinds virtual links without a path, at the ends that can be reached; returns them, and the ends that were not.
     pub fn sever(&mut self, fabric: &mut Fabric) -> (Vec<Remote>, Vec<Bridge>) {
         let (graph, tables) = (&self.plan.graph, &self.plan.routed.tables);
         let lost = |link: &Remote| both_ways(graph, tables, link).is_none();
         self.bindings.sever(fabric, &self.inventory, lost)
     }
 
-    /// Looks for changes and deals with them, until there is nothing more; switches that do not answer although nothing
-    /// else is wrong are gone.
+    /// Scans for changes and handles them until there are none. Switches that stay silent although nothing else is
+    /// wrong count as gone.
     ///
     /// # Errors
-    /// The first event that was not dealt with to the end, as [`ChangeError::Event`].
+    /// The first event that was not handled completely, as [`ChangeError::Event`].
     pub fn watch(&mut self, fabric: &mut Fabric) -> Result<Vec<Report>, ChangeError> {
         let mut reports = Vec::new();
         let mut misses = 0;
-        // Each round takes a link or a switch away, or brings a link back once, or waits for who does not answer.
+        // Bounded: each round takes away a link or a switch, brings back a link once, or waits for a silent switch.
         let rounds = 2 * self.inventory.links.len() + self.inventory.switches.len();
         for _ in 0..=rounds + rounds * usize::try_from(MISSES).unwrap_or(0) {
+            // A scan should find all losses quickly; patience comes before a switch is given up, below.
             fabric.set_impatient(true);
             let ScanResult { events, silent, pid_mismatches, changed } =
                 scan(fabric, &self.inventory, &self.plan);
@@ -390,7 +389,7 @@ impl Running {
             for (at, seen) in changed {
                 note_port(&mut self.inventory, at, seen);
             }
-            // What waits for a discovery waits until what is lost has been dealt with.
+            // Events that need a discovery wait until losses have been dealt with.
             let at_once =
                 |event: &&Event| !matches!(event, Event::NewLink(_) | Event::Restarted(_));
             let mut now = events.iter().copied().filter(|event| at_once(&event));
@@ -405,7 +404,7 @@ impl Running {
                 if misses < MISSES {
                     continue;
                 }
-                // It is asked once more with all patience before it is given up.
+                // Asked once more with full patience before it is given up.
                 let way = self.inventory.switch(*id).map(Switch::way);
                 if way.is_some_and(|way| identify(fabric, way).is_ok()) {
                     break;
@@ -421,8 +420,8 @@ impl Running {
         Ok(reports)
     }
 
-    /// Deals with events without waiting long for who does not take the new tables: another link may be lost, which the next
-    /// look finds. Where none is, they are sent with all patience.
+    /// Handles events without waiting long for switches that do not take the new tables: another link may be lost,
+    /// which the next scan finds. If none is, the tables are sent once more with full patience.
     fn on_in_haste(
         &mut self,
         fabric: &mut Fabric,
@@ -449,7 +448,7 @@ impl Running {
     }
 }
 
-/// What an event makes of what is known.
+/// Changes the inventory as an event says.
 fn apply(inventory: &mut Inventory, event: Event) -> Result<(), ChangeError> {
     match event {
         Event::LinkDown(at) => {
@@ -465,6 +464,7 @@ fn apply(inventory: &mut Inventory, event: Event) -> Result<(), ChangeError> {
         Event::EdgeDown(at) => edge_down(inventory, at),
         Event::SwitchGone(id) => {
             let of = inventory.links.iter().filter(|ends| ends.iter().any(|e| e.switch == id));
+            // The switch itself stays in the inventory, with its PID, for when it is back.
             let lost: Vec<_> = of.copied().collect();
             inventory.down.extend(lost);
         }
@@ -472,7 +472,7 @@ fn apply(inventory: &mut Inventory, event: Event) -> Result<(), ChangeError> {
     Ok(())
 }
 
-/// Switches to which no way leads are known no more than by name until they are discovered again.
+/// Marks switches that no path leads to as unread, until they are discovered again.
 fn cut_off(inventory: &mut Inventory, plan: &Plan) -> Vec<Event> {
     let mut gone = Vec::new();
     for (at, switch) in inventory.switches.iter_mut().enumerate() {
@@ -493,6 +493,7 @@ fn port_mut(inventory: &mut Inventory, at: PortRef) -> Option<&mut Port> {
 
 fn note_port(inventory: &mut Inventory, at: PortRef, seen: Seen) {
     if let Some(port) = port_mut(inventory, at) {
+        // The lanes of a link that is down are those of no link: the last known ones are kept.
         if seen.up {
             (port.width, port.speed) = seen.lanes;
         }

@@ -172,6 +172,7 @@ fn way(inventory: &Inventory, at: SwitchId) -> Way {
     inventory.switch(at).map_or(Way::Entry, Switch::way)
 }
 
+/// Reads whether a PID is in VTV of a virtual switch.
 ///
 /// # Errors
 /// The switch does not answer.
@@ -201,6 +202,7 @@ fn has(
     Ok(byte.is_some_and(|byte| byte & (1 << (pid.bits() % 8)) != 0))
 }
 
+/// Reads whether a PID is in LAV of a virtual switch.
 ///
 /// # Errors
 /// The switch does not answer.
@@ -231,6 +233,7 @@ pub fn prefixes(
     fabric.call(way(inventory, at), &Request::GetPrefix(vcs))?.read::<PrefixFlags>()
 }
 
+/// Reads whether a right is set at its switch.
 ///
 /// # Errors
 /// The switch does not answer.

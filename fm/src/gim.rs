@@ -1,14 +1,14 @@
-//! Memory of hosts and devices for others (GIM): who may name whom, and where `VendPrefixL0` is.
+//! GIM: memory of hosts and devices for others.
 //!
-//! [`Grant`]s -> bits of VTV and of prefixes at edges; what changes between two [`Gim`]s is sent and read back.
+//! [`Grant`]s become bits of VTV and prefixes at edges; [`Gim`] has all of them, and sends the difference when they
+//! change.
 //!
-//! Units: bytes.
+//! A requester's edge passes requests to the PIDs in its VTV. The edge of the memory's owner adds the requester's PID
+//! (egress prefix), and passes completions to the PIDs in its own VTV. So each grant has a bit at both edges. To allow,
+//! the rights of completions come first; to revoke, those of requests go first, and those of completions once none is
+//! under way. The segment table (FAST) belongs to the host and is not touched.
+//!
 //! Source: CXL 3.1 sections 7.7.3.1, 7.7.3.3; docs/spec/wire-formats.md §3.6, §4.6 (5901h to 5904h).
-//!
-//! A requester's edge lets requests go to whom VTV has; the edge of whose memory it is puts the requester's PID in front
-//! of them (egress prefix), and lets the completion go back to whom VTV has there: so each grant has a bit at both. To
-//! allow, the way back comes first; to revoke, the way there goes first, and the way back when nothing is on it any more.
-//! The segment table (FAST) is the host's own, and not touched.
 
 use std::collections::BTreeSet;
 
@@ -22,25 +22,21 @@ use super::memory::map::{Beside, Kind, Range, fits};
 use super::memory::{Host as Edge, Memory};
 use super::rights::{self, Rights, RightsError};
 
-/// A grant of GIM: memory of one host or device that others may reach.
+/// A grant of GIM: memory of one host or device that others may access.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// What it is called.
     pub name: String,
-    /// Whose memory it is.
     pub of: Edge,
-    /// Who reaches it.
     pub from: Vec<Edge>,
-    /// They name the target themselves (`VendPrefixL0` of requests), instead of by their FAST.
+    /// Requesters name the target themselves (`VendPrefixL0` of requests), instead of by FAST.
     pub by_prefix: bool,
-    /// Where all of them see it.
+    /// Address at which all requesters see it.
     pub hpa: u64,
-    /// How much.
     pub len: u64,
 }
 
 impl GimError {
-    /// A requester is in the domain that owns the memory.
+    /// Error: a requester is in the domain that owns the memory.
     #[must_use]
     pub fn own_domain(pid: Pid) -> Self {
         Self::Misfit(format!(
@@ -52,19 +48,17 @@ impl GimError {
 /// Why a grant of GIM is not made or taken back.
 #[derive(Debug, thiserror::Error)]
 pub enum GimError {
-    /// It does not hold together.
+    /// The grant contradicts itself or others.
     #[error("{0}")]
     Misfit(String),
-    /// The name is in use, or not.
+    /// The name is in use, or unknown.
     #[error("no GIM has this name, or another one has it already")]
     Name,
-    /// Rights could not be changed.
     #[error(transparent)]
     Rights(#[from] RightsError),
 }
 
 impl Grant {
-    /// Where requesters see it.
     fn range(&self) -> Range<Pid> {
         Range {
             name: format!("GIM {:?}", self.name),
@@ -77,28 +71,26 @@ impl Grant {
     }
 }
 
-/// All grants of GIM in a fabric: who reaches whose memory.
+/// All grants of GIM in a fabric.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gim {
-    /// Each by its name.
     pub grants: Vec<Grant>,
 }
 
 impl Gim {
-    /// The grant of a name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&Grant> {
         self.grants.iter().find(|grant| grant.name == name)
     }
 
-    /// All that a requester reaches by GIM, where it sees it.
+    /// Ranges that a requester has by GIM.
     #[must_use]
     pub fn ranges(&self, from: Edge) -> Vec<Range<Pid>> {
         let own = self.grants.iter().filter(|grant| grant.from.contains(&from));
         own.map(Grant::range).collect()
     }
 
-    /// The grant that needs `pid` in VTV of the virtual switch of `edge`, or has an edge of this PID.
+    /// A grant that needs `pid` in VTV of the virtual switch of `edge`, or has an edge of this PID.
     #[must_use]
     pub fn user(&self, pid: Pid, edge: Option<Edge>) -> Option<&Grant> {
         let at = |one: &Edge| edge.is_none_or(|e| (e.switch, e.vcs) == (one.switch, one.vcs));
@@ -109,8 +101,8 @@ impl Gim {
         })
     }
 
-    /// Why the virtual switch of `edge` still lets requests to `of` through: somebody else in it reaches that, or shows it
-    /// memory, as VTV is the same for requests and for completions.
+    /// Why the virtual switch of `edge` still passes requests to `of`: another edge in it has access to that, or shows
+    /// it memory, as VTV is the same for requests and for completions. `None` if it does not.
     #[must_use]
     pub fn still_allows(&self, of: Pid, edge: Edge) -> Option<String> {
         let same = |one: &&Edge| (one.switch, one.vcs) == (edge.switch, edge.vcs);
@@ -123,8 +115,8 @@ impl Gim {
         shows.map(|one| format!("PID {} of the same virtual switch shows it memory", one.pid))
     }
 
-    /// Makes a grant: the requesters' and the owner's edges get their rights, or nothing is changed. `beside` is
-    /// what each requester has besides, in their order.
+    /// Makes a grant: the edges of requesters and owner get their rights, or nothing is changed. `beside` has the other
+    /// ranges of each requester, in their order.
     ///
     /// # Errors
     /// See [`GimError`].
@@ -141,10 +133,10 @@ impl Gim {
         self.become_(after, means)
     }
 
-    /// Takes a grant from one requester; others keep it.
+    /// Revokes a grant from one requester; others keep it.
     ///
     /// # Errors
-    /// It does not have it, or a step failed: see [`GimError`].
+    /// The requester does not have it, or a step failed: see [`GimError`].
     pub fn revoke(
         &mut self,
         means: &mut EdgeContext<'_>,
@@ -162,7 +154,7 @@ impl Gim {
         self.become_(after, means)
     }
 
-    /// Takes a grant from all requesters.
+    /// Revokes a grant from all requesters.
     ///
     /// # Errors
     /// There is none, or a step failed: see [`GimError`].
@@ -175,11 +167,12 @@ impl Gim {
         self.become_(after, means)
     }
 
-    /// Finds grants whose rights are not set in the fabric: their names, and what they lack. What cannot be asked
-    /// stays believed, and so does what a switch of `fresh` has lost: that is set again.
+    /// Finds grants whose rights are not in force: their names, and a missing right of each. Rights at switches that
+    /// cannot be asked are taken to be set, and so are those at a switch of `fresh`, where they are restored in any
+    /// case.
     ///
     /// # Errors
-    /// A switch does not answer that should.
+    /// A switch that was reachable does not answer.
     pub fn lacks(
         &self,
         fabric: &mut Fabric,
@@ -207,6 +200,7 @@ impl Gim {
             return Err(GimError::Name);
         }
         let domain = |one: &Edge| (one.switch, one.vcs);
+        // Within a domain the bridges of the virtual switch lead to the memory; VTV would add nothing.
         if let Some(own) = new.from.iter().find(|one| domain(one) == domain(&new.of)) {
             return Err(GimError::own_domain(own.pid));
         }
@@ -230,7 +224,7 @@ impl Gim {
         Ok(())
     }
 
-    /// All bits at edges that the grants need.
+    /// All access bits that the grants need.
     #[must_use]
     pub fn access_bits(&self) -> BTreeSet<AccessBit> {
         self.rights().all()
@@ -246,13 +240,14 @@ impl Gim {
                     bits.there.insert(AccessBit::Into(one.switch, one.vcs));
                 }
                 bits.back.insert(AccessBit::Vtv(of.switch, of.vcs, one.pid));
+                // The egress prefix tells the owner who asks, and its completion the way back.
                 bits.back.insert(AccessBit::Out(of.switch, of.vcs));
             }
         }
         bits
     }
 
-    /// Brings about `after`, or puts back what was.
+    /// Changes the rights to those of `after`, or restores the present ones.
     fn become_(&mut self, after: Self, means: &mut EdgeContext<'_>) -> Result<(), GimError> {
         rights::change(means, &self.rights(), &after.rights())?;
         *self = after;

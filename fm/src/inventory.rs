@@ -340,6 +340,7 @@ pub mod uuid_text {
     use serde::{Deserialize, Deserializer, Serializer};
     use weft_parsers::cci::Uuid;
 
+    /// Writes a UUID in groups of hexadecimal digits.
     ///
     /// # Errors
     /// Those of the serializer.
@@ -347,6 +348,7 @@ pub mod uuid_text {
         to.collect_str(&crate::text::UuidText(*uuid))
     }
 
+    /// Reads a UUID from text, or from a list of 16 numbers.
     ///
     /// # Errors
     /// The text is no UUID.

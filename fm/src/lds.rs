@@ -1,8 +1,9 @@
-//! Logical devices (LDs) of a device at a port: what each has of its memory and bandwidth, and commands to change it.
+//! Logical devices (LDs) of a device at a port: their memory and bandwidth, and commands to change them.
 //!
-//! A request to LD `FFFFh` of the device, within a Tunnel Management Command (5300h) to the switch that it is at.
+//! Requests go to LD `FFFFh` of the device, within a Tunnel Management Command (5300h) to its switch. Bandwidths are
+//! 256ths of the device's.
 //!
-//! Units: bytes; 256ths of the bandwidth.
+//!
 //! Source: CXL 3.1 sections 7.6.7.3.1, 7.6.7.4; docs/spec/wire-formats.md §4.3a.
 
 use serde::{Deserialize, Serialize};
@@ -16,58 +17,57 @@ use weft_parsers::{Layer, ParseError};
 use super::cci::{CallError, Fabric, Way};
 use super::graph::PortRef;
 
-/// Most logical devices of one.
+/// Largest number of logical devices in a device.
 pub const LDS_MAX: u8 = 16;
 
-/// What one logical device has.
+/// Resources of one logical device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LdShare {
     /// Bytes of memory.
     pub memory: u64,
-    /// Bandwidth that it has when all want more, 256ths; `None` where the device does not say.
+    /// Share of the bandwidth when all want more, in 256ths; `None` if the device does not tell.
     pub bandwidth: Option<u8>,
-    /// Bandwidth that it never exceeds, 256ths, 0 for no limit; `None` where the device does not say.
+    /// Limit on the bandwidth in 256ths, 0 for none; `None` if the device does not tell.
     pub limit: Option<u8>,
 }
 
-/// What somebody says of one logical device, as far as it is said.
+/// Settings of one logical device in the wanted state; `None` where it has none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LdAmounts {
-    /// Bytes of memory.
     pub memory: Option<u64>,
-    /// Bandwidth when all want more, 256ths.
+    /// Share of the bandwidth when all want more, in 256ths.
     pub bandwidth: Option<u8>,
-    /// Bandwidth at most, 256ths; 0 for no limit.
+    /// Limit on the bandwidth in 256ths; 0 for none.
     pub limit: Option<u8>,
 }
 
-/// What one logical device is to have, as far as it was said.
+/// Wanted resources of one logical device, by command or from the wanted state; `None` where neither has set any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LdWanted {
-    /// The port of its device.
+    /// Port of its device.
     pub at: PortRef,
-    /// Its number.
+    /// Its number in the device.
     pub ld: u8,
-    /// Bytes of memory.
     pub memory: Option<u64>,
-    /// Bandwidth when all want more, 256ths.
+    /// Share of the bandwidth when all want more, in 256ths.
     pub bandwidth: Option<u8>,
-    /// Bandwidth at most, 256ths.
+    /// Limit on the bandwidth in 256ths.
     pub limit: Option<u8>,
-    /// What the wanted state has said last.
+    /// Settings of the wanted state when it was read last.
     #[serde(default)]
     pub file: LdAmounts,
 }
 
 impl LdWanted {
-    /// Nothing yet.
+    /// No setting of anything yet.
     #[must_use]
     pub const fn new(at: PortRef, ld: u8) -> Self {
         let file = LdAmounts { memory: None, bandwidth: None, limit: None };
         Self { at, ld, memory: None, bandwidth: None, limit: None, file }
     }
 
-    /// Takes what the wanted state says where it says something else than before: what was set by command since then stays.
+    /// Takes over settings of the wanted state that have changed since it was read last; others keep the value that a
+    /// command set.
     pub fn follow(&mut self, file: LdAmounts) {
         let before = self.file;
         if file.memory != before.memory {
@@ -82,7 +82,7 @@ impl LdWanted {
         self.file = file;
     }
 
-    /// Whether an LD has less, or more, than it is to have.
+    /// Whether an LD has other resources than are wanted.
     #[must_use]
     pub fn differs(&self, has: &LdShare) -> bool {
         self.memory.is_some_and(|memory| memory != has.memory)
@@ -93,35 +93,30 @@ impl LdWanted {
 
 /// A device with logical devices, behind a port of a switch.
 pub struct LdDevice<'a> {
-    /// The way to everybody.
     pub fabric: &'a mut Fabric,
-    /// The way to the switch.
+    /// Way to its switch.
     pub way: Way,
-    /// Its port.
     pub port: u8,
 }
 
-/// Why a device is not bound so.
+/// Why a device cannot be bound as requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoLd {
-    /// The device has logical devices, each for a bridge of its own, and the one that is named is none of them.
+    /// The device has logical devices, each for a bridge of its own, and none was named, or one that it does not have.
     #[error("the device at {port} has logical devices 0 to {last}: name one, as port:{}.0", port.port)]
     Other {
-        /// Its port.
         port: PortRef,
-        /// The last one.
+        /// Number of its last logical device.
         last: u8,
     },
-    /// The device has no logical devices, or its switch has not heard of them yet: it asks when the device makes itself known.
+    /// The device has no logical devices, or its switch does not know of them yet: it asks once the device announces
+    /// itself.
     #[error(
         "the device at {port} has told its switch of no logical devices: bind it whole, as port:{}, or again once \
          `weft fm topology` shows some",
         port.port
     )]
-    Whole {
-        /// Its port.
-        port: PortRef,
-    },
+    Whole { port: PortRef },
 }
 
 impl NoLd {
@@ -145,7 +140,7 @@ pub enum LdError {
     /// The device refused, or did not answer.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// Memory is dealt out in units.
+    /// Memory is given in multiples of this unit, MiB.
     #[error("memory of a logical device is a multiple of {0} MiB")]
     Unit(u64),
     /// There is no LD of that number.
@@ -154,30 +149,29 @@ pub enum LdError {
     /// The host of the LD uses its memory.
     #[error("the host of logical device {0} uses its memory: unbind it first")]
     InUse(u8),
-    /// There is not so much.
+    /// Too little memory is unallocated.
     #[error(
         "logical device {ld} cannot have {want} MiB: {free} MiB of {all} MiB are no other one's"
     )]
     TooMuch {
-        /// The LD.
         ld: u8,
-        /// What was asked for.
         want: u64,
-        /// What no other LD has.
+        /// MiB that no other LD has.
         free: u64,
-        /// All.
+        /// MiB of the device.
         all: u64,
     },
-    /// More bandwidth than there is would be promised.
+    /// The shares of bandwidth would add up to more than there is.
     #[error("the shares of all logical devices together are more than 256")]
     Shares,
 }
 
 impl LdDevice<'_> {
-    /// Asks LD `FFFFh`; the payload of its answer.
+    /// Sends a request to LD `FFFFh` and returns the payload of its answer.
     pub(crate) fn ask(&mut self, request: &Request<'_>) -> Result<Vec<u8>, CallError> {
         let (way, opcode) = (self.way, request.opcode());
         let malformed = |source| CallError::Malformed { way, opcode, source };
+        // Room for the headers of the tunnel and of this request's own.
         let mut message = vec![0; mctp::MESSAGE_MAX - 2 * header::LEN];
         let len = request.emit_message(0, &mut message).unwrap_or_default();
         message.truncate(len);
@@ -207,7 +201,7 @@ impl LdDevice<'_> {
         T::parse(payload).map_err(|source| CallError::Malformed { way, opcode, source })
     }
 
-    /// How many LDs there are, and bytes of memory in all.
+    /// Number of LDs, and bytes of memory of the device.
     ///
     /// # Errors
     /// The device refuses, or does not answer.
@@ -216,13 +210,14 @@ impl LdDevice<'_> {
         self.read(Opcode::GET_LD_INFO, &payload)
     }
 
-    /// Bytes of a unit, and the units of each LD.
+    /// Bytes of an allocation unit, and the units of each LD.
     fn allocations(&mut self) -> Result<(u64, Vec<LdAllocation>), CallError> {
         let page = LdPage { start: 0, limit: LDS_MAX };
         let payload = self.ask(&Request::GetLdAllocations(page))?;
         let opcode = Opcode::GET_LD_ALLOCATIONS;
         let list = self.read::<LdAllocations<'_>>(opcode, &payload)?;
         if list.start != 0 || list.allocations.len() > LDS_MAX.into() {
+            // The page was asked for whole: anything else would put LDs under wrong numbers.
             let source =
                 ParseError::short(Layer::CciPayload, LDS_MAX.into(), list.allocations.len());
             return Err(CallError::Malformed { way: self.way, opcode, source });
@@ -230,7 +225,7 @@ impl LdDevice<'_> {
         Ok((list.granularity.bytes(), list.allocations.iter().collect()))
     }
 
-    /// The fractions that `request` asks for; `None` where the device has no such command.
+    /// The fractions that `request` reads; `None` if the device does not have the command.
     fn fractions(&mut self, request: &Request<'_>) -> Result<Option<Vec<u8>>, CallError> {
         match self.ask(request) {
             Ok(payload) => {
@@ -242,7 +237,7 @@ impl LdDevice<'_> {
         }
     }
 
-    /// What each LD has, by number.
+    /// Resources of each LD, by number.
     ///
     /// # Errors
     /// The device refuses, or does not answer.
@@ -254,6 +249,7 @@ impl LdDevice<'_> {
         let limit = self.fractions(&Request::GetLdLimit(range))?;
         let of = |fractions: &Option<Vec<u8>>, at| fractions.as_ref()?.get(at).copied();
         let share = |(at, allocation): (usize, &LdAllocation)| LdShare {
+            // Both ranges are memory of the LD; weft gives it in the first one only.
             memory: allocation.range1.saturating_add(allocation.range2).saturating_mul(unit),
             bandwidth: of(&bandwidth, at),
             limit: of(&limit, at),
@@ -261,11 +257,11 @@ impl LdDevice<'_> {
         Ok(list.iter().enumerate().map(share).collect())
     }
 
-    /// Gives logical devices what they are to have, where they have something else; memory and bandwidth are taken before
-    /// they are given. Says how many had something else.
+    /// Sets the wanted resources of logical devices where they differ, reductions of memory and bandwidth first.
+    /// Returns the number of LDs that differed.
     ///
     /// # Errors
-    /// See [`LdError`]: the first one; all else that can be is done, unless the device does not answer.
+    /// The first error. All else that can be set is set, unless the device does not answer.
     pub fn set_all(&mut self, wanted: &[LdWanted]) -> Result<usize, LdError> {
         let has = self.shares()?;
         let of = |wanted: &LdWanted| has.get(usize::from(wanted.ld)).copied();
@@ -278,6 +274,7 @@ impl LdDevice<'_> {
         }
         let mut first = None;
         let mut done = |outcome| match outcome {
+            // A silent device ends it: each further command would wait for its time limit.
             Err(error @ LdError::Call(_)) => Err(error),
             Err(error) => {
                 first.get_or_insert(error);
@@ -285,6 +282,7 @@ impl LdDevice<'_> {
             }
             Ok(()) => Ok(()),
         };
+        // What is taken from one LD is there for another only afterwards.
         for gives in [false, true] {
             for (wanted, has) in &differ {
                 let ld = wanted.ld;
@@ -306,7 +304,7 @@ impl LdDevice<'_> {
         first.map_or(Ok(differ.len()), Err)
     }
 
-    /// Gives an LD `memory` bytes.
+    /// Sets the memory of an LD, in bytes.
     ///
     /// # Errors
     /// See [`LdError`]; nothing has changed then.
@@ -331,12 +329,13 @@ impl LdDevice<'_> {
         let set = SetLdAllocations { start: ld, allocations: List::of(&allocations) };
         match self.ask(&Request::SetLdAllocations(set)) {
             Ok(_) => Ok(()),
+            // Busy is the device's word for memory that its host has enabled.
             Err(CallError::Refused { code: ReturnCode::Busy, .. }) => Err(LdError::InUse(ld)),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Sets what an LD has of the bandwidth when all want more.
+    /// Sets an LD's share of the bandwidth when all want more.
     ///
     /// # Errors
     /// See [`LdError`]; nothing has changed then.
@@ -345,12 +344,13 @@ impl LdDevice<'_> {
         let set = LdFractions { start: ld, fractions: List::of(&fractions) };
         match self.ask(&Request::SetLdBandwidth(set)) {
             Ok(_) => Ok(()),
+            // The only rule that this input can break: the sum of all shares.
             Err(CallError::Refused { code: ReturnCode::InvalidInput, .. }) => Err(LdError::Shares),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Sets what an LD never exceeds of the bandwidth; 0 for no limit.
+    /// Sets an LD's limit on the bandwidth; 0 for none.
     ///
     /// # Errors
     /// See [`LdError`]; nothing has changed then.

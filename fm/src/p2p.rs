@@ -1,15 +1,14 @@
-//! Memory devices that accelerators access directly, by UIO from edge to edge (direct P2P to HDM): who may name whom.
+//! P2P: memory devices that accelerators access directly, by UIO from edge to edge (direct P2P to HDM).
 //!
-//! [`Grant`]s -> bits of LAV at edges; what changes between two [`P2p`]s is sent and read back.
+//! [`Grant`]s become bits of LAV at edges; [`P2p`] has all of them, and sends the difference when they change.
 //!
-//! Units: bytes.
+//! A requester's edge passes requests to the PIDs in its LAV; the edge of the memory device passes completions straight
+//! back to the PIDs in its own LAV. LDST and the re-router belong to the host and are not touched: they are checked
+//! against LAV. A host may reach the memory device of another host only while both are of one domain, which the same
+//! secret shows (domain validation). A grant that loses that waits, without rights, until it is so again.
+//!
 //! Source: CXL 3.1 section 7.7.9; docs/spec/cxl-fabric.md "Ingress at an edge"; docs/spec/wire-formats.md §4.3 (5106h,
 //! 5107h), §4.5 (5714h to 5716h).
-//!
-//! A requester's edge lets requests go to whom LAV has; the edge of the memory device lets its completions go straight back
-//! to whom LAV has there. LDST and the re-router are the host's own, and not touched: whatever it writes there, LAV decides.
-//! A host may reach a memory device of another one only as long as both are of one domain, which they show by the same
-//! secret (domain validation): a grant that loses that waits, without rights, until it is so again.
 
 use std::collections::BTreeSet;
 
@@ -21,43 +20,40 @@ use super::memory::Host as Edge;
 use super::memory::map::{Beside, Kind, Range, fits};
 use super::rights::{self, Rights, RightsError};
 
-/// A memory device that devices access directly.
+/// A grant of P2P: a memory device that other devices access directly.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// What it is called.
     pub name: String,
-    /// Whose memory it is: the port of the memory device.
+    /// Port of the memory device.
     pub to: Edge,
-    /// Which logical device of that; none where it is all of it.
+    /// Logical device of it; `None` for all of it.
     #[serde(default)]
     pub ld: Option<u16>,
-    /// Who accesses it.
+    /// Devices that access it.
     pub from: Vec<Edge>,
-    /// Where all of them, and the device itself, see it.
+    /// Address at which all of them, and the device itself, see it.
     pub hpa: u64,
-    /// How much.
     pub len: u64,
 }
 
-/// A grant without rights, and why.
+/// A grant without rights, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
-    /// What is to be.
+    /// The grant as it is wanted.
     pub grant: Grant,
-    /// What it waits for.
     pub why: Unproved,
 }
 
-/// Why hosts are not known to be of one domain.
+/// Why two hosts are not known to be of one domain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum Unproved {
-    /// A host has set no secret yet.
+    /// The host has set no secret yet.
     #[error(
         "p2p-same-domain: {0} has set no domain validation secret (5105h): the hosts of both devices need the same one"
     )]
     NoSecret(String),
-    /// They have set different ones.
+    /// The hosts have set different secrets.
     #[error(
         "p2p-same-domain: {0} and {1} are of different domains: their domain validation secrets differ"
     )]
@@ -67,19 +63,17 @@ pub enum Unproved {
 /// Why direct access is not given or taken back.
 #[derive(Debug, thiserror::Error)]
 pub enum P2pError {
-    /// It does not hold together.
+    /// The grant contradicts itself or others.
     #[error("{0}")]
     Misfit(String),
-    /// The name is in use, or not.
+    /// The name is in use, or unknown.
     #[error("no P2P has this name, or another one has it already")]
     Name,
-    /// Rights could not be changed.
     #[error(transparent)]
     Rights(#[from] RightsError),
 }
 
 impl Grant {
-    /// Where requesters see it.
     fn range(&self) -> Range<Pid> {
         Range {
             name: format!("P2P {:?}", self.name),
@@ -91,7 +85,6 @@ impl Grant {
         }
     }
 
-    /// The bits at edges that it needs.
     fn rights(&self) -> Rights {
         let to = self.to;
         let there = |one: &Edge| AccessBit::Lav(one.switch, one.vcs, to.pid);
@@ -103,48 +96,48 @@ impl Grant {
     }
 }
 
-/// All direct access to memory devices in a fabric.
+/// All grants of P2P in a fabric.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct P2p {
-    /// Each by its name.
+    /// Grants whose rights are in force.
     pub grants: Vec<Grant>,
-    /// Those that wait until their hosts are of one domain.
+    /// Grants that wait until their hosts are of one domain.
     #[serde(default)]
     pub waiting: Vec<Waiting>,
 }
 
 impl P2p {
-    /// The grant of a name that has its rights.
+    /// The grant of a name, if it is in force.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&Grant> {
         self.grants.iter().find(|grant| grant.name == name)
     }
 
-    /// The grant of a name, whether it has its rights or waits.
+    /// The grant of a name, in force or waiting.
     #[must_use]
     pub fn known(&self, name: &str) -> Option<&Grant> {
         self.all().find(|grant| grant.name == name)
     }
 
-    /// All grants, those that wait last.
+    /// All grants, waiting ones last.
     pub fn all(&self) -> impl Iterator<Item = &Grant> {
         self.grants.iter().chain(self.waiting.iter().map(|one| &one.grant))
     }
 
-    /// All edges that grants name, to be given other numbers.
+    /// All edges of grants, so that their switches can be renumbered.
     pub fn edges_mut(&mut self) -> impl Iterator<Item = &mut Edge> {
         let waiting = self.waiting.iter_mut().map(|one| &mut one.grant);
         let all = self.grants.iter_mut().chain(waiting);
         all.flat_map(|grant| grant.from.iter_mut().chain([&mut grant.to]))
     }
 
-    /// All that a requester accesses directly, where it sees it.
+    /// Ranges that a requester has by P2P.
     #[must_use]
     pub fn ranges(&self, from: Edge) -> Vec<Range<Pid>> {
         self.all().filter(|grant| grant.from.contains(&from)).map(Grant::range).collect()
     }
 
-    /// The grant that needs `pid` in LAV of the virtual switch of `edge`, or has an edge of this PID.
+    /// A grant that needs `pid` in LAV of the virtual switch of `edge`, or has an edge of this PID.
     #[must_use]
     pub fn user(&self, pid: Pid, edge: Option<Edge>) -> Option<&Grant> {
         let at = |one: &Edge| edge.is_none_or(|e| (e.switch, e.vcs) == (one.switch, one.vcs));
@@ -155,7 +148,7 @@ impl P2p {
         })
     }
 
-    /// Somebody else in the virtual switch of `edge` who accesses `to`.
+    /// Another edge in the virtual switch of `edge` that accesses `to`.
     #[must_use]
     pub fn sharer(&self, to: Pid, edge: Edge) -> Option<Pid> {
         let own = self.grants.iter().filter(|grant| grant.to.pid == to);
@@ -163,7 +156,7 @@ impl P2p {
         own.flat_map(|grant| &grant.from).find(same).map(|one| one.pid)
     }
 
-    /// All bits at edges that the grants need.
+    /// All access bits that the grants need.
     #[must_use]
     pub fn access_bits(&self) -> BTreeSet<AccessBit> {
         self.rights().all()
@@ -178,10 +171,10 @@ impl P2p {
         all
     }
 
-    /// Checks whether a grant may be made: `beside` is what each requester has besides, in their order.
+    /// Checks whether a grant may be made; `beside` has the other ranges of each requester, in their order.
     ///
     /// # Errors
-    /// The name is taken, or the rule against it.
+    /// The name is in use, or the rule against the grant.
     pub fn check(&self, beside: &[Beside], new: &Grant) -> Result<(), P2pError> {
         let misfit = |text: String| Err(P2pError::Misfit(text));
         if self.known(&new.name).is_some() {
@@ -200,6 +193,7 @@ impl P2p {
         }
         let memory = |grant: &Grant| (grant.to, grant.ld);
         let moved = |other: &&Grant| memory(other) == memory(new) && other.hpa != new.hpa;
+        // The device's HDM decoders give its memory one address, which all requests carry.
         if let Some(other) = self.all().find(moved) {
             let text = format!(
                 "p2p-one-address: the memory device is at {:#x} for P2P {:?}: it has one address for all",
@@ -234,12 +228,13 @@ impl P2p {
     /// See [`P2pError`].
     pub fn add(&mut self, means: &mut EdgeContext<'_>, grant: Grant) -> Result<(), P2pError> {
         let mut after = self.clone();
+        // A grant that waited is in force from now on.
         after.waiting.retain(|one| one.grant.name != grant.name);
         after.grants.push(grant);
         self.become_(means, after)
     }
 
-    /// Takes the rights of a grant, which waits from now on.
+    /// Suspends a grant: it loses its rights, and waits.
     ///
     /// # Errors
     /// There is none, or a step failed: see [`P2pError`].
@@ -256,16 +251,16 @@ impl P2p {
         self.become_(means, after)
     }
 
-    /// Notes that a grant waits, and for what.
+    /// Records that a grant waits, and the reason.
     pub fn wait(&mut self, grant: Grant, why: Unproved) {
         self.waiting.retain(|one| one.grant.name != grant.name);
         self.waiting.push(Waiting { grant, why });
     }
 
-    /// What a grant would be for one requester more, if [`Self::check`] allows it; `beside` is what that one has besides.
+    /// The grant with one more requester, if [`Self::check`] allows that; `beside` has the requester's other ranges.
     ///
     /// # Errors
-    /// The requester has it, the grant waits, or the rule against it.
+    /// The requester has access already, the grant waits, or the rule against it.
     pub fn check_one_more(
         &self,
         beside: Beside,
@@ -279,6 +274,7 @@ impl P2p {
         if own.from.contains(&from) {
             return Err(P2pError::Misfit(format!("PID {} has access to it already", from.pid)));
         }
+        // Checked as a grant of its own for this requester, beside all others but itself.
         let mut others = self.clone();
         others.grants.retain(|grant| grant.name != name);
         others.check(&[beside], &Grant { from: vec![from], ..own.clone() })?;
@@ -287,7 +283,7 @@ impl P2p {
         Ok(more)
     }
 
-    /// Puts a grant, as [`Self::check_one_more`] has it, in the place of that of its name.
+    /// Replaces the grant of the same name, as [`Self::check_one_more`] returns it.
     ///
     /// # Errors
     /// A step failed: see [`P2pError`].
@@ -298,10 +294,10 @@ impl P2p {
         self.become_(means, after)
     }
 
-    /// Takes a grant from one requester; others keep it. It stays also when nobody has it any more.
+    /// Revokes a grant from one requester; others keep it. It stays even without any requester.
     ///
     /// # Errors
-    /// It does not have it, or a step failed: see [`P2pError`].
+    /// The requester does not have it, or a step failed: see [`P2pError`].
     pub fn revoke(
         &mut self,
         means: &mut EdgeContext<'_>,
@@ -320,7 +316,7 @@ impl P2p {
         self.become_(means, after)
     }
 
-    /// Takes a grant from all requesters.
+    /// Revokes a grant from all requesters.
     ///
     /// # Errors
     /// There is none, or a step failed: see [`P2pError`].
@@ -334,7 +330,7 @@ impl P2p {
         self.become_(means, after)
     }
 
-    /// Brings about `after`, or puts back what was.
+    /// Changes the rights to those of `after`, or restores the present ones.
     fn become_(&mut self, means: &mut EdgeContext<'_>, after: Self) -> Result<(), P2pError> {
         rights::change(means, &self.rights(), &after.rights())?;
         *self = after;

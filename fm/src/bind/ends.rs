@@ -1,6 +1,6 @@
-//! One end of a binding: what its bridge shows, and the commands that change that.
+//! One end of a binding: reading its bridge, and changing it with a check.
 //!
-//! [`read_bridge`] tells what is bound; `bind_end` and `unbind_end` have it changed, and look whether it is.
+//!
 //!
 //! Source: docs/spec/wire-formats.md §4.5 (5201h, 5202h, 5705h, 5706h).
 
@@ -14,11 +14,11 @@ use crate::cci::{CallError, Fabric, Way};
 use crate::discover::virtual_switches;
 use crate::inventory::{Inventory, Switch, Target, TargetKind};
 
-/// State of a bridge that nothing is bound to.
+/// Status of a vPPB in 5200h: no binding.
 const UNBOUND: u8 = 0;
-/// State of a bridge that a port is bound to.
+/// Status: bound to a port.
 const BOUND_TO_PORT: u8 = 2;
-/// State of a bridge that an LD is bound to.
+/// Status: bound to a logical device.
 const BOUND_TO_LD: u8 = 3;
 
 /// The way to the switch of a bridge.
@@ -26,10 +26,10 @@ pub fn way(inventory: &Inventory, bridge: Bridge) -> Way {
     inventory.switch(bridge.switch).map_or(Way::Entry, Switch::way)
 }
 
-/// Reads what a bridge is bound to.
+/// Reads the binding of a bridge.
 ///
 /// # Errors
-/// Its switch does not answer.
+/// The switch does not answer.
 pub fn read_bridge(
     fabric: &mut Fabric,
     way: Way,
@@ -51,8 +51,8 @@ pub fn read_bridge(
     })
 }
 
-/// Sends a command that changes a bridge. What the bridge shows after decides, also where the answer was lost; a bridge
-/// that does not show what it should although the command is done is an error too.
+/// Sends a command that changes a bridge, and reads the bridge afterwards: that decides, also when the answer was lost.
+/// A bridge that shows another binding after a successful command is an error, too.
 pub(super) fn apply(
     fabric: &mut Fabric,
     way: Way,
@@ -75,13 +75,13 @@ pub(super) fn apply(
     answer.and(Err(CallError::Unexpected { way, opcode, what }))
 }
 
-/// Why an end was not bound; with why it may be nevertheless.
+/// Failure to bind an end; `undo` is set if the end may be bound nevertheless.
 pub(super) struct EndError {
     pub source: CallError,
     pub undo: Option<Box<CallError>>,
 }
 
-/// The PID of an end as it is said to its switch: nothing where the switch finds that one by itself, as all switches do.
+/// The end's own PID as named to its switch (5706h); nothing if that is the one that every switch chooses by itself.
 fn own_of(inventory: &Inventory, end: LinkEnd) -> Chosen {
     let targets = inventory.targets(end.bridge.switch);
     let kind = targets.iter().find(|target| target.pid == end.pid).map(|target| target.kind);
@@ -89,6 +89,8 @@ fn own_of(inventory: &Inventory, end: LinkEnd) -> Chosen {
         let here = target.kind != TargetKind::Host || target.vcs == end.bridge.vcs;
         Some(target.kind) == kind && here && !target.pid.is_none()
     };
+    // A switch chooses the first PID of the host port, or of the fabric ports. Naming it only where it is another keeps
+    // switches that do not know the field working.
     let first = targets.iter().find(is_one).map(|target| target.pid);
     Chosen((first != Some(end.pid)).then_some(end.pid))
 }
@@ -101,13 +103,13 @@ pub(super) fn bind_end(
     cost: PathCost,
 ) -> Result<(), EndError> {
     bind_pid(fabric, inventory, end, pid, cost).map_err(|source| {
-        // It may have come about after all: then it is taken back, so that a failure is one.
+        // It may be bound after all, with the answer lost: it is unbound, so that a failure leaves nothing bound.
         let undo = (!source.is_refusal()).then(|| unbind_end(fabric, inventory, end.bridge).err());
         EndError { source, undo: undo.flatten().map(Box::new) }
     })
 }
 
-/// Has one end show the PID of the other, and tell what the path adds.
+/// Binds one end to the PID of the other, and tells it the cost of the path.
 fn bind_pid(
     fabric: &mut Fabric,
     inventory: &Inventory,
@@ -121,8 +123,8 @@ fn bind_pid(
     apply(fabric, way(inventory, bridge), bridge, &bind, |now| now == BridgeState::Pid(pid))
 }
 
-/// Tells the switch of one end of a virtual link what its path adds, unless it knows that; an end that shows something else is
-/// left alone.
+/// Tells the switch of one end of a virtual link the cost of its path, unless it knows that. An end that shows another
+/// PID is left alone.
 pub(super) fn tell_cost(
     fabric: &mut Fabric,
     inventory: &Inventory,
@@ -136,13 +138,14 @@ pub(super) fn tell_cost(
     if shown.pid != pid || shown.cost == cost {
         return Ok(());
     }
+    // Bind with the same PID only updates the figures; hosts see no change.
     bind_pid(fabric, inventory, end, pid, cost)
 }
 
-/// Takes away whatever a bridge shows; whether it showed something.
+/// Removes the binding of a bridge; returns whether it had one.
 ///
 /// # Errors
-/// Its switch did not, or does not answer.
+/// The switch refused, or does not answer.
 pub fn free(fabric: &mut Fabric, inventory: &Inventory, bridge: Bridge) -> Result<bool, CallError> {
     let way = way(inventory, bridge);
     match read_bridge(fabric, way, bridge)? {
@@ -164,7 +167,7 @@ pub(super) fn unbind_end(
 ) -> Result<(), CallError> {
     let way = way(inventory, bridge);
     let mut last = Ok(());
-    // Undoing is worth several tries: whatever is left has to be told to people.
+    // Worth several tries: an end that is left bound has to be reported to people.
     for _ in 0..3 {
         last = read_bridge(fabric, way, bridge).and_then(|shows| {
             if shows == BridgeState::Nothing {

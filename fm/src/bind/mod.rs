@@ -1,15 +1,15 @@
-//! Binding: which devices a host sees, below its own edge switch and below others.
+//! Bindings: the devices that a host sees, below its own edge switch and below others.
 //!
-//! [`Local`] (5201h, 5202h) binds a port of the same switch; [`Remote`] (5706h) binds two bridges, one at each end,
-//! as one virtual link; [`Bindings`] knows what is bound and what may be.
+//! A [`Local`] binding (5201h, 5202h) shows a device at a port of the same switch. A [`Remote`] one (5706h) joins two
+//! bridges to a virtual link. [`Bindings`] knows all of them and checks new ones. Costs are a value times a base, as in
+//! CDAT.
 //!
-//! Costs are a value times a base, as CDAT has them.
+//! A host sees its own edge switch and one level of edge switches below. Virtual links between two edge switches differ
+//! in one PID at least. A remote binding is made from the far end: the host sees the hot-add when its own bridge is
+//! bound, and by then all behind it is there. It is undone from the near end. When the second end fails, the first is
+//! undone; when that fails, too, the error says which end is left.
+//!
 //! Source: CXL 3.1 sections 7.7.6.1, 7.7.6.4, 7.7.12.3; docs/spec/cxl-fabric.md "The fabric manager".
-//!
-//! A host sees at most its own edge switch and, below that, downstream edge switches. Virtual links between two edge switches
-//! differ in one PID at least. Remote bindings are made from the far end on: the host is told of a hot-add when its own bridge is bound, and by then
-//! all behind it is there. They are undone from the near end on. When the second end fails, the first is undone; when that
-//! fails too, the error says which end is left.
 
 mod ends;
 
@@ -32,17 +32,14 @@ use super::inventory::{Inventory, Partner, Role, pid_number};
 use super::ld_capacity::{BlockWanted, CapacityWanted};
 use super::lds::{LdWanted, NoLd};
 
-/// LD number that stands for a whole device.
+/// LD number that stands for a whole device (5201h).
 const WHOLE_DEVICE: u16 = 0xFFFF;
 
 /// A bridge (vPPB) of a virtual switch, by switch, virtual switch and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Bridge {
-    /// The switch.
     pub switch: SwitchId,
-    /// Its virtual switch.
     pub vcs: u8,
-    /// The bridge.
     pub vppb: u8,
 }
 
@@ -55,20 +52,19 @@ impl fmt::Display for Bridge {
 /// A binding within one switch: a bridge shows a device at a port of the same switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Local {
-    /// The bridge that shows it.
     pub bridge: Bridge,
-    /// Its port.
+    /// Port of the device, at the same switch.
     pub port: u8,
-    /// The LD of a device with several.
+    /// Logical device; `None` for a whole device.
     pub ld: Option<u16>,
 }
 
-/// One end of a virtual link: a bridge and the PID that it has.
+/// One end of a virtual link: a bridge and its PID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkEnd {
-    /// The bridge: vDSP at the host, vUSP below.
+    /// vDSP at the host, vUSP at the switch below.
     pub bridge: Bridge,
-    /// The PID that the other end sends to: of the host edge, of the fabric port.
+    /// PID that the other end sends to: that of the host edge, or of a fabric port below.
     #[serde(with = "pid_number")]
     pub pid: Pid,
 }
@@ -76,71 +72,60 @@ pub struct LinkEnd {
 /// A binding across the fabric: a virtual link between a host's edge switch and one below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remote {
-    /// At the host.
+    /// End at the host's edge switch.
     pub host: LinkEnd,
-    /// Below.
+    /// End at the switch below.
     pub below: LinkEnd,
 }
 
 impl Remote {
-    /// Whether its ends have these PIDs.
     #[must_use]
     pub fn has_pids(&self, host: Pid, below: Pid) -> bool {
         (self.host.pid, self.below.pid) == (host, below)
     }
 
-    /// Whether it is between these bridges.
     #[must_use]
     pub fn is_between(&self, host: Bridge, below: Bridge) -> bool {
         (self.host.bridge, self.below.bridge) == (host, below)
     }
 }
 
-/// Why a bridge is not bound or unbound.
+/// Why a bridge was not bound or unbound.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// The bridge is not there.
     #[error("there is no {0}")]
     NoBridge(Bridge),
-    /// The bridge shows something else already.
+    /// The bridge has another binding.
     #[error("{0} is bound already")]
     Taken(Bridge),
-    /// The bridge shows nothing.
+    /// The bridge has no binding.
     #[error("{0} is not bound")]
     NotBound(Bridge),
-    /// The port is no downstream edge port with a device that is no GFD.
+    /// The port is no downstream edge port with a device other than a GFD.
     #[error("{0} has no device that can be bound")]
     NoDevice(PortRef),
-    /// The device has other logical devices, or none.
+    /// The device has no such logical device.
     #[error(transparent)]
     Ld(#[from] NoLd),
     /// Another bridge shows the device.
     #[error("the device at {port} is bound to {by} already")]
-    DeviceTaken {
-        /// Its port.
-        port: PortRef,
-        /// Where it is bound.
-        by: Bridge,
-    },
-    /// The PID belongs to another switch, or to none.
+    DeviceTaken { port: PortRef, by: Bridge },
+    /// The PID belongs to another switch, or is unassigned.
     #[error("PID {pid} is not at {at}")]
     WrongPid {
-        /// The PID.
         pid: Pid,
-        /// Where it would have to be.
+        /// Switch that would have to have it.
         at: SwitchId,
     },
-    /// There is a virtual link between these two PIDs.
+    /// There is a virtual link between these two PIDs already.
     #[error("the virtual link at {by} has PIDs {host} and {below}, and no other PID is left below")]
     PidsTaken {
-        /// Of the host.
         host: Pid,
-        /// Of the switch below.
         below: Pid,
-        /// Where it is bound.
+        /// Bridge of that virtual link at its host.
         by: Bridge,
     },
-    /// Both ends are one switch, or an edge switch below would have another one below.
+    /// Both ends are at one switch, or a switch below would have another one below it.
     #[error(
         "{0} cannot be below: a host sees only its edge switch and one level of switches below it"
     )]
@@ -151,59 +136,56 @@ pub enum BindError {
     /// The second end failed, and the first was undone.
     #[error("{0}: the other end was undone")]
     Undone(Bridge, #[source] CallError),
-    /// An end failed, and undoing failed too, or what became of it could not be seen.
+    /// An end failed, and undoing failed too, or its state could not be read.
     #[error("{failed}; {left} may be only partly changed")]
     Left {
-        /// The end that failed.
         failed: Bridge,
-        /// The end that is half-way.
+        /// The end that may be half-way.
         left: Bridge,
-        /// What happened at first.
+        /// Cause of the failure.
         source: CallError,
-        /// What happened when it was to be undone.
+        /// Why it could not be undone.
         undo: Option<Box<CallError>>,
     },
 }
 
-/// What a bridge is bound to, as its switch tells it.
+/// Binding of a bridge, as its switch reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BridgeState {
-    /// Nothing.
     Nothing,
     /// A port, and perhaps one LD of it.
     Port(u8, Option<u8>),
-    /// The other end of a virtual link.
     Pid(Pid),
-    /// Something that is coming or going.
+    /// A binding is being made or removed.
     InBetween,
 }
 
-/// All bindings of a fabric: which bridge shows which device.
+/// All bindings of a fabric, and settings of logical devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bindings {
-    /// Devices at hosts' own edge switches, by bridge.
+    /// Devices at hosts' own edge switches, sorted by bridge.
     pub local: Vec<Local>,
-    /// Virtual links, by the host's bridge.
+    /// Virtual links, sorted by the host's bridge.
     pub remote: Vec<Remote>,
-    /// Virtual links that were unbound because no way was left: they are bound again when there is one.
+    /// Virtual links that were unbound for lack of a path; they are bound again when there is one.
     #[serde(default)]
     pub cut: Vec<Remote>,
-    /// Devices whose switch has forgotten that it shows them, and could not be told yet.
+    /// Local bindings that their switch has lost, and that could not be made again yet.
     #[serde(default)]
     pub lost: Vec<Local>,
-    /// What logical devices are to have, by command or as the wanted state says.
+    /// Wanted memory and bandwidth of logical devices, by command or from the wanted state.
     #[serde(default)]
     pub lds: Vec<LdWanted>,
-    /// What logical devices are to have of dynamic capacity, by command.
+    /// Wanted dynamic capacity of logical devices, by command.
     #[serde(default)]
     pub capacity: Vec<CapacityWanted>,
-    /// Blocks that devices are to deal it out in, by command.
+    /// Wanted block sizes of dynamic capacity, by command.
     #[serde(default)]
     pub blocks: Vec<BlockWanted>,
 }
 
 impl Bindings {
-    /// Virtual links that there are, and those that are to come back.
+    /// Virtual links that exist, and those that are to come back.
     pub fn links(&self) -> impl Iterator<Item = &Remote> {
         self.remote.iter().chain(&self.cut)
     }
@@ -223,10 +205,10 @@ impl Bindings {
         }
     }
 
-    /// Checks a local binding.
+    /// Checks whether a local binding may be made.
     ///
     /// # Errors
-    /// What is in its way.
+    /// The obstacle.
     pub fn check_local(&self, inventory: &Inventory, wanted: Local) -> Result<(), BindError> {
         self.check_bridge(inventory, wanted.bridge)?;
         let at = PortRef::new(wanted.bridge.switch, wanted.port);
@@ -235,6 +217,7 @@ impl Bindings {
             return Err(BindError::NoDevice(at));
         }
         NoLd::check(at, port.map_or(0, |port| port.lds), wanted.ld)?;
+        // Two LDs of one device may be bound to different bridges; a whole device excludes any other binding.
         let same = |local: &&Local| {
             PortRef::new(local.bridge.switch, local.port) == at
                 && (local.ld == wanted.ld || local.ld.is_none() || wanted.ld.is_none())
@@ -245,10 +228,10 @@ impl Bindings {
         }
     }
 
-    /// Checks a virtual link.
+    /// Checks whether a virtual link may be made.
     ///
     /// # Errors
-    /// What is in its way.
+    /// The obstacle.
     pub fn check_remote(&self, inventory: &Inventory, wanted: &Remote) -> Result<(), BindError> {
         let (host, below) = (wanted.host.bridge, wanted.below.bridge);
         if host.switch == below.switch {
@@ -263,10 +246,12 @@ impl Bindings {
         }
         for link in &self.remote {
             let (other_host, other_below) = (link.host.bridge, link.below.bridge);
+            // Switches tell links apart by their pair of PIDs only.
             if link.has_pids(wanted.host.pid, wanted.below.pid) {
                 let (host, below) = (wanted.host.pid, wanted.below.pid);
                 return Err(BindError::PidsTaken { host, below, by: other_host });
             }
+            // A host sees one level of switches below its own (CXL 3.1, 7.7.6.1): a virtual switch is at one end only.
             let chained = (other_below.switch, other_below.vcs) == (host.switch, host.vcs)
                 || (other_host.switch, other_host.vcs) == (below.switch, below.vcs);
             if chained {
@@ -279,7 +264,7 @@ impl Bindings {
     /// Binds a device to a bridge of its own switch.
     ///
     /// # Errors
-    /// It may not be, or the switch did not; nothing has changed then, or the error says what is left.
+    /// The binding is not allowed, or the switch refused. Nothing has changed then, or the error says what is left.
     pub fn bind_local(
         &mut self,
         fabric: &mut Fabric,
@@ -295,16 +280,17 @@ impl Bindings {
         let shows = |shows| shows == BridgeState::Port(wanted.port, ld);
         apply(fabric, way, wanted.bridge, &bind, shows)
             .map_err(|error| BindError::Failed(wanted.bridge, error))?;
+        // A binding that its switch had lost is superseded, whichever device it was.
         self.lost.retain(|local| local.bridge != wanted.bridge);
         self.local.push(wanted);
         self.local.sort_by_key(|local| local.bridge);
         Ok(())
     }
 
-    /// Takes a device away from its bridge.
+    /// Unbinds a device from its bridge.
     ///
     /// # Errors
-    /// Nothing is bound there, or the switch did not take it away.
+    /// The bridge has no binding, or the switch did not remove it.
     pub fn unbind_local(
         &mut self,
         fabric: &mut Fabric,
@@ -323,10 +309,10 @@ impl Bindings {
         Ok(self.local.remove(place))
     }
 
-    /// Makes a virtual link, of which `cost` tells what its path adds.
+    /// Makes a virtual link; `cost` is that of its path.
     ///
     /// # Errors
-    /// It may not be, or an end did not; what was done is undone then, or the error says what is left.
+    /// The link is not allowed, or an end failed. Changes are undone then, or the error says what is left.
     pub fn bind_remote(
         &mut self,
         fabric: &mut Fabric,
@@ -336,6 +322,7 @@ impl Bindings {
     ) -> Result<(), BindError> {
         self.check_remote(inventory, &wanted)?;
         let (host, below) = (wanted.host, wanted.below);
+        // The far end first: the host is told of a hot-add by the near one, behind which all must be there.
         if let Err(EndError { source, undo }) = bind_end(fabric, inventory, below, host.pid, cost) {
             let (failed, left) = (below.bridge, below.bridge);
             return Err(match undo {
@@ -356,6 +343,7 @@ impl Bindings {
                 },
             });
         }
+        // Links that were to come back at one of these ends are superseded.
         self.cut.retain(|link| {
             let ends = [link.host.bridge, link.below.bridge];
             !ends.contains(&host.bridge) && !ends.contains(&below.bridge)
@@ -365,10 +353,10 @@ impl Bindings {
         Ok(())
     }
 
-    /// Tells both ends of a virtual link what its path adds, as far as they do not know.
+    /// Tells both ends of a virtual link the cost of its path, unless they know it.
     ///
     /// # Errors
-    /// A switch does not answer, or refuses.
+    /// A switch refuses, or does not answer.
     pub fn tell_cost(
         fabric: &mut Fabric,
         inventory: &Inventory,
@@ -380,10 +368,11 @@ impl Bindings {
         ends::tell_cost(fabric, inventory, host, below.pid, cost)
     }
 
-    /// Takes a virtual link away, the host's end first.
+    /// Removes a virtual link, the host's end first.
     ///
     /// # Errors
-    /// There is none, or an end did not let go: the host's is bound again if it was undone, or the error says what is left.
+    /// There is none, or an end could not be unbound. The host's end is bound again then, or the error says what is
+    /// left.
     pub fn unbind_remote(
         &mut self,
         fabric: &mut Fabric,
@@ -394,6 +383,7 @@ impl Bindings {
         let place = self.remote.iter().position(|link| link.host.bridge == host);
         let place = place.ok_or(BindError::NotBound(host))?;
         let Some(&link) = self.remote.get(place) else { return Err(BindError::NotBound(host)) };
+        // The near end first: the host sees the hot-remove before its device is cut off.
         if let Err(source) = unbind_end(fabric, inventory, host) {
             return Err(if source.is_refusal() {
                 BindError::Failed(host, source)
@@ -417,9 +407,9 @@ impl Bindings {
         Ok(self.remote.remove(place))
     }
 
-    /// Takes away the virtual links of which `lost` says so, at the ends that still answer.
+    /// Unbinds the virtual links for which `lost` is true, at the ends that still answer.
     ///
-    /// Returns them, and the ends that did not: what is bound there is found when they come back.
+    /// Returns them, and the ends that did not answer: those are found bound when they come back.
     pub fn sever(
         &mut self,
         fabric: &mut Fabric,
@@ -430,15 +420,16 @@ impl Bindings {
         let ends = gone.iter().flat_map(|link| [link.host.bridge, link.below.bridge]);
         let left = ends.filter(|&end| unbind_end(fabric, inventory, end).is_err()).collect();
         self.remote = kept;
+        // Kept, so that they are bound again when there is a path.
         self.cut.extend(&gone);
         (gone, left)
     }
 
-    /// Binds again what was bound and is not: at each end that shows nothing, the far one first. An end that shows it
-    /// still is left as it is.
+    /// Makes a lost binding again: binds each end that shows nothing, the far one first. An end that still shows the
+    /// binding is left as it is.
     ///
     /// # Errors
-    /// An end shows something else, or its switch did not; what was done at the other end stays.
+    /// An end has another binding, or its switch failed. The other end stays as it was made.
     pub fn restore(
         &mut self,
         fabric: &mut Fabric,
@@ -464,7 +455,7 @@ impl Bindings {
         Ok(())
     }
 
-    /// Holds what switches show of bindings against what is known; returns bridges that show something else.
+    /// Compares the bindings that switches report with the known ones; returns bridges that differ.
     ///
     /// # Errors
     /// A switch does not answer.
@@ -483,7 +474,7 @@ impl Bindings {
             wanted.insert(link.below.bridge, BridgeState::Pid(link.host.pid));
         }
         let mut all: BTreeSet<Bridge> = wanted.keys().copied().collect();
-        // The upstream bridge of a host's own edge shows the host's port, which nobody has bound.
+        // The upstream bridge of a host's own edge shows the host's port, without any binding.
         let mut own: BTreeMap<Bridge, BridgeState> = BTreeMap::new();
         for (switch, found) in inventory.by_id().filter(|(_, switch)| switch.whole) {
             for vcs in &found.vcss {

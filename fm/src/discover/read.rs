@@ -47,6 +47,7 @@ fn ports(mask: &[u8; 32]) -> Vec<u8> {
     (0..=u8::MAX).filter(is_set).collect()
 }
 
+/// Reads all PID targets of a switch, page by page.
 ///
 /// # Errors
 /// The switch does not answer, or not to the end.

@@ -92,6 +92,7 @@ pub struct Graph {
 }
 
 impl Graph {
+    /// Adds a switch, which works until [`set_switch`](Self::set_switch) says otherwise.
     ///
     /// # Errors
     /// There are 1,024 already.

@@ -1,87 +1,83 @@
-//! What is where in the addresses of one requester, and what may come beside it.
+//! Address maps of requesters: checks that a new range of memory fits beside the present ones.
 //!
-//! A [`Range`] that is new, those that its requester has, its own addresses -> [`fits`], or the [`Conflict`].
+//! [`fits`] takes a new [`Range`], the ranges of its requester and the requester's own addresses, and returns the
+//! [`Conflict`].
 //!
-//! Units: bytes.
+//! The edge port knows segments, not memory: all requests for a segment go by its one FAST entry. So all memory in a
+//! segment must have the same targets in the same granules, or the edge would send requests to GFDs that have other
+//! addresses for them. A GFD accepts an address by one decoder: if two match, neither does. All within the window of
+//! the edge port, from the first segment to the last, goes by FAST and nowhere else, so memory devices that a device
+//! accesses directly (P2P), which LDST finds, must lie outside it.
+//!
 //! Source: docs/spec/wire-formats.md §5.1, §5.2; docs/spec/cxl-fabric.md "Ingress at an edge"; CXL 3.1 sections
 //! 7.7.2.2, 7.7.2.4, 7.7.3.1.
-//!
-//! The edge port knows segments, not memory: all requests for a segment go by its one FAST entry. So what lies in a segment
-//! has the same targets in the same granules, or the edge would send requests to GFDs that have other addresses for them. The
-//! GFD has an address once: of two decoders that take it, none does. And what is within the window of the edge port, from
-//! the first segment to the last, goes by FAST and nowhere else: memory devices that a device accesses directly (P2P), which
-//! LDST finds, lie outside of it.
 
 use std::fmt;
 
 use weft_parsers::fabric::Pid;
 
-/// Bytes of a segment, the smallest there is (code 0).
+/// Bytes of a segment: 64 GiB, the smallest size there is (code 0).
 pub const SEGMENT: u64 = 64 << 30;
-/// Segments from the first to the last that a window may have: the least FAST that the pages recommend.
+/// Segments of a window at most, from the first to the last: the recommended minimum of FAST entries.
 pub const SEGMENTS_MAX: u64 = 4_096;
-/// Bytes of the smallest granule.
+/// Bytes of the smallest interleave granule.
 const GRANULARITY_MIN: u32 = 256;
-/// Bytes of the largest.
+/// Bytes of the largest interleave granule.
 const GRANULARITY_MAX: u32 = 16_384;
 
-/// Addresses that a host has for itself: its memory, the windows of its bridges.
+/// Addresses that a host uses itself: its memory, and the windows of its bridges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalRange {
-    /// The first.
     pub base: u64,
-    /// How many.
+    /// Number of bytes; 0 for none.
     pub len: u64,
 }
 
 impl LocalRange {
-    /// What a host of weft has for itself (docs/endpoint.md): all below 4 GiB, and the window of 64-bit BARs.
+    /// A weft host's own addresses (docs/endpoint.md): all below 4 GiB, and the window of 64-bit BARs.
     pub const WEFT_HOST: [Self; 2] =
         [Self { base: 0, len: 4 << 30 }, Self { base: 0x40_0000_0000, len: 0x40_0000_0000 }];
 }
 
-/// How requests of a range find their target.
+/// Mechanism by which requests of a range find their target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// G-FAM, by FAST.
     Memory,
     /// Memory of a host or device, by FAST.
     Gim,
-    /// Memory of a host or device whose PID the requester names itself.
+    /// Memory of a host or device whose PID the requester names itself, in a prefix.
     GimByPrefix,
     /// A memory device, by LDST.
     P2p,
 }
 
-/// A range of a requester's addresses, and the components that it leads to.
+/// A range of a requester's addresses, and the components behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range<T> {
-    /// What it is called.
     pub name: String,
-    /// Where it begins.
     pub hpa: u64,
-    /// How much; 1 or more, and all of it within 64 bits.
+    /// Bytes; at least 1, and the range ends within 64 bits.
     pub len: u64,
-    /// GFDs by way, or whose memory it is.
+    /// GFDs by way, or the one owner of the memory.
     pub targets: Vec<T>,
-    /// Bytes of an interleave granule; of no meaning where there is one target.
+    /// Bytes of an interleave granule; meaningless with one target.
     pub granularity: u32,
-    /// By what.
     pub kind: Kind,
 }
 
-/// A rule that ranges of addresses of one requester have to keep.
+/// A rule that the address ranges of one requester must keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// An address leads to one thing.
+    /// An address leads to one memory.
     OwnAddresses,
     /// A segment has one FAST entry.
     OneEntry,
-    /// The window has nothing of the host's own in it.
+    /// The window has none of the host's own addresses in it.
     OwnWindow,
-    /// The window is no longer than the table.
+    /// The window is no longer than FAST.
     WindowDepth,
-    /// What LDST finds is not in the window, where FAST comes first.
+    /// Memory found by LDST is outside the window, where FAST comes first.
     OutsideWindow,
 }
 
@@ -109,22 +105,21 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Why a range does not fit: the rule that it would break, and with what.
+/// Why a range does not fit: the rule that it would break, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{rule}; {what}")]
 pub struct Conflict {
-    /// Which rule forbids it.
     pub rule: Rule,
-    /// What it would be beside.
+    /// The range or addresses that it conflicts with.
     pub what: String,
 }
 
-/// What a requester has besides memory of one kind.
+/// Other address ranges of a requester.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Beside {
-    /// Memory of other kinds.
+    /// Ranges of memory of other kinds.
     pub others: Vec<Range<Pid>>,
-    /// What its host has for itself.
+    /// Addresses that its host uses itself.
     pub own: Vec<LocalRange>,
 }
 
@@ -141,7 +136,7 @@ impl<T: PartialEq> Range<T> {
         matches!(self.kind, Kind::Memory | Kind::Gim)
     }
 
-    /// Whether both are memory of one host or device: under several names it may be seen at one address.
+    /// Whether both are memory of one host or device, which may appear at one address under several names.
     fn same_owner(&self, other: &Self) -> bool {
         let p2p = |one: &Self| one.kind == Kind::P2p;
         let share = |one: &Self| one.kind == Kind::Memory;
@@ -149,7 +144,7 @@ impl<T: PartialEq> Range<T> {
         alike && self.targets == other.targets
     }
 
-    /// Whether one FAST entry leads to both.
+    /// Whether the same FAST entry leads to both.
     fn same_entry(&self, other: &Self) -> bool {
         let granules = |one: &Self| if one.targets.len() > 1 { one.granularity } else { 0 };
         self.kind == other.kind
@@ -157,6 +152,7 @@ impl<T: PartialEq> Range<T> {
             && granules(self) == granules(other)
     }
 
+    /// The entry in words.
     fn entry(&self) -> String {
         match (self.kind, self.targets.len()) {
             (Kind::Memory, 1) => "one GFD".to_owned(),
@@ -174,10 +170,10 @@ impl<T> fmt::Display for Range<T> {
     }
 }
 
-/// Checks whether `new` may come to a requester that has `others`, and whose host has `own` for itself.
+/// Checks whether `new` fits beside the ranges `others` of a requester whose host uses `own` itself.
 ///
 /// # Errors
-/// The first rule that forbids it, and by what.
+/// The first rule that forbids it, with the reason.
 pub fn fits<T: PartialEq>(
     new: &Range<T>,
     others: &[Range<T>],
@@ -200,6 +196,7 @@ pub fn fits<T: PartialEq>(
         return refuse(Rule::OwnWindow, says(one));
     }
     if new.kind == Kind::GimByPrefix {
+        // Requests with a prefix skip the address decode ("Ingress at an edge", step 1), so no table limits them.
         return Ok(());
     }
     let (first, last) = new.segments();
@@ -216,15 +213,16 @@ pub fn fits<T: PartialEq>(
         return refuse(Rule::OneEntry, format!("{other}, by {had}; this would be by {has}"));
     }
     let window = window(others.iter().filter(same_table)).unwrap_or((first, last));
+    // The window would grow to take in the new range, and with it all segments between.
     let window = (window.0.min(first), window.1.max(last));
     beside_window(new, others)?;
-    // FabricLimit is the first address behind the last segment, and goes by FAST too.
+    // FabricLimit is the first address behind the last segment, and goes by FAST, too.
     let limit = (window.1 + 1).saturating_mul(SEGMENT);
     let inside = |one: &&LocalRange| {
         let end = one.base.saturating_add(one.len.saturating_sub(1));
         one.len > 0 && one.base <= limit && window.0 * SEGMENT <= end
     };
-    // Where LDST has no entry, the virtual switch routes as ever.
+    // P2P needs no room in the window: where LDST has no entry, the virtual switch routes as usual.
     if let Some(one) = own.iter().filter(|_| new.by_fast()).find(inside) {
         return refuse(Rule::OwnWindow, says(one));
     }
@@ -235,13 +233,13 @@ pub fn fits<T: PartialEq>(
     Ok(())
 }
 
-/// First and last segment of these ranges; none where there are none.
+/// First and last segment of these ranges; `None` without ranges.
 fn window<'a, T: PartialEq + 'a>(all: impl Iterator<Item = &'a Range<T>>) -> Option<(u64, u64)> {
     let both = |(low, high): (u64, u64), (from, to): (u64, u64)| (low.min(from), high.max(to));
     all.map(Range::segments).reduce(both)
 }
 
-/// Checks whether all that LDST is to find lies outside of the window of FAST.
+/// Checks whether all memory found by LDST lies outside the window of FAST.
 fn beside_window<T: PartialEq>(new: &Range<T>, others: &[Range<T>]) -> Result<(), Conflict> {
     let all = || others.iter().chain([new]);
     let Some((first, last)) = window(all().filter(|one| one.by_fast())) else { return Ok(()) };
@@ -252,7 +250,7 @@ fn beside_window<T: PartialEq>(new: &Range<T>, others: &[Range<T>]) -> Result<()
     Err(Conflict { rule: Rule::OutsideWindow, what })
 }
 
-/// Why `len` bytes at `hpa` cannot be dealt out over `ways` in granules of `granule`; in words, none where they can be.
+/// Why `len` bytes at `hpa` cannot be interleaved over `ways` in granules of `granule`; `None` if they can.
 #[must_use]
 pub fn misfit(ways: usize, granule: u32, hpa: u64, len: u64) -> Option<String> {
     if !ways.is_power_of_two() || ways > 256 {
@@ -265,7 +263,7 @@ pub fn misfit(ways: usize, granule: u32, hpa: u64, len: u64) -> Option<String> {
             "an interleave granule is a power of two from 256 bytes to 16 KiB, not {granule}"
         ));
     }
-    // A single GFD is not interleaved; its unit is that of the others all the same.
+    // A single GFD is not interleaved, but sizes and addresses have the smallest granule all the same.
     let granule = if ways == 1 { GRANULARITY_MIN } else { granule };
     let set = u64::try_from(ways).unwrap_or(u64::MAX).saturating_mul(granule.into());
     let off = |what: &str, number: u64| {
@@ -282,8 +280,8 @@ pub fn misfit(ways: usize, granule: u32, hpa: u64, len: u64) -> Option<String> {
     (!is_all).then(|| "the memory ends beyond 64 bits of address".to_owned())
 }
 
-/// Why GFDs that give whole blocks of `block` bytes cannot give `len` in all, each the same, and which sizes beside it they
-/// can give; none where they can.
+/// Why GFDs that give whole blocks of `block` bytes cannot give `len` in equal parts, with the nearest sizes that they
+/// can give; `None` if they can.
 #[must_use]
 pub fn off_blocks(ways: u64, block: u64, len: u64) -> Option<String> {
     let unit = ways.checked_mul(block).filter(|unit| *unit > 0)?;

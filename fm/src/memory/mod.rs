@@ -1,17 +1,17 @@
-//! Memory of GFDs for hosts: capacity, decoders, rights, and the vectors at the hosts' edges.
+//! Memory of GFDs for hosts: capacity, decoders, rights, and access at the hosts' edges.
 //!
-//! [`Request`] -> [`Memory::share`] -> [`Share`]; [`Memory::revoke`] and [`Memory::release`] take it back;
-//! [`Memory::grant`] gives it to one host more, [`Memory::repair`] gives anew what a GFD has forgotten.
+//! [`Memory::share`] turns a [`Request`] into a [`Share`]; [`Memory::revoke`] and [`Memory::release`] undo that;
+//! [`Memory::grant`] adds a host, [`Memory::repair`] restores the part of a GFD that has lost it.
 //!
-//! Units: bytes; blocks as the GFD's partition has them.
+//! Each change is all or nothing: the steps made are kept with their undo steps, and undone from the last when one
+//! fails. Their order never gives a host memory that it may not touch: capacity, decoders (GDT), access at the edge
+//! (GMV), rights (SAT) last. Revoking goes the other way: the right at the GFD goes first, so that the next request is
+//! refused. The segment table (FAST) belongs to the host and is not touched.
+//!
+//! A share that would take addresses in use by a requester, or a segment whose entry leads elsewhere, is refused before
+//! anything is sent ([`map`]).
+//!
 //! Source: CXL 3.1 sections 7.7.2.3 to 7.7.2.5; docs/spec/wire-formats.md §4.6, §4.7, §5.1, §5.2.
-//!
-//! All or nothing: each step that was taken is remembered with what undoes it, and the steps are undone from the last one
-//! when one fails. The order of steps never shows a host memory that it may not touch: capacity, decoders (GDT), access at
-//! the edge (GMV), rights (SAT) last. The segment table (FAST) is the host's own, and not touched.
-//! To revoke goes the other way round: the right at the GFD goes first, so that the next request is refused.
-//! What would take addresses that a requester uses, or a segment whose entry leads elsewhere, is refused before anything is
-//! sent ([`map`]).
 
 pub mod map;
 mod notify;
@@ -34,79 +34,75 @@ use super::inventory::{Inventory, TargetKind, pid_number, uuid_text};
 use super::media::{self, Media};
 use crate::text::name_of;
 
-/// Groups that a right can be given to by command (490Dh): bit 31 is something else.
+/// Groups that rights can name (490Dh): bit 31 of the vector is Notify.
 pub const GROUPS_MAX: u16 = 31;
-/// Decoders of a requester at a GFD.
+/// Number of decoders that a requester has at a GFD.
 pub const DECODERS: u8 = 8;
-/// Bytes that a GFD counts its capacity in (4900h).
+/// Unit of a GFD's capacity in bytes (4900h).
 const CAPACITY_UNIT: u64 = 256 << 20;
 
-/// A requester of memory: a host's edge port, or that of a device that is bound to a virtual switch there.
+/// A requester of memory: a host's edge port, or that of a device bound to a virtual switch there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Host {
-    /// Its edge switch.
     pub switch: SwitchId,
-    /// Its virtual switch there, whose vectors say what it may reach.
+    /// Virtual switch there, whose vectors limit its reach.
     pub vcs: u8,
-    /// Its PID.
     #[serde(with = "pid_number")]
     pub pid: Pid,
 }
 
-/// A request for memory of GFDs: for whom, how much, from which of them.
+/// A request for memory of GFDs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// What the extents are called; different for each share.
+    /// Tag of the extents, different for each share.
     pub tag: Uuid,
-    /// Who is to have it.
+    /// Requesters that get it.
     pub hosts: Vec<Host>,
-    /// The GFDs, in the order of the ways: 1, 2, 4, ... 256.
+    /// GFDs in the order of the ways: 1, 2, 4, ... 256 of them.
     pub gfds: Vec<Pid>,
-    /// How much in all.
+    /// Bytes in all.
     pub len: u64,
-    /// Bytes of an interleave granule, where there are several ways: 256 to 16,384.
+    /// Bytes of an interleave granule, 256 to 16,384; ignored with one way.
     pub granularity: u32,
-    /// Where all hosts see it.
+    /// Address at which all hosts see it.
     pub hpa: Hpa,
-    /// Of which kind of memory; of the first partitions that have room, where nothing is said.
+    /// Kind of memory; `None` for the first partitions that have room.
     pub media: Option<Media>,
-    /// Its GFDs notify hosts that have it, by GAM VDMs.
+    /// Whether its GFDs notify hosts of refused accesses, by GAM VDMs.
     pub notify: bool,
 }
 
 /// Memory of GFDs that some hosts have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
-    /// What the extents are called.
+    /// Tag of its extents: its name.
     #[serde(with = "uuid_text")]
     pub tag: Uuid,
-    /// Who has it, in order.
+    /// Requesters that have it, sorted.
     pub hosts: Vec<Host>,
-    /// Its parts, by way.
+    /// Its parts in the GFDs, by way.
     pub parts: Vec<Part>,
-    /// How much in all.
+    /// Bytes in all.
     pub len: u64,
-    /// Where all hosts see it.
+    /// Address at which all hosts see it.
     pub hpa: u64,
-    /// Bytes of an interleave granule; of no meaning where there is one way, 0 where nobody has told.
+    /// Bytes of an interleave granule; meaningless with one way, 0 if unknown.
     #[serde(default)]
     pub granularity: u32,
-    /// Its GFDs notify hosts that have it.
+    /// Whether its GFDs notify hosts of refused accesses.
     #[serde(default)]
     pub notify: bool,
 }
 
-/// The part of a share that is in one GFD.
+/// Part of a share in one GFD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// The GFD.
     #[serde(with = "pid_number")]
     pub gfd: Pid,
-    /// The group.
     pub group: u16,
-    /// The decoder, the same for all hosts.
+    /// Decoder number, the same for all hosts.
     pub decoder: u8,
-    /// Where in the GFD.
+    /// Start in the GFD.
     pub dpa: u64,
 }
 
@@ -116,74 +112,60 @@ pub enum MemoryError {
     /// Numbers of ways, sizes or addresses do not fit.
     #[error("{0}")]
     Misfit(String),
-    /// Somebody twice.
+    /// A GFD or host is listed twice.
     #[error("PID {0} is listed twice")]
     Twice(Pid),
-    /// A requester has something there.
+    /// The requester has something else at these addresses.
     #[error("for PID {pid}: {conflict}")]
     Taken {
-        /// The requester.
         pid: Pid,
-        /// Which rule forbids it, and what is there.
+        /// The rule, and the range in the way.
         conflict: Conflict,
     },
-    /// A GFD is not in the inventory.
     #[error("there is no GFD with PID {0}")]
     NoGfd(Pid),
-    /// A host is not in the inventory.
+    /// The PID is no requester at that virtual switch.
     #[error("PID {0} is neither the host edge of that virtual switch nor a downstream edge")]
     NoHost(Pid),
-    /// The host has it.
+    /// The host has this memory already.
     #[error("host {0} has this memory already")]
     Has(Pid),
-    /// The tag is in use, or not.
+    /// The tag is in use, or unknown.
     #[error("no memory has this tag, or another one has it already")]
     Tag,
     /// A GFD has no group or decoder left.
     #[error("GFD {gfd} has no {what} left")]
     Exhausted {
-        /// Which GFD.
         gfd: Pid,
-        /// What it lacks.
+        /// The resource: a group or a decoder.
         what: &'static str,
     },
     /// A step failed; all before it were undone.
     #[error("{failed}; undone: {} steps", .undone.len())]
-    Undone {
-        /// The step.
-        failed: String,
-        /// What was undone.
-        undone: Vec<String>,
-        /// What happened.
-        source: Box<CallError>,
-    },
+    Undone { failed: String, undone: Vec<String>, source: Box<CallError> },
     /// A step failed, and some before it could not be undone.
     #[error("{failed}; left: {}", .left.join("; "))]
     Left {
-        /// The step.
         failed: String,
-        /// What was undone.
         undone: Vec<String>,
-        /// What was not, and why.
+        /// Steps that were not undone, and why.
         left: Vec<String>,
-        /// What happened.
         source: Box<CallError>,
     },
 }
 
-/// Where a requester has something else than memory of GFDs: addresses that no share may take.
+/// Ranges of requesters beside memory of GFDs, which no share may take.
 #[derive(Clone, Copy)]
 pub struct OtherRanges<'a> {
-    /// Where a requester sees memory of hosts and devices.
+    /// Ranges of a requester in memory of hosts and devices.
     pub more: &'a dyn Fn(Host) -> Vec<Range<Pid>>,
-    /// What the host of a requester has for itself.
+    /// Addresses that the host of a requester uses itself.
     pub own: &'a dyn Fn(Host) -> Vec<LocalRange>,
 }
 
-/// All shares of memory in a fabric.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
-    /// The shares, by tag.
+    /// The shares, sorted by tag.
     pub shares: Vec<Share>,
 }
 
@@ -205,10 +187,12 @@ impl Memory {
         let media = wanted.media;
         let mut block = None;
         for &gfd in &wanted.gfds {
+            // A GFD that does not tell its regions is asked for capacity all the same, and refuses it itself.
             let Ok(regions) = media::regions(fabric, gfd) else { continue }; // it does not tell
             let smallest = steps::block(gfd, &regions, each, media).map_err(MemoryError::Misfit)?;
             block = block.max(Some(smallest));
         }
+        // Refused with the sizes that would do, before the first GFD refuses in its own words.
         if let Some(why) = off_blocks(ways, block.unwrap_or(1), wanted.len) {
             return Err(MemoryError::Misfit(why));
         }
@@ -235,11 +219,13 @@ impl Memory {
             }
             parts.push(Part { gfd, group, decoder, dpa });
         }
+        // After all decoders: a request that passes the edge earlier would be an access error at the GFD.
         for host in &wanted.hosts {
             for part in parts.iter().filter(|part| !self.reaches(*host, part.gfd)) {
                 done.take(fabric, inventory, Step::Edge { host: *host, gfd: part.gfd })?;
             }
         }
+        // Rights last: only now may a request be carried out.
         for host in &wanted.hosts {
             for part in &parts {
                 let step = Step::Right { gfd: part.gfd, rpid: host.pid, group: part.group };
@@ -258,11 +244,11 @@ impl Memory {
         self.find(&tag).ok_or(MemoryError::Tag)
     }
 
-    /// Gives an existing share to one host more.
+    /// Gives an existing share to one more host.
     ///
     /// # Errors
-    /// It has it, or what it needs is taken; a step failed: those before it are undone then, or the error says what is
-    /// left.
+    /// The host has it, or lacks room for it; a step failed: the steps before it are undone then, or the error says
+    /// which are left.
     pub fn grant(
         &mut self,
         fabric: &mut Fabric,
@@ -279,6 +265,7 @@ impl Memory {
         self.has_room(beside, host, &share.range())?;
         let interleave = interleave(share.parts.len(), share.granularity)?;
         let others = || self.shares.iter().filter(|other| other.hosts.contains(&host));
+        // One decoder number for all hosts of a part: `Part` has only one, and `revoke` clears it for each.
         for part in &share.parts {
             let same = |other: &Part| (other.gfd, other.decoder) == (part.gfd, part.decoder);
             if others().any(|other| other.parts.iter().any(same)) {
@@ -306,10 +293,10 @@ impl Memory {
         Ok(())
     }
 
-    /// Gives again what a GFD was to give to a share and has forgotten; edges of hosts let it through still.
+    /// Restores the part of a share that a GFD has lost. The edges of hosts have kept their access.
     ///
     /// # Errors
-    /// There is no such part, or a step failed: those before it are undone then, or the error says what is left.
+    /// There is no such part, or a step failed: the steps before it are undone then, or the error says which are left.
     pub fn repair(
         &mut self,
         fabric: &mut Fabric,
@@ -326,6 +313,7 @@ impl Memory {
         let mut done = UndoLog::default();
         let (group, place) = (part.group, Place::Again(part.dpa));
         let step = Step::Capacity { gfd, group, len: each, tag: *tag, place };
+        // The GFD may have given other capacity; the decoders must name the new place.
         let part = Part { dpa: done.take(fabric, inventory, step)?, ..*part };
         for host in &share.hosts {
             let step = share.decoder(way, &part, *host, interleave);
@@ -345,10 +333,11 @@ impl Memory {
         Ok(())
     }
 
-    /// Takes a share away from one host; others keep it.
+    /// Revokes a share from one host; others keep it.
     ///
     /// # Errors
-    /// It does not have it, or a step failed: what was taken away is given back then, or the error says what is left.
+    /// The host does not have it, or a step failed: the steps before it are undone then, or the error says which are
+    /// left.
     pub fn revoke(
         &mut self,
         fabric: &mut Fabric,
@@ -365,10 +354,12 @@ impl Memory {
             return Err(MemoryError::NoHost(host.pid));
         }
         let mut done = UndoLog::default();
+        // The rights go first, so that the very next request is refused.
         for part in &share.parts {
             let step = Step::NoRight { gfd: part.gfd, rpid: host.pid, group: part.group };
             done.take(fabric, inventory, step)?;
         }
+        // The shares as they will be decide whether another share still needs the edge or the notifications.
         let mut rest = self.clone();
         rest.shares.insert(place, share.clone());
         rest.shares.remove(place + 1);
@@ -386,11 +377,11 @@ impl Memory {
         Ok(())
     }
 
-    /// Takes a share away from all hosts, and gives its capacity back.
+    /// Revokes a share from all hosts, and releases its capacity.
     ///
     /// # Errors
-    /// There is none, or a step failed: hosts from whom it was taken do not have it then, the share stays known, and
-    /// releasing it again goes on.
+    /// There is none, or a step failed. Hosts that it was revoked from stay without it, the share stays known, and
+    /// releasing it again continues.
     pub fn release(
         &mut self,
         fabric: &mut Fabric,
@@ -401,9 +392,11 @@ impl Memory {
         for host in hosts {
             self.revoke(fabric, inventory, tag, host)?;
         }
+        // Part by part, so that a share of which some GFDs have released their part is known by the rest.
         while let Some(part) = self.find(tag).and_then(|share| share.parts.last().copied()) {
             let (gfd, group) = (part.gfd, part.group);
             let step = Step::NoCapacity { gfd, group, tag: *tag, sanitize: true };
+            // An undo log of its own: released capacity cannot be brought back, so there is nothing to undo.
             UndoLog::default().take(fabric, inventory, step)?;
             if let Some(share) = self.shares.iter_mut().find(|share| share.tag == *tag) {
                 share.parts.pop();
@@ -413,7 +406,7 @@ impl Memory {
         Ok(self.shares.remove(place.ok_or(MemoryError::Tag)?))
     }
 
-    /// All bits at edges that the shares need: each host's edge lets requests to its GFDs through.
+    /// All access bits that the shares need at hosts' edges.
     #[must_use]
     pub fn access_bits(&self) -> BTreeSet<AccessBit> {
         let mut bits = BTreeSet::new();
@@ -426,7 +419,7 @@ impl Memory {
         bits
     }
 
-    /// All that a requester has of GFDs, where it sees it.
+    /// All ranges of GFD memory of a requester.
     #[must_use]
     pub fn ranges(&self, host: Host) -> Vec<Range<Pid>> {
         let own = self.shares.iter().filter(|share| share.hosts.contains(&host));
@@ -445,7 +438,6 @@ impl Memory {
         fits.map_err(|conflict| MemoryError::Taken { pid: host.pid, conflict })
     }
 
-    /// The share of a tag.
     #[must_use]
     pub fn find(&self, tag: &Uuid) -> Option<&Share> {
         self.shares.iter().find(|share| share.tag == *tag)
@@ -496,10 +488,11 @@ impl Memory {
         Ok(interleave)
     }
 
-    /// Whether some share lets a host reach a GFD.
+    /// Whether some share gives a host's virtual switch access to a GFD.
     fn reaches(&self, host: Host, gfd: Pid) -> bool {
         let has = |share: &Share| {
             share.parts.iter().any(|part| part.gfd == gfd)
+                // GMV belongs to the virtual switch: shares of its other requesters count as well.
                 && share.hosts.iter().any(|one| (one.switch, one.vcs) == (host.switch, host.vcs))
         };
         self.shares.iter().any(has)
@@ -522,7 +515,6 @@ impl Memory {
 }
 
 impl Request {
-    /// Where it would be.
     fn range(&self, granularity: u32) -> Range<Pid> {
         Range {
             name: format!("memory {:?}", name_of(&self.tag)),
@@ -536,7 +528,6 @@ impl Request {
 }
 
 impl Share {
-    /// Where it is.
     fn range(&self) -> Range<Pid> {
         Range {
             name: format!("memory {:?}", name_of(&self.tag)),
@@ -563,8 +554,9 @@ impl Share {
     }
 }
 
-/// How `count` GFDs are interleaved in granules of `granule` bytes.
+/// Interleaving of `count` GFDs in granules of `granule` bytes, as codes of the wire.
 fn interleave(count: usize, granule: u32) -> Result<Interleave, MemoryError> {
+    // A count that is no power of two is refused by `misfit` before; zeros count the ways' log2.
     let ways = u8::try_from(count.trailing_zeros()).unwrap_or(u8::MAX);
     let granularity = match granule {
         _ if count == 1 => 0,
@@ -582,7 +574,7 @@ fn interleave(count: usize, granule: u32) -> Result<Interleave, MemoryError> {
         .ok_or_else(|| MemoryError::Misfit(format!("{count} GFDs in granules of {granule} bytes")))
 }
 
-/// The first that is there a second time.
+/// The first PID that appears twice.
 fn twice(all: impl Iterator<Item = Pid>) -> Option<Pid> {
     let mut seen = BTreeSet::new();
     all.into_iter().find(|pid| !seen.insert(*pid))

@@ -1,6 +1,8 @@
-//! Notifications of GFDs to hosts (GAM VDMs): one bit for each requester at a GFD, whatever the number of its shares there.
+//! Notifications of GFDs to hosts (GAM VDMs): one bit for each requester at a GFD, whatever the number of its shares.
 //!
-//! A [`Share`] that asks for them, and a host -> steps on the bit, done and undone like those on rights.
+//! Setting and clearing the bit are steps with an undo, like those on rights.
+//!
+//!
 //!
 //! Source: CXL 3.1 section 7.7.2.7; docs/spec/wire-formats.md §4.7 (490Ch, 490Dh: Notify).
 
@@ -12,7 +14,7 @@ use crate::cci::Fabric;
 use crate::inventory::Inventory;
 
 impl Memory {
-    /// Has the GFDs of a share notify a host of it. They do so for each requester once, whatever the number of its shares.
+    /// Switches on notifications of a share's GFDs to a host, where no other share has done so.
     pub(super) fn notify(
         &self,
         fabric: &mut Fabric,
@@ -28,7 +30,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Whether a share has a GFD notify a host.
+    /// Whether some share has a GFD notify a host.
     pub(super) fn notifies(&self, host: Host, gfd: Pid) -> bool {
         let mut shares = self.shares.iter().filter(|it| it.notify && it.hosts.contains(&host));
         shares.any(|it| it.parts.iter().any(|part| part.gfd == gfd))

@@ -1,8 +1,9 @@
-//! Steps of giving and taking memory, each with what undoes it.
+//! Steps that give and take memory, each with the step that undoes it.
 //!
-//! [`Step`] -> commands, checked by reading back; [`UndoLog`] undoes from the last to the first.
+//! [`run`] turns a [`Step`] into commands and checks them by reading back. [`UndoLog`] undoes steps from the last to
+//! the first.
 //!
-//! Units: bytes.
+//!
 //! Source: docs/spec/wire-formats.md §4.6 (5902h), §4.7 (4904h, 4907h, 4908h, 490Ch, 490Dh, 4913h, 4914h).
 
 use std::fmt;
@@ -26,20 +27,20 @@ use crate::cci::{CallError, Fabric, Way};
 use crate::inventory::{Inventory, Switch};
 use crate::media::{self, Media, Region};
 
-/// Extents of a list that are asked for: a contiguous add makes one.
+/// Extents read from a list: a contiguous add makes one.
 const EXTENTS_MAX: u32 = 64;
-/// Tries of undoing.
+/// Attempts to undo a step.
 const UNDO_TRIES: u32 = 4;
 
-/// The bit of a group in a right.
+/// Bit of a group in an access vector.
 pub(crate) const fn group_bit(group: u16) -> u32 {
     if group < GROUPS_MAX { 1 << group } else { 0 }
 }
 
-/// Stands for notifications in a step that sets a right: they have the bit behind the last group's.
+/// Group number that stands for the Notify bit in steps that set a right.
 pub(super) const NOTIFY: u16 = 31;
 
-/// The bit of a right: of a group, or of [`NOTIFY`].
+/// Bit of a group, or of [`NOTIFY`], in an access vector.
 const fn right_bit(group: u16) -> u32 {
     if group == NOTIFY { SAT_NOTIFY } else { group_bit(group) }
 }
@@ -49,13 +50,13 @@ const _: () = assert!(group_bit(30) != SAT_NOTIFY && group_bit(31) == 0);
 /// Where in a GFD capacity is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In the first region that has room; of that kind of memory, where one is named.
+    /// In the first region with room, of that kind of memory if one is named.
     Free(Option<Media>),
-    /// Where it was, or else in the same region.
+    /// At the same address as before, or else in the same region.
     Again(u64),
 }
 
-/// Something to be done.
+/// A change at a GFD or an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     Capacity {
@@ -65,7 +66,7 @@ pub(super) enum Step {
         tag: Uuid,
         place: Place,
     },
-    /// With `sanitize`, its content goes with it.
+    /// With `sanitize`, the content is erased.
     NoCapacity {
         gfd: Pid,
         group: u16,
@@ -105,7 +106,7 @@ pub(super) enum Step {
         rpid: Pid,
         group: u16,
     },
-    /// Puts back what a decoder was.
+    /// Restores an earlier value of a decoder.
     Restore {
         gfd: Pid,
         rpid: Pid,
@@ -151,14 +152,14 @@ impl fmt::Display for Step {
     }
 }
 
-/// Steps that were taken, each with the step that undoes it.
+/// Steps made, each with the step that undoes it, if there is one.
 #[derive(Debug, Default)]
 pub(super) struct UndoLog(Vec<(Step, Option<Step>)>);
 
 impl UndoLog {
-    /// Does a step; when it fails, undoes it and all before it.
+    /// Makes a step; if it fails, undoes it and all before it.
     ///
-    /// Returns where the capacity is, for a step that adds some, else 0.
+    /// Returns the address of capacity that was added, else 0.
     pub fn take(
         &mut self,
         fabric: &mut Fabric,
@@ -166,7 +167,7 @@ impl UndoLog {
         step: Step,
     ) -> Result<u64, MemoryError> {
         match undoes(fabric, step).and_then(|undo| {
-            // From here on the step may have come about, whatever is answered.
+            // From here on the step may be in force, whatever the answer says.
             self.0.push((step, undo));
             run(fabric, inventory, step)
         }) {
@@ -209,15 +210,15 @@ impl UndoLog {
     }
 }
 
-/// What undoes a step, seen before it is taken.
+/// The step that undoes another, built before that one is made.
 fn undoes(fabric: &mut Fabric, step: Step) -> Result<Option<Step>, CallError> {
     Ok(match step {
-        // What a GFD has kept of before stays there for the next try.
+        // Capacity given again keeps its bytes if the step is undone: the next try needs them.
         Step::Capacity { gfd, group, tag, place, .. } => {
             let sanitize = matches!(place, Place::Free(_));
             Some(Step::NoCapacity { gfd, group, tag, sanitize })
         }
-        // Its content is gone.
+        // The content is erased, so nothing can bring it back.
         Step::NoCapacity { .. } => None,
         Step::Decoder { gfd, rpid, index, .. } => Some(Step::NoDecoder { gfd, rpid, index }),
         Step::NoDecoder { gfd, rpid, index } => {
@@ -261,7 +262,7 @@ pub(super) fn run(
     Ok(0)
 }
 
-/// Where the extent of a tag in a group is, and how long; none when there is none.
+/// Start and length of the extent of a tag in a group; `None` if there is none.
 fn extent(
     fabric: &mut Fabric,
     gfd: Pid,
@@ -275,7 +276,7 @@ fn extent(
     Ok(own.map(|extent| (extent.start.0, extent.len)))
 }
 
-/// Gives capacity to a group, from the first region that gives it.
+/// Adds capacity to a group, from the first region that gives it.
 fn add(
     fabric: &mut Fabric,
     gfd: Pid,
@@ -287,6 +288,7 @@ fn add(
     let way = Way::Pid(gfd);
     let what = "no partition of that kind has so many whole blocks";
     let mut refused = CallError::Unexpected { way, opcode: Opcode::GET_DC_REGIONS, what };
+    // The GFD knows its free blocks: regions are tried until one does not refuse.
     for (region, at) in choices(&media::regions(fabric, gfd)?, len, place) {
         let start = Dpa(at.unwrap_or(0));
         let there = [Extent { start, len, tag, shared_seq: 0 }];
@@ -303,7 +305,7 @@ fn add(
             }
             Ok(_) | Err(_) => {}
         }
-        // Where an answer was lost, the list tells whether it came about.
+        // Where an answer was lost, the list tells whether capacity was added.
         return match extent(fabric, gfd, group, tag)? {
             Some((start, got)) if got == len => Ok(start),
             _ => {
@@ -315,7 +317,7 @@ fn add(
     Err(refused)
 }
 
-/// Regions to ask for `len` bytes, in this order, and the address where it is to be that of before.
+/// Regions to ask for `len` bytes, in order, with the address if it must be a certain one.
 fn choices(regions: &[Region], len: u64, place: Place) -> Vec<(u8, Option<u64>)> {
     let suits = |one: &&Region| len <= one.len && len.is_multiple_of(one.block);
     let suiting = regions.iter().filter(suits);
@@ -326,9 +328,11 @@ fn choices(regions: &[Region], len: u64, place: Place) -> Vec<(u8, Option<u64>)>
         }
         Place::Again(dpa) => {
             let own = regions.iter().find(|one| dpa.wrapping_sub(one.base) < one.len);
-            // Without that region, what was is gone, and any is as good.
+            // Without that region the old content is gone, and any region will do.
             own.map_or_else(
                 || suiting.map(|one| (one.id, None)).collect(),
+                // First with its old bytes, at the old address; if others have that by now, anywhere in the same
+                // region.
                 |own| vec![(own.id, Some(dpa)), (own.id, None)],
             )
         }
@@ -338,7 +342,7 @@ fn choices(regions: &[Region], len: u64, place: Place) -> Vec<(u8, Option<u64>)>
 /// Bytes of the smallest block of a kind of memory that a GFD with these regions gives.
 ///
 /// # Errors
-/// Why it cannot give `len` bytes of that kind, as far as its regions tell.
+/// Its regions cannot give `len` bytes of that kind.
 pub(super) fn block(
     gfd: Pid,
     regions: &[Region],
@@ -368,6 +372,7 @@ fn release(
 ) -> Result<(), CallError> {
     let way = Way::Pid(gfd);
     if extent(fabric, gfd, group, tag)?.is_none() {
+        // Released already, as by an earlier try.
         return Ok(());
     }
     let flags = ReleaseFlags { policy: ReleasePolicy::Tag, forced: false, sanitize };
@@ -400,9 +405,10 @@ fn set_decoder(fabric: &mut Fabric, gfd: Pid, rpid: Pid, entry: GdtEntry) -> Res
     Err(CallError::Unexpected { way, opcode: Opcode::SET_GDT, what })
 }
 
-/// Sets or clears one bit of a right; the others stay.
+/// Sets or clears one bit of an access vector; the others stay.
 fn right(fabric: &mut Fabric, gfd: Pid, rpid: Pid, group: u16, on: bool) -> Result<(), CallError> {
     let way = Way::Pid(gfd);
+    // 490Dh writes the whole vector of a requester, whose other bits belong to other shares.
     let now = vector(fabric, gfd, rpid)?;
     let bit = right_bit(group);
     let wanted = if on { now | bit } else { now & !bit };
@@ -425,7 +431,7 @@ pub(super) fn vector(fabric: &mut Fabric, gfd: Pid, rpid: Pid) -> Result<u32, Ca
     answer.read::<SatEntries<'_>>()?.vectors.get(0).ok_or(missing)
 }
 
-/// Lets the host's edge reach a GFD (GMV), or not.
+/// Sets or clears a GFD's bit in GMV of a host's edge.
 fn edge(
     fabric: &mut Fabric,
     inventory: &Inventory,
@@ -435,6 +441,7 @@ fn edge(
 ) -> Result<(), CallError> {
     let way = inventory.switch(host.switch).map_or(Way::Entry, Switch::way);
     let op = if on { AccessOp::EnableGmv } else { AccessOp::DisableGmv };
+    // Told afterwards, for all targets at once, by `UpdateCost` (5902h).
     let cost = PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };
     let set = ConfigureAccess { vcs: host.vcs, access: PidOp { pid: gfd, op }, cost };
     fabric.call(way, &Request::ConfigureAccess(set))?;

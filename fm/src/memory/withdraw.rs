@@ -1,11 +1,12 @@
-//! Taking back memory of which nobody knows how much was given.
+//! Withdrawal of a share that was given only in part: its state is read from the GFDs.
 //!
-//! The tag of a share, hosts -> what GFDs have of it is read; [`rights`] and decoders go first, [`capacity`] last.
+//! [`extents`] finds the capacity of the share's tag; [`rights`] revokes rights and decoders first, [`capacity`]
+//! releases it last.
+//!
+//! No record of the share is used, because a manager that ended half-way has left none. Each step reads what the
+//! previous one has left, so that a withdrawal can end half-way, too.
 //!
 //! Source: docs/spec/wire-formats.md §4.6, §4.7; docs/fm.md "Several managers".
-//!
-//! Nothing is taken from what is known of the share: a manager that ended half-way has not told. Each step finds what the one
-//! before has left, so that taking back can end half-way, too.
 
 use weft_parsers::cci::dcd::{ExtentList, GetExtents};
 use weft_parsers::cci::gfd_access::{Gdt, GdtRange};
@@ -17,22 +18,21 @@ use super::{DECODERS, GROUPS_MAX, Host, group_bit};
 use crate::cci::{CallError, Fabric, Way};
 use crate::inventory::{Gfd, Inventory};
 
-/// Extents of a group that are read.
+/// Extents read from a group's list.
 const EXTENTS_MAX: u32 = 64;
 
-/// An extent of a GFD's group that has the tag: where, and how long.
+/// An extent with the tag, in one of a GFD's groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// The group.
     pub group: u16,
     start: u64,
     len: u64,
 }
 
-/// What a GFD has of a tag.
+/// The extents with a tag in a GFD.
 ///
 /// # Errors
-/// It does not answer.
+/// The GFD does not answer.
 pub fn extents(fabric: &mut Fabric, gfd: &Gfd, tag: &Uuid) -> Result<Vec<Extent>, CallError> {
     let mut found = Vec::new();
     for group in 0..gfd.groups.min(GROUPS_MAX) {
@@ -45,10 +45,10 @@ pub fn extents(fabric: &mut Fabric, gfd: &Gfd, tag: &Uuid) -> Result<Vec<Extent>
     Ok(found)
 }
 
-/// Takes from hosts the rights to extents and the decoders for them.
+/// Revokes the rights of hosts to extents, and the decoders that lead to them.
 ///
 /// # Errors
-/// The GFD does not answer, or did not.
+/// The GFD refused, or does not answer.
 pub fn rights(
     fabric: &mut Fabric,
     inventory: &Inventory,
@@ -58,6 +58,7 @@ pub fn rights(
 ) -> Result<(), CallError> {
     for extent in extents {
         for rpid in hosts.iter().map(|host| host.pid) {
+            // Read first: a vector without the bit needs no command.
             if vector(fabric, gfd, rpid)? & group_bit(extent.group) != 0 {
                 run(fabric, inventory, Step::NoRight { gfd, rpid, group: extent.group })?;
             }
@@ -75,10 +76,10 @@ pub fn rights(
     Ok(())
 }
 
-/// Gives the capacity of extents back.
+/// Releases the capacity of extents.
 ///
 /// # Errors
-/// The GFD does not answer, or did not.
+/// The GFD refused, or does not answer.
 pub fn capacity(
     fabric: &mut Fabric,
     inventory: &Inventory,

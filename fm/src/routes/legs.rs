@@ -71,8 +71,7 @@ impl Trip<'_> {
         let whole = moves.count();
         let (mut order, mut standing, mut done, mut legs) = (start, old.clone(), 0, Vec::new());
         while done < whole {
-            // Halved until it works, so that an easy change takes few legs.
-            // As far as it goes at once: all the way, half of it, ... one swap.
+            // As far as possible at once: all the way, else half of it, ... one swap. An easy change takes few legs.
             let mut far = whole - done;
             let (next, leg) = loop {
                 let next =
