@@ -1,13 +1,12 @@
-//! A plain CXL switch: one that is not PBR and knows no command but those of CXL 2.0 for ports and virtual switches.
+//! A plain CXL switch (HBR): one that is not PBR and knows only the commands of CXL 2.0 for ports and virtual switches.
 //!
-//! [`HbrSwitch`] over a [`Transport`]; 5100h, 5101h and 5200h -> [`HbrView`]; 5201h and 5202h bind and unbind, 5203h
-//! has a bridge report an error.
+//! [`HbrSwitch`] reads an [`HbrView`] by 5100h, 5101h and 5200h, binds by 5201h, unbinds by 5202h, and has a bridge
+//! report an error by 5203h. Codes are those of CXL 3.1 tables 7-17 to 7-30.
 //!
-//! Units: codes as in CXL 3.1 tables 7-17 to 7-30.
+//! No other command is sent: not for its command list, its owner, or the status of a background operation; the state of
+//! the vPPB tells when that has ended.
+//!
 //! Source: docs/spec/wire-formats.md §4.3; CXL 3.1 sections 7.6.7.1, 7.6.7.2.
-//!
-//! Nothing is asked of it but these commands: not whether it has them, not who owns it, and not how a background operation
-//! goes, which the state of the vPPB tells.
 
 use serde::Serialize;
 use weft_parsers::cci::pbr::Vppb;
@@ -18,78 +17,69 @@ use weft_parsers::cci::{List, Request};
 use crate::aer::AerError;
 use crate::cci::{CallError, Client, RetryPolicy, Transport, Way};
 
-/// Ports, or virtual switches, that are asked for in one command: their states fit in any message.
+/// Ports or virtual switches in one request: their states fit any message.
 const AT_A_TIME: usize = 8;
-/// LD of Bind vPPB for a whole device.
+/// LD number of Bind vPPB for a whole device.
 const WHOLE: u16 = 0xFFFF;
 /// State of a vPPB: unbound.
 const UNBOUND: u8 = 0;
 /// State of a vPPB: bind or unbind in progress.
 const IN_PROGRESS: u8 = 1;
 
-/// A port of a plain switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HbrPort {
-    /// Its number.
     pub port: u8,
     /// `disabled`, `binding`, `unbinding`, `downstream`, `upstream`, `fabric`, or a number.
     pub state: String,
     /// Lanes in use, 0 without a link.
     pub width: u8,
-    /// Lanes at most.
+    /// Largest number of lanes.
     pub width_max: u8,
-    /// Code of the speed in use.
+    /// Negotiated speed, as the code of 5101h.
     pub speed: u8,
-    /// Code of what is connected.
+    /// Type of the partner, as the code of 5101h.
     pub device: u8,
-    /// Code of the CXL version that it speaks.
+    /// CXL version of the partner, as the code of 5101h.
     pub version: u8,
-    /// Logical devices behind it.
+    /// Number of logical devices behind it.
     pub lds: u8,
 }
 
-/// A bridge of a virtual switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HbrVppb {
-    /// Its number.
     pub vppb: u8,
     /// `unbound`, `in progress`, `port`, `ld`, `pid`, or a number.
     pub state: String,
-    /// Port that it is bound to.
+    /// Set in state `port` or `ld`.
     pub port: Option<u8>,
-    /// LD that it is bound to.
+    /// Set in state `ld`.
     pub ld: Option<u8>,
 }
 
-/// A virtual switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HbrVcs {
-    /// Its number.
     pub vcs: u8,
     /// Whether it is enabled.
     pub is_enabled: bool,
     /// Port of its host.
     pub usp: u8,
-    /// Its bridges.
     pub vppbs: Vec<HbrVppb>,
 }
 
-/// What a plain switch says of itself.
+/// State of a plain switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HbrView {
     /// Port that the requests came in by.
     pub ingress_port: u8,
-    /// Physical ports.
+    /// Number of physical ports.
     pub port_count: u8,
-    /// Virtual switches.
+    /// Number of virtual switches.
     pub vcs_count: u8,
-    /// Bridges in all.
+    /// Number of bridges of all virtual switches.
     pub vppbs: u16,
-    /// Bridges that are bound.
+    /// Number of bridges that are bound.
     pub vppbs_bound: u16,
-    /// Its ports that are enabled.
     pub ports: Vec<HbrPort>,
-    /// Its virtual switches that are enabled.
     pub vcses: Vec<HbrVcs>,
 }
 
@@ -101,7 +91,6 @@ pub struct HbrSwitch {
 }
 
 impl HbrSwitch {
-    /// The switch behind `transport`.
     #[must_use]
     pub fn new(transport: Box<dyn Transport + Send>, pace: RetryPolicy) -> Self {
         Self { transport, pace, tag: 0 }
@@ -111,10 +100,10 @@ impl HbrSwitch {
         Client::new(&mut self.transport, Way::Entry, self.pace, &mut self.tag)
     }
 
-    /// Asks for all that it is.
+    /// Reads the whole state of the switch.
     ///
     /// # Errors
-    /// What it refuses, or does not answer.
+    /// The switch refuses a command, or does not answer.
     pub fn view(&mut self) -> Result<HbrView, CallError> {
         let identity = self.client().call(&Request::IdentifySwitch)?.read::<SwitchIdentity>()?;
         let mut ports = Vec::new();
@@ -140,7 +129,7 @@ impl HbrSwitch {
         })
     }
 
-    /// A virtual switch by itself: with all its bridges the answer may be long.
+    /// Reads one virtual switch: with all its bridges an answer for several may be too long.
     fn vcs(&mut self, vcs: u8) -> Result<Option<HbrVcs>, CallError> {
         let list = [vcs];
         let vcss = List::of(&list);
@@ -158,27 +147,27 @@ impl HbrSwitch {
     /// Binds a whole device, or an LD, to a bridge; returns when it is bound.
     ///
     /// # Errors
-    /// It is refused, or not bound in time.
+    /// The switch refuses, or does not bind it in time.
     pub fn bind(&mut self, bridge: Vppb, port: u8, ld: Option<u16>) -> Result<(), CallError> {
         let Vppb { vcs, vppb } = bridge;
         let request = Request::BindVppb(BindVppb { vcs, vppb, port, ld: ld.unwrap_or(WHOLE) });
         self.carry_out(&request, bridge, |bridge| bridge.port == Some(port))
     }
 
-    /// Unbinds what is bound to a bridge, as a managed hot-removal; returns when it is unbound.
+    /// Unbinds a bridge by a managed hot-removal; returns when it is unbound.
     ///
     /// # Errors
-    /// It is refused, or not unbound in time.
+    /// The switch refuses, or does not unbind it in time.
     pub fn unbind(&mut self, bridge: Vppb) -> Result<(), CallError> {
         let (Vppb { vcs, vppb }, option) = (bridge, UnbindOption::Managed);
         let request = Request::UnbindVppb(UnbindVppb { vcs, vppb, option });
         self.carry_out(&request, bridge, |bridge| bridge.port.is_none())
     }
 
-    /// Has a bridge report an error, with the header of the TLP that is at fault.
+    /// Has a bridge report an error, with the header of the TLP at fault.
     ///
     /// # Errors
-    /// It is refused: the switch has no such bridge, or does not know the error.
+    /// The switch has no such bridge, or does not support the error.
     pub fn generate_aer(
         &mut self,
         bridge: Vppb,
@@ -188,7 +177,7 @@ impl HbrSwitch {
         self.client().call(&error.request(bridge, tlp)).map(drop)
     }
 
-    /// Sends a request, and waits until `is_done` holds for the bridge if it goes on in the background.
+    /// Sends a request; if it runs in the background, waits until `is_done` holds for the bridge.
     fn carry_out(
         &mut self,
         request: &Request<'_>,
@@ -199,6 +188,7 @@ impl HbrSwitch {
         if !self.client().begin(request)? {
             return Ok(());
         }
+        // Not by 0002h (background status), which a plain switch may not have.
         for _ in 0..pace.polls {
             let now = self.vcs(bridge.vcs)?;
             let shown = now.as_ref().and_then(|vcs| vcs.vppbs.get(usize::from(bridge.vppb)));
@@ -211,7 +201,7 @@ impl HbrSwitch {
     }
 }
 
-/// The numbers whose bits are set; bit 0 of byte 0 is 0.
+/// The numbers whose bits are set; bit 0 of byte 0 stands for 0.
 fn numbers(mask: &[u8; 32]) -> Vec<u8> {
     let is_set = |number: &u8| {
         mask.get(usize::from(number / 8)).is_some_and(|byte| byte >> (number % 8) & 1 == 1)
@@ -242,7 +232,7 @@ fn port(state: PortState) -> HbrPort {
     }
 }
 
-/// What the state of a bridge is called.
+/// Name of a bridge's state.
 fn name_of(status: u8) -> String {
     match status {
         UNBOUND => "unbound".to_owned(),
@@ -258,6 +248,7 @@ fn vppb(number: u8, state: VppbState) -> HbrVppb {
     HbrVppb {
         vppb: number,
         state: name_of(state.status),
+        // In other states the bytes are reserved.
         port: matches!(state.status, 2 | 3).then_some(state.port),
         ld: (state.status == 3).then_some(state.ld),
     }

@@ -1,8 +1,8 @@
-//! Dynamic capacity of logical devices: what each has, and commands to add and release it.
+//! Dynamic capacity of logical devices: reading it, adding and releasing it.
 //!
-//! Requests 5600h to 5608h to LD `FFFFh` of the device, in a tunnel, as [`LdDevice`] sends them.
+//! Requests 5600h to 5608h go to LD `FFFFh` of the device, in a tunnel, as [`LdDevice`] sends them.
 //!
-//! Units: bytes.
+//!
 //! Source: CXL 3.1 section 7.6.7.6; docs/spec/wire-formats.md §4.3b.
 
 use std::collections::BTreeSet;
@@ -21,100 +21,96 @@ use super::cci::CallError;
 use super::graph::PortRef;
 use super::lds::LdDevice;
 
-/// The region that capacity is of.
+/// The only region of capacity that is used.
 const REGION: u8 = 0;
-/// Most extents that are asked of one logical device.
+/// Extents read of one logical device, at most.
 const EXTENTS_MAX: u32 = 4_096;
-/// As many in one answer.
+/// Extents or tags in one answer.
 const PAGE: u32 = 64;
-/// Most tags that a device is asked for.
+/// Tags read of a device, at most.
 const TAGS_MAX: u32 = 4_096;
 const NO_TAG: Uuid = [0; 16];
 
 /// Dynamic capacity of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DynamicCapacity {
-    /// First byte of the region, for every logical device.
+    /// DPA of the region's first byte, the same for all logical devices.
     pub base: u64,
-    /// Bytes in all.
+    /// Bytes of the region.
     pub size: u64,
-    /// It is dealt out in multiples of so many bytes.
+    /// Allocation unit in bytes.
     pub block: u64,
-    /// What each logical device has, by number; several may have the same.
+    /// Extents by number of the logical device; shared ones appear at each.
     pub extents: Vec<Vec<Extent>>,
-    /// Tags of what keeps its content when nobody has it.
+    /// Tags whose content is kept when no logical device has it.
     pub kept: Vec<Uuid>,
 }
 
 impl DynamicCapacity {
-    /// Bytes that no logical device has, with what is kept for one.
+    /// Bytes that no logical device has, including kept content.
     #[must_use]
     pub fn free(&self) -> u64 {
         let used = self.extents.iter().flatten().map(|extent| (extent.start.0, extent.len));
+        // Extents that several logical devices share count once.
         let used: BTreeSet<(u64, u64)> = used.collect();
         used.into_iter().map(|(_, len)| len).fold(self.size, u64::saturating_sub)
     }
 
-    /// Whether some logical device has it.
+    /// Whether some logical device has the piece.
     fn has(&self, wanted: &CapacityWanted) -> bool {
         self.extents.iter().flatten().any(|extent| wanted.is(extent))
     }
 }
 
-/// A piece that a logical device is to have, as it was added by command.
+/// A piece of capacity wanted for a logical device, as a command added it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapacityWanted {
-    /// The port of its device.
     pub at: PortRef,
-    /// Its number.
+    /// Number of the logical device.
     pub ld: u8,
-    /// First byte.
+    /// DPA of the first byte.
     pub start: u64,
-    /// Bytes.
     pub len: u64,
-    /// What it is called; all zeros is nothing.
+    /// Tag; all zeros for none.
     pub tag: Uuid,
 }
 
 impl CapacityWanted {
-    /// Whether it is `extent`, of the same logical device.
+    /// Whether `extent`, of the same logical device, is this piece.
     fn is(&self, extent: &Extent) -> bool {
         (self.start, self.len, self.tag) == (extent.start.0, extent.len, extent.tag)
     }
 }
 
-/// Blocks that a device is to deal its dynamic capacity out in, as a command gave them.
+/// Block size wanted for a device's dynamic capacity, as a command set it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockWanted {
-    /// The port of the device.
     pub at: PortRef,
-    /// Bytes.
     pub block: u64,
 }
 
-/// What is to be added to a logical device.
+/// A request to add capacity to a logical device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addition {
-    /// Bytes.
     pub size: u64,
-    /// What it is called; all zeros is nothing.
+    /// Tag; all zeros for none.
     pub tag: Uuid,
-    /// Where exactly.
+    /// DPA, if it must be a certain one.
     pub at: Option<u64>,
-    /// All of it beside each other.
+    /// Whether it must be one extent.
     pub contiguous: bool,
 }
 
-/// What is to be released of a logical device.
+/// A request to release capacity of a logical device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Removal {
-    /// Bytes; `None` for all that has the tag.
+    /// Bytes; `None` for all with the tag.
     pub size: Option<u64>,
-    /// What it is called; all zeros is what has no name.
+    /// Tag; all zeros for capacity without one.
     pub tag: Uuid,
-    /// Where exactly.
+    /// DPA of the extent, if a certain one is meant.
     pub at: Option<u64>,
-    /// Whether its host uses it or not.
+    /// Release it even while its host uses it.
     pub force: bool,
 }
 
@@ -124,81 +120,77 @@ pub enum CapacityError {
     /// The device refused, or did not answer.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// There is none.
+    /// The device has no dynamic capacity.
     #[error("the device has no dynamic capacity: start it with dynamic, a part of its capacity")]
     Nothing,
-    /// It is dealt out in blocks.
+    /// Sizes and addresses must be multiples of the block, in KiB here.
     #[error("dynamic capacity is dealt out in multiples of {0} KiB, and begins at one")]
     Block(u64),
-    /// It is not dealt out in blocks of that size.
+    /// The device does not support this block size.
     #[error("blocks of {} KiB: the device has {sizes}", block >> 10)]
     BlockSize {
-        /// What there are.
+        /// Supported sizes, in words.
         sizes: String,
-        /// What was asked for.
         block: u64,
     },
-    /// Some of it is somebody's, or kept.
+    /// Some of it belongs to logical devices, or is kept.
     #[error(
         "dynamic capacity is in use: release all of it first, of every logical device, and forget what is kept"
     )]
     BlocksUsed,
-    /// There is not so much.
+    /// Too little is unallocated.
     #[error(
         "logical device {ld} cannot have {} MiB more: {} MiB of {} MiB are nobody's{beside}",
         want >> 20, free >> 20, all >> 20
     )]
     TooMuch {
-        /// The LD.
         ld: u8,
-        /// What was asked for.
+        /// Bytes requested.
         want: u64,
-        /// What no LD has.
+        /// Bytes that no LD has.
         free: u64,
-        /// All.
+        /// Bytes of the region.
         all: u64,
-        /// What else was asked of them.
+        /// Addition to the message if contiguity was requested.
         beside: &'static str,
     },
-    /// What was named is somebody's.
+    /// The range named is in use.
     #[error("{at:#x} to {end:#x} is in use: see weft fm ld capacity list")]
     Taken {
-        /// First byte.
         at: u64,
-        /// The byte behind it.
+        /// Address behind the last byte.
         end: u64,
     },
-    /// What was named is not in the region.
+    /// The range named is outside the region.
     #[error("dynamic capacity is at {base:#x} to {end:#x}")]
     Outside {
-        /// First byte.
         base: u64,
-        /// The byte behind it.
+        /// Address behind the last byte.
         end: u64,
     },
-    /// Another LD has capacity of that name.
+    /// Another LD has capacity with this tag.
     #[error("the tag is another logical device's: share it, or take another name")]
     Tag,
-    /// Nobody has anything of that name, or the LD itself has it.
+    /// No capacity has this tag, or the LD itself has it.
     #[error(
         "nothing that logical device {0} has not already has that tag: see weft fm ld capacity list"
     )]
     NoTag(u8),
-    /// It is not kept.
+    /// No content with this tag is kept.
     #[error("nothing of that name is kept: see weft fm ld capacity list")]
     NotKept,
-    /// It has nothing of that kind.
+    /// The LD has no such capacity.
     #[error("logical device {0} has no such capacity: see weft fm ld capacity list")]
     NotThere(u8),
     /// The host of the LD uses its memory.
     #[error("the host of logical device {0} uses its memory: unbind it first, or give --force")]
     InUse(u8),
-    /// An extent is named by its place and length.
+    /// A release by address needs a size, as an extent is named by both.
     #[error("what is released at a place needs a size")]
     Size,
 }
 
-/// Sizes of blocks, of a bit for each power of two.
+/// Block sizes in words, from a mask with a bit for each power of two.
 fn sizes_in_words(mask: u64) -> String {
     let sizes = (0..64).map(|bit| mask & 1 << bit).filter(|size| *size != 0);
     let sizes: Vec<String> = sizes.map(|size| format!("{} KiB", size >> 10)).collect();
@@ -209,7 +201,7 @@ fn sizes_in_words(mask: u64) -> String {
 }
 
 impl LdDevice<'_> {
-    /// Dynamic capacity, and who has it; `None` where the device has none.
+    /// Reads the dynamic capacity and who has it; `None` if the device has none.
     ///
     /// # Errors
     /// The device refuses, or does not answer.
@@ -228,14 +220,16 @@ impl LdDevice<'_> {
         let Some(region) = regions.regions.iter().next() else { return Ok(None) };
         let hosts = 0..u16::from(info.hosts);
         let extents = hosts.map(|host| self.extents(host)).collect::<Result<_, _>>()?;
+        // With a block of 0, no size but 0 would be a multiple of it.
         let (base, size, block) = (region.base.0, region.len, region.block.max(1));
         let kept = self.kept()?;
         Ok(Some(DynamicCapacity { base, size, block, extents, kept }))
     }
 
-    /// Tags that the manager refers to.
+    /// Tags that the manager holds a reference to.
     fn kept(&mut self) -> Result<Vec<Uuid>, CallError> {
         let mut kept = Vec::new();
+        // Bounded whatever `total` says.
         for start in (0..TAGS_MAX).step_by(PAGE as usize) {
             let payload = self.ask(&Request::ListTags(GetTags { start, max: PAGE }))?;
             let list: HostTags<'_> = self.read(Opcode::LIST_TAGS, &payload)?;
@@ -287,6 +281,7 @@ impl LdDevice<'_> {
         let end = |at: u64| at.saturating_add(size);
         let Err(error) = self.ask(&Request::InitiateAdd(add)) else { return Ok(()) };
         let CallError::Refused { code, .. } = error else { return Err(error.into()) };
+        // The device decides; its return code is turned into words afterwards, with the figures read before.
         Err(match (code, at) {
             (ReturnCode::ResourcesExhausted, Some(at)) => CapacityError::Taken { at, end: end(at) },
             (ReturnCode::ResourcesExhausted, None) => {
@@ -303,10 +298,10 @@ impl LdDevice<'_> {
         })
     }
 
-    /// Adds again what logical devices are to have and have not; says how many pieces that were.
+    /// Adds wanted pieces that logical devices lack; returns their number.
     ///
     /// # Errors
-    /// See [`CapacityError`]: the first one; what comes before it is done.
+    /// The first failure, see [`CapacityError`]. Pieces before it are added.
     pub fn restore_capacity(&mut self, wanted: &[CapacityWanted]) -> Result<usize, CapacityError> {
         let mut has = self.known()?;
         let mut restored = 0;
@@ -315,6 +310,7 @@ impl LdDevice<'_> {
             if list.unwrap_or_default().iter().any(|extent| piece.is(extent)) {
                 continue;
             }
+            // Another LD has it by now, as a shared piece: adding it anew would be refused for its tag.
             let gained: Vec<Extent> = if piece.tag != NO_TAG && has.has(piece) {
                 self.share_capacity(piece.ld, piece.tag)?;
                 let all = has.extents.iter().flatten();
@@ -333,7 +329,7 @@ impl LdDevice<'_> {
         Ok(restored)
     }
 
-    /// Has the device deal its dynamic capacity out in other blocks, while nobody has any of it.
+    /// Sets the block size of dynamic capacity, which must all be free.
     ///
     /// # Errors
     /// See [`CapacityError`]; nothing has changed then.
@@ -347,7 +343,7 @@ impl LdDevice<'_> {
         if !block.is_power_of_two() || sizes & block == 0 {
             return Err(CapacityError::BlockSize { sizes: sizes_in_words(sizes), block });
         }
-        // What is released is zeros for whoever has it next, with this or without.
+        // Content is erased on release whatever this says: releases ask for it.
         let set = SetRegion { region: REGION, block, sanitize: true };
         match self.ask(&Request::SetHostDcRegion(set)) {
             Ok(_) => Ok(()),
@@ -358,7 +354,7 @@ impl LdDevice<'_> {
         }
     }
 
-    /// Gives a logical device what has a tag and is another one's, or nobody's and kept.
+    /// Gives a logical device the capacity with a tag that another one has, or that is kept.
     ///
     /// # Errors
     /// See [`CapacityError`]; nothing has changed then.
@@ -369,7 +365,8 @@ impl LdDevice<'_> {
         done.map(drop).map_err(|error| self.why(error, CapacityError::NoTag(ld)))
     }
 
-    /// Why a request was not carried out: what `invalid` says of its input, if there is dynamic capacity at all.
+    /// Turns a failed request into an error: `invalid` for Invalid Input, unless the device has no dynamic capacity at
+    /// all.
     fn why(&mut self, error: CallError, invalid: CapacityError) -> CapacityError {
         let CallError::Refused { code, .. } = &error else { return error.into() };
         let is_invalid = *code == ReturnCode::InvalidInput;
@@ -380,7 +377,7 @@ impl LdDevice<'_> {
         }
     }
 
-    /// Has what a logical device has under a tag keep its content when nobody has it any more.
+    /// Keeps the content under a tag of a logical device when no logical device has it any more.
     ///
     /// # Errors
     /// See [`CapacityError`]; nothing has changed then.
@@ -390,11 +387,12 @@ impl LdDevice<'_> {
         if tag == NO_TAG || own.into_iter().all(|extent| extent.tag != tag) {
             return Err(CapacityError::NotThere(ld));
         }
+        // AddReference (5606h) names the tag alone: the check above keeps it to capacity of this LD.
         self.ask(&Request::AddReference(tag))?;
         Ok(())
     }
 
-    /// Ends that: what nobody has is lost.
+    /// Stops keeping a tag's content. Data that no logical device holds is erased.
     ///
     /// # Errors
     /// See [`CapacityError`]; nothing has changed then.
@@ -418,6 +416,7 @@ impl LdDevice<'_> {
             return Err(CapacityError::Block(has.block >> 10));
         }
         let policy = at.map_or(ReleasePolicy::Tag, |_| ReleasePolicy::Prescriptive);
+        // The next owner must not read the bytes of this one.
         let flags = ReleaseFlags { policy, forced: force, sanitize: true };
         let named = at.map(|at| Extent { start: Dpa(at), len, tag, shared_seq: 0 });
         let extents = List::of(named.as_slice());

@@ -1,12 +1,12 @@
-//! Media partitions (DMPs) of GFDs, with one region of dynamic capacity in each: what is wanted, what there is.
+//! Media partitions (DMPs) of GFDs, with one region of dynamic capacity in each.
 //!
-//! `KIND:SIZE[:BLOCK]` -> [`Partition`]s -> [`set`] -> 4906h and 4903h, read back; [`regions`], [`dmps`] -> rows.
+//! [`Partition`]s are read from `KIND:SIZE[:BLOCK]`; [`set`] sends them (4906h and 4903h) and reads them back;
+//! [`regions`] and [`dmps`] report the present ones.
 //!
-//! Units: bytes.
+//! Partitions lie one behind the other from DPA 0 in the order in which they are wanted, and region n is all of
+//! partition n. A GFD that has them already is sent nothing, and one whose memory is in use keeps its partitions.
+//!
 //! Source: CXL 3.1 section 7.7.2.3; docs/spec/wire-formats.md §4.7 (4900h, 4902h, 4903h, 4905h, 4906h).
-//!
-//! Partitions lie one behind the other from DPA 0 on, in the order in which they are wanted, and region n is all of
-//! partition n. A GFD that has them so already is sent nothing. One of which memory is in use keeps what it has.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,31 +21,29 @@ use weft_parsers::fabric::{Dpa, Pid};
 use crate::cci::{CallError, Fabric, Way};
 use crate::text::parse_size;
 
-/// What bases and sizes of partitions are multiples of, and capacities of GFDs are counted in: 256 MiB.
+/// Unit of bases and sizes of partitions and of capacities of GFDs: 256 MiB.
 pub const UNIT: u64 = 256 << 20;
-/// Partitions that a GFD may have.
+/// Largest number of partitions in a GFD.
 pub const PARTITIONS_MAX: u8 = 4;
-/// Regions that a GFD may have.
+/// Largest number of regions in a GFD.
 const REGIONS_MAX: u8 = 8;
-/// Bytes of a block where nothing is said, unless there would be too many of them.
+/// Default block size, unless that makes too many blocks.
 const BLOCK: u64 = 16 << 20;
-/// Blocks of a partition: it has one entry of the memory group table for each.
+/// Blocks of a partition at most: the memory group table has an entry for each.
 const BLOCKS_MAX: u64 = 1 << 16;
-/// Flags of a partition that are set, and held against what a GFD has.
+/// Flags of a partition that are set and compared.
 const FLAGS: u8 = DmpEntry::NON_VOLATILE | DmpEntry::DC_MANAGED | DmpEntry::READ_ONLY;
 
 /// Kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Media {
-    /// Volatile.
     Dram,
-    /// Persistent: non-volatile.
     Pm,
 }
 
 impl Media {
-    /// What the flags of a partition say that it is.
+    /// Kind of memory by the flags of a partition.
     #[must_use]
     pub const fn of(flags: u8) -> Self {
         if flags & DmpEntry::NON_VOLATILE == 0 { Self::Dram } else { Self::Pm }
@@ -83,11 +81,10 @@ impl FromStr for Media {
 /// A partition that is wanted: `KIND:SIZE[:BLOCK]`, such as `pm:256MiB` or `dram:1GiB:64MiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Partition {
-    /// Kind of memory.
     pub media: Media,
     /// Bytes, a multiple of [`UNIT`].
     pub len: u64,
-    /// Bytes of the blocks that its capacity is dealt out in.
+    /// Block size in bytes.
     pub block: u64,
 }
 
@@ -109,7 +106,7 @@ impl FromStr for Partition {
 }
 
 impl Partition {
-    /// A partition of `len` bytes; without a block, of one that suits it.
+    /// A partition of `len` bytes; without `block` with a suitable block size.
     ///
     /// # Errors
     /// The size is 0 or no multiple of 256 MiB; the block is no power of two from 4 KiB to 1 TiB, does not divide the
@@ -118,6 +115,7 @@ impl Partition {
         if len == 0 || !len.is_multiple_of(UNIT) {
             return Err(format!("expected a multiple of 256MiB, found {len:#x} bytes"));
         }
+        // The smallest block that makes no more than `BLOCKS_MAX` of them.
         let least = (len / BLOCKS_MAX).checked_next_power_of_two().unwrap_or(1 << 63);
         let block = block.unwrap_or_else(|| BLOCK.max(least));
         if !block.is_power_of_two() || !(1 << 12..=1 << 40).contains(&block) {
@@ -155,7 +153,6 @@ pub fn short(bytes: u64) -> String {
     unit.map_or_else(|| bytes.to_string(), |(unit, shift)| format!("{}{unit}", bytes >> shift))
 }
 
-/// Partitions in words.
 pub(crate) fn list(all: &[Partition]) -> String {
     if all.is_empty() {
         return "none".to_owned();
@@ -163,10 +160,10 @@ pub(crate) fn list(all: &[Partition]) -> String {
     all.iter().map(Partition::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Bytes of all partitions that are wanted of one GFD.
+/// Sum of the bytes of all partitions of a GFD.
 ///
 /// # Errors
-/// There is none, or there are more than 4, or more bytes than 64 bits count.
+/// There is none, or more than 4, or their sum does not fit 64 bits.
 pub fn total(wanted: &[Partition]) -> Result<u64, String> {
     if wanted.is_empty() || wanted.len() > usize::from(PARTITIONS_MAX) {
         let had = wanted.len();
@@ -176,7 +173,7 @@ pub fn total(wanted: &[Partition]) -> Result<u64, String> {
     sum.ok_or_else(|| "the partitions have more bytes than 64 bits count".to_owned())
 }
 
-/// What of wanted partitions memory of `len` bytes of a kind would need and they have not; none where one has it.
+/// Why no wanted partition has room for `len` bytes of a kind of memory; `None` if one has.
 #[must_use]
 pub fn lacks(wanted: &[Partition], len: u64, media: Option<Media>) -> Option<String> {
     let of_kind = |one: &&Partition| media.is_none_or(|media| one.media == media);
@@ -187,60 +184,48 @@ pub fn lacks(wanted: &[Partition], len: u64, media: Option<Media>) -> Option<Str
     Some(format!("no partition{kind} with {len:#x} bytes"))
 }
 
-/// Why partitions of a GFD are not set.
+/// Why partitions of a GFD were not set.
 #[derive(Debug, thiserror::Error)]
 pub enum MediaError {
-    /// A command failed.
     #[error("its partitions are not set")]
     Call(#[from] CallError),
-    /// The GFD cannot have them.
+    /// The GFD cannot have these partitions.
     #[error("its partitions are not set: {0}")]
     Misfit(String),
-    /// Somebody uses its memory.
+    /// Memory of the GFD is in use.
     #[error(
         "it has partitions {has}, not {wanted}, and they stay while memory of it is in use: release it first"
     )]
-    InUse {
-        /// What it has.
-        has: String,
-        /// What is wanted.
-        wanted: String,
-    },
+    InUse { has: String, wanted: String },
 }
 
 /// A partition of a GFD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dmp {
-    /// Which one.
     pub index: u8,
-    /// Kind of memory.
     pub media: Media,
-    /// First address in the GFD.
+    /// DPA of the first byte.
     pub dpa: u64,
-    /// Bytes.
     pub size: u64,
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block: u64,
 }
 
 /// A region of dynamic capacity of a GFD, and the kind of memory of the partition that it lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Which one.
     pub id: u8,
-    /// Kind of memory.
     pub media: Media,
-    /// First address in the GFD.
+    /// DPA of the first byte.
     pub base: u64,
-    /// Bytes.
     pub len: u64,
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block: u64,
 }
 
-/// What a GFD tells of its partitions and regions.
+/// Partitions and regions as a GFD reports them.
 struct Found {
-    /// Partitions that it may have.
+    /// Largest number of partitions that it supports.
     available: u8,
     dmps: Vec<DmpEntry>,
     regions: Vec<Region>,
@@ -254,8 +239,9 @@ impl Found {
         let request = Request::GetDcRegions(GfdRange { count: REGIONS_MAX, start: 0 });
         let answer = fabric.call(Way::Pid(gfd), &request)?;
         let told = answer.read::<DcRegions<'_>>()?;
-        // All that there may be are told, so that the place of one is its number.
+        // The list has all regions that there may be, unused ones included, so the place of one is its number.
         let region = |(id, one): (u8, weft_parsers::cci::gfd::DcRegion)| {
+            // A base below the partition wraps to a large number, so one comparison checks both bounds.
             let home = dmps.iter().find(|dmp| one.base.0.wrapping_sub(dmp.base.0) < dmp.len);
             let (base, len, block) = (one.base.0, one.len, one.block);
             let media = home.map_or(Media::Dram, |dmp| Media::of(dmp.flags));
@@ -266,7 +252,7 @@ impl Found {
         Ok(Self { available, dmps, regions, in_use })
     }
 
-    /// Whether all is as it is wanted.
+    /// Whether partitions and regions are as wanted.
     fn is(&self, wanted: &[Partition]) -> bool {
         let (dmps, regions) = (&self.dmps, &self.regions);
         let fits = |(number, base, one): (u8, u64, &Partition)| {
@@ -304,7 +290,7 @@ fn placed(wanted: &[Partition]) -> impl Iterator<Item = (u8, u64, &Partition)> {
     })
 }
 
-/// How many partitions a GFD may have, and those that it has.
+/// Largest number of partitions of a GFD, and its present ones.
 fn entries(fabric: &mut Fabric, gfd: Pid) -> Result<(u8, Vec<DmpEntry>), CallError> {
     let request = Request::GetDmps(GfdRange { count: PARTITIONS_MAX, start: 0 });
     let answer = fabric.call(Way::Pid(gfd), &request)?;
@@ -312,10 +298,10 @@ fn entries(fabric: &mut Fabric, gfd: Pid) -> Result<(u8, Vec<DmpEntry>), CallErr
     Ok((told.available, told.entries.iter().filter(|dmp| dmp.len > 0).collect()))
 }
 
-/// The partitions that a GFD has.
+/// The present partitions of a GFD.
 ///
 /// # Errors
-/// It does not answer.
+/// The GFD does not answer.
 pub fn dmps(fabric: &mut Fabric, gfd: Pid) -> Result<Vec<Dmp>, CallError> {
     let (_, entries) = entries(fabric, gfd)?;
     let dmp = |one: &DmpEntry| Dmp {
@@ -328,19 +314,19 @@ pub fn dmps(fabric: &mut Fabric, gfd: Pid) -> Result<Vec<Dmp>, CallError> {
     Ok(entries.iter().map(dmp).collect())
 }
 
-/// The regions that a GFD gives capacity from, by number.
+/// Regions of a GFD that capacity comes from, by number.
 ///
 /// # Errors
-/// It does not answer.
+/// The GFD does not answer.
 pub fn regions(fabric: &mut Fabric, gfd: Pid) -> Result<Vec<Region>, CallError> {
     Ok(Found::read(fabric, gfd)?.regions)
 }
 
-/// Gives a GFD the partitions that are wanted, and a region in each; false where it has them already.
+/// Sets the wanted partitions of a GFD with a region in each; returns false if it has them already.
 ///
 /// # Errors
-/// It cannot have them, memory of it is in use, a command failed, or what was set does not read back. Setting again
-/// goes on from what there is.
+/// The GFD cannot have them, its memory is in use, a command failed, or other values are read back. Setting again
+/// continues from the state at hand.
 pub fn set(fabric: &mut Fabric, gfd: Pid, wanted: &[Partition]) -> Result<bool, MediaError> {
     let answer = fabric.call(Way::Pid(gfd), &Request::IdentifyGfd)?;
     let identity = answer.read::<GfdIdentity>()?;
@@ -350,6 +336,7 @@ pub fn set(fabric: &mut Fabric, gfd: Pid, wanted: &[Partition]) -> Result<bool, 
         return Ok(false);
     }
     if found.in_use {
+        // Partitions must not change under capacity of a group (4906h refuses); hosts may be using it.
         return Err(MediaError::InUse { has: found.text(), wanted: list(wanted) });
     }
     set_dmps(fabric, gfd, wanted, &found)?;
@@ -366,7 +353,7 @@ pub fn set(fabric: &mut Fabric, gfd: Pid, wanted: &[Partition]) -> Result<bool, 
     Err(CallError::Unexpected { way: Way::Pid(gfd), opcode: Opcode::SET_DMPS, what }.into())
 }
 
-/// Whether a GFD can have these partitions.
+/// Checks whether a GFD can have these partitions.
 fn check(identity: &GfdIdentity, available: u8, wanted: &[Partition]) -> Result<(), String> {
     let sum = total(wanted)?;
     let most = available.min(identity.regions);
@@ -387,7 +374,7 @@ fn check(identity: &GfdIdentity, available: u8, wanted: &[Partition]) -> Result<
     Ok(())
 }
 
-/// Sends a command whose answer may get lost: what the GFD has after it is read anyway.
+/// Sends a command whose answer may be lost, as the result is read back in any case.
 fn send(fabric: &mut Fabric, gfd: Pid, request: &Request<'_>) -> Result<(), CallError> {
     match fabric.call(Way::Pid(gfd), request) {
         Err(error) if error.is_refusal() => Err(error),
@@ -395,7 +382,7 @@ fn send(fabric: &mut Fabric, gfd: Pid, request: &Request<'_>) -> Result<(), Call
     }
 }
 
-/// Regions go first, as an old one may lie across two new partitions; then all partitions change by one command.
+/// Clears regions first, because an old one may lie across two new partitions, then sets all partitions by one command.
 fn set_dmps(
     fabric: &mut Fabric,
     gfd: Pid,
@@ -413,6 +400,7 @@ fn set_dmps(
     let mut entries: Vec<DmpEntry> = placed(wanted).map(dmp).collect();
     let (base, flags) = (Dpa(0), DmpEntry::DC_MANAGED);
     let block = wanted.first().map_or(BLOCK, |one| one.block);
+    // Partitions beyond the wanted ones are set to length 0, or they would stay.
     let last = found.dmps.iter().map(|dmp| dmp.index).max().unwrap_or(0);
     let gone = (0..=last).skip(wanted.len());
     entries.extend(gone.map(|index| {

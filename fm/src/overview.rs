@@ -1,8 +1,8 @@
-//! Rows of an overview of a fabric: what there is, how it is called, who has what, and over which links it goes.
+//! Rows of an overview of a fabric: components, names, bindings, links and their use.
 //!
-//! [`Inventory`], tables, [`Bindings`] -> rows of an overview; `service/overview.rs` asks for the rest.
+//! Rows are made from an [`Inventory`], tables and [`Bindings`]; `service/overview.rs` reads the rest from components.
 //!
-//! Units: bytes; MB/s; DPIDs.
+//!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/fm-socket.md "Answers".
 
 use serde::{Deserialize, Serialize};
@@ -16,56 +16,50 @@ use super::inventory::{Inventory, TargetKind};
 use super::routes::{SwitchTables, Tables};
 use super::segment_tables::SegmentTable;
 
-/// What was asked of a component: its answer, or why there is none.
+/// Data read from a component, or the reason why it was not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Asked<T> {
-    /// What it says.
     Read(T),
-    /// Why it was not read.
+    /// Why it could not be read, in words.
     NotRead(String),
 }
 
-/// The name of a switch, or of what is at one of its ports.
+/// Name of a switch, or of the component at one of its ports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameRow {
-    /// The switch.
     pub switch: SwitchId,
-    /// The port; none for the switch itself.
+    /// `None` for the switch itself.
     pub port: Option<u8>,
-    /// The name.
     pub name: String,
 }
 
-/// A link between switches, and how many PIDs are routed over it.
+/// A link between switches, and the number of PIDs routed over it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkRow {
-    /// Its ends.
     pub ends: [PortRef; 2],
-    /// It is down.
     pub down: bool,
-    /// What its lanes carry each way, MB/s; 0: not known.
+    /// Capacity of its lanes in each direction, MB/s; 0 if unknown.
     pub bandwidth_mbps: u64,
-    /// By end: DPIDs whose static messages leave the switch there, by this link.
+    /// By end: number of DPIDs whose static messages leave that switch by this link.
     pub dpids: [u16; 2],
-    /// By end: DPIDs of other static routes, of which UIO requests may take this link, as it is in their routing group.
+    /// By end: number of other DPIDs whose routing group has this link, so that UIO requests may take it.
     pub group_dpids: [u16; 2],
-    /// By end: what goes over the link from there; none where it has not been counted twice.
+    /// By end: load of the link from there; `None` until it has been counted twice.
     #[serde(default)]
     pub load: [Option<LinkLoad>; 2],
 }
 
-/// What goes over a link in one direction.
+/// Load of a link in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkLoad {
-    /// Bits a second.
     pub bps: u64,
-    /// Average over so many ms, up to when it was asked for.
+    /// Length of the averaging interval, which ends at the last look.
     pub over_ms: u64,
 }
 
 impl LinkLoad {
-    /// `1.5 Mbit/s over 1000 ms`.
+    /// Text such as `1.5 Mbit/s over 1000 ms`.
     #[must_use]
     pub fn text(self) -> String {
         let Self { bps, over_ms } = self;
@@ -74,84 +68,77 @@ impl LinkLoad {
             1_000_000.. => ("Mbit/s", 1_000_000),
             _ => ("kbit/s", 1_000),
         };
+        // In 128 bits: ten times a rate near 2
+        // 64 would not fit.
         let tenths = u128::from(bps) * 10 / of;
         format!("{}.{} {unit} over {over_ms} ms", tenths / 10, tenths % 10)
     }
 }
 
-/// How it is with a binding.
+/// State of a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BindingState {
-    /// It is there.
     Bound,
-    /// A virtual link that was unbound as no way is left; it is bound again when there is one.
+    /// A virtual link that was unbound for lack of a path, and is bound again when there is one.
     NoWay,
-    /// Its switch has forgotten it, and could not be told again.
+    /// A binding that its switch has lost, and that could not be made again yet.
     Lost,
 }
 
-/// A binding, with what it leads to.
+/// A binding, and its use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BindingUse {
-    /// The bridge that shows something: the vPPB of a host's hierarchy, or the vDSP of a virtual link.
+    /// Bridge of the binding: the vPPB of a host's hierarchy, or the vDSP of a virtual link.
     pub bridge: Bridge,
-    /// How it is with it.
     pub state: BindingState,
-    /// Port of the host whose hierarchy it is in, where it is in one.
+    /// Port of the host in whose hierarchy it is, if it is in one.
     pub host: Option<PortRef>,
-    /// Port of the device, of a binding within one switch.
+    /// Port of the device, for a binding within one switch.
     pub port: Option<PortRef>,
-    /// LD of a device with several.
+    /// Logical device; `None` for a whole device.
     pub ld: Option<u16>,
-    /// The vUSP of a virtual link.
+    /// vUSP, for a virtual link.
     pub below: Option<Bridge>,
-    /// Of a virtual link: both ends of each link on the way of static messages from the host's switch.
+    /// For a virtual link: both ends of each link on the path of static messages from the host's switch.
     pub path: Vec<PortRef>,
 }
 
-/// Addresses, from the first on.
+/// A range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressRange {
-    /// The first.
     pub base: u64,
-    /// How many.
     pub size: u64,
 }
 
-/// What a host, or a device that makes requests of its own, has of the fabric's addresses.
+/// Addresses of the fabric that a host, or a device that makes requests of its own, can reach.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressMap {
-    /// Its PID.
     pub pid: u16,
-    /// Its port.
     pub at: PortRef,
-    /// It is a host.
+    /// Whether it is a host.
     pub host: bool,
-    /// Its virtual switch.
     pub vcs: u8,
-    /// The bridge that its requests enter by.
+    /// Bridge that its requests enter by.
     pub vppb: u8,
-    /// What its host has for itself, as the wanted state says or as hosts of weft have it.
+    /// Addresses that its host uses itself, by the wanted state or as weft's hosts have them.
     pub own: Vec<AddressRange>,
     /// FAST, with the window from `FabricBase` to `FabricLimit`.
     pub fast: Asked<SegmentTable>,
-    /// LDST.
     pub ldst: Asked<SegmentTable>,
-    /// PIDs of ports of LD-FAM that its edge lets it reach (LAV).
+    /// PIDs of LD-FAM ports that its edge lets it reach (LAV).
     pub lav: Asked<Vec<u16>>,
 }
 
-/// How loaded a GFD says its port is.
+/// Load of a GFD's port, as the GFD reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GfdLoad {
-    /// The GFD.
     pub pid: u16,
-    /// Average backpressure (4910h), percent.
+    /// Average backpressure in percent (4910h).
     pub backpressure_percent: Asked<u8>,
 }
 
-/// All links, and how many DPIDs have a route by each, as the tables of the switches are.
+/// All links, with the number of DPIDs routed over each by the tables of the switches.
 #[must_use]
 pub fn links(inventory: &Inventory, tables: &Tables) -> Vec<LinkRow> {
     let counts: Vec<_> = inventory
@@ -171,6 +158,7 @@ pub fn links(inventory: &Inventory, tables: &Tables) -> Vec<LinkRow> {
         LinkRow {
             ends,
             down: inventory.down.contains(&ends),
+            // The slower end limits both directions.
             bandwidth_mbps: ends.map(rate).into_iter().min().unwrap_or(0),
             dpids: [one.0, other.0],
             group_dpids: [one.1, other.1],
@@ -180,7 +168,7 @@ pub fn links(inventory: &Inventory, tables: &Tables) -> Vec<LinkRow> {
     inventory.links.iter().map(row).collect()
 }
 
-/// By port of a switch: how many DPIDs leave by it with static messages, and how many else where their group chooses it.
+/// For each port of a switch: DPIDs whose static messages leave by it, and others whose group has it.
 fn dpids_by_port(switch: &SwitchTables) -> Vec<(u16, u16)> {
     let mut counts = vec![(0, 0); 256];
     for to in (0..).map_while(Pid::assignable) {
@@ -203,6 +191,7 @@ pub fn bindings(
     tables: &Tables,
 ) -> Vec<BindingUse> {
     let host = |bridge: Bridge| {
+        // A switch below a virtual link is part of the hierarchy of the host at its other end.
         let above = bindings.links().find(|link| same_vcs(link.below.bridge, bridge));
         host_port(inventory, above.map_or(bridge, |link| link.host.bridge))
     };
@@ -240,7 +229,7 @@ fn same_vcs(one: Bridge, other: Bridge) -> bool {
     (one.switch, one.vcs) == (other.switch, other.vcs)
 }
 
-/// The port of the host whose virtual switch a bridge is of.
+/// Port of the host that the virtual switch of a bridge belongs to.
 fn host_port(inventory: &Inventory, bridge: Bridge) -> Option<PortRef> {
     let targets = &inventory.switch(bridge.switch)?.targets;
     let is_it = |t: &&super::inventory::Target| t.kind == TargetKind::Host && t.vcs == bridge.vcs;

@@ -1,9 +1,10 @@
-//! A fabric as a picture: switches in rows, what is attached below each, and links between.
+//! Picture of a fabric as SVG: switches in rows, attached components below each, and links between.
 //!
-//! [`Inventory`], names, [`LinkRow`]s -> one `svg` element. Ids are places: `s0` a switch, `s0.3` what is at a port,
-//! `s0.5-s1.0` a link; classes say what each is, for the style of a page.
+//! [`svg`] writes one `svg` element from an [`Inventory`], names and [`LinkRow`]s. Ids are places: `s0` a switch,
+//! `s0.3` the component at a port, `s0.5-s1.0` a link; classes name the kind of each, for the style of a page. Lengths
+//! are pixels.
 //!
-//! Units: pixels.
+//!
 //! Source: W3C SVG 2; docs/fm.md "Commands".
 
 use std::collections::BTreeMap;
@@ -17,32 +18,32 @@ use super::overview::{LinkLoad, LinkRow};
 use super::service::display_names::DisplayNames;
 use super::topology::partner;
 
-/// Width of a box and of the gap beside it.
+/// Width of a box, and of the gap beside it.
 const BOX: (i64, i64) = (190, 44);
-/// Height of a switch's box, of a row of what is attached to it, and of the gap below a row of switches.
+/// Height of a switch's box, of a row of attached components, and of the gap below a row of switches.
 const ROW: (i64, i64, i64) = (44, 20, 76);
-/// Room above the first row, that of the entry switch alone.
+/// Room above the first row, which has the entry switch alone.
 const TOP: i64 = 28;
-/// Between two links of the same switches, at most: numbers of three digits stand beside each other.
+/// Distance between two links of the same switches at most: room for three-digit numbers side by side.
 const BESIDE: i64 = 48;
-/// Characters that a box has room for.
+/// Characters that fit a box.
 const FITS: usize = 31;
-/// The thinnest link has 1 pixel; one with as many DPIDs as any has so many more.
+/// The thinnest link has 1 pixel; the one with most DPIDs has this many more.
 const WIDER: u16 = 4;
-/// Below this load, in bits a second, the busiest link is no busy one: the manager's own messages are some.
+/// Load in bits a second below which the busiest link counts as idle: the manager's own messages cause some.
 const QUIET: u64 = 1_000_000;
 
-/// Where each switch stands.
+/// Upper left corner of each switch's box.
 type Places = BTreeMap<SwitchId, (i64, i64)>;
 
-/// A place or a number of places as pixels.
+/// A number of rows or columns for arithmetic in pixels.
 fn px(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::from(u32::MAX))
 }
 
-/// Writes a fabric as a picture: switches in rows by how far they are from the entry switch, what is attached to each below
-/// it, links between. A link is the wider the more DPIDs are routed over it; the numbers at it are those of its two ends. Its
-/// colour is its load as part of that of the busiest link.
+/// Writes the picture of a fabric: switches in rows by distance from the entry switch, attached components below each,
+/// links between. The more DPIDs are routed over a link, the wider it is; the numbers at it are those of its two ends.
+/// Its colour is its load relative to that of the busiest link.
 ///
 /// # Errors
 /// The writer's.
@@ -61,6 +62,7 @@ pub fn svg(
     let most = links.iter().flat_map(|link| link.dpids).max().unwrap_or(0).max(1);
     let busiest = links.iter().map(busier).max().unwrap_or(0);
     let (mut sides, mut labels) = (Sides::of(links), String::new());
+    // Links first, then switches over them, and the numbers last, so that nothing covers them.
     for link in links {
         let Some(line) = Line::of(&places, link, sides.next(link)) else { continue };
         draw_link(link, called, &line, most, busiest, to)?;
@@ -81,7 +83,7 @@ pub fn svg(
     writeln!(to, "</svg>")
 }
 
-/// Links of the same two switches: how many there are, and how many of them have been drawn.
+/// For each pair of switches: number of links between them, and number of those drawn.
 struct Sides(BTreeMap<(SwitchId, SwitchId), (i64, i64)>);
 
 impl Sides {
@@ -98,7 +100,7 @@ impl Sides {
         Self(all)
     }
 
-    /// Where a link is beside the others.
+    /// Position of a link beside the others of its pair.
     fn next(&mut self, link: &LinkRow) -> Side {
         let Some((all, drawn)) = self.0.get_mut(&Self::pair(link)) else { return Side(0, 1) };
         *drawn += 1;
@@ -106,24 +108,25 @@ impl Sides {
     }
 }
 
-/// A link among those of the same switches: twice its place from the middle one, and how many there are.
+/// Position of a link among those of the same switches: twice its offset from the middle, and their number.
 #[derive(Clone, Copy)]
 struct Side(i64, i64);
 
 impl Side {
-    /// Pixels from the middle of a side of a box.
+    /// Offset in pixels from the middle of a side of a box.
     fn shift(self, side: i64) -> i64 {
+        // The links must stay within the side of the box, 4 pixels from each corner.
         self.0 * BESIDE.min((side - 8) / self.1) / 2
     }
 }
 
-/// A link as it is drawn.
+/// A link as drawn.
 struct Line {
-    /// Its path.
+    /// SVG path data.
     path: String,
-    /// Where its numbers are.
+    /// Position of its numbers.
     label: (i64, i64),
-    /// DPIDs by end: the upper or left one first.
+    /// DPIDs by end, that of the upper or left switch first.
     dpids: [u16; 2],
 }
 
@@ -148,7 +151,7 @@ impl Line {
             let y = y1 + shift;
             (format!("M{x1} {y}L{x2} {y}"), (x1.midpoint(x2), y - 4))
         } else {
-            // Over the switches between; the numbers are at a third of the curve, beside the middle one of these.
+            // Over the switches between. The numbers are at a third of the curve, beside the middle one of these.
             let bend = ROW.0 + 24 + 12 * ((x2 - x1) / column) - 2 * shift;
             let (middle, top) = (x1.midpoint(x2), y1 - bend);
             let label = (x1 + (x2 - x1) / 3, y1 - bend * 4 / 9 - 4);
@@ -158,12 +161,12 @@ impl Line {
     }
 }
 
-/// The load of a link in its busier direction, bits a second.
+/// Load of a link in its busier direction, bits a second.
 fn busier(link: &LinkRow) -> u64 {
     link.load.iter().flatten().map(|load| load.bps).max().unwrap_or(0)
 }
 
-/// The color of a link: by quarters of the load of the busiest one.
+/// Colour of a link, by quarters of the load of the busiest one.
 fn color(link: &LinkRow, busiest: u64) -> &'static str {
     match u128::from(busier(link)) * 4 / u128::from(busiest.max(QUIET)) {
         _ if link.down => "#b33",
@@ -256,7 +259,7 @@ fn draw_switch(
     Ok(())
 }
 
-/// Text as a box has room for it.
+/// Text shortened to fit a box.
 fn fitting(text: &str) -> String {
     if text.chars().count() <= FITS {
         return text.to_owned();
@@ -264,7 +267,7 @@ fn fitting(text: &str) -> String {
     text.chars().take(FITS - 1).chain(['\u{2026}']).collect()
 }
 
-/// What is attached to a switch, with its ports; also what has a name and no link.
+/// Components attached to a switch, with their ports; also names in use without a link.
 fn attached<'a>(
     inventory: &Inventory,
     called: &DisplayNames,
@@ -283,8 +286,8 @@ fn attached<'a>(
         .collect()
 }
 
-/// Whether something may be attached to a port: it leads to no switch. The far end of a link that is down may not tell any
-/// more whom it leads to.
+/// Whether a port may have a component: it leads to no switch. Behind a link that is down the partner may be unknown,
+/// so known links are looked up, too.
 #[must_use]
 pub fn is_edge(inventory: &Inventory, id: SwitchId, port: &Port) -> bool {
     match port.partner {
@@ -294,11 +297,11 @@ pub fn is_edge(inventory: &Inventory, id: SwitchId, port: &Port) -> bool {
     }
 }
 
-/// Where each switch stands, and how large the picture is.
+/// Position of each switch, and the size of the picture.
 fn places(inventory: &Inventory, called: &DisplayNames) -> (Places, i64, i64) {
     let mut rows: BTreeMap<i64, Vec<SwitchId>> = BTreeMap::new();
     let mut depths = BTreeMap::new();
-    // Switches stand behind those that they were found from; a lost one may not.
+    // Switches come after those that they were found from, in the inventory; a lost one may not.
     for (id, switch) in inventory.by_id() {
         let above = switch.came.and_then(|came| depths.get(&came.from.switch).copied());
         let depth = if switch.came.is_none() { 0 } else { above.unwrap_or(0) + 1 };

@@ -1,8 +1,9 @@
-//! Segment tables of an edge port, FAST and LDST, as the host's GAE reports them.
+//! Segment tables of an edge port, FAST and LDST, as read through the host's GAE.
 //!
-//! A session at a GAE and a bridge -> window, segments, DPIDs; all of a table -> [`SegmentTable`].
+//! [`Kind`] reads windows, segments and interleave lists, and whole tables as [`SegmentTable`]. Segments have 64 GiB <<
+//! n.
 //!
-//! Units: bytes; segments of 64 GiB << n.
+//!
 //! Source: docs/spec/wire-formats.md §4.5 (570Ch to 5711h), §4.6 (5803h, 5805h, 5807h), §5.1.
 
 use std::collections::BTreeMap;
@@ -15,26 +16,26 @@ use weft_parsers::fabric::{FastEntry, Hpa, Interleave, LdstEntry, Pid, Target};
 
 use super::cci::{CallError, Fabric, Way};
 
-/// Entries that are read by one command: their answer fits in a small mailbox.
+/// Entries read by one command: the answer fits a small mailbox.
 const ENTRIES_AT_ONCE: u16 = 120;
 
-/// What a segment table is set up as.
+/// Configuration of a segment table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
-    /// Its first address.
     pub base: u64,
-    /// Its last address.
     pub limit: u64,
-    /// Bits of an address within a segment.
+    /// Width of an address within a segment, bits.
     pub shift: u32,
-    /// Entries of the table.
+    /// Number of entries of the table.
     pub entries: u64,
-    /// Entries of its interleave DPID table.
+    /// Number of entries of its interleave DPID table.
     idt: u16,
 }
 
 impl Window {
     fn new(base: Hpa, limit: Hpa, size: u8, entries: u16, idt: u16) -> Self {
+        // Code 0 is 2
+        // 36 bytes, 64 GiB; each further code doubles it.
         let shift = 36 + u32::from(size.min(7));
         Self { base: base.0, limit: limit.0, shift, entries: entries.into(), idt }
     }
@@ -47,69 +48,65 @@ impl Window {
         !self.is_off() && self.base <= hpa.0 && hpa.0 <= self.limit
     }
 
-    /// The segment as commands count it, from the base on, and as the hardware does; none behind the last.
+    /// Number of the segment as commands count it, from the base, and as hardware does; `None` behind the last one.
     pub(crate) fn place(&self, hpa: Hpa) -> Option<(u16, u64)> {
         let index = (hpa.0 >> self.shift).checked_sub(self.base >> self.shift)?;
+        // The hardware takes the address bits modulo the table's size (wire-formats.md §5.1).
         let hardware = (hpa.0 >> self.shift).checked_rem(self.entries)?;
         Some((u16::try_from(index).ok().filter(|_| index < self.entries)?, hardware))
     }
 
-    /// Segments from the first to that of the last address, as far as the table has entries.
+    /// Number of segments in the window, as far as the table has entries.
     fn segments(&self) -> u16 {
         let last = (self.limit >> self.shift).saturating_sub(self.base >> self.shift);
         u16::try_from(last.saturating_add(1).min(self.entries)).unwrap_or(u16::MAX)
     }
 }
 
-/// What an entry says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// It is memory of a host or device.
+    /// Whether it is memory of a host or device.
     pub gim: bool,
-    /// How it is dealt out.
     pub interleave: Interleave,
-    /// Where it goes.
     pub to: Target,
 }
 
-/// Which of the two tables.
+/// Which of the two tables is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Memory of the fabric.
+    /// Memory of the fabric: G-FAM and GIM.
     Fast,
-    /// LD-FAM.
+    /// Memory devices: LD-FAM.
     Ldst,
 }
 
-/// A run of segments, side by side, whose entries are the same.
+/// A run of adjacent segments with equal entries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentRun {
-    /// Where the first begins.
+    /// Address of its first byte.
     pub hpa: u64,
-    /// How many there are.
     pub segments: u32,
-    /// It is memory of a host or device (GIM).
+    /// Whether it is memory of a host or device (GIM).
     pub gim: bool,
-    /// Ways.
+    /// Number of interleave ways.
     pub ways: u16,
     /// Bytes of an interleave granule.
     pub granularity: u32,
-    /// DPIDs by way; fewer than ways where the interleave DPID table ends before.
+    /// DPIDs by way; fewer than `ways` where the interleave DPID table ends early.
     pub targets: Vec<u16>,
 }
 
-/// A segment table as it was read.
+/// A segment table as read from the GAE.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SegmentTable {
     /// `FabricBase`, or the first address of the LDST's window; 0 where the table is off.
     pub base: u64,
     /// `FabricLimit`, or the last address of the LDST's window; 0 where the table is off.
     pub limit: u64,
-    /// Bytes of a segment.
     pub segment_bytes: u64,
-    /// Entries that the table has.
+    /// Number of entries of the table.
     pub entries: u64,
-    /// Its valid entries.
+    /// Its valid entries, in order of address.
     pub runs: Vec<SegmentRun>,
 }
 
@@ -121,7 +118,7 @@ impl Kind {
         }
     }
 
-    /// What the table is set up as.
+    /// Reads the configuration of the table.
     pub(crate) fn window(self, gae: &mut Fabric, vppb: u8) -> Result<Window, CallError> {
         Ok(match self {
             Self::Fast => {
@@ -138,7 +135,7 @@ impl Kind {
         })
     }
 
-    /// Entries of the table; none where one is not valid.
+    /// Reads entries of the table; `None` for an invalid one.
     pub(crate) fn segments(
         self,
         gae: &mut Fabric,
@@ -162,7 +159,7 @@ impl Kind {
         })
     }
 
-    /// Entries of the interleave DPID table.
+    /// Reads entries of the interleave DPID table.
     pub(crate) fn dpids(self, gae: &mut Fabric, range: EdgeRange) -> Result<Vec<Pid>, CallError> {
         let request = match self {
             Self::Fast => Request::GetIdt(range),
@@ -172,10 +169,10 @@ impl Kind {
         Ok(answer.read::<Entries<'_, Pid>>()?.entries.iter().collect())
     }
 
-    /// All that the table has within its window.
+    /// Reads all entries in the table's window.
     ///
     /// # Errors
-    /// The GAE does not answer, or refuses.
+    /// The GAE refuses, or does not answer.
     pub(crate) fn read(self, gae: &mut Fabric, vppb: u8) -> Result<SegmentTable, CallError> {
         let window = self.window(gae, vppb)?;
         let (segment_bytes, entries) = (1 << window.shift, window.entries);
@@ -188,7 +185,9 @@ impl Kind {
         for start in (0..window.segments()).step_by(ENTRIES_AT_ONCE.into()) {
             let count = ENTRIES_AT_ONCE.min(window.segments() - start);
             let read = self.segments(gae, EdgeRange { vppb, count, start })?;
+            // At most as many as asked for, whatever the answer has.
             for (index, segment) in (start..).zip(read.into_iter().take(count.into())) {
+                // Equal neighbours form a run; without that a window of 4,096 segments would fill an answer.
                 if let (Some(_), true, Some(run)) =
                     (segment, segment == last, table.runs.last_mut())
                 {
@@ -211,7 +210,7 @@ impl Kind {
         Ok(table)
     }
 
-    /// DPIDs of a segment by way; those of one list are read once.
+    /// DPIDs of a segment by way; each interleave list is read once.
     fn targets(
         self,
         gae: &mut Fabric,
@@ -228,6 +227,7 @@ impl Kind {
         if let Some(list) = lists.get(&(first, ways)) {
             return Ok(list.clone());
         }
+        // A list must end within the interleave DPID table, whatever the entry says.
         let end = first.saturating_add(ways).min(idt);
         let mut list: Vec<u16> = Vec::new();
         for start in (first..end).step_by(ENTRIES_AT_ONCE.into()) {

@@ -1,12 +1,13 @@
-//! What the FM knows, over restarts: one embedded database, or what several managers share.
+//! Store: the manager's state over restarts, in an embedded database or shared by several managers.
 //!
-//! [`State`] in one transaction -> parts of a [`Backend`], each JSON; loaded whole or not at all.
+//! A [`State`] is written in one transaction as parts of a [`Backend`], each in JSON, and loaded completely or not at
+//! all.
+//!
+//! Tables that switches hold are not stored: they are read from the switches. Those for when all links work are stored,
+//! so that a link that comes back gets them even if the manager was restarted meanwhile. A change of several steps is
+//! stored before its first step, and removed with the state after its last one.
 //!
 //! Source: docs/spec/cxl-fabric.md "State".
-//!
-//! Tables that switches hold are not kept: they are in the switches, and are read there. Those for when all links work are,
-//! so that a link that comes back finds them also where the FM was started again meanwhile. A change that takes several steps
-//! is kept before the first one, and until the state after the last one is.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -28,106 +29,70 @@ use super::memory::Memory;
 use super::p2p::P2p;
 use super::routes::{Routed, StoredRoutes};
 
-/// Form of what is kept; a store of another form is refused.
+/// Format of the stored parts; a store of another format is refused.
 const FORM: u32 = 1;
 
-/// The part that is a change which was begun.
+/// Part with a change that was begun.
 const BEGUN: &str = "begun";
-/// The part that is the text of the wanted state.
+/// Part with the text of the wanted state.
 const WANTED: &str = "wanted";
-/// The part that is the serial number of the switch that the wanted state calls its entry.
+/// Part with the serial number of the switch that the wanted state calls its entry.
 const ENTRY: &str = "entry";
 
 const TABLE: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("state");
 
-/// Why the state of a fabric is not written or read.
+/// Why the state of a fabric was not written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The database refused.
+    /// The database could not be opened, read or written.
     #[error("{what} {}", .path.display())]
-    Database {
-        /// What was tried.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Why it failed.
-        source: Box<redb::Error>,
-    },
-    /// A part is not what this FM writes.
+    Database { what: &'static str, path: PathBuf, source: Box<redb::Error> },
+    /// A part is not in the form that this manager writes.
     #[error("{part} in {}", .path.display())]
-    Part {
-        /// Which part.
-        part: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: serde_json::Error,
-    },
-    /// Another FM wrote it.
+    Part { part: &'static str, path: PathBuf, source: serde_json::Error },
+    /// Another version of the manager wrote it.
     #[error("{} has format {form}; this fabric manager reads format {FORM}", .path.display())]
-    Form {
-        /// The file.
-        path: PathBuf,
-        /// Its form.
-        form: u32,
-    },
-    /// It is no store, or a damaged one.
+    Form { path: PathBuf, form: u32 },
+    /// The file is no store, or a damaged one.
     #[error("{} is no store of a fabric manager, or a damaged one: start with another file", .path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: Box<redb::Error>,
-    },
-    /// The store that several managers share is not there for this one.
+    Damaged { path: PathBuf, source: Box<redb::Error> },
+    /// The store that several managers share cannot be used.
     #[error("{what} {place}")]
-    Shared {
-        /// What was tried.
-        what: &'static str,
-        /// Where it is.
-        place: String,
-        /// Why it failed.
-        source: Box<dyn std::error::Error + Send + Sync>,
-    },
+    Shared { what: &'static str, place: String, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
-/// Where parts of a state are kept: bytes by name, of which several change at once.
+/// Storage for the parts of a state: bytes by name, of which several change at once.
 pub trait Backend: fmt::Debug + Send {
-    /// Where that is, for people.
+    /// Location of the storage, for messages.
     fn place(&self) -> String;
 
-    /// Reads a part; none where there is none.
+    /// Reads a part; `None` if it was never written.
     ///
     /// # Errors
     /// It cannot be read.
     fn read(&self, part: &'static str) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// Sets parts, or removes them, all or none, before it returns.
+    /// Sets or removes parts, all or none, before it returns.
     ///
     /// # Errors
-    /// They could not be written: what was kept before still is.
+    /// They could not be written; the parts stored before are still there.
     fn write(&self, parts: &[(&'static str, Option<Vec<u8>>)]) -> Result<(), StoreError>;
 }
 
-/// All that the FM knows of a fabric.
+/// The manager's knowledge of a fabric.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
-    /// Components, PIDs, owner.
     pub inventory: Inventory,
-    /// Who sees what.
     pub bindings: Bindings,
-    /// Who has which memory.
     pub memory: Memory,
-    /// What hosts and devices show each other.
     pub gim: Gim,
-    /// Which memory devices are accessed directly.
     pub p2p: P2p,
-    /// What was let through at edges by command, beside what memory, GIM and P2P need.
+    /// Access bits set by command, beyond those that memory, GIM and P2P need.
     pub granted: BTreeSet<AccessBit>,
 }
 
 impl State {
-    /// The state of a fabric of which nothing but the inventory is known.
+    /// State of a fabric of which only the inventory is known.
     #[must_use]
     pub fn of(inventory: Inventory) -> Self {
         let (bindings, memory, gim) = (Bindings::default(), Memory::default(), Gim::default());
@@ -163,6 +128,7 @@ impl FileStore {
     fn get(&self, part: &str) -> Result<Option<Vec<u8>>, redb::Error> {
         let view = self.database.begin_read()?;
         let table = match view.open_table(TABLE) {
+            // A new file has no table before its first write.
             Ok(table) => table,
             Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -187,17 +153,17 @@ impl Backend for FileStore {
     }
 }
 
-/// Where the FM keeps its state: a file, or what several managers share.
+/// The manager's store: a file, or storage that several managers share.
 #[derive(Debug)]
 pub struct Store {
     backend: Box<dyn Backend>,
 }
 
 impl Store {
-    /// Opens a store in a file, or makes it; only one process has it open.
+    /// Opens a store in a file, or makes it; only one process can have it open.
     ///
     /// # Errors
-    /// It cannot be opened, or is no store.
+    /// The file cannot be opened, or is no store.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let file = files::create(path, Existing::Keep)
             .map_err(|error| failed(path, "open", Box::new(redb::Error::Io(error))))?;
@@ -207,7 +173,7 @@ impl Store {
         Ok(Self::on(FileStore { path: path.to_path_buf(), database }))
     }
 
-    /// Makes a store in memory, for a fabric of this process.
+    /// Makes a store in memory, for a fabric within this process.
     ///
     /// # Errors
     /// There is none.
@@ -218,16 +184,16 @@ impl Store {
         Ok(Self::on(FileStore { path, database }))
     }
 
-    /// A store that keeps its parts somewhere else.
+    /// A store on another backend.
     #[must_use]
     pub fn on(backend: impl Backend + 'static) -> Self {
         Self { backend: Box::new(backend) }
     }
 
-    /// Keeps `state`, whole, before it returns; a change that was begun is done then.
+    /// Stores `state` completely before it returns; a change that was begun counts as done.
     ///
     /// # Errors
-    /// It could not be written: what was kept before still is.
+    /// It could not be written; the state stored before is still there.
     pub fn save(&self, state: &State) -> Result<(), StoreError> {
         self.backend.write(&[
             ("form", Some(self.json("form", &FORM)?)),
@@ -237,14 +203,15 @@ impl Store {
             ("gim", Some(self.json("gim", &state.gim)?)),
             ("p2p", Some(self.json("p2p", &state.p2p)?)),
             ("granted", Some(self.json("granted", &state.granted)?)),
+            // In the same transaction as the result, so that no restart finds the change both done and begun.
             (BEGUN, None),
         ])
     }
 
-    /// Reads the state that was kept last; none when nothing was.
+    /// Reads the state stored last; `None` if there is none.
     ///
     /// # Errors
-    /// It cannot be read, or is of another form.
+    /// It cannot be read, or has another format.
     pub fn load(&self) -> Result<Option<State>, StoreError> {
         let Some(form) = self.part::<u32>("form")? else { return Ok(None) };
         if form != FORM {
@@ -255,13 +222,13 @@ impl Store {
         else {
             return Ok(None);
         };
-        let gim = self.part("gim")?.unwrap_or_default(); // stores of before have none
+        let gim = self.part("gim")?.unwrap_or_default(); // a part that was never written is empty
         let p2p = self.part("p2p")?.unwrap_or_default();
-        let granted = self.part("granted")?.unwrap_or_default(); // nor this
+        let granted = self.part("granted")?.unwrap_or_default();
         Ok(Some(State { inventory, bindings, memory, gim, p2p, granted }))
     }
 
-    /// Keeps that a change is begun, which takes several steps, before the first one.
+    /// Stores a change of several steps before its first step.
     ///
     /// # Errors
     /// It could not be written.
@@ -269,7 +236,7 @@ impl Store {
         self.backend.write(&[(BEGUN, Some(self.json(BEGUN, change)?))])
     }
 
-    /// Keeps that what was begun is undone.
+    /// Stores that the change begun was undone.
     ///
     /// # Errors
     /// It could not be written.
@@ -277,7 +244,7 @@ impl Store {
         self.backend.write(&[(BEGUN, None)])
     }
 
-    /// The change that was begun last, and of which nobody knows how far it came; none where all are done.
+    /// The change that was begun and not completed, whose progress is unknown; `None` if there is none.
     ///
     /// # Errors
     /// It cannot be read.
@@ -285,16 +252,16 @@ impl Store {
         self.part(BEGUN)
     }
 
-    /// Keeps the tables for when all links work, beside the state.
+    /// Stores the tables for when all links work, beside the state.
     ///
     /// # Errors
-    /// They could not be written: what was kept before still is.
+    /// They could not be written; the tables stored before are still there.
     pub fn save_home(&self, routed: &Routed) -> Result<(), StoreError> {
         let kept = StoredRoutes::of(routed);
         self.backend.write(&[("home", Some(self.json("home", &kept)?))])
     }
 
-    /// The tables that were kept last; none when none were.
+    /// The tables stored last; `None` if there are none.
     ///
     /// # Errors
     /// They cannot be read.
@@ -302,15 +269,16 @@ impl Store {
         Ok(self.part::<StoredRoutes>("home")?.and_then(|kept| kept.routed()))
     }
 
-    /// Keeps the text of the wanted state, where several managers share it.
+    /// Stores the text of the wanted state, where several managers share it.
     ///
     /// # Errors
     /// It could not be written.
     pub fn save_wanted(&self, text: &str) -> Result<(), StoreError> {
+        // Another wanted state may mean another entry: the serial number must not outlive it.
         self.backend.write(&[(WANTED, Some(self.json(WANTED, &text)?)), (ENTRY, None)])
     }
 
-    /// Keeps the serial number of the switch that the wanted state calls its entry, until there is another wanted state.
+    /// Stores the serial number of the switch that the wanted state calls its entry, until that state is replaced.
     ///
     /// # Errors
     /// It could not be written.
@@ -318,7 +286,7 @@ impl Store {
         self.backend.write(&[(ENTRY, Some(self.json(ENTRY, &serial)?))])
     }
 
-    /// The serial number that was kept last.
+    /// The serial number stored by [`save_entry`](Self::save_entry).
     ///
     /// # Errors
     /// It cannot be read.
@@ -326,7 +294,7 @@ impl Store {
         self.part(ENTRY)
     }
 
-    /// The text that was kept last.
+    /// The text stored by [`save_wanted`](Self::save_wanted).
     ///
     /// # Errors
     /// It cannot be read.
@@ -355,10 +323,10 @@ impl Store {
     }
 }
 
-/// What redb says, whose errors are large.
+/// A result of redb, whose error type is large.
 type Boxed<T> = Result<T, Box<redb::Error>>;
 
-/// As [`guarded`], without a word of the panic: it is told as an error.
+/// Like [`guarded`], but prints nothing of the panic, which becomes an error.
 fn quietly<T>(run: impl FnOnce() -> Boxed<T>) -> Boxed<T> {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner); // the hook is of the whole process
@@ -369,13 +337,14 @@ fn quietly<T>(run: impl FnOnce() -> Boxed<T>) -> Boxed<T> {
     done
 }
 
-/// Has redb do something with a file: it panics where pages of a damaged one contradict each other.
+/// Runs an operation of redb, which panics where pages of a damaged file contradict each other.
 fn guarded<T>(run: impl FnOnce() -> Boxed<T>) -> Boxed<T> {
     let damaged = || redb::Error::Corrupted("its pages contradict each other".to_owned());
     panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err(Box::new(damaged())))
 }
 
 fn failed(path: &Path, what: &'static str, source: Box<redb::Error>) -> StoreError {
+    // Damage shows as either; people can start with another file then, but not for other errors.
     let is_damaged = match &*source {
         redb::Error::Corrupted(_) => true,
         redb::Error::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,

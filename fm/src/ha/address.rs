@@ -1,6 +1,6 @@
-//! Where several managers keep what they share.
+//! Address of the etcd that several managers share.
 //!
-//! `etcd://HOST:PORT[,HOST:PORT...]/PREFIX` -> [`Address`].
+//!
 //!
 //! Source: docs/fm.md "Several managers".
 
@@ -8,9 +8,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// Longest prefix of keys.
+/// Longest prefix of keys, bytes.
 const PREFIX_MAX: usize = 256;
-/// Most members of etcd.
+/// Largest number of members of etcd.
 const MEMBERS_MAX: usize = 16;
 
 /// The members of an etcd, and the prefix of the keys.
@@ -20,7 +20,7 @@ pub struct Address {
     prefix: String,
 }
 
-/// Why a text is no [`Address`].
+/// The text is no [`Address`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected etcd://HOST:PORT[,HOST:PORT...]/PREFIX, found {0}")]
 pub struct AddressError(String);
@@ -32,13 +32,13 @@ impl Address {
         &self.members
     }
 
-    /// The key of a name.
+    /// The key of a name, below the prefix.
     #[must_use]
     pub fn key(&self, name: &str) -> String {
         format!("{}/{name}", self.prefix)
     }
 
-    /// The members that are not on this machine by their address.
+    /// Members whose address is not on this machine; these need TLS.
     pub fn far(&self) -> impl Iterator<Item = &str> {
         let is_near = |member: &&String| {
             let host = member.rsplit_once(':').map_or("", |(host, _)| host);
@@ -74,7 +74,7 @@ impl FromStr for Address {
     }
 }
 
-/// Whether a text is `HOST:PORT`, with nothing in it that means something else in a URL.
+/// Whether a text is `HOST:PORT`, without any character that has another meaning in a URL.
 fn is_member(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
     let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);

@@ -1,11 +1,8 @@
-//! The GFD: decoders of the requester, partition, block, group, right.
+//! Trace at a GFD: decoders of the requester, partition, block, group and right.
 //!
-//! (RPID, HPA) -> DPA -> DMP -> group (MGT) -> bit of the SAT.
+//! No command reads the MGT block by block. It is made of the extent lists of the groups, so these are read.
 //!
-//! Units: bytes; blocks as the partition has them.
 //! Source: docs/spec/wire-formats.md §4.7 (4900h, 4904h, 4905h, 490Ch, 4913h), §5.2.
-//!
-//! No command reads the MGT block by block; the extent lists of the groups are what it is made of, and they are asked.
 
 use weft_parsers::cci::Request;
 use weft_parsers::cci::dcd::{ExtentList, GetExtents};
@@ -18,11 +15,11 @@ use crate::cci::Way;
 use crate::media::{Media, short};
 use crate::memory::{DECODERS, GROUPS_MAX, group_bit};
 
-/// Partitions that a GFD has at most.
+/// Largest number of partitions in a GFD.
 const DMPS: u8 = 4;
-/// Extents that are asked for at once.
+/// Extents read at once.
 const EXTENTS: u32 = 64;
-/// Extents of one group that are looked at.
+/// Extents of a group read in all.
 const EXTENTS_MAX: u32 = 65_536;
 
 impl Walk<'_> {
@@ -44,6 +41,7 @@ impl Walk<'_> {
             let Some(offset) = hpa.checked_sub(decoder.hpa.0) else { continue };
             let inside = decoder.interleave.compact(offset);
             if inside >= decoder.dpa_len {
+                // Behind the decoder's length: not a hit.
                 continue;
             }
             let dpa = decoder.dpa.0.wrapping_add(inside);
@@ -59,6 +57,7 @@ impl Walk<'_> {
         for (_, text) in &hits {
             self.say(gfd, "GDT", text.clone());
         }
+        // Exactly one decoder must hit (wire-formats.md §5.2).
         match hits[..] {
             [(dpa, _)] => Ok(dpa),
             [] => {
@@ -84,7 +83,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Groups whose extents have the DPA.
+    /// Groups whose extents contain the DPA.
     fn groups(&mut self, gfd: Pid, dpa: u64) -> Result<Vec<u16>, Stop> {
         let way = Way::Pid(gfd);
         let answer = self.asked.fabric.call(way, &Request::IdentifyGfd)?;
@@ -131,6 +130,7 @@ impl Walk<'_> {
         if may {
             return Ok(End::Memory);
         }
+        // 490Ch reports 31 groups only: the refusal would be a guess.
         if groups.iter().any(|&group| group >= GROUPS_MAX) {
             return Err(Stop::End(End::Unknown(format!(
                 "no command reports access rights above group {GROUPS_MAX}"

@@ -1,8 +1,8 @@
-//! The host's edge: `FabricBase`, FAST, way, IDT; GMV or VTV; LDST and LAV.
+//! Trace at the host's edge: `FabricBase`, FAST, way, IDT; GMV or VTV; LDST and LAV.
 //!
-//! An address -> [`Target`], or none where the hierarchy routes it.
+//! Finds the [`Target`] of an address, or that the hierarchy routes it. Segments have 64 GiB << n.
 //!
-//! Units: bytes; segments of 64 GiB << n.
+//!
 //! Source: docs/spec/wire-formats.md §4.5 (570Ch to 5711h, 5715h), §4.6 (5803h, 5805h, 5807h, 5901h), §5.1.
 
 use weft_parsers::cci::Request;
@@ -18,13 +18,14 @@ use crate::inventory::Switch;
 use crate::memory::{DECODERS, Part};
 use crate::segment_tables::Kind;
 
-/// Bytes of GMV in the vectors of a VCS; VTV stands behind it.
+/// Offset of VTV in the vectors of a VCS: GMV has 512 bytes.
 const VTV_AT: u32 = 512;
 
 impl Walk<'_> {
-    /// Where the edge sends the request; none: to the host's hierarchy.
+    /// The target that the edge sends the request to; `None` if the host's hierarchy routes it.
     pub(super) fn edge(&mut self) -> Result<Option<Target>, Stop> {
         let name = self.asked.gae.clone();
+        // Taken out for the lookup, as `self` is borrowed meanwhile, and put back below.
         let Some((name, gae)) = name.and_then(|name| self.asked.gaes.remove_entry(&name)) else {
             return self.by_share();
         };
@@ -33,6 +34,7 @@ impl Walk<'_> {
             self.asked.gaes.insert(name, gae);
             return target.map(Some);
         }
+        // In the order of the edge: FAST comes before LDST, and a match of FAST is final.
         let found = match self.segment(gae, Kind::Fast)? {
             Some((dpid, gim)) => Some((dpid, gim, Kind::Fast)),
             None => self.segment(gae, Kind::Ldst)?.map(|(dpid, gim)| (dpid, gim, Kind::Ldst)),
@@ -59,7 +61,7 @@ impl Walk<'_> {
         Ok(Some(Target { dpid, kind }))
     }
 
-    /// Where the edge sends a CXL.mem request: FAST and LDST decide, and there are no HDM decoders for what they do not have.
+    /// The target of a CXL.mem request: FAST and LDST decide alone, as an edge has no HDM decoders.
     fn by_tables_alone(&mut self, gae: &mut Fabric) -> Result<Target, Stop> {
         match self.segment(gae, Kind::Fast)? {
             Some((dpid, false)) => {
@@ -101,7 +103,7 @@ impl Walk<'_> {
         let range = EdgeRange { vppb, count: 1, start: index };
         let Some(segment) = kind.segments(gae, range)?.first().copied().flatten() else {
             self.say(at, name, format!("{place}: not valid"));
-            // What LDST has no entry for, the virtual switch routes as ever.
+            // Where LDST has no entry, the virtual switch routes as usual.
             if kind == Kind::Ldst {
                 return Ok(None);
             }
@@ -134,7 +136,8 @@ impl Walk<'_> {
         Ok(Some((dpid, segment.gim)))
     }
 
-    /// The way as the FM gave it: the share, and the decoder of its first GFD for how it is dealt out.
+    /// The target by the manager's records, where FAST cannot be read: from the share, and a decoder of one of its
+    /// GFDs.
     fn by_share(&mut self) -> Result<Option<Target>, Stop> {
         let (host, hpa, at) = (self.host, self.hpa, self.host.switch);
         let has = |share: &&crate::memory::Share| {
@@ -153,7 +156,7 @@ impl Walk<'_> {
         };
         let parts = share.parts.clone();
         let Some(first) = parts.first().copied() else { return refused("the share has no parts") };
-        // Any of its GFDs knows how it is dealt out.
+        // Each of its GFDs has the interleaving in its decoder; one may be silent.
         let mut dealt = Err(Stop::End(End::Unknown("the share has no parts".to_owned())));
         for part in &parts {
             dealt = self.interleave(part);
@@ -174,7 +177,7 @@ impl Walk<'_> {
         Ok(Some(Target { dpid: part.gfd, kind: Reached::Gfd }))
     }
 
-    /// GIM that the FM let the host have.
+    /// A GIM grant that covers the address, for this requester.
     fn grant(&self, by_prefix: bool) -> Option<&Grant> {
         let (host, hpa) = (self.host, self.hpa);
         self.asked.gim.grants.iter().find(|grant| {
@@ -184,7 +187,7 @@ impl Walk<'_> {
         })
     }
 
-    /// GIM as the FM gave it, where only the GAE knows FAST.
+    /// The target by the manager's GIM, where FAST cannot be read.
     fn by_grant(&mut self) -> Result<Option<Target>, Stop> {
         let uio = self.via == Via::Uio;
         let Some(grant) = self.grant(false) else {
@@ -200,7 +203,7 @@ impl Walk<'_> {
         Ok(Some(Target { dpid, kind: Reached::Owner }))
     }
 
-    /// GIM whose target the requester names itself.
+    /// The target of GIM that the requester names itself.
     fn by_prefix(&mut self) -> Result<Option<Target>, Stop> {
         let Some(grant) = self.grant(true) else { return Ok(None) };
         let (dpid, name) = (grant.of.pid, grant.name.clone());
@@ -217,7 +220,7 @@ impl Walk<'_> {
         Ok(Some(Target { dpid, kind: Reached::Owner }))
     }
 
-    /// How a share is dealt out, as one of its GFDs knows it.
+    /// Interleaving of a share, from a decoder of one of its GFDs.
     fn interleave(&mut self, part: &Part) -> Result<Interleave, Stop> {
         let range = GdtRange { rpid: self.host.pid, count: DECODERS, start: 0 };
         let answer = self.asked.fabric.call(Way::Pid(part.gfd), &Request::GetGdt(range))?;
@@ -233,7 +236,7 @@ impl Walk<'_> {
         self.asked.inventory.switch(self.host.switch).map_or(Way::Entry, Switch::way)
     }
 
-    /// Asks GMV or VTV.
+    /// Checks a DPID's bit in GMV (`first` 0) or VTV.
     fn may(&mut self, name: &'static str, dpid: Pid, first: u32) -> Result<(), Stop> {
         let start = first + u32::from(dpid.bits() / 8);
         let range = VcsVectorRange { vcs: self.host.vcs, range: VectorRange { start, len: 1 } };

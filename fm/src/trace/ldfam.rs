@@ -1,6 +1,6 @@
-//! A memory device that is accessed directly: the way as the FM gave it, and the completion's way back by its re-router.
+//! Trace to a memory device: the manager's P2P grant, and the completion's way back by the re-router.
 //!
-//! An address -> [`Target`]; PID -> [`End`].
+//!
 //!
 //! Source: CXL 3.1 section 7.7.9; docs/spec/wire-formats.md §4.5 (5712h, 5715h).
 
@@ -13,13 +13,13 @@ use crate::cci::{CallError, Fabric, Way};
 use crate::edge::has_lav;
 use crate::service::names::Requester;
 
-/// Entries of a re-router.
+/// Number of entries of a re-router.
 const ENTRIES: u16 = 256;
-/// Entries that are read by one command.
+/// Entries read by one command.
 const ENTRIES_AT_ONCE: u16 = 64;
 
 impl Walk<'_> {
-    /// Direct access as the FM gave it, where only the GAE knows LDST.
+    /// The target by the manager's P2P, where LDST cannot be read.
     pub(super) fn by_direct(&mut self) -> Result<Option<Target>, Stop> {
         let (host, hpa) = (self.host, self.hpa);
         let has = |grant: &&crate::p2p::Grant| {
@@ -33,7 +33,7 @@ impl Walk<'_> {
         Ok(Some(Target { dpid, kind: Reached::MemoryDevice }))
     }
 
-    /// What becomes of a request at the edge of the memory device of `pid`, and of its completion.
+    /// Traces a request at the edge of the memory device of `pid`, and its completion.
     pub(super) fn memory_device(&mut self, pid: Pid) -> Result<End, Stop> {
         let found = self.asked.edges.iter().find(|one| one.at.edge.pid == pid).cloned();
         let found = found.map_or_else(|| self.logical_device(pid), Ok)?;
@@ -77,8 +77,8 @@ impl Walk<'_> {
 }
 
 impl Walk<'_> {
-    /// Which logical device of the device of `pid` a request is for, as the device's edge finds it: that of the host that loads
-    /// and stores, or the one whose completion comes straight back.
+    /// Finds the logical device that the device's edge chooses for a request: that of the loading or storing host, or
+    /// the one whose completion goes straight back.
     //= docs/spec/cxl-fabric.md Logical devices
     fn logical_device(&mut self, pid: Pid) -> Result<Edge, Stop> {
         let of_device = |(one, _): &&(Edge, u16)| one.at.edge.pid == pid;
@@ -99,6 +99,7 @@ impl Walk<'_> {
         if unknown > 0 && found.is_empty() {
             return self.given_logical_device(pid, &all);
         }
+        // Exactly one, and no unknown ones: a second one would make the edge refuse.
         let ([(one, ld)], 0) = (found.as_slice(), unknown) else {
             let known = found.len();
             return match (self.via, known, unknown) {
@@ -121,7 +122,7 @@ impl Walk<'_> {
         Ok(one)
     }
 
-    /// The logical device that the FM gave, where only GAEs that cannot be asked know who answers.
+    /// The logical device by the manager's records, where the GAEs that know cannot be asked.
     fn given_logical_device(&mut self, pid: Pid, all: &[(Edge, u16)]) -> Result<Edge, Stop> {
         let host = self.host;
         let has = |grant: &&crate::p2p::Grant| grant.to.pid == pid && grant.from.contains(&host);
@@ -139,7 +140,7 @@ impl Walk<'_> {
         Ok(one)
     }
 
-    /// Whether a logical device would answer; none where nobody tells.
+    /// Whether a logical device would answer; `None` if the GAE that knows cannot be asked.
     fn answers(&mut self, one: &Edge) -> Result<Option<bool>, Stop> {
         let spid = self.host.pid;
         if self.via == Via::CxlMem {
@@ -160,13 +161,14 @@ fn only_gaes_tell() -> Stop {
     Stop::End(End::Unknown("only the hosts' GAEs report which logical device answers".to_owned()))
 }
 
-/// The re-router of a memory device's bridge, where it has entries.
+/// Entries in use of the re-router of a memory device's bridge.
 fn re_routers(gae: &mut Fabric, device: Requester) -> Result<Vec<(u16, ReRouterEntry)>, CallError> {
     let mut all = Vec::new();
     for start in (0..ENTRIES).step_by(ENTRIES_AT_ONCE.into()) {
         let range = EdgeRange { vppb: device.vppb, count: ENTRIES_AT_ONCE, start };
         let answer = gae.call(Way::Entry, &Request::GetReRouter(range))?;
         let entries = answer.read::<Entries<'_, ReRouterEntry>>()?.entries;
+        // The re-router has no valid bit: an entry of all zeros is unused.
         let is_one = |(_, entry): &(u16, ReRouterEntry)| {
             entry.dpid.bits() != 0 || entry.segment.is_some() || entry.requester.bits() != 0
         };

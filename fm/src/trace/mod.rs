@@ -1,14 +1,14 @@
-//! What becomes of one address of one host, or of a device: every lookup, from its edge to the memory.
+//! Trace: every lookup for one address of a host or device, from its edge to the memory.
 //!
-//! [`TraceContext`], (host, HPA) -> [`Trace`]: a [`Step`] for each table, and how it [`End`]s.
+//! [`trace`] takes a [`TraceContext`], the requester and an HPA, and returns a [`Trace`]: a [`Step`] for each table,
+//! and its [`End`].
 //!
-//! Units: bytes; PIDs of 12 bits.
+//! The tables themselves are read, not the manager's plans. Only FAST and its IDT cannot be read by a manager: they are
+//! reported to their host alone, through its GAE. Where the manager has no session there, the step uses the share or
+//! the GIM that the manager gave, and says so.
+//!
 //! Source: docs/spec/wire-formats.md §4.5 to §4.7, §5.1 to §5.3; CXL 3.1 sections 7.7.2.3 to 7.7.2.5;
 //! docs/spec/cxl-fabric.md "The fabric manager".
-//!
-//! The tables themselves are asked, by the commands that read them; what the FM has planned is not looked at. One table
-//! cannot be asked by an FM: FAST, with its IDT, is told to its host alone, through the host's GAE. Where the FM has no
-//! session there, the way is taken from the share or the GIM that the FM gave, and the step says so.
 
 mod device;
 mod edge;
@@ -29,104 +29,93 @@ use super::memory::{Host, Memory};
 use super::p2p::P2p;
 use super::service::names::Requester;
 
-/// By which kind of requests an address is reached.
+/// Kind of the requests that are traced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Via {
-    /// UIO requests.
     #[default]
     Uio,
     /// Loads and stores of a host by CXL.mem.
     CxlMem,
 }
 
-/// What a trace of an address needs: the fabric and what is known of it.
+/// The fabric, its inventory and the manager's records, for a trace.
 pub struct TraceContext<'a> {
-    /// The components.
     pub fabric: &'a mut Fabric,
-    /// Hosts' GAEs, each in a session of its host, by the host's name.
+    /// Sessions with hosts' GAEs, by the host's name.
     pub gaes: BTreeMap<String, &'a mut Fabric>,
-    /// The name of the host whose GAE has the tables of the requester.
+    /// Name of the host whose GAE has the tables of the requester.
     pub gae: Option<String>,
-    /// Who makes requests.
+    /// Hosts and bound devices.
     pub edges: Vec<Edge>,
-    /// Logical devices, and which of their device each is.
+    /// Logical devices, and the number of each in its device.
     pub lds: Vec<(Edge, u16)>,
-    /// The bridge that the requests enter by: 0 of a host's own.
+    /// Bridge that the requests enter by; 0 is a host's own.
     pub vppb: u8,
-    /// What there is.
     pub inventory: &'a Inventory,
-    /// What was given.
     pub memory: &'a Memory,
-    /// What hosts and devices show each other.
     pub gim: &'a Gim,
-    /// Which memory devices are accessed directly.
     pub p2p: &'a P2p,
 }
 
 /// A host or bound device.
 #[derive(Clone, Debug)]
 pub struct Edge {
-    /// Where it is.
     pub at: Requester,
-    /// The host whose GAE has the tables of its bridge.
+    /// Name of the host whose GAE has the tables of its bridge.
     pub gae: Option<String>,
     /// PID of the host in whose hierarchy it is.
     pub host: Option<Pid>,
 }
 
-/// One lookup on the way of a request, and what it found.
+/// One lookup on the path of a request, and its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// Where.
     pub at: String,
-    /// In which table.
     pub table: String,
-    /// Whether the table itself was asked.
+    /// Whether the table itself was read.
     pub asked: bool,
-    /// What it says.
+    /// The result, in words.
     pub found: String,
 }
 
-/// How the way of a request ends.
+/// End of a request's path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
-    /// At memory that the host may use.
+    /// At memory that the requester may use.
     Memory,
-    /// At memory of another host, or of its device (GIM).
+    /// At memory of another host or its device (GIM).
     Host,
-    /// Not in the fabric's part of the addresses: the host's own hierarchy routes it.
+    /// Outside the fabric's addresses: the host's own hierarchy routes it.
     Hierarchy,
-    /// A table refuses it, and the host sees what the text says.
+    /// Refused by a table; the text says how the host sees that.
     Refused(String),
-    /// A table that would have to be asked does not answer.
+    /// A table on the path cannot be read.
     Unknown(String),
 }
 
-/// The way of a request for one address: every lookup and hop.
+/// The path of a request for one address: every lookup and hop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trace {
-    /// PID of the host: what the request comes from.
+    /// Source PID of the request: its host's or device's.
     pub spid: u16,
-    /// The address.
     pub hpa: u64,
-    /// The lookups, in their order.
+    /// The lookups, in order.
     pub steps: Vec<Step>,
-    /// Where the edge sends it.
+    /// Destination that the edge chose.
     pub dpid: Option<u16>,
-    /// Links, each as its two ends, as far as static messages go.
+    /// Links taken by static messages, each as its two ends.
     pub hops: Vec<String>,
-    /// Other links that a routing group may choose, for UIO: each as its two ends.
+    /// Other links that a routing group may choose for UIO, each as its two ends.
     #[serde(default)]
     pub others: Vec<String>,
-    /// Where it lies in the device.
+    /// Address in the device.
     pub dpa: Option<u64>,
-    /// How it ends.
     pub end: End,
 }
 
-/// Why the lookups go no further.
+/// Why a trace ends before all lookups.
 enum Stop {
     End(End),
     Silent(CallError),
@@ -142,7 +131,7 @@ fn refused<T>(why: impl Into<String>) -> Result<T, Stop> {
     Err(Stop::End(End::Refused(why.into())))
 }
 
-/// Follows a request for an address through every table on its way.
+/// Traces a request for an address through every table on its path.
 #[must_use]
 pub fn trace(asked: TraceContext<'_>, host: Host, hpa: Hpa, via: Via) -> Trace {
     let trace = Trace {
@@ -168,7 +157,6 @@ pub fn trace(asked: TraceContext<'_>, host: Host, hpa: Hpa, via: Via) -> Trace {
     walk.trace
 }
 
-/// A trace under way.
 struct Walk<'a> {
     asked: TraceContext<'a>,
     host: Host,
@@ -181,6 +169,7 @@ impl Walk<'_> {
     fn all(&mut self) -> Result<End, Stop> {
         let Some(target) = self.edge()? else { return Ok(End::Hierarchy) };
         self.trace.dpid = Some(target.dpid.bits());
+        // Looked up before the path is walked, which borrows all of `self`.
         let gfd = self.asked.inventory.gfds.iter().find(|gfd| gfd.pid == target.dpid).copied();
         self.path(target.dpid)?;
         match (gfd, target.kind) {
@@ -194,7 +183,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A switch refuses it.
+    /// Ends the trace: a switch refuses the request.
     fn unsupported<T>(&self, at: impl fmt::Display, why: impl fmt::Display) -> Result<T, Stop> {
         match self.via {
             Via::Uio => refused(format!("UR at {at}: {why}")),
@@ -212,19 +201,19 @@ impl Walk<'_> {
     }
 }
 
-/// Where the edge sends a request.
+/// Destination that the edge sends a request to.
 struct Target {
     dpid: Pid,
     kind: Reached,
 }
 
-/// Whose memory a request is to reach.
+/// Owner of the memory that a request is to reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reached {
-    /// A GFD's.
+    /// A GFD.
     Gfd,
-    /// Another host's or its device's (GIM).
+    /// Another host, or a device of it (GIM).
     Owner,
-    /// That of a memory device (LD-FAM).
+    /// A memory device (LD-FAM).
     MemoryDevice,
 }

@@ -1,8 +1,6 @@
-//! From the host's edge to the target: DRT and RGT of each switch on the way.
+//! Trace through the fabric: DRT and RGT of each switch between the edge and the target.
 //!
-//! DPID -> hops of links between switches, then the port it leaves by; and the links that groups may choose.
 //!
-//! Units: hops.
 //! Source: docs/spec/wire-formats.md §4.5 (5708h, 570Ah), §5.3.
 
 use std::collections::BTreeSet;
@@ -19,13 +17,14 @@ use crate::inventory::Switch;
 use crate::text::mode_name;
 
 impl Walk<'_> {
-    /// Follows the tables as static messages go, then wherever else a group may send what is not static.
+    /// Follows the tables as static messages do, then all other links that groups may choose for dynamic ones.
     pub(super) fn path(&mut self, to: Pid) -> Result<(), Stop> {
         let mut seen = BTreeSet::new();
         let mut branches = Vec::new();
         let mut at = Some(self.host.switch);
         while let Some(here) = at {
             if !seen.insert(here) {
+                // Proved tables have no loop; these may be somebody else's.
                 return refused("the tables form a loop");
             }
             let ports = self.route(here, to)?;
@@ -40,7 +39,7 @@ impl Walk<'_> {
             branches.push((here, ports));
             at = next;
         }
-        // What a group may choose instead, from each switch that any of it comes by.
+        // The other ports of each group, from every switch that one of them leads to.
         while let Some((here, ports)) = branches.pop() {
             for port in ports_up(self.asked.fabric, self.way_to(here), &ports)? {
                 let Ok((hop, next)) = self.hop(PortRef::new(here, port), to) else {
@@ -54,6 +53,8 @@ impl Walk<'_> {
                 {
                     match self.route(next, to) {
                         Ok(ports) => branches.push((next, ports)),
+                        // A branch that ends is no end of the trace: its step says why, and static messages take
+                        // another way.
                         Err(Stop::End(_)) => {}
                         Err(silent) => return Err(silent),
                     }
@@ -63,7 +64,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The link at a port, as its ends, and the switch that it leads to; none where it leaves the fabric.
+    /// The link at a port as its two ends, and the switch behind it; `None` if it leaves the fabric.
     fn hop(&mut self, here: PortRef, to: Pid) -> Result<(String, Option<SwitchId>), Stop> {
         let Some([a, b]) = self.asked.inventory.link_at(here) else {
             let is_there = self.asked.inventory.pids().any(|(pid, at)| pid == to && at == here);
@@ -86,9 +87,10 @@ impl Walk<'_> {
         self.asked.inventory.switch(at).map_or(Way::Entry, Switch::way)
     }
 
-    /// The ports that a switch may send it to, that of static messages first; none: it is the switch's own.
+    /// Ports that a switch may use for a PID, that of static messages first; empty if the PID is the switch's own.
     fn route(&mut self, at: SwitchId, to: Pid) -> Result<Vec<u8>, Stop> {
         if self.asked.inventory.switch(at).is_some_and(|switch| switch.pid == to) {
+            // Tables that are read do not have the switch's own PID.
             self.note(at, "own PID", false, format!("{to} is the switch itself"));
             return Ok(Vec::new());
         }

@@ -1,6 +1,6 @@
-//! The edge of a host or device whose memory is reached (GIM): the prefix of the request, and the completion's way back.
+//! Trace at the edge of GIM's owner: the prefix of the request, and the completion's way back.
 //!
-//! PID -> [`End`].
+//!
 //!
 //! Source: CXL 3.1 section 7.7.3.3; docs/spec/wire-formats.md §3.6, §4.6 (5901h, 5903h).
 
@@ -12,13 +12,14 @@ use crate::graph::SwitchId;
 use crate::service::names::hosts;
 
 impl Walk<'_> {
-    /// What becomes of a GIM request at the edge of `pid`.
+    /// Traces a GIM request at the edge of `pid`.
     pub(super) fn target(&mut self, pid: Pid) -> Result<End, Stop> {
         let Some((at, vcs)) = self.virtual_switch(pid) else {
             let text = format!("no host has PID {pid}, and no memory of it was granted");
             return Err(Stop::End(End::Unknown(text)));
         };
         let (fabric, inventory) = (&mut *self.asked.fabric, self.asked.inventory);
+        // `out` covers both: a prefix on requests that leave here, and on completions that enter.
         let on = prefixes(fabric, inventory, at, vcs)?.out;
         let back = has_vtv(fabric, inventory, at, vcs, self.host.pid)?;
         let said = if on { "on" } else { "off" };
@@ -34,7 +35,7 @@ impl Walk<'_> {
         Ok(End::Host)
     }
 
-    /// The virtual switch of a PID: a host's, or that of a device as memory of it was given.
+    /// The virtual switch of a PID: a host's, or that of a device whose memory was granted.
     fn virtual_switch(&self, pid: Pid) -> Option<(SwitchId, u8)> {
         let host = hosts(self.asked.inventory).into_iter().find(|host| host.pid == pid);
         let given = || {
