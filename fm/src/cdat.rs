@@ -3,7 +3,6 @@
 //! [`cost`] and [`link_cost`] follow the tables of static messages and return a [`PathCost`] as 5902h and 5706h carry
 //! it. Latencies are picoseconds, bandwidths MB/s.
 //!
-//!
 //! Source: CXL 3.1 section 7.7.12.4; PCIe 6.0 rates by lane, after encoding.
 
 use weft_parsers::cci::pbr::PathCost;

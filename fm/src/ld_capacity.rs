@@ -2,7 +2,6 @@
 //!
 //! Requests 5600h to 5608h go to LD `FFFFh` of the device, in a tunnel, as [`LdDevice`] sends them.
 //!
-//!
 //! Source: CXL 3.1 section 7.6.7.6; docs/spec/wire-formats.md §4.3b.
 
 use std::collections::BTreeSet;

@@ -3,7 +3,6 @@
 //! Requests go to LD `FFFFh` of the device, within a Tunnel Management Command (5300h) to its switch. Bandwidths are
 //! 256ths of the device's.
 //!
-//!
 //! Source: CXL 3.1 sections 7.6.7.3.1, 7.6.7.4; docs/spec/wire-formats.md §4.3a.
 
 use serde::{Deserialize, Serialize};

@@ -2,7 +2,6 @@
 //!
 //! Rows are made from an [`Inventory`], tables and [`Bindings`]; `service/overview.rs` reads the rest from components.
 //!
-//!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/fm-socket.md "Answers".
 
 use serde::{Deserialize, Serialize};

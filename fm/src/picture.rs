@@ -4,7 +4,6 @@
 //! `s0.3` the component at a port, `s0.5-s1.0` a link; classes name the kind of each, for the style of a page. Lengths
 //! are pixels.
 //!
-//!
 //! Source: W3C SVG 2; docs/fm.md "Commands".
 
 use std::collections::BTreeMap;

@@ -3,7 +3,6 @@
 //! [`Kind`] reads windows, segments and interleave lists, and whole tables as [`SegmentTable`]. Segments have 64 GiB <<
 //! n.
 //!
-//!
 //! Source: docs/spec/wire-formats.md §4.5 (570Ch to 5711h), §4.6 (5803h, 5805h, 5807h), §5.1.
 
 use std::collections::BTreeMap;

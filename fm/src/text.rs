@@ -2,7 +2,6 @@
 //!
 //! Error messages name the expected form and the text found. Sizes are bytes.
 //!
-//!
 //! Source: docs/fm.md; UUIDs as RFC 9562 section 4 writes them.
 
 use std::fmt;

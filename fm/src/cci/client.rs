@@ -3,7 +3,6 @@
 //! A [`Request`] sent along a [`Way`] returns an [`Answer`], whose payload is read as the type that belongs to the
 //! command.
 //!
-//!
 //! Source: docs/spec/wire-formats.md §4.1; CXL 3.1 sections 7.6.3, 8.2.9.1.1.
 
 use std::collections::BTreeSet;

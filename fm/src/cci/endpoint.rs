@@ -3,7 +3,6 @@
 //! The endpoint's control socket passes the bytes of a request on to the host's mailbox, as a line of JSON (`gae`), and
 //! returns those of the response.
 //!
-//!
 //! Source: docs/endpoint.md "Control socket"; docs/spec/wire-formats.md §4.1, §4.6.
 
 use std::io::ErrorKind;

@@ -3,7 +3,6 @@
 //! A [`Transport`] carries the bytes of one request and its response. [`Fabric`] finds the way to a component, sends
 //! typed requests over it and checks the answers.
 //!
-//!
 //! Source: docs/spec/wire-formats.md §4.1, §4.5 (5701h); docs/spec/cxl-fabric.md "The fabric manager".
 
 pub mod client;

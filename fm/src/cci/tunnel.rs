@@ -1,6 +1,5 @@
 //! Tunnels: a component behind another one, reached by Fabric Crawl Out (5701h) around each message.
 //!
-//!
 //! Source: docs/spec/wire-formats.md §4.5; CXL 3.1 section 7.7.13.3.
 
 use weft_parsers::cci::nest::{Hop, TUNNELS_MAX, tunnels};

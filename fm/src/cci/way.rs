@@ -1,6 +1,5 @@
 //! The way of requests from the entry switch to a component, through up to two tunnels.
 //!
-//!
 //! Source: docs/spec/wire-formats.md §4.1, §4.5 (5701h).
 
 use std::fmt;

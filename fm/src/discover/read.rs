@@ -1,6 +1,5 @@
 //! Reads the state of a switch: identity, ports, PID targets, virtual switches, link partners.
 //!
-//!
 //! Source: docs/spec/wire-formats.md §4.3, §4.5; CXL 3.1 sections 7.6.7.1, 7.6.7.2, 7.7.13.
 
 use weft_parsers::cci::generic::Identity;

@@ -2,7 +2,6 @@
 //!
 //! Each takes a few numbers, and a seed where chance decides. PIDs are 0, 1, ... in order of switches, at edge ports.
 //!
-//!
 //! Source: docs/spec/cxl-fabric.md "Routes"; the fat tree after Al-Fares et al., SIGCOMM 2008: k pods, k^3 / 4 hosts.
 
 use weft_base::rng::Rng;

@@ -3,7 +3,6 @@
 //! Switches with numbered ports; links between two switch ports, up or down; PIDs at ports. At most 1,024 switches, 256
 //! ports a switch (a port number is a byte on the wire) and 4,095 PIDs.
 //!
-//!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 sections 7.7.5 and 7.7.12.
 
 pub mod generate;

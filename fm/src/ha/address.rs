@@ -1,7 +1,6 @@
 //! Address of the etcd that several managers share.
 //!
 //!
-//!
 //! Source: docs/fm.md "Several managers".
 
 use std::fmt;

@@ -1,8 +1,7 @@
-//! What etcd answers, as it is read: nothing in it is believed that does not fit what was asked.
+//! Answers of etcd, parsed and checked: nothing in them is believed that does not fit the request.
 //!
-//! JSON -> [`Granted`], [`Kept`], [`Outcome`], [`KeyValue`]; numbers of 64 bits are text in JSON, bytes are base64.
+//! In its JSON, numbers of 64 bits are text and bytes are base64.
 //!
-//! Units: seconds of leases; bytes.
 //! Source: etcd 3.4 "gRPC gateway" and `rpc.proto`: `LeaseGrantResponse`, `LeaseKeepAliveResponse`, `RangeResponse`,
 //! `TxnResponse`, `KeyValue`.
 
@@ -13,26 +12,26 @@ use data_encoding::BASE64;
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// Longest answer; a piece of a store is a quarter of it.
+/// Longest answer in bytes; a piece of a store takes a quarter of it.
 pub const ANSWER_MAX: usize = 2 << 20;
-/// Most entries of any list of an answer: no more are asked for.
+/// Longest list in an answer; no request asks for more.
 const ENTRIES_MAX: usize = 64;
-/// Longest text of an error that is shown.
+/// Longest error text that is shown, in characters.
 const TEXT_MAX: usize = 200;
 
-/// Why an answer is none.
+/// Why an answer is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum AnswerError {
-    /// etcd refused.
+    /// etcd refused the request.
     #[error("etcd refused: {0}")]
     Refused(String),
-    /// It cannot be read.
+    /// It is not valid JSON of this kind.
     #[error("etcd's answer cannot be read")]
     Json(#[from] serde_json::Error),
-    /// It is longer than any that was asked for.
+    /// It is longer than any answer that a request asks for.
     #[error("etcd's answer is longer than {ANSWER_MAX} bytes")]
     Long,
-    /// It does not fit what was asked.
+    /// It does not fit the request.
     #[error("etcd's answer does not fit the request: {0}")]
     Unfit(&'static str),
 }
@@ -40,87 +39,82 @@ pub enum AnswerError {
 /// A lease that was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct Granted {
-    /// Its number.
     #[serde(rename = "ID", deserialize_with = "number", default)]
     pub id: i64,
-    /// How long it lasts.
+    /// Its duration in seconds.
     #[serde(rename = "TTL", deserialize_with = "number", default)]
     pub ttl: i64,
 }
 
-/// The outcome of keeping a lease alive; without a TTL it has ended.
+/// Answer to a keep-alive; a TTL of 0 means that the lease has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct Kept {
-    /// What was kept.
+    /// The lease, as it is now.
     pub result: Granted,
 }
 
-/// A key and what it has.
+/// A key with its value and revisions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct KeyValue {
-    /// The key.
     #[serde(deserialize_with = "bytes", default)]
     pub key: Vec<u8>,
-    /// Its value.
     #[serde(deserialize_with = "bytes", default)]
     pub value: Vec<u8>,
-    /// Revision of the store that made it.
+    /// Revision of the store at which the key was made.
     #[serde(deserialize_with = "number", default)]
     pub create_revision: i64,
-    /// Revision of the store that changed it last.
+    /// Revision of the store at which the key was changed last.
     #[serde(deserialize_with = "number", default)]
     pub mod_revision: i64,
-    /// Lease that it goes with.
+    /// Lease that the key is attached to; 0 for none.
     #[serde(deserialize_with = "number", default)]
     pub lease: i64,
 }
 
-/// What is said with every answer.
+/// Data that comes with every answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Header {
-    /// Revision of the store.
     #[serde(deserialize_with = "number", default)]
     pub revision: i64,
 }
 
-/// Keys in order.
+/// Keys of a range, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Ranged {
-    /// When that was so; not in an answer of a transaction.
+    /// Header with the store's revision; missing within a transaction.
     #[serde(default)]
     pub header: Header,
-    /// How many there are: nothing is left out where there is none.
+    /// Number of keys in the range, to be compared with `kvs`.
     #[serde(deserialize_with = "number", default)]
     pub count: i64,
-    /// They.
     #[serde(deserialize_with = "few", default)]
     pub kvs: Vec<KeyValue>,
 }
 
-/// What one operation of a transaction says.
+/// Result of one operation of a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Step {
-    /// Of a range.
+    /// Result of a range.
     #[serde(default)]
     pub response_range: Option<Ranged>,
 }
 
-/// What came of a transaction.
+/// Result of a transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Outcome {
-    /// Whether what was compared was so.
+    /// Whether the comparison held.
     #[serde(default)]
     pub succeeded: bool,
-    /// What each operation says.
+    /// Results of the operations, in order.
     #[serde(deserialize_with = "few", default)]
     pub responses: Vec<Step>,
 }
 
 impl Outcome {
-    /// The key that the last operation has read.
+    /// The key that the last operation read.
     ///
     /// # Errors
-    /// It has read more than one, or nothing was to be read.
+    /// It read several keys, or was no range.
     pub fn last_read(&self) -> Result<Option<&KeyValue>, AnswerError> {
         let last = self.responses.last().and_then(|step| step.response_range.as_ref());
         last.ok_or(AnswerError::Unfit("a range is missing"))?.only()
@@ -131,9 +125,10 @@ impl Ranged {
     /// The only key, or none.
     ///
     /// # Errors
-    /// There are several, or not as many as are counted.
+    /// There are several, or another number than is counted.
     pub fn only(&self) -> Result<Option<&KeyValue>, AnswerError> {
         if i64::try_from(self.kvs.len()) != Ok(self.count) {
+            // A key removed from the list on its way must not look like one that does not exist.
             return Err(AnswerError::Unfit("it has not the keys that it counts"));
         }
         match self.kvs.as_slice() {
@@ -144,7 +139,7 @@ impl Ranged {
     }
 }
 
-/// What etcd answers where it refuses.
+/// Answer of a refused request.
 #[derive(Deserialize)]
 struct Refusal {
     #[serde(default)]
@@ -165,7 +160,7 @@ pub fn read<T: for<'de> Deserialize<'de>>(bytes: &[u8]) -> Result<T, AnswerError
     Ok(serde_json::from_slice(bytes)?)
 }
 
-/// A text of somebody else, for people: short, and of one line.
+/// Text from elsewhere made fit for people: short, and on one line.
 #[must_use]
 pub fn shown(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(TEXT_MAX).collect()
@@ -189,7 +184,7 @@ fn bytes<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
     BASE64.decode(text.as_bytes()).map_err(|_| D::Error::custom("expected base64"))
 }
 
-/// A list, as long as any that is asked for.
+/// A list of at most [`ENTRIES_MAX`] entries.
 fn few<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
     struct Few<T>(PhantomData<T>);
     impl<'de, T: Deserialize<'de>> Visitor<'de> for Few<T> {
@@ -203,6 +198,7 @@ fn few<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>
             let mut all = Vec::new();
             while let Some(one) = seq.next_element()? {
                 if all.len() >= ENTRIES_MAX {
+                    // Stopped while reading, before a hostile answer has filled the memory.
                     return Err(A::Error::invalid_length(all.len() + 1, &self));
                 }
                 all.push(one);

@@ -1,12 +1,12 @@
-//! Who leads: one key in etcd, made by the one whose lease keeps it.
+//! Election: the manager leads whose lease keeps one key in etcd.
 //!
-//! [`Candidate::campaign`] -> [`Lead`], a term with its [`Permit`] and [`Fence`]; [`Candidate::keep`] renews it.
+//! [`Candidate::campaign`] returns a [`Lead`], a term with its [`Permit`] and [`Fence`]; [`Candidate::keep`] renews it.
+//! Times are nanoseconds of [`Clock`].
 //!
-//! Units: terms; nanoseconds of [`Clock`].
+//! A manager believes that it leads only if the key is read twice as it was made: by the transaction that made it, and
+//! by a read after it. So an answer that was changed on its way makes no second leader.
+//!
 //! Source: docs/fm.md "Several managers".
-//!
-//! That a manager leads is believed only where the key is read back twice as it was made: by the transaction that made it,
-//! and by a read after. An answer that was changed on its way makes no second leader.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,21 +20,20 @@ use super::etcd::{Change, Etcd, EtcdError, Fence, Post};
 use super::permit::{Clock, Permit};
 use super::rival::{Rival, term_apart};
 
-/// What the leader's key has.
+/// Value of the leader's key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct LeaderValue {
-    /// Who it is, for people.
+    /// Name of the leader, for people.
     name: String,
 }
 
 /// A term of leading, from its election to the end of its lease.
 #[derive(Debug)]
 pub struct Lead {
-    /// Which.
     pub term: u64,
-    /// The right to command and to write.
+    /// Right to send commands and to write.
     pub permit: Permit,
-    /// What each write compares.
+    /// Key that each write compares.
     pub fence: Fence,
 }
 
@@ -46,36 +45,34 @@ pub struct Candidate<P> {
     name: String,
     ttl: Duration,
     clock: Clock,
-    /// The last term that components were seen to be led in.
+    /// Largest term that a component was seen to be led in.
     seen: AtomicU64,
 }
 
 impl<P: Post> Candidate<P> {
-    /// A manager of a name, whose lease lasts `ttl`.
+    /// A candidate with a name, whose lease lasts `ttl`.
     #[must_use]
     pub fn new(post: P, address: Address, name: &str, ttl: Duration, clock: Clock) -> Self {
         let (etcd, name, seen) = (Etcd(post), shown(name), AtomicU64::new(0));
         Self { etcd, address, name, ttl, clock, seen }
     }
 
-    /// What it is called.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// How long its lease lasts.
     #[must_use]
     pub const fn ttl(&self) -> Duration {
         self.ttl
     }
 
-    /// A term that there was, whatever etcd knows of it: the next one is behind it.
+    /// Notes a term that was seen at a component, whatever etcd knows of it: the next term is after it.
     pub fn has_seen(&self, term: u64) {
         self.seen.fetch_max(term, Ordering::SeqCst);
     }
 
-    /// What the one who leads is called; none where nobody does.
+    /// Name of the present leader; `None` if there is none.
     ///
     /// # Errors
     /// etcd does not answer.
@@ -87,8 +84,8 @@ impl<P: Post> Candidate<P> {
         }))
     }
 
-    /// Another group that leads the fabric, as one of this group has noted: nobody is to be elected. That there is no note etcd
-    /// has to confirm.
+    /// Another group that leads the fabric, as a member of this group has noted: then no leader is elected. That there
+    /// is no note must be confirmed by etcd.
     ///
     /// # Errors
     /// etcd does not answer or confirm, or the note cannot be read.
@@ -99,10 +96,11 @@ impl<P: Post> Candidate<P> {
         Ok(found.map(read).transpose()?)
     }
 
-    /// Notes for all of this group that another one leads, which etcd does not know; terms go on behind those of that one.
+    /// Notes for all of this group that another one leads, which this etcd does not know. Terms continue after those of
+    /// that group.
     ///
     /// # Errors
-    /// etcd does not answer. [`EtcdError::Deposed`]: another one of this group leads.
+    /// etcd does not answer. [`EtcdError::Deposed`]: another member of this group leads.
     pub fn note_rival(&self, lead: &Lead, rival: Rival) -> Result<(), EtcdError> {
         let (key, counter) = (self.address.key("rival"), self.address.key("term"));
         let value = serde_json::to_vec(&rival).map_err(AnswerError::from)?;
@@ -114,28 +112,31 @@ impl<P: Post> Candidate<P> {
     /// Removes the note, as this group takes the fabric over.
     ///
     /// # Errors
-    /// etcd does not answer, or another one leads.
+    /// etcd does not answer, or another manager leads.
     pub fn forget_rival(&self, lead: &Lead) -> Result<(), EtcdError> {
         let key = self.address.key("rival");
         self.etcd.write(&lead.fence, &[], &[Change::Remove(&key, &format!("{key}\0"))])
     }
 
-    /// Tries to lead; none where another one does.
+    /// Stands for election; returns `None` if another manager leads.
     ///
     /// # Errors
-    /// etcd does not answer, or not with sense: whether the key was made is not known then, and its lease ends by itself.
+    /// etcd does not answer, or with nonsense. It is not known then whether the key was made; its lease ends by itself.
     pub fn campaign(&self) -> Result<Option<Lead>, EtcdError> {
         let id = random()?;
+        // Read before the request: the lease runs from a moment after this, so the permit ends before it.
         let asked = (self.clock)();
         let lease = self.etcd.grant(id, self.ttl)?;
         let permit = Permit::new(self.clock, asked, lease);
         let lead = self.stand(id, permit);
         if !matches!(lead, Ok(Some(_))) {
+            // A lost election leaves no lease that keeps the key of a half-made term.
             let _ = self.etcd.revoke(id); // it ends by itself otherwise
         }
         lead
     }
 
+    /// Makes the leader's key, and counts the terms up.
     fn stand(&self, id: i64, permit: Permit) -> Result<Option<Lead>, EtcdError> {
         let key = self.address.key("leader");
         let value = serde_json::to_vec(&LeaderValue { name: self.name.clone() });
@@ -145,6 +146,7 @@ impl<P: Post> Candidate<P> {
         if made != own {
             return Ok(None);
         }
+        // Read once more: a changed answer of `make` must not make a second leader.
         if self.etcd.get(&key)?.as_ref() != Some(&own) {
             return Err(
                 AnswerError::Unfit("the leader's key is another one when read again").into()
@@ -158,14 +160,15 @@ impl<P: Post> Candidate<P> {
         let term = last.checked_add(1).ok_or(AnswerError::Unfit("no term is left"))?;
         let number = term.to_string();
         let change = Change::Put(&counter, number.as_bytes());
+        // In a transaction on the counter as it was read, so that two managers never get the same term.
         self.etcd.write(&fence, &[(&counter, found.as_ref())], &[change])?;
         Ok(Some(Lead { term, permit, fence }))
     }
 
-    /// Renews the lease of a term; whether it still leads.
+    /// Renews the lease of a term; returns whether it still leads.
     ///
     /// # Errors
-    /// etcd does not answer: the permit goes on until it ends.
+    /// etcd does not answer; the permit holds until it ends.
     pub fn keep(&self, lead: &Lead) -> Result<bool, EtcdError> {
         let asked = (self.clock)();
         if let Some(lease) = self.etcd.keep(lead.fence.0.lease, self.ttl)? {
@@ -178,8 +181,9 @@ impl<P: Post> Candidate<P> {
     /// Ends a term, so that the next one can begin at once.
     ///
     /// # Errors
-    /// etcd does not answer: the lease ends by itself.
+    /// etcd does not answer; the lease ends by itself.
     pub fn resign(&self, lead: &Lead) -> Result<(), EtcdError> {
+        // The permit first: no command may go out once another manager can be elected.
         lead.permit.end();
         match self.etcd.revoke(lead.fence.0.lease) {
             Err(EtcdError::Answer(AnswerError::Refused(_))) => Ok(()), // there is no such lease
@@ -193,10 +197,11 @@ fn term(value: &[u8]) -> Result<u64, EtcdError> {
     text.ok_or_else(|| AnswerError::Unfit("the term is no number").into())
 }
 
-/// A number for a lease that no other manager has.
+/// A random lease number, so that no two managers have the same.
 fn random() -> Result<i64, EtcdError> {
     let mut bytes = [0; 8];
     let filled = ring::default_provider().secure_random.fill(&mut bytes);
     filled.map_err(|_| AnswerError::Unfit("the machine has no random numbers"))?;
+    // Positive, as etcd takes 0 for "choose one".
     Ok((i64::from_le_bytes(bytes) & i64::MAX).max(1))
 }

@@ -1,13 +1,13 @@
-//! The few requests to etcd that several managers need.
+//! Client of etcd: the few requests that several managers need.
 //!
-//! [`Etcd`] over [`Post`]: lease, range and transaction of the v3 JSON gateway; [`Fence`] is what every write compares.
+//! [`Etcd`] sends lease, range and transaction requests of the v3 JSON gateway over a [`Post`]. A [`Fence`] is the key
+//! that every write compares.
 //!
-//! Units: seconds of leases; nanoseconds of [`Clock`](super::permit::Clock).
+//! Every transaction can be sent twice, as it puts the same values under the same condition: it is sent again if its
+//! answer is lost or makes no sense. Values that are acted upon are compared by etcd with its own ([`Etcd::sure`],
+//! `expected` of [`Etcd::write`]), so an answer that was changed on its way, or is old, is not used.
+//!
 //! Source: etcd 3.4 "gRPC gateway" and `rpc.proto`.
-//!
-//! Every transaction may be sent twice, as it puts the same values under the same condition: one whose answer was lost or
-//! makes no sense is sent again. What is read and leads to something has etcd compare it with what it has ([`Etcd::sure`], the
-//! `expected` of [`Etcd::write`]): an answer that was changed on its way, or is an old one, is none.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -17,15 +17,15 @@ use serde_json::{Value, json};
 
 use super::answer::{self, AnswerError, Granted, Kept, KeyValue, Outcome, Ranged};
 
-/// Longest value that is sent again to be compared.
+/// Longest value that is sent back for comparison, in bytes.
 const COMPARED_MAX: usize = 4_096;
 
-/// The way to etcd: a path and JSON in, JSON out.
+/// A connection to etcd: takes a path and JSON, returns JSON.
 pub trait Post: Debug + Send + Sync {
-    /// Sends a request and waits for its answer, for no longer than a set time.
+    /// Sends a request and waits for its answer, within a time limit.
     ///
     /// # Errors
-    /// None came.
+    /// No answer came.
     fn post(&self, path: &str, body: &str) -> Result<Vec<u8>, EtcdError>;
 }
 
@@ -35,21 +35,19 @@ impl<T: Post + ?Sized> Post for std::sync::Arc<T> {
     }
 }
 
-/// Why a request to etcd came to nothing.
+/// Why a request to etcd failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
-    /// No answer.
+    /// No member answered.
     #[error("etcd at {member} does not answer")]
     Silent {
-        /// Who was asked last.
+        /// Member that was asked last.
         member: String,
-        /// Why.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// An answer that is none.
+    /// The answer is not accepted.
     #[error(transparent)]
     Answer(#[from] AnswerError),
-    /// Another manager leads.
     #[error("another fabric manager leads")]
     Deposed,
     /// The lease of this manager has ended by its own clock.
@@ -57,20 +55,19 @@ pub enum EtcdError {
     Ended,
 }
 
-/// What says that a manager leads: its key in etcd, as it made it.
+/// Proof that a manager leads: its key in etcd, as it made it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fence(pub KeyValue);
 
 /// An operation of a transaction.
 #[derive(Clone, Debug)]
 pub enum Change<'a> {
-    /// Sets a key.
     Put(&'a str, &'a [u8]),
-    /// Removes the keys from one on to before another.
+    /// Removes the keys from the first up to, not including, the second.
     Remove(&'a str, &'a str),
 }
 
-/// A key and what was read of it.
+/// A key and its value when it was read.
 pub type Expected<'a> = (&'a str, Option<&'a KeyValue>);
 
 /// A client of etcd.
@@ -87,7 +84,7 @@ impl<P: Post> Etcd<P> {
         Ok(answer::read(&bytes)?)
     }
 
-    /// Begins a lease of a number; how long it lasts, and no longer than was asked for.
+    /// Grants a lease of this number; returns its duration, at most the one requested.
     ///
     /// # Errors
     /// See [`EtcdError`].
@@ -97,7 +94,7 @@ impl<P: Post> Etcd<P> {
             .ok_or_else(|| AnswerError::Unfit("a lease without time").into())
     }
 
-    /// Keeps a lease alive; how long it lasts from now on, or none where it has ended.
+    /// Keeps a lease alive; returns its duration from now on, `None` if it has ended.
     ///
     /// # Errors
     /// See [`EtcdError`].
@@ -107,7 +104,7 @@ impl<P: Post> Etcd<P> {
         lasts(kept.result, id, ttl)
     }
 
-    /// Ends a lease.
+    /// Revokes a lease.
     ///
     /// # Errors
     /// See [`EtcdError`]; it ends by itself then.
@@ -124,6 +121,7 @@ impl<P: Post> Etcd<P> {
         let body = json!({ "key": text(key.as_bytes()), "limit": "1" });
         let ranged: Ranged = self.ask("/v3/kv/range", &body)?;
         if ranged.header.revision <= 0 {
+            // Every range of etcd has a header; one without is something else's answer.
             return Err(AnswerError::Unfit("a header is missing").into());
         }
         let found = ranged.only()?;
@@ -133,10 +131,10 @@ impl<P: Post> Etcd<P> {
         Ok(found.cloned())
     }
 
-    /// Reads a key, and has etcd confirm what was read.
+    /// Reads a key, and has etcd confirm the value.
     ///
     /// # Errors
-    /// See [`EtcdError`]; what was read is not what etcd has.
+    /// See [`EtcdError`]; the value is not the one that etcd has.
     pub fn sure(&self, key: &str) -> Result<Option<KeyValue>, EtcdError> {
         let found = self.get(key)?;
         let read = json!({ "request_range": { "key": text(key.as_bytes()) } });
@@ -149,7 +147,7 @@ impl<P: Post> Etcd<P> {
         Err(AnswerError::Unfit("a key is another one when read again").into())
     }
 
-    /// Makes `key` with `value` and `lease`, where there is none; the key as it is then, whoever made it.
+    /// Makes `key` with `value` and `lease` unless it exists; returns the key as it is then, whoever made it.
     ///
     /// # Errors
     /// See [`EtcdError`].
@@ -169,10 +167,10 @@ impl<P: Post> Etcd<P> {
         }
     }
 
-    /// Changes keys, all or none, as long as `fence` stands and keys are what was `expected`.
+    /// Changes keys, all or none, if `fence` stands and keys have their `expected` values.
     ///
     /// # Errors
-    /// See [`EtcdError`]; it may have come about where no answer came.
+    /// See [`EtcdError`]; without an answer the change may be made.
     pub fn write(
         &self,
         fence: &Fence,
@@ -190,6 +188,7 @@ impl<P: Post> Etcd<P> {
                 json!({ "request_delete_range": { "key": from, "range_end": to } })
             }
         };
+        // Read in the same transaction, so that the outcome tells "deposed" from a changed answer.
         let read = json!({ "request_range": { "key": key } });
         let success: Vec<Value> = changes.iter().map(change).chain([read.clone()]).collect();
         let same = json!({
@@ -213,7 +212,8 @@ impl<P: Post> Etcd<P> {
     }
 }
 
-/// What etcd compares so that a key is as it was read; a long value is known by its revision, and has a checksum of its own.
+/// Comparisons that hold if a key is still as it was read. A long value is identified by its revision, and has a
+/// checksum of its own.
 fn is_still(key: &str, found: Option<&KeyValue>) -> Vec<Value> {
     let compare = |target: &str, field: &str, value: String| json!({ "key": text(key.as_bytes()), "target": target, "result": "EQUAL", field: value });
     let Some(found) = found else {
@@ -225,12 +225,13 @@ fn is_still(key: &str, found: Option<&KeyValue>) -> Vec<Value> {
     [revision].into_iter().chain(value).collect()
 }
 
-/// How long a lease lasts that is said to be granted or kept.
+/// Duration of a lease by etcd's answer; `None` if it has ended.
 fn lasts(said: Granted, id: i64, asked: Duration) -> Result<Option<Duration>, EtcdError> {
     if said.id != id {
         return Err(AnswerError::Unfit("another lease").into());
     }
     let ttl = u64::try_from(said.ttl).map_err(|_| AnswerError::Unfit("a time below 0"))?;
+    // Never longer than requested, whatever the answer says: the permit is counted from it.
     Ok((ttl > 0).then(|| Duration::from_secs(ttl).min(asked)))
 }
 

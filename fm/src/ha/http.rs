@@ -1,11 +1,10 @@
-//! Requests to etcd over HTTP, to whichever member answers.
+//! HTTP to etcd: requests to whichever member answers.
 //!
-//! [`Http`] is a [`Post`]; a member that does not answer is followed by the next one.
+//! [`Http`] is a [`Post`]; after a member that does not answer comes the next one. An answer is read up to
+//! [`ANSWER_MAX`] and within a time limit for the whole request, however slowly it comes. No proxy is used, and no
+//! redirection followed.
 //!
-//! Units: milliseconds, for the whole of a request to one member.
 //! Source: RFC 9112; etcd 3.4 "gRPC gateway".
-//!
-//! An answer is read up to [`ANSWER_MAX`] and for a set time, however it comes. No proxy and no redirection is followed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,17 +17,16 @@ use super::address::Address;
 use super::answer::ANSWER_MAX;
 use super::etcd::{EtcdError, Post};
 
-/// Longest head of an answer.
+/// Longest head of an answer, bytes.
 const HEAD_MAX: usize = 16 << 10;
 
-/// The certificates of TLS to etcd, as PEM.
+/// Certificates and key for TLS to etcd, as PEM.
 #[derive(Clone)]
 pub struct Credentials {
-    /// Who may vouch for etcd.
+    /// Authorities that may sign etcd's certificate.
     pub roots: Vec<u8>,
     /// The manager's own certificate, with those between it and the authority.
     pub chain: Vec<u8>,
-    /// Its key.
     pub key: Vec<u8>,
 }
 
@@ -38,15 +36,15 @@ pub struct Http {
     agent: Agent,
     scheme: &'static str,
     members: Vec<String>,
-    /// The member that answered last.
+    /// Index of the member that answered last.
     current: AtomicUsize,
 }
 
 impl Http {
-    /// A client that waits for each answer for `timeout`.
+    /// A client with a time limit for each answer.
     ///
     /// # Errors
-    /// The credentials are none.
+    /// The credentials cannot be read.
     pub fn new(
         address: &Address,
         timeout: Duration,
@@ -55,6 +53,7 @@ impl Http {
         let scheme = if credentials.is_some() { "https" } else { "http" };
         let mut config = Agent::config_builder()
             .timeout_global(Some(timeout))
+            // etcd's gateway refuses with an HTTP error whose body says why; `answer::read` reads that.
             .http_status_as_error(false)
             .max_redirects(0)
             .proxy(None)
@@ -105,9 +104,10 @@ fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, ureq::Error> {
 
 impl Post for Http {
     fn post(&self, path: &str, body: &str) -> Result<Vec<u8>, EtcdError> {
+        // Relaxed: only a hint where to begin; nothing else depends on it.
         let first = self.current.load(Ordering::Relaxed);
         let mut last = Err(EtcdError::Ended);
-        // Once around, and the first one again: its connection of before may have been a dead one.
+        // Once around, and the first one again, whose kept connection may have been a dead one.
         for step in 0..=self.members.len() {
             let at = first.wrapping_add(step) % self.members.len().max(1);
             let Some(member) = self.members.get(at) else { continue };

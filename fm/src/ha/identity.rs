@@ -1,34 +1,34 @@
-//! Who a fabric manager of several is to components: another UUID in each term of leading.
+//! Identity of the managers of a group towards components: another UUID in each term.
 //!
-//! The UUID of the wanted state, a term -> [`Lineage::at`], a UUID; back by [`Lineage::term_of`].
+//! [`Lineage::at`] makes the UUID of a term from that of the wanted state; [`Lineage::term_of`] finds the term of a
+//! UUID. Terms count from 1; 0 is the manager without others.
 //!
-//! Units: terms, counted from 1; 0 is the manager without others.
-//! Source: Claim Ownership, CXL 3.1 section 7.7.13.1; docs/spec/wire-formats.md §4.8; the mixing is that of `SplitMix64`
-//! (Steele, Lea, Flood, OOPSLA 2014).
+//! A component knows its managers by UUID. The leader of a term registers the UUID of the next term as the secondary
+//! manager, whoever will lead then. The next leader promotes itself, by which the sessions of the one before lose their
+//! rights. No UUID is used in two terms, so a manager that wakes up late is never taken for the leader.
 //!
-//! A component knows its managers by UUID. The one that leads in a term registers the UUID of the next term as the secondary
-//! manager, whoever will have it: the next leader promotes itself, and by that the sessions of the one before lose their
-//! rights. A UUID is never used in two terms, so nobody who wakes up late is taken for the one who leads.
+//! Source: Claim Ownership, CXL 3.1 section 7.7.13.1; docs/spec/wire-formats.md §4.8; the mixing is that of
+//! `SplitMix64` (Steele, Lea, Flood, OOPSLA 2014).
 
 use weft_parsers::cci::Uuid;
 
-/// So that both halves of a UUID do not change alike.
+/// Constant that makes the two halves of a UUID differ: that of `SplitMix64`, 2 to the power of 64 divided by the
+/// golden ratio.
 const SECOND: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Most terms that etcd can have lost the count of: so that a component that lies does not use them up.
+/// Number of terms that etcd can have lost at most, so that a component that lies cannot use terms up.
 const LATER_MAX: u64 = 1 << 32;
 
-/// The UUIDs of the managers of a fabric, and the term of the one that leads.
+/// The UUIDs of the managers of a fabric, and the term of the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lineage {
-    /// The UUID of the wanted state.
+    /// UUID of the wanted state, that of term 0.
     pub base: Uuid,
-    /// The term.
+    /// The present term, counted from 1; 0 is a manager without others.
     pub term: u64,
 }
 
 impl Lineage {
-    /// The UUID of a term.
     #[must_use]
     pub const fn at(&self, term: u64) -> Uuid {
         if term == 0 {
@@ -39,25 +39,23 @@ impl Lineage {
         (u128::from_be_bytes(self.base) ^ mask).to_be_bytes()
     }
 
-    /// The UUID of its own term.
     #[must_use]
     pub const fn now(&self) -> Uuid {
         self.at(self.term)
     }
 
-    /// The UUID of the term after it.
     #[must_use]
     pub const fn next(&self) -> Uuid {
         self.at(self.term.saturating_add(1))
     }
 
-    /// The term before this one, or this one, that a UUID is of; none where it is a stranger's or of a later term.
+    /// The term of a UUID, if it is the present one or an earlier one.
     #[must_use]
     pub fn term_of(&self, uuid: Uuid) -> Option<u64> {
         self.any_term_of(uuid).filter(|term| *term <= self.term)
     }
 
-    /// The term after this one that a UUID is of, none that no fabric comes to: etcd has lost its count where there is one.
+    /// The term of a UUID, if it is a later one within reason: then etcd has lost its count.
     #[must_use]
     pub fn later_term_of(&self, uuid: Uuid) -> Option<u64> {
         let last = self.term.saturating_add(LATER_MAX);
@@ -65,6 +63,7 @@ impl Lineage {
     }
 
     fn any_term_of(&self, uuid: Uuid) -> Option<u64> {
+        // `mix` can be inverted, so the term is read off the first half; the second one confirms it.
         let mask = (u128::from_be_bytes(self.base) ^ u128::from_be_bytes(uuid)).to_be_bytes();
         let (first, _) = mask.split_first_chunk::<8>()?;
         let term = unmix(u64::from_be_bytes(*first));
@@ -72,12 +71,14 @@ impl Lineage {
     }
 }
 
+/// The finaliser of `SplitMix64`, a bijection.
 const fn mix(x: u64) -> u64 {
     let x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
     x ^ x >> 31
 }
 
+/// Inverse of [`mix`].
 const fn unmix(x: u64) -> u64 {
     let x = (x ^ x >> 31 ^ x >> 62).wrapping_mul(0x3196_42B2_D24D_8EC3);
     let x = (x ^ x >> 27 ^ x >> 54).wrapping_mul(0x96DE_1B17_3F11_9089);

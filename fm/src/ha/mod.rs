@@ -1,13 +1,13 @@
-//! Several fabric managers for one fabric, of which one leads: what they share is in etcd.
+//! Several fabric managers for one fabric, of which one leads; their shared state is in etcd.
 //!
-//! [`election`] by lease and compare-and-swap -> a term, with a [`permit`] by this machine's clock -> [`service`], which
-//! makes the manager that leads; [`store`] keeps its state, [`identity`] is who it is to components.
+//! [`election`] wins a term by lease and compare-and-swap, with a [`permit`] by this machine's clock. [`service`] makes
+//! the manager of a term, [`store`] keeps its state, [`identity`] is its UUID towards components.
 //!
-//! Units: see each.
+//! A manager that led before is kept from changing anything in three ways: by its own clock it sends nothing after its
+//! lease; its writes to the store compare the leader's key; and components refuse its sessions once the next leader has
+//! claimed them.
+//!
 //! Source: docs/fm.md "Several managers".
-//!
-//! Who has led is kept from changing anything three times: by its own clock it sends nothing after its lease; what it writes
-//! to the store compares the leader's key; and components refuse its sessions once the next one has claimed them.
 
 pub mod address;
 pub mod answer;

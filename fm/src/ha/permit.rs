@@ -1,23 +1,22 @@
-//! How long a manager may command: its lease, by its own clock.
+//! Permit: how long a manager may command, by its own clock.
 //!
-//! [`Permit`], shared by the thread that keeps the lease, by whoever sends commands, and by the store.
+//! A [`Permit`] is shared by the thread that keeps the lease, the senders of commands and the store. Times are
+//! nanoseconds of `CLOCK_BOOTTIME`, which goes on while the machine sleeps.
 //!
-//! Units: nanoseconds of `CLOCK_BOOTTIME`, which goes on while the machine sleeps.
+//! The lease is counted from before the request that began or renewed it, so it ends by this clock before it ends by
+//! etcd's. It also ends when etcd has left a request unconfirmed for as long, even if it keeps the lease. A permit that
+//! has ended stays so, because commands have been refused in between.
+//!
 //! Source: `clock_gettime(2)`; docs/fm.md "Several managers".
-//!
-//! The lease is counted from before the request was sent that began or renewed it, and ends by this clock before it ends by
-//! etcd's. It ends as well when etcd has not confirmed for as long what it was asked, though it keeps the lease. Once it has
-//! ended it stays so: what was being done has been refused in between.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Reads the clock, in nanoseconds.
+/// Reads a clock, in nanoseconds.
 pub type Clock = fn() -> u64;
 
-/// The machine's clock.
 #[must_use]
 pub fn clock() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
@@ -25,7 +24,7 @@ pub fn clock() -> u64 {
     part(now.tv_sec).saturating_mul(1_000_000_000).saturating_add(part(now.tv_nsec))
 }
 
-/// The part of a lease that is used: clocks run a little differently, and a command takes its time to arrive.
+/// Nine tenths of a lease: clocks differ a little, and a command takes time to arrive.
 fn usable(lease: Duration) -> u64 {
     let whole = lease.as_nanos();
     u64::try_from(whole - whole / 10).unwrap_or(u64::MAX)
@@ -34,29 +33,30 @@ fn usable(lease: Duration) -> u64 {
 /// The right to command components and to write the store, until a lease ends.
 #[derive(Debug)]
 pub struct Permit {
-    /// When it ends; 0: it has ended.
+    /// End of the permit, or 0 if it has ended.
     until: AtomicU64,
-    /// When it ends unless etcd has answered before what it is asked now; `u64::MAX`: it is asked nothing.
+    /// Deadline for the etcd request in flight; `u64::MAX` if none is.
     answer_by: AtomicU64,
-    /// It has ended by that.
+    /// Whether the permit ended by `answer_by`.
     unanswered: AtomicBool,
     lease: Duration,
     clock: Clock,
 }
 
-/// That etcd is asked something, until it is dropped.
+/// An etcd request in flight, until it is dropped.
 #[derive(Debug)]
 pub struct Asked<'a>(&'a Permit);
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
+        // Checked before the deadline is lifted: an answer that comes after it is too late.
         self.0.left(); // an answer that comes too late is none
         self.0.answer_by.store(u64::MAX, Ordering::SeqCst);
     }
 }
 
 impl Permit {
-    /// A permit by a lease that was asked for at `asked`.
+    /// A permit for a lease that was requested at `asked`.
     #[must_use]
     pub fn new(clock: Clock, asked: u64, lease: Duration) -> Self {
         Self {
@@ -68,12 +68,12 @@ impl Permit {
         }
     }
 
-    /// Whether it has not ended.
+    /// Whether the permit has not ended.
     pub fn holds(&self) -> bool {
         !self.left().is_zero()
     }
 
-    /// How long it lasts.
+    /// Time left, or zero if the permit has ended.
     pub fn left(&self) -> Duration {
         let now = (self.clock)();
         let until = self.until.load(Ordering::SeqCst);
@@ -83,7 +83,7 @@ impl Permit {
             return Duration::ZERO;
         }
         if until != 0 && now >= until {
-            // Unless it was renewed meanwhile, it has ended for good.
+            // If it was not renewed meanwhile, it has ended for good.
             let ended = self.until.compare_exchange(until, 0, Ordering::SeqCst, Ordering::SeqCst);
             if let Err(renewed) = ended {
                 return Duration::from_nanos(renewed.saturating_sub(now));
@@ -93,32 +93,32 @@ impl Permit {
         Duration::from_nanos(until.saturating_sub(now))
     }
 
-    /// Renews it by a lease that was asked for at `asked`; whether it still holds.
+    /// Renews the permit for a lease requested at `asked`; returns whether it still holds.
     pub fn renew(&self, asked: u64, lease: Duration) -> bool {
         let later = asked.saturating_add(usable(lease));
+        // Read before `holds`: if the permit ends after this, the exchange below fails.
         let until = self.until.load(Ordering::SeqCst);
         if !self.holds() || until == 0 {
             return false;
         }
-        // Another value is 0, as only one thread renews.
+        // Another value can only be 0, as only one thread renews.
         let new = until.max(later);
         self.until.compare_exchange(until, new, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Says that etcd is asked something from now on: unless it has answered when the usable part of a lease has passed, the
-    /// permit ends, also while the lease is renewed. One thing is asked at a time.
+    /// Marks an etcd request as in flight. If etcd has not answered within the usable part of a lease, the permit ends,
+    /// even while the lease is renewed. Only one request may be in flight.
     pub fn asks(&self) -> Asked<'_> {
         let by = (self.clock)().saturating_add(usable(self.lease));
         self.answer_by.store(by, Ordering::SeqCst);
         Asked(self)
     }
 
-    /// Whether it has ended because etcd has not answered what it was asked, though the lease was renewed.
+    /// Whether the permit ended because etcd did not answer a request, though the lease was renewed.
     pub fn was_unanswered(&self) -> bool {
         self.unanswered.load(Ordering::SeqCst)
     }
 
-    /// Ends it.
     pub fn end(&self) {
         self.until.store(0, Ordering::SeqCst);
     }

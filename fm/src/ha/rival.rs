@@ -1,13 +1,12 @@
-//! Another group of managers with the same `fm.uuid`, in another etcd or under another prefix, that leads the same fabric.
+//! Rival group: managers with the same `fm.uuid`, in another etcd or under another prefix, that lead the same fabric.
 //!
-//! [`Rival`], a key of etcd, which keeps all of the group from electing a leader until it is removed; [`Looks`] tells
-//! whether the terms of an entry switch move.
+//! A [`Rival`] is a key of etcd that keeps the whole group from electing a leader until it is removed. [`Looks`] tells
+//! whether the terms seen at an entry switch move.
 //!
-//! Units: terms; nanoseconds.
+//! Components know a manager only by its UUID, made from `fm.uuid` and the term, and cannot tell groups apart. But a
+//! leader whose lease etcd confirms knows that no other member of its own group leads.
+//!
 //! Source: docs/fm.md "Several managers".
-//!
-//! Components know a manager by its UUID only, which is made from `fm.uuid` and the term: they do not tell groups apart. Who
-//! leads by a lease that etcd confirms knows that nobody else of its group does.
 
 use std::fmt;
 use std::sync::atomic::AtomicBool;
@@ -17,14 +16,14 @@ use std::time::Duration;
 use rustls::crypto::ring;
 use serde::{Deserialize, Serialize};
 
-/// Most terms that are left out behind one that etcd did not know, less one: two groups that count on from the same term do
-/// not come to the same UUID.
+/// Range of the random step beyond a term that etcd did not know, so that two groups that count on from the same term
+/// do not come to the same UUID.
 const APART_MAX: u64 = 1 << 16;
 
-/// What the key has.
+/// Value of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rival {
-    /// The term in which components were led by the other group.
+    /// Term in which the other group led the components.
     pub term: u64,
 }
 
@@ -39,50 +38,50 @@ impl fmt::Display for Rival {
     }
 }
 
-/// What one of several managers knows of another group.
+/// Knowledge of one manager about another group.
 #[derive(Debug, Default)]
 pub struct OtherGroup {
     rival: Mutex<Option<Rival>>,
-    /// A client wants the fabric to be taken over from it.
+    /// Whether a client has ordered to take the fabric over from it.
     pub taking_over: AtomicBool,
-    /// At terms that etcd does not know.
+    /// Sightings of terms that etcd does not know.
     pub looks: Looks,
 }
 
 impl OtherGroup {
-    /// That it leads, as etcd has it.
+    /// The other group, as noted in etcd.
     pub fn rival(&self) -> Option<Rival> {
         *self.rival.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in what etcd has; whether it is something else than before.
+    /// Takes over the note in etcd; returns whether it has changed.
     pub fn know(&self, rival: Option<Rival>) -> bool {
         let mut known = self.rival.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *known, rival) != rival
     }
 }
 
-/// A term behind one that etcd did not know, which no other group comes to by counting.
+/// A random term after one that etcd did not know, to which no other group comes by counting.
 #[must_use]
 pub fn term_apart(later: u64) -> u64 {
     let mut bytes = [0; 8];
-    // Without random numbers no lease is asked for either.
+    // Without random numbers there is no lease either, so this cannot fail alone.
     let _ = ring::default_provider().secure_random.fill(&mut bytes);
     later.saturating_add(u64::from_le_bytes(bytes) % APART_MAX)
 }
 
-/// What terms show in the time of a lease.
+/// Result of watching a term for the time of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
     /// The lease has not passed yet.
     Waits,
-    /// The term is the same after a lease.
+    /// The term has stayed the same for a lease.
     Still,
-    /// It has become another one: somebody leads.
+    /// The term has changed, so somebody leads.
     Moves,
 }
 
-/// Looks at the later term of an entry switch, of one term of this manager.
+/// Watches the later term of an entry switch, within one term of this manager.
 #[derive(Debug, Default)]
 pub struct Looks(Mutex<Option<First>>);
 
@@ -94,10 +93,11 @@ struct First {
 }
 
 impl Looks {
-    /// That the entry switch is led in `later` at `now`, seen in the term `own`.
+    /// Records that the entry switch was led in `later` at `now`, seen in the term `own`.
     pub fn look(&self, own: u64, later: u64, now: u64, ttl: Duration) -> Seen {
         let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match first.filter(|first| first.own == own) {
+            // A new term of this manager begins a new watch.
             None => *first = Some(First { own, later, at: now }),
             Some(first) if first.later != later => return Seen::Moves,
             Some(first) if u128::from(now.saturating_sub(first.at)) >= ttl.as_nanos() => {

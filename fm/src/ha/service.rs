@@ -1,9 +1,8 @@
-//! One of several fabric managers: stands by until it leads, and again when it does no more.
+//! Service of one of several fabric managers: stands by until it leads, and again when its term ends.
 //!
-//! [`HaService`] has a thread that takes part in elections and keeps the lease, and one that makes the [`Fm`] of a term
-//! and looks after the fabric; [`LineHandler`] answers clients, and names the leader where that is another one.
+//! [`HaService`] has two threads: one takes part in elections and keeps the lease, the other makes the [`Fm`] of a term
+//! and monitors the fabric. A [`LineHandler`] answers clients, and names the leader if that is another manager.
 //!
-//! Units: as [`Duration`] says.
 //! Source: docs/fm.md "Several managers".
 
 use std::ops::ControlFlow;
@@ -34,45 +33,42 @@ use crate::service::status::{Counts, HaStatus, Phase};
 use crate::service::{Fm, Request, Response};
 use crate::store::{Store, StoreError};
 
-/// Looks for a leader, in the time of a lease.
+/// Number of times that etcd is asked for the leader within a lease.
 const LOOKS: u32 = 15;
-/// Times of a lease that a leader may be without its entry switch, and that it leaves to others then.
+/// Leases that a leader may be without its entry switch, and that it then stands aside for.
 const AWAY: u32 = 2;
-/// Twentieths of a lease that are left when it is renewed; at its beginning 18 are.
+/// A lease is renewed with this many twentieths left; it begins with 18.
 const RENEWED_AT: u32 = 13;
 
-/// What the manager of a term is made from.
+/// Parts that the manager of a term is made from.
 pub struct Term {
-    /// What is wanted, with the UUIDs of the term.
+    /// Wanted state, with the UUIDs of the term.
     pub desired: DesiredState,
-    /// The state that is shared.
     pub store: Store,
-    /// What each way to a component has to ask before it sends.
+    /// Check before each command to a component.
     pub gate: Gate,
 }
 
 /// Makes the manager of a term.
 pub type Make = Box<dyn Fn(Term) -> Result<Fm, String> + Send + Sync>;
 
-/// How one of several managers is set up.
+/// Configuration of one of several managers.
 pub struct Setup {
-    /// The way to etcd.
     pub post: Arc<dyn Post>,
-    /// Where what is shared is.
+    /// Address of the shared state.
     pub address: Address,
-    /// What the manager is called.
+    /// Name of the manager.
     pub name: String,
-    /// How long its lease lasts.
+    /// Duration of its lease.
     pub ttl: Duration,
-    /// The text of the wanted state; that of etcd where there is one.
+    /// Text of the wanted state; etcd's takes precedence.
     pub wanted: Option<String>,
-    /// It replaces that of etcd.
+    /// Whether `wanted` replaces that of etcd.
     pub replace: bool,
-    /// Makes the manager of a term.
     pub make: Make,
 }
 
-/// Why there is no manager in a term.
+/// Why a term has no manager.
 #[derive(Debug, thiserror::Error)]
 enum TermError {
     #[error("the store")]
@@ -96,13 +92,13 @@ struct Shared {
     make: Make,
     board: Arc<StatusBoard>,
     lead: Mutex<Option<Arc<Lead>>>,
-    /// A term that has ended, and whose lease etcd may keep for others still.
+    /// A term that has ended, whose lease etcd may still keep.
     spent: Mutex<Option<Arc<Lead>>>,
     changed: Condvar,
-    /// Wakes who looks after the fabric.
+    /// Wakes the thread that monitors the fabric.
     bell: Bell,
     manager: Mutex<Option<(Arc<Lead>, Fm)>>,
-    /// Since when the leader has no entry switch, and until when it stands aside; nanoseconds of [`clock`], 0 for neither.
+    /// When the leader lost its entry switch, and until when it stands aside; nanoseconds of [`clock`], 0 for neither.
     away: AtomicU64,
     aside: AtomicU64,
     other: OtherGroup,
@@ -114,7 +110,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One of several managers, with its threads; dropping it ends them, and lets another one lead.
+/// One of several managers, with its threads. Dropping it ends them, and lets another manager lead.
 pub struct HaService {
     shared: Arc<Shared>,
     keeper: Option<JoinHandle<()>>,
@@ -122,10 +118,10 @@ pub struct HaService {
 }
 
 impl HaService {
-    /// Begins to stand by, and looks after the fabric every `pause` when it leads.
+    /// Begins to stand by; monitors the fabric every `pause` while it leads.
     ///
     /// # Errors
-    /// There is no thread, or no descriptor.
+    /// A thread or descriptor could not be made.
     pub fn start(setup: Setup, pause: Duration) -> std::io::Result<Self> {
         let Setup { post, address, name, ttl, wanted, replace, make } = setup;
         let candidate = Candidate::new(post.clone(), address.clone(), &name, ttl, clock);
@@ -167,7 +163,6 @@ impl HaService {
         Ok(service)
     }
 
-    /// The handler of clients' request lines.
     #[must_use]
     pub fn handler(&self) -> Arc<dyn LineHandler> {
         Arc::new(ClientHandler(self.shared.clone()))
@@ -175,13 +170,17 @@ impl HaService {
 }
 
 impl Drop for HaService {
-    /// What is being done is done first; then the lease is given up.
+    /// Finishes the request under way, then gives the lease up.
     fn drop(&mut self) {
         for (flag, thread) in
-            [(&self.shared.stopping, &mut self.keeper), (&self.shared.resigning, &mut self.elector)]
+            // The keeper first: it may still send commands, for which the lease is needed.
+            [
+                (&self.shared.stopping, &mut self.keeper),
+                (&self.shared.resigning, &mut self.elector),
+            ]
         {
             flag.store(true, Ordering::SeqCst);
-            drop(locked(&self.shared.lead)); // whoever is about to wait has seen it
+            drop(locked(&self.shared.lead)); // a thread about to wait holds this lock, and has seen the flag
             self.shared.changed.notify_all();
             self.shared.bell.ring();
             if let Some(thread) = thread.take() {
@@ -196,10 +195,11 @@ impl Shared {
         locked(&self.lead).clone()
     }
 
-    /// Waits, as who takes part in elections, until something has changed, and no longer than `span`.
+    /// Waits in the election thread until something changes, at most for `span`.
     fn wait(&self, span: Duration, was: Option<u64>) {
         let lead = locked(&self.lead);
         let term = lead.as_ref().map(|lead| lead.term);
+        // Checked under the lock of `lead`: a change before this is not missed.
         if term == was && !self.resigning.load(Ordering::SeqCst) {
             drop(self.changed.wait_timeout(lead, span));
         }
@@ -215,7 +215,7 @@ impl Shared {
         self.bell.ring();
     }
 
-    /// Takes part in elections, and keeps the lease of a term that was won.
+    /// Election thread: takes part in elections, and keeps the lease of a term that was won.
     fn elect(&self) {
         while !self.resigning.load(Ordering::SeqCst) {
             let lead = self.lead();
@@ -228,6 +228,7 @@ impl Shared {
             let looks = self.candidate.ttl() / LOOKS;
             let span = match &lead {
                 Some(lead) if lead.permit.holds() => looks,
+                // The term has ended: stand by without delay, so that a free fabric gets a leader soon.
                 Some(_) => Duration::ZERO,
                 None => looks,
             };
@@ -239,7 +240,9 @@ impl Shared {
     }
 
     fn stand_by(&self) -> Result<(), EtcdError> {
+        // The manager of an earlier term may still finish a command; until then this one does not stand.
         let is_idle = locked(&self.manager).is_none();
+        // Its lease must go first, or etcd would keep the key of a leader that leads no more.
         let spent = locked(&self.spent).take_if(|_| is_idle);
         if let Some(lead) = spent
             && let Err(error) = self.candidate.resign(&lead)
@@ -254,6 +257,7 @@ impl Shared {
         self.tell(|ha| ha.leader = known);
         failed?;
         let is_aside = clock() < self.aside.load(Ordering::SeqCst);
+        // The note matters only where no manager leads, and costs two requests.
         let rival = if is_free { self.candidate.rival()? } else { None };
         let takes_over = rival.is_some() && self.other.taking_over.load(Ordering::SeqCst);
         self.show_rival(rival);
@@ -281,6 +285,7 @@ impl Shared {
         let is_due = lead.permit.left() <= self.candidate.ttl() * RENEWED_AT / 20;
         let outcome = if is_due { self.candidate.keep(lead) } else { Ok(true) };
         if !lead.permit.holds() {
+            // Kept, so that its lease is revoked before this manager stands again.
             *locked(&self.spent) = Some(lead.clone());
             self.set_lead(None);
             self.tell(|ha| ha.leader = None);
@@ -297,7 +302,7 @@ impl Shared {
         outcome.map(drop)
     }
 
-    /// Makes the manager of each term, and looks after the fabric with it.
+    /// Keeper thread: makes the manager of each term, and monitors the fabric with it.
     fn keep(&self, pause: Duration) {
         let mut pace = Pace::new(pause);
         while !self.stopping.load(Ordering::SeqCst) {
@@ -312,6 +317,7 @@ impl Shared {
     fn drive(&self, lead: Option<Arc<Lead>>) {
         let mut slot = locked(&self.manager);
         let term = lead.as_ref().map(|lead| lead.term);
+        // The manager of an earlier term is dropped before the next one is made: it has the old UUIDs and gate.
         if slot.as_ref().is_some_and(|(of, _)| Some(of.term) != term) {
             *slot = None;
         }
@@ -323,6 +329,7 @@ impl Shared {
                 Err(error) => {
                     let why = Some(with_causes(&error));
                     self.board.set(|status| (status.phase, status.failed) = (Phase::Failed, why));
+                    // The failure may be this machine's alone: another manager may succeed.
                     if matches!(error, TermError::Make(_)) {
                         self.stand_aside(&lead, false);
                     }
@@ -368,8 +375,9 @@ impl Shared {
         }
     }
 
-    /// Deals with an entry switch that was led in a later term, which etcd does not know. Who had claimed the switch in its own
-    /// term was deposed by another group. Else etcd may have lost its data, unless the term moves while a lease passes.
+    /// Handles an entry switch that was led in a later term, unknown to etcd. If this manager had claimed the switch in
+    /// its own term, another group deposed it. Otherwise etcd may have lost its data, unless the term moves while a
+    /// lease passes.
     fn meet(&self, lead: &Lead, was_ours: bool, later: u64) {
         let takes_over = self.other.taking_over.load(Ordering::SeqCst);
         match self.other.looks.look(lead.term, later, clock(), self.candidate.ttl()) {
@@ -381,7 +389,7 @@ impl Shared {
         }
     }
 
-    /// Leaves the fabric to another group, and says so to all of this one. It is tried again where etcd does not answer.
+    /// Leaves the fabric to another group, and tells all of this one. It is repeated if etcd does not answer.
     fn give_way(&self, lead: &Lead, later: u64) {
         let rival = Rival { term: later };
         match self.candidate.note_rival(lead, rival) {
@@ -405,7 +413,7 @@ impl Shared {
         }
     }
 
-    /// Says, where this manager stands by, that another group leads, or no more.
+    /// Reports, where this manager stands by, that another group leads, or no longer does.
     fn show_rival(&self, rival: Option<Rival>) {
         let is_new = self.other.know(rival);
         if let Some(rival) = rival.filter(|_| is_new) {
@@ -413,7 +421,7 @@ impl Shared {
         }
     }
 
-    /// Ends a term because there was a later one, which etcd has lost: the next one is behind that.
+    /// Ends a term because there was a later one, which etcd has lost; the next term comes after that.
     fn lead_later(&self, lead: &Lead, later: u64) {
         self.candidate.has_seen(term_apart(later));
         let term = lead.term;
@@ -425,14 +433,15 @@ impl Shared {
         );
     }
 
-    /// Ends a term; `why` is an event.
+    /// Ends a term; `why` becomes an event.
     fn end(&self, lead: &Lead, why: String) {
         self.board.record_event(why);
         lead.permit.end();
+        // Wakes the election thread, which records the end and stands by.
         self.changed.notify_all();
     }
 
-    /// Says that it stands by.
+    /// Reports that this manager stands by.
     fn rest(&self) {
         self.board.set(|status| {
             status.phase = Phase::Standby;
@@ -464,6 +473,7 @@ impl Shared {
             ),
             None => None,
         };
+        // Once for each process: a later term must not undo what another manager has put there since.
         self.replace.store(false, Ordering::SeqCst);
         self.tell(|ha| ha.note = note.map(str::to_owned));
         let own = self.wanted.as_ref().filter(|_| replaces);
@@ -471,6 +481,7 @@ impl Shared {
         let mut desired = DesiredState::parse(text)?;
         desired.fm.entry_serial = store.load_entry()?;
         if desired.fm.secondary.is_some() {
+            // The secondary manager at components is the next term; another one could not be registered.
             return Err(TermError::Secondary);
         }
         let manager = desired.manager();
@@ -483,7 +494,7 @@ impl Shared {
         (self.make)(Term { desired, store, gate }).map_err(TermError::Make)
     }
 
-    /// That another manager has to be asked.
+    /// Refusal that names the leader.
     fn elsewhere(&self) -> Refused {
         let leader = self.board.status().ha.and_then(|ha| ha.leader);
         let leader = leader.filter(|name| name != self.candidate.name());
@@ -510,6 +521,7 @@ impl Shared {
             return Err(self.elsewhere());
         };
         let outcome = fm.request(request);
+        // A change that has succeeded is reported even if the term ended meanwhile; a query may be outdated by then.
         match outcome {
             Ok(response) if lead.permit.holds() || !request.is_read_only() => Ok(response),
             Err(refused) if lead.permit.holds() => Err(refused),
@@ -522,7 +534,7 @@ impl Shared {
     }
 }
 
-/// The thread that looks after the fabric, between two looks of a term.
+/// The keeper thread between two looks of a term.
 struct InTerm<'a> {
     shared: &'a Shared,
     term: Option<u64>,
@@ -533,6 +545,7 @@ impl Waits for InTerm<'_> {
         let Self { shared, term } = self;
         shared.bell.set(span);
         loop {
+            // A change of term ends the rest at once: the new term's manager must be made.
             let now = shared.lead().map(|lead| lead.term);
             if now != *term || shared.stopping.load(Ordering::SeqCst) {
                 return Woken::Stop;
@@ -561,6 +574,7 @@ impl ClientHandler {
             Request::TakeOver if self.0.other.rival().is_some() => {
                 Response::Done(self.0.take_over())
             }
+            // `status` and `events` are answered at any time; all else only by the leader.
             _ if status.phase == Phase::Standby => return Err(self.0.elsewhere()),
             Request::TakeOver => {
                 return Err(Refused::because(

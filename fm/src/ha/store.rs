@@ -1,14 +1,14 @@
-//! The state of a fabric in etcd, written by the one who leads.
+//! Store in etcd: the state of a fabric, written by the leader.
 //!
-//! Parts by name, as [`Backend`] has them -> keys below the prefix: a head and bytes, or pieces beside it.
+//! Each part, as [`Backend`] names it, is a key below the prefix: a head followed by the bytes, or by pieces in other
+//! keys.
 //!
-//! Units: bytes.
+//! All parts of one write go into one transaction that compares the leader's key. A long part has pieces under a number
+//! of its own, which are written before, and are not used until the transaction. A write whose answer is lost is sent
+//! again until the permit ends, with the same values. A request that is not answered for 9/10 of a lease ends the
+//! permit, even if the lease is kept alive.
+//!
 //! Source: etcd 3.4 "System limits": 1.5 MiB a request, 128 operations a transaction.
-//!
-//! All parts of one write come about in one transaction that compares the leader's key. A part that is long has pieces under
-//! a number of its own, which are written before and count for nothing until then. A write whose answer was lost is sent
-//! again until the permit ends; what it puts is the same. What is not answered for 9/10 of a lease ends the permit, also where
-//! the lease is kept alive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -23,28 +23,28 @@ use super::election::Lead;
 use super::etcd::{Change, Etcd, EtcdError, Post};
 use crate::store::{Backend, StoreError};
 
-/// Longest part that is kept in its key.
+/// Longest part that is kept in its own key, bytes.
 const INLINE_MAX: usize = 96 << 10;
-/// Bytes of a piece.
+/// Bytes of a piece: 683 KiB in base64, well below etcd's limit on a request.
 const PIECE: usize = 512 << 10;
-/// Most pieces of a part.
+/// Largest number of pieces of a part: 256 MiB.
 const PIECES_MAX: usize = 512;
-/// Between two tries.
+/// Wait between two attempts.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// What stands before a part, on a line.
+/// Head of a part: a line of JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Head {
     len: usize,
-    /// Of name and bytes, so that what was changed on its way is not taken for a state.
+    /// Checksum of name and bytes, so that bytes changed on their way are not taken for a state.
     sum: u64,
-    /// 0: the bytes follow.
+    /// Number of pieces; 0 if the bytes follow the head.
     pieces: usize,
-    /// Under which the pieces are.
+    /// Number that the pieces are kept under.
     number: i64,
 }
 
-/// The store of a term.
+/// The store of one term.
 #[derive(Debug)]
 pub struct SharedStore<P> {
     etcd: Etcd<P>,
@@ -60,6 +60,7 @@ impl<P: Post> SharedStore<P> {
         Self { etcd: Etcd(post), address, lead, number: AtomicI64::new(0) }
     }
 
+    /// Writes under the leader's key, again and again until it is answered or the permit ends.
     fn fenced(&self, changes: &[Change<'_>]) -> Result<(), EtcdError> {
         let _asks = self.lead.permit.asks();
         loop {
@@ -69,6 +70,7 @@ impl<P: Post> SharedStore<P> {
             match self.etcd.write(&self.lead.fence, &[], changes) {
                 Err(EtcdError::Silent { .. } | EtcdError::Answer(_)) => wait::pause(AGAIN),
                 Err(error) => {
+                    // Deposed: nothing that is written later would count, so the term ends at once.
                     self.lead.permit.end();
                     return Err(error);
                 }
@@ -77,6 +79,7 @@ impl<P: Post> SharedStore<P> {
         }
     }
 
+    /// Repeats a read until it succeeds or the permit ends.
     fn again<T>(&self, run: impl Fn() -> Result<T, EtcdError>) -> Result<T, EtcdError> {
         let _asks = self.lead.permit.asks();
         loop {
@@ -101,7 +104,7 @@ impl<P: Post> SharedStore<P> {
                 gone.push((key.clone(), format!("{key}\0")));
                 continue;
             };
-            // Larger than any of a term before, as revisions grow.
+            // Larger than the numbers of earlier terms, as revisions grow.
             let count = self.number.fetch_add(1, Ordering::SeqCst) & 0xF_FFFF;
             let number = self.lead.fence.0.create_revision.saturating_mul(1 << 20) + count;
             let (sum, len) = (sum(part, bytes), bytes.len());
@@ -110,6 +113,7 @@ impl<P: Post> SharedStore<P> {
                 head.pieces = len.div_ceil(PIECE);
                 for (at, piece) in bytes.chunks(PIECE).enumerate() {
                     let key = format!("{pieces}{number:016x}/{at:04x}");
+                    // A piece alone changes nothing: only the head, written last, names this number.
                     self.fenced(&[Change::Put(&key, piece)])?;
                 }
             }
@@ -118,6 +122,7 @@ impl<P: Post> SharedStore<P> {
             if head.pieces == 0 {
                 value.extend_from_slice(bytes);
             }
+            // Pieces of earlier writes go with the transaction that replaces their head.
             gone.push((pieces.clone(), format!("{pieces}{number:016x}/")));
             values.push((key, value));
         }
@@ -143,6 +148,7 @@ impl<P: Post> SharedStore<P> {
         }
         for at in 0..head.pieces {
             let key = format!("{}{:016x}/{at:04x}", self.pieces(part), head.number);
+            // Pieces need no confirmation by etcd: the checksum in the confirmed head covers them.
             let Some(piece) = self.etcd.get(&key)? else { return Err(bad.into()) };
             bytes.extend(piece.value);
         }
@@ -175,7 +181,7 @@ fn failed<P: Post + 'static>(
     StoreError::Shared { what, place: store.place(), source: Box::new(source) }
 }
 
-/// FNV-1a.
+/// FNV-1a over the part's name and bytes: against accidents, not attackers.
 fn sum(part: &str, bytes: &[u8]) -> u64 {
     let all = part.bytes().chain([0]).chain(bytes.iter().copied());
     all.fold(0xCBF2_9CE4_8422_2325, |sum, byte| {

@@ -3,7 +3,6 @@
 //! [`run`] turns a [`Step`] into commands and checks them by reading back. [`UndoLog`] undoes steps from the last to
 //! the first.
 //!
-//!
 //! Source: docs/spec/wire-formats.md §4.6 (5902h), §4.7 (4904h, 4907h, 4908h, 490Ch, 490Dh, 4913h, 4914h).
 
 use std::fmt;

@@ -4,7 +4,6 @@
 //! brings that into the switches.
 //!
 //!
-//!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 sections 7.7.6.5, 7.7.12.3; docs/spec/wire-formats.md
 //! §4.5.
 

@@ -2,7 +2,6 @@
 //!
 //! [`Change`]s of a switch are sent as runs of consecutive entries, with as few Set DRT and Set RGT as possible.
 //!
-//!
 //! Source: docs/spec/wire-formats.md §4.5 (5703h, 5704h, 5708h to 570Bh).
 
 use std::collections::BTreeMap;

@@ -3,7 +3,6 @@
 //! A [`Proof`] is an order of all channels. [`Proof::check`] follows the tables again and checks that every packet
 //! waits only for channels that come later in the order than the one it holds.
 //!
-//!
 //! Source: docs/spec/cxl-fabric.md "Routes"; Dally and Seitz, IEEE Trans. Computers C-36(5), 1987.
 //!
 //! # What is proved

@@ -3,7 +3,6 @@
 //! [`Walk`] follows the entries for one destination at a time, from every switch at which packets start, and collects
 //! for each of the [`Channels`] of a graph the ports that packets in it wait for.
 //!
-//!
 //! Source: Dally and Seitz, IEEE Trans. Computers C-36(5), 1987 (channel dependency graph); docs/spec/cxl-fabric.md
 //! "Routes".
 

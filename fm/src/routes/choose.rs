@@ -2,7 +2,6 @@
 //!
 //! Candidates for an [`Order`] of a [`Net`] are judged by the routes of a [`Tree`].
 //!
-//!
 //! Source: Schroeder et al., "Autonet", IEEE JSAC 9(8), 1991 (up*/down*); docs/spec/cxl-fabric.md "Routes".
 
 use std::cmp::Reverse;

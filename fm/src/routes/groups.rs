@@ -3,7 +3,6 @@
 //! A [`Plan`] collects for each PID a set of ports and the first of them, and becomes [`SwitchTables`]. A group has at
 //! most 8 ports, a switch at most 256 groups.
 //!
-//!
 //! Source: docs/spec/wire-formats.md §4.5 (RGT, mix), §5.3 (static messages use entry 0).
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,7 +4,6 @@
 //! [`Routed`] with the [`Order`] they follow and the PIDs that cannot be reached. [`tree`] has the rule and why it
 //! holds; [`crate::proof`] proves each result again.
 //!
-//!
 //! Source: docs/spec/cxl-fabric.md "Routes"; CXL 3.1 sections 7.7.5 (figures 7-43, 7-44), 7.7.6.2.
 
 mod choose;

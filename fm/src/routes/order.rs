@@ -3,7 +3,6 @@
 //! A [`Net`] has the links that work, by switch. An [`Order`] gives each switch a rank: a link leads up towards the
 //! lower rank, and every switch but the first of its part of the fabric has a link that leads up.
 //!
-//!
 //! Source: Schroeder et al., "Autonet", IEEE JSAC 9(8), 1991 (up*/down*); docs/spec/cxl-fabric.md "Routes".
 
 use crate::graph::{Graph, Per, PortUse, SwitchId};

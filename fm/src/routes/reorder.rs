@@ -4,7 +4,6 @@
 //! one to another.
 //!
 //!
-//!
 //! Source: own construction, proved below; the orders are the words of a search from a root (Björner and Ziegler,
 //! "Introduction to greedoids", 1992).
 //!

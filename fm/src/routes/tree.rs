@@ -3,7 +3,6 @@
 //! For a [`Net`], an [`Order`] and a destination a [`Tree`] has for each switch the hops, whether it goes down or up,
 //! and its ports.
 //!
-//!
 //! Source: own construction, proved below; up*/down* after Schroeder et al., IEEE JSAC 9(8), 1991.
 //!
 //! # Why it cannot loop, lose or lock up

@@ -3,7 +3,6 @@
 //! [`UpDown`] has the directions of links by an [`Order`]; [`Stages`] finds the stage of each switch whose entry
 //! changes.
 //!
-//!
 //! Source: own construction, proved below; up*/down* after Schroeder et al., IEEE JSAC 9(8), 1991.
 //!
 //! # Why no packet goes up after it went down

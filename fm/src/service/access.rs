@@ -1,6 +1,5 @@
-//! Rights at a host's edge by command: bits of its vectors, and what the ways to its targets cost.
+//! Access rights at a host's edge by command, and the costs of paths that edges are told.
 //!
-//! A host, a [`Vector`] and a PID -> one command to the edge's switch; what is granted is remembered.
 //!
 //! Source: docs/spec/cxl-fabric.md "Tables of an edge and who may write them"; docs/spec/wire-formats.md §4.6.
 
@@ -23,8 +22,7 @@ use crate::inventory::Switch;
 use crate::memory::Share;
 use crate::text::{name_of, parse_pid};
 
-/// Calls `f` with what it takes to change rights at edges; with the figures of costs, and what waits for packets that
-/// are under way.
+/// Calls `f` with the means to change rights at edges: figures for costs, and the wait for packets under way.
 pub(super) fn at_edges<R>(
     fabric: &mut Fabric,
     running: &Running,
@@ -39,7 +37,7 @@ pub(super) fn at_edges<R>(
 }
 
 impl Fm {
-    /// Tells a host's edge what the way to a component adds, whatever it was told before; nothing where there is no way.
+    /// Tells a host's edge the cost of the path to a component, whatever it knows; does nothing without a path.
     pub(super) fn tell_cost(&mut self, bit: AccessBit) -> Result<(), CallError> {
         let Some((set, way, cost)) = self.cost_of(bit) else { return Ok(()) };
         self.fabric.call(way, &Command::ConfigureAccess(set))?;
@@ -47,7 +45,7 @@ impl Fm {
         Ok(())
     }
 
-    /// What a way costs that a bit of GMV or VTV opens, and how its edge is told.
+    /// The cost of the path that a bit of GMV or VTV opens, with the command that tells it.
     fn cost_of(&self, bit: AccessBit) -> Option<(ConfigureAccess, Way, PathCost)> {
         let (AccessBit::Gmv(from, vcs, pid) | AccessBit::Vtv(from, vcs, pid)) = bit else {
             return None;
@@ -60,14 +58,14 @@ impl Fm {
         Some((ConfigureAccess { vcs, access, cost }, way, cost))
     }
 
-    /// Tells edges what ways cost that cost something else than before: hosts read it in CDATs, and hear of the change.
+    /// Tells edges the costs that have changed: hosts read them in CDATs, and are notified of the change.
     pub(super) fn tell_costs(&mut self) {
         let wanted = self.wanted_access();
         self.told_costs.retain(|bit, _| wanted.contains(bit));
         for bit in wanted {
             let told = self.told_costs.get(&bit);
             let is_news = self.cost_of(bit).is_some_and(|(.., cost)| told != Some(&cost));
-            // It is looked after elsewhere that a switch does not answer; this is for the next look.
+            // Silent switches are handled elsewhere; the costs are told at the next look.
             if is_news && self.tell_cost(bit).is_err() {
                 return;
             }
@@ -75,7 +73,7 @@ impl Fm {
         self.tell_link_costs();
     }
 
-    /// The same of the paths of virtual links: the switch at the lower end tells its host.
+    /// The same for virtual links: the switch at the lower end tells its host.
     fn tell_link_costs(&mut self) {
         let figures = self.desired.figures();
         let Some(running) = &self.running else { return };
@@ -95,7 +93,7 @@ impl Fm {
         }
     }
 
-    /// Sets or clears a bit of a vector at a host's edge, by command of a client.
+    /// Sets or clears a bit of a vector at a host's edge, by a client's command.
     pub(super) fn set_access(
         &mut self,
         host: &str,
@@ -108,6 +106,7 @@ impl Fm {
         let uses = |share: &Share| {
             share.hosts.contains(&host) && share.parts.iter().any(|part| part.gfd == pid)
         };
+        // A bit that memory, GIM or P2P needs would be set again at the next comparison; refused with its name instead.
         if let Some(share) = self.memory.shares.iter().find(|share| uses(share))
             && vector == Vector::Gmv
             && !on
@@ -155,6 +154,7 @@ impl Fm {
             Vector::Vtv => AccessBit::Vtv(host.switch, vcs, pid),
             Vector::Lav => AccessBit::Lav(host.switch, vcs, pid),
         };
+        // Remembered, so that a restarted edge gets it back; memory, GIM and P2P account for their own bits.
         let _ = if on { self.granted.insert(bit) } else { self.granted.remove(&bit) };
         let vector = match vector {
             Vector::Gmv => "GMV",

@@ -1,8 +1,7 @@
-//! PIDs by command: a target gets another one, and the routes to it.
+//! PID assignment by command: a target gets another PID, and routes to it.
 //!
-//! A switch's target and a PID -> a new plan, sent; refused where something uses the PID of before.
+//! The assignment is refused while something uses the old PID.
 //!
-//! Units: PIDs of 12 bits.
 //! Source: docs/fm.md; docs/spec/wire-formats.md §4.5 (5703h, 5704h).
 
 use std::collections::BTreeSet;
@@ -21,7 +20,7 @@ use crate::plan::{self, Assignment};
 use crate::text::name_of;
 
 impl Fm {
-    /// Gives a target another PID, and brings the routes about.
+    /// Assigns a PID to a target, the first free one if none is given, and sends the routes.
     pub(super) fn assign(
         &mut self,
         at: SwitchId,
@@ -47,6 +46,7 @@ impl Fm {
         };
         let old = std::mem::replace(&mut found.pid, pid);
         let here = PortRef::new(at, found.port);
+        // The edge lets the GFD send by this PID only, which the component itself has.
         if inventory.is_gfds(here, old) {
             return Err(Refused::because(format!("PID {old} is that of the GFD at {here}")));
         }
@@ -66,6 +66,7 @@ impl Fm {
             Ok(sent) => sent,
             Err(error) => {
                 let why = with_causes(&error);
+                // Part of it may be in force: the switches are read again rather than guessed at.
                 let left = self.rediscover().map_err(refuse);
                 self.show();
                 left?;
@@ -78,7 +79,7 @@ impl Fm {
         Ok(format!("target {target} of {at} has PID {pid}; {} entries were sent", sent.entries))
     }
 
-    /// Who needs a PID as it is.
+    /// The user of a PID, which keeps it from being changed.
     fn user_of(&self, pid: Pid) -> Option<String> {
         let running = self.running.as_ref().filter(|_| !pid.is_none())?;
         let ends = |link: &&Remote| link.host.pid == pid || link.below.pid == pid;

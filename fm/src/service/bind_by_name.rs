@@ -1,8 +1,10 @@
-//! Bindings by the names of a host and a device: which free bridges show the device.
+//! Bindings by name: chooses free bridges to show a host a device.
 //!
-//! Names -> [`Step`]s, each a request of [`Request::Bind`] -> what was done, or nothing of it.
+//! The choice is a list of [`Step`]s, each a [`Request::Bind`]; all are made, or none.
 //!
-//! Source: docs/fm.md, "Commands"; CXL 3.1 section 7.7.6.1 (a host sees its edge switch and one level of switches below it).
+//!
+//! Source: docs/fm.md, "Commands"; CXL 3.1 section 7.7.6.1 (a host sees its edge switch and one level of switches below
+//! it).
 
 use weft_rpc::Refused;
 
@@ -12,13 +14,12 @@ use crate::bind::Bridge;
 use crate::graph::{PortRef, SwitchId};
 use crate::inventory::Vcs;
 
-/// A virtual switch, by switch and number.
 type VcsPlace = (SwitchId, u8);
 
-/// One binding: the bridge, and what it is to show.
+/// One binding: a bridge, and the device or bridge that it gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// `SWITCH/VCS/VPPB`.
+    /// The bridge as `SWITCH/VCS/VPPB`, which [`Request::Bind`] takes.
     pub bridge: String,
     /// `port:N`, `port:N.LD`, or the bridge at the other end of a virtual link.
     pub to: String,
@@ -29,11 +30,11 @@ fn text(bridge: Bridge) -> String {
 }
 
 impl Names<'_> {
-    /// The bindings that show a host a device, in their order: the device first, as the host is told of a hot-add once its own
-    /// bridge is bound.
+    /// The bindings that show a host a device, in order: the device first, as the host is told of a hot-add once its
+    /// own bridge is bound.
     ///
     /// # Errors
-    /// There is no such host or device, another host has it, or no bridge is free.
+    /// The host or device does not exist, another host has the device, or no bridge is free.
     pub fn steps(&self, host: &str, device: &str) -> Result<Vec<Step>, String> {
         let edge = self.host(host)?;
         if !self.hosts().contains(&edge) {
@@ -61,6 +62,7 @@ impl Names<'_> {
             return Ok(vec![Step { bridge: text(self.free_bridge(own, host)?), to }]);
         }
         let links = self.bindings.links();
+        // A virtual switch that the host has there already needs no second virtual link.
         let links = links.filter(|it| (it.host.bridge.switch, it.host.bridge.vcs) == own);
         let mut below = links.map(|it| it.below.bridge).filter(|it| it.switch == at.switch);
         if bound.is_none()
@@ -68,7 +70,7 @@ impl Names<'_> {
         {
             return Ok(vec![Step { bridge: text(free), to }]);
         }
-        // An earlier request may have come no further than the device.
+        // An earlier request may have bound the device, and failed at the virtual link.
         let (upstream, shows) = if let Some(bridge) = bound {
             (Bridge { vppb: 0, ..bridge }, None)
         } else {
@@ -101,7 +103,7 @@ impl Names<'_> {
         state.is_some_and(|state| state.status == 0) && !self.bindings.is_taken(bridge)
     }
 
-    /// The first downstream bridge of a virtual switch that shows nothing.
+    /// The first free downstream bridge of a virtual switch.
     fn free_in(&self, at: VcsPlace) -> Option<Bridge> {
         let count = self.virtual_switch(at)?.vppbs.len();
         let bridge = |vppb| Bridge { switch: at.0, vcs: at.1, vppb };
@@ -114,7 +116,7 @@ impl Names<'_> {
         ))
     }
 
-    /// A virtual switch of a switch that no host has: its upstream bridge, and a free one below.
+    /// A virtual switch that no host has: its upstream bridge, and a free downstream one.
     fn spare_switch(&self, switch: SwitchId) -> Option<(Bridge, Bridge)> {
         self.inventory.switch(switch)?.vcss.iter().find_map(|vcs| {
             let upstream = Bridge { switch, vcs: vcs.id, vppb: 0 };
@@ -126,7 +128,7 @@ impl Names<'_> {
 }
 
 impl Fm {
-    /// Shows a host a device: each binding is a change by itself, and those before one that fails are taken back.
+    /// Shows a host a device. Each step is a change of its own; if one fails, those before it are undone.
     pub(super) fn bind_by_name(&mut self, host: &str, device: &str) -> Result<Response, Refused> {
         let steps = self.names(|names| names.steps(host, device))?;
         let mut said = Vec::new();
@@ -137,6 +139,7 @@ impl Fm {
                 Ok(_) => {}
                 Err(refused) => {
                     let mut left = Vec::new();
+                    // In reverse order, so that the host's own bridge goes before the device behind it.
                     for step in steps.iter().take(done).rev() {
                         let back = Request::Unbind { bridge: step.bridge.clone() };
                         if let Err(why) = self.change(&back) {

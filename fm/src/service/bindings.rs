@@ -1,6 +1,7 @@
-//! Bridges by command: one gets something to show, or loses it, or reports an error.
+//! Bridges and ports by command: bindings, reported errors and resets.
 //!
-//! A [`Binding`] or [`Bridge`] -> commands to the switches at its ends; their virtual switches are read again after.
+//! After a change the virtual switches at its ends are read again.
+//!
 //!
 //! Source: docs/spec/cxl-fabric.md "Binding"; CXL 3.1 section 7.6.7.2.4 (Generate AER Event); docs/fm.md.
 
@@ -23,7 +24,7 @@ use crate::memory::Host;
 use crate::port_reset::PortReset;
 use crate::text::name_of;
 
-/// A refusal; `what` a switch means that finds the input of a command invalid, and says no more.
+/// A refusal; `what` explains Invalid Input, which comes without a reason.
 fn invalid(error: &CallError, what: &str) -> Refused {
     match error {
         CallError::Refused { code: ReturnCode::InvalidInput, .. } => {
@@ -34,7 +35,8 @@ fn invalid(error: &CallError, what: &str) -> Refused {
 }
 
 impl Fm {
-    /// What a bridge is to show. A virtual link for which the switch below has no PID left gets one, of a fabric port without.
+    /// The binding that a command asks for. If the switch below has no PID left for another virtual link, a fabric port
+    /// without one gets it.
     pub(super) fn binding(&mut self, bridge: &str, to: &str) -> Result<Binding, Refused> {
         let binding = self.names(|names| names.binding(bridge, to))?;
         let Binding::Remote(link) = binding else { return Ok(binding) };
@@ -43,6 +45,7 @@ impl Fm {
         let free = |target: &&Target| target.kind == TargetKind::Fabric && target.pid.is_none();
         let free = inventory.targets(below).iter().find(free).map(|t| (t.id, t.instance));
         let checked = bindings.check_remote(inventory, &link);
+        // A new PID costs a change of all routing tables, so it is given only where a link needs it.
         let (Err(BindError::PidsTaken { .. }), Some((target, instance))) = (checked, free) else {
             return Ok(binding); // what is wrong with it is said when it is made
         };
@@ -51,18 +54,20 @@ impl Fm {
         self.names(|names| names.binding(bridge, to))
     }
 
-    /// Makes a binding, and reads what the bridges show after.
+    /// Makes a binding, and reads the virtual switches again.
     pub(super) fn bind(&mut self, binding: Binding) -> Result<(), BindError> {
         let bridges = match binding {
             Binding::Local(local) => vec![local.bridge],
             Binding::Remote(link) => vec![link.host.bridge, link.below.bridge],
         };
         let done = self.bind_it(binding);
+        // Also after a failure: an end may be bound nevertheless.
         self.refresh(&bridges);
         done
     }
 
-    /// What devices of the host that has a bridge now reach and it does not: they may have been given it as another host's.
+    /// Memory that devices of the bridge's host can now access and the host itself cannot: it may have been given to
+    /// them as another host's.
     pub(super) fn reached_by_devices(&self, bridge: Bridge) -> Vec<String> {
         let Some(running) = &self.running else { return Vec::new() };
         let names = Names::new(&self.desired, running);
@@ -89,7 +94,7 @@ impl Fm {
         said
     }
 
-    /// Takes away what a bridge shows, and reads what is left.
+    /// Removes a binding, and reads the virtual switches again.
     pub(super) fn unbind(&mut self, bridge: Bridge) -> Result<(), BindError> {
         let links = self.running.as_ref().map(|running| running.bindings.remote.iter());
         let mut links = links.into_iter().flatten();
@@ -100,8 +105,7 @@ impl Fm {
         done
     }
 
-    /// Reads anew what virtual switches show that have been bound or unbound; of one that does not answer, what was
-    /// known stays.
+    /// Reads the virtual switches of bridges that were bound or unbound; if one does not answer, the known state stays.
     pub(super) fn refresh(&mut self, bridges: &[Bridge]) {
         let Some(running) = &mut self.running else { return };
         for bridge in bridges {
@@ -118,7 +122,7 @@ impl Fm {
         }
     }
 
-    /// Has a bridge report an error; returns what is to be said of it.
+    /// Has a bridge report an error; returns the text of the answer.
     pub(super) fn generate_aer(
         &mut self,
         bridge: &str,
@@ -139,12 +143,13 @@ impl Fm {
         Ok(format!("{bridge} reports the error {name}"))
     }
 
-    /// Resets what is at a port (5102h); returns what is to be said of it.
+    /// Resets the component at a port (5102h); returns the text of the answer.
     pub(super) fn control_port(&mut self, text: &str, reset: PortReset) -> Result<String, Refused> {
         let place = self.names(|names| names.end_port(text))?;
         let inventory = &self.up()?.inventory;
         let switch = inventory.switches.get(place.switch.index());
         let way = switch.map(Switch::way).ok_or_else(|| Refused::because("no such switch"))?;
+        // Read before: the switch answers both cases with Invalid Input, which would not tell why.
         let seen = ports_seen(&mut self.fabric, way, &[place.port]).map_err(refuse)?;
         let is_held = seen.iter().any(|seen| seen.port == place.port && seen.perst);
         match (reset, is_held) {

@@ -1,6 +1,5 @@
-//! What the FM is doing, for who asks while it does it.
+//! Status board: the manager's status and events, readable while it works.
 //!
-//! [`StatusBoard`], shared: a [`Status`] and the last [`EventRecord`]s.
 //!
 //! Source: docs/spec/cxl-fabric.md "Start-up".
 
@@ -16,17 +15,17 @@ use crate::graph::PortRef;
 
 /// Events of the manager's own that are kept.
 pub const OWN_MAX: usize = 2_048;
-/// Events that are kept of what components have caused.
+/// Events caused by components that are kept in all.
 pub const CAUSED_MAX: usize = 2_048;
-/// Events that are kept of what one of them has caused.
+/// Events that are kept of one component.
 pub const SHARE_MAX: usize = 64;
 
-/// Who can cause events whenever it likes.
+/// A component that can cause events at any rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Cause {
-    /// A G-FAM device, by what it notifies of.
+    /// A G-FAM device, by its notifications.
     Gfd(Pid),
-    /// Whoever is at a port, by what its switch refuses.
+    /// The component at a port, by announcements that its switch refuses.
     Port(PortRef),
 }
 
@@ -43,7 +42,7 @@ impl fmt::Display for Cause {
 #[derive(Debug, Default)]
 struct Kept {
     events: VecDeque<EventRecord>,
-    /// How many are gone, and the number of the last one of these.
+    /// Number of events dropped, and the number of the last one of these.
     gone: u64,
     last_gone: u64,
 }
@@ -55,7 +54,7 @@ impl Kept {
         }
     }
 
-    /// Events after that of a number, and in place of those that are gone how many these are.
+    /// Events after a number, preceded by a line that says how many were dropped.
     fn after(&self, number: u64, of: impl fmt::Display) -> impl Iterator<Item = EventRecord> {
         let what = format!("{} earlier events of {of} are not kept any more", self.gone);
         let gone = EventRecord { number: self.last_gone, what };
@@ -68,17 +67,16 @@ impl Kept {
 struct BoardState {
     status: Status,
     own: Kept,
-    /// Of what components have caused: nobody's events push out those of others.
+    /// Events caused by components, each with its own limit, so that none pushes out those of others.
     caused: BTreeMap<Cause, Kept>,
-    /// Events in `caused`.
+    /// Number of events in `caused`.
     count: usize,
-    /// What things are called.
     called: DisplayNames,
 }
 
 impl BoardState {
-    /// Keeps an event as it is told; the oldest one of its cause goes where that has its share, and the oldest one of whoever
-    /// has the most where there are too many in all.
+    /// Records an event. At a cause's limit its own oldest event goes; at the limit of all, the oldest one of the cause
+    /// that has most.
     fn record(&mut self, cause: Option<Cause>, what: String) {
         self.status.events += 1;
         let event = EventRecord { number: self.status.events, what };
@@ -92,6 +90,7 @@ impl BoardState {
         let kept = self.caused.entry(cause).or_default();
         kept.events.push_back(event);
         if kept.events.len() > SHARE_MAX {
+            // One came and one went: `count` stays.
             return kept.forget_one();
         }
         self.count += 1;
@@ -104,7 +103,7 @@ impl BoardState {
     }
 }
 
-/// The FM's status and last events, for other threads to read.
+/// The manager's status and latest events, for other threads to read.
 #[derive(Debug, Default)]
 pub struct StatusBoard(Mutex<BoardState>);
 
@@ -113,41 +112,40 @@ impl StatusBoard {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The FM's status.
     #[must_use]
     pub fn status(&self) -> Status {
         let inside = self.lock();
         let mut status = inside.status.clone();
+        // Names are put in when the status is read: they may have changed since the text was made.
         let said = status.errors.iter_mut().chain(&mut status.failed);
         said.for_each(|text| *text = inside.called.told(text));
         status
     }
 
-    /// Tells it what switches are called from now on.
+    /// Sets the names of components in status and events from now on.
     pub(super) fn name(&self, called: DisplayNames) {
         self.lock().called = called;
     }
 
-    /// Changes that.
     pub(crate) fn set(&self, change: impl FnOnce(&mut Status)) {
         change(&mut self.lock().status);
     }
 
-    /// Notes an event.
+    /// Records an event of the manager's own.
     pub(crate) fn record_event(&self, what: impl Into<String>) {
         let mut inside = self.lock();
         let what = inside.called.told(&what.into());
         inside.record(None, what);
     }
 
-    /// Notes an event that somebody can cause whenever it likes.
+    /// Records an event that a component can cause at any rate.
     pub(crate) fn record_caused(&self, cause: Cause, what: &str) {
         let mut inside = self.lock();
         let what = inside.called.told(what);
         inside.record(Some(cause), what);
     }
 
-    /// Notes an event, unless it is the same as the last one: what fails at each try is told once.
+    /// Records an event unless it repeats the last one, so that a failure at each attempt appears once.
     pub(crate) fn record_change(&self, what: impl Into<String>) {
         let mut inside = self.lock();
         let what = inside.called.told(&what.into());
@@ -156,7 +154,7 @@ impl StatusBoard {
         }
     }
 
-    /// Events after that of a number, as far as they are kept, and how many are not.
+    /// Events after a number, and how many of these were dropped.
     #[must_use]
     pub fn events(&self, after: u64) -> Vec<EventRecord> {
         let inside = self.lock();
@@ -165,6 +163,7 @@ impl StatusBoard {
         let caused = caused
             .flat_map(|(cause, kept)| kept.after(after, inside.called.told(&cause.to_string())));
         let mut events: Vec<EventRecord> = own.chain(caused).collect();
+        // Clients ask for what follows the last number they have seen.
         events.sort_by_key(|event| event.number);
         events
     }

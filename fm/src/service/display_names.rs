@@ -1,11 +1,12 @@
-//! Switches by the names of the wanted state, in what people read.
+//! Display names: names of the wanted state in texts for people.
 //!
-//! Text with `s3` in it -> the same with the switch's name, and with `PID 003` in it with that of who has it; rows of a [`Response`] the same way.
+//! Texts have `s3` for a switch and `PID 003` for a component; [`DisplayNames`] puts in the switch's name, and the name
+//! of the PID's owner. Rows of a [`Response`] are treated in the same way.
+//!
+//! Errors, events and plans call switches by number, as they have no wanted state at hand. Texts for people get the
+//! names, wherever a switch has one; quoted text is somebody's own and stays.
 //!
 //! Source: docs/fm.md, "Commands".
-//!
-//! Errors, events and plans speak of switches by their numbers, which they have without the wanted state. What goes out to
-//! people has the names instead, wherever a switch has one; what is in quotes is somebody's own word, and stays.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +18,12 @@ use crate::inventory::{Inventory, Partner};
 use crate::overview::NameRow;
 use crate::trace::{End, Trace};
 
-/// Names of switches, of GFDs by PID, and of hosts and devices by place.
+/// Names of switches, of GFDs by PID, and of hosts and devices by port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DisplayNames {
     switches: BTreeMap<SwitchId, String>,
     gfds: BTreeMap<u16, String>,
-    /// Of hosts, devices and GFDs, by PID.
+    /// Names of hosts, devices and GFDs, by PID.
     pids: BTreeMap<u16, String>,
     ends: BTreeMap<(SwitchId, u8), String>,
 }
@@ -41,7 +42,7 @@ impl From<&[NameRow]> for DisplayNames {
 }
 
 impl DisplayNames {
-    /// The names that a desired state has for what is in a fabric.
+    /// Names that a wanted state has for the components of a fabric.
     #[must_use]
     pub fn new(desired: &DesiredState, inventory: &Inventory) -> Self {
         let first = desired.fm.entry_in(inventory);
@@ -83,13 +84,13 @@ impl DisplayNames {
         switches.chain(ends).chain(gfds).collect()
     }
 
-    /// What a switch is called: its name, else its number.
+    /// Name of a switch, or its number.
     #[must_use]
     pub fn switch(&self, id: SwitchId) -> String {
         self.switches.get(&id).cloned().unwrap_or_else(|| id.to_string())
     }
 
-    /// What is at a port, by name, and a blank behind it; nothing where it has none.
+    /// Name of the component at a port, followed by a blank; empty if it has none.
     #[must_use]
     pub fn at(&self, inventory: &Inventory, id: SwitchId, port: u8) -> String {
         self.at_port(inventory, PortRef::new(id, port))
@@ -104,6 +105,7 @@ impl DisplayNames {
             _ => None,
         };
         let here = || self.ends.get(&(at.switch, at.port));
+        // A GFD's name goes with the device, wherever it is plugged in; others are named by port.
         let name = match gfd {
             Some(gfd) => self.gfds.get(&gfd.pid.bits()).or_else(here),
             None => here(),
@@ -124,6 +126,8 @@ impl DisplayNames {
                 && let Some(name) = self.switches.get(&id)
             {
                 out.push_str(name);
+                // Behind a name a digit stands for "within a word", so that nothing that follows is replaced as its
+                // start.
                 (rest, before) = (rest.get(len..).unwrap_or_default(), '0');
                 continue;
             }
@@ -133,8 +137,8 @@ impl DisplayNames {
         out
     }
 
-    /// `text` with the names of switches, and with those of hosts, devices and GFDs in front of their PIDs, as events and errors
-    /// are told: `PID 003` and `GFD 003` are `g0 (PID 003)`.
+    /// `text` with names of switches, and with names of hosts, devices and GFDs in front of their PIDs: `PID 003` and
+    /// `GFD 003` become `g0 (PID 003)`.
     #[must_use]
     pub fn told(&self, text: &str) -> String {
         let text = self.with_names(text);
@@ -158,7 +162,7 @@ impl DisplayNames {
         out
     }
 
-    /// Puts names in place of numbers in an answer's rows.
+    /// Puts names in place of numbers in the rows of an answer.
     #[must_use]
     pub fn answer(&self, mut answer: Response) -> Response {
         let put = |text: &mut String| *text = self.with_names(text);
@@ -180,7 +184,7 @@ impl DisplayNames {
             Response::Pids(rows) => rows.iter_mut().for_each(|row| put(&mut row.at)),
             Response::Costs(rows) => rows.iter_mut().for_each(|row| put(&mut row.what)),
             Response::Trace(trace) => self.trace(trace),
-            // Names are in it already, or none are wanted: data for programs, bytes, rows of PIDs.
+            // These have the names already, or want none: data for programs, bytes, rows of PIDs.
             Response::Status(_)
             | Response::Topology(_)
             | Response::Inventory(_)
@@ -210,13 +214,13 @@ impl DisplayNames {
     }
 }
 
-/// Where `PID ` or `GFD ` is first, and its length.
+/// Position and length of the first `PID ` or `GFD `.
 fn first_pid_word(text: &str) -> Option<(usize, usize)> {
     let words = ["PID ", "GFD "];
     words.iter().filter_map(|word| Some((text.find(word)?, word.len()))).min()
 }
 
-/// The PID that a text begins with, where no more of a word is behind it.
+/// The PID at the start of a text, unless it is part of a longer word.
 fn pid_at(text: &str) -> Option<u16> {
     let (digits, behind) = text.split_at_checked(3)?;
     let is_pid = digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
@@ -227,13 +231,14 @@ fn pid_at(text: &str) -> Option<u16> {
     u16::from_str_radix(digits, 16).ok().filter(|_| is_pid && ends)
 }
 
-/// Whether a word that stands behind a text is one of its own, and not a PID that has its name already, or somebody's word.
+/// Whether a word that follows `before` stands alone: not a PID that has its name already, and not part of quoted text.
 fn begins(before: &str) -> bool {
     let last = before.chars().next_back().unwrap_or(' ');
     !last.is_alphanumeric() && !matches!(last, '(' | '"' | '-' | '_' | '.')
 }
 
-/// The number behind an `s` that `text` begins with, where no more of a word is behind it; with the bytes of both.
+/// Number of a switch after the `s` at the start of `text`, with the length of both, unless it is part of a longer
+/// word.
 fn number(text: &str) -> Option<(usize, SwitchId)> {
     let digits = text.get(1..)?;
     let len = digits.bytes().take_while(u8::is_ascii_digit).count();

@@ -2,7 +2,6 @@
 //!
 //! Finds the [`Target`] of an address, or that the hierarchy routes it. Segments have 64 GiB << n.
 //!
-//!
 //! Source: docs/spec/wire-formats.md §4.5 (570Ch to 5711h, 5715h), §4.6 (5803h, 5805h, 5807h, 5901h), §5.1.
 
 use weft_parsers::cci::Request;

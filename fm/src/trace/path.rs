@@ -1,6 +1,5 @@
 //! Trace through the fabric: DRT and RGT of each switch between the edge and the target.
 //!
-//!
 //! Source: docs/spec/wire-formats.md §4.5 (5708h, 570Ah), §5.3.
 
 use std::collections::BTreeSet;

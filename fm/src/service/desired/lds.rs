@@ -1,46 +1,43 @@
-//! What logical devices are to have, as a file of a wanted state says it.
+//! Wanted state of logical devices: the `[[ld]]` sections.
 //!
-//! `[[ld]]` -> [`DesiredLd`], one for each logical device; what is wrong in the file itself is said before a device is
-//! asked.
+//! Each section is a [`DesiredLd`]. Mistakes within the file are found before any device is asked.
 //!
-//! Units: bytes; 256ths of the bandwidth.
 //! Source: CXL 3.1 sections 7.6.7.4.3, 7.6.7.4.7, 7.6.7.4.10; docs/fm.md "What is wanted".
 
 use serde::Deserialize;
 
 use crate::lds::{LDS_MAX, LdAmounts};
 
-/// Memory is dealt out in units of so many bytes, or in multiples of them, as the device says.
+/// Unit of memory: devices use it, or multiples of it.
 const UNIT: u64 = 256 << 20;
-/// All of the bandwidth, 256ths.
+/// The whole bandwidth, in 256ths.
 const WHOLE: u32 = 256;
 
-/// What a logical device is to have.
+/// Wanted settings of a logical device; it keeps the values that are not given.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DesiredLd {
-    /// Its device: a name, or `SWITCH/port:N`.
+    /// Device: a name, or `SWITCH/port:N`.
     pub device: String,
-    /// Its number.
+    /// Its number in the device.
     pub ld: u8,
-    /// Memory: bytes, or a number with MiB, GiB or TiB; what it has, where nothing is said.
+    /// Bytes of memory, or a number with MiB, GiB or TiB.
     #[serde(default, deserialize_with = "super::some_size")]
     pub memory: Option<u64>,
-    /// Bandwidth when all want more, 256ths.
+    /// Share of the bandwidth when all want more, in 256ths.
     pub bandwidth: Option<u8>,
-    /// Bandwidth at most, 256ths; 0 for no limit.
+    /// Limit on the bandwidth in 256ths; 0 for none.
     pub limit: Option<u8>,
 }
 
 impl DesiredLd {
-    /// What is said of it.
     #[must_use]
     pub const fn amounts(&self) -> LdAmounts {
         LdAmounts { memory: self.memory, bandwidth: self.bandwidth, limit: self.limit }
     }
 }
 
-/// Refuses what no device can have; how much memory there is, and how many logical devices, is seen in the fabric.
+/// Refuses settings that no device can have. The amount of memory and number of LDs are checked in the fabric.
 pub(super) fn check(all: &[DesiredLd]) -> Result<(), String> {
     for (at, one) in all.iter().enumerate() {
         let (device, ld) = (&one.device, one.ld);

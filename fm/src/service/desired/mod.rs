@@ -1,8 +1,7 @@
-//! The state that is wanted of a fabric, as a file tells it.
+//! Wanted state of a fabric, read from a TOML file.
 //!
-//! TOML -> [`DesiredState`]: names, hosts, bindings, memory; what they mean in a fabric is seen by [`super::names`].
+//! A [`DesiredState`] has names, hosts, bindings and memory; [`super::names`] resolves them in a fabric.
 //!
-//! Units: bytes; ns.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; TOML 1.0.
 
 mod lds;
@@ -24,121 +23,111 @@ use crate::media::{self, Media, Partition};
 use crate::memory::map::{self, Kind, LocalRange, Range};
 use crate::text::{is_name, is_word, parse_address, parse_pid, parse_size, parse_uuid, tag};
 
-/// UUID of an FM that is given none.
+/// UUID of a manager without `fm.uuid`.
 const UUID: Uuid = *b"weft fabric mgr\0";
-/// PID of an FM that is given none.
+/// PID of a manager without `fm.pid`.
 const PID: u16 = 0xFFE;
-/// Longest file.
+/// Longest file that is read, in bytes.
 const LEN_MAX: u64 = 16 << 20;
 
-/// Why a file is no desired state.
+/// Why a file is no wanted state.
 #[derive(Debug, thiserror::Error)]
 pub enum DesiredStateError {
-    /// The file cannot be read.
     #[error("read {0}")]
     File(String, #[source] std::io::Error),
-    /// It is longer than any that means something.
+    /// The file is longer than any sensible one.
     #[error("{0} is larger than 16 MiB")]
     Long(String),
-    /// It is no such TOML.
+    /// It is no TOML, or has unknown keys.
     #[error("{0}")]
     Toml(String),
-    /// It contradicts itself.
+    /// It contradicts itself, or a rule that can be checked without a fabric.
     #[error("{0}")]
     Bad(String),
 }
 
-/// The `[fm]` section: who manages, and what components do not tell.
+/// The `[fm]` section: the manager, and figures that components do not tell.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Management {
-    /// UUID of this FM.
     #[serde(default, deserialize_with = "some_uuid")]
     pub uuid: Option<Uuid>,
-    /// Its PID.
     #[serde(default, deserialize_with = "some_pid")]
     pub pid: Option<Pid>,
-    /// Name of the entry switch: its UUID is told by its neighbours only, and not where there are none.
+    /// Name of the entry switch, whose UUID only its neighbours tell, if it has any.
     pub entry: Option<String>,
-    /// Serial number of the switch that `entry` means, where several managers may have other ones; else it is the manager's own.
+    /// Serial number of the switch that `entry` names, with several managers; otherwise `entry` is the manager's own
+    /// entry switch.
     #[serde(skip)]
     pub entry_serial: Option<u64>,
-    /// Who may take over.
+    /// Manager that may take over.
     pub secondary: Option<Secondary>,
-    /// Where there are several managers: who they are to components, and which term this is.
+    /// With several managers, their UUIDs towards components, and the present term.
     #[serde(skip)]
     pub lineage: Option<Lineage>,
-    /// From a port of a switch to another one.
+    /// Latency from one port of a switch to another.
     pub switch_ns: Option<u64>,
-    /// From one end of a link to the other.
+    /// Latency from one end of a link to the other.
     pub link_ns: Option<u64>,
 }
 
 impl Management {
-    /// The switch that the wanted state calls its entry; none where it is not found, or several say that they are it.
+    /// The switch that the wanted state calls its entry; `None` if it is not found, or several have its serial number.
     #[must_use]
     pub fn entry_in(&self, inventory: &Inventory) -> Option<SwitchId> {
+        // Without a serial number `entry` is this manager's own entry switch.
         let Some(serial) = self.entry_serial else { return Some(SwitchId(0)) };
         let mut found = inventory.by_id().filter(|(_, switch)| switch.serial == serial);
         found.next().map(|(id, _)| id).filter(|_| found.next().is_none())
     }
 }
 
-/// The `[fm.secondary]` section: the FM that may take over.
+/// The `[fm.secondary]` section: the manager that may take over.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Secondary {
-    /// Its UUID.
     #[serde(deserialize_with = "uuid")]
     pub uuid: Uuid,
-    /// Its PID.
     #[serde(deserialize_with = "pid")]
     pub pid: Pid,
 }
 
-/// The name of a switch, by its UUID.
+/// A `[[switch]]` section: the name of a switch, by UUID.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedComponent {
-    /// The name.
     pub name: String,
-    /// Whose.
     #[serde(deserialize_with = "uuid")]
     pub uuid: Uuid,
 }
 
-/// The name of a GFD, by its UUID, and the partitions that it is to have.
+/// A `[[gfd]]` section: the name of a GFD, by UUID, and its partitions.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DesiredGfd {
-    /// The name.
     pub name: String,
-    /// Whose.
     #[serde(deserialize_with = "uuid")]
     pub uuid: Uuid,
-    /// Its media partitions, in order; those that it has, where nothing is said.
+    /// Media partitions, in order; the GFD keeps its own if `None`.
     pub partitions: Option<Vec<Partition>>,
 }
 
-/// The name of a host, by switch and port.
+/// A `[[host]]` section: the name of a host, by switch and port.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostName {
-    /// Its name.
     pub name: String,
-    /// Its edge switch.
     pub switch: String,
-    /// The port that it is at.
     pub port: u8,
-    /// Where its GAE answers: `endpoint:PATH`, or, in a session of the host, `tcp:HOST:PORT` or `unix:PATH`.
+    /// Address of its GAE: `endpoint:PATH`, or, in a session of the host, `tcp:HOST:PORT` or `unix:PATH`.
     #[serde(default, deserialize_with = "some_gae")]
     pub gae: Option<GaePeer>,
-    /// Addresses that it has for itself, where no fabric memory may be: its memory and the windows of its bridges. As
-    /// hosts of weft have them, where nothing is said.
+    /// Addresses that it uses itself, which fabric memory must not take: its memory, and windows of its bridges. Those
+    /// of weft's hosts if `None`.
     pub own_addresses: Option<Vec<OwnAddresses>>,
 }
 
-/// Addresses that a host has for itself, `BASE:SIZE`.
+/// Addresses that a host uses itself, `BASE:SIZE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnAddresses(pub LocalRange);
 
@@ -155,7 +144,7 @@ impl<'de> Deserialize<'de> for OwnAddresses {
 }
 
 impl HostName {
-    /// The addresses that the host has for itself.
+    /// The addresses that the host uses itself.
     #[must_use]
     pub fn own(&self) -> Vec<LocalRange> {
         let said = self.own_addresses.as_ref();
@@ -166,137 +155,123 @@ impl HostName {
     }
 }
 
-/// The name of a device that is no GFD, by switch and port.
+/// A `[[device]]` section: the name of a device other than a GFD, by switch and port.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceName {
-    /// Its name.
     pub name: String,
-    /// Its switch.
     pub switch: String,
-    /// The port that it is at.
     pub port: u8,
-    /// Bytes of its memory that its host manages (HDM); 0: it has none.
+    /// Bytes of memory that its host manages (HDM); 0 for none.
     #[serde(default, deserialize_with = "some_size")]
     pub memory: Option<u64>,
 }
 
-/// Memory of a host or device that others reach (GIM).
+/// A `[[gim]]` section: memory of a host or device that others may access.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DesiredGim {
-    /// What it is called.
     pub name: String,
-    /// Whose memory it is: a host or a device.
+    /// Owner of the memory: a host or a device.
     pub of: String,
-    /// Hosts and devices that reach it.
+    /// Hosts and devices that may access it.
     pub from: Vec<String>,
-    /// They name the target themselves, by `VendPrefixL0`.
+    /// Whether requesters name the target themselves, by `VendPrefixL0`.
     #[serde(default)]
     pub prefix: bool,
     /// Bytes, or a number with KiB, MiB, GiB or TiB.
     #[serde(deserialize_with = "size")]
     pub size: u64,
-    /// Where all of them see it.
+    /// Address at which all of them see it.
     #[serde(deserialize_with = "address")]
     pub hpa: u64,
 }
 
-/// A memory device that devices access directly (direct P2P to HDM).
+/// A `[[p2p]]` section: a memory device that other devices access directly (direct P2P to HDM).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DesiredP2p {
-    /// What it is called.
     pub name: String,
-    /// Devices that access it.
+    /// Devices that may access it.
     pub from: Vec<String>,
-    /// The memory device.
+    /// The memory device, or a logical device.
     pub to: String,
     /// Bytes, or a number with KiB, MiB, GiB or TiB.
     #[serde(deserialize_with = "size")]
     pub size: u64,
-    /// Where all of them, and the memory device itself, see it.
+    /// Address at which all of them, and the memory device itself, see it.
     #[serde(deserialize_with = "address")]
     pub hpa: u64,
 }
 
-/// A binding that is wanted: a bridge and what it is to show.
+/// A `[[bind]]` section: a bridge, and the device or bridge that it gets.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bind {
-    /// SWITCH/VCS/VPPB.
     pub bridge: String,
     /// `port:N`, `port:N.LD` or SWITCH/VCS/VPPB.
     pub to: String,
 }
 
-/// Memory of GFDs that is wanted, and for whom.
+/// A `[[memory]]` section: memory of GFDs, and its hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DesiredMemory {
-    /// Its name: 1 to 16 bytes, the tag of its extents.
+    /// Name of 1 to 16 bytes, the tag of its extents.
     pub name: String,
-    /// Who has it.
+    /// Hosts that get it.
     pub hosts: Vec<String>,
     /// GFDs in the order of the ways.
     #[serde(default)]
     pub gfds: Vec<String>,
-    /// How many GFDs, where none are named: those that the FM found first.
+    /// Number of GFDs if none are named: the first ones that the manager finds.
     pub ways: Option<u16>,
-    /// In all: bytes, or a number with KiB, MiB, GiB or TiB.
+    /// Bytes in all, or a number with KiB, MiB, GiB or TiB.
     #[serde(deserialize_with = "size")]
     pub size: u64,
-    /// Bytes of an interleave granule.
     #[serde(default = "granularity_default", deserialize_with = "small_size")]
     pub granularity: u32,
-    /// Where all hosts see it.
+    /// Address at which all hosts see it.
     #[serde(deserialize_with = "address")]
     pub hpa: u64,
-    /// Of which kind of memory; of the first partitions that have room, where nothing is said.
+    /// Kind of memory; `None` for the first partitions with room.
     pub media: Option<Media>,
-    /// GFDs notify its hosts of what they refuse them there (GAM VDMs).
+    /// Whether GFDs notify its hosts of refused accesses (GAM VDMs).
     #[serde(default)]
     pub notify: bool,
 }
 
-/// The desired state of a fabric, as its file says it.
+/// The wanted state of a fabric, as its file has it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DesiredState {
-    /// Who manages.
     #[serde(default)]
     pub fm: Management,
-    /// Names of switches.
     #[serde(default, rename = "switch")]
     pub switches: Vec<NamedComponent>,
-    /// Names of GFDs.
     #[serde(default, rename = "gfd")]
     pub gfds: Vec<DesiredGfd>,
-    /// Hosts.
     #[serde(default, rename = "host")]
     pub hosts: Vec<HostName>,
-    /// Names of devices.
     #[serde(default, rename = "device")]
     pub devices: Vec<DeviceName>,
-    /// Bindings.
     #[serde(default, rename = "bind")]
     pub binds: Vec<Bind>,
-    /// Memory.
     #[serde(default, rename = "memory")]
     pub memory: Vec<DesiredMemory>,
-    /// Memory that hosts and devices show each other.
+    /// GIM: memory that hosts and devices show each other.
     #[serde(default)]
     pub gim: Vec<DesiredGim>,
-    /// Memory devices that devices access directly.
+    /// P2P: memory devices that other devices access directly.
     #[serde(default)]
     pub p2p: Vec<DesiredP2p>,
-    /// What logical devices are to have.
+    /// Settings of logical devices.
     #[serde(default, rename = "ld")]
     pub lds: Vec<DesiredLd>,
 }
 
 impl DesiredState {
-    /// Reads a desired state from a file.
+    /// Reads a wanted state from a file.
     ///
     /// # Errors
     /// See [`DesiredStateError`].
@@ -304,7 +279,7 @@ impl DesiredState {
         Self::load_with_text(path).map(|(desired, _)| desired)
     }
 
-    /// Reads a desired state from a file, and keeps its text.
+    /// Reads a wanted state from a file, and returns its text, too.
     ///
     /// # Errors
     /// See [`DesiredStateError`].
@@ -313,6 +288,7 @@ impl DesiredState {
         let name = path.display().to_string();
         let mut text = String::new();
         let file = files::open(path, OpenedBy::Command);
+        // One byte more than allowed tells a file that is too long from one that just fits.
         let read = file.and_then(|file| file.take(LEN_MAX + 1).read_to_string(&mut text));
         match read {
             Err(error) => Err(DesiredStateError::File(name, error)),
@@ -327,11 +303,12 @@ impl DesiredState {
         }
     }
 
-    /// Reads a desired state from text.
+    /// Reads a wanted state from text.
     ///
     /// # Errors
-    /// It is no TOML of this kind, or names something twice.
+    /// The text is no such TOML, or names something twice.
     pub fn parse(text: &str) -> Result<Self, DesiredStateError> {
+        // The message of the `toml` crate shows line and column; it ends with a line break.
         let desired: Self = toml::from_str(text)
             .map_err(|error| DesiredStateError::Toml(error.to_string().trim().to_owned()))?;
         let named = desired.switches.iter().map(|one| one.name.as_str());
@@ -339,6 +316,7 @@ impl DesiredState {
         let named = named.chain(desired.devices.iter().map(|device| device.name.as_str()));
         let mut names: Vec<&str> =
             named.chain(desired.hosts.iter().map(|host| host.name.as_str())).collect();
+        // One name space for all components: commands take any of them by name.
         names.extend(desired.fm.entry.as_deref());
         names.sort_unstable();
         let twice =
@@ -357,6 +335,7 @@ impl DesiredState {
             let why = "expected a name of memory of letters, digits, '-', '_' and '.'";
             return Err(DesiredStateError::Bad(format!("{why}, found {name:?}")));
         }
+        // GFDs know a share by its tag, so equal names would be one share.
         let mut tags = Vec::new();
         for share in &desired.memory {
             let tag = tag(&share.name).map_err(DesiredStateError::Bad)?;
@@ -380,6 +359,7 @@ impl DesiredState {
                 return Err(DesiredStateError::Bad(format!("{why}, found {:?}", gim.name)));
             }
         }
+        // `revoke` and `grant` take memory, GIM and P2P by name alone.
         let gim = desired.gim.iter().map(|gim| &gim.name);
         let mut taken: Vec<&String> = desired.memory.iter().map(|it| &it.name).chain(gim).collect();
         for p2p in &desired.p2p {
@@ -395,7 +375,7 @@ impl DesiredState {
         Ok(desired)
     }
 
-    /// Whether a GFD can have its partitions, and memory that is wanted of a kind has one of it in each GFD that says.
+    /// Checks that GFDs can have their partitions, and that wanted memory fits them where both are given.
     fn check_partitions(&self) -> Result<(), DesiredStateError> {
         for gfd in &self.gfds {
             if let Some(Err(why)) = gfd.partitions.as_deref().map(media::total) {
@@ -404,6 +384,7 @@ impl DesiredState {
         }
         for one in &self.memory {
             for gfd in self.gfds.iter().filter(|gfd| one.gfds.contains(&gfd.name)) {
+                // Parts of memory are equal; a GFD without `partitions` is checked when it is asked.
                 let each = one.size / u64::try_from(one.gfds.len()).unwrap_or(u64::MAX);
                 let lacks =
                     gfd.partitions.as_deref().and_then(|all| media::lacks(all, each, one.media));
@@ -416,8 +397,8 @@ impl DesiredState {
         Ok(())
     }
 
-    /// Whether those who are called the same have room for all that they are to have; who they are, and which GFDs, is
-    /// seen in the fabric only.
+    /// Checks that requesters of the same name have room for all their ranges. Who they are, and which GFDs are used,
+    /// is known in the fabric only.
     fn check_addresses(&self) -> Result<(), DesiredStateError> {
         let mut all: Vec<(&[String], Range<&str>)> = Vec::new();
         for one in &self.memory {
@@ -431,6 +412,7 @@ impl DesiredState {
                 return Err(DesiredStateError::Bad(format!("{name}: {why}")));
             }
             let (hpa, len, granularity) = (one.hpa, one.size, one.granularity);
+            // The GFDs may not be known yet: any two shares of as many ways count as alike here.
             let (kind, targets) = (Kind::Memory, vec![""; ways]);
             all.push((&one.hosts, Range { name, hpa, len, targets, granularity, kind }));
         }
@@ -459,14 +441,14 @@ impl DesiredState {
         Ok(())
     }
 
-    /// Who manages.
+    /// The manager's UUID and PID.
     #[must_use]
     pub fn manager(&self) -> Manager {
         let pid = self.fm.pid.unwrap_or(Pid::from_low_bits(PID));
         Manager { uuid: self.fm.uuid.unwrap_or(UUID), pid }
     }
 
-    /// Latencies that switches do not tell.
+    /// Latencies of switches and links, which components do not tell.
     #[must_use]
     pub fn figures(&self) -> Figures {
         let ps = |ns: Option<u64>| ns.unwrap_or(0).saturating_mul(1_000);
@@ -478,7 +460,7 @@ const fn granularity_default() -> u32 {
     4_096
 }
 
-/// A text or a number.
+/// A TOML value that is a number or text.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Value {
