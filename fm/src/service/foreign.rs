@@ -1,6 +1,9 @@
-//! What somebody else has changed in the fabric: owners, PIDs and tables of switches, read again at each look.
+//! Foreign changes: owners, PIDs and tables of switches that another manager changed, found at each look.
 //!
-//! What the FM has set -> what switches hold -> lines for events and errors, each naming switch, table and entry.
+//! [`Foreign::check`] compares the values that the switches hold with those that the manager set, and returns lines for
+//! events and errors that name switch, table and entry.
+//!
+//!
 //!
 //! Source: docs/spec/wire-formats.md §4.4, §4.5 (5703h, 5708h, 570Ah); docs/spec/cxl-fabric.md "The fabric manager".
 
@@ -20,10 +23,10 @@ use crate::plan::wires::read_switch;
 use crate::routes::SwitchTables;
 use crate::text::UuidText;
 
-/// Lines that are shown of one look.
+/// Lines shown of one look.
 const LINES_MAX: usize = 16;
 
-/// One thing that somebody can change.
+/// A value that another manager can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Owner,
@@ -33,14 +36,14 @@ enum Place {
     Group(u8),
 }
 
-/// What differs from what the FM has set, until it does no more.
+/// Present differences from the values that the manager set.
 #[derive(Debug, Default)]
 pub(super) struct Foreign {
     found: BTreeMap<(SwitchId, Place), String>,
 }
 
 impl Foreign {
-    /// Reads what all switches that answer hold; returns what is new, a line each.
+    /// Reads all switches that answer; returns a line for each new difference.
     pub(super) fn check(
         &mut self,
         fabric: &mut Fabric,
@@ -55,7 +58,7 @@ impl Foreign {
                 Some(Ok(places)) => {
                     found.extend(places.into_iter().map(|(p, text)| ((id, p), text)));
                 }
-                // Of one that does not answer, what was found last stands.
+                // A switch that does not answer keeps the differences found last.
                 _ => found.extend(
                     self.found
                         .iter()
@@ -71,13 +74,13 @@ impl Foreign {
         short(new)
     }
 
-    /// What is not as the FM has set it.
+    /// Lines for all present differences.
     pub(super) fn errors(&self) -> Vec<String> {
         short(self.found.values().cloned().collect())
     }
 }
 
-/// The first lines, and how many more there are.
+/// The first lines, and the number of further ones.
 fn short(mut lines: Vec<String>) -> Vec<String> {
     if lines.len() > LINES_MAX {
         let more = lines.len() - LINES_MAX;
@@ -87,13 +90,13 @@ fn short(mut lines: Vec<String>) -> Vec<String> {
     lines
 }
 
-/// Whether any link leads to a switch, or it is the entry.
+/// Whether a link that is up leads to a switch, or it is the entry switch.
 fn is_linked(inventory: &Inventory, id: SwitchId) -> bool {
     let mut links = inventory.links.iter().filter(|link| !inventory.down.contains(*link));
     id == SwitchId(0) || links.any(|link| link.iter().any(|end| end.switch == id))
 }
 
-/// What one switch holds that is not as the FM has set it, by place.
+/// Differences of one switch, by place.
 fn of_switch(
     fabric: &mut Fabric,
     running: &Running,
@@ -104,7 +107,7 @@ fn of_switch(
     let way = switch.way();
     let now = identify(fabric, way)?;
     if now.primary_uuid != manager {
-        // What it holds is the other's.
+        // Its tables are the other manager's business.
         return Ok([(Place::Owner, other_owner(id, &now))].into());
     }
     let mut differences = Differences { id, found: BTreeMap::new() };
@@ -114,6 +117,7 @@ fn of_switch(
     }
     differences.compare_targets(switch, &targets(fabric, way)?);
     let empty = SwitchTables::default();
+    // `standing`, not the plan: after a sending that stopped half-way the switch rightly holds older entries.
     let wanted = running.standing.get(id).unwrap_or(&empty);
     let held = read_switch(fabric, way, switch.rgts)?;
     differences.compare_routes(wanted, &held);
@@ -121,7 +125,7 @@ fn of_switch(
     Ok(differences.found)
 }
 
-/// Who has a switch now that was this FM's.
+/// Line about the new owner of a switch.
 fn other_owner(id: SwitchId, now: &PbrIdentity) -> String {
     if now.primary.is_none() {
         return format!("{id} has no owner any more: it was restarted, or somebody released it");
@@ -130,7 +134,7 @@ fn other_owner(id: SwitchId, now: &PbrIdentity) -> String {
     format!("somebody else took {id} over: it is owned by the fabric manager {owner}")
 }
 
-/// What somebody else changed at one switch.
+/// Differences found at one switch.
 struct Differences {
     id: SwitchId,
     found: BTreeMap<Place, String>,
@@ -159,7 +163,7 @@ impl Differences {
     fn compare_routes(&mut self, wanted: &SwitchTables, held: &SwitchTables) {
         for to in (0..).map_while(Pid::assignable) {
             let (want, has) = (wanted.drt(to), held.drt(to));
-            // What leads to the switch itself is not in the table that it shows.
+            // The switch's own route is not in the table that it shows.
             if want != has && want != DrtEntry::Port(OWN_PORT) {
                 let what = format_args!("DRT entry {to}");
                 self.note(Place::Route(to), what, &entry(want), &entry(has));
@@ -169,7 +173,7 @@ impl Differences {
 
     fn compare_groups(&mut self, wanted: &SwitchTables, held: &SwitchTables) {
         for index in 0..=u8::MAX {
-            // Groups that no route leads to any more stand in both until their place is needed.
+            // Groups that no route uses stay in both until their place is needed.
             let (want, has) = (wanted.rgt(index), held.rgt(index));
             if want != has {
                 let ports = |group: Option<&RgtEntry>| {

@@ -1,13 +1,13 @@
-//! What G-FAM devices tell of requests that they have not carried out (0107h).
+//! Notices of G-FAM devices about requests that they refused (0107h), turned into events.
 //!
-//! Notifications as they come -> [`GfdNotices`] -> lines for events: who, where, and which rule.
+//! [`GfdNotices`] collects notifications as they come, and makes lines that say who was refused, where and by which
+//! rule.
 //!
-//! Units: notifications.
+//! They are shown to people and decide nothing. The switch that passes a notification on tells where the device is, so
+//! one in the name of a device elsewhere is dropped. Each device has its own room for waiting notifications and for
+//! kinds, so that one that floods hides nothing of others; notifications without room are counted.
+//!
 //! Source: docs/spec/wire-formats.md §4.6 ("Notifications"); docs/spec/cxl-fabric.md "GFD (endpoint)".
-//!
-//! They are shown to people and decide nothing. The switch at which the device is says whose it is, so one that names a device
-//! elsewhere is dropped. Each device has its own room for what waits and for kinds that are kept apart, so that one that floods
-//! hides nothing of others; what has no room is counted.
 
 use std::collections::BTreeMap;
 
@@ -24,17 +24,17 @@ use super::news::{KINDS_MAX, News, Told};
 use crate::graph::SwitchId;
 use crate::inventory::Inventory;
 
-/// Notifications of a device that wait to be told.
+/// Notifications of one device that may wait.
 const WAITING_MAX: usize = 64;
-/// Devices of which any wait, as they are named.
+/// Number of devices, as they name themselves, with notifications waiting.
 const DEVICES_MAX: usize = 4_096;
 
-/// A device, as the switch names it that has passed its notification on; none is the entry switch.
+/// A device, with the switch that passed its notification on; `None` is the entry switch.
 type Device = (Option<Pid>, Pid);
-/// What is alike of a device: requester, type, trigger.
+/// Notifications of a device that count as alike: requester, type, trigger.
 type Kind = (Pid, u8, u8);
 
-/// How many of something there were, and were told.
+/// A count, and the count that was reported last.
 #[derive(Debug, Default)]
 struct Tally {
     count: u64,
@@ -53,13 +53,13 @@ struct FromDevice {
     waiting: Vec<FmNotification>,
     seen: BTreeMap<Kind, u64>,
     news: News<Kind>,
-    /// Of more kinds than are kept apart.
+    /// Notifications of kinds beyond those kept apart.
     others: Tally,
-    /// For which there was no room.
+    /// Notifications that found no room.
     lost: Tally,
 }
 
-/// What is told of a device.
+/// A line to be reported about a device.
 #[derive(Debug)]
 enum Line {
     Refused(FmNotification, &'static str, u64),
@@ -67,15 +67,15 @@ enum Line {
     Lost(u64),
 }
 
-/// Notifications of G-FAM devices.
+/// Notifications of all G-FAM devices.
 #[derive(Debug, Default)]
 pub(super) struct GfdNotices {
     devices: BTreeMap<Device, FromDevice>,
-    /// Of devices for which there was no room.
+    /// Notifications of devices without room.
     lost: Tally,
 }
 
-/// The notification of a device that a message is, and who passed it on.
+/// The notification in a message, and the switch that passed it on.
 fn read(message: &[u8]) -> Option<(Option<Pid>, FmNotification)> {
     if let Some(notice) = events::gfd_notice(message) {
         return Some((None, notice));
@@ -90,7 +90,7 @@ fn read(message: &[u8]) -> Option<(Option<Pid>, FmNotification)> {
     }
 }
 
-/// What was wrong, of those types that are somebody's fault.
+/// The rule that was broken, for types that report somebody's fault.
 fn rule(notice: &FmNotification) -> Option<&'static str> {
     Some(match notice.kind {
         kind::ACCESS_ERROR if notice.trigger & trigger::NO_HPA_MAP != 0 => {
@@ -116,10 +116,11 @@ fn rule(notice: &FmNotification) -> Option<&'static str> {
 }
 
 impl FromDevice {
-    /// What is to be told now: each kind when it begins, and whenever it has doubled; how often it was notified of.
+    /// Lines to be reported now: for each kind its first notification, and again whenever their number has doubled.
     fn news(&mut self) -> Vec<Line> {
         let mut lines = Vec::new();
         for notice in std::mem::take(&mut self.waiting) {
+            // Types that report no fault, such as background operations, are not shown.
             let Some(rule) = rule(&notice) else { continue };
             let kind = (notice.rpid, notice.kind, notice.trigger);
             if !self.news.has_room_for(&kind) {
@@ -139,10 +140,11 @@ impl FromDevice {
 }
 
 impl GfdNotices {
-    /// Takes a message in; false if it is something else.
+    /// Takes a message; returns false if it is no notification of a GFD.
     pub fn take(&mut self, message: &[u8]) -> bool {
         let Some((by, notice)) = read(message) else { return false };
         let device = (by, notice.pid);
+        // A switch may invent device PIDs at will: their number is bounded, too.
         if self.devices.len() >= DEVICES_MAX && !self.devices.contains_key(&device) {
             self.lost.count += 1;
             return true;
@@ -156,7 +158,8 @@ impl GfdNotices {
         true
     }
 
-    /// What is to be told now, with the device and its switch. What a switch told of a device that is not at it is dropped.
+    /// Lines to be reported now, with device and switch. Notifications about a device that is not at the reporting
+    /// switch are dropped.
     fn news(&mut self, inventory: &Inventory) -> Vec<(Pid, SwitchId, Line)> {
         let at = |(by, pid): Device| {
             let at = inventory.gfds.iter().find(|gfd| gfd.pid == pid)?.at.switch;
@@ -168,6 +171,7 @@ impl GfdNotices {
         };
         let mut news = Vec::new();
         self.devices.retain(|device, from| {
+            // Dropped with its counts: a device that is not there must not take room from others.
             let Some(at) = at(*device) else { return false };
             news.extend(from.news().into_iter().map(|line| (device.1, at, line)));
             true
@@ -177,7 +181,7 @@ impl GfdNotices {
 }
 
 impl Fm {
-    /// Tells what G-FAM devices have notified of.
+    /// Reports the notifications of G-FAM devices as events.
     pub(super) fn tell_gfd_notices(&mut self) {
         let Some(running) = &self.running else { return };
         let inventory = &running.inventory;
@@ -190,6 +194,7 @@ impl Fm {
         if news.is_empty() {
             return;
         }
+        // Made only when there are lines: it goes through all PIDs of the fabric.
         let names = DisplayNames::new(&self.desired, inventory);
         for (gfd, at, line) in news {
             let text = text(inventory, &names, gfd, at, &line);

@@ -1,8 +1,8 @@
-//! Requests that give and take memory: of GFDs, and what hosts and devices show each other (GIM).
+//! Requests that give and take memory: of GFDs, and of hosts and devices (GIM).
 //!
-//! Names -> [`Grant`] -> [`crate::gim::Gim`]; rows of what is shown.
+//! Names are resolved to a [`Grant`] for [`crate::gim::Gim`]; rows show the present grants.
 //!
-//! Units: bytes.
+//!
 //! Source: docs/spec/cxl-fabric.md "Memory"; CXL 3.1 section 7.7.3; docs/fm.md.
 
 use weft_rpc::Refused;
@@ -19,7 +19,7 @@ use crate::memory::{Host, Memory};
 use crate::text::{is_word, tag};
 
 impl Fm {
-    /// What is shown to whom.
+    /// Rows of all GIM.
     pub(super) fn shown(&self) -> Vec<GimRow> {
         let Some(running) = &self.running else { return Vec::new() };
         let names = Names::new(&self.desired, running);
@@ -41,7 +41,7 @@ impl Fm {
         let edge = |text: &String| names.host(text);
         let from = wanted.from.iter().map(edge).collect::<Result<Vec<_>, _>>()?;
         let (name, of) = (wanted.name.clone(), edge(&wanted.of)?);
-        // A virtual link makes two virtual switches one domain.
+        // A virtual link makes two virtual switches one domain, whose bridges lead to the memory already.
         let own = names.virtual_hierarchy(of);
         let same = |one: &&Host| own.is_some() && names.virtual_hierarchy(**one) == own;
         if let Some(one) = from.iter().find(same) {
@@ -51,7 +51,7 @@ impl Fm {
         Ok(Grant { name, of, from, by_prefix, hpa, len })
     }
 
-    /// Gives or takes memory of either kind; lines for what is done.
+    /// Gives or takes memory of either kind; returns lines for the answer.
     pub(super) fn change_memory(&mut self, request: &Request) -> Result<Vec<String>, Refused> {
         Ok(match request {
             Request::Share { name, hosts, gfds, ways, size, granularity, hpa, media, notify } => {
@@ -69,6 +69,7 @@ impl Fm {
                 self.up()?;
                 self.is_free(name)?;
                 let request = self.resolve(&wanted).map_err(Refused::bad_request)?;
+                // Checked and resolved completely before the first command, so a refusal leaves nothing behind.
                 self.share(&request).map_err(refuse)?;
                 vec![
                     format!("memory {name:?} is granted to {} hosts", hosts.len()),
@@ -120,7 +121,7 @@ impl Fm {
         })
     }
 
-    /// Changes what is shown.
+    /// Changes GIM with the means to reach the edges.
     fn change_gim(
         &mut self,
         f: impl FnOnce(&mut Gim, &mut EdgeContext<'_>, &Memory) -> Result<(), GimError>,
@@ -134,7 +135,7 @@ impl Fm {
         })
     }
 
-    /// What requesters have besides memory of GFDs and GIM, in order.
+    /// Ranges of requesters beside memory of GFDs and GIM, in their order.
     fn beside(&self, from: &[Host]) -> Vec<Beside> {
         let Some(running) = &self.running else { return Vec::new() };
         let names = Names::new(&self.desired, running);
@@ -142,7 +143,7 @@ impl Fm {
         from.iter().map(of).collect()
     }
 
-    /// Whether neither memory, GIM nor P2P is called so, and can be.
+    /// Checks that a name is valid, and that no memory, GIM or P2P has it.
     pub(super) fn is_free(&self, name: &str) -> Result<(), Refused> {
         if !is_word(name) {
             let why = "expected a name of letters, digits, -, _ and .";
@@ -172,14 +173,14 @@ impl Fm {
         Ok(format!("GIM {name:?} is released"))
     }
 
-    /// A line for what is done, and one for whom the edge lets through still.
+    /// Revokes GIM; a second line tells if the edge still passes requests.
     fn revoke_gim(&mut self, name: &str, from: &str) -> Result<Vec<String>, Refused> {
         let running = self.up()?;
         let names = Names::new(&self.desired, running);
         let edge = names.host(from).map_err(Refused::bad_request)?;
         self.change_gim(|gim, means, _| gim.revoke(means, name, edge)).map_err(refuse)?;
         let mut said = vec![format!("GIM {name:?} is revoked from {from}")];
-        // VTV is of a virtual switch, not of a port of it.
+        // VTV belongs to a virtual switch, not to one of its ports.
         let of = self.gim.find(name).map(|grant| grant.of.pid);
         let still = of.and_then(|of| self.gim.still_allows(of, edge));
         if let Some(why) = still {
@@ -199,6 +200,7 @@ impl Fm {
             self.board.record_event(format!("GIM {:?} shown", wanted.name));
             return Ok(());
         };
+        // A running grant is never changed to fit the file: whoever uses the memory would lose it.
         if let Some(lacks) = grant.from.iter().find(|edge| !own.from.contains(edge)) {
             return Err(format!("PID {} has no access to it: release it first", lacks.pid));
         }

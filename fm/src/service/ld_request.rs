@@ -1,125 +1,115 @@
-//! Logical devices in requests and answers of the FM: what each is to have, and what each has.
+//! Logical devices in the manager's requests and answers.
 //!
-//! [`LdChange`], [`CapacityChange`] -> [`LdRow`]s, [`CapacityRow`]s.
+//! [`LdChange`] and [`CapacityChange`] change them, [`LdRow`] and [`CapacityRow`] show them. Bandwidths are 256ths of
+//! the device's.
 //!
-//! Units: bytes; 256ths of the bandwidth.
+//!
 //! Source: docs/fm.md.
 
 use serde::{Deserialize, Serialize};
 
-/// What a logical device is to have.
+/// A new setting of a logical device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LdChange {
-    /// Bytes of memory.
+    /// Bytes of memory that it gets in all.
     Memory(u64),
-    /// Bandwidth when all want more, 256ths.
+    /// Share of the bandwidth when all want more, in 256ths.
     Bandwidth(u8),
-    /// Bandwidth at most, 256ths; 0 for no limit.
+    /// Limit on the bandwidth in 256ths; 0 for none.
     Limit(u8),
 }
 
-/// What is to be done with dynamic capacity of a logical device.
+/// A change of a device's dynamic capacity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CapacityChange {
-    /// It is to have more.
+    /// The LD gets more.
     Add {
-        /// Bytes.
         size: u64,
-        /// What it is called.
+        /// Tag; none if missing.
         #[serde(default)]
         tag: Option<String>,
-        /// Where in the logical device; anywhere without it.
+        /// DPA; anywhere if missing.
         #[serde(default)]
         at: Option<u64>,
-        /// All of it beside each other.
+        /// Whether it must be one extent.
         #[serde(default)]
         contiguous: bool,
     },
-    /// It is to have less.
+    /// The LD gets less.
     Release {
-        /// Bytes; all of the tag without it.
+        /// Bytes; all with the tag if missing.
         #[serde(default)]
         size: Option<u64>,
-        /// What it is called; what has no tag without it.
+        /// Tag; capacity without a tag if missing.
         #[serde(default)]
         tag: Option<String>,
-        /// Where in the logical device.
+        /// DPA of the extent, if a certain one is meant.
         #[serde(default)]
         at: Option<u64>,
-        /// Also while its host uses its memory.
+        /// Whether it is released even while the host uses it.
         #[serde(default)]
         force: bool,
     },
-    /// It is to have what another one has: the same bytes.
+    /// The LD gets the capacity of another LD, with the same bytes.
     Share {
-        /// What that is called.
+        /// Tag of that capacity.
         tag: String,
     },
-    /// What it has is to keep its content when nobody has it any more, until that is forgotten.
-    Keep {
-        /// What it is called.
-        tag: String,
-    },
-    /// The content of what nobody has any more is lost.
-    Forget {
-        /// What it is called.
-        tag: String,
-    },
-    /// The device is to deal it out in other blocks, to every logical device.
+    /// The content under a tag stays when no LD has it any more, until it is forgotten.
+    Keep { tag: String },
+    /// Content that no LD has is erased.
+    Forget { tag: String },
+    /// Capacity of the device is given in other blocks, to all LDs.
     Block {
-        /// Bytes of a block.
+        /// Block size in bytes.
         size: u64,
     },
 }
 
-/// Dynamic capacity of a device with logical devices, as it is shown.
+/// Row about a device with dynamic capacity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapacityRow {
-    /// The device: the name, else the switch and the port that it is at.
+    /// Name of the device, or its switch and port.
     pub device: String,
-    /// Where it begins, in every logical device.
+    /// DPA of the first byte, the same for all LDs.
     pub base: u64,
-    /// Bytes in all.
+    /// Bytes of the region.
     pub size: u64,
-    /// Bytes that no logical device has.
+    /// Bytes that no LD has.
     pub free: u64,
-    /// It is dealt out in multiples of so many bytes.
+    /// Allocation unit in bytes.
     pub block: u64,
-    /// Who has what.
+    /// Extents of all LDs.
     pub extents: Vec<CapacityExtent>,
-    /// Tags of what keeps its content when nobody has it.
+    /// Tags whose content is kept when no LD has it.
     #[serde(default)]
     pub kept: Vec<String>,
 }
 
-/// A piece of dynamic capacity that a logical device has.
+/// An extent of a logical device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapacityExtent {
-    /// Which logical device.
     pub ld: u8,
-    /// Where it begins.
+    /// DPA of the first byte.
     pub start: u64,
-    /// Bytes.
     pub len: u64,
-    /// What it is called.
     pub tag: Option<String>,
 }
 
-/// A logical device, as it is shown.
+/// Row about a logical device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LdRow {
-    /// Its device: the name, else the switch and the port that it is at.
+    /// Name of the device, or its switch and port.
     pub device: String,
-    /// Its number.
+    /// Its number in the device.
     pub ld: u8,
-    /// Bytes of memory.
     pub memory: u64,
-    /// Bandwidth when all want more, 256ths.
+    /// Share of the bandwidth when all want more, in 256ths.
     pub bandwidth: Option<u8>,
-    /// Bandwidth at most, 256ths; 0 for no limit.
+    /// Limit on the bandwidth in 256ths; 0 for none.
     pub limit: Option<u8>,
-    /// The bridge that shows it.
+    /// Bridge that it is bound to.
     pub bridge: Option<String>,
 }

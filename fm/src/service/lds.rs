@@ -1,8 +1,6 @@
-//! Logical devices by request: what each has and who sees it, and what it is to have.
+//! Logical devices by request: their resources, their hosts, and changes.
 //!
-//! A device by name or place -> [`LdRow`]s; a change -> what is to be said of it.
 //!
-//! Units: bytes; 256ths of the bandwidth.
 //! Source: CXL 3.1 sections 7.6.7.4 and 7.6.7.6; docs/fm.md.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +19,7 @@ use crate::ld_capacity::{Addition, BlockWanted, CapacityWanted, Removal};
 use crate::lds::{LdDevice, LdWanted};
 use crate::text::{name_of, tag};
 
-/// The way to the switch of a device with logical devices; `None` where none is.
+/// The way to the switch of a device with logical devices; `None` if there is none at the port.
 fn running_switch(running: Option<&Running>, at: PortRef) -> Option<Way> {
     let switch = running?.inventory.switch(at.switch)?;
     switch.port(at.port).filter(|port| port.lds > 0).map(|_| switch.way())
@@ -38,7 +36,7 @@ impl Fm {
         Ok(self.up()?.inventory.by_id().flat_map(of).collect())
     }
 
-    /// All logical devices.
+    /// Rows of all logical devices.
     pub(super) fn lds(&mut self) -> Result<Vec<LdRow>, Refused> {
         let mut rows = Vec::new();
         for (at, way) in self.ld_devices()? {
@@ -64,7 +62,7 @@ impl Fm {
         Ok(rows)
     }
 
-    /// What a device is called: its name, else its place.
+    /// Name of a device, or its place.
     fn device_name(&self, at: PortRef) -> Result<String, Refused> {
         self.names(|names| {
             let is_it = |device: &&super::desired::DeviceName| {
@@ -75,7 +73,7 @@ impl Fm {
         })
     }
 
-    /// How much memory a logical device has that is named `DEVICE.LD`; none where `ld` is none.
+    /// Memory of a logical device named `DEVICE.LD`; `None` if `ld` is.
     pub(super) fn ld_memory(
         &mut self,
         name: &str,
@@ -90,7 +88,7 @@ impl Fm {
         Ok(own.map(|row| row.memory))
     }
 
-    /// Where a logical device is, and the way to the switch that it is at.
+    /// Port of a logical device, and the way to its switch.
     fn ld_place(&mut self, device: &str, ld: u8) -> Result<(PortRef, Way), Refused> {
         let at = self.names(|names| names.device(device))?;
         let switch = self.up()?.inventory.switch(at.switch);
@@ -108,7 +106,7 @@ impl Fm {
         Ok((at, switch.way()))
     }
 
-    /// Dynamic capacity of all devices that have some.
+    /// Rows of all devices with dynamic capacity.
     pub(super) fn ld_capacity(&mut self) -> Result<Vec<CapacityRow>, Refused> {
         let mut rows = Vec::new();
         for (at, way) in self.ld_devices()? {
@@ -136,7 +134,7 @@ impl Fm {
         Ok(rows)
     }
 
-    /// Adds dynamic capacity to a logical device, or releases it; what is to be said of it.
+    /// Changes dynamic capacity; returns the text of the answer.
     pub(super) fn set_ld_capacity(
         &mut self,
         device: &str,
@@ -181,6 +179,7 @@ impl Fm {
             }
         };
         done.map_err(refuse)?;
+        // Read back rather than computed: the device chose the places.
         let now = known.capacity().map_err(refuse)?;
         if let (Some(running), Some(now)) = (&mut self.running, now) {
             let wanted = &mut running.bindings.capacity;
@@ -194,7 +193,7 @@ impl Fm {
         Ok(format!("LD {ld} of {device} has {what} dynamic capacity"))
     }
 
-    /// Adds dynamic capacity again where a device has forgotten it; returns what failed.
+    /// Adds dynamic capacity again where a device has lost it; returns errors.
     pub(super) fn restore_ld_capacity(&mut self) -> Vec<String> {
         let Some(running) = &self.running else { return Vec::new() };
         let all = running.bindings.capacity.clone();
@@ -209,6 +208,7 @@ impl Fm {
                 all.iter().filter(|it| it.at == at).copied().collect();
             let mut device = LdDevice { fabric: &mut self.fabric, way, port: at.port };
             let block = blocks.iter().find(|it| it.at == at).map(|it| it.block);
+            // The block size first: extents are multiples of it.
             let shaped = block.map_or(Ok(()), |block| device.set_block(block));
             match shaped.and_then(|()| device.restore_capacity(&wanted)) {
                 Ok(0) => {}
@@ -223,7 +223,7 @@ impl Fm {
         errors
     }
 
-    /// Changes what a logical device has; what is to be said of it.
+    /// Changes a setting of a logical device; returns the text of the answer.
     pub(super) fn set_ld(
         &mut self,
         device: &str,
@@ -245,11 +245,12 @@ impl Fm {
             }
         };
         done.map_err(refuse)?;
+        // Recorded only after success: a refused value must not come back after a restart of the device.
         self.want_ld(at, ld, change);
         Ok(format!("LD {ld} of {device} has {what}"))
     }
 
-    /// Keeps what a logical device is to have, for when its device has forgotten it.
+    /// Records a wanted setting, so that it can be restored.
     fn want_ld(&mut self, at: PortRef, ld: u8, change: LdChange) {
         let Some(running) = &mut self.running else { return };
         let lds = &mut running.bindings.lds;
@@ -266,7 +267,7 @@ impl Fm {
         }
     }
 
-    /// Takes what the wanted state says of logical devices; returns what cannot be.
+    /// Takes over the wanted state's settings of logical devices; returns errors.
     fn follow_desired_lds(&mut self) -> Vec<String> {
         let Some(running) = &mut self.running else { return Vec::new() };
         let (mut errors, mut said) = (Vec::new(), BTreeMap::new());
@@ -280,6 +281,7 @@ impl Fm {
                 }
             };
             let port = running.inventory.switch(at.switch).and_then(|it| it.port(at.port));
+            // While the device is away its number of LDs is unknown: no error yet.
             let whole = |port: &Port| port.partner != Partner::Nobody && port.lds == 0;
             if port.is_some_and(whole) {
                 errors.push(format!(
@@ -291,6 +293,7 @@ impl Fm {
         }
         let lds = &mut running.bindings.lds;
         for wanted in lds.iter_mut() {
+            // Settings that the file no longer has become `None` there, and the LD keeps its present ones.
             wanted.follow(said.remove(&(wanted.at, wanted.ld)).unwrap_or_default());
         }
         lds.extend(said.into_iter().map(|((at, ld), amounts)| {
@@ -301,7 +304,7 @@ impl Fm {
         errors
     }
 
-    /// Gives logical devices what they are to have, where a device has something else; returns what failed.
+    /// Sets wanted resources of logical devices that have others; returns errors.
     pub(super) fn restore_lds(&mut self) -> Vec<String> {
         let mut errors = self.follow_desired_lds();
         let Some(running) = &self.running else { return errors };

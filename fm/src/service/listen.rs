@@ -1,13 +1,13 @@
-//! What components tell of themselves: notifications, and the records of their event logs.
+//! Messages of components about themselves: notifications, and records of their event logs.
 //!
-//! [`Fm::subscribe`] asks to be notified; [`Fm::take_in`] says whether somebody has; [`Fm::read_logs`] takes the
-//! records of refused accesses, which become events of the manager, by who, where and rule.
+//! [`Fm::subscribe`] asks for notifications, [`Fm::take_in`] tells whether one has come, and [`Fm::read_logs`] turns
+//! records of refused accesses into events that name the requester, the place and the rule.
 //!
-//! Units: records.
-//! Source: docs/spec/wire-formats.md §4.2 ("Events"); docs/spec/cxl-fabric.md "Dynamic change"; CXL 3.1 section 8.2.9.2.
-//!
-//! That a notification came leads to a look at the fabric, whatever it says and whoever sent it; records are shown to people.
+//! A notification leads to a look at the fabric, whatever it says and whoever sent it; records are shown to people.
 //! Neither decides anything.
+//!
+//! Source: docs/spec/wire-formats.md §4.2 ("Events"); docs/spec/cxl-fabric.md "Dynamic change"; CXL 3.1 section
+//! 8.2.9.2.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -27,19 +27,19 @@ use crate::change::Running;
 use crate::graph::{PortRef, SwitchId};
 use crate::inventory::Switch;
 
-/// Logs whose records are notified of. Refused accesses are not among them: any host can cause them.
+/// Logs whose records cause notifications. Refused accesses are not among them: any host could cause looks at will.
 const POLICY: u16 = 1 << WARNING;
 
-/// Accesses that one switch has refused.
+/// Refused accesses of one switch.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    /// By port and rule.
+    /// Reported counts, by port and rule.
     news: News<(u8, String)>,
-    /// There are more kinds, and that was told.
+    /// Whether there are too many kinds, which was reported.
     is_full: bool,
 }
 
-/// Takes the records of refused accesses from a switch, and has it forget all that it has shown.
+/// Reads the records of refused accesses of a switch, and clears all records that it returned.
 fn read_log(fabric: &mut Fabric, way: Way, log: u8) -> Result<Vec<RefusalEvent>, CallError> {
     let answer = fabric.call(way, &Request::GetEvents(log))?;
     let records = answer.read::<EventRecords<'_>>()?.records;
@@ -53,30 +53,31 @@ fn read_log(fabric: &mut Fabric, way: Way, log: u8) -> Result<Vec<RefusalEvent>,
 }
 
 impl Fm {
-    /// Asks all switches to notify of changes of their links; those that cannot are looked at every now and then only.
+    /// Asks all switches for notifications of link changes. Switches without them are covered by regular polls.
     pub(super) fn subscribe(&mut self) {
         let Some(running) = &self.running else { return };
         let switches = running.inventory.switches.iter().filter(|switch| switch.whole);
         for way in switches.map(Switch::way).collect::<Vec<_>>() {
-            // It does not have to: nothing is decided by a notification.
+            // A refusal is no error: nothing depends on notifications.
             let _ = self.fabric.call(way, &Request::SetMctpEvents(POLICY));
         }
     }
 
-    /// Takes in what has come between two requests; whether anybody has notified of anything.
+    /// Takes messages that came between two requests; returns whether there was a notification of a change.
     pub fn take_in(&mut self) -> bool {
         self.fabric.take_in();
         let mut any = false;
         while let Some(message) = self.fabric.event() {
-            // What a device has refused is no change: any host can cause it.
+            // A refusal at a device is no change, and any host can cause one.
             any |= !self.gfd_notices.take(&message);
         }
         any
     }
 
-    /// Whether there is a reason to look at the fabric now: somebody has notified of something, or the connection to the entry
-    /// switch has ended. Otherwise what is readable once there may be one.
+    /// Breaks if the fabric should be looked at now: after a notification, or when the connection to the entry switch
+    /// has ended. Otherwise returns the descriptor to wait for.
     pub(crate) fn look_out(&mut self) -> ControlFlow<(), Option<OwnedFd>> {
+        // Compared with the state afterwards: only the end of a connection that was there is news.
         let was_open = self.fabric.readable().is_some();
         let is_notified = self.take_in();
         let readable = self.fabric.readable();
@@ -86,18 +87,19 @@ impl Fm {
         ControlFlow::Continue(readable)
     }
 
-    /// Reads the event logs of all switches that answer, and tells what they have refused; who did not answer.
+    /// Reads the event logs of all switches, and reports refused accesses; returns switches that did not answer.
     pub(super) fn read_logs(&mut self) -> BTreeSet<SwitchId> {
         let (mut lines, mut silent) = (Vec::new(), BTreeSet::new());
         let Some(running) = &self.running else { return silent };
         let inventory = running.inventory.clone();
         for (id, switch) in inventory.by_id().filter(|(_, switch)| switch.whole) {
             let way = switch.way();
-            // Records of links are only taken away: their state has been looked at.
+            // Records about links are only cleared: the links' state has been read.
             for log in [WARNING, INFO] {
                 let refusals = match read_log(&mut self.fabric, way, log) {
                     Ok(refusals) => refusals,
                     Err(error) => {
+                        // Each further command would cost another time limit.
                         silent.extend(error.is_silence().then_some(id));
                         break;
                     }

@@ -1,12 +1,12 @@
 //! The fabric manager as a service: one request at a time, and a look at the fabric in between.
 //!
-//! [`Fm`] owns the way to the fabric and all that is known of it; [`Request`] -> [`Response`]; [`Fm::start`],
-//! [`Fm::watch`]. [`run::Service`] has the threads and answers the lines of clients.
+//! [`Fm`] owns the connection to the fabric and its knowledge of it; it answers a [`Request`] with a [`Response`].
+//! [`Fm::start`] brings the fabric up, [`Fm::watch`] monitors it. [`run::Service`] has the threads and clients.
+//!
+//! A refused request has changed nothing, or the refusal says what is left. Changes are stored before they are
+//! answered.
 //!
 //! Source: docs/spec/cxl-fabric.md "Start-up"; CXL 3.1 section 7.7.12.
-//!
-//! A request that is refused has changed nothing, or the refusal says what is left; what is known is kept in the store
-//! before it is answered.
 
 mod access;
 mod assign;
@@ -70,26 +70,24 @@ use super::trace::{Edge, TraceContext, Via, trace};
 use crate::bind::Bridge;
 use crate::text::{bytes, name_of, parse_pid, tag};
 
-/// How a fabric manager is set up.
+/// Configuration of a fabric manager.
 pub struct Setup {
-    /// The way to the entry switch.
+    /// Connection to the entry switch.
     pub fabric: Fabric,
-    /// What is wanted.
     pub desired: DesiredState,
-    /// How the fabric is started.
     pub mode: StartMode,
-    /// As the second FM: takes over.
+    /// Whether this one, as the secondary manager, takes over.
     pub take_over: bool,
-    /// Where what is known is kept.
+    /// Store of the state; `None` if nothing is kept.
     pub store: Option<Store>,
-    /// Waits until packets to withdrawn PIDs have left the fabric.
+    /// Waits until packets on old routes have left the fabric.
     pub drain: fn(),
 }
 
-/// The fabric manager: what it knows of its fabric, and the way to it.
+/// The fabric manager: its knowledge of the fabric, and the connection to it.
 pub struct Fm {
     fabric: Fabric,
-    /// Sessions of hosts at their GAEs, by the host's name.
+    /// Sessions with hosts' GAEs, by the host's name.
     gaes: BTreeMap<String, Fabric>,
     desired: DesiredState,
     mode: StartMode,
@@ -99,49 +97,49 @@ pub struct Fm {
     memory: Memory,
     gim: Gim,
     p2p: P2p,
-    /// Media partitions of GFDs, as they were read.
+    /// Media partitions of GFDs, as read last.
     partitions: BTreeMap<Pid, Vec<Dmp>>,
-    /// What was let through at edges by command.
+    /// Access bits set by command.
     granted: BTreeSet<AccessBit>,
-    /// What edges were told of ways, by the bits that let their hosts use them.
+    /// Path costs told to edges, by the bit that opens the path.
     told_costs: BTreeMap<AccessBit, PathCost>,
-    /// What switches were told of the paths of virtual links, by the bridges at their lower ends.
+    /// Path costs told to the lower ends of virtual links.
     told_links: BTreeMap<Bridge, PathCost>,
-    /// Components that were claimed anew, and may not have all that they had yet.
+    /// Components claimed anew, whose settings may not be restored yet.
     fresh: BTreeSet<Pid>,
-    /// The tables that the store has.
+    /// Tables that the store has.
     kept: Option<Arc<Baseline>>,
     store: Option<Store>,
-    /// What a manager before had begun, and nobody knows how far it came.
+    /// A change begun by an earlier manager, whose progress is unknown.
     begun: Option<Request>,
     board: Arc<StatusBoard>,
     errors: Vec<String>,
-    /// What somebody else has changed.
+    /// Changes by other managers.
     foreign: foreign::Foreign,
-    /// Ends that are up of links that are down, and who is there as the switch says: for these a discovery has been tried.
+    /// Ends that are up of links that are down, with the partner's type, for which a discovery was tried.
     tried: BTreeSet<(PortRef, u8)>,
     rounds: u32,
-    /// The entry switch did not answer when it was asked last.
+    /// Whether the entry switch left the last request unanswered.
     entry_silent: bool,
-    /// The entry switch was this FM's once.
+    /// Whether the entry switch has ever belonged to this manager.
     has_claimed: bool,
-    /// Downstream ports at which somebody calls itself by a PID that is not the port's.
+    /// Downstream ports whose partner announces a PID other than the port's.
     pid_mismatches: BTreeSet<(PortRef, Pid)>,
-    /// Components that the last discovery found to be another manager's, and whose.
+    /// Components that belonged to another manager in the last discovery, with that manager.
     owned: BTreeMap<Uuid, Uuid>,
-    /// Accesses that switches have refused.
+    /// Refused accesses, by switch.
     refusals: BTreeMap<SwitchId, listen::Refusals>,
     traffic: traffic::Traffic,
-    /// What G-FAM devices have notified of.
+    /// Notifications of G-FAM devices.
     gfd_notices: gfd_notices::GfdNotices,
     drain: fn(),
 }
 
-/// What came of a request that changes something.
+/// Result of a change.
 enum Done {
-    /// Lines for people and for the record.
+    /// Lines for the answer and for events.
     Said(Vec<String>),
-    /// An answer, and nothing to keep.
+    /// An answer, with nothing to store.
     Answer(Box<Response>),
 }
 
@@ -150,7 +148,7 @@ fn refuse(error: impl std::error::Error) -> Refused {
 }
 
 impl Fm {
-    /// A fabric manager that has not started yet.
+    /// A manager that has not started yet.
     #[must_use]
     pub fn new(setup: Setup) -> Self {
         let Setup { fabric, desired, mode, take_over, store, drain } = setup;
@@ -197,23 +195,24 @@ impl Fm {
         }
     }
 
-    /// Has it tell what it does on a board that is there already.
+    /// Makes it report on an existing board.
     #[must_use]
     pub fn on_board(self, board: Arc<StatusBoard>) -> Self {
         let now = self.board.status();
         board.set(|status| {
+            // The board's own counts go on: a manager of a new term must not repeat event numbers.
             let (events, ha) = (status.events, status.ha.take());
             *status = Status { events, ha, ..now };
         });
         Self { board, ..self }
     }
 
-    /// Gives the manager a session of a host at the host's GAE.
+    /// Adds a session with the GAE of a host.
     pub fn set_gae(&mut self, host: &str, gae: Fabric) {
         self.gaes.insert(host.to_owned(), gae);
     }
 
-    /// The FM's status and events, for other threads.
+    /// The board with status and events, for other threads.
     #[must_use]
     pub fn board(&self) -> Arc<StatusBoard> {
         self.board.clone()
@@ -228,7 +227,7 @@ impl Fm {
         Some(State { inventory, bindings, memory, gim, p2p, granted: self.granted.clone() })
     }
 
-    /// Brings the board up to date.
+    /// Updates status and names on the board.
     fn show(&self) {
         let (mut errors, calls) = (self.errors.clone(), self.fabric.calls());
         errors.extend(self.ongoing_problems());
@@ -251,7 +250,7 @@ impl Fm {
             .set(|status| (status.errors, status.calls, status.counts) = (errors, calls, counts));
     }
 
-    /// What things are called.
+    /// Names of the components.
     fn called(&self) -> DisplayNames {
         let running = self.running.as_ref();
         running.map_or_else(DisplayNames::default, |it| {
@@ -263,6 +262,7 @@ impl Fm {
         let (Some(store), Some(state)) = (&self.store, self.state()) else { return Ok(()) };
         store.save(&state)?;
         let home = self.running.as_ref().map(|running| running.plan.home.clone());
+        // Equal tables are not written again: they are the largest part of the store.
         let is_kept = |home: &Arc<Baseline>| {
             self.kept.as_ref().is_some_and(|kept| Arc::ptr_eq(kept, home) || kept == home)
         };
@@ -273,12 +273,12 @@ impl Fm {
         Ok(())
     }
 
-    /// Gives the manager the store of another one, before it starts.
+    /// Sets the store, before the manager starts.
     pub fn set_store(&mut self, store: Option<Store>) {
         self.store = store;
     }
 
-    /// Ends the manager, and gives its store to the next one.
+    /// Ends the manager, and returns its store for the next one.
     #[must_use]
     pub fn into_store(self) -> Option<Store> {
         self.store
@@ -296,7 +296,7 @@ impl Fm {
     /// Carries out a request.
     ///
     /// # Errors
-    /// Why not; nothing has changed then, or the text says what is left.
+    /// The reason. Nothing has changed then, or the text says what is left.
     pub fn request(&mut self, request: &Request) -> Result<Response, Refused> {
         if self.mode == StartMode::Static && !request.is_read_only() {
             return Err(Refused::because(
@@ -304,12 +304,13 @@ impl Fm {
             ));
         }
         let answer = match request {
-            // Names of bridges have slashes, and those of hosts none.
+            // A bridge has slashes in its name, a host none.
             Request::Bind { bridge, to } if !bridge.contains('/') => self.bind_by_name(bridge, to),
             _ if request.is_read_only() => self.query(request),
             _ => self.change(request),
         };
         self.show();
+        // Put in here, once for all: plans and errors call switches by number.
         let called = self.called();
         let refused =
             |refused: Refused| Refused { message: called.with_names(&refused.message), ..refused };
@@ -317,6 +318,7 @@ impl Fm {
     }
 
     fn change(&mut self, request: &Request) -> Result<Response, Refused> {
+        // Stored before the first step, so that the next manager can finish or undo it.
         self.begin(request)?;
         let said = match self.carry_out(request) {
             Ok(Done::Said(said)) => said,
@@ -326,6 +328,7 @@ impl Fm {
         for line in &said {
             self.board.record_event(line.clone());
         }
+        // Before the answer: a client that was told "done" must find it done after a restart, too.
         self.save().map_err(|error| {
             Refused::because(format!(
                 "the request was carried out, but could not be saved in the store: {}",
@@ -382,14 +385,16 @@ impl Fm {
                 let pid = pid.map_err(Refused::bad_request)?;
                 vec![self.assign(at, *target, *instance, pid)?]
             }
+            // Release, revoke and grant are requests of P2P or of memory by the kind of the name they have.
             request if self.is_p2p(request) => self.p2p_request(request)?,
             request => self.change_memory(request)?,
         }))
     }
 
-    /// The tag of memory that is there.
+    /// The tag of existing memory.
     fn tag_of(&self, name: &str) -> Result<Uuid, Refused> {
         self.up()?;
+        // By the name's own tag first; tags that are no text are shown as UUIDs, and found by that.
         let by_name = tag(name).ok().filter(|tag| self.memory.find(tag).is_some());
         let shown = || self.memory.shares.iter().find(|share| name_of(&share.tag) == name);
         let found = by_name.or_else(|| shown().map(|share| share.tag));
@@ -405,7 +410,7 @@ impl Fm {
         query::cci_answer(self.fabric.raw(way, &bytes)).map(Response::Cci)
     }
 
-    /// The entry switch's own PID leads to it, as nobody leads there: it is where commands come in.
+    /// Replaces the entry switch's own PID by the direct way: no route leads to it, as commands enter there.
     fn of_entry(&self, way: Way) -> Way {
         let entry = self.running.as_ref().and_then(|running| running.inventory.switches.first());
         let is_entry = |pid: Pid| entry.is_some_and(|entry| entry.pid == pid);
@@ -446,5 +451,5 @@ impl Fm {
     }
 }
 
-/// What a path costs that nobody knows.
+/// Cost of an unknown path.
 const NO_COST: PathCost = PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };

@@ -1,7 +1,6 @@
-//! What people call switches, GFDs, hosts and bridges.
+//! Names: resolves text of requests and of the wanted state to switches, GFDs, hosts and bridges.
 //!
-//! Text -> id, by the names of the wanted state, by UUID, by PID or by place.
-//! `docs/fm.md` says what is understood.
+//! Components are found by name, UUID, PID or place; `docs/fm.md` lists the forms.
 
 use weft_parsers::cci::pbr::CrawlTarget;
 use weft_parsers::fabric::Pid;
@@ -16,39 +15,36 @@ use crate::memory::Host;
 use crate::memory::map::LocalRange;
 use crate::text::{parse_pid, parse_uuid};
 
-/// Finds what a name of a request or of the desired state means in a fabric.
+/// Resolver of names in a fabric.
 #[derive(Clone, Copy)]
 pub struct Names<'a> {
-    /// The names.
     pub desired: &'a DesiredState,
-    /// The fabric.
     pub inventory: &'a Inventory,
-    /// Who sees what in it.
     pub bindings: &'a Bindings,
 }
 
-/// A host or bound device that makes requests, with its edge.
+/// A host or bound device that makes requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Requester {
-    /// Its edge.
+    /// Its edge switch, virtual switch and PID.
     pub edge: Host,
-    /// The port there.
+    /// Port of the edge switch.
     pub port: u8,
-    /// The bridge whose tables of segments its requests are looked up in.
+    /// Bridge whose segment tables apply to its requests.
     pub vppb: u8,
 }
 
 /// A binding to be made, within one switch or across the fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binding {
-    /// A device.
+    /// A device at a port of the same switch.
     Local(Local),
-    /// A virtual link.
+    /// A virtual link to another switch.
     Remote(Remote),
 }
 
 impl<'a> Names<'a> {
-    /// What names mean in a fabric that is up.
+    /// A resolver for a running fabric.
     #[must_use]
     pub const fn new(desired: &'a DesiredState, running: &'a Running) -> Self {
         Self { desired, inventory: &running.inventory, bindings: &running.bindings }
@@ -56,10 +52,10 @@ impl<'a> Names<'a> {
 }
 
 impl Names<'_> {
-    /// A switch: `entry`, its name, `s0`, its UUID, or `pid:P`.
+    /// Finds a switch by `entry`, name, `s0`, UUID or `pid:P`.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such switch.
     pub fn switch(&self, text: &str) -> Result<SwitchId, String> {
         let none = || format!("there is no switch {text:?}");
         if text == "entry" || self.desired.fm.entry.as_deref() == Some(text) {
@@ -79,10 +75,10 @@ impl Names<'_> {
         self.inventory.find(&uuid.ok_or_else(none)?).ok_or_else(none)
     }
 
-    /// A GFD: its name, its UUID, or its PID.
+    /// Finds a GFD by name, UUID or PID.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such GFD.
     pub fn gfd(&self, text: &str) -> Result<Pid, String> {
         let named = self.desired.gfds.iter().find(|named| named.name == text);
         let uuid = named.map(|named| named.uuid).or_else(|| parse_uuid(text).ok());
@@ -95,22 +91,22 @@ impl Names<'_> {
         found.map(|gfd| gfd.pid).ok_or_else(|| format!("there is no GFD {text:?}"))
     }
 
-    /// Names of hosts and devices, and where they are: switch and port.
+    /// Names of hosts and devices, with switch and port.
     pub(super) fn places(&self) -> impl Iterator<Item = (&String, &String, u8)> {
         let hosts = self.desired.hosts.iter().map(|one| (&one.name, &one.switch, one.port));
         hosts.chain(self.desired.devices.iter().map(|one| (&one.name, &one.switch, one.port)))
     }
 
-    /// A port: `s0.3`, or with the name of a switch.
+    /// Finds a port by `s0.3`, or with a switch's name.
     fn port(&self, text: &str) -> Option<PortRef> {
         let (switch, port) = text.rsplit_once('.')?;
         Some(PortRef::new(self.switch(switch).ok()?, port.parse().ok()?))
     }
 
-    /// The port of a device: its name, `s0.3`, or `SWITCH/port:3`.
+    /// Finds the port of a device by name, `s0.3`, or `SWITCH/port:3`.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such device.
     pub fn device(&self, text: &str) -> Result<PortRef, String> {
         if let Some(named) = self.desired.devices.iter().find(|named| named.name == text) {
             return Ok(PortRef::new(self.switch(&named.switch)?, named.port));
@@ -122,7 +118,7 @@ impl Names<'_> {
         self.port(text).ok_or_else(|| format!("there is no device {text:?}"))
     }
 
-    /// How much memory that its host manages (HDM) is at an edge, where the wanted state says so: none at a host's.
+    /// Bytes of HDM behind an edge, if the wanted state tells; 0 for a host.
     #[must_use]
     pub fn device_memory(&self, edge: Host) -> Option<u64> {
         let targets = self.inventory.targets(edge.switch);
@@ -137,11 +133,12 @@ impl Names<'_> {
         self.desired.devices.iter().find(is_it)?.memory
     }
 
-    /// The port that a device or a GFD is at: as [`Self::device`], or a GFD's name, UUID or PID.
+    /// Finds the port of a device, as [`Self::device`], or of a GFD by name, UUID or PID.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such component.
     pub fn end_port(&self, text: &str) -> Result<PortRef, String> {
+        // A GFD first: its name goes with its UUID, wherever it is plugged in.
         let gfd = self.gfd(text).ok();
         match self.inventory.gfds.iter().find(|known| Some(known.pid) == gfd) {
             Some(gfd) => Ok(gfd.at),
@@ -149,8 +146,8 @@ impl Names<'_> {
         }
     }
 
-    /// Who makes requests, a host or a device that is bound at its edge switch: its name, the place of its port (`SWITCH.3`
-    /// or `SWITCH/port:3`), or its PID.
+    /// Finds a requester, a host or a device bound at its edge switch, by name, by port (`SWITCH.3` or
+    /// `SWITCH/port:3`), or by PID.
     ///
     /// # Errors
     /// There is none, or it has no PID.
@@ -174,7 +171,7 @@ impl Names<'_> {
         requesters(self.inventory, self.bindings).into_iter().find(is_it).ok_or_else(none)
     }
 
-    /// The edge of a host or of a device; see [`Self::requester`].
+    /// Finds the edge of a host or device; see [`Self::requester`].
     ///
     /// # Errors
     /// There is none, or it has no PID.
@@ -182,16 +179,17 @@ impl Names<'_> {
         self.requester(text).map(|requester| requester.edge)
     }
 
-    /// A logical device that a bridge shows: its device and number, as `mld0.2` or `SWITCH/port:3.2`; the edge is the port of the
-    /// device and the virtual switch that the logical device is in. `None` where the text names none of a device that has some.
+    /// Finds a bound logical device by `mld0.2` or `SWITCH/port:3.2`; returns the port of the device, in the virtual
+    /// switch that the logical device is in, and its number. `None` if the text names no logical device.
     ///
     /// # Errors
-    /// No host's bridge shows it.
+    /// No host has it bound.
     pub fn logical_device(&self, text: &str) -> Result<Option<(Host, u16)>, String> {
         let has_lds = |at: PortRef| {
             let port = self.inventory.switch(at.switch).and_then(|switch| switch.port(at.port));
             port.is_some_and(|port| port.lds > 0)
         };
+        // A device's whole name is checked first, as it may end like a number (`acc.1`).
         if self.desired.devices.iter().any(|named| named.name == text) {
             if has_lds(self.device(text)?) {
                 return Err(format!("{text} has logical devices: name one, as {text}.0"));
@@ -215,13 +213,13 @@ impl Names<'_> {
         }
     }
 
-    /// `DEVICE.LD`: the port of the device, and the number.
+    /// Reads `DEVICE.LD`: the port of the device, and the number.
     pub(super) fn port_and_ld(&self, text: &str) -> Option<(PortRef, u16)> {
         let (device, ld) = text.rsplit_once('.')?;
         Some((self.device(device).ok()?, ld.parse().ok()?))
     }
 
-    /// What a logical device of the device at an edge is called.
+    /// Name of a logical device of the device at an edge.
     #[must_use]
     pub fn name_of_ld(&self, edge: Host, ld: u16) -> String {
         let targets = self.inventory.targets(edge.switch).iter();
@@ -233,7 +231,7 @@ impl Names<'_> {
         format!("{}.{ld}", named.unwrap_or_else(|| edge.pid.to_string()))
     }
 
-    /// What an edge is called: the name of its host or device, else its PID.
+    /// Name of an edge: that of its host or device, or its PID.
     #[must_use]
     pub fn name_of(&self, edge: Host) -> String {
         let all = requesters(self.inventory, self.bindings);
@@ -245,19 +243,18 @@ impl Names<'_> {
         named.unwrap_or_else(|| edge.pid.to_string())
     }
 
-    /// All host edges with a PID.
     #[must_use]
     pub fn hosts(&self) -> Vec<Host> {
         hosts(self.inventory)
     }
 
-    /// The name of the host in whose virtual switch somebody makes requests, if it has one: its GAE can be asked.
+    /// Name of the host in whose virtual switch an edge is, which identifies its GAE; `None` if it has no name.
     #[must_use]
     pub fn gae(&self, edge: Host) -> Option<&str> {
         self.host_of(edge).map(|host| host.name.as_str())
     }
 
-    /// The host in whose virtual switch somebody makes requests, if it has a name.
+    /// The `[[host]]` section of the host in whose virtual switch an edge is.
     fn host_of(&self, edge: Host) -> Option<&super::desired::HostName> {
         self.named_host((edge.switch, edge.vcs))
     }
@@ -269,31 +266,31 @@ impl Names<'_> {
         self.desired.hosts.iter().find(is_it)
     }
 
-    /// The virtual switch of the host in whose hierarchy an edge is: its own, or the one that a virtual link leads to.
+    /// Virtual switch of the host in whose hierarchy an edge is: its own, or that at the upper end of a virtual link.
     #[must_use]
     pub fn virtual_hierarchy(&self, edge: Host) -> Option<(SwitchId, u8)> {
         self.hierarchy_of((edge.switch, edge.vcs))
     }
 
-    /// As [`Self::virtual_hierarchy`], of a virtual switch, by switch and number.
+    /// Like [`Self::virtual_hierarchy`], for a virtual switch.
     pub(super) fn hierarchy_of(&self, at: (SwitchId, u8)) -> Option<(SwitchId, u8)> {
         if self.hosts().iter().any(|host| (host.switch, host.vcs) == at) {
             return Some(at);
         }
         let below = |link: &&Remote| (link.below.bridge.switch, link.below.bridge.vcs) == at;
+        // Links without a path count, too: the devices below still belong to that host.
         let link = self.bindings.links().find(below)?;
         Some((link.host.bridge.switch, link.host.bridge.vcs))
     }
 
-    /// What the host of a virtual switch is called.
+    /// Name of the host of a virtual switch.
     #[must_use]
     pub fn host_at(&self, at: (SwitchId, u8)) -> String {
         let host = self.hosts().into_iter().find(|host| (host.switch, host.vcs) == at);
         host.map_or_else(|| format!("VCS {} of {}", at.1, at.0), |host| self.name_of(host))
     }
 
-    /// What the host in whose virtual switch somebody makes requests has for itself: as the wanted state says, else as
-    /// hosts of weft have it.
+    /// Addresses that the host of an edge uses itself, by the wanted state or as weft's hosts have them.
     #[must_use]
     pub fn own(&self, edge: Host) -> Vec<LocalRange> {
         self.virtual_hierarchy(edge)
@@ -301,10 +298,10 @@ impl Names<'_> {
             .map_or_else(|| LocalRange::WEFT_HOST.to_vec(), super::desired::HostName::own)
     }
 
-    /// A bridge: SWITCH/VCS/VPPB.
+    /// Finds a bridge by SWITCH/VCS/VPPB.
     ///
     /// # Errors
-    /// It is none.
+    /// The text is no bridge.
     pub fn bridge(&self, text: &str) -> Result<Bridge, String> {
         let bad = || format!("expected SWITCH/VCS/VPPB, found {text:?}");
         let mut parts = text.split('/');
@@ -317,11 +314,12 @@ impl Names<'_> {
         Ok(Bridge { switch: self.switch(switch)?, vcs: number(vcs)?, vppb: number(vppb)? })
     }
 
-    /// What a bridge is to show: `port:N`, `port:N.LD`, or the bridge at the other end of a virtual link. A link that is there
-    /// has the PIDs that it has; a new one has the first PID of a fabric port below without a link to the same host.
+    /// The binding for a bridge and `to`: `port:N`, `port:N.LD`, or the bridge at the other end of a virtual link. An
+    /// existing link keeps its PIDs; a new one gets the first PID of a fabric port below that has no link to the same
+    /// host.
     ///
     /// # Errors
-    /// It means nothing, or an end of the link has no PID.
+    /// The text has no meaning, or an end of the link has no PID.
     pub fn binding(&self, bridge: &str, to: &str) -> Result<Binding, String> {
         let bridge = self.bridge(bridge)?;
         if let Some(text) = to.strip_prefix("port:") {
@@ -349,13 +347,14 @@ impl Names<'_> {
             return Err(format!("no fabric port of {} has a PID", below.switch));
         };
         let is_free = |pid: Pid| !self.bindings.links().any(|link| link.has_pids(host, pid));
+        // With none free the first one is named, so that the check refuses with the link that has it.
         let pid = pids.find(|target| is_free(target.pid)).unwrap_or(first).pid;
         let host = LinkEnd { bridge, pid: host };
         Ok(Binding::Remote(Remote { host, below: LinkEnd { bridge: below, pid } }))
     }
 }
 
-/// All host edges with a PID, each once.
+/// All host edges with a PID.
 #[must_use]
 pub fn hosts(inventory: &Inventory) -> Vec<Host> {
     let of = |(switch, found): (SwitchId, &crate::inventory::Switch)| {
@@ -368,13 +367,14 @@ pub fn hosts(inventory: &Inventory) -> Vec<Host> {
     inventory.by_id().flat_map(of).collect()
 }
 
-/// All who make requests: hosts, and devices that a port shows in a virtual switch.
+/// All requesters: hosts, and devices that are bound to a virtual switch.
 #[must_use]
 pub fn requesters(inventory: &Inventory, bindings: &Bindings) -> Vec<Requester> {
     let mut all = Vec::new();
     for (at, switch) in inventory.by_id() {
         for target in switch.targets.iter().filter(|target| !target.pid.is_none()) {
             let Target { vcs, pid, port, .. } = *target;
+            // Whole devices only: logical devices make no requests.
             let bound =
                 |local: &&Local| (local.bridge.switch, local.port, local.ld) == (at, port, None);
             let shown = match target.kind {
@@ -392,7 +392,7 @@ pub fn requesters(inventory: &Inventory, bindings: &Bindings) -> Vec<Requester> 
     all
 }
 
-/// Logical devices that a bridge shows, and which of their device each is; they make no requests.
+/// Bound logical devices, with their numbers; they make no requests.
 #[must_use]
 pub fn logical_devices(inventory: &Inventory, bindings: &Bindings) -> Vec<(Requester, u16)> {
     let of = |local: &Local| {
@@ -406,10 +406,10 @@ pub fn logical_devices(inventory: &Inventory, bindings: &Bindings) -> Vec<(Reque
     bindings.local.iter().filter_map(of).collect()
 }
 
-/// The way to a component: `entry`, `port:N`, `pid:P` or `pid:P/port:N`.
+/// Reads the way to a component: `entry`, `port:N`, `pid:P` or `pid:P/port:N`.
 ///
 /// # Errors
-/// It is none of these.
+/// The text is none of these.
 pub fn way(text: &str) -> Result<Way, String> {
     let bad = || format!("expected entry, port:N, pid:P or pid:P/port:N, found {text:?}");
     let one = |part: &str| -> Result<CrawlTarget, String> {

@@ -1,22 +1,20 @@
-//! What is told of things that happen again and again: when they begin, and whenever they have doubled.
+//! Repeated events: each kind is reported when it begins, and whenever its count has doubled.
 //!
-//! [`News::is_news`] of a kind and how often it has happened.
 //!
-//! Units: times.
 //! Source: docs/fm.md "Monitoring the fabric".
 
 use std::collections::BTreeMap;
 
-/// Kinds that are kept apart.
+/// Number of kinds that are counted apart.
 pub(super) const KINDS_MAX: usize = 1_024;
 
-/// How many were told last.
+/// Count that was reported last.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Told(u64);
 
 impl Told {
-    /// Whether `count` are to be told now: the first one, and then whenever they have doubled, so that nobody who goes on hides
-    /// what others do; fewer than before, as who counts them was started again.
+    /// Whether `count` is to be reported now: the first one, and then whenever it has doubled, so that no kind that
+    /// goes on hides others. A count lower than before is reported, too: the component that counts was restarted.
     pub const fn is_news(&mut self, count: u64) -> bool {
         if count == 0 || self.0 <= count && count < self.0.saturating_mul(2) {
             return false;
@@ -26,7 +24,7 @@ impl Told {
     }
 }
 
-/// What was told, by kind.
+/// Reported counts, by kind.
 #[derive(Debug)]
 pub(super) struct News<K> {
     told: BTreeMap<K, Told>,
@@ -39,12 +37,12 @@ impl<K> Default for News<K> {
 }
 
 impl<K: Ord> News<K> {
-    /// Whether one more kind can be kept apart, or this one is.
+    /// Whether this kind is known, or there is room for one more.
     pub fn has_room_for(&self, kind: &K) -> bool {
         self.told.len() < KINDS_MAX || self.told.contains_key(kind)
     }
 
-    /// Whether `count` of a kind are to be told now, as [`Told::is_news`] says.
+    /// Whether `count` of a kind is to be reported now; see [`Told::is_news`].
     pub fn is_news(&mut self, kind: K, count: u64) -> bool {
         count > 0 && self.has_room_for(&kind) && self.told.entry(kind).or_default().is_news(count)
     }

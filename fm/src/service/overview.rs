@@ -1,8 +1,8 @@
-//! The overview of a fabric: what the manager knows, and what it asks hosts' GAEs, edges and GFDs for it.
+//! Overview of a fabric: the manager's knowledge, and data read from hosts' GAEs, edges and GFDs.
 //!
-//! [`Fm`] -> [`Overview`]; who does not answer is asked no more, and the row says why.
+//! A component that does not answer is not asked again, and its row says why.
 //!
-//! Units: bytes; percent.
+//!
 //! Source: docs/fm-socket.md "Answers"; docs/spec/wire-formats.md §4.5 (5715h), §4.6, §4.7 (490Eh, 4910h).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ use crate::segment_tables::{Kind, SegmentTable};
 
 const STATIC: &str = "the fabric is static: its components are not asked";
 
-/// What may be asked of a host's GAE; once it has failed, nothing more.
+/// Session with a host's GAE; closed after the first request without an answer.
 enum Gae<'a> {
     Open(&'a mut Fabric),
     Closed(String),
@@ -42,6 +42,7 @@ impl Gae<'_> {
         };
         let why = format!("the host's GAE: {}", failed.with_causes());
         if failed.is_silence() {
+            // A refusal is an answer; only silence costs a time limit for each further table.
             *self = Self::Closed(why.clone());
         }
         Asked::NotRead(why)
@@ -86,7 +87,7 @@ impl Lavs {
 }
 
 impl Fm {
-    /// All that a picture of the fabric shows.
+    /// All data for a picture of the fabric.
     pub(super) fn overview(&mut self) -> Result<Overview, Refused> {
         let maps = self.address_maps()?;
         let gfds = self.gfd_loads()?;
@@ -94,6 +95,7 @@ impl Fm {
         let names = self.called();
         let running = self.up()?;
         let inventory = running.inventory.clone();
+        // Loads and routes are shown by the tables that switches hold, not by the plan.
         let (graph, tables) = (&running.plan.graph, &running.standing);
         let mut links = links(&inventory, tables);
         self.load_links(&mut links);
@@ -110,7 +112,7 @@ impl Fm {
         })
     }
 
-    /// Addresses of hosts, then of devices that make requests of their own.
+    /// Address maps of hosts, then of devices that make requests of their own.
     fn address_maps(&mut self) -> Result<Vec<AddressMap>, Refused> {
         let is_static = self.mode == StartMode::Static;
         let running = self.running.as_ref().ok_or_else(|| Refused::unavailable("not up"))?;
@@ -148,7 +150,7 @@ impl Fm {
         Ok(maps)
     }
 
-    /// How loaded GFDs say they are; none is asked behind one that did not answer.
+    /// Loads of GFDs; after one that does not answer, no other is asked.
     fn gfd_loads(&mut self) -> Result<Vec<GfdLoad>, Refused> {
         let gfds = self.up()?.inventory.gfds.clone();
         let is_static = self.mode == StartMode::Static;
@@ -160,6 +162,7 @@ impl Fm {
                 None => match backpressure(&mut self.fabric, Way::Pid(gfd.pid)) {
                     Ok(percent) => percent,
                     Err(error) => {
+                        // GFDs share the path: one time limit is enough for a page that waits.
                         let unasked = format!("not asked, as GFD {} did not answer", gfd.pid);
                         silent = error.is_silence().then_some(unasked);
                         Asked::NotRead(error.with_causes())
@@ -175,8 +178,8 @@ impl Fm {
 const NO_GAE: &str =
     "only the host's GAE reports it, and the wanted state does not say where that answers";
 
-/// Whether a requester is a host, or a device of one at the same switch; none where the virtual switch has no host: no
-/// memory can be granted there.
+/// Whether a requester is a host; false for a device of one at the same switch. `None` where the virtual switch has no
+/// host, as no memory can be granted there.
 fn is_host(inventory: &Inventory, one: Requester) -> Option<bool> {
     let targets = &inventory.switch(one.edge.switch)?.targets;
     let mut hosts = targets.iter().filter(|target| target.kind == TargetKind::Host);
@@ -184,7 +187,7 @@ fn is_host(inventory: &Inventory, one: Requester) -> Option<bool> {
     has_host.then(|| hosts.any(|host| host.pid == one.edge.pid))
 }
 
-/// LAV of a virtual switch.
+/// Reads LAV of a virtual switch.
 fn lav(fabric: &mut Fabric, way: Way, vcs: u8) -> Result<Asked<Vec<u16>>, CallError> {
     let range = VcsVectorRange { vcs, range: VectorRange { start: 0, len: VECTOR } };
     let answer = fabric.call(way, &Command::GetVcsLav(range))?;
@@ -192,7 +195,7 @@ fn lav(fabric: &mut Fabric, way: Way, vcs: u8) -> Result<Asked<Vec<u16>>, CallEr
     Ok(Asked::Read(bits(&bytes)))
 }
 
-/// The average backpressure that a GFD reports, where it samples any.
+/// Reads the average backpressure of a GFD, if it samples that.
 fn backpressure(fabric: &mut Fabric, way: Way) -> Result<Asked<u8>, CallError> {
     let control = fabric.call(way, &Command::GetQosControl)?.read::<QosControl>()?;
     if control.interval == 0 {

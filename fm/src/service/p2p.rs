@@ -1,8 +1,9 @@
-//! Requests that have devices access a memory device directly (direct P2P to HDM), and the domains of their hosts.
+//! P2P by request (direct P2P to HDM), and the domains of the hosts involved.
 //!
-//! Names -> [`Grant`] -> [`crate::p2p::P2p`]; secrets of virtual switches -> [`Unproved`]; rows of what there is.
+//! Names are resolved to a [`Grant`] for [`crate::p2p::P2p`]; secrets of virtual switches decide whether it is
+//! [`Unproved`].
 //!
-//! Units: bytes.
+//!
 //! Source: CXL 3.1 section 7.7.9; docs/spec/wire-formats.md §4.3 (5106h, 5107h); docs/fm.md.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,10 +27,10 @@ use crate::memory::Host;
 use crate::memory::map::{Beside, Range};
 use crate::p2p::{Grant, P2p, P2pError, Unproved};
 
-/// A virtual switch.
+/// A virtual switch, by switch and number.
 type Place = (SwitchId, u8);
 
-/// What is wanted, in a fabric.
+/// Resolves a wanted P2P in a fabric.
 pub(super) fn grant(names: &Names<'_>, wanted: &DesiredP2p) -> Result<Grant, String> {
     let bound = |text: &String| -> Result<Host, String> {
         let edge = names.host(text)?;
@@ -45,6 +46,7 @@ pub(super) fn grant(names: &Names<'_>, wanted: &DesiredP2p) -> Result<Grant, Str
         Some((edge, ld)) => (edge, Some(ld)),
         None => (bound(&wanted.to)?, None),
     };
+    // The size of a logical device is read from the device: the file has that of the whole.
     let memory = names.device_memory(to).filter(|_| ld.is_none());
     if let Some(memory) = memory {
         has_room(&wanted.to, wanted.size, memory)?;
@@ -52,7 +54,7 @@ pub(super) fn grant(names: &Names<'_>, wanted: &DesiredP2p) -> Result<Grant, Str
     Ok(Grant { name: wanted.name.clone(), to, ld, from, hpa: wanted.hpa, len: wanted.size })
 }
 
-/// Whether a device has the memory that is to be accessed.
+/// Checks that a device has the memory to be accessed.
 fn has_room(to: &str, size: u64, memory: u64) -> Result<(), String> {
     if memory == 0 {
         return Err(format!(
@@ -67,7 +69,7 @@ fn has_room(to: &str, size: u64, memory: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Memory of a requester that is not of GFDs.
+/// Ranges of a requester beside memory of GFDs.
 pub(super) fn ranges_beside(gim: &Gim, p2p: &P2p, host: Host) -> Vec<Range<Pid>> {
     let mut all = gim.ranges(host);
     all.extend(p2p.ranges(host));
@@ -79,7 +81,7 @@ pub(super) fn ranges_beside(gim: &Gim, p2p: &P2p, host: Host) -> Vec<Range<Pid>>
 struct Secrets(BTreeMap<Place, Option<Uuid>>);
 
 impl Fm {
-    /// What is accessed directly, or waits for that.
+    /// Rows of all P2P, in force or waiting.
     pub(super) fn direct(&self) -> Vec<P2pRow> {
         let Some(running) = &self.running else { return Vec::new() };
         let names = Names::new(&self.desired, running);
@@ -108,7 +110,7 @@ impl Fm {
         given.chain(waiting).collect()
     }
 
-    /// Whether a request changes direct access.
+    /// Whether a request changes P2P.
     pub(super) fn is_p2p(&self, request: &Request) -> bool {
         match request {
             Request::AddP2p { .. } => true,
@@ -119,7 +121,7 @@ impl Fm {
         }
     }
 
-    /// Carries out such a request; lines for what is done.
+    /// Carries out a P2P request; returns lines for the answer.
     pub(super) fn p2p_request(&mut self, request: &Request) -> Result<Vec<String>, Refused> {
         match request {
             Request::AddP2p { name, from, to, size, hpa } => {
@@ -133,7 +135,7 @@ impl Fm {
         }
     }
 
-    /// Gives devices direct access to a memory device; lines for what is done.
+    /// Makes a P2P; returns lines for the answer.
     fn add_p2p(&mut self, wanted: &DesiredP2p) -> Result<Vec<String>, Refused> {
         self.is_free(&wanted.name)?;
         let grant = self.names(|names| grant(&names, wanted))?;
@@ -141,6 +143,7 @@ impl Fm {
             has_room(&wanted.to, wanted.size, memory).map_err(Refused::because)?;
         }
         self.check_p2p(&grant).map_err(refuse)?;
+        // By command there is no waiting: a client is told at once which host has set no secret.
         let proved = self.proved(&grant, &mut Secrets::default()).map_err(refuse)?;
         proved.map_err(refuse)?;
         let count = grant.from.len();
@@ -149,7 +152,7 @@ impl Fm {
         Ok(vec![format!("{who} {} directly, as {:?}", wanted.to, wanted.name)])
     }
 
-    /// Gives it to one more.
+    /// Grants a P2P to one more requester.
     fn grant_p2p(&mut self, name: &str, from: &str) -> Result<Vec<String>, Refused> {
         let edge = self.names(|names| {
             let edge = names.host(from)?;
@@ -166,14 +169,14 @@ impl Fm {
         Ok(vec![format!("{from} accesses PID {to} directly, as {name:?}")])
     }
 
-    /// Takes it from all.
+    /// Revokes a P2P from all requesters, and forgets it.
     fn release_p2p(&mut self, name: &str) -> Result<Vec<String>, Refused> {
         self.change_p2p(|p2p, means| p2p.release(means, name)).map_err(refuse)?;
         self.clear_p2p_errors(name);
         Ok(vec![format!("P2P {name:?} is released")])
     }
 
-    /// Takes it from one; a line more for whom the edge lets through still.
+    /// Revokes a P2P from one requester; further lines tell who still gets through.
     fn revoke_p2p(&mut self, name: &str, from: &str) -> Result<Vec<String>, Refused> {
         let edge = self.names(|names| names.host(from))?;
         self.change_p2p(|p2p, means| p2p.revoke(means, name, edge)).map_err(refuse)?;
@@ -183,7 +186,7 @@ impl Fm {
                 "nobody has it any more: weft fm grant {name} DEVICE gives it again, weft fm p2p remove {name} ends it"
             ));
         }
-        // LAV is of a virtual switch, not of a port of it.
+        // LAV belongs to a virtual switch, not to one of its ports.
         let to = self.p2p.known(name).map(|grant| grant.to.pid);
         if let Some(other) = to.and_then(|to| self.p2p.sharer(to, edge)) {
             said.push(format!(
@@ -194,7 +197,7 @@ impl Fm {
         Ok(said)
     }
 
-    /// Brings about what is wanted, or notes what it waits for.
+    /// Makes a P2P of the wanted state, or records why it waits.
     pub(super) fn apply_desired_p2p(&mut self, wanted: &DesiredP2p) -> Result<(), String> {
         let running = self.running.as_ref().ok_or("the fabric is not up")?;
         let grant = grant(&Names::new(&self.desired, running), wanted)?;
@@ -207,6 +210,7 @@ impl Fm {
             let text = "it exists, but differs from the wanted state: release it first";
             return if differs { Err(text.to_owned()) } else { Ok(()) };
         }
+        // Decided anew below; the waiting one would be in the way of the check.
         self.p2p.waiting.retain(|one| one.grant.name != wanted.name);
         self.check_p2p(&grant).map_err(|error| with_causes(&error))?;
         let proved = self.proved(&grant, &mut Secrets::default());
@@ -221,11 +225,13 @@ impl Fm {
         Ok(())
     }
 
-    /// Holds all direct access between hierarchies against the domains of their hosts: what is of one domain no more loses
-    /// its rights, and what waits gets them once it is.
+    /// Compares the domains of all P2P between hierarchies: a grant whose hosts are no longer of one domain loses its
+    /// rights, and a waiting one gets them once they are.
     pub(super) fn watch_domains(&mut self) {
         let (mut secrets, before) = (Secrets::default(), self.p2p.clone());
+        // Over a copy, as suspending a grant changes the list.
         for grant in &before.grants {
+            // Goes on where it is proved, or a switch is silent: rights are not taken for lack of an answer.
             let Ok(Err(why)) = self.proved(grant, &mut secrets) else { continue };
             let (name, text) = (grant.name.clone(), why.to_string());
             let done = self.change_p2p(|p2p, means| p2p.suspend(means, &name, why));
@@ -261,7 +267,7 @@ impl Fm {
         }
     }
 
-    /// What is of another domain is an error; what only waits shows in the list.
+    /// Lists a grant between different domains as an error; a grant that only waits shows in the list.
     fn tell_unproved(&mut self, name: &str) {
         self.clear_p2p_errors(name);
         let waiting = self.p2p.waiting.iter().find(|one| one.grant.name == name);
@@ -280,7 +286,7 @@ impl Fm {
         self.p2p.check(&beside.collect::<Result<Vec<_>, _>>()?, grant)
     }
 
-    /// What a requester has besides direct access.
+    /// Ranges of a requester beside P2P.
     fn beside_p2p(&self, one: Host) -> Result<Beside, P2pError> {
         let Some(running) = &self.running else {
             return Err(P2pError::Misfit("the fabric is not up".to_owned()));
@@ -290,7 +296,7 @@ impl Fm {
         Ok(Beside { others, own: Names::new(&self.desired, running).own(one) })
     }
 
-    /// Changes who accesses what directly.
+    /// Changes P2P with the means to reach the edges.
     fn change_p2p(
         &mut self,
         f: impl FnOnce(&mut P2p, &mut EdgeContext<'_>) -> Result<(), P2pError>,
@@ -302,7 +308,7 @@ impl Fm {
         at_edges(&mut self.fabric, running, figures, drain, |means| f(&mut self.p2p, means))
     }
 
-    /// Whether the hosts of all that a grant names are of one domain; within one hierarchy there is nothing to prove.
+    /// Whether the hosts of a grant's edges are of one domain; within one hierarchy there is nothing to prove.
     fn proved(
         &mut self,
         grant: &Grant,
@@ -331,7 +337,7 @@ impl Fm {
         Ok(Ok(()))
     }
 
-    /// The domain validation secret that the host of a virtual switch has set.
+    /// Reads the domain validation secret of a virtual switch's host; `None` if it has set none.
     fn secret(&mut self, at: Place, secrets: &mut Secrets) -> Result<Option<Uuid>, CallError> {
         if let Some(known) = secrets.0.get(&at) {
             return Ok(*known);

@@ -1,12 +1,11 @@
-//! When the fabric is looked at: at once where somebody notified of an event, and else every now and then.
+//! Pace of looks at the fabric: at once after a notification, and otherwise at regular times.
 //!
-//! [`Pace::rest`] between two looks, on something that [`Waits`]; [`Bell`] waits for descriptors.
+//! [`Pace::rest`] waits between two looks on something that [`Waits`]; a [`Bell`] waits for descriptors.
 //!
-//! Units: as [`Duration`] says.
+//! Any component can send notifications without cause. So at most [`BURST`] looks follow notifications at once, and one
+//! more for each [`REFILL`] that passes.
+//!
 //! Source: docs/fm.md "Monitoring the fabric".
-//!
-//! Whoever is in the fabric can notify of events that there are not. So there are [`BURST`] looks at notifications at most, and
-//! one more for each [`REFILL`] that passes.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,57 +17,58 @@ use rustix::time::{
 };
 use weft_base::eventfd::EventFd;
 
-/// Least time between two looks.
+/// Shortest time between two looks.
 const GAP: Duration = Duration::from_millis(5);
-/// Looks at notifications, one after the other.
+/// Looks that may follow notifications at once.
 const BURST: u32 = 16;
-/// Time that must pass for one more of them: the longest that a notification waits, however many there are.
+/// Time for one more of these looks, and so the longest delay of a notification, however many come.
 const REFILL: Duration = Duration::from_millis(250);
 
-/// Why a wait is over.
+/// Why a wait has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
-    /// Somebody notified of an event, or the connection to the entry switch ended.
+    /// A notification came, or the connection to the entry switch ended.
     Notified,
-    /// The time has passed.
     Time,
-    /// The service ends, or something else is to be done now.
+    /// The service ends, or has something else to do now.
     Stop,
 }
 
-/// What a [`Pace`] waits on.
+/// Something that a [`Pace`] waits on.
 pub(crate) trait Waits {
-    /// Waits for `span`; with `listens` a notification ends it.
+    /// Waits for `span`; with `listens` a notification ends the wait.
     fn wait(&mut self, span: Duration, listens: bool) -> Woken;
 }
 
-/// The time between two looks.
+/// The time between two looks: a token bucket.
 #[derive(Debug)]
 pub(crate) struct Pace {
     pause: Duration,
-    /// Looks at notifications that may follow at once.
+    /// Looks that may follow notifications at once: tokens.
     looks: u32,
-    /// Time that has passed towards one more.
+    /// Time towards the next token.
     passed: Duration,
 }
 
 impl Pace {
-    /// Looks every `pause` where nobody notifies of anything.
+    /// Looks every `pause` without notifications.
     pub const fn new(pause: Duration) -> Self {
         Self { pause, looks: BURST, passed: Duration::ZERO }
     }
 
-    /// Time has passed.
+    /// Adds the tokens for time that has passed.
     fn earn(&mut self, span: Duration) {
         self.passed += span;
         while self.passed >= REFILL && self.looks < BURST {
             (self.passed, self.looks) = (self.passed.saturating_sub(REFILL), self.looks + 1);
         }
+        // A full bucket keeps no time: after a quiet hour there are no more than `BURST` looks.
         self.passed = self.passed.min(REFILL);
     }
 
     /// Rests until the next look is due.
     pub fn rest(&mut self, on: &mut impl Waits) {
+        // Without tokens the first part of the rest does not listen, whatever comes.
         let first = if self.looks > 0 { GAP } else { REFILL }.min(self.pause);
         if on.wait(first, false) == Woken::Stop {
             return;
@@ -98,7 +98,7 @@ pub(crate) struct Bell {
 }
 
 impl Bell {
-    /// A bell that nobody rings.
+    /// A bell that was not rung.
     ///
     /// # Errors
     /// The kernel gives no descriptors.
@@ -125,7 +125,7 @@ impl Bell {
         debug_assert!(set.is_ok(), "{set:?}"); // its arguments are good
     }
 
-    /// Waits until it is rung, `other` is readable, or the time has passed; whether that has.
+    /// Waits until the bell is rung, `other` is readable, or the time has passed; returns whether it has passed.
     pub fn wait(&self, other: Option<BorrowedFd<'_>>) -> bool {
         let fds = [self.timer.as_fd(), self.ring.as_fd()].into_iter().chain(other);
         let mut fds: Vec<PollFd<'_>> =
@@ -133,6 +133,7 @@ impl Bell {
         let _ = poll(&mut fds, None); // an interrupted wait only comes back sooner
         let is_over = fds.first().is_some_and(|timer| !timer.revents().is_empty());
         drop(fds);
+        // Drained before the caller looks at its flags: a ring after this ends the next wait.
         self.ring.drain();
         is_over
     }

@@ -1,8 +1,6 @@
-//! Partitions of GFDs as they are wanted, and as they are.
+//! Media partitions of GFDs: sets wanted ones, and keeps the present ones for answers.
 //!
-//! The wanted state -> [`media::set`] at each GFD that it says them for; what all GFDs have is kept for answers.
 //!
-//! Units: bytes.
 //! Source: docs/fm.md "What is wanted"; CXL 3.1 section 7.7.2.3.
 
 use weft_base::causes::with_causes;
@@ -14,7 +12,7 @@ use crate::media::{self, Media};
 use crate::memory::Part;
 
 impl Fm {
-    /// Gives GFDs the partitions that are wanted, before anything of their memory is given; returns what failed.
+    /// Sets the wanted partitions of GFDs, before any of their memory is given; returns errors.
     pub(super) fn set_partitions(&mut self) -> Vec<String> {
         let Some(running) = &self.running else { return Vec::new() };
         let inventory = &running.inventory;
@@ -35,7 +33,7 @@ impl Fm {
             }
             match media::dmps(&mut self.fabric, gfd.pid) {
                 Ok(dmps) => drop(self.partitions.insert(gfd.pid, dmps)),
-                // A GFD that has no such command has memory of no kind; whoever wants one is told.
+                // A GFD without this command has no kinds of memory; requests that name one are refused.
                 Err(error) if error.is_refusal() => drop(self.partitions.remove(&gfd.pid)),
                 Err(error) => errors.push(format!("GFD {}: {}", gfd.pid, error.with_causes())),
             }
@@ -43,13 +41,13 @@ impl Fm {
         errors
     }
 
-    /// The kind of memory that a part of a share is in, where its GFD tells.
+    /// Kind of memory of a part of a share, if its GFD tells.
     pub(super) fn media_of(&self, part: &Part) -> Option<Media> {
         let mut dmps = self.partitions.get(&part.gfd)?.iter();
         dmps.find(|dmp| part.dpa.wrapping_sub(dmp.dpa) < dmp.size).map(|dmp| dmp.media)
     }
 
-    /// Partitions of all GFDs, and what is in use of each.
+    /// Rows of all partitions, with the bytes in use.
     pub(super) fn dmp_rows(&self) -> Vec<DmpRow> {
         let parts = || {
             self.memory.shares.iter().flat_map(|share| {

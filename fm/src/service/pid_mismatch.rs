@@ -1,17 +1,19 @@
-//! Who calls itself by a PID that is not its port's.
+//! PID mismatches: components that announce a PID other than their port's.
 //!
-//! A look at all downstream ports -> an event for each that is new, and an error as long as it stays.
+//! A look at all downstream ports makes an event of each new one, and an error while it lasts.
+//!
+//!
 //!
 //! Source: docs/security.md; docs/spec/wire-formats.md §4.5 (5702h).
 
 use super::Fm;
 use super::board::Cause;
 
-/// What errors of this kind end with.
+/// End of all errors of this kind, by which they are found again.
 const NOT_TAKEN: &str = "which was not assigned to that port, and is refused";
 
 impl Fm {
-    /// Tells what has been announced in whose name since the last look. The edge has let none of it pass.
+    /// Reports mismatches that are new since the last look. The edge passes nothing of such components.
     pub(super) fn report_pid_mismatches(&mut self) {
         let Some(running) = &self.running else { return };
         let now = running.pid_mismatches.clone();

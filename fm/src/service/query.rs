@@ -1,8 +1,6 @@
-//! Requests that change nothing.
+//! Queries: requests that change nothing.
 //!
-//! [`Request`] -> rows of a [`Response`].
 //!
-//! Units: bytes; ns; MB/s.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.1, §4.4 to §4.6.
 
 use data_encoding::HEXLOWER;
@@ -27,9 +25,9 @@ use crate::overview::links;
 use crate::text::{name_of, parse_pid};
 use crate::{picture, topology};
 
-/// Bytes of a vector of PIDs.
+/// Bytes of a vector with a bit for each PID.
 pub(super) const VECTOR: u32 = 512;
-/// Bytes of a CDAT that are asked for at once, and that are read in all.
+/// Bytes of a CDAT read at once; [`CDAT_MAX`] bounds the whole.
 const CDAT_PIECE: u64 = 512;
 const CDAT_MAX: usize = 1 << 20;
 
@@ -90,7 +88,7 @@ impl Fm {
         let running = self.up()?;
         let (plan, mut rows, mut proof) = (&running.plan, Vec::new(), None);
         if prove {
-            // As the switches hold them; of what they do not answer, as they are planned.
+            // The proof is of the planned tables; foreign changes at switches are found at each look instead.
             let facts = plan.proof.check(&plan.graph, &plan.routed.tables).map_err(refuse)?;
             let head = format!(
                 "checked: {} channels, {} waits, none of them backwards\n",
@@ -158,7 +156,7 @@ impl Fm {
         })
     }
 
-    /// What paths cost: of hosts to GFDs, of who reaches GIM to whose it is, and of virtual links.
+    /// Costs of paths from hosts to GFDs, of GIM and P2P from requester to owner, and of virtual links.
     fn costs(&self) -> Result<Vec<CostRow>, Refused> {
         let running = self.up()?;
         let figures = self.desired.figures();
@@ -199,9 +197,10 @@ impl Fm {
         Ok(rows)
     }
 
-    /// The CDAT of a component, as it tells it itself.
+    /// Reads the CDAT of a component, as hexadecimal digits.
     fn cdat(&mut self, pid: Pid) -> Result<String, CallError> {
         let own = self.running.as_ref().map(|running| running.inventory.switches.first());
+        // No route leads to the entry switch's own PID, as commands enter there.
         let is_entry = own.flatten().is_some_and(|entry| entry.pid == pid);
         let way = if is_entry { Way::Entry } else { Way::Pid(pid) };
         let mut bytes: Vec<u8> = Vec::new();
@@ -212,6 +211,7 @@ impl Fm {
             let part = answer.read::<Cdat<'_>>()?;
             bytes.extend(part.data.iter());
             let is_all = u64::try_from(bytes.len()).is_ok_and(|len| len >= part.total);
+            // An empty part ends it, too: `total` is the component's claim.
             if part.data.is_empty() || is_all || bytes.len() >= CDAT_MAX {
                 return Ok(HEXLOWER.encode(&bytes));
             }
@@ -223,6 +223,7 @@ pub(super) fn bits(bytes: &[u8]) -> Vec<u16> {
     let is_set = |bit: &u16| {
         bytes.get(usize::from(bit / 8)).is_some_and(|byte| byte & (1 << (bit % 8)) != 0)
     };
+    // Bit FFFh stands for no PID.
     (0..0xFFF).filter(is_set).collect()
 }
 
@@ -271,7 +272,7 @@ fn pids(running: &Running) -> Vec<PidRow> {
     rows
 }
 
-/// What a component said to bytes.
+/// The response of a component to raw bytes.
 pub(super) fn cci_answer(answer: Result<Vec<u8>, TransportError>) -> Result<CciAnswer, Refused> {
     let answer = match answer {
         Ok(answer) => answer,

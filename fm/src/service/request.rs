@@ -1,8 +1,8 @@
-//! What can be asked of the fabric manager, and what it answers.
+//! Requests to the fabric manager, and its answers.
 //!
-//! [`Request`] -> [`Response`], both JSON.
+//! Both are JSON. PIDs are numbers of 12 bits in answers, and hexadecimal text in requests. Sizes are bytes.
 //!
-//! Units: bytes; PIDs as numbers of 12 bits in answers, as hexadecimal text in requests.
+//!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager".
 
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use crate::overview::{AddressMap, BindingUse, GfdLoad, LinkRow, NameRow};
 use crate::port_reset::PortReset;
 use crate::trace::{Trace, Via};
 
-/// The format that a topology is asked for in.
+/// Format of a topology.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TopologyFormat {
@@ -24,9 +24,9 @@ pub enum TopologyFormat {
     Text,
     /// A graph for Graphviz.
     Dot,
-    /// A picture.
+    /// A picture as SVG.
     Svg,
-    /// Not at all: all that is known.
+    /// Data for programs: the whole inventory.
     Data,
 }
 
@@ -43,232 +43,213 @@ pub enum Vector {
     Lav,
 }
 
-/// A request to the fabric manager. Switches, GFDs and hosts are named as the wanted state names them, by UUID, by PID,
-/// or by place (`s0`, `s0.3`).
+/// A request to the fabric manager. Switches, GFDs and hosts are named as in the wanted state, by UUID, by PID, or by
+/// place (`s0`, `s0.3`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "cmd", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// How far the FM is.
+    /// State of the manager and its fabric.
     Status,
-    /// Finds all components again, and brings about what is wanted.
+    /// Discovers all components again, and applies the wanted state.
     Discover,
-    /// A second FM becomes the primary one.
+    /// Makes a secondary manager the primary one.
     TakeOver,
-    /// What there is.
+    /// The inventory, in one of several formats.
     Topology {
-        /// How it is drawn.
         #[serde(default)]
         drawn: TopologyFormat,
     },
-    /// What there is, who has what of it, and which way it goes: all that a picture of the fabric shows.
+    /// All data for a picture of the fabric: inventory, names, bindings, memory and routes.
     Overview,
-    /// Who sees what.
     Bindings,
-    /// Shows a device, or a virtual switch elsewhere, at a bridge.
+    /// Binds a device, or a virtual switch elsewhere, to a bridge.
     Bind {
-        /// SWITCH/VCS/VPPB.
+        /// The bridge as `SWITCH/VCS/VPPB`, or the name of a host.
         bridge: String,
-        /// `port:N`, `port:N.LD` or SWITCH/VCS/VPPB.
+        /// `port:N`, `port:N.LD` or `SWITCH/VCS/VPPB`; with a host, the name of a device.
         to: String,
     },
-    /// Takes it away.
+    /// Removes the binding of a bridge.
     Unbind {
-        /// SWITCH/VCS/VPPB.
+        /// The bridge as `SWITCH/VCS/VPPB`.
         bridge: String,
     },
-    /// Resets what is at a port.
+    /// Resets the component at a port.
     ControlPort {
-        /// A device's or GFD's name, `s0.3`, or SWITCH/port:N.
+        /// Name of a device or GFD, `s0.3`, or SWITCH/port:N.
         port: String,
-        /// How.
         reset: PortReset,
     },
     /// Has a bridge report an error to its host.
     GenerateAer {
-        /// SWITCH/VCS/VPPB.
+        /// The bridge as `SWITCH/VCS/VPPB`.
         bridge: String,
-        /// The error's name, such as `poisoned-tlp`.
+        /// Name of the error, such as `poisoned-tlp`.
         error: String,
-        /// Header of the TLP that is at fault, in hexadecimal digits; zeros otherwise.
+        /// Header of the TLP at fault in hexadecimal digits; zeros if missing.
         #[serde(default)]
         tlp: Option<String>,
     },
-    /// Tables of the switches.
+    /// Routing tables of the switches.
     Routes {
-        /// Checks the proof again, and shows it.
+        /// Check the proof again, and show it instead of the tables.
         #[serde(default)]
         prove: bool,
-        /// Only those of one switch.
+        /// Only the tables of this switch.
         #[serde(default)]
         switch: Option<String>,
     },
-    /// Who has which memory.
+    /// All shares of memory.
     Memory,
-    /// Gives memory to hosts, and to devices that are bound.
+    /// Gives memory to hosts and bound devices.
     Share {
-        /// Its name.
         name: String,
-        /// Who has it.
+        /// Hosts and devices that get it.
         hosts: Vec<String>,
         /// GFDs in the order of the ways.
         #[serde(default)]
         gfds: Vec<String>,
-        /// How many, where none are named.
+        /// Number of GFDs if none are named.
         #[serde(default)]
         ways: Option<u16>,
-        /// In all.
+        /// Bytes of the whole share.
         size: u64,
         /// Bytes of an interleave granule.
         granularity: u32,
-        /// Where all hosts see it.
+        /// Address at which all hosts see it.
         hpa: u64,
-        /// Of which kind of memory; of the first partitions that have room, where nothing is said.
+        /// Kind of memory; if missing, the first partitions with room.
         #[serde(default)]
         media: Option<Media>,
-        /// Its GFDs notify hosts that have it.
+        /// Whether its GFDs notify hosts of refused accesses.
         #[serde(default)]
         notify: bool,
     },
-    /// Media partitions of GFDs.
+    /// Media partitions of all GFDs.
     Partitions,
-    /// Logical devices: what each has, and who sees it.
+    /// All logical devices, with resources and bindings.
     Lds,
-    /// Changes what a logical device has.
+    /// Changes a setting of a logical device.
     SetLd {
-        /// Its device: the name, `s0.3` or SWITCH/port:N.
+        /// Device: a name, `s0.3` or SWITCH/port:N.
         device: String,
-        /// Its number.
+        /// Number of the logical device.
         ld: u8,
-        /// What it is to have.
         change: LdChange,
     },
-    /// Dynamic capacity of logical devices: what there is, and who has it.
+    /// Dynamic capacity of all devices, and who has it.
     LdCapacity,
-    /// Adds dynamic capacity to a logical device, or releases it.
+    /// Changes dynamic capacity of a device.
     SetLdCapacity {
-        /// Its device: the name, `s0.3` or SWITCH/port:N.
+        /// Device: a name, `s0.3` or SWITCH/port:N.
         device: String,
-        /// Its number.
+        /// Number of the logical device.
         ld: u8,
-        /// What is to be done.
         change: CapacityChange,
     },
-    /// Who shows whom which memory (GIM).
+    /// All GIM: memory that hosts and devices show each other.
     Gim,
     /// Shows memory of a host or device to others.
     ShowGim {
-        /// Its name.
         name: String,
-        /// Whose.
         of: String,
-        /// Hosts and devices that reach it.
+        /// Hosts and devices that may access it.
         from: Vec<String>,
-        /// They name the target themselves.
+        /// Whether requesters name the target themselves.
         #[serde(default)]
         prefix: bool,
-        /// Bytes.
         size: u64,
-        /// Where all of them see it.
+        /// Address at which all of them see it.
         hpa: u64,
     },
-    /// Which memory devices are accessed directly, and by whom (direct P2P to HDM).
+    /// All P2P: memory devices that other devices access directly (direct P2P to HDM).
     P2p,
-    /// Has devices access a memory device directly.
+    /// Gives devices direct access to a memory device.
     AddP2p {
-        /// Its name.
         name: String,
-        /// Devices that access it.
+        /// Devices that get access.
         from: Vec<String>,
-        /// The memory device.
+        /// The memory device, or a logical device.
         to: String,
-        /// Bytes.
         size: u64,
-        /// Where all of them, and the memory device itself, see it.
+        /// Address at which all of them, and the memory device itself, see it.
         hpa: u64,
     },
-    /// Takes memory from all hosts, and its capacity from the GFDs; or hides GIM, or ends P2P.
+    /// Revokes memory, GIM or P2P from all, and releases it.
     Release {
-        /// Its name.
         name: String,
     },
-    /// Takes memory from one host, or GIM or P2P from one host or device.
+    /// Revokes memory from one host, or GIM or P2P from one host or device.
     Revoke {
-        /// Its name.
         name: String,
-        /// From whom.
+        /// Host or device that loses it.
         host: String,
     },
-    /// Gives memory that is there to one host more.
+    /// Gives existing memory or P2P to one more host or device.
     Grant {
-        /// Its name.
         name: String,
-        /// To whom.
+        /// Host or device that gets it.
         host: String,
     },
-    /// What a host's edge lets through.
+    /// Access vectors of a host's edge.
     Access {
-        /// Whose.
         host: String,
     },
-    /// Changes that.
+    /// Changes an access vector of a host's edge.
     SetAccess {
-        /// Whose.
         host: String,
-        /// Which vector.
         vector: Vector,
-        /// Whom it may reach.
+        /// PID that the host may reach or not.
         pid: String,
-        /// Or no more.
+        /// True to allow, false to forbid.
         on: bool,
     },
-    /// Who has which PID.
+    /// All PIDs and their owners.
     Pids,
-    /// Gives a target a PID.
+    /// Assigns a PID to a target.
     Assign {
-        /// Whose.
         switch: String,
-        /// Which.
+        /// Id of the target (5703h).
         target: u16,
-        /// Which of its PIDs.
+        /// Which of the target's PIDs.
         #[serde(default)]
         instance: u8,
-        /// The PID; a free one otherwise.
+        /// The PID; if missing, a free one.
         #[serde(default)]
         pid: Option<String>,
     },
-    /// What paths cost.
+    /// Latency and bandwidth of paths, or a CDAT.
     Cdat {
-        /// The CDAT of a component, by PID.
+        /// PID of the component whose CDAT is read.
         #[serde(default)]
         read: Option<String>,
     },
     /// Every lookup for one address.
     Trace {
-        /// Whose.
+        /// Host or device that makes the request.
         host: String,
-        /// The address.
         hpa: u64,
-        /// Kind of the requests.
+        /// Kind of the request.
         #[serde(default)]
         via: Via,
     },
-    /// What happened.
+    /// Events of the fabric and the manager.
     Events {
-        /// Only later ones.
+        /// Number after which events are wanted.
         #[serde(default)]
         after: u64,
     },
-    /// Bytes for a component.
+    /// Raw bytes for a component.
     Cci {
-        /// `entry`, `port:N`, `pid:P` or `pid:P/port:N`.
+        /// Way to it: `entry`, `port:N`, `pid:P` or `pid:P/port:N`.
         to: String,
-        /// The message, in hexadecimal digits.
+        /// The CCI message in hexadecimal digits.
         message: String,
     },
 }
 
 impl Request {
-    /// Whether it changes nothing.
+    /// Whether the request changes nothing. `Cci` may change anything.
     #[must_use]
     pub const fn is_read_only(&self) -> bool {
         matches!(
@@ -293,268 +274,232 @@ impl Request {
     }
 }
 
-/// A binding, as it is shown.
+/// Row about a binding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BindingRow {
-    /// The bridge at the host.
+    /// Bridge at the host.
     pub bridge: String,
-    /// What it shows.
+    /// Port, LD or bridge that it shows.
     pub to: String,
     /// `local` or `link`.
     pub kind: String,
 }
 
-/// An entry of a switch's DRT, as it is shown.
+/// Row about a DRT entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteRow {
-    /// The switch.
     pub switch: String,
-    /// Where to.
+    /// Destination PID of the entry.
     pub pid: u16,
-    /// Ports; the first takes static messages.
+    /// Ports; the first one takes static messages.
     pub ports: Vec<u8>,
-    /// The group, where it is one.
+    /// Routing group, if the entry names one.
     pub group: Option<u8>,
 }
 
-/// The answer to a request for routes: tables, or the proof that they hold.
+/// Answer to a request for routes: tables, or their proof.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Routes {
-    /// Entries, where they were not asked to be proved.
+    /// Entries, unless the proof was requested.
     pub rows: Vec<RouteRow>,
     /// Most hops of any packet.
     pub hops_max: u32,
-    /// The proof, where it was asked for: checked again.
+    /// The proof, checked again, if requested.
     pub proof: Option<String>,
-    /// Who does not reach whom.
+    /// Set if not every PID reaches every other.
     pub partition: Option<String>,
 }
 
-/// The part of a share in one GFD, as it is shown.
+/// Row about the part of a share in one GFD.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartRow {
-    /// The GFD.
     pub gfd: u16,
-    /// The group.
     pub group: u16,
-    /// The decoder.
     pub decoder: u8,
-    /// Where in the GFD.
+    /// Start in the GFD.
     pub dpa: u64,
-    /// Kind of memory of the partition that it is in; none where the GFD does not tell.
+    /// Kind of memory of its partition; `None` if the GFD does not tell.
     #[serde(default)]
     pub media: Option<Media>,
 }
 
-/// A media partition of a GFD, as it is shown.
+/// Row about a media partition of a GFD.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DmpRow {
-    /// The GFD.
     pub gfd: u16,
-    /// The partition.
     #[serde(flatten)]
     pub dmp: Dmp,
-    /// Bytes of it that belong to memory.
+    /// Bytes of it in use by shares.
     pub used: u64,
 }
 
-/// A share of memory of GFDs, as it is shown.
+/// Row about a share of GFD memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShareRow {
-    /// Its name.
     pub name: String,
-    /// Where hosts see it.
+    /// Address at which hosts see it.
     pub hpa: u64,
-    /// In all.
+    /// Bytes of the whole share.
     pub size: u64,
-    /// Bytes of an interleave granule; 0: not known.
+    /// Bytes of an interleave granule; 0 if unknown.
     #[serde(default)]
     pub granularity: u32,
-    /// PIDs of the hosts and devices.
+    /// PIDs of its hosts and devices.
     pub hosts: Vec<u16>,
-    /// Its GFDs notify them.
+    /// Whether its GFDs notify them of refused accesses.
     #[serde(default)]
     pub notify: bool,
-    /// By way.
+    /// Its parts, by interleave way.
     pub parts: Vec<PartRow>,
 }
 
 /// A host or device, by name and PID.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedPid {
-    /// Its name; the PID's digits where it has none.
+    /// Name, or the digits of the PID if it has none.
     pub name: String,
-    /// Its PID.
     pub pid: u16,
 }
 
-/// A grant of GIM, as it is shown: memory of a host or device that others reach.
+/// Row about a grant of GIM.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GimRow {
-    /// Its name.
     pub name: String,
-    /// Whose.
+    /// Owner of the memory.
     pub of: NamedPid,
-    /// Who reaches it.
+    /// Requesters that may access it.
     pub from: Vec<NamedPid>,
-    /// They name the target themselves.
+    /// Whether requesters name the target themselves.
     pub prefix: bool,
-    /// Where all of them see it.
+    /// Address at which all of them see it.
     pub hpa: u64,
-    /// Bytes.
     pub size: u64,
 }
 
-/// How far direct access to a memory device is.
+/// State of a P2P.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum P2pState {
-    /// Its rights are set.
     Given,
-    /// A host has not told yet of which domain it is.
+    /// A host has not set its domain validation secret yet.
     Waits,
     /// The hosts are of different domains.
     Refused,
 }
 
-/// Direct access to a memory device (P2P), as it is shown.
+/// Row about a P2P.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct P2pRow {
-    /// Its name.
     pub name: String,
-    /// The memory device.
     pub to: NamedPid,
-    /// Who accesses it.
     pub from: Vec<NamedPid>,
-    /// Where all of them see it.
+    /// Address at which all of them see it.
     pub hpa: u64,
-    /// Bytes.
     pub size: u64,
-    /// How far it is.
     pub state: P2pState,
-    /// Why it is not given.
+    /// Why it is not in force.
     pub why: Option<String>,
 }
 
-/// The rights at a host's edge: whom it may reach.
+/// Access vectors of a host's edge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Access {
-    /// Its PID.
     pub host: u16,
-    /// GFDs.
+    /// PIDs in GMV: GFDs.
     pub gmv: Vec<u16>,
-    /// Hosts.
+    /// PIDs in VTV: owners and requesters of GIM.
     pub vtv: Vec<u16>,
-    /// Ports of LD-FAM.
+    /// PIDs in LAV: ports of LD-FAM, and their requesters.
     pub lav: Vec<u16>,
 }
 
-/// A PID and what has it, as it is shown.
+/// Row about a PID and its owner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PidRow {
-    /// The PID; none where the target has none.
+    /// `None` for a target without a PID.
     pub pid: Option<u16>,
-    /// Where.
+    /// Switch and port of the owner.
     pub at: String,
-    /// What has it.
+    /// Kind of the owner, in words.
     pub what: String,
-    /// The target, and which of its PIDs.
+    /// Id of the target, and which of its PIDs it is.
     pub target: Option<(u16, u8)>,
 }
 
-/// The cost of a path, as it is shown.
+/// Row about the cost of a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CostRow {
-    /// From whom.
     pub from: u16,
-    /// To whom.
     pub to: u16,
-    /// For what.
+    /// Use of the path, in words.
     pub what: String,
     /// Latency of the path, ns.
     pub latency_ns: u64,
-    /// Bandwidth of the slowest link, MB/s; 0: no link bounds it.
+    /// Bandwidth of the slowest link, MB/s; 0 if no link bounds it.
     pub bandwidth_mbps: u64,
 }
 
-/// All of a fabric that a picture of it shows.
+/// All data for a picture of a fabric.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overview {
-    /// What there is.
     pub inventory: Inventory,
-    /// What it is called.
     pub names: Vec<NameRow>,
-    /// Links.
     pub links: Vec<LinkRow>,
-    /// Who sees what.
     pub bindings: Vec<BindingUse>,
-    /// Who has which memory.
     pub memory: Vec<ShareRow>,
-    /// Who shows whom which memory.
     pub gim: Vec<GimRow>,
-    /// Who accesses which memory device directly, or waits for that.
+    /// P2P, in force or waiting.
     pub p2p: Vec<P2pRow>,
-    /// Addresses by requester, hosts first.
+    /// Address maps by requester, hosts first.
     pub maps: Vec<AddressMap>,
-    /// How loaded GFDs are.
     pub gfds: Vec<GfdLoad>,
 }
 
-/// A component's response to a command that was passed on.
+/// A component's response to raw bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CciAnswer {
-    /// The command.
     pub opcode: String,
     /// Number of the return code.
     pub code: u16,
-    /// Its name.
+    /// Name of the return code.
     pub name: String,
-    /// The payload, in hexadecimal digits.
+    /// Payload in hexadecimal digits.
     pub payload: String,
 }
 
-/// The fabric manager's answer to a request.
+/// Answer of the fabric manager to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Response {
-    /// How far the FM is.
+    /// State of the manager.
     Status(Status),
-    /// What there is, drawn.
+    /// The inventory as text or a drawing.
     Topology(String),
-    /// What there is.
+    /// The inventory as data.
     Inventory(Box<Inventory>),
-    /// All that a picture of the fabric shows.
+    /// All data for a picture of the fabric.
     Overview(Box<Overview>),
-    /// Who sees what.
     Bindings(Vec<BindingRow>),
-    /// It is done; a line for each thing to know.
+    /// The change is made; lines to show.
     Done(Vec<String>),
-    /// Tables.
     Routes(Routes),
-    /// Who has which memory.
     Memory(Vec<ShareRow>),
     /// Media partitions of GFDs.
     Partitions(Vec<DmpRow>),
-    /// Who shows whom which memory.
     Gim(Vec<GimRow>),
-    /// Which memory devices are accessed directly.
+    /// P2P, in force or waiting.
     P2p(Vec<P2pRow>),
-    /// Logical devices.
     Lds(Vec<LdRow>),
     /// Dynamic capacity of devices with logical devices.
     LdCapacity(Vec<CapacityRow>),
-    /// What a host's edge lets through.
+    /// Access vectors of a host's edge.
     Access(Access),
-    /// Who has which PID.
     Pids(Vec<PidRow>),
-    /// What paths cost.
     Costs(Vec<CostRow>),
-    /// Bytes, in hexadecimal digits.
+    /// Bytes in hexadecimal digits.
     Bytes(String),
     /// Every lookup for one address.
     Trace(Trace),
-    /// What happened.
     Events(Vec<EventRecord>),
-    /// What a component said.
     Cci(CciAnswer),
 }

@@ -1,14 +1,15 @@
-//! What components have forgotten is given to them again, and what has changed is told.
+//! Restores settings that components have lost, and reports changes.
 //!
-//! What is wanted of each component, from what is known -> held against what it has -> what it lacks is set.
+//! The wanted settings of each component are derived from the manager's state, compared with the component, and set
+//! where they are missing. They are PIDs of targets ([`Inventory`]), DRT and RGT ([`crate::plan::Plan`]), bindings
+//! ([`Bindings`](crate::bind::Bindings)), access at edges ([`Fm::wanted_access`]), extents, decoders and rights
+//! ([`Memory`](crate::memory::Memory)), and the secondary manager. Start-up and every later discovery compare all
+//! components.
+//!
+//! A component that was claimed anew has nothing and gets all of it, whichever command or file asked for it. At others,
+//! differences that no file asks to correct are reported and left.
 //!
 //! Source: docs/spec/cxl-fabric.md "State"; "Dynamic change".
-//!
-//! There is one list of what the FM wants of a component, made from what it knows: PIDs of targets ([`Inventory`]), DRT and
-//! RGT ([`crate::plan::Plan`]), what bridges show ([`Bindings`](crate::bind::Bindings)), what edges let through
-//! ([`Fm::wanted_access`]), extents, decoders and rights ([`Memory`](crate::memory::Memory)), and who may take over. Start-up
-//! and every discovery of the running fabric hold all components against it. A component that was claimed anew has nothing,
-//! and gets all of it, whoever asked for it once; of one that was not, what nobody wants in a file is told, and left.
 
 use std::collections::BTreeSet;
 
@@ -29,14 +30,14 @@ use crate::plan::send::Sent;
 use crate::text::{UuidText, name_of, tag};
 
 impl Fm {
-    /// Whether memory of which these GFDs show nothing is given anew: it is wanted, or they have been started again.
+    /// Whether memory lost by these GFDs is given again: it is in the wanted state, or all of them were restarted.
     pub(super) fn wanted_parts(&self) -> impl Fn(&Uuid, &[Pid]) -> bool + use<> {
         let wanted: Vec<_> = self.desired.memory.iter().filter_map(|w| tag(&w.name).ok()).collect();
         let fresh = self.fresh.clone();
         move |tag, gfds| wanted.contains(tag) || gfds.iter().all(|gfd| fresh.contains(gfd))
     }
 
-    /// Sets again what components have forgotten; returns what failed.
+    /// Sets again what components have lost; returns errors.
     pub(super) fn restore(
         &mut self,
         mut forgotten: Vec<(Uuid, Pid)>,
@@ -48,7 +49,7 @@ impl Fm {
         for binding in unbound.into_iter().chain(self.lost_bindings()) {
             errors.extend(self.rebind(binding));
         }
-        // In the order of before, so that each part finds its place.
+        // In the order of addresses, so that each part finds its old place.
         let at = |(tag, gfd): &(Uuid, Pid)| {
             let parts = self.memory.find(tag).map(|share| share.parts.as_slice());
             let part = parts.unwrap_or_default().iter().find(|part| part.gfd == *gfd);
@@ -61,11 +62,12 @@ impl Fm {
         errors.extend(self.reopen());
         errors.extend(self.restore_lds());
         errors.extend(self.restore_ld_capacity());
+        // Only now: until here a component that was claimed anew may still lack something.
         self.fresh.clear();
         errors
     }
 
-    /// Virtual links to which no way leads are unbound where that can be.
+    /// Unbinds virtual links without a path, where that is possible.
     fn sever(&mut self) {
         let Some(running) = &mut self.running else { return };
         let (severed, left) = running.sever(&mut self.fabric);
@@ -77,14 +79,14 @@ impl Fm {
         }
     }
 
-    /// Bindings that are to come back.
+    /// Bindings that are to be made again.
     fn lost_bindings(&self) -> Vec<Binding> {
         let Some(running) = &self.running else { return Vec::new() };
         let local = running.bindings.lost.iter().copied().map(Binding::Local);
         local.chain(running.bindings.cut.iter().copied().map(Binding::Remote)).collect()
     }
 
-    /// Binds again what a switch does not show any more.
+    /// Makes a binding that a switch no longer shows, if it is wanted; returns an error otherwise.
     fn rebind(&mut self, binding: Binding) -> Option<String> {
         let bridges = match binding {
             Binding::Local(local) => vec![local.bridge],
@@ -107,6 +109,7 @@ impl Fm {
         let wanted = binds.any(|bind| names.binding(&bind.bridge, &bind.to) == Ok(binding));
         let text = shown(&binding);
         if !(known || wanted || bridges.iter().any(is_fresh)) {
+            // Known to be lost, wanted by the file, or lost by a restart; otherwise somebody has removed it on purpose.
             return Some(format!("{text} is not bound any more"));
         }
         let done = self.bind_again(binding);
@@ -128,6 +131,7 @@ impl Fm {
         match binding {
             Binding::Local(local) => {
                 let bound = bindings.bind_local(&mut self.fabric, inventory, local);
+                // Kept, so that it is tried again at the next discovery.
                 if bound.is_err() && !bindings.lost.contains(&local) {
                     bindings.lost.push(local);
                 }
@@ -146,7 +150,7 @@ impl Fm {
         }
     }
 
-    /// Sets again what a GFD has forgotten; returns what failed.
+    /// Restores the part of a share that a GFD has lost; returns an error.
     fn repair(&mut self, tag: &Uuid, gfd: Pid) -> Option<String> {
         let text = format!("GFD {gfd} had lost its part of memory {:?}", name_of(tag));
         let inventory = &self.running.as_ref()?.inventory;
@@ -161,8 +165,8 @@ impl Fm {
         }
     }
 
-    /// Every bit at an edge that the FM wants: of G-FAM for its hosts, of GIM and P2P at both their edges, and what was
-    /// granted by command. Made from what is known and never kept beside it, so that nothing that was given is left out.
+    /// Every access bit that the manager wants: for G-FAM of its hosts, for GIM and P2P at both edges, and those set by
+    /// command. Derived each time rather than stored, so that no grant is left out.
     pub(super) fn wanted_access(&self) -> BTreeSet<AccessBit> {
         let mut all = self.memory.access_bits();
         all.extend(self.gim.access_bits());
@@ -171,7 +175,7 @@ impl Fm {
         all
     }
 
-    /// Sets what edges are to let through and do not.
+    /// Sets access bits that edges lack; returns errors.
     fn reopen(&mut self) -> Vec<String> {
         let Some(running) = &self.running else { return Vec::new() };
         let inventory = &running.inventory;
@@ -199,7 +203,7 @@ impl Fm {
         })
     }
 
-    /// Tells what a discovery found to be other than before.
+    /// Reports differences that a discovery found.
     pub(super) fn record_inventory_diff(&self, before: Option<&Inventory>, now: &Inventory) {
         let Some(before) = before else { return };
         let ids = |inventory: &Inventory| inventory.switches.first().map(|entry| entry.serial);
@@ -240,13 +244,13 @@ impl Fm {
         }
     }
 
-    /// That a switch belongs to another manager, if it does.
+    /// Text that says whose a switch is, if another manager owns it.
     fn taken(&self, id: SwitchId, switch: &Switch) -> Option<String> {
         let owner = UuidText(*self.owned.get(&switch.uuid?)?);
         Some(format!("{id}, PID {}, is owned by the fabric manager {owner}", switch.pid))
     }
 
-    /// Tells what tables were changed, where that is news.
+    /// Reports changed tables, where that is news.
     pub(super) fn record_sent(&self, is_news: bool, sent: &Sent) {
         if !is_news || (sent.entries, sent.pids) == (0, 0) {
             return;
@@ -255,7 +259,7 @@ impl Fm {
         self.board.record_event(format!("{entries} entries of tables and {pids} PIDs were sent"));
     }
 
-    /// Tells to whom there was no route for a moment, whatever came of what was sent, and why.
+    /// Reports PIDs whose routes were missing for a moment, even if the sending failed.
     pub(super) fn record_withdrawn(&mut self) {
         let pids = self.fabric.take_withdrawn();
         if pids.is_empty() {
@@ -268,7 +272,7 @@ impl Fm {
         ));
     }
 
-    /// What is not as it should be as things stand; it ends with its cause.
+    /// Present problems of the fabric; each line ends when its cause does.
     pub(super) fn ongoing_problems(&self) -> Vec<String> {
         let Some(running) = &self.running else { return Vec::new() };
         let inventory = &running.inventory;
@@ -301,7 +305,7 @@ fn shown(binding: &Binding) -> String {
     }
 }
 
-/// What has come or gone of switches that have the same numbers.
+/// Events that turn one inventory into another, for switches with the same numbers.
 fn differences(before: &Inventory, now: &Inventory) -> Vec<Event> {
     let first = |[first, _]: &[PortRef; 2]| *first;
     let mut events: Vec<Event> = Vec::new();

@@ -1,10 +1,8 @@
-//! The threads of the service: one that starts the fabric up and looks after it, when somebody notifies of an event and
-//! every now and then, and those of clients.
+//! Threads of the service: one brings the fabric up and monitors it, others serve clients.
 //!
-//! [`Service`] has the [`Fm`] behind a lock; [`LineHandler`] takes requests, one at a time; status and events are read
-//! from the board, also while start-up runs.
+//! [`Service`] has the [`Fm`] behind a lock. A [`LineHandler`] takes requests, one at a time; status and events are
+//! read from the board, also during start-up.
 //!
-//! Units: as [`Duration`] says.
 //! Source: ARCHITECTURE.md "Control".
 
 use std::ops::ControlFlow;
@@ -30,7 +28,7 @@ struct Shared {
     bell: Bell,
 }
 
-/// The thread of the service between two looks.
+/// The service's own thread between two looks.
 impl Waits for &Shared {
     fn wait(&mut self, span: Duration, listens: bool) -> Woken {
         self.bell.set(span);
@@ -65,10 +63,10 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts the fabric up, in a thread of its own, and looks after it every `pause` and at each notification.
+    /// Brings the fabric up in a thread of its own, and looks at it every `pause` and after notifications.
     ///
     /// # Errors
-    /// There is no thread, or no descriptor.
+    /// A thread or descriptor could not be made.
     pub fn start(fm: Fm, pause: Duration) -> std::io::Result<Self> {
         let board = fm.board();
         let (fm, stopping) = (Mutex::new(fm), AtomicBool::new(false));
@@ -80,13 +78,12 @@ impl Service {
         Ok(Self { shared, keeper: Some(keeper) })
     }
 
-    /// The handler of clients' request lines.
     #[must_use]
     pub fn handler(&self) -> Arc<dyn LineHandler> {
         Arc::new(ClientHandler(self.shared.clone()))
     }
 
-    /// The FM's status and events, for other threads.
+    /// The board with status and events, for other threads.
     #[must_use]
     pub fn board(&self) -> &StatusBoard {
         &self.shared.board
@@ -123,7 +120,7 @@ fn keep(mut shared: &Shared, pause: Duration) {
     }
 }
 
-/// A response as clients get it.
+/// A response as JSON.
 pub(crate) fn in_json(response: &Response) -> Result<Value, Refused> {
     serde_json::to_value(response).map_err(|error| Refused::unavailable(error.to_string()))
 }
@@ -144,6 +141,7 @@ impl ClientHandler {
         let response = match &request {
             Request::Status => Response::Status(self.0.board.status()),
             Request::Events { after } => Response::Events(self.0.board.events(*after)),
+            // Without the lock: start-up holds it, and the client should be told at once.
             _ if self.0.board.status().phase == Phase::Starting => {
                 let step = self.0.board.status().step;
                 return Err(Refused::unavailable(format!("start-up is in progress: {step}")));

@@ -1,11 +1,12 @@
-//! Start-up, and bringing a fabric up anew after something has changed.
+//! Start-up, and rediscovery of a running fabric.
 //!
-//! What was kept, what is wanted, the fabric -> discovery, PIDs, routes, what the fabric shows, what is wanted.
+//! The stored and the wanted state and the fabric itself go through discovery, PIDs, routes, reconciliation and the
+//! wanted state.
+//!
+//! The manager cannot hold hosts, as no command resets one. `status` says whether they must wait, for whoever starts
+//! them. In mode `simultaneous` they need not wait once they have routes; each later binding is a hot-add for them.
 //!
 //! Source: docs/spec/cxl-fabric.md "Start-up"; CXL 3.1 section 7.7.12.1.
-//!
-//! How hosts are held is not the FM's: no command resets a host. `status` says whether they have to wait; whoever starts
-//! them asks. With `simultaneous` they need not wait once they have routes; each binding after is a hot-add for them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,28 +40,28 @@ pub enum StartError {
     /// The entry switch cannot be claimed.
     #[error("the entry switch cannot be claimed")]
     Entry(#[source] Finding),
-    /// There are no tables for it.
+    /// No tables could be made.
     #[error("no tables could be computed for the fabric")]
     Plan(#[from] PlanError),
-    /// The tables are not everywhere.
+    /// Some switches do not have the new tables.
     #[error("the tables could not be written to all switches")]
     Send(#[from] SendError),
-    /// What the fabric shows cannot be read.
+    /// Bindings and memory cannot be read from the fabric.
     #[error("bindings and memory cannot be read from the fabric")]
     Read(#[from] CallError),
-    /// What was kept cannot be read or written.
+    /// The stored state cannot be read or written.
     #[error("the store")]
     Store(#[from] StoreError),
-    /// A static start has nothing to go by.
+    /// A static fabric is not described by a store, or asks for changes.
     #[error("{0}")]
     Static(String),
 }
 
 impl Fm {
-    /// Starts the fabric up, in the mode that was chosen.
+    /// Brings the fabric up, in the mode that was chosen.
     ///
     /// # Errors
-    /// See [`StartError`]; calling it again tries again.
+    /// See [`StartError`]; the next call tries again.
     pub fn start(&mut self) -> Result<(), StartError> {
         let mode = self.mode;
         self.board.set(|status| {
@@ -85,9 +86,11 @@ impl Fm {
 
     fn start_managed(&mut self) -> Result<(), StartError> {
         let kept = self.store.as_ref().map_or(Ok(None), Store::load)?;
+        // Read before anything is claimed: a change that an earlier manager began is settled in `bring_up`.
         self.begun = self.store.as_ref().map_or(Ok(None), Store::begun)?;
         match self.bring_up(kept.as_ref()) {
             Err(StartError::Entry(Finding::Owned { .. }))
+                // Managers of a group never stand by here: their election decides who leads.
                 if self.desired.fm.lineage.is_none() && self.is_secondary() =>
             {
                 self.step("another fabric manager is the primary one");
@@ -97,6 +100,7 @@ impl Fm {
             other => other?,
         }
         if self.mode == StartMode::Simultaneous {
+            // Routes are there; from here on each binding is a hot-add.
             self.board.set(|status| status.hosts_held = false);
         }
         self.keep_entry()?;
@@ -107,7 +111,7 @@ impl Fm {
         Ok(())
     }
 
-    /// Keeps which switch the entry of the wanted state is, where the next manager may come in by another one.
+    /// Stores which switch the wanted state calls its entry, as the next manager may enter by another one.
     fn keep_entry(&mut self) -> Result<(), StoreError> {
         let entry = self.running.as_ref().and_then(|running| running.inventory.switches.first());
         if let (Some(entry), Some(store), Some(_), None) =
@@ -119,7 +123,7 @@ impl Fm {
         Ok(())
     }
 
-    /// The term that the entry switch was led in by another one, not before its own, if that is why there was no start.
+    /// The later term in which another manager led the entry switch, if that is why the start failed.
     pub(crate) fn later_term(&self, error: &StartError) -> Option<u64> {
         let StartError::Entry(Finding::Owned { owner, .. }) = error else { return None };
         let lineage = self.desired.fm.lineage?;
@@ -129,8 +133,8 @@ impl Fm {
         lineage.later_term_of(*owner)
     }
 
-    /// Sees, before one of several managers claims the entry switch in its term, that no other one has it by the UUID of that
-    /// term: in one group no term comes twice.
+    /// Checks, before a manager of a group claims the entry switch, that no other one has claimed it with the UUID of
+    /// the same term: within a group no term occurs twice.
     fn has_no_double(&mut self) -> Result<(), StartError> {
         let Some(lineage) = self.desired.fm.lineage.filter(|_| !self.has_claimed) else {
             return Ok(());
@@ -144,18 +148,18 @@ impl Fm {
         }
     }
 
-    /// Whether the entry switch was this FM's at some time.
+    /// Whether the entry switch has ever belonged to this manager.
     pub(crate) const fn has_claimed(&self) -> bool {
         self.has_claimed
     }
 
-    /// Whether the entry switch knows this FM as the one that may take over.
+    /// Whether this manager is the entry switch's secondary one.
     fn is_secondary(&mut self) -> bool {
         let owner = identify(&mut self.fabric, Way::Entry);
         owner.is_ok_and(|now| now.secondary_uuid == self.desired.manager().uuid)
     }
 
-    /// Nothing is claimed or sent: switches have had their tables from files of their own.
+    /// Starts without claiming or sending anything: the switches have their tables from files.
     fn start_static(&mut self) -> Result<(), StartError> {
         if !self.desired.memory.is_empty() {
             return Err(StartError::Static(
@@ -218,10 +222,10 @@ impl Fm {
         Ok(())
     }
 
-    /// Finds all components again, and brings about what is wanted.
+    /// Discovers all components again, and applies the wanted state.
     ///
     /// # Errors
-    /// See [`StartError`]; what was known stays known then.
+    /// See [`StartError`]; the manager's knowledge stays as it was then.
     pub fn rediscover(&mut self) -> Result<(), StartError> {
         let known = self.state();
         self.bring_up(known.as_ref())?;
@@ -231,7 +235,7 @@ impl Fm {
         Ok(())
     }
 
-    /// Discovery, PIDs and routes; then what the fabric shows is taken over, and what components have forgotten is restored.
+    /// Discovery, PIDs and routes, then reconciliation with the fabric and restoration of lost settings.
     fn bring_up(&mut self, kept: Option<&State>) -> Result<(), StartError> {
         self.step("discovery");
         self.traffic.clear(); // numbers of switches may change, and counts begin anew
@@ -243,6 +247,7 @@ impl Fm {
             Finding::Owned { uuid, owner, .. } => Some(((*uuid)?, *owner)),
             _ => None,
         });
+        // Told apart from "gone": the switch is there, but another manager has it.
         self.owned = owned.collect();
         let mut errors: Vec<String> = findings.iter().map(ToString::to_string).collect();
         let believed = match kept {
@@ -253,6 +258,7 @@ impl Fm {
         let before = kept.map(|kept| &kept.inventory);
         let (inventory, assignments) = self.number(before, &believed.inventory)?;
         let believed = State { inventory, ..believed };
+        // The tables that switches really hold are the start of the transit, whatever was sent last.
         let (mut standing, silent) = read_all(&mut self.fabric, &believed.inventory);
         errors.extend(silent.iter().map(|(id, error)| format!("{id}: {}", error.with_causes())));
         let home = self.home(kept, &believed)?;
@@ -262,10 +268,12 @@ impl Fm {
         let plan = plan::make_from(&believed.inventory, &self.options, &known)?;
         let (fabric, all, drain) = (&mut self.fabric, &believed.inventory, self.drain);
         let sent = send(fabric, all, &assignments, &plan, &mut standing, drain);
+        // Before the `?`: packets were lost even if the sending stopped half-way.
         self.record_withdrawn();
         let sent = sent?;
         self.record_inventory_diff(before, &believed.inventory);
         self.record_sent(kept.is_some(), &sent);
+        // After the routes, over which components are asked how far the begun change came.
         let (believed, left) = self.settle(believed);
         errors.extend(left);
         self.step("bindings and memory");
@@ -285,6 +293,7 @@ impl Fm {
             drain: self.drain,
             pid_mismatches: BTreeSet::new(),
         });
+        // Before memory is restored: capacity goes into the partitions.
         errors.extend(self.set_partitions());
         errors.extend(self.restore(forgotten, unbound));
         errors.extend(self.register_secondary());
@@ -295,7 +304,7 @@ impl Fm {
         Ok(())
     }
 
-    /// The tables of before for when all is well: of the running fabric, or those that were kept.
+    /// Earlier tables for when all links work: those of the running fabric, or stored ones.
     fn home(&self, kept: Option<&State>, now: &State) -> Result<Option<Arc<Baseline>>, StartError> {
         if let Some(running) = &self.running {
             return Ok(Some(running.plan.home.clone()));
@@ -327,7 +336,7 @@ impl Fm {
         discover(&mut self.fabric, &options).map_err(StartError::Entry)
     }
 
-    /// PIDs of targets: those they have, those they had, and new ones for the rest.
+    /// PIDs of targets: present ones, then earlier ones, and new ones for the rest.
     fn number(
         &self,
         before: Option<&Inventory>,
@@ -357,6 +366,7 @@ impl Fm {
                 for (at, (target, instance, port), pid) in lacks {
                     let here = PortRef::new(SwitchId::at(place), port);
                     if taken(&inventory, pid) && !inventory.is_gfds(here, pid) {
+                        // Another component has got it meanwhile; the target gets a new one below.
                         continue;
                     }
                     let targets =
@@ -379,7 +389,7 @@ impl Fm {
         self.show();
     }
 
-    /// A new connection to the entry switch begins with who asks.
+    /// Has each new connection to the entry switch begin with the manager's claim.
     fn on_connect(&mut self) {
         let manager = self.desired.manager();
         let Some(running) = &self.running else { return };
@@ -389,7 +399,7 @@ impl Fm {
         self.fabric.on_connect(&Request::ClaimOwnership(claim));
     }
 
-    /// Tells all components who may take over; what does not take it is in the list.
+    /// Registers the secondary manager at all components; returns errors.
     fn register_secondary(&mut self) -> Vec<String> {
         let (Some(secondary), Some(running)) = (self.desired.fm.secondary, &self.running) else {
             return Vec::new();
@@ -403,6 +413,7 @@ impl Fm {
         for (way, pid) in all {
             let done = identify(&mut self.fabric, way).and_then(|now| {
                 if now.secondary_uuid == secondary.uuid {
+                    // Registering it again would be refused, as the place is taken.
                     return Ok(());
                 }
                 let (fm, fm_uuid) = (secondary.pid, secondary.uuid);
@@ -419,8 +430,9 @@ impl Fm {
         said
     }
 
-    /// Applies the wanted state; what cannot be applied is an error of the status, and the rest goes on.
+    /// Applies the wanted state. Failures become errors of the status, and the rest goes on.
     fn apply_desired(&mut self) {
+        // Bindings first: devices are requesters of memory only once they are bound.
         self.step("bindings");
         for bind in self.desired.binds.clone() {
             if let Err(why) = self.apply_binding(&bind.bridge, &bind.to) {
@@ -474,6 +486,7 @@ impl Fm {
         let named = !wanted.gfds.is_empty();
         let other_gfds =
             if named { gfds != request.gfds } else { gfds.len() != request.gfds.len() };
+        // A share in use is never changed to fit the file: hosts would lose its content.
         if share.len != request.len
             || other_gfds
             || share.hosts.iter().any(|h| !request.hosts.contains(h))
@@ -500,7 +513,7 @@ impl Fm {
         Ok(())
     }
 
-    /// What a request for memory means in the fabric.
+    /// Resolves a wanted share in the fabric.
     pub(super) fn resolve(&self, wanted: &DesiredMemory) -> Result<memory::Request, String> {
         let running = self.running.as_ref().ok_or("the fabric is not up")?;
         let names = Names::new(&self.desired, running);
@@ -530,7 +543,7 @@ impl Fm {
         Ok(memory::Request { tag, hosts, gfds, len, granularity, hpa, media, notify })
     }
 
-    /// Gives memory, and tells the hosts' edges what the paths cost.
+    /// Gives memory, and tells the hosts' edges the costs of the paths.
     pub(super) fn share(&mut self, request: &memory::Request) -> Result<(), MemoryError> {
         let Some(running) = &self.running else {
             return Err(MemoryError::Misfit("the fabric is not up".to_owned()));
@@ -545,7 +558,7 @@ impl Fm {
         Ok(())
     }
 
-    /// Gives memory that is there to one host more, and tells its edge what the paths cost.
+    /// Gives an existing share to one more host, and tells its edge the costs of the paths.
     pub(super) fn grant(&mut self, tag: &Uuid, host: Host) -> Result<(), MemoryError> {
         let Some(running) = &self.running else {
             return Err(MemoryError::Misfit("the fabric is not up".to_owned()));
@@ -590,10 +603,11 @@ impl Fm {
     }
 }
 
-/// The same switch, as it was known.
+/// The same switch in an earlier inventory.
 fn had<'a>(before: &'a Inventory, switch: &Switch) -> Option<&'a Switch> {
     let same = |old: &&Switch| match (old.uuid, switch.uuid) {
         (Some(old), Some(new)) => old == new,
+        // Without a UUID only the entry switch can be meant.
         _ => old.serial == switch.serial && old.came.is_none() == switch.came.is_none(),
     };
     before.switches.iter().find(same)

@@ -1,8 +1,6 @@
-//! What the FM tells of itself: how far it is, what there is, what happened.
+//! Status of the manager: phase, counts and events, as plain values that are the same in JSON.
 //!
-//! [`Status`] with [`StartMode`], [`Phase`] and [`Counts`]; [`EventRecord`]. Plain values, the same in JSON.
 //!
-//! Units: counts of components; PIDs as numbers of 12 bits.
 //! Source: docs/spec/cxl-fabric.md "Start-up".
 
 use std::fmt;
@@ -30,93 +28,86 @@ impl fmt::Display for StartMode {
     }
 }
 
-/// How far the FM is with its fabric.
+/// Progress of the manager with its fabric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Start-up runs.
     #[default]
     Starting,
-    /// The fabric is managed.
+    /// The fabric runs and is managed.
     Up,
-    /// Another FM manages it, and this one may take over.
+    /// Another manager leads; this one may take over.
     Standby,
     /// The fabric could not be brought up; it is tried again.
     Failed,
 }
 
-/// Counts of the components, links, bindings and shares of a fabric.
+/// Numbers of components, links, bindings and shares of a fabric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Switches.
     pub switches: usize,
-    /// Those of them that do not answer.
+    /// Switches that do not answer.
     pub silent: usize,
-    /// GFDs.
     pub gfds: usize,
     /// Host edges with a PID.
     pub hosts: usize,
-    /// Links between switches.
+    /// Links between switches, those that are down included.
     pub links: usize,
-    /// Those of them that are down.
+    /// Links between switches that are down.
     pub down: usize,
-    /// Bindings, local ones and virtual links.
+    /// Local bindings and virtual links.
     pub bindings: usize,
-    /// Shares of memory.
     pub shares: usize,
 }
 
-/// Where there are several managers: who leads.
+/// State of one of several managers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HaStatus {
-    /// What this one is called.
+    /// Name of this manager.
     pub name: String,
-    /// What the one that leads is called, as far as this one knows.
+    /// Name of the leader, as far as this manager knows.
     pub leader: Option<String>,
-    /// The term of this one, where it leads; else the last one in which it did, or 0.
+    /// Term of this manager if it leads, else the last term in which it did, or 0.
     pub term: u64,
-    /// Why etcd was not reached, where the last try failed.
+    /// Why the last attempt to reach etcd failed.
     pub store_error: Option<String>,
-    /// What is to be known besides.
+    /// A note for people.
     pub note: Option<String>,
 }
 
-/// The state of the FM and of its fabric, for people and programs.
+/// State of the manager and its fabric, for people and programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// How far it is.
     pub phase: Phase,
-    /// What it does or did last.
+    /// The step in progress, or the last one.
     pub step: String,
-    /// How the fabric is started.
     pub mode: StartMode,
     /// Whether hosts have to wait.
     pub hosts_held: bool,
-    /// UUID of this FM.
+    /// UUID of this manager.
     pub manager: String,
-    /// Its PID.
+    /// PID of this manager.
     pub pid: u16,
-    /// What is wrong now; the rest of the fabric works.
+    /// Present problems; the rest of the fabric works.
     pub errors: Vec<String>,
-    /// Why it failed.
+    /// Why the phase is `failed`.
     pub failed: Option<String>,
-    /// What there is.
     pub counts: Counts,
-    /// Commands that were sent.
+    /// Number of commands sent.
     pub calls: u64,
-    /// Number of the last event.
+    /// Number of the latest event.
     pub events: u64,
-    /// Where there are several managers.
+    /// Set with several managers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ha: Option<HaStatus>,
 }
 
-/// An event of the fabric or of the FM, with its number.
+/// An event of the fabric or the manager.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventRecord {
-    /// Its number, from 1.
+    /// Number of the event, from 1.
     pub number: u64,
-    /// What.
+    /// The event in words.
     pub what: String,
 }
 

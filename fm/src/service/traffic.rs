@@ -1,8 +1,8 @@
-//! How much goes over links: what switches count at their ports, between two looks.
+//! Load of links: averages of the byte counts of switch ports between two looks.
 //!
-//! [`Fm::read_traffic`] asks all switches (C510h); [`Fm::load_links`] puts averages into rows of links.
+//! [`Fm::read_traffic`] reads the counts of all switches (C510h), [`Fm::load_links`] puts averages into rows of links.
+//! Bytes are without FCS; averages are over a number of ms of the switch's own clock.
 //!
-//! Units: bytes without FCS; bits a second, an average over so many ms of the switch's own clock.
 //! Source: docs/spec/wire-formats.md §4.3 (C510h); docs/fm.md "The page of a fabric".
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -17,45 +17,44 @@ use crate::graph::{PortRef, SwitchId};
 use crate::inventory::Switch;
 use crate::overview::{LinkLoad, LinkRow};
 
-/// Shortest time that an average is of, ns.
+/// Shortest averaging interval, ns.
 const SHORTEST_NS: u64 = 200_000_000;
-/// Counts of a port that are kept: more than a switch that counts every 100 ms needs for the shortest average.
+/// Counts kept of a port: with counts every 100 ms enough for the shortest interval.
 const KEPT: usize = 8;
 
-/// Looks without a later count after which what is known is too old to tell.
+/// Looks without a new count after which the known counts are too old.
 const STALE: u32 = 32;
 
-/// What had gone through a port at a time of the switch.
+/// Bytes counted at a port up to a time of its switch.
 #[derive(Clone, Copy, Debug)]
 struct Count {
     at_ns: u64,
     by_then: PortTraffic,
 }
 
-/// What is known of one port.
+/// Counts of one port.
 #[derive(Clone, Debug, Default)]
 struct Counts {
-    /// Oldest first.
+    /// Counts, the oldest first.
     known: VecDeque<Count>,
-    /// Looks since the last one came.
+    /// Looks since the last count came.
     looks: u32,
 }
 
-/// What is known of the traffic of ports.
+/// Counts of all ports.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Traffic {
     counts: BTreeMap<PortRef, Counts>,
-    /// Switches that do not know the command.
+    /// Switches without the command.
     unable: BTreeSet<SwitchId>,
 }
 
 impl Traffic {
-    /// Forgets all of it.
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// Notes a count. One that is not later than the last one is no news, or the switch has been started again.
+    /// Records a count. An equal time is no news; an earlier one, or lower counts, mean that the switch was restarted.
     fn note(&mut self, at: PortRef, count: Count) {
         let Counts { known, looks } = self.counts.entry(at).or_default();
         if let Some(last) = known.back() {
@@ -70,30 +69,32 @@ impl Traffic {
         *looks = 0;
         known.push_back(count);
         let is_enough = |from: &Count| count.at_ns - from.at_ns >= SHORTEST_NS;
+        // The oldest count goes once the next one alone spans the interval.
         while known.len() > KEPT || known.get(1).is_some_and(is_enough) {
             known.pop_front();
         }
     }
 
-    /// What has come in or gone out by a port since the last count that is long enough ago; none where there is no such count.
+    /// Average over the known counts of a port; `None` unless they span the shortest interval.
     fn rate(&self, at: PortRef, bytes: fn(PortTraffic) -> u64) -> Option<LinkLoad> {
         let Counts { known, .. } = self.counts.get(&at)?;
         let (first, last) = (known.front()?, known.back()?);
         let ns = last.at_ns.checked_sub(first.at_ns).filter(|ns| *ns >= SHORTEST_NS)?;
+        // In 128 bits: bits times 1,000,000,000 does not fit 64.
         let bits = u128::from(bytes(last.by_then).checked_sub(bytes(first.by_then))?) * 8;
         let bps = u64::try_from(bits * 1_000_000_000 / u128::from(ns)).unwrap_or(u64::MAX);
         Some(LinkLoad { bps, over_ms: ns / 1_000_000 })
     }
 
-    /// What goes over a link from one end to the other: the larger of what the one has sent and the other has received, as
-    /// frames are padded behind where they are counted, and can be lost before.
+    /// Load of a link in one direction: the larger of the bytes sent at one end and received at the other. Padding is
+    /// added after the sender counts, and frames can be lost before the receiver does.
     fn load(&self, from: PortRef, to: PortRef) -> Option<LinkLoad> {
         let both = [self.rate(from, |port| port.tx), self.rate(to, |port| port.rx)];
         both.into_iter().flatten().max_by_key(|load| load.bps)
     }
 }
 
-/// Asks a switch for counts of ports; hands each to `note` with its time.
+/// Reads counts of ports, and hands each to `note` with its time.
 fn ask(
     fabric: &mut Fabric,
     way: Way,
@@ -110,11 +111,12 @@ fn ask(
 }
 
 impl Fm {
-    /// Asks all switches what has gone over their links, but those in `silent`, which have just not answered.
+    /// Reads the counts of all switches but those in `silent`, which have just not answered.
     pub(super) fn read_traffic(&mut self, silent: &BTreeSet<SwitchId>) {
         let Self { running: Some(running), fabric, traffic, .. } = self else { return };
         traffic.counts.values_mut().for_each(|counts| counts.looks += 1);
         traffic.counts.retain(|_, counts| counts.looks < STALE);
+        // Only ports of links: edge ports are not shown, and a large switch has many.
         let inventory = &running.inventory;
         let mut by_switch: BTreeMap<SwitchId, Vec<u8>> = BTreeMap::new();
         for end in inventory.links.iter().flatten() {
@@ -126,6 +128,7 @@ impl Fm {
             let Some(way) = switch.map(Switch::way).filter(|_| asked) else { continue };
             let failed = ask(fabric, way, &ports, |at_ns, port| {
                 if ports.contains(&port.port) {
+                    // Only ports that were asked for become keys of the map.
                     traffic.note(PortRef::new(id, port.port), Count { at_ns, by_then: port });
                 }
             });
@@ -133,12 +136,13 @@ impl Fm {
                 traffic.unable.insert(id);
             }
             if failed.is_err() {
+                // After a gap an average would cover a time in which nothing was read.
                 traffic.counts.retain(|at, _| at.switch != id);
             }
         }
     }
 
-    /// Says of each link that is up what goes over it, as far as it has been counted.
+    /// Adds the load to each row of a link that is up, as far as it was counted.
     pub(super) fn load_links(&self, links: &mut [LinkRow]) {
         for link in links.iter_mut().filter(|link| !link.down) {
             let [one, other] = link.ends;

@@ -1,12 +1,13 @@
-//! Changes that a manager began and did not live to finish.
+//! Unfinished changes: begun by a manager that ended before it was done.
 //!
-//! A [`Request`] is kept before its first step ([`Fm::begin`]); the next start finds it, reads what components hold, and
-//! undoes what gives something, finishes what takes it away ([`Fm::settle`]).
+//! A [`Request`] is stored before its first step ([`Fm::begin`]). The next start finds it, reads the components, and
+//! undoes a change that gives something or finishes one that takes something away ([`Fm::settle`]).
+//!
+//! No client was told that such a change is done, so either is right, but not half of it. The stored state from before
+//! the change tells which: a request that was about to be refused has changed nothing, and the things it names are left
+//! alone.
 //!
 //! Source: docs/fm.md "Several managers".
-//!
-//! Nobody was told that such a change is done, so both are right; but not the half of it. What the store knows from before the
-//! change says which it is: a request that was about to be refused has changed nothing, and what it named is left alone.
 
 use weft_parsers::cci::Uuid;
 use weft_rpc::Refused;
@@ -26,13 +27,13 @@ use crate::p2p::{self, P2p};
 use crate::store::State;
 use crate::text::{parse_pid, tag};
 
-/// What was done about a change, and what could not be done.
+/// How a change was settled, and errors.
 type Settled = (&'static str, Vec<String>);
 
 const UNDONE: &str = "undone";
 const DONE: &str = "finished";
 
-/// Whether a request takes several steps, or one that the store would not know of.
+/// Whether a request has several steps, or a step that the store would not know of.
 const fn is_kept(request: &Request) -> bool {
     matches!(
         request,
@@ -48,7 +49,7 @@ const fn is_kept(request: &Request) -> bool {
     )
 }
 
-/// What is to be taken back of memory.
+/// Memory to be taken back.
 struct Taken<'a> {
     tag: Uuid,
     hosts: &'a [Host],
@@ -56,7 +57,7 @@ struct Taken<'a> {
 }
 
 impl Fm {
-    /// Keeps that a change begins.
+    /// Stores that a change begins.
     pub(super) fn begin(&mut self, request: &Request) -> Result<(), Refused> {
         let Some(store) = self.store.as_ref().filter(|_| is_kept(request)) else { return Ok(()) };
         store.begin(request).map_err(|error| {
@@ -67,7 +68,7 @@ impl Fm {
         })
     }
 
-    /// Keeps that a change was refused, or undone.
+    /// Stores that a change was refused or undone.
     pub(super) fn abandon(&mut self, request: &Request, refused: Refused) -> Refused {
         let Some(store) = self.store.as_ref().filter(|_| is_kept(request)) else { return refused };
         match store.abandon() {
@@ -79,8 +80,8 @@ impl Fm {
         }
     }
 
-    /// Finishes or undoes the change that a manager before had begun, on what components hold and `kept` says of the time
-    /// before it; what is known after, and what could not be done.
+    /// Settles the change that an earlier manager began, from the state of components and `kept`, the stored state
+    /// before it. Returns the state afterwards, and errors.
     pub(super) fn settle(&mut self, kept: State) -> (State, Vec<String>) {
         let Some(request) = self.begun.take() else { return (kept, Vec::new()) };
         let mut kept = kept;
@@ -116,6 +117,7 @@ impl Fm {
                 let (tag, host) = (tag(name)?, names.host(host)?);
                 let share = known.memory.find(&tag).ok_or("there is no such memory")?;
                 if share.hosts.contains(&host) {
+                    // It had the memory before: the request was about to be refused.
                     return Ok(("", Vec::new()));
                 }
                 let taken = Taken { tag, hosts: &[host], capacity: false };
@@ -166,7 +168,7 @@ impl Fm {
         })
     }
 
-    /// The same for memory devices that are accessed directly.
+    /// The same for P2P.
     fn settle_p2p(
         &mut self,
         request: &Request,
@@ -175,6 +177,7 @@ impl Fm {
     ) -> Result<Settled, String> {
         let (done, gone) = match request {
             Request::AddP2p { name, .. } if kept.p2p.known(name).is_some() => {
+                // It existed before: the request was about to be refused.
                 return Ok(("", Vec::new()));
             }
             Request::AddP2p { name, from, to, size, hpa } => {
@@ -211,7 +214,7 @@ impl Fm {
         Ok((done, self.reset(kept, alone.access_bits())))
     }
 
-    /// The same for what lies at one edge, or between two.
+    /// The same for access bits and bindings.
     fn settle_edge(
         &mut self,
         request: &Request,
@@ -232,6 +235,7 @@ impl Fm {
             Request::Bind { bridge, to } => {
                 let ends = ends(&names.binding(bridge, to)?);
                 if ends.iter().any(|end| shows(kept, *end)) {
+                    // The bridge was bound before: the request was about to be refused.
                     return Ok(("", Vec::new()));
                 }
                 (UNDONE, self.free(kept, &ends))
@@ -250,10 +254,11 @@ impl Fm {
         })
     }
 
-    /// Takes memory back, in the order in which it is always taken: rights, decoders, edges, capacity.
+    /// Takes memory back in the usual order: rights, decoders, edges, capacity.
     fn withdraw(&mut self, taken: &Taken<'_>, kept: &State) -> Vec<String> {
         let Taken { tag, hosts, capacity } = *taken;
         let inventory = &kept.inventory;
+        // To release capacity, every requester's decoder must go, also that of one the store does not name.
         let all: Vec<Host> = if capacity {
             requesters(inventory, &kept.bindings).iter().map(|requester| requester.edge).collect()
         } else {
@@ -272,6 +277,7 @@ impl Fm {
                 Err(error) => errors.push(format!("GFD {}: {}", gfd.pid, error.with_causes())),
             }
         }
+        // GFDs without an extent of the tag need no edge to be closed.
         found.retain(|(_, extents)| !extents.is_empty());
         let gfds = || found.iter().map(|(gfd, _)| *gfd);
         let bits = hosts
@@ -285,13 +291,13 @@ impl Fm {
         errors
     }
 
-    /// Takes back what a grant of GIM needs and nothing else does.
+    /// Revokes the rights that only this grant of GIM needs.
     fn hide(&mut self, grant: &Grant, kept: &State) -> Vec<String> {
         let alone = Gim { grants: vec![grant.clone()] };
         self.reset(kept, alone.access_bits())
     }
 
-    /// Sets bits at edges to what is known to be wanted.
+    /// Sets access bits to the values that the known state wants.
     fn reset(&mut self, kept: &State, bits: impl IntoIterator<Item = AccessBit>) -> Vec<String> {
         let mut wanted = kept.memory.access_bits();
         wanted.extend(kept.gim.access_bits());
@@ -301,6 +307,7 @@ impl Fm {
         let mut means = EdgeContext { fabric, inventory, cost: &|_, _| NO_COST, drain };
         let mut errors = Vec::new();
         for bit in bits {
+            // A bit that another share or grant needs stays set.
             let on = wanted.contains(&bit);
             let set = edge::is_set(means.fabric, inventory, bit)
                 .and_then(|is| if is == on { Ok(()) } else { edge::set(&mut means, bit, on) });
@@ -326,7 +333,7 @@ fn grant(names: &Names<'_>, wanted: &DesiredGim) -> Result<Grant, String> {
     Ok(Grant { name, of, from, by_prefix, hpa, len })
 }
 
-/// The bridges of a binding, the host's first.
+/// Bridges of a binding, the host's first.
 fn ends(binding: &Binding) -> Vec<Bridge> {
     match binding {
         Binding::Local(local) => vec![local.bridge],
@@ -334,7 +341,7 @@ fn ends(binding: &Binding) -> Vec<Bridge> {
     }
 }
 
-/// Whether a bridge is known to show something, or to be about to again.
+/// Whether a bridge is known to be bound, or to be bound again.
 fn shows(kept: &State, bridge: Bridge) -> bool {
     let State { bindings, .. } = kept;
     let local = bindings.local.iter().chain(&bindings.lost).map(|local| local.bridge);

@@ -1,8 +1,7 @@
-//! Looking after a fabric that is up: what has come or gone, and what somebody else has changed.
+//! Monitoring of a running fabric: components and links that come or go, and changes by others.
 //!
-//! [`Fm::watch`], called again and again: events of components and of links -> new tables, a discovery, records.
+//! [`Fm::watch`] is called again and again; it leads to new tables, a discovery, or events.
 //!
-//! Units: calls of [`Fm::watch`].
 //! Source: docs/spec/cxl-fabric.md "Dynamic change"; docs/fm.md.
 
 use std::collections::BTreeSet;
@@ -14,13 +13,13 @@ use crate::cci::Way;
 use crate::change::{Event, Report};
 use crate::inventory::{Inventory, Switch};
 
-/// Looks between two tries to find a component that does not come back by itself.
+/// Looks between two attempts to discover a component that has not come back.
 const ROUNDS: u32 = 16;
-/// Looks between two tries to bring about what is an error.
+/// Looks between two attempts to remove an error.
 const ERROR_ROUNDS: u32 = 64;
 
 impl Fm {
-    /// Looks for changes in the fabric, and deals with them.
+    /// Looks for changes in the fabric, and handles them.
     pub fn watch(&mut self) {
         if self.mode == StartMode::Static || self.board.status().phase != Phase::Up {
             return;
@@ -57,8 +56,9 @@ impl Fm {
         };
         let changed = self.running.as_ref().is_some_and(|running| running.inventory != before);
         let may_be_back = self.may_be_back();
-        // What an error is about may be over without anybody who tells.
+        // The cause of an error may be gone without any event.
         let is_due = !self.errors.is_empty() && self.rounds.is_multiple_of(ERROR_ROUNDS);
+        // A discovery also saves; without one the state is saved if it changed.
         if may_be_back || again || is_due {
             if let Err(error) = self.rediscover() {
                 self.board.record_event(with_causes(&error));
@@ -77,7 +77,7 @@ impl Fm {
         self.show();
     }
 
-    /// Tells what somebody else has changed since the last look.
+    /// Reports changes by other managers since the last look.
     fn look_for_others(&mut self) {
         let Some(running) = &self.running else { return };
         let manager = self.desired.manager().uuid;
@@ -86,12 +86,12 @@ impl Fm {
         }
     }
 
-    /// Whether the entry switch has answered when this FM last asked it.
+    /// Whether the entry switch answered the last request.
     pub(crate) fn has_entry(&self) -> bool {
         !self.entry_silent
     }
 
-    /// Whether the entry switch is this FM's still; none where it does not answer, and all that can be done is to wait.
+    /// Whether the entry switch still belongs to this manager; `None` if it does not answer or belongs to another one.
     fn entry_is_ours(&mut self) -> Option<bool> {
         const SILENT: &str = "the entry switch does not answer";
         let now = crate::discover::identify(&mut self.fabric, Way::Entry);
@@ -107,6 +107,7 @@ impl Fm {
                 let why = format!("the fabric is now owned by the fabric manager {owner}");
                 self.board.record_event(why.clone());
                 self.board.set(|status| (status.phase, status.failed) = (Phase::Failed, Some(why)));
+                // `Failed` makes the next look a start-up, which finds out whether this manager stands by now.
                 None
             }
             Err(error) => {
@@ -116,7 +117,7 @@ impl Fm {
         }
     }
 
-    /// The entry switch has forgotten whose it is.
+    /// Brings the fabric up again after the entry switch was restarted.
     fn bring_back(&mut self) {
         self.board.record_event("the entry switch has lost its settings");
         if let Err(error) = self.rediscover() {
@@ -126,7 +127,7 @@ impl Fm {
         self.show();
     }
 
-    /// Whether a link that is known to be down has an end that is up: what is there may have come back.
+    /// Whether a link that is known to be down has an end that is up: its component may be back.
     fn may_be_back(&mut self) -> bool {
         let Some(running) = &self.running else { return false };
         self.rounds = self.rounds.wrapping_add(1);
@@ -139,7 +140,7 @@ impl Fm {
             let Some(way) = switch.map(Switch::way) else { continue };
             let seen = crate::discover::ports_seen(&mut self.fabric, way, &[end.port]);
             let up = seen.unwrap_or_default().into_iter().find(|seen| seen.up);
-            // Who is there is told after the link is up: then it is worth another try.
+            // The partner announces itself after the link is up; that is worth another try.
             half.extend(up.map(|seen| (end, seen.partner)));
         }
         let is_new = half.iter().any(|end| !self.tried.contains(end));

@@ -1,6 +1,9 @@
-//! What was believed of a fabric is held against what it shows.
+//! Comparison of the believed state of a fabric with the state that it shows.
 //!
-//! A believed [`State`], and [`Bindings`] and [`Memory`] as they were read -> [`Reconciled`].
+//! [`compare`] takes a believed [`State`], and [`Bindings`] and [`Memory`] as read from the fabric, and returns
+//! [`Reconciled`].
+//!
+//!
 //!
 //! Source: docs/spec/cxl-fabric.md "State".
 
@@ -16,25 +19,22 @@ use crate::service::names::Binding;
 use crate::store::State;
 use crate::text::name_of;
 
-/// What the FM knows of bindings and memory after a look at the fabric, and what is not as it believed.
+/// State of bindings and memory after the comparison, and the differences found.
 #[derive(Debug, Default)]
 pub struct Reconciled {
-    /// Who sees what.
     pub bindings: Bindings,
-    /// Who has which memory.
     pub memory: Memory,
-    /// What hosts and devices show each other.
     pub gim: Gim,
-    /// What is not as it was.
+    /// Differences, a line each.
     pub said: Vec<String>,
-    /// What GFDs have forgotten, by tag: it is part of the memory still.
+    /// Parts of shares that GFDs have lost, by tag; the shares still have them.
     pub forgotten: Vec<(Uuid, Pid)>,
-    /// What switches that answer do not show any more.
+    /// Bindings that switches, though they answer, no longer show.
     pub unbound: Vec<Binding>,
 }
 
-/// What was believed is held against what the fabric shows. The belief stays of what cannot be asked, and of memory that
-/// is `wanted`, of the GFDs that show nothing of it, and of which all else is as it was: they have come back empty.
+/// Compares the believed state with the state shown. The belief stands where a component cannot be asked. It also
+/// stands for `wanted` memory of which some GFDs show nothing while all else is unchanged: those GFDs were restarted.
 #[must_use]
 pub(super) fn compare(
     believed: &State,
@@ -54,7 +54,7 @@ pub(super) fn compare(
 }
 
 impl Reconciled {
-    /// Bindings that are not shown: gone where their switches answer, believed where one does not.
+    /// Compares bindings: one that is not shown is gone if its switches answer, and believed if one does not.
     fn compare_bindings(&mut self, believed: &State) {
         let answers = |bridge: Bridge| {
             believed.inventory.switch(bridge.switch).is_some_and(|switch| switch.whole)
@@ -80,6 +80,7 @@ impl Reconciled {
             if bindings.remote.contains(link) {
                 continue;
             }
+            // Both ends must answer: a link shown at one end only may be whole behind a silent switch.
             if answers(link.host.bridge) && answers(link.below.bridge) {
                 self.unbound.push(Binding::Remote(*link));
             } else {
@@ -88,7 +89,7 @@ impl Reconciled {
         }
     }
 
-    /// One share of memory: as it was, forgotten by some GFDs, different, or not there.
+    /// Compares one share: it is unchanged, lost by some GFDs, different, or gone.
     fn compare_share(
         &mut self,
         inventory: &Inventory,
@@ -99,6 +100,7 @@ impl Reconciled {
         let now = self.memory.find(&share.tag);
         let is_hidden = is_hidden(inventory, share);
         let lost = lost(now, share);
+        // Before any difference is told: lost parts of wanted memory are set up again, not reported as gone.
         if !is_hidden && !lost.is_empty() && wanted(&share.tag, &lost) {
             self.forgotten.extend(lost.iter().map(|gfd| (share.tag, *gfd)));
             self.keep(share);
@@ -106,7 +108,7 @@ impl Reconciled {
         }
         match now {
             _ if is_hidden => self.keep(share),
-            // Nobody has a decoder for it: how it was dealt out is known here only.
+            // Without hosts there is no decoder, so the interleaving is known from the belief only.
             Some(_) if share.hosts.is_empty() => self.keep(share),
             None => self.said.push(format!("memory {name:?} is not there any more")),
             Some(now) if !same(now, share) => {
@@ -116,14 +118,14 @@ impl Reconciled {
         }
     }
 
-    /// Goes on believing whether a share asks for notifications: a GFD shows only that one of a host's shares there does.
+    /// Keeps the belief whether a share asks for notifications: a GFD only shows that some share of a host does.
     fn keep_notify(&mut self, share: &Share) {
         if let Some(known) = self.memory.shares.iter_mut().find(|one| one.tag == share.tag) {
             known.notify = share.notify;
         }
     }
 
-    /// Goes on believing a share, whatever is shown of it.
+    /// Keeps the belief about a share, whatever is shown of it.
     fn keep(&mut self, share: &Share) {
         match self.memory.shares.iter_mut().find(|one| one.tag == share.tag) {
             Some(one) => *one = share.clone(),
@@ -145,7 +147,7 @@ fn is_hidden(inventory: &Inventory, share: &Share) -> bool {
             .any(|host| !inventory.switch(host.switch).is_some_and(|switch| switch.whole))
 }
 
-/// The GFDs that show nothing of their part of a share, where what the others show is as it was; none otherwise.
+/// GFDs that show nothing of their part of a share while the others show theirs unchanged; empty otherwise.
 fn lost(now: Option<&Share>, before: &Share) -> Vec<Pid> {
     let (hpa, parts) = now.map_or((before.hpa, &[][..]), |now| (now.hpa, &now.parts[..]));
     let has = |part: &&Part| parts.iter().any(|other| other.gfd == part.gfd);
@@ -165,5 +167,6 @@ fn same(now: &Share, before: &Share) -> bool {
     };
     (now.len, now.hpa, &now.parts) == (before.len, before.hpa, &before.parts)
         && hosts(now) == hosts(before)
+        // A Notify bit may be there for another share of the host; a missing one is a difference.
         && (now.notify || !before.notify || before.hosts.is_empty())
 }

@@ -1,6 +1,6 @@
-//! What was kept of a fabric is carried over to what was found now, by the numbers that switches had.
+//! Merges the stored state of a fabric with a new inventory, under the switch numbers of the stored state.
 //!
-//! A kept [`State`] and a new [`Inventory`] -> one [`State`] of both.
+//!
 //!
 //! Source: docs/spec/cxl-fabric.md "State".
 
@@ -10,8 +10,8 @@ use crate::graph::{Key, PortRef, SwitchId};
 use crate::inventory::{Gfd, Inventory, Partner, ReachedFrom, Switch};
 use crate::store::State;
 
-/// Carries what was known over to what was found now. Components that are not there any more stay known, and are down;
-/// those that are keep their numbers, so that whatever names one goes on meaning it.
+/// Carries the stored state over to a new inventory. Components that were not found stay known, and are down. Those
+/// that were found keep their numbers, so that bindings, memory and requests keep their meaning.
 #[must_use]
 pub fn merge(kept: &State, now: Inventory) -> State {
     let ids = kept.inventory.by_id().map(|(old, _)| (old, moved(&kept.inventory, &now, old)));
@@ -33,6 +33,7 @@ pub fn merge(kept: &State, now: Inventory) -> State {
     for ends in &kept.inventory.links {
         let mut ends = ends.map(at);
         ends.sort_unstable();
+        // Links that were not found are kept as down, unless one of their ports has another link now.
         if ends.iter().all(|end| inventory.link_at(*end).is_none()) {
             inventory.links.insert(ends);
             inventory.down.insert(ends);
@@ -41,12 +42,13 @@ pub fn merge(kept: &State, now: Inventory) -> State {
     carried_over(kept, inventory, id)
 }
 
-/// The switches that were known, by the numbers that they have now, as if none of them answered.
+/// The known switches under their present numbers, as if none of them answered.
 fn unanswered(kept: &Inventory, id: impl Fn(SwitchId) -> SwitchId) -> BTreeMap<SwitchId, Switch> {
     let at = |old: PortRef| PortRef::new(id(old.switch), old.port);
     let lost = kept.by_id().map(|(old, switch)| {
         let mut lost = switch.clone();
         lost.whole = false;
+        // `came` must not be `None`: a switch without it counts as the entry switch.
         let from = lost.came.map_or(PortRef::new(SwitchId(0), 0), |came| at(came.from));
         lost.came = Some(ReachedFrom { from, at: lost.came.map_or(0, |came| came.at) });
         for port in &mut lost.ports {
@@ -59,7 +61,7 @@ fn unanswered(kept: &Inventory, id: impl Fn(SwitchId) -> SwitchId) -> BTreeMap<S
     lost.collect()
 }
 
-/// The numbers of what was found now: those of before for what was known, free ones for the rest.
+/// Numbers for the switches found: the earlier ones for known switches, free ones for others.
 fn numbers(
     kept: &Inventory,
     now: &Inventory,
@@ -70,6 +72,7 @@ fn numbers(
     let mut numbers = BTreeMap::new();
     for (new, switch) in now.by_id() {
         let known = || kept.find(&switch.uuid?).map(&id);
+        // The entry switch has number 0 by definition, whichever one it is.
         let number = if new == SwitchId(0) { Some(new) } else { known() };
         if let Some(number) = number.or_else(|| free.next()) {
             numbers.insert(new, number);
@@ -78,7 +81,7 @@ fn numbers(
     numbers
 }
 
-/// Bindings, memory, GIM and rights that were kept, by the numbers that switches have now.
+/// Bindings, memory, GIM, P2P and access bits of the stored state, under the present switch numbers.
 fn carried_over(
     kept: &State,
     inventory: Inventory,
@@ -116,7 +119,7 @@ fn carried_over(
     State { inventory, bindings, memory, gim, p2p, granted }
 }
 
-/// The number that a switch of before has now: its own, unless another one is the entry switch now, which is number 0.
+/// Present number of an earlier switch: unchanged, unless another switch is the entry now, which has number 0.
 fn moved(kept: &Inventory, now: &Inventory, old: SwitchId) -> SwitchId {
     let first = kept.switches.first();
     if first.is_none_or(|first| may_be_entry(first, now)) {
@@ -124,6 +127,7 @@ fn moved(kept: &Inventory, now: &Inventory, old: SwitchId) -> SwitchId {
     }
     let entry = now.switches.first().and_then(|entry| kept.find(&entry.uuid?));
     match entry {
+        // The old entry switch and the new one exchange their numbers.
         Some(entry) if old == entry => SwitchId(0),
         Some(entry) if old == SwitchId(0) => entry,
         Some(_) => old,
@@ -131,7 +135,7 @@ fn moved(kept: &Inventory, now: &Inventory, old: SwitchId) -> SwitchId {
     }
 }
 
-/// What was found, by other numbers; its GFDs go to those that are known.
+/// The new inventory under other numbers; its GFDs are merged into the known ones.
 fn renumbered(
     mut now: Inventory,
     numbers: &BTreeMap<SwitchId, SwitchId>,
@@ -169,7 +173,7 @@ fn renumbered(
     now
 }
 
-/// Whether the entry switch is the one of before, so that switches have the numbers of before.
+/// Whether the entry switch is the same as before, so that switches have the same numbers.
 #[must_use]
 pub fn same_entry(kept: &State, now: &State) -> bool {
     let first = kept.inventory.switches.first();
@@ -180,6 +184,7 @@ fn may_be_entry(old: &Switch, now: &Inventory) -> bool {
     let Some(entry) = now.switches.first() else { return false };
     match (old.uuid, entry.uuid) {
         (Some(old), Some(new)) => old == new,
+        // The UUID of an entry switch without neighbours is unknown; its serial number is not.
         _ => old.serial == entry.serial,
     }
 }

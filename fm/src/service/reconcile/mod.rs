@@ -1,12 +1,12 @@
-//! What a fabric shows of bindings and memory, whoever made them, and what the FM remembers of them.
+//! Reconciliation of the manager's state with the fabric, whoever changed it.
 //!
-//! What was kept is carried over to a new inventory ([`merge`]); switches and GFDs are read, and what was
-//! believed is held against that ([`reconcile`] -> [`Reconciled`]).
+//! [`merge`] carries the stored state over to a new inventory. [`reconcile`] reads switches and GFDs, compares them
+//! with the believed state, and returns [`Reconciled`].
+//!
+//! The fabric takes precedence: differences from the stored state are reported. Only for components that do not answer
+//! the manager keeps its belief.
 //!
 //! Source: docs/spec/cxl-fabric.md "State".
-//!
-//! The fabric is what counts: where it differs from what was kept, the difference is told. Only of what does not answer
-//! now the FM goes on believing what it knew.
 
 mod compare;
 mod merge;
@@ -25,11 +25,11 @@ use crate::graph::PortRef;
 use crate::inventory::{Inventory, Partner};
 use crate::store::State;
 
-/// Reads what the fabric shows, and holds what was `believed` against it. Of memory that is `wanted`, GFDs may have
-/// forgotten their part; what a component of `fresh` has lost of GIM is set again.
+/// Reads the fabric and compares it with `believed`. GFDs may have lost their part of `wanted` memory; GIM rights lost
+/// by a component of `fresh` are restored later.
 ///
 /// # Errors
-/// A component does not answer that should.
+/// A component that was reachable does not answer.
 pub fn reconcile(
     fabric: &mut Fabric,
     believed: &State,
@@ -37,6 +37,7 @@ pub fn reconcile(
     wanted: &dyn Fn(&Uuid, &[Pid]) -> bool,
 ) -> Result<Reconciled, CallError> {
     let inventory = &believed.inventory;
+    // Bindings first: they say which devices are requesters, whose decoders are read next.
     let (bindings, mut said) = read::bindings(fabric, inventory, &believed.bindings)?;
     let (memory, odd) = read::memory(fabric, inventory, &bindings)?;
     said.extend(odd);

@@ -1,8 +1,8 @@
-//! What the fabric shows now: bridges of switches, decoders and rights and extents of GFDs, bits of GIM at edges.
+//! Reads bindings, memory and GIM from the fabric: bridges of switches, decoders, rights and extents of GFDs, bits at
+//! edges.
 //!
-//! Commands that change nothing -> [`Bindings`], [`Memory`], [`Gim`], each with a list of oddities.
+//! Nothing is changed; each result comes with a list of oddities.
 //!
-//! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "State"; docs/spec/wire-formats.md §4.3, §4.7.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,10 +22,10 @@ use crate::memory::{DECODERS, GROUPS_MAX, Host, Memory, Part, Share, group_bit};
 use crate::service::names::{hosts, requesters};
 use crate::text::name_of;
 
-/// Extents of a group that are read.
+/// Extents read from a group's list.
 const EXTENTS_MAX: u32 = 64;
 
-/// Reads what is bound; what only one end shows is in the list of oddities.
+/// Reads all bindings; links that only one end shows are oddities.
 ///
 /// # Errors
 /// A switch does not answer.
@@ -63,8 +63,8 @@ pub fn bindings(
     Ok((found, odd))
 }
 
-/// The bridges that are bound to each other's PID, as links from a host's edge to a switch below; they leave `ends`. Of
-/// several ways to pair them, what was believed is the one that is meant; where it says nothing, they stay.
+/// Virtual links between bridges bound to each other's PID; their ends are removed from `ends`. Where bridges can be
+/// paired in several ways, the believed pairing is taken; without one they stay in `ends`.
 fn links(
     inventory: &Inventory,
     believed: &Bindings,
@@ -75,6 +75,7 @@ fn links(
             && ends.get(&link.below.bridge) == Some(&link.host.pid)
     };
     let mut links = Vec::new();
+    // Believed links first, as a switch shows a PID only, not which bridge of that PID it is bound to.
     for link in believed.links() {
         if shown(&link, ends) {
             ends.remove(&link.host.bridge);
@@ -83,6 +84,7 @@ fn links(
         }
     }
     let pairs = pairs(inventory, ends);
+    // Of the rest, only pairs that share no end with another pair are certain.
     for link in &pairs {
         let shares = |other: &&Remote| {
             other.host.bridge == link.host.bridge || other.below.bridge == link.below.bridge
@@ -96,7 +98,7 @@ fn links(
     links
 }
 
-/// All links that bridges may be the ends of.
+/// All pairs of bridges that may be the ends of a link.
 fn pairs(inventory: &Inventory, ends: &BTreeMap<Bridge, Pid>) -> Vec<Remote> {
     let fabric_pid = |at: SwitchId, pid: Pid| {
         inventory.targets(at).iter().any(|t| t.kind == TargetKind::Fabric && t.pid == pid)
@@ -117,24 +119,24 @@ fn pairs(inventory: &Inventory, ends: &BTreeMap<Bridge, Pid>) -> Vec<Remote> {
     pairs
 }
 
-/// What one GFD gives to one tag.
+/// Capacity that one GFD has under one tag.
 struct Piece {
     part: Part,
     len: u64,
-    /// Hosts with a decoder for it and the right to it.
+    /// Hosts with a decoder and the right to it, with the decoder's number.
     hosts: Vec<(Host, u8, GdtDecoder)>,
-    /// All of these are notified by the GFD.
+    /// Whether the GFD notifies all these hosts.
     notify: bool,
 }
 
-/// Who has a decoder at a GFD: its decoders by number, and the groups that it has the right to, a bit each.
+/// A requester with decoders at a GFD: its decoders by number, and its rights, a bit for each group.
 struct Rights {
     host: Host,
     decoders: Vec<(u8, GdtDecoder)>,
     groups: u32,
 }
 
-/// Reads who has which memory.
+/// Reads all shares of memory.
 ///
 /// # Errors
 /// A GFD does not answer.
@@ -161,7 +163,7 @@ pub fn memory(
     Ok((memory, odd))
 }
 
-/// Reads which of `edges` have decoders at a GFD, and what they have the right to.
+/// Reads decoders and rights of `edges` at a GFD.
 fn rights(fabric: &mut Fabric, gfd: Pid, edges: &[Host]) -> Result<Vec<Rights>, CallError> {
     let (way, mut rights) = (Way::Pid(gfd), Vec::new());
     for &host in edges {
@@ -170,6 +172,7 @@ fn rights(fabric: &mut Fabric, gfd: Pid, edges: &[Host]) -> Result<Vec<Rights>, 
         let gdt = answer.read::<Gdt<'_>>()?.entries;
         let decoders: Vec<_> = gdt.iter().filter_map(|e| Some((e.index, e.decoder?))).collect();
         if decoders.is_empty() {
+            // Without a decoder there is nothing to reach, whatever SAT says; this saves a request for most pairs.
             continue;
         }
         let range = SatRange { count: 1, start: host.pid };
@@ -180,7 +183,7 @@ fn rights(fabric: &mut Fabric, gfd: Pid, edges: &[Host]) -> Result<Vec<Rights>, 
     Ok(rights)
 }
 
-/// Reads the extents of a GFD: what it gives to which tag, and who has it.
+/// Reads the extents of a GFD, and which hosts have them.
 fn pieces(
     fabric: &mut Fabric,
     gfd: &Gfd,
@@ -191,6 +194,7 @@ fn pieces(
         let range = GetExtents { owner: group, count: EXTENTS_MAX, start: 0 };
         let answer = fabric.call(Way::Pid(gfd.pid), &Request::GetGfdExtents(range))?;
         for extent in answer.read::<ExtentList<'_>>()?.extents.iter() {
+            // An extent and a decoder belong together by place and length: a decoder has no tag.
             let fits = |(_, decoder): &&(u8, GdtDecoder)| {
                 decoder.dpa == extent.start && decoder.dpa_len == extent.len
             };
@@ -212,9 +216,10 @@ fn pieces(
     Ok(pieces)
 }
 
-/// One share of what all GFDs give to a tag; what does not belong to it is told.
+/// Puts the parts of a tag together to a share; hosts that have only some parts are an oddity.
 fn share(tag: Uuid, mut pieces: Vec<Piece>) -> (Share, Option<String>) {
     let way = |piece: &Piece| piece.hosts.first().map_or(0, |(_, _, decoder)| decoder.way);
+    // The order of the parts is that of the ways, which only the decoders tell.
     pieces.sort_by_key(way);
     let has = |host: &Host| pieces.iter().all(|piece| piece.hosts.iter().any(|(h, ..)| h == host));
     let first = pieces.first().map(|piece| piece.hosts.as_slice()).unwrap_or_default();
@@ -232,7 +237,7 @@ fn share(tag: Uuid, mut pieces: Vec<Piece>) -> (Share, Option<String>) {
     (Share { tag, hosts, parts, len, hpa, granularity, notify }, odd)
 }
 
-/// What hosts and devices show each other, as it was known and still stands; the rest is told.
+/// The believed GIM, without grants whose rights are missing; those are reported.
 ///
 /// # Errors
 /// A switch does not answer.
@@ -242,6 +247,7 @@ pub fn gim(
     believed: Gim,
     fresh: &BTreeSet<Pid>,
 ) -> Result<(Gim, Vec<String>), CallError> {
+    // VTV bits do not tell which grant they are for, so GIM can be checked but not read.
     let mut gim = believed;
     let mut said = Vec::new();
     for (name, what) in gim.lacks(fabric, inventory, fresh)? {
