@@ -281,7 +281,7 @@ impl LdDevice<'_> {
             }
             Ok(()) => Ok(()),
         };
-        // What is taken from one LD is there for another only afterwards.
+        // Memory and bandwidth taken from one LD are there for another only afterwards.
         for gives in [false, true] {
             for (wanted, has) in &differ {
                 let ld = wanted.ld;

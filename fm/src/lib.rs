@@ -1,11 +1,13 @@
-//! Fabric manager: discovers, numbers, routes and binds a PBR fabric.
+//! Fabric manager: discovers, numbers, routes, binds and monitors a PBR fabric.
 //!
-//! Commands of CCI to components; plans as plain values.
+//! [`inventory`] is the result of a discovery, [`graph::Graph`] its switches and links. [`routes`] makes routing
+//! tables, and [`proof`] checks them. [`bind`] and [`memory`] give devices and memory to hosts. [`service`] does all of
+//! this and answers clients.
 //!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 section 7.7.12.
 //!
 //! Routes of a ring of four switches with a host at each, and a proof that no messages on them wait for each other in a
-//! circle:
+//! cycle:
 //!
 //! ```
 //! use weft_fm::graph::generate;
@@ -20,9 +22,6 @@
 //! assert!(proof.hops_max >= 2, "the far side of the ring is two links away");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
-//!
-//! [`inventory`] is what was found of a fabric, [`graph::Graph`] its switches and links, [`routes`] makes the tables, [`proof`]
-//! checks them, [`bind`] and [`memory`] give devices and memory to hosts; [`service`] does all of it and answers clients.
 #![forbid(unsafe_code)]
 
 pub mod aer;

@@ -392,7 +392,7 @@ fn set_dmps(
     for region in &found.regions {
         set_region(fabric, gfd, Region { len: 0, ..*region }, false)?;
     }
-    let sanitize = false; // whoever releases capacity says it
+    let sanitize = false; // each release of capacity says it
     let dmp = |(index, base, one): (u8, u64, &Partition)| {
         let (len, block, flags) = (one.len, one.block, one.media.flags());
         DmpEntry { base: Dpa(base), decode_len: len, len, block, flags, index, sanitize }

@@ -140,8 +140,8 @@ pub fn check(a: End, b: End) -> Result<(), Forbidden> {
         let (rule, allowed) = end.rule();
         (!allowed.contains(&other)).then_some((allowed.len(), rule))
     };
-    // The pair sorts by the number of choices first: "a GFD takes a PBR downstream port only" tells more than what the
-    // port would have taken.
+    // The pair sorts by the number of choices first: "a GFD takes a PBR downstream port only" tells more than the list
+    // of the port's choices.
     let broken = [against(a, b), against(b, a)].into_iter().flatten().min();
     broken.map_or(Ok(()), |(_, rule)| Err(Forbidden { ends: [a, b], rule }))
 }

@@ -1,6 +1,6 @@
 //! Segment tables of an edge port, FAST and LDST, as read through the host's GAE.
 //!
-//! [`Kind`] reads windows, segments and interleave lists, and whole tables as [`SegmentTable`]. Segments have 64 GiB <<
+//! `Kind` reads windows, segments and interleave lists, and whole tables as [`SegmentTable`]. Segments have 64 GiB <<
 //! n.
 //!
 //! Source: docs/spec/wire-formats.md §4.5 (570Ch to 5711h), §4.6 (5803h, 5805h, 5807h), §5.1.
@@ -50,7 +50,7 @@ impl Window {
     /// Number of the segment as commands count it, from the base, and as hardware does; `None` behind the last one.
     pub(crate) fn place(&self, hpa: Hpa) -> Option<(u16, u64)> {
         let index = (hpa.0 >> self.shift).checked_sub(self.base >> self.shift)?;
-        // The hardware takes the address bits modulo the table's size (wire-formats.md §5.1).
+        // The hardware takes the address bits modulo the table's size (docs/spec/wire-formats.md §5.1).
         let hardware = (hpa.0 >> self.shift).checked_rem(self.entries)?;
         Some((u16::try_from(index).ok().filter(|_| index < self.entries)?, hardware))
     }

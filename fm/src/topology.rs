@@ -1,6 +1,6 @@
-//! An inventory for people: a tree in text, and a graph for Graphviz.
+//! An inventory as text for people: a tree, or a graph for Graphviz.
 //!
-//! [`Inventory`] -> text.
+//!
 //!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; the DOT language of graphviz.org.
 
@@ -11,7 +11,7 @@ use super::inventory::{Inventory, Partner, Port, Switch, TargetKind, Vcs};
 use super::service::display_names::DisplayNames;
 use super::text::UuidText;
 
-/// PIDs of a port's targets, with a blank in front of each.
+/// PIDs of a port's targets, each preceded by a blank.
 fn pids(switch: &Switch, port: &Port) -> String {
     let has = |t: &&super::inventory::Target| {
         t.port == port.number && t.kind != TargetKind::Fabric && !t.pid.is_none()
@@ -23,7 +23,7 @@ fn pids(switch: &Switch, port: &Port) -> String {
     text
 }
 
-/// What is at a port, in words; none where nobody is.
+/// Description of the partner at a port; `None` for a port without one.
 pub(crate) fn partner(
     inventory: &Inventory,
     called: &DisplayNames,
@@ -64,24 +64,26 @@ pub(crate) fn partner(
     })
 }
 
-/// Downstream bridges that show nothing; empty where all do.
+/// Free downstream bridges of a virtual switch, as text; empty if there is none.
 fn free_vppbs(vcs: &Vcs) -> String {
     let free = (1_u8..).zip(vcs.vppbs.iter().skip(1)).filter(|(_, vppb)| vppb.status == 0);
     let numbers: Vec<String> = free.map(|(number, _)| format!("vPPB {number}")).collect();
     numbers.join(", ")
 }
 
-/// The port of the host that has a virtual switch at its edge.
+/// Port of the host whose virtual switch this is, at the host's edge.
 fn host_of(switch: &Switch, vcs: &Vcs) -> Option<u8> {
     let is_it = |t: &&super::inventory::Target| t.kind == TargetKind::Host && t.vcs == vcs.id;
     switch.targets.iter().find(is_it).map(|target| target.port)
 }
 
-/// Writes a fabric as text: a switch a paragraph, a port a line; switches under those that they were found from.
+/// Writes a fabric as text: a paragraph for each switch, a line for each port. Switches are indented below those that
+/// they were found from.
 ///
 /// # Errors
 /// The writer's.
 pub fn tree(inventory: &Inventory, called: &DisplayNames, to: &mut dyn Write) -> fmt::Result {
+    // A stack rather than recursion: the depth is as the fabric has it.
     let mut open: Vec<(SwitchId, usize)> = vec![(SwitchId(0), 0)];
     while let Some((id, depth)) = open.pop() {
         let Some(switch) = inventory.switch(id) else { continue };
@@ -115,13 +117,14 @@ pub fn tree(inventory: &Inventory, called: &DisplayNames, to: &mut dyn Write) ->
     Ok(())
 }
 
-/// Text within a label of the DOT language, in which `"` ends it and a backslash begins an escape.
+/// Text for a label of the DOT language, in which `"` and backslash are special.
 struct Label<'a>(&'a str);
 
 impl fmt::Display for Label<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.chars().try_for_each(|c| match c {
             '"' | '\\' => write!(f, "\\{c}"),
+            // Names come from a file: a control character in one must not reach a terminal.
             c if c.is_control() => write!(f, "{}", char::REPLACEMENT_CHARACTER),
             c => f.write_char(c),
         })
@@ -138,6 +141,7 @@ pub fn dot(inventory: &Inventory, called: &DisplayNames, to: &mut dyn Write) -> 
         let name = called.switch(id);
         writeln!(to, "  {id} [label=\"{}\\nPID {}\"];", Label(&name), switch.pid)?;
         for port in &switch.ports {
+            // Links follow below, each once rather than at both ends.
             if matches!(port.partner, Partner::Switch(_)) {
                 continue;
             }

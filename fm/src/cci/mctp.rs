@@ -65,7 +65,7 @@ impl Mctp {
         // The message tag has 3 bits.
         self.tag = (self.tag + 1) & 7;
         let head = Head {
-            dest: EID_NULL, // whoever is at the other end
+            dest: EID_NULL, // the component at the other end
             source: OWN_EID,
             first: true,
             last: true,

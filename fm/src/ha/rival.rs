@@ -77,7 +77,7 @@ pub enum Seen {
     Waits,
     /// The term has stayed the same for a lease.
     Still,
-    /// The term has changed, so somebody leads.
+    /// The term has changed, so a manager leads.
     Moves,
 }
 

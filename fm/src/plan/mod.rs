@@ -114,7 +114,7 @@ fn taken_pids(inventory: &Inventory) -> (BTreeSet<Pid>, BTreeSet<(SwitchId, usiz
     let mut twice = BTreeSet::new();
     for (at, switch) in inventory.by_id() {
         for (place, target) in switch.targets.iter().enumerate() {
-            // A port has the PID of its GFD as long as nobody else is there.
+            // A port has the PID of its GFD until another device is plugged in.
             let is_gfds = inventory.is_gfds(PortRef::new(at, target.port), target.pid)
                 && !has_device(switch, target.port);
             if !target.pid.is_none() && !is_gfds && !taken.insert(target.pid) {

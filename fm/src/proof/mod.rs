@@ -5,19 +5,21 @@
 //!
 //! Source: docs/spec/cxl-fabric.md "Routes"; Dally and Seitz, IEEE Trans. Computers C-36(5), 1987.
 //!
-//! # What is proved
-//! A channel is one direction of a link in one priority: a buffer of its own, lossless. A packet holds one and waits for
-//! the next one of the same priority; at an endpoint it waits for nothing, unless its class is answered: then it waits
-//! until the answer has a place in the channel into the fabric, in the answer's priority. If all channels can be put into
-//! an order in which every wait is forwards, the last one that holds a packet waits for nothing, moves on, and so do all.
+//! # The claim
+//! A channel is one direction of a link in one priority: a lossless buffer of its own. A packet holds a channel and
+//! waits for the next one in the same priority. At an endpoint it waits for nothing, unless its class is answered: then
+//! it waits until the answer has a place in the channel into the fabric, in the answer's priority. Suppose that all
+//! channels are in an order in which every wait goes forwards. Then the last channel that holds a packet waits for
+//! nothing; that packet moves on, and so in turn do all others.
 //!
-//! Tables do not know priorities: the order of priorities is one, that of links another, and together they are the order
-//! of all channels: first by priority, then by link.
+//! Tables do not depend on priorities. So there is one order of priorities and one of links, and together they order
+//! all channels: first by priority, then by link.
 //!
-//! # What is taken for granted
-//! Endpoints sink posted TLPs and completions, and what [`Traffic`] calls not answered, whatever else they wait for.
-//! Hierarchical TLPs share one FIFO with the requests among them: endpoints must have room for all requests that may be
-//! outstanding (tags bound them). Whoever cannot promise that says so in [`Traffic`], and the proof fails, as it should.
+//! # Assumptions
+//! Endpoints always sink posted TLPs and completions, and all classes that [`Traffic`] calls not answered, whatever
+//! else they wait for. Hierarchical TLPs share one FIFO with the requests among them, so endpoints must have room for
+//! all outstanding requests, whose number tags bound. A fabric whose endpoints cannot promise this describes them so in
+//! [`Traffic`], and the proof fails, as it should.
 
 mod fault;
 pub(crate) mod walk;

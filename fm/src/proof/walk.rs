@@ -289,7 +289,7 @@ impl<'a> Walk<'a> {
         if !way && !ports.is_empty() {
             return Err(Fault::Stray { to, at });
         }
-        // Whoever is at its switch goes out there.
+        // At the endpoint's own switch every port must be the endpoint's.
         if let Some(end) = end.filter(|end| end.at.switch == at)
             && let Some(port) = ports.iter().find(|&port| port != end.at.port)
         {

@@ -3,21 +3,20 @@
 //! [`Order::repaired`] makes an earlier order serve the links that work now. [`Moves`] are all orders on the way from
 //! one to another.
 //!
-//!
 //! Source: own construction, proved below; the orders are the words of a search from a root (Björner and Ziegler,
 //! "Introduction to greedoids", 1992).
 //!
 //! # Orders on the way
-//! An order serves if every switch but the first has a neighbour before it. From one that serves to another one leads a
-//! row of orders that all serve, each by swapping two switches that stand side by side: the switch that is first in the
-//! wanted order is moved to the front, then the second one behind it, and so on. A switch that moves to the front has a
-//! neighbour among those that are there already; the others only get more before them. The first switch of all is
-//! exchanged for a neighbour, that for one of its neighbours, and so on to the one that is wanted.
+//! An order serves if every switch but the first has a neighbour before it. Between two orders that serve there is a
+//! sequence of orders that all serve, each made by swapping two adjacent switches: the first switch of the wanted order
+//! is moved to the front, then the second one behind it, and so on. A switch that moves to the front has a neighbour
+//! among the switches already there; for all others only the set before them grows. To exchange the first switch of
+//! all, a neighbour takes its place, then a neighbour of that one, and so on to the wanted first switch.
 //!
-//! A swap of two linked switches a, b turns the links between them around, and no other. Each of the two has another
-//! link that leads up, or both orders would not serve, unless they are the first two: then no packet that went by the
-//! order of before goes up after down by the one of after. So the fabric without these links is served by both orders, and
-//! routes by it are legal in both.
+//! Swapping two linked switches a and b turns the links between them, and no others. Each of the two has another link
+//! that leads up, because both orders serve, unless they are the first two: then no packet that follows the old order
+//! goes up after down by the new one. So the fabric without the turned links is served by both orders, and routes in it
+//! are legal in both.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -81,7 +81,7 @@ impl SwitchTables {
         match self.drt(to) {
             DrtEntry::Invalid => None,
             DrtEntry::Port(port) => Some(port),
-            // Static messages take the first port of a group (wire-formats.md §5.3).
+            // Static messages take the first port of a group (docs/spec/wire-formats.md §5.3).
             DrtEntry::Group(index) => self.rgt(index)?.ports().first().copied(),
         }
     }

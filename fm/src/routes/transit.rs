@@ -4,26 +4,28 @@
 //!
 //! Source: own construction; docs/spec/cxl-fabric.md "Change of routes".
 //!
-//! # What holds meanwhile
-//! Switches change one entry at a time, and no two of them together. Routes to a PID are set in layers: a switch gets its
-//! new entry when all switches that this entry leads to have theirs. So a packet goes by old entries until it comes to a
-//! switch with a new one, and by new ones from there: neither part has a loop, so it comes nowhere twice.
+//! # Why nothing loops or deadlocks meanwhile
+//! Switches change one entry at a time, and never two together. Routes to a PID are set in layers: a switch gets its
+//! new entry when all switches that this entry leads to have theirs. So a packet follows old entries until it reaches a
+//! switch with a new one, and new entries from there on. Neither part has a loop, so no packet circulates.
 //!
-//! What came by a channel of the old routes may wait for old or new ones, wherever the packet was when entries changed;
-//! what came by a channel that only the new routes use waits for new ones. If all these waits, of all PIDs together, have
-//! no circle, then no state that can come about locks up, with packets of before still on their way.
+//! A packet in a channel of the old routes may wait for old or new ones, wherever it was when entries changed. A packet
+//! in a channel that only new routes use waits for new ones. If all these waits, of all PIDs together, have no cycle,
+//! then no reachable state deadlocks, even with packets under way on old routes.
 //!
-//! So there is none where all routes go by one order of switches, and no packet goes up after it went down (`updown.rs`).
-//! Where old and new routes go by different orders, others in between go by both (`legs.rs`). All have a way throughout, if they
-//! had one that works: packets whose old entry leads over a lost link are lost or refused until the switch has its new entry.
+//! There is no cycle if all routes follow one order of switches and no packet goes up after it went down (`updown.rs`).
+//! If old and new routes follow different orders, intermediate routes that follow both come between them (`legs.rs`).
+//! Every destination that had a working route keeps one throughout. Packets whose old entry leads over a lost link are
+//! lost or refused until the switch has its new entry.
 //!
-//! Where no order is known that the old routes go by, or there would be too many routes in between, the changes go in rounds
-//! (`rounds.rs`): packets that came by ways of before have left when the next round begins. Where no order of rounds does
-//! for a PID, the entries to it that change are withdrawn first: they become invalid, what is on the way by them drains
-//! (packets that meet none are dropped or refused meanwhile, as without a route), and only then the new ones are set.
+//! If no order is known that the old routes follow, or too many intermediate routes would be needed, the changes go in
+//! rounds (`rounds.rs`): packets on old routes have left the fabric before the next round begins. Where no sequence of
+//! rounds works for a PID, its changing entries are withdrawn first: they become invalid, packets that used them drain,
+//! and only then the new entries are set. Packets that meet a missing entry meanwhile are dropped or refused, as
+//! without a route.
 //!
-//! An entry that names a group which is about to have other ports names one port of the old group first: that is a part of
-//! its old ways, and needs no argument of its own. A group that only loses ports is set as it stands.
+//! If a group is about to gain ports, the entries that name it first name one port of the old group instead. That is
+//! part of their old routes and needs no proof of its own. A group that only loses ports is set directly.
 
 use std::collections::BTreeSet;
 

@@ -5,20 +5,20 @@
 //!
 //! Source: own construction, proved below; up*/down* after Schroeder et al., IEEE JSAC 9(8), 1991.
 //!
-//! # Why it cannot loop, lose or lock up
-//! Each switch *goes down* or *goes up* towards a destination. Who goes down uses links that lead down to switches that go
-//! down as well. Who goes up uses links that lead up. A switch that goes down, but into which no link leads down for this
-//! destination, may use links that lead up too. So a packet goes up some links, then down some: once it came down a link,
-//! every switch on its way goes down and has no way up. Ranks fall on the way up and rise on the way down, hence no loop;
-//! no packet goes up after it went down, hence channels in the order "up, by falling rank of their end; then down, by
-//! rising rank of their start" are only ever waited for forwards, and no circle of waiting exists. It does not matter
-//! which of its ports a switch picks, or where a packet came from.
+//! # Why it cannot loop, lose packets or deadlock
+//! Towards a destination each switch *goes down* or *goes up*. A switch that goes down uses links that lead down to
+//! switches that go down as well. A switch that goes up uses links that lead up. A switch that goes down, but into
+//! which no link leads down for this destination, may use links that lead up, too. So a packet goes up some links, then
+//! down some: once it came down a link, every switch on its way goes down and does not use links that lead up. Ranks
+//! fall on the way up and rise on the way down, so there is no loop. No packet goes up after it went down, so in the
+//! channel order "up, by falling rank of their end; then down, by rising rank of their start" every wait goes forwards,
+//! and there is no cycle of waits. It does not matter which of its ports a switch picks, or where a packet came from.
 //!
-//! Every switch gets a way: the switches of one shortest way down from the root are made to go down. Every other switch
-//! has a neighbour above it, and so, by induction over ranks, a way up to one that has a way.
+//! Every switch gets a way. The switches of one shortest way down from the root are forced to go down. Every other
+//! switch has a neighbour above it, and so, by induction over ranks, a way up to a switch that has a way.
 //!
-//! Distances are met in rising order (breadth first from the destination), and going down is preferred among equals: it is
-//! what lets others come down.
+//! Distances are settled in rising order (breadth first from the destination). Among equals going down is preferred,
+//! because it lets other switches come down.
 
 use super::order::{Arc, Net, Order};
 use crate::graph::{Per, SwitchId};

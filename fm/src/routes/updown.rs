@@ -6,15 +6,15 @@
 //! Source: own construction, proved below; up*/down* after Schroeder et al., IEEE JSAC 9(8), 1991.
 //!
 //! # Why no packet goes up after it went down
-//! Old routes do not, and new routes do not. What is left are packets that came by an old entry and go on by a new one:
-//! one that came down to a switch, of which the new entry leads up. Such a switch changes a stage after all switches
-//! above it that had sent packets down to it, and between two stages packets by old ways leave the fabric.
+//! Neither old nor new routes do that by themselves. A packet could only do it by coming down on an old entry to a
+//! switch whose new entry leads up. Such a switch changes a stage after all switches above it that sent packets down to
+//! it, and between two stages packets on old routes leave the fabric.
 //!
-//! In each stage a switch gets its new entry when all that this entry leads to have theirs, in this stage or before. So a
-//! packet goes by old entries until it comes to a switch with a new one, and by new ones from there.
+//! Within a stage a switch gets its new entry when all switches that this entry leads to have theirs, in this stage or
+//! before. So a packet follows old entries until it reaches a switch with a new one, and new entries from there on.
 //!
-//! Where packets never go up after they went down, by one and the same order, channels are waited for forwards only
-//! ([`super::tree`]): neither the number of PIDs that change together matters, nor which.
+//! If packets never go up after they went down, by one and the same order, every wait goes forwards in the channel
+//! order ([`super::tree`]). So any number of PIDs may change together.
 
 use std::collections::BTreeSet;
 

@@ -163,7 +163,7 @@ impl StatusBoard {
         let caused = caused
             .flat_map(|(cause, kept)| kept.after(after, inside.called.told(&cause.to_string())));
         let mut events: Vec<EventRecord> = own.chain(caused).collect();
-        // Clients ask for what follows the last number they have seen.
+        // Clients ask for the events after the last number they have seen.
         events.sort_by_key(|event| event.number);
         events
     }

@@ -4,7 +4,7 @@
 //! of the PID's owner. Rows of a [`Response`] are treated in the same way.
 //!
 //! Errors, events and plans call switches by number, as they have no wanted state at hand. Texts for people get the
-//! names, wherever a switch has one; quoted text is somebody's own and stays.
+//! names, wherever a switch has one; quoted text comes from elsewhere and stays.
 //!
 //! Source: docs/fm.md, "Commands".
 

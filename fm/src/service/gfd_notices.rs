@@ -90,7 +90,7 @@ fn read(message: &[u8]) -> Option<(Option<Pid>, FmNotification)> {
     }
 }
 
-/// The rule that was broken, for types that report somebody's fault.
+/// The rule that was broken, for types of notifications that report a fault.
 fn rule(notice: &FmNotification) -> Option<&'static str> {
     Some(match notice.kind {
         kind::ACCESS_ERROR if notice.trigger & trigger::NO_HPA_MAP != 0 => {

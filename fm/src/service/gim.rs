@@ -200,7 +200,7 @@ impl Fm {
             self.board.record_event(format!("GIM {:?} shown", wanted.name));
             return Ok(());
         };
-        // A running grant is never changed to fit the file: whoever uses the memory would lose it.
+        // A running grant is never changed to fit the file: its requesters would lose memory in use.
         if let Some(lacks) = grant.from.iter().find(|edge| !own.from.contains(edge)) {
             return Err(format!("PID {} has no access to it: release it first", lacks.pid));
         }

@@ -109,7 +109,7 @@ impl Fm {
         let wanted = binds.any(|bind| names.binding(&bind.bridge, &bind.to) == Ok(binding));
         let text = shown(&binding);
         if !(known || wanted || bridges.iter().any(is_fresh)) {
-            // Known to be lost, wanted by the file, or lost by a restart; otherwise somebody has removed it on purpose.
+            // Known to be lost, wanted by the file, or lost by a restart; otherwise it was removed on purpose.
             return Some(format!("{text} is not bound any more"));
         }
         let done = self.bind_again(binding);

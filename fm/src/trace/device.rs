@@ -57,7 +57,7 @@ impl Walk<'_> {
         for (_, text) in &hits {
             self.say(gfd, "GDT", text.clone());
         }
-        // Exactly one decoder must hit (wire-formats.md §5.2).
+        // Exactly one decoder must hit (docs/spec/wire-formats.md §5.2).
         match hits[..] {
             [(dpa, _)] => Ok(dpa),
             [] => {

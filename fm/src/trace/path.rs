@@ -23,7 +23,7 @@ impl Walk<'_> {
         let mut at = Some(self.host.switch);
         while let Some(here) = at {
             if !seen.insert(here) {
-                // Proved tables have no loop; these may be somebody else's.
+                // Proved tables have no loop, but another manager may have changed these.
                 return refused("the tables form a loop");
             }
             let ports = self.route(here, to)?;

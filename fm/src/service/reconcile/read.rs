@@ -1,7 +1,7 @@
-//! Reads bindings, memory and GIM from the fabric: bridges of switches, decoders, rights and extents of GFDs, bits at
-//! edges.
+//! Reads bindings, memory and GIM from the fabric.
 //!
-//! Nothing is changed; each result comes with a list of oddities.
+//! Bindings are read from the bridges of switches, memory from decoders, rights and extents of GFDs, GIM from bits at
+//! edges. Nothing is changed; each result comes with a list of oddities.
 //!
 //! Source: docs/spec/cxl-fabric.md "State"; docs/spec/wire-formats.md §4.3, §4.7.
 
