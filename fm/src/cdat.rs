@@ -94,8 +94,8 @@ fn path_cost(
     let rate = |at: &super::graph::PortRef| {
         let port = inventory.switch(at.switch).and_then(|switch| switch.port(at.port));
         port.map_or(0, rate_mbps)
-        // Both ends count: a port that trained to fewer lanes slows the link in both directions.
     };
+    // Both ends count: a port that trained to fewer lanes slows the link in both directions.
     let slowest = ends.iter().map(rate).min().unwrap_or(0);
     // The wire has 16 bits: a larger value is told as the largest.
     let short = |value: u64| u16::try_from(value).unwrap_or(u16::MAX);

@@ -138,6 +138,7 @@ impl Held {
         };
         let range = |len| VcsVectorRange { vcs, range: VectorRange { start: 0, len } };
         match bit {
+            // One request for both: VTV follows GMV in the answer (5901h).
             AccessBit::Gmv(..) | AccessBit::Vtv(..) if self.access.is_none() => {
                 self.access = Some(vector(Request::GetVcsAccess(range(2 * VECTOR)))?);
             }

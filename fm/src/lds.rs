@@ -343,7 +343,7 @@ impl LdDevice<'_> {
         let set = LdFractions { start: ld, fractions: List::of(&fractions) };
         match self.ask(&Request::SetLdBandwidth(set)) {
             Ok(_) => Ok(()),
-            // The only rule that this input can break: the sum of all shares.
+            // The LD is known to exist, so Invalid Input means that the shares add up to more than 256.
             Err(CallError::Refused { code: ReturnCode::InvalidInput, .. }) => Err(LdError::Shares),
             Err(error) => Err(error.into()),
         }

@@ -67,8 +67,7 @@ impl LinkLoad {
             1_000_000.. => ("Mbit/s", 1_000_000),
             _ => ("kbit/s", 1_000),
         };
-        // In 128 bits: ten times a rate near 2
-        // 64 would not fit.
+        // In 128 bits: ten times a rate may not fit 64.
         let tenths = u128::from(bps) * 10 / of;
         format!("{}.{} {unit} over {over_ms} ms", tenths / 10, tenths % 10)
     }

@@ -33,8 +33,7 @@ pub(crate) struct Window {
 
 impl Window {
     fn new(base: Hpa, limit: Hpa, size: u8, entries: u16, idt: u16) -> Self {
-        // Code 0 is 2
-        // 36 bytes, 64 GiB; each further code doubles it.
+        // Code 0 is 64 GiB, 36 bits of address; each further code doubles it.
         let shift = 36 + u32::from(size.min(7));
         Self { base: base.0, limit: limit.0, shift, entries: entries.into(), idt }
     }
@@ -186,7 +185,7 @@ impl Kind {
             let read = self.segments(gae, EdgeRange { vppb, count, start })?;
             // At most as many as asked for, whatever the answer has.
             for (index, segment) in (start..).zip(read.into_iter().take(count.into())) {
-                // Equal neighbours form a run; without that a window of 4,096 segments would fill an answer.
+                // Equal neighbours form a run; so a table of 4,096 equal segments is one row.
                 if let (Some(_), true, Some(run)) =
                     (segment, segment == last, table.runs.last_mut())
                 {

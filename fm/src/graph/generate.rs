@@ -133,9 +133,9 @@ pub fn grid(sizes: &[usize], wrap: bool, hosts_each: usize) -> Result<Graph, Gra
         for at in 0..count {
             let place = at / stride % size;
             if place + 1 < size {
-                // For a size of 2 the wrapping link would be a second one between the same two switches.
                 join(&mut graph, SwitchId::at(at), SwitchId::at(at + stride))?;
             } else if wrap && size > 2 {
+                // With a size of 2 this would be a second link between the same two switches.
                 join(&mut graph, SwitchId::at(at), SwitchId::at(at - place * stride))?;
             }
         }

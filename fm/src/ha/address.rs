@@ -42,6 +42,7 @@ impl Address {
         let is_near = |member: &&String| {
             let host = member.rsplit_once(':').map_or("", |(host, _)| host);
             let host = host.trim_start_matches('[').trim_end_matches(']');
+            // Other names are not resolved, and count as elsewhere: what they lead to may change.
             host == "localhost" || host.parse::<IpAddr>().is_ok_and(|host| host.is_loopback())
         };
         self.members.iter().filter(move |member| !is_near(member)).map(String::as_str)
@@ -64,6 +65,7 @@ impl FromStr for Address {
         if members.len() > MEMBERS_MAX {
             return Err(bad(&format!(": there are more than {MEMBERS_MAX} members")));
         }
+        // `key` puts a slash between prefix and name.
         let prefix = prefix.trim_end_matches('/');
         let fits = |c: char| c.is_ascii_alphanumeric() || "/-_.".contains(c);
         if prefix.is_empty() || prefix.len() > PREFIX_MAX || !prefix.chars().all(fits) {

@@ -49,8 +49,8 @@ pub struct Asked<'a>(&'a Permit);
 
 impl Drop for Asked<'_> {
     fn drop(&mut self) {
-        // Checked before the deadline is lifted: an answer that comes after it is too late.
-        self.0.left(); // an answer that comes too late is none
+        // Before the deadline is lifted: an answer that comes after it is too late, and ends the permit.
+        self.0.left();
         self.0.answer_by.store(u64::MAX, Ordering::SeqCst);
     }
 }

@@ -440,7 +440,7 @@ fn edge(
 ) -> Result<(), CallError> {
     let way = inventory.switch(host.switch).map_or(Way::Entry, Switch::way);
     let op = if on { AccessOp::EnableGmv } else { AccessOp::DisableGmv };
-    // Told afterwards, for all targets at once, by `UpdateCost` (5902h).
+    // Told afterwards by `UpdateCost` (5902h), once the share is complete.
     let cost = PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };
     let set = ConfigureAccess { vcs: host.vcs, access: PidOp { pid: gfd, op }, cost };
     fabric.call(way, &Request::ConfigureAccess(set))?;

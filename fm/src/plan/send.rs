@@ -108,7 +108,7 @@ pub fn send(
         work.stage(come)?;
         for round in rounds {
             if std::mem::replace(&mut under_way, true) {
-                // Nothing is under way by old routes before the first change, so the first round need not wait.
+                // After a withdrawal or an earlier round; before the first change only old routes are in force.
                 drain();
             }
             for layer in round {

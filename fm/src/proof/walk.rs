@@ -205,7 +205,7 @@ impl<'a> Walk<'a> {
     /// Follows packets to `to` from all switches at which packets start; all must arrive.
     pub fn follow(&mut self, tables: &Tables, to: Pid) -> Result<(), Fault> {
         let end = self.graph.endpoint(to).filter(|end| self.graph.is_up(end.at.switch));
-        // Reused from one destination to the next: allocating for each of 4,095 would dominate.
+        // Reused from one destination to the next, of which there are 4,095.
         self.seen.fill(Seen::default());
         self.stack.clear();
         let channels = self.channels;

@@ -81,7 +81,7 @@ impl Order {
         let turns = turns(graph, tables, but);
         let is_valley =
             |&[from, at, to]: &[SwitchId; 3]| best.leads_up(at, from) && best.leads_up(at, to);
-        // In most fabrics the tables follow the best order, and the search is not needed.
+        // The tables follow the best order: no other one is needed.
         if !turns.iter().any(is_valley) {
             return Some(best);
         }
@@ -124,7 +124,7 @@ impl Order {
     /// better.
     fn score(&self, net: &Net, part: &[SwitchId], tree: &mut Tree) -> (u64, Reverse<u64>) {
         let ends: Vec<SwitchId> = part.iter().copied().filter(|&s| net.pids[s] > 0).collect();
-        // Destinations are sampled evenly: all 1,024 of a large fabric would take too long.
+        // Destinations are sampled evenly, `JUDGED_MAX` at most, as each takes a whole tree.
         let step = ends.len().div_ceil(JUDGED_MAX).max(1);
         let (mut hops, mut ways) = (0, 0);
         for &to in ends.iter().step_by(step) {
@@ -197,11 +197,9 @@ fn candidates(net: &Net, part: &[SwitchId]) -> Vec<Vec<SwitchId>> {
         })
         .collect();
     by_distance.sort_unstable();
-    // A central root makes short ways; one at the rim can be better where the centre would become a bottleneck.
     let near = by_distance.iter().take(ROOTS_EACH);
     let far = by_distance.iter().rev().take(ROOTS_EACH);
     let mut roots: Vec<SwitchId> = near.chain(far).map(|&(_, root)| root).collect();
-    // The first switch as well, so that a small part has a candidate whatever its hosts.
     roots.extend(part.first());
     let mut tried = BTreeSet::new();
     roots.retain(|&root| tried.insert(root));

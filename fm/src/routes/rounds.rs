@@ -89,7 +89,7 @@ pub(super) fn plan<'a>(change: TableChange<'a>, rest: &Walk<'a>, changed: &[Pid]
         all.mix(change.old, change.new, change.ups, to);
     }
     if all.order().is_ok() {
-        // The usual case: all change in one round.
+        // Even all changes at once make no cycle: one round.
         let rounds = if changed.is_empty() { Vec::new() } else { vec![changed.to_vec()] };
         return UpdateRounds { rounds, withdrawn: Vec::new() };
     }

@@ -165,6 +165,7 @@ impl Transit {
                 }
             }
         }
+        // An entry that is withdrawn is not parked as well: it would come back for a moment.
         let is_withdrawn = |change: &Change| match *change {
             Change::Route { at, to, .. } => {
                 withdrawn.binary_search(&to).is_ok()
@@ -173,7 +174,6 @@ impl Transit {
             Change::Group { .. } => false,
         };
         let park = park.into_iter().filter(|change| !is_withdrawn(change)).collect();
-        // Parked entries that are withdrawn as well need no second change.
         let diff = standing.diff(new);
         let mut walk = Walk::new(graph, &channels);
         let mut left = diff.routes;

@@ -45,7 +45,7 @@ impl Fm {
         let free = |target: &&Target| target.kind == TargetKind::Fabric && target.pid.is_none();
         let free = inventory.targets(below).iter().find(free).map(|t| (t.id, t.instance));
         let checked = bindings.check_remote(inventory, &link);
-        // A new PID costs a change of all routing tables, so it is given only where a link needs it.
+        // A new PID takes an entry in the tables of all switches, so it is assigned only where a link needs it.
         let (Err(BindError::PidsTaken { .. }), Some((target, instance))) = (checked, free) else {
             return Ok(binding); // what is wrong with it is said when it is made
         };
@@ -82,6 +82,7 @@ impl Fm {
         let gim = self.gim.grants.iter().map(|grant| (grant.name.clone(), &grant.from));
         let mut said = Vec::new();
         for (name, given) in shares.chain(gim) {
+            // Rights go by the PID of the device's port, which stays when another host binds the device.
             let has = |edge: &Host| given.iter().any(|one| one.pid == edge.pid);
             let reached = devices.iter().filter(|edge| has(edge) && !hosts.iter().any(has));
             said.extend(reached.map(|edge| {

@@ -262,7 +262,7 @@ impl Fm {
         let (Some(store), Some(state)) = (&self.store, self.state()) else { return Ok(()) };
         store.save(&state)?;
         let home = self.running.as_ref().map(|running| running.plan.home.clone());
-        // Equal tables are not written again: they are the largest part of the store.
+        // By pointer first: comparing two equal baselines goes through all entries of all switches.
         let is_kept = |home: &Arc<Baseline>| {
             self.kept.as_ref().is_some_and(|kept| Arc::ptr_eq(kept, home) || kept == home)
         };

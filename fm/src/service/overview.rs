@@ -162,7 +162,7 @@ impl Fm {
                 None => match backpressure(&mut self.fabric, Way::Pid(gfd.pid)) {
                     Ok(percent) => percent,
                     Err(error) => {
-                        // GFDs share the path: one time limit is enough for a page that waits.
+                        // Each further silent GFD would cost the reader of the page another time limit.
                         let unasked = format!("not asked, as GFD {} did not answer", gfd.pid);
                         silent = error.is_silence().then_some(unasked);
                         Asked::NotRead(error.with_causes())

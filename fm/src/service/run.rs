@@ -43,6 +43,7 @@ impl Waits for &Shared {
                 };
                 readable = until;
             }
+            // The lock is released here: requests are answered while this thread waits.
             if self.bell.wait(readable.as_ref().map(AsFd::as_fd)) {
                 return Woken::Time;
             }
@@ -92,6 +93,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
+        // Before the bell rings: the keeper reads it when it wakes up.
         self.shared.stopping.store(true, Ordering::SeqCst);
         if let Some(keeper) = self.keeper.take() {
             self.shared.bell.ring();
@@ -105,6 +107,7 @@ fn keep(mut shared: &Shared, pause: Duration) {
     let is_over = || shared.stopping.load(Ordering::SeqCst);
     while !is_over() {
         match shared.board.status().phase {
+            // A failed start-up is tried again at each look, for example until the entry switch answers.
             Phase::Starting | Phase::Failed => {
                 let started = shared.lock().start();
                 if let Err(error) = started {

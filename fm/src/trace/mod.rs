@@ -169,7 +169,6 @@ impl Walk<'_> {
     fn all(&mut self) -> Result<End, Stop> {
         let Some(target) = self.edge()? else { return Ok(End::Hierarchy) };
         self.trace.dpid = Some(target.dpid.bits());
-        // Looked up before the path is walked, which borrows all of `self`.
         let gfd = self.asked.inventory.gfds.iter().find(|gfd| gfd.pid == target.dpid).copied();
         self.path(target.dpid)?;
         match (gfd, target.kind) {

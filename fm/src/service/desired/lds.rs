@@ -44,6 +44,7 @@ pub(super) fn check(all: &[DesiredLd]) -> Result<(), String> {
         let same = |other: &&DesiredLd| other.device == *device;
         let before = || all.iter().take(at).filter(same);
         let bandwidth = |it: &DesiredLd| u32::from(it.bandwidth.unwrap_or(0));
+        // In the order of the file, so that the message names the LD with which it is too much.
         let promised: u32 = before().map(bandwidth).sum::<u32>() + bandwidth(one);
         let why = match () {
             () if ld >= LDS_MAX => "a device has logical devices 0 to 15".to_owned(),
