@@ -44,7 +44,7 @@ pub mod pid_number {
 pub struct Manager {
     #[serde(with = "uuid_text")]
     pub uuid: Uuid,
-    /// Its targets sit at the entry switch, at [`OWN_PORT`].
+    /// Packets to it end at the entry switch, at [`OWN_PORT`].
     #[serde(with = "pid_number")]
     pub pid: Pid,
 }

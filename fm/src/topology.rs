@@ -1,7 +1,5 @@
 //! An inventory as text for people: a tree, or a graph for Graphviz.
 //!
-//!
-//!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; the DOT language of graphviz.org.
 
 use std::fmt::{self, Write};

@@ -1,6 +1,5 @@
 //! One end of a binding: reading its bridge, and changing it with a check.
 //!
-//!
 //! Source: docs/spec/wire-formats.md §4.5 (5201h, 5202h, 5705h, 5706h).
 
 use weft_parsers::cci::Request;

@@ -21,7 +21,7 @@ use super::{Gate, Peer, QUICK, Transport, TransportError};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GaePeer {
-    /// In a session of the host, at the CCI of its switch.
+    /// At a [`Peer`] that speaks CCI in a session of the host.
     Cci(Peer),
     /// Through the control socket of the endpoint that plays the host: `endpoint:PATH`.
     Endpoint(PathBuf),

@@ -1,6 +1,5 @@
 //! Ownership: makes a component the manager's, and gives it a PID.
 //!
-//!
 //! Source: docs/spec/wire-formats.md §4.4, §4.8; CXL 3.1 section 7.7.13.1.
 
 use weft_parsers::cci::component::{ClaimOp, ClaimOwnership, Owners, PbrIdentity};

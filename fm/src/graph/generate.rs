@@ -121,7 +121,7 @@ pub fn torus(sizes: &[usize], hosts_each: usize) -> Result<Graph, GraphError> {
     grid(sizes, true, hosts_each)
 }
 
-/// A torus without the links that wrap around.
+/// A grid of these sizes; with `wrap` a torus.
 ///
 /// # Errors
 /// More than a graph takes.

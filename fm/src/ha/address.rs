@@ -1,6 +1,5 @@
 //! Address of the etcd that several managers share.
 //!
-//!
 //! Source: docs/fm.md "Several managers".
 
 use std::fmt;

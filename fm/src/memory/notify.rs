@@ -2,7 +2,6 @@
 //!
 //! Setting and clearing the bit are steps with an undo, like those on rights.
 //!
-//!
 //! Source: CXL 3.1 section 7.7.2.7; docs/spec/wire-formats.md §4.7 (490Ch, 490Dh: Notify).
 
 use weft_parsers::fabric::Pid;

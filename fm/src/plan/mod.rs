@@ -3,7 +3,6 @@
 //! [`number`] adds [`Assignment`]s to an [`Inventory`], [`make`] turns the result into a [`Plan`], and [`send::send`]
 //! brings that into the switches.
 //!
-//!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 sections 7.7.6.5, 7.7.12.3; docs/spec/wire-formats.md
 //! §4.5.
 

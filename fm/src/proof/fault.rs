@@ -2,7 +2,6 @@
 //!
 //! A [`Channel`] names the direction of a link that a fault is about.
 //!
-//!
 //! Source: docs/spec/cxl-fabric.md "Routes".
 
 use std::fmt;

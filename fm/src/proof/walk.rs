@@ -372,7 +372,7 @@ impl<'a> Walk<'a> {
         ports.iter().filter_map(move |port| self.channels.leaving(head?, port))
     }
 
-    /// All channels, each before every channel that its packets wait for.
+    /// All channels, each before every channel that its packets wait for; a cycle of waiting is a [`Fault`].
     pub fn order(&self) -> Result<Vec<ChannelId>, Fault> {
         let mut waited_for = Per::<ChannelId, u32>::new(self.channels.list.len(), 0);
         for held in self.channels.list.keys() {

@@ -17,7 +17,7 @@ use crate::graph::{Graph, Key, Per, PortRef, SwitchId};
 
 /// Number of roots tried among the most central switches, and as many among the farthest.
 const ROOTS_EACH: usize = 3;
-/// Number of destinations by which an order is judged, at most; more cost time and do not change the choice much.
+/// Number of destinations by which an order is judged, at most; each costs a whole [`Tree`].
 const JUDGED_MAX: usize = 64;
 
 impl Order {

@@ -2,7 +2,6 @@
 //!
 //! [`StoredRoutes`] are lists of numbers; entries that lead nowhere are left out.
 //!
-//!
 //! Source: docs/spec/wire-formats.md §4.5 (5704h, 5708h): entries stand as on the wire.
 
 use serde::{Deserialize, Serialize};

@@ -2,7 +2,6 @@
 //!
 //! [`Tables`] have 4,096 DRT entries and 256 RGT entries for each switch. A [`Change`] sets one entry of one switch.
 //!
-//!
 //! Source: docs/spec/wire-formats.md §4.5, §5.3; CXL 3.1 section 7.7.13.
 
 use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};

@@ -1,6 +1,5 @@
 //! Access rights at a host's edge by command, and the costs of paths that edges are told.
 //!
-//!
 //! Source: docs/spec/cxl-fabric.md "Tables of an edge and who may write them"; docs/spec/wire-formats.md §4.6.
 
 use weft_parsers::cci::Request as Command;

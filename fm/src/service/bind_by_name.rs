@@ -2,7 +2,6 @@
 //!
 //! The choice is a list of [`Step`]s, each a [`Request::Bind`]; all are made, or none.
 //!
-//!
 //! Source: docs/fm.md, "Commands"; CXL 3.1 section 7.7.6.1 (a host sees its edge switch and one level of switches below
 //! it).
 

@@ -2,7 +2,6 @@
 //!
 //! After a change the virtual switches at its ends are read again.
 //!
-//!
 //! Source: docs/spec/cxl-fabric.md "Binding"; CXL 3.1 section 7.6.7.2.4 (Generate AER Event); docs/fm.md.
 
 use weft_parsers::cci::ReturnCode;

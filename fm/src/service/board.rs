@@ -1,6 +1,5 @@
 //! Status board: the manager's status and events, readable while it works.
 //!
-//!
 //! Source: docs/spec/cxl-fabric.md "Start-up".
 
 use std::collections::{BTreeMap, VecDeque};

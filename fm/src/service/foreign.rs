@@ -3,8 +3,6 @@
 //! [`Foreign::check`] compares the values that the switches hold with those that the manager set, and returns lines for
 //! events and errors that name switch, table and entry.
 //!
-//!
-//!
 //! Source: docs/spec/wire-formats.md §4.4, §4.5 (5703h, 5708h, 570Ah); docs/spec/cxl-fabric.md "The fabric manager".
 
 use std::collections::BTreeMap;

@@ -2,7 +2,6 @@
 //!
 //! Names are resolved to a [`Grant`] for [`crate::gim::Gim`]; rows show the present grants.
 //!
-//!
 //! Source: docs/spec/cxl-fabric.md "Memory"; CXL 3.1 section 7.7.3; docs/fm.md.
 
 use weft_rpc::Refused;

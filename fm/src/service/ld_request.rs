@@ -3,7 +3,6 @@
 //! [`LdChange`] and [`CapacityChange`] change them, [`LdRow`] and [`CapacityRow`] show them. Bandwidths are 256ths of
 //! the device's.
 //!
-//!
 //! Source: docs/fm.md.
 
 use serde::{Deserialize, Serialize};

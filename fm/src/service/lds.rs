@@ -1,6 +1,5 @@
 //! Logical devices by request: their resources, their hosts, and changes.
 //!
-//!
 //! Source: CXL 3.1 sections 7.6.7.4 and 7.6.7.6; docs/fm.md.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,5 @@
 //! Repeated events: each kind is reported when it begins, and whenever its count has doubled.
 //!
-//!
 //! Source: docs/fm.md "Monitoring the fabric".
 
 use std::collections::BTreeMap;

@@ -2,7 +2,6 @@
 //!
 //! A component that does not answer is not asked again, and its row says why.
 //!
-//!
 //! Source: docs/fm-socket.md "Answers"; docs/spec/wire-formats.md §4.5 (5715h), §4.6, §4.7 (490Eh, 4910h).
 
 use std::collections::{BTreeMap, BTreeSet};

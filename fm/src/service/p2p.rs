@@ -3,7 +3,6 @@
 //! Names are resolved to a [`Grant`] for [`crate::p2p::P2p`]; secrets of virtual switches decide whether it is
 //! [`Unproved`].
 //!
-//!
 //! Source: CXL 3.1 section 7.7.9; docs/spec/wire-formats.md §4.3 (5106h, 5107h); docs/fm.md.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,5 @@
 //! Media partitions of GFDs: sets wanted ones, and keeps the present ones for answers.
 //!
-//!
 //! Source: docs/fm.md "What is wanted"; CXL 3.1 section 7.7.2.3.
 
 use weft_base::causes::with_causes;

@@ -2,8 +2,6 @@
 //!
 //! A look at all downstream ports makes an event of each new one, and an error while it lasts.
 //!
-//!
-//!
 //! Source: docs/security.md; docs/spec/wire-formats.md §4.5 (5702h).
 
 use super::Fm;

@@ -1,6 +1,5 @@
 //! Queries: requests that change nothing.
 //!
-//!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.1, §4.4 to §4.6.
 
 use data_encoding::HEXLOWER;

@@ -2,7 +2,6 @@
 //!
 //! Both are JSON. PIDs are numbers of 12 bits in answers, and hexadecimal text in requests. Sizes are bytes.
 //!
-//!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager".
 
 use serde::{Deserialize, Serialize};

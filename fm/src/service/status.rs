@@ -1,6 +1,5 @@
 //! Status of the manager: phase, counts and events, as plain values that are the same in JSON.
 //!
-//!
 //! Source: docs/spec/cxl-fabric.md "Start-up".
 
 use std::fmt;

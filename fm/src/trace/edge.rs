@@ -79,7 +79,7 @@ impl Walk<'_> {
         self.unsupported("the edge", "no FAST or LDST entry, and no HDM decoder")
     }
 
-    /// Window, entry, way and IDT of one table.
+    /// Looks the address up in one table: window, entry, way and IDT. Returns the DPID, and whether it is GIM.
     fn segment(&mut self, gae: &mut Fabric, kind: Kind) -> Result<Option<(Pid, bool)>, Stop> {
         let (hpa, at, name, vppb) = (self.hpa, self.host.switch, kind.name(), self.asked.vppb);
         let window = kind.window(gae, vppb)?;

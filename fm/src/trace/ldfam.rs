@@ -1,6 +1,5 @@
 //! Trace to a memory device: the manager's P2P grant, and the completion's way back by the re-router.
 //!
-//!
 //! Source: CXL 3.1 section 7.7.9; docs/spec/wire-formats.md §4.5 (5712h, 5715h).
 
 use weft_parsers::cci::Request;

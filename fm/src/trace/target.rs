@@ -1,6 +1,5 @@
 //! Trace at the edge of GIM's owner: the prefix of the request, and the completion's way back.
 //!
-//!
 //! Source: CXL 3.1 section 7.7.3.3; docs/spec/wire-formats.md §3.6, §4.6 (5901h, 5903h).
 
 use weft_parsers::fabric::Pid;

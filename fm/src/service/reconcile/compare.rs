@@ -3,8 +3,6 @@
 //! [`compare`] takes a believed [`State`], and [`Bindings`] and [`Memory`] as read from the fabric, and returns
 //! [`Reconciled`].
 //!
-//!
-//!
 //! Source: docs/spec/cxl-fabric.md "State".
 
 use weft_parsers::cci::Uuid;

@@ -1,7 +1,5 @@
 //! Merges the stored state of a fabric with a new inventory, under the switch numbers of the stored state.
 //!
-//!
-//!
 //! Source: docs/spec/cxl-fabric.md "State".
 
 use std::collections::BTreeMap;
