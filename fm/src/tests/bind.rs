@@ -1,4 +1,4 @@
-//! Bindings: what may be bound, and what is left when something fails.
+//! Bindings: ends that may be bound, and their state after failures.
 //!
 //! A line of three edge switches, the first with a host.
 //!
@@ -121,7 +121,7 @@ fn a_host_sees_one_level_and_links_differ_in_pids() {
         assert!(expected(&refused), "{name}: {refused:?}");
     }
     assert_eq!(shared.with(|fake| fake.sets), before, "nothing was sent");
-    // Of another host, so with another PID there.
+    // A link of another host has that host's PID, so its PIDs differ.
     let mut other = link(&inventory, bridge(0, 1, 1), bridge(1, 3, 0));
     let is_host = |t: &&Target| t.kind == TargetKind::Host && t.vcs == 1 && !t.pid.is_none();
     let targets = &inventory.switch(SwitchId(0)).unwrap().targets;
@@ -146,7 +146,7 @@ fn when_the_hosts_end_fails_the_other_is_undone() {
     bindings.bind_remote(&mut fabric, &inventory, wanted, COST).unwrap();
 }
 
-/// Whatever gets lost: both ends are bound, or neither, or the error names what is left.
+/// Whichever messages get lost, both ends are bound, or neither is, or the error names the rest.
 #[test]
 fn lost_answers_leave_no_half_link_silently() {
     let (mut bound, mut undone, mut left) = (0, 0, 0);

@@ -1,6 +1,6 @@
 //! Links and switches that go while the fabric runs.
 //!
-//! A fabric set up -> something is cut in the fake -> watched -> followed hop by hop.
+//! A link or switch of the fake goes, the manager watches, and routes are followed hop by hop.
 //!
 //! Source: CXL 3.1 section 7.7.12.6.
 

@@ -1,6 +1,6 @@
 //! Discovery of all sorts of fabrics, healthy and not.
 //!
-//! A graph -> a fake fabric -> what is found of it.
+//! Each test compares the findings in a fake fabric with the graph behind it.
 //!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager".
 
@@ -118,8 +118,8 @@ fn gfds_and_devices_are_found_at_their_ports() {
     assert_eq!((port.role, port.partner), (Role::Dsp, Partner::Device(4)));
 }
 
-/// The edge lets a GFD speak with its port's PID alone, so the port has it before the GFD has; and who calls itself
-/// otherwise there is nobody that the manager speaks to.
+/// An edge port passes requests of a GFD with the port's PID only, so the manager assigns the PID to the port first. It
+/// does not manage a GFD that gives another PID.
 #[test]
 fn a_gfd_has_the_pid_of_its_port() {
     let mut fake = Fake::of(&generate::line(3, 1).unwrap());
@@ -181,7 +181,7 @@ fn what_is_wrong_is_reported_and_the_rest_is_found() {
     }
 }
 
-/// CXL 3.1 section 7.7.5: each of these the manager refuses by the name of its rule, and has no link of it.
+/// CXL 3.1 section 7.7.5: the manager refuses each of these by the name of its rule, and records no link.
 #[test]
 fn connections_against_the_rules_are_refused_by_name() {
     type Broken<'a> = (&'static str, &'a dyn Fn(&mut Fake), Rule, usize);
@@ -250,7 +250,7 @@ fn a_second_discovery_changes_nothing() {
     let options = Options { known: first.known(), ..Options::new(manager()) };
     let again = discover(&mut shared.fabric(US), &options).unwrap();
     assert_eq!((&again.inventory, again.findings.len()), (&first, 0));
-    // The entry switch is told by whose connection the manager comes.
+    // The one command is the claim by which the entry switch learns that this connection is the manager's.
     assert_eq!(shared.with(|fake| fake.sets), before + 1);
 }
 
@@ -278,7 +278,7 @@ fn a_secondary_manager_takes_over_when_told_to() {
     assert_eq!(owners, vec![(Some((second.pid, second.uuid)), None); 4]);
 }
 
-/// With one answer in ten lost, what is found is right, and what is missing is told.
+/// With one call in ten lost, all links found are right, and findings tell of those missed.
 #[test]
 fn lost_answers_are_told() {
     let mut incomplete = 0;

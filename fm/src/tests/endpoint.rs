@@ -1,6 +1,6 @@
 //! The way to a host's GAE by its endpoint, against a control socket in a thread.
 //!
-//! Lines of JSON, and what the other end answers to each.
+//! The thread reads lines of JSON and answers each.
 //!
 //! Units: milliseconds.
 //! Source: docs/endpoint.md "Control socket".
@@ -49,7 +49,7 @@ fn a_hosts_mailbox_answers_by_its_control_socket() {
             &mut first,
             r#"{"ok":{"response":{"code":2,"name":"Invalid Input","vendor":0,"output":""}}}"#,
         );
-        drop(first); // it is started again
+        drop(first); // the endpoint restarts
         gone.send(()).unwrap();
         let mut second = accept();
         answer(
@@ -78,7 +78,7 @@ fn a_hosts_mailbox_answers_by_its_control_socket() {
     );
     let refused = endpoint.call(&request(8, &[])).unwrap();
     assert_eq!(Header::parse(&refused).unwrap().0.return_code, ReturnCode::InvalidInput);
-    is_gone.recv().unwrap(); // what is asked before that may be of the first one still
+    is_gone.recv().unwrap(); // an earlier request could still go to the first connection
     let told = endpoint.call(&request(9, &[])).unwrap_err();
     assert!(
         told.to_string().ends_with("endpoint.sock: no mailbox is known: enumerate first"),

@@ -1,12 +1,12 @@
-//! Switches and GFDs in memory: tables, owners and links, and nothing that moves.
+//! Fake switches and GFDs: tables, owners and links in memory, without a dataplane.
 //!
-//! [`Fake`] behind a transport; requests parsed, answers emitted, routes followed hop by hop both ways.
+//! [`Fake`] stands behind a transport. It parses requests, emits answers, and follows routes hop by hop both ways.
 //!
 //! Source: docs/spec/wire-formats.md §4.1 to §4.8.
 //!
-//! The switch of `weft-pbr-switch` would serve most of these tests, but it stands on the dataplane, and tests of fm are
-//! built without that. Real switches meet the manager in `tests/tests/fabric`. Here components can also be made to fail
-//! as no real one does: they go away, answer nonsense, fail in the background, or lose requests and answers by chance.
+//! Most of these tests could use the switch of `weft-pbr-switch`, but that needs the dataplane, and tests of fm are
+//! built without it. `tests/tests/fabric` has the manager with real switches. Fake components can also fail as no real
+//! one does: they go away, answer nonsense, fail in the background, or lose requests and answers by chance.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -28,18 +28,18 @@ use crate::graph::{Graph, Key, PortUse, SwitchId};
 
 pub type Reply = Result<Vec<u8>, ReturnCode>;
 
-/// What every component has.
+/// State that switches and GFDs have in common.
 #[derive(Clone, Debug)]
 pub struct Base {
     pub uuid: Uuid,
     pub pid: Pid,
     pub primary: Option<(Pid, Uuid)>,
     pub secondary: Option<(Pid, Uuid)>,
-    /// Whose session it knows as the primary's.
+    /// Other senders that claimed with the UUID of the primary manager; they may register a secondary.
     pub known: BTreeSet<Uuid>,
-    /// It answers nothing.
+    /// Whether it is silent.
     pub gone: bool,
-    /// It answers nonsense.
+    /// Whether its answers are no CCI messages.
     pub garbage: bool,
 }
 
@@ -76,11 +76,11 @@ pub struct SwitchState {
     pub rgt: BTreeMap<u8, RgtEntry>,
     pub targets: Vec<(u16, PidTargetKind, u8, u8, u8, Pid)>,
     pub vcss: Vec<FakeVcs>,
-    /// When it counted, and bytes in and out by port; without it does not know how to tell.
+    /// Time of the counts in ns, and bytes in and out by port; `None`: the switch does not support the command.
     pub traffic: Option<(u64, BTreeMap<u8, [u64; 2]>)>,
-    /// The command in the background, polls until it is done, and how it goes.
+    /// Opcode of the background operation, polls until it ends, and its return code.
     pub background: Option<(u16, u32, ReturnCode)>,
-    /// The next command in the background fails.
+    /// Whether the next background operation fails.
     pub fail_background: bool,
 }
 
@@ -110,9 +110,9 @@ pub struct Fake {
     pub entry: usize,
     /// Commands that changed something.
     pub sets: u64,
-    /// Commands that nobody answered.
+    /// Commands without an answer.
     pub unanswered: u64,
-    /// Called after each command that a component took, with its place; for tests that break things half-way.
+    /// Called with all components and `sets` after each command carried out; tests break things half-way with it.
     pub after: Option<After>,
 }
 
@@ -221,7 +221,7 @@ impl Fake {
         }
     }
 
-    /// A request of `sender` to the component at `at`; none: nothing comes back.
+    /// Answer of the component at `at` to a request of `sender`; `None` if nothing comes back.
     fn request(&mut self, at: usize, sender: Uuid, message: &[u8]) -> Option<Vec<u8>> {
         let node = &self.nodes[at];
         if node.base.gone {
@@ -264,7 +264,7 @@ impl Fake {
         Some(out)
     }
 
-    /// A manager that is not the primary one may ask who somebody is, and claim.
+    /// Only the primary manager may send everything; others may identify a component and claim it.
     fn may(&self, at: usize, sender: Uuid, request: &Request<'_>) -> bool {
         let open = matches!(
             request,
@@ -295,7 +295,7 @@ impl Fake {
         Some(reply(&Response::CrawlOut(mld::TunnelResponse { message: List::of(&answer) })))
     }
 
-    /// Who is at the other end of a port.
+    /// Component at the other end of a port.
     fn across(&self, at: usize, port: u8) -> Option<usize> {
         across(&self.nodes, at, port)
     }
@@ -307,7 +307,7 @@ impl Fake {
         })
     }
 
-    /// Follows a PID from a switch; none when it gets lost.
+    /// Follows a PID from a switch; `None` if the tables do not lead to it.
     pub fn follow(&self, from: usize, to: Pid) -> Option<usize> {
         follow(&self.nodes, from, to)
     }
@@ -401,7 +401,7 @@ fn across(nodes: &[Node], at: usize, port: u8) -> Option<usize> {
     }
 }
 
-/// Follows a PID from a switch through the tables as they are; none when it gets lost.
+/// Follows a PID from a switch through the present tables; `None` if they do not lead to it.
 pub fn follow(nodes: &[Node], from: usize, to: Pid) -> Option<usize> {
     let mut at = from;
     for _ in 0..=nodes.len() {
@@ -552,7 +552,7 @@ fn on_switch(state: &mut SwitchState, partners: &[LinkPartner], request: &Reques
             let all: Vec<_> = state.targets.iter().map(target).collect();
             let total = u16::try_from(all.len()).unwrap();
             let part = all.get(usize::from(range.start)..).ok_or(invalid)?;
-            // Short pages, so that the FM has to turn them.
+            // Short pages, so that the FM has to read several.
             let part = &part[..part.len().min(usize::from(range.count)).min(7)];
             reply(&Response::GetPidTargets(pbr::PidTargets { total, targets: List::of(part) }))
         }
@@ -622,7 +622,7 @@ fn on_switch(state: &mut SwitchState, partners: &[LinkPartner], request: &Reques
     }
 }
 
-/// A fabric that managers can be let loose on.
+/// A fake fabric that several managers can use at the same time.
 #[derive(Clone)]
 pub struct Shared(pub Arc<Mutex<Fake>>);
 
@@ -635,14 +635,14 @@ impl Shared {
         run(&mut self.0.lock().unwrap())
     }
 
-    /// What a manager of this UUID holds.
+    /// Access to the fabric for a manager of this UUID.
     pub fn fabric(&self, manager: Uuid) -> Fabric {
         let shared = self.clone();
         let call = move |message: &[u8]| shared.with(|fake| answer(fake, manager, message));
         Fabric::new(Box::new(InProcess(call)), RetryPolicy::quick())
     }
 
-    /// The same, where each command asks a gate first.
+    /// Like [`fabric`](Self::fabric), but each command passes a gate first.
     pub fn gated(&self, manager: Uuid, gate: Gate) -> Fabric {
         let shared = self.clone();
         let call = move |message: &[u8]| {

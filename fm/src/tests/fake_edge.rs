@@ -1,6 +1,6 @@
-//! The edge of a switch in memory: virtual switches, bindings, and who may reach what.
+//! The edge of a fake switch: virtual switches, bindings and access vectors.
 //!
-//! A request -> what it changes and its answer.
+//! [`on_edge`] carries a request out on the state of a switch and answers it.
 //!
 //! Source: docs/spec/wire-formats.md §4.3, §4.5, §4.6.
 

@@ -33,9 +33,9 @@ pub struct State {
 #[derive(Debug, Default)]
 pub struct FakeEtcd {
     pub state: Mutex<State>,
-    /// It does not answer.
+    /// Whether nothing is answered.
     pub silent: AtomicBool,
-    /// It does not answer transactions, though they come about; leases and reads it does.
+    /// Whether transactions take effect without an answer; leases and reads are answered.
     pub unconfirming: AtomicBool,
 }
 
@@ -114,14 +114,14 @@ impl State {
         self.keys.retain(|_, stored| stored.lease != lease);
     }
 
-    /// Ends the lease of the one who leads.
+    /// Ends the leader's lease.
     pub fn depose(&mut self) {
         if let Some(lease) = self.leader() {
             self.expire(lease);
         }
     }
 
-    /// The lease of the one who leads.
+    /// The leader's lease.
     pub fn leader(&self) -> Option<i64> {
         self.keys.iter().find(|(key, _)| key.ends_with(b"/leader")).map(|(_, stored)| stored.lease)
     }

@@ -1,6 +1,6 @@
 //! A GFD in memory: groups with extents, requesters with decoders and rights.
 //!
-//! A request -> what it changes and its answer.
+//! [`GfdState::carry_out`] carries a request out and answers it.
 //!
 //! Units: bytes; blocks of 256 MiB.
 //! Source: docs/spec/wire-formats.md §4.7.
@@ -19,17 +19,17 @@ pub const BLOCK: u64 = 256 << 20;
 
 #[derive(Clone, Debug, Default)]
 pub struct GfdState {
-    /// Blocks that it has.
+    /// Capacity in blocks.
     pub blocks: u64,
     /// Extents by group.
     pub extents: BTreeMap<u16, Vec<Extent>>,
     pub sat: BTreeMap<Pid, u32>,
     pub gdt: BTreeMap<(Pid, u8), GdtEntry>,
-    /// Set commands that it refuses from now on.
+    /// Whether it refuses set commands.
     pub stubborn: bool,
-    /// It refuses decoders, and takes capacity.
+    /// Whether it refuses decoders, but accepts capacity.
     pub no_decoders: bool,
-    /// Releases that asked for no zeros.
+    /// Number of releases that asked for no wiping.
     pub left: u32,
 }
 

@@ -1,6 +1,6 @@
-//! Memory of hosts for others (GIM) on a fake fabric: bits at both edges, restarts, what is refused, and traces.
+//! Memory of hosts for others (GIM) on a fake fabric: bits at both edges, restarts, refusals and traces.
 //!
-//! A wanted state with `[[gim]]` -> an `Fm` -> VTV and prefixes of the fake switches.
+//! An `Fm` starts with a wanted state that has `[[gim]]`; tests read VTV and prefixes of the fake switches.
 //!
 //! Units: bytes.
 //! Source: CXL 3.1 section 7.7.3.3; docs/spec/wire-formats.md §4.6.
@@ -38,7 +38,7 @@ fn file(prefix: bool) -> String {
     )
 }
 
-/// Both hosts: who reaches, and whose memory it is.
+/// Requester of the first grant, and the host whose memory it is.
 fn ends(fm: &Fm) -> (Host, Host) {
     let grant = fm.state().unwrap().gim.grants[0].clone();
     (grant.from[0], grant.of)
@@ -86,7 +86,7 @@ fn both_edges_have_their_bits_and_lose_them() {
             }
             other => panic!("{other:?}"),
         }
-        // What it needs cannot be taken away past it.
+        // A request cannot clear a bit that the grant needs.
         let pid = of.pid.to_string();
         let access =
             |vector| Request::SetAccess { host: "h0".into(), vector, pid: pid.clone(), on: false };
@@ -101,7 +101,7 @@ fn both_edges_have_their_bits_and_lose_them() {
     }
 }
 
-/// Two grants of one target: what one needs stays while the other goes.
+/// Two grants of one target: bits that one needs stay when the other is released.
 #[test]
 fn bits_stay_as_long_as_somebody_needs_them() {
     let shared = shared();
@@ -140,7 +140,7 @@ fn a_restart_keeps_it_and_what_was_lost_is_told_and_made_again() {
     let (state, before) = (first.state().unwrap(), holds(&shared));
     let (from, of) = ends(&first);
     drop(first);
-    // It is not wanted any more, which takes nothing away.
+    // A wanted state without the grant does not revoke it.
     let second = start("");
     assert_eq!((status(&second).errors, holds(&shared)), (vec![], before.clone()));
     assert_eq!(second.state().unwrap(), state);
@@ -173,7 +173,7 @@ fn what_cannot_be_is_refused_and_sends_nothing() {
         hpa,
     };
     let (own, far) = ("h0", other());
-    #[rustfmt::skip] // columns: what is asked, part of the refusal
+    #[rustfmt::skip] // columns: request, part of the refusal
     let cases = [
         (show("win", &far, &[own], 64, 0), "no other memory, GIM or P2P"),
         (show("pool", &far, &[own], 64, 0), "no other memory, GIM or P2P"),
@@ -194,7 +194,7 @@ fn what_cannot_be_is_refused_and_sends_nothing() {
     assert_eq!(holds(&shared), before);
 }
 
-/// Whatever gets lost on the way: all of it, nothing, or the refusal says what is left.
+/// Whichever messages get lost, the grant is whole, or nothing is left of it, or the refusal lists the rest.
 #[test]
 fn lost_answers_leave_nothing_half_shown_silently() {
     let (mut given, mut undone, mut left) = (0, 0, 0);
@@ -229,7 +229,7 @@ fn lost_answers_leave_nothing_half_shown_silently() {
     assert!(given > 5 && undone > 5, "{given} given, {undone} undone, {left} left");
 }
 
-/// What of the components' state the edges are.
+/// The virtual switches in the texts of all components.
 fn edges(all: &[String]) -> Vec<String> {
     let part = |text: &String| text.split_once("vcss:").map(|(_, rest)| rest.to_owned());
     all.iter().filter_map(part).collect()

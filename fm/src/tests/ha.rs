@@ -1,4 +1,4 @@
-//! Several managers: elections and stores on an etcd in memory, and how components change hands.
+//! Several managers: elections and stores on an etcd in memory, and components that go from manager to manager.
 //!
 //! Candidates and services on a [`FakeEtcd`] and a fake fabric.
 //!
@@ -66,7 +66,7 @@ fn of_term(shared: &Shared, more: &str, term: u64, store: Option<Store>) -> Fm {
     of_term_on(|uuid| shared.fabric(uuid), more, term, store)
 }
 
-/// First and second manager of each component, by term.
+/// Terms of the primary and the secondary manager of each component.
 fn owners(shared: &Shared) -> Vec<(Option<u64>, Option<u64>)> {
     let last = Lineage { base: BASE, term: u64::MAX };
     let term = |of: Option<(Pid, Uuid)>| of.and_then(|(_, uuid)| last.term_of(uuid));
@@ -94,13 +94,13 @@ fn one_leads_and_the_next_one_when_its_lease_has_ended() {
     etcd.state.lock().unwrap().expire(first.fence.0.lease);
     let second = two.campaign().unwrap().unwrap();
     assert_eq!((second.term, one.leader().unwrap().as_deref()), (2, Some("two")));
-    // The first one has slept: its clock lets it go on, but nothing of it counts.
+    // By its own clock the first leader may go on, but etcd refuses its writes.
     let write = |lead: &Lead| Etcd(etcd.clone()).write(&lead.fence, &[], &[Change::Put("k", b"v")]);
     assert!(matches!(write(&first), Err(EtcdError::Deposed)));
     assert!(!etcd.state.lock().unwrap().keys.contains_key(b"k".as_slice()));
     write(&second).unwrap();
     assert!(!one.keep(&first).unwrap() && !first.permit.holds());
-    // Somebody's name is shown as text of one line.
+    // A name with control characters is shown as text of one line.
     let named = candidate(etcd.clone(), "evil\n\u{1b}[2J");
     assert_eq!(named.name(), "evil[2J");
 }
@@ -135,7 +135,7 @@ fn a_store_that_is_shared_keeps_large_parts_and_refuses_who_led_before() {
     assert_eq!(store(&next).read("home").unwrap().unwrap(), (0..7).collect::<Vec<u8>>());
     next.permit.end();
     assert!(store(&next).write(&[("form", Some(vec![3]))]).is_err(), "not after its own time");
-    // What was changed on its way is not taken for a state.
+    // A stored value with a wrong bit is never read as another state.
     let third = {
         etcd.state.lock().unwrap().expire(next.fence.0.lease);
         Arc::new(candidate(etcd.clone(), "three").campaign().unwrap().unwrap())
@@ -149,7 +149,7 @@ fn a_store_that_is_shared_keeps_large_parts_and_refuses_who_led_before() {
             stored.value.clone()
         };
         let quick = store(&third);
-        third.permit.end(); // it would be tried again until then
+        third.permit.end(); // a read is repeated until the permit ends
         let read = quick.read("home");
         let text = String::from_utf8_lossy(&changed).into_owned();
         assert!(
@@ -161,12 +161,12 @@ fn a_store_that_is_shared_keeps_large_parts_and_refuses_who_led_before() {
     }
 }
 
-/// Each leader promotes itself, and who led before is refused by every component.
+/// Each leader promotes itself at all components, which then refuse the leader before.
 #[test]
 fn components_go_from_leader_to_leader_and_refuse_those_before() {
     let shared = shared();
     let mut single = manager(&shared, want(""), StartMode::FmFirst, None);
-    single.start().unwrap(); // before there were several
+    single.start().unwrap(); // a single manager, from before there were several
     for term in [1, 2, 3] {
         let mut fm = of_term(&shared, "", term, None);
         fm.start().unwrap();
@@ -179,11 +179,11 @@ fn components_go_from_leader_to_leader_and_refuse_those_before() {
         assert_eq!(super::service::holds(&shared), held, "and has changed nothing");
         single = fm;
     }
-    // Who was next has never come so far.
+    // The components have term 4 as their secondary manager, which never started.
     let mut late = of_term(&shared, "", 9, None);
     late.start().unwrap();
     all_are(&shared, 9);
-    // One was taken by 10, which registered nobody; another one by 10 completely.
+    // Term 10 promoted itself at some components, and registered a secondary manager at every other one of them only.
     let lineage = Lineage { base: BASE, term: 10 };
     shared.with(|fake| {
         for (place, node) in fake.nodes.iter_mut().enumerate().take(4) {
@@ -196,7 +196,7 @@ fn components_go_from_leader_to_leader_and_refuse_those_before() {
     next.start().unwrap();
     assert_eq!(status(&next).errors, Vec::<String>::new());
     all_are(&shared, 12);
-    // One that has slept for long, and strangers, get nothing.
+    // Managers of earlier terms change nothing, and a stranger's component is left alone.
     for term in [11, 3] {
         let held = super::service::holds(&shared);
         assert!(of_term(&shared, "", term, None).start().is_err(), "term {term}");
@@ -211,7 +211,7 @@ fn service(etcd: &Arc<FakeEtcd>, shared: &Shared, name: &str, wanted: Option<Str
     service_by(etcd, shared, name, wanted, Arc::default())
 }
 
-/// One that has no way to its entry switch while `cut`.
+/// A service that cannot reach its entry switch while `cut` is set.
 fn service_by(
     etcd: &Arc<FakeEtcd>,
     shared: &Shared,
@@ -256,8 +256,8 @@ fn is_up(service: &HaService) {
 
 const WANTED: &str = "[fm]\nuuid = \"f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1\"\n";
 
-/// Two managers as clients see them: one serves, the other one says who; each takes over when the other one ends or is cut
-/// off from etcd.
+/// The standby manager names the leader to clients, and takes over when that one ends. A leader without etcd stands by
+/// until etcd is back.
 #[test]
 fn standby_managers_name_the_leader_and_take_over() {
     let (etcd, shared) = (Arc::new(FakeEtcd::default()), shared());
@@ -283,7 +283,7 @@ fn standby_managers_name_the_leader_and_take_over() {
     drop(one); // gives its lease up
     is_up(&two);
     all_are(&shared, 2);
-    // etcd is gone: nobody leads for longer than a lease, and the fabric stays as it is.
+    // etcd does not answer: the leader stands by within a lease, and the fabric stays as it is.
     let held = super::service::holds(&shared);
     etcd.silent.store(true, Ordering::SeqCst);
     until(LONG, "it stands by", || (phase(&two) == "standby").then_some(()));
@@ -293,12 +293,12 @@ fn standby_managers_name_the_leader_and_take_over() {
     let said = answer["status"]["ha"]["store_error"].as_str().unwrap_or_default().to_owned();
     assert!(said.contains("does not answer"), "{answer}");
     assert_eq!(super::service::holds(&shared), held);
-    // It is back, and has the lease of before still: who had it gives it up.
+    // etcd still has the former lease: the manager gives that up, and leads in a new term.
     assert!(etcd.state.lock().unwrap().leader().is_some());
     etcd.silent.store(false, Ordering::SeqCst);
     is_up(&two);
     all_are(&shared, 3);
-    // Another file of one that comes later is not taken.
+    // The wanted state of a newcomer does not replace the stored one.
     let three = service(&etcd, &shared, "three", Some(format!("{WANTED}switch_ns = 7\n")));
     drop(two);
     is_up(&three);
@@ -307,8 +307,8 @@ fn standby_managers_name_the_leader_and_take_over() {
     assert!(note.contains("--replace-want"), "{answer}");
 }
 
-/// An etcd that keeps leases alive and confirms no write is none: who leads changes nothing more, says why, and leads again
-/// when a write is confirmed. The change that was under way is none of it.
+/// When etcd keeps leases alive but confirms no write, the leader changes nothing more, and says why. It leads again
+/// when a write is confirmed; nothing is left of the change that was under way.
 #[test]
 fn a_leader_whose_writes_are_not_confirmed_stands_by() {
     let (etcd, shared) = (Arc::new(FakeEtcd::default()), shared());
@@ -344,7 +344,7 @@ fn a_leader_whose_writes_are_not_confirmed_stands_by() {
     ask(&one, &share).unwrap();
 }
 
-/// What a wanted state calls its entry is the same switch for every manager, by whichever switch that one comes in.
+/// The entry of a wanted state is the same switch for every manager, whichever switch a manager enters by.
 #[test]
 fn the_entry_of_the_wanted_state_is_one_switch() {
     let shared = shared();
@@ -365,7 +365,7 @@ fn the_entry_of_the_wanted_state_is_one_switch() {
     assert_eq!(management.entry_in(&inventory), None, "it is not there");
 }
 
-/// Who has no way to its entry switch leaves the lead to one that has, and says why.
+/// A leader that cannot reach its entry switch leaves the lead to a manager that can, and says why.
 #[test]
 fn a_leader_without_its_entry_switch_stands_aside() {
     let (etcd, shared, cut) = (Arc::new(FakeEtcd::default()), shared(), Arc::default());
@@ -378,14 +378,14 @@ fn a_leader_without_its_entry_switch_stands_aside() {
     let status = ask(&one, &json!({ "cmd": "status" })).unwrap();
     let note = status["status"]["ha"]["note"].as_str().unwrap_or_default().to_owned();
     assert!(note.contains("its entry switch did not answer"), "{status}");
-    // Alone it leads again, as there is nobody else, and goes on when its way is back.
+    // Without another manager it leads again, and goes on when its entry switch answers.
     drop(two);
     until(LONG, "it tries", || (phase(&one) != "standby").then_some(()));
     cut.store(false, Ordering::SeqCst);
     is_up(&one);
 }
 
-/// What etcd's answers become on their way: bytes are changed, added, removed or cut off.
+/// A way to etcd that changes, adds, removes or cuts off bytes of half the answers.
 #[derive(Debug)]
 struct Mutated {
     etcd: Arc<FakeEtcd>,
@@ -425,8 +425,8 @@ impl Post for Mutated {
     }
 }
 
-/// 100,000 answers, half of them changed: nobody takes itself for the leader who is not, no term comes twice, and nothing is
-/// taken for written or read that is not.
+/// Of 100,000 answers half are mutated: no manager wrongly believes that it leads, no term comes twice, and no read or
+/// write is wrongly confirmed.
 #[test]
 fn mutated_answers_make_no_second_leader() {
     let etcd = Arc::new(FakeEtcd::default());
@@ -461,7 +461,7 @@ fn mutated_answers_make_no_second_leader() {
             assert_eq!(truth(), Some(lead.fence.0.lease));
             etcd.state.lock().unwrap().expire(lead.fence.0.lease);
         } else {
-            // Whoever made the key and was not told so: its lease ends.
+            // A candidate may have won without an answer that says so: its lease ends.
             etcd.state.lock().unwrap().depose();
         }
         if rng.chance(1, 64) {
@@ -478,10 +478,10 @@ fn mutated_answers_make_no_second_leader() {
     assert!(led > 500 && refused > 5_000, "{led} led, {refused} refused");
 }
 
-/// What becomes of an answer on its way.
+/// Change of an answer on its way.
 type OnItsWay = fn(Vec<u8>) -> Vec<u8>;
 
-/// A way to etcd that answers a read with what `change` makes of it, once.
+/// A way to etcd that applies `change` to one answer, that of the first read of `key`.
 #[derive(Debug)]
 struct Once {
     etcd: Arc<FakeEtcd>,
@@ -505,7 +505,7 @@ fn replaced(bytes: &[u8], from: &str, to: &str) -> Vec<u8> {
     text.replace(from, to).into_bytes()
 }
 
-/// One read that was changed on its way, to nothing or to another number, begins no term again.
+/// One mutated read, empty or with another number, makes no term begin again.
 #[test]
 fn no_answer_takes_terms_back() {
     let changes: [OnItsWay; 5] = [
@@ -533,7 +533,7 @@ fn no_answer_takes_terms_back() {
     }
 }
 
-/// An etcd that has lost all it had: the next term is behind the one that the fabric was led in.
+/// After etcd has lost its data, the next term is greater than the last one in which the fabric was led.
 #[test]
 fn an_etcd_that_has_lost_its_data_does_not_leave_the_fabric_without_a_manager() {
     let (shared, etcd) = (shared(), Arc::new(FakeEtcd::default()));
@@ -561,8 +561,8 @@ fn an_etcd_that_has_lost_its_data_does_not_leave_the_fabric_without_a_manager() 
     assert!(events.contains("was led in term 3, which etcd has lost"), "{events}");
 }
 
-/// Two groups with one `fm.uuid`: who is deposed though etcd keeps its lease leaves the fabric to the other one, says so at
-/// each of its group, and comes back only when a client says so.
+/// Two groups with one `fm.uuid`: a leader that is deposed while etcd keeps its lease leaves the fabric to the other
+/// group. Each manager of its group says so, and they take over only on a client's request.
 #[test]
 fn a_group_that_is_deposed_by_another_one_does_not_fight() {
     let (shared, etcd, other) = (shared(), Arc::default(), Arc::default());
@@ -582,7 +582,7 @@ fn a_group_that_is_deposed_by_another_one_does_not_fight() {
     }
     let told = ask(&one, &json!({ "cmd": "events" })).unwrap().to_string();
     assert!(told.contains("then `weft fm take-over`"), "{told}");
-    // Nobody is elected any more, also not who comes later; the other group's term stays as it is.
+    // The group elects no leader, also with a newcomer; the other group's term stays as it is.
     let (term, own) = (term_of(&newcomer), term_of(&one));
     let three = service(&etcd, &shared, "three", None);
     until(LONG, "it knows", || rival_error(&three).map(drop));
@@ -591,7 +591,7 @@ fn a_group_that_is_deposed_by_another_one_does_not_fight() {
     assert_eq!((term_of(&newcomer), term_of(&one), etcd_leader(&etcd)), (term, own, None));
     all_are(&shared, term);
     assert!(ask(&newcomer, &json!({ "cmd": "take_over" })).unwrap_err().contains("elect"));
-    // It takes over when it is told to, and then the other group stands by.
+    // On a client's request it takes over, and the other group stands by.
     ask(&two, &json!({ "cmd": "take_over" })).unwrap();
     is_up(&two);
     until(LONG, "the other one says why", || rival_error(&newcomer).map(drop));
@@ -604,7 +604,7 @@ fn a_group_that_is_deposed_by_another_one_does_not_fight() {
     assert_eq!((phase(&two).as_str(), term_of(&two)), ("up", now));
 }
 
-/// One answer that was changed on its way does not hide that another group leads.
+/// One mutated answer does not hide that another group leads.
 #[test]
 fn no_answer_hides_another_group() {
     let etcd = Arc::new(FakeEtcd::default());
@@ -617,7 +617,7 @@ fn no_answer_hides_another_group() {
     let hidden = other.rival();
     assert!(matches!(hidden, Err(EtcdError::Answer(_))), "{hidden:?}");
     assert_eq!(other.rival().unwrap(), Some(Rival { term: 7 }), "the next answer is right");
-    // Terms go on behind that of the other group, and who leads no more notes nothing.
+    // The next term is beyond that of the other group, and a former leader cannot note a rival.
     own.resign(&lead).unwrap();
     let next = own.campaign().unwrap().unwrap();
     assert!(next.term > 7, "{}", next.term);
@@ -627,7 +627,7 @@ fn no_answer_hides_another_group() {
     assert_eq!(own.rival().unwrap(), None);
 }
 
-/// A newcomer that sees terms move while a lease passes leaves the fabric to who leads it.
+/// A newcomer that sees terms move while a lease passes leaves the fabric to its leader.
 #[test]
 fn a_newcomer_that_sees_terms_move_does_not_take_the_fabric() {
     let (shared, etcd) = (shared(), Arc::default());
@@ -658,7 +658,7 @@ fn etcd_leader(etcd: &FakeEtcd) -> Option<i64> {
     etcd.state.lock().unwrap().leader()
 }
 
-/// How often somebody has read a key.
+/// Number of reads outside of transactions.
 fn ha_looks(etcd: &FakeEtcd) -> u64 {
     etcd.state.lock().unwrap().reads
 }

@@ -1,4 +1,4 @@
-//! Memory given, taken, and what is left when something fails.
+//! Memory given, revoked and released, and the state after failures.
 //!
 //! Two edge switches with hosts, GFDs at both.
 //!
@@ -47,12 +47,12 @@ pub fn wanted(inventory: &Inventory, tag: u8) -> Request {
     Request { tag: [tag; 16], hosts, gfds, len, granularity, hpa, media, notify: false }
 }
 
-/// Nobody has anything else.
+/// Hosts have no ranges beside the shares but their own addresses.
 fn beside() -> OtherRanges<'static> {
     OtherRanges { more: &|_| Vec::new(), own: &|_| LocalRange::WEFT_HOST.to_vec() }
 }
 
-/// Everything of all GFDs and access vectors; to see that nothing has changed.
+/// Extents, rights and decoders of all GFDs and GMVs of all switches, as text to compare.
 fn traces(shared: &Shared) -> Vec<String> {
     shared.with(|fake| {
         let one = |node: &super::fake::Node| match &node.kind {
@@ -106,7 +106,7 @@ fn four_gfds_are_shared_by_two_hosts_and_given_back() {
     assert_eq!((memory, traces(&shared)), (Memory::default(), empty));
 }
 
-/// Notifications of a GFD are a bit of each requester: the first share that asks for them sets it, and the last one clears it.
+/// A requester's bit for notifications of a GFD: the first share that asks for them sets it, the last one clears it.
 #[test]
 fn the_last_share_that_asks_for_notifications_ends_them() {
     let (shared, inventory) = fabric(1);
@@ -185,7 +185,7 @@ fn when_the_last_gfd_refuses_all_is_undone() {
     assert_eq!((memory, traces(&shared)), (Memory::default(), empty));
 }
 
-/// Whatever gets lost: all is there, or nothing, or the error lists what is left.
+/// Whichever messages get lost, the share is whole, or nothing is left of it, or the error lists the rest.
 #[test]
 fn lost_answers_leave_no_memory_half_given_silently() {
     let (mut given, mut undone, mut left) = (0, 0, 0);
@@ -251,7 +251,7 @@ fn addresses_that_a_host_uses_are_refused_and_nothing_is_sent() {
             other => panic!("{name}: {other:?}"),
         }
     }
-    // The second host gets a share of its own where the first one has another; neither is granted to the other then.
+    // Each host has another share at the same addresses, so neither share can be granted to the other host.
     let there = Request { tag: [4; 16], hosts: vec![old.hosts[1]], ..only.clone() };
     assert_eq!((traces(&shared), shared.with(|fake| fake.sets)), (before, sets));
     memory.share(&mut fabric, &inventory, beside(), &there).unwrap();
@@ -264,12 +264,12 @@ fn addresses_that_a_host_uses_are_refused_and_nothing_is_sent() {
     memory.share(&mut fabric, &inventory, beside(), &alike).unwrap();
 }
 
-/// What a naive map of addresses says, and what hosts read of what they wrote.
+/// A second, simple map of addresses, and the data that hosts wrote.
 #[derive(Default)]
 struct Oracle {
     /// The share of each block of addresses of each host.
     pages: BTreeMap<(Pid, u64), Uuid>,
-    /// What each byte that was written holds: of which share, and where in it.
+    /// Bytes written, by GFD and DPA: their share, and the offset in it.
     bytes: BTreeMap<(Pid, u64), (Uuid, u64)>,
 }
 
@@ -283,7 +283,7 @@ impl Oracle {
         hpa / BLOCK..(hpa + len).div_ceil(BLOCK)
     }
 
-    /// Whether nothing is there, and nothing in its segments goes elsewhere.
+    /// Whether the addresses are free, and no share in their segments needs another entry.
     fn has_room(&self, memory: &Memory, host: Pid, at: (u64, u64), entry: &Entry) -> bool {
         let mut pages = Self::pages(at.0, at.1);
         let segment = |page: u64| page * BLOCK / SEGMENT;
@@ -311,7 +311,7 @@ fn entry_of(memory: &Memory, tag: &Uuid) -> Entry {
     (targets, granule)
 }
 
-/// Where an address of a host ends up: by the tables of its edge as its software sets them, and by the one decoder.
+/// GFD and DPA of a host's address, by the FAST and by the one decoder of the GFD that matches.
 fn reach(shared: &Shared, fast: &Fast, host: Pid, hpa: u64) -> (Pid, u64) {
     let (targets, granule) = &fast[&(hpa / SEGMENT)];
     let way = hpa.checked_div(u64::from(*granule)).unwrap_or(0) % targets.len() as u64;
@@ -330,7 +330,7 @@ fn reach(shared: &Shared, fast: &Fast, host: Pid, hpa: u64) -> (Pid, u64) {
     })
 }
 
-/// The FAST of a host's edge, with all that it has: an entry leads one way.
+/// The FAST of a host's edge for all its shares; asserts that shares in one segment need the same entry.
 fn fast(memory: &Memory, host: Host) -> Fast {
     let mut fast = Fast::new();
     for share in memory.shares.iter().filter(|share| share.hosts.contains(&host)) {
@@ -343,7 +343,7 @@ fn fast(memory: &Memory, host: Host) -> Fast {
     fast
 }
 
-/// Offsets in a share of which data is followed: in each block, at granules of every size.
+/// Offsets in a share at which data is checked: in each block, in granules of every size.
 fn samples(len: u64) -> impl Iterator<Item = u64> {
     let near = [0, 255, 256, 4_095, 4_096, 20_480, 70_001, BLOCK / 2 + 77, BLOCK - 1];
     (0..len / BLOCK).flat_map(move |page| near.map(|at| page * BLOCK + at))
@@ -368,8 +368,8 @@ fn random_request(rng: &mut Rng, inventory: &Inventory, tag: Uuid) -> Request {
     Request { tag, hosts, gfds, len, granularity, hpa: Hpa(hpa), media: None, notify: false }
 }
 
-/// Random adds, grants, revocations and releases: what the map allows is given, all else is refused as taken, and whatever
-/// is given later, each host reads back what was written.
+/// Random shares, grants, revocations and releases: those that the map allows succeed, all others are refused as taken,
+/// and hosts read the data of their shares unchanged throughout.
 #[test]
 fn random_shares_keep_to_a_map_of_addresses_and_their_data() {
     let (mut given, mut refused, mut granted) = (0, 0, 0);

@@ -1,6 +1,6 @@
 //! The overview of a fabric, and its picture.
 //!
-//! Fake fabrics -> rows and drawings, held against what the inventory and the tables have.
+//! Rows and drawings of fake fabrics are compared with the inventory and the tables.
 //!
 //! Units: bytes; DPIDs.
 //! Source: docs/fm-socket.md "Answers".
@@ -67,7 +67,7 @@ fn an_overview_has_what_is_known_and_says_what_was_not_read() {
         assert!(why(&map.ldst).contains("only the host's GAE reports it"), "{map:?}");
         assert_eq!(map.lav, Asked::Read(Vec::new()));
     }
-    // These GFDs do not know the command; each of them is asked all the same.
+    // These GFDs do not support the command; each of them is asked all the same.
     let said: Vec<&str> = all.gfds.iter().map(|load| why(&load.backpressure_percent)).collect();
     assert_eq!(said.len(), 4);
     assert!(
@@ -76,7 +76,7 @@ fn an_overview_has_what_is_known_and_says_what_was_not_read() {
     );
 }
 
-/// Whoever does not answer is waited for once.
+/// A GFD that does not answer costs one timeout: the others are not asked then.
 #[test]
 fn behind_a_gfd_that_is_silent_none_is_asked() {
     let shared = shared();
@@ -96,10 +96,10 @@ fn behind_a_gfd_that_is_silent_none_is_asked() {
     assert!(asked < 8, "two edges and one GFD: {asked}");
 }
 
-/// When in ms, and bytes in and out, as a switch tells them; none: it does not know how.
+/// Counts of a switch: time in ms, and bytes in and out; `None`: it does not support the command.
 type Told = Option<(u64, [u64; 2])>;
 
-/// What the switches at both ends of the first link say of it; its load by end after a look, as bits a second and ms.
+/// Sets the counts at both ends of the first link and looks; returns the link's load by end, in bit/s over ms.
 fn load_after(shared: &Shared, fm: &mut Fm, told: [Told; 2]) -> [Option<(u64, u64)>; 2] {
     let ends = fm.state().unwrap().inventory.links.first().copied().unwrap();
     shared.with(|fake| {
@@ -116,13 +116,13 @@ fn load_after(shared: &Shared, fm: &mut Fm, told: [Told; 2]) -> [Option<(u64, u6
     row.load.map(|load| load.map(|load| (load.bps, load.over_ms)))
 }
 
-/// Bits a second of so many bytes in so many ms, and these.
+/// Load of `bytes` in `ms`, in bit/s over ms.
 #[expect(clippy::unnecessary_wraps, reason = "as loads are compared")]
 const fn of(bytes: u64, ms: u64) -> Option<(u64, u64)> {
     Some((bytes * 8_000 / ms, ms))
 }
 
-/// An average over 200 ms at least of the switch's own clock, and none where there are no counts for one.
+/// A load is an average over at least 200 ms of the switch's own clock; without such counts there is no load.
 #[test]
 fn the_load_of_a_link_is_what_its_ends_count() {
     let shared = shared();
@@ -134,13 +134,13 @@ fn the_load_of_a_link_is_what_its_ends_count() {
     assert_eq!(load(Some((200, [0, 9_000]))), of(3_000, 200), "the same time: no news");
     assert_eq!(load(Some((300, [0, 4_000]))), of(3_000, 200));
     assert_eq!(load(Some((1_300, [7, 5_000]))), of(1_000, 1_000));
-    // What goes back has begun anew: what went out, what came in, the time.
+    // A value that goes back means a restart: bytes out, bytes in, and the time.
     assert_eq!(load(Some((1_400, [7, 4_999]))), None);
     assert_eq!(load(Some((2_400, [7, 5_000]))), of(1, 1_000));
     assert_eq!(load(Some((2_700, [6, 5_000]))), None);
     assert_eq!(load(Some((2_900, [6, 5_000]))), of(0, 200));
     assert_eq!(load(Some((3, [6, 6_000]))), None);
-    // A switch that lies does no harm: times that hardly move, and counts beyond any line.
+    // Wrong counts do no harm: times that hardly move, and bytes beyond any line rate.
     for ms in 4..500 {
         load(Some((ms, [6, u64::MAX])));
     }
@@ -148,13 +148,13 @@ fn the_load_of_a_link_is_what_its_ends_count() {
     assert_eq!(load(Some((900, [6, u64::MAX]))), of(0, 300));
     assert_eq!(load(Some((901, [6, 0]))), None);
     assert_eq!(load(Some((1_101, [6, u64::MAX]))), Some((u64::MAX, 200)));
-    // A switch whose clock stands still has none at last.
+    // When a switch's clock stands still, its counts become too old.
     assert_eq!(load(Some((1_301, [6, u64::MAX]))), of(0, 200));
     let told: Vec<_> = (0..40).map(|_| load(Some((1_301, [0, 0])))).collect();
     assert_eq!((told[0], told[39]), (of(0, 200), None));
 }
 
-/// Short frames are padded behind where they are counted, and frames can be lost: the larger count is the load.
+/// Short frames are padded after the sender counts them, and frames can be lost: the load is the larger count.
 #[test]
 fn either_end_tells_the_load_of_both_directions() {
     let shared = shared();
@@ -165,7 +165,7 @@ fn either_end_tells_the_load_of_both_directions() {
     assert_eq!(all, [of(2_000, 400), of(100, 200)], "received at the other end, and here");
     let all = load(Some((400, [100, 1_600])), Some((5_800, [2_100, 400])));
     assert_eq!(all, [of(1_000, 200), of(300, 400)], "sent here, and there");
-    // Who does not know the command is asked once in a discovery; the other one tells both.
+    // A switch without the command is asked once a discovery; the other end's counts give both directions.
     assert_eq!(load(Some((600, [200, 1_800])), None), [of(200, 200), of(100, 200)]);
     fm.rediscover().unwrap();
     let mut load = |one, other| load_after(&shared, &mut fm, [one, other]);
@@ -174,7 +174,7 @@ fn either_end_tells_the_load_of_both_directions() {
     assert_eq!(all, [of(0, 400), of(1_000, 400)]);
 }
 
-/// By quarters of the busiest link's load; where none has any to speak of, all are quiet.
+/// Colours go by quarters of the busiest link's load; if that one has hardly any, all links are quiet.
 #[test]
 fn a_link_is_the_more_orange_the_more_load_it_has() {
     let mut fake = Fake::of(&generate::line(6, 1).unwrap());
@@ -214,7 +214,7 @@ fn a_load_is_told_in_the_unit_that_fits() {
     assert_eq!(text(u64::MAX), "18446744073.7 Gbit/s over 250 ms");
 }
 
-/// A switch that does not know the command is asked for it once in a discovery.
+/// A switch that does not support the command is asked once a discovery.
 #[test]
 fn switches_without_counts_are_not_asked_for_them_again() {
     let shared = shared();
@@ -233,7 +233,7 @@ fn switches_without_counts_are_not_asked_for_them_again() {
     assert_eq!(steady(&mut fm), without + 2, "two switches");
 }
 
-/// A static fabric's components are never asked anything, for a picture neither.
+/// The manager sends nothing to the components of a static fabric, for an overview neither.
 #[test]
 fn an_overview_of_a_static_fabric_asks_nobody() {
     let shared = shared();
@@ -303,7 +303,7 @@ fn a_group_counts_at_each_of_its_ports() {
     assert_eq!(counts, [(4, 1), (2, 3)]);
 }
 
-/// A device is in the hierarchy of its host, also behind a virtual link; what is cut or lost is there, too.
+/// A device is in the hierarchy of its host, also behind a virtual link; cut and lost bindings have rows, too.
 #[test]
 fn bindings_lead_to_their_host_and_over_their_links() {
     let (shared, inventory) = three_switches();
@@ -386,7 +386,7 @@ fn links_side_by_side_are_seen_apart() {
     assert!(at.windows(2).all(|two| two[1] - two[0] >= 40), "numbers do not run together: {at:?}");
     assert_eq!((text.matches("class=\"load\"").count(), text.matches("dasharray").count()), (3, 0));
     rows[1].down = true;
-    // The switch at its far end may not tell any more who is there.
+    // The switch at the far end may report another partner by now.
     let far = rows[1].ends[1];
     let mut inventory = inventory;
     let ports = &mut inventory.switches[usize::from(far.switch.0)].ports;
@@ -402,7 +402,7 @@ fn links_side_by_side_are_seen_apart() {
 fn a_picture_of_nothing_and_of_a_lost_switch_are_pictures() {
     let (shared, mut inventory) = three_switches();
     let (_, plan, _) = set_up(&shared);
-    // One that was found from a switch that is not there stands below the first row; a link to nowhere is left out.
+    // A switch found from one that is not there stands below the first row; a link to nowhere is left out.
     inventory.switches[2].came.as_mut().unwrap().from.switch = SwitchId(900);
     inventory.switches[2].whole = false;
     let mut rows = links(&inventory, &plan.routed.tables);

@@ -1,6 +1,6 @@
-//! Direct access to memory devices (P2P) on a fake fabric: LAV at both edges, domains of hosts, and what is refused.
+//! Direct access to memory devices (P2P) on a fake fabric: LAV at both edges, domains of hosts, and refusals.
 //!
-//! A wanted state with `[[p2p]]` -> an `Fm` -> LAV of the fake switches.
+//! An `Fm` starts with a wanted state that has `[[p2p]]`; tests read the LAV of the fake switches.
 //!
 //! Units: bytes.
 //! Source: CXL 3.1 section 7.7.9; docs/spec/wire-formats.md §4.3, §4.5.
@@ -63,7 +63,7 @@ fn rows(fm: &mut Fm) -> Vec<P2pRow> {
     }
 }
 
-/// The switch of a number, whose virtual switch 0 is the host's.
+/// Runs `f` on virtual switch 0, the host's, of switch `at`.
 fn vcs<R>(shared: &Shared, fm: &Fm, at: u16, f: impl FnOnce(&mut FakeVcs) -> R) -> R {
     let pid = fm.state().unwrap().inventory.switch(SwitchId(at)).unwrap().pid;
     shared.with(|fake| {
@@ -91,7 +91,7 @@ fn traced(fm: &mut Fm, host: &str, hpa: u64) -> Trace {
     }
 }
 
-/// Within one hierarchy there is nothing to prove: both bits are in the one LAV, and go.
+/// Within one hierarchy no domain has to be proved: its one LAV gets both bits, and loses them on a revocation.
 #[test]
 fn one_hierarchy_has_both_bits_in_its_lav() {
     let (shared, text) = world();
@@ -109,7 +109,7 @@ fn one_hierarchy_has_both_bits_in_its_lav() {
     let asked: Vec<(&str, bool)> =
         trace.steps.iter().map(|step| (step.table.as_str(), step.asked)).collect();
     assert!(asked.contains(&("LDST", false)) && asked.contains(&("LAV", true)), "{asked:?}");
-    // What it needs cannot be taken away past it.
+    // A request cannot clear a bit that the grant needs.
     let (host, vector, pid) = ("h0".to_owned(), Vector::Lav, to.pid.to_string());
     let refused = fm.request(&Request::SetAccess { host, vector, pid, on: false }).unwrap_err();
     assert!(refused.message.contains("\"direct\" needs it"), "{refused}");
@@ -126,8 +126,8 @@ fn one_hierarchy_has_both_bits_in_its_lav() {
     assert!(fm.request(&release("direct")).is_err());
 }
 
-/// Between hierarchies it waits until both hosts have told the same secret; of another domain it is refused, and what was
-/// given is withdrawn.
+/// Between hierarchies a grant waits until both hosts have set the same secret. With different secrets it is refused,
+/// and a given one is withdrawn.
 #[test]
 fn between_hierarchies_hosts_prove_their_domain() {
     let (shared, text) = world();
@@ -159,7 +159,7 @@ fn between_hierarchies_hosts_prove_their_domain() {
     }
     done(fm.request(&release("across")));
     assert_eq!(lavs(&fm), none);
-    // By command it is refused at once, by the rule's name, and nothing has changed.
+    // A command is refused at once by the rule's name, and changes nothing.
     for (second, part) in [(None, "has set no domain validation secret"), (Some(3), "differ")] {
         secret(&shared, &fm, 1, second);
         let before = fm.state();
@@ -173,7 +173,7 @@ fn between_hierarchies_hosts_prove_their_domain() {
     assert_eq!(lavs(&fm), (vec![from[0].pid], vec![to.pid]));
 }
 
-/// A target without memory, or with less than is asked for, is refused where the wanted state says what it has.
+/// A target without memory, or with less than requested, is refused if the wanted state has the size of its memory.
 #[test]
 fn a_target_without_the_memory_is_refused() {
     let (shared, mut text) = world();
@@ -202,7 +202,7 @@ fn a_target_without_the_memory_is_refused() {
     done(fm.request(&release("direct")));
     let said = refused(&mut fm, &direct(&place.to_string(), 17 << 20));
     assert!(said.contains("p2p-within-device"), "by its place it is the same: {said}");
-    done(fm.request(&add("other", &["far"], "sub", HPA))); // nobody tells what it has
+    done(fm.request(&add("other", &["far"], "sub", HPA))); // the wanted state has no size for it
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn what_does_not_fit_is_refused_by_its_rule() {
         secret(&shared, &fm, at, byte);
     }
     let before = (fm.state(), lav(&shared, &fm, 0), lav(&shared, &fm, 1));
-    #[rustfmt::skip] // columns: what is asked, part of why not
+    #[rustfmt::skip] // columns: request, part of the refusal
     let cases = [
         (add("direct", &["xpu"], "mem", HPA), "no other memory, GIM or P2P"),
         (add("", &["xpu"], "mem", HPA), "a name of letters, digits"),
@@ -234,7 +234,7 @@ fn what_does_not_fit_is_refused_by_its_rule() {
         assert!(refused.contains(part), "{request:?}: {refused}");
         assert_eq!((fm.state(), lav(&shared, &fm, 0), lav(&shared, &fm, 1)), before);
     }
-    // Memory by FAST cannot come where its window would cover what LDST has.
+    // Memory by FAST is refused where the FAST window would cover addresses of LDST.
     let show = Request::ShowGim {
         name: "win".to_owned(),
         of: "h1".to_owned(),
@@ -261,7 +261,7 @@ fn revoking_one_of_two_says_that_the_bit_stays() {
     assert_eq!(lav(&shared, &fm, 0), both);
 }
 
-/// Given again to whom it was revoked from, also to the last one; each is checked as in a new one.
+/// A grant is given again after a revocation, also to the only requester; each requester is checked as in a new grant.
 #[test]
 fn it_is_granted_to_one_more() {
     let (shared, text) = world();
@@ -277,7 +277,7 @@ fn it_is_granted_to_one_more() {
     assert_eq!((lav(&shared, &fm, 0), rows(&mut fm)[0].from.len()), (vec![], 0));
     done(fm.request(&give("xpu")));
     assert_eq!((lav(&shared, &fm, 0), rows(&mut fm)[0].from.len()), (before.clone(), 1));
-    // Of another hierarchy only within one domain, and never the memory device itself.
+    // A requester of another hierarchy needs the same domain; the memory device itself never is a requester.
     let why = fm.request(&give("far")).unwrap_err().message;
     assert!(why.contains("p2p-same-domain"), "{why}");
     let why = fm.request(&give("mem")).unwrap_err().message;
@@ -314,7 +314,7 @@ fn a_restart_keeps_it_and_sets_again_what_was_lost() {
     assert_eq!(status(&third).errors, Vec::<String>::new());
 }
 
-/// However the ways to switches fail, a grant is made whole or not at all, or the refusal says what is left.
+/// Whichever messages get lost, a grant is made whole or not at all, or the refusal lists the rest.
 #[test]
 fn faults_leave_all_or_nothing() {
     let (shared, text) = world();

@@ -1,6 +1,6 @@
 //! PIDs and routes brought into fabrics, undisturbed and disturbed.
 //!
-//! A graph -> discovered, numbered, routed, sent -> followed hop by hop in the fake switches.
+//! The manager discovers a fabric, numbers it, and sends routes, which are followed hop by hop in the fake switches.
 //!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 section 7.7.6.5.
 
@@ -102,7 +102,7 @@ fn a_target_has_as_many_pids_as_asked_for() {
     assert!(plan::make(&numbered, &Options::default(), None).is_ok());
 }
 
-/// Answers get lost; whoever sends again until it works has it all, and every failure is told.
+/// When answers get lost, each failure is an error, and a manager that sends again until it works has sent everything.
 #[test]
 fn lost_answers_leave_nothing_half_done_silently() {
     let mut failures = 0;
@@ -145,7 +145,7 @@ fn lost_answers_leave_nothing_half_done_silently() {
     assert!(failures > 10, "the faults bite: {failures}");
 }
 
-/// A switch that takes a command and holds something else is found out.
+/// The read-back finds a switch that accepts a command, but does not keep the entry.
 #[test]
 fn a_switch_that_forgets_is_found_out() {
     let graph = generate::ring(4, 1).unwrap();

@@ -1,6 +1,6 @@
 //! Memory that is given again: to a host from whom it was taken, and by a GFD that has forgotten it.
 //!
-//! An [`Fm`](crate::service::Fm) on a fake fabric -> what it knows and what the fake holds after.
+//! Tests compare the knowledge of an [`Fm`](crate::service::Fm) and the state of the fake fabric.
 //!
 //! Source: docs/spec/cxl-fabric.md "Memory", "Dynamic change".
 
@@ -35,7 +35,7 @@ fn memory_that_was_revoked_is_granted_again() {
     assert!(twice.unwrap_err().message.contains("has this memory already"));
     fm.request(&Request::Revoke { name: name.clone(), host: host.clone() }).unwrap();
     assert_ne!(holds(&shared), held);
-    // A discovery sees the difference to what is wanted, tells it, and leaves it.
+    // A discovery reports the difference to the wanted state, and changes nothing.
     fm.request(&Request::Discover).unwrap();
     let errors = fm.board().status().errors;
     assert!(errors.iter().any(|line| line.contains("grant it")), "{errors:?}");
@@ -45,7 +45,7 @@ fn memory_that_was_revoked_is_granted_again() {
     assert_eq!((fm.state().unwrap(), holds(&shared)), (before, held));
 }
 
-/// Memory that no host has any more stays known over a restart of the manager, although a new one for no host is refused.
+/// Memory without hosts stays known over a restart of the manager, although a new share without hosts is refused.
 #[test]
 fn memory_that_its_last_host_lost_outlives_a_restart() {
     let shared = shared();
@@ -74,7 +74,7 @@ fn memory_that_its_last_host_lost_outlives_a_restart() {
     assert_eq!(restart().board().status().errors, Vec::<String>::new());
 }
 
-/// Where a GFD is: its place in the fake, and its switch's with the port there.
+/// Index of a GFD in the fake, and that of its switch with the port.
 fn places(shared: &Shared, state: &State, gfd: Pid) -> (usize, (usize, u8)) {
     let at = state.inventory.gfds.iter().find(|one| one.pid == gfd).unwrap().at;
     let of = |fake: &mut super::fake::Fake| {
@@ -108,7 +108,7 @@ fn a_gfd_that_comes_back_empty_gets_its_part_anew() {
     assert!(events.iter().any(|event| event.what.contains("set up again, with what it has kept")));
     assert_eq!(fm.state().unwrap(), before);
     assert_eq!(holds(&shared), held, "extents, decoders and rights are as they were");
-    // Of memory that is not wanted, only the difference is told.
+    // For memory that is not in the wanted state, the manager only reports the difference.
     let mut other = super::service::started(&shared, "");
     shared.with(|fake| fake.gfd(place).extents.clear());
     other.request(&Request::Discover).unwrap();
@@ -116,7 +116,7 @@ fn a_gfd_that_comes_back_empty_gets_its_part_anew() {
     assert!(errors.iter().any(|line| line.contains("not as it was")), "{errors:?}");
 }
 
-/// Whenever during a discovery the link of a GFD goes down, that is an event, and an error as long as it lasts.
+/// After whichever command of a discovery a GFD's link goes down, that is an event, and an error as long as it lasts.
 #[test]
 fn a_gfd_that_is_lost_during_a_discovery_is_an_event() {
     let mut commands = 0_u64;
@@ -142,9 +142,9 @@ fn a_gfd_that_is_lost_during_a_discovery_is_an_event() {
                 }
             }));
         });
-        let _ = fm.rediscover(); // whether it ends well is not what counts
+        let _ = fm.rediscover(); // it may fail: the test is about events
         if !is_cut.load(Ordering::SeqCst) {
-            break; // that many commands are more than it has
+            break; // the discovery took fewer commands
         }
         shared.with(|fake| fake.after = None);
         for _ in 0..3 {
@@ -166,7 +166,7 @@ fn a_gfd_that_is_lost_during_a_discovery_is_an_event() {
     assert!(commands > 20, "{commands} commands");
 }
 
-/// What a GFD has kept of its part outlives a try of setting it up again that fails half-way.
+/// When setting a GFD's part up again fails half-way, the data that the GFD may have kept is not wiped.
 #[test]
 fn a_part_that_cannot_be_set_up_again_is_not_wiped() {
     let shared = shared();

@@ -1,6 +1,6 @@
-//! New routes for a fabric in which packets are on their way: who is not concerned always has one.
+//! New routes for a fabric with traffic: a PID that a change does not concern always has a route.
 //!
-//! A fabric, its manager ended, a link cut or not, another manager -> after each command every way is followed.
+//! A manager ends, a link may go, and another manager starts: after each of its commands all routes are followed.
 //!
 //! Source: docs/spec/cxl-fabric.md "Change of routes"; "Dynamic change".
 
@@ -35,7 +35,7 @@ fn started(shared: &Shared, store: Option<Store>) -> Fm {
 /// DRT and RGT groups in use of a switch.
 type Tables = (BTreeMap<Pid, DrtEntry>, BTreeMap<u8, RgtEntry>);
 
-/// Those of each switch.
+/// Tables of all components; those of GFDs are empty.
 fn tables(nodes: &[Node]) -> Vec<Tables> {
     let of = |node: &Node| match &node.kind {
         Kind::Gfd(_) => Tables::default(),
@@ -52,7 +52,7 @@ fn tables(nodes: &[Node]) -> Vec<Tables> {
     nodes.iter().map(of).collect()
 }
 
-/// Switches and PIDs at edges that they reach.
+/// All pairs of a switch and an edge PID that it reaches.
 fn ways(shared: &Shared, inventory: &Inventory) -> Vec<(usize, Pid)> {
     shared.with(|fake| {
         let switches = inventory.by_id().map(|(id, _)| number(inventory, id));
@@ -63,7 +63,7 @@ fn ways(shared: &Shared, inventory: &Inventory) -> Vec<(usize, Pid)> {
     })
 }
 
-/// After each command every one of `ways` still leads there; PIDs to which one did not are noted.
+/// Follows all `ways` after each command; collects the PIDs to which one did not lead.
 fn guarded(shared: &Shared, ways: Vec<(usize, Pid)>) -> std::sync::Arc<Mutex<BTreeSet<Pid>>> {
     let lost = std::sync::Arc::new(Mutex::new(BTreeSet::new()));
     let count = lost.clone();
@@ -79,8 +79,8 @@ fn guarded(shared: &Shared, ways: Vec<(usize, Pid)>) -> std::sync::Arc<Mutex<BTr
     lost
 }
 
-/// Nobody was without a way but PIDs that an event names, and says why: those for which no order of changes is free of
-/// deadlock. Returns how many were.
+/// Asserts that events name all PIDs that had no route, with the reason: no order of changes is free of deadlock.
+/// Returns the number of these PIDs.
 fn only_those_that_are_told(fm: &Fm, lost: &Mutex<BTreeSet<Pid>>, name: &str) -> usize {
     let told: Vec<String> = fm.board().events(0).into_iter().map(|event| event.what).collect();
     let why = |what: &&String| what.contains("no route for a moment") && what.contains("deadlock");
@@ -102,8 +102,8 @@ fn set_link(shared: &Shared, at: usize, port: u8, up: bool) {
     });
 }
 
-/// A manager ends, a link goes or not, another one starts with what was kept or with nothing: nobody whose way is whole is
-/// without one for a moment, but PIDs that it names, and when the link is back all tables are what they were.
+/// A manager ends, a link may go, and another manager starts, with the store or without. All ways that are whole stay
+/// so, except to PIDs that an event names; with the store, all tables are as before when the link is back.
 #[test]
 fn a_manager_that_starts_again_takes_no_way_from_anybody() {
     let mut rng = Rng::new(0x26);
@@ -154,7 +154,7 @@ fn a_manager_that_starts_again_takes_no_way_from_anybody() {
     assert!(rounds_with_a_cut > 10);
 }
 
-/// A link comes back, and the routes of before with it: who had none for a moment is told.
+/// When a link comes back, its former routes come back; an event names PIDs that had no route meanwhile.
 #[test]
 fn who_has_no_route_while_a_link_comes_back_is_told() {
     let (mut rng, mut without) = (Rng::new(0x260), 0);
@@ -191,15 +191,15 @@ fn who_has_no_route_while_a_link_comes_back_is_told() {
     println!("{without} PIDs had no route for a moment");
 }
 
-/// What stands in the switches waits in a circle already: nothing but to take some of it away helps, which a manager that
-/// knows nothing of before tells too.
+/// The routes in the switches already wait for each other in a circle, so some are withdrawn first. A manager without a
+/// store reports that, too.
 #[test]
 fn who_has_no_route_while_a_manager_without_a_store_starts_is_told() {
     let shared = Shared::new(Fake::of(&generate::ring(5, 1).unwrap()));
     let first = started(&shared, None);
     let inventory = first.state().unwrap().inventory;
     drop(first);
-    // The shortest ways of a ring, all of them: who made these did not think of the waits.
+    // All shortest ways of a ring: together their packets wait for each other in a circle.
     let graph = inventory.graph().unwrap();
     let ends: Vec<(Pid, PortRef)> =
         inventory.pids().filter(|(_, at)| at.port != OWN_PORT).collect();
@@ -220,7 +220,7 @@ fn who_has_no_route_while_a_manager_without_a_store_starts_is_told() {
     assert_eq!(status(&second).errors, Vec::<String>::new());
 }
 
-/// What ports say of who is there is so.
+/// Asserts that partners of ports are the components that are there.
 fn partners_are_right(state: &State) {
     let inventory = &state.inventory;
     for (id, switch) in inventory.by_id() {
@@ -237,8 +237,8 @@ fn partners_are_right(state: &State) {
     }
 }
 
-/// A switch falls silent with all its links at once: each of them and the switch are told, nobody is waited for, what is
-/// kept of it points at what it did, and when it is back nothing is left to tell.
+/// A switch falls silent with all its links at once: events name the switch and each link, and the manager hardly waits.
+/// The inventory keeps its references, and when the switch is back, no error is left.
 #[test]
 fn a_switch_that_goes_with_all_its_links_is_told_whole_and_at_once() {
     let mut fake = Fake::of(&generate::ring(5, 1).unwrap());
@@ -270,7 +270,7 @@ fn a_switch_that_goes_with_all_its_links_is_told_whole_and_at_once() {
     let now = status(&fm);
     assert!(now.errors.iter().any(|line| line.contains("is not there any more")), "{now:?}");
     assert_eq!((now.counts.silent, now.counts.down), (1, 2));
-    // A discovery does not mix up who is who.
+    // A discovery keeps the numbers of components.
     fm.rediscover().unwrap();
     partners_are_right(&fm.state().unwrap());
     let ids = |state: &State| -> Vec<Pid> {
@@ -285,7 +285,7 @@ fn a_switch_that_goes_with_all_its_links_is_told_whole_and_at_once() {
     assert_eq!(fm.state().unwrap(), before);
 }
 
-/// A loss that a discovery finds, and no look before it, is an event too.
+/// A loss that a discovery finds before any look does is an event, too.
 #[test]
 fn a_loss_that_a_discovery_finds_is_told() {
     let mut fake = Fake::of(&generate::ring(4, 1).unwrap());
@@ -302,8 +302,8 @@ fn a_loss_that_a_discovery_finds_is_told() {
     assert!(said("is down") && said("entries of tables"), "{told:?}");
 }
 
-/// Groups that are set and left again within one change, or stay from before, are the FM's own; so is all that a switch
-/// forgets when it restarts.
+/// RGT groups that a change leaves behind, and entries that a switch forgets at a restart, are not reported as changes
+/// by others.
 #[test]
 fn what_routes_leave_and_a_restart_forgets_is_not_told_as_somebody_elses() {
     let graph = generate::mesh(6, 1).unwrap();
