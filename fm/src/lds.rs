@@ -366,7 +366,7 @@ mod tests {
     use super::*;
     use crate::graph::SwitchId;
 
-    /// What a command gave stays until the file says something else than it did, and what is taken out of it stays, too.
+    /// A value set by a command stays until the value in the file changes. A value removed from the file stays, too.
     #[test]
     fn a_file_that_says_something_else_is_followed() {
         let says = |memory, bandwidth| LdAmounts { memory, bandwidth, limit: None };

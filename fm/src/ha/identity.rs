@@ -109,7 +109,7 @@ mod tests {
         let far = of(3 + LATER_MAX);
         assert_eq!(of(3).later_term_of(far.now()), Some(far.term));
         assert_eq!(of(3).later_term_of(far.next()), None, "no fabric comes to that");
-        // Somebody who counts UUIDs up, and who has one half right.
+        // A UUID with one wrong bit belongs to no term.
         let last = of(u64::MAX);
         for place in 0..16 {
             for bit in 0..8 {

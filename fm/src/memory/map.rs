@@ -322,7 +322,7 @@ mod tests {
         let (one, entry) = (Some(Rule::OwnAddresses), Some(Rule::OneEntry));
         let (window, depth) = (Some(Rule::OwnWindow), Some(Rule::WindowDepth));
         let own = LocalRange::WEFT_HOST;
-        #[rustfmt::skip] // columns: name, what comes, the rule against it
+        #[rustfmt::skip] // columns: name, new range, the rule against it
         let cases = [
             ("behind it, alike",        range("n", end, 0x2000, &[1, 2], 4_096), None),
             ("before it, alike",        range("n", BASE + 0x2000_0000, 0x2000, &[1, 2], 4_096), None),
@@ -371,7 +371,7 @@ mod tests {
         assert_eq!(fits(&huge, &[], &[]).unwrap_err().rule, Rule::WindowDepth);
     }
 
-    /// FAST comes first, so what LDST is to find lies outside of its window, whichever of the two came first.
+    /// FAST comes before LDST, so P2P lies outside of the FAST window, whichever of the two was given first.
     #[test]
     fn memory_devices_lie_outside_of_the_window() {
         let old = range("old", BASE, 0x1000_0000, &[1, 2], 4_096);
@@ -384,7 +384,7 @@ mod tests {
         let p2p = |hpa, of| gim("n", hpa, 0x1000, of, Kind::P2p);
         let (end, outside) = (BASE + 2 * SEGMENT, Some(Rule::OutsideWindow));
         let has = [p2p(end + 3 * SEGMENT, 7)];
-        #[rustfmt::skip] // columns: name, what comes, beside which, the rule against it
+        #[rustfmt::skip] // columns: name, new range, present ranges, the rule against it
         let cases = [
             ("P2P behind the window",       p2p(end + 0x10_0000, 7), &others[..], None),
             ("P2P at FabricLimit",          p2p(end, 7), &others[..2], outside),

@@ -177,7 +177,7 @@ mod tests {
         board.events(0).iter().filter(|event| event.what.contains(what)).count()
     }
 
-    /// docs/fm.md "Refused accesses": whoever floods pushes out its own events, and how many are gone is said.
+    /// docs/fm.md "Refused accesses": a cause that floods pushes out its own events, and the board counts those gone.
     #[test]
     fn who_causes_many_events_pushes_out_its_own() {
         let board = StatusBoard::default();
@@ -192,12 +192,12 @@ mod tests {
         assert_eq!((said(&board, "flood"), said(&board, "flood 9999")), (SHARE_MAX, 1));
         let gone = format!("{} earlier events of GFD 007 are not kept", 10_000 - SHARE_MAX);
         assert_eq!(said(&board, &gone), 1);
-        // Whoever asks for what is new is told of what it has missed, and of nothing else.
+        // A client that asks for new events learns of those that it missed, and of no others.
         let last = board.events(0).last().unwrap().number;
         assert_eq!(board.events(last), []);
         board.record_caused(hostile, "one more");
         assert_eq!(board.events(last).len(), 1);
-        // Many that flood push out each other's, not those of whom there is little, nor the manager's own.
+        // Many causes that flood push out each other's events, not those of a quiet cause, nor the manager's own.
         for number in 0..100_000_u32 {
             let [_, _, high, low] = number.to_be_bytes();
             board.record_caused(port(u16::from(high) % 16 + 1, low), "many");

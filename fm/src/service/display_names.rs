@@ -257,7 +257,7 @@ mod tests {
         let names = [(0, "leaf-0"), (2, "sw2"), (12, "spine.a")];
         let switches = names.map(|(id, name)| (SwitchId(id), name.to_owned()));
         let called = DisplayNames { switches: BTreeMap::from(switches), ..DisplayNames::default() };
-        #[rustfmt::skip] // columns: text, what is said
+        #[rustfmt::skip] // columns: text, text with names
         let cases = [
             ("s0", "leaf-0"),
             ("link at s2.3 is down", "link at sw2.3 is down"),
@@ -281,7 +281,7 @@ mod tests {
         let switches = BTreeMap::from([(SwitchId(1), "leaf".to_owned())]);
         let called =
             DisplayNames { switches, pids: BTreeMap::from(pids), ..DisplayNames::default() };
-        #[rustfmt::skip] // columns: text, what is said
+        #[rustfmt::skip] // columns: text, text with names
         let cases = [
             ("GFD 003 at s1.4 is there again", "g0 (PID 003) at leaf.4 is there again"),
             ("s1: PID 0a1, not PID 004", "leaf: h0 (PID 0a1), not PID 004"),

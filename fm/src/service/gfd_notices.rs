@@ -254,7 +254,7 @@ mod tests {
         out[..len].to_vec()
     }
 
-    /// As the switch of that PID passes it on; none: the entry switch.
+    /// A notification as `switch` passes it on; `None`: the entry switch.
     fn by(switch: Option<Pid>, notice: FmNotification) -> Vec<u8> {
         let own = message(&Request::FmNotification(notice));
         let Some(pid) = switch else { return own };
@@ -262,7 +262,7 @@ mod tests {
         message(&Request::CrawlOut(CrawlOut { target, message: List::of(&own) }))
     }
 
-    /// docs/security.md: what a switch tells of a device that is not at it is nobody's word.
+    /// docs/security.md: notifications count only from the switch that has the device.
     #[test]
     fn who_tells_must_have_the_device() {
         let (_shared, inventory) = fabric(2);
@@ -286,14 +286,15 @@ mod tests {
         }
     }
 
-    /// As its switch passes it on.
+    /// A notification of a GFD as its switch passes it on.
     fn by_its_switch(inventory: &Inventory, gfd: Pid, rpid: u16) -> Vec<u8> {
         let at = inventory.gfds.iter().find(|known| known.pid == gfd).unwrap().at.switch;
         let switch = (at != SwitchId(0)).then(|| inventory.switch(at).unwrap().pid);
         by(switch, notice(gfd, rpid))
     }
 
-    /// Whoever floods is told of when it begins and when it doubles, what is kept is bounded, and what others notify of is told.
+    /// A flood is reported when it begins and when it doubles; the notices kept of it are bounded, and those of other
+    /// GFDs are reported.
     #[test]
     fn a_flood_is_a_few_lines_and_hides_nobody() {
         let (_shared, inventory) = fabric(2);
@@ -304,7 +305,7 @@ mod tests {
             lines += notices.news(&inventory).len();
         }
         assert_eq!(lines, 14, "1, 2, 4, ... 8192");
-        // One that names many requesters, before anybody has looked.
+        // A flood that names many requesters, without a look in between.
         for rpid in 0..4_000 {
             notices.take(&by_its_switch(&inventory, hostile, rpid));
         }
@@ -315,7 +316,7 @@ mod tests {
             .any(|line| matches!(line, Line::Lost(count) if *count == 4_000 - WAITING_MAX as u64));
         assert!(lost && of(hostile).count() <= WAITING_MAX + 1, "{news:?}");
         assert_eq!(of(honest).count(), 1);
-        // And whenever anybody looks: more kinds than are kept apart are one line that doubles.
+        // With a look after each: kinds beyond `KINDS_MAX` share one line, reported when its count doubles.
         lines = 0;
         for rpid in 0..40_000 {
             notices.take(&by_its_switch(&inventory, hostile, rpid % 0x1000));
@@ -325,7 +326,7 @@ mod tests {
         assert!((KINDS_MAX..6 * KINDS_MAX).contains(&lines), "{lines}");
         notices.take(&by_its_switch(&inventory, honest, 9));
         assert_eq!(notices.news(&inventory).len(), 1, "the second one of its kind");
-        // Names that a switch invents are nobody's, and do not stay.
+        // PIDs that a switch invents are not reported, and not kept.
         for pid in 0..0x1000 {
             notices.take(&by(Some(Pid::from_low_bits(0x777)), notice(Pid::from_low_bits(pid), 9)));
         }

@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(longest, Some(REFILL), "that of somebody else waits no longer");
     }
 
-    /// With polls as often as that, a flood doubles them at most.
+    /// With polls as frequent as the looks of a flood, a flood doubles the number of looks at most.
     #[test]
     fn polls_go_on_beside_a_flood() {
         let pause = REFILL;
@@ -196,7 +196,7 @@ mod tests {
         );
     }
 
-    /// After a quiet time events are looked at at once again, however long the pause is.
+    /// After a quiet time an event leads to a look at once again, however long the pause is.
     #[test]
     fn quiet_makes_it_quick_again() {
         const HOUR: Duration = Duration::from_hours(1);

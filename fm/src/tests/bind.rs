@@ -106,7 +106,7 @@ fn a_host_sees_one_level_and_links_differ_in_pids() {
     bindings.bind_remote(&mut fabric, &inventory, first, COST).unwrap();
     let mut strange = link(&inventory, bridge(0, 0, 2), bridge(2, 2, 0));
     strange.below.pid = Pid::from_low_bits(0xABC);
-    #[rustfmt::skip] // columns: name, wanted, what is expected
+    #[rustfmt::skip] // columns: name, wanted, test of the error
     let cases: [Case; 6] = [
         ("the same PIDs", link(&inventory, bridge(0, 0, 2), bridge(1, 3, 0)), |e| matches!(e, BindError::PidsTaken { .. })),
         ("below itself", link(&inventory, bridge(0, 0, 2), bridge(0, 2, 0)), |e| matches!(e, BindError::TooDeep(_))),

@@ -237,8 +237,8 @@ fn partners_are_right(state: &State) {
     }
 }
 
-/// A switch falls silent with all its links at once: events name the switch and each link, and the manager hardly waits.
-/// The inventory keeps its references, and when the switch is back, no error is left.
+/// A switch falls silent with all its links: events name the switch and each link, and the manager hardly waits. The
+/// inventory keeps its references, and when the switch is back, no error is left.
 #[test]
 fn a_switch_that_goes_with_all_its_links_is_told_whole_and_at_once() {
     let mut fake = Fake::of(&generate::ring(5, 1).unwrap());

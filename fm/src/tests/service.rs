@@ -1,6 +1,6 @@
 //! The service: requests, start-up, restarts, a second manager, and what comes and goes.
 //!
-//! A fake fabric -> an [`Fm`] on it -> requests and what the fake holds after.
+//! Tests send requests to an [`Fm`] on a fake fabric, and compare the fabric's state.
 //!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Start-up"; CXL 3.1 section 7.7.12.1.
@@ -121,7 +121,7 @@ fn what_is_wanted_is_brought_about() {
     }
 }
 
-/// What people read has the names of the wanted state, and they may use them; a name stays with its switch.
+/// Output has the names of the wanted state, requests accept them, and a name stays with its switch.
 #[test]
 fn switches_are_called_by_their_names() {
     let shared = shared();
@@ -170,7 +170,7 @@ fn switches_are_called_by_their_names() {
     assert!(lost.what.starts_with("link at sw0."), "{lost:?}");
 }
 
-/// The entry switch answers to its own PID as to `entry`.
+/// The entry switch answers at its own PID as it does at `entry`.
 #[test]
 fn commands_to_the_pid_of_the_entry_switch_reach_it() {
     let shared = shared();
@@ -309,7 +309,7 @@ fn a_target_gets_another_pid_and_is_reached_by_it() {
 
 #[test]
 fn start_modes_hold_hosts_as_long_as_they_say() {
-    // What hosts see is noted whenever a GFD gets capacity: in the middle of bringing memory about.
+    // Phase and `hosts_held` are noted after each command once a GFD has capacity: in the middle of the start-up.
     for (mode, held) in [(StartMode::FmFirst, true), (StartMode::Simultaneous, false)] {
         let shared = shared();
         let mut fm = manager(&shared, want(POOL), mode, None);
@@ -365,7 +365,7 @@ fn a_static_fabric_is_looked_at_and_never_changed() {
     assert_eq!((holds(&shared), shared.with(|fake| fake.sets)), (before, sets));
 }
 
-/// What the wanted state says of logical devices that there are not is an error of the status; of a device that is away it waits.
+/// A wanted logical device that does not exist is an error of the status; one of a device that is away waits.
 #[test]
 fn logical_devices_that_there_are_not_are_errors() {
     let shared = shared();
@@ -403,7 +403,7 @@ fn a_restart_finds_the_same_state_and_changes_nothing() {
     assert_eq!(status(&second).errors, Vec::<String>::new());
     assert_eq!(holds(&shared), before);
     drop(second);
-    // Meanwhile somebody took a right away: that is told, and what is wanted cannot be taken for there.
+    // A right is gone meanwhile: the manager reports that, and does not take the share for the wanted one.
     let host = state.memory.shares[0].hosts[0].pid;
     shared.with(|fake| {
         let place =
@@ -508,7 +508,7 @@ fn links_and_switches_that_go_and_come_back_are_followed() {
         state.inventory.by_id().find(|(id, _)| number(&state.inventory, *id) == 2).unwrap().1.pid;
     let place =
         shared.with(|fake| fake.nodes.iter().position(|node| node.base.pid == lost).unwrap());
-    // A switch and what is behind it, gone.
+    // The switch goes, and with it the GFD behind it.
     shared.with(|fake| fake.nodes[place].base.gone = true);
     for _ in 0..3 {
         fm.watch();
@@ -520,7 +520,7 @@ fn links_and_switches_that_go_and_come_back_are_followed() {
     let calls = now.calls;
     fm.watch();
     assert!(status(&fm).calls - calls < 50, "it is not looked for again at once");
-    // It comes back with nothing of what it was told.
+    // It comes back without any of its settings.
     shared.with(|fake| {
         let node = &mut fake.nodes[place];
         node.base.gone = false;
@@ -548,7 +548,7 @@ fn links_and_switches_that_go_and_come_back_are_followed() {
 fn clients_are_answered_one_at_a_time_and_status_always() {
     let shared = shared();
     let fm = manager(&shared, want(POOL), StartMode::FmFirst, None);
-    // Start-up stands still at its first command until this is let go.
+    // The start-up waits at its first command until `go` is sent.
     let (go, gate) = std::sync::mpsc::channel::<()>();
     let gate = std::sync::Mutex::new(Some(gate));
     shared.with(|fake| {
@@ -584,7 +584,7 @@ fn clients_are_answered_one_at_a_time_and_status_always() {
     drop(service);
 }
 
-/// A switch that another manager has taken is told as that manager's, never as one that does not answer.
+/// A switch that another manager took is reported as owned by that one, never as silent.
 #[test]
 fn a_switch_of_another_manager_is_told_so() {
     let shared = shared();
@@ -611,8 +611,7 @@ fn a_switch_of_another_manager_is_told_so() {
     assert!(says(&format!("link at {one} to {other} is down"), &said), "{said:?}");
 }
 
-/// Each look reads owners, PIDs and tables again; what somebody else has changed is one event, and an error until it is
-/// as it was.
+/// Each look reads owners, PIDs and tables again; a change by others is one event, and an error until it is undone.
 #[test]
 fn what_somebody_else_changes_is_told_with_switch_table_and_entry() {
     let shared = shared();

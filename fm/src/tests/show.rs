@@ -69,7 +69,7 @@ fn an_inventory_is_shown_as_tree_and_as_graph() {
     assert_eq!((graph.matches(" -- ").count(), graph.matches("dashed").count()), (6, 1), "{graph}");
 }
 
-/// What a name holds ends no label of the graph: quotes that are not escaped come in pairs.
+/// No character of a name ends a label of the graph: quotes that are not escaped come in pairs.
 #[test]
 fn names_in_a_graph_are_escaped() {
     let (inventory, _) = line();

@@ -1,6 +1,6 @@
 //! The socket transport against a listener in a thread.
 //!
-//! Scripts of what the other end does.
+//! The thread follows a script for the other end.
 //!
 //! Units: milliseconds.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager".
@@ -59,7 +59,7 @@ fn answers_in_pieces_events_and_stale_answers_are_told_apart() {
         send(&mut stream, event, false);
         send(&mut stream, Header { tag: 99, ..header.response(ReturnCode::Success) }, true);
         send(&mut stream, header.response(ReturnCode::Busy), true);
-        // The second request stays without an answer, the third comes by a new connection.
+        // The second request stays without an answer; the third one comes over a new connection.
         assert!(read_one(&mut stream).is_some());
         let (mut second, _) = listener.accept().unwrap();
         let header = read_one(&mut second).unwrap();
@@ -74,7 +74,7 @@ fn answers_in_pieces_events_and_stale_answers_are_told_apart() {
     other.join().unwrap();
 }
 
-/// Notifications between two requests are there without a request, and an end of the connection is seen.
+/// The socket takes in notifications between two requests, and sees the end of the connection.
 #[test]
 fn events_between_requests_are_taken_in_without_waiting() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -86,7 +86,7 @@ fn events_between_requests_are_taken_in_without_waiting() {
         send(&mut stream, header.response(ReturnCode::Success), false);
         let event = Header { category: Category::Event, ..Header::request(Opcode::EVENT, 0) };
         send(&mut stream, event, true);
-        send(&mut stream, header.response(ReturnCode::Busy), false); // nobody has asked
+        send(&mut stream, header.response(ReturnCode::Busy), false); // an answer without a request
         send(&mut stream, event, false);
         assert!(gone.recv().is_err(), "until the test is done");
     });
@@ -138,7 +138,7 @@ fn a_component_that_was_started_again_is_found_again() {
     let code = |answer: Vec<u8>| Header::parse(&answer).unwrap().0.return_code;
     assert_eq!(code(socket.call(&request(1)).unwrap()), ReturnCode::Busy);
     was_closed.recv().unwrap();
-    // The connection of before is closed: nothing is sent there.
+    // The former connection is closed: nothing is sent over it.
     assert_eq!(code(socket.call(&request(2)).unwrap()), ReturnCode::Success);
     other.join().unwrap();
 }

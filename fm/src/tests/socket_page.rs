@@ -1,6 +1,6 @@
-//! The page of the manager's socket has what the manager accepts and sends.
+//! The page of the manager's socket has all requests and answers.
 //!
-//! docs/fm-socket.md, its table and its lines of JSON, against [`Request`] and [`Response`].
+//! The table and the lines of JSON in docs/fm-socket.md are compared with [`Request`] and [`Response`].
 //!
 //! Source: docs/fm-socket.md.
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::service::{Request, Response};
 
-/// What the deserializer would have taken: all names of an enum.
+/// All names of an enum, from the deserializer's error.
 fn names<T: DeserializeOwned + std::fmt::Debug>(unknown: &str) -> BTreeSet<String> {
     let error = serde_json::from_str::<T>(unknown).unwrap_err().to_string();
     let (_, list) = error.split_once("expected one of").expect("it lists them");

@@ -59,7 +59,7 @@ fn a_restart_finds_what_was_kept_and_the_fabric_as_it_was() {
     let pids = |inventory: &crate::inventory::Inventory| inventory.pids().collect::<Vec<_>>();
     assert_eq!(pids(&now.inventory), pids(&kept.inventory));
     assert_eq!(kept.bindings.compare(&mut fabric, &now.inventory).unwrap(), []);
-    // Meanwhile somebody took the host's end away.
+    // Meanwhile the host's end was unbound.
     shared.with(|fake| fake.switch(0).vcss[0].vppbs[1] = (0, 255, 255, Pid::NONE, None));
     let differ = kept.bindings.compare(&mut fabric, &now.inventory).unwrap();
     assert_eq!(differ, [(host, crate::bind::BridgeState::Nothing)]);
@@ -73,7 +73,7 @@ fn what_is_no_store_is_an_error() {
     assert!(matches!(Store::open(&path), Err(StoreError::Damaged { .. })));
 }
 
-/// A file that was cut, or whose bytes were changed, is an error that says so, or what was kept: never a panic.
+/// A file that was cut, or whose bytes were changed, gives an error or the stored text: never a panic.
 #[test]
 fn a_damaged_store_is_an_error() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! Traces on a fake fabric, where only the FM can be asked: what is told of FAST is its own.
+//! Traces on a fake fabric, whose hosts have no GAE: the FAST is the manager's own calculation.
 //!
-//! A share over four GFDs -> addresses -> steps and ends.
+//! Addresses in a share over four GFDs are traced; tests compare steps and ends.
 //!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §5.1 to §5.3.

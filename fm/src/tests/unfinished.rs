@@ -1,7 +1,7 @@
-//! Changes of which a manager did not live to see the end: whenever it dies, the next one finishes or undoes them.
+//! Unfinished changes: whenever a manager dies, the next one finishes or undoes its change.
 //!
-//! A request is cut off after each of its commands, for good; the next manager starts -> components hold what they held
-//! before, or what they hold after.
+//! A manager is cut off for good after each command of a request in turn, and the next one starts. Components then have
+//! their state from before or after the request.
 //!
 //! Units: commands.
 //! Source: docs/fm.md "Several managers".
@@ -20,7 +20,7 @@ use crate::service::status::Phase;
 use crate::service::{Fm, Request, Vector};
 use crate::store::{Backend, Store, StoreError};
 
-/// Commands and writes that are left to a manager.
+/// Number of commands and writes that a manager may still send.
 type Fuse = Arc<AtomicU64>;
 
 fn burn(fuse: &Fuse) -> bool {
@@ -88,7 +88,7 @@ impl Rig {
         (of_term_on(fabric, "", term, Some(Store::on(kept))), fuse)
     }
 
-    /// What components hold, whoever owns them.
+    /// State of all components without their owners.
     fn holds(&self) -> Vec<String> {
         let kinds = |fake: &mut super::fake::Fake| {
             for node in &mut fake.nodes {
@@ -107,7 +107,7 @@ impl Rig {
     }
 }
 
-/// What a manager knows, besides who is there.
+/// Knowledge of a manager without its inventory.
 fn known(fm: &Fm) -> String {
     let state = fm.state().unwrap();
     format!("{:?} {:?} {:?} {:?}", state.bindings, state.memory, state.gim, state.granted)
@@ -143,7 +143,7 @@ fn bind(bridge: &str, to: &str) -> Request {
     Request::Bind { bridge: bridge.to_owned(), to: to.to_owned() }
 }
 
-/// Requests that come before, and the one that is cut off.
+/// Cases: name, requests that come before, and the request that is cut off.
 fn cases(ports: [u8; 2]) -> Vec<(&'static str, Vec<Request>, Request)> {
     let [a, b] = hosts();
     let name = || "pool".to_owned();
@@ -183,7 +183,7 @@ fn brought_up(rig: &Rig, before: &[Request]) -> (Fm, Fuse) {
     (fm, fuse)
 }
 
-/// What the fabric holds and what is known after a request that nobody cuts off.
+/// State of the fabric and knowledge of the manager after a whole request.
 fn whole(before: &[Request], request: &Request) -> (Vec<String>, String) {
     let rig = Rig::new();
     let (mut fm, _) = brought_up(&rig, before);
@@ -191,7 +191,7 @@ fn whole(before: &[Request], request: &Request) -> (Vec<String>, String) {
     (rig.holds(), known(&fm))
 }
 
-/// The next manager; it is cut off `left` commands after its own start began, and then another one comes.
+/// Starts the next manager, which is cut off after `left` commands of its start-up, and returns the one after it.
 fn next(rig: &Rig, left: u64) -> Fm {
     let (mut second, _) = rig.manager(2, left);
     let _ = second.start();
@@ -200,7 +200,7 @@ fn next(rig: &Rig, left: u64) -> Fm {
     third
 }
 
-/// Whenever the manager dies, and the next one in turn, what components hold and what is known is as before or as after.
+/// Whenever the manager dies, and the next one in turn, state and knowledge are as before the request or as after it.
 #[test]
 fn no_change_is_left_half_done() {
     for (name, before, request) in cases(Rig::new().ports) {

@@ -1,6 +1,6 @@
-//! What files of wanted states say, and what is wrong with those that say nothing.
+//! Tests of files of wanted states: the meaning of good ones, and the errors of bad ones.
 //!
-//! Text -> [`DesiredState`], or an error that says what was expected.
+//! A text gives a [`DesiredState`], or an error that tells the expected value.
 //!
 //! Units: bytes.
 //! Source: docs/fm.md "What is wanted".
@@ -49,7 +49,7 @@ fn a_file_says_what_is_wanted() {
     assert_eq!(named.hosts[0].name, "acc0", "more than a PID has");
 }
 
-/// Two that meet, and two that one FAST entry cannot lead to, are refused before anybody is asked.
+/// Ranges that overlap, or that one FAST entry cannot serve, are refused before any command is sent.
 #[test]
 fn memory_that_meets_other_memory_is_refused() {
     let more = |table: &str, hpa: u64, rest: &str| {
@@ -60,7 +60,7 @@ fn memory_that_meets_other_memory_is_refused() {
     };
     let (at, end) = (1 << 40, (1 << 40) + (4 << 30));
     let four = "ways = 4\ngranularity = 256";
-    #[rustfmt::skip] // columns: table, where, the rest, what is said
+    #[rustfmt::skip] // columns: table, HPA, more lines, part of the error
     let cases = [
         ("memory", at, four, Some("memory \"more\": \"h0\": memory-own-addresses")),
         ("memory", end - 4_096, four, Some("memory \"pool\" is at 0x10000000000 to 0x100ffffffff")),
@@ -92,7 +92,7 @@ fn memory_that_meets_other_memory_is_refused() {
 
 #[test]
 fn what_means_nothing_is_refused_with_what_was_expected() {
-    #[rustfmt::skip] // columns: what is replaced, by what, part of the error
+    #[rustfmt::skip] // columns: text in the good file, its replacement, part of the error
     let cases = [
         ("\"ffd\"", "\"fff\"", "expected a PID of 000 to ffe"),
         ("\"ffd\"", "\"+1\"", "expected a PID"),
@@ -174,7 +174,7 @@ fn logical_devices_are_wanted_by_number() {
     let first = desired.lds[0].amounts();
     assert_eq!((first.memory, first.bandwidth, first.limit), (Some(512 << 20), Some(56), Some(0)));
     assert_eq!(desired.lds[1].amounts().memory, None);
-    #[rustfmt::skip] // columns: of the first, part of the error
+    #[rustfmt::skip] // columns: lines of the first device, part of the error
     let cases = [
         ("ld = 16\nlimit = 1",          "LD 16 of \"mld0\": a device has logical devices 0 to 15"),
         ("ld = 1\nlimit = 1",           "LD 1 of \"mld0\": it is listed twice"),
