@@ -192,11 +192,13 @@ impl HbrSwitch {
         for _ in 0..pace.polls {
             let now = self.vcs(bridge.vcs)?;
             let shown = now.as_ref().and_then(|vcs| vcs.vppbs.get(usize::from(bridge.vppb)));
+            // A bridge in progress shows no port, just as an unbound one: the state is checked, too.
             if shown.is_some_and(|shown| shown.state != name_of(IN_PROGRESS) && is_done(shown)) {
                 return Ok(());
             }
             (pace.wait)();
         }
+        // An operation that failed leaves the old state, so it is told by the end of the polls only.
         Err(CallError::Unfinished { way, opcode, polls: pace.polls })
     }
 }

@@ -58,6 +58,7 @@ pub fn svg(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
          height=\"{height}\" font-family=\"sans-serif\" font-size=\"11\" role=\"img\" aria-label=\"Topology\">"
     )?;
+    // Never 0, as widths are divided by it.
     let most = links.iter().flat_map(|link| link.dpids).max().unwrap_or(0).max(1);
     let busiest = links.iter().map(busier).max().unwrap_or(0);
     let (mut sides, mut labels) = (Sides::of(links), String::new());
@@ -167,6 +168,7 @@ fn busier(link: &LinkRow) -> u64 {
 
 /// Colour of a link, by quarters of the load of the busiest one.
 fn color(link: &LinkRow, busiest: u64) -> &'static str {
+    // In 128 bits: four times the load that a faulty switch reports may not fit 64.
     match u128::from(busier(link)) * 4 / u128::from(busiest.max(QUIET)) {
         _ if link.down => "#b33",
         0 => "#567",

@@ -188,7 +188,7 @@ impl Memory {
         let mut block = None;
         for &gfd in &wanted.gfds {
             // A GFD that does not tell its regions is asked for capacity all the same, and refuses it itself.
-            let Ok(regions) = media::regions(fabric, gfd) else { continue }; // it does not tell
+            let Ok(regions) = media::regions(fabric, gfd) else { continue };
             let smallest = steps::block(gfd, &regions, each, media).map_err(MemoryError::Misfit)?;
             block = block.max(Some(smallest));
         }

@@ -410,7 +410,7 @@ impl Fm {
         query::cci_answer(self.fabric.raw(way, &bytes)).map(Response::Cci)
     }
 
-    /// Replaces the entry switch's own PID by the direct way: no route leads to it, as commands enter there.
+    /// Replaces the entry switch's own PID by the direct way: a switch refuses a Fabric Crawl Out to its own PID.
     fn of_entry(&self, way: Way) -> Way {
         let entry = self.running.as_ref().and_then(|running| running.inventory.switches.first());
         let is_entry = |pid: Pid| entry.is_some_and(|entry| entry.pid == pid);

@@ -61,6 +61,7 @@ impl Names<'_> {
         if text == "entry" || self.desired.fm.entry.as_deref() == Some(text) {
             return self.desired.fm.entry_in(self.inventory).ok_or_else(none);
         }
+        // Before names: `text::is_name` refuses those of the form `s0`.
         let number = text.strip_prefix('s').and_then(|digits| digits.parse::<u16>().ok());
         if let Some(id) = number.map(SwitchId) {
             return self.inventory.switch(id).map(|_| id).ok_or_else(none);

@@ -150,6 +150,7 @@ impl Fm {
         Ok(Access {
             host: host.pid.bits(),
             gmv: vector(0, Command::GetVcsAccess)?,
+            // One command (5901h) has both vectors, VTV behind GMV.
             vtv: vector(VECTOR, Command::GetVcsAccess)?,
             lav: vector(0, Command::GetVcsLav)?,
         })
@@ -168,6 +169,7 @@ impl Fm {
                 from: from.pid.bits(),
                 to: to.bits(),
                 what,
+                // The base of a latency is in ps.
                 latency_ns: cost.latency_base.saturating_mul(cost.latency.into()) / 1_000,
                 bandwidth_mbps: cost.bandwidth_base.saturating_mul(cost.bandwidth.into()),
             });
@@ -199,7 +201,7 @@ impl Fm {
     /// Reads the CDAT of a component, as hexadecimal digits.
     fn cdat(&mut self, pid: Pid) -> Result<String, CallError> {
         let own = self.running.as_ref().map(|running| running.inventory.switches.first());
-        // No route leads to the entry switch's own PID, as commands enter there.
+        // The entry switch takes commands directly: a switch refuses a Fabric Crawl Out to its own PID.
         let is_entry = own.flatten().is_some_and(|entry| entry.pid == pid);
         let way = if is_entry { Way::Entry } else { Way::Pid(pid) };
         let mut bytes: Vec<u8> = Vec::new();

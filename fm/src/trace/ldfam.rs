@@ -145,6 +145,7 @@ impl Walk<'_> {
             return Ok(Some(one.host == Some(spid)));
         }
         let (at, vcs) = (one.at.edge.switch, one.at.edge.vcs);
+        // LAV first: the switch itself tells it, so the host's GAE is needed only if the bit is set.
         if !has_lav(self.asked.fabric, self.asked.inventory, at, vcs, spid)? {
             return Ok(Some(false));
         }
