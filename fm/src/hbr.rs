@@ -198,7 +198,7 @@ impl HbrSwitch {
             }
             (pace.wait)();
         }
-        // An operation that failed leaves the old state, so it is told by the end of the polls only.
+        // An operation that failed leaves the old state: only the end of the polls tells it.
         Err(CallError::Unfinished { way, opcode, polls: pace.polls })
     }
 }

@@ -170,7 +170,7 @@ impl LdDevice<'_> {
     pub(crate) fn ask(&mut self, request: &Request<'_>) -> Result<Vec<u8>, CallError> {
         let (way, opcode) = (self.way, request.opcode());
         let malformed = |source| CallError::Malformed { way, opcode, source };
-        // Room for the headers of the tunnel and of this request's own.
+        // Shorter than a message may be, as the tunnel puts a header of its own around it.
         let mut message = vec![0; mctp::MESSAGE_MAX - 2 * header::LEN];
         let len = request.emit_message(0, &mut message).unwrap_or_default();
         message.truncate(len);

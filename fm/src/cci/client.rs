@@ -249,7 +249,7 @@ impl<'a> Client<'a> {
         for _ in 0..self.pace.polls {
             let status = self.call(&Request::BackgroundStatus)?.read::<BackgroundStatus>()?;
             if status.opcode != opcode.0 {
-                // A component runs one background operation at a time: ours has ended, or another sender has started one.
+                // A component runs one background operation at a time: ours has ended, or another sender began one.
                 let what = "the component reports another background operation";
                 return Err(CallError::Unexpected { way, opcode, what });
             }
