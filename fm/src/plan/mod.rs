@@ -35,8 +35,8 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        // Defaults of switches with 8 priorities (docs/configuration.md): `uio_req_pri` 3, `uio_cpl_pri` 4, and `tc_to_pri`
-        // 2 for hierarchical TLPs of TCs 4 to 7; those of TCs 0 to 3 have 1.
+        // Defaults of switches with 8 priorities (docs/configuration.md): `uio_req_pri` 3, `uio_cpl_pri` 4, and
+        // `tc_to_pri` 2 for hierarchical TLPs of TCs 4 to 7; those of TCs 0 to 3 have 1.
         let (pids, traffic) = (BTreeMap::new(), Traffic::new(3, 4, 2));
         Self { pids, traffic, routes: routes::Options::default() }
     }
