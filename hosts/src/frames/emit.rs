@@ -1,8 +1,5 @@
-//! Bytes of a frame, layer by layer, in place.
+//! Writes the bytes of a frame in place, layer by layer, from a [`FrameSpec`] and a [`Stamp`].
 //!
-//! [`FrameSpec`] and [`Stamp`] into a slice of the frame's length.
-//!
-//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §1.2 to §1.5, §2.1 to §2.3.
 
 use weft_parsers::afh::{Gen1Repr, Gen2Repr, LiteRepr};
@@ -20,7 +17,7 @@ use crate::stamp::{self, Extras, Stamp};
 /// UDP checksum of RoCEv2 over IPv6: none (IBTA annex A17), as the ICRC covers the packet.
 const ROCE6_CHECKSUM: u16 = 0;
 
-/// What is still to be written.
+/// The part of a frame that is still to be written.
 struct Rest<'a>(&'a mut [u8]);
 
 impl<'a> Rest<'a> {
@@ -31,8 +28,8 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// Fills `out` with a frame of `len` bytes, which the caller has held against the format, or the front of it; `None` if it did
-/// not.
+/// Fills `out` with a frame of `len` bytes, or with its front; `None` if the format cannot have that length, which
+/// callers check first.
 pub(super) fn emit(spec: &FrameSpec, stamp: &Stamp, len: usize, out: &mut [u8]) -> Option<()> {
     match spec.kind {
         Kind::Pfc => spec.pfc.emit(spec.src.mac, out.first_chunk_mut()?),
@@ -46,11 +43,13 @@ fn emit_data(spec: &FrameSpec, stamp: &Stamp, len: usize, out: &mut [u8]) -> Opt
     let ends = spec.header_len() + spec.trailer_len();
     let payload_len = len.checked_sub(ends)?;
     let is_whole = out.len() == len;
+    // The ICRC covers the headers from IP on, or the RH alone where there is no IP (wire-formats.md §2.2).
     let protected_at = spec.header_len() - protected_header_len(spec.kind);
     let mut rest = Rest(&mut *out);
     emit_front(spec, stamp, &mut rest)?;
     match spec.kind {
         Kind::Standard => {
+            // Lengths in IP and UDP count the ICRC, as in RoCEv2.
             let udp_len = udp::LEN + rh::LEN + payload_len + spec.trailer_len();
             ipv4_of(spec, udp_len)?.emit(rest.take()?);
             udp_of(spec, udp_len, STANDARD_CHECKSUM)?.emit(rest.take()?);
@@ -67,6 +66,7 @@ fn emit_data(spec: &FrameSpec, stamp: &Stamp, len: usize, out: &mut [u8]) -> Opt
     }
     let bits = spec.kind == Kind::Gen2 && spec.payload_bits == PayloadBits::Varied;
     let extras = Extras { icrc: spec.icrc, bits };
+    // A front ends before the ICRC and has nothing to check behind the mark.
     if !is_whole {
         let front = stamp::LEN.min(payload_len);
         let (payload, others) = rest.0.split_at_mut_checked(front)?;
@@ -92,7 +92,7 @@ fn emit_data(spec: &FrameSpec, stamp: &Stamp, len: usize, out: &mut [u8]) -> Opt
     Some(())
 }
 
-/// Bytes of the header that an ICRC protects.
+/// Bytes of headers, counted from the payload back, that the ICRC covers.
 const fn protected_header_len(kind: Kind) -> usize {
     match kind {
         Kind::Standard => ipv4::LEN + udp::LEN + rh::LEN,
@@ -102,7 +102,7 @@ const fn protected_header_len(kind: Kind) -> usize {
     }
 }
 
-/// Addresses, tag and EtherType.
+/// Writes addresses, tag and EtherType; of Lite the addresses alone, as it has neither tag nor type.
 fn emit_front(spec: &FrameSpec, stamp: &Stamp, rest: &mut Rest<'_>) -> Option<()> {
     let (order, key_words, tc) = (spec.gen2_order, spec.key_words, spec.tc);
     let (dst, src) = (spec.dst.id, spec.src.id);
@@ -173,7 +173,7 @@ fn udp_of(spec: &FrameSpec, udp_len: usize, checksum: u16) -> Option<UdpRepr> {
     Some(UdpRepr { sport: spec.sport, dport: spec.dport, len, checksum })
 }
 
-/// The low 16 bits of a sequence number; the header takes what it has room for.
+/// The low 16 bits of a sequence number; the header's PSN takes 12 of them (24 in a BTH).
 const fn low16(seq: u64) -> u16 {
     let [.., high, low] = seq.to_be_bytes();
     u16::from_be_bytes([high, low])
@@ -188,6 +188,7 @@ fn rh_of(spec: &FrameSpec, stamp: &Stamp, payload_len: usize) -> RhRepr {
         timestamp_en: rh.timestamp.is_some(),
         timestamp: rh.timestamp.unwrap_or_default(),
         p_key: rh.p_key,
+        // One field for three uses, by opcode (wire-formats.md §1.5).
         len_or_syndrome: match rh.opcode {
             RhOpcode::Send | RhOpcode::Reserved => RhRepr::len_field(payload_len),
             RhOpcode::Ack => rh.syndrome,
@@ -198,11 +199,12 @@ fn rh_of(spec: &FrameSpec, stamp: &Stamp, payload_len: usize) -> RhRepr {
     }
 }
 
-/// BTH of RC SEND only, or of a CNP.
+/// BTH of an RC SEND only, or of a CNP.
 fn bth_of(spec: &FrameSpec, stamp: &Stamp) -> BthRepr {
     let rh = spec.rh;
     let cnp = rh.opcode == RhOpcode::Cnp;
     BthRepr {
+        // 0x04 is RC SEND only, 0xFFFF the default partition (wire-formats.md §2.1).
         opcode: if cnp { bth::OPCODE_CNP } else { 0x04 },
         solicited: false,
         mig_req: false,

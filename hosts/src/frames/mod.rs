@@ -1,9 +1,9 @@
-//! Frames of any format from a description: [`FrameSpec`].
+//! Builds and reads test frames of all formats.
 //!
-//! All header fields as plain values, a length policy, and per frame a [`Stamp`]; bytes out.
-//! The payload begins with the stamp (see [`crate::stamp`]) and is checked byte by byte.
+//! A [`FrameSpec`] holds all header fields as plain values and a length policy; with a [`Stamp`] for each frame it
+//! gives bytes. The payload begins with the stamp (see [`crate::stamp`]), so that a receiver can check every byte.
+//! Lengths are without FCS.
 //!
-//! Units: bytes without FCS.
 //! Source: docs/spec/wire-formats.md §1.1 to §1.5, §2.1 to §2.3.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
@@ -35,26 +35,26 @@ pub const ETHER_TYPE_TEST: u16 = 0x9000;
 /// The kinds of test frame that a host can build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// IPv4, UDP and RH. With a UDP port that is not Standard's it is other Ethernet with DSCP.
+    /// IPv4, UDP and RH. With a UDP port that is not Standard's, switches take it for plain Ethernet with a DSCP.
     Standard,
-    /// AFH_GEN1.
+    /// AFH_GEN1: addresses of 48 and 40 bits, EtherType, RH.
     Gen1,
-    /// `AFH_GEN2_16b`.
+    /// `AFH_GEN2_16b`: 16-bit ids with payload bits between, EtherType, RH.
     Gen2,
-    /// AFH_Lite.
+    /// AFH_Lite: 16-bit ids, neither EtherType nor RH.
     Lite,
     /// Plain Ethernet: the EtherType, then payload.
     Ethernet,
     /// RoCEv2 over IPv6: IPv6, UDP and BTH.
     Roce6,
-    /// Priority-based flow control.
+    /// Priority-based flow control (IEEE 802.1Q).
     Pfc,
-    /// 802.3x PAUSE.
+    /// PAUSE of all classes (IEEE 802.3, Annex 31B).
     Pause,
 }
 
 impl Kind {
-    /// Every kind.
+    /// Every kind, in the order of the variants.
     pub const ALL: [Self; 8] = [
         Self::Standard,
         Self::Gen1,
@@ -81,7 +81,7 @@ impl Kind {
         }
     }
 
-    /// The kind of that name.
+    /// The kind with this name, if there is one.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
@@ -99,11 +99,11 @@ impl Kind {
 pub struct Station {
     /// Ethernet address; GEN1 uses all of it as destination, its low 40 bits as source.
     pub mac: MacAddr,
-    /// Id of GEN2 and Lite.
+    /// Id of GEN2 and Lite; bit 15 makes it a group.
     pub id: u16,
-    /// IPv4 address.
+    /// Address in Standard frames.
     pub ip4: Ipv4Addr,
-    /// IPv6 address.
+    /// Address in RoCEv2 frames over IPv6.
     pub ip6: Ipv6Addr,
 }
 
@@ -120,7 +120,7 @@ impl Station {
         }
     }
 
-    /// Everybody: broadcast, and group 7 of the 16-bit ids.
+    /// All stations: broadcast, and group 7 of the 16-bit ids.
     pub const ALL: Self = Self {
         mac: MacAddr::BROADCAST,
         id: 0x8007,
@@ -129,86 +129,86 @@ impl Station {
     };
 }
 
-/// Payload bits in the header of GEN2.
+/// Payload bits that the header of GEN2 carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadBits {
-    /// The same in every frame: the destination half's and the source half's 24 bits.
+    /// The same in every frame: 24 bits of the destination half and 24 of the source half.
     Fixed(u32, u32),
-    /// Other ones in every frame; the receiver checks them.
+    /// Different in every frame, made from its number; the receiver checks them.
     Varied,
 }
 
-/// RC Link header, or of RoCEv2 the fields of BTH that are named alike.
+/// Fields of the RC Link header; of RoCEv2 those that BTH has under the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RhSpec {
-    /// Opcode.
+    /// Request, ACK or CNP.
     pub opcode: RhOpcode,
-    /// A request that wants an ACK at once.
+    /// FACK: the request wants an ACK at once.
     pub fack: bool,
     /// Pad count, 0..=3.
     pub pad: u8,
-    /// Timestamp; sets the bit that says that it counts.
+    /// Timestamp; `None` leaves the bit clear that declares it valid.
     pub timestamp: Option<u16>,
-    /// Partition key.
+    /// Partition key, 8 bits here; not used in a BTH, which names the default partition.
     pub p_key: u8,
-    /// Of an ACK; a request has the length there and a CNP 0.
+    /// AETH syndrome of an ACK. Requests carry their length in this field, CNPs 0.
     pub syndrome: u8,
-    /// Packet sequence number; `None` for the low bits of the stream's.
+    /// Packet sequence number; `None` for the low bits of the stream's own number.
     pub psn: Option<u16>,
-    /// Destination queue pair.
+    /// Destination queue pair, 13 bits.
     pub dest_qp: u16,
 }
 
 /// A frame as a description; every field has a default that makes a well-formed frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrameSpec {
-    /// What kind of frame.
+    /// Format, which decides which of the other fields are used.
     pub kind: Kind,
-    /// Receiver.
+    /// Receiver, whose address in the frame's own space is used.
     pub dst: Station,
     /// Sender; also the source of MAC Control frames.
     pub src: Station,
-    /// Tag; not for Lite and MAC Control, which are refused with one.
+    /// VLAN tag; Lite and MAC Control cannot have one.
     pub vlan: Option<Tci>,
-    /// EtherType of the tag.
+    /// EtherType that announces the tag.
     pub tpid: u16,
     /// EtherType of GEN1 and GEN2 (default `MAC_TYPE1`) or of plain Ethernet ([`ETHER_TYPE_TEST`]).
     pub ether_type: u16,
-    /// DSCP of IP.
+    /// DSCP in the IP header.
     pub dscp: Dscp,
-    /// ECN codepoint of IP.
+    /// ECN codepoint in the IP header.
     pub ecn: Ecn,
-    /// Time to live, or hop limit.
+    /// Time to live of IPv4, hop limit of IPv6.
     pub ttl: u8,
-    /// IPv4 identification.
+    /// Identification field of IPv4.
     pub ip_id: u16,
-    /// UDP source port.
+    /// UDP source port, by which switches spread flows.
     pub sport: u16,
-    /// UDP destination port.
+    /// UDP destination port; 4791 makes the frame Standard or RoCEv2.
     pub dport: u16,
-    /// Traffic Class of AFH.
+    /// Traffic Class of the AFH formats.
     pub tc: TrafficClass,
-    /// `Key_words` of GEN2 and Lite.
+    /// `Key_words` of GEN2 and Lite; its M bit marks a group.
     pub key_words: KeyWords,
     /// Byte order of GEN2 and Lite.
     pub gen2_order: Gen2Order,
     /// Payload bits in the header of GEN2.
     pub payload_bits: PayloadBits,
-    /// XPU id of Lite.
+    /// XPU id of Lite, part of its source queue pair.
     pub xpu_id: u16,
-    /// RC Link header.
+    /// RC Link header, or BTH of RoCEv2.
     pub rh: RhSpec,
     /// Append an ICRC; not for Lite, plain Ethernet and MAC Control.
     pub icrc: bool,
     /// Begin the payload with a stamp; without one it is zeros, and may be empty.
     pub stamped: bool,
-    /// Frame lengths.
+    /// Lengths of the stream's frames.
     pub sizes: Sizes,
     /// Allow payloads above the format's largest, up to 9,728 bytes of frame.
     pub oversize: bool,
-    /// What a PFC frame says.
+    /// Content of a PFC frame: enabled classes and their quanta.
     pub pfc: Pfc,
-    /// What a PAUSE frame says.
+    /// Content of a PAUSE frame: its quanta.
     pub pause: Pause,
 }
 
@@ -218,44 +218,44 @@ pub enum FrameError {
     /// A frame length that the format cannot have.
     #[error("{kind} frame of {had} bytes: expected {min} to {max} (without FCS)")]
     Len {
-        /// Kind of frame.
+        /// Name of the frame's kind.
         kind: &'static str,
         /// Bytes asked for.
         had: usize,
-        /// Fewest bytes.
+        /// Fewest bytes that the format can have.
         min: usize,
-        /// Most bytes.
+        /// Most bytes that the format can have.
         max: usize,
     },
-    /// A length policy without a length.
+    /// The length policy gives no length at all.
     #[error("{kind} frame sizes: expected a list that is not empty, or a range from low to high")]
     Sizes {
-        /// Kind of frame.
+        /// Name of the frame's kind.
         kind: &'static str,
     },
-    /// A part that the format does not have.
+    /// The format cannot have a part that was asked for.
     #[error("{kind} frame: cannot have {part}")]
     Part {
-        /// Kind of frame.
+        /// Name of the frame's kind.
         kind: &'static str,
-        /// What it cannot have.
+        /// The part, with its article.
         part: &'static str,
     },
     /// No header field of the frame leads to the priority.
     #[error("{kind} frame: no field leads to priority {pri}; expected {hint}")]
     Pri {
-        /// Kind of frame.
+        /// Name of the frame's kind.
         kind: &'static str,
         /// Priority asked for.
         pri: u8,
-        /// What would help.
+        /// A change that would help.
         hint: &'static str,
     },
 }
 
 impl FrameSpec {
-    /// A frame of `kind` from `src` to `dst` with defaults for all else: TYPE1 request, ECT(0),
-    /// 256 bytes (60 of MAC Control).
+    /// A frame of `kind` from `src` to `dst` with defaults for the other fields: TYPE1 request, ECT(0), 256 bytes (60
+    /// of MAC Control).
     #[must_use]
     pub const fn new(kind: Kind, src: Station, dst: Station) -> Self {
         Self {
@@ -298,25 +298,26 @@ impl FrameSpec {
         }
     }
 
-    /// The same with a tag.
+    /// The same frame with a VLAN tag.
     #[must_use]
     pub fn with_vlan(self, pcp: Pcp, vid: Vid) -> Self {
         Self { vlan: Some(Tci::new(pcp, false, vid)), ..self }
     }
 
-    /// The same with other lengths.
+    /// The same frame with other lengths.
     #[must_use]
     pub fn with_sizes(self, sizes: Sizes) -> Self {
         Self { sizes, ..self }
     }
 
-    /// The same with the header fields that lead to `pri`: the PCP if there is a tag, else DSCP or
+    /// The same frame with the header field that leads to `pri` under `map`: the PCP if there is a tag, else DSCP or
     /// Traffic Class.
     ///
     /// # Errors
     /// [`FrameError::Pri`] when the frame has no field that leads there.
     pub fn with_pri(mut self, pri: Pri, map: &PriMap) -> Result<Self, FrameError> {
         let error = |hint| FrameError::Pri { kind: self.kind.name(), pri: pri.get(), hint };
+        // Switches trust the PCP first by default, so with a tag no other field matters.
         if let Some(tci) = self.vlan {
             let pcp = PriMap::first(&map.pcp, pri).ok_or(error("a PCP that is mapped to it"))?;
             self.vlan = Some(Tci::new(Pcp::from_low_bits(pcp), tci.dei(), tci.vid()));
@@ -338,10 +339,11 @@ impl FrameSpec {
             Kind::Ethernet if pri != map.default_pri => return Err(error("a tag")),
             Kind::Ethernet | Kind::Pfc | Kind::Pause => {}
         }
+        // Plain Ethernet without a tag gets the default priority; MAC Control has none.
         Ok(self)
     }
 
-    /// Bytes in front of the payload.
+    /// Bytes of headers before the payload.
     #[must_use]
     pub const fn header_len(&self) -> usize {
         let tag = if self.vlan.is_some() { vlan::TAG_LEN } else { 0 };
@@ -355,18 +357,18 @@ impl FrameSpec {
         }
     }
 
-    /// Bytes behind the payload.
+    /// Bytes after the payload: the ICRC, if any.
     #[must_use]
     pub const fn trailer_len(&self) -> usize {
         if self.icrc { crc::LEN } else { 0 }
     }
 
-    /// Whether a header carries the payload's length, so that the short stamp can be read.
+    /// Whether a header carries the payload's length, which a receiver needs to find the short stamp.
     const fn tells_len(&self) -> bool {
         matches!(self.kind, Kind::Standard | Kind::Roce6)
     }
 
-    /// Fewest bytes of a frame: headers, the stamp's shortest form, ICRC.
+    /// Fewest bytes of a frame: headers, the shortest stamp that is allowed, ICRC.
     #[must_use]
     pub const fn len_min(&self) -> usize {
         let stamp = match (self.stamped && !self.kind.is_control(), self.tells_len()) {
@@ -384,6 +386,7 @@ impl FrameSpec {
             Kind::Pfc | Kind::Pause => mac_control::FRAME_LEN,
             Kind::Ethernet => FRAME_LEN_MAX,
             _ if self.oversize => FRAME_LEN_MAX,
+            // 4,096 is the largest path MTU of InfiniBand.
             Kind::Roce6 => self.header_len() + 4096 + self.trailer_len(),
             Kind::Standard | Kind::Gen1 | Kind::Gen2 | Kind::Lite => {
                 self.header_len() + MAX_PAYLOAD_LEN + self.trailer_len()
@@ -391,16 +394,16 @@ impl FrameSpec {
         }
     }
 
-    /// Length of frame `seq` of a sequence with `seed`.
+    /// Length of frame `seq` of a stream with `seed`.
     #[must_use]
     pub fn len_at(&self, seq: u64, seed: u64) -> usize {
         self.sizes.len_at(seq, seed, self.len_min(), self.len_max())
     }
 
-    /// Checks that the format allows what the description asks for.
+    /// Checks that the format allows the description.
     ///
     /// # Errors
-    /// What cannot be, and what was expected.
+    /// The part or length that the format cannot have.
     pub fn check(&self) -> Result<(), FrameError> {
         let kind = self.kind.name();
         let bare = matches!(self.kind, Kind::Lite) || self.kind.is_control();
@@ -425,7 +428,7 @@ impl FrameSpec {
         }
     }
 
-    /// Format that the switch sees, with default ports and Ethernet types.
+    /// Format that a switch with default ports and EtherTypes classifies the frame as.
     #[must_use]
     pub const fn format(&self) -> Format {
         match self.kind {
@@ -438,8 +441,8 @@ impl FrameSpec {
         }
     }
 
-    /// The sender as the switch learns it: its key and VLAN; `None` of MAC Control, which nobody
-    /// learns from.
+    /// The entry that a switch learns from this frame: address and VLAN (0 without a tag); `None` for MAC Control, from
+    /// which switches learn nothing.
     #[must_use]
     pub const fn source_key(&self) -> Option<(AddrKey, u16)> {
         let vid = match self.vlan {
@@ -452,7 +455,7 @@ impl FrameSpec {
         }
     }
 
-    /// The key by which the sender of frames of `kind` is learnt; `None` of MAC Control.
+    /// The address that a switch learns from frames of `kind` by `src`; `None` for MAC Control.
     #[inline]
     #[must_use]
     pub const fn key_of(kind: Kind, src: &Station) -> Option<AddrKey> {
@@ -464,13 +467,15 @@ impl FrameSpec {
         }
     }
 
-    /// A frame that makes the sender known to the switch: to everybody, as short as can be.
+    /// A frame by which the switch learns the sender: to all stations, and as short as possible.
     #[must_use]
     pub fn announcement(&self) -> Self {
         let mut spec = Self { dst: Station::ALL, stamped: true, ecn: Ecn::NotEct, ..self.clone() };
+        // In the 16-bit formats the M bit, and not the address alone, makes a switch flood the frame.
         if matches!(self.kind, Kind::Gen2 | Kind::Lite) {
             spec.key_words = KeyWords(self.key_words.0 | KeyWords::MULTICAST.0);
         }
+        // Room for the whole mark, which receivers can read in any format.
         let whole = spec.header_len() + stamp::LEN + spec.trailer_len();
         spec.sizes = Sizes::Fixed(whole.max(ethernet::MIN_FRAME_LEN));
         spec
@@ -479,13 +484,13 @@ impl FrameSpec {
     /// Builds the frame that fills `out` exactly.
     ///
     /// # Errors
-    /// The length or a part is not what the format can have; `out` is as it was.
+    /// The format cannot have this length; `out` is unchanged.
     pub fn emit(&self, stamp: &Stamp, out: &mut [u8]) -> Result<(), FrameError> {
         self.emit_front(stamp, out.len(), out)
     }
 
-    /// As [`Self::emit`], a frame of `len` bytes of which `out` has all, or the front, down to its mark at least: the payload
-    /// behind that and the ICRC are not written then.
+    /// Like [`Self::emit`] for a frame of `len` bytes of which `out` holds all, or only the front, with its mark at
+    /// least. A front has neither the payload after the mark nor the ICRC.
     ///
     /// # Errors
     /// As [`Self::emit`].
@@ -499,7 +504,7 @@ impl FrameSpec {
         })
     }
 
-    /// Builds frame `seq` of a sequence with `seed` into a new vector: for files and tests.
+    /// Builds frame `seq` of a stream with `seed` in a new vector, for files and tests.
     ///
     /// # Errors
     /// As [`Self::check`].

@@ -1,8 +1,7 @@
-//! What a receiver makes of a frame: its head, the stamp, and whether all bytes are as sent.
+//! Reads a received frame: its headers, its stamp, and whether all bytes are as they were sent.
 //!
-//! The frame and its first 64 bytes in, [`Received`] out; at most one [`Flaw`] a frame.
+//! [`Received`] has at most one [`Flaw`], the first one found. Lengths are without FCS.
 //!
-//! Units: bytes without FCS.
 //! Source: docs/spec/wire-formats.md §1.2 to §1.5 (where payloads start), §2.2 (ICRC), §2.4 (checksum).
 
 use weft_parsers::afh::Gen2;
@@ -16,38 +15,38 @@ use weft_parsers::{
 
 use crate::stamp::{self, Mark, Reading};
 
-/// Longest frame that a port may have padded: 60 bytes, and a tag put in afterwards.
+/// Longest frame that a port may have padded: 60 bytes, and a tag that a switch put in afterwards.
 const PADDED_LEN_MAX: usize = ethernet::MIN_FRAME_LEN + vlan::TAG_LEN;
 
 /// Why a received test frame counts as damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// It ends before its payload does.
+    /// The frame ends before its payload does.
     Short,
-    /// Bytes other than padding stand behind it.
+    /// Bytes other than padding follow the frame's end.
     Grown,
-    /// Its payload is not what was sent.
+    /// The payload differs from the bytes that its stamp stands for.
     Payload,
-    /// Its ICRC is wrong.
+    /// The ICRC is wrong.
     Icrc,
-    /// The payload bits of its GEN2 header are not what was sent.
+    /// The payload bits of the GEN2 header differ from those sent.
     HeaderBits,
-    /// Its IPv4 header checksum is wrong.
+    /// The IPv4 header checksum is wrong.
     IpChecksum,
 }
 
-/// What a receiver reads in a frame: its classification, its stamp and the first thing wrong with it.
+/// Contents of a received frame: its classification, its stamp and its first flaw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Its classification.
+    /// Classification of its headers, as a switch makes it.
     pub head: Head,
-    /// Its mark.
+    /// The mark of the payload, if it has one.
     pub reading: Reading,
-    /// The first flaw found; only of a frame with a mark.
+    /// The first flaw found; frames without a mark are not checked.
     pub flaw: Option<Flaw>,
 }
 
-/// Where the payload is, and how long a header says that it is, ICRC included.
+/// Place of the payload, and its length as a header gives it, ICRC included.
 struct Payload {
     at: usize,
     told: Option<usize>,
@@ -56,7 +55,7 @@ struct Payload {
 /// Reads `frame`, whose first 64 bytes (then zeros) are `head`.
 ///
 /// # Errors
-/// The frame ends inside a header that it claims to have.
+/// The frame ends inside a header that it announces.
 pub fn receive(
     head: &[u8; HEAD_LEN],
     frame: &[u8],
@@ -65,11 +64,11 @@ pub fn receive(
     receive_front(head, frame.len(), frame, config)
 }
 
-/// As [`receive`], a frame of `len` bytes of which `frame` has all, or the front, as
-/// [`FrameSpec::emit_front`](super::FrameSpec::emit_front) makes it: what is behind that is not looked at.
+/// Like [`receive`] for a frame of `len` bytes of which `frame` holds all, or only the front that
+/// [`FrameSpec::emit_front`](super::FrameSpec::emit_front) makes; bytes after that front are not checked.
 ///
 /// # Errors
-/// As [`receive`].
+/// Those of [`receive`].
 pub fn receive_front(
     head: &[u8; HEAD_LEN],
     len: usize,
@@ -81,7 +80,7 @@ pub fn receive_front(
     Ok(Received { head, reading, flaw })
 }
 
-/// As [`receive_front`], what is behind the headers of a frame whose classification is known.
+/// Like [`receive_front`] for a frame whose headers are classified already.
 #[must_use]
 pub fn receive_mark(
     head: &Head,
@@ -114,6 +113,7 @@ fn find_payload(head: &Head, frame: &[u8]) -> Payload {
                 Some(IpVersion::V6) => bth::LEN,
                 _ => rh::LEN,
             };
+            // The UDP length is the sender's; a switch leaves it alone when it pads a frame.
             let claimed = frame.get(l4..).and_then(|bytes| Udp::parse(bytes).ok());
             let told = claimed.map_or(0, |(udp, _)| usize::from(udp.len()));
             let headers = udp::LEN + transport;
@@ -136,9 +136,11 @@ fn find_flaw(
         return Err(Flaw::Short);
     }
     let padding = frame.get(end..).unwrap_or_default();
+    // Zeros up to the least length are padding of a port; a longer frame has no reason to be padded.
     if len > end && len > PADDED_LEN_MAX || padding.iter().any(|o| *o != 0) {
         return Err(Flaw::Grown);
     }
+    // Of a front only the mark is there, so payload and ICRC cannot be checked.
     if frame.len() == len {
         let payload = frame.get(at..payload_end).ok_or(Flaw::Short)?;
         if !stamp::is_intact(payload, mark) {
@@ -155,13 +157,14 @@ fn find_flaw(
             return Err(Flaw::HeaderBits);
         }
     }
+    // A switch that marks CE rewrites this checksum, and the ICRC masks it: only this check finds a wrong one.
     if head.ip_version() == Some(IpVersion::V4) && !is_ip_checksum_ok(head, frame) {
         return Err(Flaw::IpChecksum);
     }
     Ok(())
 }
 
-/// `frame` ends with the ICRC.
+/// Whether the ICRC at the end of `frame` is right.
 fn is_icrc_ok(head: &Head, frame: &[u8], payload_at: usize) -> bool {
     let Some((front, had)) = frame.split_last_chunk::<{ crc::LEN }>() else { return false };
     let from = |offset: usize| front.get(offset..).unwrap_or_default();

@@ -1,8 +1,9 @@
-//! Frames of one sender that differ in little: written once, and of each frame only what is its own.
+//! Writes many similar frames of one sender quickly: the common part once, then only the fields that differ.
 //!
-//! [`Template`] has the front of a frame; [`Template::write`] copies it and fills in [`Own`] and the mark.
+//! [`Template`] holds the front of a frame; [`Template::write`] copies it and fills in [`Own`] and the mark. The bytes
+//! are those that [`FrameSpec::emit_front`] writes; frames that do not fit the template are written by that function.
+//! Lengths are without FCS.
 //!
-//! Units: bytes without FCS.
 //! Source: docs/spec/wire-formats.md §1.1, §1.3, §1.5, §2.1.
 
 use weft_dataplane::pool::FRONT_LEN;
@@ -14,28 +15,28 @@ use weft_parsers::{RhOpcode, ethernet, ipv4, rh, udp, vlan};
 use super::{FrameError, FrameSpec, Kind, RhSpec, Station};
 use crate::stamp::{self, Extras, Stamp};
 
-/// Offsets in an IPv4 header.
+/// Offsets of fields in an IPv4 header.
 const TOTAL_LEN: usize = 2;
 const CHECKSUM: usize = 10;
 const DST: usize = 16;
-/// Bytes of both, and where UDP's length is.
+/// Bytes of IPv4 and UDP headers together, and the offset of UDP's length in them.
 const HEADERS: usize = ipv4::LEN + udp::LEN;
 const UDP_LEN: usize = ipv4::LEN + 4;
-/// The shortest frame on a wire.
+/// The shortest frame on a wire, without FCS.
 const SHORTEST: usize = ethernet::MIN_FRAME_LEN;
 
-/// What a frame of a sender has of its own beside its length and its mark.
+/// Fields of one frame that the template does not fix, beside length and mark.
 #[derive(Clone, Copy, Debug)]
 pub struct Own<'a> {
-    /// Receiver.
+    /// Receiver, of which MAC and IPv4 address are used.
     pub dst: &'a Station,
     /// Opcode of the RC Link header.
     pub opcode: RhOpcode,
-    /// Packet sequence number.
+    /// Packet sequence number, 12 bits.
     pub psn: u16,
-    /// Of an ACK.
+    /// AETH syndrome, used if the opcode is ACK.
     pub syndrome: u8,
-    /// Timestamp, if there is one.
+    /// Timestamp of the RC Link header, if it is to have one.
     pub timestamp: Option<u16>,
 }
 
@@ -47,20 +48,20 @@ impl Own<'_> {
     }
 }
 
-/// Frames of a sender that are alike.
+/// A sender's frames that differ only in the fields of [`Own`], length and mark.
 #[derive(Clone, Debug)]
 pub struct Template {
     spec: FrameSpec,
-    /// The front of one, with zeros for what differs; `None` where frames are written one by one.
+    /// Common front of the frames; `None` if frames of this kind are written field by field.
     front: Option<Box<Front>>,
 }
 
 #[derive(Clone, Debug)]
 struct Front {
     bytes: [u8; FRONT_LEN],
-    /// Of the words of the IPv4 header that do not differ.
+    /// Partial checksum over the words of the IPv4 header that are the same in all frames.
     sum: Sum,
-    /// What does not differ of the RC Link header.
+    /// RC Link header with the fixed fields filled in and zeros elsewhere.
     rh: u64,
     layers: Layers,
     is_stamped: bool,
@@ -68,7 +69,7 @@ struct Front {
     trailer: usize,
 }
 
-/// What is around an RC Link header.
+/// Headers in front of the RC Link header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Layers {
     Ip,
@@ -78,29 +79,30 @@ enum Layers {
 }
 
 impl Template {
-    /// Of frames like `spec`, which has been checked.
+    /// A template of frames like `spec`, which has passed [`FrameSpec::check`].
     #[must_use]
     pub fn new(spec: FrameSpec) -> Self {
         let front = Front::of(&spec).map(Box::new);
         Self { spec, front }
     }
 
-    /// What its frames are like.
+    /// Description of the frames, with the receiver of the last one written field by field.
     #[must_use]
     pub const fn spec(&self) -> &FrameSpec {
         &self.spec
     }
 
-    /// Has frames be like others.
+    /// Changes the description of all further frames.
     pub fn change(&mut self, change: impl FnOnce(&mut FrameSpec)) {
         change(&mut self.spec);
         self.front = Front::of(&self.spec).map(Box::new);
     }
 
-    /// Writes a frame of `len` bytes, or the front of it, as [`FrameSpec::emit_front`] with what is its `own`: all of `out`.
+    /// Writes a frame of `len` bytes with its `own` fields, whole or its front, as [`FrameSpec::emit_front`] does:
+    /// fills `out`.
     ///
     /// # Errors
-    /// As [`FrameSpec::emit`].
+    /// Those of [`FrameSpec::emit_front`].
     #[inline]
     pub fn write(
         &mut self,
@@ -120,7 +122,7 @@ impl Template {
 }
 
 impl Front {
-    /// The front of frames like `spec`; `None` where more differs than is known here.
+    /// The common front of frames like `spec`; `None` if they differ in more fields than a template fills in.
     fn of(spec: &FrameSpec) -> Option<Self> {
         let layers = match (spec.kind, spec.vlan.is_some()) {
             (Kind::Standard, false) => Layers::Ip,
@@ -129,10 +131,12 @@ impl Front {
             (Kind::Gen1, true) => Layers::TaggedGen1,
             _ => return None,
         };
+        // An ICRC covers the payload, so a frame without a mark, which is written whole here, cannot have one.
         if spec.icrc && !spec.stamped {
             return None;
         }
         let mut spec = spec.clone();
+        // Its address is added to the checksum of each frame; here it must count as zero.
         spec.dst = Station { ip4: core::net::Ipv4Addr::UNSPECIFIED, ..spec.dst };
         let mut bytes = [0; FRONT_LEN];
         let stamp = Stamp { stream: 0, seq: 0, sent: Instant::ZERO };
@@ -142,11 +146,13 @@ impl Front {
         let written = bytes.get_mut(..sizes.min(FRONT_LEN))?;
         spec.emit_front(&stamp, sizes, written).ok()?;
         let header = spec.header_len();
+        // The mark is written for each frame; the bytes behind it are zeros in a front.
         bytes.get_mut(header..)?.fill(0);
         let mut sum = Sum::ZERO;
         if spec.kind == Kind::Standard {
             let ip = header - rh::LEN - udp::LEN - ipv4::LEN;
             let ip = bytes.get_mut(ip..)?.first_chunk_mut::<{ ipv4::LEN }>()?;
+            // Length and checksum come with each frame: as zeros they add nothing to the sum.
             put::<TOTAL_LEN, 2, _>(ip, [0; 2]);
             put::<CHECKSUM, 2, _>(ip, [0; 2]);
             sum = sum.with(ip);
@@ -166,12 +172,13 @@ impl Front {
         Some(Self { bytes, sum, rh, layers, is_stamped, has_icrc, trailer })
     }
 
-    /// As [`Template::write`]; `None` where it is not this that is to be written.
+    /// [`Template::write`] from the template; `None` if this frame has to be written field by field.
     #[inline]
     fn write(&self, own: &Own<'_>, stamp: &Stamp, len: usize, out: &mut [u8]) -> Option<()> {
-        // of what has a mark the front, else as little as there is on a wire
+        // Frames with a mark are kept by their front; those without, ACKs and CNPs, are the shortest on a wire.
         if self.is_stamped {
             let out: &mut [u8; FRONT_LEN] = out.try_into().ok()?;
+            // Such a frame is whole, and needs its payload and ICRC.
             if len == FRONT_LEN {
                 return None;
             }
@@ -222,6 +229,7 @@ impl Front {
     ) {
         let total_len = low16(len - IP);
         let dst = own.dst.ip4.octets();
+        // One's complement sums commute: the fixed words are summed once, in `Front::of`.
         let sum = self.sum.with16(total_len).with64(u64::from(u32::from_be_bytes(dst)));
         let Some(headers) = out.get_mut(IP..).and_then(<[u8]>::first_chunk_mut) else { return };
         put::<TOTAL_LEN, 2, HEADERS>(headers, total_len.to_be_bytes());
@@ -256,6 +264,7 @@ impl Front {
         rest.emit(&mut word);
         let tail = out.get_mut(RH..)?;
         let (header, payload) = tail.split_first_chunk_mut::<{ rh::LEN }>()?;
+        // Fixed and own fields of the header do not overlap, so that OR puts them together.
         *header = (self.rh | u64::from_be_bytes(word)).to_be_bytes();
         if self.is_stamped {
             let extras = Extras { icrc: self.has_icrc, bits: false };
@@ -265,14 +274,14 @@ impl Front {
     }
 }
 
-/// Low 16 bits of a length, which has no more.
+/// Low 16 bits of a length; frames are shorter than 2^16.
 #[inline]
 const fn low16(len: usize) -> u16 {
     let [.., high, low] = len.to_be_bytes();
     u16::from_be_bytes([high, low])
 }
 
-/// Puts bytes at an offset.
+/// Writes `bytes` at offset `AT`, which is checked when the code is compiled.
 #[inline]
 fn put<const AT: usize, const LEN: usize, const N: usize>(out: &mut [u8; N], bytes: [u8; LEN]) {
     const { assert!(AT + LEN <= N) };

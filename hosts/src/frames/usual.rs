@@ -1,9 +1,9 @@
-//! Standard frames as endpoints send them to each other: read at once.
+//! Reads the most common frame between endpoints, Standard without IP options, in one pass.
 //!
-//! [`Usual::read`] has what an endpoint asks a head for, [`Usual::mark`] the mark; what is not as usual is left to
-//! [`receive_front`](super::receive_front), which says the same of what is.
+//! [`Usual::read`] has the header fields an endpoint needs, [`Usual::mark`] the mark. For a frame that is not of this
+//! shape both return `None`, and [`receive_front`](super::receive_front) reads it; for one that is, both ways give the
+//! same answer.
 //!
-//! Units: bytes without FCS.
 //! Source: docs/spec/wire-formats.md §1.1, §1.5, §1.8.
 
 use weft_parsers::checksum::Sum;
@@ -14,36 +14,38 @@ use weft_parsers::{
 
 use crate::stamp::{self, Mark};
 
-/// Bytes that the headers lie in: those of the shortest frame.
+/// Bytes in which all headers lie: those of the shortest frame.
 const FRONT: usize = ethernet::MIN_FRAME_LEN;
 const TAGGED: usize = ethernet::LEN + vlan::TAG_LEN;
-/// EtherType, version and length of the IP header.
+/// EtherType, then version and header length of an IPv4 header without options.
 const TYPE: u64 = (ether_type::IPV4 as u64) << 8 | 0x45;
-/// Fragmentation (all but the bit that forbids it) and protocol, in the second eight bytes behind the EtherType's.
+/// In the eight bytes from the IP flags on: fragmentation (without its top bits, reserved and "don't fragment") and
+/// protocol.
 const MASK: u64 = 0x3FFF_00FF << 32;
 const UDP: u64 = (ip_proto::UDP as u64) << 32;
 
 /// A Standard frame with an RC Link header, without options and fragments.
 #[derive(Clone, Copy, Debug)]
 pub struct Usual<'a> {
-    /// Where it comes from: its address as a number.
+    /// MAC address of the sender as a number.
     pub src: u64,
-    /// Its ECN codepoint.
+    /// ECN codepoint of the IP header.
     pub ecn: Ecn,
-    /// Its RC Link header.
+    /// The RC Link header.
     pub rh: Rh<'a>,
     ip: usize,
-    /// Bytes behind the RC Link header by UDP.
+    /// Bytes after the RC Link header according to the UDP length.
     told: usize,
     front: &'a [u8; FRONT],
 }
 
 impl<'a> Usual<'a> {
-    /// Reads a frame, of which `frame` is all or the front; `None` where it is to be read in another way.
+    /// Reads the headers of `frame`, which is the whole frame or its front; `None` if it is not of the common shape.
     #[inline]
     #[must_use]
     pub fn read(frame: &'a [u8], config: &ParseConfig) -> Option<Self> {
         let front = frame.first_chunk()?;
+        // A Lite port has no EtherType to go by: any bytes may stand there.
         if config.afh == AfhMode::Lite {
             return None;
         }
@@ -68,24 +70,27 @@ impl<'a> Usual<'a> {
             && usize::from(total_len) >= ipv4::LEN + udp::LEN
             && udp_len >= udp::LEN + rh::LEN
             && port == config.udp_type1
+            // Port 0 in the configuration means that there is no such port.
             && port != 0;
         if !is_usual {
             return None;
         }
         let (rh, _) = Rh::parse(front.get(IP + ipv4::LEN + udp::LEN..)?).ok()?;
         let [tos, ..] = *front.get(IP + 1..)?.first_chunk::<1>()?;
+        // Eight bytes from 4 on end with the source address, bytes 6 to 11.
         let src = be64(front, 4) & ((1 << 48) - 1);
         let told = udp_len - (udp::LEN + rh::LEN);
         Some(Self { src, ecn: Ecn::from_low_bits(tos), rh, ip: IP, told, front })
     }
 
-    /// Its mark, if it is a frame of `len` bytes that is as it was sent and of which `frame` is the front alone.
+    /// The mark of a frame of `len` bytes, if it arrived undamaged and `frame` is only its front.
     #[inline]
     #[must_use]
     pub fn mark(&self, frame: &[u8], len: usize) -> Option<Mark> {
         let at = self.ip + ipv4::LEN + udp::LEN + rh::LEN;
         let mark = stamp::read_long(frame.get(at..)?.first_chunk()?, self.told)?;
         let end = at + mark.len + if mark.extras.icrc { crc::LEN } else { 0 };
+        // A whole frame has a payload and an ICRC to check, and a padded one an end to find: `receive_front` does both.
         if frame.len() >= len || len != end {
             return None;
         }
@@ -94,6 +99,7 @@ impl<'a> Usual<'a> {
         let sum = words.iter().fold(Sum::ZERO, |sum, word| sum.with64(u64::from_be_bytes(*word)));
         let [high, low, next_high, next_low] = *rest.first_chunk()?;
         let sum = sum.with64(u64::from(u32::from_be_bytes([high, low, next_high, next_low])));
+        // A checksum that is right sums to zero, its own field included (RFC 1071).
         (sum.finish() == 0).then_some(mark)
     }
 }
