@@ -1,9 +1,9 @@
-//! Both directions of PFC at a host: being paused, and pausing the other side.
+//! PFC at a host, both ways: priorities that the link partner pauses, and pausing the partner.
 //!
-//! [`Pauses`] turns received frames and `now` into the set of stopped priorities;
-//! [`SlowReceiver`] turns received bytes and `now` into the frames that stop the sender.
+//! [`Pauses`] turns received PFC frames into the set of priorities that are paused now; [`SlowReceiver`] turns received
+//! bytes into the PFC frames that stop the sender. Quanta are 512 bit times at the port's rate; lengths are bytes
+//! without FCS.
 //!
-//! Units: quanta of 512 bit times at the port's rate; bytes without FCS; picoseconds.
 //! Source: IEEE 802.1Q-2022 clause 36; docs/spec/pipeline.md §2 (classes), §9.
 
 use std::collections::VecDeque;
@@ -18,18 +18,18 @@ use crate::pace::{Pacer, Rate};
 /// Priorities that the link partner has paused by PFC, with the ends of the pauses.
 #[derive(Clone, Debug)]
 pub struct Pauses {
-    /// Priority by class.
+    /// The priority that each PFC class pauses.
     classes: [Pri; 8],
     ends: [Option<Instant>; 8],
-    /// Of which there is an end.
+    /// Priorities for which a pause is running.
     paused: PriSet,
     since: PerPri<Option<Instant>>,
-    /// Time that each priority was stopped, in pauses that are over.
+    /// Time for which each priority was paused, in pauses that have ended.
     spent: PerPri<Span>,
 }
 
 impl Pauses {
-    /// Nothing is stopped.
+    /// No priority is paused; `map` says which one each class stops.
     #[must_use]
     pub const fn new(map: &PriMap) -> Self {
         Self {
@@ -41,9 +41,10 @@ impl Pauses {
         }
     }
 
-    /// Takes in a PFC frame that arrived at `now`: of the classes that it names, the timer is
-    /// replaced, and 0 ends it.
+    /// Takes in a PFC frame received at `now`: a class that it enables gets a new timer in place of the old one, and 0
+    /// quanta end the pause.
     pub fn receive(&mut self, now: Instant, pfc: &Pfc, rate: LinkRate) {
+        // First end the pauses that ran out before this frame: its timers must not hide when.
         self.tick(now);
         for (class, end) in (0u8..).zip(&mut self.ends) {
             if let Some(quanta) = pfc.class(class) {
@@ -53,7 +54,7 @@ impl Pauses {
         self.settle(now);
     }
 
-    /// Ends the pauses that are over at `now`; returns when the next one ends.
+    /// Ends the pauses that have run out by `now`; returns when the next one ends.
     pub fn tick(&mut self, now: Instant) -> Option<Instant> {
         if self.paused.is_empty() {
             return None;
@@ -72,21 +73,22 @@ impl Pauses {
         self.ends.iter().flatten().min().copied()
     }
 
-    /// Priorities that are stopped; call [`Self::tick`] first.
+    /// Priorities that are paused as of the last [`Self::tick`], which callers call first.
     #[must_use]
     pub const fn paused(&self) -> PriSet {
         self.paused
     }
 
-    /// Time that `pri` was stopped until `now`.
+    /// Time for which `pri` has been paused until `now`, a running pause included.
     #[must_use]
     pub fn spent(&self, pri: Pri, now: Instant) -> Span {
         let running = self.since[pri].map_or(Span::ZERO, |since| now.since(since));
         self.spent[pri] + running
     }
 
-    /// Notes at `at` which priorities went on or stopped.
+    /// Recomputes at `at` which priorities are paused, and books the time of pauses that ended.
     fn settle(&mut self, at: Instant) {
+        // Several classes may stop one priority: it goes on when none of them does (pipeline.md §2).
         let open_ends = self.classes.iter().zip(self.ends);
         let paused: PriSet =
             open_ends.filter(|(_, end)| end.is_some()).map(|(pri, _)| *pri).collect();
@@ -104,26 +106,27 @@ impl Pauses {
     }
 }
 
-/// A receiver that takes frames off its buffer slower than they may come.
+/// Rate, buffer and thresholds of a receiver that drains its buffer slower than frames may arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlowSpec {
-    /// How fast the buffer drains: bits of frames a second, FCS not counted.
+    /// Rate at which the buffer drains: bits of frames a second, FCS not counted.
     pub drain: LinkRate,
-    /// Bytes of one priority above which it is paused.
+    /// Bytes of one priority above which it is paused (XOFF).
     pub xoff_bytes: usize,
-    /// Bytes of one priority at or below which it goes on.
+    /// Bytes of one priority at or below which it is released (XON).
     pub xon_bytes: usize,
-    /// Bytes of one priority that find room; a frame beyond them is lost and counted.
+    /// Bytes of one priority that fit; a frame that does not is lost and counted.
     pub capacity_bytes: usize,
-    /// Priorities that are paused at all.
+    /// Priorities that the receiver pauses; the others lose frames.
     pub lossless: PriSet,
     /// Pause time that each frame asks for, at least 1; refreshed at half of it.
     pub quanta: u16,
 }
 
 impl SlowSpec {
-    /// Watermarks by the bytes that come in a round trip, `trip_bytes`: XOFF at 32 of the longest frames and that (8 for
-    /// multicast), XON at that, room for one more. All priorities are paused, for as long as can be said.
+    /// Watermarks from `trip_bytes`, the bytes that arrive in a round trip: XOFF at 32 frames of the longest kind and
+    /// one round trip (8 frames for multicast), XON at one round trip, and room for one round trip beyond XOFF. All
+    /// priorities are lossless, and are paused for the longest time.
     #[must_use]
     pub const fn by_round_trip(
         drain: LinkRate,
@@ -131,6 +134,7 @@ impl SlowSpec {
         frame_len_max: usize,
         is_multicast: bool,
     ) -> Self {
+        // Watermarks of RC Link's receive buffers: REQ and RSP 32 frames, MUL 8 (model.md §4).
         let frames = frame_len_max * if is_multicast { 8 } else { 32 };
         Self {
             drain,
@@ -143,21 +147,21 @@ impl SlowSpec {
     }
 }
 
-/// The buffer of a slow receiver, and what its PAUSE frames said.
+/// The buffer of a slow receiver, with the state that its PFC frames have told the sender.
 #[derive(Clone, Debug)]
 pub struct SlowReceiver {
     spec: SlowSpec,
     map: PriMap,
     pacer: Pacer,
     fifo: VecDeque<(Pri, usize)>,
-    /// When the frame at the front is taken off.
+    /// When the frame at the front has been drained.
     front_out: Instant,
     used: PerPri<usize>,
     watermark: PerPri<usize>,
     overruns: PerPri<u64>,
-    /// Priorities that are to be stopped.
+    /// Priorities above XOFF, until they fall to XON.
     held: PriSet,
-    /// Priorities that the last frame sent has stopped.
+    /// Priorities that the last PFC frame sent has paused.
     said: PriSet,
     refresh: Option<Instant>,
 }
@@ -166,7 +170,9 @@ impl SlowReceiver {
     /// An empty buffer. A priority without a PFC class cannot be paused, whatever `spec` says.
     #[must_use]
     pub fn new(mut spec: SlowSpec, map: PriMap) -> Self {
+        // No class stops such a priority, so a PFC frame about it would enable no class.
         spec.lossless = spec.lossless.and(map.pcp.into_iter().collect());
+        // 0 quanta would release a class instead of pausing it.
         spec.quanta = spec.quanta.max(1);
         Self {
             pacer: Pacer::new(Rate::FrameBps(spec.drain.as_bps())),
@@ -183,38 +189,40 @@ impl SlowReceiver {
         }
     }
 
-    /// The same with a rate of the wire: FCS, the least length, preamble and gap are counted.
+    /// The same with `drain` as a rate of the wire: FCS, least length, preamble and gap count.
     #[must_use]
     pub fn of_wire(spec: SlowSpec, map: PriMap) -> Self {
         let pacer = Pacer::new(Rate::WireBps(spec.drain.as_bps()));
         Self { pacer, ..Self::new(spec, map) }
     }
 
-    /// Most bytes of `pri` that were in the buffer at once.
+    /// Most bytes of `pri` that were in the buffer at the same time.
     #[must_use]
     pub fn watermark(&self, pri: Pri) -> usize {
         self.watermark[pri]
     }
 
-    /// Frames of `pri` that found no room.
+    /// Frames of `pri` that were lost for want of room.
     #[must_use]
     pub fn overruns(&self, pri: Pri) -> u64 {
         self.overruns[pri]
     }
 
-    /// Bytes in the buffer.
+    /// Bytes in the buffer, of all priorities.
     #[must_use]
     pub fn used(&self) -> usize {
         self.used.0.iter().sum()
     }
 
-    /// Puts a frame of `len` bytes into the buffer; false when there is no room.
+    /// Puts a frame of `len` bytes into the buffer; false if it is lost for want of room.
     pub fn push(&mut self, now: Instant, pri: Pri, len: usize) -> bool {
+        // What has drained by now makes room, and may release a priority.
         self.tick(now);
         if self.used[pri] + len > self.spec.capacity_bytes {
             self.overruns[pri] += 1;
             return false;
         }
+        // An idle buffer begins to drain the frame now; otherwise it follows the one before it.
         if self.fifo.is_empty() {
             self.front_out = now + self.pacer.gap(len);
         }
@@ -227,7 +235,7 @@ impl SlowReceiver {
         true
     }
 
-    /// Takes off what is drained by `now`; returns when something happens next.
+    /// Removes the frames that have drained by `now`; returns when the next frame drains or a pause is due again.
     pub fn tick(&mut self, now: Instant) -> Option<Instant> {
         while self.front_out <= now {
             let Some((pri, len)) = self.fifo.pop_front() else { break };
@@ -243,7 +251,7 @@ impl SlowReceiver {
         Instant::earlier(drained, self.refresh)
     }
 
-    /// The frame that is to be sent at `now`, if one is. Call [`Self::sent`] once it is.
+    /// The PFC frame that is due at `now`, if one is. The caller calls [`Self::sent`] once it is sent.
     #[must_use]
     pub fn to_send(&self, now: Instant) -> Option<Pfc> {
         let refresh = self.refresh.is_some_and(|at| at <= now);
@@ -251,6 +259,7 @@ impl SlowReceiver {
             return None;
         }
         let stop = self.map.classes_of(self.held);
+        // Priorities released since the last frame are named with 0 quanta: their pause would run on otherwise.
         let go = self.map.classes_of(self.said.without(self.held));
         let all = (0..8u8).filter(|class| (stop | go) >> class & 1 != 0);
         Some(all.fold(Pfc { enable: 0, quanta: [0; 8] }, |pfc, class| {
@@ -258,9 +267,10 @@ impl SlowReceiver {
         }))
     }
 
-    /// Notes that [`Self::to_send`] went out at `now`, at a port of `rate`.
+    /// Notes that the frame of [`Self::to_send`] left at `now`, by a port of `rate`.
     pub fn sent(&mut self, now: Instant, rate: LinkRate) {
         self.said = self.held;
+        // Again after half the time, so that a pause does not run out on the way (pipeline.md §9).
         let half = Span::from_ps(rate.quanta(self.spec.quanta).as_ps() / 2);
         self.refresh = (!self.held.is_empty()).then(|| now + half);
     }

@@ -1,11 +1,11 @@
-//! The mark that a data frame carries at the front of its payload, and the bytes behind it.
+//! The mark that a data frame carries at the front of its payload, and the bytes that follow it.
 //!
-//! Shape, 24 bytes: magic 16, flags 2 + payload length 14, stream 16, check 16, sequence number 64,
-//! send time 64. Payloads of 6 to 23 bytes, whose length a header tells: check 8, stream 16,
-//! flag 1 + sequence number 23. Behind it each byte is a function of stream and sequence number.
+//! The whole mark has 24 bytes: magic 16 bits, flags 2 and payload length 14, stream 16, check 16, sequence number 64,
+//! send time 64 (picoseconds). A payload of 6 to 23 bytes, whose length a header tells, has the short one of 6 bytes:
+//! check 8 bits, stream 16, flag 1 and sequence number 23. All fields are big-endian. Each byte after the mark is a
+//! function of stream and sequence number, so that a receiver can check it without knowing the sender.
 //!
-//! Units: picoseconds, bytes; big-endian.
-//! Source: ours; 6 bytes are what a tagged Standard frame of 60 has left (docs/spec/wire-formats.md §1.1).
+//! Source: ours; 6 bytes are left in a tagged Standard frame of 60 (docs/spec/wire-formats.md §1.1).
 
 use weft_dataplane::time::Instant;
 use weft_parsers::crc::LEN as ICRC_LEN;
@@ -14,7 +14,7 @@ use weft_parsers::crc::LEN as ICRC_LEN;
 pub const LEN: usize = 24;
 /// Bytes of the short mark.
 pub const SHORT_LEN: usize = 6;
-/// The stream of frames that only make a station known.
+/// Stream number of announcements: frames that only make a station known to switches.
 pub const ANNOUNCE: u16 = 0xFFFF;
 
 /// First bytes of a marked payload; no EtherType's payload that a kernel sends begins so.
@@ -40,13 +40,13 @@ pub const fn mix(value: u64) -> u64 {
 pub struct Stamp {
     /// Stream that the frame belongs to.
     pub stream: u16,
-    /// Place in the stream, from 0.
+    /// Number of the frame in its stream, from 0.
     pub seq: u64,
-    /// When the frame was made.
+    /// When the frame was built.
     pub sent: Instant,
 }
 
-/// What the receiver must know beside the stamp to check a frame.
+/// Facts beside the stamp that a receiver must know to check a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extras {
     /// Four bytes of ICRC stand behind the payload.
@@ -55,32 +55,32 @@ pub struct Extras {
     pub bits: bool,
 }
 
-/// A stamp as the receiver reads it back.
+/// The stamp of a frame as a receiver reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// Stream that the frame belongs to.
     pub stream: u16,
-    /// Place in the stream: whole, or of the short mark its low 23 bits.
+    /// Number of the frame in the stream; of the short mark only its low 23 bits.
     pub seq: Seq,
-    /// When the frame was made; the short mark does not say.
+    /// When the frame was built; `None` of the short mark, which has no room for it.
     pub sent: Option<Instant>,
     /// Bytes of the payload as sent.
     pub len: usize,
-    /// What else was sent.
+    /// Which further parts of the frame the receiver can check.
     pub extras: Extras,
 }
 
-/// A sequence number as a mark carries it.
+/// A sequence number as far as a mark carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seq {
-    /// All of it.
+    /// The whole number, of a mark of 24 bytes.
     Whole(u64),
-    /// Its low 23 bits.
+    /// The low 23 bits, of a short mark.
     Low(u64),
 }
 
 impl Seq {
-    /// The number nearest to `expected` that reads so.
+    /// The full number: of those with these low bits the one nearest to `expected`.
     #[must_use]
     pub const fn near(self, expected: u64) -> u64 {
         match self {
@@ -88,20 +88,21 @@ impl Seq {
             Self::Low(low) => {
                 let ahead = low.wrapping_sub(expected) % SHORT_SEQS;
                 let (forth, back) = (expected.wrapping_add(ahead), SHORT_SEQS - ahead);
+                // Numbers below 0 do not exist: near the start of a stream only the one ahead is possible.
                 if ahead > SHORT_SEQS / 2 && expected >= back { expected - back } else { forth }
             }
         }
     }
 }
 
-/// What a receiver finds at the front of a payload: a stamp, a damaged one or other bytes.
+/// Result of looking for a stamp at the front of a payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// Not a mark of ours.
+    /// No mark of ours: other traffic.
     Foreign,
-    /// A mark of ours that does not hold together.
+    /// A mark of ours whose check or length is wrong.
     Broken,
-    /// A mark.
+    /// A mark whose check and length are right.
     Mark(Mark),
 }
 
@@ -118,13 +119,14 @@ pub const fn len_for(payload_len: usize, told: bool) -> Option<usize> {
     }
 }
 
-/// Fills `payload` with the mark that fits it and the bytes behind it. Without room for a mark the
-/// payload is zeros.
+/// Fills `payload` with the mark that fits it and the bytes that follow the mark. A payload too short for a mark
+/// becomes zeros.
 pub fn write(payload: &mut [u8], told: bool, stamp: &Stamp, extras: Extras) {
     let len = payload.len();
     write_front(payload, len, told, stamp, extras);
     match len_for(len, told) {
         Some(mark) => {
+            // The receiver knows these bits alone when it checks the bytes.
             let low = if mark == LEN { stamp.seq } else { stamp.seq % SHORT_SEQS };
             fill(payload.get_mut(mark..).unwrap_or_default(), stamp.stream, low);
         }
@@ -132,7 +134,7 @@ pub fn write(payload: &mut [u8], told: bool, stamp: &Stamp, extras: Extras) {
     }
 }
 
-/// Writes the mark alone of a payload of `len` bytes, of which `front` has as many as that takes.
+/// Writes only the mark of a payload of `len` bytes; `front` holds at least the mark's bytes.
 pub fn write_front(front: &mut [u8], len: usize, told: bool, stamp: &Stamp, extras: Extras) {
     match len_for(len, told) {
         Some(LEN) => {
@@ -141,6 +143,7 @@ pub fn write_front(front: &mut [u8], len: usize, told: bool, stamp: &Stamp, extr
         }
         Some(_) => {
             let Some(head) = front.first_chunk_mut::<SHORT_LEN>() else { return };
+            // 23 bits of sequence number leave the top bit of the three bytes for the flag.
             let low = (stamp.seq % SHORT_SEQS) | (u64::from(extras.icrc) << 23);
             let [.., b2, b1, b0] = low.to_be_bytes();
             let [s1, s0] = stamp.stream.to_be_bytes();
@@ -150,7 +153,7 @@ pub fn write_front(front: &mut [u8], len: usize, told: bool, stamp: &Stamp, extr
     }
 }
 
-/// Writes the whole mark of a payload of `len` bytes; `None` where another one fits it.
+/// Writes the whole mark of a payload of `len` bytes; `None` if that is too short for it.
 #[inline]
 #[must_use]
 pub const fn write_long(
@@ -182,12 +185,15 @@ const fn put_long(head: &mut [u8; LEN], len: usize, stamp: &Stamp, extras: Extra
     back.copy_from_slice(&stamp.sent.as_ps().to_be_bytes());
 }
 
-/// Reads the mark of `payload`; `told` is its length by a header, ICRC included, if one tells.
+/// Reads the mark of `payload`; `told` is the payload's length according to a header, ICRC included, if a header tells
+/// it.
 #[must_use]
 pub fn read(payload: &[u8], told: Option<usize>) -> Reading {
     let whole = read_whole(payload, told);
     // a short mark has less than 24 bytes of payload, or less than 28 with an ICRC
     match told.filter(|len| *len < LEN + ICRC_LEN) {
+        // Below 24 bytes there is no room for the whole mark: what reads as its magic is the short one's check and
+        // stream.
         Some(len) if whole == Reading::Foreign || len < LEN => read_short(payload, len),
         _ => whole,
     }
@@ -200,8 +206,8 @@ fn read_whole(payload: &[u8], told: Option<usize>) -> Reading {
     }
 }
 
-/// The whole mark at the front of a payload of `told` bytes by a header, ICRC included; `None` where [`read`] may find another
-/// one.
+/// Reads the whole mark of a payload whose header tells a length of `told` bytes, ICRC included; `None` if it has to be
+/// read with [`read`], which also finds short marks.
 #[inline]
 #[must_use]
 pub fn read_long(head: &[u8; LEN], told: usize) -> Option<Mark> {
@@ -252,7 +258,7 @@ fn read_short(payload: &[u8], len: usize) -> Reading {
     Reading::Mark(Mark { stream, seq, sent: None, len, extras })
 }
 
-/// Whether the bytes behind the mark are those that were sent; `payload` is as long as it was sent.
+/// Whether the bytes after the mark are as sent; `payload` has the length with which it was sent.
 #[must_use]
 pub fn is_intact(payload: &[u8], mark: &Mark) -> bool {
     let (at, seq) = match mark.seq {
@@ -268,8 +274,8 @@ pub fn is_intact(payload: &[u8], mark: &Mark) -> bool {
     whole && tail.iter().zip(last).all(|(had, want)| *had == want)
 }
 
-/// Payload bits that a GEN2 header of this frame carries when they follow the sequence: the
-/// destination half's and the source half's, 24 bits each.
+/// Payload bits in the GEN2 header of this frame if they are varied: 24 bits of the destination half and 24 of the
+/// source half.
 #[must_use]
 pub const fn header_bits(stream: u16, seq: u64) -> (u32, u32) {
     let [hi2, hi1, hi0, lo2, lo1, lo0, ..] = mix(key(stream, seq)).to_be_bytes();
@@ -277,10 +283,11 @@ pub const fn header_bits(stream: u16, seq: u64) -> (u32, u32) {
 }
 
 const fn key(stream: u16, seq: u64) -> u64 {
+    // Up to 2^48 frames no two streams share a key.
     mix(seq ^ (stream as u64) << 48)
 }
 
-/// Bytes 8 * `at` onward of a payload's filling.
+/// Eight bytes of a payload's filling, from offset 8 * `at` after the mark.
 #[inline]
 const fn word(key: u64, at: u64) -> u64 {
     let z = (key ^ at).wrapping_mul(0x9E37_79B9_7F4A_7C15);

@@ -1,9 +1,8 @@
-//! The receiving end of a stream: loss, order, duplicates, corruption, latency, marks.
+//! The receiving end of a stream: loss, reordering, duplicates, corruption, latency and ECN marks.
 //!
-//! Sequence numbers in, counts out; the last [`WINDOW`] numbers are kept as bits, so that a
-//! late frame is told from one that came twice (as in RFC 4303 §3.4.3).
+//! The last [`WINDOW`] sequence numbers are kept as bits, so that a late frame can be told from a duplicate (as in RFC
+//! 4303 §3.4.3). Bytes are without FCS.
 //!
-//! Units: frames, bytes without FCS, picoseconds.
 //! Source: definitions of RFC 4737 (reordered: a number below the next expected one) and RFC 5560.
 
 use hdrhistogram::Histogram;
@@ -14,41 +13,41 @@ use weft_parsers::{Ecn, Format};
 use crate::frames::Flaw;
 use crate::stamp::Mark;
 
-/// Sequence numbers that are remembered behind the highest one.
+/// Sequence numbers that are remembered below the highest one.
 pub const WINDOW: u64 = 4096;
 const WORDS: usize = 64;
 
-/// What the receiver knows of a frame beside its mark.
+/// Facts about a received frame beside its mark.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
-    /// When its last byte was in.
+    /// When its last byte arrived.
     pub now: Instant,
-    /// Bytes without FCS.
+    /// Length in bytes, without FCS.
     pub len: usize,
-    /// Its format.
+    /// Format by the classifier.
     pub format: Format,
-    /// Its priority by its header.
+    /// Priority that its header asks for.
     pub pri: Pri,
-    /// Its ECN codepoint.
+    /// ECN codepoint; `None` without an IP header.
     pub ecn: Option<Ecn>,
-    /// What is wrong with it.
+    /// The first flaw found, if it is damaged.
     pub flaw: Option<Flaw>,
 }
 
-/// How a sequence number relates to those before it: new, late, repeated.
+/// How a sequence number relates to those that came before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// The next one, or one further on: those between are missing for now.
+    /// The next one, or one further on; those skipped count as missing until they come.
     Ahead,
-    /// Missing until now.
+    /// Below the highest one, and missing until now.
     Late,
-    /// Had before.
+    /// Received before: a duplicate.
     Twice,
-    /// So far behind that nobody remembers.
+    /// So far below the highest that the window does not remember it.
     TooOld,
 }
 
-/// The last [`WINDOW`] sequence numbers, and how many came.
+/// The last [`WINDOW`] sequence numbers as bits, and how many different ones came.
 #[derive(Clone, Debug)]
 pub struct SeqWindow {
     bits: Box<[u64; WORDS]>,
@@ -66,7 +65,7 @@ impl Default for SeqWindow {
 }
 
 impl SeqWindow {
-    /// One above the highest number seen.
+    /// One above the highest number seen; 0 before the first.
     #[must_use]
     pub const fn next(&self) -> u64 {
         self.next
@@ -84,12 +83,14 @@ impl SeqWindow {
         (word, 1 << (seq % 64))
     }
 
-    /// Notes that `seq` came.
+    /// Notes that `seq` came, and says how it relates to those before.
     pub fn record(&mut self, seq: u64) -> Order {
         let order = if seq >= self.next {
+            // The whole window is behind the new one; clearing number by number could take 2^64 turns.
             if seq - self.next >= WINDOW {
                 self.bits.fill(0);
             } else {
+                // Their bits are those of numbers one window back, which must not read as received.
                 for gone in self.next..seq {
                     let (word, bit) = self.bit(gone);
                     *word &= !bit;
@@ -98,6 +99,7 @@ impl SeqWindow {
             self.next = seq.saturating_add(1);
             Order::Ahead
         } else if self.next - seq > WINDOW {
+            // Its bit belongs to a number one window on.
             return Order::TooOld;
         } else {
             let (word, bit) = self.bit(seq);
@@ -113,12 +115,13 @@ impl SeqWindow {
     }
 }
 
-/// Picoseconds up to which latencies are told apart least finely.
+/// Resolution of short latencies, and the least that the histogram tells apart from zero, in picoseconds.
 const LEAST: u64 = 128;
-/// Picoseconds, 17 s: longer ones count as that long in the percentiles.
+/// Longest latency for the percentiles in picoseconds, 17 s; longer ones count as that. It bounds the histogram's
+/// memory.
 const MOST: u64 = 1 << 44;
 
-/// Latencies, to about 1 % above 13 ns (exact: least, most and sum).
+/// Distribution of latencies: percentiles to about 1 % above 13 ns; minimum, maximum and sum exact.
 #[derive(Clone, Debug)]
 pub struct Latency {
     histogram: Histogram<u32>,
@@ -137,14 +140,14 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// Bytes on the heap.
     #[cfg(test)]
     pub(crate) fn heap_bytes(&self) -> usize {
         self.histogram.distinct_values() * size_of::<u32>()
     }
 
-    /// Adds one latency.
+    /// Adds one latency to all figures.
     pub fn record(&mut self, latency: Span) {
+        // Capped here only: minimum, maximum and sum take the latency as it is.
         let value = latency.as_ps().min(MOST);
         let recorded = self.histogram.record(value);
         debug_assert!(recorded.is_ok(), "below the most there is memory for all");
@@ -154,10 +157,10 @@ impl Latency {
         self.count += 1;
     }
 
-    /// Adds all of another.
+    /// Adds all latencies of `other`.
     ///
     /// # Panics
-    /// Never: all grow as they need.
+    /// Never: the histogram grows as far as [`MOST`] at most.
     pub fn merge(&mut self, other: &Self) {
         self.histogram.add(&other.histogram).expect("it grows");
         self.min = match (self.min, other.min) {
@@ -169,34 +172,35 @@ impl Latency {
         self.count += other.count;
     }
 
-    /// How many were added.
+    /// Number of latencies added.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// The least; zero when there is none.
+    /// The shortest latency; zero if there is none.
     #[must_use]
     pub fn min(&self) -> Span {
         self.min.unwrap_or_default()
     }
 
-    /// The most.
+    /// The longest latency; zero if there is none.
     #[must_use]
     pub const fn max(&self) -> Span {
         self.max
     }
 
-    /// The mean, rounded down; zero when there is none.
+    /// The mean, rounded down; zero if there is none.
     #[must_use]
     pub fn mean(&self) -> Span {
         let mean = self.sum_ps.checked_div(u128::from(self.count)).unwrap_or_default();
         Span::from_ps(u64::try_from(mean).unwrap_or(u64::MAX))
     }
 
-    /// The latency that `quantile` (0.0 to 1.0) of all do not exceed, never above the most.
+    /// The latency that a share of `quantile` (0.0 to 1.0) of all does not exceed, at most the longest.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Span {
+        // The histogram answers by the upper end of a bin, which may lie above the longest latency.
         Span::from_ps(self.histogram.value_at_quantile(quantile)).min(self.max)
     }
 }
@@ -204,45 +208,45 @@ impl Latency {
 /// The receiving end of a stream.
 #[derive(Clone, Debug, Default)]
 pub struct StreamRx {
-    /// Sequence numbers.
+    /// Sequence numbers that came.
     pub window: SeqWindow,
-    /// Frames, whatever is wrong with them.
+    /// All frames received, with flaws or without.
     pub frames: u64,
-    /// Bytes, likewise.
+    /// Their bytes, without FCS.
     pub bytes: u64,
-    /// Frames whose number was below the next expected one, and missing.
+    /// Frames with a number below the next expected one that was missing until then.
     pub reordered: u64,
-    /// Frames whose number had come before.
+    /// Frames whose number had already come.
     pub duplicates: u64,
-    /// Frames too far behind to tell.
+    /// Frames too far behind to be told from duplicates.
     pub too_old: u64,
     /// Frames with a flaw, by [`Flaw`]: short, grown, payload, ICRC, header bits, IP checksum.
     pub flaws: [u64; 6],
     /// Frames by ECN codepoint: Not-ECT, ECT(1), ECT(0), CE.
     pub ecn: [u64; 4],
-    /// Frames by priority.
+    /// Frames by priority of their headers.
     pub pris: [u64; PRIS_MAX],
-    /// Frames by format.
+    /// Frames by format, in the order of [`Format::ALL`].
     pub formats: [u64; Format::COUNT],
-    /// First and last arrival.
+    /// First and last arrival; `None` before the first frame.
     pub first_last: Option<(Instant, Instant)>,
     /// Latency of the frames that carry a send time.
     pub latency: Latency,
-    /// Arrivals of the first frames that carry none, with their numbers, as many as are kept.
+    /// Number and arrival of the first frames that carry no send time, up to `keep_arrivals`.
     arrivals: Vec<(u64, Instant)>,
-    /// How many are kept.
+    /// Most entries of `arrivals`.
     keep_arrivals: usize,
 }
 
 impl StreamRx {
-    /// Keeps the arrivals of the first `count` frames that carry no send time.
+    /// A receiver that keeps the arrivals of the first `count` frames without a send time.
     #[must_use]
     pub fn keeping_arrivals(count: usize) -> Self {
         let arrivals = Vec::with_capacity(count);
         Self { arrivals, keep_arrivals: count, ..Self::default() }
     }
 
-    /// Latency of all frames whose send time is known: carried, or in the sender's `times`.
+    /// Latency of all frames whose send time is known: from the frame, or from the sender's `times`.
     #[must_use]
     pub fn latency_with(&self, times: &[Instant]) -> Latency {
         let mut latency = self.latency.clone();
@@ -255,8 +259,9 @@ impl StreamRx {
         latency
     }
 
-    /// Notes a frame.
+    /// Counts a frame with this mark, and says how its number relates to those before.
     pub fn record(&mut self, mark: &Mark, arrival: &Arrival) -> Order {
+        // A short mark has 23 bits of the number: the nearest to the expected one is meant.
         let seq = mark.seq.near(self.window.next());
         let order = self.window.record(seq);
         match order {
@@ -285,8 +290,8 @@ impl StreamRx {
         order
     }
 
-    /// Frames that did not come: of `sent` ones if the sender says so, else of those before the last
-    /// one that came.
+    /// Frames that did not come: of `sent` if the sender's count is known, else of those up to the highest number that
+    /// came.
     #[must_use]
     pub const fn lost(&self, sent: Option<u64>) -> u64 {
         let sent = match sent {
@@ -296,14 +301,14 @@ impl StreamRx {
         sent.saturating_sub(self.window.unique())
     }
 
-    /// Frames with a flaw.
+    /// Frames with a flaw, of any kind.
     #[must_use]
     pub fn corrupt(&self) -> u64 {
         self.flaws.iter().sum()
     }
 }
 
-/// Counts one more at `index`, which is in range where the tables are made.
+/// Adds one at `index`, which every caller takes from an enum that the table has a slot for.
 #[inline]
 pub(crate) fn count(table: &mut [u64], index: usize) {
     if let Some(slot) = table.get_mut(index) {

@@ -1,10 +1,8 @@
-//! The sending end of a stream: when each frame is due, and the frame.
+//! The sending end of a stream: when each frame is due, and its bytes.
 //!
-//! [`StreamSpec`] is what to send; [`StreamTx`] is how far it got. Bursts of n frames start
-//! together, and the gap behind them is the sum of theirs, so that the mean rate is exact.
-//!
-//! Units: picoseconds, frames, bytes without FCS.
-//! Pacing as in [`crate::pace`].
+//! A [`StreamSpec`] says which frames to send; [`StreamTx`] keeps the progress. The frames of a burst start together,
+//! and the gap after them is the sum of their gaps, so that the mean rate is exact ([`crate::pace`]). Lengths are
+//! without FCS.
 
 use weft_base::rng::Rng;
 use weft_dataplane::time::{Instant, Span};
@@ -17,45 +15,45 @@ use crate::stamp::{ANNOUNCE, Stamp};
 /// How the gaps between bursts spread about their mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gaps {
-    /// Not at all: exact pacing.
+    /// Exact pacing without any spread.
     Even,
-    /// Geometrically, as of independent arrivals, by the seed: a gap is a number of sixteenths of
-    /// its mean, each of which ends it with probability 1/16.
+    /// Geometrically by the seed, as for independent arrivals: a gap is a number of sixteenths of its mean, each of
+    /// which ends it with probability 1/16.
     Random,
 }
 
-/// A stream to send: which frames, how fast, how many.
+/// Description of a stream: its frames, their rate and number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamSpec {
-    /// Number that receivers know the stream by; of one sender at a time. [`ANNOUNCE`] is taken.
+    /// Number by which receivers know the stream, of one sender at a time. [`ANNOUNCE`] is reserved.
     pub id: u16,
-    /// Its frames.
+    /// Description of its frames, lengths included.
     pub frame: FrameSpec,
-    /// Priority whose PAUSE stops it; `None` for what the host's map makes of its frames' headers.
+    /// Priority whose PAUSE stops the stream; `None`: the one that the host's map gives to the frames' headers.
     pub pri: Option<Pri>,
-    /// How fast.
+    /// Rate, in bits or frames a second.
     pub rate: Rate,
-    /// Spread of gaps.
+    /// Spread of the gaps between bursts.
     pub gaps: Gaps,
     /// Frames that start together; at least 1.
     pub burst: u32,
-    /// When the first frame is due.
+    /// When the first frame is due, on the host's clock.
     pub start: Instant,
-    /// Frames in all.
+    /// Number of frames to send; `None`: no limit.
     pub count: Option<u64>,
-    /// Time after `start` from which no frame is due any more.
+    /// Time after `start` from which on no frame is due; `None`: no limit.
     pub duration: Option<Span>,
-    /// How far the stream may fall behind its schedule and still catch up; beyond it the schedule
-    /// moves. `None`: it catches up whatever happens.
+    /// How far the stream may fall behind its schedule and still catch up; beyond that the schedule moves. `None`: it
+    /// always catches up.
     pub lag_max: Option<Span>,
-    /// Seed of sizes and random gaps.
+    /// Seed of frame lengths and random gaps.
     pub seed: u64,
-    /// Frames whose send times are kept, from the first: for frames too short to carry theirs.
+    /// How many send times to keep, from the first frame on, for frames too short to carry theirs.
     pub keep_times: usize,
 }
 
 impl StreamSpec {
-    /// Stream `id` of `frame`: as fast as possible, even, from time 0, without end.
+    /// Stream `id` of `frame`: as fast as possible, evenly paced, from time 0 on, without end.
     #[must_use]
     pub const fn new(id: u16, frame: FrameSpec) -> Self {
         Self {
@@ -75,36 +73,36 @@ impl StreamSpec {
     }
 }
 
-/// A stream that cannot be sent.
+/// Why a stream cannot be sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
     /// Its frames cannot be built.
     #[error("stream {id}")]
     Frame {
-        /// The stream.
+        /// Number of the stream.
         id: u16,
-        /// Why.
+        /// The part or length that the format cannot have.
         #[source]
         source: FrameError,
     },
-    /// Its number is taken.
+    /// Its number is reserved, or another stream of the host has it.
     #[error("stream {id}: expected a number from 0 to 65,534 that no other stream of the host has")]
     Id {
-        /// The stream.
+        /// Number of the stream.
         id: u16,
     },
-    /// A rate that cannot be paced.
+    /// Its rate cannot be paced.
     #[error("stream {id}: rate {rate:?}, expected 1 to {RATE_MAX} a second")]
     Rate {
-        /// The stream.
+        /// Number of the stream.
         id: u16,
-        /// Its rate.
+        /// The rate that was asked for.
         rate: Rate,
     },
-    /// No frame at a time.
+    /// Its bursts would have no frames.
     #[error("stream {id}: burst of 0 frames, expected 1 or more")]
     Burst {
-        /// The stream.
+        /// Number of the stream.
         id: u16,
     },
 }
@@ -112,11 +110,11 @@ pub enum StreamError {
 /// Whether a stream has a frame to send now, later or never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// A frame now.
+    /// A frame is due now, or was before.
     Now,
-    /// A frame at that time, not before.
+    /// The next frame is due at that time.
     At(Instant),
-    /// Nothing any more.
+    /// The stream has ended.
     Over,
 }
 
@@ -128,7 +126,7 @@ pub struct StreamTx {
     rng: Rng,
     /// When the burst under way was due.
     at: Instant,
-    /// Gaps of the burst's frames so far.
+    /// Sum of the gaps of the burst's frames sent so far.
     ahead: Span,
     burst_left: u32,
     seq: u64,
@@ -142,7 +140,7 @@ impl StreamTx {
     /// A stream before its first frame.
     ///
     /// # Errors
-    /// What cannot be sent, and what was expected.
+    /// A field of `spec` that does not make a stream.
     pub fn new(spec: StreamSpec) -> Result<Self, StreamError> {
         let id = spec.id;
         spec.frame.check().map_err(|source| StreamError::Frame { id, source })?;
@@ -170,19 +168,19 @@ impl StreamTx {
         })
     }
 
-    /// What it sends.
+    /// Description of the stream, as given to [`Self::new`].
     #[must_use]
     pub const fn spec(&self) -> &StreamSpec {
         &self.spec
     }
 
-    /// Frames taken so far: the next sequence number.
+    /// Frames built so far, and so the next sequence number.
     #[must_use]
     pub const fn sent(&self) -> u64 {
         self.seq
     }
 
-    /// Bytes taken so far, without FCS.
+    /// Bytes of these frames, without FCS.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
@@ -194,18 +192,18 @@ impl StreamTx {
         self.behind
     }
 
-    /// Send times of the first frames, as many as were to be kept.
+    /// Send times of the first frames, as many as the description says.
     #[must_use]
     pub fn times(&self) -> &[Instant] {
         &self.times
     }
 
-    /// Ends the stream.
+    /// Ends the stream before its time.
     pub const fn stop(&mut self) {
         self.stopped = true;
     }
 
-    /// What there is to send at `now`.
+    /// Whether a frame is due at `now`, later or never.
     #[must_use]
     pub fn due(&self, now: Instant) -> Due {
         let counted_out = self.spec.count.is_some_and(|count| self.seq >= count);
@@ -228,11 +226,10 @@ impl StreamTx {
         self.spec.frame.len_at(self.seq, self.spec.seed)
     }
 
-    /// Builds the next frame into `out`, which is [`Self::next_len`] long, and goes on to the one
-    /// after it.
+    /// Builds the next frame in `out`, which is [`Self::next_len`] bytes long, and advances to the one after it.
     ///
     /// # Errors
-    /// `out` has another length; the stream is where it was.
+    /// `out` has another length; the stream has not advanced.
     pub fn take(&mut self, now: Instant, out: &mut [u8]) -> Result<(), FrameError> {
         let stamp = Stamp { stream: self.spec.id, seq: self.seq, sent: now };
         self.spec.frame.emit(&stamp, out)?;
@@ -248,6 +245,7 @@ impl StreamTx {
         }
         self.ahead = self.ahead + self.pacer.gap(len);
         self.burst_left -= 1;
+        // All frames of a burst are due at once: `at` stands until the last one.
         if self.burst_left > 0 {
             return;
         }
@@ -256,8 +254,10 @@ impl StreamTx {
             Gaps::Even => self.ahead,
             Gaps::Random => Span::from_ps(self.ahead.as_ps() / 16 * self.sixteenths()),
         };
+        // From when it was due, not from now: a late frame shortens the next wait, and the rate is kept.
         self.at += gap;
         self.ahead = Span::ZERO;
+        // At the highest rate there is no schedule to fall behind.
         if let Some(lag_max) = self.spec.lag_max
             && self.spec.rate != Rate::Max
         {
@@ -270,14 +270,15 @@ impl StreamTx {
         }
     }
 
-    /// A number of 1 or more with mean 16: trials until one of probability 1/16 holds. Ends after
-    /// 1,024 trials at the latest, which one gap in 10^28 would need.
+    /// A random number of 1 or more with mean 16: trials until one of probability 1/16 succeeds. Ends after 1,024
+    /// trials, which one gap in 10^28 would exceed.
     fn sixteenths(&mut self) -> u64 {
         let mut trials = 0;
         for _ in 0..64 {
             let word = self.rng.next_u64();
             for nibble in 0..16 {
                 trials += 1;
+                // A nibble of four zero bits has probability 1/16; a word has 16 of them.
                 if (word >> (nibble * 4)).trailing_zeros() >= 4 {
                     return trials;
                 }
