@@ -1,10 +1,10 @@
-//! Which priority a frame belongs to, as the switch's defaults have it.
+//! Classifies frames into priorities as the switch does with its default configuration.
 //!
-//! [`PriMap`] holds four tables (PCP 8, DSCP 64, TC 64, EXP 8) and the order in which they are
-//! asked; header in, [`Pri`] out, and back: the PFC classes of a priority.
+//! [`PriMap`] holds a table each for PCP, DSCP, Traffic Class and EXP, and the order in which a port trusts them; it
+//! also says which PFC classes stop a priority. This is written apart from the switch's own classifier on purpose:
+//! hosts and switch count frames by priority, and a fault in one shows as a difference between the counts.
 //!
-//! Source: docs/spec/pipeline.md §2; docs/spec/wire-formats.md §1.4b. Written apart from the switch's own classifier,
-//! so that counts per priority on both sides check each other.
+//! Source: docs/spec/pipeline.md §2; docs/spec/wire-formats.md §1.4b.
 
 pub use weft_parsers::PriSource;
 
@@ -15,11 +15,11 @@ use weft_parsers::{Head, TrafficClass};
 /// Maps header fields (PCP, DSCP, Traffic Class) to priorities, as a port of the switch does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PriMap {
-    /// Fields in the order in which they are asked; the first one that the frame has decides.
+    /// Header fields in order of trust; the first one that a frame carries decides.
     pub trust: [Option<PriSource>; PriSource::COUNT],
     /// Priority by PCP; PFC class c stops `pcp[c]`.
     pub pcp: [Pri; 8],
-    /// Priority by DSCP.
+    /// Priority by DSCP, of IPv4 and IPv6 alike.
     pub dscp: [Pri; 64],
     /// Priority by `TC[7:2]`.
     pub tc: [Pri; 64],
@@ -37,6 +37,7 @@ impl PriMap {
     /// The switch's defaults with 4 priorities.
     #[must_use]
     pub fn four() -> Self {
+        // PCP 5 to 7 carry ACK and CNP, 3 and 4 REQ, 1 RSP (pipeline.md §2, defaults with 4 priorities).
         let by_pcp = [0, 1, 0, 2, 2, 3, 3, 3].map(pri_of);
         Self::with(by_pcp, |tc| match tc.flow() {
             TrafficClass::FLOW_TYPE1_ACK => pri_of(3),
@@ -52,18 +53,20 @@ impl PriMap {
     }
 
     fn with(pcp: [Pri; 8], by_tc: impl Fn(TrafficClass) -> Pri) -> Self {
+        // The top three bits of a DSCP are taken as a PCP.
         let by_code = |code: usize| pcp.get(code >> 3).copied().unwrap_or_default();
         Self {
             trust: core::array::from_fn(|at| PriSource::DEFAULT_TRUST.get(at).copied()),
             pcp,
             dscp: core::array::from_fn(by_code),
+            // The table has TC[7:2], so an index stands two bits higher in the octet.
             tc: core::array::from_fn(|index| by_tc(TrafficClass(index.to_le_bytes()[0] << 2))),
             exp: pcp,
             default_pri: Pri::default(),
         }
     }
 
-    /// What a port of a switch with `maps` does that trusts `trust`, first to last.
+    /// The classifier of a switch port with `maps`; `trust` lists the fields it goes by, most trusted first.
     #[must_use]
     pub fn of_port(maps: &PriMaps, trust: &[PriSource], default_pri: Pri) -> Self {
         Self {
@@ -76,7 +79,7 @@ impl PriMap {
         }
     }
 
-    /// Priority of a frame.
+    /// Priority that the header of a frame asks for, or `default_pri` if it has no trusted field.
     #[must_use]
     pub fn pri(&self, head: &Head) -> Pri {
         let asked = |trust: &PriSource| match trust {
@@ -89,11 +92,13 @@ impl PriMap {
                 head.exp().and_then(|exp| self.exp.get(usize::from(exp.get())).copied())
             }
         };
+        // A field that the frame lacks yields None, and the next one in `trust` is asked.
         self.trust.iter().flatten().find_map(asked).unwrap_or(self.default_pri)
     }
 
     /// The priority that a PFC class stops; `None` above 7.
     #[must_use]
+    // PFC class c pauses the priority that PCP c is mapped to, as at the switch (pipeline.md §2).
     pub fn of_class(&self, class: u8) -> Option<Pri> {
         self.pcp.get(usize::from(class)).copied()
     }

@@ -1,13 +1,15 @@
 //! Ethernet hosts and their traffic, on a switch's ports.
 //!
-//! [`frames`] build bytes, [`stamp`] marks and checks them, [`stream`] paces and judges a
-//! sequence of them, [`host`] drives streams over any `Port` and speaks PFC, [`rclink`] is an endpoint for
-//! messages, [`tcp`] a host with connections; [`report`] is what a run says; [`null_path`] is a switch that feeds itself.
+//! [`frames`] builds and reads test frames, [`stamp`] marks their payloads and checks them, [`stream`] paces a sequence
+//! of frames and judges how it arrived, [`host`] drives streams over any `Port` and speaks PFC. [`rclink`] is an RC
+//! Link endpoint that carries messages, [`tcp`] a host with TCP connections. [`report`] has the results of a run, and
+//! [`null_path`] is a switch whose ports generate their own load.
 //!
-//! Units: picoseconds (`dataplane::time`), bytes without FCS, bit/s; no float but in reports.
 //! Source: docs/spec/pipeline.md §2, §9; docs/spec/wire-formats.md §1, §2.
 //!
-//! Pure: time is a parameter, chance is seeded, no thread, no I/O of its own. A live host is
+//! Times are picoseconds (`dataplane::time`), lengths are bytes without FCS, rates bit/s; floats occur in reports only.
+//! Nothing here reads a clock, starts a thread or does I/O of its own: the caller passes time in, and randomness is
+//! seeded. So the same code runs on interfaces and in virtual time. A live host is
 //!
 //! ```no_run
 //! # use weft_dataplane::{pool::Bufs, port::{Port, PortError}, time::Instant};

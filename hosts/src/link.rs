@@ -1,8 +1,8 @@
-//! What a host sends by and receives from: a port with a pool, or a wire, which needs none.
+//! The two ways in which a host is connected: a port with a pool, or a wire of virtual time, which needs no pool.
 //!
-//! [`Link`], of [`PortLink`] and [`WireLink`].
+//! [`Link`] lets hosts, RC Link endpoints and TCP hosts send and receive over either; [`PortLink`] and [`WireLink`]
+//! implement it. Lengths are bytes without FCS.
 //!
-//! Units: bytes without FCS.
 //! Source: docs/spec/model.md §4, §7.
 
 use std::collections::VecDeque;
@@ -17,76 +17,76 @@ use weft_dataplane::time::{Instant, LinkRate};
 /// Most bursts that one poll takes in, so that sending is not starved.
 pub(crate) const RX_BURSTS: usize = 16;
 
-/// A way to other hosts.
+/// A host's connection to the others.
 pub(crate) trait Link {
-    /// Of the link.
     fn rate(&self) -> LinkRate;
 
-    /// Hands frames over, each with what is kept of it and its length; returns how many, and whether there may be more.
+    /// Hands each received frame to `take`, as the bytes that are kept of it and its length; returns how many frames
+    /// came, and whether more may wait.
     fn take_in(&mut self, now: Instant, take: impl FnMut(&[u8], usize)) -> (usize, bool);
 
     /// Frames that can be sent now, at most a burst.
     fn room(&mut self, now: Instant) -> usize;
 
-    /// Whether frames were made and not taken.
+    /// Whether frames were built that the port has not taken.
     fn has_pending(&self) -> bool;
 
-    /// Frames that were made and not taken, which are now to be sent first: how many of them, up to `most`.
+    /// Puts up to `most` frames that the port did not take before into this burst, ahead of new ones; returns how many.
     fn again(&mut self, most: usize) -> usize;
 
-    /// Whether one more can be made.
+    /// Reserves memory for one more frame; false if there is none.
     fn reserve(&mut self) -> bool;
 
-    /// What was reserved is not needed.
+    /// Returns the reservation unused.
     fn unreserve(&mut self);
 
-    /// Sends a frame of `len` bytes, for which there is room and which was reserved: `fill` writes all that is kept of it.
+    /// Sends a frame of `len` bytes, for which there is room and memory reserved: `fill` writes all bytes that are kept
+    /// of it.
     fn send(&mut self, now: Instant, len: usize, fill: impl FnOnce(&mut [u8]));
 
-    /// Ends a burst; returns how many frames of it are sent, and whether others were not taken.
+    /// Ends a burst; returns how many of its frames were sent, and whether the port left some.
     fn flush(&mut self, now: Instant) -> (usize, bool);
 
-    /// When something happens at the link, as far as it knows.
+    /// Next time at which the link itself has work to do, if it knows.
     fn next_event(&mut self) -> Option<Instant>;
 
-    /// When what is being sent is over.
+    /// When the transmission under way ends, if the link knows.
     fn idle_at(&self) -> Option<Instant>;
 }
 
-/// Memory of a [`PortLink`].
+/// A [`PortLink`]'s state between polls.
 #[derive(Default)]
 pub(crate) struct Outbox {
     batch: Batch,
-    /// Frames that the port did not take.
+    /// Frames that the port did not take; sent first in the next burst.
     pending: VecDeque<Desc>,
 }
 
 impl Outbox {
-    /// Whether all that was made has been sent.
+    /// Whether every frame built has been taken by the port.
     pub fn is_empty(&self) -> bool {
         self.pending.is_empty()
     }
 
-    /// Gives chunks back.
+    /// Gives chunks back to the pool.
     pub fn release(&mut self, bufs: &mut Bufs) {
         for desc in self.pending.drain(..) {
             bufs.free(desc);
         }
     }
 
-    /// Bytes on the heap.
     #[cfg(test)]
     pub fn heap_bytes(&self) -> usize {
         self.pending.capacity() * size_of::<Desc>()
     }
 }
 
-/// Any port.
+/// A link over any port: frames lie in chunks of a pool.
 pub(crate) struct PortLink<'a> {
     pub port: &'a mut dyn Port,
     pub bufs: &'a mut Bufs,
     pub outbox: &'a mut Outbox,
-    /// Memory of the frame that is made next.
+    /// Chunk for the next frame to be built.
     pub reserved: Option<Desc>,
 }
 
@@ -101,7 +101,7 @@ impl Link for PortLink<'_> {
         for _ in 0..RX_BURSTS {
             let had = port.rx(now, bufs, &mut outbox.batch);
             for desc in outbox.batch.drain(..) {
-                // What a kernel on this machine sends may come with a checksum that is left to a device (veth).
+                // Frames from a kernel on this machine may arrive with the checksum left to a device (veth).
                 let desc = csum::complete(bufs, desc).unwrap_or_else(|desc| desc);
                 take(bufs.bytes(&desc), desc.len());
                 bufs.free(desc);
@@ -115,6 +115,7 @@ impl Link for PortLink<'_> {
     }
 
     fn room(&mut self, now: Instant) -> usize {
+        // `flush` sends one batch, which holds a burst.
         self.port.tx_room(now).min(BURST)
     }
 
@@ -132,6 +133,7 @@ impl Link for PortLink<'_> {
     }
 
     fn reserve(&mut self) -> bool {
+        // A host may find nothing to send after it has reserved; the chunk then serves its next frame.
         if self.reserved.is_none() {
             self.reserved = self.bufs.alloc();
         }
@@ -144,6 +146,7 @@ impl Link for PortLink<'_> {
         }
     }
 
+    // `reserve` was true before, so a chunk is here; without one there is nothing to write into.
     fn send(&mut self, _now: Instant, len: usize, fill: impl FnOnce(&mut [u8])) {
         let Some(mut desc) = self.reserved.take() else { return };
         self.bufs.set_len(&mut desc, len);
@@ -161,6 +164,7 @@ impl Link for PortLink<'_> {
         }
         let sent = built - batch.len();
         let is_refused = !batch.is_empty();
+        // The port keeps no rest: it is sent before anything new, which keeps the order of each stream.
         pending.extend(batch.drain(..));
         (sent, is_refused)
     }
@@ -174,12 +178,12 @@ impl Link for PortLink<'_> {
     }
 }
 
-/// A wire in virtual time.
+/// A link over a wire in virtual time: frames are written straight onto it.
 pub(crate) struct WireLink<'a> {
     pub wire: &'a mut Wire,
-    /// Whether of each frame only the front is kept.
+    /// Whether only the front of each frame is kept.
     pub fronts: bool,
-    /// Frames sent that were not flushed.
+    /// Frames sent since the last flush.
     pub sent: usize,
 }
 
@@ -191,6 +195,7 @@ impl Link for WireLink<'_> {
 
     #[inline]
     fn take_in(&mut self, now: Instant, take: impl FnMut(&[u8], usize)) -> (usize, bool) {
+        // Most steps of a host are for its own timers; this saves a look at an empty wire.
         if !self.wire.is_due(now) {
             return (0, false);
         }
@@ -200,6 +205,7 @@ impl Link for WireLink<'_> {
 
     #[inline]
     fn room(&mut self, now: Instant) -> usize {
+        // One at a time: the next frame is chosen when the wire is idle, so that no queue forms at a host.
         usize::from(self.wire.has_room(now))
     }
 
@@ -224,6 +230,7 @@ impl Link for WireLink<'_> {
     #[inline]
     fn send(&mut self, now: Instant, len: usize, fill: impl FnOnce(&mut [u8])) {
         let kept = if self.fronts { len.min(FRONT_LEN) } else { len };
+        // A frame that is kept by its front carries the mark of its payload and all headers in it.
         self.sent += usize::from(self.wire.put(now, len, kept, fill));
     }
 

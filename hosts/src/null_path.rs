@@ -1,9 +1,8 @@
-//! A switch between null ports that make its frames: the whole path in memory, without a wire.
+//! A switch between null ports that generate its load: the whole path of frames in memory, without a wire.
 //!
-//! [`NullLoad`] → [`NullPath`]: a core, and a lane with its ports for each worker; whoever drives
-//! the lanes has the clock. All ports send to stations behind each other.
+//! [`NullPath`] has a core, and for each worker a lane with its ports; the caller drives the lanes and owns the clock.
+//! The ports of a [`NullLoad`] send to stations behind all other ports. Bytes are without FCS.
 //!
-//! Units: frames, bytes without FCS.
 //! Source: docs/bench.md.
 
 use std::sync::Arc;
@@ -26,13 +25,13 @@ use crate::frames::{FrameError, FrameSpec, Kind, Station};
 use crate::sizes::Sizes;
 use crate::stamp::Stamp;
 
-/// Rate that the ports claim.
+/// Rate that the ports claim, which sizes thresholds only: null ports are not paced.
 const RATE: LinkRate = LinkRate::gbps(100);
-/// Longest frame.
+/// Longest frame of a load, bytes without FCS.
 pub const FRAME_LEN_MAX: usize = 1_518;
-/// Chunks that the buffer may fill.
+/// Chunks that the shared buffer may fill.
 const CELLS: u32 = 8_192;
-/// Least chunks of the pool.
+/// Least number of chunks in the pool.
 const CHUNKS_MIN: usize = 16_384;
 /// Most stations: each has a 16-bit number of its own, below those of groups.
 pub const STATIONS_MAX: usize = 32_767;
@@ -44,61 +43,61 @@ const ETHER_TYPE: u16 = 0x88B7;
 pub struct NullLoad {
     /// Format of all frames.
     pub kind: Kind,
-    /// Ports, all of them sending and receiving.
+    /// Number of ports, all of which send and receive.
     pub ports: usize,
-    /// Stations, spread over the ports.
+    /// Number of stations, dealt out to the ports in turn.
     pub stations: usize,
     /// Bytes of a frame, without FCS.
     pub frame_len: usize,
 }
 
-/// A load that cannot be made.
+/// Why a load or its switch could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum NullPathError {
-    /// A number out of range.
+    /// A number of the load is out of range.
     #[error("{had} {what}: expected {min} to {max}")]
     Range {
-        /// What there is too much or too little of.
+        /// The quantity that is out of range.
         what: &'static str,
-        /// How much.
+        /// Its value in the load.
         had: usize,
-        /// Least.
+        /// Least value that is allowed.
         min: usize,
-        /// Most.
+        /// Largest value that is allowed.
         max: usize,
     },
-    /// No such frame.
+    /// The format has no such frame.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// No room for frames.
+    /// The pool could not be mapped.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// The parts do not fit together.
+    /// The switch refuses its configuration or ports.
     #[error(transparent)]
     Build(#[from] Box<BuildError>),
-    /// Routes that the tables cannot take.
+    /// Routes do not fit the tables.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// A port refused its frames.
+    /// A port refuses the frames that it is to send.
     #[error(transparent)]
     Port(#[from] Box<PortOpenError>),
 }
 
 /// A switch of null ports, before its first step.
 pub struct NullPath {
-    /// What the workers share.
+    /// State that all workers share.
     pub core: Arc<Core>,
-    /// By worker: its lane, and its ports.
+    /// For each worker its lane and the ports it owns.
     pub lanes: Vec<(Lane, Vec<Box<dyn Port>>)>,
-    /// By worker: the numbers of its ports.
+    /// For each worker the numbers of its ports.
     pub spread: Vec<Vec<PortId>>,
 }
 
 impl NullPath {
-    /// A switch for `load`, its ports dealt out to `workers` in turn.
+    /// A switch for `load`, whose ports are dealt out to `workers` in turn.
     ///
     /// # Errors
-    /// A load that cannot be made.
+    /// A number out of range, or parts that the dataplane refuses.
     pub fn new(load: &NullLoad, workers: usize) -> Result<Self, NullPathError> {
         let range = |what, had, min, max| {
             let fits = (min..=max).contains(&had);
@@ -115,7 +114,7 @@ impl NullPath {
     /// behind all ports in turn.
     ///
     /// # Errors
-    /// A load that cannot be made.
+    /// A number out of range, or parts that the dataplane refuses.
     pub fn of_tlps(ports: usize, pids: u16, workers: usize) -> Result<Self, NullPathError> {
         let load = NullLoad { kind: Kind::Ethernet, ports, stations: ports, frame_len: 64 };
         let mut switch = switch(&load);
@@ -124,6 +123,7 @@ impl NullPath {
         }
         let path = Self::of(switch, workers, &|port| Ok(tlp_templates(ports, pids, port)))?;
         let mut tables = (**path.core.tables.load()).clone();
+        // PIDs are dealt out to ports in turn, which `tlp_templates` relies on.
         let behind = |pid: u16| u8::try_from(usize::from(pid) % ports).unwrap_or(0);
         let entries: Vec<DrtEntry> = (0..pids).map(|pid| DrtEntry::Port(behind(pid))).collect();
         tables.set_drt(0, &entries)?;
@@ -131,7 +131,7 @@ impl NullPath {
         Ok(path)
     }
 
-    /// `switch`, its ports dealt out to `workers` in turn, each with the frames that `templates` gives.
+    /// Builds `switch`, its ports dealt out to `workers` in turn; `templates` gives the frames that each port sends.
     fn of(
         switch: SwitchConfig,
         workers: usize,
@@ -139,6 +139,7 @@ impl NullPath {
     ) -> Result<Self, NullPathError> {
         let count = switch.ports.len();
         let beside = chunks_beside_buffer(count, workers, switch.tx_ring_frames);
+        // Receive buffers, transmit rings and workers' caches take chunks beside those of the buffer.
         let chunks = CHUNKS_MIN.max(CELLS as usize + beside);
         let pool = Pool::map(chunks, FRAME_LEN_MAX)?;
         let ports = (0..count).filter_map(PortId::new);
@@ -150,14 +151,16 @@ impl NullPath {
     }
 }
 
-/// UIO writes that `port` sends, to PIDs behind all others; over all ports every PID is named once.
+/// UIO writes that `port` sends, to PIDs behind all other ports; over all ports every PID is addressed once.
 fn tlp_templates(ports: usize, pids: u16, port: usize) -> Vec<Vec<u8>> {
     const PAYLOAD: [u8; 24] = [0xA5; 24];
     let spid = Pid::from_low_bits(u16::try_from(port).unwrap_or(0));
+    // PID p lies behind port p % ports; its sender is 1 to ports - 1 further on, so never that port itself.
     let sender = |pid: u16| (usize::from(pid) + 1 + usize::from(pid) / ports % (ports - 1)) % ports;
     let to_pid = |pid: u16| {
         let body = Body::Address {
             addr: Hpa(0x0123_4567_0000 | u64::from(pid) << 6),
+            // An address of its own for each PID, 64 bytes apart.
             wide: true,
             at: At::default(),
             no_write: false,
@@ -180,7 +183,7 @@ fn tlp_templates(ports: usize, pids: u16, port: usize) -> Vec<Vec<u8>> {
     (0..pids).filter(|&pid| sender(pid) == port).map(to_pid).collect()
 }
 
-/// Frames that all ports of `core` have taken so far.
+/// Frames sent so far by the first `ports` ports of `core`, over all workers.
 #[must_use]
 pub fn frames_sent(core: &Core, ports: usize) -> u64 {
     let of = |port: PortId| core.stats.iter().map(move |stats| stats.port[port].tx_frames.get());
@@ -197,6 +200,7 @@ fn switch(load: &NullLoad) -> SwitchConfig {
         headroom_cells: 64,
         frame_len_max: FRAME_LEN_MAX,
     });
+    // A port must be told that it is Lite: nothing in a frame says so (pipeline.md §1).
     if load.kind == Kind::Lite {
         for port in &mut switch.ports {
             port.parse.afh = AfhMode::Lite; // has no type of its own
@@ -217,20 +221,21 @@ fn port(id: PortId, templates: Vec<Vec<u8>>) -> Result<Box<dyn Port>, NullPathEr
     Ok(Box::new(Null::generator(config).map_err(Box::new)?))
 }
 
-/// Frames that `port` sends, one from each of its stations, to stations behind all other ports. Over
-/// all ports every station is named once as destination, so that the bytes to copy stay few and
-/// what is measured is the switch.
+/// Frames that `port` sends, one from each of its stations, to stations behind all other ports. Over all ports every
+/// station is addressed once, so that there are few bytes to copy and the switch itself is measured.
 fn templates(load: &NullLoad, port: usize) -> Result<Vec<Vec<u8>>, FrameError> {
     let own = (port..load.stations).step_by(load.ports);
     let to = |row: usize| {
+        // In one row the ports send to each other by a rotation without fixed points.
         let column = (port + 1 + row % (load.ports - 1)) % load.ports;
         let wanted = row * load.ports + column;
+        // The last row may be short of stations: use that port's first one.
         if wanted < load.stations { wanted } else { column }
     };
     own.enumerate().map(|(row, src)| frame(load, to(row), src)).collect()
 }
 
-/// A frame from station `src` to station `dst`.
+/// A frame of `load` from station `src` to station `dst`.
 fn frame(load: &NullLoad, dst: usize, src: usize) -> Result<Vec<u8>, FrameError> {
     let station = |index: usize| Station::numbered(u16::try_from(index + 1).unwrap_or(u16::MAX));
     let mut spec = FrameSpec::new(load.kind, station(src), station(dst))

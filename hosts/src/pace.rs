@@ -1,26 +1,24 @@
 //! Exact pacing: how long after one frame the next may start, without a float and without drift.
 //!
-//! [`Rate`] names what is counted; [`Pacer`] keeps the remainder of each division, so that
-//! the sum of all gaps is floor(work * 10^12 / rate) picoseconds after any number of frames.
-//!
-//! Units: bit/s or frames/s in, picoseconds out.
-//! Wire bytes as `LinkRate::frame_time` counts them (IEEE 802.3 4.4.2).
+//! [`Pacer`] keeps the remainder of each division, so that the sum of all gaps is floor(work * 10^12 / rate)
+//! picoseconds after any number of frames. [`Rate`] says whether work is bits or frames. Bits on the wire are counted
+//! as `LinkRate::frame_time` does (IEEE 802.3 4.4.2).
 
 use weft_dataplane::time::Span;
 
-/// Picoseconds of a second.
+/// Picoseconds in a second.
 const SECOND_PS: u64 = 1_000_000_000_000;
-/// Most units a second: above it, a frame of the longest kind would take less than a picosecond.
+/// Highest rate in units a second: above it, a frame of the longest kind would take less than a picosecond.
 pub const RATE_MAX: u64 = 10_000_000_000_000;
 
-/// How fast a stream goes.
+/// Rate of a stream, in one of three units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
     /// Bits of frames a second, FCS not counted.
     FrameBps(u64),
     /// Bits a second as the wire sees them: FCS, the 64-byte minimum, preamble and gap counted.
     WireBps(u64),
-    /// Frames a second.
+    /// Frames a second, whatever their lengths.
     Fps(u64),
     /// As fast as the port takes them.
     Max,
@@ -33,6 +31,7 @@ impl Rate {
         match self {
             Self::FrameBps(bps) => Some((len as u64 * 8, bps)),
             Self::WireBps(bps) => {
+                // FCS of 4 bytes; then preamble, start delimiter and gap, 20 bytes together.
                 let with_fcs = len as u64 + 4;
                 let padded = if with_fcs < 64 { 64 } else { with_fcs };
                 Some(((padded + 20) * 8, bps))
@@ -63,7 +62,7 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// A pacer that starts even. A rate of 0 is taken as no limit; see [`Rate::is_valid`].
+    /// A pacer without a remainder. A rate of 0 is taken as no limit; see [`Rate::is_valid`].
     #[must_use]
     pub const fn new(rate: Rate) -> Self {
         Self { rate, rest: 0 }

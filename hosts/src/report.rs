@@ -1,8 +1,6 @@
-//! What a run says: plain data for programs and tables, and the balance over several hosts.
+//! Results of a host as plain data that serialises to JSON, and [`balance`], which compares senders with receivers.
 //!
-//! [`Report`] of one host, serialised as JSON; [`balance`] holds senders against receivers.
-//!
-//! Units: frames, bytes without FCS, picoseconds (`_ps`), bit/s (`_bps`).
+//! Bytes are without FCS; a field's suffix is its unit: `_ps` picoseconds, `_bps` bit/s.
 
 use std::collections::BTreeMap;
 
@@ -18,9 +16,9 @@ use crate::stream::tx::StreamTx;
 /// A count of frames and of their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Count {
-    /// Frames.
+    /// Frames, each counted once.
     pub frames: u64,
-    /// Bytes without FCS.
+    /// Their bytes, without FCS.
     pub bytes: u64,
 }
 
@@ -33,19 +31,19 @@ impl Count {
     }
 }
 
-/// Frames of one format and priority.
+/// Number of frames of one format and priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Cell {
-    /// Name of the format.
+    /// Name of the format, as in [`Format::name`].
     pub format: &'static str,
-    /// Priority by the header.
+    /// Priority that the host's map gives to the header, 0..=7.
     pub pri: u8,
-    /// How many.
+    /// Frames and bytes of this cell.
     #[serde(flatten)]
     pub count: Count,
 }
 
-/// Frames by format and priority.
+/// Counts of frames by format and priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Table([[Count; PRIS_MAX]; Format::COUNT]);
 
@@ -53,13 +51,14 @@ impl Table {
     /// Adds a frame of `len` bytes.
     #[inline]
     pub fn add(&mut self, format: Format, pri: Pri, len: usize) {
+        // Format and priority come from the classifier and are always in range.
         let row = self.0.get_mut(format as usize);
         if let Some(count) = row.and_then(|row| row.get_mut(pri.index())) {
             count.add(len);
         }
     }
 
-    /// The sum of all.
+    /// The sum over all formats and priorities.
     #[must_use]
     pub fn total(&self) -> Count {
         self.0.iter().flatten().fold(Count::default(), |sum, had| Count {
@@ -68,7 +67,7 @@ impl Table {
         })
     }
 
-    /// The cells that are not empty.
+    /// The cells that have counted a frame, by format and then priority.
     #[must_use]
     pub fn cells(&self) -> Vec<Cell> {
         let rows = Format::ALL.into_iter().zip(&self.0);
@@ -86,19 +85,19 @@ impl Table {
 /// Latencies of the frames that carried a send time; `None`, and `null` as JSON, where none did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LatencyReport {
-    /// How many frames.
+    /// Frames that carried a send time.
     pub frames: u64,
-    /// Least.
+    /// Shortest latency, exact.
     pub min_ps: Option<u64>,
-    /// Mean.
+    /// Mean, exact but for rounding down.
     pub mean_ps: Option<u64>,
-    /// Median.
+    /// Median, to about 1 %.
     pub p50_ps: Option<u64>,
-    /// 99 of 100 are at or below.
+    /// 99th percentile, to about 1 %.
     pub p99_ps: Option<u64>,
-    /// 999 of 1000 are at or below.
+    /// 99.9th percentile, to about 1 %.
     pub p999_ps: Option<u64>,
-    /// Most.
+    /// Longest latency, exact.
     pub max_ps: Option<u64>,
 }
 
@@ -119,7 +118,7 @@ impl From<&Latency> for LatencyReport {
 }
 
 impl LatencyReport {
-    /// In nanoseconds, for people: "min 4 p50 ...", or `reason` behind "not measured: ".
+    /// The figures in nanoseconds as text, "min 4 p50 ...", or "not measured: `reason`".
     #[must_use]
     pub fn in_words(&self, reason: &str) -> String {
         let Self { min_ps, p50_ps, p99_ps, p999_ps, max_ps, .. } = *self;
@@ -131,19 +130,19 @@ impl LatencyReport {
     }
 }
 
-/// What the sender of a stream reports.
+/// Sender's side of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TxStreamReport {
-    /// Number of the stream.
+    /// Number of the stream, as receivers see it in the stamp.
     pub stream: u16,
-    /// Kind of its frames.
+    /// Kind of its frames, as on the command line.
     pub kind: &'static str,
-    /// Priority; `None` of MAC Control.
+    /// Priority whose PAUSE stops the stream; `None` for MAC Control, which is never paused.
     pub pri: Option<u8>,
-    /// What was sent.
+    /// Frames and bytes built, including those that the port has not taken yet.
     #[serde(flatten)]
     pub count: Count,
-    /// How far its schedule was moved because it could not be followed.
+    /// How far its schedule was moved because the stream fell behind.
     pub behind_ps: u64,
 }
 
@@ -159,44 +158,44 @@ impl TxStreamReport {
     }
 }
 
-/// What the receiver of a stream reports.
+/// Receiver's side of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RxStreamReport {
-    /// Number of the stream.
+    /// Number of the stream, read from the stamps.
     pub stream: u16,
-    /// What came, copies and flawed frames included.
+    /// Frames and bytes received, copies and flawed frames included.
     #[serde(flatten)]
     pub count: Count,
-    /// Sequence numbers that came.
+    /// Sequence numbers received, each counted once.
     pub unique: u64,
-    /// One above the highest of them.
+    /// One above the highest sequence number received.
     pub next_seq: u64,
-    /// Sequence numbers below it that did not come. What is missing behind the last frame that came
-    /// only the sender can tell: see [`balance`].
+    /// Sequence numbers below `next_seq` that did not come. Losses behind the last frame that came are known to the
+    /// sender alone: see [`balance`].
     pub lost: u64,
-    /// Frames that came behind a later one.
+    /// Frames that came after one with a higher number.
     pub reordered: u64,
-    /// Frames that came again.
+    /// Frames whose number had already come.
     pub duplicates: u64,
-    /// Frames too far behind to tell.
+    /// Frames too far behind to be told from duplicates.
     pub too_old: u64,
-    /// Frames with a flaw.
+    /// Frames with a flaw, of any kind.
     pub corrupt: u64,
-    /// Frames with a flaw: short, grown, payload, ICRC, header bits, IP checksum.
+    /// The same by kind: short, grown, payload, ICRC, header bits, IP checksum.
     pub flaws: [u64; 6],
     /// Frames by ECN codepoint: Not-ECT, ECT(1), ECT(0), CE.
     pub ecn: [u64; 4],
-    /// Frames by priority.
+    /// Frames by priority of their headers.
     pub pris: [u64; PRIS_MAX],
-    /// Frames by format.
+    /// Frames by name of the format; formats without frames are left out.
     pub formats: BTreeMap<&'static str, u64>,
-    /// First arrival.
+    /// Arrival of the first frame; `None` if there was none.
     pub first_ps: Option<u64>,
-    /// Last arrival.
+    /// Arrival of the last frame.
     pub last_ps: Option<u64>,
-    /// Bits of frames a second between them.
+    /// Bits of all frames over the time from first to last arrival; 0 if that is 0.
     pub rate_bps: u64,
-    /// Latencies.
+    /// Latencies of its frames that carry a send time.
     pub latency: LatencyReport,
 }
 
@@ -204,6 +203,7 @@ impl RxStreamReport {
     pub(crate) fn new(stream: u16, rx: &StreamRx) -> Self {
         let formats = Format::ALL.into_iter().zip(rx.formats);
         let span_ps = rx.first_last.map_or(0, |(first, last)| last.since(first).as_ps());
+        // 10^12 ps in a second; u128, as bits of a long run times that exceed 64 bits.
         let bits = u128::from(rx.bytes) * 8 * 1_000_000_000_000;
         let rate_bps = bits.checked_div(u128::from(span_ps)).unwrap_or_default();
         Self {
@@ -231,61 +231,61 @@ impl RxStreamReport {
 /// MAC Control frames (PAUSE, PFC) that a host sent and received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ControlReport {
-    /// PFC frames received.
+    /// PFC frames received, without the malformed ones.
     pub pfc_rx: u64,
-    /// Of them, how many stop each class.
+    /// How many of them stop each class.
     pub stop_rx: [u64; 8],
-    /// Of them, how many let each class go on.
+    /// How many of them release each class.
     pub go_rx: [u64; 8],
-    /// Frames with PFC's opcode that are malformed.
+    /// MAC Control frames with PFC's opcode that are malformed.
     pub pfc_malformed: u64,
     /// 802.3x PAUSE frames received; they stop nothing.
     pub pause_rx: u64,
-    /// Other MAC Control frames received.
+    /// MAC Control frames received with any other opcode.
     pub other_rx: u64,
     /// PFC frames that the slow receiver sent.
     pub pfc_tx: u64,
-    /// Of them, how many stop each class.
+    /// How many of them stop each class.
     pub stop_tx: [u64; 8],
-    /// Of them, how many let each class go on.
+    /// How many of them release each class.
     pub go_tx: [u64; 8],
-    /// Time that each priority was stopped.
+    /// Time for which each priority was stopped.
     pub paused_ps: [u64; PRIS_MAX],
 }
 
-/// How full the buffer of a slow receiver was, and what it lost.
+/// Fill level and losses of a slow receiver's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SlowReport {
-    /// Bytes in it now.
+    /// Bytes in the buffer when the report was made.
     pub used_bytes: usize,
-    /// Most bytes of each priority at once.
+    /// Most bytes of each priority that were in it at once.
     pub watermark_bytes: [usize; PRIS_MAX],
     /// Frames of each priority that found no room.
     pub overruns: [u64; PRIS_MAX],
 }
 
-/// Frames that belong to no stream, and frames that never were.
+/// Frames that belong to no stream, and frames that were never sent or received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OtherReport {
-    /// Frames that made a station known.
+    /// Announcements received: frames by which switches learn a station.
     pub announcements: u64,
-    /// Frames that nobody marked.
+    /// Data frames received without a mark.
     pub foreign: u64,
-    /// Frames whose mark does not hold together: corrupted, stream unknown.
+    /// Frames whose mark is damaged or names an unknown stream.
     pub broken: u64,
     /// Frames that end inside a header that they claim to have.
     pub malformed: u64,
-    /// Times that there was no free chunk for a frame; it was sent later.
+    /// Times that no chunk was free for a frame; the frame was sent later.
     pub no_buffer: u64,
     /// Streams that were ended because a frame did not fit a chunk.
     pub unsendable: u64,
     /// Frames built that the port has not taken yet.
     pub pending: u64,
-    /// Frames that kernel or device lost before the port.
+    /// Frames that the kernel or the device lost before the port.
     pub kernel_rx: u64,
     /// Frames that the port dropped on receipt.
     pub port_rx_dropped: u64,
-    /// Frames that kernel or device refused to send.
+    /// Frames that the kernel or the device refused to send.
     pub port_tx_failed: u64,
 }
 
@@ -303,29 +303,29 @@ impl OtherReport {
 /// The report of a host: its streams, other frames and its port's counters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// Name of the host.
+    /// Name of the host, as given to it.
     pub name: String,
-    /// When the report was made.
+    /// When the report was made, on the caller's clock.
     pub at_ps: u64,
     /// Data frames built, announcements included.
     pub tx: Count,
-    /// The same by format and priority.
+    /// `tx` by format and priority.
     pub tx_cells: Vec<Cell>,
     /// Data frames received, foreign ones included.
     pub rx: Count,
-    /// The same by format and priority.
+    /// `rx` by format and priority.
     pub rx_cells: Vec<Cell>,
-    /// Streams sent.
+    /// One entry for each stream that the host sends.
     pub tx_streams: Vec<TxStreamReport>,
-    /// Streams received.
+    /// One entry for each stream of which a frame has come.
     pub rx_streams: Vec<RxStreamReport>,
-    /// Latencies over all streams.
+    /// Latencies over all streams received.
     pub latency: LatencyReport,
-    /// MAC Control.
+    /// MAC Control frames, both ways.
     pub control: ControlReport,
-    /// The buffer, if the host is a slow receiver.
+    /// State of the buffer, if the host is a slow receiver.
     pub slow: Option<SlowReport>,
-    /// All else.
+    /// Everything that belongs to no stream.
     pub other: OtherReport,
 }
 
@@ -337,7 +337,7 @@ impl Report {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Whether every frame that came was whole, once and in order, and nothing is missing between.
+    /// Whether every frame that came was whole, came once and in order, and no frame between them is missing.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         let whole = |rx: &RxStreamReport| {
@@ -349,10 +349,10 @@ impl Report {
     }
 }
 
-/// A stream's frames as its sender and its receivers counted them.
+/// Counts of a stream, senders and receivers put together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Balance {
-    /// Number of the stream.
+    /// Number of the stream, the same at senders and receivers.
     pub stream: u16,
     /// Frames sent, by all senders of that number.
     pub sent: u64,
@@ -360,20 +360,21 @@ pub struct Balance {
     pub received: u64,
     /// Frames that did not come; 0 where a frame came to more than one receiver.
     pub lost: u64,
-    /// Frames that came behind a later one.
+    /// Frames that came after one with a higher number.
     pub reordered: u64,
-    /// Frames that came again.
+    /// Frames whose number had already come.
     pub duplicates: u64,
-    /// Frames with a flaw.
+    /// Frames with a flaw, of any kind.
     pub corrupt: u64,
-    /// Frames marked CE.
+    /// Frames that came with ECN codepoint CE.
     pub marked: u64,
 }
 
-/// Compares what was sent with what was received, by stream; MAC Control is left out.
+/// Compares frames sent with frames received, by stream; MAC Control is left out, as it carries no stamp.
 #[must_use]
 pub fn balance(reports: &[Report]) -> Vec<Balance> {
     let mut streams: BTreeMap<u16, Balance> = BTreeMap::new();
+    // Only MAC Control has no priority.
     for tx in reports.iter().flat_map(|report| &report.tx_streams).filter(|tx| tx.pri.is_some()) {
         streams.entry(tx.stream).or_default().sent += tx.count.frames;
     }
@@ -388,6 +389,7 @@ pub fn balance(reports: &[Report]) -> Vec<Balance> {
     }
     let finish = |(stream, had): (u16, Balance)| Balance {
         stream,
+        // A flooded frame that reaches several receivers counts several times, hence no underflow.
         lost: had.sent.saturating_sub(had.received),
         ..had
     };

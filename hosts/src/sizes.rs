@@ -1,30 +1,29 @@
-//! Frame lengths of a sequence: a pure function of the sequence number, so that nothing is kept.
+//! Frame lengths of a stream as a pure function of the sequence number, so that no state is kept.
 //!
-//! [`Sizes`] and (sequence number, seed) in, bytes out.
+//! Lengths are without FCS. Any frame's length can be computed again from its number and the stream's seed.
 //!
-//! Units: bytes without FCS.
 //! Source: simple IMIX (7:4:1 of 64, 594 and 1518 bytes with FCS), as traffic testers have it.
 
 use crate::stamp::mix;
 
-/// Frames without FCS in one round of IMIX.
+/// One round of IMIX, spread so that long frames do not follow each other.
 const IMIX: [usize; 12] = [60, 590, 60, 60, 590, 60, 1514, 60, 590, 60, 590, 60];
 
-/// How long the frames of a sequence are.
+/// Length policy of a stream's frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sizes {
-    /// All of one length.
+    /// All frames have this length.
     Fixed(usize),
     /// Any length from the first to the second, each equally likely, by the seed.
     Range(usize, usize),
-    /// These in turn.
+    /// These lengths in turn.
     List(Vec<usize>),
     /// Seven of 60, four of 590, one of 1514, or the nearest length that the format has.
     Imix,
 }
 
 impl Sizes {
-    /// Length of frame `seq`; `min` and `max` are what the format can have, and hold for IMIX only.
+    /// Length of frame `seq`; `min` and `max` are the limits of the format, and only IMIX is fitted to them.
     #[must_use]
     pub fn len_at(&self, seq: u64, seed: u64, min: usize, max: usize) -> usize {
         match self {
@@ -36,6 +35,7 @@ impl Sizes {
                 low.saturating_add(usize::try_from(part).unwrap_or_default())
             }
             Self::List(lens) => nth(lens, seq).unwrap_or(min),
+            // Others are checked against the format by `FrameSpec::check`; IMIX has to fit any of them.
             Self::Imix => nth(&IMIX, seq).unwrap_or(min).clamp(min, max.max(min)),
         }
     }
@@ -53,7 +53,7 @@ impl Sizes {
     }
 }
 
-/// The element whose turn it is.
+/// The element whose turn it is at `seq`; `None` for an empty list.
 fn nth(lens: &[usize], seq: u64) -> Option<usize> {
     let turn = seq.checked_rem(lens.len() as u64)?;
     lens.get(usize::try_from(turn).ok()?).copied()
