@@ -1,9 +1,8 @@
-//! A host: streams out, checks in, PFC both ways, over any `Port`.
+//! A host: sends streams, checks those it receives, and speaks PFC both ways, over any `Port`.
 //!
-//! [`HostSpec`] is what it does; [`Host::poll`] moves it to `now` and says when it wants to
-//! be polled next. Streams that are due take turns, one frame each; a stopped priority is left out.
+//! It is described by a [`HostSpec`]; [`Host::poll`] advances it to `now` and returns when to poll it next. Streams
+//! that are due take turns, one frame each; those of a paused priority are skipped. Lengths are bytes without FCS.
 //!
-//! Units: picoseconds, bytes without FCS.
 //! Source: docs/spec/pipeline.md §9 (PFC); IEEE 802.1Q-2022 clause 36.
 
 use core::cmp::Reverse;
@@ -31,41 +30,41 @@ use crate::stream::tx::{Due, StreamError, StreamSpec, StreamTx};
 mod rx;
 mod tx;
 
-/// Lane of frames that no PAUSE stops.
+/// Index of the lane of MAC Control, which no PAUSE stops.
 const CONTROL: usize = PRIS_MAX;
 const LANES: usize = PRIS_MAX + 1;
 
-/// What a host is built from: its address, streams and how it treats PFC.
+/// Description of a host: its address, streams and how it treats PFC.
 #[derive(Clone, Debug)]
 pub struct HostSpec {
     /// Name in reports.
     pub name: String,
-    /// Source of its own PFC frames.
+    /// Source address of its own PFC frames.
     pub mac: MacAddr,
-    /// How it reads frames; the AFH mode must be that of its switch port, its own MAC in `port_mac`
-    /// lets PFC come to that too.
+    /// How it classifies received frames. The AFH mode must be that of its switch port; with its own MAC in `port_mac`,
+    /// PFC frames to that address also count.
     pub parse: ParseConfig,
-    /// Priority by header field and PFC class; what the switch has.
+    /// Priority by header field and PFC class; must equal the switch's.
     pub classes: PriMap,
-    /// Rate for pause quanta; `None` for the port's.
+    /// Rate by which pause quanta are converted; `None` for the port's.
     pub rate: Option<LinkRate>,
-    /// Whether received PFC stops it.
+    /// Whether received PFC pauses its streams; it is counted in any case.
     pub honour_pfc: bool,
-    /// Receives slowly, and sends PFC.
+    /// Buffer of a slow receiver, which sends PFC; `None`: frames are taken at once.
     pub slow: Option<SlowSpec>,
-    /// What it sends.
+    /// Streams that it sends; each needs a number of its own.
     pub streams: Vec<StreamSpec>,
-    /// Stations that it makes known beside the sources of its streams.
+    /// Further stations that [`Host::announce`] makes known, beside the sources of its streams.
     pub stations: Vec<FrameSpec>,
-    /// Tells the time once more after frames were taken from the port, for arrivals; without it they
-    /// count as of the poll's `now`, before which they may have been sent.
+    /// Clock that is read again after frames were received, for their arrival times. Without it arrivals count as of
+    /// the poll's `now`, which may be before they were sent.
     pub arrival_clock: Option<fn() -> Instant>,
-    /// Arrivals that are kept of each stream: of frames too short to carry a send time.
+    /// How many arrivals to keep of each stream, of frames too short to carry a send time.
     pub keep_arrivals: usize,
 }
 
 impl HostSpec {
-    /// A host that honours PFC, with the switch's defaults for 4 priorities and nothing to send.
+    /// A host that honours PFC, with the switch's default classes of 4 priorities, and no streams.
     #[must_use]
     pub fn new(name: impl Into<String>, mac: MacAddr) -> Self {
         Self {
@@ -84,20 +83,20 @@ impl HostSpec {
     }
 }
 
-/// What one poll of a host did, and when to poll it next.
+/// Result of one poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostProgress {
-    /// Frames that the port took.
+    /// Frames that the port took in this poll.
     pub sent: usize,
-    /// Frames that the port delivered.
+    /// Frames that the port delivered in this poll.
     pub received: usize,
-    /// When the host has something to do next, not counting what arrives; `None` for never.
+    /// When the host itself has something to do next, arrivals aside; `None` for never.
     pub next: Option<Instant>,
-    /// There is a frame to send now, but the port (or the pool) has no room for it.
+    /// Whether a frame is due now for which the port or the pool has no room.
     pub blocked: bool,
 }
 
-/// A stream of this host and where it belongs.
+/// A stream of this host, its lane and the format of its frames.
 struct Sender {
     tx: StreamTx,
     lane: usize,
@@ -110,7 +109,7 @@ impl Sender {
     }
 }
 
-/// A host in operation.
+/// A running host.
 pub struct Host {
     name: String,
     mac: MacAddr,
@@ -122,14 +121,14 @@ pub struct Host {
     senders: Vec<Sender>,
     /// Streams whose next frame is due later.
     waiting: BinaryHeap<Reverse<(Instant, usize)>>,
-    /// Streams that have a frame now, by lane, each with its place in the common order.
+    /// Streams with a frame due, by lane; the first number is their place among all lanes.
     ready: [VecDeque<(u64, usize)>; LANES],
     turn: u64,
-    /// Streams that are not over.
+    /// Streams that have not ended.
     live: usize,
-    /// Announcements that are still to be sent, with their formats and priorities.
+    /// Announcements still to be sent, with format and priority.
     own: VecDeque<(Format, Pri, Vec<u8>)>,
-    /// Frames that the port refused, with their lanes, oldest first.
+    /// Frames that the port did not take, with their lanes, oldest first.
     pending: VecDeque<(usize, Desc)>,
     streams_rx: BTreeMap<u16, StreamRx>,
     keep_arrivals: usize,
@@ -146,7 +145,7 @@ impl Host {
     /// A host before its first poll.
     ///
     /// # Errors
-    /// A stream that cannot be sent, or whose number another one has.
+    /// A stream that cannot be sent, or two streams with one number.
     pub fn new(spec: HostSpec) -> Result<Self, StreamError> {
         let mut ids = BTreeSet::new();
         let mut senders = Vec::with_capacity(spec.streams.len());
@@ -186,7 +185,7 @@ impl Host {
         })
     }
 
-    /// Finds out what the switch will make of a stream's frames, from the first one.
+    /// Builds the stream's first frame and classifies it as the switch will.
     fn sender(
         spec: StreamSpec,
         parse: &ParseConfig,
@@ -202,8 +201,8 @@ impl Host {
         Ok(Sender { lane, format, tx: StreamTx::new(spec)? })
     }
 
-    /// Queues a frame for every station of this host, so that the switch knows where it is before
-    /// traffic comes: to everybody, one for each source address and VLAN.
+    /// Queues an announcement for each source address and VLAN of this host, so that switches know its port before
+    /// traffic for it comes.
     pub fn announce(&mut self) {
         let of_streams = self.senders.iter().map(|sender| &sender.tx.spec().frame);
         let mut known = BTreeSet::new();
@@ -218,10 +217,10 @@ impl Host {
         }
     }
 
-    /// Moves the host to `now`: receives, answers, sends what is due.
+    /// Advances the host to `now`: receives, sends PFC, sends frames that are due.
     ///
     /// # Errors
-    /// The port's device is gone; the host is in order and may be polled again.
+    /// The port's device is gone; the host's state is intact and it may be polled again.
     pub fn poll(
         &mut self,
         now: Instant,
@@ -229,15 +228,18 @@ impl Host {
         bufs: &mut Bufs,
     ) -> Result<HostProgress, PortError> {
         let rate = self.rate.unwrap_or(port.caps().rate);
+        // Received PFC first: it may stop frames that are sent below.
         let (received, more) = self.take_in(now, rate, port, bufs);
         self.pauses.tick(now);
         if let Some(slow) = &mut self.slow {
             slow.tick(now);
         }
+
         self.wake(now);
         let (sent, state) = self.send_out(now, rate, port, bufs);
         port.service(now, bufs)?;
         let waiting = self.waiting.peek().map(|Reverse((at, _))| *at);
+        // Again: sending PFC has set when the slow receiver's pause is to be refreshed.
         let slow = self.slow.as_mut().and_then(|slow| slow.tick(now));
         let timers = Instant::earlier(waiting, Instant::earlier(self.pauses.tick(now), slow));
         let next = if more || state == tx::Sending::More {
@@ -251,13 +253,13 @@ impl Host {
         Ok(HostProgress { sent, received, next, blocked: state == tx::Sending::Blocked })
     }
 
-    /// Whether everything is sent: no stream has a frame left, and nothing waits for the port.
+    /// Whether all streams have ended and no frame waits for the port.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.live == 0 && self.pending.is_empty() && self.own.is_empty()
     }
 
-    /// Ends all streams; what the port refused is still to be sent.
+    /// Ends all streams; frames that the port did not take are still sent.
     pub fn stop(&mut self) {
         for sender in &mut self.senders {
             sender.tx.stop();
@@ -274,31 +276,31 @@ impl Host {
         }
     }
 
-    /// Priorities that the other side has stopped, as of the last poll.
+    /// Priorities that the link partner has paused, as of the last poll.
     #[must_use]
     pub fn paused(&self) -> PriSet {
         self.pauses.paused()
     }
 
-    /// What came of `stream`.
+    /// Receiving end of `stream`, once one of its frames has come.
     #[must_use]
     pub fn received(&self, stream: u16) -> Option<&StreamRx> {
         self.streams_rx.get(&stream)
     }
 
-    /// Frames of `stream` that were sent.
+    /// Number of frames of `stream` built so far; `None` if the host does not send it.
     #[must_use]
     pub fn sent(&self, stream: u16) -> Option<u64> {
         self.sending(stream).map(StreamTx::sent)
     }
 
-    /// The sending end of `stream`.
+    /// Sending end of `stream`, if the host sends it.
     #[must_use]
     pub fn sending(&self, stream: u16) -> Option<&StreamTx> {
         self.senders.iter().map(|sender| &sender.tx).find(|tx| tx.spec().id == stream)
     }
 
-    /// What the host did and saw until `now`, with what its port counted.
+    /// Counts and latencies until `now`, with the counters of its port.
     #[must_use]
     pub fn report(&self, now: Instant, port: &PortCounters) -> Report {
         let mut latency = Latency::default();
@@ -333,7 +335,7 @@ impl Host {
     }
 }
 
-/// What the other side will make of `frame`, which was just built and so is whole.
+/// Format and priority that the link partner will see in `frame`, which was just built and so is whole.
 fn classify(frame: &[u8], parse: &ParseConfig, classes: &PriMap) -> (Format, Pri) {
     let mut head = [0; HEAD_LEN];
     for (to, from) in head.iter_mut().zip(frame) {

@@ -1,8 +1,6 @@
-//! The receiving half of a host.
+//! The receiving half of a host: takes frames off the port, and feeds PFC state, stream checkers and the buffer of a
+//! slow receiver.
 //!
-//! Frames off the port, into PFC state, stream checkers and the slow receiver's buffer.
-//!
-//! Units: bytes without FCS.
 //! Source: docs/spec/pipeline.md §1 (which MAC Control frames act), §9.
 
 use super::{ANNOUNCE, BURST, Batch, Bufs, Format, HEAD_LEN, Host, Instant, LinkRate, Port};
@@ -17,7 +15,7 @@ use crate::stream::rx::{Arrival, StreamRx, count};
 const RX_BURSTS: usize = 16;
 
 impl Host {
-    /// Takes in what the port has; returns how many frames, and whether there may be more.
+    /// Receives what the port has; returns how many frames came, and whether more may wait.
     pub(super) fn take_in(
         &mut self,
         now: Instant,
@@ -31,6 +29,7 @@ impl Host {
         let full = if port.caps().virtual_time { 1 } else { BURST };
         for _ in 0..RX_BURSTS {
             let had = port.rx(now, bufs, &mut batch);
+            // Read after the frames were taken, so that no frame seems to arrive before it was sent.
             let now = self.arrival_clock.filter(|_| had > 0).map_or(now, |clock| clock());
             for desc in batch.drain(..) {
                 self.take(now, rate, bufs.head(&desc), bufs.bytes(&desc));
@@ -50,6 +49,7 @@ impl Host {
             return;
         };
         let head = received.head;
+        // MAC Control ends at a link: it has no priority and takes no room in the slow receiver.
         if head.format() == Format::MacControl {
             self.take_control(now, rate, &head, frame);
             return;
@@ -74,6 +74,7 @@ impl Host {
                 self.streams_rx.entry(mark.stream).or_insert_with(new).record(&mark, &arrival);
             }
         }
+        // Whatever was wrong with it, a frame takes up buffer.
         if let Some(slow) = &mut self.slow {
             slow.push(now, pri, frame.len());
         }
@@ -81,6 +82,7 @@ impl Host {
 
     fn take_control(&mut self, now: Instant, rate: LinkRate, head: &Head, frame: &[u8]) {
         match head.mac_control_opcode() {
+            // A PFC frame to another address does not act (pipeline.md §1), and counts as other MAC Control.
             Some(opcode::PFC) if head.pfc_da() => match Pfc::parse(frame) {
                 Ok(pfc) => {
                     self.control.pfc_rx += 1;
@@ -91,13 +93,14 @@ impl Host {
                 }
                 Err(_) => self.control.pfc_malformed += 1,
             },
+            // PAUSE of IEEE 802.3 stops nothing, here as at the switch (pipeline.md §9).
             Some(opcode::PAUSE) => self.control.pause_rx += 1,
             _ => self.control.other_rx += 1,
         }
     }
 }
 
-/// Counts the classes that a PFC frame stops and lets go.
+/// Counts for each class whether a PFC frame stops or releases it.
 pub(super) fn note_classes(pfc: &Pfc, stop: &mut [u64; 8], go: &mut [u64; 8]) {
     for class in 0..8u8 {
         match pfc.class(class) {

@@ -1,10 +1,7 @@
-//! A wire between two hosts, in virtual time, with faults: the port of these tests.
+//! A wire between two hosts in virtual time, with faults: the port of the tests of this crate.
 //!
-//! Two [`End`]s share a [`Wire`]; a frame arrives its wire time and the delay after it was
-//! taken. [`run`] jumps from event to event.
-//!
-//! Units: picoseconds, bytes without FCS.
-//! Source: `Port`'s contract.
+//! Two [`End`]s share a [`Wire`]; a frame arrives its wire time and the delay after it was taken. [`run`] jumps from
+//! event to event.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -15,7 +12,7 @@ use weft_dataplane::time::Span;
 
 use super::*;
 
-/// What becomes of the nth data frame that one side sends: the frames that arrive instead.
+/// Replaces the nth data frame that one side sends by the frames that arrive instead.
 pub type Fault = Box<dyn FnMut(u64, Vec<u8>) -> Vec<Vec<u8>> + Send>;
 
 #[derive(Default)]
@@ -27,11 +24,11 @@ struct Side {
     /// Data frames that this side has sent.
     count: u64,
     fault: Option<Fault>,
-    /// Frames that `tx` takes fewer than `tx_room` said.
+    /// How many frames fewer `tx` takes than `tx_room` promised.
     refuses: usize,
 }
 
-/// Both directions.
+/// State of both directions.
 struct Wire {
     sides: [Side; 2],
     rate: LinkRate,
@@ -72,7 +69,7 @@ pub fn wire_over(gbps: u64, depth: usize, delay: Span) -> [End; 2] {
 }
 
 impl End {
-    /// Makes this end's transmitter treat its data frames so.
+    /// Passes this end's data frames through `fault`.
     pub fn set_fault(&self, fault: Fault) {
         self.wire.lock().unwrap().sides[self.side].fault = Some(fault);
     }
@@ -87,7 +84,7 @@ impl End {
         self.wire.lock().unwrap().sides[self.side].inbound.push_back((at, frame.to_vec()));
     }
 
-    /// Takes what the other end would receive.
+    /// Takes the frames that the other end has not received yet.
     pub fn take_sent(&self) -> Vec<(Instant, Vec<u8>)> {
         self.wire.lock().unwrap().sides[1 - self.side].inbound.drain(..).collect()
     }
@@ -121,6 +118,7 @@ impl Port for End {
     fn tx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
         let mut wire = self.wire.lock().unwrap();
         let (rate, delay, depth) = (wire.rate, wire.delay, wire.depth);
+        // At least one, so that a run with refusals makes progress.
         let count = depth.saturating_sub(wire.sides[self.side].refuses).max(1).min(batch.len());
         let mut at = now;
         for desc in batch.drain(..count) {
@@ -128,6 +126,7 @@ impl Port for End {
             bufs.free(desc);
             at += rate.frame_time(frame.len());
             let side = &mut wire.sides[self.side];
+            // PFC passes whatever the fault is: these tests are about data.
             let is_data = frame[12..14] != [0x88, 0x08];
             let frames = match &mut side.fault {
                 Some(fault) if is_data => {
@@ -165,10 +164,11 @@ pub fn bufs(count: usize, frame_len_max: usize) -> Bufs {
     Bufs::new(Pool::in_memory(count, frame_len_max).unwrap(), 8, 2)
 }
 
-/// Runs both hosts until nothing happens any more, or `until`; returns when that was.
+/// Runs both hosts until neither has an event left, or `until`; returns the time reached.
 pub fn run(hosts: &mut [Host; 2], ends: &mut [End; 2], bufs: &mut Bufs, until: Instant) -> Instant {
     let (mut now, mut at_once) = (Instant::ZERO, 0);
     loop {
+        // A host that wants to be polled now for ever would hang the test.
         assert!(at_once < 1_000, "time stands still at {} ps", now.as_ps());
         let mut next = None;
         for (host, end) in hosts.iter_mut().zip(ends.iter_mut()) {

@@ -1,9 +1,7 @@
 //! The sending half of a host.
 //!
-//! Own PFC first, then announcements, then frames that the port had refused, then streams in
-//! turn; no more than the port has room for, and what it refuses all the same is kept in order.
-//!
-//! Units: frames.
+//! Order: its own PFC, then announcements, then frames that the port did not take before, then streams in turn. No more
+//! is sent than the port has room for; frames that it refuses all the same are kept in order.
 
 use std::collections::VecDeque;
 
@@ -17,18 +15,18 @@ use super::{BURST, Batch, Bufs, CONTROL, Due, Host, Instant, LANES, LinkRate, Po
 /// Most bursts that one poll sends, so that receiving is not starved.
 const TX_BURSTS: usize = 4;
 
-/// How sending ended.
+/// State at the end of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sending {
-    /// Nothing is left to send now.
+    /// No frame is due.
     Idle,
-    /// There is more to send and the port may have room for it.
+    /// More frames are due, and the port may have room for them.
     More,
-    /// There is more to send, and no room for it.
+    /// More frames are due, and the port or the pool has no room.
     Blocked,
 }
 
-/// Frames to hand over, and the lane of each.
+/// A batch of frames for the port, with the lane of each.
 #[derive(Default)]
 struct Load {
     batch: Batch,
@@ -36,7 +34,7 @@ struct Load {
 }
 
 impl Load {
-    /// Appends a frame; the caller has seen that there is room.
+    /// Appends a frame; the caller has checked that there is room.
     fn push(&mut self, lane: usize, desc: Desc) {
         self.lanes.push(lane);
         self.batch.push(desc);
@@ -44,7 +42,7 @@ impl Load {
 }
 
 impl Host {
-    /// Moves the streams that are due by `now` into their lanes.
+    /// Moves streams that are due by `now` from `waiting` to their lanes.
     pub(super) fn wake(&mut self, now: Instant) {
         while let Some(Reverse((at, index))) = self.waiting.peek().copied() {
             if at > now {
@@ -55,7 +53,7 @@ impl Host {
         }
     }
 
-    /// Puts a stream where it belongs: behind its lane, among the waiting, or nowhere any more.
+    /// Queues a stream again: in its lane if it is due, among those waiting if it is not, nowhere if it has ended.
     fn queue(&mut self, now: Instant, index: usize) {
         let Some(sender) = self.senders.get(index) else { return };
         match sender.tx.due(now) {
@@ -70,7 +68,7 @@ impl Host {
         }
     }
 
-    /// Sends what is due; returns how many frames the port took, and how it ended.
+    /// Sends frames that are due; returns how many the port took, and the state at the end.
     pub(super) fn send_out(
         &mut self,
         now: Instant,
@@ -92,13 +90,16 @@ impl Host {
             }
             let left = load.batch.len();
             sent += built - left;
+            // From the last to the first, each to the front: the order stays as it was built.
             let lanes = load.lanes.drain(built - left..).rev();
             for (lane, desc) in lanes.zip(load.batch.drain(..).rev()) {
                 self.pending.push_front((lane, desc));
             }
+            // Asking again within this poll would change nothing: the caller waits for the port.
             if left > 0 || !fed {
                 return (sent, Sending::Blocked);
             }
+            // The burst had room left, so all that was due is sent.
             if built < room {
                 return (sent, Sending::Idle);
             }
@@ -106,13 +107,13 @@ impl Host {
         (sent, if self.has_work(now) { Sending::More } else { Sending::Idle })
     }
 
-    /// Lanes that no PAUSE stops.
+    /// For each lane, whether it may send.
     fn open_lanes(&self) -> [bool; LANES] {
         let paused = self.pauses.paused();
         core::array::from_fn(|lane| Pri::ALL.get(lane).is_none_or(|pri| !paused.contains(*pri)))
     }
 
-    /// Whether there is a frame to send now.
+    /// Whether a frame is due that no pause holds back.
     fn has_work(&self, now: Instant) -> bool {
         let open = self.open_lanes();
         let is_open = |lane: usize| open.get(lane).is_some_and(|open| *open);
@@ -122,7 +123,7 @@ impl Host {
             || self.ready.iter().zip(open).any(|(lane, open)| open && !lane.is_empty())
     }
 
-    /// Collects up to `room` frames; false when a frame was due and there was no chunk for it.
+    /// Fills `load` with up to `room` frames; false if one was due for which the pool had no chunk.
     fn load(
         &mut self,
         now: Instant,
@@ -131,6 +132,7 @@ impl Host {
         bufs: &mut Bufs,
         load: &mut Load,
     ) -> bool {
+        // First: a late pause lets frames arrive for which there is no room.
         if !self.load_pfc(now, rate, bufs, load) {
             return false;
         }
@@ -139,6 +141,7 @@ impl Host {
         if !self.load_own(room, is_open, bufs, load) {
             return false;
         }
+        // Frames of a paused lane stay where they are; those of other lanes may pass them.
         let mut at = 0;
         while load.batch.len() < room
             && let Some((lane, _)) = self.pending.get(at)
@@ -161,7 +164,7 @@ impl Host {
         true
     }
 
-    /// Collects announcements; false when there was no chunk for one.
+    /// Adds announcements to `load`; false if the pool had no chunk for one.
     fn load_own(
         &mut self,
         room: usize,
@@ -192,8 +195,9 @@ impl Host {
         true
     }
 
-    /// Takes the stream out of the lanes that has waited longest among those that may go on.
+    /// Takes from its lane the stream that has waited longest among those not paused.
     fn pick(&mut self, open: &[bool; LANES]) -> Option<usize> {
+        // Each lane is in order of turns, so the oldest of all is at the front of one.
         let lanes = self.ready.iter().zip(open).filter(|(_, open)| **open).map(|(lane, _)| lane);
         let (_, index) = lanes.filter_map(VecDeque::front).min().copied()?;
         let lane = self.senders.get(index)?.lane;
@@ -201,7 +205,7 @@ impl Host {
         Some(index)
     }
 
-    /// Builds the next frame of a stream and queues the stream again; false when there is no chunk.
+    /// Adds the next frame of a stream to `load` and queues the stream again; false if the pool had no chunk.
     fn load_frame(&mut self, now: Instant, index: usize, bufs: &mut Bufs, load: &mut Load) -> bool {
         let Some(sender) = self.senders.get_mut(index) else { return true };
         if sender.tx.due(now) != Due::Now {
@@ -215,6 +219,7 @@ impl Host {
             self.queue(now, index);
             return true;
         }
+        // Asked before the stream is: once taken, a frame cannot be given back to it.
         let Some(mut desc) = bufs.alloc() else {
             self.other.no_buffer += 1;
             if let Some(lane) = self.ready.get_mut(sender.lane) {
@@ -243,10 +248,11 @@ impl Host {
         true
     }
 
-    /// Builds the PFC frame of a slow receiver, if one is due; false when there is no chunk.
+    /// Adds the PFC frame of a slow receiver, if one is due; false if the pool had no chunk.
     fn load_pfc(&mut self, now: Instant, rate: LinkRate, bufs: &mut Bufs, load: &mut Load) -> bool {
         let Some(slow) = &mut self.slow else { return true };
         let Some(pfc) = slow.to_send(now) else { return true };
+        // From the pool's reserve for control frames, which data cannot use up.
         let Some(mut desc) = bufs.alloc_control() else {
             self.other.no_buffer += 1;
             return false;

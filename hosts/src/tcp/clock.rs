@@ -1,21 +1,18 @@
-//! The clock of the TCP stack, which may run faster than that of its host.
+//! The clock of the TCP stack, which may run faster than the host's.
 //!
-//! [`StackClock`] turns a host's [`Instant`] into smoltcp's and back.
+//! smoltcp counts microseconds, and never retransmits before a second has passed (RFC 6298). [`StackClock`] makes a
+//! second of smoltcp's clock as long as the host's [`rto_min`](StackClock::new): that becomes the least timeout, round
+//! trips are measured to a millionth of it, and all that the stack times by itself scales with it.
 //!
-//! Units: picoseconds of the host; microseconds of the stack.
 //! Source: RFC 6298 (2.1, 2.4), whose timeout of a second smoltcp has built in.
-//!
-//! smoltcp counts microseconds and never waits less than a second before it sends again. A second of its clock is
-//! [`rto_min`](StackClock::new) of the host's: so the least timeout is that, round trips are told apart by a thousandth of it, and
-//! all that the stack times by itself is in that proportion.
 
 use smoltcp::time::{Duration, Instant as StackInstant};
 use weft_dataplane::time::{Instant, Span};
 
-/// Microseconds of the stack's second.
+/// Microseconds in a second of the stack's clock.
 const SECOND_US: u128 = 1_000_000;
 
-/// How the time of a host becomes that of its stack.
+/// Converts between a host's clock and its stack's.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StackClock {
     origin: Instant,
@@ -23,28 +20,30 @@ pub(super) struct StackClock {
 }
 
 impl StackClock {
-    /// Of a stack that begins at `origin` and waits `rto_min`, which is not 0, at least before it sends again.
+    /// A clock that shows 0 at `origin`, and a second after `rto_min`, which must not be 0.
     pub const fn new(origin: Instant, rto_min: Span) -> Self {
         Self { origin, rto_min }
     }
 
-    /// What the stack's clock shows at `now`.
+    /// Reading of the stack's clock at `now`.
     pub fn at(self, now: Instant) -> StackInstant {
         let passed = u128::from(now.since(self.origin).as_ps());
         let us = passed * SECOND_US / u128::from(self.rto_min.as_ps());
         StackInstant::from_micros(i64::try_from(us).unwrap_or(i64::MAX))
     }
 
-    /// When the stack's clock first shows `at`.
+    /// The first instant at which the stack's clock shows `at`.
     pub fn when(self, at: StackInstant) -> Instant {
         let us = u128::try_from(at.total_micros()).unwrap_or(0);
+        // Rounded up: a host woken earlier would find that its stack is not due yet, and spin.
         let ps = (us * u128::from(self.rto_min.as_ps())).div_ceil(SECOND_US);
         self.origin + Span::from_ps(u64::try_from(ps).unwrap_or(u64::MAX / 4))
     }
 
-    /// How long a span of the host is for the stack, rounded up.
+    /// Length of `span` on the stack's clock, rounded up.
     pub fn span(self, span: Span) -> Duration {
         let us = (u128::from(span.as_ps()) * SECOND_US).div_ceil(u128::from(self.rto_min.as_ps()));
+        // A quarter, so that the stack can add it to a time without overflow.
         Duration::from_micros(u64::try_from(us).unwrap_or(u64::MAX / 4))
     }
 }

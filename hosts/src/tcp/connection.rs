@@ -1,8 +1,8 @@
-//! One end of a connection: a socket of the stack, what it sends, and what has come.
+//! One end of a TCP connection: its socket, the data it sends, and the data received.
 //!
-//! [`Connection::settle`] moves data between the socket and its user; [`Connection::sent`] reads what the stack sent.
+//! [`Connection::settle`] moves data between the socket and its user; [`Connection::sent`] reads each segment that the
+//! stack sends, for counts and a correction. Amounts are bytes of payload.
 //!
-//! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §7.
 
 use core::net::Ipv4Addr;
@@ -17,19 +17,19 @@ use super::clock::StackClock;
 use super::pattern;
 use super::spec::{Amount, ConnectionKey, ConnectionSpec, TcpEvent, TcpStats, Transfer};
 
-/// What an end that sends nothing has for it, or one that receives nothing.
+/// Size of a buffer that is not used, of an end that sends nothing or receives nothing.
 const NO_BUFFER: usize = 1_024;
 
-/// What a connection does next.
+/// State of a connection after its data was moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// It has something to send.
+    /// It has a packet to send.
     Ready,
-    /// Nothing before then.
+    /// It has nothing to do before this time.
     At(Instant),
-    /// It waits for the other end.
+    /// It waits for the peer.
     Waits,
-    /// It is over.
+    /// It is over and can be removed.
     Gone,
 }
 
@@ -38,37 +38,37 @@ pub(super) struct Connection {
     pub id: u32,
     pub key: ConnectionKey,
     pub clock: StackClock,
-    /// Which interface of its host it uses.
+    /// Index of its interface in the host's `faces`.
     pub face: usize,
     pub pri: Pri,
     pub spec: ConnectionSpec,
-    /// Its next hop.
+    /// Next hop towards the peer: the peer itself, or the gateway.
     pub hop: Ipv4Addr,
     pub sockets: SocketSet<'static>,
-    /// Whether it is in the queue of those that have something to send.
+    /// Whether it is in its priority's queue of connections with a packet to send.
     pub is_ready: bool,
-    /// When it is due, as its host has noted it.
+    /// Its entry in the host's list of timers, in picoseconds since the origin.
     pub timer: Option<u64>,
     handle: SocketHandle,
     transfer: Transfer,
-    /// Bytes given to the socket.
+    /// Bytes written to the socket so far.
     written: u64,
     is_closed: bool,
     taken: u64,
     differs: Option<u64>,
-    /// Its first sequence number.
+    /// Initial sequence number, once the SYN was sent.
     first_seq: Option<u32>,
-    /// Bytes behind the one that was sent furthest.
+    /// Offset after the last byte sent so far.
     sent_end: u64,
     has_sent_fin: bool,
     resent: u64,
-    /// When the first segment came.
+    /// When the peer's first segment came.
     first_heard: Option<Instant>,
     last_ack: Option<u32>,
     told: Told,
 }
 
-/// What was told of a connection, or needs not be.
+/// Events that have been reported, or that do not apply.
 #[derive(Clone, Copy, Debug)]
 struct Told {
     is_established: bool,
@@ -76,7 +76,7 @@ struct Told {
     is_received: bool,
 }
 
-/// A connection before its socket has a state.
+/// Parameters of a new connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Opening {
     pub id: u32,
@@ -142,7 +142,6 @@ impl Connection {
         }
     }
 
-    /// Its socket.
     pub fn socket(&mut self) -> &mut Socket<'static> {
         self.sockets.get_mut(self.handle)
     }
@@ -171,11 +170,11 @@ impl Connection {
         }
     }
 
-    /// Reads a segment that the stack has made; returns the sequence number that it has to have, if that is another one.
+    /// Reads a segment that the stack has made; returns the correct sequence number if the segment has another one.
     ///
-    /// After a timeout the stack goes back to what is not acknowledged, and its bare acknowledgements with it. They have to
-    /// say what was sent furthest (RFC 9293, 3.10.7.4): else each of two ends that went back finds the other's
-    /// acknowledgements outside of its window, and neither ever goes on.
+    /// After a timeout the stack goes back to the first unacknowledged byte, and numbers its bare acknowledgements by
+    /// that. They must carry the number after the last byte sent (RFC 9293, 3.10.7.4): otherwise, when both ends have
+    /// gone back, each finds the other's acknowledgements outside its window and drops them, and neither gets on.
     pub fn sent(
         &mut self,
         now: Instant,
@@ -219,7 +218,7 @@ impl Connection {
         stats.resent_bytes += len;
     }
 
-    /// Reads what has come and writes what there is room for; returns what is next.
+    /// Reads received data, writes as much as the socket has room for, and returns the connection's state.
     pub fn settle(
         &mut self,
         now: Instant,
@@ -233,14 +232,15 @@ impl Connection {
         self.tell(now, events, stats);
         let state = self.socket().state();
         let due = face.poll_at(self.clock.at(now), &self.sockets);
+        // At the end of its duration the connection has to be woken, so that it closes.
         let deadline = match self.transfer.send {
             Some(Amount::Until(end)) if !self.is_closed && end > now => Some(end),
             _ => None,
         };
         let next = match due.map(|at| self.clock.when(at)) {
             Some(at) if at <= now => return Next::Ready,
-            // A connection that is over stays for a while in case its last acknowledgement was lost. The other end is told so by
-            // a reset then.
+            // After `Ready`, so that the last acknowledgement goes out. TIME-WAIT is not kept (docs/tcp.md): if that
+            // acknowledgement is lost, the peer's FIN comes again and is answered by a reset.
             _ if matches!(state, State::Closed | State::TimeWait) => {
                 self.end(now, events, stats);
                 return Next::Gone;
@@ -304,7 +304,7 @@ impl Connection {
         }
     }
 
-    /// Says what has come about.
+    /// Reports events that have happened since the last call.
     fn tell(&mut self, now: Instant, events: &mut Vec<TcpEvent>, stats: &mut TcpStats) {
         let (id, at) = (self.id, now);
         let socket = self.sockets.get::<Socket<'_>>(self.handle);
@@ -333,7 +333,7 @@ impl Connection {
         }
     }
 
-    /// It is over.
+    /// Reports the end of the connection, and its failure if data is missing.
     fn end(&mut self, at: Instant, events: &mut Vec<TcpEvent>, stats: &mut TcpStats) {
         let (id, differs) = (self.id, self.differs);
         if !self.told.is_acknowledged || !self.told.is_received {

@@ -1,65 +1,62 @@
-//! What smoltcp receives from and sends by: one packet in, one packet out.
-//!
-//! [`Slot`] is a [`Device`] with room for the packet that is received and for the one that is sent.
-//!
-//! Units: bytes of an IP packet.
+//! The network device of smoltcp: room for one received packet and one to send. Lengths are those of IP packets.
 
 use smoltcp::phy::{Checksum, Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;
 
-/// A packet in and a packet out, each behind as many bytes as its Ethernet header takes.
+/// One packet in each direction, each with room for an Ethernet header in front.
 #[derive(Debug)]
 pub(super) struct Slot {
     /// Longest IP packet.
     mtu: usize,
-    /// Whether checksums of TCP are made and checked; that of the IP header always is.
+    /// Whether TCP checksums are made and checked; the IP header's always is.
     checks: bool,
     received: Vec<u8>,
-    /// Bytes of `received` that wait for the stack.
+    /// Length of the packet in `received` that waits for the stack.
     waiting: Option<usize>,
     sent: Vec<u8>,
-    /// Bytes of `sent` that the stack has written.
+    /// Length of the packet that the stack has written to `sent`.
     written: Option<usize>,
-    /// Bytes in front of a packet.
+    /// Bytes kept free in front of a packet.
     reserve: usize,
 }
 
 impl Slot {
-    /// With room for packets of `mtu` bytes behind `reserve` others.
+    /// Room for packets of `mtu` bytes, each after `reserve` free ones.
     pub fn new(mtu: usize, reserve: usize, checks: bool) -> Self {
         let room = || vec![0; mtu + reserve];
         Self { mtu, checks, received: room(), waiting: None, sent: room(), written: None, reserve }
     }
 
-    /// The longest IP packet from now on, which is no longer than the room.
+    /// Sets the MTU for the next interface, at most the room there is.
     pub fn set_mtu(&mut self, mtu: usize) {
         self.mtu = mtu.min(self.sent.len().saturating_sub(self.reserve));
     }
 
-    /// Puts a packet of `len` bytes there, of which `kept` are known; false if it is too long.
+    /// Places a packet of `len` bytes, of which `kept` are known; false if it is too long.
     pub fn receive_next(&mut self, kept: &[u8], len: usize) -> bool {
         if len > self.received.len() {
             return false;
         }
-        // What is not known of a packet is whatever was there before: nobody reads it.
+        // The unknown rest of a packet keeps the bytes of an earlier one; with checksums off the stack does not look at
+        // them.
         self.received.iter_mut().zip(kept).for_each(|(to, from)| *to = *from);
         self.waiting = Some(len);
         true
     }
 
-    /// The packet that the stack has sent, with the bytes in front of it.
+    /// Takes the packet that the stack has written, with the reserved bytes in front.
     pub fn take_sent(&mut self) -> Option<&mut [u8]> {
         let len = self.written.take()?;
         self.sent.get_mut(..self.reserve + len)
     }
 
-    /// The first `len` bytes of what was taken last.
+    /// The first `len` bytes of the packet that was taken last.
     pub fn sent_before(&self, len: usize) -> &[u8] {
         self.sent.get(..len).unwrap_or_default()
     }
 }
 
-/// A packet for the stack.
+/// Hands the received packet to the stack.
 pub(super) struct Received<'a>(&'a [u8]);
 
 impl RxToken for Received<'_> {
@@ -68,7 +65,7 @@ impl RxToken for Received<'_> {
     }
 }
 
-/// Room for a packet of the stack.
+/// Lets the stack write a packet.
 pub(super) struct Room<'a> {
     sent: &'a mut [u8],
     written: &'a mut Option<usize>,

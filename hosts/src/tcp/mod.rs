@@ -1,15 +1,14 @@
-//! A TCP host: connections over a link, by the stack of `smoltcp`, without a kernel's.
+//! A TCP host: connections over a link by the stack of `smoltcp`, without the kernel's.
 //!
-//! [`TcpHostSpec`] is what it is; [`TcpHost::connect`] and [`TcpHost::listen`] give it connections; [`TcpHost::poll`] moves
-//! it to `now` at any port, [`TcpHost::offer`] and [`TcpHost::send_wire`] at a wire in virtual time; `TcpHost::drain_events` is what
-//! came of them.
+//! A [`TcpHostSpec`] describes the host; [`TcpHost::connect`] and [`TcpHost::listen`] give it connections.
+//! [`TcpHost::poll`] advances it to `now` on any port, [`TcpHost::offer`] and [`TcpHost::send_wire`] on a wire in
+//! virtual time; `TcpHost::drain_events` returns what its connections achieved.
 //!
-//! Units: picoseconds, bytes without FCS.
+//! The stack builds and reads IP packets; Ethernet headers, ARP and DSCP are added here. Each connection has a socket
+//! set of its own, and the stack is asked for one packet at a time: so connections take turns frame by frame, and data
+//! stays in its socket until the link has room. Lengths are bytes without FCS.
+//!
 //! Source: RFC 9293; docs/spec/model.md §7; docs/tcp.md.
-//!
-//! The stack makes and reads IP packets; Ethernet headers, ARP and DSCP are added here. Each connection has a set of sockets
-//! of its own, so that connections with something to send take turns, frame by frame, and the stack is asked for one packet
-//! at a time: what a connection may send waits in its socket until the link has room.
 
 use core::net::Ipv4Addr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -46,59 +45,59 @@ pub use spec::{
 
 /// Bytes of IPv4 and TCP headers without options.
 const IP_HEADERS_LEN: usize = HEADERS_LEN - ETHERNET_LEN;
-/// Most answers that wait while their priority is paused.
+/// Most answers that are kept while their priority is paused.
 const ANSWERS_MAX: usize = 4_096;
-/// A connection that says that it can send and does not is asked again after this.
+/// Time after which a connection is asked again that announced a packet and then had none.
 const RETRY: Span = Span::from_ms(1);
 
-/// What one poll did, and when to poll next.
+/// Result of one poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpProgress {
-    /// Frames that the port took.
+    /// Frames that the port took in this poll.
     pub sent: usize,
-    /// Frames that the port delivered.
+    /// Frames that the port delivered in this poll.
     pub received: usize,
-    /// When there is next something to do; `None` for never.
+    /// When the host has something to do next; `None` for never.
     pub next: Option<Instant>,
-    /// There is a frame to send now, but the port, or the pool, has no room for it.
+    /// Whether a frame is due now for which the port or the pool has no room.
     pub blocked: bool,
 }
 
-/// What becomes of a frame that is offered.
+/// Whether the host has taken a frame that was offered to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offered {
-    /// It was for this host, and is taken.
+    /// The frame was for this host, which has taken it.
     Taken,
-    /// It is for another user of the link, too (PFC), or for none.
+    /// The frame is for another user of the link: it is not TCP, or it is PFC, which both hear.
     Left,
 }
 
-/// Who may connect to a port.
+/// A port that accepts connections from any peer.
 struct Listener {
     spec: ConnectionSpec,
     transfer: Transfer,
-    /// How many more.
+    /// How many more connections it accepts.
     left: u32,
     next_id: u32,
 }
 
-/// A TCP host in operation.
+/// A running TCP host.
 pub struct TcpHost {
     spec: TcpHostSpec,
     slot: Slot,
-    /// The stack, by MTU, which it cannot change.
+    /// The stack's interfaces by MTU, which one cannot change.
     faces: Vec<(usize, Interface)>,
     neighbours: Neighbours,
     connections: Vec<Option<Box<Connection>>>,
     free: Vec<usize>,
     by_key: BTreeMap<ConnectionKey, usize>,
-    /// Connections that others are going to begin.
+    /// Connections that a known peer is going to begin.
     awaited: BTreeMap<ConnectionKey, (u32, ConnectionSpec, Transfer)>,
     listeners: BTreeMap<u16, Listener>,
-    /// By priority: connections with something to send, in turn.
+    /// By priority, the connections with a packet to send, in turn.
     ready: PerPri<VecDeque<usize>>,
     answers: PerPri<VecDeque<Vec<u8>>>,
-    /// Which priority is asked first.
+    /// Index of the priority that is asked first.
     turn: usize,
     /// When connections are due, in picoseconds since the origin.
     timers: BTreeSet<(u64, usize)>,
@@ -114,7 +113,7 @@ impl TcpHost {
     /// A host before its first poll.
     ///
     /// # Errors
-    /// An address or a prefix that no host has.
+    /// An address that is not one of a single host, or a prefix above 32 bits.
     pub fn new(spec: TcpHostSpec) -> Result<Self, TcpError> {
         for ip in [Some(spec.ip), spec.gateway].into_iter().flatten() {
             if ip.is_unspecified() || ip.is_broadcast() || ip.is_multicast() || ip.is_loopback() {
@@ -148,15 +147,15 @@ impl TcpHost {
         Ok(host)
     }
 
-    /// Has whoever asks know where it is, before anybody does.
+    /// Announces the host's address by ARP.
     pub fn announce(&mut self) {
         self.neighbours.announce();
     }
 
-    /// Begins a connection.
+    /// Opens a connection to the peer of `key`; events name it `id`.
     ///
     /// # Errors
-    /// One that cannot be.
+    /// A specification, port or address that no connection can have, or a key in use.
     pub fn connect(
         &mut self,
         now: Instant,
@@ -180,10 +179,10 @@ impl TcpHost {
         Ok(())
     }
 
-    /// Expects a connection that the peer of `key` begins.
+    /// Accepts one connection from the peer of `key`; events name it `id`.
     ///
     /// # Errors
-    /// One that cannot be.
+    /// A specification, port or address that no connection can have, or a key in use.
     pub fn await_peer(
         &mut self,
         id: u32,
@@ -199,10 +198,10 @@ impl TcpHost {
         Ok(())
     }
 
-    /// Lets `most` connections to `port` be begun by anybody; they are numbered from `first_id` on as they come.
+    /// Accepts up to `most` connections to `port` from any peer; they are numbered from `first_id` on as they come.
     ///
     /// # Errors
-    /// A port or a specification that cannot be.
+    /// A port or a specification that no connection can have.
     pub fn listen(
         &mut self,
         port: u16,
@@ -220,18 +219,18 @@ impl TcpHost {
         Ok(())
     }
 
-    /// What came of connections since this was asked last, in order.
+    /// Takes the events since the last call, oldest first.
     pub fn drain_events(&mut self) -> impl ExactSizeIterator<Item = TcpEvent> + '_ {
         self.events.drain(..)
     }
 
-    /// What it has counted.
+    /// Counts since the host was made.
     #[must_use]
     pub const fn stats(&self) -> TcpStats {
         TcpStats { arp_requests: self.neighbours.requests, ..self.stats }
     }
 
-    /// Whether it has no connection, and nothing to send.
+    /// Whether the host has no connection and no frame to send.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.by_key.is_empty()
@@ -240,19 +239,19 @@ impl TcpHost {
             && self.outbox.is_empty()
     }
 
-    /// Time for which `dscp` was stopped by PFC until `now`.
+    /// Time for which PFC has paused the priority of `dscp`, until `now`.
     #[must_use]
     pub fn paused(&self, dscp: Dscp, now: Instant) -> Span {
         self.pauses.spent(self.pri_of(dscp), now)
     }
 
-    /// Bytes that a connection has sent at least once, and taken, while there is one.
+    /// For each open connection its id, the bytes that it has sent at least once, and those it has received.
     pub fn counts(&self) -> impl Iterator<Item = (u32, u64, u64)> + '_ {
         let all = self.connections.iter().flatten();
         all.map(|connection| (connection.id, connection.sent_end(), connection.taken()))
     }
 
-    /// Whether something can be sent now, if the link has room.
+    /// Whether a frame could be sent now if the link had room.
     #[must_use]
     pub fn has_ready(&self) -> bool {
         let paused = self.pauses.paused();
@@ -265,16 +264,17 @@ impl TcpHost {
         !self.ready[pri].is_empty() || !self.answers[pri].is_empty()
     }
 
-    /// Moves the host to `now` at a port: receives, answers, sends.
+    /// Advances the host to `now` on a port: receives, answers, sends.
     ///
     /// # Errors
-    /// The port's device is gone; the host is in order and may be polled again.
+    /// The port's device is gone; the host's state is intact and it may be polled again.
     pub fn poll(
         &mut self,
         now: Instant,
         port: &mut dyn Port,
         bufs: &mut Bufs,
     ) -> Result<TcpProgress, PortError> {
+        // Taken out for the call: the link needs it while frames are offered to `self`.
         let mut outbox = core::mem::take(&mut self.outbox);
         let mut link =
             PortLink { port: &mut *port, bufs: &mut *bufs, outbox: &mut outbox, reserved: None };
@@ -285,6 +285,7 @@ impl TcpHost {
         self.tick(now);
         let (sent, blocked) = self.send(now, &mut link);
         let idle = if blocked { link.idle_at() } else { None };
+        // Only a host that is blocked waits for the transmission under way to end.
         let next = if more { Some(now) } else { Instant::earlier(self.next(now), idle) };
         let next = Instant::earlier(next, link.next_event());
         self.outbox = outbox;
@@ -292,8 +293,8 @@ impl TcpHost {
         Ok(TcpProgress { sent, received, next, blocked })
     }
 
-    /// Sends what is to be sent at `now` and there is room for, at a wire in virtual time; with `fronts` only the first
-    /// [`FRONT_LEN`](weft_dataplane::pool::FRONT_LEN) bytes of each frame are written. Returns when it is due next.
+    /// Sends frames that are due at `now` and for which a wire in virtual time has room; with `fronts` only the first
+    /// [`FRONT_LEN`](weft_dataplane::pool::FRONT_LEN) bytes of each are written. Returns when the host is due next.
     pub fn send_wire(&mut self, now: Instant, wire: &mut Wire, fronts: bool) -> Option<Instant> {
         let mut link = WireLink { wire, fronts, sent: 0 };
         self.tick(now);
@@ -302,12 +303,12 @@ impl TcpHost {
         Instant::earlier(self.next(now), idle)
     }
 
-    /// Gives chunks back to the pool; the host is not polled any more.
+    /// Gives chunks back to the pool; the host must not be polled after that.
     pub fn release(&mut self, bufs: &mut Bufs) {
         self.outbox.release(bufs);
     }
 
-    /// Checks a connection before there is one.
+    /// Checks that a connection can be opened; returns its next hop.
     fn check(&self, key: ConnectionKey, spec: &ConnectionSpec) -> Result<Ipv4Addr, TcpError> {
         spec.check()?;
         let peer = key.peer;
@@ -329,7 +330,7 @@ impl TcpHost {
         gateway.ok_or(TcpError::Gateway { peer, ip, prefix_len })
     }
 
-    /// A connection whose socket has no state yet.
+    /// Makes a connection whose socket is still closed; returns its index.
     fn open(
         &mut self,
         id: u32,
@@ -343,6 +344,7 @@ impl TcpHost {
         let clock = StackClock::new(self.spec.origin, spec.rto_min);
         let opening = Opening { id, key, face, pri, spec: *spec, hop, transfer };
         let connection = Some(Box::new(Connection::new(opening, clock)));
+        // Indices are reused, so that a host of many short connections does not grow.
         let index = self.free.pop().unwrap_or(self.connections.len());
         match self.connections.get_mut(index) {
             Some(slot) => *slot = connection,
@@ -352,11 +354,12 @@ impl TcpHost {
         Ok(index)
     }
 
-    /// The stack for packets of `mtu` bytes.
+    /// Index of the interface for packets of `mtu` bytes, which is made if it is new.
     fn face(&mut self, mtu: usize) -> usize {
         if let Some(place) = self.faces.iter().position(|&(had, _)| had == mtu) {
             return place;
         }
+        // An interface reads the MTU once, when it is made.
         self.slot.set_mtu(mtu);
         let mut config = Config::new(HardwareAddress::Ip);
         config.random_seed = self.spec.seed.wrapping_add(self.faces.len() as u64);
@@ -372,7 +375,7 @@ impl TcpHost {
         self.faces.len() - 1
     }
 
-    /// The priority of packets with `dscp`, which have no other field that a switch may trust.
+    /// Priority of packets with `dscp`: they are untagged IPv4, and have no other field that a switch may trust.
     fn pri_of(&self, dscp: Dscp) -> Pri {
         let classes = &self.spec.classes;
         let trusts = classes.trust.contains(&Some(crate::classes::PriSource::Dscp));
@@ -380,7 +383,7 @@ impl TcpHost {
         by_dscp.filter(|_| trusts).unwrap_or(classes.default_pri)
     }
 
-    /// What time has brought about.
+    /// Advances timers to `now`: pauses, connections, ARP.
     fn tick(&mut self, now: Instant) {
         self.pauses.tick(now);
         let passed = now.since(self.spec.origin).as_ps();
@@ -389,6 +392,7 @@ impl TcpHost {
         {
             self.timers.remove(&(at, index));
             if let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut) {
+                // `settle` would otherwise look for a timer that has been taken off the list.
                 connection.timer = None;
             }
             self.settle(now, index);
@@ -398,15 +402,16 @@ impl TcpHost {
         }
     }
 
-    /// When it is due next, beside what the link says.
+    /// When the host is due next, apart from events of the link.
     fn next(&mut self, now: Instant) -> Option<Instant> {
         let timer = self.timers.first().map(|&(at, _)| self.spec.origin + Span::from_ps(at));
+        // The end of a pause matters only if packets wait for it.
         let is_waiting = Pri::ALL.into_iter().any(|pri| self.has_frames_of(pri));
         let pause = if is_waiting { self.pauses.tick(now) } else { None };
         Instant::earlier(Instant::earlier(timer, pause), self.neighbours.next())
     }
 
-    /// Connections that waited for an address try again.
+    /// Has connections ask again for the address of their next hop.
     fn resolved(&mut self) {
         for index in core::mem::take(&mut self.unresolved) {
             self.make_ready(index);
@@ -415,13 +420,14 @@ impl TcpHost {
 
     fn make_ready(&mut self, index: usize) {
         if let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut)
+            // In the queue at most once: a connection has one turn in a round.
             && !core::mem::replace(&mut connection.is_ready, true)
         {
             self.ready[connection.pri].push_back(index);
         }
     }
 
-    /// Moves a connection's data, and notes when it is due.
+    /// Moves data between a connection and its socket, and notes when the connection is due next.
     fn settle(&mut self, now: Instant, index: usize) {
         let Self { connections, faces, events, stats, spec, timers, .. } = self;
         let Some(connection) = connections.get_mut(index).and_then(Option::as_deref_mut) else {
@@ -450,6 +456,7 @@ impl TcpHost {
     fn remove(&mut self, index: usize) {
         if let Some(connection) = self.connections.get_mut(index).and_then(Option::take) {
             self.by_key.remove(&connection.key);
+            // The index may be given to another connection, so nothing may refer to it any more.
             if connection.is_ready {
                 self.ready[connection.pri].retain(|&other| other != index);
             }

@@ -1,8 +1,5 @@
-//! The MAC addresses of others on the network: known beforehand, or asked for by ARP.
+//! MAC addresses of other hosts: known beforehand, or asked for by ARP.
 //!
-//! [`Neighbours`] answers requests, asks, and remembers answers.
-//!
-//! Units: picoseconds.
 //! Source: RFC 826; RFC 1122 (2.3.2.1): no more than one request a second for an address.
 
 use core::net::Ipv4Addr;
@@ -21,22 +18,22 @@ use super::spec::Directory;
 pub(super) const ETHERNET_LEN: usize = 14;
 /// Bytes of a frame with ARP in it, without padding.
 const ARP_LEN: usize = ETHERNET_LEN + 28;
-/// Between two requests for one address.
+/// Least time between two requests for one address.
 const AGAIN: Span = Span::from_ms(1_000);
-/// Most addresses that are remembered.
+/// Most addresses that are remembered from strangers; those that the host asked for always are.
 const KNOWN_MAX: usize = 1_024;
-/// Most answers that wait to be sent.
+/// Most replies that wait to be sent.
 const OUT_MAX: usize = 64;
 
-/// What is known of an address.
+/// State of an address in the table.
 #[derive(Clone, Copy, Debug)]
 enum Entry {
     Known(MacAddr),
-    /// It was asked for; when to ask again.
+    /// A request was sent; another may be sent from then on.
     Asked(Instant),
 }
 
-/// Others on the network.
+/// The ARP table of a host.
 #[derive(Debug)]
 pub(super) struct Neighbours {
     mac: MacAddr,
@@ -44,7 +41,7 @@ pub(super) struct Neighbours {
     directory: Option<Directory>,
     table: BTreeMap<Ipv4Addr, Entry>,
     out: VecDeque<[u8; ARP_LEN]>,
-    /// Requests sent.
+    /// Requests sent so far.
     pub requests: u64,
 }
 
@@ -53,7 +50,7 @@ impl Neighbours {
         Self { mac, ip, directory, table: BTreeMap::new(), out: VecDeque::new(), requests: 0 }
     }
 
-    /// The address of `ip`, which is asked for if it is not known.
+    /// MAC address of `ip`; if it is unknown an ARP request is queued and `None` returned.
     pub fn find(&mut self, now: Instant, ip: Ipv4Addr) -> Option<MacAddr> {
         if let Some(directory) = self.directory {
             return directory(ip);
@@ -69,7 +66,7 @@ impl Neighbours {
         None
     }
 
-    /// When an address is to be asked for again.
+    /// When the next request may be repeated.
     pub fn next(&self) -> Option<Instant> {
         let asked = self.table.values().filter_map(|entry| match entry {
             Entry::Asked(again) => Some(*again),
@@ -78,7 +75,7 @@ impl Neighbours {
         asked.fold(None, |soonest, at| Instant::earlier(soonest, Some(at)))
     }
 
-    /// Takes in a frame of ARP; returns whether an address is known that was asked for.
+    /// Handles an ARP frame; returns whether it resolves an address that was asked for.
     pub fn take(&mut self, frame: &[u8]) -> bool {
         let packet = EthernetFrame::new_checked(frame).map(|it| it.payload());
         let packet = packet.and_then(ArpPacket::new_checked);
@@ -92,6 +89,7 @@ impl Neighbours {
         else {
             return false;
         };
+        // With a directory nothing is learnt; and a frame in this host's own name must not change its table.
         if !source_hardware_addr.is_unicast() || from == self.ip || self.directory.is_some() {
             return false;
         }
@@ -107,17 +105,16 @@ impl Neighbours {
         matches!(had, Some(Entry::Asked(_)))
     }
 
-    /// Tells everybody where this host is (RFC 5227, 3).
+    /// Queues an announcement of this host's address (RFC 5227, 3).
     pub fn announce(&mut self) {
         self.push(ArpOperation::Request, MacAddr::BROADCAST, self.ip);
     }
 
-    /// The next frame to be sent.
+    /// Takes the next ARP frame to send.
     pub fn pop(&mut self) -> Option<[u8; ARP_LEN]> {
         self.out.pop_front()
     }
 
-    /// Whether there is a frame to be sent.
     pub fn has_frames(&self) -> bool {
         !self.out.is_empty()
     }
@@ -125,6 +122,7 @@ impl Neighbours {
     fn push(&mut self, operation: ArpOperation, to: MacAddr, ip: Ipv4Addr) {
         let own = EthernetAddress(self.mac.0);
         let is_request = operation == ArpOperation::Request;
+        // A request names no target address, which is what it asks for (RFC 826).
         let target = if is_request { EthernetAddress([0; 6]) } else { EthernetAddress(to.0) };
         let mut frame = [0; ARP_LEN];
         let header = EthernetRepr {

@@ -1,8 +1,5 @@
-//! The bytes that TCP hosts send: a function of a seed and of a byte's place, so that each one can be checked.
+//! The data that TCP hosts send: each byte is a function of a seed and its offset, so that a receiver can check it.
 //!
-//! [`fill`] writes a piece of a stream, [`differs`] checks one.
-//!
-//! Units: bytes from the start of a stream.
 //! Source: ours: word n of 8 bytes, the least significant first, is `stamp::mix` (`SplitMix64`) of seed + n.
 
 use crate::stamp::mix;
@@ -10,16 +7,17 @@ use crate::stamp::mix;
 /// Bytes of a word.
 const WORD: usize = 8;
 
-/// Words of the stream of `seed` from byte `at` on: the word, and how many bytes of its front are before `at`.
+/// Words of the data of `seed` from the one with byte `at` on, and how many bytes of that word are before `at`.
 fn words(seed: u64, at: u64) -> (impl Iterator<Item = [u8; WORD]>, usize) {
     let first = at / WORD as u64;
     let words = (first..).map(move |number| mix(seed.wrapping_add(number)).to_le_bytes());
     (words, usize::try_from(at % WORD as u64).unwrap_or(0))
 }
 
-/// Writes the bytes of the stream of `seed` that begin at byte `at`.
+/// Writes to `out` the data of `seed` from byte `at` on.
 pub fn fill(seed: u64, at: u64, out: &mut [u8]) {
     let (mut words, skip) = words(seed, at);
+    // The data may begin within a word: its rest comes first, then whole words.
     let (front, rest) = out.split_at_mut(if skip == 0 { 0 } else { out.len().min(WORD - skip) });
     if !front.is_empty()
         && let Some(word) = words.next()
@@ -31,10 +29,11 @@ pub fn fill(seed: u64, at: u64, out: &mut [u8]) {
     }
 }
 
-/// The place in the stream of the first byte of `bytes` that is not that of the stream of `seed`; they begin at byte `at`.
+/// Offset of the first byte of `bytes` that differs from the data of `seed`; `bytes` begin at byte `at` of it.
 #[must_use]
 pub fn differs(seed: u64, at: u64, bytes: &[u8]) -> Option<u64> {
     let mut place = at;
+    // Whole pieces are compared at once; only a wrong one is searched byte by byte.
     let mut wanted = [0; 512];
     for piece in bytes.chunks(wanted.len()) {
         let wanted = wanted.get_mut(..piece.len())?;

@@ -1,8 +1,5 @@
-//! What comes to a TCP host: segments for its connections, what is for none, ARP, PFC.
+//! Frames received by a TCP host: segments for its connections and for none, ARP, PFC.
 //!
-//! [`TcpHost::offer`] takes a frame or leaves it.
-//!
-//! Units: bytes without FCS.
 //! Source: docs/spec/model.md §7; RFC 9293 (3.10.7).
 
 use smoltcp::iface::SocketSet;
@@ -19,7 +16,7 @@ use super::tx::{finish, note};
 use super::{ANSWERS_MAX, ConnectionKey, ConnectionSpec, IP_HEADERS_LEN, Offered, TcpHost};
 
 impl TcpHost {
-    /// Looks at a frame of `len` bytes, of which `kept` are known, and takes it if it is for this host.
+    /// Handles a frame of `len` bytes, of which `kept` are known, if it is for this host.
     pub fn offer(&mut self, now: Instant, rate: LinkRate, kept: &[u8], len: usize) -> Offered {
         let Ok(frame) = EthernetFrame::new_checked(kept) else { return Offered::Left };
         match frame.ethertype() {
@@ -35,13 +32,14 @@ impl TcpHost {
                     self.stats.pfc_rx += 1;
                     self.pauses.receive(now, &pfc, rate);
                 }
+                // Pauses stop the link's other user as well, which has to see the frame.
                 Offered::Left
             }
             _ => Offered::Left,
         }
     }
 
-    /// Looks at an IPv4 packet.
+    /// Handles an IPv4 packet.
     fn offer_ip(&mut self, now: Instant, frame: &EthernetFrame<&[u8]>, len: usize) -> Offered {
         // The packet may be cut: only the front of it may be there.
         let packet = Ipv4Packet::new_unchecked(frame.payload());
@@ -53,14 +51,14 @@ impl TcpHost {
         }
         match packet.next_header() {
             IpProtocol::Tcp => self.take_segment(now, frame, &packet, len),
-            // Others may be the business of who shares the link; who does not, has them answered.
+            // Other protocols may belong to the link's other user; a TCP host on its own leaves them unanswered.
             IpProtocol::Icmp => self.answer(now, frame, len),
             _ => return Offered::Left,
         }
         Offered::Taken
     }
 
-    /// A segment for this host.
+    /// Handles a TCP segment for this host.
     fn take_segment(
         &mut self,
         now: Instant,
@@ -77,6 +75,7 @@ impl TcpHost {
         let (port, peer_port) = (segment.dst_port(), segment.src_port());
         let key = ConnectionKey { port, peer: packet.src_addr(), peer_port };
         let index = self.by_key.get(&key).copied();
+        // Only a SYN opens a connection; any other segment without one is answered by a reset (RFC 9293, 3.10.7).
         let index = index.or_else(|| if segment.syn() { self.accept(key) } else { None });
         let Some(index) = index else {
             self.stats.refused += 1;
@@ -91,6 +90,7 @@ impl TcpHost {
             stats.refused += 1;
             return;
         }
+        // Before the stack consumes the segment.
         connection.heard(now, &segment, stats);
         face.poll_ingress_single(connection.clock.at(now), slot, &mut connection.sockets);
         let (pri, dscp) = (connection.pri, connection.spec.dscp);
@@ -98,7 +98,7 @@ impl TcpHost {
         self.settle(now, index);
     }
 
-    /// Has the stack answer a packet that is for no connection.
+    /// Has the stack answer a packet that belongs to no connection: by a reset, or an echo reply.
     fn answer(&mut self, now: Instant, frame: &EthernetFrame<&[u8]>, len: usize) {
         let none = Dscp::from_tos(0);
         let clock = StackClock::new(self.spec.origin, ConnectionSpec::DEFAULT.rto_min);
@@ -110,7 +110,7 @@ impl TcpHost {
         }
     }
 
-    /// Keeps what the stack has to say at once until it can be sent.
+    /// Queues the packet that the stack has answered with at once, if there is one.
     fn keep_answer(
         &mut self,
         now: Instant,
@@ -121,6 +121,7 @@ impl TcpHost {
     ) {
         let own = self.spec.mac;
         let Self { slot, connections, events, stats, answers, .. } = self;
+        // The stack has room for one packet: it must be taken before it is asked again.
         let Some(frame) = slot.take_sent() else { return };
         finish(frame, own, to, dscp);
         if let Some(connection) = of.and_then(|of| connections.get_mut(of)?.as_deref_mut()) {
@@ -134,7 +135,7 @@ impl TcpHost {
         }
     }
 
-    /// A connection that a peer begins; `None` if none is expected.
+    /// Opens the connection that a peer begins; `None` if none is expected.
     fn accept(&mut self, key: ConnectionKey) -> Option<usize> {
         let (id, spec, transfer) = if let Some(awaited) = self.awaited.remove(&key) {
             awaited

@@ -1,9 +1,7 @@
-//! What a TCP host and its connections are like, what came of them, and what it counts.
+//! Descriptions of a TCP host and its connections, their events and counters.
 //!
-//! [`TcpHostSpec`], [`ConnectionSpec`], [`Transfer`]; [`TcpEvent`], [`TcpStats`]; [`TcpError`].
+//! Times are picoseconds, amounts are bytes of payload.
 //!
-//! Units: picoseconds, bytes of payload, segments.
-//! Source: docs/spec/model.md §7; docs/tcp.md.
 
 use core::net::Ipv4Addr;
 
@@ -14,57 +12,57 @@ use weft_parsers::{Dscp, MacAddr};
 
 use crate::classes::PriMap;
 
-/// Least payload of a segment that a connection can be limited to: that of the least IPv4 packet that all take (RFC 9293).
+/// Smallest MSS that can be set: payload of the smallest IPv4 packet that every host accepts (RFC 9293).
 pub const MSS_MIN: usize = 536;
-/// Most: that of an Ethernet frame of 9,000 bytes of IP.
+/// Largest MSS: payload of an IP packet of 9,000 bytes.
 pub const MSS_MAX: usize = 8_960;
-/// Bytes of a frame beside a segment's payload: Ethernet, IPv4 and TCP without options, without FCS.
+/// Bytes of a frame's headers, Ethernet, IPv4 and TCP without options; no FCS.
 pub const HEADERS_LEN: usize = 14 + 20 + 20;
-/// Least buffer of a socket: two of the longest segments.
+/// Smallest buffer of a socket: two of the longest segments.
 pub const BUFFER_MIN: usize = 2 * MSS_MAX;
-/// Most, as a window has 30 bits.
+/// Largest buffer of a socket, as a scaled window has 30 bits.
 pub const BUFFER_MAX: usize = 1 << 30;
 /// Least and most of [`ConnectionSpec::rto_min`].
 pub const RTO_MIN: (Span, Span) = (Span::from_us(1), Span::from_ms(60_000));
 
-/// Who else is on the network: the MAC address of an IPv4 address.
+/// Looks up the MAC address of an IPv4 address; `None` if there is no such host.
 pub type Directory = fn(Ipv4Addr) -> Option<MacAddr>;
 
-/// What a TCP host is built from.
+/// Description of a TCP host.
 #[derive(Clone, Debug)]
 pub struct TcpHostSpec {
-    /// Its Ethernet address.
+    /// Ethernet address of the host.
     pub mac: MacAddr,
-    /// Its IPv4 address.
+    /// IPv4 address of the host.
     pub ip: Ipv4Addr,
-    /// Bits of it that name its network, 0 to 32.
+    /// Length of its network prefix, 0 to 32.
     pub prefix_len: u8,
-    /// Who forwards what is not for its network.
+    /// Router for packets to other networks; `None`: they cannot be reached.
     pub gateway: Option<Ipv4Addr>,
-    /// Names all others; without it they are asked for by ARP.
+    /// Known addresses of all others; `None`: they are asked for by ARP.
     pub directory: Option<Directory>,
-    /// When its clock begins.
+    /// Instant at which the stack's clock begins.
     pub origin: Instant,
-    /// Whether frames are whole: checksums of TCP are made and checked, and data is written and compared byte by byte. Else
-    /// only the front of a frame counts, and what data says is left out; nothing else changes.
+    /// Whether frames are whole: then TCP checksums are made and checked, and data is written and compared byte by
+    /// byte. Otherwise only the front of each frame is kept and data has no content; nothing else differs.
     pub whole: bool,
-    /// Priority by DSCP and PFC class.
+    /// Priority by DSCP and PFC class; must equal the switch's.
     pub classes: PriMap,
-    /// Chooses the first sequence numbers.
+    /// Seed of the first sequence numbers.
     pub seed: u64,
 }
 
-/// What limits how much a connection has in flight.
+/// Congestion control, which limits the bytes that a connection has in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Congestion {
-    /// Reno (RFC 5681).
+    /// Reno (RFC 5681), without SACK or NewReno.
     Reno,
-    /// CUBIC (RFC 9438).
+    /// CUBIC (RFC 9438), on the stack's clock.
     Cubic,
 }
 
 impl Congestion {
-    /// Every one.
+    /// Both, in the order of the variants.
     pub const ALL: [Self; 2] = [Self::Reno, Self::Cubic];
 
     /// Name in files and on the command line.
@@ -76,7 +74,7 @@ impl Congestion {
         }
     }
 
-    /// The one of that name.
+    /// The congestion control with this name, if there is one.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|it| it.name() == name)
@@ -90,30 +88,30 @@ impl Congestion {
     }
 }
 
-/// What a connection is like at one of its ends.
+/// Settings of one end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionSpec {
-    /// Its congestion control.
+    /// Congestion control of the data it sends.
     pub congestion: Congestion,
-    /// Most payload of a segment that it sends, and that it tells the other end to send.
+    /// Largest payload of a segment that it sends, and that it lets the other end send.
     pub mss: usize,
-    /// DSCP of its packets.
+    /// DSCP of its packets, by which switches choose a priority.
     pub dscp: Dscp,
-    /// Bytes that may wait to be read, which its window tells.
+    /// Bytes that may wait to be read; the largest window that it advertises.
     pub receive_buffer: usize,
-    /// Bytes that may wait to be acknowledged or sent.
+    /// Bytes that may wait to be sent or acknowledged.
     pub send_buffer: usize,
-    /// It waits no less for an acknowledgement before it sends again: one second of its stack, which times all else in that
-    /// proportion.
+    /// Least retransmission timeout. It is one second of the stack's clock, so all that the stack times scales with it.
     pub rto_min: Span,
-    /// For so long an acknowledgement of one segment waits for the next one; 0 for none.
+    /// How long the acknowledgement of a single segment waits for the next one; 0: not at all.
     pub ack_delay: Span,
-    /// After so long without hearing anything it is given up; it asks whether the other end is there at a third of it.
+    /// Silence of the peer after which the connection is given up; a keep-alive goes out after a third of it. `None`:
+    /// never.
     pub give_up: Option<Span>,
 }
 
 impl ConnectionSpec {
-    /// Segments of 1,460 bytes, buffers of 1 MiB, timeouts of 1 ms and more, each segment acknowledged.
+    /// CUBIC, segments of 1,460 bytes, buffers of 1 MiB, a least timeout of 1 ms, no delayed acknowledgements.
     pub const DEFAULT: Self = Self {
         congestion: Congestion::Cubic,
         mss: 1_460,
@@ -125,7 +123,7 @@ impl ConnectionSpec {
         give_up: None,
     };
 
-    /// Checks that there can be one.
+    /// Checks that all values are in range.
     pub(super) fn check(&self) -> Result<(), TcpError> {
         if !(MSS_MIN..=MSS_MAX).contains(&self.mss) {
             return Err(TcpError::Mss(self.mss));
@@ -143,159 +141,160 @@ impl ConnectionSpec {
     }
 }
 
-/// How much an end of a connection sends.
+/// How much one end of a connection sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// So many bytes.
+    /// A fixed number of bytes.
     Bytes(u64),
-    /// As much as it can until then.
+    /// As much as possible until this instant.
     Until(Instant),
 }
 
-/// What an end of a connection sends and expects.
+/// Data that one end of a connection sends and expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// What it sends; nothing for `None`. It closes its half of the connection behind it.
+    /// Amount to send, after which the end closes its half; `None`: it sends nothing, and closes when the peer has.
     pub send: Option<Amount>,
-    /// Bytes that the other end sends; `None` for all until it closes.
+    /// Bytes that the peer sends; `None`: all until it closes.
     pub expect: Option<u64>,
-    /// Seed of the data that it sends and expects ([`pattern`](super::pattern)); `None`: it sends zeros, and takes anything.
+    /// Seed of the data sent and expected ([`pattern`](super::pattern)); `None`: zeros are sent and any data is
+    /// accepted.
     pub seed: Option<u64>,
 }
 
-/// The other end of a connection, as a host names its own: its port, and the peer's address and port.
+/// Key of a connection at a host: the local port, and the peer's address and port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnectionKey {
-    /// Port here.
+    /// TCP port at this host.
     pub port: u16,
-    /// Address there.
+    /// IPv4 address of the peer.
     pub peer: Ipv4Addr,
-    /// Port there.
+    /// TCP port of the peer.
     pub peer_port: u16,
 }
 
-/// What came of a connection; `id` is the number that its host's user gave it.
+/// Event of a connection; `id` is the number that the host's user gave to the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpEvent {
-    /// Its first segment goes to the port.
+    /// Its SYN goes to the port for the first time.
     Begun {
-        /// Which.
+        /// Number of the connection.
         id: u32,
-        /// When.
+        /// Time of the event.
         at: Instant,
     },
-    /// Both ends know of each other.
+    /// The handshake is complete at this end.
     Established {
-        /// Which.
+        /// Number of the connection.
         id: u32,
-        /// When.
+        /// Time of the event.
         at: Instant,
     },
-    /// All that was to be sent is acknowledged.
+    /// All data that it was to send has been acknowledged.
     Acknowledged {
-        /// Which.
+        /// Number of the connection.
         id: u32,
-        /// Bytes of payload.
+        /// Bytes of payload sent.
         bytes: u64,
-        /// Segments that were sent again.
+        /// Segments sent more than once.
         resent: u64,
-        /// When.
+        /// Time of the event.
         at: Instant,
     },
-    /// All that was expected has come, in order.
+    /// All expected data has been received, in order.
     Received {
-        /// Which.
+        /// Number of the connection.
         id: u32,
-        /// Bytes of payload.
+        /// Bytes of payload received.
         bytes: u64,
-        /// When the first segment of the other end came.
+        /// When the peer's first segment came.
         first: Instant,
-        /// When.
+        /// Time of the event.
         at: Instant,
     },
-    /// It ended before all was sent and received.
+    /// It ended before all data was sent and received.
     Failed {
-        /// Which.
+        /// Number of the connection.
         id: u32,
-        /// When.
+        /// Time of the event.
         at: Instant,
     },
-    /// It is over: nothing is sent or heard of it any more.
+    /// It is over: no more is sent, and later segments are refused.
     Closed {
-        /// Which.
+        /// Number of the connection.
         id: u32,
-        /// Place in the stream of the first byte that was not the expected one.
+        /// Offset in the received data of the first wrong byte, if there was one.
         differs: Option<u64>,
-        /// When.
+        /// Time of the event.
         at: Instant,
     },
 }
 
-/// What a host counts: segments, unless a name says otherwise.
+/// Counters of a host; segments, unless the name says otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TcpStats {
-    /// Sent, acknowledgements included.
+    /// Segments sent, bare acknowledgements included.
     pub tx_segments: u64,
-    /// Received for one of its connections.
+    /// Segments received for one of its connections.
     pub rx_segments: u64,
-    /// Payload sent, also again.
+    /// Payload sent, each retransmission included.
     pub tx_bytes: u64,
-    /// Payload taken, in order, once.
+    /// Payload received in order, each byte once.
     pub rx_bytes: u64,
-    /// Sent again: with a sequence number that was sent before.
+    /// Retransmissions: segments whose sequence numbers had been sent before.
     pub resent: u64,
-    /// Payload of these.
+    /// Payload of these segments, in bytes.
     pub resent_bytes: u64,
-    /// Acknowledgements received that were no news: same number, no payload.
+    /// Acknowledgements received with the number of the one before and no payload, while data was outstanding.
     pub duplicate_acks: u64,
-    /// Connections that came about.
+    /// Connections whose handshake was completed.
     pub established: u64,
     /// Connections that ended before all was sent and received.
     pub failed: u64,
-    /// Connections whose data was not the expected one.
+    /// Connections that received a wrong byte.
     pub data_errors: u64,
-    /// Received for no connection, or of a protocol that it does not speak.
+    /// Segments received for no connection, or malformed ones.
     pub refused: u64,
-    /// Answers that found no room behind a pause.
+    /// Answers dropped because too many waited behind a pause.
     pub answers_dropped: u64,
-    /// ARP requests sent.
+    /// ARP requests sent, repetitions included.
     pub arp_requests: u64,
-    /// PFC frames received.
+    /// PFC frames received, whether they pause or release.
     pub pfc_rx: u64,
 }
 
-/// A host or a connection cannot be.
+/// Why a host or a connection cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TcpError {
-    /// Payload of a segment.
+    /// An MSS out of range.
     #[error("MSS of {0} bytes: expected {MSS_MIN} to {MSS_MAX}")]
     Mss(usize),
-    /// A buffer of a socket.
+    /// A buffer size out of range.
     #[error("buffer of {0} bytes: expected {BUFFER_MIN} to {BUFFER_MAX}")]
     Buffer(usize),
-    /// Least timeout.
+    /// A least timeout out of range.
     #[error("least timeout of {} ps: expected 1 us to 60 s", .0.as_ps())]
     Rto(Span),
-    /// An address.
+    /// An address that is not that of a single host.
     #[error("address {0}: expected one of a single host")]
     Address(Ipv4Addr),
-    /// A prefix.
+    /// A prefix length above 32.
     #[error("prefix of {0} bits: expected 0 to 32")]
     Prefix(u8),
-    /// A peer on another network.
+    /// A peer on another network, and no gateway.
     #[error("{peer} is not on the network of {ip}/{prefix_len}: expected a gateway")]
     Gateway {
-        /// Who cannot be reached.
+        /// Address of the peer.
         peer: Ipv4Addr,
-        /// The host.
+        /// Address of the host.
         ip: Ipv4Addr,
-        /// Bits of its network.
+        /// Prefix length of its network.
         prefix_len: u8,
     },
-    /// A connection that there is.
+    /// A connection with the same key exists already.
     #[error("port {} to {}:{}: there is such a connection", .0.port, .0.peer, .0.peer_port)]
     Twice(ConnectionKey),
-    /// A port of 0.
+    /// Port 0, which TCP does not use.
     #[error("port 0: expected 1 to 65535")]
     Port,
 }

@@ -1,8 +1,5 @@
-//! What a TCP host sends: ARP, answers of the stack, and segments of its connections in turn.
+//! Frames sent by a TCP host: ARP, immediate answers of the stack, and segments of its connections in turn.
 //!
-//! [`TcpHost::send`] fills a link's room with frames, each made when there is room for it.
-//!
-//! Units: bytes without FCS.
 //! Source: docs/spec/model.md §7.
 
 use smoltcp::wire::{
@@ -18,19 +15,20 @@ use super::neighbours::ETHERNET_LEN;
 use super::{RETRY, TcpEvent, TcpHost, TcpStats};
 use crate::link::Link;
 
-/// A frame that is to be sent now.
+/// The frame to be sent next.
 enum Made {
-    /// It is where the stack has written it, so long.
+    /// The stack has written it to the slot; its length with the Ethernet header.
     InSlot(usize),
     Own(Vec<u8>),
 }
 
 impl TcpHost {
-    /// Sends while there is something to be sent and room; returns how many frames, and whether there is more.
+    /// Fills the link's room with frames; returns how many it took, and whether more are due.
     pub(super) fn send(&mut self, now: Instant, link: &mut impl Link) -> (usize, bool) {
         let room = link.room(now);
         let mut is_short = false;
         for _ in link.again(room)..room {
+            // Reserved before a packet is made: one that the stack has made cannot be put back.
             if !link.reserve() {
                 is_short = true;
                 break;
@@ -54,18 +52,21 @@ impl TcpHost {
         (sent, is_short || is_refused || self.has_ready())
     }
 
-    /// The next frame.
+    /// Makes the next frame, if one is due.
     fn make(&mut self, now: Instant) -> Option<Made> {
+        // ARP goes first and waits for no pause: without an address nothing else can be sent.
         if let Some(frame) = self.neighbours.pop() {
             return Some(Made::Own(frame.to_vec()));
         }
         let paused = self.pauses.paused();
+        // Beginning after the priority served last, so that priorities take turns.
         let count = Pri::ALL.len();
         for step in 0..count {
             let place = (self.turn + step) % count;
             let Some(&pri) = Pri::ALL.get(place).filter(|pri| !paused.contains(**pri)) else {
                 continue;
             };
+            // Answers go first (model.md §7): a duplicate ACK, for example, has the peer repair a gap.
             if let Some(frame) = self.answers[pri].pop_front() {
                 self.turn = place + 1;
                 return Some(Made::Own(frame));
@@ -81,7 +82,7 @@ impl TcpHost {
         self.neighbours.pop().map(|frame| Made::Own(frame.to_vec()))
     }
 
-    /// Has the stack make a connection's next packet; returns the bytes of the frame.
+    /// Has the stack make the next packet of a connection; returns the length of the frame.
     fn dispatch(&mut self, now: Instant, index: usize) -> Option<usize> {
         let Self { connections, faces, slot, neighbours, events, stats, spec, .. } = self;
         let connection = connections.get_mut(index)?.as_deref_mut()?;
@@ -104,7 +105,7 @@ impl TcpHost {
         made
     }
 
-    /// A connection that has nothing to send after all is not asked again at once.
+    /// Delays a connection that had nothing to send, so that it is not asked again at once.
     fn rest(&mut self, now: Instant, index: usize) {
         let Some(connection) = self.connections.get_mut(index).and_then(Option::as_deref_mut)
         else {
@@ -120,7 +121,7 @@ impl TcpHost {
     }
 }
 
-/// Tells a connection of a frame that the stack has made for it, and corrects its sequence number.
+/// Lets a connection read a packet that the stack has made for it, and corrects its sequence number if necessary.
 pub(super) fn note(
     connection: &mut Connection,
     now: Instant,
@@ -139,7 +140,7 @@ pub(super) fn note(
     segment.fill_checksum(&IpAddress::Ipv4(from), &IpAddress::Ipv4(to));
 }
 
-/// Puts an Ethernet header in front of a packet, and a DSCP into it.
+/// Fills in the Ethernet header in front of a packet, and its DSCP.
 pub(super) fn finish(frame: &mut [u8], from: MacAddr, to: EthernetAddress, dscp: Dscp) {
     let header = EthernetRepr {
         src_addr: EthernetAddress(from.0),
@@ -148,6 +149,7 @@ pub(super) fn finish(frame: &mut [u8], from: MacAddr, to: EthernetAddress, dscp:
     };
     let mut view = EthernetFrame::new_unchecked(frame);
     header.emit(&mut view);
+    // The stack sends DSCP 0, so its checksum stands unless that changes.
     if dscp.get() > 0 {
         let mut packet = Ipv4Packet::new_unchecked(view.payload_mut());
         packet.set_dscp(dscp.get());
