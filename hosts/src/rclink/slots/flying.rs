@@ -1,20 +1,17 @@
-//! What waits for an ACK at once, where that is limited beside the slots.
+//! Limits how many frames wait for an ACK at once, in frames and in credits of the sender, beside the number of slots.
 //!
-//! [`Flying::start`] at a grant, [`Flying::land`] when the frame does not wait any more.
-//!
-//! Units: frames; credits of so many bytes.
 //! Source: docs/spec/model.md §4 "TYPE2".
 
-/// Credits that frames take at their sender until they are acknowledged.
+/// Credits that frames take at their sender until they are acknowledged; lengths are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Local {
-    /// All.
+    /// Number of credits in all.
     pub credits: u32,
-    /// Bytes of one.
+    /// Bytes of one credit.
     pub each: u32,
-    /// Bytes of a frame beside its payload.
+    /// Bytes that a frame has beside its payload, FCS included.
     pub overhead: usize,
-    /// Bytes of the longest frame: one goes while there are credits for that.
+    /// Bytes of the longest frame: a frame goes only while there are credits for one like that.
     pub longest: usize,
 }
 
@@ -23,46 +20,46 @@ impl Local {
         u32::try_from(len).unwrap_or(u32::MAX).div_ceil(self.each.max(1))
     }
 
-    /// Credits of a frame with such a payload.
+    /// Credits of a frame with a payload of `len` bytes.
     fn of_payload(&self, len: u16) -> u32 {
         self.of(usize::from(len) + self.overhead)
     }
 }
 
-/// What may wait for an ACK at once.
+/// Frames that wait for an ACK, and their limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flying {
-    /// Frames, of at most so many.
+    /// Number of frames that wait now, at most `most`.
     frames: u16,
     most: u16,
-    /// Credits in use, of those of `local`.
+    /// Credits of `local` in use.
     used: u32,
     local: Option<Local>,
 }
 
 impl Flying {
-    /// Whatever there are slots for.
+    /// No limit beside the slots.
     pub const ANY: Self = Self { frames: 0, most: u16::MAX, used: 0, local: None };
 
-    /// At most so many frames, which take credits of `local`.
+    /// A limit of `most` frames, which take credits of `local`.
     pub const fn limited(most: u16, local: Local) -> Self {
         Self { most, local: Some(local), ..Self::ANY }
     }
 
-    /// Whether one more may go.
+    /// Whether one more frame may go.
     #[inline]
     pub fn has_room(&self) -> bool {
         self.frames < self.most
             && self.local.is_none_or(|local| self.used + local.of(local.longest) <= local.credits)
     }
 
-    /// Whether nothing waits.
+    /// Whether no frame waits.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.frames == 0
     }
 
-    /// One with such a payload goes.
+    /// Counts a frame with a payload of `len` bytes that is sent.
     #[inline]
     pub fn start(&mut self, len: u16) {
         self.frames += 1;
@@ -71,7 +68,7 @@ impl Flying {
         }
     }
 
-    /// One with such a payload waits no more.
+    /// Counts a frame with a payload of `len` bytes that no longer waits.
     #[inline]
     pub fn land(&mut self, len: u16) {
         self.frames = self.frames.saturating_sub(1);

@@ -1,10 +1,8 @@
-//! Lists of slots that are linked through the slots themselves.
+//! Doubly linked lists of slots, by indices in the slots themselves, so that they take no memory of their own.
 //!
 //! [`List`] has the ends; each slot has a [`Links`] for each list that it may be in.
-//!
-//! Units: indices of slots.
 
-/// No slot.
+/// The index that stands for no slot.
 pub(super) const NONE: u16 = u16::MAX;
 
 /// Neighbours of a slot in a list.
@@ -15,7 +13,7 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// In no list.
+    /// Links of a slot that is in no list.
     pub const NONE: Self = Self { before: NONE, after: NONE };
 }
 
@@ -27,23 +25,23 @@ pub(super) struct List {
 }
 
 impl List {
-    /// Nothing.
+    /// A list without slots.
     pub const EMPTY: Self = Self { first: NONE, last: NONE };
 
-    /// The first slot.
+    /// Index of the first slot.
     #[inline]
     pub const fn first(self) -> Option<u16> {
         if self.first == NONE { None } else { Some(self.first) }
     }
 
-    /// The slot behind `index`.
+    /// Index of the slot after `index`.
     #[inline]
     pub fn after<T>(slots: &[T], index: u16, links: impl Fn(&T) -> Links) -> Option<u16> {
         let slot = slots.get(usize::from(index))?;
         Some(links(slot).after).filter(|&after| after != NONE)
     }
 
-    /// Puts slot `index` at the end.
+    /// Appends slot `index`.
     #[inline]
     pub fn push<T>(&mut self, slots: &mut [T], index: u16, links: impl Fn(&mut T) -> &mut Links) {
         if let Some(slot) = slots.get_mut(usize::from(index)) {
@@ -56,7 +54,7 @@ impl List {
         self.last = index;
     }
 
-    /// Takes slot `index` out, which is in this list.
+    /// Removes slot `index`, which must be in this list.
     #[inline]
     pub fn remove<T>(&mut self, slots: &mut [T], index: u16, links: impl Fn(&mut T) -> &mut Links) {
         let Some(slot) = slots.get_mut(usize::from(index)) else { return };

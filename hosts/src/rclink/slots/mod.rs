@@ -1,10 +1,9 @@
-//! Slots: frames that are to be sent, or that wait to be acknowledged: one FIFO an endpoint.
+//! Slots of an endpoint: one FIFO of frames that are to be sent or wait for an acknowledgement.
 //!
-//! [`Slots::write`] takes a frame, [`Slots::grant`] gives the oldest that may go; [`Slots::ack`], [`Slots::nak`] and
-//! [`Slots::expire`] end slots or have them sent again. EMPTY → `WAIT_GRANT` → `WAIT_ACK` → EMPTY; resend: `WAIT_ACK` →
-//! `WAIT_GRANT`; rate mask: `WAIT_GRANT` ↔ `WAIT_CRD`.
+//! [`Slots::write`] puts a frame in, [`Slots::grant`] takes the oldest that may go; [`Slots::ack`], [`Slots::nak`] and
+//! [`Slots::expire`] end slots or have their frames sent again. States: EMPTY → `WAIT_GRANT` → `WAIT_ACK` → EMPTY;
+//! resend: `WAIT_ACK` → `WAIT_GRANT`; rate mask: `WAIT_GRANT` ↔ `WAIT_CRD`. PSNs count modulo 4096.
 //!
-//! Units: picoseconds; PSNs modulo 4096.
 //! Source: docs/spec/model.md §4 "Slots", "Go-Back-N".
 
 use std::collections::VecDeque;
@@ -24,19 +23,20 @@ mod timers;
 pub use self::flying::Local;
 pub use self::request::{Granted, Mask, Reason, Request, WentBack};
 
-/// Slots of an endpoint.
+/// Slots of an endpoint, as in the hardware's FIFO.
 pub const SLOTS: usize = 512;
-/// Virtual channels.
+/// Number of virtual channels.
 pub const VCS: usize = 8;
-/// Times that a queue pair goes back without anything new acknowledged, before it is fatal.
+/// How often a queue pair may go back without progress; the next time it fails.
 pub const RETRIES_MAX: u8 = 7;
-/// Times that a receiver may be not ready, one after the other: a counter of four bits.
+/// How often in a row a receiver may be not ready: a counter of four bits.
 pub const NOT_READY_MAX: u8 = 15;
 
-/// Queue pairs that memory is taken for at a time.
+/// Memory for queue pairs grows in steps of this many.
 const GROWTH: usize = 16;
 
-/// Of a slot; [`State::Again`] is `WAIT_GRANT` and [`State::AgainCredit`] `WAIT_CRD` of a frame that was sent before.
+/// State of a slot; [`State::Again`] is `WAIT_GRANT` and [`State::AgainCredit`] `WAIT_CRD` of a frame that was sent
+/// before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Empty,
@@ -48,12 +48,12 @@ enum State {
 }
 
 impl State {
-    /// Whether the frame was sent.
+    /// Whether the frame has been sent at least once.
     const fn was_sent(self) -> bool {
         matches!(self, Self::WaitAck | Self::Again | Self::AgainCredit)
     }
 
-    /// Whether it waits for nothing but its grant.
+    /// Whether the frame waits only for its grant.
     const fn is_ready(self) -> bool {
         matches!(self, Self::WaitGrant | Self::Again)
     }
@@ -61,16 +61,16 @@ impl State {
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    /// When it was written, among all.
+    /// Its number among all frames ever written: lower is older.
     age: u64,
     tag: u64,
-    /// When it was sent first, if it was.
+    /// When the frame was sent first, if it was.
     first: Instant,
-    /// When its timer began, or is going to have begun.
+    /// Reading of its channel's stopwatch when the timer began, or from when it will count.
     timer: Instant,
-    /// In its queue pair, in the order of PSNs.
+    /// Neighbours in its queue pair, in order of PSNs.
     in_qp: Links,
-    /// Among those of its VC whose timers run.
+    /// Neighbours among the slots of its VC whose timers run.
     by_timer: Links,
     qp: u16,
     len: u16,
@@ -87,16 +87,16 @@ impl Slot {
     }
 }
 
-/// A queue pair's frames.
+/// Sender's state of a queue pair.
 #[derive(Clone, Copy, Debug)]
 struct TxQp {
-    /// Slots in the order of their PSNs; the first one's is that of the oldest frame without ACK.
+    /// Slots in order of PSNs; the first has the oldest frame without ACK.
     slots: List,
     next_psn: u16,
     retries: u8,
-    /// Times that the receiver was not ready, one after the other.
+    /// Times in a row that the receiver was not ready.
     not_ready: u8,
-    /// Bits of [`Mask`].
+    /// Reasons to wait, as bits of [`Mask`].
     masks: u8,
     is_fatal: bool,
 }
@@ -112,38 +112,38 @@ impl TxQp {
     };
 }
 
-/// The slots of an endpoint.
+/// All slots of an endpoint, with the queue pairs that use them.
 #[derive(Debug)]
 pub struct Slots {
-    /// Those that were ever used.
+    /// Slots that were ever used; it grows on demand, up to `limit`.
     all: Vec<Slot>,
     free: Vec<u16>,
-    /// Slots there are.
+    /// Number of slots that may be used.
     limit: usize,
-    /// By number, up to the highest that was used.
+    /// Queue pairs by number, up to the highest that was used.
     qps: Vec<TxQp>,
     /// By VC: slots that wait for a grant, oldest first.
     ready: [VecDeque<u16>; VCS],
-    /// VCs of which there are such, as bits.
+    /// VCs with slots in `ready`, as bits.
     ready_vcs: u8,
     timers: Timers,
     flying: Flying,
     written: u64,
-    /// Whether frames are acknowledged; if not, a slot is empty once it is granted.
+    /// Whether frames are acknowledged; if not, a slot is empty as soon as it is granted.
     is_reliable: bool,
-    /// Whether the VC that was granted last waits for the others.
+    /// Whether the VC granted last yields to the others.
     takes_turns: bool,
     last_vc: u8,
 }
 
 impl Slots {
-    /// All slots are empty; what is not acknowledged is sent again after `timeout`, `None` where nothing is acknowledged.
+    /// Empty slots. Frames not acknowledged within `timeout` are sent again; `None`: nothing is acknowledged.
     #[must_use]
     pub fn new(timeout: Option<Span>, takes_turns: bool) -> Self {
         Self::with_limit(SLOTS, timeout, takes_turns)
     }
 
-    /// The same with so many slots, at most [`SLOTS`].
+    /// The same with `limit` slots, at most [`SLOTS`].
     #[must_use]
     pub fn with_limit(limit: usize, timeout: Option<Span>, takes_turns: bool) -> Self {
         Self {
@@ -162,13 +162,13 @@ impl Slots {
         }
     }
 
-    /// At most `most` frames wait for an ACK at once, which take credits of `local` until then; each for its own time.
+    /// Limits frames waiting for an ACK to `most`, and their credits to those of `local`; each then has a timer of its
+    /// own.
     pub const fn limit_flying(&mut self, most: u16, local: Local) {
         self.flying = Flying::limited(most, local);
         self.timers.make_own();
     }
 
-    /// Bytes on the heap.
     #[cfg(test)]
     pub(crate) fn heap_bytes(&self) -> usize {
         let ready: usize = self.ready.iter().map(VecDeque::capacity).sum();
@@ -177,41 +177,41 @@ impl Slots {
             + self.qps.capacity() * size_of::<TxQp>()
     }
 
-    /// Whether a frame finds a slot.
+    /// Whether a slot is free.
     #[inline]
     #[must_use]
     pub const fn has_room(&self) -> bool {
         self.used() < self.limit
     }
 
-    /// Whether a frame waits for nothing but its grant, on one of `vcs`, as bits.
+    /// Whether a frame on one of `vcs` (bits) waits only for its grant.
     #[inline]
     #[must_use]
     pub fn is_ready(&self, vcs: u8) -> bool {
         self.ready_vcs & vcs != 0 && self.flying.has_room()
     }
 
-    /// The same on any VC.
+    /// Whether a frame on any VC waits only for its grant.
     #[inline]
     #[must_use]
     pub fn has_ready(&self) -> bool {
         self.is_ready(u8::MAX)
     }
 
-    /// Slots that are not empty.
+    /// Number of slots in use.
     #[inline]
     #[must_use]
     pub const fn used(&self) -> usize {
         self.all.len() - self.free.len()
     }
 
-    /// Whether a queue pair has failed.
+    /// Whether the queue pair has failed: no frame goes to it again.
     #[must_use]
     pub fn is_fatal(&self, qp: u16) -> bool {
         self.qps.get(usize::from(qp)).is_some_and(|qp| qp.is_fatal)
     }
 
-    /// The queue pair, which is new if it was not used.
+    /// State of a queue pair, which is made if it is not there.
     #[inline]
     fn pair(qps: &mut Vec<TxQp>, qp: u16) -> &mut TxQp {
         let index = usize::from(qp);
@@ -225,10 +225,10 @@ impl Slots {
         qps.get_mut(index).expect("it was made where there was none")
     }
 
-    /// Writes a frame into a slot; gives it back where there is none, or the queue pair has failed.
+    /// Puts a frame into a slot.
     ///
     /// # Errors
-    /// The frame.
+    /// The frame, if no slot is free or its queue pair has failed.
     #[inline]
     pub fn write(&mut self, request: Request) -> Result<(), Request> {
         let has_room = self.has_room();
@@ -249,6 +249,7 @@ impl Slots {
             len,
             psn: pair.next_psn,
             vc,
+            // A frame of a queue pair that is held back must not pass those that wait already.
             state: if pair.masks != 0 { State::WaitCredit } else { State::WaitGrant },
         };
         let index = self.free.pop().unwrap_or(u16::try_from(self.all.len()).unwrap_or(NONE));
@@ -267,7 +268,7 @@ impl Slots {
         Ok(())
     }
 
-    /// The VC of the oldest frame that may go, of several.
+    /// The VC of `vcs` whose first ready frame is oldest; with turns, the VC granted last comes after all others.
     fn oldest(&self, vcs: u8) -> Option<u8> {
         let key = |vc: u8| {
             let index = self.ready.get(usize::from(vc)).and_then(VecDeque::front);
@@ -278,12 +279,13 @@ impl Slots {
         bits(vcs).min_by_key(|&vc| key(vc))
     }
 
-    /// The oldest frame that may go, of those on `vcs`, as bits; it goes at `now`.
+    /// Grants the oldest ready frame on one of `vcs` (bits), which is sent at `now`.
     #[inline]
     pub fn grant(&mut self, now: Instant, vcs: u8) -> Option<Granted> {
         let vcs = if self.flying.has_room() { self.ready_vcs & vcs } else { 0 };
         let vc = match vcs.count_ones() {
             0 => return None,
+            // One channel is the usual case, and needs no comparison.
             1 => u8::try_from(vcs.trailing_zeros()).ok()?,
             _ => self.oldest(vcs)?,
         };
@@ -316,7 +318,7 @@ impl Slots {
         Some(Granted { request, psn, resent, first })
     }
 
-    /// Slot `index` does not wait for an ACK any more.
+    /// Slot `index` no longer waits for an ACK.
     #[inline]
     fn land(&mut self, index: u16) {
         let Some(slot) = self.all.get(usize::from(index)) else { return };
@@ -326,13 +328,13 @@ impl Slots {
         }
     }
 
-    /// The oldest slot of a queue pair.
+    /// The slot of a queue pair's oldest frame.
     #[inline]
     fn oldest_of(&self, qp: u16) -> Option<u16> {
         self.qps.get(usize::from(qp))?.slots.first()
     }
 
-    /// The timer of a queue pair ends, if it runs.
+    /// Stops the timer of a queue pair, if it runs.
     #[inline]
     fn end_timer(&mut self, qp: u16) {
         if let Some(index) = self.oldest_of(qp) {
@@ -340,7 +342,7 @@ impl Slots {
         }
     }
 
-    /// Empties a slot that is not in its queue pair any more.
+    /// Empties a slot that has been taken out of its queue pair.
     #[inline]
     fn empty(&mut self, index: u16) {
         let Some(slot) = self.all.get_mut(usize::from(index)) else { return };
@@ -359,20 +361,21 @@ impl Slots {
         }
     }
 
-    /// Slots of a queue pair, in the order of PSNs.
+    /// The slots of a queue pair in order of PSNs.
     fn slots_of(&self, list: List) -> impl Iterator<Item = (u16, &Slot)> {
         let next = |&index: &u16| List::after(&self.all, index, |slot| slot.in_qp);
         let indices = core::iter::successors(list.first(), next);
         indices.filter_map(|index| Some((index, self.all.get(usize::from(index))?)))
     }
 
-    /// An ACK has come: all frames of `qp` up to `psn` are done; `done` hears of each, oldest first. One for frames that
+    /// Handles an ACK: all frames of `qp` up to `psn` are done; `done` gets each, oldest first. An ACK for frames that
     /// were not sent, or were acknowledged before, changes nothing.
     #[inline]
     pub fn ack(&mut self, now: Instant, qp: u16, psn: u16, mut done: impl FnMut(Request)) {
         let Some(list) = self.qps.get(usize::from(qp)).map(|pair| pair.slots) else { return };
         let Some((_, oldest)) = self.slots_of(list).next() else { return };
         let count = usize::from(psn_since(psn, oldest.psn)) + 1;
+        // A count above the slots in use belongs to an old ACK: the list need not be walked to find that.
         let last = if count > self.used() { None } else { self.slots_of(list).nth(count - 1) };
         if last.is_none_or(|(_, slot)| !slot.state.was_sent()) {
             return;
@@ -381,6 +384,7 @@ impl Slots {
         for _ in 0..count {
             let Some(pair) = self.qps.get_mut(usize::from(qp)) else { return };
             let Some(index) = pair.slots.first() else { return };
+            // Any progress clears the counts that lead to failure.
             (pair.retries, pair.not_ready) = (0, 0);
             pair.slots.remove(&mut self.all, index, |slot| &mut slot.in_qp);
             if let Some(slot) = self.all.get(usize::from(index)) {
@@ -388,13 +392,14 @@ impl Slots {
             }
             self.empty(index);
         }
+        // Restarted for the frame that is now the oldest (RFC 6298, 5.3).
         if let Some(index) = self.oldest_of(qp) {
             self.timers.restart(now, &mut self.all, index);
         }
     }
 
-    /// A NAK has come: all frames of `qp` before `psn` are done, as by an ACK, and all others that were sent are to be sent
-    /// again. `None` where it is not of a frame that waits to be acknowledged.
+    /// Handles a NAK: frames of `qp` before `psn` are done, as by an ACK, and all others that were sent are sent again.
+    /// `None` if no frame with `psn` waits for an ACK.
     pub fn nak(
         &mut self,
         now: Instant,
@@ -406,29 +411,30 @@ impl Slots {
         self.ack(now, qp, psn_since(psn, 1), done);
         let front = self.qps.get(usize::from(qp))?.slots.first()?;
         let slot = self.all.get(usize::from(front))?;
+        // A second NAK for one gap, or an old one, must not have the queue pair go back again.
         (slot.psn == psn && slot.state.was_sent()).then(|| self.go_back(qp, reason))
     }
 
-    /// When [`Self::expire`] has something to do; `None` while no timer runs.
+    /// When the first timer ends; `None` while none runs.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
         self.timers.soonest(&self.all).map(|(at, _)| at)
     }
 
-    /// From `now` on the timers of `vcs`, as bits, are stopped and those of all others run.
+    /// From `now` on the timers of `vcs` (bits) stand still, and all others run.
     pub fn stop_timers(&mut self, now: Instant, vcs: u8) {
         self.timers.stop(now, vcs, &self.all);
     }
 
-    /// When [`Self::expire`] is to be called next: not after [`Self::next_timeout`], but it may be before, as that is not
-    /// looked up at each ACK.
+    /// When to call [`Self::expire`] next. It may be earlier than [`Self::next_timeout`], as it is not computed anew at
+    /// each ACK, but never later.
     #[inline]
     #[must_use]
     pub const fn timer(&self) -> Option<Instant> {
         self.timers.quiet()
     }
 
-    /// The queue pair and PSN of the oldest frame, if it was sent so long ago that no ACK comes any more.
+    /// Queue pair and PSN of the oldest frame if its timer has ended at `now`.
     pub fn overdue(&mut self, now: Instant) -> Option<(u16, u16)> {
         if !self.is_late(now) {
             return None;
@@ -437,14 +443,14 @@ impl Slots {
         Some((slot.qp, slot.psn))
     }
 
-    /// Whether [`Self::expire`] may have something to do.
+    /// Whether a timer may have ended at `now`.
     #[inline]
     #[must_use]
     pub fn is_late(&self, now: Instant) -> bool {
         self.timers.is_late(now)
     }
 
-    /// The queue pair whose oldest frame was sent so long ago that it is sent again, with all that follow.
+    /// Sends the frames of one queue pair again whose timer has ended; returns which, to be called until `None`.
     #[inline]
     pub fn expire(&mut self, now: Instant) -> Option<(u16, WentBack)> {
         if self.is_late(now) { self.expired(now) } else { None }
@@ -459,7 +465,7 @@ impl Slots {
         Some((qp, went))
     }
 
-    /// All frames of `qp` that were sent are to be sent again.
+    /// Has all frames of `qp` that were sent sent again, or ends the queue pair if that has happened too often.
     fn go_back(&mut self, qp: u16, reason: Reason) -> WentBack {
         let Some(pair) = self.qps.get_mut(usize::from(qp)) else { return WentBack::Frames(0) };
         let (count, most) = match reason {
@@ -471,6 +477,7 @@ impl Slots {
             return self.give_up(qp);
         }
         let is_masked = pair.masks != 0;
+        // While the first slot still waits for an ACK: `end` looks for its timer in that state only.
         self.end_timer(qp);
         let Some(pair) = self.qps.get(usize::from(qp)) else { return WentBack::Frames(0) };
         let state = if is_masked { State::AgainCredit } else { State::Again };
@@ -486,7 +493,7 @@ impl Slots {
         WentBack::Frames(count)
     }
 
-    /// Turns slots of a queue pair from some states to others; returns which.
+    /// Changes the state of those slots of a queue pair for which `to` gives one; returns their indices.
     fn turn(&mut self, list: List, to: impl Fn(State) -> Option<State>) -> Vec<u16> {
         let which = self.slots_of(list).filter(|(_, slot)| to(slot.state).is_some());
         let which: Vec<u16> = which.map(|(index, _)| index).collect();
@@ -498,7 +505,7 @@ impl Slots {
         which
     }
 
-    /// Ends a queue pair and empties its slots.
+    /// Ends a queue pair as failed, and empties its slots.
     fn give_up(&mut self, qp: u16) -> WentBack {
         self.end_timer(qp);
         let Some(pair) = self.qps.get_mut(usize::from(qp)) else { return WentBack::Frames(0) };
@@ -511,7 +518,7 @@ impl Slots {
         WentBack::Fatal(given_up.len())
     }
 
-    /// Puts slots back among those that wait for a grant, each at the place of its age.
+    /// Puts slots back into `ready`, each at the place of its age.
     fn make_ready(&mut self, back: Vec<u16>) {
         let age = |index: u16| self.all.get(usize::from(index)).map(|slot| slot.age);
         for index in back {
@@ -519,6 +526,7 @@ impl Slots {
                 continue;
             };
             if let Some(ready) = self.ready.get_mut(usize::from(vc)) {
+                // Frames of other queue pairs may have been written since: the channel stays in order of age.
                 let place = ready.partition_point(|&other| age(other) < age(index));
                 ready.insert(place, index);
                 self.ready_vcs |= 1 << vc;
@@ -526,11 +534,12 @@ impl Slots {
         }
     }
 
-    /// A queue pair has to wait for something (`on`), or not any more; it goes on when it waits for nothing.
+    /// Sets or clears a reason for which a queue pair waits; it goes on when no reason is left.
     pub fn mask(&mut self, qp: u16, mask: Mask, on: bool) {
         let Some(pair) = self.qps.get_mut(usize::from(qp)) else { return };
         let was = pair.masks;
         pair.masks = if on { was | mask as u8 } else { was & !(mask as u8) };
+        // Other reasons hold it back anyway, or it has none before and after.
         if (was != 0) == (pair.masks != 0) {
             return;
         }
@@ -545,6 +554,7 @@ impl Slots {
         if !on {
             self.make_ready(changed);
         } else if !changed.is_empty() {
+            // `ready` holds slots that may be granted at once, and nothing is checked at the grant.
             for vc in bits(self.ready_vcs) {
                 let Some(ready) = self.ready.get_mut(usize::from(vc)) else { continue };
                 let slots = &self.all;
@@ -559,7 +569,7 @@ impl Slots {
     }
 }
 
-/// Places of the bits that are set, from the lowest.
+/// Positions of the bits that are set, lowest first.
 #[inline]
 fn bits(mut of: u8) -> impl Iterator<Item = u8> {
     core::iter::from_fn(move || {

@@ -1,64 +1,61 @@
-//! What goes into slots and out of them.
+//! Frames as they go into slots and come out of them, and the reasons for which they wait or go back.
 //!
-//! Plain data.
-//!
-//! Units: bytes of payload, picoseconds; PSNs modulo 4096.
 //! Source: docs/spec/model.md §4 "Slots", "Go-Back-N".
 
 use weft_dataplane::time::Instant;
 
-/// What a queue pair waits for.
+/// A reason for which a queue pair waits; several may hold at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mask {
-    /// The next window of its rate.
+    /// Its rate is used up until the next window.
     Rate = 1,
-    /// Credits.
+    /// Its virtual channel has no credits.
     Credit = 2,
-    /// The receiver, which was not ready.
+    /// The receiver was not ready, and named a time to wait.
     NotReady = 4,
 }
 
-/// Why a queue pair goes back.
+/// Why frames of a queue pair are sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// A frame is missing.
+    /// A frame was lost: a NAK or a timeout.
     Missing,
-    /// The receiver was not ready.
+    /// The receiver had no room: an RNR NAK.
     NotReady,
 }
 
 /// A frame to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Queue pair that it is for.
+    /// Queue pair that the frame is for.
     pub qp: u16,
-    /// Virtual channel: one for each flow.
+    /// Virtual channel, one for each flow.
     pub vc: u8,
     /// Bytes of its payload.
     pub len: u16,
-    /// The caller's own.
+    /// Free for the caller, who gets it back.
     pub tag: u64,
 }
 
-/// A frame that goes now.
+/// A frame that is sent now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granted {
-    /// The frame.
+    /// The frame as it was written into its slot.
     pub request: Request,
-    /// Its number in its queue pair.
+    /// Its sequence number in the queue pair.
     pub psn: u16,
     /// Whether it was sent before.
     pub resent: bool,
-    /// When it was sent first; now if it was not.
+    /// When it was sent for the first time, which may be now.
     pub first: Instant,
 }
 
-/// What a NAK or a timeout did.
+/// Result of a NAK or a timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WentBack {
-    /// Frames that are to be sent again.
+    /// Number of frames that are to be sent again.
     Frames(usize),
-    /// The queue pair has gone back too often: its frames are given up, so many.
+    /// The queue pair has failed; number of its frames that are given up.
     Fatal(usize),
 }
