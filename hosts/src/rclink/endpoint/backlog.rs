@@ -1,37 +1,36 @@
-//! Messages that are not done, and of each peer those that are not all in slots.
+//! Messages that are not done: those still to be put into slots, peer by peer, and those with frames in slots.
 //!
-//! [`Backlog::add`] takes a message, [`Backlog::next`] gives its frames one by one; [`Backlog::complete`] ends it.
+//! [`Backlog::add`] takes a message, [`Backlog::next`] gives its frames one by one, and [`Backlog::complete`] ends it.
 //!
-//! Units: bytes of payload, frames.
 //! Source: docs/spec/model.md §4 "Messages".
 
 use std::collections::BTreeSet;
 
 use super::event::Message;
 
-/// No message.
+/// The index that stands for no message.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// A message that is not done.
+/// A message that is not done; `in_use` is false for a free entry.
 #[derive(Clone, Copy, Debug)]
 struct Open {
-    /// Bytes that are not in slots.
+    /// Bytes of payload not in slots yet.
     bytes: u64,
     id: u32,
-    /// Frames that were put into slots.
+    /// Frames put into slots so far.
     written: u32,
-    /// Frames that were sent again.
+    /// Frames sent again so far.
     resent: u32,
-    /// The next one to the same peer; of an entry that is free, the next one of those.
+    /// The next message to the same peer; of a free entry, the next free one.
     after: u32,
-    /// Place of who it is for.
+    /// Place of its receiver among the peers.
     to: u16,
-    /// Frames in slots.
+    /// Frames in slots now.
     frames: u16,
     in_use: bool,
 }
 
-/// A frame that goes into a slot.
+/// The frame of a message that goes into a slot next.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     pub index: u32,
@@ -39,33 +38,32 @@ pub(super) struct Part {
     pub is_last: bool,
 }
 
-/// All messages that are not done, by a place of their own.
+/// All messages that are not done, by index.
 #[derive(Debug)]
 pub(super) struct Backlog {
     all: Vec<Open>,
-    /// The first entry that is free.
+    /// Index of the first free entry.
     free: u32,
     ids: BTreeSet<u32>,
 }
 
 impl Backlog {
-    /// None.
     pub const fn new() -> Self {
         Self { all: Vec::new(), free: NONE, ids: BTreeSet::new() }
     }
 
-    /// Whether there is none.
+    /// Whether all messages are done.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
 
-    /// Whether there is one of that number.
+    /// Whether a message with this id is not done.
     pub fn has(&self, id: u32) -> bool {
         self.ids.contains(&id)
     }
 
-    /// Takes a message for the peer at place `to`; returns where.
+    /// Takes a message for the peer at place `to`; returns its index.
     pub fn add(&mut self, message: &Message, to: u16) -> u32 {
         self.ids.insert(message.id);
         let open = Open {
@@ -88,19 +86,19 @@ impl Backlog {
         }
     }
 
-    /// Has `next` follow the message at `place`.
+    /// Has message `next` follow the one at `place`.
     pub fn link(&mut self, place: u32, next: u32) {
         if let Some(open) = self.all.get_mut(place as usize) {
             open.after = next;
         }
     }
 
-    /// The message behind the one at `place`.
+    /// Index of the message to the same peer after the one at `place`.
     pub fn after(&self, place: u32) -> u32 {
         self.all.get(place as usize).map_or(NONE, |open| open.after)
     }
 
-    /// The next frame of the message at `place`, of at most `most` bytes.
+    /// The next frame of the message at `place`, with at most `most` bytes of payload.
     #[inline]
     pub fn next(&self, place: u32, most: usize) -> Option<Part> {
         let open = self.all.get(place as usize)?;
@@ -108,7 +106,7 @@ impl Backlog {
         Some(Part { index: open.written, len, is_last: len == open.bytes })
     }
 
-    /// That frame is in a slot.
+    /// Notes that this frame is in a slot.
     #[inline]
     pub fn written(&mut self, place: u32, part: Part) {
         if let Some(open) = self.all.get_mut(place as usize) {
@@ -118,25 +116,27 @@ impl Backlog {
         }
     }
 
-    /// The number of the message at `place`.
+    /// Id of the message at `place`.
     #[inline]
     pub fn id(&self, place: u32) -> u32 {
         self.all.get(place as usize).map_or(0, |open| open.id)
     }
 
-    /// A frame of the message at `place` is sent again.
+    /// Counts a frame of the message at `place` that is sent again.
     pub fn resent(&mut self, place: u32) {
         if let Some(open) = self.all.get_mut(place as usize) {
             open.resent = open.resent.saturating_add(1);
         }
     }
 
-    /// A frame of the message at `place` is out of its slot: its number and how many of its frames were sent again, if that
-    /// was the last one.
+    /// Notes that a frame of the message at `place` has left its slot. If that ends the message, returns its id and how
+    /// many of its frames were sent again.
     #[inline]
     pub fn complete(&mut self, place: u32) -> Option<(u32, u64)> {
         let open = self.all.get_mut(place as usize)?;
         open.frames = open.frames.saturating_sub(1);
+        // The last slot may empty while further frames still wait for slots; and a failed peer's messages have ended
+        // already.
         if open.frames > 0 || open.bytes > 0 || !open.in_use {
             return None;
         }
@@ -153,7 +153,7 @@ impl Backlog {
         }
     }
 
-    /// Nothing goes to the peer at `to` any more.
+    /// Ends all messages to the peer at `to`, which has failed.
     pub fn give_up(&mut self, to: u16) {
         for place in 0..self.all.len() {
             let is_one = self.all.get(place).is_some_and(|open| open.in_use && open.to == to);
@@ -163,7 +163,7 @@ impl Backlog {
         }
     }
 
-    /// Bytes on the heap, without the numbers.
+    /// Bytes on the heap, those of `ids` left out.
     #[cfg(test)]
     pub fn heap_bytes(&self) -> usize {
         self.all.capacity() * size_of::<Open>()

@@ -1,9 +1,9 @@
 //! CBFC of an endpoint: credits of each virtual channel to and from each peer, and the buffer that they stand for.
 //!
-//! [`CreditState::may_send`] before a frame, [`CreditState::send`] with it; [`CreditState::receive`] at the other end,
-//! whose buffer drains; [`CreditState::out`] is what goes back beside the data, [`CreditState::take`] what has come.
+//! [`CreditState::may_send`] is asked before a frame, [`CreditState::send`] is told of it; [`CreditState::receive`]
+//! counts it at the other end, whose buffer drains. [`CreditState::out`] gives counts to send back beside the data,
+//! [`CreditState::take`] takes those that come. Lengths count the FCS.
 //!
-//! Units: picoseconds; bytes with FCS; credits.
 //! Source: docs/spec/model.md §4 "CBFC".
 
 use std::collections::{BTreeMap, VecDeque};
@@ -13,22 +13,22 @@ use weft_dataplane::time::{Instant, LinkRate, Span};
 use crate::pace::{Pacer, Rate};
 use crate::rclink::credits::{CreditError, CreditReturn, CreditSpec, Credits};
 
-/// Bytes of the FCS, which takes credit and does not come with a frame.
+/// Bytes of the FCS, which takes credit and is not part of a frame here.
 const FCS_LEN: usize = 4;
 
-/// A count of credits, on its way beside the data.
+/// A credit count on its way beside the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreditUpdate {
-    /// Virtual channel.
+    /// Virtual channel whose credits are counted.
     pub vc: u8,
-    /// Which count.
+    /// Which end counts, and with that the meaning of the count.
     pub kind: CreditKind,
-    /// Credits since the start.
+    /// Credits since the start of the run.
     pub count: u64,
 }
 
 impl CreditUpdate {
-    /// Its bytes: virtual channel, kind (0: returned, 1: used), count (big-endian).
+    /// The update as bytes: virtual channel, kind (0: returned, 1: used), count (big-endian).
     #[must_use]
     pub fn to_bytes(self) -> [u8; 10] {
         let mut bytes = [0; 10];
@@ -40,7 +40,7 @@ impl CreditUpdate {
         bytes
     }
 
-    /// What such bytes say; `None` for others.
+    /// The update in `bytes` as [`Self::to_bytes`] writes it; `None` if they are not one.
     #[must_use]
     pub fn of_bytes(bytes: &[u8]) -> Option<Self> {
         let (&[vc, kind], count) = bytes.split_first_chunk()?;
@@ -53,25 +53,26 @@ impl CreditUpdate {
     }
 }
 
-/// Which end counts what.
+/// Meaning of a credit count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreditKind {
-    /// The receiver: what it gave back.
+    /// Counted by the receiver: credits it has returned.
     Returned,
-    /// The sender: what it has used. Said only when nothing of it can be on its way any more: what did not come is lost.
+    /// Counted by the sender: credits it has used. Sent only when no frame can be in flight any more, so that credits
+    /// of frames that did not come are lost ones.
     Used,
 }
 
-/// Both directions of a virtual channel to one peer.
+/// Credits of a virtual channel to and from one peer.
 #[derive(Clone, Copy, Debug)]
 struct Channel {
     tx: Credits,
     rx: CreditReturn,
-    /// When a frame was sent last.
+    /// When the last frame was sent on it.
     sent_at: Instant,
 }
 
-/// What the buffer holds, in order.
+/// A frame in the receive buffer.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     from: u16,
@@ -80,31 +81,31 @@ struct Held {
     len: usize,
 }
 
-/// The credits of an endpoint.
+/// All credits of an endpoint, by peer and virtual channel.
 #[derive(Debug)]
 pub(super) struct CreditState {
     spec: CreditSpec,
-    /// By VC: the longest frame.
+    /// By VC: bytes of the longest frame, FCS included; only the FCS where the VC is not used.
     frame_len_max: [u32; 8],
     channels: BTreeMap<(u16, u8), Channel>,
-    /// Draining takes no time without it.
+    /// Rate at which the buffer drains; `None`: at once.
     pacer: Option<Pacer>,
     buffer: VecDeque<Held>,
     front_out: Instant,
-    /// What is to be said, each once.
+    /// Counts to send, each at most once: peer, VC, kind.
     out: VecDeque<(u16, u8, CreditKind)>,
-    /// Channels that wait for credits, and when they say what they have used.
+    /// Channels that wait for credits, and when they say how many they have used.
     starved: Vec<(Instant, u16, u8)>,
-    /// After so long nothing is on its way.
+    /// Time after the last frame in which everything sent has arrived or is lost.
     quiet: Span,
 }
 
 impl CreditState {
-    /// All credits are there. Frames on virtual channel n are at most `len_max[n]` bytes without FCS, 0 where it is not
-    /// used; the buffer of requests drains at `drain`, or at once.
+    /// A state in which all credits are available. Frames on virtual channel n have at most `len_max[n]` bytes without
+    /// FCS, 0 if it is not used; requests drain from the buffer at `drain`, or at once.
     ///
     /// # Errors
-    /// See [`CreditError`].
+    /// Settings that the registers cannot hold or that let no frame go.
     pub fn new(
         spec: CreditSpec,
         len_max: [usize; 8],
@@ -136,7 +137,7 @@ impl CreditState {
         Some(self.channels.entry((peer, vc)).or_insert(Channel { tx, rx, sent_at }))
     }
 
-    /// By peer and virtual channel: the channel, credits used, and those of them that were given back.
+    /// For each peer and virtual channel: the channel, credits used, and credits returned of those.
     pub fn counts(&self) -> impl Iterator<Item = (u8, u64, u64)> + '_ {
         let count = |(&(_, vc), channel): (&(u16, u8), &Channel)| {
             (vc, channel.tx.used(), channel.tx.returned())
@@ -146,10 +147,11 @@ impl CreditState {
 
     /// Whether a frame to `to` may go on `vc`.
     pub fn may_send(&self, to: u16, vc: u8, is_request: bool) -> bool {
+        // A channel that was never used has all its credits.
         self.channels.get(&(to, vc)).is_none_or(|channel| channel.tx.may_send(is_request))
     }
 
-    /// A frame of `len` bytes goes to `to`; returns the low bits of the count that goes with it.
+    /// Uses credits for a frame of `len` bytes to `to`; returns the low bits of the count that it carries.
     pub fn send(&mut self, now: Instant, to: u16, vc: u8, len: usize) -> u16 {
         let Some(channel) = self.channel(to, vc) else { return 0 };
         channel.sent_at = now;
@@ -157,16 +159,16 @@ impl CreditState {
         u16::from_be_bytes([high, low])
     }
 
-    /// A frame to `to` finds no credit.
+    /// Notes that frames to `to` wait for credits on `vc`.
     pub fn starve(&mut self, now: Instant, to: u16, vc: u8) {
         if !self.starved.iter().any(|&(_, peer, other)| (peer, other) == (to, vc)) {
             self.starved.push((now + self.quiet, to, vc));
         }
     }
 
-    /// A frame of `len` bytes has come on `vc`, with the low bits of its sender's count where it has them. Of what
-    /// `is_kept` the room is used until it is drained. False when there was no room: the sender has used what it did not
-    /// have.
+    /// Counts a frame of `len` bytes received on `vc`; `count` has the low bits of its sender's count, if it carries
+    /// them. If `is_kept` it occupies the buffer until it is drained. False if there was no room: the sender used
+    /// credits that it did not have.
     pub fn receive(
         &mut self,
         now: Instant,
@@ -181,6 +183,7 @@ impl CreditState {
         let Some(channel) = self.channel(from, vc) else { return false };
         channel.rx.receive(channel.rx.count_after(count, credits), credits);
         let fits = channel.rx.held() <= u64::from(limit);
+        // A frame that is dropped, or drained at once, gives its credits back at once.
         if !is_kept || !fits || !is_slow {
             channel.rx.drain(credits);
             self.say(from, vc, CreditKind::Returned);
@@ -195,13 +198,13 @@ impl CreditState {
     }
 
     fn say(&mut self, peer: u16, vc: u8, kind: CreditKind) {
-        // most of the time the queue is empty: it is emptied after each poll
+        // The queue is short, as it is emptied after each poll.
         if !self.out.contains(&(peer, vc, kind)) {
             self.out.push_back((peer, vc, kind));
         }
     }
 
-    /// What time has brought about: the buffer drains, and who waits for credits says what it has used.
+    /// Drains the buffer up to `now`, and has channels that starve say how many credits they have used.
     pub fn tick(&mut self, now: Instant) {
         while self.front_out <= now
             && let Some(held) = self.buffer.pop_front()
@@ -219,27 +222,30 @@ impl CreditState {
             if due > now {
                 continue;
             }
+            // Only if nothing was sent for that long: a frame in flight must not count as lost.
             let sent_at = self.channels.get(&(peer, vc)).map_or(now, |channel| channel.sent_at);
             let free = sent_at + self.quiet;
             if free <= now {
                 self.say(peer, vc, CreditKind::Used);
             }
+
             if let Some((due, ..)) = self.starved.get_mut(at) {
                 *due = if free <= now { now + self.quiet } else { free };
             }
         }
     }
 
-    /// When [`Self::tick`] has something to do.
+    /// When [`Self::tick`] has something to do next.
     pub fn next(&self) -> Option<Instant> {
         let drained = (!self.buffer.is_empty()).then_some(self.front_out);
         Instant::earlier(drained, self.starved.iter().map(|&(at, ..)| at).min())
     }
 
-    /// What is to be said next, and to whom.
+    /// The next count to send, and its receiver.
     pub fn out(&mut self) -> Option<(u16, CreditUpdate)> {
         let (peer, vc, kind) = self.out.pop_front()?;
         let channel = self.channels.get(&(peer, vc))?;
+        // Read now, not when it was queued: a later count makes an earlier one superfluous.
         let count = match kind {
             CreditKind::Returned => channel.rx.count(),
             CreditKind::Used => channel.tx.used(),
@@ -247,12 +253,13 @@ impl CreditState {
         Some((peer, CreditUpdate { vc, kind, count }))
     }
 
-    /// A count has come from `from`; true if frames to it may go on that did not before.
+    /// Takes a count from `from`; true if frames to it may go on.
     pub fn take(&mut self, from: u16, update: CreditUpdate, is_request: bool) -> bool {
         let CreditUpdate { vc, kind, count } = update;
         let Some(channel) = self.channels.get_mut(&(from, vc)) else { return false };
         match kind {
             CreditKind::Used => {
+                // The sender asks for its losses back: it gets the count that results.
                 channel.rx.lose(count);
                 self.say(from, vc, CreditKind::Returned);
                 false
@@ -268,7 +275,7 @@ impl CreditState {
         }
     }
 
-    /// Nothing goes to `to` any more.
+    /// Forgets that frames to `to` wait, as none is sent any more.
     pub fn forget(&mut self, to: u16) {
         self.starved.retain(|&(_, peer, _)| peer != to);
     }

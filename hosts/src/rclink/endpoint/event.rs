@@ -1,130 +1,128 @@
-//! Messages, what comes of them, and what an endpoint counts.
+//! Messages, the events that endpoints report of them, and counters. Sizes are bytes of payload.
 //!
-//! Plain data.
-//!
-//! Units: picoseconds, bytes of payload, frames.
 //! Source: docs/spec/model.md §4.
 
 use serde::Serialize;
 use weft_dataplane::time::Instant;
 
-/// A message to another endpoint.
+/// A message for another endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// The caller's number for it, which the receiver sees.
+    /// Number that the sender chooses and the receiver sees.
     pub id: u32,
-    /// Who it is for.
+    /// Number of the endpoint that it is for.
     pub to: u16,
-    /// Bytes; at least 1.
+    /// Bytes of payload, at least 1.
     pub bytes: u64,
 }
 
-/// What came of messages and queue pairs.
+/// An event of a message or a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// All of a message is acknowledged; where nothing is, sent.
+    /// All frames of a message are acknowledged; without acknowledgements, sent.
     Sent {
-        /// The message.
+        /// Id of the message.
         id: u32,
         /// Frames of it that were sent again.
         resent: u64,
-        /// When.
+        /// Time of the event.
         at: Instant,
     },
-    /// All frames of a message have come, whole and in order.
+    /// All frames of a message have arrived, undamaged and in order.
     Delivered {
-        /// Who sent it.
+        /// Number of the sender.
         from: u16,
-        /// The message.
+        /// Id of the message.
         id: u32,
-        /// Bytes of payload in its frames: where one is shorter than the shortest frame allows, with its padding.
+        /// Payload of its frames in bytes, with padding where a frame is shorter than the shortest one allowed.
         bytes: u64,
-        /// When its first frame was first sent.
+        /// When its first frame was sent for the first time.
         first: Instant,
-        /// When the last one came.
+        /// When the last frame arrived.
         at: Instant,
     },
-    /// A frame of a message has come, whole and in order: only where
-    /// [`EndpointSpec::frame_events`](super::EndpointSpec::frame_events) asks for it.
+    /// A frame of a message has arrived, undamaged and in order. Reported only if
+    /// [`EndpointSpec::frame_events`](super::EndpointSpec::frame_events) is set.
     Received {
-        /// Who sent it.
+        /// Number of the sender.
         from: u16,
-        /// The message.
+        /// Id of the message.
         id: u32,
-        /// Which of its frames.
+        /// Index of the frame in its message, from 0.
         index: u32,
-        /// Bytes of payload.
+        /// Bytes of its payload.
         bytes: usize,
-        /// When it was first sent.
+        /// When it was sent for the first time, if its mark says.
         sent: Option<Instant>,
-        /// When it came.
+        /// When it arrived undamaged.
         at: Instant,
     },
-    /// A CNP for frames to `to` was not held back.
+    /// A CNP for frames to `to` came and was not suppressed.
     Congested {
-        /// Where congestion is.
+        /// Endpoint on whose path frames meet congestion.
         to: u16,
         /// When the CNP came.
         at: Instant,
     },
-    /// Frames to `to` were not acknowledged however often they were sent: no more are.
+    /// Frames to `to` were sent again too often without an acknowledgement: the queue pair has failed.
     Failed {
-        /// The other end.
+        /// Number of the endpoint that does not answer.
         to: u16,
         /// Frames that were given up.
         frames: usize,
-        /// When.
+        /// Time of the event.
         at: Instant,
     },
 }
 
-/// What an endpoint counts.
+/// Counters of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct EndpointStats {
-    /// Data frames sent, those sent again included.
+    /// Data frames sent, repetitions included.
     pub tx_frames: u64,
-    /// Bytes of payload in them.
+    /// Bytes of payload in these frames.
     pub tx_payload: u64,
-    /// Data frames sent again.
+    /// Data frames among them that were sent before.
     pub resent: u64,
-    /// ACKs and NAKs sent.
+    /// Answers sent: ACKs and NAKs of both kinds.
     pub acks_tx: u64,
-    /// Of these, NAKs.
+    /// Sequence NAKs among these answers.
     pub naks_tx: u64,
-    /// CNPs sent.
+    /// CNPs sent, one for several marked frames in a row.
     pub cnps_tx: u64,
-    /// Data frames taken.
+    /// Data frames taken, each once.
     pub rx_frames: u64,
-    /// Bytes of payload in them.
+    /// Bytes of payload in these frames.
     pub rx_payload: u64,
-    /// Data frames that were taken before.
+    /// Data frames received that had been taken before.
     pub duplicates: u64,
-    /// Data frames dropped, as one before them was missing.
+    /// Data frames dropped because one before them was missing.
     pub out_of_order: u64,
-    /// Frames that are missing: of what is not sent again.
+    /// Data frames that did not come, where lost frames are not sent again.
     pub lost: u64,
-    /// Frames dropped, as the receive buffer was full.
+    /// Data frames dropped because the receive buffer was full.
     pub overruns: u64,
-    /// Frames that came with CE.
+    /// Data frames that came with ECN codepoint CE.
     pub marked: u64,
-    /// ACKs taken.
+    /// ACKs received, NAKs not counted.
     pub acks_rx: u64,
-    /// NAKs taken.
+    /// Sequence NAKs received, late ones included.
     pub naks_rx: u64,
-    /// RNR NAKs sent.
+    /// RNR NAKs sent, also counted as ACKs.
     pub rnrs_tx: u64,
-    /// RNR NAKs taken.
+    /// RNR NAKs received, late ones included.
     pub rnrs_rx: u64,
-    /// CNPs taken.
+    /// CNPs received, the suppressed ones included.
     pub cnps_rx: u64,
-    /// Of these, held back.
+    /// CNPs received that were suppressed.
     pub cnps_merged: u64,
-    /// Times that frames were sent again as no ACK came.
+    /// Retransmission timers that ended.
     pub timeouts: u64,
-    /// Frames that are not RC Link's, not for this endpoint, damaged, or not from whose queue pair they name.
+    /// Frames that were not RC Link's, not for this endpoint, damaged, or not from the owner of the queue pair they
+    /// name.
     pub foreign: u64,
-    /// PFC frames sent.
+    /// PFC frames sent by the slow receiver.
     pub pfc_tx: u64,
-    /// PFC frames taken.
+    /// PFC frames received and obeyed.
     pub pfc_rx: u64,
 }

@@ -1,13 +1,13 @@
-//! An RC Link endpoint: messages out and in, over any `Port`.
+//! An RC Link endpoint: sends and receives messages over any `Port`.
 //!
-//! [`EndpointSpec`] is what it is; [`Endpoint::send`] gives it a message; [`Endpoint::poll`] moves it to `now` and says
-//! when it wants to be polled next; [`Endpoint::events`] is what came of messages, [`Endpoint::latency`] of frames.
+//! An [`EndpointSpec`] describes it; [`Endpoint::send`] gives it a message; [`Endpoint::poll`] advances it to `now` and
+//! returns when to poll it next. [`Endpoint::events`] reports messages and failures, [`Endpoint::latency`] the
+//! latencies of frames.
 //!
-//! Units: picoseconds, bytes of payload.
+//! Queue pairs are named by the endpoints at their ends: frames of endpoint n are for queue pair n of whichever
+//! endpoint they go to, and that endpoint accepts them from the address of endpoint n only.
+//!
 //! Source: docs/spec/model.md §4; docs/spec/wire-formats.md §1.5.
-//!
-//! Queue pairs are named by the endpoints at their ends: the frames of endpoint n are for queue pair n of whoever they go
-//! to, who takes them from the address of endpoint n only.
 
 use std::collections::VecDeque;
 
@@ -47,45 +47,45 @@ pub use spec::{
     Transport,
 };
 
-/// After so long nothing is on its way, where no timer says so.
+/// Time after which no frame can still be in flight, where no timer of the transport says so.
 const QUIET: Span = Span::from_ns(4_096 << 8);
 
-/// What one poll did, and when to poll next.
+/// Result of one poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndpointProgress {
-    /// Frames that the port took.
+    /// Frames that the port took in this poll.
     pub sent: usize,
-    /// Frames that the port delivered.
+    /// Frames that the port delivered in this poll.
     pub received: usize,
-    /// When there is next something to do, what is on its way over the port included; `None` for never.
+    /// When to poll next, arrivals that the port knows of included; `None` for never.
     pub next: Option<Instant>,
-    /// There is a frame to send now, but the port, or the pool, has no room for it.
+    /// Whether a frame is due now for which the port or the pool has no room.
     pub blocked: bool,
 }
 
-/// What keeps frames from being sent.
+/// A reason for which frames are not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// The link partner has their priority paused.
+    /// The link partner has paused their priority.
     Pause,
-    /// Their virtual channel has no credit.
+    /// Their virtual channel has no credits left.
     Credit,
-    /// Their rate is used up.
+    /// Their rate is used up until the next window.
     Rate,
 }
 
-/// Whether a poll at a wire may be short: nothing is paused or waits.
+/// Whether a poll at a wire may take the short way, which looks after no pause or wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Calm {
     Yes,
-    /// Perhaps not.
+    /// Something may be paused or waiting.
     No,
-    /// It has what has to be looked after at each poll: a buffer, credits, rates, delays.
+    /// The endpoint has a slow receiver, credits, rates or delays, which need every poll.
     Never,
 }
 
 impl Calm {
-    /// Something is paused or waits.
+    /// Notes that something is paused or waits.
     fn disturb(&mut self) {
         if *self == Self::Yes {
             *self = Self::No;
@@ -93,37 +93,37 @@ impl Calm {
     }
 }
 
-/// An RC Link endpoint in operation. Peers are named by their places.
+/// A running RC Link endpoint. Inside, peers are named by their places.
 pub struct Endpoint {
     spec: EndpointSpec,
     peers: Peers,
     slots: Slots,
-    /// Messages that are not done.
+    /// Messages that are not completely sent and acknowledged.
     backlog: Backlog,
-    /// Whether messages that were there at the last poll are still to be put into slots.
+    /// Whether the last poll left filling the slots to the next call.
     is_to_fill: bool,
-    /// Peers with messages that are not all in slots, in turn.
+    /// Peers with messages that are not completely in slots, in turn.
     writing: VecDeque<u16>,
-    /// Peers that wait for an ACK and when it is due, those that asked for one at once first.
+    /// Peers that wait for an ACK, with its due time; those that want one at once come first.
     acks: VecDeque<(u16, Instant)>,
-    /// CNPs to be sent: to whom and when.
+    /// Peers that are to get a CNP, with its due time.
     cnps: VecDeque<(u16, Instant)>,
     merge: CnpMerge,
-    /// Peers whose rate is used up, and when they go on.
+    /// Peers whose rate is used up, with the time at which they go on.
     masked: Vec<(Instant, u16)>,
-    /// Peers whose rate was cut, and when it is raised.
+    /// Peers whose rate was cut, with the time at which it is raised.
     cut: Vec<(Instant, u16)>,
-    /// Peers that were not ready, and when frames to them go on.
+    /// Peers that were not ready, with the time at which frames to them go on.
     waiting: Vec<(Instant, u16)>,
     pauses: Pauses,
     slow: Option<SlowReceiver>,
     credits: Option<Box<CreditState>>,
-    /// By virtual channel of requests.
+    /// Priority of requests by virtual channel.
     request_pri: [Pri; 8],
     ack_pri: Pri,
-    /// Of requests to this endpoint: that of its bank.
+    /// Priority of requests to this endpoint, those of its bank.
     own_pri: Pri,
-    /// Whether its frames are Standard, and acknowledged.
+    /// Whether its frames are Standard and acknowledged, so that most of them can be read the short way.
     is_standard: bool,
     calm: Calm,
     events: Vec<Event>,
@@ -133,13 +133,14 @@ pub struct Endpoint {
     last_taken: Option<Instant>,
     request: Template,
     answer: Template,
-    /// Bytes of an answer.
+    /// Length of an answer, padded.
     answer_len: usize,
-    /// Bytes of a request around its payload, and its virtual channel as frames are written now.
+    /// Bytes of a request around its payload.
     request_ends: usize,
+    /// Virtual channel that the request template has now.
     written_vc: u8,
     arrival_clock: Option<fn() -> Instant>,
-    /// Memory of what goes over a port.
+    /// Frames that a port did not take; not used at a wire.
     outbox: Option<Box<Outbox>>,
 }
 
@@ -147,7 +148,7 @@ impl Endpoint {
     /// An endpoint before its first poll.
     ///
     /// # Errors
-    /// See [`EndpointError`].
+    /// The first part of `spec` that is out of range or does not fit the others.
     pub fn new(spec: EndpointSpec) -> Result<Self, EndpointError> {
         spec.check()?;
         let rate = match spec.rate {
@@ -157,6 +158,7 @@ impl Endpoint {
             }
             None => None,
         };
+        // `None` for TYPE3 and LITE, which are not acknowledged.
         let timeout = spec.transport.timeout();
         let (mut request, answer) = (tx::request_frame(&spec), tx::answer_frame(&spec));
         let slow = spec.slow.filter(|_| spec.credits.is_none());
@@ -174,6 +176,7 @@ impl Endpoint {
         let mut slots = Slots::with_limit(usize::from(spec.slots), timeout, spec.bank_turns);
         if let Transport::Unreliable { outstanding, credits, .. } = spec.transport {
             let longest = request.header_len() + request.trailer_len() + spec.payload_max;
+            // Local credits count the FCS, which lengths here leave out.
             let (each, overhead) = (spec::LOCAL_CREDIT, longest - spec.payload_max + 4);
             slots
                 .limit_flying(outstanding, Local { credits, each, overhead, longest: longest + 4 });
@@ -216,14 +219,15 @@ impl Endpoint {
         })
     }
 
-    /// Gives it a message to send. One to nobody, to itself, to who has failed, of no bytes or of more than 2^31 frames is
-    /// given back, as one with the id of another that is on its way.
+    /// Takes a message to send. It is refused if it is for an unknown or failed endpoint or for this one itself, if it
+    /// has no bytes or more than 2^31 frames, or if a message with its id is not done yet.
     ///
     /// # Errors
     /// The message.
     pub fn send(&mut self, message: Message) -> Result<(), Message> {
         if core::mem::take(&mut self.is_to_fill) {
-            self.fill_slots(); // before this one is there
+            // The last poll left this undone. It must happen without the new message, as if it had been done then.
+            self.fill_slots();
         }
         let bytes_max = (self.spec.payload_max as u64).saturating_mul(place::FRAMES_MAX);
         if !(1..=bytes_max).contains(&message.bytes) || self.backlog.has(message.id) {
@@ -245,12 +249,13 @@ impl Endpoint {
         Ok(())
     }
 
-    /// What goes beside the data: counts of credits, each to whom. To be asked for after each poll until there is none.
+    /// Next credit count to send beside the data, and its receiver. To be called after each poll until `None`.
     pub fn credits_out(&mut self) -> Option<(u16, CreditUpdate)> {
         self.credits.as_mut()?.out()
     }
 
-    /// A count of credits has come from endpoint `from`, over a way that only that one has. Poll the endpoint then.
+    /// Takes a credit count from endpoint `from`, over a way that only that endpoint uses. The caller polls the
+    /// endpoint after it.
     pub fn credits_in(&mut self, from: u16, update: CreditUpdate) {
         let is_request = update.vc == self.spec.vc_to(from);
         if let Some(credits) = &mut self.credits
@@ -262,41 +267,42 @@ impl Endpoint {
         }
     }
 
-    /// Has frames taken at the time of `clock`, where time goes on during a poll; else at the time of the poll.
+    /// Sets a clock for arrival times, for ports where time goes on during a poll; otherwise frames arrive at the time
+    /// of the poll.
     pub const fn set_arrival_clock(&mut self, clock: fn() -> Instant) {
         self.arrival_clock = Some(clock);
     }
 
-    /// What came of messages since this was asked last, in order.
+    /// Takes the events since the last call, oldest first.
     pub fn events(&mut self) -> Vec<Event> {
         core::mem::take(&mut self.events)
     }
 
-    /// Whether anything came of messages since it was asked what.
+    /// Whether there are events to take.
     #[inline]
     #[must_use]
     pub const fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// As [`Self::events`], whose memory stays.
+    /// Like [`Self::events`], and keeps the list's memory.
     pub fn drain_events(&mut self) -> impl ExactSizeIterator<Item = Event> + '_ {
         self.events.drain(..)
     }
 
-    /// What it has counted.
+    /// Counters since the endpoint was made.
     #[must_use]
     pub fn stats(&self) -> EndpointStats {
         EndpointStats { cnps_merged: self.merge.merged(), ..self.stats }
     }
 
-    /// Latencies of frames: from when each was first sent to when it was taken.
+    /// Latencies of frames, from when each was first sent until it was taken.
     #[must_use]
     pub const fn latency(&self) -> &Latency {
         &self.latency
     }
 
-    /// When its first data frame was made.
+    /// When its first data frame was built.
     #[must_use]
     pub const fn first_sent(&self) -> Option<Instant> {
         self.first_sent
@@ -308,18 +314,18 @@ impl Endpoint {
         self.last_taken
     }
 
-    /// By peer and virtual channel, where there are credits: the channel, credits used, and those of them given back.
+    /// For each peer and virtual channel with credits: the channel, credits used, and credits returned of those.
     pub fn credits(&self) -> impl Iterator<Item = (u8, u64, u64)> + '_ {
         self.credits.iter().flat_map(|credits| credits.counts())
     }
 
-    /// Peers that it keeps a state of: those that messages were given for, or that frames came from.
+    /// Number of peers that have a state: those that messages were for or frames came from.
     #[must_use]
     pub const fn peers_met(&self) -> usize {
         self.peers.met()
     }
 
-    /// Whether all messages are done.
+    /// Whether all messages are done and no frame waits to be sent.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.backlog.is_empty()
@@ -328,12 +334,12 @@ impl Endpoint {
             && self.outbox.as_ref().is_none_or(|outbox| outbox.is_empty())
     }
 
-    /// The priority of requests of the first bank.
+    /// Priority of requests of the first bank.
     fn first_pri(&self) -> Pri {
         self.request_pri.get(usize::from(self.spec.request_vc)).copied().unwrap_or_default()
     }
 
-    /// What keeps requests to `to` from being sent, if anything does.
+    /// The reason for which requests to `to` are held back, if there is one.
     #[must_use]
     pub fn holds(&self, to: u16) -> Option<Hold> {
         let has_credit = |credits: &CreditState| credits.may_send(to, self.spec.request_vc, true);
@@ -347,22 +353,22 @@ impl Endpoint {
         }
     }
 
-    /// Time for which requests of the first bank were stopped by PFC until `now`.
+    /// Time for which PFC has paused requests of the first bank, until `now`.
     #[must_use]
     pub fn paused(&self, now: Instant) -> Span {
         self.pauses.spent(self.first_pri(), now)
     }
 
-    /// Most bytes of the first bank's priority that were in the receive buffer at once.
+    /// Most bytes of the first bank's priority that were in the receive buffer at the same time.
     #[must_use]
     pub fn watermark(&self) -> usize {
         self.slow.as_ref().map_or(0, |slow| slow.watermark(self.first_pri()))
     }
 
-    /// Moves the endpoint to `now`: receives, answers, sends.
+    /// Advances the endpoint to `now`: receives, answers, sends.
     ///
     /// # Errors
-    /// The port's device is gone; the endpoint is in order and may be polled again.
+    /// The port's device is gone; the endpoint's state is intact and it may be polled again.
     pub fn poll(
         &mut self,
         now: Instant,
@@ -386,7 +392,7 @@ impl Endpoint {
         self.rest(now, link, received, more)
     }
 
-    /// What follows when so many frames are in, and `more` may be.
+    /// The rest of a poll that has received `received` frames; with `more` there may be others.
     fn rest(
         &mut self,
         now: Instant,
@@ -400,8 +406,9 @@ impl Endpoint {
         EndpointProgress { sent, received, next, blocked }
     }
 
-    /// What time has brought about.
+    /// Advances everything that depends on time alone.
     fn tick(&mut self, now: Instant) {
+        // Before timers are looked at: those of paused channels stand still.
         self.end_pauses(now);
         if matches!(self.spec.transport, Transport::Unreliable { .. }) {
             self.give_back(now);
@@ -428,7 +435,7 @@ impl Endpoint {
         }
     }
 
-    /// Frames of TYPE2 that were not acknowledged in time are no longer outstanding.
+    /// Ends the wait of TYPE2 frames whose timer has ended: they are lost, and no longer outstanding.
     fn give_back(&mut self, now: Instant) {
         while let Some((to, psn)) = self.slots.overdue(now) {
             self.stats.timeouts += 1;
@@ -439,7 +446,7 @@ impl Endpoint {
         }
     }
 
-    /// Ends waits that are over.
+    /// Lets peers go on whose waits are over.
     fn unmask(&mut self, now: Instant) {
         let Self { masked, waiting, slots, .. } = self;
         for (list, mask) in [(masked, Mask::Rate), (waiting, Mask::NotReady)] {
@@ -452,7 +459,7 @@ impl Endpoint {
         }
     }
 
-    /// Raises rates whose queue pairs had no CNP for a period.
+    /// Raises rates of queue pairs that had no CNP for a period.
     fn raise_rates(&mut self, now: Instant) {
         let mut cut = core::mem::take(&mut self.cut);
         cut.retain_mut(|(due, to)| {
@@ -470,17 +477,19 @@ impl Endpoint {
         self.cut = cut;
     }
 
-    /// A CNP of `to` was passed on.
+    /// Cuts the rate of `to` after a CNP that was passed on.
     fn cut_rate(&mut self, now: Instant, to: u16) {
         let Some(dcqcn) = self.peers.rate(to).and_then(|rate| rate.dcqcn.as_mut()) else { return };
         dcqcn.congested(now);
         let next = dcqcn.next();
+        // The CNP has restarted the period, so its old end no longer holds.
         self.cut.retain(|&(_, other)| other != to);
         self.cut.extend(next.map(|at| (at, to)));
         self.follow_rate(now, to);
     }
 
-    /// Has the rate of `to` be what its controller says; who waits for a window waits for the one of the new rate.
+    /// Sets the rate of `to` to that of its controller. If the queue pair waits for a window, it waits for one of the
+    /// new rate.
     fn follow_rate(&mut self, now: Instant, to: u16) {
         let Some(rate) = self.peers.rate(to) else { return };
         if rate.follow()
@@ -490,16 +499,16 @@ impl Endpoint {
         }
     }
 
-    /// Whether there is credit for an ACK or CNP to `to`.
+    /// Whether an ACK or CNP to `to` has credit.
     #[inline]
     fn may_answer(&self, to: u16) -> bool {
         let Some(credits) = &self.credits else { return true };
         credits.may_send(self.peers.number(to), self.spec.ack_vc, false)
     }
 
-    /// When the first ACK or CNP is due that there is credit for; `None` also where that one has no room.
+    /// When the first ACK or CNP with credit is due; `None` also if it is due now and has no room.
     fn next_answer(&self, now: Instant, blocked: bool) -> Option<Instant> {
-        // While their priority is stopped, answers wait for the end of that.
+        // While their priority is paused, answers wait for the end of the pause.
         if self.pauses.paused().contains(self.ack_pri) {
             return None;
         }
@@ -510,7 +519,7 @@ impl Endpoint {
         all.filter(|&&(to, _)| self.may_answer(to)).map(|&(_, at)| at).min()
     }
 
-    /// When there is next something to do.
+    /// When to poll next.
     #[inline]
     fn next(&mut self, now: Instant, link: &mut impl Link, blocked: bool) -> Option<Instant> {
         let mut soonest = Soonest { now, wait: u64::MAX };
@@ -520,7 +529,7 @@ impl Endpoint {
         if blocked && let Some(at) = link.idle_at() {
             soonest.add(at);
         }
-        // What is due and finds no room is not due again before the port has some.
+        // A frame that is due and has no room need not wake the endpoint before the port has some.
         let is_open = |at: &Instant| *at > now || !blocked;
         if let Some(at) = self.slots.timer().filter(is_open) {
             soonest.add(at);
@@ -538,7 +547,7 @@ impl Endpoint {
         soonest.at()
     }
 
-    /// When time next brings something about, beside what is not acknowledged.
+    /// When something happens next by time alone, apart from retransmission timers.
     fn next_timer(&mut self, now: Instant) -> Option<Instant> {
         let slow = self.slow.as_mut().and_then(|slow| slow.tick(now));
         let credits = self.credits.as_ref().and_then(|credits| credits.next());
@@ -547,7 +556,7 @@ impl Endpoint {
         [self.pauses.tick(now), slow, credits, rates].into_iter().fold(None, Instant::earlier)
     }
 
-    /// Gives back the chunks of frames that the port has not taken.
+    /// Gives the chunks of frames that the port has not taken back to the pool.
     pub fn release(&mut self, bufs: &mut Bufs) {
         if let Some(outbox) = &mut self.outbox {
             outbox.release(bufs);
@@ -555,11 +564,11 @@ impl Endpoint {
     }
 }
 
-/// The least of some instants, none of them before `now`.
+/// The earliest of several instants, none of which is before `now`.
 #[derive(Clone, Copy)]
 struct Soonest {
     now: Instant,
-    /// Picoseconds from now; the most there are for never.
+    /// Picoseconds from `now`; `u64::MAX` for never.
     wait: u64,
 }
 
@@ -575,7 +584,7 @@ impl Soonest {
     }
 }
 
-/// The credits of an endpoint with such frames, if it has any.
+/// Credits of an endpoint with these frames, if `spec` has any.
 fn credits_of(
     spec: &EndpointSpec,
     request: &FrameSpec,
@@ -583,6 +592,7 @@ fn credits_of(
 ) -> Result<Option<CreditState>, EndpointError> {
     let Some(credits) = spec.credits else { return Ok(None) };
     let quiet = spec.transport.timeout().unwrap_or(QUIET);
+    // Each channel needs credits for its own longest frame.
     let mut len_max = [0; 8];
     let requests = spec.request_vcs().map(|vc| (vc, request, spec.payload_max));
     for (vc, frame, payload) in requests.chain([(spec.ack_vc, answer, 0)]) {

@@ -1,9 +1,8 @@
-//! The other endpoints: those that a frame came from or a message went to have a state, the others an address.
+//! The other endpoints. Each has an address; those that a frame came from or a message was for also have a state.
 //!
-//! [`Peers::meet`] makes the state of a peer, which [`Peers::find`] then finds: its place is what it is named by in the
-//! endpoint.
+//! [`Peers::meet`] makes the state of a peer and [`Peers::find`] finds it. Its index, the place, names the peer inside
+//! an endpoint: so tables are as long as the number of peers in use.
 //!
-//! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §4.
 
 use std::sync::Arc;
@@ -17,23 +16,23 @@ use crate::rclink::dcqcn::Dcqcn;
 use crate::rclink::queue_pair::RxQp;
 use crate::rclink::rate::RateWindow;
 
-/// Peers that memory is taken for at a time.
+/// Memory for peers grows in steps of this many.
 const GROWTH: usize = 16;
 
-/// A message that is coming.
+/// The message that a peer is sending at the moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Incoming {
-    /// Bytes of its frames that came.
+    /// Bytes of payload received of it.
     pub bytes: u64,
-    /// When its first frame was first sent; of meaning where `has_first`.
+    /// When its first frame was first sent; meaningful if `has_first` is set.
     pub first: Instant,
-    /// Its number.
+    /// Id that its sender gave it.
     pub id: u32,
-    /// Which of its frames is next.
+    /// Index of the frame that is expected next.
     pub next: u32,
 }
 
-/// What a request is answered by.
+/// The answer that a peer is to get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Ack,
@@ -41,7 +40,7 @@ pub(super) enum Answer {
     NotReady,
 }
 
-/// The rate of what is sent to one endpoint.
+/// Rate limit of frames to one endpoint, and its controller.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PeerRate {
     pub window: RateWindow,
@@ -49,49 +48,49 @@ pub(super) struct PeerRate {
 }
 
 impl PeerRate {
-    /// Takes over what the controller says; true if the rate has changed.
+    /// Sets the limit to the controller's rate; true if that changes it.
     pub fn follow(&mut self) -> bool {
         let Some(rate) = self.dcqcn.map(|dcqcn| dcqcn.rate()) else { return false };
         rate != self.window.threshold() && self.window.set_threshold(rate).is_ok()
     }
 }
 
-/// State of what is sent to one endpoint, and of what comes from it.
+/// State of one peer, for both directions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
-    /// The message from it that is coming.
+    /// The message that it is sending at the moment.
     pub incoming: Incoming,
-    /// Messages to it that are not all in slots: the first and the last one.
+    /// First and last message to it that is not completely in slots, as indices of the backlog.
     pub first: u32,
     pub last: u32,
-    /// Which frame from it is next.
+    /// Receiver's state of its queue pair.
     pub rx: RxQp,
     pub number: u16,
-    /// What it is to be answered by, if it is.
+    /// The answer that it is to get, if one is due.
     pub answer: Option<Answer>,
-    /// Whether the first frame of `incoming` has come, with a time.
+    /// Whether the first frame of `incoming` has come, with its send time.
     pub has_first: bool,
 }
 
 const _: () = assert!(size_of::<Peer>() <= 40, "an endpoint may have 1,023 of them");
 
-/// All peers of an endpoint.
+/// All other endpoints, and the state of those in use.
 #[derive(Debug)]
 pub(super) struct Peers {
     stations: Arc<[Station]>,
-    /// Kind of the frames that come from them.
+    /// Kind of the frames that they send.
     kind: Kind,
     own: u16,
     rate: Option<PeerRate>,
-    /// By number, up to the highest one that was met: place among those that were, from 1; 0 for none.
+    /// Place of each peer plus 1, by number up to the highest in use; 0 if it has no state.
     places: Vec<u16>,
     met: Vec<Peer>,
-    /// By place, where there is a rate.
+    /// Rate limits by place; empty if there are none.
     rates: Vec<PeerRate>,
 }
 
 impl Peers {
-    /// Nobody was met; all send frames of the endpoint's own kind.
+    /// No peer has a state; all send frames of the endpoint's own kind.
     pub const fn new(
         stations: Arc<[Station]>,
         kind: Kind,
@@ -101,13 +100,13 @@ impl Peers {
         Self { stations, kind, own, rate, places: Vec::new(), met: Vec::new(), rates: Vec::new() }
     }
 
-    /// The address of another endpoint; `None` for the endpoint itself and for numbers that nobody has.
+    /// Address of another endpoint; `None` for this endpoint itself and for numbers not in use.
     #[inline]
     pub fn station(&self, number: u16) -> Option<&Station> {
         self.stations.get(usize::from(number)).filter(|_| number != self.own)
     }
 
-    /// Whether `key` is where frames of endpoint `number` come from.
+    /// Whether frames of endpoint `number` come from address `key`.
     #[inline]
     pub fn is_source(&self, number: u16, key: AddrKey) -> bool {
         self.station(number).is_some_and(|station| {
@@ -115,37 +114,37 @@ impl Peers {
         })
     }
 
-    /// The place of a peer that was met.
+    /// Place of a peer, if it has a state.
     #[inline]
     pub fn find(&self, number: u16) -> Option<u16> {
         self.places.get(usize::from(number))?.checked_sub(1)
     }
 
-    /// A peer by its place.
+    /// State of the peer at `place`.
     #[inline]
     pub fn at(&self, place: u16) -> Option<&Peer> {
         self.met.get(usize::from(place))
     }
 
-    /// As [`Self::at`], to be changed.
+    /// Like [`Self::at`], for changes.
     #[inline]
     pub fn at_mut(&mut self, place: u16) -> Option<&mut Peer> {
         self.met.get_mut(usize::from(place))
     }
 
-    /// The number of the peer at `place`.
+    /// Number of the peer at `place`.
     #[inline]
     pub fn number(&self, place: u16) -> u16 {
         self.at(place).map_or(self.own, |peer| peer.number)
     }
 
-    /// The rate of what is sent to the peer at `place`, where there is one.
+    /// Rate limit of frames to the peer at `place`, if there is one.
     #[inline]
     pub fn rate(&mut self, place: u16) -> Option<&mut PeerRate> {
         self.rates.get_mut(usize::from(place))
     }
 
-    /// The place of a peer, whose state is made where there is none; `None` as [`Self::station`].
+    /// Place of a peer, whose state is made if necessary; `None` if [`Self::station`] has no address of it.
     #[inline]
     pub fn meet(&mut self, number: u16) -> Option<u16> {
         match self.find(number) {
@@ -159,6 +158,7 @@ impl Peers {
         self.station(number)?;
         let (index, place) = (usize::from(number), u16::try_from(self.met.len()).ok()?);
         if self.places.len() <= index {
+            // Exactly as long as needed: up to 1,024 endpoints have such a table each.
             self.places.reserve_exact(index + 1 - self.places.len());
             self.places.resize(index + 1, 0);
         }
@@ -179,7 +179,7 @@ impl Peers {
         Some(place)
     }
 
-    /// Bytes on the heap, without the addresses, which all endpoints share.
+    /// Bytes on the heap; the addresses, which all endpoints share, are left out.
     #[cfg(test)]
     pub fn heap_bytes(&self) -> usize {
         self.places.capacity() * size_of::<u16>()
@@ -187,7 +187,7 @@ impl Peers {
             + self.rates.capacity() * size_of::<PeerRate>()
     }
 
-    /// Peers that were met.
+    /// Number of peers with a state.
     pub const fn met(&self) -> usize {
         self.met.len()
     }

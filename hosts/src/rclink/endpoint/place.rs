@@ -1,27 +1,26 @@
-//! Which frame of which message: the sequence number that a frame's stamp carries.
-//!
-//! Shape, 64 bits: message 32, last frame 1, index 31.
+//! Place of a frame in its message, carried as the sequence number of its stamp: 32 bits message, 1 bit for the last
+//! frame, 31 bits index.
 //!
 //! Source: docs/spec/model.md §4 "Messages" *(ours)*.
 
-/// Most frames of a message.
+/// Largest number of frames in a message.
 pub(super) const FRAMES_MAX: u64 = 1 << INDEX_BITS;
 const INDEX_BITS: u32 = 31;
 const LAST: u64 = 1 << INDEX_BITS;
 
-/// A frame's place.
+/// Which frame of which message a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FramePlace {
-    /// The message.
+    /// Id of the message; at its sender, index in the backlog.
     pub message: u32,
-    /// Which of its frames, from 0.
+    /// Index of the frame in its message, from 0.
     pub index: u32,
-    /// Whether it is the last one.
+    /// Whether it is the last frame of its message.
     pub is_last: bool,
 }
 
 impl FramePlace {
-    /// The place that a sequence number tells.
+    /// The place that a sequence number stands for.
     #[inline]
     pub const fn of_seq(seq: u64) -> Self {
         let low = low32(seq);
@@ -32,13 +31,13 @@ impl FramePlace {
         }
     }
 
-    /// What stands where the message does.
+    /// The message part of a sequence number.
     #[inline]
     pub const fn message_of(seq: u64) -> u32 {
         low32(seq >> 32)
     }
 
-    /// The sequence number that tells it.
+    /// The sequence number that stands for this place.
     #[inline]
     pub const fn seq(self) -> u64 {
         let last = if self.is_last { LAST } else { 0 };

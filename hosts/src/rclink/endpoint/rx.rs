@@ -1,8 +1,5 @@
-//! The receiving half of an endpoint.
+//! The receiving half of an endpoint: data becomes events, ACKs end slots, CNPs and PFC change their state.
 //!
-//! Frames off the port; data into events, ACKs into slots, CNPs and PFC into their state.
-//!
-//! Units: bytes.
 //! Source: docs/spec/model.md §4.
 
 use weft_dataplane::time::{Instant, LinkRate, Span};
@@ -21,7 +18,7 @@ use crate::rclink::slots::{Mask, Reason, WentBack};
 use crate::stamp::{Mark, Reading, Seq};
 
 impl Endpoint {
-    /// Takes a frame of `len` bytes, all of it or the front.
+    /// Takes a frame of `len` bytes, of which `frame` has all or the front.
     #[inline]
     pub(super) fn take_frame(&mut self, now: Instant, rate: LinkRate, frame: &[u8], len: usize) {
         if !self.take_usual(now, frame, len) {
@@ -29,7 +26,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes a frame if it is one of most; false, and nothing has happened, if not.
+    /// Takes a frame of the most common kind; false, without any effect, if it is of another.
     #[inline]
     fn take_usual(&mut self, now: Instant, frame: &[u8], len: usize) -> bool {
         if !self.is_standard || self.credits.is_some() {
@@ -37,7 +34,7 @@ impl Endpoint {
         }
         let Some(usual) = Usual::read(frame, &self.spec.parse) else { return false };
         let from = usual.rh.dest_qp();
-        // Whose it is is decided by where it comes from, not by what it says.
+        // The source address decides which peer it is from; the queue pair in the frame is only a claim.
         if self.peers.station(from).is_none_or(|station| station.mac.to_bits() != usual.src) {
             return false;
         }
@@ -54,7 +51,7 @@ impl Endpoint {
         true
     }
 
-    /// Takes any frame.
+    /// Takes a frame of any kind, with the full classifier.
     #[inline(never)]
     fn take_any(&mut self, now: Instant, rate: LinkRate, frame: &[u8], len: usize) {
         let parse = &self.spec.parse;
@@ -89,7 +86,7 @@ impl Endpoint {
         }
     }
 
-    /// A frame with an RC Link header; `None` for one that is not taken.
+    /// Takes a frame with an RC Link header; `None` if it is foreign or damaged.
     fn take_numbered(
         &mut self,
         now: Instant,
@@ -99,11 +96,12 @@ impl Endpoint {
     ) -> Option<()> {
         let (rh, _) = Rh::parse(frame.get(rh_offset(head)?..)?).ok()?;
         let from = rh.dest_qp();
-        // Whose it is is decided by where it comes from, not by what it says.
+        // The source address decides which peer it is from; the queue pair in the frame is only a claim.
         if !self.peers.is_source(from, head.src()) {
             return None;
         }
         let count = Some(rh.timestamp()).filter(|_| rh.timestamp_en());
+        // Answers take no room in the buffer, so their credits go back at once.
         if rh.opcode() != RhOpcode::Send
             && let Some(credits) = &mut self.credits
         {
@@ -119,7 +117,7 @@ impl Endpoint {
                 if mark.stream != from {
                     return None;
                 }
-                // of what is not sent again each one counts
+                // Frames that are never sent again are taken whatever their PSN.
                 let psn = Some(rh.psn()).filter(|_| self.is_reliable());
                 let is_marked = head.ecn() == Some(Ecn::Ce);
                 if self.spec.transport == Transport::Lite {
@@ -150,12 +148,12 @@ impl Endpoint {
         Some(())
     }
 
-    /// Whether what is lost is sent again.
+    /// Whether lost frames are sent again.
     const fn is_reliable(&self) -> bool {
         matches!(self.spec.transport, Transport::Reliable { .. })
     }
 
-    /// A request of endpoint `from` has come, whole and with its credits.
+    /// Takes a request of endpoint `from` that is undamaged and has its credits.
     #[inline]
     fn take_send(
         &mut self,
@@ -171,25 +169,27 @@ impl Endpoint {
         self.take_request(now, place, rh.psn(), rh.fack(), mark, len);
     }
 
-    /// A frame of the peer at `from` came with a mark or without: a marked one is answered by a CNP.
+    /// Notes whether a frame of the peer at `from` was marked CE; a marked one is answered by a CNP.
     #[inline]
     fn note_mark(&mut self, now: Instant, from: u16, is_marked: bool) {
         if !is_marked {
             return;
         }
         self.stats.marked += 1;
+        // One CNP answers all marked frames until it is sent.
         if !self.cnps.iter().any(|&(to, _)| to == from) {
             self.cnps.push_back((from, now + self.spec.cnp_delay));
         }
     }
 
-    /// An ACK or a NAK has come.
+    /// Takes an ACK or a NAK of either kind.
     #[inline]
     fn take_answer(&mut self, now: Instant, from: u16, rh: Rh<'_>) {
         let place = self.peers.find(from);
         let code = rh.len_or_syndrome();
         if code == syndrome::NAK_SEQUENCE {
             self.stats.naks_rx += 1;
+            // TYPE2 sends nothing again, so a NAK says nothing to it.
             let place = place.filter(|_| self.is_reliable());
             place.map(|place| self.take_nak(now, place, rh.psn(), Reason::Missing));
         } else if code & !rnr::CODE_MAX == syndrome::RNR_NAK {
@@ -199,6 +199,7 @@ impl Endpoint {
                 && self.take_nak(now, place, rh.psn(), Reason::NotReady)
             {
                 self.slots.mask(place, Mask::NotReady, true);
+                // The latest wait counts: the receiver has just named it.
                 self.waiting.retain(|&(_, other)| other != place);
                 self.waiting.push((now + rnr::wait(code), place));
                 self.calm.disturb();
@@ -213,11 +214,12 @@ impl Endpoint {
         }
     }
 
-    /// The peer at `to` is answered by `answer` at `due`, before others if `at_once`. What is already on its way stays, but that
-    /// it may be due earlier.
+    /// Has the peer at `to` answered by `answer` at `due`, before others if `at_once`. An answer that waits already
+    /// stays where it is, but may become due earlier.
     #[inline]
     fn answer_at(&mut self, to: u16, answer: Answer, due: Instant, at_once: bool) {
         let Some(peer) = self.peers.at_mut(to) else { return };
+        // A NAK that waits to be sent is not replaced by an ACK: it also says how far frames have come.
         let had = peer.answer.replace(if answer == Answer::Ack {
             peer.answer.unwrap_or(answer)
         } else {
@@ -235,7 +237,7 @@ impl Endpoint {
         }
     }
 
-    /// A NAK of the peer at `from` has come; true if frames are sent again.
+    /// Takes a NAK of the peer at `from`; true if frames are sent again.
     fn take_nak(&mut self, now: Instant, from: u16, psn: u16, reason: Reason) -> bool {
         let Self { slots, backlog, events, .. } = self;
         let went = slots.nak(now, from, psn, reason, |request| {
@@ -247,7 +249,8 @@ impl Endpoint {
         matches!(went, Some(WentBack::Frames(_)))
     }
 
-    /// A request has come: it takes room until it is drained, if it is going to be taken. False if there is no room.
+    /// Takes the credits of a request, which occupies the buffer until it drains if it is going to be taken. False if
+    /// there is no room.
     fn take_credits(
         &mut self,
         now: Instant,
@@ -258,13 +261,14 @@ impl Endpoint {
     ) -> bool {
         let Some(credits) = &mut self.credits else { return true };
         let vc = self.spec.vc_to(self.spec.number); // as who sends to this one has it
+        // A frame that Go-Back-N is going to drop takes no room.
         let peer = self.peers.find(from).and_then(|place| self.peers.at(place));
         let expected = peer.map_or(0, |peer| peer.rx.expected());
         let is_kept = psn.is_none_or(|psn| psn == expected);
         credits.receive(now, from, vc, count, len, is_kept)
     }
 
-    /// A request of the peer at `from` has come.
+    /// Takes a request of the peer at `from`: buffer, PSN, answer, data.
     #[inline]
     fn take_request(
         &mut self,
@@ -278,6 +282,7 @@ impl Endpoint {
         let own_pri = self.own_pri;
         let Some(peer) = self.peers.at_mut(from) else { return };
         let is_any = matches!(self.spec.transport, Transport::Unreliable { .. });
+        // A duplicate, or a frame behind a gap, is dropped and takes no room.
         if let Some(slow) = &mut self.slow
             && (is_any || psn == peer.rx.expected())
             && !slow.push(now, own_pri, frame_len)
@@ -300,6 +305,7 @@ impl Endpoint {
             RxVerdict::Duplicate => self.stats.duplicates += 1,
             RxVerdict::Gap { nak } => {
                 self.stats.out_of_order += 1;
+                // The NAK for this gap is sent, or waits to be.
                 if !nak {
                     return;
                 }
@@ -314,12 +320,13 @@ impl Endpoint {
         }
     }
 
-    /// A frame without an RC Link header; `None` for one that is not taken.
+    /// Takes a frame without an RC Link header; `None` if it is foreign or damaged.
     fn take_bare(&mut self, now: Instant, head: &Head, frame: &[u8], len: usize) -> Option<()> {
         let (Reading::Mark(mark), None) = receive_mark(head, len, frame, &self.spec.parse) else {
             return None;
         };
         let from = mark.stream;
+        // Only a whole mark tells message and index of a frame.
         if !self.peers.is_source(from, head.src()) || !matches!(mark.seq, Seq::Whole(_)) {
             return None;
         }
@@ -327,7 +334,7 @@ impl Endpoint {
         Some(())
     }
 
-    /// Takes a frame that is sent once, whatever its number, if there is room; `count` are its sender's credits.
+    /// Takes a frame that is sent only once, if there is room; `count` is the count of credits that it carries.
     fn take_once(&mut self, now: Instant, from: u16, count: Option<u16>, mark: &Mark, len: usize) {
         let has_credit = self.take_credits(now, from, None, count, len);
         let own_pri = self.own_pri;
@@ -341,8 +348,8 @@ impl Endpoint {
         }
     }
 
-    /// Takes a frame. Frames of one message come in order, and messages of one peer one after the other: those in between
-    /// are lost.
+    /// Takes a frame's data. Frames of a message come in order, and a peer sends messages one after the other: frames
+    /// skipped are lost.
     #[inline]
     fn deliver(&mut self, now: Instant, from: u16, mark: &Mark) {
         let (Seq::Whole(seq), bytes) = (mark.seq, mark.len as u64) else { return };
@@ -358,7 +365,7 @@ impl Endpoint {
         let next = peer.incoming.next;
         let is_other = peer.incoming.id != id || index < next;
         if is_other {
-            // what ended the last one is lost, at least one frame
+            // The end of the message before is lost: at least one frame.
             self.stats.lost += u64::from(next > 0);
         }
         if is_other || next == 0 {
@@ -369,6 +376,7 @@ impl Endpoint {
         let missing = index.saturating_sub(peer.incoming.next);
         if missing > 0 {
             self.stats.lost += u64::from(missing);
+            // A message that lacks a frame is not reported as delivered.
             peer.has_first = false;
         }
         peer.incoming.next = index.saturating_add(1);
@@ -386,7 +394,7 @@ impl Endpoint {
         }
     }
 
-    /// Frames to the peer at `to` are sent again, or are given up.
+    /// Handles frames to the peer at `to` that are sent again, or given up.
     pub(super) fn went_back(&mut self, now: Instant, to: u16, went: WentBack) {
         let WentBack::Fatal(frames) = went else { return };
         let number = self.peers.number(to);
@@ -394,6 +402,7 @@ impl Endpoint {
         if let Some(peer) = self.peers.at_mut(to) {
             (peer.first, peer.last) = (NONE, NONE);
         }
+        // No list may name the peer any more: a wait that ends would have it go on.
         self.writing.retain(|&other| other != to);
         self.masked.retain(|&(_, other)| other != to);
         self.cut.retain(|&(_, other)| other != to);
@@ -421,13 +430,13 @@ impl Endpoint {
     }
 }
 
-/// What a message has come to, if it is done.
+/// The event of a message that is done, if one is.
 #[inline]
 pub(super) fn sent(done: Option<(u32, u64)>, at: Instant) -> Option<Event> {
     done.map(|(id, resent)| Event::Sent { id, resent, at })
 }
 
-/// Where the RC Link header is; `None` in a frame that has none.
+/// Offset of the RC Link header; `None` if the frame has none.
 fn rh_offset(head: &Head) -> Option<usize> {
     let front = ethernet::LEN + if head.tagged() { vlan::TAG_LEN } else { 0 };
     match head.format() {

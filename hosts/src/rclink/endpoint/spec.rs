@@ -1,8 +1,7 @@
-//! What an endpoint is like, and what it cannot be like.
+//! Description of an endpoint, and the errors of one that cannot be.
 //!
-//! [`EndpointSpec`] with defaults for all but its number, addresses and kind of frames.
+//! [`EndpointSpec`] has defaults for everything but number, addresses and kind of frames.
 //!
-//! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §4.
 
 use std::sync::Arc;
@@ -21,59 +20,58 @@ use crate::rclink::rnr;
 use crate::rclink::slots::SLOTS;
 use crate::stamp;
 
-/// Queue pairs: 10 of the 13 bits that name one are used.
+/// Queue pairs, and so endpoints: 10 of the 13 bits of a queue pair's number are used.
 pub const QPS: u16 = 1 << 10;
 
-/// What an endpoint takes for each frame, each way, if nothing else is said.
+/// Default time that a frame takes in an endpoint, each way.
 pub const DELAY: Span = Span::from_ns(60);
 
-/// Most slots.
+/// Most slots of an endpoint.
 pub const SLOTS_MAX: u16 = 512;
 const _: () = assert!(SLOTS_MAX as usize == SLOTS, "an endpoint has those of its FIFO");
 
-/// Frames of TYPE2 that may be outstanding.
+/// Frames of TYPE2 that may be outstanding by default.
 pub const OUTSTANDING: u16 = 16;
-/// Credits of [`LOCAL_CREDIT`] bytes that frames of TYPE2 may take at the sender.
+/// Default credits of [`LOCAL_CREDIT`] bytes that frames of TYPE2 may take at the sender.
 pub const LOCAL_CREDITS: u32 = 2_048;
-/// Bytes of one.
+/// Bytes of a sender's own credit.
 pub const LOCAL_CREDIT: u32 = 128;
 
-/// How frames get there.
+/// How an endpoint makes sure, or does not, that its frames arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// TYPE1: acknowledged, and sent again after a NAK or so long without an ACK.
+    /// TYPE1: frames are acknowledged, and sent again after a NAK or a timeout.
     Reliable {
-        /// So long.
+        /// Time without an ACK after which frames are sent again.
         timeout: Span,
     },
-    /// TYPE2: acknowledged, so that few are outstanding, and never sent again; what was not acknowledged for so long is no
-    /// longer outstanding.
+    /// TYPE2: frames are acknowledged, so that few are outstanding, and never sent again.
     Unreliable {
-        /// So long.
+        /// Time without an ACK after which a frame is no longer outstanding.
         timeout: Span,
         /// Frames that may wait for an ACK at once.
         outstanding: u16,
-        /// Credits of 128 bytes that these frames may take.
+        /// Credits of [`LOCAL_CREDIT`] bytes that these frames may take.
         credits: u32,
     },
     /// TYPE3: raw Ethernet without an RC Link header, sent once.
     Raw,
-    /// LITE: sent once, in any format. Those with an RC Link header have CNPs nevertheless.
+    /// LITE: frames of any format are sent once. Those with an RC Link header still get CNPs.
     Lite,
 }
 
 impl Transport {
-    /// TYPE1 with a timer of 4.096 us x 2^8.
+    /// TYPE1 with a timeout of 4.096 us x 2^8.
     pub const RELIABLE: Self = Self::Reliable { timeout: Span::from_ns(4_096 << 8) };
 
-    /// TYPE2 with 16 outstanding, 2048 credits of its own, and the same timer.
+    /// TYPE2 with 16 frames outstanding, 2,048 local credits, and the same timeout.
     pub const UNRELIABLE: Self = Self::Unreliable {
         timeout: Span::from_ns(4_096 << 8),
         outstanding: OUTSTANDING,
         credits: LOCAL_CREDITS,
     };
 
-    /// How long a frame waits for an ACK; `None` where none comes.
+    /// How long a frame waits for an ACK; `None` if frames are not acknowledged.
     #[must_use]
     pub const fn timeout(self) -> Option<Span> {
         match self {
@@ -83,63 +81,64 @@ impl Transport {
     }
 }
 
-/// What an endpoint is built from.
+/// Description of an endpoint.
 #[derive(Clone, Debug)]
 pub struct EndpointSpec {
-    /// Its number.
+    /// Number of the endpoint, which is also that of its queue pair at others.
     pub number: u16,
     /// Addresses of all endpoints by number, its own included.
     pub peers: Arc<[Station]>,
-    /// What its frames are like; receiver, RC Link header, Traffic Class and length are filled in.
+    /// Its frames; the endpoint fills in receiver, RC Link header, Traffic Class and length.
     pub frame: FrameSpec,
-    /// How it reads frames.
+    /// How it classifies received frames.
     pub parse: ParseConfig,
-    /// Priority by header field and PFC class.
+    /// Priority by header field and PFC class; must equal the switches'.
     pub classes: PriMap,
-    /// How frames get there.
+    /// Whether frames are acknowledged, and sent again.
     pub transport: Transport,
-    /// Most bytes of payload a frame.
+    /// Most bytes of payload in a frame.
     pub payload_max: usize,
-    /// Whether frames are padded to Ethernet's least size; without, an ACK is as long as its headers, which only a wire in
-    /// virtual time carries.
+    /// Whether frames are padded to Ethernet's least size. Without it an ACK is as long as its headers, which only a
+    /// wire in virtual time carries.
     pub padded: bool,
-    /// Frames that may wait for a grant or an ACK at once, 1 to 512.
+    /// Frames that may wait for a grant or an ACK at the same time, 1 to 512.
     pub slots: u16,
-    /// Virtual channel of requests.
+    /// Virtual channel of requests, of those of the first bank.
     pub request_vc: u8,
     /// Virtual channel of ACKs and CNPs.
     pub ack_vc: u8,
-    /// From a frame that is taken to its ACK.
+    /// Time from taking a frame to sending its ACK.
     pub ack_delay: Span,
-    /// From a frame with CE to its CNP.
+    /// Time from a frame with CE to its CNP.
     pub cnp_delay: Span,
-    /// CNPs of one queue pair that come within so long of one passed on are held back.
+    /// Time after a CNP that was passed on in which further ones of its queue pair are suppressed.
     pub cnp_merge: Span,
-    /// Rate of each queue pair: length of a window ([`WINDOW_NS`](crate::rclink::rate::WINDOW_NS)), bytes a window; `None` for
-    /// no limit.
+    /// Rate of each queue pair: length of a window ([`WINDOW_NS`](crate::rclink::rate::WINDOW_NS)) and bytes in a
+    /// window; `None` for no limit.
     pub rate: Option<(Span, u32)>,
-    /// Changes the rate of a queue pair by CNPs, up to `rate`, which it needs; `None` for a static one.
+    /// Controller that lowers the rate of a queue pair by CNPs; it needs `rate`, the full one. `None`: the rate is
+    /// static.
     pub dcqcn: Option<DcqcnSpec>,
-    /// Banks of requests, 1 to 4: frames to endpoint n are of bank n modulo it, which is on the virtual channel so much below
-    /// `request_vc`.
+    /// Banks of requests, 1 to 4: frames to endpoint n are of bank n modulo this, and bank k is on virtual channel
+    /// `request_vc` - k.
     pub banks: u8,
-    /// Whether the bank that was granted last waits for the others.
+    /// Whether the bank granted last yields to the others.
     pub bank_turns: bool,
-    /// Virtual channels have credits, each as many and for each peer, and no PFC is sent or heard. The longest frame is
-    /// filled in.
+    /// Credits of each virtual channel to each peer; then no PFC is sent or obeyed. The endpoint fills in the longest
+    /// frame. `None`: PFC.
     pub credits: Option<CreditSpec>,
-    /// Receives slowly, and sends PFC; with credits only its rate counts. The rate is that of a wire: FCS, preamble and gap
-    /// are counted.
+    /// Buffer of a slow receiver, which sends PFC; with credits only its rate counts. It drains at a rate of the wire,
+    /// which counts FCS, preamble and gap.
     pub slow: Option<SlowSpec>,
-    /// A request that finds no room is answered by an RNR NAK with this code of a time ([`rnr`](crate::rclink::rnr)), after
-    /// which it is sent again; `None`: it is dropped like one that was lost.
+    /// Code of the wait time ([`rnr`](crate::rclink::rnr)) in the RNR NAK that answers a request without room; the
+    /// request is sent again after that time. `None`: it is dropped like a lost one.
     pub rnr: Option<u8>,
-    /// Whether each frame that is taken is an event of its own.
+    /// Whether each frame taken is reported as an event.
     pub frame_events: bool,
 }
 
 impl EndpointSpec {
-    /// Endpoint `number` of `peers`, sending frames of `kind` with defaults for all else.
+    /// Endpoint `number` of `peers` with frames of `kind`, and defaults for the rest.
     #[must_use]
     pub fn new(number: u16, peers: Arc<[Station]>, kind: Kind) -> Self {
         let own = peers.get(usize::from(number)).copied().unwrap_or(Station::numbered(number));
@@ -173,7 +172,7 @@ impl EndpointSpec {
         }
     }
 
-    /// Whether others answer its frames: by ACKs, or in LITE by CNPs alone, where frames have an RC Link header.
+    /// Whether its frames are answered: by ACKs, or in LITE by CNPs alone, if they have an RC Link header.
     #[must_use]
     pub const fn has_answers(&self) -> bool {
         match self.transport {
@@ -183,13 +182,13 @@ impl EndpointSpec {
         }
     }
 
-    /// Bytes of a frame with a header and payload of `len` bytes.
+    /// Length on the wire of a frame of `len` bytes, without FCS.
     #[must_use]
     pub const fn padded_len(&self, len: usize) -> usize {
         if self.padded && len < ethernet::MIN_FRAME_LEN { ethernet::MIN_FRAME_LEN } else { len }
     }
 
-    /// The virtual channel of requests to endpoint `to`.
+    /// Virtual channel of requests to endpoint `to`.
     #[must_use]
     pub const fn vc_to(&self, to: u16) -> u8 {
         if self.banks == 1 {
@@ -199,12 +198,12 @@ impl EndpointSpec {
         self.request_vc - bank
     }
 
-    /// Virtual channels of requests.
+    /// Virtual channels of requests, one for each bank.
     pub(super) fn request_vcs(&self) -> impl Iterator<Item = u8> {
         (0..self.banks).map(|bank| self.request_vc - bank)
     }
 
-    /// Checks that its parts go together.
+    /// Checks that all values are in range and fit each other.
     pub(super) fn check(&self) -> Result<(), EndpointError> {
         let (number, peers) = (self.number, self.peers.len());
         if usize::from(number) >= peers || peers > usize::from(QPS) {
@@ -215,6 +214,7 @@ impl EndpointSpec {
             return Err(EndpointError::Format { kind: kind.name(), expected });
         }
         if let Transport::Unreliable { outstanding, credits, .. } = self.transport {
+            // TYPE2 never has an ICRC (wire-formats.md §1.1).
             if self.frame.icrc {
                 return Err(EndpointError::Icrc);
             }
@@ -243,6 +243,7 @@ impl EndpointSpec {
         if self.bank_turns && self.banks == 1 {
             return Err(EndpointError::Turns);
         }
+        // Each channel counts its own credits, so answers must not use up those of requests.
         if self.credits.is_some()
             && self.has_answers()
             && self.request_vcs().any(|vc| vc == self.ack_vc)
@@ -253,6 +254,7 @@ impl EndpointSpec {
             if code > rnr::CODE_MAX {
                 return Err(EndpointError::Rnr(code));
             }
+            // With credits no request comes for which there is no room.
             if self.credits.is_some() {
                 return Err(EndpointError::RnrWith("credits"));
             }
@@ -270,7 +272,7 @@ impl EndpointSpec {
     }
 }
 
-/// What frames of `kind` want, if it is not this transport.
+/// Words for the formats or transports that frames of `kind` need; `None` if `transport` suits them.
 fn expected(kind: Kind, transport: Transport) -> Option<&'static str> {
     match (kind, transport) {
         (Kind::Lite, Transport::Lite) | (Kind::Ethernet, Transport::Raw) => None,
@@ -293,94 +295,94 @@ fn expected(kind: Kind, transport: Transport) -> Option<&'static str> {
     }
 }
 
-/// Credits of the sender that a frame of `len` bytes takes, FCS included.
+/// Local credits that a frame of `len` bytes takes, FCS included.
 pub(super) fn local_credits(len: usize) -> u32 {
     u32::try_from(len + 4).unwrap_or(u32::MAX).div_ceil(LOCAL_CREDIT)
 }
 
-/// An endpoint cannot be built.
+/// Why an endpoint cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// Its number, or that of its peers.
+    /// The number does not belong to the endpoints, or there are too many of them.
     #[error(
         "endpoint {number} of {peers}: expected a number below that of the endpoints, of which there are at most {QPS}"
     )]
     Number {
-        /// Its own.
+        /// Number of the endpoint.
         number: u16,
-        /// All endpoints.
+        /// Number of all endpoints.
         peers: usize,
     },
-    /// A format or a transport that do not go together.
+    /// The format and the transport do not fit each other.
     #[error("{kind} frames: expected {expected}")]
     Format {
-        /// Kind of frame.
+        /// Name of the frames' kind.
         kind: &'static str,
-        /// What would do.
+        /// Formats or transports that would fit.
         expected: &'static str,
     },
-    /// Bytes of payload a frame.
+    /// A payload size out of range.
     #[error("payload of {0} bytes a frame: expected {least} to {MAX_PAYLOAD_LEN}", least = stamp::LEN)]
     Payload(usize),
-    /// Slots.
+    /// A number of slots out of range.
     #[error("{0} slots: expected 1 to {SLOTS_MAX}")]
     Slots(u16),
-    /// A virtual channel.
+    /// A virtual channel above 7.
     #[error("virtual channel {0}: expected 0 to 7")]
     Vc(u8),
-    /// Its frames.
+    /// Frames that the format cannot have.
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// Its credits.
+    /// Credits that the registers cannot hold.
     #[error(transparent)]
     Credit(#[from] CreditError),
-    /// Requests and answers on one virtual channel.
+    /// Requests and answers share a virtual channel with credits.
     #[error(
         "virtual channel {0} for requests and for answers: expected two, as each has credits of its own"
     )]
     SharedVc(u8),
-    /// Its banks.
+    /// Banks out of range, or without virtual channels below the first.
     #[error(
         "{banks} banks below virtual channel {vc}: expected 1 to 4, and channels down to 0 or more"
     )]
     Banks {
-        /// Asked for.
+        /// Number of banks asked for.
         banks: u8,
-        /// That of the first one.
+        /// Virtual channel of the first bank.
         vc: u8,
     },
-    /// A turn of banks without banks.
+    /// Turns of banks, with a single bank.
     #[error("bank_turns with 1 bank: expected 2 to 4 banks, which can take turns")]
     Turns,
-    /// An ICRC where there is none.
+    /// An ICRC with TYPE2, which has none.
     #[error("an ICRC with TYPE2: expected none")]
     Icrc,
-    /// Frames of TYPE2 that may be outstanding.
+    /// A number of outstanding TYPE2 frames out of range.
     #[error("{0} outstanding: expected 1 to {SLOTS_MAX}")]
     Outstanding(u16),
-    /// Credits of TYPE2 at its sender.
+    /// Fewer local credits of TYPE2 than the longest frame takes.
     #[error(
         "{had} credits of {LOCAL_CREDIT} bytes at the sender: expected {least} or more, which the longest frame takes"
     )]
     LocalCredits {
-        /// Asked for.
+        /// Number of credits asked for.
         had: u32,
-        /// Fewest.
+        /// Credits of the longest frame.
         least: u32,
     },
-    /// RNR.
+    /// A code of an RNR timer out of range.
     #[error("RNR timer code {0}: expected 0 to {max}", max = rnr::CODE_MAX)]
     Rnr(u8),
     /// RNR with credits, which leave no request without room, or without ACKs.
     #[error("RNR with {0}: expected acknowledged frames without credits")]
     RnrWith(&'static str),
-    /// A controller without a rate.
+    /// A controller of the rate without a full rate.
     #[error("dcqcn without a rate: expected the full rate, which it cuts")]
     NoRate,
-    /// Its controller.
+    /// Parameters of the controller out of range.
     #[error(transparent)]
     Dcqcn(#[from] DcqcnError),
-    /// Its rate.
+    /// A rate limit out of range.
     #[error(transparent)]
     Rate(#[from] RateError),
 }

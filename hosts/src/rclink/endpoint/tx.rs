@@ -1,8 +1,6 @@
-//! The sending half of an endpoint.
+//! The sending half of an endpoint: PFC first, then CNPs, ACKs, and requests as slots are granted; never more than the
+//! port has room for.
 //!
-//! PFC first, then CNPs and ACKs, then frames by their slots' grants; no more than the port has room for.
-//!
-//! Units: bytes.
 //! Source: docs/spec/model.md §4.
 
 use weft_dataplane::time::{Instant, LinkRate};
@@ -23,18 +21,18 @@ use crate::rclink::slots::{Granted, Mask, Request};
 use crate::sizes::Sizes;
 use crate::stamp::{self, Stamp};
 
-/// Most bursts that one poll sends, so that receiving is not starved.
+/// Most bursts sent by one poll, so that receiving is not starved.
 const TX_BURSTS: usize = 4;
 
-/// Why no frame was made.
+/// Why no frame was sent.
 enum Nothing {
-    /// None is to be sent.
+    /// No frame is due.
     ToSend,
-    /// The pool has no room.
+    /// The pool has no chunk.
     Room,
 }
 
-/// Virtual channels whose priority is not stopped, as bits.
+/// Virtual channels whose priority is not paused, as bits.
 fn open_vcs(paused: PriSet, pris: [Pri; 8]) -> u8 {
     if paused.is_empty() {
         return u8::MAX;
@@ -43,7 +41,7 @@ fn open_vcs(paused: PriSet, pris: [Pri; 8]) -> u8 {
     open.fold(0, |vcs, (vc, _)| vcs | 1 << vc)
 }
 
-/// A data frame; receiver and the RC Link header's PSN are still to be filled in.
+/// Template of data frames; receiver and PSN are filled in for each.
 pub(super) fn request_frame(spec: &EndpointSpec) -> FrameSpec {
     let flow = match spec.transport {
         Transport::Unreliable { .. } => TrafficClass::FLOW_TYPE2,
@@ -53,7 +51,7 @@ pub(super) fn request_frame(spec: &EndpointSpec) -> FrameSpec {
     frame_of(spec, spec.request_vc, flow)
 }
 
-/// An ACK or CNP, as [`request_frame`].
+/// Template of ACKs and CNPs, like [`request_frame`].
 pub(super) fn answer_frame(spec: &EndpointSpec) -> FrameSpec {
     let mut frame = frame_of(spec, spec.ack_vc, TrafficClass::FLOW_TYPE1_ACK);
     frame.ecn = Ecn::NotEct; // there is nothing to slow down
@@ -67,19 +65,21 @@ fn frame_of(spec: &EndpointSpec, vc: u8, flow: u8) -> FrameSpec {
     let mut frame = spec.frame.clone();
     frame.tc = TrafficClass::new(vc, flow);
     put_on(&mut frame, vc);
+    // Endpoint n's frames are for queue pair n, wherever they go (model.md §4).
     frame.rh.dest_qp = spec.number;
     frame
 }
 
 /// Puts a frame on another virtual channel; its flow stays.
 pub(super) fn put_on(frame: &mut FrameSpec, vc: u8) {
+    // Traffic Class, DSCP and PCP all carry the channel: a switch sees it in whichever field it trusts.
     let tc = TrafficClass::new(vc, frame.tc.flow());
     frame.tc = tc;
     frame.dscp = Dscp::from_tos(tc.index() << 2);
     frame.vlan = frame.vlan.map(|tci| Tci::new(Pcp::from_low_bits(vc), tci.dei(), tci.vid()));
 }
 
-/// The priority of a frame, as the switch has it.
+/// Priority of a frame, as a switch classifies it.
 pub(super) fn pri_of(spec: &EndpointSpec, frame: &FrameSpec) -> Result<Pri, FrameError> {
     let stamp = Stamp { stream: spec.number, seq: 0, sent: Instant::ZERO };
     let frame = frame.to_vec(&stamp, 0)?;
@@ -92,7 +92,7 @@ pub(super) fn pri_of(spec: &EndpointSpec, frame: &FrameSpec) -> Result<Pri, Fram
 }
 
 impl Endpoint {
-    /// Puts frames of messages into slots while there are some, messages to one endpoint after the other, endpoints in turn.
+    /// Puts frames into slots while any is free: messages to one peer one after the other, peers in turn.
     #[inline]
     pub(super) fn fill_slots(&mut self) {
         if self.slots.has_room() && !self.writing.is_empty() {
@@ -106,7 +106,7 @@ impl Endpoint {
             && let Some(&to) = self.writing.front()
         {
             let is_taken = self.fill_one(to);
-            // in turn; who is alone stays
+            // Peers take turns; a single one stays in front.
             if !is_taken {
                 self.writing.pop_front();
             } else if self.writing.len() > 1 {
@@ -115,7 +115,7 @@ impl Endpoint {
         }
     }
 
-    /// Puts a frame to the peer at `to` into a slot; false if there is no other one.
+    /// Puts the next frame for the peer at `to` into a slot; false if that was the last one.
     #[inline]
     fn fill_one(&mut self, to: u16) -> bool {
         let Some(peer) = self.peers.at_mut(to) else { return false };
@@ -139,13 +139,14 @@ impl Endpoint {
         peer.first != NONE
     }
 
-    /// Sends what is due; returns how many frames the port took, and whether there is more and no room.
+    /// Sends frames that are due; returns how many the port took, and whether more are due and have no room.
     #[inline]
     pub(super) fn send_out(&mut self, now: Instant, link: &mut impl Link) -> (usize, bool) {
         let mut sent = 0;
         for _ in 0..TX_BURSTS {
             let room = link.room(now);
             if room == 0 {
+                // Filling waits until frames can be sent; `send` makes up for it before it takes a message.
                 self.is_to_fill = true;
                 return (sent, self.has_work(now, link));
             }
@@ -173,7 +174,7 @@ impl Endpoint {
         (sent, self.has_work(now, link))
     }
 
-    /// Whether a frame is to be sent now.
+    /// Whether a frame is due now.
     #[inline]
     fn has_work(&mut self, now: Instant, link: &impl Link) -> bool {
         link.has_pending() || self.slots.is_ready(self.open_vcs()) || self.has_other_work(now)
@@ -188,13 +189,13 @@ impl Endpoint {
                 && (self.cnp_place(now).is_some() || self.ack_place(now).is_some())
     }
 
-    /// The place in turn of the first CNP that is due.
+    /// Index in `cnps` of the first that is due and has credit.
     #[inline]
     fn cnp_place(&self, now: Instant) -> Option<usize> {
         self.cnps.iter().position(|&(to, at)| at <= now && self.may_answer(to))
     }
 
-    /// The place in turn of the first ACK that is due.
+    /// Index in `acks` of the first that is due and has credit.
     #[inline]
     fn ack_place(&self, now: Instant) -> Option<usize> {
         let is_due = |&(to, at): &(u16, Instant)| at <= now && self.may_answer(to);
@@ -204,7 +205,7 @@ impl Endpoint {
         self.acks.iter().position(is_due)
     }
 
-    /// Makes the frame that goes next.
+    /// Sends the next frame in order of precedence.
     #[inline]
     fn next_frame(&mut self, now: Instant, link: &mut impl Link) -> Result<(), Nothing> {
         if self.slow.is_some()
@@ -224,6 +225,7 @@ impl Endpoint {
         if !self.slots.is_ready(vcs) {
             return Err(Nothing::ToSend);
         }
+        // Before the grant, which cannot be taken back: a granted slot counts as sent.
         if !link.reserve() {
             return Err(Nothing::Room);
         }
@@ -276,13 +278,14 @@ impl Endpoint {
         Some(Ok(()))
     }
 
-    /// Sends the ACK at `place` in turn, for which there is room.
+    /// Sends the ACK at index `place` of `acks`, for which memory is reserved.
     #[inline]
     pub(super) fn send_ack(&mut self, now: Instant, place: usize, link: &mut impl Link) {
         let taken = if place == 0 { self.acks.pop_front() } else { self.acks.remove(place) };
         let Some((to, _)) = taken else { return };
         let Some(peer) = self.peers.at_mut(to) else { return };
         self.stats.acks_tx += 1;
+        // Decided now, so that one ACK covers every frame that came while it waited.
         let (psn, code) = match peer.answer.take() {
             None | Some(Answer::Ack) => (peer.rx.acknowledged(), syndrome::ACK),
             Some(Answer::Nak) => {
@@ -298,13 +301,13 @@ impl Endpoint {
         self.make_answer(now, to, RhOpcode::Ack, psn, code, link);
     }
 
-    /// Virtual channels of requests whose priority is not stopped, as bits.
+    /// Virtual channels of requests whose priority is not paused, as bits.
     #[inline]
     fn open_vcs(&self) -> u8 {
         open_vcs(self.pauses.paused(), self.request_pri)
     }
 
-    /// Ends pauses that are over.
+    /// Ends pauses that are over, and lets the timers that they stopped run.
     pub(super) fn end_pauses(&mut self, now: Instant) {
         let was = self.pauses.paused();
         self.pauses.tick(now);
@@ -313,13 +316,13 @@ impl Endpoint {
         }
     }
 
-    /// Stops the timers of requests whose priority is paused, and lets the others run: what was sent before the pause waits
-    /// in the switch that asked for it, for as long as that takes, and nothing could be sent again.
+    /// Stops the timers of requests whose priority is paused, and lets the others run. Frames sent before the pause
+    /// wait in the switch that asked for it, for as long as that takes, and could not be sent again anyway.
     pub(super) fn stop_timers(&mut self, now: Instant) {
         self.slots.stop_timers(now, !self.open_vcs());
     }
 
-    /// Sends an ACK or a CNP to the peer at `to`, for which there is room.
+    /// Sends an ACK or a CNP to the peer at `to`, for which memory is reserved.
     #[inline]
     fn make_answer(
         &mut self,
@@ -337,6 +340,7 @@ impl Endpoint {
         if let Some(credits) = &mut self.credits {
             let vc = self.spec.ack_vc;
             timestamp = Some(credits.send(now, number, vc, len));
+            // Asked after the frame has used its credits: the next one to this peer may have to wait.
             if !credits.may_send(number, vc, false) {
                 credits.starve(now, number, vc);
             }
@@ -370,6 +374,7 @@ impl Endpoint {
             }
         }
         let place = FramePlace::of_seq(request.tag);
+        // Slots know a message by its index in the backlog, the receiver by its id.
         let seq = FramePlace { message: self.backlog.id(place.message), ..place }.seq();
         let stamp = Stamp { stream: self.spec.number, seq, sent: first };
         let own = Own { dst, opcode: RhOpcode::Send, psn, syndrome: 0, timestamp };
@@ -384,6 +389,7 @@ impl Endpoint {
             self.stats.resent += 1;
             self.backlog.resent(place.message);
         }
+        // Without ACKs a frame is done when it is sent.
         if self.spec.transport.timeout().is_none() {
             self.events.extend(sent(self.backlog.complete(place.message), now));
         }

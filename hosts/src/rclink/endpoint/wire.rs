@@ -1,9 +1,8 @@
-//! An endpoint at a wire in virtual time, where most polls take one frame or send one.
+//! The short way of an endpoint on a wire in virtual time, where most polls take one frame or send one.
 //!
-//! [`Endpoint::poll_wire`] does what a poll at a port does. While nothing is paused, limited or late it goes the short
-//! way: a frame in, an answer or a request out, and when to come back.
+//! [`Endpoint::poll_wire`] has the effect of a poll at a port. While nothing is paused, limited or late it skips all
+//! else: a frame in, an answer or a request out, and the time of the next poll.
 //!
-//! Units: bytes without FCS, picoseconds.
 //! Source: docs/spec/model.md §4.
 
 use weft_dataplane::port::Port;
@@ -14,7 +13,7 @@ use super::{Calm, Endpoint};
 use crate::link::{Link, RX_BURSTS, WireLink};
 
 impl Endpoint {
-    /// As [`Self::poll`], at a wire in virtual time, without memory between it and the frames; returns when to poll next. With
+    /// Like [`Self::poll`] on a wire in virtual time, without buffers in between; returns when to poll next. With
     /// `fronts` only the first [`FRONT_LEN`](weft_dataplane::pool::FRONT_LEN) bytes of each frame are written.
     pub fn poll_wire(&mut self, now: Instant, wire: &mut Wire, fronts: bool) -> Option<Instant> {
         let mut more = false;
@@ -25,6 +24,7 @@ impl Endpoint {
             });
             more = taken == RX_BURSTS;
         }
+        // CNPs wait for their delay or credits, and late timers change states: both take the long way.
         let is_usual =
             self.calm == Calm::Yes && !more && self.cnps.is_empty() && !self.slots.is_late(now);
         let mut link = WireLink { wire, fronts, sent: 0 };
@@ -35,6 +35,7 @@ impl Endpoint {
         if !is_busy && !self.send_usual(now, &mut link) {
             return self.rest(now, &mut link, 0, false).next;
         }
+        // Frames are put into slots when they can be sent, or before the next message comes.
         self.is_to_fill = true;
         let is_blocked = self.slots.has_ready() || !self.acks.is_empty() || self.fills();
         let mut wait = u64::MAX;
@@ -50,12 +51,13 @@ impl Endpoint {
         (wait < u64::MAX).then(|| now + Span::from_ps(wait))
     }
 
-    /// Sends what goes next, at a wire that is idle; false if nothing is sent.
+    /// Sends the next ACK or request on an idle wire; false if there is none.
     #[inline]
     fn send_usual(&mut self, now: Instant, link: &mut WireLink<'_>) -> bool {
         if link.room(now) == 0 {
             return false;
         }
+        // ACKs go strictly before requests (model.md §4, "Slots"); CNPs are handled by the long way.
         if self.acks.is_empty() {
             self.fill_slots();
             let Some(granted) = self.slots.grant(now, u8::MAX) else { return false };
@@ -66,7 +68,7 @@ impl Endpoint {
         true
     }
 
-    /// Puts frames into slots, of which none is ready; whether one is then.
+    /// Fills slots, of which none is ready; returns whether one is then.
     fn fills(&mut self) -> bool {
         self.fill_slots();
         self.slots.has_ready()
