@@ -1,38 +1,36 @@
-//! CNPs: notifications of congestion that come in a row for one queue pair are merged.
+//! Merges CNPs: of congestion notifications for one queue pair in quick succession, only the first counts.
 //!
-//! [`CnpMerge::receive`] says whether a notification is passed on.
-//!
-//! Units: picoseconds.
 //! Source: docs/spec/model.md §4 "CNP".
 
 use arrayvec::ArrayVec;
 use weft_dataplane::time::{Instant, Span};
 
-/// Queue pairs that are remembered.
+/// Queue pairs that are remembered, as in the hardware's merge buffer (wire-formats.md §1.5).
 const REMEMBERED: usize = 8;
 
-/// Which queue pairs notifications were passed on for, and when.
+/// Queue pairs for which a CNP was passed on recently, and when.
 #[derive(Clone, Debug)]
 pub struct CnpMerge {
     window: Span,
-    /// The one that was passed on last at the end.
+    /// Entries by time, the latest last.
     passed: ArrayVec<(u16, Instant), REMEMBERED>,
     merged: u64,
 }
 
 impl CnpMerge {
-    /// Notifications of one queue pair are held back for `window` after one was passed on.
+    /// Suppresses further CNPs of a queue pair for `window` after one that was passed on.
     #[must_use]
     pub const fn new(window: Span) -> Self {
         Self { window, passed: ArrayVec::new_const(), merged: 0 }
     }
 
-    /// A notification for queue pair `qp` has come; true if it is passed on.
+    /// Handles a CNP for queue pair `qp`; true if it is passed on, false if it is suppressed.
     pub fn receive(&mut self, qp: u16, now: Instant) -> bool {
         let known = self.passed.iter().position(|&(other, _)| other == qp);
         if let Some(place) = known
             && let Some(&(_, at)) = self.passed.get(place)
         {
+            // Measured from the one passed on, so that a steady stream of CNPs is not suppressed for ever.
             if now.since(at) <= self.window {
                 self.merged += 1;
                 return false;
@@ -46,7 +44,7 @@ impl CnpMerge {
         true
     }
 
-    /// Notifications that were held back.
+    /// Number of CNPs suppressed.
     #[must_use]
     pub const fn merged(&self) -> u64 {
         self.merged

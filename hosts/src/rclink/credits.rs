@@ -1,71 +1,70 @@
-//! CBFC: credits of a virtual channel, at both ends.
+//! CBFC: the credits of a virtual channel, at its sender ([`Credits`]) and its receiver ([`CreditReturn`]).
 //!
-//! [`Credits`] at who sends, [`CreditReturn`] at who receives. Both count from the start of the run, and what comes
-//! back is such a count: an update or a frame that is lost takes no credit with it for good.
+//! Both ends count from the start of the run and exchange absolute counts, so a lost update or frame loses no credit
+//! for good.
 //!
-//! Units: credits of `size` bytes.
 //! Source: docs/spec/model.md §4 "CBFC".
 
-/// Counts are of 15 bits: no more credits can be out.
+/// Largest limit: counters on the wire have 15 bits, so no more credits can be outstanding.
 pub const LIMIT_MAX: u32 = (1 << 15) - 1;
 
-/// Credits cannot be as asked for.
+/// Why a channel cannot have credits as specified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CreditError {
-    /// Bytes of a credit.
+    /// A credit size that the registers cannot hold.
     #[error("credit_size {0}: expected 32, 64, 128, 256, 512, 1024 or 2048")]
     Size(u32),
-    /// Frames that are kept back.
+    /// A reserve of frames out of range.
     #[error("uf_limit {0}: expected 1 to 7")]
     Reserve(u32),
-    /// All credits.
+    /// A limit out of range.
     #[error(
         "credit_limit {had}: expected {least} (uf_limit frames of {frame_len_max} bytes) to {LIMIT_MAX}"
     )]
     Limit {
-        /// Asked for.
+        /// The limit that was asked for.
         had: u32,
-        /// Fewest, so that anything is ever sent.
+        /// Least limit with which the longest frame can ever be sent.
         least: u32,
-        /// The longest frame.
+        /// Bytes of the longest frame.
         frame_len_max: u32,
     },
 }
 
-/// What the credits of a virtual channel are like.
+/// Credit settings of a virtual channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreditSpec {
-    /// Credits that the receiver gives out.
+    /// Credits that the receiver grants in all.
     pub limit: u32,
-    /// Bytes of one.
+    /// Bytes of one credit: 32 to 2,048, a power of two.
     pub size: u32,
-    /// Bytes that are counted beside a frame's own.
+    /// Bytes added to each frame's length before credits are counted.
     pub overhead: u32,
-    /// A frame goes while so many of the longest ones fit.
+    /// A frame may go while credits for this many of the longest frames are left; 1 to 7.
     pub uf_limit: u32,
-    /// A request goes while one of the longest frames fits.
+    /// Whether a request may go while credits for one of the longest frames are left, whatever `uf_limit`.
     pub dynamic: bool,
-    /// Bytes of the longest frame.
+    /// Bytes of the longest frame, FCS included.
     pub frame_len_max: u32,
 }
 
 impl CreditSpec {
-    /// `limit` credits of 128 bytes, of which one longest frame is kept back.
+    /// `limit` credits of 128 bytes, with one longest frame as reserve; the caller fills in its length.
     #[must_use]
     pub const fn new(limit: u32) -> Self {
         Self { limit, size: 128, overhead: 0, uf_limit: 1, dynamic: false, frame_len_max: 0 }
     }
 
-    /// Credits of a frame of `len` bytes.
+    /// Credits that a frame of `len` bytes takes.
     #[must_use]
     pub const fn of(&self, len: u32) -> u32 {
         len.saturating_add(self.overhead).div_ceil(self.size)
     }
 
-    /// Checks that the registers hold it and that something can be sent.
+    /// Checks that the registers can hold the values and that the longest frame can be sent.
     ///
     /// # Errors
-    /// See [`CreditError`].
+    /// The first value out of range.
     pub const fn check(&self) -> Result<(), CreditError> {
         if !self.size.is_power_of_two() || self.size < 32 || self.size > 2_048 {
             return Err(CreditError::Size(self.size));
@@ -82,7 +81,7 @@ impl CreditSpec {
     }
 }
 
-/// Credits at who sends.
+/// Sender's side of a channel's credits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credits {
     spec: CreditSpec,
@@ -91,10 +90,10 @@ pub struct Credits {
 }
 
 impl Credits {
-    /// All credits are there.
+    /// All credits are available.
     ///
     /// # Errors
-    /// See [`CreditError`].
+    /// Those of [`CreditSpec::check`].
     pub const fn new(spec: CreditSpec) -> Result<Self, CreditError> {
         match spec.check() {
             Ok(()) => Ok(Self { spec, used: 0, returned: 0 }),
@@ -102,40 +101,40 @@ impl Credits {
         }
     }
 
-    /// Credits that were used since the start.
+    /// Credits used since the start of the run.
     #[must_use]
     pub const fn used(&self) -> u64 {
         self.used
     }
 
-    /// Of these, given back.
+    /// Credits returned by the receiver since the start of the run.
     #[must_use]
     pub const fn returned(&self) -> u64 {
         self.returned
     }
 
-    /// Credits that are left.
+    /// Credits available to the sender now.
     #[must_use]
     pub fn left(&self) -> u32 {
         let out = u32::try_from(self.used - self.returned).unwrap_or(u32::MAX);
         self.spec.limit.saturating_sub(out)
     }
 
-    /// Whether a frame may go, a request or another one.
+    /// Whether a frame may go; `is_request` matters if the reserve is dynamic.
     #[must_use]
     pub fn may_send(&self, is_request: bool) -> bool {
         let frames = if self.spec.dynamic && is_request { 1 } else { self.spec.uf_limit };
         self.left() >= frames * self.spec.of(self.spec.frame_len_max)
     }
 
-    /// A frame of `len` bytes goes; returns the count that goes with it.
+    /// Uses the credits of a frame of `len` bytes; returns the count that the frame carries.
     pub const fn send(&mut self, len: u32) -> u64 {
         self.used += self.spec.of(len) as u64;
         self.used
     }
 
-    /// The receiver's count of credits given back has come. One that is older than another that came before changes
-    /// nothing, nor does one that is more than was used: nobody gives back what he has not got.
+    /// Takes the receiver's count of credits returned. A count older than one that has come already changes nothing;
+    /// nor does one above the credits used, which no correct receiver sends.
     pub const fn update(&mut self, returned: u64) {
         if returned > self.returned && returned <= self.used {
             self.returned = returned;
@@ -143,7 +142,7 @@ impl Credits {
     }
 }
 
-/// Credits at who receives.
+/// Receiver's side of a channel's credits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CreditReturn {
     seen: u64,
@@ -151,7 +150,8 @@ pub struct CreditReturn {
 }
 
 impl CreditReturn {
-    /// A frame has come that takes `credits`, with the sender's count: what that is ahead was lost on the way.
+    /// Counts a frame that takes `credits`, with the count it carries. If that is further ahead than the frame accounts
+    /// for, the difference was lost on the way.
     pub const fn receive(&mut self, count: u64, credits: u32) {
         if count > self.seen {
             self.seen = count;
@@ -159,35 +159,37 @@ impl CreditReturn {
         self.held += credits as u64;
     }
 
-    /// The sender's count that has the low bits of `count`; without them, as if nothing was lost before a frame of so many
-    /// `credits`. One that is not ahead is taken for what was seen.
+    /// The sender's full count, of which a frame carries the low bits in `count`; without them, the count if no frame
+    /// was lost before this one of `credits`. A count that is not ahead is an old frame's: then the count seen last is
+    /// returned.
     #[must_use]
     pub fn count_after(&self, count: Option<u16>, credits: u32) -> u64 {
         let Some(count) = count else { return self.seen + u64::from(credits) };
         let [.., high, low] = self.seen.to_be_bytes();
         let ahead = count.wrapping_sub(u16::from_be_bytes([high, low]));
+        // No more than 15 bits of credits are outstanding: a larger difference is a frame that is behind.
         if ahead < 1 << 15 { self.seen + u64::from(ahead) } else { self.seen }
     }
 
-    /// Credits of what is in the buffer.
+    /// Credits of the frames in the buffer.
     #[must_use]
     pub const fn held(&self) -> u64 {
         self.held
     }
 
-    /// A frame that was damaged has come, with its sender's count: it takes no room.
+    /// Takes the count of a frame that never arrived or was damaged, and so occupies no buffer.
     pub const fn lose(&mut self, count: u64) {
         if count > self.seen {
             self.seen = count;
         }
     }
 
-    /// A frame has left the buffer that took `credits`.
+    /// Frees the `credits` of a frame that has left the buffer.
     pub const fn drain(&mut self, credits: u32) {
         self.held = self.held.saturating_sub(credits as u64);
     }
 
-    /// The count to give back.
+    /// Count to return to the sender: all that it used, except for frames still in the buffer.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.seen.saturating_sub(self.held)

@@ -1,58 +1,58 @@
-//! DCQCN in integers: the rate of a queue pair by the notifications of congestion that are passed on, and by their absence.
+//! DCQCN in integers: CNPs cut the rate of a queue pair, periods without one raise it again.
 //!
-//! [`Dcqcn::congested`] cuts the rate, [`Dcqcn::tick`] raises it after each period without a notification.
+//! Rates are bytes in a rate window, alpha is in 1024ths.
 //!
-//! Units: bytes a rate window; alpha in 1024ths; picoseconds.
 //! Source: docs/spec/model.md §4 "Rate"; Zhu et al., Congestion Control for Large-Scale RDMA Deployments, SIGCOMM 2015.
 
 use weft_dataplane::time::{Instant, Span};
 
-/// Alpha 1, and what its gain is a part of.
+/// Alpha of 1, and the denominator of its gain.
 const ONE: u32 = 1 << 10;
 
-/// A controller cannot be as asked for.
+/// Why a controller cannot be made as specified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DcqcnError {
-    /// The gain.
+    /// A gain out of range.
     #[error("dcqcn gain {0}: expected 1 to 1023 (of 1024)")]
     Gain(u32),
-    /// The cut.
+    /// A shift of the cut out of range.
     #[error("dcqcn shift {0}: expected 0 to 6")]
     Shift(u32),
-    /// The timer.
+    /// A period out of range.
     #[error("dcqcn timer {ns} ns: expected 1 to 256 us", ns = .0.as_ns())]
     Timer(Span),
-    /// The least rate.
+    /// A least rate out of range.
     #[error("dcqcn least {least} bytes a window: expected 1 to the rate, {most}")]
     Least {
-        /// Asked for.
+        /// The least rate that was asked for.
         least: u32,
-        /// Most.
+        /// Highest value allowed: the full rate.
         most: u32,
     },
 }
 
-/// What a controller is like.
+/// Parameters of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DcqcnSpec {
-    /// How fast alpha follows: 1 to 1023 of 1024.
+    /// Gain of alpha, 1 to 1023 of 1024: how fast alpha follows.
     pub gain: u32,
-    /// A notification takes alpha / 2^shift of the rate; 0 to 6.
+    /// A CNP cuts the rate by alpha / 2^shift of it; 0 to 6.
     pub shift: u32,
-    /// Without a notification for so long the rate is raised; 1 to 256 us.
+    /// Period without a CNP after which the rate is raised; 1 to 256 us.
     pub timer: Span,
-    /// Periods that halve the way back to the rate before the cut; then the target rises.
+    /// Periods of fast recovery, each of which halves the distance to the rate before the cut.
     pub fast_rounds: u32,
-    /// By which the target rises.
+    /// Bytes a window by which the target rises in each period after fast recovery.
     pub additive: u32,
-    /// By which it rises after as many periods again.
+    /// The same once as many periods again have passed.
     pub hyper: u32,
-    /// The rate is not cut below it.
+    /// Bytes a window below which the rate is not cut.
     pub least: u32,
 }
 
 impl DcqcnSpec {
-    /// Gain 1/256, half of alpha, 55 us, five rounds; steps of 40 and 400 Mb/s and at least 100 Mb/s in windows of 4.096 us.
+    /// Gain 1/256, a cut by half of alpha, 55 us, five periods; steps of 40 and 400 Mb/s and a least rate of 100 Mb/s
+    /// in windows of 4.096 us.
     pub const DEFAULT: Self = Self {
         gain: 4,
         shift: 1,
@@ -64,7 +64,7 @@ impl DcqcnSpec {
     };
 }
 
-/// A queue pair's controller.
+/// Controller of one queue pair's rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dcqcn {
     spec: DcqcnSpec,
@@ -72,17 +72,17 @@ pub struct Dcqcn {
     rate: u32,
     target: u32,
     alpha: u32,
-    /// Periods since the last notification.
+    /// Periods since the last CNP.
     rounds: u32,
-    /// When this period began; none does before the first notification.
+    /// When the current period began; `None` before the first CNP.
     since: Option<Instant>,
 }
 
 impl Dcqcn {
-    /// At the full rate of `most`; alpha is 1, so that the first notification halves it.
+    /// A controller at the full rate `most`; alpha is 1, so that the first CNP halves the rate with the default shift.
     ///
     /// # Errors
-    /// See [`DcqcnError`].
+    /// A parameter out of range.
     pub fn new(spec: DcqcnSpec, most: u32) -> Result<Self, DcqcnError> {
         if !(1..ONE).contains(&spec.gain) {
             return Err(DcqcnError::Gain(spec.gain));
@@ -100,20 +100,21 @@ impl Dcqcn {
         Ok(Self { spec, most, rate, target, alpha: ONE, rounds: 0, since })
     }
 
-    /// Bytes a window.
+    /// Rate now, in bytes a window.
     #[must_use]
     pub const fn rate(&self) -> u32 {
         self.rate
     }
 
-    /// Alpha, in 1024ths.
+    /// Alpha now, in 1024ths.
     #[must_use]
     pub const fn alpha(&self) -> u32 {
         self.alpha
     }
 
-    /// A notification was passed on: the rate is cut, and the timer begins again.
+    /// Cuts the rate after a CNP, and restarts the period.
     pub fn congested(&mut self, now: Instant) {
+        // Periods that ended before this CNP have to raise the rate first.
         self.tick(now);
         let cut = (u64::from(self.rate) * u64::from(self.alpha)) >> (10 + self.spec.shift);
         self.target = self.rate;
@@ -123,7 +124,7 @@ impl Dcqcn {
         self.since = Some(now);
     }
 
-    /// Ends the periods that are over at `now`.
+    /// Ends the periods that are over by `now`, each of which raises the rate.
     pub fn tick(&mut self, now: Instant) {
         let Some(since) = self.since else { return };
         let periods = now.since(since).as_ps() / self.spec.timer.as_ps();
@@ -151,7 +152,7 @@ impl Dcqcn {
         self.rate = low(sum.div_ceil(2)); // rounded up, so that it gets there
     }
 
-    /// When [`Self::tick`] raises the rate; `None` at the full one.
+    /// When [`Self::tick`] raises the rate next; `None` at the full rate.
     #[must_use]
     pub fn next(&self) -> Option<Instant> {
         self.since.filter(|_| self.rate < self.most).map(|since| since + self.spec.timer)

@@ -1,10 +1,10 @@
-//! RC Link endpoints.
+//! RC Link endpoints and the parts they are made of.
 //!
-//! An [`endpoint`] on any port. [`slots`] hold frames until they are acknowledged, [`queue_pair`] takes them in order at the other end; [`rate`]
-//! limits what a queue pair sends in a window, [`credits`] what a virtual channel has on the way, and [`cnp`] merges
-//! congestion notifications.
+//! An [`endpoint`] sends and receives messages on any port. [`slots`] hold frames until they are acknowledged, and a
+//! [`queue_pair`] at the receiver takes them in order. [`rate`] limits the bytes that a queue pair sends in a window,
+//! [`credits`] those that a virtual channel has in flight; [`cnp`] merges congestion notifications and [`dcqcn`] turns
+//! them into rates; [`rnr`] has the wait times of receivers that are not ready.
 //!
-//! Units: bytes of frames, picoseconds.
 //! Source: docs/spec/model.md §4.
 
 pub mod cnp;

@@ -1,13 +1,10 @@
-//! The receiving side of a queue pair: which frame is the next one.
+//! Receiver's side of a queue pair: Go-Back-N accepts frames in order only. PSNs count modulo 4096.
 //!
-//! [`RxQp::receive`] takes a PSN; Go-Back-N takes frames in order only.
-//!
-//! Units: PSNs modulo 4096.
 //! Source: docs/spec/model.md §4 "Go-Back-N".
 
-/// PSNs there are.
+/// Number of PSNs, 12 bits.
 pub const PSNS: u16 = 1 << 12;
-/// PSNs ahead that are a gap; the others are behind.
+/// PSNs up to this far ahead of the expected one mean a gap; all others are behind it.
 const AHEAD: u16 = PSNS / 2;
 
 /// `a - b` modulo 4096.
@@ -17,21 +14,21 @@ pub const fn psn_since(a: u16, b: u16) -> u16 {
     a.wrapping_sub(b) & (PSNS - 1)
 }
 
-/// What becomes of a frame that has come.
+/// Decision about a received frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RxVerdict {
-    /// It is the next one.
+    /// It is the next frame: take it.
     Accept,
-    /// It was taken before: it is dropped, and acknowledged again.
+    /// It was taken before: drop it, and acknowledge it again, as the ACK may have been lost.
     Duplicate,
-    /// One before it is missing: it is dropped.
+    /// A frame before it is missing: drop it.
     Gap {
-        /// Whether to say so: once until the missing one has come.
+        /// Whether to send a NAK; one for each gap.
         nak: bool,
     },
 }
 
-/// The receiving side of a queue pair.
+/// Receiver's state of a queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RxQp {
     expected: u16,
@@ -39,7 +36,7 @@ pub struct RxQp {
 }
 
 impl RxQp {
-    /// A frame with `psn` has come.
+    /// Decides about a frame with `psn`.
     pub const fn receive(&mut self, psn: u16) -> RxVerdict {
         match psn_since(psn, self.expected) {
             0 => {
@@ -48,6 +45,7 @@ impl RxQp {
                 RxVerdict::Accept
             }
             1..AHEAD => {
+                // One NAK until the gap closes: further ones would have the sender go back again (model.md §4).
                 let nak = !self.nak_sent;
                 self.nak_sent = true;
                 RxVerdict::Gap { nak }
@@ -56,8 +54,8 @@ impl RxQp {
         }
     }
 
-    /// A frame with `psn` has come, where none is sent again: what is missing before it will not come. False for one that is
-    /// behind.
+    /// Accepts a frame with `psn` where lost frames are not sent again: the gap before it is final. False if the frame
+    /// is behind the expected one.
     pub const fn skip_to(&mut self, psn: u16) -> bool {
         let is_next = psn_since(psn, self.expected) < AHEAD;
         if is_next {
@@ -66,19 +64,19 @@ impl RxQp {
         is_next
     }
 
-    /// The frame that is expected has come and cannot be taken, which its sender is told: those behind it are dropped
-    /// without a word.
+    /// The expected frame came and cannot be taken, and an RNR NAK tells the sender. Frames after it are dropped
+    /// without another NAK.
     pub const fn refuse(&mut self) {
         self.nak_sent = true;
     }
 
-    /// The PSN that is expected: that of a NAK.
+    /// The expected PSN, which a NAK carries.
     #[must_use]
     pub const fn expected(&self) -> u16 {
         self.expected
     }
 
-    /// The PSN of an ACK: all up to it have come.
+    /// The PSN of an ACK: the last one before which no frame is missing.
     #[must_use]
     pub const fn acknowledged(&self) -> u16 {
         psn_since(self.expected, 1)

@@ -1,45 +1,45 @@
-//! Rate: how many bytes a queue pair may send in a window.
+//! Rate limit of a queue pair: bytes of frames in a window of time.
 //!
-//! [`RateWindow::may_send`] before a grant, [`RateWindow::granted`] after it. What goes beyond the threshold is
-//! owed: the next windows begin with it, so that the rate of a long run is exact to one frame.
+//! [`RateWindow::may_send`] is asked before a grant, [`RateWindow::granted`] is told after it. Bytes beyond the
+//! threshold are carried into the next windows as debt, so that the rate of a long run is exact to one frame. A window
+//! begins at each multiple of its length.
 //!
-//! Units: bytes of a frame, picoseconds; a window begins at each multiple of its length.
 //! Source: docs/spec/model.md §4 "Rate".
 
 use weft_dataplane::time::{Instant, Span};
 
-/// Lengths of windows in ns, as clock cycles of 1 ns: from the shortest to the longest.
+/// Lengths of windows in ns, or clock cycles of 1 ns: shortest and longest.
 pub const WINDOW_NS: core::ops::RangeInclusive<u64> = 4_096..=65_536;
-/// Highest threshold: 22 bits.
+/// Highest threshold: the register has 22 bits.
 pub const THRESHOLD_MAX: u32 = (1 << 22) - 1;
 
-/// A rate limit cannot be.
+/// Why a rate limit cannot be made as specified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RateError {
-    /// The window.
+    /// A window that is too short or too long, or no whole number of ns.
     #[error("rate window of {} ns: expected 4096 to 65536", .0.as_ns())]
     Window(Span),
-    /// The threshold.
+    /// A threshold out of range.
     #[error("length threshold {0} bytes: expected 1 to 4194303")]
     Threshold(u32),
 }
 
-/// The rate limit of a queue pair.
+/// Rate limit of a queue pair, and bytes sent against it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateWindow {
     length: Span,
     threshold: u32,
-    /// Sent in this window, and owed from those before.
+    /// Bytes sent in this window, and the debt of those before.
     sent: u64,
-    /// Which window `sent` is of.
+    /// Number of the window that `sent` is of.
     window: u64,
 }
 
 impl RateWindow {
-    /// `threshold` bytes a window of such a `length`: of [`WINDOW_NS`], in whole ns.
+    /// `threshold` bytes in each window of `length`, which is within [`WINDOW_NS`] and whole ns.
     ///
     /// # Errors
-    /// See [`RateError`].
+    /// A window or threshold out of range.
     pub const fn new(length: Span, threshold: u32) -> Result<Self, RateError> {
         let (ns, rest) = (length.as_ps() / 1_000, length.as_ps() % 1_000);
         if ns < *WINDOW_NS.start() || ns > *WINDOW_NS.end() || rest > 0 {
@@ -51,19 +51,19 @@ impl RateWindow {
         Ok(Self { length, threshold, sent: 0, window: 0 })
     }
 
-    /// Length of a window.
+    /// Length of the windows.
     #[must_use]
     pub const fn length(&self) -> Span {
         self.length
     }
 
-    /// Bytes a window.
+    /// Bytes allowed in a window.
     #[must_use]
     pub const fn threshold(&self) -> u32 {
         self.threshold
     }
 
-    /// Bits a second in the long run, rounded down.
+    /// The rate in bits a second over a long time, rounded down.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "2^22 bytes in 4 us are 8.2 Tb/s")]
     pub const fn bits_per_second(&self) -> u64 {
@@ -71,10 +71,10 @@ impl RateWindow {
         (bits / self.length().as_ps() as u128) as u64
     }
 
-    /// Changes the threshold; what is owed stays.
+    /// Changes the threshold; debt is kept.
     ///
     /// # Errors
-    /// See [`RateError`].
+    /// A threshold out of range.
     pub const fn set_threshold(&mut self, threshold: u32) -> Result<(), RateError> {
         if threshold == 0 || threshold > THRESHOLD_MAX {
             return Err(RateError::Threshold(threshold));
@@ -83,10 +83,11 @@ impl RateWindow {
         Ok(())
     }
 
-    /// Ends the windows that are over at `now`.
+    /// Ends windows that are over by `now`, each of which pays off a threshold of debt.
     fn advance(&mut self, now: Instant) {
         let window = now.as_ps() / self.length().as_ps();
         let ended = window.saturating_sub(self.window);
+        // Windows without traffic pay nothing in advance: the debt ends at 0, so no burst follows a pause.
         if ended > 0 {
             let paid = u64::from(self.threshold).saturating_mul(ended);
             self.sent = self.sent.saturating_sub(paid);
@@ -94,20 +95,20 @@ impl RateWindow {
         }
     }
 
-    /// Whether a frame of the queue pair may be granted at `now`.
+    /// Whether a frame may be granted at `now`: one may, however long, while anything of the threshold is left.
     #[must_use]
     pub fn may_send(&mut self, now: Instant) -> bool {
         self.advance(now);
         self.sent < u64::from(self.threshold)
     }
 
-    /// A frame of `len` bytes was granted at `now`.
+    /// Counts a frame of `len` bytes granted at `now`.
     pub fn granted(&mut self, now: Instant, len: usize) {
         self.advance(now);
         self.sent += len as u64;
     }
 
-    /// When the queue pair may send again; `now` if it may.
+    /// When the queue pair may send again; `now` if it may already.
     #[must_use]
     pub fn free_at(&mut self, now: Instant) -> Instant {
         if self.may_send(now) {

@@ -1,22 +1,19 @@
-//! RNR: how long a sender waits whose receiver was not ready.
+//! RNR timers: how long a sender waits after a receiver was not ready, as a code of 5 bits in the NAK's syndrome.
 //!
-//! 5 bits of a NAK's syndrome ↔ a time.
-//!
-//! Units: 10 us in the table, picoseconds out.
 //! Source: InfiniBand Architecture Specification 1.4, volume 1, table 45 (RNR NAK timer field); docs/spec/model.md §4.
 
 use weft_dataplane::time::Span;
 
-/// Highest code.
+/// Highest code of the five bits.
 pub const CODE_MAX: u8 = 31;
 
-/// By code, in units of 10 us.
+/// Wait time by code, in units of 10 us.
 const TIMES: [u64; 32] = [
     65_536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1_024,
     1_536, 2_048, 3_072, 4_096, 6_144, 8_192, 12_288, 16_384, 24_576, 32_768, 49_152,
 ];
 
-/// The time that the low five bits of a syndrome stand for.
+/// Wait time of the code in the low five bits of `syndrome`.
 #[must_use]
 pub fn wait(syndrome: u8) -> Span {
     let units = TIMES.get(usize::from(syndrome & CODE_MAX)).copied().unwrap_or_default();

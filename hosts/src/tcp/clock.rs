@@ -2,7 +2,7 @@
 //!
 //! smoltcp counts microseconds, and never retransmits before a second has passed (RFC 6298). [`StackClock`] makes a
 //! second of smoltcp's clock as long as the host's [`rto_min`](StackClock::new): that becomes the least timeout, round
-//! trips are measured to a millionth of it, and all that the stack times by itself scales with it.
+//! trips are measured to a thousandth of it, and all that the stack times by itself scales with it.
 //!
 //! Source: RFC 6298 (2.1, 2.4), whose timeout of a second smoltcp has built in.
 

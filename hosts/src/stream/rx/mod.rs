@@ -160,7 +160,7 @@ impl Latency {
     /// Adds all latencies of `other`.
     ///
     /// # Panics
-    /// Never: the histogram grows as far as [`MOST`] at most.
+    /// Never: the histogram grows as it needs, up to latencies of 17 s.
     pub fn merge(&mut self, other: &Self) {
         self.histogram.add(&other.histogram).expect("it grows");
         self.min = match (self.min, other.min) {
