@@ -5,8 +5,6 @@
 //! Link endpoint that carries messages, [`tcp`] a host with TCP connections. [`report`] has the results of a run, and
 //! [`null_path`] is a switch whose ports generate their own load.
 //!
-//! Source: docs/spec/pipeline.md §2, §9; docs/spec/wire-formats.md §1, §2.
-//!
 //! Times are picoseconds (`dataplane::time`), lengths are bytes without FCS, rates bit/s; floats occur in reports only.
 //! Nothing here reads a clock, starts a thread or does I/O of its own: the caller passes time in, and randomness is
 //! seeded. So the same code runs on interfaces and in virtual time. A live host is
@@ -26,6 +24,8 @@
 //!     Ok(host.report(clock(), &port.counters()))
 //! }
 //! ```
+//!
+//! Source: docs/spec/pipeline.md §2, §9; docs/spec/wire-formats.md §1, §2.
 
 #![warn(missing_docs)]
 

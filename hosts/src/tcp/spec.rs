@@ -2,6 +2,7 @@
 //!
 //! Times are picoseconds, amounts are bytes of payload.
 //!
+//! Source: docs/spec/model.md §7; docs/tcp.md.
 
 use core::net::Ipv4Addr;
 
