@@ -1,8 +1,8 @@
-//! Cables between components.
+//! Cables between the ports of components.
 //!
-//! Components and their ports, then [`Cables::lay`] for each cable; a [`super::Schedule`] takes all.
+//! Components are added with their numbers of ports, then [`Cables::lay`] lays each cable; a [`super::Schedule`] takes
+//! the result.
 //!
-//! Units: picoseconds, frames.
 //! Source: docs/spec/model.md §1.
 
 use weft_base::sync::Arc;
@@ -10,39 +10,39 @@ use weft_dataplane::port::wire::{Departures, HEADER_LEN, WireEnd, cable};
 use weft_dataplane::time::{LinkRate, Span};
 use weft_dataplane::types::PortId;
 
-/// No frame is shorter: an Ethernet header.
+/// Least length of a frame: an Ethernet header without padding.
 const FRAME_LEN_LEAST: usize = 14;
-/// Frames that all cables can hold together at most: some gigabytes.
+/// Most frames that all cables together may hold, which is some gigabytes.
 const FRAMES_MAX: u64 = 1 << 26;
 
-/// A port of a component.
+/// A port of a component, as the end of a cable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// Which component.
+    /// Number of the component.
     pub component: usize,
-    /// Which of its ports.
+    /// Port of the component.
     pub port: PortId,
 }
 
-/// What a cable is like.
+/// Properties of a cable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CableSpec {
-    /// Rate of the link, each way.
+    /// Rate of the link, the same both ways.
     pub rate: LinkRate,
-    /// From a bit sent to that bit in.
+    /// Time that a bit takes along the cable.
     pub propagation: Span,
-    /// Whether frames take their true wire time ([`LinkRate::wire_time`]).
+    /// Whether frames take their true wire time ([`LinkRate::wire_time`]), with preamble and gap.
     pub overhead: bool,
 }
 
 impl CableSpec {
-    /// The least time from the start of a frame to its last bit in: above 0, whatever the rate.
+    /// Least time from the start of a frame to the arrival of its last bit; above 0 at any rate.
     #[must_use]
     pub const fn delay(&self) -> Span {
         Span::from_ps(self.least_frame().as_ps() + self.propagation.as_ps())
     }
 
-    /// As [`Self::delay`], to the last bit of the header.
+    /// Least time from the start of a frame to the arrival of its header's last bit.
     const fn header_delay(&self) -> Span {
         let header = self.rate.bit_time(HEADER_LEN as u64 * 8).as_ps();
         let least = self.least_frame().as_ps();
@@ -53,93 +53,94 @@ impl CableSpec {
         self.rate.wire_time(FRAME_LEN_LEAST, self.overhead)
     }
 
-    /// Frames that fit into the cable, each way, while its ends take `latency` more for each, and who sends is ahead of who
-    /// receives by no more than what is sent to it takes.
+    /// Frames that the cable holds each way if its ends take `latency` for each, while the sender is ahead of the
+    /// receiver by no more than the way back takes.
     fn frames(&self, latency: Span) -> u64 {
         let ps = |span: Span| u128::from(span.as_ps());
         let least = ps(self.least_frame()).max(1);
+        // The formula is that of model.md §1.
         let span = 2 * (ps(self.propagation) + ps(latency)) + least;
         u64::try_from(span.div_ceil(least) + 2).unwrap_or(u64::MAX)
     }
 }
 
-/// What a component takes for each frame.
+/// Time that a component takes for each frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
-    /// From a frame's last bit in to when the component is due for it.
+    /// From the arrival of a frame's last bit until the component is due for it.
     pub receive: Span,
-    /// From when a component is stepped to the first bit of what it sends then.
+    /// From a step of the component to the first bit of a frame that it sends in it.
     pub send: Span,
-    /// Whether it is due for a frame when the header is in, not the last bit.
+    /// Whether it is due for a frame when its header has arrived, for cut-through.
     pub early: bool,
 }
 
 impl Latency {
-    /// So much each way, from a frame's last bit in.
+    /// The same latency each way, counted from a frame's last bit.
     #[must_use]
     pub const fn both_ways(span: Span) -> Self {
         Self { receive: span, send: span, early: false }
     }
 }
 
-/// A cable cannot be laid.
+/// Why a cable cannot be laid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CableError {
-    /// An end of it.
+    /// A port that does not exist or has a cable.
     #[error("port {port} of component {component} is not there, or taken", port = .0.port.index(), component = .0.component)]
     Port(Place),
-    /// It is so long, or its ends are so slow, that there is no room for what it carries.
+    /// The cable would have to hold too many frames, as it is too long or its ends are too slow.
     #[error("a cable can hold {frames} frames: expected {most} at most of all cables together")]
     Room {
-        /// Frames that it can hold, both ways.
+        /// Frames that it would hold, both ways together.
         frames: u64,
-        /// Most of all.
+        /// Most that all cables together may hold.
         most: u64,
     },
 }
 
-/// A component while cables are laid.
+/// A component while cables are being laid.
 struct Socket {
     departures: Arc<Departures>,
     ports: Vec<Option<(WireEnd, Peer)>>,
     latency: Latency,
 }
 
-/// What is at the far end of a port's cable.
+/// The component at the far end of a port's cable.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
     pub component: usize,
-    /// Which of its ports.
+    /// Its port at that end.
     pub port: PortId,
-    /// From a frame's last bit in to when the component is due.
+    /// From the arrival of a frame's last bit until the component is due.
     pub latency: Span,
-    /// The least time from now to when it is due for a frame that is sent now.
+    /// Least time from now until it is due for a frame that is sent now.
     pub delay: Span,
 }
 
-/// How a component is joined to others.
+/// Connections of a component.
 pub(super) struct Links {
     pub departures: Arc<Departures>,
-    /// By port.
+    /// Far ends, by port.
     pub peers: Box<[Option<Peer>]>,
 }
 
-/// Components and the cables between them.
+/// Components and the cables between them, before a run.
 #[derive(Default)]
 pub struct Cables {
     components: Vec<Socket>,
-    /// Frames that they can hold.
+    /// Frames that the cables laid so far can hold.
     frames: u64,
 }
 
 impl Cables {
-    /// No components.
+    /// No components and no cables.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a component of so many ports; returns its number.
+    /// Adds a component with `ports` ports; returns its number.
     pub fn add(&mut self, ports: usize, latency: Latency) -> usize {
         let departures = Arc::new(Departures::new(ports));
         let ports = (0..ports).map(|_| None).collect();
@@ -147,19 +148,20 @@ impl Cables {
         self.components.len() - 1
     }
 
-    /// Lays a cable.
+    /// Lays a cable between two ports.
     ///
     /// # Errors
-    /// A port that is not there or has a cable; no room for what it carries.
+    /// A port that does not exist or has a cable; a cable that would have to hold too many frames.
     pub fn lay(&mut self, a: Place, b: Place, spec: &CableSpec) -> Result<(), CableError> {
         let latencies = [self.free(a)?, self.free(b)?];
         self.lay_with(a, b, spec, latencies)
     }
 
-    /// Lays a cable on which components send and take at once what is no frame to them: their latency does not count.
+    /// Lays a cable for messages that components send and take at once, like credits beside the data: their latencies
+    /// do not count.
     ///
     /// # Errors
-    /// As [`Self::lay`].
+    /// Those of [`Self::lay`].
     pub fn lay_beside(&mut self, a: Place, b: Place, spec: &CableSpec) -> Result<(), CableError> {
         self.free(a)?;
         self.free(b)?;
@@ -177,6 +179,7 @@ impl Cables {
             return Err(CableError::Port(b));
         }
         let ways = [(latency_a, latency_b), (latency_b, latency_a)];
+        // The greater latency of the two ways counts (model.md §1).
         let latency = ways.map(|(from, to)| from.send + to.receive);
         let latency = latency[0].max(latency[1]);
         let each_way = spec.frames(latency);
@@ -191,6 +194,7 @@ impl Cables {
             let Some(socket) = self.components.get_mut(place.component) else { continue };
             end.note_departures(socket.departures.clone(), place.port);
             let mut delay = spec.delay();
+            // A component that cuts through is due for a header, so the lookahead is shorter.
             if to.early {
                 end.note_headers(spec.rate, spec.overhead);
                 delay = spec.header_delay();
@@ -205,7 +209,7 @@ impl Cables {
         Ok(())
     }
 
-    /// The latency of a component whose port has no cable yet.
+    /// Latency of a component whose port `place` has no cable yet.
     fn free(&self, place: Place) -> Result<Latency, CableError> {
         let socket = self.components.get(place.component);
         let free = socket
@@ -213,7 +217,7 @@ impl Cables {
         free.map(|socket| socket.latency).ok_or(CableError::Port(place))
     }
 
-    /// How each component is joined to others, and the ends of its cables, by port; `None` where there is no cable.
+    /// For each component its connections and the ends of its cables, by port; `None` where there is no cable.
     pub(super) fn finish(self) -> (Vec<Links>, Vec<Vec<Option<WireEnd>>>) {
         let mut links = Vec::with_capacity(self.components.len());
         let mut all = Vec::with_capacity(self.components.len());

@@ -1,15 +1,14 @@
-//! Engine: whose turn it is, where components meet only over cables with a delay.
+//! The engine: steps components that are connected only by cables with a delay, each when it is due.
 //!
-//! [`Cables`] between ports of [`Component`]s → an [`Engine`], which runs them on one thread or several;
-//! [`Schedule`] alone for who steps its components itself.
+//! [`Cables`] between the ports of [`Component`]s make an [`Engine`], which runs them on one thread or several; a
+//! [`Schedule`] alone serves a caller that steps its components itself.
 //!
-//! Units: picoseconds.
+//! As a frame takes time on a cable, others see a component's actions later than they happen. So the order of components
+//! at one instant, and with it their numbers, decide nothing, and threads have to meet only once in the least of these
+//! times. For the same reason a component whose turn it is goes on for as long as nothing that others do meanwhile can
+//! reach it: that keeps its state in the caches.
+//!
 //! Source: docs/spec/model.md §1.
-//!
-//! As a frame takes time on a cable, others see later only what a component does at an instant: the order of components
-//! at one instant, and so their numbers, decide nothing, and threads have to meet once in the least of these times only.
-//! For the same reason a component whose turn it is goes on for as long as nothing that others do meanwhile can reach it:
-//! what it works with is in the caches then.
 
 mod cables;
 mod schedule;
@@ -27,59 +26,59 @@ use self::sharing::Owners;
 pub use cables::{CableError, CableSpec, Cables, Latency, Place};
 pub use schedule::Schedule;
 
-/// A switch or an endpoint.
+/// A switch or an endpoint, as the engine sees it.
 pub trait Component: Send {
-    /// Does what is due at `now`; returns when it next has something to do, frames that are on their way to it included.
-    /// Extra calls change nothing. Only ports that have `arrived` have frames on their way of which it was not told before.
+    /// Does all work that is due at `now`; returns when there is more, for frames on their way to it included. Extra calls change nothing. Only ports in `arrived` may have frames on their way that the component
+    /// was not told of before.
     fn step(&mut self, now: Instant, arrived: PortSet) -> Option<Instant>;
 }
 
-/// Stack of a thread: what the standard library gives one.
+/// Bytes of a thread's stack, as in the standard library.
 const STACK: usize = 2 << 20;
 
-/// Components and when they are due.
+/// Components, and the schedule that says when each is due.
 pub struct Engine<C> {
     components: Vec<C>,
     schedule: Schedule,
-    /// Bytes of each thread's stack, by its number.
+    /// Bytes of the stack of each thread, by its number.
     stack: fn(usize) -> usize,
 }
 
 impl<C: Component> Engine<C> {
-    /// Components by their numbers ([`Cables::add`]), joined as `schedule` knows.
+    /// An engine of `components` in the order of their numbers ([`Cables::add`]), connected as `schedule` says.
     ///
     /// # Panics
-    /// When there are more or fewer than cables were laid for.
+    /// If their number differs from that of the components in `schedule`.
     #[must_use]
     pub fn new(components: Vec<C>, schedule: Schedule) -> Self {
         assert_eq!(components.len(), schedule.links.len(), "a component for each number");
         Self { components, schedule, stack: |_| STACK }
     }
 
-    /// The components.
+    /// All components, by number.
     #[must_use]
     pub fn components(&self) -> &[C] {
         &self.components
     }
 
-    /// A component that is going to be changed: it is due now.
+    /// A component that is about to be changed; it is due now.
     pub fn change(&mut self, component: usize) -> Option<&mut C> {
         let changed = self.components.get_mut(component)?;
         self.schedule.wake(component);
         Some(changed)
     }
 
-    /// Where the run has come to.
+    /// Virtual time of the run.
     #[must_use]
     pub const fn now(&self) -> Instant {
         self.schedule.now()
     }
 
-    /// Runs until `end` on so many threads, one at least: with any number of them the same happens. Where the system has no
-    /// memory for their stacks, or allows no more of them, it is one.
+    /// Runs until `end` on up to `threads` threads; the result is the same with any number of them. Where the system
+    /// has no memory for their stacks, or allows no more threads, one does all.
     ///
     /// # Panics
-    /// As a component does.
+    /// If a component does.
     pub fn run(&mut self, end: Instant, threads: usize) {
         let Self { components, schedule, stack } = self;
         let owners = (threads > 1).then(|| Owners::new(&schedule.links, threads));
@@ -89,6 +88,7 @@ impl<C: Component> Engine<C> {
         if !shared {
             while let Some(component) = schedule.turn(end) {
                 let now = schedule.now();
+                // A component goes on alone until others could reach it, but never beyond the end of the run.
                 let last = schedule.horizon(component, now).min(end);
                 let arrived = schedule.arrived(component);
                 let next =
@@ -110,6 +110,7 @@ fn visit<C: Component>(
 ) -> Option<Instant> {
     let mut next = component.step(now, arrived);
     while let Some(at) = next.filter(|&at| at <= last) {
+        // Ports with frames were told in the first step; in the meantime nobody else has been stepped.
         next = component.step(at, PortSet::EMPTY);
     }
     next

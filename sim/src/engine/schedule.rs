@@ -1,9 +1,8 @@
-//! Schedule: which component is due first.
+//! The schedule: which component is due first.
 //!
-//! [`Schedule::turn`] is that component; after its step, [`Schedule::stepped`] takes when it wants the next one,
-//! and has whoever it sent frames to due when these are in. Nobody else is stepped.
+//! [`Schedule::turn`] gives that component. After its step, [`Schedule::stepped`] takes the time at which it wants the
+//! next one, and makes the receivers of its frames due when the frames arrive. Other components are not stepped.
 //!
-//! Units: picoseconds.
 //! Source: docs/spec/model.md §1.
 
 use weft_base::sync::{Arc, AtomicU64, Ordering};
@@ -14,19 +13,21 @@ use weft_dataplane::types::{PORTS_MAX, PortSet};
 use super::cables::{Cables, Links};
 use super::tournament::Tournament;
 
-/// Ports of a component to which something was sent since it was last stepped, or which were changed from outside.
+/// Ports of a component to which frames were sent since its last step, or that were changed from outside, as bits.
 pub(super) struct Arrivals(AtomicU64);
 
 impl Arrivals {
-    /// Frames are on their way to `ports`.
+    /// Notes that frames are on their way to `ports`.
     #[inline]
     fn add(&self, ports: PortSet) {
         self.0.fetch_or(ports.bits(), Ordering::Release); // who takes the ports sees the frames
     }
 
-    /// The ports; none are left.
+    /// Takes the ports, after which none are noted.
     #[inline]
     fn take(&self) -> PortSet {
+        // Mostly there are none, and a load costs less than a swap. A port that another thread adds meanwhile is seen
+        // after the threads' next meeting, before the component is due for it.
         if self.0.load(Ordering::Relaxed) == 0 {
             return PortSet::EMPTY;
         }
@@ -34,19 +35,20 @@ impl Arrivals {
     }
 }
 
-/// When each component is due.
+/// All components, and when each is due.
 pub struct Schedule {
     pub(super) due: Tournament,
     pub(super) links: Arc<[Links]>,
     pub(super) arrivals: Arc<[Arrivals]>,
-    /// By component: the least time from a step of anybody to when it is due for what is sent then.
+    /// By component, the least time from a step of any peer until the component is due for a frame sent in that step;
+    /// `None` without peers.
     pub(super) lookahead: Arc<[Option<Span>]>,
     pub(super) now: Instant,
 }
 
 impl Schedule {
-    /// Of the components that `cables` join, all of which are due at once; with the ends of each one's cables, by port,
-    /// `None` where there is no cable.
+    /// A schedule of the components that `cables` connect, all due at once; also returns the cable ends of each, by
+    /// port, `None` where there is no cable.
     #[must_use]
     pub fn new(cables: Cables) -> (Self, Vec<Vec<Option<WireEnd>>>) {
         let (links, ends) = cables.finish();
@@ -54,6 +56,7 @@ impl Schedule {
         for component in 0..links.len() {
             due.set(component, Some(Instant::ZERO));
         }
+        // At the first step everything counts as changed.
         let every = PortSet::first(PORTS_MAX).bits();
         let arrivals = links.iter().map(|_| Arrivals(AtomicU64::new(every))).collect();
         let mut lookahead = vec![None; links.len()];
@@ -66,37 +69,39 @@ impl Schedule {
         (Self { due, links, arrivals, lookahead, now: Instant::ZERO }, ends)
     }
 
-    /// Until when nothing reaches `component` that anybody does at `now` or later, where nobody is due before `now`.
+    /// Last instant before anything that another component does from `now` on can reach `component`, if none is due
+    /// before `now`.
     #[inline]
     pub(super) fn horizon(&self, component: usize, now: Instant) -> Instant {
+        // One picosecond less: a frame sent at `now` may arrive exactly one lookahead later.
         match self.lookahead.get(component) {
             Some(Some(least)) => now + *least - Span::from_ps(1),
             _ => Instant::from_ps(u64::MAX),
         }
     }
 
-    /// Where the run has come to.
+    /// Virtual time of the run.
     #[inline]
     #[must_use]
     pub const fn now(&self) -> Instant {
         self.now
     }
 
-    /// When the first component is due.
+    /// When the first component is due; never before now.
     #[inline]
     #[must_use]
     pub fn next(&self) -> Option<Instant> {
         self.due.next().map(|at| at.max(self.now))
     }
 
-    /// When `component` is due.
+    /// When `component` is due, if it is.
     #[must_use]
     pub fn due(&self, component: usize) -> Option<Instant> {
         self.due.due(component)
     }
 
-    /// The component that is due first, if it is due by `end`: time moves there. [`Self::stepped`] follows; until then the
-    /// component stays due.
+    /// The component that is due first, if that is by `end`; virtual time moves there. It stays due until
+    /// [`Self::stepped`] is called.
     #[inline]
     pub fn turn(&mut self, end: Instant) -> Option<usize> {
         let (at, component) = self.due.first().filter(|&(at, _)| at <= end)?;
@@ -104,25 +109,25 @@ impl Schedule {
         Some(component)
     }
 
-    /// Ports of `component`, which is about to be stepped, to which frames are on their way since its last step, or which were
-    /// changed from outside; it may hear of a frame before it is due for it.
+    /// Takes the ports of `component`, which is about to be stepped, to which frames are on their way or that were
+    /// changed from outside since its last step. A frame may be reported before the component is due for it.
     #[inline]
     #[must_use]
     pub fn arrived(&self, component: usize) -> PortSet {
         self.arrivals.get(component).map_or(PortSet::EMPTY, Arrivals::take)
     }
 
-    /// After the step of `component`: it is next due at `next`, unless a frame comes before, and who it has sent frames
-    /// to when the first of these is in.
+    /// Notes a step of `component`: it is next due at `next`, or when a frame arrives before; receivers of its frames
+    /// are due when the first of these arrives.
     ///
     /// # Panics
-    /// When there is no such component.
+    /// If there is no such component.
     #[inline]
     pub fn stepped(&mut self, component: usize, next: Option<Instant>) {
         self.stepped_with(component, next, Tournament::bring_forward);
     }
 
-    /// As [`Self::stepped`]; `arrives` hears who is due for a frame, and when.
+    /// Like [`Self::stepped`]; `arrives` is called for each receiver with the time at which it is due.
     #[inline]
     pub(super) fn stepped_with(
         &mut self,
@@ -134,6 +139,7 @@ impl Schedule {
         let Some(links) = self.links.get(component) else { return };
         for (port, at) in links.departures.take() {
             if let Some(Some(peer)) = links.peers.get(port.index()) {
+                // Noted before the receiver is made due: when it is stepped, the port is among those to look at.
                 if let Some(arrivals) = self.arrivals.get(peer.component) {
                     arrivals.add(PortSet::only(peer.port));
                 }
@@ -142,18 +148,19 @@ impl Schedule {
         }
     }
 
-    /// Has `component` due now: something has changed about it from outside.
+    /// Makes `component` due now, as it was changed from outside.
     ///
     /// # Panics
-    /// When there is no such component.
+    /// If there is no such component.
     pub fn wake(&mut self, component: usize) {
         if let Some(arrivals) = self.arrivals.get(component) {
+            // The caller does not say which ports were changed.
             arrivals.add(PortSet::first(PORTS_MAX));
         }
         self.due.bring_forward(component, self.now);
     }
 
-    /// Moves time on to `end`, up to which nobody is due.
+    /// Moves virtual time on to `end`; no component may be due before.
     pub fn rest(&mut self, end: Instant) {
         self.now = self.now.max(end);
     }

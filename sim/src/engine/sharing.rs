@@ -1,24 +1,24 @@
-//! Sharing: which thread has which components.
+//! Shares components out among threads.
 //!
-//! How components are joined → [`Owners`], the thread of each. Who has one neighbour alone, as a host has, is of that
-//! one's thread: so threads meet at cables between switches only, which are the slow ones. The others are shared out in the
-//! order of their numbers, by how many cables they have. There are no more threads than have a component: each one more is
-//! waited for in vain.
+//! A component with a single neighbour, such as a host, goes to that neighbour's thread: so threads are joined only by
+//! cables between switches, which are the long ones. The other components are shared out in order of their numbers,
+//! weighted by their numbers of cables. No thread is made without a component, as all others would wait for it in vain.
 //!
 //! Source: docs/spec/model.md §1.
 
 use super::cables::Links;
 
-/// Who has which component.
+/// Which thread owns each component.
 pub(super) struct Owners {
-    /// By component: its thread, and its place among that one's.
+    /// By component: its thread, and its index among that thread's components.
     of: Vec<(usize, usize)>,
     threads: usize,
 }
 
 impl Owners {
-    /// Of so many threads at most.
+    /// Shares out components among `threads` threads at most.
     pub fn new(links: &[Links], threads: usize) -> Self {
+        // Threads without a component are left out, and the others renumbered.
         let shares = share_out(links, threads);
         let mut used = shares.clone();
         used.sort_unstable();
@@ -33,25 +33,25 @@ impl Owners {
         Self { of: shares.into_iter().filter_map(place).collect(), threads: used.len() }
     }
 
-    /// Threads that have a component.
+    /// Number of threads, each of which has a component.
     pub const fn threads(&self) -> usize {
         self.threads
     }
 
-    /// The thread of a component.
+    /// Thread that owns a component.
     #[inline]
     pub fn thread(&self, component: usize) -> usize {
         self.of.get(component).map_or(0, |&(thread, _)| thread)
     }
 
-    /// The place of a component among those of its thread.
+    /// Index of a component among those of its thread.
     #[inline]
     pub fn place(&self, component: usize) -> usize {
         self.of.get(component).map_or(usize::MAX, |&(_, place)| place)
     }
 }
 
-/// The share, of so many, of each of the components that `links` join.
+/// Which of `threads` shares each component belongs to.
 fn share_out(links: &[Links], threads: usize) -> Vec<usize> {
     let threads = threads.clamp(1, links.len().max(1));
     let peers = |component: usize| {
@@ -63,7 +63,7 @@ fn share_out(links: &[Links], threads: usize) -> Vec<usize> {
         let first = all.next()?;
         all.all(|peer| peer == first).then_some(first)
     };
-    // Two that have each other alone stand for themselves.
+    // Two components that have only each other as neighbours are not attached to one another.
     let head = |component| sole(component).filter(|&peer| sole(peer) != Some(component));
     let weight = |component: usize| match head(component) {
         Some(_) => 0,
@@ -73,6 +73,7 @@ fn share_out(links: &[Links], threads: usize) -> Vec<usize> {
     let mut before = 0;
     let mut own = Vec::with_capacity(links.len());
     for component in 0..links.len() {
+        // By the sum of weights before it, so that all shares have about as many cables.
         own.push((before * threads / whole.max(1)).min(threads - 1));
         before += weight(component);
     }

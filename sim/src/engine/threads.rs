@@ -1,10 +1,9 @@
-//! Threads: components divided among several, which meet once a window.
+//! Runs components on several threads, which meet once in each window of virtual time.
 //!
-//! [`run`]. A window begins with the first instant at which anybody is due and is as long as the least time that a
-//! frame takes from one thread's components to another's: what is sent in a window is in after it. Between windows each
-//! thread says when its components are due first, and who of another's is due for a frame.
+//! A window begins when the first of all components is due, and is as long as the least time that a frame takes from
+//! one thread's components to another's: a frame sent within a window arrives after it. Between windows each thread
+//! publishes when its components are due first, and which components of others are due for its frames.
 //!
-//! Units: picoseconds.
 //! Source: docs/spec/model.md §1; conservative synchronisation by lookahead (Chandy and Misra 1979).
 
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -19,31 +18,34 @@ use super::sharing::Owners;
 use super::tournament::Tournament;
 use super::{Component, visit};
 
-/// Nobody is due.
+/// Stands for the instant of a thread of which no component is due.
 const NEVER: u64 = u64::MAX;
-/// Looks at the others before a thread sleeps.
+/// How often a thread looks for the others before it sleeps.
 const LOOKS: u32 = 2_000;
 
-/// Who is due for a frame of another thread's component, and when.
+/// Components of another thread that are due for frames, and when.
 type Mail = Mutex<Vec<(usize, Instant)>>;
 
-/// What threads share. What belongs to a window is there twice: who is behind reads the last one while others write the next.
+/// State that the threads share. Parts of a window exist twice: a slow thread reads those of the last window while
+/// others write those of the next.
 struct Meeting {
-    /// By window and thread: when its components, or those it has sent frames to, are due first: time since `start`.
+    /// By window and thread: when the first of its components, or of those it has sent frames to, is due, as time since
+    /// `start`.
     firsts: [Vec<AtomicU64>; 2],
-    /// By window, who sends and who receives.
+    /// By window, sending thread and receiving thread.
     mail: [Vec<Vec<Mail>>; 2],
     start: Instant,
     threads: usize,
     arrived: AtomicUsize,
     round: AtomicUsize,
     lost: AtomicBool,
-    /// Held by who changes the two above and by who looks at them before it sleeps.
+    /// Held while `round` or `lost` is changed, and while a thread checks them before it sleeps: so no wake-up is
+    /// missed.
     asleep: Mutex<()>,
     awake: Condvar,
 }
 
-/// Says that a thread has ended by a panic, so that the others do not wait for it.
+/// Reports a thread that ends by a panic, so that the others do not wait for it.
 struct Attends<'a>(&'a Meeting);
 
 impl Drop for Attends<'_> {
@@ -72,7 +74,7 @@ impl Meeting {
         }
     }
 
-    /// Changes what others wait for, and wakes them.
+    /// Makes a change that others wait for, and wakes them.
     fn wake(&self, change: impl FnOnce()) {
         let guard = self.asleep.lock().unwrap_or_else(PoisonError::into_inner);
         change();
@@ -80,9 +82,11 @@ impl Meeting {
         self.awake.notify_all();
     }
 
-    /// Waits for the others; false if one of them is lost.
+    /// Waits until all threads are here; false if one of them has panicked or could not be started.
     fn meet(&self) -> bool {
         let round = self.round.load(Ordering::Acquire); // pairs with the store below
+        // The last to arrive acquires what all others have released, and its store of the round passes that on: after
+        // the meeting every thread sees all mail and all firsts.
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
             self.arrived.store(0, Ordering::Relaxed); // seen by all who see the round
             self.wake(|| self.round.store(round + 1, Ordering::Release));
@@ -90,6 +94,7 @@ impl Meeting {
         }
         let waits =
             || self.round.load(Ordering::Acquire) == round && !self.lost.load(Ordering::Acquire);
+        // Windows are short, and the others mostly arrive while this thread spins.
         for _ in 0..LOOKS {
             if !waits() {
                 break;
@@ -109,12 +114,12 @@ impl Meeting {
 struct Share<'a, C> {
     own: usize,
     components: Vec<&'a mut C>,
-    /// Of all components, by number; this thread's are due in it.
+    /// A schedule of all components, in which only those of this thread are due.
     schedule: Schedule,
 }
 
-/// Runs until `end`, each component on the thread that `owners` says, each with as many bytes of stack as `stack` says. Returns
-/// false, and nothing has moved, where the system refuses one of them.
+/// Runs until `end`, each component on the thread that `owners` gives it, with stacks of `stack` bytes by thread. False
+/// if the system refuses a thread; then no component was stepped.
 pub(super) fn run<C: Component>(
     components: &mut [C],
     schedule: &mut Schedule,
@@ -151,7 +156,7 @@ pub(super) fn run<C: Component>(
             };
             let spawned = thread.spawn_scoped(scope, run).is_ok();
             if !spawned {
-                // Those that run already wait for this one before their first window: they have to go home.
+                // The threads started before it wait for it in front of their first window, and have to end.
                 meeting.wake(|| meeting.lost.store(true, Ordering::Release));
             }
             spawned
@@ -160,6 +165,7 @@ pub(super) fn run<C: Component>(
     if !all_run {
         return false;
     }
+    // The caller's schedule goes on where the shares have ended, with any number of threads.
     for component in 0..count {
         let share = shares.get(owners.thread(component));
         schedule.due.set(component, share.and_then(|share| share.schedule.due(component)));
@@ -170,8 +176,8 @@ pub(super) fn run<C: Component>(
     true
 }
 
-/// The least time from a component's step to when one of another thread is due for a frame that it sent then; `None` where
-/// no cable joins two threads' components.
+/// Length of a window: the least time from a step of a component until one of another thread is due for a frame sent in
+/// it. `None` if no cable joins two threads' components.
 fn window(links: &[Links], owners: &Owners) -> Option<Span> {
     let joined = links.iter().enumerate().flat_map(|(component, links)| {
         let peers = links.peers.iter().flatten();
@@ -185,6 +191,7 @@ impl<C: Component> Share<'_, C> {
         let mut sent = None;
         for round in 0_usize.. {
             let (this, next) = (round % 2, (round + 1) % 2);
+            // Frames sent to another thread may be due before anything of its own.
             let first = Instant::earlier(self.schedule.next(), sent);
             let first = first.map_or(NEVER, |first| first.since(meeting.start).as_ps());
             if let Some(slot) = meeting.firsts.get(this).and_then(|slots| slots.get(self.own)) {
@@ -194,6 +201,7 @@ impl<C: Component> Share<'_, C> {
                 return;
             }
             self.read_mail(meeting, this);
+            // Every thread computes the same minimum, so all begin the same window, or all return.
             let firsts = meeting.firsts.get(this).into_iter().flatten();
             let first = firsts.map(|first| first.load(Ordering::Acquire)).min().unwrap_or(NEVER);
             let first = Some(first).filter(|&first| first != NEVER);
@@ -214,8 +222,8 @@ impl<C: Component> Share<'_, C> {
         }
     }
 
-    /// Steps who is due until `last`, where nobody is due before `first`, each for as long as nothing reaches it; returns when
-    /// the first component of another thread is due for a frame.
+    /// Steps the components that are due until `last`, of which none is due before `first`, each for as long as nothing
+    /// can reach it. Returns when the first component of another thread is due for a frame.
     fn run_window(
         &mut self,
         first: Instant,
@@ -230,7 +238,7 @@ impl<C: Component> Share<'_, C> {
         let rows = meeting.mail.get(next).and_then(|rows| rows.get(*own));
         while let Some(component) = schedule.turn(last) {
             let now = schedule.now();
-            // Nobody of this thread is due before now, and nothing of another one's is in before the window's end.
+            // No component of this thread is due before `now`, and frames of other threads arrive after the window.
             let of_all = schedule.horizon(component, first);
             let until = schedule.horizon(component, now).min(last).max(of_all).min(end);
             let arrived = schedule.arrived(component);
@@ -241,6 +249,7 @@ impl<C: Component> Share<'_, C> {
                 if thread == *own {
                     due.bring_forward(peer, at);
                 } else if let Some(mail) = rows.and_then(|rows| rows.get(thread)) {
+                    // Read after the next meeting: within this window the frame cannot arrive.
                     sent = Instant::earlier(sent, Some(at));
                     mail.lock().unwrap_or_else(PoisonError::into_inner).push((peer, at));
                 }

@@ -1,10 +1,12 @@
-//! Tournament: the component that is due first.
+//! A tournament tree that finds the component that is due first.
 //!
-//! A number of components, each with one instant at which it is due, or none; [`Tournament::first`] is the earliest,
-//! of those at one instant the one of the lowest number. A component has one leaf of a binary tree; each node above has the
-//! earlier of the two below it, so that a change costs a comparison a level, and ends where nothing changes any more.
+//! Each component has one instant at which it is due, or none. [`Tournament::first`] is the one with the earliest, and
+//! of several at one instant the one with the lowest number. A component has one leaf of a binary tree, and each inner
+//! node has the earlier of the two below it: a change costs a comparison a level, and ends where it makes no
+//! difference.
 //!
-//! Units: [`Instant`], less than 213 days: a run begins at 0.
+//! An instant that is due is below 2^64 - 1 picoseconds: a run begins at 0 and may last 213 days.
+//!
 //! Source: docs/spec/model.md §1.
 
 #![expect(
@@ -14,29 +16,29 @@
 
 use weft_dataplane::time::Instant;
 
-/// The instant of a component that is not due.
+/// Stands for the instant of a component that is not due.
 const NEVER: u64 = u64::MAX;
 
-/// When each of so many components is due.
+/// When each of `count` components is due.
 #[derive(Debug)]
 pub struct Tournament {
-    /// Picoseconds. The root is 1, the nodes below `n` are `2 n` and `2 n + 1`, and each has the earlier of the two below it;
-    /// of two that are due at once the left one is of the lower number.
+    /// Instants in picoseconds. The root is 1, the nodes below `n` are `2 n` and `2 n + 1`; the left one has the lower
+    /// numbers.
     nodes: Vec<u64>,
-    /// The first leaf.
+    /// Index of the first leaf.
     leaves: usize,
     count: usize,
 }
 
 impl Tournament {
-    /// `count` components, none of which is due.
+    /// A tournament of `count` components, none of which is due.
     #[must_use]
     pub fn new(count: usize) -> Self {
         let leaves = count.next_power_of_two();
         Self { nodes: vec![NEVER; 2 * leaves], leaves, count }
     }
 
-    /// The component that is due first, and when.
+    /// When the first component is due, and which it is.
     #[inline]
     #[must_use]
     pub fn first(&self) -> Option<(Instant, usize)> {
@@ -47,19 +49,20 @@ impl Tournament {
         }
         let mut place = 1;
         while place < self.leaves {
+            // To the left if that side has the instant, which makes the lowest number win a tie.
             place = 2 * place + usize::from(nodes[2 * place] != at);
         }
         Some((Instant::from_ps(at), place - self.leaves))
     }
 
-    /// When the first component is due.
+    /// When the first component is due, if any is.
     #[inline]
     #[must_use]
     pub fn next(&self) -> Option<Instant> {
         Some(self.nodes[1]).filter(|&at| at != NEVER).map(Instant::from_ps)
     }
 
-    /// When `component` is due.
+    /// When `component` is due, if it is.
     #[inline]
     #[must_use]
     pub fn due(&self, component: usize) -> Option<Instant> {
@@ -67,16 +70,17 @@ impl Tournament {
         Some(Instant::from_ps(*leaf))
     }
 
-    /// Has `component` due at `at`, or not at all.
+    /// Makes `component` due at `at`, or not due at all.
     ///
     /// # Panics
-    /// When there is no such component.
+    /// If there is no such component.
     #[inline]
     pub fn set(&mut self, component: usize, at: Option<Instant>) {
         assert!(component < self.count, "component {component} of {}", self.count);
         let mut at = at.map_or(NEVER, Instant::as_ps);
         let mut place = self.leaves + component;
         let nodes = self.nodes.as_mut_slice();
+        // A node that has this value already has parents that do, too.
         while nodes[place] != at {
             nodes[place] = at;
             if place == 1 {
@@ -87,10 +91,10 @@ impl Tournament {
         }
     }
 
-    /// Has `component` due at `at` if it is not due before.
+    /// Makes `component` due at `at`, unless it is due earlier.
     ///
     /// # Panics
-    /// As [`Self::set`].
+    /// If there is no such component.
     #[inline]
     pub fn bring_forward(&mut self, component: usize, at: Instant) {
         if self.due(component).is_none_or(|due| at < due) {
