@@ -1,8 +1,8 @@
-//! Frames between the stations of a world: every format, addressed by station number.
+//! Frames between the stations of a world, in every format, addressed by the stations' numbers.
 //!
-//! [`FrameSpec`] → bytes; [`stations_known`] puts all addresses into a configuration.
+//! A [`FrameSpec`] gives bytes; [`stations_known`] gives a switch static entries for all addresses. Lengths are without
+//! FCS.
 //!
-//! Units: bytes without FCS.
 //! Source: docs/spec/wire-formats.md §1; docs/spec/pipeline.md §2 (which field gives which priority).
 
 use core::net::Ipv4Addr;
@@ -19,35 +19,36 @@ use weft_parsers::{
     ether_type,
 };
 
-/// A frame of one station for another.
+/// Description of a frame from one station to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameSpec {
-    /// Format; anything but the four is plain Ethernet.
+    /// Format; any other than the four RC Link formats is sent as plain Ethernet.
     pub format: Format,
-    /// Sender.
+    /// Number of the sending station.
     pub src: usize,
-    /// Receiver.
+    /// Number of the receiving station.
     pub dst: usize,
-    /// Whole length; raised to what the format needs at least.
+    /// Length of the frame in bytes; raised to the least that its format needs.
     pub len: usize,
-    /// PCP of a tag in VLAN 0, if there is to be one (never on Lite).
+    /// PCP of a tag in VLAN 0; `None`: no tag. Lite never has one.
     pub pcp: Option<u8>,
-    /// DSCP of Standard.
+    /// DSCP of Standard frames.
     pub dscp: u8,
-    /// ECN bits of Standard.
+    /// ECN codepoint of Standard frames, as two bits.
     pub ecn: u8,
-    /// Traffic Class of AFH.
+    /// Traffic Class octet of AFH frames.
     pub tc: u8,
-    /// Payload bits in the header of GEN2.
+    /// Payload bits in the header of GEN2, which must not matter to a switch.
     pub payload_bits: u32,
 }
 
 impl FrameSpec {
-    /// A frame of `len` bytes that a switch with `pris` priorities classifies as `pri` by its
-    /// default maps: by DSCP (Standard), by a tag (all else but Lite), by Traffic Class (Lite).
+    /// A frame of `len` bytes that a switch with `pris` priorities classifies as `pri` by its default maps: by DSCP
+    /// (Standard), by a tag (all other formats but Lite), or by Traffic Class (Lite).
     #[must_use]
     pub fn new(format: Format, src: usize, dst: usize, len: usize, pri: Pri, pris: usize) -> Self {
         let pcp = pcp_of(pri, pris);
+        // Flow bits TC[4:2] decide with 4 priorities, the VC in TC[7:5] with 8 (pipeline.md §2).
         let tc = match (pris <= 4, pri.get()) {
             (true, 3) => 1 << 2,
             (true, 2) => 0,
@@ -68,7 +69,7 @@ impl FrameSpec {
         }
     }
 
-    /// The bytes, at least 60.
+    /// The bytes of the frame, 60 at least.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
         let order = Gen2Order::default();
@@ -151,10 +152,10 @@ impl FrameSpec {
     }
 }
 
-/// EtherType of plain frames: nothing that the switch knows.
+/// EtherType of plain frames, which is no format that the switch knows.
 const PLAIN: u16 = 0x9000;
 
-/// A PCP that the default maps send to `pri`.
+/// A PCP that the default maps lead to `pri`.
 #[must_use]
 pub const fn pcp_of(pri: Pri, pris: usize) -> u8 {
     match (pris <= 4, pri.get()) {
@@ -166,19 +167,19 @@ pub const fn pcp_of(pri: Pri, pris: usize) -> u8 {
     }
 }
 
-/// Ethernet address of a station.
+/// Ethernet address of a station, by number.
 #[must_use]
 pub fn mac(station: usize) -> MacAddr {
     MacAddr([0x02, 0, 0, 0, 0x10, low(station)])
 }
 
-/// GEN1 address of a station.
+/// GEN1 address of a station, by number.
 #[must_use]
 pub fn gen1(station: usize) -> MacAddr {
     MacAddr([0x02, 0, 0, 0, 0x20, low(station)])
 }
 
-/// Id of a station in GEN2 and Lite.
+/// Id of a station in GEN2 and Lite, by number.
 #[must_use]
 pub fn id16(station: usize) -> u16 {
     0x0100 | u16::from(low(station))
@@ -192,8 +193,8 @@ fn low(station: usize) -> u8 {
     u8::try_from(station & 63).unwrap_or(0) + 1
 }
 
-/// Gives a switch static entries for the addresses of the station at each port, so that nothing is
-/// flooded. `vid` is the VLAN of untagged frames.
+/// Adds static entries for the addresses of the station at each port, so that nothing is flooded. `vid` is the VLAN of
+/// untagged frames.
 pub fn stations_known(config: &mut SwitchConfig, vid: Vid) {
     for station in 0..config.ports.len() {
         let Some(port) = PortId::new(station) else { continue };

@@ -1,9 +1,9 @@
-//! The crossbar on its own: throughput and delay of iSLIP under uniform Bernoulli arrivals.
+//! Throughput and delay of the crossbar on its own: iSLIP under uniform Bernoulli arrivals.
 //!
-//! [`IslipModel`] (ports, iterations, load, slots, seed) in, [`IslipResult`] out; one priority,
-//! speedup 1, infinite VOQs, the data plane's own `Islip`.
+//! An [`IslipModel`] runs the data plane's own `Islip` with one priority, speedup 1 and unbounded VOQs, and gives an
+//! [`IslipResult`]. Time is in slots; load and throughput are cells per port and slot; a cell served on arrival has
+//! delay 0.
 //!
-//! Units: slots; load and throughput in cells per port and slot; delay 0 is served on arrival.
 //! Source: the experiment of McKeown, IEEE/ACM Trans. Networking 7(2), 1999, §III, Fig. 5.
 
 use std::collections::VecDeque;
@@ -14,72 +14,73 @@ use weft_dataplane::types::{PORTS_MAX, PerPort, PortId, PortSet, Pri};
 
 /// Slots between two calls of `progress`.
 const PROGRESS_EVERY: u64 = 4_096;
-/// The load is rounded to this part of one.
+/// The load is rounded to a multiple of 1 / this, which a `f64` from 0 to 1 can represent.
 const LOAD_UNIT: u64 = 1 << 53;
 
 /// Why a model cannot run.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum IslipModelError {
-    /// Not a crossbar.
+    /// A number of ports that a crossbar cannot have.
     #[error("{0} ports: expected 1 to {PORTS_MAX}")]
     Ports(usize),
-    /// Not a number of iterations that a slot can have.
+    /// A number of iterations that a slot cannot have.
     #[error("{0} iterations: expected 1 to {ITERATIONS_MAX}")]
     Iterations(u32),
-    /// Not a probability.
+    /// A load that is no probability.
     #[error("load {0}: expected 0 to 1 cells per port and slot")]
     Load(f64),
-    /// Nothing would be left to measure.
+    /// No slots, and so nothing to measure.
     #[error("{0} slots: expected at least 1")]
     Slots(u64),
 }
 
-/// An experiment; the same one gives the same result on every machine.
+/// An experiment; it has the same result on every machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct IslipModel {
-    /// Inputs, and outputs, 1 to 64.
+    /// Number of inputs and of outputs, 1 to 64.
     pub ports: usize,
-    /// Iterations of a slot, 1 to 4.
+    /// Iterations in each slot, 1 to 4.
     pub iterations: u32,
-    /// Chance of an arrival at an input in a slot, 0 to 1.
+    /// Probability of an arrival at an input in a slot, 0 to 1.
     pub load: f64,
-    /// Slots to run; the first tenth (rounded down) is not measured.
+    /// Slots to run; the first tenth (rounded down) is warm-up and not measured.
     pub slots: u64,
-    /// What all arrivals follow from.
+    /// Seed of all arrivals.
     pub seed: u64,
 }
 
-/// What was measured after the first tenth.
+/// Figures measured after the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct IslipResult {
-    /// Cells that left, per port and slot: the accepted throughput.
+    /// Cells that left, per port and slot.
     pub throughput: f64,
-    /// Mean delay of the cells that left, in slots; none when no cell left.
+    /// Mean delay of the cells that left, in slots; `None` if no cell left.
     pub mean_delay_slots: Option<f64>,
-    /// Cells that arrived.
+    /// Cells that arrived while measuring.
     pub arrivals: u64,
-    /// Cells that left, those of earlier arrival too.
+    /// Cells that left while measuring, those that had arrived before included.
     pub departures: u64,
     /// Slots that were measured.
     pub measured_slots: u64,
 }
 
-/// Cells waiting, by input and output; each is the slot of its arrival.
+/// Cells that wait, by input and output; each is the slot of its arrival.
 type Voqs = PerPort<PerPort<VecDeque<u64>>>;
 
 impl IslipModel {
     /// Runs all slots; in each, arrivals come first, then the matching, then departures.
     ///
-    /// Calls `progress` with the number of slots done now and then, and at the end.
+    /// Calls `progress` with the number of slots done every few thousand slots, and at the end.
     ///
     /// # Errors
-    /// A parameter out of its range.
+    /// The first parameter out of range.
     ///
     /// # Panics
-    /// When the crossbar matches an empty VOQ, which is a bug of its.
+    /// If the crossbar matches an empty VOQ, which would be a fault of `Islip`.
     pub fn run(&self, progress: &mut dyn FnMut(u64)) -> Result<IslipResult, IslipModelError> {
         let arrival_num = self.check()?;
         let ports = PortSet::first(self.ports);
+        // VOQs start empty: without a warm-up the throughput would count the time while they fill.
         let warm_up = self.slots / 10;
         let mut rng = Rng::new(self.seed);
         let mut crossbar = Islip::new(self.ports, 1, self.iterations, Discipline::Strict);
@@ -87,6 +88,7 @@ impl IslipModel {
         let mut voqs = Voqs::default();
         let (mut arrivals, mut departures, mut delays) = (0_u64, 0_u64, 0_u64);
         for slot in 0..self.slots {
+            // Arrivals first: a cell can leave in the slot in which it arrives, with delay 0.
             let measured = slot >= warm_up;
             for input in ports.iter() {
                 if rng.chance(arrival_num, LOAD_UNIT) {
@@ -123,7 +125,7 @@ impl IslipModel {
         })
     }
 
-    /// Checks all parameters; returns the load in [`LOAD_UNIT`]s.
+    /// Checks the parameters; returns the load in [`LOAD_UNIT`]s.
     #[expect(clippy::float_arithmetic, reason = "the load is asked for as a decimal; done once")]
     #[expect(clippy::cast_possible_truncation, reason = "rounded, and at most 2^53")]
     #[expect(clippy::cast_sign_loss, reason = "checked to be 0 or more")]

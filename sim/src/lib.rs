@@ -1,12 +1,12 @@
 //! Virtual time: the switching core driven by events, with wires, stations, checkers and chaos.
 //!
-//! [`setup`] makes a configuration, [`switch`] puts the core between wires, [`world`] adds stations and [`network`]
-//! joins switches of a [`topology`], both on the [`engine`]; [`replay`] feeds captures; [`checkers`] watch every run.
+//! [`setup`] makes a configuration and [`switch`] puts the core between wires. [`world`] adds stations, and [`network`]
+//! joins the switches of a [`topology`]; both run on the [`engine`]. [`replay`] feeds captures, and [`checkers`] watch
+//! every run. Times are picoseconds, lengths are bytes without FCS.
 //!
-//! Units: picoseconds, bytes without FCS.
 //! Source: docs/spec/model.md; docs/spec/pipeline.md §13.
 //!
-//! How long a frame takes from one station to the other, in virtual time: the same at each run, on any machine.
+//! The time that a frame takes from one station to another in virtual time is the same at each run, on any machine:
 //!
 //! ```
 //! use weft_dataplane::time::{Instant, Span};
@@ -33,8 +33,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`setup::Setup`] says what the switch is like, [`world::World`] has switch, wires and stations, [`checkers::Watch`] objects
-//! to a frame that is lost or a PAUSE without a reason; [`chaos`] draws whole runs of a seed.
+//! [`setup::Setup`] describes the switch; [`world::World`] has switch, wires and stations; [`checkers::Watch`] objects
+//! to a lost frame or a PAUSE without a reason; [`chaos`] draws whole runs from a seed.
 
 #![warn(missing_docs)]
 

@@ -1,8 +1,8 @@
-//! Nodes: the switches of a network and what is at its edge, on the engine.
+//! Nodes of a network on the engine: its switches, and the hosts or other components at its edge.
 //!
-//! [`Edge`] is what a kind of network has at its edge; [`Nodes`] steps switches and edges, and reads them.
+//! An [`Edge`] is the kind of component at a network's edge; [`Nodes`] steps switches and edges, and gives access to
+//! them.
 //!
-//! Units: picoseconds.
 //! Source: docs/spec/model.md §1.
 
 use weft_dataplane::pipeline::Ledger;
@@ -15,17 +15,17 @@ use crate::engine::{Component, Engine, Schedule};
 use crate::switch::Switch;
 use crate::switch_watch::SwitchWatch;
 
-/// What is at the edge of a network.
+/// A component at the edge of a network, such as a host.
 pub(crate) trait Edge: Send {
-    /// As [`Component::step`].
+    /// Like [`Component::step`], but may fail with its port.
     fn step(&mut self, now: Instant) -> Result<Option<Instant>, PortError>;
 }
 
 /// A component of a network.
 pub(crate) enum Node<E> {
-    /// A switch, and who hears it, if anybody does.
+    /// A switch, and its watch, if it has one.
     Switch(Box<Switch>, Option<Box<SwitchWatch>>),
-    /// Somebody at the edge, and why its port has failed, if it has.
+    /// A component at the edge, and the failure of its port, if it has failed.
     Edge(Box<E>, Option<PortError>),
 }
 
@@ -36,7 +36,6 @@ impl<E> From<Switch> for Node<E> {
 }
 
 impl<E: Edge> Node<E> {
-    /// Somebody at the edge.
     pub fn edge(edge: E) -> Self {
         Self::Edge(Box::new(edge), None)
     }
@@ -52,6 +51,7 @@ impl<E: Edge> Component for Node<E> {
                 next
             }
             Self::Edge(edge, failure) => edge.step(now).unwrap_or_else(|error| {
+                // A step of the engine cannot fail: `Nodes::run` reports it.
                 *failure = Some(error);
                 None
             }),
@@ -63,12 +63,11 @@ impl<E: Edge> Component for Node<E> {
 pub(crate) struct Nodes<E>(Engine<Node<E>>);
 
 impl<E: Edge> Nodes<E> {
-    /// As [`Engine::new`].
     pub fn new(nodes: Vec<Node<E>>, schedule: Schedule) -> Self {
         Self(Engine::new(nodes, schedule))
     }
 
-    /// Those at the edge, in the order of their numbers.
+    /// Components at the edge, in the order of their numbers.
     pub fn edges(&self) -> impl Iterator<Item = &E> {
         self.0.components().iter().filter_map(|node| match node {
             Node::Edge(edge, _) => Some(&**edge),
@@ -84,7 +83,7 @@ impl<E: Edge> Nodes<E> {
         })
     }
 
-    /// By node: who hears it, with the switch.
+    /// For each node, its watch with the switch; `None` for edges and switches without one.
     pub fn watches(&self) -> impl Iterator<Item = Option<(&Switch, &SwitchWatch)>> {
         self.0.components().iter().map(|node| match node {
             Node::Switch(switch, watch) => Some((&**switch, &**watch.as_ref()?)),
@@ -92,12 +91,12 @@ impl<E: Edge> Nodes<E> {
         })
     }
 
-    /// The books of each switch.
+    /// The ledger of each switch.
     pub fn ledgers(&self) -> Vec<Ledger> {
         self.switches().map(|switch| Ledger::read(switch.core())).collect()
     }
 
-    /// Somebody at the edge, by the component's number, who is going to be changed.
+    /// The component at the edge with this number, for a change; it is due at once.
     pub fn change(&mut self, component: usize) -> Option<&mut E> {
         match self.0.change(component)? {
             Node::Edge(edge, _) => Some(&mut **edge),
@@ -105,7 +104,8 @@ impl<E: Edge> Nodes<E> {
         }
     }
 
-    /// Has switches step once more at this instant for which `which` is true: what they count over time is exact then.
+    /// Steps the switches for which `which` is true once more at this instant, which brings their counters over time up
+    /// to date.
     pub fn settle(&mut self, which: impl Fn(&Switch) -> bool) {
         for component in 0..self.len() {
             let is_one = self.0.components().get(component).is_some_and(|node| match node {
@@ -113,23 +113,23 @@ impl<E: Edge> Nodes<E> {
                 Node::Edge(..) => false,
             });
             if is_one {
+                // A change marks the component as due now, and nothing else of it changes.
                 self.0.change(component);
             }
         }
         self.0.run(self.now(), 1);
     }
 
-    /// Nodes there are.
+    /// Number of nodes, switches and edges together.
     pub fn len(&self) -> usize {
         self.0.components().len()
     }
 
-    /// Where the run has come to.
     pub const fn now(&self) -> Instant {
         self.0.now()
     }
 
-    /// Runs until `end` on so many threads; the first failure of a port at the edge.
+    /// Runs until `end` on `threads` threads; returns the first failure of a port at the edge.
     pub fn run(&mut self, end: Instant, threads: usize) -> Result<(), &PortError> {
         self.0.run(end, threads);
         let mut failures = self.0.components().iter().filter_map(|node| match node {

@@ -1,8 +1,5 @@
-//! Setup: a whole switch configuration from a few figures.
+//! Makes a whole switch configuration from a few figures.
 //!
-//! [`Setup`] → [`SwitchConfig`].
-//!
-//! Units: bytes, cells, metres, as named.
 //! Source: docs/spec/pipeline.md §2, §4, §7, §8, §9.
 
 use weft_dataplane::buffer::Headroom;
@@ -13,34 +10,34 @@ use weft_dataplane::time::{LinkRate, Span};
 use weft_dataplane::types::PriSet;
 use weft_parsers::{MacAddr, ParseConfig};
 
-/// A switch in a few figures; [`Setup::config`] makes the rest the defaults of the design.
+/// A switch in a few figures; [`Setup::config`] takes the rest from the defaults of a live switch.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Ports, named p0, p1, …
+    /// Number of ports, which are named p0, p1, …
     pub ports: usize,
-    /// 4 or 8.
+    /// Number of priorities, 4 or 8.
     pub pris: usize,
-    /// Rate of every port, unless `rates` says otherwise.
+    /// Rate of every port, unless `rates` has another.
     pub rate: LinkRate,
     /// Rates of single ports: (index, rate).
     pub rates: Vec<(usize, LinkRate)>,
-    /// Length of every cable.
+    /// Length of every cable in metres, at 5 ns/m.
     pub cable_m: u64,
-    /// Fixed latency of the switch beside queueing.
+    /// Fixed latency of a frame in the switch.
     pub latency: Span,
-    /// The peer's delay from PAUSE to silence.
+    /// Time from a PAUSE arriving at a peer until the peer is silent.
     pub peer_response: Span,
-    /// Longest frame without FCS.
+    /// Longest frame in bytes, without FCS.
     pub frame_len_max: usize,
-    /// The whole buffer.
+    /// Size of the whole buffer in bytes.
     pub buffer_bytes: u64,
-    /// A cell of it.
+    /// Size of a buffer cell in bytes.
     pub cell_bytes: u32,
-    /// Whether PFC is on.
+    /// Whether PFC is on, for the lossless priorities.
     pub pfc: bool,
-    /// Whether ECN marks are set.
+    /// Whether the switch sets ECN marks.
     pub ecn: bool,
-    /// Seed of all that is random in the switch.
+    /// Seed of everything that is random in the switch.
     pub seed: u64,
 }
 
@@ -65,13 +62,13 @@ impl Setup {
         }
     }
 
-    /// Rate of port `index`.
+    /// Rate of port `index`, in `rates` or the common one.
     #[must_use]
     pub fn rate_of(&self, index: usize) -> LinkRate {
         self.rates.iter().find(|(port, _)| *port == index).map_or(self.rate, |&(_, rate)| rate)
     }
 
-    /// Headroom of an ingress group of port `index`.
+    /// Headroom that an ingress group of port `index` needs.
     #[must_use]
     pub fn headroom(&self, index: usize) -> Headroom {
         Headroom {
@@ -84,7 +81,7 @@ impl Setup {
         }
     }
 
-    /// The whole configuration.
+    /// The configuration of this switch.
     #[must_use]
     pub fn config(&self) -> SwitchConfig {
         let lossless = lossless_default(self.pris);
@@ -102,6 +99,7 @@ impl Setup {
             headroom_cells: (0..self.ports)
                 .map(|port| self.headroom(port).cells(self.cell_bytes))
                 .collect(),
+            // Two frames below XOFF, so that one frame does not pause and release a group in turn.
             xon_offset_cells: 2 * cells_of(self.frame_len_max, self.cell_bytes),
             ..live.buffer
         };
@@ -117,7 +115,7 @@ impl Setup {
         }
     }
 
-    /// A port as a live switch has it by default, with what this setup says of it.
+    /// The settings of a port: those of a live switch by default, with the figures of this setup.
     fn port(&self, index: usize, live: PortConfig) -> PortConfig {
         PortConfig {
             rate: self.rate_of(index),
@@ -128,7 +126,7 @@ impl Setup {
         }
     }
 
-    /// Marks at 50 % and 80 % of shared / (2 × outputs).
+    /// ECN thresholds at 50 % and 80 % of a queue's capacity, which is the shared buffer / (2 × outputs).
     fn ecn(&self, buffer: &BufferConfig, lossless: PriSet) -> EcnConfig {
         let groups = lossless.len() as u64;
         let headroom: u64 = buffer.headroom_cells.iter().map(|&cells| u64::from(cells)).sum();
@@ -146,19 +144,19 @@ impl Setup {
     }
 }
 
-/// The lossless priorities by default: 1 and 2 of 4, 1 to 4 of 8 (docs/spec/pipeline.md §2).
+/// Lossless priorities by default: 1 and 2 of 4, 1 to 4 of 8 (docs/spec/pipeline.md §2).
 #[must_use]
 pub const fn lossless_default(pris: usize) -> PriSet {
     PriSet::from_bits(if pris <= 4 { 0b0110 } else { 0b1_1110 })
 }
 
-/// Address of switch port `index`.
+/// MAC address of switch port `index`, in a range that no station uses.
 #[must_use]
 pub fn port_mac(index: usize) -> MacAddr {
     MacAddr([0x02, 0xEE, 0, 0, 0, u8::try_from(index).unwrap_or(u8::MAX)])
 }
 
-/// Cells of a frame of `len` bytes.
+/// Cells that a frame of `len` bytes takes.
 fn cells_of(len: usize, cell_bytes: u32) -> u32 {
     u32::try_from(len.div_ceil(cell_bytes.max(1) as usize)).unwrap_or(u32::MAX)
 }

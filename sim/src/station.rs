@@ -1,9 +1,9 @@
-//! Station: a small, fast host in virtual time: sends streams, obeys PFC, checks what arrives.
+//! A station: a small, fast host in virtual time that sends streams, obeys PFC and checks arrivals.
 //!
-//! [`Stream`]s of numbered frames out, [`Arrivals`] by stream in; `weft-hosts` has the full
-//! host with reports, this one costs little enough for hundreds of millions of frames.
+//! [`Stream`]s of numbered frames go out, and [`Arrivals`] are counted by stream. The full host with reports is in
+//! `weft-hosts`; this one costs so little that hundreds of millions of frames can be run. The last 12 bytes of a frame
+//! are mark, stream and number.
 //!
-//! Units: picoseconds, bytes without FCS; a frame's last 12 bytes are mark, stream, number.
 //! Source: docs/spec/pipeline.md §9; IEEE 802.1Q clause 36 (a paused class stops between frames).
 
 use std::collections::VecDeque;
@@ -19,22 +19,22 @@ use weft_parsers::{MacAddr, Pfc};
 const TRAILER: usize = 12;
 const MARK: [u8; 2] = [0x57, 0xF7];
 
-/// A stream of frames.
+/// A stream of numbered frames of one priority.
 #[derive(Clone, Debug)]
 pub struct Stream {
-    /// Its number, unique in a world; indexes [`Station::arrivals`].
+    /// Number of the stream, unique in a world; index for [`Station::arrivals`].
     pub id: u16,
-    /// Priority here: PAUSE of it stops the stream.
+    /// Priority whose PAUSE stops the stream; the template's header must lead to it.
     pub pri: Pri,
-    /// A frame of the greatest length, 60 bytes or more; its end is overwritten.
+    /// A frame of the largest length, 60 bytes or more; its last 12 bytes are overwritten.
     pub template: Vec<u8>,
-    /// Least length; each frame's is drawn between this and the template's.
+    /// Least length of a frame; each length is drawn between this and the template's.
     pub len_min: usize,
-    /// From one frame's start to the next one's; zero sends as fast as the wire goes.
+    /// Time from the start of a frame to the start of the next; zero: as fast as the wire takes them.
     pub gap: Span,
-    /// When the first one may start.
+    /// When the first frame may start.
     pub start: Instant,
-    /// How many.
+    /// Number of frames to send.
     pub count: u64,
 }
 
@@ -44,60 +44,60 @@ struct Sender {
     sent: u64,
 }
 
-/// What arrived of a stream at a station.
+/// Frames of one stream that arrived at a station.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrivals {
-    /// Frames.
+    /// Frames that arrived, duplicates included.
     pub frames: u64,
-    /// Bytes.
+    /// Their bytes, without FCS.
     pub bytes: u64,
-    /// Numbers that were left out.
+    /// Numbers that were skipped, and so frames that are lost or late.
     pub missing: u64,
-    /// Frames whose number was not above the one before.
+    /// Frames whose number was not above that of the frame before.
     pub disordered: u64,
     next: u64,
 }
 
-/// What a station heard of PFC.
+/// PFC that arrived at a station.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Heard {
-    /// PFC frames.
+    /// PFC frames, valid or not.
     pub frames: u64,
-    /// Classes told to pause.
+    /// Classes that they pause.
     pub pauses: u64,
-    /// Classes told to go on.
+    /// Classes that they release.
     pub resumes: u64,
-    /// Frames that are not valid in every field: DA, EtherType, opcode, vector, padding.
+    /// Frames, or classes in them, with a field that is not valid: address, EtherType, opcode, vector, padding.
     pub bad: u64,
 }
 
-/// A host.
+/// A station at the end of a cable.
 pub struct Station {
     wire: WireConfig,
     end: WireEnd,
     senders: Vec<Sender>,
-    /// Which stream goes first when several may.
+    /// Index of the stream that may send first.
     turn: usize,
     idle_at: Instant,
     pause: PauseRx,
     pcp_to_pri: [Pri; 8],
-    /// Whether PAUSE is obeyed.
+    /// Whether the station obeys PAUSE.
     pub obeys: bool,
-    /// Frames of its own that go before all streams, with what is wrong with them.
+    /// Frames to send before all streams, with the flaw that they are sent with.
     inject: VecDeque<(Vec<u8>, Flaw)>,
     arrivals: Vec<Arrivals>,
     heard: Heard,
     others: u64,
     rng: Rng,
     frame: Vec<u8>,
-    /// Damages one frame in so many; 0 for none.
+    /// One frame in this many is damaged; 0: none.
     pub corrupt_one_in: u64,
     corrupted: u64,
     sent_by_pri: PerPri<u64>,
 }
 
 impl Station {
-    /// A host at `end` of a cable; `wire` is its side of it (its latency is not used).
+    /// A station at `end` of a cable; `wire` describes its transmitter, whose latency is not used.
     #[must_use]
     pub fn new(wire: WireConfig, end: WireEnd, pcp_to_pri: [Pri; 8], seed: u64) -> Self {
         Self {
@@ -121,7 +121,7 @@ impl Station {
         }
     }
 
-    /// Adds a stream.
+    /// Adds a stream to send.
     ///
     /// # Panics
     /// When its template is shorter than 60 bytes, or its least length longer than the template.
@@ -130,82 +130,81 @@ impl Station {
         self.senders.push(Sender { due: stream.start, stream, sent: 0 });
     }
 
-    /// Ends all streams.
+    /// Ends all streams at once.
     pub fn hush(&mut self) {
         self.senders.clear();
     }
 
-    /// Forgets streams that have sent all their frames.
+    /// Forgets streams that have sent all of their frames, so that a long run does not search them.
     pub fn prune(&mut self) {
         self.senders.retain(|sender| sender.sent < sender.stream.count);
     }
 
-    /// Streams that have not been forgotten.
+    /// Number of streams that are not forgotten.
     #[must_use]
     pub const fn streams(&self) -> usize {
         self.senders.len()
     }
 
-    /// Plugs the cable in or pulls it: what is in flight towards here is lost, pauses are over.
+    /// Plugs the cable in or pulls it: frames in flight to the station are lost, and pauses end.
     pub fn set_link(&mut self, up: bool, now: Instant) {
         self.end.set_link(up);
         self.end.lose();
         self.pause.clear(now);
     }
 
-    /// Sends a frame of any kind before all streams, whatever is paused.
+    /// Queues a frame that is sent before all streams, whatever is paused.
     pub fn inject(&mut self, frame: Vec<u8>, flaw: Flaw) {
         self.inject.push_back((frame, flaw));
     }
 
-    /// The cable's end.
     pub const fn end(&mut self) -> &mut WireEnd {
         &mut self.end
     }
 
-    /// What arrived of `stream` here.
+    /// Arrivals of `stream` at this station.
     #[must_use]
     pub fn arrivals(&self, stream: u16) -> Arrivals {
         self.arrivals.get(usize::from(stream)).copied().unwrap_or_default()
     }
 
-    /// PFC frames that arrived here.
+    /// PFC frames that arrived at this station.
     #[must_use]
     pub const fn heard(&self) -> Heard {
         self.heard
     }
 
-    /// Frames that arrived and are of no stream.
+    /// Frames that arrived without the mark of a stream.
     #[must_use]
     pub const fn others(&self) -> u64 {
         self.others
     }
 
-    /// Frames that were damaged on the way out.
+    /// Frames that were damaged when they were sent.
     #[must_use]
     pub const fn corrupted(&self) -> u64 {
         self.corrupted
     }
 
-    /// Frames sent of all streams.
+    /// Frames sent, of all streams.
     #[must_use]
     pub fn sent(&self) -> u64 {
         self.sent_by_pri.0.iter().sum()
     }
 
-    /// Frames sent of one priority's streams.
+    /// Frames sent of the streams of one priority.
     #[must_use]
     pub fn sent_of(&self, pri: Pri) -> u64 {
         self.sent_by_pri[pri]
     }
 
-    /// Whether all streams have sent all their frames.
+    /// Whether all frames of all streams, and those injected, are sent.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.inject.is_empty() && self.senders.iter().all(|s| s.sent >= s.stream.count)
     }
 
-    /// When there is next something to do here.
+    /// When the station has something to do next.
     pub fn next(&mut self, now: Instant) -> Option<Instant> {
         let arrival = self.end.next_arrival();
         let paused = self.pause.paused(now);
@@ -221,12 +220,14 @@ impl Station {
             }
             due = Instant::earlier(due, Some(sender.due));
         }
+        // Whatever is due waits for the frame being sent.
         let due = due.map(|due| due.max(self.idle_at));
+        // The end of a pause matters only if a stream waits for it.
         let resume = if stopped { self.pause.tick(now) } else { None };
         Instant::earlier(Instant::earlier(arrival, due), resume)
     }
 
-    /// Takes what has arrived and sends what may go; returns the last bit's instant of the frame sent.
+    /// Takes frames that have arrived and sends one that is due; returns when its last bit arrives.
     pub fn poll(&mut self, now: Instant) -> Option<Instant> {
         while let Some(frame) = self.end.receive(now) {
             self.take(frame.at, frame.bytes());
@@ -253,7 +254,7 @@ impl Station {
         Some(at)
     }
 
-    /// Makes the next frame of a stream that may send.
+    /// Builds the next frame of a stream that may send.
     fn make(&mut self, now: Instant) -> Option<(usize, Flaw)> {
         let paused = self.pause.paused(now);
         let count = self.senders.len();
@@ -265,6 +266,7 @@ impl Station {
         let index = (0..count)
             .map(|n| (self.turn + n) % count)
             .find(|&index| self.senders.get(index).is_some_and(ready))?;
+        // Round robin, so that a fast stream does not starve the others.
         self.turn = (index + 1) % count;
         let sender = self.senders.get_mut(index)?;
         let stream = &sender.stream;
@@ -277,6 +279,7 @@ impl Station {
         self.frame.extend_from_slice(&stream.id.to_be_bytes());
         self.frame.extend_from_slice(&sender.sent.to_be_bytes());
         sender.sent += 1;
+        // From when it was due: a stream that was paused catches up, and its rate holds in the long run.
         sender.due += stream.gap;
         self.sent_by_pri[stream.pri] += 1;
         let bad = self.corrupt_one_in > 0 && self.rng.chance(1, self.corrupt_one_in);
@@ -284,7 +287,7 @@ impl Station {
         Some((len, if bad { Flaw::Fcs } else { Flaw::None }))
     }
 
-    /// Looks at a frame that has arrived.
+    /// Handles a frame that has arrived.
     fn take(&mut self, at: Instant, frame: &[u8]) {
         if frame.get(12..14) == Some(&[0x88, 0x08]) {
             self.obey(at, frame);
@@ -308,6 +311,7 @@ impl Station {
         let Some(seen) = self.arrivals.get_mut(index) else { return };
         seen.frames += 1;
         seen.bytes += len as u64;
+        // A late frame was counted as missing before; `missing` is not corrected, so that it counts gaps.
         if number < seen.next {
             seen.disordered += 1;
         } else {
@@ -318,6 +322,7 @@ impl Station {
 
     fn obey(&mut self, at: Instant, frame: &[u8]) {
         self.heard.frames += 1;
+        // The switch has to pad PFC with zeros (wire-formats.md §2.3).
         let padding = frame.get(34..).unwrap_or_default();
         let valid = frame.len() == 60
             && frame.starts_with(&MacAddr::PAUSE.0)
@@ -330,6 +335,7 @@ impl Station {
             match pfc.class(class) {
                 Some(0) => self.heard.resumes += 1,
                 Some(_) => self.heard.pauses += 1,
+                // A class that is not enabled has quanta of 0.
                 None => self.heard.bad += u64::from(pfc.quanta.get(usize::from(class)) != Some(&0)),
             }
         }

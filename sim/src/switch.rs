@@ -1,9 +1,8 @@
-//! One switch in virtual time: a lane over wires, with the far ends of its cables.
+//! One switch in virtual time: a lane over wires, with the far ends of its cables for its peers.
 //!
-//! [`SwitchConfig`] and [`Around`] → [`Switch`] and one [`WireEnd`] a port; the caller steps it
-//! when it says so or when it has sent something.
+//! [`Switch::new`] takes a [`SwitchConfig`] and [`Around`], and also returns one [`WireEnd`] a port. The caller steps
+//! the switch when the switch asks for it, and when it has sent the switch a frame.
 //!
-//! Units: picoseconds.
 //! Source: docs/spec/pipeline.md §13; docs/spec/model.md.
 
 use std::sync::Arc;
@@ -22,46 +21,46 @@ use weft_dataplane::types::PortSet;
 
 use crate::engine::{CableSpec, Latency};
 
-/// What is around the switching core.
+/// Conditions around the switching core: latency, cables, memory.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "settings that do not hang together")]
 pub struct Around {
-    /// Fixed latency of a frame: parse, look-up, crossbar.
+    /// Fixed latency of a frame: parse, look-up and crossbar.
     pub latency: Span,
-    /// Delay of every cable, unless `propagations` says otherwise.
+    /// Propagation delay of every cable, unless `propagations` has another.
     pub propagation: Span,
-    /// Delays of single ports' cables: (index, delay).
+    /// Propagation delays of single ports' cables: (index, delay).
     pub propagations: Vec<(usize, Span)>,
-    /// Whether frames take their true wire time.
+    /// Whether frames take their true wire time: least size, preamble and gap count.
     pub overhead: bool,
-    /// Whether frames go on when their header is in, where their output can start.
+    /// Whether a frame goes on as soon as its header is in, if its output can start (cut-through).
     pub cut_through: bool,
-    /// Whether runts are dropped.
+    /// Whether ports drop frames below the least Ethernet size.
     pub drop_runts: bool,
-    /// Frames in flight on a cable, each way.
+    /// Frames that a cable can hold in flight, each way.
     pub cable_frames: usize,
-    /// Whether only the front of a frame is kept, and nothing behind it ([`weft_dataplane::pool::FRONT_LEN`]).
+    /// Whether only the front of each frame is kept ([`weft_dataplane::pool::FRONT_LEN`]).
     pub fronts: bool,
-    /// Chunks of the packet pool; `None` for as many as the buffer has cells, so that it never
+    /// Chunks of the packet pool; `None`: one for each cell of the buffer and those beside it, so that the pool never
     /// runs out.
     pub chunks: Option<usize>,
 }
 
 impl Around {
-    /// What a switch takes for each frame.
+    /// Latency of the switch, as the engine needs it.
     #[must_use]
     pub const fn of_switch(&self) -> Latency {
         Latency { receive: self.latency, send: Span::ZERO, early: self.cut_through }
     }
 
-    /// Delay of the cable of port `index`.
+    /// Propagation delay of the cable of port `index`.
     #[must_use]
     pub fn propagation_of(&self, index: usize) -> Span {
         let single = self.propagations.iter().find(|(port, _)| *port == index);
         single.map_or(self.propagation, |&(_, propagation)| propagation)
     }
 
-    /// A cable of a link of `rate`.
+    /// A cable of a link of `rate`, with the common propagation delay.
     #[must_use]
     pub const fn cable(&self, rate: LinkRate) -> CableSpec {
         CableSpec { rate, propagation: self.propagation, overhead: self.overhead }
@@ -84,10 +83,10 @@ impl Default for Around {
     }
 }
 
-/// Steps at one instant after which time is said to stand still.
+/// Steps at one instant after which the switch is taken to be in an endless loop.
 const STEPS_AT_ONCE_MAX: u32 = 10_000;
 
-/// A switch with its ports.
+/// A switch with its ports, and the time of its last step.
 pub struct Switch {
     lane: Lane,
     ports: Vec<Box<dyn Port>>,
@@ -96,15 +95,15 @@ pub struct Switch {
     now: Instant,
     steps: u64,
     at_once: u32,
-    /// Chunks taken away from the switch.
+    /// Chunks that [`Self::starve`] took away.
     taken: Vec<Desc>,
 }
 
 impl Switch {
-    /// Builds a switch; the ends are those of its ports' peers, in the order of the ports.
+    /// Builds a switch; returns it with the ends of its ports' peers, in the order of the ports.
     ///
     /// # Errors
-    /// As [`SwitchBuilder::build`].
+    /// Those of [`SwitchBuilder::build`].
     ///
     /// # Panics
     /// Never: a switch has the one lane that it is built with.
@@ -114,18 +113,19 @@ impl Switch {
         Ok((Self::on(config, around, near)?, far))
     }
 
-    /// Builds a switch on `ends` of cables, one a port, in their order.
+    /// Builds a switch on the cable ends `ends`, one a port, in order.
     ///
     /// # Errors
-    /// As [`SwitchBuilder::build`].
+    /// Those of [`SwitchBuilder::build`].
     ///
     /// # Panics
-    /// As [`Switch::new`].
+    /// Never, like [`Switch::new`].
     pub fn on(
         mut config: SwitchConfig,
         around: &Around,
         ends: Vec<WireEnd>,
     ) -> Result<Self, BuildError> {
+        // The crossbar holds input and output for a frame's wire time, which must be counted as on the wires.
         config.crossbar.wire_overhead = around.overhead;
         let count = config.ports.len();
         let frame_len_max = config.ports.iter().map(|p| p.frame_len_max).max().unwrap_or(0);
@@ -166,32 +166,32 @@ impl Switch {
         })
     }
 
-    /// What workers share: counters, buffer, FDB, configuration.
+    /// State that workers share: counters, buffer, FDB, configuration.
     #[must_use]
     pub const fn core(&self) -> &Arc<Core> {
         self.lane.core()
     }
 
-    /// When the switch wants its next step, as far as it knows.
+    /// When the switch wants its next step; frames sent to it since then may make it earlier.
     #[inline]
     #[must_use]
     pub const fn next(&self) -> Option<Instant> {
         self.next
     }
 
-    /// Steps done.
+    /// Number of steps done.
     #[must_use]
     pub const fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Tells that a frame was sent to the switch whose last bit is in at `at`.
+    /// Notes that a frame was sent to the switch whose last bit arrives at `at`.
     #[inline]
     pub fn expect(&mut self, at: Instant) {
         self.next = Instant::earlier(self.next, Some(at + self.latency));
     }
 
-    /// One step at `now`.
+    /// Does one step at `now`, in which every port is looked at.
     ///
     /// # Panics
     /// When time stands still: the switch keeps asking for a step at the same instant.
@@ -199,11 +199,11 @@ impl Switch {
         self.step_at(now, Lane::ANY, tracer)
     }
 
-    /// As [`Self::step`], where no frame is on its way to ports beside `arrived` of which the switch was not told before, and
-    /// nothing else of them was changed from outside.
+    /// Like [`Self::step`], but only looks at ports that are due and at those in `arrived`: ports with frames on their
+    /// way that the switch was not told of, or that were changed from outside.
     ///
     /// # Panics
-    /// As [`Self::step`].
+    /// Those of [`Self::step`].
     pub fn step_at<T: Tracer>(&mut self, now: Instant, arrived: PortSet, tracer: &mut T) -> Step {
         self.at_once = if now == self.now { self.at_once + 1 } else { 0 };
         assert!(self.at_once < STEPS_AT_ONCE_MAX, "time stands still at {} ps", now.as_ps());
@@ -214,13 +214,14 @@ impl Switch {
         step
     }
 
-    /// Brings the times for which outputs were paused up to `now`, which is not before the last step.
+    /// Brings the counters of time paused up to `now`, which is not before the last step.
     pub fn count_pauses(&mut self, now: Instant) {
         self.lane.count_pauses(now);
     }
 
-    /// Takes all free chunks of the pool away but `leave`.
+    /// Takes all free chunks except `leave` out of the pool, as if other frames held them.
     pub fn starve(&mut self, leave: usize) {
+        // All first: the pool does not say how many are free.
         let bufs = self.lane.bufs();
         self.taken.extend(core::iter::from_fn(|| bufs.alloc()));
         for desc in self.taken.drain(self.taken.len().saturating_sub(leave)..) {
@@ -228,14 +229,14 @@ impl Switch {
         }
     }
 
-    /// Gives back what [`Self::starve`] took.
+    /// Gives back the chunks that [`Self::starve`] took.
     pub fn feed(&mut self) {
         for desc in self.taken.drain(..) {
             self.lane.bufs().free(desc);
         }
     }
 
-    /// Ends all that is queued: drop reason `shutdown`.
+    /// Drops everything that is queued, with drop reason `shutdown`.
     pub fn stop<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
         self.lane.stop(now, &mut self.ports, tracer);
     }

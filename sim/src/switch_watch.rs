@@ -1,8 +1,7 @@
-//! Who hears all that a switch of a network decides: its checkers, and what is noted of frames.
+//! A watch on one switch of a network: passes its trace to the checkers and to the log of frames.
 //!
-//! [`SwitchWatch`] is a [`Tracer`]; [`SwitchWatch::follow`] hears after each step what the switch counts.
+//! [`SwitchWatch`] is the switch's [`Tracer`]; [`SwitchWatch::follow`] compares counters after each step.
 //!
-//! Units: picoseconds, frames.
 //! Source: docs/spec/model.md §5, §6.
 
 use weft_dataplane::pipeline::{Core, Ledger};
@@ -15,25 +14,25 @@ use crate::journey::SwitchLog;
 /// Steps between two full looks of the checkers.
 const LOOK_EVERY: u64 = 1_024;
 
-/// Hears a switch.
+/// The tracer of a switch in a network.
 pub struct SwitchWatch {
     checkers: Option<Checkers>,
-    /// What is noted of frames.
+    /// Log of frames and of their parts of latency, if the run wants one.
     pub log: Option<SwitchLog>,
-    /// Number of the next frame.
+    /// Number that the next frame gets in the trace.
     next: u64,
     steps: u64,
 }
 
 impl SwitchWatch {
-    /// For a switch that decides by `core`, checked or not.
+    /// A watch on a switch with this `core`, with checkers if `is_checked`.
     #[must_use]
     pub fn new(core: &Core, is_checked: bool, log: Option<SwitchLog>) -> Self {
         let checkers = is_checked.then(|| Checkers::new(&core.snapshot.load()));
         Self { checkers, log, next: 1, steps: 0 }
     }
 
-    /// Hears what has come of a step.
+    /// Has checkers and log follow the counters after a step.
     pub fn follow(&mut self, now: Instant, core: &Core) {
         if let Some(log) = &mut self.log {
             log.follow(now, core);
@@ -47,10 +46,11 @@ impl SwitchWatch {
         }
     }
 
-    /// What checkers object to, at the end of a run.
+    /// Violations found until the end of a run at `now`.
     #[must_use]
     pub fn violations(&self, now: Instant, core: &Core) -> Vec<Violation> {
         let Some(mut last) = self.checkers.clone() else { return Vec::new() };
+        // Only an empty switch can be held to its end state: frames still queued are neither sent nor lost.
         if Ledger::read(core).queued == 0 {
             last.finish(now, core);
         } else {

@@ -1,9 +1,7 @@
-//! World: a switch, its stations and what befalls them, driven by jumps to the earliest next instant.
+//! A world: a switch with a station at each port, driven by jumps to the next instant at which something is due.
 //!
-//! [`World::run`] until an instant or until nothing is left to do; a run depends on the
-//! scenario and its seeds only.
+//! A run depends only on the scenario and its seeds.
 //!
-//! Units: picoseconds.
 //! Source: docs/spec/model.md §1; ARCHITECTURE.md "Time, errors, unsafe".
 
 use weft_dataplane::pipeline::BuildError;
@@ -21,33 +19,33 @@ use crate::switch::{Around, Switch};
 /// The switch's number among the components; the station of port n is n + 1.
 const SWITCH: usize = 0;
 
-/// A world cannot be built.
+/// Why a world cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum WorldError {
-    /// The switch.
+    /// The switch refuses its configuration.
     #[error(transparent)]
     Build(#[from] BuildError),
-    /// Its cables: more ports than a switch has.
+    /// A cable cannot be laid: there are more ports than a switch has.
     #[error(transparent)]
     Cable(#[from] CableError),
 }
 
 /// A switch with a station at each port.
 pub struct World {
-    /// The switch.
+    /// The switch, component 0 of the schedule.
     pub switch: Switch,
     /// The stations, by port.
     pub stations: Vec<Station>,
     schedule: Schedule,
-    /// Steps between full looks of the checkers.
+    /// Steps of the switch between two full looks of the checkers.
     pub look_every: u64,
 }
 
 impl World {
-    /// A world of `setup`, with its configuration changed by `change`.
+    /// A world of `setup`, with its configuration as `change` leaves it.
     ///
     /// # Errors
-    /// See [`WorldError`].
+    /// The switch or a cable cannot be made.
     pub fn new(
         setup: &Setup,
         around: &Around,
@@ -78,25 +76,26 @@ impl World {
                     drop_runts: around.drop_runts,
                     cut_through: false,
                 };
+                // A seed of its own for each station, which no other station's random numbers move.
                 Station::new(wire, end, maps.pcp_to_pri, setup.seed ^ (index as u64) << 32)
             });
         Ok(Self { switch, stations: stations.collect(), schedule, look_every: 1 })
     }
 
-    /// Where the run has come to.
+    /// Virtual time of the run.
     #[must_use]
     pub const fn now(&self) -> Instant {
         self.schedule.now()
     }
 
-    /// Tells that a station or the switch was changed from outside.
+    /// Has all components step now, as one of them was changed from outside.
     pub fn poke(&mut self) {
         for component in 0..=self.stations.len() {
             self.schedule.wake(component);
         }
     }
 
-    /// Plugs the cable of port `index` in or pulls it.
+    /// Plugs in or pulls the cable of port `index`.
     pub fn set_link(&mut self, index: usize, up: bool) {
         let now = self.now();
         if let Some(station) = self.stations.get_mut(index) {
@@ -105,13 +104,13 @@ impl World {
         self.poke();
     }
 
-    /// The next instant at which something happens.
+    /// The next instant at which a component is due.
     #[must_use]
     pub fn next(&self) -> Option<Instant> {
         self.schedule.next()
     }
 
-    /// All that is due at the next instant, if that is not after `end`; false when there is none.
+    /// Steps all components that are due next, if that is not after `end`; false if none is.
     pub fn advance<L: FnMut(Instant, &Event)>(
         &mut self,
         end: Instant,
@@ -133,26 +132,27 @@ impl World {
         true
     }
 
-    /// A step of the switch; returns when it wants the next one.
+    /// Steps the switch with its checkers; returns when it wants the next step.
     fn step<L: FnMut(Instant, &Event)>(&mut self, watch: &mut Watch<L>) -> Option<Instant> {
         let now = self.now();
         let arrived = self.schedule.arrived(SWITCH);
         let next = self.switch.step_at(now, arrived, watch).next;
         watch.checkers.follow(now, self.switch.core(), self.stations.len());
+        // A full look goes through all buffers; long runs have it less often.
         if self.switch.steps().is_multiple_of(self.look_every.max(1)) {
             watch.checkers.look(now, self.switch.core());
         }
         next
     }
 
-    /// Runs until `end`.
+    /// Runs until `end`, where time then stands.
     pub fn run<L: FnMut(Instant, &Event)>(&mut self, end: Instant, watch: &mut Watch<L>) {
         while self.advance(end, watch) {}
         self.schedule.rest(end);
     }
 
-    /// Runs until all streams are sent and all queues are empty, at most until `limit`; true if it
-    /// came to that.
+    /// Runs until all streams are sent and all queues are empty, at most until `limit`; returns whether that was
+    /// reached.
     pub fn drain<L: FnMut(Instant, &Event)>(
         &mut self,
         limit: Instant,
@@ -164,6 +164,7 @@ impl World {
                     .stations
                     .iter_mut()
                     .all(|s| s.is_done() && s.end().next_arrival().is_none());
+            // The switch may still be due at this instant, for example to send a RESUME.
             let switch = self.schedule.due(SWITCH);
             if idle && self.settled() && switch.is_none_or(|due| due > self.now()) {
                 return true;
@@ -174,7 +175,7 @@ impl World {
         }
     }
 
-    /// Whether nothing is in flight towards the switch and it holds no peer back.
+    /// Whether no frame is on its way to the switch and no peer is paused by it.
     fn settled(&mut self) -> bool {
         let core = self.switch.core().clone();
         let held = |index| PortId::new(index).is_some_and(|port| !core.xoff(port).is_empty());
