@@ -1,9 +1,8 @@
-//! Checkers: what must hold in every simulation, held against the stream of events and the counts.
+//! Checkers of a switch: rules that must hold in every simulation, held against its trace and its counters.
 //!
-//! [`Checkers::event`] hears all that the pipeline decides, [`Checkers::look`] compares with the
-//! switch's own counts between steps, [`Checkers::finish`] at the end; what fails is a [`Violation`].
+//! [`Checkers::event`] hears every decision of the pipeline, [`Checkers::look`] compares with the switch's own counters
+//! between steps, [`Checkers::finish`] at the end; a broken rule is a [`Violation`].
 //!
-//! Units: frames, cells.
 //! Source: docs/spec/pipeline.md §4, §5, §7 to §10.
 
 use std::collections::VecDeque;
@@ -16,51 +15,51 @@ use weft_dataplane::time::Instant;
 use weft_dataplane::trace::{Event, Listen, Trace, Tracer};
 use weft_dataplane::types::{PORTS_MAX, PRIS_MAX, PerPri, PortId, Pri, PriSet};
 
-/// Something that must not be.
+/// A rule that was broken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Violation {
-    /// When, in picoseconds.
+    /// Virtual time, in picoseconds.
     pub at_ps: u64,
-    /// The checker that objects.
+    /// Name of the checker that objects.
     pub checker: &'static str,
-    /// What it saw.
+    /// What the checker saw, in words.
     pub saw: String,
 }
 
-/// Violations that are kept, beside the first one of each checker; all are counted.
+/// Violations kept, beside the first one of each checker; all are counted.
 const KEEP: usize = 16;
 
-/// Whether one more violation is kept: there are not `most` yet, or none by its checker.
+/// Whether one more violation is kept: fewer than `most` are, or none of this checker.
 pub(crate) fn is_kept(kept: &[Violation], checker: &str, most: usize) -> bool {
     kept.len() < most || kept.iter().all(|it| it.checker != checker)
 }
 
-/// What is known of a frame that has not ended.
+/// State of a frame that has not ended.
 #[derive(Clone, Copy, Debug, Default)]
 struct Frame {
     input: u8,
     pri: u8,
     cells: u16,
-    /// Copies that have not ended.
+    /// Copies that have not been sent or dropped.
     left: u8,
-    /// Copies that hold room in the buffer.
+    /// Copies that are charged to the buffer.
     waiting: u8,
     lossless: bool,
     admitted: bool,
-    /// Outputs that it goes to, until the first of its copies asks for room: a frame that ends before ends as one.
+    /// Number of outputs until the first copy asks for room; a frame dropped before that ends as one.
     outputs: u8,
 }
 
-/// What is known of a port.
+/// State of a port.
 #[derive(Clone, Debug)]
 struct PortView {
-    /// As output: frames in egress queues.
+    /// Frames in its egress queues, as output.
     queued: PerPri<u32>,
-    /// As output: priorities that were paused when last seen.
+    /// Priorities that were paused when last seen, as output.
     paused: PriSet,
-    /// As input: classes that the peer was told to hold back.
+    /// PFC classes that the peer has been told to pause, as input.
     held: u8,
-    /// As input: priorities above XOFF.
+    /// Priorities above XOFF, as input.
     xoff: PriSet,
     up: bool,
 }
@@ -69,37 +68,37 @@ struct PortView {
 #[derive(Clone)]
 pub struct Checkers {
     frames: VecDeque<Frame>,
-    /// Number of the first frame in `frames`.
+    /// Trace number of the first frame in `frames`.
     first: u64,
     live: u64,
     copies_live: u64,
     charged: u64,
     waiting_cells: u64,
-    /// By (input, output, pri): the last frame sent.
+    /// Last frame sent, by (input, output, pri).
     last_tx: Vec<u64>,
     ports: Vec<PortView>,
     last_deq: u64,
     mode: PfcMode,
     storm_action: StormAction,
     classes: [u8; PRIS_MAX],
-    /// By output: strict priorities, and those of them that no rate holds back.
+    /// By output: strict priorities, and those among them without a maximum rate.
     strict: Vec<(PriSet, PriSet)>,
-    /// Dequeued although paused when last seen: (frame, output, priority).
+    /// Frames dequeued although their priority was paused when last seen: (frame, output, priority).
     suspects: Vec<(u64, u8, Pri)>,
-    /// In this step a new configuration was taken over, which may throw queues away.
+    /// Whether this step has taken over a new configuration, which may drop queues.
     reloaded: bool,
     lossless: PriSet,
     pfc_ports: u64,
-    /// Cells of the shared part.
+    /// Cells of the shared part of the buffer.
     shared: u64,
-    /// Whether a full headroom is a violation: when every peer obeys PAUSE in time.
+    /// Whether a drop for full headroom is a violation; set if every peer obeys PAUSE in time.
     pub lossless_absolute: bool,
     violations: Vec<Violation>,
     count: u64,
 }
 
 impl Checkers {
-    /// Checkers for a switch with this configuration.
+    /// Checkers of a switch with the configuration of `snapshot`.
     #[must_use]
     pub fn new(snapshot: &Snapshot) -> Self {
         let view = PortView {
@@ -136,13 +135,13 @@ impl Checkers {
         checkers
     }
 
-    /// Follows a reload.
+    /// Takes over the configuration of `snapshot`, after a reload.
     pub fn configure(&mut self, snapshot: &Snapshot) {
         let config = &snapshot.config;
         self.mode = config.pfc.mode;
         self.storm_action = config.pfc.watchdog_action;
         self.classes = config.pfc.classes.0;
-        // Where rates hold a queue back, it may wait.
+        // A rate may hold even a strict priority back, so it may wait for a lower one.
         self.strict = config
             .ports
             .iter()
@@ -156,19 +155,19 @@ impl Checkers {
         self.shared = snapshot.thresholds.shared();
     }
 
-    /// What was found, the first few and the first of each checker.
+    /// Violations found: the first few, and the first of each checker.
     #[must_use]
     pub fn violations(&self) -> &[Violation] {
         &self.violations
     }
 
-    /// How much was found.
+    /// Number of all violations found.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// Frames that came in and have not ended, each copy counted.
+    /// Copies of frames that were received and have not ended.
     #[must_use]
     pub const fn copies_live(&self) -> u64 {
         self.copies_live
@@ -187,7 +186,7 @@ impl Checkers {
         self.frames.get_mut(index).filter(|frame| frame.left > 0)
     }
 
-    /// Ends one copy of a frame.
+    /// Ends one copy of a frame: it is sent, dropped or consumed.
     fn end(&mut self, number: u64) {
         self.copies_live -= 1;
         let Some(frame) = self.frame(number) else { return };
@@ -195,13 +194,14 @@ impl Checkers {
         if frame.left == 0 {
             self.live -= 1;
         }
+        // Frames end out of order; the deque keeps ended ones until those before them have ended.
         while self.frames.front().is_some_and(|frame| frame.left == 0) {
             self.frames.pop_front();
             self.first += 1;
         }
     }
 
-    /// Gives back the room of one copy.
+    /// Releases the room of one copy; false if the frame holds none.
     fn release(&mut self, number: u64) -> bool {
         let Some(frame) = self.frame(number) else { return false };
         if frame.waiting == 0 {
@@ -209,6 +209,7 @@ impl Checkers {
         }
         frame.waiting -= 1;
         let (cells, last) = (u64::from(frame.cells), frame.waiting == 0);
+        // A lossless frame is charged once to its group until its last copy leaves (pipeline.md §4).
         if !frame.lossless || last {
             self.charged -= cells;
         }
@@ -221,7 +222,7 @@ impl Checkers {
         self.ports.get_mut(index).expect("PORTS_MAX of them")
     }
 
-    /// Takes an event.
+    /// Checks an event of the trace, and follows it.
     pub fn event(&mut self, now: Instant, event: &Event) {
         match *event {
             Event::Rx { frame, port, .. } => self.on_rx(now, frame, port),
@@ -247,6 +248,7 @@ impl Checkers {
                 }
             }
             Event::Match { output, pri, frames, .. } => {
+                // Matched frames are in an egress queue until they are dequeued.
                 self.view(output).queued[Pri::from_low_bits(pri)] += u32::from(frames);
             }
             Event::Deq { .. } => self.on_deq(now, event),
@@ -261,6 +263,7 @@ impl Checkers {
                 self.on_group(now, port, pri, xoff, (used, limit));
             }
             Event::Storm { port, pri, active } => {
+                // The watchdog drops all that is queued there.
                 if active && self.storm_action == StormAction::Drop {
                     self.view(port).queued[Pri::from_low_bits(pri)] = 0;
                 }
@@ -268,6 +271,7 @@ impl Checkers {
             Event::Link { port, up } => {
                 let view = self.view(port);
                 view.up = up;
+                // Queues are dropped when a link goes down, and pauses of either side end with it.
                 (view.queued, view.held) = (PerPri::default(), 0);
                 view.paused = PriSet::EMPTY;
             }
@@ -277,6 +281,7 @@ impl Checkers {
     }
 
     fn on_rx(&mut self, now: Instant, frame: u64, port: u8) {
+        // The index of a frame in the deque comes from its number, so numbers must have no gaps.
         if frame != self.first + self.frames.len() as u64 {
             self.object(now, "conservation", format!("frame {frame} is out of turn"));
             return;
@@ -305,6 +310,7 @@ impl Checkers {
             return;
         };
         if let Some(frame) = self.frame(number) {
+            // The first copy that asks for room splits the frame into as many copies as it has outputs.
             let more = core::mem::take(&mut frame.outputs).saturating_sub(1);
             frame.left += more;
             self.copies_live += u64::from(more);
@@ -314,6 +320,7 @@ impl Checkers {
         if verdict == "queue" && used + cells > limit {
             self.object(now, "buffer", format!("frame {number} over its limit: {used}, {limit}"));
         }
+        // Here `limit` is WRED's low threshold, below which no frame is dropped.
         if verdict == "wred" && used + cells < limit {
             self.object(now, "wred", format!("frame {number} dropped early: {used}, {limit}"));
         }
@@ -327,6 +334,7 @@ impl Checkers {
             self.object(now, "conservation", format!("frame {number} queued after its end"));
             return;
         };
+        // A lossless frame asks once for all its copies, a lossy one for each.
         let copies = if lossless { frame.left } else { 1 };
         frame.waiting += copies;
         frame.admitted = true;
@@ -341,10 +349,12 @@ impl Checkers {
             self.object(now, "conservation", format!("frame {number} dropped after its end"));
             return;
         };
+        // The frame had been dequeued, which released its room; then the pool had no chunk for its copy.
         let late = reason == "pool" && self.last_deq == number;
         if !late && !matches!(reason, "dt" | "headroom" | "wred") {
             self.release(number);
         }
+        // These reasons come from admission: the frame has not been charged.
         if matches!(reason, "dt" | "headroom" | "wred") {
             let lossless = self.lossless.contains(Pri::from_low_bits(frame.pri))
                 && self.pfc_ports >> (frame.input & 63) & 1 != 0;
@@ -371,6 +381,7 @@ impl Checkers {
             self.object(now, "buffer", format!("frame {frame} dequeued, but holds no room"));
         }
         self.last_deq = frame;
+        // From the high threshold on every frame is marked, also with a `max_percent` of 0.
         let never = depth <= low || depth < high && max_percent == 0;
         if marked && (!ect || never && low < high) {
             self.object(now, "ecn", format!("frame {frame} marked: ect {ect}, depth {depth}"));
@@ -388,6 +399,7 @@ impl Checkers {
         }
         let (strict, free) = strict;
         let view = self.view(port);
+        // `pri` was served: no strict priority above it may wait, unpaused and free of a rate.
         let waiting = free
             .without(paused)
             .iter_down()
@@ -402,6 +414,7 @@ impl Checkers {
             self.object(now, "conservation", format!("frame {number} sent after its end"));
             return;
         };
+        // Frames of one (input, output, priority) leave in the order of their numbers.
         let index = (usize::from(frame.input) * PORTS_MAX + usize::from(port)) * PRIS_MAX
             + usize::from(frame.pri);
         let last = self.last_tx.get_mut(index).map_or(0, |last| core::mem::replace(last, number));
@@ -419,6 +432,7 @@ impl Checkers {
         let classes = self.classes;
         let ingress = self.mode == PfcMode::IngressPg;
         let view = self.view(port);
+        // A class is paused with reason if a priority that it stands for is above XOFF.
         let asked =
             view.xoff.iter().fold(0, |set, pri| set | classes.get(pri.index()).unwrap_or(&0));
         let (held, resumed) = (view.held, enable & !pausing);
@@ -448,7 +462,7 @@ impl Checkers {
         }
     }
 
-    /// Compares with the switch's own counts; between steps only.
+    /// Compares with the counters of the switch; to be called between steps only.
     pub fn look(&mut self, now: Instant, core: &Core) {
         let snapshot = core.snapshot.load();
         let ledger = Ledger::read(core);
@@ -471,6 +485,7 @@ impl Checkers {
         let count = snapshot.config.ports.len();
         let buffer = &snapshot.config.buffer;
         let over = |used: u32, reserve: u32| u64::from(used.saturating_sub(reserve));
+        // With static sharing nothing is shared, so there is no sum to compare.
         let dynamic = matches!(buffer.sharing, weft_dataplane::config::Sharing::Dt);
         for input in (0..count).filter_map(PortId::new) {
             for pri in snapshot.pris.iter() {
@@ -501,19 +516,20 @@ impl Checkers {
         }
     }
 
-    /// Follows what the switch holds paused: after every step; cheaper than [`Self::look`].
+    /// Follows which priorities are paused; to be called after every step, as it costs less than [`Self::look`].
     pub fn follow(&mut self, now: Instant, core: &Core, ports: usize) {
         for (port, view) in (0..ports).filter_map(PortId::new).zip(&mut self.ports) {
+            // A pause may end by time alone, of which no event tells.
             view.paused = core.paused(port);
             for pri in core.storming(port).iter() {
-                view.queued[pri] = 0; // thrown away
+                view.queued[pri] = 0; // the watchdog drops them
             }
         }
         self.reloaded = false;
         self.judge(now);
     }
 
-    /// Objects to dequeues of priorities that are still paused.
+    /// Objects to dequeues of priorities that turn out to be paused still.
     fn judge(&mut self, now: Instant) {
         while let Some((frame, port, pri)) = self.suspects.pop() {
             if self.view(port).paused.contains(pri) {
@@ -522,7 +538,7 @@ impl Checkers {
         }
     }
 
-    /// At the end of a run in which all queues have run empty: nothing is left of anything.
+    /// Checks the end of a run in which all queues have become empty: no frame, room or pause may be left.
     pub fn finish(&mut self, now: Instant, core: &Core) {
         self.judge(now);
         self.look(now, core);
@@ -530,6 +546,7 @@ impl Checkers {
             self.object(now, "conservation", format!("{} frames are left", self.copies_live));
         }
         for port in 0..PORTS_MAX {
+            // A port whose link is down keeps its state: its peer cannot be told.
             let Some(view) = self.ports.get(port).filter(|view| view.up) else { continue };
             let (held, xoff) = (view.held, view.xoff);
             if held != 0 || !xoff.is_empty() {
@@ -540,30 +557,30 @@ impl Checkers {
     }
 }
 
-/// A tracer that hashes, checks, and hands every event on.
+/// A tracer that hashes all events, checks them, and passes them on.
 pub struct Watch<L> {
     trace: Trace<fn(Instant, &Event)>,
-    /// The checkers.
+    /// Checkers of the switch.
     pub checkers: Checkers,
-    /// Who else hears.
+    /// Receiver of all events, after the checkers.
     pub listener: L,
 }
 
 const fn nobody(_now: Instant, _event: &Event) {}
 
 impl<L: Listen> Watch<L> {
-    /// Watches a switch with this configuration.
+    /// Watches a switch with the configuration of `snapshot`.
     pub fn new(snapshot: &Snapshot, listener: L) -> Self {
         Self { trace: Trace::new(nobody), checkers: Checkers::new(snapshot), listener }
     }
 
-    /// The hash of all events until now.
+    /// Hash of all events so far.
     #[must_use]
     pub fn hash(&self) -> u64 {
         self.trace.hash()
     }
 
-    /// How many events there were.
+    /// Number of events so far.
     #[must_use]
     pub const fn events(&self) -> u64 {
         self.trace.events()

@@ -1,8 +1,8 @@
-//! Replay: frames with stamps in, frames with stamps out, and an account of all that happened.
+//! Replay of captures: frames with timestamps go through a switch in virtual time, and come out with timestamps.
 //!
-//! One iterator of [`InputFrame`]s a port, open loop; [`ReplayResult`] is `result.json`.
+//! Each port may have one iterator of [`InputFrame`]s, which PAUSE does not stop. [`ReplayResult`] is the content of
+//! `result.json`.
 //!
-//! Units: picoseconds; bytes without FCS.
 //! Source: docs/spec/pipeline.md §13.
 
 use std::collections::BTreeMap;
@@ -19,21 +19,21 @@ use weft_dataplane::types::PortId;
 use crate::checkers::{Violation, Watch};
 use crate::switch::{Around, Switch};
 
-/// A frame of a capture.
+/// A frame of a capture, or of another source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputFrame {
-    /// Its stamp.
+    /// When its last bit was received, according to the capture.
     pub at: Instant,
-    /// What the capture holds of it, without FCS.
+    /// Its bytes as far as the capture holds them, without FCS.
     pub bytes: Vec<u8>,
-    /// Its length on the wire, without FCS; above `bytes.len()` when it was cut off.
+    /// Its length on the wire, without FCS; more than `bytes.len()` if the capture cut it off.
     pub orig_len: usize,
-    /// What is wrong with it.
+    /// Damage with which it arrives.
     pub flaw: Flaw,
 }
 
 impl InputFrame {
-    /// A whole frame.
+    /// A whole, undamaged frame.
     #[must_use]
     pub const fn whole(at: Instant, bytes: Vec<u8>) -> Self {
         let orig_len = bytes.len();
@@ -44,7 +44,7 @@ impl InputFrame {
 /// Why a replay cannot begin.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// The switch cannot be built.
+    /// The switch cannot be built from its configuration.
     #[error(transparent)]
     Build(#[from] BuildError),
     /// An input names a port that the switch does not have, or a second time.
@@ -52,35 +52,34 @@ pub enum ReplayError {
     Port(PortId),
 }
 
-/// What came of a replay.
+/// Result of a replay.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReplayResult {
     /// Hash of every decision and its time, in hexadecimal.
     #[serde(serialize_with = "hex")]
     pub trace_hash: u64,
-    /// Decisions.
+    /// Number of decisions in the trace.
     pub events: u64,
-    /// Virtual time of the last thing that happened, in picoseconds.
+    /// Virtual time of the last event, in picoseconds.
     pub end_ps: u64,
-    /// Frames read from inputs.
+    /// Frames read from the inputs.
     pub inputs: u64,
-    /// Frames written to outputs, those that the switch made included.
+    /// Frames written to the outputs, those that the switch made itself included.
     pub outputs: u64,
-    /// Drops by reason, those that are not 0.
+    /// Drops by reason, as far as there were any.
     pub drops: BTreeMap<&'static str, u64>,
-    /// Lossless frames that came after PAUSE was asked for and found the headroom full: a file
-    /// cannot be held back, so these are the replay's, not the switch's.
+    /// Lossless frames that arrived after PAUSE was sent and found the headroom full. A file cannot be paused, so these
+    /// are not faults of the switch.
     pub xoff_overruns: u64,
-    /// Frames that are not accounted for; always 0.
+    /// Frames not accounted for; always 0 in a correct switch.
     pub imbalance: i64,
-    /// Frames that were still queued when nothing more would happen; 0 but for a switch that is
-    /// paused for ever.
+    /// Frames still queued when nothing more could happen; 0 unless the switch is paused for ever.
     pub stuck: u64,
-    /// All counters, watermarks included.
+    /// All counters of the switch, watermarks included.
     pub ledger: Ledger,
-    /// What the checkers object to, the first few.
+    /// Violations that the checkers found: the first few, and the first of each checker.
     pub violations: Vec<Violation>,
-    /// How much they object to.
+    /// Number of all violations.
     pub violation_count: u64,
 }
 
@@ -89,27 +88,26 @@ fn hex<S: Serializer>(hash: &u64, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(&format_args!("{hash:016x}"))
 }
 
-/// Cables of a replay hold so many frames, so that little is read ahead.
+/// Frames that a cable of a replay holds, and so how far inputs are read ahead.
 const AHEAD: usize = 64;
-/// Steps between full looks of the checkers.
+/// Steps between two full looks of the checkers.
 const LOOK_EVERY: u64 = 256;
-/// Nothing that a switch does of its own accord with frames takes longer.
+/// Time in which a switch that can still move a frame does so.
 const PATIENCE: Span = Span::from_ms(60_000);
 
 struct Input<I> {
     frames: I,
     end: WireEnd,
     wire: WireConfig,
-    /// When the last bit of the frame before was in.
+    /// When the last bit of the frame before arrived.
     last: Option<Instant>,
-    /// A frame that found no room on the cable.
+    /// A frame that was read and found no room on the cable.
     ahead: Option<(Instant, InputFrame)>,
     done: bool,
 }
 
 impl<I: Iterator<Item = InputFrame>> Input<I> {
-    /// Puts frames on the cable while there is room; returns how many, and when the first is in, as far as the switch
-    /// waits for it.
+    /// Puts frames on the cable while it has room; returns how many, and when the switch is due for the first.
     fn feed(&mut self) -> (u64, Option<Instant>) {
         let (mut count, mut first) = (0, None);
         while !self.done {
@@ -131,6 +129,7 @@ impl<I: Iterator<Item = InputFrame>> Input<I> {
 
     fn read(&mut self) -> Option<(Instant, InputFrame)> {
         let frame = self.frames.next()?;
+        // A frame cannot end sooner after the one before than its own wire time (pipeline.md §13).
         let least = self.last.map(|last| last + self.wire.frame_time(frame.orig_len));
         let at = least.map_or(frame.at, |least| least.max(frame.at));
         self.last = Some(at);
@@ -138,13 +137,13 @@ impl<I: Iterator<Item = InputFrame>> Input<I> {
     }
 }
 
-/// Runs `inputs` through a switch of `config`. Frames that leave are handed to `outputs` with the
-/// end of their transmission, those of one port in order; every decision goes to `listener`.
+/// Runs `inputs` through a switch of `config`. `outputs` gets each frame that leaves, with the end of its transmission,
+/// those of one port in order; `listener` gets every decision.
 ///
-/// Inputs are read as they are needed. The run ends when the last one is in and all queues are empty.
+/// Inputs are read as they are needed. The run ends when the last frame has arrived and all queues are empty.
 ///
 /// # Errors
-/// See [`ReplayError`].
+/// The switch cannot be built, or an input has no port of its own.
 pub fn replay<I, L>(
     config: SwitchConfig,
     around: &Around,
@@ -159,13 +158,13 @@ where
     replay_seen(config, around, inputs, outputs, listener, &mut |_, _, _| {})
 }
 
-/// What looks at a switch after each step; at last once more, and then it is told that this is the end.
+/// Called with the switch after each step; a last time at the end, with `true`.
 pub type Look<'a> = &'a mut dyn FnMut(Instant, &Core, bool);
 
-/// As [`replay`], where `look` sees the switch after each step.
+/// Like [`replay`]; `look` sees the switch after each step.
 ///
 /// # Errors
-/// See [`ReplayError`].
+/// Those of [`replay`].
 pub fn replay_seen<I, L>(
     config: SwitchConfig,
     around: &Around,
@@ -178,6 +177,7 @@ where
     I: Iterator<Item = InputFrame>,
     L: Listen,
 {
+    // Without propagation an arrival at the far end is the end of transmission, the stamp of an output.
     let around = Around { cable_frames: AHEAD, propagation: Span::ZERO, ..around.clone() };
     let rates: Vec<LinkRate> = config.ports.iter().map(|port| port.rate).collect();
     let (mut switch, ends) = Switch::new(config, &around)?;
@@ -206,7 +206,7 @@ where
     Ok(account(&switch, &mut watch, &run))
 }
 
-/// What a run counted.
+/// Counts of a run, and the time it has reached.
 struct Run {
     now: Instant,
     inputs: u64,
@@ -234,8 +234,10 @@ fn run<I: Iterator<Item = InputFrame>, L: Listen>(
             arriving |= !input.done || input.end.in_flight() > 0;
         }
         let Some(next) = switch.next() else { break };
+        // A port above XOFF still has a RESUME to send.
         let held = (0..ports.len()).filter_map(PortId::new).any(|p| !core.xoff(p).is_empty());
         let idle = !arriving && watch.checkers.copies_live() == 0 && !held;
+        // Timers of the switch, such as ageing, would keep it due for ever.
         if idle || !arriving && next.since(busy_at) > PATIENCE {
             break;
         }
@@ -250,6 +252,7 @@ fn run<I: Iterator<Item = InputFrame>, L: Listen>(
         }
         for (port, input) in (0..).map_while(PortId::new).zip(ports.iter_mut()) {
             while let Some(at) = input.end.next_arrival() {
+                // Outputs are read at once, as nothing at the far end is modelled.
                 let Some(frame) = input.end.receive(at) else { break };
                 outputs(port, frame.at, frame.bytes());
                 run.outputs += 1;
@@ -278,6 +281,7 @@ fn account<L: Listen>(switch: &Switch, watch: &mut Watch<L>, run: &Run) -> Repla
         end_ps: run.now.as_ps(),
         inputs: run.inputs,
         outputs: run.outputs,
+        // Every headroom drop counts here: `InputFrame`s do not obey PAUSE.
         xoff_overruns: drops.get(DropReason::Headroom.name()).copied().unwrap_or(0),
         drops,
         imbalance: ledger.imbalance(),

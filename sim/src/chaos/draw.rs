@@ -1,9 +1,6 @@
-//! What chaos is made of: configurations, reloads and frames drawn from a seed.
+//! Draws the parts of an episode from a seed: configurations, reloads, streams and stray frames.
 //!
-//! [`Rng`] → [`Setup`], [`Around`], changes of a [`SwitchConfig`], streams, stray frames.
-//!
-//! Units: bytes, picoseconds.
-//! Source: docs/spec/pipeline.md §12 (what can be set, and how far).
+//! Source: docs/spec/pipeline.md §12 (which settings there are, and their ranges).
 
 use weft_base::rng::Rng;
 use weft_dataplane::buffer::Headroom;
@@ -21,13 +18,13 @@ use crate::setup::Setup;
 use crate::station::Stream;
 use crate::switch::Around;
 
-/// One of `choices`.
+/// One of `choices`, each equally likely.
 pub(super) fn pick<T: Copy>(rng: &mut Rng, choices: &[T]) -> T {
     let index = usize::try_from(rng.below(choices.len() as u64)).unwrap_or(0);
     *choices.get(index).expect("below the number of choices")
 }
 
-/// A number in `least..=most`.
+/// A number from `least` to `most`, both included.
 pub(super) fn between(rng: &mut Rng, least: u64, most: u64) -> u64 {
     least + rng.below(most - least + 1)
 }
@@ -36,7 +33,7 @@ fn index(rng: &mut Rng, count: usize) -> usize {
     usize::try_from(rng.below(count as u64)).unwrap_or(0)
 }
 
-/// A switch, and what is around it.
+/// Draws a switch and the conditions around it.
 pub(super) fn setup(rng: &mut Rng) -> (Setup, Around) {
     let ports = pick(rng, &[1, 2, 3, 4, 4, 6, 8]);
     let mut setup = Setup::new(ports, pick(rng, &[4, 8]));
@@ -52,7 +49,7 @@ pub(super) fn setup(rng: &mut Rng) -> (Setup, Around) {
     setup.pfc = rng.chance(3, 4);
     setup.ecn = rng.chance(3, 4);
     setup.seed = rng.next_u64();
-    // Headroom grows with ports and classes; the buffer must hold it and something to share.
+    // Headroom grows with ports and classes; the buffer must hold it and leave something to share.
     let cells: u64 = (0..ports).map(|p| u64::from(setup.headroom(p).cells(setup.cell_bytes))).sum();
     let reserved = (cells + 64 * ports as u64) * 4 * u64::from(setup.cell_bytes);
     setup.buffer_bytes += if setup.pfc { reserved } else { 0 };
@@ -70,7 +67,7 @@ pub(super) fn setup(rng: &mut Rng) -> (Setup, Around) {
     (setup, around)
 }
 
-/// Changes a configuration in ways that need a restart.
+/// Changes settings that a running switch cannot take over.
 pub(super) fn fixed(rng: &mut Rng, config: &mut SwitchConfig) {
     for port in &mut config.ports {
         port.parse.afh =
@@ -78,6 +75,7 @@ pub(super) fn fixed(rng: &mut Rng, config: &mut SwitchConfig) {
     }
     config.crossbar.egress_queue_frames = pick(rng, &[1, 2, 8, 32]);
     if rng.chance(1, 8) {
+        // Static sharing needs room for a longest frame in each VOQ (pipeline.md §4).
         config.buffer.sharing = Sharing::Static;
         let queues = config.ports.len() * config.ports.len() * config.pris;
         let frame = config.ports.first().map_or(0, |p| p.frame_len_max).div_ceil(64);
@@ -86,6 +84,7 @@ pub(super) fn fixed(rng: &mut Rng, config: &mut SwitchConfig) {
     }
     config.buffer.voq_reserve_cells = pick(rng, &[0, 0, 4]);
     if config.buffer.voq_reserve_cells > 0 {
+        // Reserves come out of the buffer before anything is shared.
         let queues = config.ports.len() * config.ports.len() * config.pris;
         config.buffer.total_cells += 4 * u32::try_from(queues).unwrap_or(0);
     }
@@ -98,7 +97,7 @@ pub(super) fn fixed(rng: &mut Rng, config: &mut SwitchConfig) {
     config.pfc.watchdog_restore = pick(rng, &[Span::from_us(50), Span::from_us(400)]);
 }
 
-/// Changes a configuration in ways that a running switch takes over.
+/// Changes settings that a reload may change.
 pub(super) fn hot(rng: &mut Rng, config: &mut SwitchConfig) {
     let ports = config.ports.len();
     let pris = PriSet::first(config.pris);
@@ -145,23 +144,25 @@ pub(super) fn hot(rng: &mut Rng, config: &mut SwitchConfig) {
         egress.port_max_rate = rng.chance(1, 16).then(|| LinkRate::gbps(pick(rng, &[5, 20, 50])));
     }
     let to = PortId::new(index(rng, ports)).unwrap_or_default();
+    // A port cannot mirror itself.
     let from =
         PortSet::from_bits(rng.next_u64()).and(PortSet::first(ports)).without(PortSet::only(to));
     config.mirror = (rng.chance(1, 8) && !from.is_empty()).then_some(MirrorConfig { from, to });
 }
 
-/// A stream from station `src`.
+/// Draws a stream from station `src`.
 pub(super) fn stream(rng: &mut Rng, setup: &Setup, src: usize, now: Instant, count: u64) -> Stream {
     let formats =
         [Format::Standard, Format::AfhGen1, Format::AfhGen2, Format::AfhLite, Format::Other];
     let pri = Pri::from_low_bits(u8::try_from(rng.below(setup.pris as u64)).unwrap_or(0));
     let len = pick(rng, &[60, 60, 64, 128, 256, 1_024, 1_400, setup.frame_len_max]);
-    let dst = index(rng, setup.ports + 1); // one too many: nobody has that address
+    let dst = index(rng, setup.ports + 1); // one too many: no station has that address
     let mut spec = FrameSpec::new(pick(rng, &formats), src, dst, len.max(80), pri, setup.pris);
     spec.ecn = u8::try_from(rng.below(4)).unwrap_or(0);
     spec.payload_bits = u32::try_from(rng.below(1 << 24)).unwrap_or(0);
     let mut template = spec.to_vec();
     if rng.chance(1, 16) {
+        // Broadcast, a multicast group, and the bridge group 01-80-C2-00-00-00, which is not forwarded.
         let group = pick(rng, &[[0xFF; 6], [0x01, 0, 0x5E, 0, 0, 1], [0x01, 0x80, 0xC2, 0, 0, 0]]);
         template.iter_mut().zip(group).for_each(|(byte, group)| *byte = group);
     }
@@ -173,7 +174,7 @@ pub(super) fn stream(rng: &mut Rng, setup: &Setup, src: usize, now: Instant, cou
     Stream { id: u16::try_from(src).unwrap_or(0), pri, template, len_min, gap, start: now, count }
 }
 
-/// A PFC frame, sometimes 802.3x PAUSE or an unknown opcode, sometimes with reserved bits set.
+/// Draws a PFC frame, sometimes 802.3x PAUSE or an unknown opcode, sometimes with reserved bits set.
 pub(super) fn pause(rng: &mut Rng) -> Vec<u8> {
     let mut out = [0; mac_control::FRAME_LEN];
     let mut pfc = Pfc::default();
@@ -201,7 +202,7 @@ pub(super) fn pause(rng: &mut Rng) -> Vec<u8> {
     out.to_vec()
 }
 
-/// A frame of random bytes, sometimes with the start of a good one.
+/// Draws a frame of random bytes, which may begin like a valid one.
 pub(super) fn stray(rng: &mut Rng, setup: &Setup) -> Vec<u8> {
     let len = usize::try_from(between(rng, 1, 300)).unwrap_or(60);
     let src = index(rng, setup.ports);

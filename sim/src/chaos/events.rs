@@ -1,8 +1,7 @@
-//! Event heap: which fault is to happen when, in an order that never depends on anything else.
+//! A heap of planned events: the earliest comes out first, and of several at one instant the one put in first, so that
+//! the order depends on nothing else.
 //!
-//! (instant, event) in, earliest first out; ties in the order in which they were put in.
-//!
-//! Units: [`Instant`]; all instants in a heap lie within 106 days of each other.
+//! All instants in a heap lie within 106 days of each other, as [`Instant`]s compare wrap-safe.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -35,7 +34,7 @@ impl<E> PartialEq for Entry<E> {
 
 impl<E> Eq for Entry<E> {}
 
-/// Events in time.
+/// Planned events in order of time.
 pub struct Events<E> {
     heap: BinaryHeap<Entry<E>>,
     seq: u64,
@@ -48,26 +47,26 @@ impl<E> Default for Events<E> {
 }
 
 impl<E> Events<E> {
-    /// No events.
+    /// A heap without events.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Puts an event in.
+    /// Plans `event` for the instant `at`.
     pub fn push(&mut self, at: Instant, event: E) {
         self.heap.push(Entry { at, seq: self.seq, event });
         self.seq += 1;
     }
 
-    /// When the first one is due.
+    /// When the first event is due.
     #[inline]
     #[must_use]
     pub fn next(&self) -> Option<Instant> {
         self.heap.peek().map(|entry| entry.at)
     }
 
-    /// Takes the first event if it is due at `now`.
+    /// Takes the first event if it is due by `now`.
     #[inline]
     pub fn pop(&mut self, now: Instant) -> Option<E> {
         if self.next()? > now {

@@ -1,9 +1,8 @@
 //! Chaos: random switches under random traffic and faults, with all checkers on.
 //!
-//! (seed, frames) → [`plan`] → [`run`] → [`ChaosReport`]; episodes of one configuration each,
-//! every one of which ends with empty queues and a balanced account. The same pair gives the same hash.
-//!
-//! Units: frames.
+//! A seed and a number of frames give a [`plan`] of episodes, [`run`] runs them, and [`ChaosReport`] sums them up. An
+//! episode has one switch; it ends with empty queues and a balanced ledger. The same seed and number give the same
+//! hash.
 
 mod draw;
 mod events;
@@ -25,31 +24,31 @@ use crate::checkers::{Violation, Watch, is_kept};
 use crate::setup::Setup;
 use crate::world::World;
 
-/// How often each fault was done.
+/// How often each kind of fault was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Faults {
-    /// A link went down and came up again.
+    /// Links that went down and came up again.
     pub link_flaps: u64,
-    /// A new configuration was taken over.
+    /// Reloads with a new configuration.
     pub reloads: u64,
-    /// MAC control frames were sent to the switch: PFC, PAUSE, malformed ones.
+    /// MAC Control frames sent to the switch: PFC, PAUSE, malformed ones.
     pub pauses: u64,
-    /// Several stations sent a burst to wherever.
+    /// Bursts: several stations begin to send streams at random receivers.
     pub bursts: u64,
-    /// The pool was taken away but for a few chunks, for a while.
+    /// Times that the pool was left with only a few chunks for a while.
     pub starvations: u64,
-    /// Frames were damaged on the wire.
+    /// Frames damaged on the wire.
     pub corrupted: u64,
-    /// Frames of random bytes were sent.
+    /// Frames of random bytes sent to the switch.
     pub strays: u64,
 }
 
-/// What came of it.
+/// Result of one episode, or of several together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ChaosReport {
-    /// The seed.
+    /// Seed of the chaos, or of the single episode.
     pub seed: u64,
-    /// Hash of every decision.
+    /// Hash of every decision of the switches.
     pub trace_hash: u64,
     /// Frames that stations sent.
     pub frames: u64,
@@ -57,32 +56,32 @@ pub struct ChaosReport {
     pub rx: u64,
     /// Frames sent by the switches.
     pub tx: u64,
-    /// Frames dropped, for whatever reason.
+    /// Frames dropped by the switches, for any reason.
     pub dropped: u64,
-    /// Episodes: configurations tried.
+    /// Number of episodes, and so of switches.
     pub episodes: u64,
-    /// Steps of the pipeline.
+    /// Steps of the switches' pipelines.
     pub steps: u64,
-    /// Decisions.
+    /// Events of the traces.
     pub events: u64,
-    /// Faults.
+    /// Faults that were made.
     pub faults: Faults,
-    /// What the checkers object to, the first of each episode and of each checker in it, with the episode's seed.
+    /// Violations with the seed of their episode: the first of each episode, and of each checker in it.
     pub violations: Vec<(u64, Violation)>,
-    /// How much they object to.
+    /// Number of all violations.
     pub violation_count: u64,
 }
 
-/// Violations of an episode that are kept, beside the first one of each checker.
+/// Violations kept of an episode, beside the first one of each checker.
 const KEEP: usize = 4;
-/// Frames of an episode.
+/// Frames that stations send in an episode.
 const EPISODE: u64 = 500_000;
-/// Steps between full looks of the checkers.
+/// Steps between two full looks of the checkers.
 const LOOK_EVERY: u64 = 512;
-/// An episode that has not run empty so long after its last frame never will.
+/// Time after an episode's last frame in which its queues must become empty.
 const PATIENCE: Span = Span::from_ms(1_000);
 
-/// The episodes of a chaos of `frames` frames: a seed each, and the frames that stations are to send.
+/// The episodes of a chaos of `frames` frames: for each a seed and the number of frames to send.
 #[must_use]
 pub fn plan(seed: u64, frames: u64) -> Vec<(u64, u64)> {
     let mut rng = Rng::new(seed);
@@ -90,11 +89,11 @@ pub fn plan(seed: u64, frames: u64) -> Vec<(u64, u64)> {
     starts.map(|start| (rng.next_u64(), (frames - start).min(EPISODE))).collect()
 }
 
-/// Runs `episodes` on `threads` threads; `progress` hears how many are done. The reports stand in the
-/// order of the episodes and do not depend on the threads.
+/// Runs `episodes` on `threads` threads; `progress` is called with the number done. The reports are in the order of the
+/// episodes and do not depend on the threads.
 ///
 /// # Panics
-/// When a drawn configuration cannot be built: the drawing is wrong then.
+/// If a drawn configuration cannot be built, which is a fault of the drawing.
 #[must_use]
 pub fn run(
     episodes: &[(u64, u64)],
@@ -120,24 +119,25 @@ pub fn run(
     all.into_iter().map(|(_, report)| report).collect()
 }
 
-/// Runs chaos until stations have sent `frames` frames, on one thread.
+/// Runs chaos on one thread until stations have sent `frames` frames.
 #[must_use]
 pub fn chaos(seed: u64, frames: u64) -> ChaosReport {
     ChaosReport::sum(seed, &run(&plan(seed, frames), 1, |_| ()))
 }
 
-/// Runs one episode again, by the seed that a report names.
+/// Repeats one episode, by the seed that a report names.
 #[must_use]
 pub fn episode(seed: u64) -> ChaosReport {
     Episode::new(seed).run(EPISODE)
 }
 
 impl ChaosReport {
-    /// All `episodes` of `seed` together.
+    /// The sum of all `episodes` of `seed`.
     #[must_use]
     pub fn sum(seed: u64, episodes: &[Self]) -> Self {
         let mut sum = Self { seed, ..Self::default() };
         for one in episodes {
+            // The hash depends on the order of episodes, which `run` restores.
             sum.trace_hash = (sum.trace_hash.rotate_left(9) ^ one.trace_hash).wrapping_mul(MIX);
             sum.frames += one.frames;
             sum.rx += one.rx;
@@ -166,7 +166,7 @@ impl Faults {
     }
 }
 
-/// What is to happen.
+/// A fault that is planned.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     LinkDown,
@@ -200,7 +200,7 @@ impl Episode {
         world.look_every = LOOK_EVERY;
         for station in &mut world.stations {
             station.corrupt_one_in = draw::pick(&mut rng, &[0, 100, 1_000]);
-            // One that does not obey PAUSE fills the headroom.
+            // A station that does not obey PAUSE fills the headroom.
             station.obeys = rng.chance(7, 8);
         }
         Self { seed, rng, setup, world, plan: Events::new(), faults: Faults::default() }
@@ -214,7 +214,7 @@ impl Episode {
             let at = self.later(100);
             self.plan.push(at, fault);
         }
-        // How much is sent is asked only now and then: it is a sum.
+        // The sum of frames sent is computed only when a fault is due.
         while self.sent() < frames {
             let until = self.plan.next().unwrap_or(Instant::ZERO);
             self.world.run(until, &mut watch);
@@ -227,6 +227,7 @@ impl Episode {
         let drained = self.world.drain(limit, &mut watch);
         let now = self.world.now();
         let stuck = if drained { String::new() } else { self.queues() };
+        // Queues that did not become empty are reported as such, and not once more by the checkers of the end.
         if drained {
             watch.checkers.finish(now, self.world.switch.core());
         }
@@ -239,7 +240,7 @@ impl Episode {
         self.world.stations.iter().map(crate::station::Station::sent).sum()
     }
 
-    /// An instant up to `us` microseconds from now.
+    /// A random instant up to `us` microseconds from now.
     fn later(&mut self, us: u64) -> Instant {
         self.world.now() + Span::from_ns(draw::between(&mut self.rng, 100, us * 1_000))
     }
@@ -247,6 +248,7 @@ impl Episode {
     fn befall<L: FnMut(Instant, &Event)>(&mut self, fault: Fault, watch: &mut Watch<L>) {
         let now = self.world.now();
         let station = usize::try_from(self.rng.below(self.setup.ports as u64)).unwrap_or(0);
+        // Each fault plans the next of its kind, so that all kinds go on until the episode ends.
         match fault {
             Fault::LinkDown => {
                 self.world.set_link(station, false);
@@ -265,6 +267,7 @@ impl Episode {
                 let mut config = old.config.clone();
                 draw::hot(&mut self.rng, &mut config);
                 if let Ok(new) = old.succeed(config) {
+                    // The checkers must know the new rules before the switch decides by them.
                     watch.checkers.configure(&new);
                     core.snapshot.store(std::sync::Arc::new(new));
                     self.world.poke();
@@ -314,7 +317,7 @@ impl Episode {
         self.world.poke();
     }
 
-    /// New streams at some stations.
+    /// Adds new streams at some stations.
     fn burst(&mut self, now: Instant) {
         self.faults.bursts += 1;
         for (index, station) in self.world.stations.iter_mut().enumerate() {
@@ -340,7 +343,7 @@ impl Episode {
         self.world.poke();
     }
 
-    /// Where frames stand, and what holds them back.
+    /// State of the queues as text: depths, pauses, next step.
     fn queues(&self) -> String {
         let core = self.world.switch.core();
         let mut text = String::new();
@@ -367,6 +370,7 @@ impl Episode {
         if !stuck.is_empty() {
             say("progress", format!("frames never left:{stuck}"));
         }
+        // The switch was stopped before, so every chunk must be back.
         if core.chunks_used() != 0 {
             say("pool", format!("{} chunks are lost", core.chunks_used()));
         }
@@ -394,5 +398,5 @@ impl Episode {
     }
 }
 
-/// An odd number, so that mixing loses nothing (2^64 over the golden ratio).
+/// An odd multiplier, which keeps all 64 bits of the hash (2^64 over the golden ratio).
 const MIX: u64 = 0x9E37_79B9_7F4A_7C15;
