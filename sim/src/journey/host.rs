@@ -1,8 +1,5 @@
-//! What a host notes of the frames that it sends and takes.
+//! Log of the frames that a host sends and takes, and of the waits before they are sent.
 //!
-//! [`HostLog`] hears of messages, frames and what holds them.
-//!
-//! Units: picoseconds.
 //! Source: docs/spec/model.md §6 "Results".
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,19 +10,19 @@ use weft_hosts::rclink::endpoint::Hold;
 use super::{Held, Key};
 use crate::engine::Latency;
 
-/// Frames to one peer.
+/// Frames to one peer, and the wait of the next one.
 #[derive(Clone, Copy, Debug, Default)]
 struct Turn {
-    /// Frames of messages that were not sent yet.
+    /// Frames of messages that have begun, not sent yet.
     left: u64,
-    /// What has held the next one until now.
+    /// Waits of the next frame until now.
     held: Held,
-    /// What holds it now, and since when.
+    /// The reason for which it waits now, and since when.
     now: Option<(Hold, Instant)>,
 }
 
 impl Turn {
-    /// Time goes on to `now`, from when on `hold` holds the next frame.
+    /// Adds the wait until `now`, from when on the next frame waits for `hold`, or not at all.
     fn go_on(&mut self, now: Instant, hold: Option<Hold>) {
         if let Some((hold, since)) = self.now {
             let span = match hold {
@@ -39,16 +36,16 @@ impl Turn {
     }
 }
 
-/// What passed at a host.
+/// Log of one host.
 #[derive(Clone, Debug)]
 pub struct HostLog {
-    /// Of the cable to it.
+    /// Propagation delay of the cable to the host.
     pub(super) propagation: Span,
-    /// What its endpoint takes for a frame.
+    /// Latency of its endpoint for each frame.
     pub(super) delay: Latency,
-    /// Bytes of payload a frame.
+    /// Bytes of payload in a full frame.
     payload: u64,
-    /// Messages that have begun.
+    /// Ids of messages that have begun.
     begun: BTreeSet<u32>,
     turns: BTreeMap<u16, Turn>,
     sent: Vec<(Key, Held)>,
@@ -56,7 +53,7 @@ pub struct HostLog {
 }
 
 impl HostLog {
-    /// Of a host at the end of a cable, whose frames have so many bytes of payload.
+    /// The log of a host at the end of a cable, whose full frames have `payload` bytes of payload.
     #[must_use]
     pub fn new(propagation: Span, delay: Latency, payload: u64) -> Self {
         let (sent, taken) = (Vec::new(), Vec::new());
@@ -64,14 +61,14 @@ impl HostLog {
         Self { propagation, delay, payload, begun, turns, sent, taken }
     }
 
-    /// Message `id` of so many bytes to `to` has begun; it may be told more than once.
+    /// Notes that message `id` to `to` with `bytes` bytes has begun; repetitions are ignored.
     pub fn begun(&mut self, id: u32, to: u16, bytes: u64) {
         if self.begun.insert(id) {
             self.turns.entry(to).or_default().left += bytes.div_ceil(self.payload.max(1));
         }
     }
 
-    /// What holds the next frame to each peer, from `now` on.
+    /// Notes for each peer whether its next frame waits from `now` on, and the reason.
     pub fn held(&mut self, now: Instant, holds: impl Fn(u16) -> Option<Hold>) {
         for (&to, turn) in &mut self.turns {
             if turn.left > 0 || turn.now.is_some() {
@@ -80,26 +77,27 @@ impl HostLog {
         }
     }
 
-    /// A frame to `to` was sent: the first time, or again.
+    /// Notes that a frame to `to` was sent, for the first time or again.
     pub fn sent_frame(&mut self, now: Instant, to: u16, key: Key) {
         let turn = self.turns.entry(to).or_default();
+        // The wait of this frame ends, and the next one has the same reason to wait until `held` says otherwise.
         let hold = turn.now.map(|(hold, _)| hold);
         turn.go_on(now, hold);
         turn.left = turn.left.saturating_sub(1);
         self.sent.push((key, core::mem::take(&mut turn.held)));
     }
 
-    /// A frame was taken, so long after it was sent.
+    /// Notes that a frame was taken `after` this long from when it was sent.
     pub fn took(&mut self, key: Key, after: Span) {
         self.taken.push((key, after));
     }
 
-    /// Frames that were sent, each as often as it was.
+    /// All frames sent, one entry for each time, with their waits.
     pub(super) fn sent(&self) -> &[(Key, Held)] {
         &self.sent
     }
 
-    /// Frames that were taken.
+    /// All frames taken, with their latencies.
     pub(super) fn taken(&self) -> &[(Key, Span)] {
         &self.taken
     }

@@ -1,12 +1,10 @@
-//! Journeys: what the latency of each frame is made of, where it waited and why.
+//! Journeys of frames: the parts of each frame's latency, where it waited and why.
 //!
-//! A [`HostLog`] at each host and a [`SwitchLog`] at each switch note what passes; [`parts`] puts it together, by
-//! receiving host.
+//! A [`HostLog`] at each host and a [`SwitchLog`] at each switch record what passes; [`parts`] combines them by
+//! receiving host. A frame is identified by its message and its index in it. Frames that were sent again are left out,
+//! as their journeys cannot be told apart.
 //!
-//! Units: picoseconds.
 //! Source: docs/spec/model.md §6 "Results".
-//!
-//! A frame is known by its message and its place in it. One that was sent again is left out: its ways cannot be told apart.
 
 pub mod host;
 pub mod switch;
@@ -17,35 +15,35 @@ pub use self::host::HostLog;
 pub use self::switch::SwitchLog;
 use crate::results::network::LatencyParts;
 
-/// A frame: its message, and which of its frames it is.
+/// Identity of a frame: the id of its message and its index in it.
 pub type Key = (u32, u32);
 
-/// What a frame waited for at its sender, while it was its turn.
+/// Waits of a frame at its sender, while it was next in line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// PFC.
+    /// Time for which PFC paused its priority.
     pub pause: Span,
-    /// Credit.
+    /// Time without credit on its virtual channel.
     pub credit: Span,
-    /// The rate limit.
+    /// Time for which its rate was used up.
     pub rate: Span,
 }
 
-/// A frame through a switch.
+/// Times of a frame at one switch, or at several together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hop {
-    /// Until it was at the crossbar, while not paused.
+    /// From its admission to the crossbar, pauses excluded.
     pub voq: Span,
-    /// From then until it was sent, while not paused.
+    /// From the crossbar until it was sent, pauses excluded.
     pub egress: Span,
-    /// While its output was paused.
+    /// Time for which its output was paused.
     pub paused: Span,
-    /// The switch's fixed latency, and the cable to where it was sent.
+    /// Fixed latency of the switch, and propagation on the cable behind it.
     pub wire: Span,
 }
 
 impl Hop {
-    /// Those of another switch.
+    /// Adds the times at another switch.
     fn add(&mut self, other: &Self) {
         self.voq = self.voq + other.voq;
         self.egress = self.egress + other.egress;
@@ -54,7 +52,7 @@ impl Hop {
     }
 }
 
-/// The parts of latency by receiving host, of all logs of a network.
+/// Sums of the parts of latency by receiving host, from all logs of a network.
 #[must_use]
 pub fn parts(hosts: &[&HostLog], switches: &[&SwitchLog]) -> Vec<LatencyParts> {
     let mut hops: Vec<(Key, Hop)> =
@@ -70,6 +68,7 @@ pub fn parts(hosts: &[&HostLog], switches: &[&SwitchLog]) -> Vec<LatencyParts> {
         let all = sent.get(from..).unwrap_or_default();
         let mut all = all.iter().take_while(|&&(other, ..)| other == key);
         let first = all.next()?;
+        // A second entry means that the frame was sent again.
         all.next().is_none().then_some(first)
     };
     let one = |to: &HostLog| {
@@ -90,7 +89,8 @@ pub fn parts(hosts: &[&HostLog], switches: &[&SwitchLog]) -> Vec<LatencyParts> {
     hosts.iter().map(|to| one(to)).collect()
 }
 
-/// The parts of a frame that `took` so long from when it was sent until it was taken: what is no wait is being sent.
+/// Parts of the latency of a frame that was taken `took` after it was sent. Time that is no wait, cable or fixed
+/// latency is serialisation.
 fn of_frame(took: Span, held: Held, way: &Hop, endpoint: Span) -> LatencyParts {
     let waited = [way.voq, way.egress, way.paused, way.wire, endpoint];
     let waited = waited.iter().map(|span| span.as_ps()).sum::<u64>();

@@ -1,8 +1,7 @@
-//! What a switch notes of the frames that pass it, from what its pipeline decides.
+//! Log of the frames that pass a switch, from the trace of its pipeline.
 //!
-//! [`SwitchLog::event`] hears what the pipeline decides, [`SwitchLog::follow`] after each step what is paused.
+//! [`SwitchLog::event`] hears every decision, [`SwitchLog::follow`] sees after each step which outputs are paused.
 //!
-//! Units: picoseconds.
 //! Source: docs/spec/model.md §2, §6 "Results".
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,7 +15,7 @@ use weft_parsers::HEAD_LEN;
 use super::{Hop, Key};
 use crate::rclink_checkers::heard::{FrameKind, Reader};
 
-/// A frame that has not left.
+/// A frame in the switch.
 #[derive(Clone, Copy, Debug, Default)]
 struct Inside {
     key: Option<Key>,
@@ -24,15 +23,15 @@ struct Inside {
     is_done: bool,
     pri: Pri,
     output: u8,
-    /// When it was put into its queue.
+    /// When it was admitted to its VOQ.
     queued: Instant,
-    /// Time for which its output had been paused until then.
+    /// Total time paused of its output at that instant.
     paused: Span,
-    /// When it was at the crossbar.
+    /// When the crossbar moved it to its egress queue.
     crossed: Option<Instant>,
 }
 
-/// Time for which a priority of an output was paused.
+/// Total time for which a priority of an output was paused.
 #[derive(Clone, Copy, Debug, Default)]
 struct Paused {
     until_now: Span,
@@ -45,26 +44,26 @@ impl Paused {
     }
 }
 
-/// What passed a switch.
+/// Log of one switch.
 #[derive(Clone, Debug)]
 pub struct SwitchLog {
     reader: Reader,
     latency: Span,
     /// By port: of its cable.
     propagations: Vec<Span>,
-    /// Number of the first of `inside`.
+    /// Trace number of the first frame in `inside`.
     first: u64,
     inside: VecDeque<Inside>,
-    /// By input, output and priority: frames before the crossbar.
+    /// Frames before the crossbar, in order, by input, output and priority.
     queues: BTreeMap<(u8, u8, u8), VecDeque<u64>>,
-    /// By port and priority.
+    /// Time paused, by port and priority.
     paused: Vec<[Paused; 8]>,
     stopped: Vec<PriSet>,
     hops: Vec<(Key, Hop)>,
 }
 
 impl SwitchLog {
-    /// Of a switch with this fixed latency and cables of these propagations, on which frames are that `reader` reads.
+    /// The log of a switch with this fixed latency and these propagation delays; `reader` identifies frames.
     #[must_use]
     pub fn new(reader: Reader, latency: Span, propagations: Vec<Span>) -> Self {
         Self {
@@ -80,16 +79,17 @@ impl SwitchLog {
         }
     }
 
-    /// Frames that have passed.
+    /// All frames that have passed, with their times.
     pub(super) fn hops(&self) -> &[(Key, Hop)] {
         &self.hops
     }
 
-    /// Sees what is paused after a step.
+    /// Notes which priorities of outputs are paused after a step.
     pub fn follow(&mut self, now: Instant, core: &Core) {
         let ports = (0..self.propagations.len()).filter_map(PortId::new);
         for (port, (stopped, paused)) in ports.zip(self.stopped.iter_mut().zip(&mut self.paused)) {
             let is = core.paused(port);
+            // Most steps change no pause.
             if is == *stopped {
                 continue;
             }
@@ -106,7 +106,7 @@ impl SwitchLog {
         self.inside.get_mut(place)
     }
 
-    /// Time for which a priority of a port was paused until `now`.
+    /// Total time for which a priority of a port was paused until `now`.
     fn paused(&self, port: u8, pri: Pri, now: Instant) -> Span {
         let port = self.paused.get(usize::from(port));
         port.and_then(|of| of.get(pri.index())).map(|paused| paused.at(now)).unwrap_or_default()
@@ -126,7 +126,7 @@ impl SwitchLog {
         while frames > 0
             && let Some(number) = self.queues.get_mut(&queue).and_then(VecDeque::pop_front)
         {
-            // What was dropped in its queue does not count.
+            // A frame that was dropped in its queue is not moved by the crossbar.
             if let Some(frame) = self.frame(number).filter(|frame| !frame.is_done) {
                 frame.crossed = Some(now);
                 frames -= 1;
@@ -141,11 +141,13 @@ impl SwitchLog {
             return;
         };
         let (Some(key), Some(crossed)) = (key, crossed) else { return };
+        // The pauses of the stay are taken from its last part first: a paused egress queue is what held the frame back.
         let (voq, egress) = (crossed.since(queued).as_ps(), now.since(crossed).as_ps());
         let stopped = self.paused(output, pri, now).as_ps() - paused.as_ps();
         let of_egress = stopped.min(egress);
         let of_voq = (stopped - of_egress).min(voq);
         let cable = self.propagations.get(usize::from(output)).copied().unwrap_or_default();
+        // Fixed latency and cable are time that the frame cannot avoid, so they count as wire (docs/results.md).
         let hop = Hop {
             voq: Span::from_ps(voq - of_voq),
             egress: Span::from_ps(egress - of_egress),
@@ -155,7 +157,7 @@ impl SwitchLog {
         self.hops.push((key, hop));
     }
 
-    /// The pipeline has decided something.
+    /// Hears a decision of the pipeline.
     pub fn event(&mut self, now: Instant, event: &Event) {
         match *event {
             Event::Rx { len, .. } => {
@@ -183,7 +185,7 @@ impl SwitchLog {
         }
     }
 
-    /// The bytes of a frame that has come in.
+    /// Reads the bytes of a frame that has come in, for its identity.
     pub fn bytes(&mut self, frame: u64, bytes: &[u8]) {
         let mut head = [0; HEAD_LEN];
         for (to, from) in head.iter_mut().zip(bytes) {

@@ -1,8 +1,8 @@
-//! What is heard of an endpoint: the frames at its port, counts of credits, and what it says itself.
+//! Observations of an endpoint: the frames at its port, counts of credits, and the events it reports.
 //!
-//! Bytes of a frame and a [`Reader`] → [`Frame`]; [`Heard`] is one thing after the other.
+//! A [`Reader`] turns the bytes of a frame into a [`Frame`]; a [`Heard`] is one observation. Lengths are bytes without
+//! FCS.
 //!
-//! Units: bytes without FCS; PSNs modulo 4096.
 //! Source: docs/spec/wire-formats.md §1.5; docs/spec/model.md §4 "Messages".
 
 use std::collections::BTreeMap;
@@ -17,64 +17,64 @@ use weft_parsers::{AddrKey, Ecn, Format, HEAD_LEN, Head, Pfc, RhOpcode, ethernet
 /// A frame at the port of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// The endpoint at its other end; its own for PFC.
+    /// The endpoint at the other end; for PFC, the endpoint itself.
     pub peer: u16,
-    /// Length.
+    /// Length in bytes, without FCS.
     pub len: usize,
-    /// Its priority.
+    /// Priority by its headers.
     pub pri: Pri,
-    /// Whether it carries CE.
+    /// Whether it carries ECN codepoint CE.
     pub ce: bool,
-    /// What it is.
+    /// Meaning of the frame.
     pub kind: FrameKind,
 }
 
-/// What a frame is.
+/// Meaning of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
     /// A frame of a message.
     Data {
-        /// Its sequence number, where it has one.
+        /// Sequence number; `None` if frames are not sent again.
         psn: Option<u16>,
-        /// The message.
+        /// Id of the message.
         message: u32,
-        /// Which of its frames.
+        /// Index of the frame in its message, from 0.
         index: u32,
-        /// Whether it is the last one.
+        /// Whether it is the last frame of its message.
         is_last: bool,
-        /// Bytes of payload.
+        /// Bytes of its payload.
         bytes: usize,
     },
-    /// All up to this one are there.
+    /// An ACK: all frames up to this PSN have come.
     Ack(u16),
-    /// This one is missing.
+    /// A sequence NAK: the frame with this PSN is missing.
     Nak(u16),
-    /// This one found no room.
+    /// An RNR NAK: the frame with this PSN found no room.
     NotReady(u16),
-    /// Congestion.
+    /// A congestion notification (CNP).
     Cnp,
-    /// PFC.
+    /// A PFC frame, in either direction.
     Pfc(Pfc),
-    /// Anything else.
+    /// Any other frame, damaged ones included.
     Other,
 }
 
-/// One thing that is heard.
+/// One observation of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// The port took a frame.
+    /// The port took a frame from the endpoint.
     Sent(Frame),
-    /// The port handed a frame over.
+    /// The port handed a frame to the endpoint.
     Came(Frame),
     /// A count of credits came from a peer, beside the data.
     Counted(u16, CreditUpdate),
-    /// The endpoint said this.
+    /// The endpoint reported this event.
     Said(Event),
-    /// It has said all of a poll.
+    /// The endpoint has reported all events of a poll.
     Polled,
 }
 
-/// Reads the frames of an endpoint.
+/// Reads the frames of one endpoint.
 #[derive(Clone, Debug)]
 pub struct Reader {
     spec: EndpointSpec,
@@ -82,7 +82,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// For the endpoint of `spec`.
+    /// A reader for the endpoint with this `spec`.
     #[must_use]
     pub fn new(spec: &EndpointSpec) -> Self {
         let key = |&station| FrameSpec { src: station, ..spec.frame.clone() }.source_key();
@@ -91,7 +91,7 @@ impl Reader {
         Self { spec: spec.clone(), peers: peers.collect() }
     }
 
-    /// A frame of `len` bytes of which `frame` has all or the front, sent by the endpoint or to it.
+    /// Reads a frame of `len` bytes, of which `frame` has all or the front; `is_sent` if the endpoint sent it.
     #[must_use]
     pub fn read(&self, head: &[u8; HEAD_LEN], len: usize, frame: &[u8], is_sent: bool) -> Frame {
         let own = self.spec.number;
@@ -105,6 +105,7 @@ impl Reader {
             let pfc = Pfc::parse(frame).ok().filter(|_| head.pfc_da());
             return Frame { kind: pfc.map_or(FrameKind::Other, FrameKind::Pfc), ..nothing };
         }
+        // The other end is the receiver of a frame that the endpoint sends.
         let peer = self.peers.get(&if is_sent { head.dst() } else { head.src() });
         let (Some(&peer), None) = (peer, received.flaw) else { return nothing };
         let kind = kind(head, frame, &received.reading, self.spec.transport);
@@ -123,7 +124,8 @@ fn kind(head: &Head, frame: &[u8], reading: &Reading, transport: Transport) -> O
     let data = |psn| {
         let Reading::Mark(mark) = reading else { return None };
         let Seq::Whole(seq) = mark.seq else { return None };
-        // Message 32 bits, last frame 1, index 31.
+        // The stamp's sequence number: message 32 bits, last frame 1, index 31. Written out here, apart from the
+        // endpoint's own.
         let message = u32::try_from(seq >> 32).ok()?;
         let index = u32::try_from(seq & 0x7FFF_FFFF).ok()?;
         let is_last = seq >> 31 & 1 == 1;
@@ -133,7 +135,7 @@ fn kind(head: &Head, frame: &[u8], reading: &Reading, transport: Transport) -> O
     if head.format() == Format::AfhLite || is_raw {
         return data(None);
     }
-    // of what is never sent again a number says nothing
+    // The PSN of a frame that is never sent again says nothing.
     let numbered = |psn| Some(psn).filter(|_| matches!(transport, Transport::Reliable { .. }));
     let front = ethernet::LEN + if head.tagged() { vlan::TAG_LEN } else { 0 };
     let at = match head.format() {

@@ -1,12 +1,10 @@
-//! Checkers of endpoints: what must hold of what an RC Link endpoint sends, takes and says.
+//! Checkers of RC Link endpoints: rules for the frames that an endpoint sends and takes, and for the events it reports.
 //!
-//! [`EndpointCheckers::hear`] takes one [`Heard`] after the other, [`EndpointCheckers::finish`] compares with what the
-//! endpoint has counted itself; what fails is a [`Violation`]. A [`Watch`] hears an endpoint at work.
+//! [`EndpointCheckers::hear`] takes one [`Heard`] after the other, and [`EndpointCheckers::finish`] compares with the
+//! endpoint's own counters; a broken rule is a [`Violation`]. A [`Watch`] listens to an endpoint while it runs. The
+//! checkers look only at frames and events, never into an endpoint.
 //!
-//! Units: frames; PSNs modulo 4096, from the start where they are counted; credits.
 //! Source: docs/spec/model.md §4.
-//!
-//! Nothing here looks into an endpoint: rules are held against frames alone.
 
 pub mod heard;
 mod receiver;
@@ -33,28 +31,28 @@ use self::tap::Tap;
 use crate::checkers::{Violation, is_kept};
 use crate::journey::HostLog;
 
-/// Violations that are kept, beside the first one of each checker; all are counted.
+/// Violations kept, beside the first one of each checker; all are counted.
 const KEEP: usize = 16;
-/// Bytes of the FCS, which takes credit.
+/// Bytes of the FCS, which takes credit and is not part of a frame here.
 const FCS_LEN: usize = 4;
 
-/// Who has something left to do when a run is over.
+/// Who still has work to do when a run is over, which decides how much may be left open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rest {
-    /// The endpoint itself.
+    /// The endpoint itself: its messages are not done.
     Own,
-    /// Others: what they have taken is not drained yet, or was lost on the way to them.
+    /// Only others: frames that they took are not drained yet, or were lost on the way to them.
     Others,
-    /// Nobody: all that was to be sent is there.
+    /// No endpoint: everything sent has arrived.
     None,
 }
 
-/// What an endpoint must keep to.
+/// Rules that follow from the description of an endpoint.
 #[derive(Clone, Debug)]
 struct Rules {
-    /// After so long without an ACK, pauses not counted, frames are sent again; `None` where nothing is acknowledged.
+    /// Time without an ACK, pauses not counted, after which frames are sent again; `None`: frames are not acknowledged.
     timeout: Option<Span>,
-    /// Whether what is lost is only counted: then an ACK is for no frame in particular.
+    /// Whether lost frames are only counted, so that an ACK stands for no frame in particular.
     may_lose: bool,
     credits: Option<CreditSpec>,
     /// Virtual channel of ACKs.
@@ -68,21 +66,21 @@ pub struct EndpointCheckers {
     rules: Rules,
     senders: BTreeMap<u16, Sender>,
     receivers: BTreeMap<u16, Receiver>,
-    /// By (peer, virtual channel): credits used and returned.
+    /// Credits used and returned, by (peer, virtual channel).
     credits: BTreeMap<(u16, u8), (u64, u64)>,
     stops: Stops,
     rate: LinkRate,
-    /// Peers whose frames came with CE since the last CNP to them.
+    /// Peers with frames that came with CE since the last CNP to them.
     marked: BTreeSet<u16>,
     counts: EndpointStats,
-    /// Frames that surely found no room; `counts` has all that may have found none.
+    /// Frames that certainly found no room; `counts` has all that may have found none.
     overruns_least: u64,
     violations: Vec<Violation>,
     count: u64,
 }
 
 impl EndpointCheckers {
-    /// Checkers of the endpoint of `spec` at a link of `rate`.
+    /// Checkers of the endpoint with this `spec`, on a link of `rate`.
     #[must_use]
     pub fn new(spec: &EndpointSpec, rate: LinkRate) -> Self {
         let timeout = spec.transport.timeout();
@@ -104,13 +102,13 @@ impl EndpointCheckers {
         }
     }
 
-    /// What was found, the first few and the first of each checker.
+    /// Violations found: the first few, and the first of each checker.
     #[must_use]
     pub fn violations(&self) -> &[Violation] {
         &self.violations
     }
 
-    /// How much was found.
+    /// Number of all violations found.
     #[must_use]
     pub const fn count(&self) -> u64 {
         self.count
@@ -130,7 +128,7 @@ impl EndpointCheckers {
         }
     }
 
-    /// Hears the next thing.
+    /// Checks the next frame or event.
     pub fn hear(&mut self, now: Instant, heard: &Heard) {
         match heard {
             Heard::Sent(frame) => self.on_sent(now, frame),
@@ -158,6 +156,7 @@ impl EndpointCheckers {
 
     fn on_sent(&mut self, now: Instant, frame: &Frame) {
         let is_pfc = matches!(frame.kind, FrameKind::Pfc(_) | FrameKind::Other);
+        // MAC Control is never paused and takes no credit.
         if !is_pfc {
             if self.stops.is_stopped(now, frame.pri) {
                 let saw = format!("a frame to {} of {:?}, which is paused", frame.peer, frame.pri);
@@ -168,6 +167,7 @@ impl EndpointCheckers {
         match frame.kind {
             FrameKind::Data { .. } => {
                 self.counts.tx_frames += 1;
+                // The timer's clock stands still while the priority is paused.
                 let clock = self.stops.running(now, frame.pri);
                 let sender = self.senders.entry(frame.peer).or_default();
                 sender.pri = frame.pri;
@@ -179,6 +179,7 @@ impl EndpointCheckers {
                 self.counts.acks_tx += 1;
                 self.counts.naks_tx += u64::from(matches!(frame.kind, FrameKind::Nak(_)));
                 self.counts.rnrs_tx += u64::from(matches!(frame.kind, FrameKind::NotReady(_)));
+                // With TYPE2 an ACK names any frame that came last, so there is no PSN to check.
                 if !self.rules.may_lose {
                     self.receivers.entry(frame.peer).or_default().answer(&frame.kind, psn);
                 }
@@ -195,7 +196,7 @@ impl EndpointCheckers {
         }
     }
 
-    /// A frame takes its credits, which there must be.
+    /// Takes the credits of a frame, which there must be.
     fn use_credits(&mut self, now: Instant, frame: &Frame) {
         let Some(spec) = self.rules.credits else { return };
         let is_data = matches!(frame.kind, FrameKind::Data { .. });
@@ -219,6 +220,7 @@ impl EndpointCheckers {
             self.object(now, "credit", saw);
             return;
         }
+        // An older count takes nothing back.
         *returned = (*returned).max(update.count);
     }
 
@@ -227,6 +229,7 @@ impl EndpointCheckers {
             FrameKind::Data { .. } => {
                 if frame.ce {
                     self.counts.marked += 1;
+                    // Raw frames and those of AFH_Lite have no CNPs.
                     if self.spec.has_answers() {
                         self.marked.insert(frame.peer);
                     }
@@ -287,8 +290,8 @@ impl EndpointCheckers {
         self.judge(now, found);
     }
 
-    /// At the end of a run: what the endpoint has counted is what was heard; where it has nothing more to do, nothing is left
-    /// over.
+    /// Checks the end of a run: the endpoint's counters must equal those by frames, and if it has nothing left to do,
+    /// nothing may be open.
     pub fn finish(&mut self, now: Instant, stats: &EndpointStats, rest: Rest) {
         let counts = &self.counts;
         let rows = [
@@ -326,7 +329,7 @@ impl EndpointCheckers {
         }
     }
 
-    /// Nothing is left over.
+    /// Checks that no frame and no CNP is owed.
     fn finish_idle(&mut self, now: Instant) {
         if let Some(peer) = self.marked.first().copied() {
             self.object(now, "ecn", format!("CE of {peer}, and no CNP"));
@@ -336,7 +339,7 @@ impl EndpointCheckers {
         }
     }
 
-    /// All credits are back.
+    /// Checks that all credits have come back.
     fn finish_credits(&mut self, now: Instant) {
         let left = self.credits.iter().find(|(_, (used, back))| used != back);
         if let Some(((peer, vc), (used, back))) = left {
@@ -346,28 +349,28 @@ impl EndpointCheckers {
     }
 }
 
-/// Hears an endpoint at work, and checks it.
+/// Listens to an endpoint while it runs, and checks it.
 pub struct Watch {
     reader: Reader,
     checkers: EndpointCheckers,
     heard: Vec<(Instant, Heard)>,
-    /// Whether all that was heard is kept.
+    /// Whether everything heard is kept for later.
     keeps: bool,
-    /// Where frames stand between the wire and the endpoint, one at a time.
+    /// Chunks for frames between the wire and the endpoint, one at a time.
     bufs: Bufs,
-    /// What is noted for the parts of latency.
+    /// Log for the parts of latency, if the run wants them.
     pub log: Option<HostLog>,
 }
 
-/// Chunks for frames on their way between a wire and an endpoint.
+/// Chunks for frames between a wire and an endpoint.
 const CHUNKS: usize = 8;
 
 impl Watch {
-    /// Of the endpoint of `spec` at a link of `rate`; it tells of each frame that it takes
+    /// A watch on the endpoint of `spec`, on a link of `rate`; has the endpoint report each frame that it takes
     /// ([`EndpointSpec::frame_events`]). With `fronts`, only the fronts of frames are read and written.
     ///
     /// # Panics
-    /// Never: a pool of so few chunks can be made.
+    /// Never: a pool of this few chunks can always be made.
     #[must_use]
     pub fn new(spec: &mut EndpointSpec, rate: LinkRate, keeps: bool, fronts: bool) -> Self {
         spec.frame_events = true;
@@ -378,10 +381,10 @@ impl Watch {
         Self { reader, checkers, heard: Vec::new(), keeps, bufs, log: None }
     }
 
-    /// Polls the endpoint; returns when it wants to be polled next.
+    /// Polls the endpoint through a [`Tap`]; returns when it wants to be polled next.
     ///
     /// # Errors
-    /// As [`Endpoint::poll`].
+    /// Those of [`Endpoint::poll`].
     pub fn poll<P: Port>(
         &mut self,
         now: Instant,
@@ -399,17 +402,18 @@ impl Watch {
                     log.sent_frame(*at, peer, (message, index));
                 }
             }
+            // After the frames of this poll: the hold is that of the next frame.
             log.held(now, |to| endpoint.holds(to));
         }
         Ok(next)
     }
 
-    /// Hears a count of credits that came.
+    /// Notes a count of credits that came from `peer`.
     pub fn counted(&mut self, now: Instant, peer: u16, update: CreditUpdate) {
         self.heard.push((now, Heard::Counted(peer, update)));
     }
 
-    /// Hears what the endpoint says of the last poll.
+    /// Notes the events of the last poll, and checks everything since the poll before.
     pub fn said(&mut self, now: Instant, events: &[Event]) {
         for event in events {
             if let Event::Received { id, index, sent: Some(sent), at, .. } = *event
@@ -420,6 +424,7 @@ impl Watch {
         }
         self.heard.extend(events.iter().map(|&event| (now, Heard::Said(event))));
         self.heard.push((now, Heard::Polled));
+        // Checked only now: an answer of the poll is judged by the frames that its events say were taken.
         let from = if self.keeps { self.heard.len() - self.fresh() } else { 0 };
         for (at, heard) in self.heard.iter().skip(from) {
             self.checkers.hear(*at, heard);
@@ -429,25 +434,25 @@ impl Watch {
         }
     }
 
-    /// Things heard since the last poll but one.
+    /// Number of things heard since the last poll but one.
     fn fresh(&self) -> usize {
         let before = self.heard.iter().rev().skip(1);
         1 + before.take_while(|(_, heard)| *heard != Heard::Polled).count()
     }
 
-    /// All that was heard, if it was kept.
+    /// Everything heard, if it is kept.
     #[must_use]
     pub fn heard(&self) -> &[(Instant, Heard)] {
         &self.heard
     }
 
-    /// Checkers that have heard nothing yet.
+    /// New checkers with the same rules, which have heard nothing yet.
     #[must_use]
     pub fn checkers(&self) -> EndpointCheckers {
         EndpointCheckers::new(&self.checkers.spec, self.checkers.rate)
     }
 
-    /// What is wrong, at the end of a run after which nothing is on its way any more.
+    /// Violations at the end of a run; `is_all_there` if no frame is in flight or waits to be drained.
     #[must_use]
     pub fn violations(
         &self,
@@ -460,6 +465,7 @@ impl Watch {
             (true, false) => Rest::Others,
             (true, true) => Rest::None,
         };
+        // A copy, so that the run may go on after it.
         let mut last = self.checkers.clone();
         last.finish(now, &endpoint.stats(), rest);
         last.violations

@@ -1,8 +1,7 @@
-//! What must hold of frames from one peer: taken once each, in order, and answered for what has come.
+//! Rules for frames from one peer: each is taken once, in order, and answered by what has come.
 //!
-//! [`Receiver`] hears frames, answers and what the endpoint says; what is wrong is a name of a checker and what it saw.
+//! A [`Receiver`] hears frames, answers and events; an error has the name of a checker and a description.
 //!
-//! Units: PSNs modulo 4096.
 //! Source: docs/spec/model.md §4 "Go-Back-N, TYPE1", "Messages".
 
 use std::collections::VecDeque;
@@ -22,38 +21,38 @@ struct Candidate {
     bytes: usize,
 }
 
-/// The message that is coming.
+/// The message that the peer is sending at the moment.
 #[derive(Clone, Copy, Debug, Default)]
 struct Coming {
     message: u32,
     frames: u32,
     bytes: u64,
-    /// Whether a frame of it did not come.
+    /// Whether a frame of it is missing.
     is_broken: bool,
 }
 
-/// What has come from a peer.
+/// Frames received from a peer, as far as the endpoint has taken them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Receiver {
-    /// The PSN after those that are taken.
+    /// The PSN after the frames taken in earlier polls.
     expected: u16,
-    /// Came since the last poll, in order, and not yet taken.
+    /// Frames that came in order since the last poll and are not taken yet.
     candidates: VecDeque<Candidate>,
-    /// Frames taken of those.
+    /// Number of frames taken since the last poll.
     taken: u16,
-    /// Whether one has come whose turn it was not.
+    /// Whether a frame ahead of its turn has come.
     gap: bool,
     coming: Coming,
-    /// Messages that are all there since the last poll, and their bytes.
+    /// Messages completed since the last poll, with their bytes.
     whole: Vec<(u32, u64)>,
-    /// Those that the endpoint says are.
+    /// Messages that the endpoint has reported as delivered since then.
     said: Vec<(u32, u64)>,
-    /// Answers of this poll.
+    /// Answers that the endpoint has sent in this poll.
     answers: Vec<(FrameKind, u16)>,
 }
 
 impl Receiver {
-    /// A frame of a message has come.
+    /// Hears a frame of a message.
     pub fn come(&mut self, kind: &FrameKind) {
         let FrameKind::Data { psn, message, index, is_last, bytes } = *kind else { return };
         let candidate = Candidate { message, index, is_last, bytes };
@@ -68,13 +67,13 @@ impl Receiver {
         }
     }
 
-    /// The PSN after all that have come in order.
+    /// The PSN after all frames that came in order.
     fn ahead(&self) -> u16 {
         let ahead = u16::try_from(self.candidates.len()).unwrap_or(PSNS);
         (self.expected + self.taken + ahead) % PSNS
     }
 
-    /// The endpoint has taken a frame, before which others may have been lost or not.
+    /// Hears that the endpoint has taken a frame; with `may_lose`, frames before it may be lost.
     pub fn take(&mut self, id: u32, index: u32, bytes: usize, may_lose: bool) -> Found<()> {
         let Some(frame) = self.candidates.pop_front() else {
             return Err((
@@ -88,6 +87,7 @@ impl Receiver {
             let saw = format!("frame {index} of {id} is taken before frame {next} of {message}");
             return Err(("order", saw));
         }
+        // A new message begins, whether the one before was complete or not.
         if frame.index == 0 {
             self.coming = Coming { message: id, ..Coming::default() };
         }
@@ -108,19 +108,21 @@ impl Receiver {
         ))
     }
 
-    /// The endpoint says that a message is all there.
+    /// Hears that the endpoint reports a message as delivered.
     pub fn delivered(&mut self, id: u32, bytes: u64) {
         self.said.push((id, bytes));
     }
 
-    /// An answer goes out. What it is held against is known at the end of the poll ([`Self::answers`]): what came in it may find
-    /// no room.
+    /// Hears that an answer is sent. It is checked at the end of the poll, by [`Self::answers`], as frames of the same
+    /// poll may find no room.
     pub fn answer(&mut self, kind: &FrameKind, psn: u16) {
         self.answers.push((*kind, psn));
     }
 
-    /// The endpoint has said all of a poll, and which frames it has taken: its answers name none beyond these.
+    /// Checks the answers of a poll, once the endpoint has reported which frames it took: none may name a frame beyond
+    /// these.
     pub fn answers(&mut self) -> Found<()> {
+        // A frame that was in order and not taken also justifies a NAK for itself.
         let is_refused = self.candidates.front().is_some();
         let next = (self.expected + self.taken) % PSNS;
         let may_be = |psn: u16| psn_since(psn % PSNS, self.expected) <= self.taken;
@@ -140,8 +142,8 @@ impl Receiver {
         found
     }
 
-    /// The endpoint has said all of a poll; frames that it did not take found no room: whether there were any, and how many.
-    /// Those behind the first one may have found none, or were out of order.
+    /// Ends a poll: frames in order that were not taken found no room. Returns how many at least and at most, as those
+    /// after the first may instead have been out of order.
     pub fn polled(&mut self) -> Found<(u64, u64)> {
         self.expected = (self.expected + core::mem::take(&mut self.taken)) % PSNS;
         let refused = self.candidates.len() as u64;

@@ -1,8 +1,8 @@
-//! What must hold of frames to one peer: in order, each sent again for a reason only, done when acknowledged.
+//! Rules for frames to one peer: in order, sent again only for a reason, and done when acknowledged.
 //!
-//! [`Sender`] hears frames and answers; what is wrong is a name of a checker and what it saw.
+//! A [`Sender`] hears frames and answers; an error has the name of a checker and a description. PSNs are counted from
+//! the start of the run, and time is read from a clock that stands still while PFC pauses the frames' priority.
 //!
-//! Units: PSNs from the start; time by a clock that stands while PFC stops the frames' priority.
 //! Source: docs/spec/model.md §4 "Go-Back-N, TYPE1", "LITE".
 
 use std::collections::{BTreeMap, VecDeque};
@@ -15,10 +15,10 @@ use super::heard::FrameKind;
 
 type Found<T> = Result<T, (&'static str, String)>;
 
-/// Half of the PSNs: what is so far ahead is behind.
+/// Half of the PSNs: a difference beyond it means that a number is behind.
 const AHEAD: u64 = 1 << 11;
 
-/// A frame that is not acknowledged.
+/// A frame that was sent and is not acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Open {
     message: u32,
@@ -30,40 +30,40 @@ struct Open {
 /// A message that is not done.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sending {
-    /// Frames of it that were sent.
+    /// Frames of it that were sent, each counted once.
     sent: u32,
-    /// Frames that are acknowledged; sent, where nothing is.
+    /// Frames that are acknowledged; without acknowledgements, sent.
     done: u32,
-    /// All of its frames, once the last one was sent.
+    /// Number of its frames, once the last one was sent.
     frames: Option<u32>,
     resent: u64,
 }
 
-/// What was sent to a peer.
+/// Frames sent to a peer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sender {
-    /// The oldest frame that is not acknowledged, of `open`.
+    /// Number of the oldest frame not acknowledged, the first of `open`.
     una: u64,
-    /// The frame that goes next, if none is sent again.
+    /// Number of the next frame that is sent for the first time.
     next: u64,
-    /// The one that goes next.
+    /// Number of the frame that goes next; below `next` while frames are sent again.
     cursor: u64,
     open: VecDeque<Open>,
-    /// When something was acknowledged last that was not before.
+    /// When a frame was last acknowledged for the first time.
     progress: Instant,
     /// Whether a NAK has come since frames were last sent again.
     nak: bool,
-    /// Whether a frame's time was over before it was acknowledged, and nothing was sent since.
+    /// Whether a frame was acknowledged after its timeout, and nothing was sent since.
     late: bool,
     messages: BTreeMap<u32, Sending>,
-    /// Of its frames.
+    /// Priority of the frames to this peer.
     pub pri: Pri,
-    /// Nothing is checked any more: the peer was given up.
+    /// Whether the peer was given up, after which nothing is checked.
     given_up: bool,
 }
 
 impl Sender {
-    /// A frame of a message was sent; whether it was sent before.
+    /// Hears a frame of a message that is sent; returns whether it was sent before.
     pub fn send(&mut self, clock: Instant, kind: &FrameKind, timeout: Option<Span>) -> Found<bool> {
         let FrameKind::Data { psn, message, index, is_last, .. } = *kind else { return Ok(false) };
         if self.given_up {
@@ -75,6 +75,7 @@ impl Sender {
             sending.done += 1;
             return Ok(false);
         };
+        // A PSN stands for one of 4096 numbers; the window is shorter, so counting from the oldest is unambiguous.
         let at = self.una + u64::from(psn_since(psn, low(self.una)));
         if at == self.next && at == self.cursor {
             (self.next, self.cursor, self.late) = (at + 1, at + 1, false);
@@ -89,7 +90,7 @@ impl Sender {
         let Some(open) = self.open.get_mut(place) else {
             return Err(("sequence", format!("PSN {psn} sent, which is acknowledged")));
         };
-        // What was late had those behind it sent again, too.
+        // If the oldest frame was late, its timeout had those after it sent again as well.
         let began = open.sent.max(self.progress);
         let is_due = is_over(began, clock, timeout) | core::mem::take(&mut self.late);
         if (open.message, open.index, open.is_last) != (message, index, is_last) {
@@ -101,6 +102,7 @@ impl Sender {
         if let Some(sending) = self.messages.get_mut(&message) {
             sending.resent += 1;
         }
+        // Go-Back-N goes back to the oldest frame, and nowhere else.
         if is_back && at != self.una {
             return Err((
                 "resend",
@@ -116,7 +118,7 @@ impl Sender {
         Ok(true)
     }
 
-    /// A frame is sent for the first time: the next one of its message.
+    /// Hears a frame that is sent for the first time: it must be the next of its message.
     fn first(&mut self, frame: Open) -> Found<&mut Sending> {
         let Open { message, index, is_last, .. } = frame;
         let sending = self.messages.entry(message).or_default();
@@ -129,7 +131,7 @@ impl Sender {
         Ok(sending)
     }
 
-    /// The peer acknowledges up to `psn` (ACK), or all before it (NAK).
+    /// Hears that the peer acknowledges frames up to `psn` (ACK), or all before it (NAK).
     pub fn answered(
         &mut self,
         clock: Instant,
@@ -142,7 +144,7 @@ impl Sender {
         }
         let new = u64::from(psn_since(psn, low(self.una))) + u64::from(is_ack);
         self.nak |= !is_ack;
-        // A count that is behind is an old one.
+        // A number that is behind belongs to an old answer.
         if new % (2 * AHEAD) >= AHEAD {
             return Ok(());
         }
@@ -167,7 +169,7 @@ impl Sender {
         Ok(())
     }
 
-    /// The endpoint says that message `id` is done; `None` if it was not sent here.
+    /// Hears that the endpoint reports message `id` as done; `None` if the message was not for this peer.
     pub fn done(&mut self, id: u32, resent: u64) -> Option<Found<()>> {
         let sending = self.messages.remove(&id)?;
         Some(if sending.frames != Some(sending.done) {
@@ -181,13 +183,13 @@ impl Sender {
         })
     }
 
-    /// Nothing goes to the peer any more.
+    /// Hears that the peer was given up.
     pub fn give_up(&mut self) {
         self.given_up = true;
         self.messages.clear();
     }
 
-    /// Nothing is left when all is done.
+    /// Checks that no frame and no message is open.
     pub fn finish(&self, peer: u16) -> Found<()> {
         if self.given_up || self.messages.is_empty() && self.open.is_empty() {
             return Ok(());
@@ -197,12 +199,12 @@ impl Sender {
     }
 }
 
-/// Whether a timer that began then is over.
+/// Whether a timer that began at `began` has ended.
 fn is_over(began: Instant, clock: Instant, timeout: Option<Span>) -> bool {
     timeout.is_some_and(|timeout| clock.since(began) >= timeout)
 }
 
-/// A PSN as frames have it.
+/// The 12 bits of a PSN on the wire.
 fn low(psn: u64) -> u16 {
     u16::try_from(psn & 0xFFF).unwrap_or(0)
 }

@@ -1,8 +1,8 @@
-//! What PFC has stopped at an endpoint, by the frames that came, and how long the timers of each priority have run.
+//! Pauses of an endpoint as the PFC frames that came define them, and the clock of each priority's timers.
 //!
-//! [`Stops::receive`] takes PFC frames in order of time; [`Stops::is_stopped`] and [`Stops::running`] look from there on.
+//! [`Stops::receive`] takes PFC frames in order of time; [`Stops::is_stopped`] and [`Stops::running`] answer for any
+//! time after the last one.
 //!
-//! Units: picoseconds.
 //! Source: docs/spec/model.md §4 "Go-Back-N, TYPE1".
 
 use weft_dataplane::time::{Instant, LinkRate, Span};
@@ -15,25 +15,25 @@ pub(super) struct Stops {
     rate: LinkRate,
     /// Priority by PFC class.
     classes: [Pri; 8],
-    /// By PFC class: until when it is stopped.
+    /// End of the pause, by PFC class.
     until: [Option<Instant>; 8],
-    /// Since when a priority that was stopped at the last PFC frame has been.
+    /// Start of the pause that was running at the last PFC frame, by priority.
     since: PerPri<Option<Instant>>,
-    /// For how long it was stopped before.
+    /// Time for which the priority was paused before that.
     stood: PerPri<Span>,
 }
 
 impl Stops {
-    /// None, at a link of `rate`.
+    /// No pauses, on a link of `rate`.
     pub fn new(classes: [Pri; 8], rate: LinkRate) -> Self {
         let (until, since, stood) = ([None; 8], PerPri::default(), PerPri::default());
         Self { rate, classes, until, since, stood }
     }
 
-    /// A PFC frame has come.
+    /// Hears a PFC frame.
     pub fn receive(&mut self, now: Instant, pfc: &Pfc) {
         for pri in Pri::ALL {
-            // between two PFC frames a priority goes on at most once
+            // Between two PFC frames a priority is released at most once, so that the times add up here.
             self.stood[pri] = self.stood(now, pri);
         }
         for (class, until) in (0..).zip(&mut self.until) {
@@ -46,25 +46,25 @@ impl Stops {
         }
     }
 
-    /// When a priority goes on, if it was stopped.
+    /// End of a priority's pause: the last of its classes'.
     fn end(&self, pri: Pri) -> Option<Instant> {
         let own = self.classes.iter().zip(self.until).filter(|(of, _)| **of == pri);
         own.filter_map(|(_, until)| until).max()
     }
 
-    /// Whether nothing of a priority may be sent.
+    /// Whether a priority is paused at `now`.
     pub fn is_stopped(&self, now: Instant, pri: Pri) -> bool {
         self.end(pri).is_some_and(|end| end > now)
     }
 
-    /// For how long a priority was stopped until `now`.
+    /// Time for which a priority has been paused until `now`.
     fn stood(&self, now: Instant, pri: Pri) -> Span {
         let last = self.since[pri].zip(self.end(pri));
         let last = last.map_or(Span::ZERO, |(since, end)| end.min(now).since(since));
         self.stood[pri] + last
     }
 
-    /// What a clock shows that stands while a priority is stopped.
+    /// Reading of a clock that stands still while the priority is paused.
     pub fn running(&self, now: Instant, pri: Pri) -> Instant {
         now - self.stood(now, pri)
     }

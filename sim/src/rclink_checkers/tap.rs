@@ -1,8 +1,5 @@
-//! A port between an endpoint and its own that hears what passes.
+//! A port between an endpoint and its own port, which notes the frames that pass.
 //!
-//! [`Tap`] is a [`Port`] on a [`Port`].
-//!
-//! Units: picoseconds.
 //! Source: docs/spec/model.md §4.
 
 use weft_dataplane::batch::Batch;
@@ -13,13 +10,13 @@ use weft_dataplane::time::Instant;
 
 use super::heard::{Frame, Heard, Reader};
 
-/// A port that is listened to.
+/// A port that notes all frames, and passes them on.
 pub struct Tap<'a, P> {
-    /// The port.
+    /// The endpoint's own port.
     pub port: &'a mut P,
-    /// Reads its frames.
+    /// Reader of its frames.
     pub reader: &'a Reader,
-    /// What was heard, in order.
+    /// Observations in order, to which frames are added.
     pub heard: &'a mut Vec<(Instant, Heard)>,
 }
 
@@ -49,6 +46,7 @@ impl<P: Port> Port for Tap<'_, P> {
     }
 
     fn tx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+        // Read before they are handed over: the port gives their chunks back.
         let frames: Vec<Frame> = batch.iter().map(|desc| self.read(bufs, desc, true)).collect();
         let sent = self.port.tx(now, bufs, batch);
         let frames = frames.into_iter().take(sent);
