@@ -1,9 +1,8 @@
-//! What a host is to send, when each flow begins, and what has come of it.
+//! The agenda of a host: which flows it sends, when each begins, and their results.
 //!
-//! [`Agenda`] gives messages to an endpoint, and connections to a TCP host, when their time and all that they wait for
-//! have come; events of both go in, [`Sent`] and [`Delivered`] come out.
+//! An [`Agenda`] gives messages to an endpoint and connections to a TCP host when their time has come and the flows
+//! they wait for are done. Events of both go in, [`Sent`] and [`Delivered`] come out.
 //!
-//! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §3, §7.
 
 use core::cmp::Reverse;
@@ -17,57 +16,57 @@ use weft_hosts::tcp::TcpEvent;
 use super::tcp::TcpSide;
 use crate::scenario::flow::{Flow, FlowId};
 
-/// A flow at its sender.
+/// State of a flow at its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// Which.
+    /// Id of the flow.
     pub id: FlowId,
-    /// Flows that it still waits for.
+    /// Number of flows that it still waits for.
     waits: u32,
-    /// When it was given to the endpoint.
+    /// When it was given to the endpoint or TCP host.
     pub begun: Option<Instant>,
-    /// When its first segment was sent; of TCP only.
+    /// When its first segment was sent; TCP only.
     pub first: Option<Instant>,
-    /// When all of it was acknowledged, or sent where nothing is acknowledged.
+    /// When all of it was acknowledged; without acknowledgements, sent.
     pub done: Option<Instant>,
     /// Frames of it that were sent again until then.
     pub resent: u64,
-    /// When it was given up.
+    /// When it was given up, if it was.
     pub failed: Option<Instant>,
 }
 
-/// A flow at its receiver.
+/// A flow that has been delivered, at its receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivered {
-    /// Which.
+    /// Id of the flow.
     pub id: FlowId,
-    /// When its first frame was first sent; TCP does not tell its receiver.
+    /// When its first frame was first sent; `None` of TCP, whose segments do not carry it.
     pub first: Option<Instant>,
-    /// Bytes of payload, where they are known here only.
+    /// Bytes of payload, if only the receiver knows them (TCP).
     pub bytes: Option<u64>,
-    /// When the last of it was there.
+    /// When its last frame or byte was taken.
     pub at: Instant,
 }
 
-/// The flows of a host.
+/// Flows of one host.
 pub struct Agenda {
     flows: Arc<[Flow]>,
     host: u16,
-    /// Flows from this host, by id.
+    /// Flows from this host, in the order of their ids.
     sent: Vec<Sent>,
-    /// Flows that end here, and who waits here for each, in order.
+    /// Pairs of a flow that this host sees done and one of its own that waits for it, in order.
     waiting: Vec<(FlowId, FlowId)>,
-    /// Flows that wait for nothing but their time.
+    /// Flows that wait only for their time.
     ready: BinaryHeap<Reverse<(Instant, FlowId)>>,
-    /// Flows that have begun when [`Self::begin`] was last called to any purpose.
+    /// Messages begun by the last call of [`Self::begin`] that returned true.
     begun: Vec<FlowId>,
-    /// Flows to this host, in the order in which they were there.
+    /// Flows to this host, in the order of their delivery.
     delivered: Vec<Delivered>,
-    /// Flows from this host that are done or given up.
+    /// Number of flows from this host that are done or given up.
     closed: usize,
 }
 
-/// By host: its flows, by id.
+/// For each host, the ids of the flows that it sends, in order.
 pub(super) fn by_sender(flows: &[Flow], hosts: usize) -> Vec<Vec<FlowId>> {
     let mut of = vec![Vec::new(); hosts];
     for (id, flow) in (0..).zip(flows) {
@@ -79,7 +78,7 @@ pub(super) fn by_sender(flows: &[Flow], hosts: usize) -> Vec<Vec<FlowId>> {
 }
 
 impl Agenda {
-    /// Of `host` among `flows`, that have been checked; its own are those of `own` ([`by_sender`]).
+    /// The agenda of `host`, which sends the flows in `own` ([`by_sender`]); `flows` have been checked.
     pub fn new(host: u16, flows: &Arc<[Flow]>, own: &[FlowId]) -> Self {
         let mut agenda = Self {
             flows: flows.clone(),
@@ -105,28 +104,28 @@ impl Agenda {
         agenda
     }
 
-    /// Flows from this host, by id.
+    /// Flows from this host, in the order of their ids.
     pub fn sent(&self) -> &[Sent] {
         &self.sent
     }
 
-    /// Flows to this host that are all there, in the order in which they were.
+    /// Flows delivered to this host, in the order of their delivery.
     pub fn delivered(&self) -> &[Delivered] {
         &self.delivered
     }
 
-    /// Flows from this host that are done or given up.
+    /// Number of flows from this host that are done or given up.
     pub const fn closed(&self) -> usize {
         self.closed
     }
 
-    /// When the next flow begins that waits for nothing but its time.
+    /// When the next flow begins, of those that wait only for their time.
     #[inline]
     pub fn next(&self) -> Option<Instant> {
         self.ready.peek().map(|&Reverse((at, _))| at)
     }
 
-    /// Gives the endpoint and the TCP host what begins by `now`; returns whether there was any.
+    /// Begins the flows that are due by `now`, at the endpoint or the TCP host; returns whether there were any.
     #[inline]
     pub fn begin(
         &mut self,
@@ -156,6 +155,7 @@ impl Agenda {
             }
             if let Some(sent) = self.own(id) {
                 sent.begun = Some(now);
+                // A refused flow, to a queue pair that has failed, is closed, or the run would wait for it.
                 if !taken {
                     sent.failed = Some(now);
                     self.closed += 1;
@@ -164,12 +164,12 @@ impl Agenda {
         }
     }
 
-    /// Messages that [`Self::begin`] has begun, when it was last true.
+    /// Messages begun by the last call of [`Self::begin`] that returned true.
     pub fn begun(&self) -> impl Iterator<Item = (FlowId, &Flow)> {
         self.begun.iter().filter_map(|&id| Some((id, self.flows.get(id as usize)?)))
     }
 
-    /// Takes in what came of messages; returns whether others may begin now.
+    /// Takes events of the endpoint; returns whether more flows may begin now.
     pub fn take(&mut self, events: impl IntoIterator<Item = Event>) -> bool {
         let ready = self.ready.len();
         for event in events {
@@ -185,7 +185,7 @@ impl Agenda {
         self.ready.len() > ready
     }
 
-    /// Takes in what came of connections; returns whether others may begin now.
+    /// Takes events of the TCP host; returns whether more flows may begin now.
     pub fn take_tcp(&mut self, events: impl IntoIterator<Item = TcpEvent>) -> bool {
         let ready = self.ready.len();
         for event in events {
@@ -220,16 +220,17 @@ impl Agenda {
         }
     }
 
-    /// A flow is there, if it is one to this host.
+    /// A flow has been delivered, if it is one to this host.
     fn came(&mut self, delivered: Delivered) {
         let flow = self.flows.get(delivered.id as usize);
+        // The id comes from the marks of frames: only a flow to this host counts.
         if flow.is_some_and(|flow| flow.to == self.host) {
             self.delivered.push(delivered);
             self.release(delivered.id);
         }
     }
 
-    /// No more is sent to `to`.
+    /// Gives up all RC Link flows to `to`, whose queue pair has failed.
     fn give_up(&mut self, to: u16, at: Instant) {
         let Self { flows, sent, closed, .. } = self;
         for sent in sent {
@@ -242,7 +243,7 @@ impl Agenda {
         }
     }
 
-    /// Flow `id` is done here: whoever waits for it waits for one less.
+    /// Flow `id` is done at this host: flows that wait for it have one less to wait for.
     fn release(&mut self, id: FlowId) {
         let first = self.waiting.partition_point(|&(done, _)| done < id);
         for place in first.. {

@@ -1,8 +1,7 @@
-//! Ways on which counts of credits go back, beside the data.
+//! Cables on which credit counts go back beside the data: one for each pair of hosts with flows and credits.
 //!
-//! One cable for each pair of hosts that talk and have credits; a count is a frame on it of [`COUNT_LEN`] bytes.
+//! A count is a frame of [`COUNT_LEN`] bytes.
 //!
-//! Units: picoseconds.
 //! Source: docs/spec/model.md §4 "CBFC": credits come back over the way back without load.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -18,20 +17,20 @@ use crate::engine::{CableSpec, Cables, Place};
 use crate::rclink_checkers::Watch;
 use crate::topology::{NodeId, PORTS_MAX, Routes};
 
-/// Virtual channel, kind, count.
+/// Bytes of a count: virtual channel, kind, number.
 const COUNT_LEN: usize = 10;
 
-/// The way to one host.
+/// The way from a host to one partner.
 pub(super) struct Way {
     pub to: u16,
     pub end: WireEnd,
-    /// What it takes.
+    /// Time that a count takes.
     pub delay: Span,
-    /// What found no room on it.
+    /// Counts that found no room on the cable.
     pub held: VecDeque<CreditUpdate>,
 }
 
-/// Takes what has come by `now` to the endpoint.
+/// Gives counts that have arrived by `now` to the endpoint.
 pub(super) fn take(
     ways: &mut [Way],
     now: Instant,
@@ -50,10 +49,10 @@ pub(super) fn take(
     }
 }
 
-/// Sends what the endpoint has to say; returns when there is next something to do.
+/// Sends the endpoint's counts; returns when the ways have something to do next.
 pub(super) fn say(ways: &mut [Way], now: Instant, endpoint: &mut Endpoint) -> Option<Instant> {
     while let Some((to, update)) = endpoint.credits_out() {
-        // Between hosts that have no flow, nothing has used credit.
+        // Hosts without a flow between them have used no credits of each other.
         let Ok(place) = ways.binary_search_by_key(&to, |way| way.to) else { continue };
         if let Some(way) = ways.get_mut(place) {
             way.held.push_back(update);
@@ -89,7 +88,7 @@ fn read(bytes: &[u8]) -> Option<CreditUpdate> {
     Some(CreditUpdate { vc, kind, count: u64::from_be_bytes(count.try_into().ok()?) })
 }
 
-/// By host: those that it talks to, where both have credits, in order.
+/// For each host the hosts that it has flows with, where both have credits, in order.
 pub(super) fn partners(plan: &Plan<'_>, parts: &Parts) -> Result<Vec<Vec<u16>>, NetworkError> {
     let with: Vec<bool> = parts.endpoints().map(|spec| spec.credits.is_some()).collect();
     let mut all: Vec<BTreeSet<u16>> = vec![BTreeSet::new(); with.len()];
@@ -114,8 +113,8 @@ pub(super) fn partners(plan: &Plan<'_>, parts: &Parts) -> Result<Vec<Vec<u16>>, 
     Ok(all.into_iter().map(|partners| partners.into_iter().collect()).collect())
 }
 
-/// Lays cables for counts of credits between hosts and their partners; returns, by host and partner, what each takes: the
-/// way back without load, no less than the shortest frame does.
+/// Lays cables for the counts between hosts and their partners. Returns for each host and partner the time that a count
+/// takes: that of the way back without load, and at least that of the shortest frame.
 pub(super) fn lay_ways(
     parts: &Parts,
     plan: &Plan<'_>,
@@ -126,6 +125,7 @@ pub(super) fn lay_ways(
     let nodes: Vec<NodeId> = plan.topology.hosts().collect();
     let mut delays: Vec<Vec<Span>> = partners.iter().map(|of| vec![Span::ZERO; of.len()]).collect();
     for (host, of) in (0_u16..).zip(partners) {
+        // Each pair once, from its lower number.
         for (place, &partner) in of.iter().enumerate().filter(|&(_, &it)| it > host) {
             let Some(back) = partners.get(usize::from(partner)) else { continue };
             let Ok(there) = back.binary_search(&host) else { continue };
@@ -137,6 +137,7 @@ pub(super) fn lay_ways(
             let (way, rate) = ideal::way(plan, parts, routes, &nodes, host, partner);
             let least = CableSpec { rate, propagation: Span::ZERO, overhead: plan.overhead };
             let least = least.delay();
+            // A frame on the cable takes its wire time, so that this much less is left for propagation.
             let propagation = Span::from_ps(way.as_ps().saturating_sub(least.as_ps()));
             let spec = CableSpec { rate, propagation, overhead: plan.overhead };
             let laid = cables.lay_beside(a, b, &spec);

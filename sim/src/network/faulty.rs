@@ -1,8 +1,5 @@
-//! Links that go wrong.
+//! Faults of links: damaged frames and outages, set on the ends of cables as a plan says.
 //!
-//! The faults of a plan → the ends of its cables.
-//!
-//! Units: picoseconds.
 //! Source: docs/spec/model.md §3.
 
 use std::sync::Arc;
@@ -17,7 +14,7 @@ use super::{NetworkError, Plan};
 use crate::scenario::fault::Fault;
 use crate::topology::Topology;
 
-/// Has links and hosts go wrong as the plan says; returns, by link, where frames are counted that were lost.
+/// Sets the faults of links; returns for each link with outages the counter of frames lost to them.
 pub(super) fn disturb(
     plan: &Plan<'_>,
     ends: &mut [Vec<Option<WireEnd>>],
@@ -39,6 +36,7 @@ pub(super) fn disturb(
         }
         match *it {
             Fault::LinkDown { link, from, until } => {
+                // The latest instant that compares as after the start: instants wrap.
                 let until = until.unwrap_or(Instant::from_ps(u64::MAX / 2));
                 outages.get_mut(link).into_iter().for_each(|of| of.push((from, until)));
             }
@@ -58,6 +56,7 @@ pub(super) fn disturb(
         }
         let count = Arc::new(AtomicU64::new(0));
         let propagation = link.spec.map_or(Span::ZERO, |spec| spec.propagation);
+        // Both ends count into one counter, as a frame is lost at its receiver.
         for (node, port) in link.ends {
             if let Some(end) = end(ends, node, port.index()) {
                 end.set_outages(Outages::new(spans.clone(), propagation, count.clone()));
@@ -72,7 +71,7 @@ fn end(ends: &mut [Vec<Option<WireEnd>>], node: usize, port: usize) -> Option<&m
     ends.get_mut(node)?.get_mut(port)?.as_mut()
 }
 
-/// Has frames on a link damaged, each way as a seed of its own has it.
+/// Damages frames on a link at random, with a seed of its own for each way.
 fn damage(
     topology: &Topology,
     link: usize,
@@ -80,6 +79,7 @@ fn damage(
     rate: ErrorRate,
     seeds: &mut Rng,
 ) {
+    // Seeds are drawn in the order of faults, so that one more at the end changes no other.
     for (node, port) in topology.links().get(link).into_iter().flat_map(|link| link.ends) {
         let errors = Errors::new(rate, seeds.next_u64());
         if let Some(end) = end(ends, node, port.index()) {

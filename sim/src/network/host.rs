@@ -1,8 +1,5 @@
-//! A host: an RC Link endpoint at its port, with what it is to send, and its TCP connections beside it.
+//! A host at the edge of a network: an RC Link endpoint at its port, the flows it sends, and its TCP connections.
 //!
-//! [`Host`] is at the edge of a network.
-//!
-//! Units: picoseconds.
 //! Source: docs/spec/model.md §3, §4, §7.
 
 use weft_dataplane::port::wire::Wire;
@@ -18,68 +15,68 @@ use crate::checkers::Violation;
 use crate::nodes::Edge;
 use crate::rclink_checkers::Watch;
 
-/// An endpoint at its port.
+/// An endpoint at its port, with the flows it sends.
 pub struct Host {
     pub(super) endpoint: Endpoint,
     pub(super) port: Wire,
-    /// Whether only fronts of frames are kept.
+    /// Whether only the fronts of frames are kept.
     pub(super) fronts: bool,
     pub(super) agenda: Agenda,
     pub(super) storms: Option<Box<Storms>>,
-    /// Whether [`Self::is_plain`], once and for all.
+    /// Value of [`Self::is_plain`], which never changes once the host is built.
     pub(super) plain: bool,
-    /// For credits, by partner.
+    /// Ways of credits, by partner.
     pub(super) ways: Vec<Way>,
-    /// Checks the endpoint.
+    /// Watch on the endpoint, if it is checked or its latencies are recorded.
     pub(super) watch: Option<Box<Watch>>,
-    /// Where there are TCP connections from or to it.
+    /// TCP side, if there are connections from or to this host.
     pub(super) tcp: Option<Box<TcpSide>>,
 }
 
 impl Host {
-    /// The endpoint.
+    /// The host's RC Link endpoint.
     #[must_use]
     pub const fn endpoint(&self) -> &Endpoint {
         &self.endpoint
     }
 
-    /// Flows from this host, by id.
+    /// Flows from this host, in the order of their ids.
     #[must_use]
     pub fn sent(&self) -> &[Sent] {
         self.agenda.sent()
     }
 
-    /// Flows to this host that are all there, in the order in which they were.
+    /// Flows delivered to this host, in the order of their delivery.
     #[must_use]
     pub fn delivered(&self) -> &[Delivered] {
         self.agenda.delivered()
     }
 
-    /// Flows from this host that are done or given up.
+    /// Number of flows from this host that are done or given up.
     #[must_use]
     pub const fn closed(&self) -> usize {
         self.agenda.closed()
     }
 
-    /// When its next flow begins that waits for nothing but its time.
+    /// When its next flow begins, of those that wait only for their time.
     #[must_use]
     pub fn next_start(&self) -> Option<Instant> {
         self.agenda.next()
     }
 
-    /// What its port counted: frames dropped, by reason.
+    /// Counters of its port: frames dropped, by reason.
     #[must_use]
     pub fn port_counters(&self) -> PortCounters {
         self.port.counters()
     }
 
-    /// Frames that it sent, and bytes of them as they were on the wire, without FCS.
+    /// Frames that it sent, and their bytes on the wire, without FCS.
     #[must_use]
     pub const fn carried(&self) -> (u64, u64) {
         self.port.carried()
     }
 
-    /// Its TCP connections, where there are any.
+    /// Its TCP connections, if it has any.
     #[must_use]
     pub fn tcp(&self) -> Option<&TcpSide> {
         self.tcp.as_deref()
@@ -91,7 +88,7 @@ impl Host {
         self.endpoint.is_idle() && self.tcp.as_ref().is_none_or(|tcp| tcp.is_idle())
     }
 
-    /// Data frames and segments that it has sent and taken.
+    /// Data frames and segments that it has sent and taken, which tell a stall.
     #[must_use]
     pub fn moved(&self) -> u64 {
         let (stats, tcp) = (self.endpoint.stats(), self.tcp.as_ref().map(|tcp| tcp.stats()));
@@ -99,27 +96,27 @@ impl Host {
         stats.tx_frames + stats.rx_frames + of_tcp
     }
 
-    /// Bytes of payload that it has taken.
+    /// Bytes of payload that it has taken, by both protocols.
     #[must_use]
     pub fn taken_bytes(&self) -> u64 {
         let of_tcp = self.tcp.as_ref().map_or(0, |tcp| tcp.stats().rx_bytes);
         self.endpoint.stats().rx_payload + of_tcp
     }
 
-    /// Who checks its endpoint, where it is checked.
+    /// The watch on its endpoint, if it has one.
     #[must_use]
     pub fn watch(&self) -> Option<&Watch> {
         self.watch.as_deref()
     }
 
-    /// What the checkers of its endpoint object to; whether all that was to be sent in the network is there.
+    /// Violations by its endpoint; `is_all_there` if everything sent in the network has arrived.
     #[must_use]
     pub fn violations(&self, now: Instant, is_all_there: bool) -> Vec<Violation> {
         let watch = self.watch.as_ref();
         watch.map(|it| it.violations(now, &self.endpoint, is_all_there)).unwrap_or_default()
     }
 
-    /// PFC frames that it sent as a fault.
+    /// PFC frames that it sent because of a fault.
     #[must_use]
     pub fn storm_frames(&self) -> u64 {
         self.storms.as_ref().map_or(0, |storms| storms.sent())
@@ -127,27 +124,29 @@ impl Host {
 }
 
 impl Host {
-    /// The same with TCP connections.
+    /// The same host with TCP connections.
     pub(super) fn with_tcp(mut self, tcp: Option<Box<TcpSide>>) -> Self {
         self.tcp = tcp;
         self.plain = self.is_plain();
         self
     }
 
-    /// Whether nothing but its endpoint and its flows says when it is due.
+    /// Whether only its endpoint and its flows decide when it is due, so that a step may take the short way.
     pub(super) fn is_plain(&self) -> bool {
         let is_alone = self.storms.is_none() && self.ways.is_empty() && self.watch.is_none();
         is_alone && self.tcp.is_none() && !self.port.has_outages()
     }
 
-    /// What events of the endpoint bring about, and whatever else is due.
+    /// A step of the host; `next` is the result of a poll that a plain host has already done.
     fn go_on(
         &mut self,
         now: Instant,
         mut next: Option<Instant>,
     ) -> Result<Option<Instant>, PortError> {
         let Self { endpoint, port, fronts, agenda, storms, ways, watch, tcp, .. } = self;
+        // First of all: a storm's PFC goes ahead of the endpoint's frames.
         let storm = storms.as_mut().and_then(|storms| storms.step(now, port));
+        // TCP takes its frames off the wire before the endpoint looks (model.md §7).
         if let Some(tcp) = tcp {
             tcp.take(now, port);
             agenda.take_tcp(tcp.host().drain_events());
@@ -156,6 +155,7 @@ impl Host {
             credits::take(ways, now, endpoint, watch.as_deref_mut());
         }
         let mut is_polled = self.plain;
+        // Events may let further flows begin at this instant, which need another poll.
         loop {
             if agenda.begin(now, endpoint, tcp.as_deref_mut())
                 && let Some(log) = watch.as_mut().and_then(|watch| watch.log.as_mut())
@@ -163,6 +163,7 @@ impl Host {
                 agenda.begun().for_each(|(id, flow)| log.begun(id, flow.to, flow.bytes));
             }
             let (before, mut due) = (port.carried().0, None);
+            // The two sides take turns on the link: the one that sent last comes second.
             if let Some(tcp) = tcp.as_mut().filter(|tcp| tcp.is_first()) {
                 due = tcp.send(now, port, *fronts);
             }
@@ -182,6 +183,7 @@ impl Host {
                 if port.carried().0 != of_tcp {
                     tcp.is_next();
                 }
+                // TCP has sent nothing before the endpoint, and may use the room that is left.
                 if of_tcp == before {
                     due = tcp.send(now, port, *fronts);
                 }
@@ -193,12 +195,12 @@ impl Host {
             }
         }
         if port.has_outages() {
-            // It sends whether its link is up or not: what is lost is sent again.
+            // The host sends whether its link is up or not; lost frames are sent again.
             let _ = port.link_up();
             next = Instant::earlier(next, port.next_event());
         }
         next = Instant::earlier(Instant::earlier(next, agenda.next()), storm);
-        // Nobody asks for credits where there are no ways for them.
+        // Without ways there are no credits to report.
         if !ways.is_empty() {
             next = Instant::earlier(next, credits::say(ways, now, endpoint));
         }
@@ -214,6 +216,7 @@ impl Edge for Host {
         }
         self.agenda.begin(now, &mut self.endpoint, None);
         let next = self.endpoint.poll_wire(now, &mut self.port, self.fronts);
+        // Few polls have events, and only those have to look at the agenda again.
         if self.endpoint.has_events() {
             return self.go_on(now, next);
         }

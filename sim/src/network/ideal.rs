@@ -1,8 +1,5 @@
-//! How long flows would take alone in the network.
+//! The time that each flow would take alone in the network.
 //!
-//! A plan, routes and flows → the least time from a flow's start to its delivery, by flow.
-//!
-//! Units: picoseconds, bytes.
 //! Source: docs/spec/model.md §2: the slowest link of the path so far decides when the last frame but one is through.
 
 use std::collections::BTreeMap;
@@ -19,29 +16,29 @@ use super::parts::{Part, Parts};
 use crate::scenario::flow::{Carrier, Flow};
 use crate::topology::{LinkSpec, NodeId, Routes, Topology};
 
-/// Whatever takes longer, does not end.
+/// Longest time that is computed; longer ones count as that.
 const PS_MAX: u64 = i64::MAX.unsigned_abs();
 
-/// A link of a path.
+/// A link of a path, with the node at its end.
 #[derive(Clone, Copy, Debug)]
 struct Hop {
     link: LinkSpec,
-    /// What the node at its end takes beside it.
+    /// Latency of that node.
     at_end: Span,
-    /// Whether that lets frames go on when their header is in.
+    /// Whether that node cuts through: forwards a frame once its header is in.
     early: bool,
 }
 
-/// Links of a path.
+/// The links of a path, in order.
 type Path = Vec<Hop>;
 
-/// Frames of a flow.
+/// Frames of a flow, all of which but the last have the full length.
 #[derive(Clone, Copy, Debug)]
 struct Frames {
-    /// So many of the longest.
+    /// Number of frames of full length.
     full: u64,
     full_len: usize,
-    /// The last one, if it is shorter.
+    /// Length of the last frame, if it is shorter.
     last_len: Option<usize>,
 }
 
@@ -56,7 +53,7 @@ impl Frames {
         }
     }
 
-    /// Segments of a TCP flow, without those that begin and end it.
+    /// Segments with data of a TCP flow, without those of its handshake and end.
     fn of_tcp(flow: &Flow, spec: &ConnectionSpec) -> Self {
         let most = spec.mss.max(1) as u64;
         let rest = usize::try_from(flow.bytes % most).unwrap_or_default();
@@ -65,18 +62,19 @@ impl Frames {
         Self { full: flow.bytes / most, full_len: len(spec.mss), last_len }
     }
 
-    /// From the first bit sent to the last one taken.
+    /// Time from the first bit sent until the last bit is taken.
     fn time(&self, path: &[Hop], overhead: bool) -> Span {
         let (mut full, mut slowest, mut last) = (0, 0, 0);
         for (place, &Hop { link, at_end, early }) in path.iter().enumerate() {
             let beside = u128::from(link.propagation.as_ps()) + u128::from(at_end.as_ps());
             let time = |len| u128::from(link.rate.wire_time(len, overhead).as_ps());
+            // Only into an output of the input's rate (model.md §2).
             let next = path.get(place + 1).map(|hop| hop.link.rate);
             let is_early = early && next == Some(link.rate);
             let header = u128::from(link.rate.bit_time(HEADER_LEN as u64 * 8).as_ps());
-            // A frame goes on so much before its last bit is in.
+            // A frame that is cut through goes on this long before its last bit arrives.
             let lead = |len| if is_early { time(len).saturating_sub(header) } else { 0 };
-            // Of the full ones, the last has passed this link when all have passed the slowest.
+            // The last of the full frames has passed this link when all of them have passed the slowest link so far.
             let each = time(self.full_len);
             let had_slowest = slowest;
             slowest = slowest.max(each);
@@ -94,17 +92,18 @@ impl Frames {
     }
 }
 
-/// Bytes of a frame with so much payload.
+/// Bytes of a frame with `payload` bytes of payload.
 fn frame_len(spec: &EndpointSpec, payload: usize) -> usize {
-    // A payload holds its mark at least.
+    // A payload has room for its mark at least.
     let payload = payload.max(stamp::LEN);
     spec.padded_len(spec.frame.header_len() + payload + spec.frame.trailer_len())
 }
 
-/// The least time of each flow.
+/// The least time of each flow, by id.
 pub(super) fn ideals(plan: &Plan<'_>, parts: &Parts, routes: &Routes) -> Vec<Span> {
     let hosts: Vec<NodeId> = plan.topology.hosts().collect();
     let mut paths: BTreeMap<(u16, u16), Path> = BTreeMap::new();
+    // Many flows share a pair of hosts: each path is searched once.
     let ideal = |flow: &Flow| {
         let ends = (flow.from, flow.to);
         let path = paths
@@ -116,7 +115,7 @@ pub(super) fn ideals(plan: &Plan<'_>, parts: &Parts, routes: &Routes) -> Vec<Spa
         let frames = match (flow.carrier, connection) {
             (Carrier::Tcp { lasts: None }, Some(Some(spec))) => Frames::of_tcp(flow, spec),
             (Carrier::Tcp { lasts: Some(lasts) }, Some(Some(spec))) => {
-                // Its last segment begins its way when its time is over.
+                // The last segment leaves when the flow's time is over.
                 let last = Flow { bytes: spec.mss as u64, ..flow.clone() };
                 return plan.delay.send
                     + lasts
@@ -129,8 +128,8 @@ pub(super) fn ideals(plan: &Plan<'_>, parts: &Parts, routes: &Routes) -> Vec<Spa
     plan.flows.iter().map(ideal).collect()
 }
 
-/// What the way between two hosts takes without load or anything to send: propagation and switches; and the first link's
-/// rate.
+/// Time of the way between two hosts without load and without transmission: propagation and switches. Also returns the
+/// rate of the first link.
 pub(super) fn way(
     plan: &Plan<'_>,
     parts: &Parts,
@@ -142,12 +141,12 @@ pub(super) fn way(
     let path = path(plan, parts, routes, hosts, from, to);
     let rate = path.first().map_or(LinkSpec::UNUSED.rate, |hop| hop.link.rate);
     let sum = path.iter().fold(Span::ZERO, |sum, hop| sum + hop.link.propagation + hop.at_end);
-    // At its end, a host takes no time for what is no frame.
+    // Messages beside the data take no time at the host that receives them.
     let last = path.last().map_or(Span::ZERO, |hop| hop.at_end);
     (Span::from_ps(sum.as_ps() - last.as_ps()), rate)
 }
 
-/// A shortest path: all are as long, as each is counted in hops.
+/// One of the shortest paths; all have the same number of hops.
 fn path(
     plan: &Plan<'_>,
     parts: &Parts,

@@ -1,8 +1,5 @@
-//! Memory that a network takes before anything moves.
+//! Estimate of the memory that a network takes before anything moves, tried before the first switch is built.
 //!
-//! A plan → bytes of address space, which are tried before the first switch is built.
-//!
-//! Units: bytes.
 //! Source: `sim/tests/memory.rs`, which measures switches and hosts.
 
 use weft_base::memory::try_room_with_reserve;
@@ -10,21 +7,23 @@ use weft_base::memory::try_room_with_reserve;
 use super::{NetworkError, Plan};
 use crate::topology::NodeKind;
 
-/// Of a switch; most of it is counters of ports that it does not have, and a cache of flows, of which few pages are ever real.
+/// Bytes of a switch; most are counters of ports that it does not have and a cache of flows, of which few pages ever
+/// become real.
 const SWITCH: usize = 1_500_000;
-/// Of each of its ports, with a half of the cable.
+/// Bytes of a port of a switch, with half of its cable.
 const PORT: usize = 20_000;
-/// Of each host, at each switch: its entry, and the way to it.
+/// Bytes of a host at each switch: its FDB entry, and the route to it.
 const STATION: usize = 128;
-/// Of a host.
+/// Bytes of a host itself.
 const HOST: usize = 48_000;
-/// Of a flow.
+/// Bytes of a flow, at its hosts.
 const FLOW: usize = 512;
 
-/// What a network takes, rather too much; pools of whole frames ([`super::Plan::fronts`]) are refused where they are mapped.
+/// Tries whether there is memory for the network; returns the estimate, which is rather too high. Pools of whole frames
+/// ([`super::Plan::fronts`]) are not in it: they are refused where they are mapped.
 ///
 /// # Errors
-/// The system has not so much.
+/// The system does not have this much.
 pub(super) fn try_address_space(plan: &Plan<'_>) -> Result<usize, NetworkError> {
     let hosts = plan.topology.hosts().count();
     let of = |kind: NodeKind, ports: usize| match kind {

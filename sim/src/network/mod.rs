@@ -1,9 +1,9 @@
-//! A network in virtual time: switches joined to each other, and at each host an RC Link endpoint and TCP connections.
+//! A network in virtual time: switches connected to each other, and at each host an RC Link endpoint and TCP
+//! connections.
 //!
-//! [`Plan`] → [`Network`], which runs; what came of flows is at their hosts. [`NetworkSpec`] is a short way to a plan
-//! in which all switches are alike.
+//! A [`Plan`] is built into a [`Network`], which runs; its hosts have the results of flows. A [`NetworkSpec`] is a
+//! short form for a network in which all switches are alike.
 //!
-//! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §1, §3, §4, §7.
 
 mod agenda;
@@ -52,240 +52,241 @@ pub use self::host::Host;
 pub use self::parts::MESSAGE_FRAMES_MAX;
 pub use self::tcp::TcpSide;
 
-/// A network to be built.
+/// Description of a network.
 pub struct Plan<'a> {
-    /// Hosts, switches and cables; each link says what it is like.
+    /// Hosts, switches and links; each link must have its rate and propagation.
     pub topology: &'a Topology,
-    /// What the switch at a site is like.
+    /// Gives the configuration of the switch at a site.
     pub switches: &'a dyn Fn(&Site<'_>) -> Result<SwitchPlan, TemplateError>,
-    /// What the endpoint at a site is like, beside its number, its peers and its kind of frame.
+    /// Sets up the endpoint at a site; number, peers and kind of frames are set already.
     pub endpoints: &'a dyn Fn(&Site<'_>, &mut EndpointSpec) -> Result<(), TemplateError>,
-    /// What frames hosts send.
+    /// Kind of the frames that hosts send.
     pub kind: Kind,
-    /// What an endpoint takes for each frame.
+    /// Latency of an endpoint for each frame.
     pub delay: Latency,
-    /// Whether frames take their true wire time.
+    /// Whether frames take their true wire time; must be the same at all switches.
     pub overhead: bool,
-    /// Whether only fronts of frames are kept ([`weft_dataplane::pool::FRONT_LEN`]), by hosts and switches; it decides nothing.
+    /// Whether hosts and switches keep only the fronts of frames ([`weft_dataplane::pool::FRONT_LEN`]); the results are
+    /// the same.
     pub fronts: bool,
-    /// Longest frame without FCS that a host takes.
+    /// Longest frame that a host takes, without FCS.
     pub frame_len_max: usize,
-    /// What moves.
+    /// Flows of the run, by id.
     pub flows: Arc<[Flow]>,
-    /// By workload: what its TCP connections are like; those of a flow that TCP carries have to be there.
+    /// TCP connections of each workload; required of those with a TCP flow.
     pub connections: &'a [Option<ConnectionSpec>],
-    /// What goes wrong.
+    /// Faults of links and hosts.
     pub faults: &'a [Fault],
-    /// Seed of what goes wrong at random.
+    /// Seed of random faults, and of TCP's sequence numbers.
     pub seed: u64,
-    /// Whether endpoints are checked, frame by frame.
+    /// Whether endpoints and switches are checked, frame by frame.
     pub checks: Checks,
-    /// Whether latencies are taken apart.
+    /// Whether latencies are recorded by their parts.
     pub latency_parts: bool,
 }
 
-/// A network whose switches are all alike.
+/// Description of a network whose switches are all alike.
 #[derive(Clone, Debug)]
 pub struct NetworkSpec {
-    /// Hosts, switches and cables; those that do not say what they are like are as `setup` and `around` have it.
+    /// Hosts, switches and links; links without a rate get that of `setup` and the propagation of `around`.
     pub topology: Topology,
-    /// What every switch is like; it has as many ports as links, and `buffer_bytes` in all.
+    /// Every switch; it has a port for each of its links, and `buffer_bytes` in all.
     pub setup: Setup,
-    /// What is around a switch.
+    /// Conditions around every switch.
     pub around: Around,
-    /// What frames hosts send.
+    /// Kind of the frames that hosts send.
     pub kind: Kind,
-    /// What an endpoint takes for each frame, each way.
+    /// Latency of an endpoint for each frame, each way.
     pub endpoint_delay: Span,
 }
 
-/// A network cannot be built.
+/// Why a network cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
-    /// Its hosts, switches and links.
+    /// The topology is not valid.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// There is no memory for it.
+    /// The system has too little memory for it.
     #[error("a network of {switches} switches and {hosts} hosts")]
     Memory {
-        /// Switches.
+        /// Number of its switches.
         switches: usize,
-        /// Hosts.
+        /// Number of its hosts.
         hosts: usize,
-        /// How much it takes before anything moves.
+        /// Bytes that it takes before anything moves.
         source: NoMemory,
     },
-    /// A link that does not say what it is like.
+    /// A link has no rate and propagation.
     #[error("link {link} between {a:?} and {b:?} has no rate and no length")]
     Link {
-        /// Its number.
+        /// Number of the link.
         link: usize,
-        /// One end.
+        /// Node at one end.
         a: String,
-        /// The other.
+        /// Node at the other end.
         b: String,
     },
-    /// A node has no place in a template.
+    /// A template refuses a node.
     #[error("node {name:?}")]
     Template {
-        /// Which.
+        /// Name of the node.
         name: String,
-        /// Why.
+        /// Reason of the template.
         source: TemplateError,
     },
-    /// A switch whose configuration has not a port for each link.
+    /// The configuration of a switch does not have one port for each link.
     #[error("switch {name:?} is configured with {had} ports: expected {links}, one for each link")]
     Ports {
-        /// Which.
+        /// Name of the switch.
         name: String,
-        /// Ports.
+        /// Ports in its configuration.
         had: usize,
-        /// Links.
+        /// Links that it has.
         links: usize,
     },
-    /// Frames take their true wire time at one end of a link only.
+    /// Frames take their true wire time at one end of a link and not at the other.
     #[error(
         "switch {name:?} counts frames' true wire time and its neighbours do not, or the other way round"
     )]
     Overhead {
-        /// Which switch.
+        /// Name of the switch.
         name: String,
     },
-    /// A switch.
+    /// A switch refuses its configuration.
     #[error("switch {name:?}")]
     Switch {
-        /// Which.
+        /// Name of the switch.
         name: String,
-        /// Why.
+        /// Reason of the switch.
         source: BuildError,
     },
-    /// An endpoint.
+    /// An endpoint refuses its description.
     #[error("host {name:?}")]
     Host {
-        /// Which.
+        /// Name of the host.
         name: String,
-        /// Why.
+        /// Reason of the endpoint.
         source: EndpointError,
     },
-    /// A TCP host or a connection.
+    /// A TCP host refuses its description or a connection.
     #[error("host {name:?}")]
     Tcp {
-        /// Which.
+        /// Name of the host.
         name: String,
-        /// Why.
+        /// Reason of the TCP host.
         source: TcpError,
     },
-    /// More connections from a host than it has ports.
+    /// A host begins more connections than it has ports.
     #[error("host {name:?} begins more TCP connections than it has ports: expected {most} at most")]
     Connections {
-        /// Which.
+        /// Name of the host.
         name: String,
-        /// Most.
+        /// Most connections that a host can begin.
         most: usize,
     },
-    /// A TCP flow of a workload without connections.
+    /// A TCP flow belongs to a workload without connections.
     #[error("flow {flow} is a TCP connection: expected a specification for workload {workload}")]
     NoConnection {
-        /// Which.
+        /// Number of the flow.
         flow: usize,
-        /// Its workload.
+        /// Number of its workload.
         workload: u16,
     },
-    /// A cable.
+    /// A cable cannot be laid.
     #[error(transparent)]
     Cable(CableError),
-    /// A link that is so long, or whose ends are so slow, that there is no room for what it carries.
+    /// A link would have to hold too many frames, as it is too long or its ends are too slow.
     #[error(
         "the link between {a:?} and {b:?} can hold {frames} frames: expected {most} at most of all links together; make it shorter or slower, or the latencies at its ends less"
     )]
     Room {
-        /// One end.
+        /// Node at one end.
         a: String,
-        /// The other.
+        /// Node at the other end.
         b: String,
-        /// Frames that it can hold.
+        /// Frames that it would hold.
         frames: u64,
-        /// Most of all.
+        /// Most that all links together may hold.
         most: u64,
     },
-    /// What moves.
+    /// A flow is not valid.
     #[error(transparent)]
     Flow(#[from] FlowError),
-    /// A flow of more frames than a message has numbers for.
+    /// A flow has more frames than a message has numbers for.
     #[error(
         "flow {flow} from host {from} has {bytes} bytes: expected at most {most}, which are 2^31 frames"
     )]
     Message {
-        /// The flow.
+        /// Number of the flow.
         flow: usize,
-        /// The sender.
+        /// Number of its sender.
         from: u16,
-        /// Its bytes.
+        /// Bytes of the flow.
         bytes: u64,
-        /// Most.
+        /// Most bytes that its frames can carry.
         most: u64,
     },
-    /// A flow on another virtual channel than that of its sender's requests.
+    /// A flow names another virtual channel than its sender's endpoint uses.
     #[error(
         "flow {flow} on virtual channel {vc}: expected {expected}, on which host {from} sends to host {to}; its endpoint's request_vc and banks say so"
     )]
     Vc {
-        /// The flow.
+        /// Number of the flow.
         flow: usize,
-        /// Its channel.
+        /// Virtual channel that it names.
         vc: u8,
-        /// The endpoint's.
+        /// Virtual channel of the endpoint's requests.
         expected: u8,
-        /// The sender.
+        /// Number of the sender.
         from: u16,
-        /// The receiver.
+        /// Number of the receiver.
         to: u16,
     },
-    /// More partners than credits can be counted for.
+    /// A host has credits with more partners than it has ports for.
     #[error(
         "host {name:?} has credits with {had} others: expected flows with at most {most}, or PFC"
     )]
     Partners {
-        /// Which host.
+        /// Name of the host.
         name: String,
-        /// Partners.
+        /// Number of its partners.
         had: usize,
-        /// Most.
+        /// Most partners that a host can have.
         most: usize,
     },
-    /// A fault at what is not there.
+    /// A fault names a link or host that does not exist.
     #[error("fault {fault} is at {what} {had}: expected 0 to {most}")]
     Fault {
-        /// Which fault, by place.
+        /// Index of the fault.
         fault: usize,
-        /// A link or a host.
+        /// The word "link" or "host".
         what: &'static str,
-        /// Its number.
+        /// Number that it names.
         had: usize,
-        /// The last one.
+        /// Highest number there is.
         most: usize,
     },
 }
 
-/// A network at work.
+/// A network that is built, and runs.
 pub struct Network {
     nodes: Nodes<Host>,
     flows: Arc<[Flow]>,
-    /// By link: frames that were lost as it was down.
+    /// By link: counter of frames that were lost because it was down; `None` if it never is.
     lost: Vec<Option<Arc<AtomicU64>>>,
-    /// By flow: the least time that it can take.
+    /// By flow: least time that it can take, alone in the network.
     ideals: Vec<Span>,
-    /// So long at most does an endpoint wait for an ACK.
+    /// Longest time that an endpoint waits for an ACK.
     patience: Span,
-    /// And a TCP connection.
+    /// Longest time that a TCP connection waits for an acknowledgement.
     tcp_patience: Span,
-    /// By node.
+    /// Whether each node is a host.
     is_host: Vec<bool>,
-    /// Address space that it took before anything moved, about.
+    /// Estimate of the address space that it took before anything moved.
     memory: usize,
 }
 
-/// Why there is no cable between two places, of which nodes are the components.
+/// The error for a cable that cannot be laid between two places; components are nodes.
 fn no_cable(topology: &Topology, ends: [Place; 2], error: CableError) -> NetworkError {
     let CableError::Room { frames, most } = error else { return NetworkError::Cable(error) };
     let name = |place: Place| topology.nodes().get(place.component).map(|node| node.name.clone());
@@ -294,10 +295,11 @@ fn no_cable(topology: &Topology, ends: [Place; 2], error: CableError) -> Network
 }
 
 impl Network {
-    /// Builds a network of `spec`; nothing has moved yet. Switches and endpoints are changed by `change`.
+    /// Builds a network of `spec`, in which nothing has moved yet; `change_switch` and `change_endpoint` may alter each
+    /// part.
     ///
     /// # Errors
-    /// See [`NetworkError`].
+    /// The first part that cannot be built.
     pub fn new(
         spec: &NetworkSpec,
         flows: Vec<Flow>,
@@ -336,11 +338,12 @@ impl Network {
         })
     }
 
-    /// Builds a network; nothing has moved yet.
+    /// Builds a network, in which nothing has moved yet.
     ///
     /// # Errors
-    /// See [`NetworkError`].
+    /// The first part that cannot be built.
     pub fn build(plan: &Plan<'_>) -> Result<Self, NetworkError> {
+        // Tried before anything is built: a network for which there is no memory is refused whole.
         let memory = memory::try_address_space(plan)?;
         let routes = plan.topology.routes()?;
         let mut parts = Parts::new(plan, &routes)?;
@@ -349,9 +352,10 @@ impl Network {
         let partners = credits::partners(plan, &parts)?;
         let mut cables = Cables::new();
         let mut of_host = partners.iter();
+        // Nodes are added in order, so that a node's number is its component's.
         for part in &parts.nodes {
             let ports = match part {
-                // The ways of credits are ports after its own.
+                // Credits to each partner have a port of their own, after the host's.
                 Part::Host { .. } => 1 + of_host.next().map_or(0, Vec::len),
                 Part::Switch { plan, .. } => plan.config.ports.len(),
             };
@@ -390,6 +394,7 @@ impl Network {
                         let cables = ports.map(|port| plan.around.propagation_of(port));
                         SwitchLog::new(reader, plan.around.latency, cables.collect())
                     });
+                    // A port without a link gets the end of a cable that leads nowhere.
                     let ends = ends.into_iter().map(|end| end.unwrap_or_else(|| cable(1).0));
                     let built = Switch::on(plan.config, &plan.around, ends.collect())
                         .map_err(|source| NetworkError::Switch { name: name(), source })?;
@@ -407,18 +412,18 @@ impl Network {
         Ok(Self { nodes, flows, lost, ideals, patience, tcp_patience, is_host, memory })
     }
 
-    /// Memory that is to be there while frames move: pools and queues double when they grow, and results are large.
+    /// Memory that must stay free while frames move: pools and queues double when they grow, and results are large.
     pub(crate) const fn spare(&self) -> usize {
         self.memory / 8
     }
 
-    /// What moves, by id.
+    /// All flows, by id.
     #[must_use]
     pub fn flows(&self) -> &[Flow] {
         &self.flows
     }
 
-    /// Hosts, by number.
+    /// Hosts, in the order of their numbers.
     pub fn hosts(&self) -> impl Iterator<Item = &Host> {
         self.nodes.edges()
     }
@@ -428,61 +433,61 @@ impl Network {
         self.nodes.switches()
     }
 
-    /// The books of each switch.
+    /// The ledger of each switch.
     #[must_use]
     pub fn ledgers(&self) -> Vec<Ledger> {
         self.nodes.ledgers()
     }
 
-    /// By link: frames that were lost as it was down.
+    /// By link: frames that were lost because it was down.
     pub fn lost(&self) -> impl Iterator<Item = u64> {
         let count = |lost: &Arc<AtomicU64>| lost.load(Ordering::Relaxed);
         self.lost.iter().map(move |lost| lost.as_ref().map_or(0, count))
     }
 
-    /// By flow: the least time from its start to its delivery, alone in the network.
+    /// By flow: least time from its start to its delivery, alone in the network.
     #[must_use]
     pub fn ideals(&self) -> &[Span] {
         &self.ideals
     }
 
-    /// So long at most does an endpoint wait for an ACK before it sends again.
+    /// Longest time that an endpoint waits for an ACK before it sends again.
     #[must_use]
     pub const fn patience(&self) -> Span {
         self.patience
     }
 
-    /// So long at most does a TCP connection wait for an acknowledgement.
+    /// Longest time that a TCP connection waits for an acknowledgement before it sends again.
     #[must_use]
     pub const fn tcp_patience(&self) -> Span {
         self.tcp_patience
     }
 
-    /// Where the run has come to.
+    /// Virtual time of the run.
     #[must_use]
     pub const fn now(&self) -> Instant {
         self.nodes.now()
     }
 
-    /// Flows that are done or given up at their senders.
+    /// Number of flows that are done or given up at their senders.
     #[must_use]
     pub fn closed(&self) -> usize {
         self.hosts().map(Host::closed).sum()
     }
 
-    /// Flows that are all there.
+    /// Number of flows that have been delivered.
     #[must_use]
     pub fn delivered(&self) -> usize {
         self.hosts().map(|host| host.delivered().len()).sum()
     }
 
-    /// Whether all flows are done, and no endpoint has anything to do.
+    /// Whether all flows are done and no endpoint has anything to do.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.closed() == self.flows.len() && self.hosts().all(Host::is_idle)
     }
 
-    /// Has switches count the time of pauses up to this instant: else they have when they next look.
+    /// Steps switches with paused outputs once more, so that the time of those pauses is counted up to now.
     pub fn settle(&mut self) {
         self.nodes.settle(|switch| {
             let core = switch.core();
@@ -491,7 +496,7 @@ impl Network {
         });
     }
 
-    /// What latencies are made of, by number of host that took the frames, if that was noted.
+    /// Sums of the parts of latency, by number of the receiving host; empty if they were not recorded.
     #[must_use]
     pub fn parts(&self) -> Vec<LatencyParts> {
         let hosts = self.hosts().filter_map(|host| host.watch()?.log.as_ref());
@@ -500,7 +505,7 @@ impl Network {
         journey::parts(&hosts.collect::<Vec<_>>(), &switches)
     }
 
-    /// Whether a frame was lost anywhere.
+    /// Whether a frame was lost anywhere in the network.
     fn has_lost(&self) -> bool {
         let on_links = self.lost.iter().flatten().any(|lost| lost.load(Ordering::Relaxed) > 0);
         let at_hosts = self.hosts().any(|host| {
@@ -510,10 +515,11 @@ impl Network {
         on_links || at_hosts || self.ledgers().iter().any(|ledger| ledger.dropped > 0)
     }
 
-    /// What checkers object to, by node, once nothing is on its way any more.
+    /// Violations that the checkers found, with their nodes; to be called when no frame is in flight.
     #[must_use]
     pub fn violations(&self) -> Vec<(NodeId, Violation)> {
         let now = self.now();
+        // Only then must all credits be back: a lost frame takes credit that is reported later, or never.
         let is_delivered = self.is_idle() && self.delivered() == self.flows.len();
         let is_all_there = is_delivered && !self.has_lost();
         let mut hosts = self.hosts();
@@ -530,10 +536,10 @@ impl Network {
         all
     }
 
-    /// Runs until `end` on so many threads.
+    /// Runs until `end` on `threads` threads.
     ///
     /// # Errors
-    /// Never: a wire does not fail.
+    /// Never: a wire in virtual time does not fail.
     pub fn run(&mut self, end: Instant, threads: usize) -> Result<(), &PortError> {
         self.nodes.run(end, threads)
     }

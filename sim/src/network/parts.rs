@@ -1,8 +1,5 @@
-//! What a network is built from, once its templates were asked.
+//! The parts that a network is built from: templates applied to each node of the plan, and the checks among them.
 //!
-//! [`Plan`] → [`Parts`].
-//!
-//! Units: picoseconds, bytes.
 //! Source: docs/spec/model.md §3, §4.
 
 use weft_dataplane::fdb::{FdbKey, StaticEntry};
@@ -19,17 +16,17 @@ use crate::scenario::flow::check;
 use crate::scenario::{Site, SwitchPlan};
 use crate::topology::{LinkSpec, NodeKind, Routes, Topology};
 
-/// VLAN of a port by default.
+/// Default VLAN of a port.
 const PVID: Vid = Vid::from_low_bits(1);
-/// Frames of a message are numbered in 31 bits.
+/// Most frames of a message, whose numbers have 31 bits.
 pub const MESSAGE_FRAMES_MAX: u64 = 1 << 31;
 
-/// A node that is about to be built.
+/// A node before it is built.
 pub(super) enum Part {
     Host {
         endpoint: Box<EndpointSpec>,
         link: LinkSpec,
-        /// What the other end of its link takes to obey a PAUSE.
+        /// Time that the other end of its link takes to obey a PAUSE.
         response: Span,
     },
     Switch {
@@ -38,7 +35,7 @@ pub(super) enum Part {
 }
 
 impl Part {
-    /// What it takes for each frame; `delay` of a host.
+    /// Latency of the node for each frame; `delay` is that of hosts.
     pub const fn latency(&self, delay: Latency) -> Latency {
         match self {
             Self::Host { .. } => delay,
@@ -47,14 +44,14 @@ impl Part {
     }
 }
 
-/// All that is about to be built.
+/// All parts of a network before they are built.
 pub(super) struct Parts {
     pub nodes: Vec<Part>,
     pub links: Vec<LinkSpec>,
 }
 
 impl Parts {
-    /// Asks the templates for each node, and adds routes.
+    /// Applies the templates to each node, and adds static entries for routes.
     pub fn new(plan: &Plan<'_>, routes: &Routes) -> Result<Self, NetworkError> {
         let topology = plan.topology;
         let hosts = topology.hosts().count();
@@ -112,8 +109,8 @@ impl Parts {
         Ok(parts)
     }
 
-    /// Tells each host what the other end of its link takes to obey a PAUSE: a switch for the PAUSE as for any frame, a host
-    /// for its last frame, too.
+    /// Tells each host the time that the other end of its link takes to obey a PAUSE: a switch takes its latency, a
+    /// host also that of the frame it is sending.
     fn responses(&mut self, plan: &Plan<'_>) {
         let takes: Vec<Span> = self
             .nodes
@@ -133,7 +130,7 @@ impl Parts {
         }
     }
 
-    /// Checks that there are numbers for all frames of a flow.
+    /// Checks that a message has numbers for all frames of each flow.
     fn messages(&self, plan: &Plan<'_>) -> Result<(), NetworkError> {
         let payloads: Vec<usize> = self.endpoints().map(|spec| spec.payload_max).collect();
         let messages = plan.flows.iter().enumerate().filter(|(_, flow)| !flow.is_tcp());
@@ -147,7 +144,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Checks that flows are on the virtual channels on which their senders send.
+    /// Checks that flows are on the virtual channels that their senders use.
     fn channels(&self, plan: &Plan<'_>) -> Result<(), NetworkError> {
         let specs: Vec<&EndpointSpec> = self.endpoints().collect();
         for (flow, it) in plan.flows.iter().enumerate() {
@@ -161,7 +158,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Of hosts, by number.
+    /// Descriptions of the endpoints, by number of the host.
     pub fn endpoints(&self) -> impl Iterator<Item = &EndpointSpec> {
         self.nodes.iter().filter_map(|part| match part {
             Part::Host { endpoint, .. } => Some(&**endpoint),
@@ -169,14 +166,14 @@ impl Parts {
         })
     }
 
-    /// So long at most does an endpoint wait for an ACK.
+    /// Longest time that an endpoint waits for an ACK.
     pub fn patience(&self) -> Span {
         let timeouts = self.endpoints().filter_map(|endpoint| endpoint.transport.timeout());
         timeouts.max().unwrap_or_default()
     }
 }
 
-/// What each link is like.
+/// Rate and propagation of each link.
 fn links(topology: &Topology) -> Result<Vec<LinkSpec>, NetworkError> {
     let links = topology.links().iter().enumerate();
     let specs = links.map(|(link, it)| {
@@ -191,7 +188,7 @@ fn links(topology: &Topology) -> Result<Vec<LinkSpec>, NetworkError> {
     specs.collect()
 }
 
-/// Sets rates and lengths of a switch's ports after its links.
+/// Sets the rates and propagation delays of a switch's ports to those of its links.
 fn fit(
     switch: &mut SwitchPlan,
     name: &str,
@@ -212,16 +209,16 @@ fn fit(
     Ok(())
 }
 
-/// Where frames to an endpoint go whose own are like `frame`.
+/// Static entry for frames to an endpoint whose own frames are like `frame`.
 fn entry(frame: &FrameSpec, ports: PortSet) -> Option<StaticEntry> {
     let (addr, _) = frame.source_key()?;
-    // A frame without a tag, or with a priority only, is in the VLAN of the port.
+    // A frame without a tag, or with a priority tag (VID 0), is in the port's VLAN.
     let vid = frame.vlan.map_or(0, |tci| tci.vid().get());
     let vid = if vid == 0 { PVID } else { Vid::from_low_bits(vid) };
     StaticEntry::over(FdbKey::new(vid, addr), ports)
 }
 
-/// Where packets of TCP go to a host whose own frames are like `frame`: they have no tag.
+/// Static entry for TCP packets to a host whose own frames are like `frame`; they have no tag.
 fn tcp_entry(frame: &FrameSpec, ports: PortSet) -> Option<StaticEntry> {
     StaticEntry::over(FdbKey::new(PVID, AddrKey::ethernet(frame.src.mac)), ports)
 }

@@ -1,8 +1,5 @@
-//! Hosts are put at the ends of their cables.
+//! Places hosts at the ends of their cables, with the faults that a plan has for them.
 //!
-//! An endpoint and what a plan does to it → [`Host`].
-//!
-//! Units: picoseconds, bytes.
 //! Source: docs/spec/model.md §3, §4.
 
 use std::collections::VecDeque;
@@ -24,15 +21,15 @@ use crate::scenario::fault::Fault;
 use crate::scenario::flow::FlowId;
 use crate::topology::LinkSpec;
 
-/// The link of a host.
+/// The link of a host, and the behaviour of its other end.
 #[derive(Clone, Copy)]
 pub(super) struct HostLink {
     pub link: LinkSpec,
-    /// What its other end takes to obey a PAUSE.
+    /// Time that the other end takes to obey a PAUSE.
     pub response: Span,
 }
 
-/// An endpoint at the end of its cable.
+/// Makes a host of an endpoint at the end of its cable.
 pub(super) fn at_port(
     plan: &Plan<'_>,
     mut endpoint: Box<EndpointSpec>,
@@ -45,6 +42,7 @@ pub(super) fn at_port(
     let wire = WireConfig {
         name: String::new(),
         rate: link.rate,
+        // The endpoint's delays count as the wire's: a frame starts that much later, and is taken that much later.
         propagation: link.propagation + plan.delay.send,
         latency: plan.delay.receive,
         overhead: plan.overhead,
@@ -66,6 +64,7 @@ pub(super) fn at_port(
         }
     }
     let mut ends = ends.into_iter();
+    // The first end is the host's own port, the others are ways of credits.
     let end = ends.next().flatten().unwrap_or_else(|| cable(1).0);
     let ways =
         partners.into_iter().zip(delays).zip(ends).filter_map(|((to, delay), end)| {
@@ -74,6 +73,7 @@ pub(super) fn at_port(
     let storms = Storms::new(endpoint.frame.src.mac, &storms);
     let keeps = plan.checks == Checks::Keep;
     let payload = endpoint.payload_max as u64;
+    // Also for latencies alone: the watch sees each frame that the log needs.
     let watch = (plan.checks != Checks::Off || plan.latency_parts).then(|| {
         let mut watch = Watch::new(&mut endpoint, link.rate, keeps, plan.fronts);
         watch.log = plan.latency_parts.then(|| HostLog::new(link.propagation, plan.delay, payload));
@@ -94,8 +94,8 @@ pub(super) fn at_port(
     Ok(host)
 }
 
-/// The receive buffer of a slow receiver whose endpoint has none of its own: XOFF at 32 frames, of TYPE2 at 8, and what is on
-/// its way for one round trip, XON at that, and room for one more (docs/spec/model.md §4).
+/// The receive buffer of a slow receiver whose endpoint has none of its own: XOFF at 32 frames (TYPE2: 8) and one round
+/// trip, XON at one round trip, and room for one more (docs/spec/model.md §4).
 fn slow(plan: &Plan<'_>, link: LinkSpec, response: Span, endpoint: &EndpointSpec) -> SlowSpec {
     let headroom = Headroom {
         rate: link.rate,
@@ -103,7 +103,7 @@ fn slow(plan: &Plan<'_>, link: LinkSpec, response: Span, endpoint: &EndpointSpec
         overhead: true,
         latency: Span::ZERO, // a host takes frames in at once
         propagation: Headroom::propagation(link.propagation.as_ps() / 5_000 + 1),
-        // Its own delay counts on both ways; the far end is given a microsecond at least.
+        // Its own delay counts both ways; the far end is given a microsecond at least.
         response: plan.delay.receive + plan.delay.send + response.max(Span::from_us(1)),
     };
     let is_multicast = matches!(endpoint.transport, Transport::Unreliable { .. });

@@ -1,8 +1,5 @@
-//! A host that stops its link partner by PFC without end.
+//! PFC storms: a host that pauses its link partner again and again, whatever its endpoint does.
 //!
-//! [`Storms`] of a host puts its frames before the endpoint's.
-//!
-//! Units: picoseconds, quanta.
 //! Source: IEEE 802.1Q-2022 clause 36; docs/spec/model.md §3.
 
 use weft_dataplane::port::Port;
@@ -11,19 +8,19 @@ use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::PriSet;
 use weft_parsers::{MacAddr, Pfc, mac_control};
 
-/// Pause time of each frame; the next one goes at half of it.
+/// Pause time of each frame in quanta; the next one follows after half of it.
 const QUANTA: u16 = u16::MAX;
 
-/// One storm.
+/// A storm of one fault.
 #[derive(Clone, Copy, Debug)]
 struct Storm {
     classes: PriSet,
     until: Instant,
-    /// When its next frame is sent; `None` when it is over.
+    /// When its next frame is due; `None` once it is over.
     next: Option<Instant>,
 }
 
-/// The storms of a host.
+/// All storms of a host.
 pub(super) struct Storms {
     all: Vec<Storm>,
     source: MacAddr,
@@ -31,7 +28,7 @@ pub(super) struct Storms {
 }
 
 impl Storms {
-    /// Of a host with this address: classes, from and until when.
+    /// The storms of a host with address `source`: classes, begin and end of each; `None` if there are none.
     pub fn new(source: MacAddr, storms: &[(PriSet, Instant, Instant)]) -> Option<Box<Self>> {
         let storms = storms.iter().filter(|&&(_, from, until)| from < until);
         let storms: Vec<Storm> = storms
@@ -41,12 +38,12 @@ impl Storms {
         is_any.then(|| Box::new(Self { all: storms, source, sent: 0 }))
     }
 
-    /// PFC frames sent.
+    /// Number of PFC frames sent.
     pub const fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Sends what is due; returns when there is more.
+    /// Sends frames that are due; returns when the next one is.
     pub fn step(&mut self, now: Instant, port: &mut Wire) -> Option<Instant> {
         let mut next = None;
         for storm in &mut self.all {
@@ -55,6 +52,7 @@ impl Storms {
                 next = Instant::earlier(next, Some(due));
                 continue;
             }
+            // At its end the storm releases the classes, which would otherwise stay paused for their quanta.
             let quanta = if now < storm.until { QUANTA } else { 0 };
             let classes = (0..8_u8).filter(|class| storm.classes.bits() >> class & 1 != 0);
             let pfc = classes
@@ -66,7 +64,7 @@ impl Storms {
                 }
             });
             if !is_sent {
-                // As PFC does, it waits for the frame that is being sent, and for no other.
+                // PFC waits only for the frame that is being sent.
                 next = Instant::earlier(
                     next,
                     port.idle_at().or(Some(now + port.caps().rate.quanta(1))),

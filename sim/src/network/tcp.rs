@@ -1,8 +1,7 @@
-//! The TCP side of a host in virtual time: its stack beside its RC Link endpoint, on the same cable.
+//! The TCP side of a host in virtual time: a TCP stack beside the RC Link endpoint, on the same cable.
 //!
-//! Flows that TCP carries → a [`TcpSide`] for each host at an end of one; it takes frames before the endpoint does.
+//! Each host at an end of a TCP flow has a [`TcpSide`], which takes its frames off the wire before the endpoint does.
 //!
-//! Units: picoseconds, bytes.
 //! Source: docs/spec/model.md §7.
 
 use core::net::Ipv4Addr;
@@ -21,40 +20,41 @@ use weft_parsers::MacAddr;
 use super::{NetworkError, Plan};
 use crate::scenario::flow::{Carrier, Flow, FlowId};
 
-/// Port of all receivers.
+/// TCP port of all receivers.
 const RECEIVER_PORT: u16 = 5_001;
-/// Port of a sender's first connection.
+/// TCP port of a sender's first connection; others follow.
 const FIRST_PORT: u16 = 1_024;
-/// Connections of a sender that have ports.
+/// Most connections of a sender, each with a port of its own.
 const CONNECTIONS_MAX: usize = (u16::MAX - FIRST_PORT) as usize + 1;
-/// Most frames that are taken at once.
+/// Most frames that are taken in one step.
 const FRAMES_MAX: usize = 64;
 
-/// A host's connections.
+/// The TCP connections of a host.
 pub struct TcpSide {
     host: TcpHost,
-    /// Flows that TCP carries from this host, by id.
+    /// TCP flows from this host, in the order of their ids.
     own: Vec<FlowId>,
-    /// By workload: what its connections are like.
+    /// Settings of TCP connections, by workload.
     connections: Vec<Option<ConnectionSpec>>,
-    /// Whether it sends before the endpoint does, as the endpoint was the last to.
+    /// Whether TCP sends before the endpoint, which has sent last.
     is_first: bool,
 }
 
-/// The address of host `number`, counted from 0.
+/// IP address of host `number`, counted from 0.
 fn address(number: u16) -> Ipv4Addr {
     Station::numbered(number.saturating_add(1)).ip4
 }
 
-/// Where `ip` is: hosts have numbered stations.
+/// MAC address of `ip`, which is that of a numbered station.
 fn directory(ip: Ipv4Addr) -> Option<MacAddr> {
     let [.., high, low] = ip.octets();
     let station = Station::numbered(u16::from_be_bytes([high, low]));
     (station.ip4 == ip).then_some(station.mac)
 }
 
-/// What is sent and expected of a flow at its ends, which begins at `start`.
+/// Data that the sender and the receiver of a flow send and expect; it begins at `start`.
 fn transfers(id: FlowId, flow: &Flow, start: Instant) -> [Transfer; 2] {
+    // Data of its own for each flow, so that bytes of another connection are found.
     let seed = Some(u64::from(id) << 32);
     let (amount, expect) = match flow.carrier {
         Carrier::Tcp { lasts: Some(lasts) } => (Amount::Until(start + lasts), None),
@@ -65,7 +65,7 @@ fn transfers(id: FlowId, flow: &Flow, start: Instant) -> [Transfer; 2] {
 }
 
 impl TcpSide {
-    /// Begins a connection from this host; whether it could.
+    /// Begins the connection of a flow from this host; returns whether it could.
     pub(super) fn begin(&mut self, now: Instant, id: FlowId, flow: &Flow) -> bool {
         let (Some(key), Some(Some(spec))) =
             (self.key(id, flow), self.connections.get(usize::from(flow.workload)).copied())
@@ -76,13 +76,13 @@ impl TcpSide {
         self.host.connect(now, id, key, &spec, transfer).is_ok()
     }
 
-    /// How this host names the connection of a flow of its own.
+    /// Key of a flow's connection at this host, its sender.
     fn key(&self, id: FlowId, flow: &Flow) -> Option<ConnectionKey> {
         let port = port(self.own.binary_search(&id).ok()?);
         Some(ConnectionKey { port, peer: address(flow.to), peer_port: RECEIVER_PORT })
     }
 
-    /// Takes the frames off the wire that are for its connections, up to the first one that is not.
+    /// Takes frames for its connections off the wire, up to the first that is not for them.
     pub(super) fn take(&mut self, now: Instant, wire: &mut Wire) {
         if wire.is_due(now) {
             let (host, rate) = (&mut self.host, wire.caps().rate);
@@ -92,7 +92,7 @@ impl TcpSide {
         }
     }
 
-    /// Sends what there is room for; returns when it is due next.
+    /// Sends while the wire has room; returns when it is due next.
     pub(super) fn send(&mut self, now: Instant, wire: &mut Wire, fronts: bool) -> Option<Instant> {
         let (before, _) = wire.carried();
         let next = self.host.send_wire(now, wire, fronts);
@@ -102,55 +102,54 @@ impl TcpSide {
         next
     }
 
-    /// Whether it sends before the endpoint.
+    /// Whether TCP sends before the endpoint in this step.
     pub(super) const fn is_first(&self) -> bool {
         self.is_first
     }
 
-    /// The endpoint has sent: next it is this side's turn.
+    /// Gives the next turn to TCP, after the endpoint has sent.
     pub(super) const fn is_next(&mut self) {
         self.is_first = true;
     }
 
-    /// Its connections.
     pub(super) const fn host(&mut self) -> &mut TcpHost {
         &mut self.host
     }
 
-    /// What it has counted.
+    /// Counters of the TCP host.
     #[must_use]
     pub const fn stats(&self) -> TcpStats {
         self.host.stats()
     }
 
-    /// Whether nothing of a connection is left.
+    /// Whether no connection is left.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.host.is_idle()
     }
 
-    /// Flows of which something has come here whose connections are still there, and how many bytes.
+    /// Flows of which data has come, with the bytes, as long as their connections exist.
     pub fn arriving(&self) -> impl Iterator<Item = (FlowId, u64)> + '_ {
         self.host.counts().map(|(id, _, taken)| (id, taken))
     }
 }
 
-/// Port of a sender's nth connection.
+/// TCP port of a sender's connection number `place`.
 fn port(place: usize) -> u16 {
     u16::try_from(place).unwrap_or(u16::MAX).saturating_add(FIRST_PORT)
 }
 
-/// How much longer than its least timeout a connection waits at most.
+/// Largest factor by which retransmissions back off from the least timeout.
 const BACKOFF: u64 = 60;
 
-/// So long at most does a connection wait before it sends again.
+/// Longest time that a connection waits before it sends again.
 pub(super) fn patience(plan: &Plan<'_>) -> Span {
     let longest = plan.connections.iter().flatten().map(|spec| spec.rto_min).max();
     let longest = longest.unwrap_or_default();
     Span::from_ps(longest.as_ps().saturating_mul(BACKOFF + 1))
 }
 
-/// Whether each host is at an end of a flow that TCP carries, by number.
+/// For each host, whether it is at an end of a TCP flow.
 pub(super) fn has_tcp(plan: &Plan<'_>) -> Vec<bool> {
     let mut has = vec![false; plan.topology.hosts().count()];
     for flow in plan.flows.iter().filter(|flow| flow.is_tcp()) {
@@ -161,7 +160,7 @@ pub(super) fn has_tcp(plan: &Plan<'_>) -> Vec<bool> {
     has
 }
 
-/// By number of host: its connections, if it has any.
+/// For each host its TCP side, if it is at an end of a TCP flow.
 pub(super) fn sides(
     plan: &Plan<'_>,
     endpoints: &[&EndpointSpec],
@@ -173,6 +172,7 @@ pub(super) fn sides(
             sides.push(None);
             continue;
         };
+        // Sequence numbers come from the run's seed and the host (model.md §7).
         let seed = plan.seed.wrapping_add(u64::from(endpoint.number) << 32);
         let host = TcpHost::new(TcpHostSpec {
             mac: endpoint.frame.src.mac,
@@ -207,7 +207,7 @@ pub(super) fn sides(
         let Some(Some(receiver)) = sides.get_mut(to) else { continue };
         let peer_port = port(place);
         let key = ConnectionKey { port: RECEIVER_PORT, peer: address(flow.from), peer_port };
-        // When the receiver's end is done is decided by the sender: its own start does not matter.
+        // The sender decides when the receiver is done, so its start does not matter here.
         let [_, transfer] = transfers(id, flow, Instant::ZERO);
         let awaited = receiver.host.await_peer(id, key, &spec, transfer);
         awaited.map_err(|source| refused(plan, to, source))?;
