@@ -1,9 +1,8 @@
-//! A PBR fabric in virtual time: switches joined to each other, and ends that read, write and answer.
+//! A PBR fabric in virtual time: switches connected to each other, and seats at their edges that write and answer.
 //!
-//! [`Plan`] → [`Fabric`]; each [`Seat`] sends UIO writes to others as fast as the wire and its window let it,
-//! and answers those that come; [`Fabric::run`] jumps from instant to instant.
+//! A [`Plan`] is built into a [`Fabric`]. Each [`Seat`] sends UIO writes to others as fast as the wire and its window
+//! allow, and answers those that it receives.
 //!
-//! Units: picoseconds; frames.
 //! Source: docs/spec/cxl-fabric.md "Inside", "Routes"; docs/spec/model.md.
 
 use std::sync::Arc;
@@ -28,88 +27,88 @@ use crate::nodes::{Edge, Node, Nodes};
 use crate::setup::Setup;
 use crate::switch::{Around, Switch};
 
-/// Bytes of a write's payload.
+/// Payload of each write.
 const PAYLOAD: [u8; 128] = [0x5A; 128];
-/// Chunks of the pool of a seat; what finds none waits.
+/// Chunks of a seat's pool; a frame that finds none waits.
 const CHUNKS: usize = 2_048;
 
-/// What a switch routes by.
+/// Routing tables of a switch.
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
-    /// By DPID.
+    /// DRT entries, by DPID.
     pub drt: Vec<(Pid, DrtEntry)>,
-    /// Groups.
+    /// RGT entries, by number of the group.
     pub rgt: Vec<(u8, RgtEntry)>,
 }
 
-/// A fabric to be built.
+/// Description of a fabric.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What every switch is like; the number of ports is its own, and it has `buffer_bytes` for each.
+    /// Every switch; the number of ports is its own, and `buffer_bytes` counts for each port.
     pub setup: Setup,
-    /// Ports of each switch.
+    /// Number of ports of each switch.
     pub ports: Vec<usize>,
-    /// Cables between switches.
+    /// Cables between switches; components are switches.
     pub links: Vec<(Place, Place)>,
-    /// Seats: a PID and where it sits.
+    /// PID and place of each seat.
     pub seats: Vec<(Pid, Place)>,
-    /// By switch.
+    /// Routing tables of each switch.
     pub routes: Vec<Routes>,
-    /// Writes that a seat has on the way at most.
+    /// Most writes of a seat that may wait for their answers.
     pub window: usize,
-    /// `Max_Payload_Size` of all links, bytes.
+    /// `Max_Payload_Size` of all links, in bytes.
     pub payload_max: u16,
 }
 
-/// A fabric cannot be built.
+/// Why a fabric cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum FabricError {
-    /// A switch.
+    /// A switch refuses its configuration.
     #[error(transparent)]
     Build(#[from] BuildError),
-    /// A seat's memory.
+    /// The pool of a seat cannot be mapped.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// Routes that the tables cannot take.
+    /// Routes do not fit the tables.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// A cable, by the numbers of [`Plan`].
+    /// A cable cannot be laid; places are those of the [`Plan`].
     #[error(transparent)]
     Cable(#[from] CableError),
 }
 
-/// Who sits at an edge.
+/// An end of the fabric, which writes to others and answers them.
 pub struct Seat {
     pid: Pid,
-    /// Of all seats.
+    /// PIDs of all seats, its own included.
     pids: Arc<[Pid]>,
     window: usize,
-    /// Whether it makes new requests.
+    /// Whether it sends new writes.
     sending: bool,
     link: Link,
     rng: Rng,
-    /// Writes that were not answered yet.
+    /// Writes sent and not answered yet.
     outstanding: usize,
-    /// Writes answered with success, with anything else, and writes taken.
+    /// Writes that were answered with success.
     pub answered: u64,
-    /// See above.
+    /// Writes that were answered with another status.
     pub refused: u64,
-    /// See above.
+    /// Writes received from others.
     pub taken: u64,
 }
 
-/// A fabric at work.
+/// A fabric that is built, and runs.
 pub struct Fabric {
-    /// Switches come first, then seats.
+    /// Switches first, then seats.
     nodes: Nodes<Seat>,
     switches: usize,
 }
 
 impl Fabric {
-    /// Builds a fabric; nothing has moved yet.
+    /// Builds a fabric, in which nothing has moved yet.
     ///
     /// # Errors
-    /// See [`FabricError`].
+    /// The first part that cannot be built.
     pub fn new(plan: &Plan) -> Result<Self, FabricError> {
         let around = around();
         let pids: Arc<[Pid]> = plan.seats.iter().map(|&(pid, _)| pid).collect();
@@ -118,36 +117,36 @@ impl Fabric {
         Ok(Self { nodes, switches: plan.ports.len() })
     }
 
-    /// The seats.
+    /// All seats, in the order of the plan.
     pub fn seats(&self) -> impl Iterator<Item = &Seat> {
         self.nodes.edges()
     }
 
-    /// Where the run has come to.
+    /// Virtual time of the run.
     #[must_use]
     pub const fn now(&self) -> Instant {
         self.nodes.now()
     }
 
-    /// Writes on their way, or their answers.
+    /// Writes that are not answered yet, of all seats.
     #[must_use]
     pub fn outstanding(&self) -> usize {
         self.seats().map(|seat| seat.outstanding).sum()
     }
 
-    /// Writes that were answered.
+    /// Writes answered with success, of all seats.
     #[must_use]
     pub fn answered(&self) -> u64 {
         self.seats().map(|seat| seat.answered).sum()
     }
 
-    /// The books of each switch.
+    /// The ledger of each switch.
     #[must_use]
     pub fn ledgers(&self) -> Vec<Ledger> {
         self.nodes.ledgers()
     }
 
-    /// Has every seat look again: requests may be made from now on, or no more.
+    /// Lets every seat send new writes from now on, or stops them.
     pub fn set_sending(&mut self, sending: bool) {
         for seat in self.switches..self.nodes.len() {
             if let Some(seat) = self.nodes.change(seat) {
@@ -156,21 +155,22 @@ impl Fabric {
         }
     }
 
-    /// Runs until `end`, or until nothing is left to happen, on so many threads.
+    /// Runs until `end`, or until nothing is left to do, on `threads` threads.
     ///
     /// # Errors
-    /// Never: a wire does not fail.
+    /// Never: a wire in virtual time does not fail.
     pub fn run(&mut self, end: Instant, threads: usize) -> Result<(), &PortError> {
         self.nodes.run(end, threads)
     }
 }
 
-/// What is around every switch of a fabric.
+/// Conditions around every switch of a fabric.
 pub(crate) fn around() -> Around {
+    // TLPs may be shorter than the least Ethernet frame.
     Around { drop_runts: false, ..Around::default() }
 }
 
-/// The switches of `plan`, then who sits at their edges, as `seat` makes them.
+/// The switches of `plan`, and the components at their edges, which `seat` makes.
 pub(crate) fn nodes<E: Edge, X: From<FabricError>>(
     plan: &Plan,
     around: &Around,
@@ -199,7 +199,8 @@ pub(crate) fn nodes<E: Edge, X: From<FabricError>>(
     Ok(Nodes::new(nodes, schedule))
 }
 
-/// Switch `index` of `plan`: all ports are fabric ports, as seats ask and answer with a PTH, which no edge lets through.
+/// Switch `index` of `plan`. All its ports are fabric ports, as seats send with a PTH, which an edge port would not let
+/// through.
 fn switch(
     plan: &Plan,
     index: usize,
@@ -209,12 +210,12 @@ fn switch(
     let buffer_bytes = plan.setup.buffer_bytes * ends.len() as u64;
     let setup = Setup { ports: ends.len(), buffer_bytes, ..plan.setup.clone() };
     let mut config: SwitchConfig = setup.config();
-    config.pfc.watchdog_detect = Span::ZERO; // what comes to a stand is to stay so
+    config.pfc.watchdog_detect = Span::ZERO; // a deadlock must stay one, to be seen
     for config in &mut config.ports {
         let payload_max = plan.payload_max;
         config.role = PortRole::Fport(TlpLink { payload_max, ..TlpLink::default() });
     }
-    // a port without a cable hangs in the air
+    // A port without a link gets the end of a cable that leads nowhere.
     let ends = ends.into_iter().map(|end| end.unwrap_or_else(|| cable(1).0)).collect();
     let switch = Switch::on(config, around, ends)?;
     let mut tables: Tables = (**switch.core().tables.load()).clone();
@@ -230,14 +231,14 @@ fn switch(
     Ok(switch)
 }
 
-/// The end of a link at an edge, with PTH, on its wire.
+/// One end of a link with PTH, with its wire and its pool.
 pub(crate) struct Link {
     pub end: TlpEnd,
     pub port: Wire,
     pub bufs: Bufs,
 }
 
-/// The link of a seat.
+/// The link of the seat with this PID.
 pub(crate) fn link(
     plan: &Plan,
     around: &Around,
@@ -301,7 +302,7 @@ impl Seat {
         })
     }
 
-    /// Its PID.
+    /// The seat's own PID.
     #[must_use]
     pub const fn pid(&self) -> Pid {
         self.pid
@@ -309,7 +310,7 @@ impl Seat {
 }
 
 impl Edge for Seat {
-    /// Takes in, answers, and makes requests to others; returns when there is next something to do.
+    /// Receives, answers, and sends new writes; returns when there is more to do.
     fn step(&mut self, now: Instant) -> Result<Option<Instant>, PortError> {
         let Self { pid, pids, link, rng, outstanding, answered, refused, taken, .. } = self;
         let Link { end, port, bufs } = link;
@@ -317,6 +318,7 @@ impl Edge for Seat {
             while *outstanding < self.window {
                 let to = pick(rng, pids, *pid);
                 let tag = u16::try_from(*outstanding).unwrap_or(0);
+                // Aligned to 4 KiB, a boundary that no request may cross (PCIe).
                 let address = Hpa(rng.below(1 << 30) & !0xFFF);
                 if end.outbox().send(Some(Pth::new(*pid, to)), &write(address, tag)).is_err() {
                     break;
@@ -345,7 +347,7 @@ impl Edge for Seat {
     }
 }
 
-/// Any of `pids` but `own`.
+/// One of `pids` other than `own`, at random.
 fn pick(rng: &mut Rng, pids: &[Pid], own: Pid) -> Pid {
     loop {
         let at = usize::try_from(rng.below(pids.len() as u64)).unwrap_or(0);
@@ -355,7 +357,7 @@ fn pick(rng: &mut Rng, pids: &[Pid], own: Pid) -> Pid {
     }
 }
 
-/// A UIO write of 128 bytes.
+/// A UIO write with 128 bytes of data.
 fn write(addr: Hpa, tag: u16) -> TlpRepr<'static> {
     let body = Body::Address {
         addr,

@@ -1,13 +1,14 @@
-//! A transfer of fabric memory in virtual time: memory of a device to or from memory of a host of another switch, on links
-//! of a rate.
+//! A transfer of fabric memory in virtual time, between memory of a device and memory of a host at another switch, over
+//! links of a given rate.
 //!
-//! [`TransferSpec::run`] → [`Outcome`]: how long it took; [`TransferSpec::goodput`]: what the links allow.
+//! [`TransferSpec::run`] measures how long it takes; [`TransferSpec::goodput`] computes the rate that the links allow.
 //!
-//! Units: bytes; bytes a second; picoseconds.
-//! Source: docs/fabric-memory.md "Rates in virtual time"; docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/model.md.
+//! There are two switches, each with one end; all three links have the same rate. TLPs carry a PTH on all of them,
+//! which is as long as the prefix that a host's link has in its place. The ends themselves take no time and have no
+//! limits.
 //!
-//! Two switches, each with one end; all three links have the same rate. TLPs carry a PTH on all of them, which is as long as
-//! the prefix that a host's link has in its place. The ends take no time for what they do, and have no limit of their own.
+//! Source: docs/fabric-memory.md "Rates in virtual time"; docs/spec/cxl-fabric.md "Fabric memory transfers";
+//! docs/spec/model.md.
 
 use std::collections::BTreeMap;
 
@@ -33,82 +34,82 @@ use crate::fabric::{FabricError, Link, Plan, Routes, around, due, link, nodes};
 use crate::nodes::{Edge, Nodes};
 use crate::setup::Setup;
 
-/// Bytes of a frame beside a TLP's payload: MAC addresses, header of the link, PTH, header of the TLP, FCS, preamble and gap.
+/// Bytes of a frame beside a TLP's payload: MAC addresses, link header, PTH, TLP header, FCS, preamble and gap.
 pub const AROUND_PAYLOAD: u64 = 12 + 8 + 4 + 16 + 4 + 20;
 
 const NEAR: Pid = Pid::from_low_bits(0x100);
 const FAR: Pid = Pid::from_low_bits(0x200);
 const PEER: PeerId = PeerId(1);
-/// Where either memory begins.
+/// Address at which either memory begins.
 const OWN: u64 = 1 << 20;
 /// Bytes of one operation of the transfer.
 const PIECE: u64 = 1 << 20;
-/// A run that is not done by then does not end.
+/// Time by which a run must be done; otherwise it is taken to hang.
 const HORIZON: Instant = Instant::from_ns(10_000_000_000);
-/// What is run at a time.
+/// Virtual time between two looks whether the transfer has ended.
 const SLICE: Span = Span::from_us(10);
 
-/// A transfer to be run.
+/// Description of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub struct TransferSpec {
-    /// Rate of all links.
+    /// Rate of all three links.
     pub rate: LinkRate,
     /// `Write`: from the device's memory to the host's (D2RH); `Read`: the other way (RH2D).
     pub op: Op,
-    /// Bytes, a multiple of 1 MiB.
+    /// Bytes to transfer, a multiple of 1 MiB.
     pub bytes: u64,
     /// `Max_Payload_Size` and longest read, a power of two from 128 to 4096; no request crosses a multiple of it.
     pub payload_max: u16,
-    /// Requests under way.
+    /// Most requests that may wait for their completions.
     pub in_flight: usize,
 }
 
-/// How a transfer went.
+/// Result of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// From its begin to its end.
+    /// Time from its begin to its end.
     pub took: Span,
-    /// Bytes a second in that time.
+    /// Bytes a second over that time.
     pub rate: u64,
-    /// All bytes are at the other end.
+    /// Whether all bytes arrived unchanged at the other end.
     pub equal: bool,
 }
 
-/// Why a transfer cannot be run.
+/// Why a transfer cannot be run, or did not complete.
 #[derive(Debug, thiserror::Error)]
 pub enum TransferError {
-    /// A figure that it cannot have.
+    /// A figure out of range; the text says which.
     #[error("{0}")]
     Figure(&'static str),
-    /// The fabric.
+    /// The fabric cannot be built.
     #[error(transparent)]
     Fabric(#[from] FabricError),
-    /// Memory.
+    /// The memory cannot be made.
     #[error(transparent)]
     Memory(#[from] NoPlace),
-    /// The engine refuses it.
+    /// The transfer engine refuses it.
     #[error(transparent)]
     Engine(#[from] Error),
-    /// A port.
+    /// A port failed; the text is its error.
     #[error("{0}")]
     Port(String),
-    /// It failed, or did not end.
+    /// The transfer failed or did not end; its last status.
     #[error("the transfer has not completed: {0:?}")]
     Ended(Status),
 }
 
-/// Who asks, and who has the other memory.
+/// The end that transfers, or the one with the other memory.
 enum End {
     Device(Box<Device>),
     Host(Box<Host>),
 }
 
-/// A device with an engine for its memory.
+/// A device with a transfer engine for its memory.
 struct Device {
     link: Link,
     requester: Requester,
     side: UioSide,
-    /// Requests of the engine that the requester has.
+    /// Most requests of the engine that may be with the requester.
     pending_max: usize,
     engine: Engine,
     memory: HostMemory,
@@ -116,7 +117,7 @@ struct Device {
     ended: Option<(Instant, Status)>,
 }
 
-/// A host that serves requests for its memory.
+/// A host that answers requests for its memory.
 struct Host {
     link: Link,
     memory: HostMemory,
@@ -164,10 +165,10 @@ impl TransferSpec {
         }
     }
 
-    /// Runs it, on one thread.
+    /// Runs the transfer on one thread.
     ///
     /// # Errors
-    /// See [`TransferError`].
+    /// A figure out of range, a part that cannot be built, or a transfer that does not complete.
     pub fn run(&self) -> Result<Outcome, TransferError> {
         self.check()?;
         let (plan, around) = (self.plan(), around());
@@ -176,6 +177,7 @@ impl TransferSpec {
             let link = link(&plan, &around, pid, wire)?;
             if pid == FAR { Ok(self.host(link, memory)) } else { self.device(link, memory) }
         })?;
+        // Time runs in slices, as only the device knows when it has ended; `ended` has the exact instant.
         let ended = |nodes: &Nodes<End>| nodes.edges().find_map(End::ended);
         while ended(&nodes).is_none() && nodes.now() < HORIZON {
             let next = nodes.now() + SLICE;
@@ -198,7 +200,7 @@ impl TransferSpec {
         End::Host(Box::new(Host { link, memory, completer }))
     }
 
-    /// The device, which has begun the transfer.
+    /// The device, with its transfer begun.
     fn device(&self, link: Link, memory: HostMemory) -> Result<End, TransferError> {
         let options = Options { enabled: true, ..Options::default() };
         let options = Options {
@@ -217,6 +219,7 @@ impl TransferSpec {
         let piece = |at| TransferOpDesc { local: OWN + at, remote: OWN + at, len: PIECE };
         let pieces = (0..self.bytes / PIECE).map(|n| piece(n * PIECE));
         let ops: Vec<TransferOpDesc> = pieces.collect();
+        // Longer than the run: the engine must not give up a slow transfer.
         let long = Some(Span::from_ms(1_000_000));
         let req = engine.transfer_async(Instant::ZERO, PEER, self.op, &ops, long)?;
         let most = self.payload_max.into();
@@ -229,7 +232,7 @@ impl TransferSpec {
             timeout: Span::from_ms(1_000),
         };
         let requester = Requester::new(spec, Bdf::new(1, 0, 0));
-        // A request of the engine is up to 4 KiB, in TLPs of `most`; the requester never runs out of them.
+        // A request of the engine has up to 4 KiB, in TLPs of `most` bytes; this many never let the requester run dry.
         let pending_max = (2 * self.in_flight * most / 4_096).max(2);
         let (side, ended) = (UioSide::default(), None);
         let device = Device { link, requester, side, pending_max, engine, memory, req, ended };
@@ -310,7 +313,7 @@ impl Host {
     }
 }
 
-/// Memory in which every eight bytes differ, and from those of another port.
+/// Memory whose every eight bytes differ from all others, and from those of the other end.
 fn pattern(bytes: u64, pid: Pid) -> Result<HostMemory, TransferError> {
     let mut memory = HostMemory::default();
     memory.add(Hpa(OWN), Memory::anonymous(bytes))?;

@@ -1,9 +1,8 @@
-//! Topologies: hosts and switches, and the cables between them.
+//! Topologies: hosts and switches, and the links between them.
 //!
-//! A generator, or nodes and links one by one → [`Topology`]; a node's ports are numbered in the order of its
-//! links. [`Topology::routes`] has, by switch and host, the ports of all shortest paths.
+//! A [`Topology`] is made by a generator, or node by node and link by link; the ports of a node are numbered in the
+//! order of its links. [`Topology::routes`] has the ports of all shortest paths, by switch and host.
 //!
-//! Units: hops.
 //! Source: docs/spec/model.md §3; the fat tree after Al-Fares et al., SIGCOMM 2008: k pods, k^3 / 4 hosts.
 
 #![expect(
@@ -16,59 +15,59 @@ use std::collections::VecDeque;
 use weft_dataplane::time::{LinkRate, Span};
 use weft_dataplane::types::{PortId, PortSet};
 
-/// Most ports of a switch.
+/// Most ports of a switch, and so most links.
 pub const PORTS_MAX: usize = 64;
-/// Most nodes.
+/// Most nodes of a topology.
 pub const NODES_MAX: usize = 1 << 20;
 
-/// Number of a node, hosts and switches alike.
+/// Number of a node; hosts and switches are numbered together.
 pub type NodeId = usize;
 
-/// What a node is.
+/// Kind of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeKind {
-    /// The end of a network: one port.
+    /// A host at the edge, with one port.
     Host,
-    /// A switch.
+    /// A switch, with up to [`PORTS_MAX`] ports.
     Switch,
 }
 
 /// A host or a switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Unique.
+    /// Name of the node, unique in its topology.
     pub name: String,
-    /// What it is.
+    /// Whether it is a host or a switch.
     pub kind: NodeKind,
-    /// By port: the link that ends there.
+    /// By port, the number of the link that ends there.
     pub ports: Vec<usize>,
 }
 
-/// What a link is like.
+/// Rate and length of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkSpec {
-    /// Bits a second, each way.
+    /// Rate, the same each way.
     pub rate: LinkRate,
-    /// From a bit sent to that bit in: 5 ns a metre.
+    /// Time that a bit takes along the cable: 5 ns a metre.
     pub propagation: Span,
 }
 
 impl LinkSpec {
-    /// Of a port without a link.
+    /// Stands for the link of a port that has none.
     pub const UNUSED: Self = Self { rate: LinkRate::gbps(1), propagation: Span::ZERO };
 }
 
-/// A cable.
+/// A link between two nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
     /// Node and port at each end.
     pub ends: [(NodeId, PortId); 2],
-    /// What it is like; `None` for what all of the network are like.
+    /// Rate and length; `None`: those that all other links have.
     pub spec: Option<LinkSpec>,
 }
 
 impl Link {
-    /// The end that is not at `node`, or the second one of a loop.
+    /// The end that is not at `node`.
     #[must_use]
     pub fn far(&self, node: NodeId) -> (NodeId, PortId) {
         let [a, b] = self.ends;
@@ -76,46 +75,46 @@ impl Link {
     }
 }
 
-/// A topology cannot be.
+/// Why a topology cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TopologyError {
-    /// Two nodes of one name.
+    /// A node with this name exists already.
     #[error("node {0:?} is there already")]
     Name(String),
-    /// A port too many.
+    /// A node has no port left for a link.
     #[error("node {name:?} has {most} links already: expected no more")]
     Ports {
-        /// The node.
+        /// Name of the node.
         name: String,
-        /// Most that it takes.
+        /// Most links that it takes.
         most: usize,
     },
     /// A link from a node to itself.
     #[error("node {0:?} is linked to itself")]
     Loop(String),
-    /// Too much, or too little, of something.
+    /// A number out of range.
     #[error("{what} {had}: expected {least} to {most}")]
     Count {
-        /// Of what.
+        /// The quantity that is out of range.
         what: &'static str,
-        /// How many.
+        /// Value that was asked for.
         had: usize,
-        /// Fewest.
+        /// Least value that is allowed.
         least: usize,
-        /// Most.
+        /// Largest value that is allowed.
         most: usize,
     },
-    /// Two hosts that no path joins.
+    /// No path connects two hosts.
     #[error("no path from host {from:?} to host {to:?}")]
     Path {
-        /// One of them.
+        /// Name of the one host.
         from: String,
-        /// The other.
+        /// Name of the other host.
         to: String,
     },
 }
 
-/// Hosts, switches and cables.
+/// Hosts, switches and the links between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
     nodes: Vec<Node>,
@@ -123,14 +122,14 @@ pub struct Topology {
     names: std::collections::BTreeMap<String, NodeId>,
 }
 
-/// By switch, then by host (their order in [`Topology::hosts`]): the ports of all shortest paths to it.
+/// By switch, then by host (in the order of [`Topology::hosts`]): ports of all shortest paths to that host.
 pub type Routes = Vec<Vec<PortSet>>;
 
 impl Topology {
     /// Adds a node; returns its number.
     ///
     /// # Errors
-    /// A name that is there already; too many nodes.
+    /// A name that exists already, or too many nodes.
     pub fn add(&mut self, name: &str, kind: NodeKind) -> Result<NodeId, TopologyError> {
         let id = self.nodes.len();
         if id >= NODES_MAX {
@@ -149,13 +148,13 @@ impl Topology {
         Ok(id)
     }
 
-    /// Lays a cable between the next free ports of two nodes; returns its number.
+    /// Links the next free ports of two nodes; returns the number of the link.
     ///
     /// # Errors
-    /// A node that has as many links as it takes, or the same node twice.
+    /// A node without a free port, or the same node twice.
     ///
     /// # Panics
-    /// When there is no such node.
+    /// If a node does not exist.
     pub fn link(&mut self, a: NodeId, b: NodeId) -> Result<usize, TopologyError> {
         if a == b {
             return Err(TopologyError::Loop(self.nodes[a].name.clone()));
@@ -169,15 +168,15 @@ impl Topology {
         Ok(id)
     }
 
-    /// Says what link `id` is like.
+    /// Sets rate and length of link `id`.
     ///
     /// # Panics
-    /// When there is no such link.
+    /// If the link does not exist.
     pub fn specify(&mut self, id: usize, spec: LinkSpec) {
         self.links[id].spec = Some(spec);
     }
 
-    /// Says what all links are like of which nothing is said yet.
+    /// Sets rate and length of all links that have none yet.
     pub fn specify_others(&mut self, spec: LinkSpec) {
         for link in &mut self.links {
             link.spec.get_or_insert(spec);
@@ -191,19 +190,19 @@ impl Topology {
         port.ok_or_else(|| TopologyError::Ports { name: name.clone(), most })
     }
 
-    /// Nodes by number.
+    /// All nodes, by number.
     #[must_use]
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// Links by number.
+    /// All links, by number.
     #[must_use]
     pub fn links(&self) -> &[Link] {
         &self.links
     }
 
-    /// The node of a name.
+    /// The node with this name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<NodeId> {
         self.names.get(name).copied()
@@ -224,10 +223,10 @@ impl Topology {
         nodes.filter(move |(_, node)| node.kind == kind).map(|(id, _)| id)
     }
 
-    /// The ports of all shortest paths from each switch to each host.
+    /// Ports of all shortest paths from each switch to each host.
     ///
     /// # Errors
-    /// Two hosts that no path joins.
+    /// Two hosts that no path connects.
     pub fn routes(&self) -> Result<Routes, TopologyError> {
         let hosts: Vec<NodeId> = self.hosts().collect();
         let mut routes: Vec<Vec<PortSet>> = vec![Vec::new(); self.nodes.len()];
@@ -244,6 +243,7 @@ impl Topology {
                     self.nodes[switch].ports.iter().zip((0..).map_while(PortId::new))
                 {
                     let (far, _) = self.links[link].far(switch);
+                    // A host forwards nothing, so a path may end at one but not lead through it.
                     if hops[far] < hops[switch]
                         && (far == to || self.nodes[far].kind == NodeKind::Switch)
                     {
@@ -256,11 +256,12 @@ impl Topology {
         Ok(self.switches().map(|switch| core::mem::take(&mut routes[switch])).collect())
     }
 
-    /// Hops from every node to host `to`; no path leads through another host.
+    /// Number of hops from every node to host `to`; no path leads through another host.
     fn hops_to(&self, to: NodeId, hops: &mut [usize]) {
         hops.fill(usize::MAX);
         hops[to] = 0;
         let mut next = VecDeque::from([to]);
+        // Breadth first: the first path found to a node is a shortest one.
         while let Some(node) = next.pop_front() {
             if node != to && self.nodes[node].kind == NodeKind::Host {
                 continue;
@@ -275,7 +276,7 @@ impl Topology {
         }
     }
 
-    /// `hosts` hosts at one switch.
+    /// A network of `hosts` hosts at one switch.
     ///
     /// # Errors
     /// Fewer than two hosts, or more than a switch has ports.
@@ -287,7 +288,8 @@ impl Topology {
         Ok(net)
     }
 
-    /// `hosts` hosts, evenly at `leaves` switches, each of which is linked to each of `spines` others.
+    /// A network of `hosts` hosts, spread evenly over `leaves` switches, each of which is linked to all `spines`
+    /// others.
     ///
     /// # Errors
     /// More links than a switch has ports; no leaf, no spine or fewer than two hosts.
@@ -307,8 +309,8 @@ impl Topology {
         Ok(net)
     }
 
-    /// The least fat tree of three stages for `hosts` hosts: k pods of k / 2 edge and k / 2 aggregation switches and
-    /// k^2 / 4 core switches, of k ports each, k even. Edges are filled one after the other.
+    /// The smallest fat tree of three stages for `hosts` hosts: k pods of k / 2 edge and k / 2 aggregation switches,
+    /// and k^2 / 4 core switches, of k ports each, with an even k. Edge switches are filled one after the other.
     ///
     /// # Errors
     /// Fewer than two hosts, or more than the tree of 64 ports holds (65,536).
@@ -330,6 +332,7 @@ impl Topology {
                     net.link(edges[pod * half + edge], aggregations[pod * half + aggregation])?;
                 }
             }
+            // Aggregation switch a of each pod reaches the core switches of group a.
             for aggregation in 0..half {
                 for core in 0..half {
                     net.link(
@@ -342,10 +345,10 @@ impl Topology {
         Ok(net)
     }
 
-    /// `hosts` hosts, evenly at `switches` switches, each linked to each other one.
+    /// A network of `hosts` hosts, spread evenly over `switches` switches, each linked to all others.
     ///
     /// # Errors
-    /// As [`Self::leaf_spine`].
+    /// Those of [`Self::leaf_spine`].
     pub fn mesh(hosts: usize, switches: usize) -> Result<Self, TopologyError> {
         let (mut net, all) = Self::with_hosts(hosts, switches, switches.saturating_sub(1))?;
         for (index, &a) in all.iter().enumerate() {
@@ -356,20 +359,20 @@ impl Topology {
         Ok(net)
     }
 
-    /// `hosts` hosts, evenly at `switches` switches, each linked to the next one and the last to the first.
+    /// A network of `hosts` hosts, spread evenly over `switches` switches, linked in a ring.
     ///
     /// # Errors
-    /// As [`Self::leaf_spine`]; fewer than three switches.
+    /// Those of [`Self::leaf_spine`]; fewer than three switches.
     pub fn ring(hosts: usize, switches: usize) -> Result<Self, TopologyError> {
         count("switches of a ring", switches, 3, PORTS_MAX * PORTS_MAX)?;
         Self::torus(hosts, &[switches])
     }
 
-    /// `hosts` hosts, evenly at a grid of switches with so many along each dimension, the last of each linked to the
-    /// first; along a dimension of two, by one link.
+    /// A network of `hosts` hosts, spread evenly over a grid of switches of these `dimensions`, in each of which the
+    /// last switch is linked to the first; along a dimension of two, by one link.
     ///
     /// # Errors
-    /// As [`Self::leaf_spine`]; no dimension or more than four, or one of fewer than two.
+    /// Those of [`Self::leaf_spine`]; no dimension or more than four, or one of fewer than two.
     pub fn torus(hosts: usize, dimensions: &[usize]) -> Result<Self, TopologyError> {
         count("dimensions", dimensions.len(), 1, 4)?;
         let mut switches = 1_usize;
@@ -377,6 +380,7 @@ impl Topology {
             count("switches along a dimension", dimension, 2, PORTS_MAX * PORTS_MAX)?;
             switches = switches.saturating_mul(dimension);
         }
+        // A dimension of two gives each switch one neighbour, a longer one two.
         let links = dimensions.iter().map(|&dimension| dimension.min(3) - 1).sum();
         let (mut net, all) = Self::with_hosts(hosts, switches, links)?;
         for (index, &switch) in all.iter().enumerate() {
@@ -384,6 +388,7 @@ impl Topology {
             for &dimension in dimensions {
                 let place = index / step % dimension;
                 let next = if place + 1 < dimension { index + step } else { index - place * step };
+                // The two switches of a short dimension are each other's next: one link is enough.
                 if dimension > 2 || place == 0 {
                     net.link(switch, all[next])?;
                 }
@@ -393,7 +398,7 @@ impl Topology {
         Ok(net)
     }
 
-    /// `switches` switches that keep `links` ports free, and hosts at them.
+    /// `switches` switches that keep `links` ports free, with hosts at the others.
     fn with_hosts(
         hosts: usize,
         switches: usize,
@@ -412,7 +417,7 @@ impl Topology {
         (0..count).map(|index| self.add(&format!("{name}{index}"), NodeKind::Switch)).collect()
     }
 
-    /// Adds hosts h0, h1, ..., as evenly as can be, neighbours at one switch.
+    /// Adds hosts h0, h1, ..., as evenly as possible, with neighbouring numbers at one switch.
     fn add_hosts(&mut self, switches: &[NodeId], hosts: usize) -> Result<(), TopologyError> {
         for host in 0..hosts {
             let id = self.add(&format!("h{host}"), NodeKind::Host)?;

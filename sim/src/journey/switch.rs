@@ -49,7 +49,7 @@ impl Paused {
 pub struct SwitchLog {
     reader: Reader,
     latency: Span,
-    /// By port: of its cable.
+    /// Propagation delay of each port's cable.
     propagations: Vec<Span>,
     /// Trace number of the first frame in `inside`.
     first: u64,
