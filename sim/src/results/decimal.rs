@@ -1,8 +1,8 @@
-//! Decimals of results: exact in memory, and printed in one way.
+//! Decimal numbers of results: exact in memory, and printed in exactly one way.
 //!
-//! [`Decimal`] ↔ the shortest text that says it, and the number of JSON that reads as it.
+//! A [`Decimal`] prints as the shortest text for it, and as a JSON number that reads back as the same value. It counts
+//! parts of 10^-9 of its field's unit.
 //!
-//! Units: parts of 10^-9 of whatever its field says.
 //! Source: docs/results.md; RFC 8259 §6 (numbers).
 
 use std::fmt;
@@ -11,26 +11,26 @@ use std::str::FromStr;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Parts of 1.
+/// Parts that make 1.
 const PARTS: i128 = 1_000_000_000;
-/// A derived ratio is rounded to a multiple of this: 6 places.
+/// Derived ratios are rounded to a multiple of this, which is 6 places.
 const RATIO_STEP: i128 = 1_000;
 
-/// A decimal number: so many parts of 10^-9.
+/// A decimal number, in parts of 10^-9.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Decimal(pub i128);
 
 impl Decimal {
-    /// 1.
+    /// The number 1 itself.
     pub const ONE: Self = Self(PARTS);
 
-    /// A whole number.
+    /// A whole number as a decimal.
     #[must_use]
     pub fn whole(number: u64) -> Self {
         Self(i128::from(number) * PARTS)
     }
 
-    /// `part` / `whole`, to 6 places, halves away from zero; `None` of nothing.
+    /// `part` / `whole` to 6 places, with halves rounded away from zero; `None` if `whole` is 0.
     #[must_use]
     pub fn ratio(part: u64, whole: u64) -> Option<Self> {
         let scaled = i128::from(part) * (PARTS / RATIO_STEP);
@@ -39,7 +39,7 @@ impl Decimal {
         Some(Self(rounded * RATIO_STEP))
     }
 
-    /// Microseconds, exactly.
+    /// Picoseconds as microseconds, exactly.
     #[must_use]
     pub fn us_of_ps(ps: u64) -> Self {
         Self(i128::from(ps) * 1_000)
@@ -58,7 +58,7 @@ impl fmt::Display for Decimal {
     }
 }
 
-/// Text that is no decimal.
+/// Text that is not a decimal number.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?}: expected a decimal number with at most 9 places, such as 650.3")]
 pub struct DecimalError(pub String);
@@ -75,6 +75,7 @@ impl FromStr for Decimal {
             return Err(refused());
         }
         let whole: i128 = whole.parse().map_err(|_| refused())?;
+        // Padded to nine digits, the fraction is a number of parts.
         let part: i128 = format!("{part:0<9}").parse().map_err(|_| refused())?;
         let number = whole.checked_mul(PARTS).and_then(|w| w.checked_add(part));
         let number = number.ok_or_else(refused)?;
@@ -82,7 +83,7 @@ impl FromStr for Decimal {
     }
 }
 
-/// A number in JSON: whole ones as such, others as the double that is nearest, which prints as the same decimal up to 15
+/// A number in JSON: whole ones as integers, others as the nearest double, which prints as the same decimal up to 15
 /// digits.
 impl Serialize for Decimal {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -99,6 +100,7 @@ impl Serialize for Decimal {
 impl<'de> Deserialize<'de> for Decimal {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let number = f64::deserialize(deserializer)?;
+        // Nine places cut off the error that the double has beyond them.
         let text = format!("{number:.9}");
         text.parse().map_err(D::Error::custom)
     }

@@ -1,8 +1,7 @@
-//! Flows of a run, and what they say together.
+//! Results of flows: each by itself as a [`FlowResult`], and all together as [`Summary`] and [`SizeBin`].
 //!
-//! [`FlowResult`] a flow; [`Summary`] and [`SizeBin`] of all.
+//! Times are picoseconds, sizes are bytes of payload, a slowdown is a ratio.
 //!
-//! Units: picoseconds, bytes of payload; a slowdown is a ratio.
 //! Source: docs/results.md "Flows".
 
 use serde::{Deserialize, Serialize};
@@ -13,58 +12,58 @@ use super::decimal::Decimal;
 /// Most bins of [`SizeBin::of`].
 const BINS: usize = 10;
 
-/// One flow: a message from one host to another.
+/// Result of one flow, a message or a TCP connection from one host to another.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowResult {
-    /// Its number.
+    /// Number of the flow.
     pub id: u32,
-    /// Which workload it is of, by place.
+    /// Index of its workload.
     pub workload: u16,
-    /// Sender, by number of host.
+    /// Number of the sending host.
     pub from: u32,
-    /// Receiver, likewise.
+    /// Number of the receiving host.
     pub to: u32,
-    /// Bytes of payload.
+    /// Bytes of its payload.
     pub bytes: u64,
-    /// When it was given to its endpoint; `None` when it never was.
+    /// When it was given to its endpoint; `None` if it never was.
     pub start_ps: Option<u64>,
     /// When its first frame began to be sent.
     pub first_sent_ps: Option<u64>,
-    /// When its last byte was taken at the receiver.
+    /// When its last byte was taken by the receiver.
     pub delivered_ps: Option<u64>,
-    /// When all of it was acknowledged at the sender; where nothing is acknowledged, sent.
+    /// When all of it was acknowledged at the sender; without acknowledgements, sent.
     pub acknowledged_ps: Option<u64>,
-    /// `delivered_ps` - `start_ps`.
+    /// Completion time at the receiver: `delivered_ps` - `start_ps`.
     pub fct_ps: Option<u64>,
-    /// `acknowledged_ps` - `start_ps`.
+    /// Completion time at the sender: `acknowledged_ps` - `start_ps`.
     pub fct_sender_ps: Option<u64>,
-    /// Least that `fct_ps` can be, alone in the network.
+    /// Least value that `fct_ps` can have, alone in the network.
     pub ideal_fct_ps: u64,
-    /// `fct_ps` / `ideal_fct_ps`.
+    /// `fct_ps` / `ideal_fct_ps`, to 6 places.
     pub slowdown: Option<Decimal>,
-    /// Frames of it that were sent again; `None` while it is not acknowledged.
+    /// Frames of it that were sent again; `None` until it is acknowledged.
     pub resent_frames: Option<u64>,
 }
 
 impl FlowResult {
-    /// It was given to its endpoint.
+    /// Notes that it was given to its endpoint at `at`.
     pub fn start(&mut self, at: Instant) {
         self.start_ps = Some(at.as_ps());
     }
 
-    /// A frame of it begins to be sent.
+    /// Notes that a frame of it began to be sent at `at`; only the first counts.
     pub fn sent(&mut self, at: Instant) {
         self.first_sent_ps.get_or_insert(at.as_ps());
     }
 
-    /// Its last byte was taken.
+    /// Notes that its last byte was taken at `at`.
     pub fn delivered(&mut self, at: Instant) {
         self.delivered_ps = Some(at.as_ps());
         self.fct_ps = self.since_start(at);
         self.slowdown = self.fct_ps.and_then(|fct| Decimal::ratio(fct, self.ideal_fct_ps));
     }
 
-    /// All of it is acknowledged, after so many of its frames were sent again.
+    /// Notes that all of it was acknowledged at `at`, after `resent` of its frames were sent again.
     pub fn acknowledged(&mut self, at: Instant, resent: u64) {
         (self.acknowledged_ps, self.resent_frames) = (Some(at.as_ps()), Some(resent));
         self.fct_sender_ps = self.since_start(at);
@@ -75,27 +74,27 @@ impl FlowResult {
     }
 }
 
-/// Values of flows in order: the least, the most, and those that so many percent do not exceed (nearest rank: one of them).
+/// Minimum, maximum and percentiles of flows, by nearest rank: each is the value of one flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ranks<T> {
-    /// The least.
+    /// Smallest value of all.
     pub min: T,
-    /// Half do not exceed it.
+    /// Median: half of the flows do not exceed it.
     pub p50: T,
-    /// 90 % do not.
+    /// 90 % of the flows do not exceed it.
     pub p90: T,
-    /// 95 % do not.
+    /// 95 % of the flows do not exceed it.
     pub p95: T,
-    /// 99 % do not.
+    /// 99 % of the flows do not exceed it.
     pub p99: T,
-    /// 99.9 % do not.
+    /// 99.9 % of the flows do not exceed it.
     pub p999: T,
-    /// The most.
+    /// Largest value of all.
     pub max: T,
 }
 
 impl<T: Copy + Ord> Ranks<T> {
-    /// Those of `values`; `None` of none.
+    /// The ranks of `values`; `None` if there are none.
     #[must_use]
     pub fn of(mut values: Vec<T>) -> Option<Self> {
         values.sort_unstable();
@@ -103,6 +102,7 @@ impl<T: Copy + Ord> Ranks<T> {
     }
 
     fn of_sorted(values: &[T]) -> Option<Self> {
+        // Nearest rank (docs/results.md): always the value of a flow, never one between two.
         let rank = |thousandths: usize| {
             let rank = (values.len() * thousandths).div_ceil(1_000).max(1);
             values.get(rank - 1).copied()
@@ -119,43 +119,43 @@ impl<T: Copy + Ord> Ranks<T> {
     }
 }
 
-/// All flows together.
+/// Figures of all flows together, and totals of switches and hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Flows.
+    /// Number of all flows.
     pub flows: u64,
-    /// Of these, delivered.
+    /// Number of flows that were delivered.
     pub flows_delivered: u64,
-    /// Bytes of payload of all that were delivered.
+    /// Bytes of payload of these flows.
     pub delivered_bytes: u64,
     /// Time from the first start to the last delivery.
     pub makespan_ps: u64,
-    /// `delivered_bytes` over that, in bits a second.
+    /// `delivered_bytes` over `makespan_ps`, in bits a second.
     pub goodput_bps: u64,
-    /// Of `fct_ps`.
+    /// Ranks of `fct_ps`; `None` if no flow was delivered.
     pub fct_ps: Option<Ranks<u64>>,
-    /// Of `fct_sender_ps`.
+    /// Ranks of `fct_sender_ps`; `None` if no flow was acknowledged.
     pub fct_sender_ps: Option<Ranks<u64>>,
-    /// Of `slowdown`.
+    /// Ranks of `slowdown`; `None` if no flow was delivered.
     pub slowdown: Option<Ranks<Decimal>>,
-    /// Frames of payload that were sent again.
+    /// Data frames and TCP segments that hosts sent again.
     pub resent_frames: u64,
-    /// Frames that switches dropped, by reason.
+    /// Frames that switches dropped, for any reason.
     pub dropped_frames: u64,
     /// Frames that switches marked with CE.
     pub ecn_marked_frames: u64,
     /// PFC frames that switches sent.
     pub pfc_tx_frames: u64,
-    /// Time for which queues of switches were paused, over all of them.
+    /// Time for which queues of switches were paused, summed over all of them.
     pub switch_paused_ps: u64,
-    /// Time for which requests were paused at hosts, over all of them.
+    /// Time for which requests of hosts were paused, summed over all of them.
     pub host_paused_ps: u64,
-    /// Most bytes of buffer that a queue had.
+    /// Most bytes of buffer that any queue took.
     pub queue_depth_max_bytes: u64,
 }
 
 impl Summary {
-    /// What flows say by themselves.
+    /// The summary as far as it follows from flows alone.
     #[must_use]
     pub fn of(flows: &[FlowResult]) -> Self {
         let delivered = || flows.iter().filter(|flow| flow.delivered_ps.is_some());
@@ -179,21 +179,21 @@ impl Summary {
     }
 }
 
-/// Slowdown of the flows of some sizes.
+/// Slowdown of flows of similar size.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SizeBin {
-    /// Fewest bytes of a flow in it.
+    /// Bytes of the smallest flow in the bin.
     pub least_bytes: u64,
-    /// Most bytes.
+    /// Bytes of the largest flow in the bin.
     pub most_bytes: u64,
-    /// Flows in it.
+    /// Number of flows in the bin.
     pub flows: u64,
-    /// Their slowdown.
+    /// Ranks of their slowdowns.
     pub slowdown: Ranks<Decimal>,
 }
 
 impl SizeBin {
-    /// Delivered flows in at most ten bins of about as many flows each; flows of one size are in one bin.
+    /// Delivered flows in at most ten bins with about as many flows each; flows of one size share a bin.
     #[must_use]
     pub fn of(flows: &[FlowResult]) -> Vec<Self> {
         let pairs = flows.iter().filter_map(|flow| Some((flow.bytes, flow.slowdown?)));
@@ -203,6 +203,7 @@ impl SizeBin {
         let mut bins = Vec::new();
         let mut rest = pairs.as_slice();
         while let Some(&(edge, _)) = rest.get(each.min(rest.len()).wrapping_sub(1)) {
+            // The bin is extended to the last flow of its largest size.
             let count = rest.partition_point(|&(bytes, _)| bytes <= edge);
             let (bin, after) = rest.split_at(count);
             rest = after;

@@ -1,11 +1,10 @@
-//! Results of a run: what every view of it is made from.
+//! Results of a run, from which all views of it are made.
 //!
-//! [`Results`], filled by whoever runs a scenario; [`Results::finish`] derives what follows from the rest.
+//! The caller that runs a scenario fills a [`Results`]; [`Results::finish`] derives the rest. Names of fields end with
+//! their units: picoseconds, bytes, frames, bits a second. Equal runs have equal results: there is no date in them, no
+//! name of a machine, and no order that depends on chance.
 //!
-//! Units: as the names of fields end: picoseconds, bytes, frames, bits a second.
 //! Source: docs/spec/model.md §6; docs/results.md.
-//!
-//! Equal runs have equal results: there is no date in them, no name of a machine and no order of chance.
 
 pub mod decimal;
 pub mod flow;
@@ -20,10 +19,10 @@ use flow::{FlowResult, SizeBin, Summary};
 use network::{HostResult, LatencyParts, LinkResult, MatrixCell, Percentiles, SwitchResult};
 use series::Points;
 
-/// Version of what is in [`Results`]: it grows when a field changes or goes.
+/// Version of the fields of [`Results`]; it grows when one changes its meaning or goes.
 pub const SCHEMA: u32 = 1;
 
-/// What no run has in it, for whoever reads a result.
+/// Effects that no run models, for readers of a result.
 pub const NOT_MODELLED: &[&str] = &[
     "The physical layer beyond rate, length and errors of a cable: no FEC delay, no lane skew, no link training.",
     "Hosts beyond their endpoint: no CPU, no PCIe, no memory, no doorbells; an endpoint takes a fixed time a frame.",
@@ -39,19 +38,19 @@ pub enum Ending {
     /// All flows are done.
     #[default]
     Done,
-    /// The time that the scenario gives is over.
+    /// The scenario's time is over.
     Until,
-    /// Somebody stopped it: the results are those until then.
+    /// The user stopped the run; results are those until then.
     Interrupted,
     /// Nothing would ever move again.
     Stalled {
-        /// Who waits for what.
+        /// Queues and flows that wait, and the reason of each.
         waiting: Vec<Waiting>,
     },
 }
 
 impl Ending {
-    /// In a few words.
+    /// The ending as a short text.
     #[must_use]
     pub const fn words(&self) -> &'static str {
         match self {
@@ -63,31 +62,31 @@ impl Ending {
     }
 }
 
-/// Who waits for what.
+/// A queue or flow of a stalled run that waits for something.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
     /// Host, or switch with port and priority.
     pub who: String,
-    /// What for: the end of a pause and whose, credit, an acknowledgement.
+    /// Cause of the wait: a pause and whose it is, credit, an acknowledgement.
     pub on: String,
-    /// Since when.
+    /// Time since which it waits.
     pub since_ps: u64,
 }
 
 /// A setting of the scenario.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
-    /// Its key, as the scenario file has it.
+    /// Key of the setting, as in the scenario file.
     pub key: String,
-    /// Its value.
+    /// Value of the setting, as text.
     pub value: String,
 }
 
-/// What a series counts.
+/// Quantity that a series records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SeriesKind {
-    /// Bytes of buffer of an output's queue: mean and most.
+    /// Bytes of buffer that an output's queue takes: mean and maximum.
     QueueDepthBytes,
     /// Bits a second that a port sent, or a host took: mean.
     ThroughputBps,
@@ -96,10 +95,10 @@ pub enum SeriesKind {
 }
 
 impl SeriesKind {
-    /// All kinds.
+    /// All kinds, in the order of the variants.
     pub const ALL: [Self; 3] = [Self::QueueDepthBytes, Self::ThroughputBps, Self::PausedPs];
 
-    /// As in results: with its unit.
+    /// Name of the kind in results, which ends with its unit.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -110,27 +109,27 @@ impl SeriesKind {
     }
 }
 
-/// A series over time; point n stands for the time from n to n + 1 intervals, the last one for what is left of the run.
+/// A series over time. Point n stands for the time from n to n + 1 intervals; the last one ends with the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeriesResult {
-    /// What it counts.
+    /// Quantity that it records.
     pub kind: SeriesKind,
-    /// Host or switch.
+    /// Name of the host or switch.
     pub node: String,
-    /// Port of a switch.
+    /// Port, of a series of a switch.
     pub port: Option<u8>,
-    /// Priority.
+    /// Priority, of a series of a queue.
     pub pri: Option<u8>,
-    /// Time that a point stands for.
+    /// Length of the interval that a point stands for.
     pub interval_ps: u64,
-    /// Mean in each; of [`SeriesKind::PausedPs`] the sum.
+    /// Mean of each interval; of [`SeriesKind::PausedPs`] the sum.
     pub mean: Vec<u64>,
-    /// Most in each; none where that has no meaning.
+    /// Maximum of each interval; empty for kinds that have none.
     pub max: Vec<u64>,
 }
 
 impl SeriesResult {
-    /// Points of something at a node.
+    /// The series with these `points`, at a node and perhaps one of its ports and priorities.
     #[must_use]
     pub fn new(
         kind: SeriesKind,
@@ -143,7 +142,7 @@ impl SeriesResult {
         Self { kind, node: node.to_owned(), port, pri, interval_ps, mean, max }
     }
 
-    /// Where it is, in words: `s1 port 2 priority 3`.
+    /// Place of the series as text: `s1 port 2 priority 3`.
     #[must_use]
     pub fn place(&self) -> String {
         let port = self.port.map(|port| format!(" port {port}")).unwrap_or_default();
@@ -152,88 +151,88 @@ impl SeriesResult {
     }
 }
 
-/// What was expected, and what came.
+/// An expectation of the scenario, and the value found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExpectResult {
-    /// The metric; its name ends with its unit.
+    /// Name of the metric, which ends with its unit.
     pub metric: String,
-    /// What came; `None` when there is no such figure, as nothing was delivered.
+    /// Value found; `None` if there is none, for example because nothing was delivered.
     pub found: Option<Decimal>,
-    /// What was wanted.
+    /// Value that the scenario expects.
     pub wanted: Decimal,
-    /// How far off it may be, in words: `0.3%`, `at least`.
+    /// Tolerance as text: `0.3%`, `at least`.
     pub tolerance: String,
-    /// Least that passes; `None` for no bound.
+    /// Least value that passes; `None`: no lower bound.
     pub least: Option<Decimal>,
-    /// Most that passes; `None` for no bound.
+    /// Largest value that passes; `None`: no upper bound.
     pub most: Option<Decimal>,
-    /// Whether it is within.
+    /// Whether the value found is within the bounds.
     pub passed: bool,
-    /// Where the wanted value is from.
+    /// Source of the expected value, as the scenario names it.
     pub source: String,
 }
 
-/// Something that must not be, as the checkers of an endpoint or a switch saw it.
+/// A violation that the checkers of an endpoint or a switch found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Objection {
-    /// When.
+    /// Virtual time of the violation.
     pub at_ps: u64,
-    /// Host or switch.
+    /// Name of the host or switch.
     pub node: String,
-    /// Which checker.
+    /// Name of the checker.
     pub checker: String,
-    /// What it saw.
+    /// Description of the violation.
     pub saw: String,
 }
 
-/// All of a run.
+/// All results of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Results {
-    /// [`SCHEMA`].
+    /// [`SCHEMA`] of the version that wrote it.
     pub schema: u32,
-    /// Version of weft.
+    /// Version of weft that made the run.
     pub weft: String,
     /// Name of the scenario.
     pub scenario: String,
-    /// Its seed.
+    /// Seed of the run.
     pub seed: u64,
-    /// What the scenario says, as far as it is worth telling.
+    /// The scenario's settings, as far as they are told.
     pub settings: Vec<Setting>,
-    /// Why it ended.
+    /// Why the run ended.
     pub ending: Ending,
-    /// Virtual time at which it ended.
+    /// Virtual time at the end.
     pub end_ps: u64,
-    /// All flows together.
+    /// Figures of all flows together.
     pub summary: Summary,
-    /// What was expected.
+    /// The scenario's expectations, each with the value found.
     pub expectations: Vec<ExpectResult>,
-    /// Latency of all frames that hosts took.
+    /// Latencies of all frames that hosts took.
     pub latency: Percentiles,
-    /// What it is made of; `None` where that was not taken apart.
+    /// Sums of the parts of these latencies; `None` if they were not recorded.
     pub parts: Option<LatencyParts>,
-    /// By number.
+    /// Hosts, in the order of their numbers.
     pub hosts: Vec<HostResult>,
-    /// In the order of the topology.
+    /// Switches, in the order of the topology.
     pub switches: Vec<SwitchResult>,
-    /// In the order of the topology.
+    /// Links, in the order of the topology.
     pub links: Vec<LinkResult>,
     /// Slowdown by size of flow.
     pub sizes: Vec<SizeBin>,
-    /// Who had what for whom.
+    /// Flows and bytes of each pair of hosts.
     pub matrix: Vec<MatrixCell>,
-    /// Over time.
+    /// Series over time of queues, ports and hosts.
     pub series: Vec<SeriesResult>,
-    /// By number.
+    /// Flows, in the order of their numbers.
     pub flows: Vec<FlowResult>,
-    /// What this run has not in it.
+    /// Effects that this run does not model.
     pub not_modelled: Vec<String>,
-    /// What checkers object to, if they were on (`weft sim check`).
+    /// Violations that checkers found, if they were on (`weft sim check`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub objections: Vec<Objection>,
 }
 
 impl Results {
-    /// Results of a run until `end`, with nothing in them yet.
+    /// Empty results of a run that ended at `end`.
     #[must_use]
     pub fn new(scenario: &str, seed: u64, ending: Ending, end: Instant) -> Self {
         Self {
@@ -248,7 +247,7 @@ impl Results {
         }
     }
 
-    /// Derives what follows from flows, hosts and switches: [`Results::summary`], sizes, matrix and parts.
+    /// Derives [`Results::summary`], sizes, matrix and parts from flows, hosts and switches.
     pub fn finish(&mut self) {
         let mut summary = Summary::of(&self.flows);
         for switch in &self.switches {
@@ -267,6 +266,7 @@ impl Results {
         let paused = self.hosts.iter().map(|host| host.paused_ps);
         summary.host_paused_ps = paused.fold(0, u64::saturating_add);
         let counted = |host: &HostResult| {
+            // Frames of RC Link and segments of TCP, which a host counts by different names.
             let all = ["resent", "tcp_resent"].into_iter().filter_map(|of| host.counters.get(of));
             all.sum::<u64>()
         };
@@ -281,13 +281,13 @@ impl Results {
         self.matrix = MatrixCell::of(&self.flows);
     }
 
-    /// Whether all that was expected has come.
+    /// Whether all expectations passed.
     #[must_use]
     pub fn passed(&self) -> bool {
         self.expectations.iter().all(|expectation| expectation.passed)
     }
 
-    /// Name of a host.
+    /// Name of the host with this number; "?" if there is none.
     #[must_use]
     pub fn host(&self, number: u32) -> &str {
         let host = usize::try_from(number).ok().and_then(|number| self.hosts.get(number));

@@ -1,8 +1,5 @@
-//! What a network's hosts, switches and links did.
+//! Results of a network's hosts, switches and links. Names of fields end with their units.
 //!
-//! [`HostResult`], [`SwitchResult`] with ports and queues, [`LinkResult`] with both ways, [`MatrixCell`].
-//!
-//! Units: as the names of fields end: frames, bytes, cells, picoseconds, bits a second.
 //! Source: docs/results.md.
 
 use std::collections::BTreeMap;
@@ -18,29 +15,30 @@ use weft_hosts::tcp::TcpStats;
 use super::decimal::Decimal;
 use super::flow::FlowResult;
 
-/// Latencies of frames: exact at both ends and in the mean, percentiles to 1 %.
+/// Latencies of frames: minimum, maximum and mean exact, percentiles to 1 %.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Percentiles {
-    /// Frames.
+    /// Number of these frames.
     pub frames: u64,
-    /// The least.
+    /// Shortest latency, exact.
     pub min_ps: u64,
-    /// The mean, rounded down.
+    /// Mean latency, rounded down.
     pub mean_ps: u64,
-    /// Half took no longer.
+    /// Median: half of the frames took no longer.
     pub p50_ps: u64,
-    /// 90 % took no longer.
+    /// 90 % of the frames took no longer.
     pub p90_ps: u64,
-    /// 99 % took no longer.
+    /// 99 % of the frames took no longer.
     pub p99_ps: u64,
-    /// 99.9 % took no longer.
+    /// 99.9 % of the frames took no longer.
     pub p999_ps: u64,
-    /// The most.
+    /// Longest latency, exact.
     pub max_ps: u64,
 }
 
 impl From<&Latency> for Percentiles {
     fn from(latency: &Latency) -> Self {
+        // In the histogram latencies above 17 s count as 17 s, which may be below the shortest one.
         let at = |quantile| latency.quantile(quantile).max(latency.min()).as_ps();
         Self {
             frames: latency.count(),
@@ -55,44 +53,44 @@ impl From<&Latency> for Percentiles {
     }
 }
 
-/// Credits of a virtual channel at who sends, over all its peers.
+/// Credits of a virtual channel at its sender, summed over all peers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CreditResult {
-    /// Virtual channel.
+    /// Number of the virtual channel.
     pub vc: u8,
     /// Credits used since the start.
     pub used: u64,
-    /// Of these, given back.
+    /// Credits returned of those.
     pub returned: u64,
 }
 
-/// What the latencies of frames that were sent once are made of: sums over them, which add up to `total_ps`.
+/// Parts of the latencies of frames that were sent once: sums over these frames, which add up to `total_ps`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyParts {
-    /// Frames.
+    /// Number of these frames.
     pub frames: u64,
-    /// In endpoints: what they take for a frame.
+    /// Fixed time in endpoints, at both ends.
     pub endpoint_ps: u64,
-    /// Sending, bit by bit, on each link.
+    /// Time of transmission, bit by bit, on all links.
     pub serialisation_ps: u64,
-    /// On cables, and the fixed latency of switches.
+    /// Propagation on cables, and the fixed latency of switches.
     pub wire_ps: u64,
-    /// In queues between input and crossbar, while not paused.
+    /// Time in VOQs, before the crossbar, pauses excluded.
     pub voq_ps: u64,
-    /// In queues between crossbar and output, while not paused.
+    /// Time in egress queues, after the crossbar, pauses excluded.
     pub egress_ps: u64,
-    /// In queues that were paused, and at a sender that was.
+    /// Time paused by PFC, in queues of switches and at the sender.
     pub paused_ps: u64,
-    /// Waiting for credit.
+    /// Time without credit at the sender.
     pub credit_ps: u64,
-    /// Waiting for the rate limit.
+    /// Time for which the rate was used up at the sender.
     pub rate_mask_ps: u64,
     /// From a frame's turn at its sender until it was taken.
     pub total_ps: u64,
 }
 
 impl LatencyParts {
-    /// Names and sums of the parts, in the order of a frame's way.
+    /// Names and sums of the parts, in the order in which a frame meets them.
     #[must_use]
     pub const fn parts(&self) -> [(&'static str, u64); 8] {
         [
@@ -107,14 +105,14 @@ impl LatencyParts {
         ]
     }
 
-    /// What no part explains; 0, always.
+    /// Time that no part explains; always 0.
     #[must_use]
     pub fn imbalance_ps(&self) -> i128 {
         let sum: i128 = self.parts().iter().map(|&(_, ps)| i128::from(ps)).sum();
         i128::from(self.total_ps) - sum
     }
 
-    /// Adds those of others.
+    /// Adds the parts of other frames.
     pub fn add(&mut self, other: &Self) {
         let add = u64::saturating_add;
         *self = Self {
@@ -132,29 +130,30 @@ impl LatencyParts {
     }
 }
 
-/// A host and its endpoint.
+/// Result of a host and its endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostResult {
-    /// Its name; its number is its place.
+    /// Name of the host; its number is its index.
     pub name: String,
-    /// What its endpoint counts, by name: frames unless the name says otherwise.
+    /// Counters of its endpoint, by name: frames, unless the name says otherwise.
     pub counters: BTreeMap<String, u64>,
     /// Time for which its requests were paused.
     pub paused_ps: u64,
-    /// Most bytes in its receive buffer.
+    /// Most bytes in its receive buffer at the same time.
     pub receive_buffer_max_bytes: u64,
-    /// Of frames that it took.
+    /// Latencies of the frames that it took.
     pub latency: Percentiles,
-    /// What they are made of; `None` where that was not taken apart.
+    /// Parts of these latencies; `None` if they were not recorded.
     pub parts: Option<LatencyParts>,
-    /// By virtual channel, where it has credits.
+    /// Credits by virtual channel; empty without credits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub credits: Vec<CreditResult>,
 }
 
-/// Counters of an endpoint, by name.
+/// Counters of an endpoint by the names that results use.
 #[must_use]
 pub fn endpoint_counters(stats: &EndpointStats) -> BTreeMap<String, u64> {
+    // Taken apart without `..`, so that a new counter cannot be forgotten here.
     let EndpointStats {
         tx_frames,
         tx_payload,
@@ -208,7 +207,7 @@ pub fn endpoint_counters(stats: &EndpointStats) -> BTreeMap<String, u64> {
     counters.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
 }
 
-/// Counters of a host's TCP connections, by name.
+/// Counters of a host's TCP connections by the names that results use.
 #[must_use]
 pub fn tcp_counters(stats: &TcpStats) -> BTreeMap<String, u64> {
     let TcpStats {
@@ -244,22 +243,22 @@ pub fn tcp_counters(stats: &TcpStats) -> BTreeMap<String, u64> {
     counters.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
 }
 
-/// Where all frames of a switch are.
+/// Ledger of a switch: where all of its frames have gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerResult {
-    /// Received.
+    /// Frames received on all ports.
     pub rx_frames: u64,
     /// Copies of replicated frames beyond the first.
     pub copies: u64,
-    /// Sent.
+    /// Frames sent on all ports.
     pub tx_frames: u64,
-    /// Dropped.
+    /// Frames dropped, for any reason.
     pub dropped_frames: u64,
-    /// For the switch itself: PFC.
+    /// Frames for the switch itself, such as PFC.
     pub consumed_frames: u64,
-    /// Still queued.
+    /// Frames still queued at the end.
     pub queued_frames: u64,
-    /// What is not accounted for: 0, always.
+    /// Frames not accounted for; always 0.
     pub imbalance_frames: i64,
 }
 
@@ -277,23 +276,23 @@ impl From<&Ledger> for LedgerResult {
     }
 }
 
-/// A switch.
+/// Result of a switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SwitchResult {
-    /// Its name; its number is its place.
+    /// Name of the switch; its number is its index.
     pub name: String,
     /// Bytes of a cell of its buffer.
     pub cell_bytes: u32,
     /// Cells of the shared part of its buffer.
     pub shared_cells: u64,
-    /// Its books.
+    /// Ledger of all its frames.
     pub ledger: LedgerResult,
-    /// By number.
+    /// Ports, in the order of their numbers.
     pub ports: Vec<PortResult>,
 }
 
 impl SwitchResult {
-    /// What the books of a switch say.
+    /// The result of a switch from its ledger.
     #[must_use]
     pub fn new(name: &str, cell_bytes: u32, ledger: &Ledger) -> Self {
         Self {
@@ -306,24 +305,24 @@ impl SwitchResult {
     }
 }
 
-/// A port of a switch.
+/// Result of a port of a switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortResult {
-    /// Received.
+    /// Frames received on this port.
     pub rx_frames: u64,
-    /// Bytes of these, without FCS.
+    /// Bytes received, without FCS.
     pub rx_bytes: u64,
-    /// Sent.
+    /// Frames sent on this port.
     pub tx_frames: u64,
-    /// Bytes of these, without FCS.
+    /// Bytes sent, without FCS.
     pub tx_bytes: u64,
-    /// PFC frames that were acted upon.
+    /// PFC frames received and obeyed.
     pub pfc_rx_frames: u64,
-    /// PFC frames sent.
+    /// PFC frames sent, refreshes included.
     pub pfc_tx_frames: u64,
-    /// Frames dropped that came in here (or were to leave here: docs/drops.md), by reason.
+    /// Frames that came in here and were dropped, by reason, with those dropped at this port as output (docs/drops.md).
     pub drops: BTreeMap<String, u64>,
-    /// By priority.
+    /// Queues, one for each priority.
     pub queues: Vec<QueueResult>,
 }
 
@@ -342,36 +341,36 @@ impl From<&PortLedger> for PortResult {
     }
 }
 
-/// A priority of a port: what came in with it, and what leaves with it.
+/// Result of a priority of a port, as input and as output.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueResult {
-    /// As input: put into queues.
+    /// Frames put into queues, as input.
     pub enqueued_frames: u64,
-    /// As output: taken off the egress queue.
+    /// Frames taken off the egress queue, as output.
     pub dequeued_frames: u64,
-    /// As output: sent.
+    /// Bytes sent, as output.
     pub tx_bytes: u64,
-    /// As input: dropped, by reason.
+    /// Frames dropped by reason, as input.
     pub drops: BTreeMap<String, u64>,
-    /// As output: marked with CE.
+    /// Frames marked with CE, as output.
     pub ecn_marked_frames: u64,
-    /// As output: PAUSE that came.
+    /// PFC frames received that pause it, as output.
     pub pause_rx_frames: u64,
-    /// As input: PAUSE sent, refreshes included.
+    /// PFC frames sent that pause it, refreshes included, as input.
     pub pause_tx_frames: u64,
-    /// As input: times that XOFF was crossed.
+    /// Times that XOFF was crossed, as input.
     pub xoff: u64,
-    /// As input: times that XON was reached.
+    /// Times that XON was reached, as input.
     pub xon: u64,
-    /// As output: time paused.
+    /// Time paused, as output.
     pub paused_ps: u64,
-    /// As output: PAUSE storms found.
+    /// PAUSE storms that the watchdog found, as output.
     pub storms: u64,
-    /// As output: most cells queued.
+    /// Most cells queued at the same time, as output.
     pub depth_max_cells: u64,
-    /// As input: most cells in shared buffer and reserve.
+    /// Most cells in shared buffer and reserve, as input.
     pub input_max_cells: u64,
-    /// As input: most cells in headroom.
+    /// Most cells in headroom, as input.
     pub headroom_max_cells: u64,
 }
 
@@ -396,7 +395,7 @@ impl From<&QueueLedger> for QueueResult {
     }
 }
 
-/// Drops that there were, by name of the reason.
+/// Drops by name of the reason; reasons without drops are left out.
 fn drops(counts: &[u64; DROP_REASONS]) -> BTreeMap<String, u64> {
     let named = DropReason::ALL.iter().zip(counts).filter(|(_, count)| **count > 0);
     named.map(|(reason, &count)| (reason.name().to_owned(), count)).collect()
@@ -407,25 +406,25 @@ fn drops(counts: &[u64; DROP_REASONS]) -> BTreeMap<String, u64> {
 pub struct LinkEnd {
     /// Name of the host or switch.
     pub node: String,
-    /// Its port.
+    /// Number of its port.
     pub port: u8,
 }
 
-/// What went over a link one way.
+/// Traffic over a link, one way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkWay {
-    /// Frames.
+    /// Frames sent this way.
     pub frames: u64,
-    /// Bytes of these, without FCS.
+    /// Their bytes, without FCS.
     pub bytes: u64,
-    /// Time for which it was busy.
+    /// Time for which frames were on the link.
     pub busy_ps: u64,
     /// `busy_ps` over the time of the run.
     pub utilisation: Decimal,
 }
 
 impl LinkWay {
-    /// So many frames and bytes, which took `busy` of a run until `end`.
+    /// Traffic of `frames` and `bytes` that took `busy` of a run until `end`.
     #[must_use]
     pub fn new(frames: u64, bytes: u64, busy: Span, end: Instant) -> Self {
         let utilisation = Decimal::ratio(busy.as_ps(), end.as_ps()).unwrap_or_default();
@@ -433,40 +432,40 @@ impl LinkWay {
     }
 }
 
-/// A link.
+/// Result of a link.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkResult {
-    /// One end.
+    /// End that comes first in the topology.
     pub a: LinkEnd,
-    /// The other.
+    /// End that comes second.
     pub b: LinkEnd,
-    /// Bits a second, each way.
+    /// Rate in bits a second, the same each way.
     pub rate_bps: u64,
-    /// From a bit sent to that bit in.
+    /// Time that a bit takes along the cable.
     pub propagation_ps: u64,
-    /// From `a` to `b`.
+    /// Traffic from `a` to `b`.
     pub a_to_b: LinkWay,
-    /// From `b` to `a`.
+    /// Traffic from `b` to `a`.
     pub b_to_a: LinkWay,
 }
 
-/// What one host had for another.
+/// Flows from one host to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MatrixCell {
-    /// Sender, by number of host.
+    /// Number of the sending host.
     pub from: u32,
-    /// Receiver.
+    /// Number of the receiving host.
     pub to: u32,
-    /// Flows.
+    /// Number of flows between them, this way.
     pub flows: u64,
-    /// Bytes of payload of them.
+    /// Bytes of payload of these flows.
     pub bytes: u64,
-    /// Of these, bytes of flows that were delivered.
+    /// Bytes of those that were delivered.
     pub delivered_bytes: u64,
 }
 
 impl MatrixCell {
-    /// Pairs of hosts that have flows, in the order of their numbers.
+    /// All pairs of hosts that have flows, in the order of their numbers.
     #[must_use]
     pub fn of(flows: &[FlowResult]) -> Vec<Self> {
         let mut cells: BTreeMap<(u32, u32), Self> = BTreeMap::new();

@@ -1,15 +1,14 @@
 //! Series over time in a fixed number of points.
 //!
-//! [`Level`] holds what is there at each instant (a queue's depth), [`Amount`] what was added in an interval (bytes,
-//! time paused). When all points are used, two become one and the interval doubles: means and sums stay exact, and so does
-//! the most of a level.
+//! A [`Level`] records a quantity that exists at each instant (a queue's depth), an [`Amount`] one that is added up in
+//! an interval (bytes, time paused). When all points are used, pairs of them are merged and the interval doubles: means
+//! and sums stay exact, and so does the maximum of a level.
 //!
-//! Units: picoseconds, and those of what is recorded.
 //! Source: docs/results.md "Series".
 
 use weft_dataplane::time::{Instant, Span};
 
-/// Points and the interval that each stands for; what all series have in common.
+/// Interval of the points, and their largest number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Grid {
     interval: u64,
@@ -17,12 +16,12 @@ struct Grid {
 }
 
 impl Grid {
-    /// `points` is made even, and at least 2; an interval is at least 1 ps.
+    /// A grid of `points` points, made even and at least 2, with an interval of at least 1 ps.
     fn new(interval: Span, points: usize) -> Self {
         Self { interval: interval.as_ps().max(1), points: points.max(2).next_multiple_of(2) }
     }
 
-    /// Point of an instant, after as many doublings as it takes; `merge` is called at each.
+    /// Index of the point of an instant. The interval is doubled until there is one; `merge` is called each time.
     fn point(&mut self, at: u64, mut merge: impl FnMut()) -> usize {
         loop {
             let point = at / self.interval;
@@ -37,7 +36,7 @@ impl Grid {
     }
 }
 
-/// Makes one of two, all along.
+/// Merges pairs of neighbouring values.
 fn halve<T: Copy + Default>(values: &mut Vec<T>, both: impl Fn(T, T) -> T) {
     let half = values.len().div_ceil(2);
     for at in 0..half {
@@ -50,7 +49,7 @@ fn halve<T: Copy + Default>(values: &mut Vec<T>, both: impl Fn(T, T) -> T) {
     values.truncate(half);
 }
 
-/// The value at `point`, which is there after this.
+/// The value at `point`, which is added if it is missing.
 fn at_point<T: Copy + Default>(values: &mut Vec<T>, point: usize) -> Option<&mut T> {
     if values.len() <= point {
         values.resize(point + 1, T::default());
@@ -58,11 +57,11 @@ fn at_point<T: Copy + Default>(values: &mut Vec<T>, point: usize) -> Option<&mut
     values.get_mut(point)
 }
 
-/// What is there at each instant: its mean and its most in each interval.
+/// A quantity that exists at each instant: mean and maximum of each interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Level {
     grid: Grid,
-    /// Value times picoseconds.
+    /// Value times picoseconds, by point.
     sums: Vec<u128>,
     most: Vec<u64>,
     since: u64,
@@ -70,17 +69,18 @@ pub struct Level {
 }
 
 impl Level {
-    /// A level of 0 from the beginning, in at most `points` points, at first of `interval` each.
+    /// A level of 0 from the beginning, in at most `points` points of `interval` each, which grows.
     #[must_use]
     pub fn new(interval: Span, points: usize) -> Self {
         let grid = Grid::new(interval, points);
         Self { grid, sums: Vec::new(), most: Vec::new(), since: 0, value: 0 }
     }
 
-    /// The level is `value` from `now` on. An instant before the last one counts as the last one.
+    /// Sets the level from `now` on. An instant before the last one counts as the last one.
     pub fn set(&mut self, now: Instant, value: u64) {
         self.advance(now.as_ps());
         self.value = value;
+        // A level counts for the maximum even if it lasts no time.
         let point = self.point(self.since);
         if let Some(most) = at_point(&mut self.most, point) {
             *most = (*most).max(value);
@@ -100,6 +100,7 @@ impl Level {
             return;
         }
         let last = self.point(now - 1); // doubles the interval first, if it must
+        // Empty queues are common, and 0 adds nothing to any point.
         if self.value == 0 {
             self.since = now;
             return;
@@ -119,7 +120,7 @@ impl Level {
         }
     }
 
-    /// The series until `end`, whose last point may stand for less than the interval; `None` when it was 0 throughout.
+    /// The series until `end`, whose last point may stand for less than an interval; `None` if it was 0 throughout.
     #[must_use]
     pub fn finish(mut self, end: Instant) -> Option<Points> {
         self.advance(end.as_ps());
@@ -134,7 +135,7 @@ impl Level {
     }
 }
 
-/// What was added in each interval.
+/// A quantity that is added up in each interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Amount {
     grid: Grid,
@@ -142,7 +143,7 @@ pub struct Amount {
 }
 
 impl Amount {
-    /// Nothing yet, in at most `points` points, at first of `interval` each.
+    /// An amount of 0, in at most `points` points of `interval` each, which grows.
     #[must_use]
     pub fn new(interval: Span, points: usize) -> Self {
         Self { grid: Grid::new(interval, points), sums: Vec::new() }
@@ -155,7 +156,7 @@ impl Amount {
         }
     }
 
-    /// Adds `amount`, spread evenly from `from` until `to`; what does not divide goes to the later points.
+    /// Adds `amount`, spread evenly from `from` until `to`; remainders go to later points.
     pub fn add_over(&mut self, from: Instant, to: Instant, amount: u64) {
         let (from, to) = (from.as_ps(), to.as_ps());
         if to <= from {
@@ -164,8 +165,10 @@ impl Amount {
         if amount == 0 {
             return;
         }
+        // Doubles the interval first if it must, so that it stays the same in the loop.
         self.point(to - 1);
         let interval = self.grid.interval;
+        // Shares are differences of a running total, so that they add up to `amount`.
         let share = |at: u64| {
             let part = u128::from(amount) * u128::from(at - from) / u128::from(to - from);
             u64::try_from(part).unwrap_or(u64::MAX)
@@ -190,8 +193,8 @@ impl Amount {
         }
     }
 
-    /// What was added a second, until `end`: `per_second` of each point, times `factor` (8 for bits of bytes); `None` when
-    /// nothing was.
+    /// The amount added a second in each point until `end`, times `factor` (8 for bits of bytes); `None` if nothing was
+    /// added.
     #[must_use]
     pub fn rate(mut self, end: Instant, factor: u64) -> Option<Points> {
         const PS_A_SECOND: u128 = 1_000_000_000_000;
@@ -200,7 +203,7 @@ impl Amount {
         })
     }
 
-    /// What was added in each point, until `end`; `None` when nothing was.
+    /// The amount added in each point until `end`; `None` if nothing was added.
     #[must_use]
     pub fn sums(mut self, end: Instant) -> Option<Points> {
         self.finish(end, |sum, _| sum)
@@ -220,7 +223,7 @@ impl Amount {
     }
 }
 
-/// Time that each point stands for, of a run until `end`: at least one point.
+/// Time that each point stands for in a run until `end`; there is at least one point.
 fn spans(end: u64, interval: u64) -> Vec<u64> {
     let count = usize::try_from(end.div_ceil(interval)).unwrap_or(usize::MAX).max(1);
     let mut spans = vec![interval; count];
@@ -232,7 +235,7 @@ fn spans(end: u64, interval: u64) -> Vec<u64> {
     spans
 }
 
-/// Makes it `count` values: what was at the very end of the run is of the last point.
+/// Makes it `count` values; those beyond, from the very end of the run, go into the last one.
 fn fit<T: Copy + Default>(values: &mut Vec<T>, count: usize, both: impl Fn(T, T) -> T) {
     let beyond = values.get(count..).unwrap_or_default().iter().copied();
     let beyond = beyond.fold(T::default(), &both);
@@ -242,20 +245,20 @@ fn fit<T: Copy + Default>(values: &mut Vec<T>, count: usize, both: impl Fn(T, T)
     }
 }
 
-/// Rounded to the nearest whole.
+/// `part` / `whole`, rounded to the nearest whole number.
 fn quotient(part: u128, whole: u64) -> u64 {
     let whole = u128::from(whole.max(1));
     u64::try_from((part + whole / 2) / whole).unwrap_or(u64::MAX)
 }
 
-/// Points of a series; number n stands for the time from n to n + 1 intervals, the last one for what is left of the run.
+/// Points of a series. Point n stands for the time from n to n + 1 intervals; the last one ends with the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Points {
-    /// Time that a point stands for.
+    /// Length of the interval that a point stands for.
     pub interval_ps: u64,
-    /// Mean in each.
+    /// Mean of each interval.
     pub mean: Vec<u64>,
-    /// Most in each; none of an amount, whose most is that of the interval alone.
+    /// Maximum of each interval; empty for an amount, which has no level.
     pub max: Vec<u64>,
 }
 

@@ -1,11 +1,10 @@
-//! Circles of PFC: inputs that may wait for each other without end.
+//! Circles of PFC: inputs of switches that may wait for each other for ever.
 //!
-//! Topology, routes and where PFC is on → the inputs of a circle, if there is one.
+//! An input that has paused its peer waits for the outputs that its frames go to, and each of these for the input at
+//! the other end of its cable. A circle of such waits is a deadlock that may happen.
 //!
-//! Source: docs/spec/model.md §3; Dally and Seitz, IEEE Transactions on Computers C-36(5), 1987 (dependencies of channels).
-//!
-//! An input that has its peer paused waits for the outputs that its frames go to, and each of these for the input at the
-//! other end of its cable.
+//! Source: docs/spec/model.md §3; Dally and Seitz, IEEE Transactions on Computers C-36(5), 1987 (dependencies of
+//! channels).
 
 use std::collections::BTreeMap;
 
@@ -13,11 +12,11 @@ use weft_dataplane::types::{PortId, PortSet};
 
 use crate::topology::{NodeId, NodeKind, Routes, Topology};
 
-/// An input of a switch.
+/// An input of a switch: its node and port.
 pub type Input = (NodeId, PortId);
 
-/// A circle of inputs over `routes`, of switches (in the order of the topology) where `pfc` is on; the first is not named
-/// again at its end.
+/// A circle of inputs over `routes`, if there is one. `pfc` says of each switch, in the order of the topology, whether
+/// PFC is on. The first input is not repeated at the end.
 #[must_use]
 pub fn circle(topology: &Topology, routes: &Routes, pfc: &[bool]) -> Option<Vec<Input>> {
     let switches: BTreeMap<NodeId, usize> =
@@ -27,10 +26,12 @@ pub fn circle(topology: &Topology, routes: &Routes, pfc: &[bool]) -> Option<Vec<
     for (&node, &place) in switches.iter().filter(|&(&node, _)| on(node)) {
         let Some(out) = routes.get(place) else { continue };
         for (input, from, back) in neighbours(topology, node) {
-            // What a host sends goes on to a switch, but no host is in a circle.
+            // A host's frames go on to a switch, but no host is part of a circle.
             let Some(upstream) = switches.get(&from).and_then(|&place| routes.get(place)) else {
                 continue;
             };
+            // Only outputs count that frames from this input can go to: towards hosts for which the upstream switch
+            // uses this link.
             let outputs = upstream.iter().zip(out).filter(|(comes, _)| comes.contains(back));
             let outputs = outputs.fold(PortSet::EMPTY, |all, (_, goes)| all.or(*goes));
             waits.insert((node, input), outputs);
@@ -46,7 +47,7 @@ pub fn circle(topology: &Topology, routes: &Routes, pfc: &[bool]) -> Option<Vec<
     find(waits.keys().copied(), next)
 }
 
-/// By port of a switch: the port, who is at the other end of its cable, and that one's port there.
+/// The neighbouring switches of a switch: its port, the neighbour, and the neighbour's port.
 fn neighbours(
     topology: &Topology,
     node: NodeId,
@@ -60,12 +61,12 @@ fn neighbours(
     })
 }
 
-/// A circle of what `next` leads to.
+/// A circle of elements of `all`, each of which leads to those that `next` gives, found by a search in depth.
 pub(super) fn find<T: Copy + Ord>(
     all: impl Iterator<Item = T>,
     next: impl Fn(T) -> Vec<T>,
 ) -> Option<Vec<T>> {
-    /// On the way that is looked at, or done with.
+    /// State of an element in the search: on the path that is being searched, or done.
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {
         OnWay,
@@ -102,7 +103,7 @@ pub(super) fn find<T: Copy + Ord>(
     None
 }
 
-/// A circle in words: `sw0 port 1, sw1 port 2`.
+/// A circle as text: `sw0 port 1, sw1 port 2`.
 #[must_use]
 pub fn words(topology: &Topology, circle: &[Input]) -> String {
     let name = |node: NodeId| topology.nodes().get(node).map_or("?", |node| node.name.as_str());

@@ -1,35 +1,34 @@
-//! Expectations: a metric of the results, the value that it should have, and how far off it may be.
+//! Expectations: a metric of the results, the value it should have, and a tolerance.
 //!
-//! [`Expect`].
+//! Values are in the metric's unit, with which its name ends.
 //!
-//! Units: the metric's, which its name ends with; numbers in parts of 10^-9.
 //! Source: docs/spec/model.md §3.
 
 /// A decimal number, exact: parts of 10^-9.
 pub use crate::results::decimal::Decimal as Number;
 
-/// How far off a value may be.
+/// How far the value found may be off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tolerance {
-    /// So much, in the metric's unit; 0 for none.
+    /// By this much in the metric's unit; 0: not at all.
     Absolute(Number),
-    /// This part of the value: 0.01 is 1 %.
+    /// By this part of the value: 0.01 is 1 %.
     Relative(Number),
-    /// The value is the least.
+    /// Upwards only: the value is the least that passes.
     AtLeast,
-    /// The value is the most.
+    /// Downwards only: the value is the largest that passes.
     AtMost,
 }
 
-/// What is expected.
+/// An expectation of a scenario.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expect {
     /// Name of the metric.
     pub metric: String,
-    /// Its value.
+    /// Value that the metric should have.
     pub value: Number,
-    /// How far off it may be.
+    /// How far the value found may be off.
     pub tolerance: Tolerance,
-    /// Where the value is from.
+    /// Source of the value: a formula, a page, another simulator.
     pub source: String,
 }

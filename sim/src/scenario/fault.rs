@@ -1,55 +1,53 @@
-//! Faults: what goes wrong, and when.
+//! Faults of links and hosts, and when they happen.
 //!
-//! [`Fault`].
-//!
-//! Units: picoseconds.
 //! Source: docs/spec/model.md §3.
 
 use weft_dataplane::time::{Instant, LinkRate};
 use weft_dataplane::types::PriSet;
 
-/// What goes wrong.
+/// A fault of a link or a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Frames on a link, both ways, are damaged at random.
+    /// Frames on a link are damaged at random, both ways.
     BitError {
         /// Number of the link.
         link: usize,
-        /// A bit error in so many bits, on average; a frame of n bits on the link is damaged with n / `one_in`.
+        /// Bits in which there is one error on average; a frame of n bits on the link is damaged with probability n /
+        /// this.
         one_in_bits: u64,
     },
-    /// As [`Self::BitError`], by frame.
+    /// Like [`Self::BitError`], with the same probability for each frame.
     FrameError {
         /// Number of the link.
         link: usize,
-        /// One frame in so many, on average.
+        /// Frames of which one is damaged on average.
         one_in: u64,
     },
-    /// A link is down; what is on it is lost.
+    /// A link goes down, and frames on it are lost.
     LinkDown {
         /// Number of the link.
         link: usize,
-        /// From when.
+        /// When it goes down.
         from: Instant,
-        /// Until when; `None` for the rest of the run.
+        /// When it comes up again; `None`: never in this run.
         until: Option<Instant>,
     },
-    /// A host takes frames out of its receive buffer so slowly.
+    /// A host drains its receive buffer slowly.
     SlowReceiver {
         /// Number of the host.
         host: u16,
-        /// How fast: bits of frames a second.
+        /// Rate of draining: bits of frames a second.
         drain: LinkRate,
     },
-    /// A host sends PFC PAUSE without end.
+    /// A host sends PFC frames that pause its link partner without a break.
     PauseStorm {
         /// Number of the host.
         host: u16,
-        /// Which PFC classes it stops.
+        /// PFC classes that it pauses.
         classes: PriSet,
-        /// From when.
+        /// When the storm begins.
         from: Instant,
-        /// Until when.
+        /// When the storm ends.
         until: Instant,
     },
 }

@@ -1,16 +1,15 @@
-//! Flows: messages from one host to another, and what each waits for.
+//! Flows: messages or connections from one host to another, and the flows that each waits for.
 //!
-//! [`Flow`] by number; a collective is flows that wait for others.
+//! A collective operation is a set of flows that wait for each other's predecessors.
 //!
-//! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §3.
 
 use weft_dataplane::time::{Instant, Span};
 
-/// Number of a flow: its place in the list of all.
+/// Number of a flow: its index in the list of all.
 pub type FlowId = u32;
 
-/// What carries a flow.
+/// Protocol that carries a flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Carrier {
     /// A message of an RC Link endpoint.
@@ -18,35 +17,36 @@ pub enum Carrier {
     RcLink,
     /// A TCP connection of its own.
     Tcp {
-        /// For so long it sends as much as it can, whatever [`Flow::bytes`] says; `None`: it sends these.
+        /// Time for which it sends as much as possible, whatever [`Flow::bytes`] says; `None`: it sends those bytes.
         lasts: Option<Span>,
     },
 }
 
-/// A message from one host to another, or a connection.
+/// A message or a connection from one host to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// The sender, by number of host ([`crate::topology::Topology::hosts`]).
+    /// Number of the sender, in the order of [`crate::topology::Topology::hosts`].
     pub from: u16,
-    /// The receiver.
+    /// Number of the receiver, in the same order.
     pub to: u16,
-    /// Bytes of payload, at least 1; 0 where it is not said how many ([`Carrier::Tcp`]).
+    /// Bytes of payload, at least 1; 0 if the amount is not fixed ([`Carrier::Tcp`]).
     pub bytes: u64,
-    /// It begins no earlier.
+    /// Earliest time at which it begins.
     pub start: Instant,
-    /// It begins when all of these are done at its sender: delivered there, where that is their receiver; acknowledged
-    /// (sent, where nothing is acknowledged), where that is their sender. Nothing else is known there without a message.
+    /// Flows that must be done, as its sender sees it, before it begins: delivered if the sender is their receiver,
+    /// acknowledged (sent, without acknowledgements) if it is their sender. A host knows of no other flow without a
+    /// message.
     pub after: Vec<FlowId>,
-    /// Virtual channel; `None` for the endpoint's own of requests.
+    /// Virtual channel; `None`: that of the endpoint's requests.
     pub vc: Option<u8>,
-    /// Which workload it is of, by place.
+    /// Index of its workload.
     pub workload: u16,
-    /// What carries it.
+    /// Protocol that carries it.
     pub carrier: Carrier,
 }
 
 impl Flow {
-    /// A flow that begins at once.
+    /// A flow over RC Link that begins at once.
     #[must_use]
     pub const fn new(from: u16, to: u16, bytes: u64) -> Self {
         let start = Instant::ZERO;
@@ -61,60 +61,60 @@ impl Flow {
     }
 }
 
-/// A flow cannot be.
+/// Why a flow cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FlowError {
-    /// A host that is not there.
+    /// A host at one of its ends does not exist.
     #[error("flow {flow} has host {host} at an end: expected 0 to {most}")]
     Host {
-        /// The flow.
+        /// Number of the flow.
         flow: usize,
-        /// The host.
+        /// Number of the host.
         host: u16,
-        /// The last one.
+        /// Highest number there is.
         most: usize,
     },
-    /// Both ends are one host.
+    /// Both ends are the same host.
     #[error("flow {flow} is from host {host} to itself")]
     Own {
-        /// The flow.
+        /// Number of the flow.
         flow: usize,
-        /// The host.
+        /// Number of the host.
         host: u16,
     },
-    /// It has nothing to send.
+    /// It has no bytes to send.
     #[error("flow {flow} has 0 bytes: expected 1 or more")]
     Empty {
-        /// The flow.
+        /// Number of the flow.
         flow: usize,
     },
-    /// It waits for a flow that is not there, or of which its sender does not know when it is done.
+    /// It waits for a flow that does not exist, or that its sender cannot see done.
     #[error(
         "flow {flow} from host {from} waits for flow {after}: expected one that is there and begins or ends at that host"
     )]
     After {
-        /// The flow.
+        /// Number of the flow.
         flow: usize,
-        /// Its sender.
+        /// Number of its sender.
         from: u16,
-        /// What it waits for.
+        /// Number of the flow that it waits for.
         after: FlowId,
     },
     /// Flows wait for each other in a circle.
     #[error("flow {flow} waits for itself, by way of what it waits for")]
     Circle {
-        /// One of them.
+        /// Number of one of them.
         flow: usize,
     },
-    /// Too many.
+    /// There are too many flows.
     #[error("{0} flows: expected fewer than 2^32")]
     Many(usize),
 }
 
-/// Checks flows among so many hosts.
+/// Checks flows among `hosts` hosts.
 ///
 /// # Errors
-/// See [`FlowError`].
+/// The first flow that cannot be, or a circle of flows.
 pub fn check(flows: &[Flow], hosts: usize) -> Result<(), FlowError> {
     if u32::try_from(flows.len()).is_err() {
         return Err(FlowError::Many(flows.len()));
@@ -141,9 +141,9 @@ pub fn check(flows: &[Flow], hosts: usize) -> Result<(), FlowError> {
     circle(flows).map_or(Ok(()), |flow| Err(FlowError::Circle { flow }))
 }
 
-/// A flow that waits for itself.
+/// A flow that waits for itself over others, if there is one.
 fn circle(flows: &[Flow]) -> Option<usize> {
-    // Where each waits for earlier ones only, nothing can go round.
+    // If each waits only for earlier ones, there is no circle. That is usual, and saves the search.
     let is_ordered =
         |(id, flow): (usize, &Flow)| flow.after.iter().all(|&other| (other as usize) < id);
     if flows.iter().enumerate().all(is_ordered) {
@@ -155,6 +155,7 @@ fn circle(flows: &[Flow]) -> Option<usize> {
         waiting.extend(flow.after.iter().map(|&other| (other, id)));
     }
     waiting.sort_unstable();
+    // Flows that can be done are taken away one by one (Kahn's algorithm); flows that remain wait in a circle.
     let mut open: Vec<usize> = (0..flows.len()).filter(|&id| left.get(id) == Some(&0)).collect();
     while let Some(done) = open.pop() {
         let first = waiting.partition_point(|&(other, _)| (other as usize) < done);

@@ -1,8 +1,8 @@
-//! Metrics: figures of results by name, and whether they are what was expected.
+//! Metrics: values of results by name, and the comparison with expectations.
 //!
-//! A name and [`Results`] → a [`Decimal`]; [`evaluate`] holds all expectations of a scenario against them.
+//! A name and [`Results`] give a [`Decimal`]; [`evaluate`] compares all expectations of a scenario. Each name ends with
+//! its unit.
 //!
-//! Units: each name ends with its own.
 //! Source: docs/spec/model.md §3; docs/results.md.
 
 use super::Scenario;
@@ -12,17 +12,17 @@ use crate::results::decimal::Decimal;
 use crate::results::flow::{FlowResult, Ranks, Summary};
 use crate::results::{ExpectResult, Results};
 
-/// An expectation whose metric there is not.
+/// An expectation of a metric that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("metric {name:?} is not known: expected one of {known}")]
 pub struct MetricError {
-    /// Its name.
+    /// Name of the metric.
     pub name: String,
-    /// All there are.
+    /// Names of all metrics that exist.
     pub known: String,
 }
 
-/// Metrics of some flows, which may stand after `WORKLOAD.` or `flow.NUMBER.` alone or without either for all.
+/// Metrics of flows: of a workload after `WORKLOAD.`, of one flow after `flow.NUMBER.`, or of all flows.
 const OF_FLOWS: &[&str] = &[
     "flows",
     "flows_delivered",
@@ -72,11 +72,11 @@ const OF_ALL: &[&str] = &[
 /// Metrics of a link, one way: `link.FROM.TO.METRIC`.
 const OF_LINK: &[&str] = &["frames", "frame_mean_ns", "utilisation"];
 
-/// What a name says.
+/// Result of looking a metric up.
 enum Found {
     /// There is no such metric.
     Unknown,
-    /// It has no value in this run.
+    /// The metric has no value in this run.
     Nothing,
     Value(Decimal),
 }
@@ -87,10 +87,10 @@ impl From<Option<Decimal>> for Found {
     }
 }
 
-/// Checks that there are all metrics that are expected, of results of any state of the run.
+/// Checks that all metrics that are expected exist; `results` may be those of any moment of the run.
 ///
 /// # Errors
-/// One that there is not.
+/// The first metric that does not exist.
 pub fn check(scenario: &Scenario, results: &Results) -> Result<(), MetricError> {
     let unknown = scenario.expects.iter().find(|expect| {
         matches!(find(&scenario.workloads, results, &expect.metric), Found::Unknown)
@@ -100,7 +100,7 @@ pub fn check(scenario: &Scenario, results: &Results) -> Result<(), MetricError> 
     })
 }
 
-/// Names of all metrics.
+/// Names of all metrics, as text for a refusal.
 fn known(scenario: &Scenario, results: &Results) -> String {
     let mut names: Vec<String> =
         OF_FLOWS.iter().chain(OF_ALL).map(|&name| name.to_owned()).collect();
@@ -117,7 +117,7 @@ fn known(scenario: &Scenario, results: &Results) -> String {
     names.join(", ")
 }
 
-/// Holds expectations against results.
+/// Compares all expectations with results.
 #[must_use]
 pub fn evaluate(scenario: &Scenario, results: &Results) -> Vec<ExpectResult> {
     let one = |expect: &Expect| {
@@ -135,7 +135,7 @@ pub fn evaluate(scenario: &Scenario, results: &Results) -> Vec<ExpectResult> {
     scenario.expects.iter().map(one).collect()
 }
 
-/// Least, most and how it is said.
+/// Least and largest value that pass, and the tolerance as text.
 fn bounds(expect: &Expect) -> (Option<Decimal>, Option<Decimal>, String) {
     let value = expect.value;
     let around = |off: i128, words| {
@@ -155,6 +155,7 @@ fn bounds(expect: &Expect) -> (Option<Decimal>, Option<Decimal>, String) {
 }
 
 fn find(workloads: &[Workload], results: &Results, name: &str) -> Found {
+    // First metrics that need no prefix; what is left begins with a prefix or the name of a workload.
     if OF_FLOWS.contains(&name) {
         return of_flows(&Summary::of(&results.flows), name);
     }
@@ -172,6 +173,7 @@ fn find(workloads: &[Workload], results: &Results, name: &str) -> Found {
             })
         }
         "host" => {
+            // From the right: a host's name may have dots, a counter's has none.
             let Some((host, counter)) = rest.rsplit_once('.') else { return Found::Unknown };
             let host = results.hosts.iter().find(|it| it.name == host);
             let count = host.and_then(|host| host.counters.get(counter));
@@ -199,10 +201,11 @@ fn find(workloads: &[Workload], results: &Results, name: &str) -> Found {
     }
 }
 
-/// `FROM.TO.METRIC`; names of nodes may have dots in them.
+/// A metric by `FROM.TO.METRIC`; names of nodes may have dots.
 fn of_link(results: &Results, name: &str) -> Found {
     let Some((ends, metric)) = name.rsplit_once('.') else { return Found::Unknown };
     let way = results.links.iter().find_map(|link| {
+        // Both orders are tried whole, as a dot does not tell where the first name ends.
         let (a, b) = (&link.a.node, &link.b.node);
         if ends == format!("{a}.{b}") {
             Some(&link.a_to_b)
@@ -214,7 +217,7 @@ fn of_link(results: &Results, name: &str) -> Found {
     match metric {
         "frames" => Found::Value(Decimal::whole(way.frames)),
         "frame_mean_ns" => {
-            // Thousandths of 10^-6 ns: to 6 places, as ratios are.
+            // The quotient is in thousandths, so that the ratio's 6 places are those of nanoseconds.
             let mean = Decimal::ratio(way.busy_ps, way.frames.saturating_mul(1_000));
             mean.into()
         }
@@ -223,7 +226,7 @@ fn of_link(results: &Results, name: &str) -> Found {
     }
 }
 
-/// `WORKLOAD.METRIC`; names of workloads may have dots in them.
+/// A metric by `WORKLOAD.METRIC`; names of workloads may have dots.
 fn of_workload(workloads: &[Workload], results: &Results, name: &str) -> Found {
     let Some((workload, metric)) = name.rsplit_once('.') else { return Found::Unknown };
     let place = workloads.iter().position(|it| it.name == workload);
@@ -233,7 +236,7 @@ fn of_workload(workloads: &[Workload], results: &Results, name: &str) -> Found {
     of_flows(&Summary::of(&flows), metric)
 }
 
-/// Frames that switches dropped for a reason.
+/// Frames that switches dropped for this reason.
 fn dropped(results: &Results, reason: &str) -> Found {
     if !weft_dataplane::stats::DropReason::ALL.iter().any(|it| it.name() == reason) {
         return Found::Unknown;

@@ -1,8 +1,7 @@
-//! Scenarios: a network, what moves over it, what goes wrong, and what is expected of it.
+//! Scenarios: a network, the traffic over it, its faults, and the results expected of it.
 //!
-//! [`Scenario`] is all of it, typed; nothing here reads a file.
+//! [`Scenario`] holds all of this as typed values; nothing here reads a file.
 //!
-//! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §3.
 
 pub mod circles;
@@ -28,49 +27,49 @@ use expect::Expect;
 use fault::Fault;
 use workload::Workload;
 
-/// Why a template has nothing for a node.
+/// Why a template refuses a node.
 pub type TemplateError = Box<dyn Error + Send + Sync>;
 
-/// A switch or a host that a template is asked about.
+/// A switch or a host for which a template is asked.
 #[derive(Clone, Copy, Debug)]
 pub struct Site<'a> {
-    /// Its node in the topology.
+    /// Number of its node in the topology.
     pub node: NodeId,
-    /// Its name.
+    /// Name of the node.
     pub name: &'a str,
-    /// By port: the link that ends there. A host has one.
+    /// The links at its ports, in order. A host has one.
     pub links: &'a [LinkSpec],
 }
 
-/// A switch of a scenario.
+/// Description of a switch of a scenario.
 #[derive(Clone, Debug)]
 pub struct SwitchPlan {
-    /// Its configuration, with a port for each link. The network sets rates of ports after their links, and adds static
-    /// entries for routes.
+    /// Configuration with a port for each link. The network sets the rates of ports to those of their links, and adds
+    /// static entries for routes.
     pub config: SwitchConfig,
-    /// What is around it. Its propagation is that of a port without a link.
+    /// Conditions around it; the propagation here is that of ports without a link.
     pub around: Around,
 }
 
-/// What the switch at a site is like.
+/// Gives the description of the switch at a site.
 pub type SwitchTemplate = dyn Fn(&Site<'_>) -> Result<SwitchPlan, TemplateError> + Send + Sync;
-/// Changes an endpoint, whose number, peers and kind of frame are set, to what it is like at a site.
+/// Sets up the endpoint at a site; its number, peers and kind of frames are set already.
 pub type EndpointTemplate =
     dyn Fn(&Site<'_>, &mut EndpointSpec) -> Result<(), TemplateError> + Send + Sync;
 
-/// Endpoints of a scenario.
+/// Description of the endpoints of a scenario.
 pub struct Endpoints {
-    /// Kind of frame that they send.
+    /// Kind of the frames that they send.
     pub kind: Kind,
-    /// What an endpoint takes for each frame.
+    /// Latency of an endpoint for each frame.
     pub delay: Latency,
-    /// Whether they are in LITE mode, which sends nothing again: frames that are lost fail a run.
+    /// Whether they are in LITE mode, which sends nothing again: a lost frame fails the run.
     pub lite: bool,
-    /// Whether frames take their true wire time, as switches have it.
+    /// Whether frames take their true wire time, as at the switches.
     pub overhead: bool,
-    /// Longest frame without FCS that a host takes.
+    /// Longest frame that a host takes, without FCS.
     pub frame_len_max: usize,
-    /// All else.
+    /// Sets all other properties of each endpoint.
     pub template: Box<EndpointTemplate>,
 }
 
@@ -86,32 +85,34 @@ impl fmt::Debug for Endpoints {
     }
 }
 
-/// Whether endpoints ([`crate::rclink_checkers`]) and switches ([`crate::checkers`]) are checked; it decides nothing.
+/// Whether endpoints ([`crate::rclink_checkers`]) and switches ([`crate::checkers`]) are checked; the results are the
+/// same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checks {
-    /// No.
+    /// Neither kind is checked.
     #[default]
     Off,
-    /// Yes.
+    /// Both kinds are checked.
     On,
-    /// Yes, and all that is heard of them is kept.
+    /// Both are checked, and everything heard of endpoints is kept.
     Keep,
 }
 
-/// What is allowed, and how results are taken.
+/// Permissions of a run, and how its results are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Whether PFC may wait for itself in a circle over the routes.
+    /// Whether routes may have circles in which PFC waits for itself.
     pub pfc_circles: bool,
-    /// Time between two samples of queues' depths; doubled when there are too many.
+    /// Time between two samples of queue depths; doubled when there are more than `samples_max`.
     pub sampling: Span,
-    /// Most samples of a series.
+    /// Most samples of a series before the time between them doubles.
     pub samples_max: usize,
-    /// Whether frames are kept whole, payload and ICRC included; else only what is read of them. It decides nothing.
+    /// Whether frames are kept whole, payload and ICRC included, and not only their fronts; the results are the same.
     pub full_frames: bool,
     /// Whether endpoints and switches are checked.
     pub checks: Checks,
-    /// Whether latencies are taken apart, which takes memory for each frame and hop. It decides nothing else.
+    /// Whether latencies are recorded by their parts, which takes memory for each frame and hop; other results are the
+    /// same.
     pub latency_parts: bool,
 }
 
@@ -128,27 +129,27 @@ impl Default for Options {
     }
 }
 
-/// A network, what moves over it, what goes wrong, and what is expected of it.
+/// A network with its traffic, its faults, and the results expected of it.
 pub struct Scenario {
-    /// For people.
+    /// Name for reports.
     pub name: String,
-    /// Seed of all that is random.
+    /// Seed of everything that is random.
     pub seed: u64,
-    /// When it ends at the latest.
+    /// When the run ends at the latest.
     pub until: Instant,
-    /// Hosts, switches, and links with their rates and lengths.
+    /// Hosts, switches, and links with rates and lengths.
     pub topology: Topology,
-    /// What each switch is like.
+    /// Template of the switches.
     pub switches: Box<SwitchTemplate>,
-    /// What endpoints are like.
+    /// Description of the endpoints.
     pub endpoints: Endpoints,
-    /// What moves.
+    /// Traffic of the run.
     pub workloads: Vec<Workload>,
-    /// What goes wrong.
+    /// Faults of links and hosts.
     pub faults: Vec<Fault>,
-    /// What is expected of the results.
+    /// Results that are expected.
     pub expects: Vec<Expect>,
-    /// What is allowed, and how results are taken.
+    /// Permissions of the run, and how its results are recorded.
     pub options: Options,
 }
 

@@ -1,8 +1,5 @@
-//! Workloads: who sends how much to whom, and when.
+//! Workloads: patterns of traffic, expanded to single [`Flow`]s with a seed.
 //!
-//! [`Workload`] and a seed → [`Flow`]s.
-//!
-//! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §3; permutations after Sattolo (1986).
 
 use weft_base::rng::Rng;
@@ -11,105 +8,106 @@ use weft_hosts::tcp::ConnectionSpec;
 
 use super::flow::{Carrier, Flow, FlowId};
 
-/// Who sends how much to whom.
+/// Traffic among some hosts in one pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// For people and for metrics; unique.
+    /// Name for reports and metrics, unique in the scenario.
     pub name: String,
-    /// What it is.
+    /// Pattern of the traffic, with its hosts and sizes.
     pub kind: Pattern,
     /// When its first flows begin.
     pub start: Instant,
-    /// Virtual channel; `None` for the endpoint's own of requests.
+    /// Virtual channel of its flows; `None`: that of the endpoint's requests.
     pub vc: Option<u8>,
 }
 
-/// Kinds of workload. Hosts are named by their numbers; `hosts` empty stands for all.
+/// Patterns of traffic. Hosts are named by their numbers; an empty list stands for all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// Many to one.
+    /// Incast: many hosts send to one.
     Incast {
-        /// Senders; empty for all but the receiver.
+        /// Senders; empty: all hosts but the receiver.
         from: Vec<u16>,
-        /// The receiver.
+        /// Number of the receiver.
         to: u16,
-        /// Bytes from each.
+        /// Bytes from each sender.
         bytes: u64,
     },
-    /// Each host sends to one other and receives from one other, as the seed has it.
+    /// Each host sends to one other and receives from one other, chosen by the seed.
     Permutation {
-        /// Who takes part.
+        /// Hosts that take part; empty: all.
         hosts: Vec<u16>,
-        /// Bytes of each.
+        /// Bytes from each host.
         bytes: u64,
     },
-    /// Each host sends messages to others drawn at random, at random times (Poisson).
+    /// Each host sends messages to random others at random times (Poisson arrivals).
     Uniform {
-        /// Who takes part.
+        /// Hosts that take part; empty: all.
         hosts: Vec<u16>,
         /// Bytes of each message.
         bytes: u64,
         /// Mean rate of payload that each host offers.
         load: LinkRate,
-        /// For so long messages arrive.
+        /// Time from the start in which messages arrive.
         duration: Span,
     },
-    /// Each host sends to each other one.
+    /// Each host sends to every other one.
     AllToAll {
-        /// Who takes part.
+        /// Hosts that take part; empty: all.
         hosts: Vec<u16>,
         /// Bytes of each pair.
         bytes: u64,
-        /// Whether a host sends to one after the other, each when the one before is acknowledged; else to all at once.
+        /// Whether a host sends to one after another, each when the one before is acknowledged; otherwise to all at
+        /// once.
         one_by_one: bool,
     },
-    /// 2 (N - 1) steps around a ring: in each, a host sends a chunk of bytes / N to its right when it has that of the step
-    /// before from its left.
+    /// Ring all-reduce in 2 (N - 1) steps. In each step a host sends a chunk of bytes / N to its right when the chunk
+    /// of the step before has come from its left.
     RingAllReduce {
-        /// The ring, in its order.
+        /// The hosts of the ring, in order.
         hosts: Vec<u16>,
-        /// Bytes that are reduced.
+        /// Bytes to reduce, of each host.
         bytes: u64,
     },
-    /// One to one, so many messages, each when the one before is acknowledged.
+    /// Messages from one host to another, each when the one before is acknowledged.
     PointToPoint {
-        /// The sender.
+        /// Number of the sender.
         from: u16,
-        /// The receiver.
+        /// Number of the receiver.
         to: u16,
-        /// Bytes of each.
+        /// Bytes of each message.
         bytes: u64,
-        /// Messages.
+        /// Number of these messages.
         count: u32,
     },
-    /// TCP connections from each sender, all at once.
+    /// TCP connections from each sender, which all begin at once.
     Tcp {
-        /// Senders; empty for all but the receiver.
+        /// Senders; empty: all hosts but the receiver.
         from: Vec<u16>,
-        /// The receiver.
+        /// Number of the receiver.
         to: u16,
-        /// How much each connection sends.
+        /// Amount that each connection sends.
         load: TcpLoad,
-        /// Connections of each sender.
+        /// Number of connections of each sender.
         connections: u32,
-        /// What each is like, at both ends.
+        /// Settings of each connection, at both ends.
         connection: ConnectionSpec,
     },
-    /// One by one as given. `after` is by place in this list, `start` is counted from the workload's.
+    /// Flows given one by one. `after` are indices in this list, and `start` counts from the workload's start.
     Flows(Vec<Flow>),
 }
 
-/// How much a TCP connection sends.
+/// Amount that a TCP connection sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TcpLoad {
-    /// So many bytes.
+    /// A fixed number of bytes.
     Bytes(u64),
-    /// As much as it can for so long.
+    /// As much as possible in this time.
     Lasts(Span),
 }
 
 impl Workload {
-    /// What its TCP connections are like, if it has any.
+    /// Settings of its TCP connections, if it has any.
     #[must_use]
     pub const fn connection(&self) -> Option<ConnectionSpec> {
         match self.kind {
@@ -119,65 +117,66 @@ impl Workload {
     }
 }
 
-/// A workload cannot be.
+/// A workload that cannot be expanded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("workload {name:?}: {problem}")]
 pub struct WorkloadError {
-    /// Which.
+    /// Name of the workload.
     pub name: String,
-    /// Why.
+    /// Reason for which it cannot be.
     pub problem: Problem,
 }
 
-/// Why a workload cannot be.
+/// Why a workload cannot be expanded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
-    /// Too few take part.
+    /// Too few hosts take part.
     #[error("{had} hosts take part: expected 2 or more, each once")]
     Few {
-        /// How many.
+        /// Number of hosts listed.
         had: usize,
     },
-    /// A host takes part twice.
+    /// A host is listed twice.
     #[error("host {0} takes part twice: expected each once")]
     Twice(u16),
-    /// A host that is not there.
+    /// A host that does not exist is listed.
     #[error("host {host} takes part: expected 0 to {most}")]
     Host {
-        /// Its number.
+        /// Number that is listed.
         host: u16,
-        /// The last one.
+        /// Highest number there is.
         most: usize,
     },
-    /// Fewer bytes than there are chunks.
+    /// There are more chunks than bytes.
     #[error("{bytes} bytes in {chunks} chunks: expected one a chunk at least")]
     Chunks {
-        /// Bytes.
+        /// Number of bytes to reduce.
         bytes: u64,
-        /// Chunks.
+        /// Number of chunks, one for each host.
         chunks: usize,
     },
-    /// More flows than can be told apart.
+    /// The scenario would have too many flows.
     #[error("it would have more than {FLOWS_MAX} flows with those before it: expected no more")]
     Many,
 }
 
-/// What would begin later, begins then: no run is as long, and times that are half a round of [`Instant`] apart cannot be
-/// told to be earlier and later.
+/// Latest start of a flow; later ones begin then. No run is that long, and instants half the range of [`Instant`] apart
+/// cannot be compared.
 const LATEST: Span = Span::from_ps(100 * 86_400 * 1_000_000_000_000);
 
 /// Most flows of a scenario.
 pub const FLOWS_MAX: usize = 1 << 24;
 
-/// The flows of all workloads among `hosts` hosts, in their order.
+/// Expands all workloads, in order, to flows among `hosts` hosts.
 ///
 /// # Errors
-/// See [`WorkloadError`]. Flows that are given one by one are not checked ([`super::flow::check`]).
+/// The first workload that cannot be expanded. Flows given one by one are not checked here but by
+/// [`super::flow::check`].
 pub fn expand(workloads: &[Workload], hosts: usize, seed: u64) -> Result<Vec<Flow>, WorkloadError> {
     let mut flows = Vec::new();
     let mut seeds = Rng::new(seed);
     for (number, workload) in (0..).zip(workloads) {
-        // Each has its own chances: what one draws does not depend on how much another does.
+        // Each workload has its own random numbers, so that it does not depend on how many another one draws.
         let rng = Rng::new(seeds.next_u64());
         let mut expansion = Expansion { workload, number, hosts, rng, flows: &mut flows };
         expansion
@@ -187,7 +186,7 @@ pub fn expand(workloads: &[Workload], hosts: usize, seed: u64) -> Result<Vec<Flo
     Ok(flows)
 }
 
-/// A workload while it becomes flows.
+/// A workload that is being expanded to flows.
 struct Expansion<'a> {
     workload: &'a Workload,
     number: u16,
@@ -205,7 +204,7 @@ impl Expansion<'_> {
             }
             Pattern::Tcp { from, to, load, connections, .. } => {
                 let from = self.senders(from, *to)?;
-                // The first of each, then the second of each: whoever is cut off at the end is not always the same.
+                // Round by round: the first connection of each sender, then the second, so that no sender is always last.
                 (0..*connections).try_for_each(|_| {
                     from.iter().try_for_each(|&from| self.add_tcp(from, *to, *load))
                 })
@@ -252,7 +251,7 @@ impl Expansion<'_> {
         }
     }
 
-    /// Who takes part: `named`, or all.
+    /// The hosts that take part: those in `named`, or all if it is empty.
     fn who(&self, named: &[u16], least: usize) -> Result<Vec<u16>, Problem> {
         let all = || (0..u16::MAX).take(self.hosts).collect();
         let hosts: Vec<u16> = if named.is_empty() { all() } else { named.to_vec() };
@@ -270,7 +269,7 @@ impl Expansion<'_> {
         Ok(hosts)
     }
 
-    /// Who of `named`, or of all, sends to `to`.
+    /// The hosts of `named`, or of all, that send to `to`.
     fn senders(&self, named: &[u16], to: u16) -> Result<Vec<u16>, Problem> {
         let mut from = self.who(named, 1)?;
         self.who(&[to], 1)?;
@@ -278,7 +277,7 @@ impl Expansion<'_> {
         if from.is_empty() { Err(Problem::Few { had: 1 }) } else { Ok(from) }
     }
 
-    /// So long after the workload's start.
+    /// The instant `span` after the workload's start, at most [`LATEST`].
     fn after_start(&self, span: Span) -> Instant {
         let start = self.workload.start.since(Instant::ZERO);
         Instant::ZERO + (start + span).min(LATEST)
@@ -311,7 +310,7 @@ impl Expansion<'_> {
         Ok(())
     }
 
-    /// One cycle through all hosts in random order (Sattolo 1986): nobody sends to itself.
+    /// One cycle through all hosts in random order (Sattolo 1986), in which no host sends to itself.
     fn permutation(&mut self, hosts: &[u16]) -> Vec<u16> {
         let mut to = hosts.to_vec();
         for last in (1..to.len()).rev() {
@@ -329,11 +328,13 @@ impl Expansion<'_> {
         duration: Span,
     ) -> Result<(), Problem> {
         const SECOND_PS: u128 = 1_000_000_000_000;
+        // Mean time between messages of a host: the payload's bits over the load.
         let mean = u128::from(bytes) * 8 * SECOND_PS / u128::from(load.as_bps());
         let mean = u64::try_from(mean).unwrap_or(u64::MAX);
         for (place, &from) in hosts.iter().enumerate() {
             let mut at = Span::from_ps(self.rng.exponential(mean));
             while at < duration {
+                // 1 to N - 1 places on: any other host, never this one.
                 let step = 1 + self.rng.below(hosts.len() as u64 - 1);
                 let to = place + usize::try_from(step).unwrap_or_default();
                 let to = hosts.get(to % hosts.len()).copied().unwrap_or_default();
@@ -342,14 +343,14 @@ impl Expansion<'_> {
                 if let Some(flow) = self.flows.get_mut(id as usize) {
                     flow.start = start;
                 }
-                // Two never begin at one instant: time moves on.
+                // Time always moves on, so that two messages of a host never begin at one instant.
                 at = at + Span::from_ps(self.rng.exponential(mean).max(1));
             }
         }
         Ok(())
     }
 
-    /// Each begins with the next one, so that at no time two begin with the same receiver.
+    /// Each host begins with the one after it, so that no two send to the same receiver at the same time.
     fn all_to_all(&mut self, hosts: &[u16], bytes: u64, one_by_one: bool) -> Result<(), Problem> {
         for (place, &from) in hosts.iter().enumerate() {
             let mut after: Option<FlowId> = None;
@@ -361,7 +362,8 @@ impl Expansion<'_> {
         Ok(())
     }
 
-    /// In step k, host i sends chunk i - k: first all chunks are summed up on their way round, then the sums are passed on.
+    /// In step k host i sends chunk i - k: first the chunks are summed up on their way round, then the sums are passed
+    /// on.
     fn ring(&mut self, hosts: &[u16], bytes: u64) -> Result<(), Problem> {
         let count = hosts.len();
         let (chunk, rest) = (bytes / count as u64, bytes % count as u64);
@@ -369,6 +371,7 @@ impl Expansion<'_> {
             return Err(Problem::Chunks { bytes, chunks: count });
         }
         let steps = 2 * (count - 1);
+        // Checked at once, as the number of flows grows with the square of the hosts.
         if self.flows.len().saturating_add(steps.saturating_mul(count)) > FLOWS_MAX {
             return Err(Problem::Many);
         }
@@ -379,6 +382,7 @@ impl Expansion<'_> {
                 let number = (place + 2 * count - step) % count;
                 let bytes = chunk + u64::from((number as u64) < rest);
                 let left = (place + count - 1) % count;
+                // The flow of the step before that ended here: it came from the left neighbour.
                 let before = step.checked_sub(1).map(|before| before * count + left);
                 let before = before.and_then(|place| FlowId::try_from(place).ok());
                 let after = before.map(|place| base + place);

@@ -1,8 +1,5 @@
-//! What a network has come to, as results.
+//! Collects the state of a [`Network`] as [`Results`], without series and expectations.
 //!
-//! [`Network`] → [`Results`], without series and expectations.
-//!
-//! Units: as results have them.
 //! Source: docs/spec/model.md §6; docs/results.md.
 
 use std::collections::BTreeMap;
@@ -22,7 +19,7 @@ use crate::results::network::{
 use crate::results::{Ending, Results};
 use crate::topology::{LinkSpec, NodeId, NodeKind};
 
-/// Results until `end`.
+/// Results of the network until `end`.
 pub(super) fn collect(
     scenario: &Scenario,
     network: &Network,
@@ -75,7 +72,7 @@ fn of_host(name: String, host: &Host, end: Instant) -> HostResult {
     }
 }
 
-/// Credits by virtual channel, over all peers.
+/// Credits by virtual channel, summed over all peers.
 fn credits(endpoint: &Endpoint) -> Vec<CreditResult> {
     let mut all: BTreeMap<u8, CreditResult> = BTreeMap::new();
     for (vc, used, returned) in endpoint.credits() {
@@ -86,7 +83,7 @@ fn credits(endpoint: &Endpoint) -> Vec<CreditResult> {
     all.into_values().collect()
 }
 
-/// What is known of a flow before it moves.
+/// Result of a flow before it moves.
 fn planned(network: &Network, id: u32) -> Option<FlowResult> {
     let flow = network.flows().get(id as usize)?;
     let ideal = network.ideals().get(id as usize)?;
@@ -101,7 +98,7 @@ fn planned(network: &Network, id: u32) -> Option<FlowResult> {
     })
 }
 
-/// A flow that is delivered.
+/// Result of a flow that has been delivered.
 pub(super) fn delivered(network: &Network, delivered: &Delivered) -> Option<FlowResult> {
     let mut flow = planned(network, delivered.id)?;
     let from = network.hosts().nth(usize::try_from(flow.from).ok()?)?;
@@ -115,7 +112,7 @@ pub(super) fn delivered(network: &Network, delivered: &Delivered) -> Option<Flow
     Some(flow)
 }
 
-/// Notes a delivery; `first` is when its sender says that it first sent something, which TCP's receiver does not know.
+/// Notes a delivery; `first` is the sender's time of its first frame, which a TCP receiver does not know.
 fn arrived(flow: &mut FlowResult, delivered: &Delivered, first: Option<Instant>) {
     if let Some(first) = delivered.first.or(first) {
         flow.sent(first);
@@ -145,7 +142,7 @@ fn flows(network: &Network, hosts: &[&Host]) -> Vec<FlowResult> {
         let Some(flow) = flows.get_mut(delivered.id as usize) else { continue };
         arrived(flow, delivered, None);
     }
-    // Of a connection without a number of bytes that still is there, those that have come.
+    // A connection without a fixed number of bytes that is still open has the bytes that have come.
     for (id, taken) in hosts.iter().filter_map(|host| host.tcp()).flat_map(TcpSide::arriving) {
         if let Some(flow) = flows.get_mut(id as usize).filter(|flow| flow.bytes == 0) {
             flow.bytes = taken;
@@ -161,6 +158,7 @@ fn links(
     end: Instant,
 ) -> Vec<LinkResult> {
     let topology = &scenario.topology;
+    // Hosts and switches are numbered separately in the network, each in the order of the topology.
     let mut places = vec![0; topology.nodes().len()];
     for of_kind in [NodeKind::Host, NodeKind::Switch] {
         let nodes = topology.nodes().iter().enumerate().filter(|(_, node)| node.kind == of_kind);
@@ -193,7 +191,7 @@ fn links(
     topology.links().iter().map(link).collect()
 }
 
-/// Time that so many frames take on a link: of at least 60 bytes, where that is the least.
+/// Time that `frames` take on a link; `bytes` are already padded to 60 a frame where that is the least.
 fn busy(spec: LinkSpec, frames: u64, bytes: u64, overhead: bool) -> Span {
     const SECOND_PS: u128 = 1_000_000_000_000;
     const FCS: u64 = 4;

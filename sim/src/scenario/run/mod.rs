@@ -1,8 +1,6 @@
-//! Runs a scenario.
+//! Runs a scenario: [`run`] takes a [`Scenario`] and [`RunOptions`] and gives [`Results`], which are valid whenever the
+//! run ends.
 //!
-//! [`run`] takes a [`Scenario`] and [`RunOptions`] and gives [`Results`], which are valid whenever it ends.
-//!
-//! Units: picoseconds, frames.
 //! Source: docs/spec/model.md §3, §6.
 
 mod collect;
@@ -25,63 +23,63 @@ use crate::results::flow::FlowResult;
 use crate::results::{Ending, Objection, Results};
 use crate::topology::TopologyError;
 
-/// A run in which nothing has moved for so many times as long as an endpoint waits for an ACK, stands still.
+/// A run stalls if nothing has moved for this many times as long as an endpoint waits for an ACK.
 const PATIENCE: u64 = 10;
-/// It does so for so long at least.
+/// Least time without movement that counts as a stall.
 const STILL: Span = Span::from_ns(1_000_000);
 
-/// How a run is watched, and on how many threads it runs: neither changes what happens.
+/// Threads and observers of a run; none of them changes the results.
 pub struct RunOptions<'a> {
-    /// Threads, one at least.
+    /// Number of threads, at least 1.
     pub threads: usize,
-    /// Set to end the run: its results are those until then.
+    /// Set by the caller to end the run, with the results until then.
     pub stop: &'a AtomicBool,
-    /// Hears now and then how far it is.
+    /// Called after each slice of virtual time with the progress so far.
     pub progress: &'a mut dyn FnMut(&Progress),
 }
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Virtual time.
+    /// Virtual time that the run has reached.
     pub now: Instant,
-    /// Virtual time at which it ends at the latest.
+    /// Virtual time at which the run ends at the latest.
     pub until: Instant,
     /// Frames that switches have sent.
     pub frames: u64,
-    /// Flows there are.
+    /// Number of all flows.
     pub flows: usize,
-    /// Of these, delivered.
+    /// Number of flows that were delivered.
     pub delivered: usize,
     /// Bytes of payload that hosts have taken.
     pub taken_bytes: u64,
     /// Bytes of payload of all flows.
     pub bytes: u64,
-    /// Flows that were delivered since this was last told, in that order; nothing is known yet of what comes after that.
+    /// Flows delivered since the last call, in the order of delivery; fields of later events are not set yet.
     pub ended: Vec<FlowResult>,
 }
 
-/// A scenario cannot be run.
+/// Why a scenario cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// What moves.
+    /// A workload cannot be expanded.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
-    /// The network.
+    /// The network cannot be built.
     #[error(transparent)]
     Network(#[from] NetworkError),
-    /// Its hosts, switches and links.
+    /// The topology is not valid.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// There is no memory for it to go on.
+    /// Memory became too short to go on.
     #[error("the run came to {} ns", at.as_ns())]
     Memory {
-        /// Virtual time.
+        /// Virtual time that the run had reached.
         at: Instant,
-        /// How much it would be.
+        /// Bytes that should have been free.
         source: NoMemory,
     },
-    /// PFC may wait for itself.
+    /// PFC may wait for itself, in the circle that the text names.
     #[error(
         "PFC may wait for itself in a circle: {0}. Expected routes without one, PFC off at one of these, or that circles are allowed"
     )]
@@ -89,17 +87,18 @@ pub enum RunError {
     /// No workload has a flow.
     #[error("no workload has a flow: nothing would move")]
     Nothing,
-    /// What is expected.
+    /// An expectation names a metric that does not exist.
     #[error(transparent)]
     Metric(#[from] MetricError),
 }
 
-/// Builds the network of a scenario; nothing has moved yet.
+/// Builds the network of a scenario, in which nothing has moved yet.
 ///
 /// # Errors
-/// See [`RunError`].
+/// A workload, network or topology that cannot be, or a circle of PFC.
 pub fn build(scenario: &Scenario) -> Result<Network, RunError> {
     let hosts = scenario.topology.hosts().count();
+    // Workloads and faults draw from seeds of their own: a change of one leaves the other as it was.
     let mut seeds = Rng::new(scenario.seed);
     let flows = expand(&scenario.workloads, hosts, seeds.next_u64())?;
     let endpoints = &scenario.endpoints;
@@ -134,27 +133,29 @@ pub fn build(scenario: &Scenario) -> Result<Network, RunError> {
 /// Runs a scenario to its end.
 ///
 /// # Errors
-/// See [`RunError`]: nothing has moved then, unless memory was short on the way.
+/// Those of [`build`], and memory that became short; nothing has moved in any other case.
 pub fn run(scenario: &Scenario, options: RunOptions<'_>) -> Result<Results, RunError> {
     let RunOptions { threads, stop, progress } = options;
     let mut network = build(scenario)?;
     if network.flows().is_empty() {
         return Err(RunError::Nothing);
     }
+    // Before the run: a misspelt metric should not cost hours.
     metrics::check(scenario, &collect::collect(scenario, &network, Ending::Until, network.now()))?;
     let mut sampler = Sampler::new(&network, scenario.options);
     let mut watch = Watch::new(scenario, &network);
     let ending = loop {
         let end = (network.now() + sampler.step()).min(scenario.until);
         if let Err(error) = network.run(end, threads.max(1)) {
-            // A wire does not fail; were it to, the run would stand still, and be told so.
+            // A wire does not fail. If it did, the run would stall and report that.
             debug_assert!(false, "{error}");
         }
         network.settle();
-        // Rust ends a process whose allocation fails, and with it all that was told so far.
+        // A failed allocation ends the process, and with it everything told so far.
         try_room_with_reserve(network.spare())
             .map_err(|source| RunError::Memory { at: network.now(), source })?;
         let ending = watch.look(&network, stop.load(Ordering::Relaxed));
+        // A sample at the end of the slice would add time in which the run was already over.
         let at = match ending {
             Some(Ending::Done) => watch.last,
             _ => network.now(),
@@ -179,14 +180,14 @@ pub fn run(scenario: &Scenario, options: RunOptions<'_>) -> Result<Results, RunE
     }
     results.finish();
     results.expectations = metrics::evaluate(scenario, &results);
-    // Nothing is judged of a run that was stopped.
+    // A run that the user stopped is not judged.
     if scenario.options.checks != Checks::Off && results.ending != Ending::Interrupted {
         results.objections = objections(scenario, &mut network);
     }
     Ok(results)
 }
 
-/// What checkers object to when all that is still on its way is there.
+/// Violations that checkers find once everything in flight has arrived.
 fn objections(scenario: &Scenario, network: &mut Network) -> Vec<Objection> {
     let returned = |network: &Network| -> u64 {
         let all = network.hosts().flat_map(|host| host.endpoint().credits());
@@ -198,7 +199,7 @@ fn objections(scenario: &Scenario, network: &mut Network) -> Vec<Objection> {
         if let Err(error) = network.run(end, 1) {
             debug_assert!(false, "{error}");
         }
-        // Where all is sent, receivers may still drain what has come, and give credits back.
+        // When all is sent, receivers may still drain their buffers and return credits.
         if !network.is_idle() || returned(network) == before {
             break;
         }
@@ -213,21 +214,21 @@ fn objections(scenario: &Scenario, network: &mut Network) -> Vec<Objection> {
     all.collect()
 }
 
-/// Sees when a run is at its end.
+/// Notices when a run has ended, or stalls.
 struct Watch {
     until: Instant,
     /// Data frames that hosts have sent and taken.
     frames: u64,
-    /// When there were last more.
+    /// When that number last grew.
     moved: Instant,
-    /// For so long nothing has to move.
+    /// Time without movement after which the run has stalled.
     quiet: Span,
     /// When the last fault begins or ends.
     faults: Instant,
     /// When the last flow was done.
     last: Instant,
     bytes: u64,
-    /// By host: flows to it that were told to be delivered.
+    /// By host: number of flows to it that were reported as delivered.
     told: Vec<usize>,
 }
 
@@ -251,7 +252,7 @@ impl Watch {
         }
     }
 
-    /// Flows that were delivered since this was last asked.
+    /// Flows delivered since the last call, in the order of delivery.
     fn ended(&mut self, network: &Network) -> Vec<FlowResult> {
         let mut ended = Vec::new();
         for (told, host) in self.told.iter_mut().zip(network.hosts()) {
@@ -285,6 +286,7 @@ impl Watch {
         if now >= self.until {
             return Some(Ending::Until);
         }
+        // A flow still to begin, or a fault still to end, may set things moving again.
         let next_start = network.hosts().filter_map(Host::next_start).max();
         let since = self.moved.max(self.faults).max(next_start.unwrap_or(Instant::ZERO));
         (since + self.quiet <= now).then(|| Ending::Stalled { waiting: Vec::new() })

@@ -1,8 +1,7 @@
-//! Series over time: what switches and hosts have at each sample, and did since the one before.
+//! Samples for series over time: levels of switches and hosts now, and amounts since the sample before.
 //!
-//! [`Sampler`] looks at a [`Network`] between slices of virtual time.
+//! A [`Sampler`] looks at a [`Network`] between slices of virtual time.
 //!
-//! Units: picoseconds, bytes, bits a second.
 //! Source: docs/spec/model.md §6: the memory for series is bounded.
 
 use weft_dataplane::pipeline::Core;
@@ -17,12 +16,12 @@ use crate::scenario::Options;
 use crate::switch::Switch;
 use crate::topology::NodeId;
 
-/// Points of all series together.
+/// Most points of all series together.
 const POINTS_MAX: usize = 1 << 20;
-/// Points of a series, however many there are.
+/// Least number of points of a series.
 const POINTS_MIN: usize = 16;
 
-/// A priority of a port of a switch.
+/// A priority of a port of a switch, with its series.
 struct Queue {
     switch: usize,
     port: PortId,
@@ -31,7 +30,7 @@ struct Queue {
     paused: Paused,
 }
 
-/// How long something has been paused.
+/// Series of the time for which a queue or host has been paused.
 #[derive(Default)]
 struct Paused {
     time: Option<Amount>,
@@ -39,7 +38,7 @@ struct Paused {
 }
 
 impl Paused {
-    /// It has been for `paused_ps` until `now`.
+    /// Notes that the time paused is `paused_ps` at `now`.
     fn sample(
         &mut self,
         paused_ps: u64,
@@ -48,6 +47,7 @@ impl Paused {
         interval: Span,
         points: usize,
     ) {
+        // The series is made when there is something to record: most queues are never paused.
         if paused_ps > self.paused_ps {
             let time = self.time.get_or_insert_with(|| Amount::new(interval, points));
             time.add_over(last, now, paused_ps - self.paused_ps);
@@ -56,20 +56,20 @@ impl Paused {
     }
 }
 
-/// What leaves by a port of a switch, or what a host takes.
+/// Traffic that leaves by a port of a switch, or that a host takes.
 struct Flowing {
-    /// Switch or host, by place.
+    /// Index of the switch or host.
     place: usize,
     port: Option<PortId>,
     bits: Option<Amount>,
     bytes: u64,
 }
 
-/// Takes samples.
+/// Takes samples of a network, and keeps the series.
 pub(super) struct Sampler {
     step: Span,
     points: usize,
-    /// Samples since the step was last doubled.
+    /// Samples taken since the step was last doubled.
     taken: usize,
     interval: Span,
     samples_max: usize,
@@ -77,7 +77,7 @@ pub(super) struct Sampler {
     queues: Vec<Queue>,
     ports: Vec<Flowing>,
     hosts: Vec<Flowing>,
-    /// Requests of hosts.
+    /// Time paused of the hosts' requests.
     held: Vec<Paused>,
 }
 
@@ -100,6 +100,7 @@ impl Sampler {
             .enumerate()
             .map(|(place, _)| Flowing { place, port: None, bits: None, bytes: 0 })
             .collect();
+        // Memory for series is bounded (model.md §6): many series have fewer points each.
         let series = (2 * queues.len() + ports.len() + 2 * hosts.len()).max(1);
         let samples_max = options.samples_max.max(2);
         Self {
@@ -116,12 +117,12 @@ impl Sampler {
         }
     }
 
-    /// Time until the next sample.
+    /// Time from one sample to the next.
     pub const fn step(&self) -> Span {
         self.step
     }
 
-    /// Looks at the network, as it has been since the last sample and is at `now`.
+    /// Takes a sample of the network at `now`.
     pub fn sample(&mut self, network: &Network, now: Instant) {
         let (interval, points, last) = (self.interval, self.points, self.last);
         let switches: Vec<&Switch> = network.switches().collect();
@@ -144,13 +145,13 @@ impl Sampler {
         self.last = self.last.max(now);
         self.taken += 1;
         if self.taken >= self.samples_max {
-            // As many samples again cover as much time as all before.
+            // With the step doubled, as many samples again cover as much time as all before.
             self.taken /= 2;
             self.step = self.step + self.step;
         }
     }
 
-    /// All series in which anything happened, until `end`.
+    /// All series that are not 0 throughout, until `end`.
     pub fn finish(self, scenario: &Scenario, end: Instant) -> Vec<SeriesResult> {
         let topology = &scenario.topology;
         let name = |node: Option<&NodeId>| {
@@ -220,7 +221,7 @@ impl Flowing {
     }
 }
 
-/// Frames that a switch has sent.
+/// Frames that a switch has sent on all ports.
 pub(super) fn sent_frames(switch: &Switch) -> u64 {
     let core = switch.core();
     let ports = core.snapshot.load().config.ports.len();

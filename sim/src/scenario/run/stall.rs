@@ -1,8 +1,7 @@
-//! Who waits for what when nothing moves.
+//! Reasons of a stall: which queues and flows wait, and for what, when nothing moves.
 //!
-//! A [`Network`] that stands still → [`Waiting`], the circle of PFC first, if there is one.
+//! A [`Network`] that has stalled gives [`Waiting`] entries, a circle of PFC first if there is one.
 //!
-//! Units: picoseconds.
 //! Source: docs/spec/model.md §6.
 
 use weft_dataplane::time::Instant;
@@ -16,21 +15,21 @@ use crate::scenario::circles::find;
 use crate::switch::Switch;
 use crate::topology::{NodeId, NodeKind, Topology};
 
-/// Most flows that are told of.
+/// Most flows that are listed one by one.
 const FLOWS_MAX: usize = 64;
 
 /// A priority of an input of a switch.
 type Held = (NodeId, PortId, Pri);
 
-/// A network that stands still.
+/// A network that has stalled.
 struct Still<'a> {
     topology: &'a Topology,
-    /// By node.
+    /// Switches, by node; `None` for hosts.
     switches: Vec<Option<&'a Switch>>,
     since: Instant,
 }
 
-/// Who waits for what; nothing has moved since `since`.
+/// Everything that waits, in a network in which nothing has moved since `since`.
 pub(super) fn waiting(scenario: &Scenario, network: &Network, since: Instant) -> Vec<Waiting> {
     let topology = &scenario.topology;
     let mut switches: Vec<Option<&Switch>> = vec![None; topology.nodes().len()];
@@ -52,6 +51,7 @@ pub(super) fn waiting(scenario: &Scenario, network: &Network, since: Instant) ->
     });
     let mut told = told.peekable();
     all.extend(told.by_ref().take(FLOWS_MAX));
+    // Counted and not listed: a large run may have millions of flows.
     let more = told.count();
     if more > 0 {
         let on = "likewise: not told one by one".to_owned();
@@ -60,7 +60,7 @@ pub(super) fn waiting(scenario: &Scenario, network: &Network, since: Instant) ->
     all
 }
 
-/// What a flow waits for at its sender; `None` when it is done.
+/// The reason for which a flow waits at its sender; `None` if it is done.
 fn reason(
     network: &Network,
     hosts: &[(String, &Host)],
@@ -84,6 +84,7 @@ fn reason(
             None => format!("its start at {} ps", flow.start.as_ps()),
         });
     }
+    // Without acknowledgements a flow is done when it is sent, whatever arrives.
     if sent.done.is_some() {
         let is_there = receiver.delivered().iter().any(|delivered| delivered.id == sent.id);
         return (!is_there)
@@ -100,7 +101,7 @@ fn reason(
     })
 }
 
-/// Whether flow `id` is done, as `host` knows it.
+/// Whether flow `id` is done, as far as `host` knows.
 fn is_done(host: &Host, id: u32) -> bool {
     let sent = host.sent().binary_search_by_key(&id, |sent| sent.id).ok();
     let sent = sent.and_then(|place| host.sent().get(place));
@@ -127,7 +128,7 @@ impl Still<'_> {
         ports.filter(|&port| core.buffer.depth(port, pri) > 0).collect()
     }
 
-    /// Inputs that have their peers hold frames back.
+    /// Inputs that hold their peers back: above XOFF.
     fn held(&self) -> Vec<Held> {
         let mut held = Vec::new();
         for (node, switch) in self.switches.iter().enumerate() {
@@ -138,13 +139,16 @@ impl Still<'_> {
                 held.extend(core.xoff(port).iter_down().map(|pri| (node, port, pri)));
             }
         }
+        // For the binary search in `circle`.
         held.sort_unstable();
         held
     }
 
-    /// Inputs that wait for each other.
+    /// Inputs that wait for each other in a circle, as far as PFC shows now.
     fn circle(&self) -> Vec<Waiting> {
         let held = self.held();
+        // An input above XOFF waits for every output that has frames of its priority, and such an output for the input
+        // at the far end of its cable, if that has paused it.
         let next = |(node, _, pri): Held| {
             let outputs = self.waiting_outputs(node, pri).into_iter();
             let inputs = outputs.filter_map(|output| self.far(node, output));
@@ -166,7 +170,7 @@ impl Still<'_> {
         told.collect()
     }
 
-    /// Queues that wait for the end of a pause, or for their link.
+    /// Queues that wait for the end of a pause, for their turn, or for their link.
     fn queues(&self) -> Vec<Waiting> {
         let mut all = Vec::new();
         for (node, switch) in self.switches.iter().enumerate() {
