@@ -176,6 +176,7 @@ pub(crate) fn nodes<E: Edge, X: From<FabricError>>(
     around: &Around,
     mut seat: impl FnMut(Pid, WireEnd) -> Result<E, X>,
 ) -> Result<Nodes<E>, X> {
+    // Switches before seats: `Fabric` finds its seats by that.
     let mut cables = Cables::new();
     for &ports in &plan.ports {
         cables.add(ports, around.of_switch());
@@ -256,6 +257,7 @@ pub(crate) fn link(
         cut_through: false,
     };
     let config = EndConfig {
+        // Locally administered, and unique by the PID.
         mac: MacAddr::from_bits(0x0257_4600_0000 | u64::from(pid.bits())),
         carries: Carries::Pbr,
         tlp: TlpConfig::for_pris(pris),
@@ -349,6 +351,7 @@ impl Edge for Seat {
 
 /// One of `pids` other than `own`, at random.
 fn pick(rng: &mut Rng, pids: &[Pid], own: Pid) -> Pid {
+    // Ends: a seat calls this only if there are others.
     loop {
         let at = usize::try_from(rng.below(pids.len() as u64)).unwrap_or(0);
         if let Some(&pid) = pids.get(at).filter(|&&pid| pid != own) {

@@ -203,6 +203,7 @@ impl TransferSpec {
     /// The device, with its transfer begun.
     fn device(&self, link: Link, memory: HostMemory) -> Result<End, TransferError> {
         let options = Options { enabled: true, ..Options::default() };
+        // Streams deep enough for `in_flight` requests, so that the engine is not the limit.
         let options = Options {
             streams_per_transfer: options.streams_max,
             stream_depth: self.in_flight.div_ceil(options.streams_max).max(options.stream_depth),

@@ -62,6 +62,7 @@ impl FrameSpec {
             dst,
             len,
             pcp: tagged.then_some(pcp),
+            // Switches take the top three bits of a DSCP as a PCP.
             dscp: pcp << 3,
             ecn: 0b10,
             tc,
@@ -190,6 +191,7 @@ fn ip(station: usize) -> Ipv4Addr {
 }
 
 fn low(station: usize) -> u8 {
+    // A switch has 64 ports at most; no station has number 0.
     u8::try_from(station & 63).unwrap_or(0) + 1
 }
 

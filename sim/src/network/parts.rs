@@ -93,6 +93,7 @@ impl Parts {
             Part::Switch { plan } => Some(plan),
             Part::Host { .. } => None,
         });
+        // A host with TCP also has an untagged address, unless its own frames have the same entry.
         for (switch, to) in switches.zip(routes) {
             for ((frame, &ports), has_tcp) in frames.iter().zip(to).zip(&has_tcp) {
                 let of_frames = entry(frame, ports);
