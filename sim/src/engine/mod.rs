@@ -110,7 +110,7 @@ fn visit<C: Component>(
 ) -> Option<Instant> {
     let mut next = component.step(now, arrived);
     while let Some(at) = next.filter(|&at| at <= last) {
-        // Ports with frames were told in the first step; in the meantime nobody else has been stepped.
+        // Ports with frames were told in the first step; since then no other component has been stepped.
         next = component.step(at, PortSet::EMPTY);
     }
     next

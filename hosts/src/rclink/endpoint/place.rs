@@ -8,7 +8,7 @@ pub(super) const FRAMES_MAX: u64 = 1 << INDEX_BITS;
 const INDEX_BITS: u32 = 31;
 const LAST: u64 = 1 << INDEX_BITS;
 
-/// Which frame of which message a frame is.
+/// Place of a frame: its message, and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FramePlace {
     /// Id of the message; at its sender, index in the backlog.

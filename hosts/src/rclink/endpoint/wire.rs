@@ -68,7 +68,7 @@ impl Endpoint {
         true
     }
 
-    /// Fills slots, of which none is ready; returns whether one is then.
+    /// Fills the slots while no frame is ready; returns whether one is ready after that.
     fn fills(&mut self) -> bool {
         self.fill_slots();
         self.slots.has_ready()

@@ -450,7 +450,8 @@ impl Slots {
         self.timers.is_late(now)
     }
 
-    /// Sends the frames of one queue pair again whose timer has ended; returns which, to be called until `None`.
+    /// Has the frames of a queue pair sent again whose timer has ended by `now`; returns the queue pair. To be called
+    /// until it returns `None`.
     #[inline]
     pub fn expire(&mut self, now: Instant) -> Option<(u16, WentBack)> {
         if self.is_late(now) { self.expired(now) } else { None }
