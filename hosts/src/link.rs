@@ -195,7 +195,7 @@ impl Link for WireLink<'_> {
 
     #[inline]
     fn take_in(&mut self, now: Instant, take: impl FnMut(&[u8], usize)) -> (usize, bool) {
-        // Most steps of a host are for its own timers; this saves a look at an empty wire.
+        // Many steps of a host are for frames of its own: an empty wire need not be looked at.
         if !self.wire.is_due(now) {
             return (0, false);
         }

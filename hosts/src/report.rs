@@ -389,7 +389,7 @@ pub fn balance(reports: &[Report]) -> Vec<Balance> {
     }
     let finish = |(stream, had): (u16, Balance)| Balance {
         stream,
-        // A flooded frame that reaches several receivers counts several times, hence no underflow.
+        // A flooded frame counts at each receiver, so more frames may be received than sent.
         lost: had.sent.saturating_sub(had.received),
         ..had
     };

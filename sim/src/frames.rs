@@ -191,7 +191,7 @@ fn ip(station: usize) -> Ipv4Addr {
 }
 
 fn low(station: usize) -> u8 {
-    // A switch has 64 ports at most; no station has number 0.
+    // A switch has 64 ports at most; no address ends in 0.
     u8::try_from(station & 63).unwrap_or(0) + 1
 }
 

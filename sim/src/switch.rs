@@ -221,7 +221,6 @@ impl Switch {
 
     /// Takes all free chunks except `leave` out of the pool, as if other frames held them.
     pub fn starve(&mut self, leave: usize) {
-        // All first: the pool does not say how many are free.
         let bufs = self.lane.bufs();
         self.taken.extend(core::iter::from_fn(|| bufs.alloc()));
         for desc in self.taken.drain(self.taken.len().saturating_sub(leave)..) {

@@ -24,7 +24,7 @@ impl Endpoint {
             });
             more = taken == RX_BURSTS;
         }
-        // CNPs wait for their delay or credits, and late timers change states: both take the long way.
+        // CNPs may have a delay, and late timers have frames sent again: both take the long way.
         let is_usual =
             self.calm == Calm::Yes && !more && self.cnps.is_empty() && !self.slots.is_late(now);
         let mut link = WireLink { wire, fronts, sent: 0 };
