@@ -1,7 +1,6 @@
-//! Frames against the parsers' own builder, through the receiver, and broken on purpose.
-//! Tables over kinds, lengths and priorities; mutations.
+//! Frames compared with the parsers' own builder, read by the receiver, and damaged on purpose. Tables run over kinds,
+//! lengths and priorities.
 //!
-//! Units: bytes without FCS.
 //! Source: docs/spec/wire-formats.md §1, §2.
 
 use weft_base::rng::Rng;
@@ -52,7 +51,7 @@ fn received(frame: &[u8], config: &ParseConfig) -> Result<Received, weft_parsers
     receive(&head, frame, config)
 }
 
-/// Lengths worth a look: the least, 60, typical ones, the largest.
+/// Lengths to try: the least, 60, typical ones, the largest.
 fn lens(spec: &FrameSpec) -> Vec<usize> {
     let (min, max) = (spec.len_min(), spec.len_max());
     let mut lens = vec![min, min + 1, 60, 61, 98, 99, 100, 101, 102, 256, 1398, max - 1, max];
@@ -156,7 +155,7 @@ fn receivers_read_what_was_sent_padded_or_not() {
     }
 }
 
-/// Formats x priorities x sizes: the header leads to the priority that was asked for.
+/// Formats x priorities x sizes: the header leads to the priority asked for.
 #[test]
 fn every_format_reaches_every_priority_it_can() {
     for (map, count) in [(PriMap::four(), 4), (PriMap::eight(), 8)] {
@@ -245,8 +244,8 @@ fn parts_that_a_format_lacks_are_refused() {
     assert_eq!(empty.check(), Err(FrameError::Sizes { kind: "gen1" }));
 }
 
-/// Flips every bit behind the addresses: no frame passes as whole and as the one that was sent,
-/// unless the byte is one that a switch or nobody answers for.
+/// Flips every bit after the addresses: no damaged frame passes as the whole one that was sent, except for bytes that a
+/// switch may change or that no check covers.
 #[test]
 fn every_flipped_payload_bit_is_found() {
     for spec in variants() {
@@ -342,8 +341,8 @@ fn announcements_reach_everybody() {
     }
 }
 
-/// 200,000 frames with random bytes and ends: no panic, and none passes as whole whose payload is
-/// not the one that was sent (but for the 16-bit check, 1 in 65,536).
+/// 200,000 frames with random bytes and ends: none panics, and none with a wrong payload passes as whole (but for the
+/// 16-bit check, 1 in 65,536).
 #[test]
 fn garbage_is_survived() {
     let mut rng = Rng::new(0x5EED);
@@ -370,7 +369,7 @@ fn garbage_is_survived() {
     assert!(passed > 1_000 && wrong <= 6, "{passed} passed, {wrong} wrong");
 }
 
-/// The front of a frame is the front of the whole one, and is read as that; what is behind it is not looked at.
+/// The front of a frame equals the front of the whole frame, and is read the same way; bytes after it are not checked.
 #[test]
 fn a_front_is_read_as_the_whole_frame() {
     for kind in [Kind::Standard, Kind::Gen1, Kind::Gen2, Kind::Lite] {

@@ -1,7 +1,4 @@
-//! Hosts over a wire: everything comes, every fault is seen, PFC is exact both ways.
-//! Two hosts back to back in virtual time; tables, name first.
-//!
-//! Units: picoseconds, bytes without FCS.
+//! Hosts over a wire in virtual time: every frame comes, every fault is noticed, PFC is exact both ways.
 
 use weft_base::rng::Rng;
 use weft_dataplane::time::Span;
@@ -154,7 +151,7 @@ fn every_fault_is_seen_and_counted() {
     }
 }
 
-/// A stream of `pri` at full speed, paused once: when frames go again, to the picosecond.
+/// A stream of `pri` at full speed that is paused once: when its frames go on, to the picosecond.
 #[test]
 fn pause_stops_its_priority_for_exactly_its_quanta() {
     let start = 1_000_000;
@@ -239,8 +236,8 @@ fn streams_take_turns() {
     }
 }
 
-/// Frames that the port promised to take and then refused are sent later, in order, none lost; also
-/// when pauses come and go meanwhile.
+/// Frames that the port promised to take and then refused are sent later, in order and without loss, also while pauses
+/// come and go.
 #[test]
 fn refused_frames_are_kept_in_order() {
     for (name, pauses) in [("no pause", false), ("with pauses", true)] {
@@ -439,7 +436,7 @@ fn reports_are_json_with_names_and_units() {
     assert_eq!(balance(&reports(&hosts, now)), [want]);
 }
 
-/// Frames too short for a send time have no latency, rather than one of 0.
+/// Frames too short for a send time have no latency, instead of one of 0.
 #[test]
 fn latencies_that_were_not_measured_are_null() {
     for (len, is_measured) in [(64, false), (78, true)] {
@@ -473,7 +470,7 @@ fn latencies_that_were_not_measured_are_null() {
     }
 }
 
-/// A seed makes a run: two runs with random gaps and sizes end in equal reports.
+/// The seed decides a run: two runs with random gaps and sizes end in equal reports.
 #[test]
 fn equal_seeds_make_equal_runs() {
     let once = |seed| {
@@ -515,7 +512,7 @@ fn the_wrap_of_time_is_crossed() {
     assert_eq!(host.sent(1), Some(200));
 }
 
-/// Frames too short for a send time: what sender and receiver kept gives the latency all the same.
+/// For frames too short for a send time, the times kept by sender and receiver give the latency.
 #[test]
 fn latency_is_known_of_frames_without_room_for_a_send_time() {
     let short = frame(Kind::Standard).with_sizes(Sizes::Fixed(60));
@@ -531,7 +528,7 @@ fn latency_is_known_of_frames_without_room_for_a_send_time() {
     assert_eq!((latency.count(), latency.min(), latency.max()), (4, exact, exact));
 }
 
-/// With a clock of its own, a host counts an arrival from when the frame was taken.
+/// With a clock of its own, a host dates an arrival by when the frame was taken.
 #[test]
 fn arrivals_are_timed_after_frames_were_taken() {
     let later = || Instant::from_ps(9_000_000);

@@ -1,7 +1,6 @@
-//! PFC to the picosecond: both sides of every end, bits that are clear, classes that share.
-//! Tables, name first.
+//! PFC to the picosecond: both sides of every end, bits that are clear, classes that share a priority. Quanta at 100G
+//! are 5,120 ps.
 //!
-//! Units: picoseconds, quanta at 100G (5,120 ps).
 //! Source: IEEE 802.1Q-2022 clause 36; docs/spec/pipeline.md §2, §9.
 
 use super::*;

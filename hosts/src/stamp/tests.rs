@@ -1,8 +1,4 @@
-//! Marks of every length, both ways; every single bit that flips is seen.
-//! Round trips and mutations.
-//!
-//! Units: bytes.
-//! Source: this module's layout.
+//! Marks of every length, both ways; every flipped bit is noticed.
 
 use super::*;
 
@@ -38,7 +34,7 @@ fn marks_come_back() {
     }
 }
 
-/// Flips each bit of payloads with both marks: what is read is never an intact, equal mark.
+/// Flips each bit of payloads with both marks: the reading is never an intact, equal mark.
 #[test]
 fn every_flipped_bit_is_seen() {
     for len in [SHORT_LEN, 10, 23, LEN, 25, 40, 111] {
@@ -53,7 +49,7 @@ fn every_flipped_bit_is_seen() {
                 misread += 1;
             }
         }
-        // the short mark's 8-bit check lets about one in 256 pass, of 40 bits with nothing behind
+        // The 8-bit check of the short mark lets about one in 256 pass, of 40 bits with no bytes after them.
         assert!(misread <= usize::from(len < LEN), "{len}: {misread}");
     }
 }

@@ -1,8 +1,5 @@
-//! Two hosts at the ends of a wire, with faults.
+//! Two TCP hosts at the ends of a wire that may lose or change frames. [`Pair`] runs until no host has anything to do.
 //!
-//! [`Pair`] runs until nothing happens any more.
-//!
-//! Units: picoseconds, bytes.
 //! Source: docs/spec/model.md §7.
 
 use smoltcp::wire::{IpProtocol, Ipv4Packet};
@@ -57,7 +54,7 @@ impl Pair {
         Self { hosts, ends: wire(gbps, 4), bufs: bufs(512, 9_216), now, events }
     }
 
-    /// Host 1 connects to host 2, which takes what it gets.
+    /// Host 1 connects to host 2, which accepts any data.
     fn connect(&mut self, id: u32, conn: &ConnectionSpec, there: Transfer, here: Transfer) {
         if !self.hosts[1].listeners.contains_key(&PORT) {
             self.hosts[1].listen(PORT, 100, 0, conn, there).unwrap();
@@ -106,7 +103,7 @@ impl Pair {
     }
 }
 
-/// What becomes of a frame: those that arrive instead.
+/// Replaces a frame by the frames that arrive instead.
 type Fate = fn(Vec<u8>) -> Vec<Vec<u8>>;
 
 #[test]
@@ -148,7 +145,7 @@ fn all_bytes_arrive_both_ways_whatever_the_wire_does() {
         );
         assert!(pair.hosts.iter().all(TcpHost::is_idle), "{name}");
         let acknowledged = pair.events[0].iter().any(|event| {
-            // What ends the connection may be sent again after that.
+            // The last segments of the connection may be sent again after that.
             matches!(event, TcpEvent::Acknowledged { bytes: 3_000_001, resent, .. } if a.resent - resent < 5)
         });
         assert!(acknowledged, "{name}: {:?}", pair.events[0]);
@@ -164,7 +161,7 @@ fn data_that_is_not_the_expected_one_is_found() {
     assert_eq!((pair.end(1, 0), pair.hosts[1].stats().data_errors), ((false, Some(0)), 1));
 }
 
-/// Connections of a host take turns, frame by frame, whoever was first.
+/// Connections of a host take turns, frame by frame, whichever began first.
 #[test]
 fn connections_of_a_host_share_its_link() {
     let mut pair = Pair::new(1);
@@ -178,13 +175,13 @@ fn connections_of_a_host_share_its_link() {
     assert!(*least > 1_000_000 && most - least <= 64 << 10, "{sent:?}");
 }
 
-/// A SYN that is lost is sent again after `rto_min`, and after twice that again.
+/// A lost SYN is sent again after `rto_min`, and once more after twice that.
 #[test]
 fn the_least_timeout_is_that_of_the_first_segment() {
     for rto_min in [Span::from_ms(1), Span::from_us(250)] {
         let mut pair = Pair::new(10);
         pair.ends[0].set_fault(Box::new(|number, frame| {
-            // 0 and the third are ARP's and the SYN that gets through
+            // Frames 0 and 3 are ARP and the SYN that gets through.
             if (1..3).contains(&number) { vec![] } else { vec![frame] }
         }));
         let conn = ConnectionSpec { rto_min, ..ConnectionSpec::DEFAULT };
@@ -207,7 +204,7 @@ fn the_least_timeout_is_that_of_the_first_segment() {
     }
 }
 
-/// PFC stops the connection of its class; the one of another class goes on.
+/// PFC stops the connections of its class; those of another class go on.
 #[test]
 fn a_pause_stops_its_priority_only() {
     let mut pair = Pair::new(10);
@@ -237,7 +234,7 @@ fn a_pause_stops_its_priority_only() {
     assert_eq!(paused, 65_535 * 512 * 100, "quanta of 512 bits at 10 Gbit/s");
 }
 
-/// Frames carry the DSCP that was asked for, and are what a switch reads.
+/// Frames carry the DSCP of their connection, and a switch classifies them as they are.
 #[test]
 fn frames_are_what_a_switch_reads() {
     let dscp = Dscp::new(46).unwrap();
@@ -266,7 +263,7 @@ fn frames_are_what_a_switch_reads() {
     drop(far);
 }
 
-/// Strangers find a closed port, garbage is left, and a listener takes no more than it was told to.
+/// A stranger finds a closed port, garbage is left alone, and a listener accepts no more connections than its limit.
 #[test]
 fn strangers_get_no_further() {
     let mut pair = Pair::new(10);
@@ -360,7 +357,7 @@ fn what_cannot_be_is_refused() {
     assert!(matches!(TcpHost::new(nobody), Err(TcpError::Address(_))));
 }
 
-/// A window that is as long as its buffer is in flight, where a round trip is longer than that takes.
+/// A connection keeps a whole window in flight if the round trip is longer than the window takes to send.
 #[test]
 fn a_window_fills_a_round_trip() {
     for receive_buffer in [64 << 10, 1 << 20, 3 << 20] {
@@ -373,7 +370,7 @@ fn a_window_fills_a_round_trip() {
         pair.run(Instant::from_ns(20_000_000));
         let before = taken(&pair);
         pair.run(Instant::from_ns(40_000_000));
-        // 20 ms are 19 to 20 round trips of 1 ms and what sending and the scale of the window take.
+        // In 20 ms there are 19 or 20 round trips of 1 ms, each with the time of sending and of the window's scale.
         let windows = (taken(&pair) - before) / receive_buffer as u64;
         assert!((15..=20).contains(&windows), "{windows} of {receive_buffer}");
     }

@@ -1,5 +1,5 @@
-//! The engine under components that send each other frames at random: the same happens with any number of threads and any
-//! numbering.
+//! The engine with components that send each other frames at random: the result is the same with any number of threads
+//! and any numbering.
 
 use weft_base::rng::Rng;
 use weft_dataplane::port::wire::{Flaw, WireEnd};
@@ -12,14 +12,14 @@ const RATE: LinkRate = LinkRate::gbps(400);
 const LATENCY: Span = Span::from_ns(7);
 const TAKES: Latency = Latency { receive: LATENCY, send: Span::ZERO, early: false };
 
-/// A component that answers frames by others, after a while and in any direction, and keeps a hash of all that it saw.
+/// A component that answers frames by others, after a while and in any direction, and keeps a hash of all it received.
 struct Toy {
     ends: Vec<Option<WireEnd>>,
-    /// By port: when it can send again.
+    /// By port, when it can send again.
     idle_at: Vec<Instant>,
     specs: Vec<Option<CableSpec>>,
     rng: Rng,
-    /// Frames that it has yet to send, and the first one's instant.
+    /// Frames that it has yet to send, and the instant of the first.
     owed: u64,
     due: Instant,
     hash: u64,
@@ -75,10 +75,10 @@ impl Component for Toy {
     }
 }
 
-/// A toy's name, and its port.
+/// Name of a toy, and its port.
 type Port = (usize, usize);
 
-/// Where each of `count` toys sees the others: a random graph, by the toys' names.
+/// The neighbours of each of `count` toys: a random graph, by the toys' names.
 fn graph(count: usize, ports: usize) -> Vec<(Port, Port, CableSpec)> {
     let mut rng = Rng::new(3);
     let mut free: Vec<Port> =
@@ -93,12 +93,12 @@ fn graph(count: usize, ports: usize) -> Vec<(Port, Port, CableSpec)> {
     cables
 }
 
-/// What `count` toys have seen until `end`, by name; `numbers` has the number of each.
+/// Hashes of `count` toys at `end`, by name; `numbers` has the number of each.
 fn run(numbers: &[usize], threads: usize, ends: &[Instant]) -> Vec<(u64, u64)> {
     run_with_stacks(numbers, threads, ends, |_| super::STACK)
 }
 
-/// As [`run`], on threads with `stack` bytes of stack.
+/// Like [`run`], on threads with `stack` bytes of stack.
 fn run_with_stacks(
     numbers: &[usize],
     threads: usize,
@@ -165,7 +165,8 @@ fn neither_threads_nor_numbers_nor_pauses_decide_anything() {
     }
 }
 
-/// Threads that the system refuses are done without: what happens is the same, and no thread waits for one that is not there.
+/// If the system refuses threads the run does without them: the result is the same, and no thread waits for a missing
+/// one.
 #[test]
 fn without_threads_the_same_happens() {
     const REFUSED: usize = 1 << 60; // no address space has that

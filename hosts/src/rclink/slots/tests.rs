@@ -1,4 +1,4 @@
-//! Slots under ACKs, NAKs, timeouts and masks, and against a receiver over a way that loses frames.
+//! Slots under ACKs, NAKs, timeouts and masks, and with a receiver over a way that loses frames.
 
 use weft_base::rng::Rng;
 
@@ -15,7 +15,7 @@ fn at(ns: u64) -> Instant {
     Instant::from_ns(ns)
 }
 
-/// Tags of all frames that may go, in order.
+/// Tags of all frames that are granted, in order.
 fn grants(slots: &mut Slots, now: Instant) -> Vec<u64> {
     core::iter::from_fn(|| slots.grant(now, 0xFF)).map(|granted| granted.request.tag).collect()
 }
@@ -88,7 +88,7 @@ fn a_nak_sends_again_from_there_in_the_order_of_age() {
     let back = slots.nak(at(1), 1, 1, Reason::Missing, |request| done.push(request.tag));
     assert_eq!((done, back), (vec![0], Some(WentBack::Frames(2))));
     assert_eq!(grants(&mut slots, at(1)), [2, 3, 4, 5]);
-    // one that was to be sent again and is acknowledged after all is not sent
+    // A frame that was to be sent again and is acknowledged after all is not sent.
     assert_eq!(slots.nak(at(1), 1, 1, Reason::Missing, |_| ()), Some(WentBack::Frames(3)));
     assert_eq!(acked(&mut slots, 1, 1), [2]);
     assert_eq!(grants(&mut slots, at(2)), [3, 5]);
@@ -128,7 +128,8 @@ fn without_acks_a_slot_is_empty_at_once() {
     assert_eq!((slots.used(), slots.next_timeout()), (0, None));
 }
 
-/// The timer is of the oldest frame: it begins when that is sent, and again when all before it is acknowledged.
+/// The timer is that of the oldest frame: it begins when the frame is sent, and again when all before it are
+/// acknowledged.
 #[test]
 fn each_ack_of_something_new_starts_the_timer_again() {
     let mut slots = Slots::new(Some(TIMEOUT), false);
@@ -148,7 +149,7 @@ fn each_ack_of_something_new_starts_the_timer_again() {
     assert_eq!(slots.next_timeout(), None, "both are to be sent again");
 }
 
-/// Where nothing is sent again each frame has its own time, whatever was acknowledged since.
+/// With TYPE2 each frame has its own timer, whatever has been acknowledged since.
 #[test]
 fn frames_that_are_not_sent_again_have_their_own_time() {
     let mut slots = Slots::new(Some(TIMEOUT), false);
@@ -167,20 +168,20 @@ fn frames_that_are_not_sent_again_have_their_own_time() {
     assert_eq!((slots.used(), slots.timer()), (0, None));
 }
 
-/// What waits for an ACK in four queue pairs, each on a virtual channel of its own: PSN, and how long its timer has run; the
-/// oldest one's counts.
+/// Model of frames that wait for an ACK in four queue pairs, each on its own virtual channel: PSN, and how long the
+/// timer has run. Only the oldest one's counts.
 #[derive(Default)]
 struct Waiting([VecDeque<(u16, Span)>; 4]);
 
 impl Waiting {
-    /// Grants all that may go.
+    /// Grants all frames that are ready.
     fn grant(&mut self, slots: &mut Slots, now: Instant, stopped: u8) {
         while let Some(granted) = slots.grant(now, !stopped) {
             self.0[usize::from(granted.request.qp)].push_back((granted.psn, Span::ZERO));
         }
     }
 
-    /// Has the oldest frame of `qp` acknowledged: the timer of the next one begins.
+    /// Acknowledges the oldest frame of `qp`: the timer of the next one begins.
     fn ack(&mut self, slots: &mut Slots, now: Instant, qp: u16) {
         if let Some((psn, _)) = self.0[usize::from(qp)].pop_front() {
             slots.ack(now, qp, psn, |_| ());
@@ -190,7 +191,7 @@ impl Waiting {
         }
     }
 
-    /// Timers that run.
+    /// Number of timers that run.
     fn running(&mut self, stopped: u8) -> impl Iterator<Item = &mut Span> {
         let open = (0..4).zip(&mut self.0).filter(move |(vc, _)| stopped >> vc & 1 == 0);
         open.filter_map(|(_, frames)| frames.front_mut().map(|(_, ran)| ran))
@@ -203,8 +204,8 @@ impl Waiting {
     }
 }
 
-/// The timers of each virtual channel run and stop by themselves: against a count, for each frame, of the time for which its
-/// timer has run.
+/// The timers of each virtual channel run and stop separately: compared with a count, for each frame, of the time for
+/// which its timer has run.
 #[test]
 fn timers_run_while_their_vc_is_not_stopped() {
     for seed in 0..20 {
@@ -245,7 +246,7 @@ fn timers_run_while_their_vc_is_not_stopped() {
     }
 }
 
-/// Frames of two queue pairs over a way that loses one in fifty each way arrive all, once and in order.
+/// Frames of two queue pairs all arrive, once and in order, over a way that loses one in fifty each way.
 #[test]
 fn everything_arrives_in_order_over_a_way_that_loses() {
     const COUNT: u64 = 20_000;
@@ -253,7 +254,7 @@ fn everything_arrives_in_order_over_a_way_that_loses() {
     let mut receivers = [RxQp::default(), RxQp::default()];
     let mut arrived = [Vec::new(), Vec::new()];
     let (mut written, mut resent) = ([0_u64; 2], 0_u64);
-    // what is on the way: when it is in, queue pair, PSN, tag; and answers: ACK or NAK
+    // On the way: arrival, queue pair, PSN and tag of frames; the same and ACK or NAK of answers.
     let mut there: VecDeque<(Instant, u16, u16, u64)> = VecDeque::new();
     let mut back: VecDeque<(Instant, u16, u16, bool)> = VecDeque::new();
     let way = Span::from_ns(1_000);

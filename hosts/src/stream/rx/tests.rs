@@ -1,8 +1,4 @@
-//! Loss, order and duplicates: known cases, then random ones against a naive oracle.
-//! Tables and a model.
-//!
-//! Units: frames, picoseconds.
-//! Source: this module's definitions.
+//! Loss, order and duplicates: known cases, then random ones compared with a naive oracle.
 
 use std::collections::BTreeSet;
 
@@ -60,7 +56,7 @@ fn known_sequences_are_judged() {
     }
 }
 
-/// 200,000 random numbers around a moving front against sets that forget nothing.
+/// 200,000 random numbers around a moving front, compared with sets that forget nothing.
 #[test]
 fn window_agrees_with_a_set() {
     for seed in 0..4 {

@@ -1,8 +1,4 @@
 //! Pacing through the whole schedule: exact instants, bursts, ends, lag.
-//! Tables, name first.
-//!
-//! Units: picoseconds.
-//! Source: this module's rules.
 
 use super::*;
 use crate::frames::{Kind, Station};
@@ -16,7 +12,7 @@ fn spec(rate: Rate) -> StreamSpec {
     StreamSpec { rate, ..StreamSpec::new(7, frame(Sizes::Fixed(60))) }
 }
 
-/// Takes the next frame as soon as it is due, after `now`; `None` when the stream is over.
+/// Takes the next frame as soon as it is due, after `now`; `None` when the stream has ended.
 fn next(tx: &mut StreamTx, now: Instant, out: &mut [u8]) -> Option<(Instant, usize)> {
     let at = match tx.due(now) {
         Due::Now => now,

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A pair with so many credits of 128 bytes, frames of AFH_GEN1 with ICRC, and counts that take a cable's way back.
+/// Two endpoints with these credits, frames of AFH_GEN1 with ICRC, and counts that take a cable's way back.
 fn pair(credits: CreditSpec, slow: Option<SlowSpec>) -> Pair {
     let spec = |number| EndpointSpec {
         credits: Some(credits),
@@ -25,7 +25,7 @@ fn taken(pair: &mut Pair, end: Instant) -> u64 {
     pair.ends[1].endpoint.stats().rx_frames
 }
 
-/// As many frames as there is credit for in each loop of 247.88 ns, up to the line's rate: to one frame in 100 us.
+/// In each loop of 247.88 ns as many frames pass as there is credit for, up to the line's rate: to one frame in 100 us.
 #[test]
 fn goodput_is_what_fits_into_the_loop() {
     const LOOP_PS: u64 = 247_880;
@@ -40,7 +40,7 @@ fn goodput_is_what_fits_into_the_loop() {
         let mut pair = pair(CreditSpec::new(limit), None);
         pair.send(0, 0, 1_344 * 10_000);
         let had = taken(&mut pair, end);
-        // the first frames are in after 170 ns and their own time; then `frames` in each loop
+        // The first frames arrive after 170 ns and their own time; then `frames` in each loop.
         let time = end.as_ps() - 170_000 - FRAME_PS;
         let in_loop = time % LOOP_PS / FRAME_PS + 1;
         let want = if frames * FRAME_PS >= LOOP_PS {
@@ -80,7 +80,7 @@ fn a_slow_receiver_holds_its_credits_back() {
     }
 }
 
-/// With `dyn_uf` requests use what is kept back from the others.
+/// With `dyn_uf` requests may use the reserve that other frames may not.
 #[test]
 fn what_is_kept_back_is_for_requests_alone() {
     for (uf_limit, dynamic, frames) in [(1, false, 4), (3, false, 2), (3, true, 4)] {
@@ -91,7 +91,7 @@ fn what_is_kept_back_is_for_requests_alone() {
     }
 }
 
-/// Frames that are lost, also all that there was credit for, take none with them for good.
+/// Lost frames, even all that had credit, lose no credit for good.
 #[test]
 fn a_loss_leaks_no_credit() {
     for limit in [11, 44, 99] {
@@ -109,7 +109,7 @@ fn a_loss_leaks_no_credit() {
             assert_eq!((stats.rx_frames, stats.overruns), (3_000, 0), "{limit}");
             assert!(stats.resent > 0, "{limit}");
         }
-        // and a message afterwards goes as fast as the first one
+        // A message after that goes as fast as the first one.
         for (id, start) in [(1, pair.now), (2, pair.now + Span::from_us(100))] {
             pair.now = start;
             let before = pair.ends[1].endpoint.stats().rx_frames;
@@ -136,7 +136,7 @@ fn a_count_is_bytes_and_back() {
     assert_eq!(CreditUpdate::of_bytes(&[3, 2, 0, 0, 0, 0, 0, 0, 0, 0]), None);
 }
 
-/// A count that was never used, and one from who never sent, change nothing; PFC is not heard.
+/// A count above the credits used, and one from a host that never sent, change nothing; PFC is ignored.
 #[test]
 fn who_says_what_cannot_be_gets_nothing() {
     let mut pair = pair(CreditSpec::new(11), None);

@@ -1,20 +1,20 @@
 //! Go-Back-N against its closed form, over a way that loses frames of one direction.
 //!
-//! The form knows the ratios of loop and timer to the time of a frame only. Short frames at a lower rate have the same
-//! ratios as the longest ones at 400 Gb/s, and take less time to check.
+//! The form depends only on the ratios of loop and timeout to the time of a frame. Short frames at a lower rate have
+//! the same ratios as the longest ones at 400 Gb/s, and take less time to check.
 
 use super::*;
 
 const RTO: Span = Span::from_us(100);
-/// What parts are counted in.
+/// Denominator of the probabilities and parts here.
 const ONE: u128 = 1_000_000_000_000;
 
-/// What is sent.
+/// Frames, loop and slots of a run.
 #[derive(Clone, Copy)]
 struct Way {
     rate: LinkRate,
     payload: usize,
-    /// From when a frame is begun until its ACK is in.
+    /// Time from the begin of a frame until its ACK has arrived.
     rtt_ns: u64,
     slots: u16,
 }
@@ -25,12 +25,12 @@ const SHORT: Way = Way { rate: LinkRate::gbps(40), payload: 64, rtt_ns: 1_000, s
 const LONG: Way = Way { rate: RATE, payload: 1_344, ..SHORT };
 
 impl Way {
-    /// Picoseconds of a frame of Standard with ICRC.
+    /// Picoseconds that a Standard frame with ICRC takes on the wire.
     fn frame_ps(self) -> u64 {
         self.rate.frame_time(54 + self.payload).as_ps()
     }
 
-    /// Picoseconds from the last bit sent to the last bit in.
+    /// Picoseconds from the last bit sent to the last bit received.
     fn there_ps(self) -> u64 {
         (self.rtt_ns * 1_000 - self.frame_ps() - self.rate.frame_time(60).as_ps()) / 2
     }
@@ -49,7 +49,7 @@ impl Way {
         Pair::over(specs, self.rate, way, Span::ZERO)
     }
 
-    /// Frames taken for a million that the line could have carried, and the part of frames that was lost, in 1/[`ONE`].
+    /// Frames taken, of a million that the line could have carried, and the part of frames that was lost, in 1/[`ONE`].
     fn efficiency(self, frames: u64, per_million: u64, seed: u64) -> (u64, u128) {
         let mut pair = self.pair();
         let bytes = self.payload as u64 * frames;
@@ -78,8 +78,8 @@ impl Way {
         u64::try_from((ONE - p) * 1_000_000 / below).unwrap()
     }
 
-    /// Holds a run against the formula with the part of frames that it has lost: chance makes that another one than was asked
-    /// for, by 2 % where 2,000 are lost.
+    /// Compares a run with the formula for the part of frames that was really lost: by chance that differs from the
+    /// part asked for, by 2 % where 2,000 are lost.
     fn check(self, per_million: u64, frames: u64, tolerance_per_mille: u64) {
         let (had, lost) = self.efficiency(frames, per_million, 1);
         let want = self.closed_form(lost);

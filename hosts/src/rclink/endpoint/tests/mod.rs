@@ -1,4 +1,4 @@
-//! Two endpoints and a way between them that loses frames, or that somebody else writes to.
+//! Two endpoints, and a way between them that loses frames or that a third party writes to.
 
 use std::sync::Arc;
 
@@ -63,20 +63,20 @@ impl End {
     }
 }
 
-/// A frame of an endpoint, as it sends them to `to`.
+/// A frame as the endpoint sends them to `to`.
 fn frame_to(endpoint: &Endpoint, to: u16) -> FrameSpec {
     let mut frame = endpoint.request.spec().clone();
     frame.dst = *endpoint.peers.station(to).unwrap();
     frame
 }
 
-/// Two endpoints, and who passes on what they send, or not.
+/// Two endpoints, with the middle that passes on their frames or drops them.
 struct Pair {
     ends: [End; 2],
     middle: [WireEnd; 2],
-    /// From the middle to the other end.
+    /// Time from the middle to the other end.
     way: Span,
-    /// Counts of credits on their way, by who said them, and how long that is.
+    /// Counts of credits on their way, by the endpoint that sent them, and the time they take.
     credits: [VecDeque<(Instant, CreditUpdate)>; 2],
     credit_way: Span,
     now: Instant,
@@ -87,7 +87,7 @@ impl Pair {
         Self::over(specs, RATE, WAY, Span::ZERO)
     }
 
-    /// Endpoints that take `delay` each way for each frame, `WAY` and `way` from each other.
+    /// Endpoints with a latency of `delay` each way for each frame, `WAY` and `way` apart.
     fn over(specs: [EndpointSpec; 2], rate: LinkRate, way: Span, delay: Span) -> Self {
         let (a, middle_a) = cable(1_024);
         let (b, middle_b) = cable(1_024);
@@ -118,7 +118,7 @@ impl Pair {
         self.ends[from].due = Some(self.now);
     }
 
-    /// Until nothing happens any more, or until `limit`; `passes` decides about each frame, by who sent it.
+    /// Runs until no endpoint has anything to do, or until `limit`; `passes` decides about each frame, by its sender.
     fn run(&mut self, limit: Instant, mut passes: impl FnMut(usize, &[u8]) -> bool) {
         loop {
             let mut next = None;
@@ -161,7 +161,7 @@ impl Pair {
         }
     }
 
-    /// Frames of messages that end `at` has taken, in order: message, place, bytes.
+    /// Frames of messages that end `at` has taken, in order: message, index, bytes.
     fn taken(&self, at: usize) -> Vec<(u32, u32, usize)> {
         let frames = self.ends[at].events.iter().filter_map(|event| match *event {
             Event::Received { id, index, bytes, .. } => Some((id, index, bytes)),
@@ -170,7 +170,7 @@ impl Pair {
         frames.collect()
     }
 
-    /// Messages that end `at` has taken whole, in order: message, bytes.
+    /// Messages that end `at` has taken completely, in order: message, bytes.
     fn delivered(&self, at: usize) -> Vec<(u32, u64)> {
         let messages = self.ends[at].events.iter().filter_map(|event| match *event {
             Event::Delivered { id, bytes, .. } => Some((id, bytes)),
@@ -192,7 +192,7 @@ impl Pair {
 /// A limit that is never reached.
 const LATE: Instant = Instant::from_ns(1_000_000_000);
 
-/// What is changed of an endpoint.
+/// Changes the description of an endpoint.
 type Change = fn(&mut EndpointSpec);
 
 fn tag(spec: &mut EndpointSpec) {
@@ -220,7 +220,7 @@ fn messages_arrive_in_frames_of_every_format() {
         pair.send(1, 7, 1_344);
         pair.run(LATE, |_, _| true);
         let mut want: Vec<_> = (0..7).map(|index| (7, index, 1_344)).collect();
-        // A frame of one byte is as long as its mark and the shortest frame want it.
+        // A frame of one byte is lengthened to hold its mark, and to the shortest frame.
         let spec = &pair.ends[0].endpoint.spec.frame;
         let shortest = 60_usize.saturating_sub(spec.header_len() + spec.trailer_len());
         want.extend([(7, 7, 592), (8, 0, shortest.max(24))]);
@@ -238,7 +238,7 @@ fn messages_arrive_in_frames_of_every_format() {
     }
 }
 
-/// The first frame is in after its wire time and twice the way; all follow each other without a gap.
+/// The first frame arrives after its wire time and twice the way; the others follow it without a gap.
 #[test]
 fn frames_leave_at_line_rate() {
     let mut pair = Pair::of(Kind::Standard, |_| ());
@@ -252,7 +252,8 @@ fn frames_leave_at_line_rate() {
     assert!(arrivals.eq(want));
 }
 
-/// A message is one event when all of it has come, however many frames it has, and says when its first frame was made.
+/// A message is one event when all of it has come, however many frames it has; the event says when its first frame was
+/// sent.
 #[test]
 fn a_message_is_told_once_with_its_times() {
     for kind in [Kind::Standard, Kind::Lite] {
@@ -288,7 +289,7 @@ fn a_message_is_told_once_with_its_times() {
     }
 }
 
-/// What was sent again is as late as it is, counted from when it was sent first.
+/// The latency of a frame that was sent again counts from when it was sent first.
 #[test]
 fn a_frame_that_is_sent_again_is_late() {
     let mut pair = Pair::of(Kind::Standard, |_| ());
@@ -306,7 +307,7 @@ fn a_frame_that_is_sent_again_is_late() {
     ));
 }
 
-/// A message of which a frame is lost for good has not come.
+/// A message of which a frame is lost for good is not delivered.
 #[test]
 fn a_lite_message_with_a_loss_is_not_delivered() {
     for (lost, count) in [(0, 1), (3, 1), (9, 1)] {
@@ -324,7 +325,7 @@ fn a_lite_message_with_a_loss_is_not_delivered() {
     }
 }
 
-/// All arrives, once and in order, over a way that loses one frame in a hundred each way.
+/// All messages arrive, once and in order, over a way that loses one frame in a hundred each way.
 #[test]
 fn what_is_lost_is_sent_again() {
     for kind in [Kind::Standard, Kind::Gen1, Kind::Gen2] {
@@ -360,7 +361,7 @@ fn lite_frames_that_are_lost_are_counted() {
     assert_eq!((stats.rx_frames, stats.lost), (990, 10));
 }
 
-/// The last place that a message can have, whoever says it, is one like any other.
+/// The highest index that a message can have is one like any other, whichever endpoint sends it.
 #[test]
 fn a_lite_frame_of_the_last_place_is_taken() {
     let mut pair = Pair::of(Kind::Lite, |spec| spec.parse.afh = weft_parsers::AfhMode::Lite);
@@ -408,7 +409,7 @@ fn a_rate_holds_to_a_frame() {
     assert!((5_120_000..5_120_000 + 1_394).contains(&sent), "{sent} bytes in 100 windows");
 }
 
-/// A receiver at half the line's rate stops the sender in time, and takes all.
+/// A receiver at half the line's rate stops the sender in time, and takes all frames.
 #[test]
 fn a_slow_receiver_stops_the_sender_and_loses_nothing() {
     for kind in [Kind::Standard, Kind::Lite] {
@@ -437,7 +438,7 @@ fn a_slow_receiver_stops_the_sender_and_loses_nothing() {
     }
 }
 
-/// Nobody answers: after the timer and seven more tries the queue pair has failed, and says so once.
+/// Without an answer the queue pair fails after the timeout and seven more tries, and reports that once.
 #[test]
 fn who_is_not_there_fails() {
     let mut pair = Pair::of(Kind::Standard, |_| ());
@@ -454,7 +455,7 @@ fn who_is_not_there_fails() {
     assert_eq!(pair.ends[0].endpoint.send(more), Err(more), "it stays failed");
 }
 
-/// A third one cannot acknowledge, stop or send for endpoint 1, whatever queue pair it names.
+/// A third endpoint cannot acknowledge, stop or send for endpoint 1, whatever queue pair it names.
 #[test]
 fn whose_a_frame_is_is_decided_by_where_it_comes_from() {
     let peers: Arc<[_]> = (1..=3).map(Station::numbered).collect();
@@ -494,7 +495,7 @@ fn whose_a_frame_is_is_decided_by_where_it_comes_from() {
         assert!(!pair.ends[0].endpoint.is_idle(), "{name}");
         assert_eq!(pair.ends[0].endpoint.peers_met(), 1, "{name}: nobody gets a state so");
     }
-    // the same from endpoint 1 itself
+    // The same from endpoint 1 itself counts.
     let now = pair.now + Span::from_ns(10);
     let frame = forge(RhOpcode::Ack, rh::syndrome::ACK, Station::numbered(2), 1);
     assert!(pair.middle[0].send(now, Flaw::None, &frame));
@@ -503,7 +504,7 @@ fn whose_a_frame_is_is_decided_by_where_it_comes_from() {
     assert_eq!(pair.sent(0), [0]);
 }
 
-/// Random bytes, and frames of which some are turned, are counted; what is sent arrives all the same.
+/// Random bytes and frames with flipped bits are counted; the real frames arrive all the same.
 #[test]
 fn rubbish_changes_nothing() {
     for kind in [Kind::Standard, Kind::Gen1, Kind::Gen2] {
@@ -523,7 +524,7 @@ fn rubbish_changes_nothing() {
                 frame = spec.to_vec(&stamp, 0).unwrap();
                 let place = usize::try_from(rng.below(frame.len() as u64)).unwrap();
                 frame[place] ^= 1 << rng.below(8);
-                // a header that says the same as before is a frame of the other end: it may act
+                // A frame whose header is as before is one of the other end, and may act.
                 frame[usize::from(rng.chance(1, 2))] ^= 0x40;
             }
             let in_at = pair.middle[at].in_flight();
@@ -539,7 +540,7 @@ fn rubbish_changes_nothing() {
     }
 }
 
-/// Bytes of an endpoint, without what all share and what the caller gave it.
+/// Bytes on the heap of an endpoint, without those that all share and those that the caller gave it.
 fn bytes(endpoint: &Endpoint) -> usize {
     size_of::<Endpoint>()
         + endpoint.peers.heap_bytes()
@@ -552,8 +553,8 @@ fn bytes(endpoint: &Endpoint) -> usize {
         + endpoint.outbox.as_ref().map_or(0, |outbox| outbox.heap_bytes())
 }
 
-/// One of 1,024 endpoints takes an eighth of 100 KB, and a tenth of a KB more for each of the others that it has met and has a
-/// message for, most of it while that is under way.
+/// One of 1,024 endpoints takes an eighth of 100 KB, and a tenth of a KB more for each other endpoint that it has met
+/// and has a message for, most of it only while the message is under way.
 #[test]
 fn an_endpoint_among_many_is_small() {
     let peers: Arc<[_]> = (0..QPS).map(Station::numbered).collect();

@@ -1,16 +1,16 @@
-//! The timer of what is not acknowledged, while PFC has its priority paused.
+//! The retransmission timer while PFC pauses the frames' priority.
 
 use weft_parsers::{Pfc, mac_control};
 
 use super::*;
 
-/// Of [`Transport::RELIABLE`].
+/// The timeout of [`Transport::RELIABLE`].
 const TIMER: Span = Span::from_ns(4_096 << 8);
 
-/// When a pause begins, and ends by quanta 0 or by itself; nanoseconds.
+/// Begin and end of a pause in nanoseconds, and whether it ends by quanta 0 or by itself.
 type PauseNs = (u64, Option<u64>);
 
-/// What endpoint 0 is told by its link partner: `class` pauses for `quanta` at a time.
+/// PFC that endpoint 0 receives from its link partner: `class` is paused for `quanta` at a time.
 fn pfc(pair: &mut Pair, at: Instant, class: u8, quanta: u16) {
     let mut frame = [0; mac_control::FRAME_LEN];
     Pfc { enable: 0, quanta: [0; 8] }
@@ -41,7 +41,7 @@ fn pause(pair: &mut Pair, class: u8, from: Instant, until: Instant) {
     pair.run(until, |_, _| true);
 }
 
-/// Endpoints that are `way` from each other, and whether they are polled the short way.
+/// Two endpoints `way` apart, and whether they are polled the short way.
 fn far(rate: LinkRate, way: Span, is_short: bool, kind: Kind) -> Pair {
     let peers: Arc<[_]> = [Station::numbered(1), Station::numbered(2)].into();
     let specs = [0, 1].map(|number| EndpointSpec::new(number, peers.clone(), kind));
@@ -50,8 +50,8 @@ fn far(rate: LinkRate, way: Span, is_short: bool, kind: Kind) -> Pair {
     pair
 }
 
-/// Frames that are under way for three times the timer, as their ACKs are, are not sent again while PFC has their class paused;
-/// without the pause, or with one of another class, they are.
+/// Frames that are in flight for three times the timeout, like their ACKs, are not sent again while PFC has their class
+/// paused; without the pause, or with one of another class, they are.
 #[test]
 fn the_timer_stands_still_while_its_class_is_paused() {
     let rate = LinkRate::gbps(1); // of which the longest pause is 33 ms
@@ -84,7 +84,7 @@ fn the_timer_stands_still_while_its_class_is_paused() {
     }
 }
 
-/// A frame that was lost is sent again when the timer has run for its time: later by the pauses, to the picosecond, however
+/// A lost frame is sent again when its timer has run for the timeout: the pauses delay that to the picosecond, however
 /// they end.
 #[test]
 fn a_loss_is_noticed_when_the_timer_has_run_for_its_time() {
@@ -123,7 +123,7 @@ fn a_loss_is_noticed_when_the_timer_has_run_for_its_time() {
     }
 }
 
-/// A peer that is gone is found out all the same when the pause is over, even one that was there from the start.
+/// An endpoint notices after the pause that its peer is gone, even if the pause was there from the start.
 #[test]
 fn who_is_not_there_fails_after_the_pause() {
     let mut pair = far(RATE, WAY, false, Kind::Standard);

@@ -1,8 +1,8 @@
-//! A poll at a wire goes the short way where it can: what comes of it is what comes of any poll.
+//! A poll at a wire takes the short way where it can, with the same results as any poll.
 
 use super::*;
 
-/// What two endpoints say and count, each of which has sent messages to the other over a way that loses frames.
+/// Events and counters of two endpoints, each of which has sent messages to the other over a way that loses frames.
 fn run(
     kind: Kind,
     change: Change,

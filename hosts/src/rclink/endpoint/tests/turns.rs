@@ -1,8 +1,8 @@
-//! Who goes next, and how fast: turns of banks, and the controller of rates.
+//! Order and rate of frames: turns of banks, and the controller of rates.
 
 use super::*;
 
-/// Who the frames are for that endpoint 0 of four has sent, each with its virtual channel, when it had messages of two
+/// Receivers of the frames that endpoint 0 of four has sent, each with its virtual channel, when it had messages of two
 /// frames for 1, 3 and 2.
 fn order(banks: u8, bank_turns: bool) -> Vec<(u16, u8)> {
     let peers: Arc<[_]> = (1..=4).map(Station::numbered).collect();
@@ -49,7 +49,7 @@ fn between(pair: &mut Pair, from: u64, until: u64) -> u64 {
     pair.ends[1].endpoint.stats().rx_frames - before
 }
 
-/// Marks cut the rate, again and again while they come; without them it comes back to the full one.
+/// Marks cut the rate, again and again while they come; without them the rate returns to the full one.
 #[test]
 fn the_controller_follows_marks() {
     let mut pair = Pair::of(Kind::Standard, |spec| {
@@ -62,7 +62,7 @@ fn the_controller_follows_marks() {
     assert_eq!(full, 1_759); // 50 us less 100 ns, 28.36 ns each
     pair.ends[0].endpoint.request.change(|spec| spec.ecn = Ecn::Ce);
     between(&mut pair, 50, 56);
-    // 400 Gb/s are above what the line carries of it; halved, a window has 102,400 bytes: 73 or 74 frames
+    // The line carries less than the limit of 400 Gb/s; half of it is 102,400 bytes a window, 73 or 74 frames.
     let half = between(&mut pair, 56, 56 + 41); // ten windows
     assert!((730..=742).contains(&half), "{half}");
     let low = between(&mut pair, 500, 600);
@@ -72,8 +72,8 @@ fn the_controller_follows_marks() {
     assert!(pair.ends[0].endpoint.cut.is_empty());
 }
 
-/// A receiver without PFC whose buffer is full says so, and its sender waits for 10 us; without that the frames are lost
-/// until the timer or a gap has them sent again.
+/// A receiver without PFC whose buffer is full sends an RNR NAK, and its sender waits for 10 us. Without RNR the frames
+/// are lost until the timer or a gap has them sent again.
 #[test]
 fn who_is_not_ready_is_sent_to_later() {
     for rnr in [Some(1), None] {
@@ -102,7 +102,7 @@ fn who_is_not_ready_is_sent_to_later() {
     }
 }
 
-/// One that is never ready is given up after 15 times.
+/// A receiver that is never ready is given up after 15 times.
 #[test]
 fn who_is_never_ready_fails() {
     let mut pair = Pair::of(Kind::Standard, |spec| {
@@ -124,7 +124,7 @@ fn who_is_never_ready_fails() {
     assert!(pair.now > Instant::from_ns(150_000) && pair.now < Instant::from_ns(160_000));
 }
 
-/// ACKs that are held back answer all frames that came meanwhile: one each microsecond and the way, of 100 frames in 2.8.
+/// Delayed ACKs answer all frames that came in the meantime: one each microsecond and the way, of 100 frames in 2.8.
 #[test]
 fn an_ack_answers_all_that_came_before_it() {
     let mut pair = Pair::of(Kind::Standard, |spec| spec.ack_delay = Span::from_us(1));

@@ -1,4 +1,4 @@
-//! TYPE2, of which few frames are outstanding and none is sent again, and TYPE3, which is raw Ethernet.
+//! TYPE2, with few frames outstanding and none sent again, and TYPE3, which is raw Ethernet.
 
 use weft_parsers::{TrafficClass, ether_type};
 
@@ -27,8 +27,8 @@ fn apart(way: Span, kind: Kind, change: impl Fn(&mut EndpointSpec)) -> Pair {
     Pair::over(specs, RATE, way, Span::ZERO)
 }
 
-/// Never more than `outstanding` frames are between sender and receiver and back, and so many come in each loop: min(line, n
-/// frames a loop), to a frame.
+/// Between sender and receiver there are never more than `outstanding` frames, and that many pass in each loop:
+/// min(line, n frames a loop), to a frame.
 #[test]
 fn type2_has_so_many_outstanding() {
     const FRAME_PS: u64 = 27_800; // 1,366 bytes, FCS, preamble, gap
@@ -79,7 +79,7 @@ fn type2_has_so_many_outstanding() {
     }
 }
 
-/// What TYPE2 loses is counted and never sent again, and what was not acknowledged is not outstanding for ever.
+/// A lost frame of TYPE2 is counted and never sent again, and does not stay outstanding for ever.
 #[test]
 fn type2_loses_what_is_lost() {
     let mut pair = apart(Span::ZERO, Kind::Gen1, type2(16, 2_048));
@@ -107,7 +107,7 @@ fn type2_loses_what_is_lost() {
         "of a loss the rest is none"
     );
     assert!(pair.ends[0].endpoint.is_idle());
-    // where no ACK comes at all, the timer gives back what was outstanding
+    // Where no ACK comes at all, the timer frees the outstanding frames.
     let mut pair = apart(Span::ZERO, Kind::Gen2, type2(16, 2_048));
     pair.send(0, 0, 1_344 * 64);
     pair.run(LATE, |from, _| from == 0);
@@ -116,7 +116,7 @@ fn type2_loses_what_is_lost() {
     assert_eq!((pair.sent(0), pair.ends[1].endpoint.stats().rx_frames), (vec![0], 64));
 }
 
-/// Frames of TYPE3 have no RC Link header and no ACK; what is lost is counted.
+/// Frames of TYPE3 have no RC Link header and no ACK; lost ones are counted.
 #[test]
 fn type3_is_raw_ethernet() {
     let mut pair = Pair::of(Kind::Ethernet, tag);
@@ -141,7 +141,7 @@ fn type3_is_raw_ethernet() {
     assert_eq!(pair.delivered(1), [(8, 1_344)]);
 }
 
-/// What does not go together is refused.
+/// Descriptions whose parts do not fit each other are refused.
 #[test]
 fn types_are_checked() {
     let spec = |kind, change: &dyn Fn(&mut EndpointSpec)| {
