@@ -37,7 +37,7 @@ impl PriMap {
     /// The switch's defaults with 4 priorities.
     #[must_use]
     pub fn four() -> Self {
-        // PCP 5 to 7 carry ACK and CNP, 3 and 4 REQ, 1 RSP (pipeline.md §2, defaults with 4 priorities).
+        // PCP 5 to 7 carry ACK and CNP, 3 and 4 REQ, 1 RSP (docs/spec/pipeline.md §2, defaults with 4 priorities).
         let by_pcp = [0, 1, 0, 2, 2, 3, 3, 3].map(pri_of);
         Self::with(by_pcp, |tc| match tc.flow() {
             TrafficClass::FLOW_TYPE1_ACK => pri_of(3),
@@ -98,7 +98,7 @@ impl PriMap {
 
     /// The priority that a PFC class stops; `None` above 7.
     #[must_use]
-    // PFC class c pauses the priority that PCP c is mapped to, as at the switch (pipeline.md §2).
+    // PFC class c pauses the priority that PCP c is mapped to, as at the switch (docs/spec/pipeline.md §2).
     pub fn of_class(&self, class: u8) -> Option<Pri> {
         self.pcp.get(usize::from(class)).copied()
     }

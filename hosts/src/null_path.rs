@@ -200,7 +200,7 @@ fn switch(load: &NullLoad) -> SwitchConfig {
         headroom_cells: 64,
         frame_len_max: FRAME_LEN_MAX,
     });
-    // A port must be told that it is Lite: nothing in a frame says so (pipeline.md §1).
+    // A port must be told that it is Lite: nothing in a frame says so (docs/spec/pipeline.md §1).
     if load.kind == Kind::Lite {
         for port in &mut switch.ports {
             port.parse.afh = AfhMode::Lite; // has no type of its own

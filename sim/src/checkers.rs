@@ -209,7 +209,7 @@ impl Checkers {
         }
         frame.waiting -= 1;
         let (cells, last) = (u64::from(frame.cells), frame.waiting == 0);
-        // A lossless frame is charged once to its group until its last copy leaves (pipeline.md §4).
+        // A lossless frame is charged once to its group until its last copy leaves (docs/spec/pipeline.md §4).
         if !frame.lossless || last {
             self.charged -= cells;
         }

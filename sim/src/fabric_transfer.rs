@@ -1,5 +1,6 @@
-//! A transfer of fabric memory in virtual time, between memory of a device and memory of a host at another switch, over
-//! links of a given rate.
+//! A transfer of fabric memory in virtual time, over links of a given rate.
+//!
+//! It goes between memory of a device and memory of a host at another switch.
 //!
 //! [`TransferSpec::run`] measures how long it takes; [`TransferSpec::goodput`] computes the rate that the links allow.
 //!

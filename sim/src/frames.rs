@@ -48,7 +48,7 @@ impl FrameSpec {
     #[must_use]
     pub fn new(format: Format, src: usize, dst: usize, len: usize, pri: Pri, pris: usize) -> Self {
         let pcp = pcp_of(pri, pris);
-        // Flow bits TC[4:2] decide with 4 priorities, the VC in TC[7:5] with 8 (pipeline.md §2).
+        // Flow bits TC[4:2] decide with 4 priorities, the VC in TC[7:5] with 8 (docs/spec/pipeline.md §2).
         let tc = match (pris <= 4, pri.get()) {
             (true, 3) => 1 << 2,
             (true, 2) => 0,

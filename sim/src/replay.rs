@@ -129,7 +129,7 @@ impl<I: Iterator<Item = InputFrame>> Input<I> {
 
     fn read(&mut self) -> Option<(Instant, InputFrame)> {
         let frame = self.frames.next()?;
-        // A frame cannot end sooner after the one before than its own wire time (pipeline.md §13).
+        // A frame cannot end sooner after the one before than its own wire time (docs/spec/pipeline.md §13).
         let least = self.last.map(|last| last + self.wire.frame_time(frame.orig_len));
         let at = least.map_or(frame.at, |least| least.max(frame.at));
         self.last = Some(at);

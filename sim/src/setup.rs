@@ -131,7 +131,7 @@ impl Setup {
         let groups = lossless.len() as u64;
         let headroom: u64 = buffer.headroom_cells.iter().map(|&cells| u64::from(cells)).sum();
         let reserves = self.ports as u64 * u64::from(buffer.pg_reserve_cells);
-        // Headroom and reserves of lossless groups are not part of what is shared (pipeline.md §4).
+        // Headroom and reserves of lossless groups are not part of what is shared (docs/spec/pipeline.md §4).
         let lossless_cells = if self.pfc { (headroom + reserves) * groups } else { 0 };
         let shared = u64::from(buffer.total_cells).saturating_sub(lossless_cells);
         let capacity = shared * u64::from(self.cell_bytes) / (2 * self.ports.max(1) as u64);

@@ -322,7 +322,7 @@ impl Station {
 
     fn obey(&mut self, at: Instant, frame: &[u8]) {
         self.heard.frames += 1;
-        // The switch has to pad PFC with zeros (wire-formats.md §2.3).
+        // The switch has to pad PFC with zeros (docs/spec/wire-formats.md §2.3).
         let padding = frame.get(34..).unwrap_or_default();
         let valid = frame.len() == 60
             && frame.starts_with(&MacAddr::PAUSE.0)

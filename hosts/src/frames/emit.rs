@@ -43,7 +43,7 @@ fn emit_data(spec: &FrameSpec, stamp: &Stamp, len: usize, out: &mut [u8]) -> Opt
     let ends = spec.header_len() + spec.trailer_len();
     let payload_len = len.checked_sub(ends)?;
     let is_whole = out.len() == len;
-    // The ICRC covers the headers from IP on, or the RH alone where there is no IP (wire-formats.md §2.2).
+    // The ICRC covers the headers from IP on, or the RH alone where there is no IP (docs/spec/wire-formats.md §2.2).
     let protected_at = spec.header_len() - protected_header_len(spec.kind);
     let mut rest = Rest(&mut *out);
     emit_front(spec, stamp, &mut rest)?;
@@ -188,7 +188,7 @@ fn rh_of(spec: &FrameSpec, stamp: &Stamp, payload_len: usize) -> RhRepr {
         timestamp_en: rh.timestamp.is_some(),
         timestamp: rh.timestamp.unwrap_or_default(),
         p_key: rh.p_key,
-        // One field for three uses, by opcode (wire-formats.md §1.5).
+        // One field for three uses, by opcode (docs/spec/wire-formats.md §1.5).
         len_or_syndrome: match rh.opcode {
             RhOpcode::Send | RhOpcode::Reserved => RhRepr::len_field(payload_len),
             RhOpcode::Ack => rh.syndrome,
@@ -204,7 +204,7 @@ fn bth_of(spec: &FrameSpec, stamp: &Stamp) -> BthRepr {
     let rh = spec.rh;
     let cnp = rh.opcode == RhOpcode::Cnp;
     BthRepr {
-        // 0x04 is RC SEND only, 0xFFFF the default partition (wire-formats.md §2.1).
+        // 0x04 is RC SEND only, 0xFFFF the default partition (docs/spec/wire-formats.md §2.1).
         opcode: if cnp { bth::OPCODE_CNP } else { 0x04 },
         solicited: false,
         mig_req: false,

@@ -1,5 +1,6 @@
-//! Frames compared with the parsers' own builder, read by the receiver, and damaged on purpose. Tables run over kinds,
-//! lengths and priorities.
+//! Frames compared with the parsers' own builder, read by the receiver, and damaged on purpose.
+//!
+//! Tables run over kinds, lengths and priorities.
 //!
 //! Source: docs/spec/wire-formats.md §1, §2.
 

@@ -209,7 +209,7 @@ impl Host {
         for spec in self.stations.iter().chain(of_streams) {
             let Some(key) = spec.source_key().filter(|key| known.insert(*key)) else { continue };
             let stamp = Stamp { stream: ANNOUNCE, seq: 0, sent: Instant::ZERO };
-            // A description without a valid announcement would not make a valid stream either, and no such one is known.
+            // A description without a valid announcement would make no valid stream either; no such one is known.
             if let Ok(frame) = spec.announcement().to_vec(&stamp, key.0.to_bits()) {
                 let (format, pri) = classify(&frame, &self.parse, &self.classes);
                 self.own.push_back((format, pri, frame));

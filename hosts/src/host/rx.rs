@@ -1,5 +1,6 @@
-//! The receiving half of a host: takes frames off the port, and feeds PFC state, stream checkers and the buffer of a
-//! slow receiver.
+//! The receiving half of a host.
+//!
+//! It takes frames off the port, and feeds PFC state, stream checkers and the buffer of a slow receiver.
 //!
 //! Source: docs/spec/pipeline.md §1 (which MAC Control frames act), §9.
 
@@ -82,7 +83,7 @@ impl Host {
 
     fn take_control(&mut self, now: Instant, rate: LinkRate, head: &Head, frame: &[u8]) {
         match head.mac_control_opcode() {
-            // A PFC frame to another address does not act (pipeline.md §1), and counts as other MAC Control.
+            // A PFC frame to another address does not act (docs/spec/pipeline.md §1), and counts as other MAC Control.
             Some(opcode::PFC) if head.pfc_da() => match Pfc::parse(frame) {
                 Ok(pfc) => {
                     self.control.pfc_rx += 1;
@@ -93,7 +94,7 @@ impl Host {
                 }
                 Err(_) => self.control.pfc_malformed += 1,
             },
-            // PAUSE of IEEE 802.3 stops nothing, here as at the switch (pipeline.md §9).
+            // PAUSE of IEEE 802.3 stops nothing, here as at the switch (docs/spec/pipeline.md §9).
             Some(opcode::PAUSE) => self.control.pause_rx += 1,
             _ => self.control.other_rx += 1,
         }

@@ -88,7 +88,7 @@ impl Pauses {
 
     /// Recomputes at `at` which priorities are paused, and books the time of pauses that ended.
     fn settle(&mut self, at: Instant) {
-        // Several classes may stop one priority: it goes on when none of them does (pipeline.md §2).
+        // Several classes may stop one priority: it goes on when none of them does (docs/spec/pipeline.md §2).
         let open_ends = self.classes.iter().zip(self.ends);
         let paused: PriSet =
             open_ends.filter(|(_, end)| end.is_some()).map(|(pri, _)| *pri).collect();
@@ -134,7 +134,7 @@ impl SlowSpec {
         frame_len_max: usize,
         is_multicast: bool,
     ) -> Self {
-        // Watermarks of RC Link's receive buffers: REQ and RSP 32 frames, MUL 8 (model.md §4).
+        // Watermarks of RC Link's receive buffers: REQ and RSP 32 frames, MUL 8 (docs/spec/model.md §4).
         let frames = frame_len_max * if is_multicast { 8 } else { 32 };
         Self {
             drain,
@@ -270,7 +270,7 @@ impl SlowReceiver {
     /// Notes that the frame of [`Self::to_send`] left at `now`, by a port of `rate`.
     pub fn sent(&mut self, now: Instant, rate: LinkRate) {
         self.said = self.held;
-        // Again after half the time, so that a pause does not run out on the way (pipeline.md §9).
+        // Again after half the time, so that a pause does not run out on the way (docs/spec/pipeline.md §9).
         let half = Span::from_ps(rate.quanta(self.spec.quanta).as_ps() / 2);
         self.refresh = (!self.held.is_empty()).then(|| now + half);
     }

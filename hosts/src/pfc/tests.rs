@@ -1,5 +1,6 @@
-//! PFC to the picosecond: both sides of every end, bits that are clear, classes that share a priority. Quanta at 100G
-//! are 5,120 ps.
+//! PFC to the picosecond: both sides of every end, bits that are clear, classes that share a priority.
+//!
+//! A quantum at 100G is 5,120 ps.
 //!
 //! Source: IEEE 802.1Q-2022 clause 36; docs/spec/pipeline.md §2, §9.
 

@@ -5,7 +5,7 @@
 use arrayvec::ArrayVec;
 use weft_dataplane::time::{Instant, Span};
 
-/// Queue pairs that are remembered, as in the hardware's merge buffer (wire-formats.md §1.5).
+/// Queue pairs that are remembered, as in the hardware's merge buffer (docs/spec/wire-formats.md §1.5).
 const REMEMBERED: usize = 8;
 
 /// Queue pairs for which a CNP was passed on recently, and when.

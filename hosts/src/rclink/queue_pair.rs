@@ -45,7 +45,8 @@ impl RxQp {
                 RxVerdict::Accept
             }
             1..AHEAD => {
-                // One NAK until the gap closes: further ones would have the sender go back again (model.md §4).
+                // One NAK until the gap closes: further ones would have the sender go back again (docs/spec/model.md
+                // §4).
                 let nak = !self.nak_sent;
                 self.nak_sent = true;
                 RxVerdict::Gap { nak }

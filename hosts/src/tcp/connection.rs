@@ -296,7 +296,8 @@ impl Connection {
             written += count as u64;
         }
         self.written = written;
-        // Only a stack that may still send more waits for whole segments (Nagle): it is told of the end with the last one.
+        // While more data may come, the stack waits for whole segments (Nagle). It must learn of the end while the last
+        // segment is unsent, or that would wait for an acknowledgement.
         let is_last = written - self.sent_end.min(written) <= self.spec.mss as u64;
         if left(written) == 0 && is_last && !self.is_closed && self.socket().may_send() {
             self.is_closed = true;

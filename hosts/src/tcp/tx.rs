@@ -66,7 +66,7 @@ impl TcpHost {
             let Some(&pri) = Pri::ALL.get(place).filter(|pri| !paused.contains(**pri)) else {
                 continue;
             };
-            // Answers go first (model.md §7): a duplicate ACK, for example, has the peer repair a gap.
+            // Answers go first (docs/spec/model.md §7): a duplicate ACK, for example, has the peer repair a gap.
             if let Some(frame) = self.answers[pri].pop_front() {
                 self.turn = place + 1;
                 return Some(Made::Own(frame));

@@ -75,7 +75,7 @@ pub(super) fn fixed(rng: &mut Rng, config: &mut SwitchConfig) {
     }
     config.crossbar.egress_queue_frames = pick(rng, &[1, 2, 8, 32]);
     if rng.chance(1, 8) {
-        // Static sharing needs room for a longest frame in each VOQ (pipeline.md §4).
+        // Static sharing needs room for a longest frame in each VOQ (docs/spec/pipeline.md §4).
         config.buffer.sharing = Sharing::Static;
         let queues = config.ports.len() * config.ports.len() * config.pris;
         let frame = config.ports.first().map_or(0, |p| p.frame_len_max).div_ceil(64);

@@ -1,5 +1,6 @@
-//! A heap of planned events: the earliest comes out first, and of several at one instant the one put in first, so that
-//! the order depends on nothing else.
+//! A heap of planned events, in the order of their instants.
+//!
+//! Of several at one instant the one put in first comes out first, so that the order depends on nothing else.
 //!
 //! All instants in a heap lie within 106 days of each other, as [`Instant`]s compare wrap-safe.
 

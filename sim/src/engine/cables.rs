@@ -58,7 +58,7 @@ impl CableSpec {
     fn frames(&self, latency: Span) -> u64 {
         let ps = |span: Span| u128::from(span.as_ps());
         let least = ps(self.least_frame()).max(1);
-        // The formula is that of model.md §1.
+        // The formula is that of docs/spec/model.md §1.
         let span = 2 * (ps(self.propagation) + ps(latency)) + least;
         u64::try_from(span.div_ceil(least) + 2).unwrap_or(u64::MAX)
     }
@@ -179,7 +179,7 @@ impl Cables {
             return Err(CableError::Port(b));
         }
         let ways = [(latency_a, latency_b), (latency_b, latency_a)];
-        // The greater latency of the two ways counts (model.md §1).
+        // The greater latency of the two ways counts (docs/spec/model.md §1).
         let latency = ways.map(|(from, to)| from.send + to.receive);
         let latency = latency[0].max(latency[1]);
         let each_way = spec.frames(latency);

@@ -1,5 +1,6 @@
-//! The engine with components that send each other frames at random: the result is the same with any number of threads
-//! and any numbering.
+//! The engine with components that send each other frames at random.
+//!
+//! The result is the same with any number of threads and any numbering of components.
 
 use weft_base::rng::Rng;
 use weft_dataplane::port::wire::{Flaw, WireEnd};

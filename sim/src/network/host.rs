@@ -146,7 +146,7 @@ impl Host {
         let Self { endpoint, port, fronts, agenda, storms, ways, watch, tcp, .. } = self;
         // First of all: a storm's PFC goes ahead of the endpoint's frames.
         let storm = storms.as_mut().and_then(|storms| storms.step(now, port));
-        // TCP takes its frames off the wire before the endpoint looks (model.md §7).
+        // TCP takes its frames off the wire before the endpoint looks (docs/spec/model.md §7).
         if let Some(tcp) = tcp {
             tcp.take(now, port);
             agenda.take_tcp(tcp.host().drain_events());

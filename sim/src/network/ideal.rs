@@ -68,7 +68,7 @@ impl Frames {
         for (place, &Hop { link, at_end, early }) in path.iter().enumerate() {
             let beside = u128::from(link.propagation.as_ps()) + u128::from(at_end.as_ps());
             let time = |len| u128::from(link.rate.wire_time(len, overhead).as_ps());
-            // Only into an output of the input's rate (model.md §2).
+            // Only into an output of the input's rate (docs/spec/model.md §2).
             let next = path.get(place + 1).map(|hop| hop.link.rate);
             let is_early = early && next == Some(link.rate);
             let header = u128::from(link.rate.bit_time(HEADER_LEN as u64 * 8).as_ps());

@@ -1,5 +1,4 @@
-//! A network in virtual time: switches connected to each other, and at each host an RC Link endpoint and TCP
-//! connections.
+//! A network in virtual time: switches, and an RC Link endpoint and TCP connections at each host.
 //!
 //! A [`Plan`] is built into a [`Network`], which runs; its hosts have the results of flows. A [`NetworkSpec`] is a
 //! short form for a network in which all switches are alike.

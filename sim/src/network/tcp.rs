@@ -172,7 +172,7 @@ pub(super) fn sides(
             sides.push(None);
             continue;
         };
-        // Sequence numbers come from the run's seed and the host (model.md §7).
+        // Sequence numbers come from the run's seed and the host (docs/spec/model.md §7).
         let seed = plan.seed.wrapping_add(u64::from(endpoint.number) << 32);
         let host = TcpHost::new(TcpHostSpec {
             mac: endpoint.frame.src.mac,

@@ -381,7 +381,7 @@ impl Watch {
         Self { reader, checkers, heard: Vec::new(), keeps, bufs, log: None }
     }
 
-    /// Polls the endpoint through a [`Tap`]; returns when it wants to be polled next.
+    /// Polls the endpoint and listens at its port; returns when it wants to be polled next.
     ///
     /// # Errors
     /// Those of [`Endpoint::poll`].

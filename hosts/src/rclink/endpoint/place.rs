@@ -1,5 +1,6 @@
-//! Place of a frame in its message, carried as the sequence number of its stamp: 32 bits message, 1 bit for the last
-//! frame, 31 bits index.
+//! Place of a frame in its message, carried as the sequence number of its stamp.
+//!
+//! The 64 bits are 32 for the message, 1 for the last frame and 31 for the index.
 //!
 //! Source: docs/spec/model.md §4 "Messages" *(ours)*.
 

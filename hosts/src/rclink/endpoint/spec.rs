@@ -214,7 +214,7 @@ impl EndpointSpec {
             return Err(EndpointError::Format { kind: kind.name(), expected });
         }
         if let Transport::Unreliable { outstanding, credits, .. } = self.transport {
-            // TYPE2 never has an ICRC (wire-formats.md §1.1).
+            // TYPE2 never has an ICRC (docs/spec/wire-formats.md §1.1).
             if self.frame.icrc {
                 return Err(EndpointError::Icrc);
             }

@@ -1,5 +1,6 @@
-//! The sending half of an endpoint: PFC first, then CNPs, ACKs, and requests as slots are granted; never more than the
-//! port has room for.
+//! The sending half of an endpoint.
+//!
+//! PFC goes first, then CNPs, ACKs, and requests as their slots are granted; never more than the port has room for.
 //!
 //! Source: docs/spec/model.md §4.
 
@@ -65,7 +66,7 @@ fn frame_of(spec: &EndpointSpec, vc: u8, flow: u8) -> FrameSpec {
     let mut frame = spec.frame.clone();
     frame.tc = TrafficClass::new(vc, flow);
     put_on(&mut frame, vc);
-    // Endpoint n's frames are for queue pair n, wherever they go (model.md §4).
+    // Endpoint n's frames are for queue pair n, wherever they go (docs/spec/model.md §4).
     frame.rh.dest_qp = spec.number;
     frame
 }

@@ -57,7 +57,7 @@ impl Endpoint {
         if link.room(now) == 0 {
             return false;
         }
-        // ACKs go strictly before requests (model.md §4, "Slots"); CNPs are handled by the long way.
+        // ACKs go strictly before requests (docs/spec/model.md §4, "Slots"); CNPs are handled by the long way.
         if self.acks.is_empty() {
             self.fill_slots();
             let Some(granted) = self.slots.grant(now, u8::MAX) else { return false };

@@ -1,5 +1,6 @@
-//! Runs a scenario: [`run`] takes a [`Scenario`] and [`RunOptions`] and gives [`Results`], which are valid whenever the
-//! run ends.
+//! Runs a scenario.
+//!
+//! [`run`] takes a [`Scenario`] and [`RunOptions`] and gives [`Results`], which are valid whenever the run ends.
 //!
 //! Source: docs/spec/model.md §3, §6.
 

@@ -100,7 +100,7 @@ impl Sampler {
             .enumerate()
             .map(|(place, _)| Flowing { place, port: None, bits: None, bytes: 0 })
             .collect();
-        // Memory for series is bounded (model.md §6): many series have fewer points each.
+        // Memory for series is bounded (docs/spec/model.md §6): many series have fewer points each.
         let series = (2 * queues.len() + ports.len() + 2 * hosts.len()).max(1);
         let samples_max = options.samples_max.max(2);
         Self {
