@@ -56,7 +56,7 @@ pub struct TcpHostSpec {
 /// Congestion control, which limits the bytes that a connection has in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Congestion {
-    /// Reno (RFC 5681), without SACK or NewReno.
+    /// Reno (RFC 5681), without SACK.
     Reno,
     /// CUBIC (RFC 9438), on the stack's clock.
     Cubic,
