@@ -428,7 +428,7 @@ impl FrameSpec {
         }
     }
 
-    /// Format that a switch with default ports and EtherTypes classifies the frame as.
+    /// Format that a switch with the default UDP port and EtherType values classifies the frame as.
     #[must_use]
     pub const fn format(&self) -> Format {
         match self.kind {
