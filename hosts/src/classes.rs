@@ -98,8 +98,8 @@ impl PriMap {
 
     /// The priority that a PFC class stops; `None` above 7.
     #[must_use]
-    // PFC class c pauses the priority that PCP c is mapped to, as at the switch (docs/spec/pipeline.md §2).
     pub fn of_class(&self, class: u8) -> Option<Pri> {
+        // PFC class c pauses the priority that PCP c is mapped to, as at the switch (docs/spec/pipeline.md §2).
         self.pcp.get(usize::from(class)).copied()
     }
 

@@ -158,6 +158,7 @@ impl Station {
         self.inject.push_back((frame, flaw));
     }
 
+    /// End of the cable at this station.
     pub const fn end(&mut self) -> &mut WireEnd {
         &mut self.end
     }

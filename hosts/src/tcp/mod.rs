@@ -419,8 +419,8 @@ impl TcpHost {
     }
 
     fn make_ready(&mut self, index: usize) {
+        // In the queue at most once: a connection has one turn in a round.
         if let Some(connection) = self.connections.get_mut(index).and_then(Option::as_mut)
-            // In the queue at most once: a connection has one turn in a round.
             && !core::mem::replace(&mut connection.is_ready, true)
         {
             self.ready[connection.pri].push_back(index);
