@@ -1,9 +1,8 @@
-//! Runs small scenes with all checkers on and prints who objects: `objections [SCENE]...`, all scenes without a name.
+//! Runs small scenes with all checkers on and prints their objections.
 //!
-//! A line an objection on standard output, between tabs: scene, `switch` or `endpoint`, checker, what it saw; exit
-//! code 1 when there is one.
+//! `objections [SCENE]...` runs the scenes named, or all. Each objection is a line on standard output with tabs between
+//! scene, `switch` or `endpoint`, checker, and what it saw; the exit code is 1 if there is one.
 //!
-//! Units: frames, bytes of payload.
 //! Source: docs/spec/model.md §4.
 //!
 //! `tools/mutants.py` builds it from mutated source, of which some checker must object in some scene.
@@ -37,11 +36,11 @@ use weft_sim::switch::Around;
 use weft_sim::topology::{LinkSpec, NodeKind, Topology};
 use weft_sim::world::World;
 
-/// Who objects, by which checker, to what.
+/// An objection: `switch` or `endpoint`, the checker, and what it saw.
 type Objections = Vec<(&'static str, String, String)>;
 type Scene = fn() -> Result<Objections, Box<dyn Error>>;
 
-/// The scenes, by name.
+/// All scenes, by name.
 const SCENES: [(&str, Scene); 10] = [
     ("chaos", || Ok(in_chaos())),
     ("lossless", lossless),
@@ -88,23 +87,24 @@ fn in_chaos() -> Objections {
     all.map(|(_, found)| ("switch", found.checker.to_owned(), found.saw)).collect()
 }
 
-/// Nothing lossless may be lost where all obey PAUSE.
+/// If all stations obey PAUSE, no lossless frame may be lost.
 fn lossless() -> Result<Objections, Box<dyn Error>> {
     crowd(&Setup { buffer_bytes: 1 << 20, ..Setup::new(4, 4) }, true, None)
 }
 
-/// Who does not obey PAUSE fills the headroom, and what finds no room is lost.
+/// A station that does not obey PAUSE fills the headroom, and frames without room are lost.
 fn headroom() -> Result<Objections, Box<dyn Error>> {
     crowd(&Setup { buffer_bytes: 1 << 20, ..Setup::new(4, 4) }, false, None)
 }
 
-/// A small buffer of which a queue may take eight times what is free: queues that are short find less than a frame.
+/// A small buffer of which a queue may take eight times the free part: short queues find less than a frame free.
 fn full() -> Result<Objections, Box<dyn Error>> {
     let setup = Setup { buffer_bytes: 1 << 16, cell_bytes: 128, pfc: false, ..Setup::new(4, 4) };
     crowd(&setup, true, Some(Alpha::shift(3)))
 }
 
-/// Three senders of priorities that are lossy, lossless where there is PFC, and strict to an output of a tenth of their rate.
+/// Three senders to an output of a tenth of their rate, with priorities that are lossy, lossless where there is PFC,
+/// and strict.
 fn crowd(setup: &Setup, obeys: bool, alpha: Option<Alpha>) -> Result<Objections, Box<dyn Error>> {
     let setup = Setup { rates: vec![(0, LinkRate::gbps(10))], ..setup.clone() };
     let vid = Vid::new(1).ok_or("a VLAN")?;
@@ -135,7 +135,7 @@ fn crowd(setup: &Setup, obeys: bool, alpha: Option<Alpha>) -> Result<Objections,
     Ok(all.map(|found| ("switch", found.checker.to_owned(), found.saw.clone())).collect())
 }
 
-/// Eight hosts send to one over one switch with a small buffer: it marks and pauses, and nothing is lost.
+/// Eight hosts send to one over one switch with a small buffer: it marks and pauses, and no frame is lost.
 fn incast() -> Result<Objections, Box<dyn Error>> {
     let all = (0..8).map(|from| Flow::new(from, 8, FRAME * 300)).collect();
     let mut net = Net::new(Kind::Standard, Topology::single(9)?, all);
@@ -144,8 +144,8 @@ fn incast() -> Result<Objections, Box<dyn Error>> {
     net.run()
 }
 
-/// Two hosts send to a slow one; a link damages frames both ways. Marks, NAKs and timeouts follow, and duplicates where the last
-/// ACK is lost: of short messages, one after the other.
+/// Two hosts send short messages, one after the other, to a slow one, and a link damages frames both ways. Marks, NAKs
+/// and timeouts follow, and duplicates where the last ACK is lost.
 fn losses() -> Result<Objections, Box<dyn Error>> {
     let mut all: Vec<Flow> = (0..6).map(|n| Flow::new(n % 2, 2, FRAME * 200)).collect();
     let short = |n: u64| Flow { start: Instant::from_ns(1_500_000 * n), ..Flow::new(0, 2, FRAME) };
@@ -159,7 +159,7 @@ fn losses() -> Result<Objections, Box<dyn Error>> {
     net.run()
 }
 
-/// Two hosts on one cable send to each other, and one of them pauses the other for all classes, again and again.
+/// Two hosts on one cable send to each other, and one of them pauses the other in all classes again and again.
 fn paused() -> Result<Objections, Box<dyn Error>> {
     let both = vec![Flow::new(0, 1, FRAME * 2_000), Flow::new(1, 0, FRAME * 2_000)];
     let mut net = Net::new(Kind::Standard, cable(0)?, both);
@@ -169,7 +169,7 @@ fn paused() -> Result<Objections, Box<dyn Error>> {
     net.run()
 }
 
-/// A slow receiver sends no PFC: what finds no room is sent again after an RNR NAK.
+/// A slow receiver sends no PFC: frames without room are sent again after an RNR NAK.
 fn not_ready() -> Result<Objections, Box<dyn Error>> {
     let mut net = Net::new(Kind::Standard, cable(0)?, vec![Flow::new(0, 1, FRAME * 1_000)]);
     net.endpoint = |spec| {
@@ -194,7 +194,7 @@ fn credits() -> Result<Objections, Box<dyn Error>> {
     net.run()
 }
 
-/// Frames that are sent once, over a switch.
+/// Frames that are sent only once, over a switch.
 fn lite() -> Result<Objections, Box<dyn Error>> {
     let both = vec![Flow::new(0, 1, FRAME * 100), Flow::new(0, 1, FRAME * 3)];
     let mut net = Net::new(Kind::Lite, cable(1)?, both);
@@ -202,7 +202,7 @@ fn lite() -> Result<Objections, Box<dyn Error>> {
     net.run()
 }
 
-/// Two hosts with so many switches between them.
+/// Two hosts with `switches` switches between them.
 fn cable(switches: usize) -> Result<Topology, Box<dyn Error>> {
     let mut net = Topology::default();
     let mut last = net.add("h0", NodeKind::Host)?;
@@ -216,18 +216,18 @@ fn cable(switches: usize) -> Result<Topology, Box<dyn Error>> {
     Ok(net)
 }
 
-/// A network, with what differs between scenes.
+/// A network, with the settings that differ between scenes.
 struct Net {
     kind: Kind,
     topology: Topology,
     flows: Vec<Flow>,
     rate: LinkRate,
     buffer_bytes: u64,
-    /// Where marking begins, and where all are marked.
+    /// Depths at which marking begins, and at which all frames are marked.
     marks: (u64, u64),
     faults: Vec<Fault>,
     endpoint: fn(&mut EndpointSpec),
-    /// What frames without a known EtherType are read as.
+    /// AFH mode in which frames without a known EtherType are read.
     afh: Option<AfhMode>,
 }
 
@@ -246,7 +246,7 @@ impl Net {
         }
     }
 
-    /// What all checkers of its hosts and switches object to.
+    /// Objections of all checkers of its hosts and switches.
     fn run(self) -> Result<Objections, Box<dyn Error>> {
         let scenario = self.scenario();
         let mut progress = |_: &_| ();

@@ -1,8 +1,7 @@
-//! What a host and a switch take in virtual time, counted by the allocator.
+//! Memory of a host and of a switch in virtual time, counted by the allocator.
 //!
 //! Networks and endpoints are built and used between two readings of the bytes that are allocated.
 //!
-//! Units: bytes.
 //! Source: docs/spec/model.md §4 (one FIFO of 512 slots an endpoint).
 #![expect(unsafe_code, reason = "an allocator that counts")]
 #![expect(
@@ -35,7 +34,7 @@ struct Counting;
 
 fn count(bytes: usize, sign: isize) {
     let bytes = isize::try_from(bytes).unwrap_or(isize::MAX) * sign;
-    // a thread that ends frees after its counter is gone
+    // A thread that ends frees memory after its counter is gone.
     let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
 }
 
@@ -67,7 +66,7 @@ fn live() -> isize {
     LIVE.get()
 }
 
-/// Bytes that are allocated by `make` and kept by what it makes.
+/// Bytes that `make` allocates and that its result keeps.
 fn kept<T>(make: impl FnOnce() -> T) -> (T, isize) {
     let before = live();
     let made = make();
@@ -86,7 +85,7 @@ fn spec(topology: Topology) -> NetworkSpec {
     }
 }
 
-/// A host of two that are joined by a cable takes at most 100 KB, cable included, before anything has moved and after.
+/// A host of two that a cable connects takes at most 100 KB, cable included, before anything has moved and after.
 #[test]
 fn a_host_takes_at_most_100_kb() {
     let mut topology = Topology::default();
@@ -102,7 +101,7 @@ fn a_host_takes_at_most_100_kb() {
     assert!(built + used <= 200_000, "{built} and {used} bytes for two");
 }
 
-/// An endpoint at its end of a cable, of which the test has the other.
+/// An endpoint at its end of a cable; the test has the other end.
 struct End {
     endpoint: Endpoint,
     wire: Wire,
@@ -117,7 +116,7 @@ impl End {
         Self { endpoint: Endpoint::new(spec).unwrap(), wire, far }
     }
 
-    /// Passes on what `self` has sent.
+    /// Passes on the frames that `self` has sent.
     fn pass(&mut self, to: &mut Self, now: Instant) {
         while let Some(frame) = self.far.receive(now) {
             assert!(to.far.send_front(now, Flaw::None, frame.bytes(), frame.len()));
@@ -125,8 +124,8 @@ impl End {
     }
 }
 
-/// One of 1,024 endpoints that has sent to each of the others, and taken from each, with all of its slots in use, takes at most
-/// 100 KB, its half of a cable included; what all share is not counted.
+/// One of 1,024 endpoints that has sent to each of the others and taken from each, with all of its slots in use, takes
+/// at most 100 KB, its half of a cable included; memory that all share is not counted.
 #[test]
 fn an_endpoint_that_has_met_all_others_takes_at_most_100_kb() {
     let peers: Arc<[Station]> = (0..QPS).map(Station::numbered).collect();

@@ -1,8 +1,8 @@
 //! Buffers: headroom, thresholds in balance and the first PAUSE, against their closed forms.
 //!
-//! Stations that send more than an output takes → cells that their queues come to.
+//! Stations send more than an output takes, and the cells of its queues are compared with the forms. Every frame is one
+//! cell.
 //!
-//! Units: bytes, cells; every frame is one cell.
 //! Source: docs/spec/model-reference.md §8 (Choudhury and Hahne 1998; IEEE 802.1Q-2022 Annex O).
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
@@ -25,8 +25,8 @@ use weft_sim::world::World;
 const LEN: usize = 250;
 const FRAME_NS: u64 = 22;
 
-/// Stations 0 to `senders` - 1 send frames of priority `of` as fast as they can to the last one, whose output is ten times
-/// slower if there is but one.
+/// Stations 0 to `senders` - 1 send frames of priority `of` as fast as they can to the last one; with a single sender
+/// that one's output is ten times slower.
 fn congested(
     setup: &Setup,
     around: &Around,
@@ -90,16 +90,16 @@ fn headroom_is_what_can_come_after_a_pause() {
     }
 }
 
-/// Of a run: lossless frames that found no headroom, and the most cells of it that were used.
+/// Result of a run: lossless frames that found no headroom, and the most cells of it that were used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Overrun {
     lost: u64,
     most: u64,
 }
 
-/// Stations 0 and 1 send the shortest frames of a lossless priority to 2, whose output is a hundred times slower, as fast as
-/// they can; 2 and 3 send the longest ones back to them, behind which each PAUSE waits. Ingress groups have `cells` of
-/// headroom of 256 bytes each.
+/// Stations 0 and 1 send the shortest frames of a lossless priority to 2, whose output is a hundred times slower, as
+/// fast as they can; 2 and 3 send the longest ones back to them, behind which each PAUSE waits. Ingress groups have
+/// `cells` of headroom of 256 bytes each.
 fn overrun(headroom: &Headroom, cut_through: bool, cells: u32) -> Overrun {
     let &Headroom { rate, frame_len_max, overhead, latency, propagation, response } = headroom;
     assert_eq!(response, Span::ZERO, "stations obey at once");
@@ -131,7 +131,7 @@ fn overrun(headroom: &Headroom, cut_through: bool, cells: u32) -> Overrun {
         });
     }
     let mut watch = Watch::new(&world.switch.core().snapshot.load(), |_, _: &Event| ());
-    // Until groups have filled what is shared, and what comes after XOFF is in.
+    // Until groups have filled the shared part, and the frames after XOFF have arrived.
     let fill = rate.bit_time(4_096 * 84 * 8);
     let after = [latency, propagation, propagation, latency, propagation, propagation];
     let end = after.into_iter().fold(Instant::ZERO + fill, |end, span| end + span);
@@ -145,8 +145,8 @@ fn overrun(headroom: &Headroom, cut_through: bool, cells: u32) -> Overrun {
     }
 }
 
-/// The headroom that a switch has by default holds all that can come, whatever is slow or long. It is no larger than it must
-/// be: where latency and cable make up most of it, a twentieth less is too little.
+/// The default headroom holds every frame that can arrive, with slow or long links. It is no larger than necessary:
+/// where latency and cable make up most of it, a twentieth less is too little.
 #[test]
 fn headroom_covers_what_is_under_way_when_xoff_is_decided() {
     let mut tight = 0;
@@ -178,8 +178,8 @@ fn headroom_covers_what_is_under_way_when_xoff_is_decided() {
     assert!(tight >= 20, "{tight} rows are judged for being tight");
 }
 
-/// Others drain, so that the limit of a group rises while its headroom is in use: when it is paused the next time, its headroom
-/// must hold all that comes again.
+/// Other queues drain, so that the limit of a group rises while its headroom is in use: the next time it is paused, its
+/// headroom must hold all further frames again.
 #[test]
 fn a_group_goes_on_with_its_headroom_empty() {
     let mut setup = Setup { ecn: false, ..Setup::new(4, 4) };
@@ -216,7 +216,7 @@ fn a_group_goes_on_with_its_headroom_empty() {
     assert_eq!(watch.checkers.violations(), []);
 }
 
-/// N senders of one rate R into one output: after a time T the queues hold (N − 1)·R·T, to a frame of each sender.
+/// N senders of rate R into one output: after a time T the queues hold (N − 1)·R·T, to a frame of each sender.
 #[test]
 fn an_incast_fills_buffers_with_what_comes_in_beyond_what_goes_out() {
     const TIME: Span = Span::from_us(10);
@@ -230,7 +230,7 @@ fn an_incast_fills_buffers_with_what_comes_in_beyond_what_goes_out() {
             config.buffer.alpha = PerPri([Alpha::shift(7); 8]);
         });
         let mut watch = Watch::new(&world.switch.core().snapshot.load(), |_, _: &Event| ());
-        // From when the first ones are in.
+        // Counted from the arrival of the first frames.
         let first = rate.frame_time(LEN) + around.propagation + around.latency;
         world.run(Instant::ZERO + first + TIME, &mut watch);
         assert_eq!(watch.checkers.violations(), [], "{senders} at {gbps}G");
@@ -243,7 +243,8 @@ fn an_incast_fills_buffers_with_what_comes_in_beyond_what_goes_out() {
     }
 }
 
-/// N queues that are never empty come to αB / (1 + αN) cells each, to a cell of what is free, which is worth α cells to each.
+/// N queues that are never empty settle at αB / (1 + αN) cells each, to within a free cell, which is worth α cells to
+/// each.
 #[test]
 fn dynamic_thresholds_balance() {
     const CELLS: u64 = 16_384;
@@ -259,7 +260,7 @@ fn dynamic_thresholds_balance() {
             });
             // αB / (1 + αN), with α = times / parts.
             let want = times * CELLS / (parts + times * senders as u64);
-            // Twice as long as it takes to fill them at what comes in beyond what goes out.
+            // Twice as long as it takes to fill them at the difference of input and output rates.
             let beyond = if senders == 1 { 90 } else { 100 - 100 / senders as u64 };
             let end = Instant::from_ns(2 * want * FRAME_NS * 100 / beyond);
             let mut watch = Watch::new(&world.switch.core().snapshot.load(), |_, _: &Event| ());
@@ -285,8 +286,9 @@ fn dynamic_thresholds_balance() {
     }
 }
 
-/// 64 ports of 100G with cables of 1 us, α = 1/8, a reserve of 4,096 bytes and headroom for each input, and what is left of
-/// 32 MiB (30,892,288 bytes) shared: the first of N inputs into one output is paused at 4,096 + 30,892,288 / (8 + N) bytes.
+/// 64 ports of 100G with cables of 1 us, α = 1/8, a reserve of 4,096 bytes and headroom for each input; the rest of 32
+/// MiB (30,892,288 bytes) is shared. The first of N inputs into one output is paused at 4,096 + 30,892,288 / (8 + N)
+/// bytes.
 #[test]
 fn the_first_pause_comes_at_its_share() {
     const SHARED: u32 = 30_892_288 / 256;

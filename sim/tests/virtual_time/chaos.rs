@@ -1,8 +1,4 @@
-//! Chaos in small: all checkers hold, and a seed determines every decision.
-//!
-//! [`weft_sim::chaos`] on one thread and on two.
-//!
-//! Units: frames.
+//! Chaos in small, on one thread and on two: all checkers hold, and a seed determines every decision.
 
 use weft_sim::chaos::{ChaosReport, chaos, plan, run};
 

@@ -1,6 +1,6 @@
-//! Checkers object: to each kind of mutation of a true run's events, and to counts that do not fit.
+//! Checkers object to each kind of mutation of a true run's events, and to counters that do not fit.
 //!
-//! The events of one small run with PFC, ECN and two priorities, changed in one place.
+//! One small run with PFC, ECN and two priorities is changed in one place.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 #![expect(clippy::too_many_lines, clippy::type_complexity, reason = "tables of mutations")]
 
@@ -53,7 +53,7 @@ fn record() -> (World, Events) {
     (world, events)
 }
 
-/// Which checkers object to `events`.
+/// Names of the checkers that object to `events`.
 fn objections(world: &World, events: &Events) -> Vec<&'static str> {
     let core = world.switch.core();
     let mut checkers = Checkers::new(&core.snapshot.load());

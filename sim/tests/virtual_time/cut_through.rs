@@ -1,8 +1,5 @@
-//! Cut-through: times by the closed form, the fall back to store-and-forward, and what becomes of damaged frames.
+//! Cut-through: times by the closed form, the fall back to store-and-forward, and damaged frames.
 //!
-//! Topologies and flows → when they are there.
-//!
-//! Units: picoseconds.
 //! Source: docs/spec/model.md §2 (S + (N + 1)P + N(F + H)).
 
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
@@ -25,7 +22,7 @@ fn cut_through(topology: Topology, gbps: u64) -> NetworkSpec {
     spec
 }
 
-/// When each flow is there, in picoseconds, by its number.
+/// Delivery of each flow in picoseconds, by its number.
 fn times(spec: &NetworkSpec, flows: Vec<Flow>) -> Vec<u64> {
     let mut network =
         Network::new(spec, flows, |_| (), |endpoint| endpoint.frame.icrc = true).unwrap();
@@ -60,7 +57,7 @@ fn a_frame_takes_as_long_as_the_closed_form_says() {
     }
 }
 
-/// Only where input and output have one rate: else a frame would run dry, or leave no earlier.
+/// Frames are cut through only between ports of one rate: otherwise a frame would run dry, or leave no earlier.
 #[test]
 fn links_of_two_rates_store_and_forward() {
     for (first, second) in [(100, 400), (400, 100)] {
@@ -75,7 +72,7 @@ fn links_of_two_rates_store_and_forward() {
     }
 }
 
-/// A frame that comes while its output is busy, or stopped, goes on when it is whole.
+/// A frame that comes while its output is busy or paused goes on when it is whole.
 #[test]
 fn a_busy_output_takes_whole_frames() {
     #[rustfmt::skip] // columns: name, start of the second frame, when it is there
@@ -92,7 +89,8 @@ fn a_busy_output_takes_whole_frames() {
     }
 }
 
-/// What is damaged before a switch leaves it damaged, and is found where it is whole; all is sent again, and comes.
+/// A frame that was damaged before a switch leaves it damaged, and is found where it is received whole; all damaged
+/// frames are sent again, and arrive.
 #[test]
 fn damaged_frames_are_counted_at_the_endpoint() {
     for cut in [false, true] {

@@ -1,8 +1,7 @@
-//! A frame that is dropped as it leaves its queue makes room, as one that is sent.
+//! A frame that is dropped as it leaves its queue makes room, like one that is sent.
 //!
-//! A starved pool, two frames for two outputs that are to be marked → when each is dropped.
+//! The pool is starved, and two frames are to be marked at two outputs; the test holds when each is dropped.
 //!
-//! Units: bytes, picoseconds.
 //! Source: docs/spec/pipeline.md §6, §8.
 
 use weft_dataplane::pipeline::Ledger;
@@ -17,9 +16,9 @@ use weft_sim::station::Stream;
 use weft_sim::switch::Around;
 use weft_sim::world::World;
 
-/// Outputs 1 and 2 are busy with a long frame each, for 1.2 us and 12 us, when two broadcasts come. At output 1 one of them
-/// waits in the egress queue, which holds one, and one at the crossbar. Each is to be marked, which takes a copy, as output 2 has
-/// them, too: there is no memory, so that both are dropped, the second one as soon as the first.
+/// Outputs 1 and 2 are busy with a long frame each, for 1.2 us and 12 us, when two broadcasts come. At output 1 one of
+/// them waits in the egress queue, which holds one, and one at the crossbar. Each is to be marked, which takes a copy,
+/// as output 2 has them, too. There is no memory for copies, so that both are dropped, the second as soon as the first.
 #[test]
 fn what_waits_for_a_queue_goes_on_when_a_frame_is_dropped_off_it() {
     let mut setup = Setup::new(3, 4);

@@ -1,9 +1,6 @@
 //! Switches in virtual time: scenarios, replays, chaos and the checkers that watch them.
 //!
-//! One binary; a module for each subject.
-//!
-//! Units: picoseconds.
-//! Source: each module's own.
+//! One binary with a module for each subject.
 
 mod buffers;
 mod chaos;

@@ -1,8 +1,7 @@
 //! Networks of switches with RC Link endpoints: times by closed forms, nothing lost, and the same on several threads.
 //!
-//! A topology and messages → what came of them.
+//! Topologies and messages run to their end, and the results of the messages are compared.
 //!
-//! Units: picoseconds.
 //! Source: docs/spec/model.md §2 (store-and-forward: (N + 1)(S + P) + N·F), §4.
 
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
@@ -21,7 +20,7 @@ pub fn spec(topology: Topology, gbps: u64, kind: Kind) -> NetworkSpec {
     NetworkSpec { topology, setup, around, kind, endpoint_delay: Span::ZERO }
 }
 
-/// Two hosts with so many switches in a row between them.
+/// Two hosts with `switches` switches in a row between them.
 pub fn chain(switches: usize) -> Topology {
     let mut net = Topology::default();
     let mut last = net.add("h0", NodeKind::Host).unwrap();
@@ -68,8 +67,8 @@ fn a_frame_takes_as_long_as_the_closed_form_says() {
     }
 }
 
-/// Eight senders and one receiver, with buffers that PFC has to guard: nothing is lost, nothing is sent again, and the
-/// last bit is in when the receiver's link has carried all.
+/// Eight senders and one receiver, with buffers that PFC has to guard: no frame is lost or sent again, and the last bit
+/// arrives when the receiver's link has carried all frames.
 #[test]
 fn an_incast_loses_nothing() {
     const FRAMES: u64 = 2_000;
@@ -114,7 +113,7 @@ fn an_incast_loses_nothing() {
     }
 }
 
-/// All to all on a fat tree: on one thread, two and five the same comes of every message, to the picosecond.
+/// All to all on a fat tree: on one thread, two and five each message has the same result, to the picosecond.
 #[test]
 fn threads_decide_nothing() {
     let seen = |threads, cut_through| {

@@ -1,12 +1,12 @@
 //! A crossbar whose inputs never run dry: one FIFO an input, PIM, and iSLIP.
 //!
-//! A FIFO for all outputs and PIM are no modes of the switch. Their numbers are held by a simulation of slots that has its own
-//! random matching; then the data plane's own [`Islip`] stands in its place. At the heads of FIFOs it does as well as any:
-//! each output that is asked serves one. With a queue for each output it does what PIM does not.
+//! A FIFO for all outputs and PIM are no modes of the switch. A simulation of slots with random matching of its own
+//! holds their numbers; then the data plane's own [`Islip`] takes the place of that matching. With FIFOs it does as
+//! well as any other, as each output that is asked serves one input. With a queue for each output it reaches a
+//! throughput that PIM does not.
 //!
-//! Heads of queues, slot by slot → cells that left, in 10,000ths of what outputs can take.
+//! Throughput is in 10,000ths of the outputs' capacity.
 //!
-//! Units: slots, cells.
 //! Source: docs/spec/model-reference.md §3 (Karol, Hluchyj and Morgan 1987; Anderson et al. 1993; McKeown 1999).
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
@@ -15,10 +15,10 @@ use weft_dataplane::islip::{Discipline, Islip, Matches, Requests};
 use weft_dataplane::types::{PortId, Pri};
 
 const SLOTS: u64 = 20_000;
-/// Parts of one, in which throughput is told.
+/// Denominator of throughput.
 const PARTS: u64 = 10_000;
 
-/// By input, whom it asks in a slot → who sends to whom.
+/// A matching: from the outputs that each input asks for in a slot, to the pairs that send.
 type Matcher = Box<dyn FnMut(&[Vec<usize>], &mut Rng) -> Vec<(usize, usize)>>;
 
 fn any(of: &[usize], rng: &mut Rng) -> Option<usize> {
@@ -26,7 +26,7 @@ fn any(of: &[usize], rng: &mut Rng) -> Option<usize> {
     of.get(place).copied()
 }
 
-/// One iteration: each output grants any of those that ask, each input accepts any of those that grant.
+/// PIM with one iteration: each output grants any input that asks, each input accepts any output that grants.
 fn random() -> Matcher {
     Box::new(|asked, rng| {
         let mut grants = vec![Vec::new(); asked.len()];
@@ -42,7 +42,7 @@ fn random() -> Matcher {
     })
 }
 
-/// The data plane's, with one iteration.
+/// The data plane's own iSLIP, with one iteration.
 fn islip(ports: usize) -> Matcher {
     let mut crossbar = Islip::new(ports, 1, 1, Discipline::Strict);
     let (mut requests, mut matches) = (Requests::new(), Matches::new());
@@ -59,7 +59,7 @@ fn islip(ports: usize) -> Matcher {
     })
 }
 
-/// Of queues that never run dry, how much leaves: with one FIFO an input, or a queue for each output.
+/// Throughput of queues that never run dry, with one FIFO an input or a queue for each output.
 fn throughput(ports: usize, fifo: bool, mut matcher: Matcher) -> u64 {
     let mut rng = Rng::new(ports as u64);
     let all: Vec<usize> = (0..ports).collect();

@@ -1,8 +1,7 @@
-//! Scenarios: what an operator is promised, end to end in virtual time.
+//! Scenarios: promises to operators, end to end in virtual time.
 //!
-//! A world of stations per scenario; figures from counters, stations and the trace.
+//! Each has a world of stations; figures come from counters, stations and the trace.
 //!
-//! Units: frames, cells, picoseconds.
 //! Source: docs/spec/pipeline.md §2, §7, §8, §9.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
@@ -63,7 +62,7 @@ fn drops(ledger: &Ledger, reason: DropReason) -> u64 {
     ledger.port.iter().map(|port| port.drops[reason as usize]).sum()
 }
 
-/// Seven senders to one receiver at 40G, a million frames; returns the world when all is done.
+/// Seven senders to one receiver at 40G, a million frames; returns the world when all have arrived.
 fn incast(pfc: bool) -> (World, Setup, u64) {
     let mut setup = Setup::new(8, 4);
     setup.rates = vec![(7, LinkRate::gbps(40))];
@@ -125,8 +124,8 @@ fn pfc_frame(classes: &[(u8, u16)], enable: Option<u8>) -> Vec<u8> {
     out.to_vec()
 }
 
-/// Runs two priorities into port 0, sends `frame` from there at 50 µs, and returns when it was
-/// taken in and, by priority, when frames left.
+/// Runs two priorities into port 0 and sends `frame` from there at 50 µs; returns when it was taken in and, by
+/// priority, when frames left.
 fn paused(pris: usize, busy: &[u8], frame: &[u8]) -> (Instant, Vec<(Instant, u8)>) {
     let mut setup = Setup::new(4, pris);
     (setup.pfc, setup.ecn) = (true, false);
@@ -159,15 +158,15 @@ fn paused(pris: usize, busy: &[u8], frame: &[u8]) -> (Instant, Vec<(Instant, u8)
 #[test]
 fn a_pause_stops_its_priority_for_exactly_its_quanta() {
     for quanta in [1, 100, 5_000, 0xFFFF] {
-        // Alone: the first frame after the pause leaves the very picosecond at which it is over,
-        // unless the transmitter is still busy with the frame before the pause.
+        // Alone: the first frame after the pause leaves the very picosecond at which the pause ends, unless the
+        // transmitter is still busy with the frame before it.
         let (at, left) = paused(4, &[2], &pfc_frame(&[(3, quanta)], None));
         let end = at + LinkRate::gbps(100).quanta(quanta);
         let frame = LinkRate::gbps(100).frame_time(500);
         let last = left.iter().rev().find(|(t, _)| *t < at).unwrap().0;
         let first = left.iter().find(|(t, _)| *t >= at).unwrap().0;
         assert_eq!(first, end.max(last + frame), "{quanta} quanta");
-        // With another priority, that one goes on all the while.
+        // With another priority: that one goes on during the pause.
         let (at, left) = paused(4, &[1, 2], &pfc_frame(&[(3, quanta)], None));
         let end = at + LinkRate::gbps(100).quanta(quanta);
         let during: Vec<_> = left.iter().filter(|(t, _)| (at..end).contains(t)).collect();
@@ -331,7 +330,7 @@ fn weights_are_kept_end_to_end_and_strict_never_waits() {
             let off = (served[of] * 100).abs_diff(share * shared);
             assert!(off <= shared, "{inputs} inputs: {served:?}");
         }
-        // Strict frames: as many as were sent, since none was ever dropped or held up.
+        // Strict frames: as many as were sent, since none was ever dropped or delayed.
         let sent: u64 = (1..=inputs).map(|src| world.stations[src].sent_of(pri(3))).sum();
         let early = inputs as u64 * 70; // before the count began, and in flight
         assert!(served[3] + early >= sent && served[3] > 6_000, "{inputs}: {served:?} {sent}");
@@ -360,7 +359,7 @@ fn marking_follows_the_formula_through_the_whole_pipeline() {
         bin.1 += u64::from(marked);
         bin.2 += (depth - low) * 1_000 / (high - low);
     });
-    // Bursts of two senders that fill the queue beyond the upper mark, and let it run empty.
+    // Bursts of two senders fill the queue beyond the upper mark, and let it run empty.
     let mut sent = 0;
     for cycle in 0..120 {
         for src in 1..3 {

@@ -1,8 +1,5 @@
-//! First light: frames of every format cross a switch in virtual time, and nothing is lost.
+//! A world of four stations: frames of every format cross a switch in virtual time, and none is lost.
 //!
-//! A world of four stations.
-//!
-//! Units: frames.
 //! Source: docs/spec/pipeline.md §10.
 
 use weft_dataplane::time::{Instant, Span};

@@ -1,8 +1,8 @@
 //! WRED: lossy frames that ECN does not mark are dropped as their queue gets deep.
 //!
-//! Frames of one cell, one after the other, to an output that a PAUSE holds: its depth is the number of frames that got room.
+//! Frames of one cell follow each other to an output that a PAUSE holds, so that its depth is the number of frames that
+//! found room. A cell has 256 bytes.
 //!
-//! Units: cells of 256 bytes.
 //! Source: docs/spec/pipeline.md §4; RFC 3168 section 5.
 
 use weft_dataplane::config::{SwitchConfig, WredConfig};
@@ -17,7 +17,7 @@ const LOW: u64 = 100;
 const HIGH: u64 = 300;
 const FRAMES: u64 = 1_000;
 
-/// What frames of a priority come to, of which each is as `change` has it.
+/// Replays frames of one priority, each as `change` leaves it.
 fn flood(
     pri: u8,
     configure: impl Fn(&mut SwitchConfig),
@@ -26,7 +26,7 @@ fn flood(
     let mut config = Setup { buffer_bytes: 8 << 20, ..Setup::new(3, 4) }.config();
     stations_known(&mut config, Vid::new(1).unwrap());
     let cell = CELL as u64;
-    // Marks where others are dropped: neither is in the way of the other.
+    // Marks at the depth at which others are dropped: neither limits the other.
     (config.ecn.low_bytes, config.ecn.high_bytes) = (LOW * cell, HIGH * cell);
     config.wred[Pri::new(pri).unwrap()] =
         Some(WredConfig { low_bytes: LOW * cell, high_bytes: HIGH * cell, max_percent: 50 });
@@ -55,7 +55,7 @@ fn early(result: &ReplayResult) -> u64 {
     result.drops.get("wred").copied().unwrap_or(0)
 }
 
-/// Who is dropped: lossy frames that are not marked instead.
+/// Lossy frames that are not marked are dropped instead.
 #[test]
 fn frames_that_ecn_does_not_mark_are_dropped() {
     type Change = fn(&mut FrameSpec);
@@ -83,8 +83,9 @@ fn frames_that_ecn_does_not_mark_are_dropped() {
     }
 }
 
-/// None up to the low mark, all from the high one on: HIGH - 1 frames get room. In between p = 1/2 x (Q - low) / (high - low), Q with
-/// the frame itself, so that p / (1 - p) are dropped for each that gets room.
+/// No frame is dropped up to the low mark, and every one from the high mark on, so that HIGH - 1 frames find room. In
+/// between p = 1/2 x (Q - low) / (high - low), with Q counting the frame itself, so that p / (1 - p) are dropped for
+/// each that finds room.
 #[test]
 fn drops_follow_the_line_between_the_marks() {
     let mut sums = (0, 0);
@@ -93,12 +94,12 @@ fn drops_follow_the_line_between_the_marks() {
         let queue = &result.ledger.port[1].pri[0];
         assert_eq!(queue.depth_watermark, HIGH - 1, "seed {seed}");
         assert_eq!(early(&result), FRAMES - (HIGH - 1), "seed {seed}");
-        // All that came after the queue was full are dropped for sure; those before by the line.
+        // All frames after the queue was full are dropped for sure; those before by the line.
         sums.0 += 1;
         sums.1 += result.ledger.port[0].pri[0].enqueued; // counted at the input
     }
     assert_eq!(sums.1, sums.0 * (HIGH - 1));
-    // With fewer frames than fill the queue, the share that got room is that of the line.
+    // With fewer frames than fill the queue, the share that found room is that of the line.
     let count = |seed| early(&part(seed, 240));
     let dropped: u64 = (1..=40).map(count).sum();
     let want = 40 * expected(240);
@@ -107,9 +108,9 @@ fn drops_follow_the_line_between_the_marks() {
     assert_eq!(count(3), count(3));
 }
 
-/// Drops of `frames`, as the line has it: each is dropped with the probability of the depth that is expected then.
+/// Drops of `frames` according to the line: each is dropped with the probability of the depth that is expected by then.
 fn expected(frames: u64) -> u64 {
-    // In parts of 2^-20 frames: depth grows by what is not dropped.
+    // In units of 2^-20 frames: depth grows by the part that is not dropped.
     const ONE: u64 = 1 << 20;
     let (mut depth, mut dropped) = (0, 0);
     for _ in 0..frames {
@@ -121,7 +122,7 @@ fn expected(frames: u64) -> u64 {
     dropped / ONE
 }
 
-/// As [`flood`] of the first `frames`, of Not-ECT.
+/// Like [`flood`], of the first `frames` frames of Not-ECT.
 fn part(seed: u64, frames: u64) -> ReplayResult {
     let number = std::cell::Cell::new(0);
     flood(

@@ -1,9 +1,9 @@
-//! Line rate and shares in virtual time: the crossbar costs no frame a picosecond that its output's wire
-//! does not, and the size of a cell changes no stamp.
+//! Line rate and shares in virtual time.
 //!
-//! Inputs at line rate through [`replay`]; departures against sums of wire times.
+//! The crossbar delays no frame by a picosecond more than its output's wire does, and the size of a cell changes no
+//! timestamp. Inputs at line rate go through [`replay`]; departures are compared with sums of wire times. Lengths are
+//! without FCS.
 //!
-//! Units: bytes without FCS, Gbit/s, picoseconds, permille.
 //! Source: docs/spec/pipeline.md §6, §7.
 
 use weft_dataplane::config::SwitchConfig;
@@ -140,11 +140,11 @@ fn permutation(case: &Case, lens: &[usize]) {
     }
 }
 
-/// All inputs send all priorities at line rate to one output; returns what left.
+/// All inputs send all priorities at line rate to one output; returns the frames that left.
 fn fan_in(gbps: u64, inputs: usize, cell_bytes: u32, lens: &[usize]) -> Vec<Departure> {
     const COUNT: usize = 1_860;
     let case = Case::new(gbps, inputs + 1, cell_bytes);
-    // Input by input, so that all of them have the same number of each priority to send.
+    // Input by input, so that all have the same number of frames of each priority to send.
     let frame = |n: usize| {
         let (turn, input) = (n / inputs, n % inputs);
         (input, inputs, lens[turn % lens.len()], u8::try_from((turn + input) % 3).unwrap())
@@ -207,7 +207,7 @@ fn soak_every_length_rate_cell_and_number_of_inputs() {
     }
 }
 
-/// What a wire takes is what its model says: with speedup 1, too, and where only bytes take time.
+/// A wire takes the time of its model, also with speedup 1, and where only bytes take time.
 #[test]
 fn every_speedup_and_both_wires_carry_line_rate() {
     for of in [LENGTHS[0], LENGTHS[10]] {
@@ -218,8 +218,7 @@ fn every_speedup_and_both_wires_carry_line_rate() {
     }
 }
 
-/// Where rates differ, a match takes each of its ports at that port's own rate: a slow port never holds
-/// a fast one up.
+/// Where rates differ, a match occupies each of its ports at that port's own rate: a slow port never delays a fast one.
 #[test]
 fn a_slow_port_holds_no_fast_one_up() {
     for of in [60, 257, 1_398] {
@@ -245,8 +244,8 @@ fn a_slow_port_holds_no_fast_one_up() {
     }
 }
 
-/// All inputs send at line rate to one output after the other, all to the same at the same time: all
-/// outputs are kept busy, and no input is served less than another.
+/// All inputs send at line rate to one output after the other, all to the same at the same time: every output is kept
+/// busy, and no input is served less than another.
 #[test]
 fn all_to_all_at_line_rate_is_carried_fairly() {
     const PORTS: usize = 8;

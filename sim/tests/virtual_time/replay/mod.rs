@@ -1,8 +1,5 @@
-//! Replay: stamps, ties, cut-off frames and overruns come out as the design says.
+//! Replay: timestamps, ties, frames that were cut off and overruns, from lists of input frames through [`replay`].
 //!
-//! Lists of input frames through [`replay`].
-//!
-//! Units: picoseconds.
 //! Source: docs/spec/pipeline.md §13.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
@@ -48,7 +45,7 @@ fn run(setup: &Setup, inputs: Inputs) -> (ReplayResult, Outputs) {
 fn stamps_are_last_bit_in_and_end_of_transmission() {
     let setup = Setup::new(4, 4);
     let wire = LinkRate::gbps(100).frame_time(1_000);
-    // The second frame's stamp is too early for the wire; the third comes by another port.
+    // The second frame's timestamp is too early for the wire; the third comes by another port.
     let first = vec![frame(1_000, (0, 3), 1_000, 0), frame(1_001, (0, 3), 1_000, 0)];
     let (result, out) = run(&setup, vec![(0, first), (1, vec![frame(9_000, (1, 3), 1_000, 0)])]);
     let start = Instant::from_ns(1_000) + setup.latency;

@@ -1,8 +1,8 @@
-//! What the queues of lossless priorities come to: watermarks, and the marks of `egress-queue` mode to the frame.
+//! Queues of lossless priorities: watermarks, and the thresholds of `egress-queue` mode to the frame.
 //!
-//! Few frames to an output that is held back by a PAUSE or by its rate; events against counts of the test's own.
+//! Few frames go to an output that a PAUSE or its rate holds back; events are compared with counts of the test's own.
+//! Each frame takes one cell of 256 bytes.
 //!
-//! Units: cells of 256 bytes, of which each frame takes one.
 //! Source: docs/spec/pipeline.md §4, §9.
 
 use std::collections::BTreeMap;
@@ -17,11 +17,11 @@ use super::*;
 
 /// Bytes of a frame and of a cell.
 const CELL: usize = 256;
-/// The lossless priority that all frames have, of four, and its class.
+/// The lossless priority of all frames, of four, and its class.
 const PRI: u8 = 2;
 const CLASSES: u8 = 1 << 3 | 1 << 4;
 
-/// What was seen, in order.
+/// Events seen, in order.
 fn events(config: &SwitchConfig, inputs: Inputs) -> (ReplayResult, Vec<(Instant, Event)>) {
     let mut config = config.clone();
     stations_known(&mut config, Vid::new(1).unwrap());
@@ -36,15 +36,15 @@ fn events(config: &SwitchConfig, inputs: Inputs) -> (ReplayResult, Vec<(Instant,
     (result, seen)
 }
 
-/// A PAUSE of the frames' class for so many quanta of 512 bit times.
+/// A PAUSE of the frames' class for `quanta` quanta of 512 bit times.
 fn pause(at_ns: u64, quanta: u16) -> InputFrame {
     let mut out = [0; FRAME_LEN];
     Pfc { enable: CLASSES, quanta: [quanta; 8] }.emit(MacAddr::from_bits(0x02), &mut out);
     InputFrame::whole(Instant::from_ns(at_ns), out.to_vec())
 }
 
-/// Three classes stand for the last of four priorities; a frame that pauses them is counted once, and the pause until the
-/// run ends, though nothing happens at that output any more.
+/// Three classes stand for the last of four priorities. A frame that pauses them is counted once, and the pause counts
+/// until the run ends, though nothing more happens at that output.
 #[test]
 fn a_pause_is_counted_by_frame_and_until_the_end() {
     const LAST: usize = 3;
@@ -76,12 +76,12 @@ fn a_pause_is_counted_by_frame_and_until_the_end() {
     }
 }
 
-/// Frames of `from` to port 3, side by side from `at_ns` on.
+/// Frames from `from` to port 3, one after the other from `at_ns` on.
 fn burst(at_ns: u64, from: usize, count: usize) -> Vec<InputFrame> {
     (0..count).map(|_| frame(at_ns, (from, 3), CELL, PRI)).collect()
 }
 
-/// 20 frames fill a group, 2 its headroom, 18 are lost: neither watermark counts what the other holds.
+/// 20 frames fill a group, 2 its headroom, 18 are lost: neither watermark counts the other's frames.
 #[test]
 fn watermarks_of_a_group_leave_its_headroom_out() {
     const CELL_BYTES: u32 = 16_384;
@@ -91,7 +91,7 @@ fn watermarks_of_a_group_leave_its_headroom_out() {
     let buffer = &mut config.buffer;
     buffer.alpha = PerPri([Alpha::shift(3); 8]); // 8 times what is free: 2 + 8 x 2 are left at 20 frames
     (buffer.pg_reserve_cells, buffer.headroom_cells) = (2, vec![2; 4]);
-    // 4 ports x 2 lossless priorities x (2 + 2), and 20 to share
+    // 4 ports x 2 lossless priorities x (2 + 2), and 20 that are shared.
     buffer.total_cells = 4 * 2 * 4 + 20;
     let inputs = vec![(3, vec![pause(1_000, 0xFFFF)]), (0, burst(2_000, 0, 40))];
     let (result, seen) = events(&config, inputs);
@@ -105,7 +105,7 @@ fn watermarks_of_a_group_leave_its_headroom_out() {
     assert_eq!(result.drops.get("headroom"), Some(&18));
 }
 
-/// A switch whose port 3 sends at a tenth of what comes in; 100 cells are the capacity that the marks are of.
+/// A switch whose port 3 sends at a tenth of the input rate; thresholds are parts of a capacity of 100 cells.
 fn by_queue(percent: (u64, u64)) -> SwitchConfig {
     let mut setup = Setup::new(4, 4);
     setup.rates = vec![(3, LinkRate::gbps(10))];
@@ -116,7 +116,7 @@ fn by_queue(percent: (u64, u64)) -> SwitchConfig {
     config
 }
 
-/// By input: times at which the first PAUSE was sent and the release after it.
+/// For each input, the times of the first PAUSE and of the release after it.
 fn pauses(seen: &[(Instant, Event)]) -> BTreeMap<u8, Vec<(Instant, bool)>> {
     let mut told = BTreeMap::<u8, Vec<(Instant, bool)>>::new();
     for &(at, event) in seen {
@@ -162,10 +162,11 @@ fn marks_of_a_queue_hold_to_the_frame() {
     }
 }
 
-/// An input whose only frame stands in the egress queue, its VOQ empty, is held as long as that frame is there.
+/// An input whose only frame stands in the egress queue, while its VOQ is empty, is paused as long as that frame is
+/// there.
 #[test]
 fn an_input_is_held_while_its_frames_stand_anywhere() {
-    // The one moves at once, and then stands behind frames that take 2 us to leave.
+    // That frame crosses at once, and then stands behind frames that take 2 us to leave.
     let inputs = vec![(2, burst(1_000, 2, 20)), (1, burst(2_800, 1, 1)), (0, burst(1_600, 0, 120))];
     let (result, seen) = events(&by_queue((85, 65)), inputs);
     assert_eq!(result.drops.values().sum::<u64>(), 0);
@@ -188,8 +189,8 @@ fn an_input_is_held_while_its_frames_stand_anywhere() {
     assert!(until.0 < told[&0][1].0, "the other one is held on");
 }
 
-/// A tag that is put in counts for the longest frame of an output, one that is taken out does not; a mirror's port is an
-/// output as any.
+/// A tag that is added counts for the longest frame of an output, one that is removed does not; a mirror's port is an
+/// output like any other.
 #[test]
 fn the_longest_frame_is_what_leaves() {
     let mut setup = Setup::new(4, 4);

@@ -1,9 +1,8 @@
-//! Waiting at an output, against the closed forms of queueing theory.
+//! Waiting at an output, compared with the closed forms of queueing theory.
 //!
-//! Random arrivals at many inputs for one output, or for all → mean time between the last bit in and the first bit out,
-//! less the fixed latency.
+//! Frames arrive at random at many inputs for one output, or for all. The wait is the mean time between the last bit in
+//! and the first bit out, less the fixed latency.
 //!
-//! Units: picoseconds.
 //! Source: docs/spec/model-reference.md §3 (M/D/1, M/G/1: Pollaczek and Khinchine; cells: Karol, Hluchyj and Morgan 1987).
 
 use weft_base::rng::Rng;
@@ -11,25 +10,26 @@ use weft_dataplane::types::{Alpha, PerPri};
 
 use super::*;
 
-/// Inputs that send to one output: few of the output's own rate would space arrivals out (1 % less waiting with 63).
+/// Inputs that send to one output. Few inputs of the output's own rate would space arrivals out (1 % less waiting with
+/// 63).
 const INPUTS: usize = 63;
 /// Bytes at the end of a frame that hold its time of arrival.
 const MARK: usize = 8;
 
-/// A switch with so much buffer that nothing is dropped, paused or marked.
+/// A switch with so large a buffer that no frame is dropped, paused or marked.
 fn switch(ports: usize, rate: LinkRate) -> Setup {
     Setup { rate, pfc: false, ecn: false, buffer_bytes: 64 << 20, ..Setup::new(ports, 4) }
 }
 
-/// What frames had to wait for.
+/// Waits of frames, summed.
 #[derive(Default)]
 struct Waits {
     frames: u128,
     /// Between last bit in and first bit out, beside the fixed latency; of all frames, in picoseconds.
     sum: u128,
-    /// What the output took for all frames, in picoseconds.
+    /// Time that the output took for all frames, in picoseconds.
     service: u128,
-    /// The squares of what it took for each.
+    /// Sum of the squares of these times.
     squares: u128,
 }
 
@@ -38,7 +38,7 @@ impl Waits {
         self.sum / self.frames
     }
 
-    /// Pollaczek and Khinchine, of the load that has come in `time` picoseconds: W = λ·E\[S²\] / (2(1 − ρ)).
+    /// Pollaczek and Khinchine, for the load that came in `time` picoseconds: W = λ·E\[S²\] / (2(1 − ρ)).
     fn by_theory(&self, time: u64) -> u128 {
         self.squares / (2 * (u128::from(time) - self.service))
     }
@@ -82,8 +82,8 @@ fn waits(
     waits
 }
 
-/// Frames at random times (Poisson) until `time` from each of `inputs` inputs to the port behind them, of lengths that `len`
-/// draws; each input sends one in `gap` picoseconds on average.
+/// Frames at random times (Poisson) until `time` from each of `inputs` inputs to the port behind them, with lengths
+/// that `len` draws; each input sends one frame in `gap` picoseconds on average.
 fn poisson(
     rate: LinkRate,
     inputs: usize,
@@ -106,13 +106,13 @@ fn poisson(
     (0..inputs).map(of_input).collect()
 }
 
-/// Whether `had` is `want` within so many in 1,000.
+/// Asserts that `had` is `want` to within `per_mille` in 1,000.
 fn assert_near(what: &str, had: u128, want: u128, per_mille: u128) {
     println!("{what}: {had} ps, by the formula {want}");
     assert!(had.abs_diff(want) * 1_000 <= want * per_mille, "{what}: {had} ps, not {want}");
 }
 
-/// The mean wait of frames of one length, about so many, and that of M/D/1 with their load.
+/// Mean wait of about `frames` frames of one length, and that of M/D/1 with their load.
 fn one_length(inputs: usize, percent: u64, frames: u64) -> (u128, u128) {
     let setup = switch(inputs + 1, LinkRate::gbps(400));
     let each = setup.rate.frame_time(1_398).as_ps() * 100 / percent;
@@ -128,7 +128,7 @@ fn many_inputs(percent: u64, frames: u64) {
     assert_near(&format!("load of {percent} %"), had, want, 20);
 }
 
-/// Few inputs of the output's own rate space arrivals out: within 2 % of such a part, in 1/1,000, of what M/D/1 has.
+/// Few inputs of the output's own rate space arrivals out: the wait is a known part, in 1/1,000, of M/D/1's, to 2 %.
 fn few_inputs(inputs: usize, percent: u64, frames: u64, part: u128) {
     let (had, want) = one_length(inputs, percent, frames);
     assert_near(&format!("{inputs} inputs, load of {percent} %"), had, want * part / 1_000, 20);
@@ -190,8 +190,8 @@ fn soak_frames_of_three_lengths_wait_as_long_as_theory_says() {
     }
 }
 
-/// Cells that come with a chance in each slot, for any of `inputs` other ports: how long they wait, and how long by the formula
-/// of queues at outputs alone, (N − 1)/N · p / (2(1 − p)) slots for N inputs each.
+/// Cells that arrive with a probability in each slot, for any of `inputs` other ports: their wait, and that of the
+/// formula for queues at outputs alone, (N − 1)/N · p / (2(1 − p)) slots for N inputs each.
 fn cells(inputs: usize, percent: u64, slots: u64, speedup: u32) -> (u128, u128) {
     let ports = inputs + 1; // none sends to itself
     let setup = switch(ports, LinkRate::gbps(100));
@@ -209,13 +209,13 @@ fn cells(inputs: usize, percent: u64, slots: u64, speedup: u32) -> (u128, u128) 
     (had.mean(), u128::from(slot) * (of - 1) * had.frames / (of * 2 * (all - had.frames)))
 }
 
-/// With a crossbar so fast that it holds nothing up, cells wait as at queues of outputs alone, within 2 %.
+/// With a crossbar so fast that it delays nothing, cells wait as in queues at outputs alone, to 2 %.
 fn at_outputs(inputs: usize, percent: u64, slots: u64) {
     let (had, want) = cells(inputs, percent, slots, 8);
     assert_near(&format!("{inputs} inputs, {percent} % of slots"), had, want, 20);
 }
 
-/// VOQs and a crossbar of speedup 2 add at most 5 % to that.
+/// VOQs and a crossbar of speedup 2 add at most 5 % to that wait.
 fn at_voqs(inputs: usize, percent: u64, slots: u64) {
     let (had, want) = cells(inputs, percent, slots, 2);
     println!("{inputs} inputs, {percent} % of slots, speedup 2: {had} ps, at outputs {want}");

@@ -1,8 +1,5 @@
-//! What checks a run notices what is wrong with it.
+//! The checks of a run notice faults: a run, or its results, changed in one place makes one of them fail.
 //!
-//! A run, or what one has left, changed in one place → a check that fails.
-//!
-//! Units: frames, microseconds.
 //! Source: docs/spec/model.md §3, §6.
 
 use weft_dataplane::types::PortId;
@@ -57,7 +54,7 @@ fn metrics_that_there_are_not_are_refused_before_the_run() {
     assert!(error.contains("fct_last_us") && error.contains("WORKLOAD of all"), "{error}");
 }
 
-/// A frame that a switch counts as sent and that it did not send makes its books uneven.
+/// A frame that a switch counts as sent and did not send unbalances its ledger.
 #[test]
 fn books_that_are_wrong_are_uneven() {
     let mut network = weft_sim::scenario::run::build(&scenario(Vec::new())).unwrap();

@@ -1,8 +1,5 @@
-//! What runs take, against closed forms.
+//! Times of runs, compared with closed forms to the picosecond.
 //!
-//! A scenario → picoseconds that a formula gives.
-//!
-//! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §2: (N + 1)(S + P) + N·F for the first frame, S for each one after it.
 
 use weft_dataplane::time::LinkRate;
@@ -29,8 +26,8 @@ fn bare(spec: &mut EndpointSpec) {
     spec.frame.icrc = true;
 }
 
-/// Payload over wire time of every format, at 400 Gb/s over one switch: 200 frames take 199 wire times longer than one, and
-/// that is the goodput of the table, in hundredths of Gb/s.
+/// Payload over wire time of every format, at 400 Gb/s over one switch: 200 frames take 199 wire times longer than one,
+/// and that gives the goodput of the table, in hundredths of Gb/s.
 #[test]
 fn goodput_is_payload_over_wire_time() {
     #[rustfmt::skip] // columns: kind, VLAN, payload, goodput in Gb/s x 100 at 400G
@@ -83,7 +80,7 @@ fn goodput_is_payload_over_wire_time() {
     }
 }
 
-/// A flow over links of three rates and lengths takes what the slowest link needs, and its way.
+/// A flow over links of three rates and lengths takes the time of the slowest link, and of its way.
 #[test]
 fn links_have_their_own_rates_and_lengths() {
     const FRAMES: u64 = 100;
@@ -105,7 +102,8 @@ fn links_have_their_own_rates_and_lengths() {
     assert_eq!(results.links[1].a_to_b.busy_ps, FRAMES * times[1]);
 }
 
-/// N senders and one receiver: the last byte is in when the receiver's link has carried all, one frame and the way later.
+/// N senders and one receiver: the last byte arrives when the receiver's link has carried all frames, one frame and the
+/// way later.
 #[test]
 fn an_incast_takes_what_the_receiver_s_link_needs() {
     for senders in [2, 8, 15] {
@@ -125,7 +123,7 @@ fn an_incast_takes_what_the_receiver_s_link_needs() {
     }
 }
 
-/// A ring of 8: 14 steps, each of which takes its frames and the way of the last one.
+/// A ring of 8: 14 steps, each of which takes the time of its frames and the way of the last one.
 #[test]
 fn a_ring_takes_its_steps_one_after_the_other() {
     const FRAMES: u64 = 20;
@@ -143,8 +141,8 @@ fn a_ring_takes_its_steps_one_after_the_other() {
     assert_eq!(results.summary.flows_delivered, 14 * 8);
 }
 
-/// What a flow of one full frame takes alone over one cable without delay at its ends: until it is there, and until its sender
-/// knows.
+/// Time of a flow of one full frame alone over one cable without delay at its ends: until it is delivered, and until
+/// its sender knows.
 fn alone(kind: Kind, gbps: u64, endpoint: fn(&mut EndpointSpec), overhead: bool) -> (u64, u64) {
     let bytes = 1_344;
     let mut bench = Bench::new(gbps, kind);
@@ -155,7 +153,7 @@ fn alone(kind: Kind, gbps: u64, endpoint: fn(&mut EndpointSpec), overhead: bool)
     (flow.fct_ps.unwrap(), flow.fct_sender_ps.unwrap())
 }
 
-/// Kind of frame and what makes it, octets, and wire times at four rates without and with what is around a frame.
+/// Kind of frame and its options, octets, and wire times at four rates without and with the overhead of a frame.
 type Row = (Kind, fn(&mut EndpointSpec), u64, [u64; 4], [u64; 4]);
 
 /// The largest frame of each format takes its wire time, and so does its ACK, to the picosecond.
@@ -191,7 +189,7 @@ fn frames_take_their_wire_time() {
     }
 }
 
-/// Both ways at once, an ACK for each r frames takes its share of the line: 400 x 1344 / (1422 + 84 / r) Gb/s.
+/// With traffic both ways, an ACK for each r frames takes its share of the line: 400 x 1344 / (1422 + 84 / r) Gb/s.
 #[test]
 fn acknowledgements_share_the_line() {
     const FRAMES: u64 = 2_000;
@@ -222,8 +220,8 @@ fn acknowledgements_share_the_line() {
     }
 }
 
-/// Cut-through over n switches: S + (n + 1)P + n(F + H) for one frame, H the time of 72 bytes; frames one after the other
-/// take no less than S more each.
+/// Cut-through over n switches: S + (n + 1)P + n(F + H) for one frame, with H the time of 72 bytes; frames in a row
+/// take at least S more each.
 #[test]
 fn cut_through_takes_headers_not_frames() {
     for (switches, frames) in [(1, 1), (3, 1), (1, 50), (3, 50)] {
@@ -241,8 +239,8 @@ fn cut_through_takes_headers_not_frames() {
     }
 }
 
-/// Two hosts on one cable, with credits: as many frames as there is credit for in each loop, up to the line. Counts take the
-/// cable's way back.
+/// Two hosts on one cable, with credits: in each loop as many frames pass as there is credit for, up to the line.
+/// Counts take the cable's way back.
 #[test]
 fn credits_let_as_many_frames_fly_as_there_are() {
     const FRAME_PS: u64 = 27_880;

@@ -1,7 +1,7 @@
-//! Checkers of endpoints object to each kind of mutation of what was heard in a true run.
+//! Checkers of endpoints object to each kind of mutation of a true run.
 //!
-//! Frames and events of an endpoint in one small run with losses, marks and PFC, one with credits and one of LITE,
-//! changed in one place.
+//! Frames and events of an endpoint are changed in one place, in a small run with losses, marks and PFC, in one with
+//! credits, and in one of LITE.
 //!
 //! Source: docs/spec/model.md §4.
 
@@ -18,13 +18,13 @@ use super::*;
 
 type All = Vec<(Instant, Heard)>;
 
-/// Two senders of two messages each and a slow receiver; the first one's link damages frames, outputs mark early, and buffers
-/// are short.
+/// Two senders of two messages each and a slow receiver; the first sender's link damages frames, outputs mark early,
+/// and buffers are short.
 fn reliable() -> Network {
     losing_one_in(60)
 }
 
-/// The same with so many frames damaged.
+/// The same with one frame in `one_in` damaged.
 fn losing_one_in(one_in: u64) -> Network {
     let mut bench = Bench::new(100, Kind::Standard);
     bench.setup.buffer_bytes = 500 << 10;
@@ -50,7 +50,7 @@ fn credits() -> Network {
     drained(scenario)
 }
 
-/// Frames that are sent once.
+/// Frames that are sent only once.
 fn lite() -> Network {
     let mut bench = Bench::new(400, Kind::Lite);
     (bench.switch, bench.endpoint) = (lite_switch, lite_endpoint);
@@ -58,7 +58,7 @@ fn lite() -> Network {
     drained(bench.scenario(chain(1), flows(all)))
 }
 
-/// A network that has run until nothing moves, and in which nobody objects.
+/// A network that has run until nothing moves, without an objection.
 fn drained(mut scenario: Scenario) -> Network {
     scenario.options.checks = Checks::Keep;
     let mut network = weft_sim::scenario::run::build(&scenario).unwrap();
@@ -68,7 +68,7 @@ fn drained(mut scenario: Scenario) -> Network {
     network
 }
 
-/// Which checkers of a host object to what was heard and counted.
+/// Checkers of a host that object to the frames heard and the counters.
 fn objections(
     network: &Network,
     host: usize,
@@ -87,7 +87,7 @@ fn objections(
     names
 }
 
-/// The place of the `nth` thing that is wanted.
+/// Index of the `nth` observation that is wanted.
 fn place(heard: &All, nth: usize, wanted: impl Fn(&Heard) -> bool) -> usize {
     let mut all = heard.iter().enumerate().filter(|(_, (_, it))| wanted(it));
     all.nth(nth).expect("the run has so many").0
@@ -105,7 +105,7 @@ const fn is_received(heard: &Heard) -> bool {
     matches!(heard, Heard::Said(Event::Received { .. }))
 }
 
-/// The place of a frame that goes back: the first one that is sent again.
+/// Index of the first frame that is sent again.
 fn back(heard: &All) -> usize {
     let mut seen = std::collections::BTreeSet::new();
     let again = |(_, it): &(Instant, Heard)| match it {
@@ -117,7 +117,7 @@ fn back(heard: &All) -> usize {
     heard.iter().position(again).expect("frames are sent again")
 }
 
-/// Changes the frame at a place.
+/// Changes the frame at an index.
 fn change(heard: &mut All, at: usize, of: impl FnOnce(&mut Frame)) {
     match &mut heard.get_mut(at).unwrap().1 {
         Heard::Sent(frame) | Heard::Came(frame) => of(frame),
@@ -133,10 +133,10 @@ fn shift(frame: &mut Frame, by: u16) {
     }
 }
 
-/// A mutation, and the checker that objects.
+/// A mutation, and the checker that must object.
 type Case = (&'static str, &'static str, fn(&mut All));
 
-/// Holds mutations of what host `host` did against its checkers.
+/// Gives mutations of the observations of host `host` to its checkers.
 fn check(network: &Network, host: usize, cases: &[Case]) {
     let of = network.hosts().nth(host).unwrap();
     let (heard, stats) = (of.watch().unwrap().heard().to_vec(), of.endpoint().stats());
@@ -185,7 +185,7 @@ fn checkers_of_senders_object() {
             let at = back(all);
             let nak = |it: &(Instant, Heard)| matches!(it.1, Heard::Came(Frame { kind: FrameKind::Nak(_), .. }));
             let nak = all[..at].iter().rposition(nak).unwrap();
-            // It acknowledges as it did, and does not ask.
+            // It acknowledges as before, and does not ask.
             change(all, nak, |frame| if let FrameKind::Nak(psn) = frame.kind { frame.kind = FrameKind::Ack((psn + 4_095) % 4_096); });
         }),
         ("frames sent again and not counted", "ledger", |all| {
@@ -318,14 +318,15 @@ fn checkers_of_lite_object() {
     check(&network, 1, receiver);
 }
 
-/// A frame that is sent again when its timer has ended is sent too early if its priority was stopped in between.
+/// A frame that is sent again when its timer would have ended is too early if its priority was paused in between.
 #[test]
 fn checkers_of_timers_object() {
     let network = losing_one_in(20);
     let timer = Span::from_ns(4_096 << 8);
     let of = network.hosts().next().unwrap();
     assert!(of.endpoint().stats().timeouts > 0, "{:?}", of.endpoint().stats());
-    // The first frame that goes back for no other reason: its timer began when it was sent, or with the ACK of those before it.
+    // The first frame sent again for no other reason: its timer began when it was sent, or at the ACK of those before
+    // it.
     let heard = of.watch().unwrap().heard();
     let (mut last, mut acked) = (std::collections::BTreeMap::new(), Instant::ZERO);
     let late = heard.iter().find_map(|&(at, it)| match it {
@@ -344,7 +345,7 @@ fn checkers_of_timers_object() {
     let at = place(&stopped, 0, is_sent_data);
     let at = at + stopped.iter().skip(at).take_while(|(at, _)| *at <= began).count();
     let Heard::Sent(frame) = stopped[place(&stopped, 0, is_sent_data)].1 else { return };
-    // for 5 ns: too short for another frame to be sent meanwhile
+    // For 5 ns, too short for another frame to be sent in the meantime.
     let pfc = FrameKind::Pfc(Pfc { enable: 0xFF, quanta: [1; 8] });
     stopped.insert(at, (began, Heard::Came(Frame { kind: pfc, ..frame })));
     let mut stats = of.endpoint().stats();
@@ -353,7 +354,7 @@ fn checkers_of_timers_object() {
     assert!(names.contains(&"resend"), "{names:?}");
 }
 
-/// A book that is wrong by one, whichever it is.
+/// A counter that is wrong by one, whichever it is.
 #[test]
 fn checkers_of_books_object() {
     let network = reliable();

@@ -1,8 +1,5 @@
-//! Faults act, at their instants.
+//! Faults act at their instants: scenarios with a fault are compared with the same without.
 //!
-//! A scenario with a fault → what differs from one without.
-//!
-//! Units: picoseconds, frames.
 //! Source: docs/spec/model.md §3.
 
 use weft_dataplane::time::LinkRate;
@@ -110,7 +107,7 @@ fn faults_at_what_is_not_there_are_refused() {
     assert_eq!(error, "fault 0 is at link 2: expected 0 to 1");
 }
 
-/// A ring with PFC is refused; where it is allowed, and buffers are short, it comes to a stand that is told.
+/// A ring with PFC is refused. If it is allowed and buffers are short, it stalls, and the results say so.
 #[test]
 fn a_circle_of_pfc_is_refused_or_told() {
     let to = |from: u16| (from + 2) % 5;

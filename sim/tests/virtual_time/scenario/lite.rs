@@ -1,8 +1,5 @@
-//! LITE mode in each format: sent once, without ACK; where there is an RC Link header, marks are answered by CNPs.
+//! LITE mode in each format: frames are sent once, without ACK; with an RC Link header, marks are answered by CNPs.
 //!
-//! Flows over one switch → what arrived, and what hosts counted.
-//!
-//! Units: picoseconds, frames.
 //! Source: docs/spec/model.md §4 "LITE".
 
 use weft_hosts::rclink::dcqcn::DcqcnSpec;
@@ -22,7 +19,7 @@ fn afh(spec: &mut EndpointSpec) {
     spec.transport = Transport::Lite;
 }
 
-/// Checked frame by frame; nothing was objected to.
+/// A run that is checked frame by frame, without an objection.
 fn checked(mut scenario: Scenario) -> Results {
     scenario.options.checks = Checks::On;
     let results = run(&scenario);
@@ -35,7 +32,7 @@ fn counter(results: &Results, name: &str) -> u64 {
     results.hosts.iter().map(of).sum()
 }
 
-/// As fast as with ACKs, which there are none of.
+/// As fast as with ACKs, of which there are none here.
 #[test]
 fn each_format_is_sent_once() {
     const FRAMES: u64 = 200;
@@ -63,7 +60,7 @@ fn each_format_is_sent_once() {
     }
 }
 
-/// What is damaged is lost, counted, and not sent again.
+/// A damaged frame is lost, counted, and not sent again.
 #[test]
 fn what_is_lost_stays_lost() {
     let mut bench = Bench::new(100, Kind::Standard);
@@ -77,7 +74,8 @@ fn what_is_lost_stays_lost() {
     assert_eq!(results.flows[0].fct_ps, None);
 }
 
-/// Four to one, Standard: marks make CNPs though nothing is acknowledged, and CNPs cut rates, so that less is marked.
+/// Four to one, Standard: marks cause CNPs though nothing is acknowledged, and CNPs cut rates, so that fewer frames are
+/// marked.
 #[test]
 fn marks_are_answered_and_cut_rates() {
     let of = |endpoint: fn(&mut EndpointSpec)| {

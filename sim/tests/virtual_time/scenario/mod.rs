@@ -1,8 +1,8 @@
-//! Scenarios: closed forms, reference runs of another simulator, faults, and the same on any number of threads.
+//! Scenarios: closed forms, runs of another simulator, faults, and equal results on any number of threads.
 //!
-//! [`Bench`] makes a [`Scenario`] of a topology and workloads; [`run`] gives its [`Results`].
+//! A [`Bench`] makes a [`Scenario`] of a topology and workloads; [`run`] gives its [`Results`]. Sizes are bytes of
+//! payload.
 //!
-//! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §2, §3, §4.
 
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
@@ -34,7 +34,7 @@ use weft_sim::setup::Setup;
 use weft_sim::switch::Around;
 use weft_sim::topology::{LinkSpec, NodeKind, Topology};
 
-/// What all scenarios here are made from.
+/// Common base of all scenarios here.
 pub struct Bench {
     pub setup: Setup,
     pub around: Around,
@@ -45,7 +45,7 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Switches of 300 ns, cables of 50 ns, endpoints that take no time.
+    /// Switches of 300 ns, cables of 50 ns, endpoints without delay.
     pub fn new(gbps: u64, kind: Kind) -> Self {
         let rate = LinkRate::gbps(gbps);
         let setup = Setup { rate, buffer_bytes: 16 << 20, ..Setup::new(1, 4) };
@@ -93,12 +93,12 @@ pub fn workload(kind: Pattern) -> Workload {
     Workload { name: "all".to_owned(), kind, start: Instant::ZERO, vc: None }
 }
 
-/// Flows one by one.
+/// Flows given one by one.
 pub fn flows(flows: Vec<Flow>) -> Vec<Workload> {
     vec![workload(Pattern::Flows(flows))]
 }
 
-/// A run on so many threads.
+/// Runs a scenario on `threads` threads.
 pub fn try_run(scenario: &Scenario, threads: usize) -> Result<Results, RunError> {
     let stop = AtomicBool::new(false);
     let mut progress = |_: &_| ();
@@ -106,7 +106,7 @@ pub fn try_run(scenario: &Scenario, threads: usize) -> Result<Results, RunError>
     weft_sim::scenario::run::run(scenario, options)
 }
 
-/// A run whose books are even.
+/// Runs a scenario, and checks that its ledgers balance.
 pub fn run(scenario: &Scenario) -> Results {
     let results = try_run(scenario, 1).unwrap();
     for switch in &results.switches {
@@ -115,7 +115,7 @@ pub fn run(scenario: &Scenario) -> Results {
     results
 }
 
-/// Two hosts with so many switches in a row between them.
+/// Two hosts with `switches` switches in a row between them.
 pub fn chain(switches: usize) -> Topology {
     let mut net = Topology::default();
     let mut last = net.add("h0", NodeKind::Host).unwrap();
@@ -129,14 +129,14 @@ pub fn chain(switches: usize) -> Topology {
     net
 }
 
-/// Reads AFH_Lite everywhere.
+/// Has a switch read AFH_Lite on all ports.
 pub fn lite_switch(switch: &mut SwitchConfig) {
     for port in &mut switch.ports {
         port.parse.afh = weft_parsers::AfhMode::Lite;
     }
 }
 
-/// As [`lite_switch`].
+/// Has an endpoint read AFH_Lite, like [`lite_switch`].
 pub fn lite_endpoint(endpoint: &mut EndpointSpec) {
     endpoint.parse.afh = weft_parsers::AfhMode::Lite;
 }

@@ -1,8 +1,5 @@
-//! Latencies are taken apart: each part by its closed form, and all of them add up.
+//! Latencies by their parts: each part equals its closed form, and together they add up.
 //!
-//! A scenario → the parts of its frames' latencies.
-//!
-//! Units: picoseconds.
 //! Source: docs/spec/model.md §2, §4, §6.
 
 use weft_dataplane::types::PriSet;
@@ -27,7 +24,7 @@ fn bench(kind: Kind) -> Bench {
     bench
 }
 
-/// The parts of all frames, which add up.
+/// The parts of all frames, which must add up.
 fn parts(mut scenario: Scenario) -> LatencyParts {
     scenario.options.latency_parts = true;
     let results = run(&scenario);
@@ -71,7 +68,7 @@ fn a_frame_alone_is_sent_and_carried() {
     }
 }
 
-/// Of frames that come together, each waits for those before it.
+/// Of frames that arrive together, each waits for those before it.
 #[test]
 fn frames_wait_for_each_other() {
     let senders = 5_u16;
@@ -83,7 +80,7 @@ fn frames_wait_for_each_other() {
     assert_eq!(had.serialisation_ps, 5 * 2 * FRAME);
 }
 
-/// A frame that comes while its output is paused waits until that ends, and for nothing else.
+/// A frame that arrives while its output is paused waits for the end of the pause, and for nothing else.
 #[test]
 fn a_paused_output_is_told_from_a_busy_one() {
     let mut scenario =
@@ -97,7 +94,7 @@ fn a_paused_output_is_told_from_a_busy_one() {
     assert!((49_000_000..51_000_000).contains(&had.paused_ps), "{had:?}");
 }
 
-/// A frame a loop, for want of credit; a frame a window, for want of rate.
+/// With few credits one frame passes a loop, with a low rate one a window: the rest is waiting.
 #[test]
 fn credits_and_rates_hold_frames_at_their_sender() {
     const FRAMES: u64 = 20;
@@ -118,7 +115,7 @@ fn credits_and_rates_hold_frames_at_their_sender() {
     assert_eq!((had.credit_ps, had.paused_ps), (0, 0));
 }
 
-/// Where inputs are paused, all parts of an incast still add up, and most of what frames wait for is PFC and queues.
+/// Where inputs are paused the parts of an incast still add up, and frames wait mostly for PFC and in queues.
 #[test]
 fn an_incast_is_taken_apart() {
     let mut bench = bench(Kind::Standard);

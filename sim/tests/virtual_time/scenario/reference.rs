@@ -1,14 +1,14 @@
 //! Runs of csg-htsim (RoCE, commit 841d9e7), redone.
 //!
-//! What htsim printed, its closed form, and the same with frames that RC Link has.
+//! Each test has the times that htsim printed, their closed form, and the same run with frames of RC Link.
 //!
-//! Units: picoseconds.
+//! htsim's frames have 4,064 octets and its ACKs 64, with no FCS, least size, preamble or gap; switches take no time
+//! and links 1 us. RC Link's frames are shorter. A frame of 1,397 bytes with FCS at 34.375 Gb/s takes exactly as long
+//! as 4,064 octets at 100 Gb/s, 325.12 ns, so that all times but those of ACKs are the same to the picosecond. An ACK
+//! of 54 bytes takes 12.567 ns here and 5.12 ns there; where ACKs share the line with data, the closed form has the
+//! time that they take here.
+//!
 //! Source: docs/spec/model.md §2.
-//!
-//! htsim's frames have 4,064 octets and its ACKs 64, with no FCS, least size, preamble or gap; switches take no time and links
-//! 1 us. RC Link's frames are shorter. A frame of 1,397 bytes with FCS at 34.375 Gb/s takes exactly as long as 4,064 octets at
-//! 100 Gb/s, 325.12 ns, so that all of what htsim prints but ACKs is the same to the picosecond; an ACK of 54 bytes takes
-//! 12.567 ns there, not 5.12 ns. Where ACKs share the line with data, what they take is set in with that.
 
 use weft_hosts::rclink::endpoint::{EndpointSpec, Transport};
 use weft_sim::scenario::flow::Flow;
@@ -20,7 +20,7 @@ use super::*;
 /// 4,064 octets at 100 Gb/s.
 const FRAME_PS: u64 = 325_120;
 const LINK_PS: u64 = 1_000_000;
-/// Of htsim, at 100 Gb/s.
+/// An ACK of htsim, at 100 Gb/s.
 const HTSIM_ACK_PS: u64 = 5_120;
 /// Payload of a frame of 1,397 bytes with its FCS.
 const PAYLOAD: u64 = 1_339;
@@ -31,7 +31,7 @@ fn endpoint(spec: &mut EndpointSpec) {
     spec.transport = Transport::Reliable { timeout: Span::from_ns(4_096 << 15) };
 }
 
-/// Switches without delay, links of 1 us, no overhead, and a rate that is so many times 34.375 Gb/s.
+/// Switches without delay, links of 1 us, no overhead, and a rate of `times` 34.375 Gb/s.
 fn bench(times: u64) -> Bench {
     let mut bench = Bench::new(1, Kind::Standard);
     bench.setup.rate = LinkRate::bps(34_375_000_000 * times).unwrap();
@@ -50,7 +50,7 @@ fn ack_ps(times: u64) -> u64 {
     LinkRate::bps(34_375_000_000 * times).unwrap().wire_time(50, false).as_ps() // headers alone
 }
 
-/// As htsim prints: microseconds with so many digits in all.
+/// Whether `ps` is the time that htsim printed, in microseconds, to its last digit.
 fn near(ps: u64, printed: &str) -> bool {
     let digits = printed.split_once('.').map_or(0, |(_, part)| part.len());
     let step = 10_u64.pow(6 - u32::try_from(digits).unwrap());
@@ -103,7 +103,7 @@ fn both_ways_ack_frames_take_their_part() {
     }
 }
 
-/// H3: N to 1 at one switch, with PFC. The last one is done when the receiver's link has carried all.
+/// H3: N to 1 at one switch, with PFC. The last flow is done when the receiver's link has carried all frames.
 #[test]
 fn incasts_end_when_htsim_s_do() {
     #[rustfmt::skip] // columns: senders, last one as printed
@@ -122,22 +122,22 @@ fn incasts_end_when_htsim_s_do() {
     }
 }
 
-/// Inputs are paused above `xoff` frames and go on below `xon`, each for itself, as htsim's are: a part of 1/256 of a buffer
-/// that is so much larger. htsim counts the frame that is being sent, weft does not.
+/// Each input is paused above `xoff` frames and released below `xon` by itself, as in htsim: a part of 1/256 of a
+/// buffer that is so much larger. htsim counts the frame that is being sent, weft does not.
 fn thresholds(config: &mut weft_dataplane::config::SwitchConfig, xon: u32, xoff: u32) {
     let (lossless, buffer) = (config.pfc.lossless, &mut config.buffer);
     for pri in lossless.iter() {
         buffer.alpha[pri] = weft_dataplane::types::Alpha::shift(-8);
     }
     (buffer.pg_reserve_cells, buffer.xon_offset_cells) = (0, xoff + 1 - xon);
-    // Outputs send in the order of arrival: all frames wait there, none at an input.
+    // Outputs send in the order of arrival, so that all frames wait there and none at an input.
     config.crossbar.speedup = 8;
     config.crossbar.egress_queue_frames = 4_096;
     let headroom: u32 = buffer.headroom_cells.iter().sum();
     buffer.total_cells = u32::try_from(lossless.len()).unwrap() * headroom + (xoff - 1) * 256 + 255;
 }
 
-/// A fat tree of so many hosts with those thresholds, in frames: of one cell each. `seed` draws the paths of flows.
+/// A fat tree of `hosts` hosts with these thresholds, in frames of one cell each. `seed` draws the paths of flows.
 fn tree(hosts: usize, seed: u64, change: fn(&mut weft_dataplane::config::SwitchConfig)) -> Results {
     let mut bench = bench(1);
     bench.setup.seed = seed;
@@ -151,17 +151,18 @@ fn tree(hosts: usize, seed: u64, change: fn(&mut weft_dataplane::config::SwitchC
     run(&scenario)
 }
 
-/// H5: 15 to 1 over three stages, with thresholds below and above the 7 frames that come in a loop of 2.3 us. As many stops and
-/// as many frames at an input as in htsim. Below, inputs run dry; how long is a matter of the paths of flows
-/// ([`paths_decide_what_low_thresholds_cost`]). Above, the last one is there to the digit.
+/// H5: 15 to 1 over three stages, with thresholds below and above the 7 frames that arrive in a loop of 2.3 us. Inputs
+/// are stopped as often and hold as many frames as in htsim. Below, inputs run dry, for a time that depends on the
+/// paths of flows ([`paths_decide_what_low_thresholds_cost`]). Above, the last flow ends at the same time, to the
+/// digit.
 #[test]
 fn thresholds_below_the_loop_starve_the_output() {
     struct Case {
         change: fn(&mut weft_dataplane::config::SwitchConfig),
-        /// Times that inputs were stopped, and most frames at one, as htsim has them.
+        /// How often inputs were stopped, and the most frames at one, according to htsim.
         stops: u64,
         peak: u64,
-        /// What the last one takes beyond what the receiver's link needs, in 1/1,000.
+        /// Time of the last flow beyond the time that the receiver's link needs, in 1/1,000.
         more: core::ops::RangeInclusive<u64>,
     }
     let cases = [
@@ -187,8 +188,8 @@ fn thresholds_below_the_loop_starve_the_output() {
     }
 }
 
-/// H5, below the loop: what it costs is a matter of the paths that flows take, which htsim draws from the clock. What it printed
-/// lies between what the luckiest and the unluckiest of some draws have here.
+/// H5, below the loop: the cost depends on the paths of flows, which htsim draws from the clock. The time that it
+/// printed lies between the shortest and the longest of some draws here.
 #[test]
 fn paths_decide_what_low_thresholds_cost() {
     type Change = fn(&mut weft_dataplane::config::SwitchConfig);

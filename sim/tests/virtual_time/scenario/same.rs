@@ -1,6 +1,6 @@
-//! The same comes of a scenario on any number of threads, whatever the numbers of its components.
+//! A scenario has the same results on any number of threads and with any numbering of components.
 //!
-//! Results as JSON, byte by byte.
+//! Results are compared as JSON, byte by byte.
 //!
 //! Source: docs/spec/model.md §1.
 
@@ -12,7 +12,7 @@ use weft_sim::topology::Topology;
 
 use super::*;
 
-/// All kinds of fault and of workload on a fat tree with short buffers, RC Link and TCP at the same hosts.
+/// All kinds of faults and workloads on a fat tree with short buffers, RC Link and TCP at the same hosts.
 fn scenario(topology: Topology) -> Scenario {
     let mut bench = Bench::new(100, Kind::Standard);
     bench.setup.buffer_bytes = 1 << 20;
@@ -49,7 +49,7 @@ fn scenario(topology: Topology) -> Scenario {
     scenario
 }
 
-/// All that comes of a run: its results, of which all files are made, and flows as they end.
+/// All output of a run: its results, from which all files are made, and flows as they end.
 fn json(scenario: &Scenario, threads: usize) -> String {
     let stop = AtomicBool::new(false);
     let mut flows = Vec::new();
@@ -82,7 +82,7 @@ fn assert_same(name: &str, had: &str, want: &str) {
     assert!(had == want, "{name}: {:?}, not {:?}", around(had), around(want));
 }
 
-/// The same nodes in another order of numbers, hosts among hosts and switches among switches in the same one.
+/// The same nodes with other numbers; hosts among themselves and switches among themselves keep their order.
 #[test]
 fn numbers_of_components_decide_nothing() {
     let net = Topology::fat_tree(16).unwrap();
@@ -104,7 +104,7 @@ fn numbers_of_components_decide_nothing() {
     assert!(json(&scenario(shuffled), 2) == json(&scenario(net), 1));
 }
 
-/// Whole frames, whose payloads are checked, take the same way as their fronts alone.
+/// Whole frames, whose payloads are checked, give the same results as their fronts alone.
 #[test]
 fn what_is_behind_the_front_of_a_frame_decides_nothing() {
     let mut scenario = scenario(Topology::fat_tree(16).unwrap());
@@ -113,7 +113,7 @@ fn what_is_behind_the_front_of_a_frame_decides_nothing() {
     assert_same("whole", &json(&scenario, 2), &fronts);
 }
 
-/// Endpoints whose every frame is checked do what they do otherwise, and nobody objects.
+/// Endpoints behave the same when every frame is checked, and no checker objects.
 #[test]
 fn checkers_decide_nothing() {
     let mut scenario = scenario(Topology::fat_tree(16).unwrap());
@@ -124,7 +124,7 @@ fn checkers_decide_nothing() {
     assert_same("checked", &json(&scenario, 2), &without);
 }
 
-/// Latencies that are taken apart are what they are otherwise, and their parts do not hang on threads.
+/// Latencies are the same when they are recorded by parts, and the parts do not depend on threads.
 #[test]
 fn parts_of_latencies_decide_nothing() {
     let mut scenario = scenario(Topology::fat_tree(16).unwrap());
@@ -150,7 +150,7 @@ fn seeds_decide() {
     assert_ne!(json(&scenario, 1), one);
 }
 
-/// What is stopped has results until then.
+/// A run that is stopped has results until then.
 #[test]
 fn a_run_that_is_stopped_has_results() {
     let scenario = scenario(Topology::fat_tree(16).unwrap());

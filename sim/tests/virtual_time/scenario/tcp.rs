@@ -1,8 +1,7 @@
-//! TCP against closed forms: one flow fills a link, a window fills a round trip, flows share, losses limit.
+//! TCP and its closed forms: one flow fills a link, a window fills a round trip, flows share, losses limit.
 //!
-//! Scenarios with one switch.
+//! All scenarios have one switch; sizes are bytes of payload.
 //!
-//! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §7; docs/spec/model-reference.md §14.
 
 use weft_hosts::tcp::{Congestion, ConnectionSpec};
@@ -20,7 +19,7 @@ fn tcp(from: Vec<u16>, load: TcpLoad, connection: ConnectionSpec) -> Workload {
     workload(Pattern::Tcp { from, to: 0, load, connections: 1, connection })
 }
 
-/// So many hosts at a switch, with cables of so many nanoseconds, a whole second of virtual time.
+/// `hosts` hosts at a switch, with cables of `cable_ns` nanoseconds, for a second of virtual time.
 fn star(gbps: u64, hosts: usize, cable_ns: u64, workloads: Vec<Workload>) -> Scenario {
     let mut bench = Bench::new(gbps, Kind::Standard);
     bench.setup.frame_len_max = 9_216;
@@ -30,7 +29,7 @@ fn star(gbps: u64, hosts: usize, cable_ns: u64, workloads: Vec<Workload>) -> Sce
     scenario
 }
 
-/// Bytes that host 0 has taken between two instants.
+/// Bytes that host 0 took between two instants.
 fn taken(network: &mut Network, from: Instant, until: Instant) -> u64 {
     let bytes = |network: &Network| network.hosts().next().unwrap().taken_bytes();
     network.run(from, 1).unwrap();
@@ -59,7 +58,8 @@ fn one_flow_fills_a_link() {
     }
 }
 
-/// Where a round trip is longer than the window takes to be sent, as many whole segments as fit into the window go in each.
+/// If a round trip is longer than it takes to send the window, as many whole segments as fit into the window go in
+/// each.
 #[test]
 fn one_flow_fills_its_window() {
     let (gbps, cable_ns) = (100, 50_000);
@@ -76,7 +76,7 @@ fn one_flow_fills_its_window() {
     assert_eq!(had, 100 * window * 1_460);
 }
 
-/// Flows with the same round trip that lose frames at one full buffer get the same, to 5 %, and the link is in use.
+/// Flows with the same round trip that lose frames at one full buffer get equal shares, to 5 %, and the link is busy.
 #[test]
 fn flows_share_a_link() {
     #[rustfmt::skip] // columns: congestion, flows, ms
@@ -103,11 +103,12 @@ fn flows_share_a_link() {
     }
 }
 
-/// Mathis, Semke, Mahdavi and Ott (CCR 27(3), 1997): a Reno window is sqrt(3/2) / sqrt(p) segments on average, where frames are
-/// lost with a chance of p, and each segment is acknowledged.
+/// Mathis, Semke, Mahdavi and Ott (CCR 27(3), 1997): a Reno window is sqrt(3/2) / sqrt(p) segments on average if frames
+/// are lost with probability p and each segment is acknowledged.
 ///
-/// That is of periodic losses; of random ones the factor is up to 1.31 (7 % more), timeouts and the stack's whole bytes of
-/// growth take some off. With 300 losses and more the mean is known to 4 %. Hence 12 %, while p changes by a factor of 7.
+/// That is for periodic losses. For random ones the factor is up to 1.31 (7 % more); timeouts, and the stack's growth
+/// by whole bytes, take some off. With 300 losses and more the mean is known to 4 %. Hence 12 %, while p changes by a
+/// factor of 7.
 #[test]
 fn losses_limit_reno_by_their_square_root() {
     let cable_ns = 50_000;
@@ -133,7 +134,7 @@ fn losses_limit_reno_by_their_square_root() {
     }
 }
 
-/// A TCP host whose frames are whole checks each byte that comes, whatever is lost.
+/// A TCP host with whole frames checks each byte that it receives, whichever frames are lost.
 #[test]
 fn data_arrives_as_it_was_sent() {
     let connection = ConnectionSpec { mss: 1_000, ..ConnectionSpec::DEFAULT };

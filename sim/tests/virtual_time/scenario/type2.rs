@@ -1,8 +1,5 @@
-//! TYPE2 and the buffer of its receiver, whose watermark is that of multicast.
+//! TYPE2 and the receive buffer with the watermark of multicast: eight to one, slowly received.
 //!
-//! Eight to one, slowly received → most bytes in the buffer.
-//!
-//! Units: bytes.
 //! Source: docs/spec/model.md §4 "Receive and PFC".
 
 use weft_hosts::rclink::endpoint::Transport;
@@ -19,7 +16,8 @@ fn type2(spec: &mut EndpointSpec) {
     spec.transport = Transport::UNRELIABLE;
 }
 
-/// XOFF is at 8 frames and a round trip, at 32 and a round trip for requests and responses: what comes behind it is as much.
+/// XOFF is at 8 frames and a round trip, for requests and responses at 32 and a round trip; the frames after it are as
+/// many.
 #[test]
 fn type2_has_the_watermark_of_multicast() {
     let most = |endpoint: fn(&mut EndpointSpec)| {

@@ -1,8 +1,5 @@
-//! What a window lets go: slots in a round trip, bytes in 4.096 us and its multiples.
+//! Throughput of windows: slots in a round trip, bytes in 4.096 us and its multiples.
 //!
-//! One flow over one cable → when it is there.
-//!
-//! Units: picoseconds, bytes.
 //! Source: docs/spec/model-reference.md §9 (windows below the loop), §11 (rate windows).
 
 use weft_sim::scenario::flow::Flow;
@@ -11,7 +8,7 @@ use super::*;
 
 const FRAME_PS: u64 = 28_440;
 
-/// A flow of so many frames of Standard at 400 Gb/s, changed by `change`.
+/// A flow of `frames` Standard frames at 400 Gb/s, with the endpoint as `change` leaves it.
 fn takes(
     frames: u64,
     cable: u64,
@@ -28,8 +25,8 @@ fn takes(
     run(&scenario).flows.first().and_then(|flow| flow.fct_ps).unwrap()
 }
 
-/// Two hosts on one cable with fewer slots than a round trip has frames: as many frames as there are slots in each, W·S / RTT of
-/// the line; 512 are enough until the round trip is 14.6 us.
+/// Two hosts on one cable with fewer slots than a round trip has frames: a frame for each slot in each round trip, W·S
+/// / RTT of the line. 512 are enough up to a round trip of 14.6 us.
 #[test]
 fn slots_let_as_many_frames_fly_as_there_are() {
     const ACK_PS: u64 = 1_680;
@@ -53,8 +50,8 @@ fn slots_let_as_many_frames_fly_as_there_are() {
     }
 }
 
-/// Frames go while what was sent is below the threshold, and the rest is owed: the last one goes in the window in which all
-/// before it are paid for, to the picosecond.
+/// Frames go while less than the threshold was sent, and bytes beyond it are debt: the last frame goes in the window in
+/// which all before it are paid for, to the picosecond.
 #[test]
 fn rate_windows_are_exact() {
     const LEN: u64 = 1_398;
