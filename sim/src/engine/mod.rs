@@ -3,10 +3,10 @@
 //! [`Cables`] between the ports of [`Component`]s make an [`Engine`], which runs them on one thread or several; a
 //! [`Schedule`] alone serves a caller that steps its components itself.
 //!
-//! As a frame takes time on a cable, others see a component's actions later than they happen. So the order of components
-//! at one instant, and with it their numbers, decide nothing, and threads have to meet only once in the least of these
-//! times. For the same reason a component whose turn it is goes on for as long as nothing that others do meanwhile can
-//! reach it: that keeps its state in the caches.
+//! As a frame takes time on a cable, others see a component's actions later than they happen. So the order of
+//! components at one instant, and with it their numbers, decide nothing, and threads have to meet only once in the
+//! least of these times. For the same reason a component whose turn it is goes on for as long as nothing that others do
+//! meanwhile can reach it: that keeps its state in the caches.
 //!
 //! Source: docs/spec/model.md §1.
 
@@ -28,8 +28,8 @@ pub use schedule::Schedule;
 
 /// A switch or an endpoint, as the engine sees it.
 pub trait Component: Send {
-    /// Does all work that is due at `now`; returns when there is more, for frames on their way to it included. Extra calls change nothing. Only ports in `arrived` may have frames on their way that the component
-    /// was not told of before.
+    /// Does all work that is due at `now`; returns when more is due, frames on their way to it included. Extra calls
+    /// change nothing. Only ports in `arrived` may have frames on their way that the component was not told of before.
     fn step(&mut self, now: Instant, arrived: PortSet) -> Option<Instant>;
 }
 

@@ -204,7 +204,8 @@ impl Expansion<'_> {
             }
             Pattern::Tcp { from, to, load, connections, .. } => {
                 let from = self.senders(from, *to)?;
-                // Round by round: the first connection of each sender, then the second, so that no sender is always last.
+                // Round by round: the first connection of each sender, then the second, so that no sender is always
+                // last.
                 (0..*connections).try_for_each(|_| {
                     from.iter().try_for_each(|&from| self.add_tcp(from, *to, *load))
                 })
