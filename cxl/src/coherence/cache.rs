@@ -1,17 +1,18 @@
-//! A host's write-back cache of lines: M, E, S and I, loads and stores on them, snoops.
+//! A host's write-back cache of lines: states M, E, S and I, loads and stores, and answers to snoops.
 //!
-//! [`Access`]es and snoops in, answers of requests in; [`Out`] has what is to be sent and which accesses are done.
+//! [`Access`]es, snoops and answers of requests come in; [`Out`] has the messages to be sent and the accesses that are
+//! done. Lines are named by their address at the host.
 //!
-//! Units: addresses of lines, bytes of a line.
-//! Source: CXL 3.1 sections 3.3.3, 3.3.5 to 3.3.10; docs/spec/cxl-fabric.md "Back-invalidate", "A host that does not answer".
+//! Accesses to one line are done in the order in which they came. When the cache is full, the next line in order of
+//! address that has nothing under way gives up its place.
 //!
-//! Accesses to one line are done in the order in which they came. Of a full cache the next line in order of address, of which
-//! nothing is under way, gives up its place.
+//! A line is used only while its lease lasts ([`Leases`]). After that the device may have given up on the host: a
+//! changed line is written back, which the device refuses if the line is not the host's any more, and then read again.
+//! Data without a lease, from a device without back-invalidate or too late, is used once, by the accesses that waited
+//! when it was requested: it was the newest value when the device answered, and may be older than memory by now.
 //!
-//! A line is used only while its lease lasts ([`Leases`]). When that is over, the device may have given up on the host: a
-//! changed line is written back, which the device refuses if the line is not the host's any more, and then read again. What
-//! comes without a lease, from a device without back-invalidate or too late, is used once, by those who waited when it was
-//! asked for: it was the newest when the device answered, and need not be now.
+//! Source: CXL 3.1 sections 3.3.3, 3.3.5 to 3.3.10; docs/spec/cxl-fabric.md "Back-invalidate", "A host that does not
+//! answer".
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,73 +22,40 @@ pub use super::cache_counts::CacheCounts;
 use super::lease::Leases;
 use super::{Failure, Hold, Snoop};
 
-/// Bytes of a line.
 pub type Bytes = [u8; LINE];
 
-/// A load or store within one line. `T` is its name.
+/// A load or store within one line. `T` is the caller's name for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Access<T> {
-    /// Whose.
     pub what: T,
-    /// What is stored, and which bytes of it count; `None` for a load.
+    /// Data of a store and its byte mask (bit n: byte n is written); `None` for a load.
     pub store: Option<(Bytes, u64)>,
 }
 
-/// What is to be done.
+/// A message to send, or the end of an access.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Out<T> {
     /// `MemRd` for a copy; exclusive, or shared.
-    Read {
-        /// The line.
-        line: u64,
-        /// The only copy.
-        exclusive: bool,
-    },
+    Read { line: u64, exclusive: bool },
     /// `MemWr` of a changed line.
-    WriteBack {
-        /// The line.
-        line: u64,
-        /// What it holds.
-        data: Bytes,
-        /// What is kept.
-        left: Option<Hold>,
-    },
+    WriteBack { line: u64, data: Bytes, left: Option<Hold> },
     /// `MemWr` or `MemWrPtl` past the cache.
     Through {
-        /// The line.
         line: u64,
-        /// What is written.
         data: Bytes,
-        /// Which bytes of it count.
+        /// Byte mask: bit n set if byte n is written.
         mask: u64,
     },
     /// `MemClnEvct`.
-    Evict {
-        /// The line.
-        line: u64,
-    },
+    Evict { line: u64 },
     /// `BIConflict`: a snoop met a request.
-    Conflict {
-        /// The line.
-        line: u64,
-    },
+    Conflict { line: u64 },
     /// `BIRsp`.
-    Answer {
-        /// The line.
-        line: u64,
-        /// What is kept.
-        left: Option<Hold>,
-    },
-    /// An access is done: what the line holds, or why not.
-    Done {
-        /// Which.
-        what: T,
-        /// Its end.
-        result: Result<Bytes, Failure>,
-    },
+    Answer { line: u64, left: Option<Hold> },
+    /// An access is done: the line's bytes after it, or why it failed.
+    Done { what: T, result: Result<Bytes, Failure> },
 }
 
-/// How a line is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum State {
     Invalid,
@@ -114,19 +82,19 @@ impl State {
     }
 }
 
-/// What is under way for a line.
+/// The host's own request for a line that is under way.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Doing {
     Nothing,
-    /// A read, and what has come of it.
+    /// A read; its two answers come in either order.
     Read {
-        /// How the line is held from now on, by a lease of which number.
+        /// From `Cmp`: the state granted, and the number of its lease.
         granted: Option<(State, u64)>,
         data: Option<(Bytes, bool)>,
-        /// Accesses that waited when it was asked for.
+        /// Accesses that waited when the read was sent; only they may use data without a lease.
         waited: usize,
     },
-    /// Perhaps for a place in the cache. The line is held no more than it will be afterwards.
+    /// `leaves`: it makes room for another line. The state is already the one that remains after it.
     WriteBack {
         leaves: bool,
     },
@@ -138,13 +106,13 @@ enum Doing {
 struct Line<T> {
     state: State,
     data: Bytes,
-    /// Number of the lease by which it is held.
+    /// Number of the lease by which the line is held.
     lease: u64,
     doing: Doing,
-    /// The strictest of those that have no answer: of two, the device has given up on the host for the first, and it may not
-    /// have come first.
+    /// The strictest open snoop. There are two when the device has given up on the first; they may arrive in either
+    /// order.
     snoop: Option<Snoop>,
-    /// `BIConflict`s that have no acknowledgement yet: until then it is not known which of snoops and request was first.
+    /// `BIConflict`s without acknowledgement. Until it comes the order of snoop and request is unknown.
     conflicts: u32,
     waiting: VecDeque<Access<T>>,
 }
@@ -168,23 +136,23 @@ impl<T> Line<T> {
     }
 }
 
-/// Lines that a host holds or waits for.
+/// Lines that a host holds or waits for, at most `room`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Cache<T> {
     lines: BTreeMap<u64, Line<T>>,
     room: usize,
     for_room: VecDeque<(u64, Access<T>)>,
     leaving: usize,
-    /// The line that gave up its place last.
+    /// Address of the line that gave up its place last.
     hand: u64,
     leases: Leases,
     out: VecDeque<Out<T>>,
-    /// Changed lines that were lost, until [`Cache::next_lost`] tells them.
+    /// Lost changed lines that [`Cache::next_lost`] has not returned yet.
     lost: VecDeque<u64>,
     counts: CacheCounts,
 }
 
-/// Lost lines that wait for somebody to ask; beyond, the oldest is forgotten, but counted.
+/// Lost lines kept until they are fetched; beyond that many the oldest is forgotten, but stays counted.
 const LOST_MAX: usize = 1_024;
 
 fn merge(line: &mut Bytes, data: &Bytes, mask: u64) {
@@ -212,38 +180,36 @@ impl<T: Copy + PartialEq> Cache<T> {
         }
     }
 
-    /// Lines that are held or waited for, of how many.
+    /// Lines in use (held or waited for), and the cache's capacity.
     #[must_use]
     pub fn used(&self) -> (usize, usize) {
         (self.lines.len(), self.room)
     }
 
-    /// Counts so far.
     #[must_use]
     pub const fn counts(&self) -> CacheCounts {
         self.counts
     }
 
-    /// How a line is held, and what it holds.
+    /// State and bytes of a line that is held, whether or not its lease lasts.
     #[must_use]
     pub fn held(&self, line: u64) -> Option<(Hold, &Bytes)> {
         let place = self.lines.get(&line)?;
         Some((place.state.hold()?, &place.data))
     }
 
-    /// The same while its lease lasts.
+    /// Like [`Self::held`], but only while the line's lease lasts.
     #[must_use]
     pub fn usable(&self, line: u64) -> Option<(Hold, &Bytes)> {
         let is_leased = self.leases.is_valid(self.lines.get(&line)?.lease);
         self.held(line).filter(|_| is_leased)
     }
 
-    /// The leases of its lines.
     pub const fn leases(&mut self) -> &mut Leases {
         &mut self.leases
     }
 
-    /// A changed line that was lost.
+    /// Next changed line that was lost: its stores were acknowledged, and are in neither cache nor memory.
     pub fn next_lost(&mut self) -> Option<u64> {
         self.lost.pop_front()
     }
@@ -256,14 +222,14 @@ impl<T: Copy + PartialEq> Cache<T> {
         self.lost.push_back(line);
     }
 
-    /// What is to be done next.
     pub fn next_out(&mut self) -> Option<Out<T>> {
         self.out.pop_front()
     }
 
-    /// Takes a load or store.
     pub fn access(&mut self, line: u64, access: Access<T>) {
         let is_there = self.lines.contains_key(&line);
+        // Also behind others that wait while a place is free: this access could overtake an earlier one to the same
+        // line.
         if !is_there && (self.lines.len() >= self.room || !self.for_room.is_empty()) {
             self.counts.misses += 1;
             self.for_room.push_back((line, access));
@@ -280,14 +246,15 @@ impl<T: Copy + PartialEq> Cache<T> {
         self.go_on(line);
     }
 
-    /// The device snoops a line.
     pub fn snoop(&mut self, line: u64, how: Snoop) {
         let Some(place) = self.lines.get_mut(&line) else {
             self.counts.snoops += 1;
+            // Lines with a write-back or eviction under way are still in `lines`, so the host has nothing of this one.
             return self.out.push_back(Out::Answer { line, left: None });
         };
         place.snoop = place.snoop.max(Some(how));
-        // Each snoop has a conflict of its own: the acknowledgement of an earlier one says nothing of it.
+        // Each snoop has its own conflict: the acknowledgement of an earlier one may have been sent before this snoop.
+        // Writes and evictions need none: the snoop's answer waits for their `Cmp` (CXL 3.1, 3.3.8).
         if matches!(place.doing, Doing::Read { .. }) {
             place.conflicts += 1;
             self.counts.conflicts += 1;
@@ -296,17 +263,19 @@ impl<T: Copy + PartialEq> Cache<T> {
         self.go_on(line);
     }
 
-    /// `BI-ConflictAck`: a request that has no `Cmp` yet comes after the snoop. False if nobody waits for that.
+    /// `BI-ConflictAck`: the snoop came before the request if that has no `Cmp` yet. False if no conflict is open.
     pub fn conflict_known(&mut self, line: u64) -> bool {
         let Some(place) = self.lines.get_mut(&line).filter(|place| place.conflicts > 0) else {
             return false;
         };
         place.conflicts -= 1;
+        // NDRs of a device stay in order: without `Cmp` before this acknowledgement, the device had not carried out the
+        // read when it sent the snoop.
         if place.conflicts == 0
             && let Doing::Read { granted: None, .. } = place.doing
             && let Some(how) = place.snoop.take()
         {
-            // A line that is read for is not changed.
+            // No write-back needed: a line that is being read is I or S, never M.
             let left = how.leaves(place.state.hold());
             place.state = State::of(left);
             self.answer(line, left);
@@ -315,22 +284,24 @@ impl<T: Copy + PartialEq> Cache<T> {
         true
     }
 
-    /// `BI-ConflictAck` does not come: the snoop is answered when the request has ended.
+    /// `BI-ConflictAck` does not come (timeout): the snoop is answered when the request has ended.
     pub fn conflict_lost(&mut self, line: u64) {
         if let Some(place) = self.lines.get_mut(&line) {
+            // The order stays unknown. The snoop is answered when the read has ended, by its own timeout at the latest.
             place.conflicts = place.conflicts.saturating_sub(1);
             self.go_on(line);
         }
     }
 
-    /// The link went down: what is under way gets no answer, and accesses that wait are dropped without one. What
-    /// is held stays: the lease says whether it can be used.
+    /// The link went down: requests under way get no answer, and waiting accesses are dropped without one. Held lines
+    /// stay, and can be used while their leases last.
     pub fn link_down(&mut self) {
         let mut lost = Vec::new();
         self.lines.retain(|line, place| {
             if matches!(place.doing, Doing::WriteBack { .. }) {
-                lost.push(*line); // perhaps
+                lost.push(*line); // perhaps: its `Cmp` may have been on the way
             }
+            // The device may have carried out the request or not: to hold nothing is right in both cases.
             if place.doing != Doing::Nothing {
                 place.state = State::Invalid;
             }
@@ -342,6 +313,7 @@ impl<T: Copy + PartialEq> Cache<T> {
             self.lose(line);
         }
         self.for_room.clear();
+        // Answers to snoops in `out` go with it: the device waits out its time limit for them.
         self.out.clear();
         self.leaving = 0;
     }
@@ -351,7 +323,7 @@ impl<T: Copy + PartialEq> Cache<T> {
         self.out.push_back(Out::Answer { line, left });
     }
 
-    /// `Cmp`, `Cmp-S` or `Cmp-E` of a read: what is granted, by a lease of which number. False if none is under way.
+    /// `Cmp`, `Cmp-S` or `Cmp-E` of a read: the hold granted, by lease number `lease`. False if no read is under way.
     pub fn granted(&mut self, line: u64, hold: Option<Hold>, lease: u64) -> bool {
         let Some(Line { doing: Doing::Read { granted, .. }, .. }) = self.lines.get_mut(&line)
         else {
@@ -362,7 +334,8 @@ impl<T: Copy + PartialEq> Cache<T> {
         true
     }
 
-    /// `MemData` of a read; `alone` if no `Cmp` belongs to it, as the device tracks nobody's lines. False if none is under way.
+    /// `MemData` of a read; `alone` if no `Cmp` belongs to it, as the device tracks no copies. False if no read is
+    /// under way.
     pub fn data(&mut self, line: u64, data: &Bytes, poison: bool, alone: bool) -> bool {
         let place = self.lines.get_mut(&line);
         let Some(Line { doing: Doing::Read { granted, data: place, .. }, .. }) = place else {
@@ -376,7 +349,7 @@ impl<T: Copy + PartialEq> Cache<T> {
         true
     }
 
-    /// Uses what was read, once all of it is there.
+    /// Completes a read once both answers are there.
     fn fill(&mut self, line: u64) {
         let Some(place) = self.lines.get_mut(&line) else { return };
         let Doing::Read { granted: Some((granted, lease)), data: Some((data, poison)), waited } =
@@ -384,26 +357,34 @@ impl<T: Copy + PartialEq> Cache<T> {
         else {
             return;
         };
+        // Both answers are there. The data is used before `go_on` answers a snoop, so that a contended line makes
+        // progress at each host that gets it.
         (place.doing, place.data, place.lease) = (Doing::Nothing, data, lease);
-        // What has no lease is not kept: the device may have given it up since it answered.
+        // Without a valid lease the line is not kept: the device may have given up on this host since it answered.
         let is_kept = self.leases.is_valid(lease);
         place.state = if is_kept { granted } else { State::Invalid };
         if poison {
+            // Only a store of all 64 bytes replaces a poisoned value.
             let heals = |access: &Access<T>| access.store.is_some_and(|(_, mask)| mask == u64::MAX);
             if !place.waiting.front().is_some_and(heals) {
+                // By a lease the poison is the current value, for later accesses as well. Without one they have to ask
+                // again.
                 let count = if is_kept { usize::MAX } else { waited };
                 return self.fail(line, Failure::Poisoned, count);
             }
+            // A shared copy cannot take that store and must not give the poison to loads: it is dropped, and
+            // `serve_once` writes the line past the cache.
             if place.state == State::Shared {
                 place.state = State::Invalid;
             }
         }
         self.serve(line);
+        // Does nothing if the line was kept.
         self.serve_once(line, waited);
         self.go_on(line);
     }
 
-    /// Does the accesses that the line is good for.
+    /// Does the waiting accesses that the line's state allows, in order.
     fn serve(&mut self, line: u64) {
         let Some(place) = self.lines.get_mut(&line) else { return };
         if !self.leases.is_valid(place.lease) {
@@ -423,16 +404,19 @@ impl<T: Copy + PartialEq> Cache<T> {
         }
     }
 
-    /// The same of a line that was read and may not be kept: loads up to a store, which goes past the cache, and none that
-    /// came after the line was asked for.
+    /// Uses data that may not be kept. Serves loads up to the first store, which goes past the cache, but no access
+    /// that came after the read was sent.
     fn serve_once(&mut self, line: u64, waited: usize) {
         let Some(place) = self.lines.get_mut(&line) else { return };
         if place.state != State::Invalid {
             return;
         }
+        // Later accesses may expect a newer value: the data was current when the device answered, after the first
+        // `waited` had come.
         for _ in 0..waited {
             let Some(access) = place.waiting.front() else { return };
             if let Some((data, mask)) = access.store {
+                // The store stays at the front until its `Cmp`, so that later accesses do not overtake it.
                 place.doing = Doing::Through;
                 return self.out.push_back(Out::Through { line, data, mask });
             }
@@ -441,13 +425,14 @@ impl<T: Copy + PartialEq> Cache<T> {
         }
     }
 
-    /// `Cmp` of what was written or given up; `refused` if a line that was written back was not the host's any more. False if
-    /// nothing is under way.
+    /// `Cmp` of a write or eviction; `refused` if the device no longer counts the host as owner of the line that it
+    /// wrote back. False if neither is under way.
     pub fn written(&mut self, line: u64, refused: bool) -> bool {
         let Some(place) = self.lines.get_mut(&line) else { return false };
         match place.doing {
             Doing::WriteBack { leaves } => {
                 self.leaving -= usize::from(leaves);
+                // The device has given up on this host and the line is another's or poisoned: these stores are lost.
                 if refused {
                     place.state = State::Invalid;
                     self.lose(line);
@@ -468,7 +453,7 @@ impl<T: Copy + PartialEq> Cache<T> {
         true
     }
 
-    /// What is under way for a line ends badly.
+    /// The request under way for a line has failed.
     pub fn failed(&mut self, line: u64, why: Failure) {
         let Some(place) = self.lines.get_mut(&line) else { return };
         match place.doing {
@@ -484,7 +469,8 @@ impl<T: Copy + PartialEq> Cache<T> {
             }
             Doing::WriteBack { leaves } => {
                 self.leaving -= usize::from(leaves);
-                // Nobody knows what the device has: it is not told that all is well.
+                // The device may have the data or not. An answer to the snoop would tell it that memory is current, so
+                // the snoop gets none, and the device poisons the line when it gives up.
                 (place.state, place.snoop, place.doing) = (State::Invalid, None, Doing::Nothing);
                 self.lose(line);
                 self.go_on(line);
@@ -492,7 +478,7 @@ impl<T: Copy + PartialEq> Cache<T> {
         }
     }
 
-    /// The first `count` accesses that wait for a line fail.
+    /// Fails the first `count` accesses that wait for a line.
     fn fail(&mut self, line: u64, why: Failure, count: usize) {
         let Some(place) = self.lines.get_mut(&line) else { return };
         (place.state, place.doing) = (State::Invalid, Doing::Nothing);
@@ -503,24 +489,29 @@ impl<T: Copy + PartialEq> Cache<T> {
         self.go_on(line);
     }
 
-    /// The next thing that is to be done with a line of which nothing is under way.
+    /// Takes a line's next step, if nothing of it is under way.
     fn go_on(&mut self, line: u64) {
         let Some(place) = self.lines.get_mut(&line) else { return };
+        // Order of snoop and request unknown: neither an answer nor another request may leave yet.
         if place.conflicts > 0 {
             return;
         }
         if place.doing == Doing::Through && place.snoop.take().is_some() {
-            // The device may have the write wait for this answer. Nothing is kept of what is written past the cache.
+            // Answered at once: the device may hold the write back until it has this answer. The host keeps nothing of
+            // a line that it writes past the cache.
             return self.answer(line, None);
         }
         if place.doing != Doing::Nothing {
             return;
         }
+        // Before accesses that wait: other hosts' requests wait for this answer at the device.
         if let Some(how) = place.snoop {
             let left = how.leaves(place.state.hold());
             if place.state == State::Modified {
                 (place.doing, place.state) = (Doing::WriteBack { leaves: false }, State::of(left));
                 self.counts.written_back += 1;
+                // `snoop` stays set: its answer leaves after the `Cmp`, so memory is current when the device sees the
+                // answer.
                 return self.out.push_back(Out::WriteBack { line, data: place.data, left });
             }
             (place.snoop, place.state) = (None, State::of(left));
@@ -530,6 +521,8 @@ impl<T: Copy + PartialEq> Cache<T> {
         let Some(place) = self.lines.get_mut(&line) else { return };
         if let Some(access) = place.waiting.front() {
             if place.state != State::Invalid && !self.leases.is_valid(place.lease) {
+                // The device may have given the line to another host. A clean copy is dropped; changed bytes are
+                // offered to the device, which takes them only from the owner, and the line is read again after that.
                 self.counts.lapsed += 1;
                 if core::mem::replace(&mut place.state, State::Invalid) == State::Modified {
                     place.doing = Doing::WriteBack { leaves: false };
@@ -547,12 +540,13 @@ impl<T: Copy + PartialEq> Cache<T> {
             self.lines.remove(&line);
             self.make_room();
         } else {
-            self.evict(); // it may be this one that gives up its place
+            self.evict(); // this line has just become idle, and may be the only one that can leave
         }
     }
 
-    /// Gives free places to those that wait for one, and has lines give up theirs for the rest.
+    /// Gives free places to accesses that wait for one, and evicts lines for the rest.
     fn make_room(&mut self) {
+        // An access whose line has come back through an earlier one needs no place.
         while let Some((line, _)) = self.for_room.front()
             && (self.lines.len() < self.room || self.lines.contains_key(line))
         {
@@ -563,11 +557,12 @@ impl<T: Copy + PartialEq> Cache<T> {
         self.evict();
     }
 
-    /// Has as many lines give up their places as are waited for.
+    /// Evicts as many lines as accesses wait for a place.
     fn evict(&mut self) {
         while self.leaving < self.for_room.len() {
             let idle = |(line, place): (&u64, &Line<T>)| place.is_idle().then_some(*line);
             let behind = (core::ops::Bound::Excluded(self.hand), core::ops::Bound::Unbounded);
+            // From behind the last victim on, then from the start: each line has its turn.
             let victim = self.lines.range(behind).find_map(idle);
             let Some(victim) = victim.or_else(|| self.lines.iter().find_map(idle)) else { break };
             self.hand = victim;
@@ -575,7 +570,7 @@ impl<T: Copy + PartialEq> Cache<T> {
         }
     }
 
-    /// Gives up a line of which nothing is under way.
+    /// Gives up an idle line.
     fn leave(&mut self, line: u64) {
         let Some(place) = self.lines.get_mut(&line) else { return };
         self.leaving += 1;
@@ -590,7 +585,7 @@ impl<T: Copy + PartialEq> Cache<T> {
         }
     }
 
-    /// Gives up all lines of which nothing is under way, changed ones by writing them back.
+    /// Gives up all idle lines, changed ones by writing them back.
     pub fn flush(&mut self) {
         let idle = self.lines.iter().filter(|(_, place)| place.is_idle());
         let idle: Vec<u64> = idle.map(|(line, _)| *line).collect();
@@ -599,7 +594,7 @@ impl<T: Copy + PartialEq> Cache<T> {
         }
     }
 
-    /// Drops everything: changed lines are lost, and loads and stores that wait end without an answer.
+    /// Drops everything, as after a reset: changed lines are lost, and waiting loads and stores end without an answer.
     pub fn clear(&mut self) {
         let is_changed = |place: &Line<T>| {
             place.state == State::Modified || matches!(place.doing, Doing::WriteBack { .. })
@@ -608,7 +603,7 @@ impl<T: Copy + PartialEq> Cache<T> {
         let changed: Vec<u64> = changed.map(|(line, _)| *line).collect();
         self.link_down();
         self.lines.clear();
-        // Those that were being written back are told by `link_down`.
+        // `link_down` has reported lines whose write-back was under way.
         let told: Vec<u64> = self.lost.iter().copied().collect();
         for line in changed.into_iter().filter(|line| !told.contains(line)) {
             self.lose(line);

@@ -1,11 +1,7 @@
-//! What a host's cache counts.
+//! Counts of a host's cache; `status` of the host shows each.
 //!
-//! [`CacheCounts`], of which `status` of a host shows each.
-//!
-//! Units: accesses, lines, snoops.
 //! Source: docs/endpoint.md "Transfers".
 
-/// Counts of a cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct CacheCounts {
     /// Accesses that found their line.
@@ -14,19 +10,19 @@ pub struct CacheCounts {
     pub misses: u64,
     /// Snoops that were answered.
     pub snoops: u64,
-    /// Of these, how many met a request of the host for the same line.
+    /// Snoops that met a read of the host for the same line.
     pub conflicts: u64,
     /// Changed lines that were written back.
     pub written_back: u64,
     /// Lines that gave up their place unchanged.
     pub evicted: u64,
-    /// Lines that were to be used when their lease was over: they were asked for again.
+    /// Lines whose lease was over when an access needed them: read again.
     pub lapsed: u64,
     /// Changed lines that were lost: the device had given them up, or their write-back was not answered.
     pub lost: u64,
 }
 
 impl core::hash::Hash for CacheCounts {
-    /// What was counted decides nothing.
+    /// Counts change no decision, so the exploration of all orders takes states that differ only in them as one.
     fn hash<H: core::hash::Hasher>(&self, _: &mut H) {}
 }

@@ -1,13 +1,14 @@
-//! The snoop filter of a coherent device: which hosts hold a line, and what must happen before a request is carried out.
+//! Snoop filter of a coherent device: which hosts hold a line, and which snoops a request needs before it is carried
+//! out.
 //!
-//! Requests in by [`Filter::ask`], answers by [`Filter::answered`], [`Filter::silent`] and [`Filter::leave`];
-//! [`Effect`]s out.
+//! Requests come in by [`Filter::ask`], answers by [`Filter::answered`], [`Filter::silent`] and [`Filter::leave`]; the
+//! device carries out the [`Effect`]s. Lines are numbered within the device.
 //!
-//! Units: numbers of lines in the device.
+//! Requests for one line are carried out in the order in which they came. When the filter is full, the next line in
+//! order of address that has neither snoop nor request under way is taken from its hosts; hosts that wait for places
+//! get them in turn, one each.
+//!
 //! Source: CXL 3.1 sections 3.3.3, 3.3.8; docs/spec/cxl-fabric.md "Back-invalidate".
-//!
-//! Requests for one line are carried out in the order in which they came. Of a full filter the next line in order of address,
-//! of which nothing is under way, is taken from its hosts; hosts that wait for places get them in turn, one each.
 
 use core::ops::Bound;
 use std::collections::{BTreeMap, VecDeque};
@@ -16,62 +17,47 @@ use weft_parsers::fabric::Pid;
 
 use super::{Hold, Snoop};
 
-/// Requests that may wait for answers of hosts.
+/// Requests that may wait for hosts, in all.
 pub const WAITING_MAX: usize = 4_096;
-/// As many of them may be of one host.
+/// Share of [`WAITING_MAX`] that one host may use.
 pub const WAITING_EACH: usize = 512;
 
-/// What a request needs of a line.
+/// Access to a line that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Want {
-    /// Its value; who asks keeps what it has.
+    /// Its current value; the requester keeps the copy it has, if any.
     Current,
-    /// A copy, shared unless nobody else has one.
+    /// A copy: exclusive if no other host has one, else shared.
     Shared,
-    /// The only copy.
+    /// The only copy, to be written without another request.
     Exclusive,
-    /// That no host has a copy, the one that asks included.
+    /// No copy in any host, the requester included.
     NoCopy,
 }
 
-/// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Effect<T> {
-    /// A host is to be snooped.
-    Snoop {
-        /// Whom.
-        to: Pid,
-        /// Which line.
-        line: u64,
-        /// How.
-        how: Snoop,
-    },
+    /// Send a snoop to a host.
+    Snoop { to: Pid, line: u64, how: Snoop },
     /// A request may be carried out now, before anything else of its line.
     Go {
-        /// Which.
         what: T,
-        /// What its host has from now on.
+        /// Hold that the requester's host has from now on.
         grant: Option<Hold>,
     },
-    /// The owner of a line has not said whether it changed it: what memory has may be old.
-    Lost {
-        /// Which line.
-        line: u64,
-        /// Whose.
-        who: Pid,
-    },
+    /// The owner never said whether it changed the line, so memory may have an old value.
+    Lost { line: u64, who: Pid },
 }
 
-/// Why an answer of a host counts for nothing.
+/// Why a host's answer was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrong {
-    /// It was not asked.
+    /// No snoop of that line to that host is open.
     Unexpected,
-    /// It says that it keeps more than it may: the snoop still has no answer.
+    /// The host claims to keep more than the snoop allows: the snoop stays open.
     KeepsTooMuch,
 }
 
-/// Counts of a filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct FilterCounts {
     /// Snoops that were sent.
@@ -80,22 +66,21 @@ pub struct FilterCounts {
     pub evicted: u64,
     /// Requests that had to wait.
     pub waited: u64,
-    /// Answers that nobody waited for.
+    /// Answers that matched no open snoop.
     pub unexpected: u64,
     /// Answers that kept more than the snoop allowed.
     pub wrong: u64,
-    /// Snoops that were not answered in time.
+    /// Snoops whose host was given up on.
     pub silent: u64,
-    /// Lines that were lost that way.
+    /// Lines of an owner that was given up on: their last value may be lost.
     pub lost: u64,
 }
 
 impl core::hash::Hash for FilterCounts {
-    /// What was counted decides nothing.
+    /// Counts change no decision, so the exploration of all orders takes states that differ only in them as one.
     fn hash<H: core::hash::Hasher>(&self, _: &mut H) {}
 }
 
-/// Who asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Asker {
     /// A host with a cache: its own copy is not in the way of its request.
@@ -105,7 +90,7 @@ pub enum Asker {
 }
 
 impl Asker {
-    /// Who may have a copy for it.
+    /// Host whose copy the request may use or get.
     const fn holder(self) -> Option<Pid> {
         match self {
             Self::Cache(who) => Some(who),
@@ -132,16 +117,16 @@ struct Ask<T> {
 struct Snooped {
     who: Pid,
     how: Snoop,
-    /// What it held when it was asked.
+    /// Hold when the snoop was sent.
     had: Hold,
 }
 
-/// A line that somebody holds or waits for.
+/// A line that a host holds or a request waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Line<T> {
     holders: Vec<(Pid, Hold)>,
     snooped: Vec<Snooped>,
-    /// In order; the first one is what hosts were snooped for, unless the line is taken from them.
+    /// In order of arrival. The snoops under way are for the first one, unless `evicted`.
     waiting: VecDeque<Ask<T>>,
     evicted: bool,
 }
@@ -166,14 +151,17 @@ impl<T> Line<T> {
         self.holders.retain(|(pid, _)| *pid != who);
         if let Some(hold) = hold {
             self.holders.push((who, hold));
+            // Sorted: the same set of holders is the same state, whoever came first (the exploration hashes it).
             self.holders.sort_unstable();
         }
     }
 
-    /// Whom a request has to be kept from first.
+    /// Snoops that a request needs before it can be carried out.
     fn in_the_way(&self, who: Option<Pid>, want: Want) -> Vec<Snooped> {
         let others = self.holders.iter().filter(|(pid, _)| Some(*pid) != who);
         let how = |&(who, had): &(Pid, Hold)| {
+            // A sharer has the value that memory has, so a reader need not ask it. An owner may have changed the line
+            // without telling the device (E to M is silent), so it is always asked.
             let how = match (want, had) {
                 (Want::Current | Want::Shared, Hold::Shared) => return None,
                 (Want::Current, Hold::Owned) => Snoop::Current,
@@ -185,13 +173,14 @@ impl<T> Line<T> {
         others.filter_map(how).collect()
     }
 
-    /// What who asks has once it is carried out.
+    /// Records the copy that the requester has once the request is carried out, and returns it.
     fn grant(&mut self, who: Option<Pid>, want: Want) -> Option<Hold> {
         let who = who?;
         let hold = match want {
             Want::Current => return self.hold_of(who),
             Want::NoCopy => None,
             Want::Exclusive => Some(Hold::Owned),
+            // A sole reader gets E, so that its first store needs no second request.
             Want::Shared if self.holders.iter().all(|(pid, _)| *pid == who) => Some(Hold::Owned),
             Want::Shared => Some(Hold::Shared),
         };
@@ -200,7 +189,7 @@ impl<T> Line<T> {
     }
 }
 
-/// Whether who asks has a copy afterwards that he has not had.
+/// Whether the request may need a place in the filter for its requester's copy.
 const fn holds(who: Option<Pid>, want: Want) -> bool {
     matches!(want, Want::Shared | Want::Exclusive) && who.is_some()
 }
@@ -212,11 +201,12 @@ fn next_behind<K: Ord + Copy, V>(
     fits: impl Fn(&V) -> bool,
 ) -> Option<K> {
     let key = |(key, value): (&K, &V)| fits(value).then_some(*key);
+    // Round robin that survives removals: only the last key is remembered, not a position.
     let behind = all.range((Bound::Excluded(last), Bound::Unbounded)).find_map(key);
     behind.or_else(|| all.iter().find_map(key))
 }
 
-/// Requests that wait for a place, by host; and who got the last one.
+/// Requests that wait for a place, by host; `last` is the host that got the last place.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ForRoom<T> {
     queues: BTreeMap<Pid, VecDeque<(u64, Ask<T>)>>,
@@ -234,7 +224,7 @@ impl<T> ForRoom<T> {
         self.len += 1;
     }
 
-    /// The request whose host's turn it is, of those whose line `fits`.
+    /// Takes the next request in turn of hosts whose line `fits`.
     fn pop(&mut self, fits: impl Fn(u64) -> bool) -> Option<(u64, Ask<T>)> {
         let is_next = |queue: &VecDeque<(u64, Ask<T>)>| queue.front().is_some_and(|it| fits(it.0));
         let who = next_behind(&self.queues, self.last, is_next)?;
@@ -249,12 +239,12 @@ impl<T> ForRoom<T> {
     }
 }
 
-/// Which hosts hold which lines. `T` is a request, as its owner knows it.
+/// Which hosts hold which lines. `T` is the owner's name for a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Filter<T> {
     lines: BTreeMap<u64, Line<T>>,
     room: usize,
-    /// Requests that wait, with those for room; and by host.
+    /// Waiting requests, those for a place included; `waiting_of` has them by host.
     waiting: usize,
     waiting_of: BTreeMap<Pid, usize>,
     for_room: ForRoom<T>,
@@ -266,7 +256,7 @@ pub struct Filter<T> {
 }
 
 impl<T> Filter<T> {
-    /// Nobody holds anything; up to `room` lines can be held.
+    /// An empty filter of `room` lines, one at least.
     #[must_use]
     pub fn new(room: usize) -> Self {
         Self {
@@ -282,58 +272,52 @@ impl<T> Filter<T> {
         }
     }
 
-    /// Lines that are held or waited for, of how many.
+    /// Lines in use (held or waited for), and the filter's capacity.
     #[must_use]
     pub fn used(&self) -> (usize, usize) {
         (self.lines.len(), self.room)
     }
 
-    /// Requests that wait.
     #[must_use]
     pub const fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Counts so far.
     #[must_use]
     pub const fn counts(&self) -> FilterCounts {
         self.counts
     }
 
-    /// How `who` holds a line.
     #[must_use]
     pub fn hold_of(&self, who: Pid, line: u64) -> Option<Hold> {
         self.lines.get(&line)?.hold_of(who)
     }
 
-    /// Who holds a line.
     #[must_use]
     pub fn holders(&self, line: u64) -> &[(Pid, Hold)] {
         self.lines.get(&line).map_or(&[], |line| &line.holders)
     }
 
-    /// Lines that `who` holds.
     #[must_use]
     pub fn held_by(&self, who: Pid) -> Vec<u64> {
         let held = self.lines.iter().filter(|(_, place)| place.hold_of(who).is_some());
         held.map(|(line, _)| *line).collect()
     }
 
-    /// As [`Self::is_in_the_way`], of any line of a range.
+    /// Like [`Self::is_in_the_way`], for any line of a range.
     #[must_use]
     pub fn is_any_in_the_way(&self, lines: core::ops::Range<u64>, want: Want) -> bool {
         let mut known = self.lines.range(lines);
         known.any(|(_, place)| !place.is_idle() || !place.in_the_way(None, want).is_empty())
     }
 
-    /// Whether a request without a copy of its own, from nobody, would have to wait.
+    /// Whether a request of a requester without a copy ([`Asker::Plain`]) would have to wait.
     #[must_use]
     pub fn is_in_the_way(&self, line: u64, want: Want) -> bool {
         let of_line = |line: &Line<T>| !line.is_idle() || !line.in_the_way(None, want).is_empty();
         self.lines.get(&line).is_some_and(of_line)
     }
 
-    /// What is to be done next.
     pub fn next_effect(&mut self) -> Option<Effect<T>> {
         self.effects.pop_front()
     }
@@ -344,6 +328,8 @@ impl<T> Filter<T> {
     /// It would have to wait, and [`WAITING_MAX`] do, or [`WAITING_EACH`] of the same host.
     pub fn ask(&mut self, line: u64, who: Asker, want: Want, what: T) -> Result<(), T> {
         let own = self.waiting_of.get(&who.pid()).copied().unwrap_or(0);
+        // The bounds hold for requests that would wait. Others take no memory, and are carried out even while a host
+        // that answers no snoop has filled its share.
         if (self.waiting >= WAITING_MAX || own >= WAITING_EACH) && self.waits(line, who, want) {
             return Err(what);
         }
@@ -359,6 +345,7 @@ impl<T> Filter<T> {
     }
 
     fn has_room(&self) -> bool {
+        // A newcomer may not take a free place while others wait for one.
         self.lines.len() < self.room && self.for_room.len == 0
     }
 
@@ -382,6 +369,7 @@ impl<T> Filter<T> {
         match self.lines.get_mut(&line) {
             Some(place) if !place.is_idle() => {
                 let who = ask.who;
+                // Behind earlier requests of the line, whatever it needs: order of arrival decides between hosts.
                 place.waiting.push_back(ask);
                 self.note_wait(who);
             }
@@ -393,8 +381,9 @@ impl<T> Filter<T> {
         }
     }
 
-    /// A request for a line that nobody holds.
+    /// Starts a request for a line that has no place.
     fn begin(&mut self, line: u64, ask: Ask<T>) {
+        // Leaves no copy behind, so nothing has to be remembered and no place is needed.
         if !holds(ask.who.holder(), ask.want) {
             self.effects.push_back(Effect::Go { what: ask.what, grant: None });
         } else if self.has_room() {
@@ -407,7 +396,7 @@ impl<T> Filter<T> {
         }
     }
 
-    /// Carries a request out, or snoops who is in its way. The line stays, whoever holds it.
+    /// Carries a request out, or snoops the hosts in its way. The line keeps its place either way.
     fn attempt(&mut self, line: u64, ask: Ask<T>) {
         let Some(place) = self.lines.get_mut(&line) else { return };
         let snooped = place.in_the_way(ask.who.holder(), ask.want);
@@ -417,6 +406,7 @@ impl<T> Filter<T> {
             return;
         }
         let who = ask.who;
+        // At the front: `settle` has taken it from there, or no other request waits.
         place.waiting.push_front(ask);
         self.note_wait(who);
         self.snoop(line, snooped);
@@ -432,7 +422,7 @@ impl<T> Filter<T> {
         }
     }
 
-    /// A host answers a snoop, and says what it keeps.
+    /// A host answers a snoop and keeps the line as `left`.
     ///
     /// # Errors
     /// See [`Wrong`].
@@ -447,22 +437,26 @@ impl<T> Filter<T> {
             self.counts.unexpected += 1;
             return Err(Wrong::Unexpected);
         };
+        // Against the hold at the time of the snoop, not the one now: the host may have evicted the line after it
+        // answered.
         if left > how.leaves(Some(had)) {
-            // It may not even be the answer to this snoop. The host may use the line as long as it has a lease.
+            // Not even surely the answer to this snoop. The snoop stays open, and the host's leases run out before the
+            // device gives up on it.
             self.counts.wrong += 1;
             return Err(Wrong::KeepsTooMuch);
         }
         place.snooped.swap_remove(at);
-        // An answer may be overtaken by the host's giving up what it says it keeps.
+        // An eviction or write-back may overtake the answer; the host then holds less than the answer claims.
         place.set(who, left.min(place.hold_of(who)));
         self.settle(line);
         Ok(())
     }
 
-    /// A host has not answered in time: it holds the line no more, and has no lease to use it by.
+    /// Gives up on a host that has not answered in time. It then has no lease by which it could use the line.
     pub fn silent(&mut self, who: Pid, line: u64) {
         let asked = |place: &Line<T>| place.snooped.iter().any(|it| it.who == who);
         if self.lines.get(&line).is_some_and(asked) {
+            // Only while the snoop is open: an answer or an earlier timeout may have ended it already.
             self.counts.silent += 1;
             self.give_up(who, line);
         }
@@ -471,6 +465,7 @@ impl<T> Filter<T> {
     fn give_up(&mut self, who: Pid, line: u64) {
         let Some(place) = self.lines.get_mut(&line) else { return };
         place.snooped.retain(|it| it.who != who);
+        // A sharer's copy equals memory, so losing it loses nothing.
         if place.hold_of(who) == Some(Hold::Owned) {
             self.counts.lost += 1;
             self.effects.push_back(Effect::Lost { line, who });
@@ -479,31 +474,36 @@ impl<T> Filter<T> {
         self.settle(line);
     }
 
-    /// A host gives up a line, or keeps less of it: at once, whatever waits. False if it does not hold as much.
+    /// A host gives up a line, or keeps less of it. Takes effect at once, even while requests wait. False if the host
+    /// holds less than `left`.
     pub fn leave(&mut self, who: Pid, line: u64, left: Option<Hold>) -> bool {
         let Some(place) = self.lines.get_mut(&line) else { return false };
         let had = place.hold_of(who);
         if had.is_none() || left > had {
             return false;
         }
+        // An open snoop of this host stays open: its answer comes behind this message, and requests go on only then.
         place.set(who, left);
         self.tidy(line);
         true
     }
 
-    /// All that were snooped have answered: the requests that wait go on.
+    /// Lets waiting requests go on once all snooped hosts have answered.
     fn settle(&mut self, line: u64) {
+        // True for the request that the snoops were sent for.
         let mut asked = true;
         while let Some(place) = self.lines.get_mut(&line)
             && place.snooped.is_empty()
         {
+            // These snoops made room for another line; the first request came later and has snooped no host.
             if core::mem::take(&mut place.evicted) {
                 self.evicting -= 1;
                 asked = false;
             }
             let Some(ask) = place.waiting.pop_front() else { break };
             self.note_go(ask.who);
-            // The value that it was asked for is there, even if the owner keeps the line.
+            // The owner has written the value back and may keep the line as owner. `attempt` would find it in the way
+            // again, and snoop it for ever.
             if core::mem::take(&mut asked) && ask.want == Want::Current {
                 let grant = ask.who.holder().and_then(|who| self.hold_of(who, line));
                 self.effects.push_back(Effect::Go { what: ask.what, grant });
@@ -515,7 +515,8 @@ impl<T> Filter<T> {
         self.make_room();
     }
 
-    /// Drops all requests, and what was to be done for them: hosts keep what they hold.
+    /// Drops all requests and pending effects, for a reset of the device. Hosts keep their copies, so the filter keeps
+    /// its record of them.
     pub fn drop_requests(&mut self) {
         self.lines.retain(|_, place| {
             *place = Line { holders: core::mem::take(&mut place.holders), ..Line::default() };
@@ -527,7 +528,7 @@ impl<T> Filter<T> {
         self.effects.clear();
     }
 
-    /// Forgets a line that nobody holds or waits for.
+    /// Frees the place of a line that is neither held nor waited for.
     fn tidy(&mut self, line: u64) {
         let is_over = |place: &Line<T>| place.is_idle() && place.holders.is_empty();
         if self.lines.get(&line).is_some_and(is_over) {
@@ -536,17 +537,20 @@ impl<T> Filter<T> {
         }
     }
 
-    /// Gives free places to those that wait for one, and takes lines from their hosts for the rest.
+    /// Gives free places to requests that wait for one, and starts to evict a line for each of the rest.
     fn make_room(&mut self) {
         loop {
+            // A request whose line has got a place through another request needs none of its own.
             let Self { lines, room, for_room, .. } = self;
             let is_free = lines.len() < *room;
             let next = for_room.pop(|line| is_free || lines.contains_key(&line));
             let Some((line, ask)) = next else { break };
             self.note_go(ask.who);
             self.lines.entry(line).or_default();
+            // May wait again, now for its line: another request may have come first.
             self.start(line, ask);
         }
+        // One eviction for each request that waits, no more: lines that hosts use should stay.
         while self.evicting < self.for_room.len {
             let Some(victim) = next_behind(&self.lines, self.hand, Line::is_idle) else { break };
             let Some(place) = self.lines.get_mut(&victim) else { break };

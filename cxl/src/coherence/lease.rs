@@ -1,22 +1,22 @@
-//! Leases: until when a host may use what a device has granted it.
+//! Leases: how long a host may use the lines that a device has granted it.
 //!
-//! [`Leases::renew`] with the number that a response names; [`Leases::is_valid`] before each use of a line.
+//! A device gives up on a host that leaves a snoop unanswered, and the host may not know: it was stopped, or frames
+//! were lost. So a host uses a line only for a term that ends, on its own clock, before the device can have given up.
+//! [`Leases::renew`] takes the number that a response names; [`Leases::is_valid`] is asked before each use of a line.
+//! Terms are in units of 100 µs.
 //!
-//! Units: terms of 100 µs.
 //! Source: docs/spec/cxl-fabric.md "A host that does not answer"; Gray and Cheriton, "Leases", SOSP 1989.
-//!
-//! A device gives up on a host that leaves a snoop unanswered, and the host may not know: it was stopped, or frames were lost.
-//! So it uses its lines only for a time that ends, on its own clock, before the device can have given up.
 
 use std::collections::BTreeMap;
 
 use weft_dataplane::time::{Instant, Span};
 use weft_parsers::cxl_mem::Lease;
 
-/// Most leases at once: a device has one, and another one after it has given up on the host. What comes beyond is used once.
+/// Most leases at once: one for each device, and another after a device has given up on the host. Lines granted by a
+/// lease beyond that are used once.
 const LEASES_MAX: usize = 1_024;
 
-/// The leases that a host has, by their numbers: one for each device, and for a while those that it does not renew any more.
+/// End of each valid lease by its number: one for each device, and those that devices have replaced until they run out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Leases {
     now: Instant,
@@ -24,19 +24,23 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// Goes on to `now`, which has to be read from the clock after what asks for the lines was asked.
+    /// Advances to `now` and drops leases that are over. The caller reads the clock after the loads and stores to be
+    /// served were submitted.
     pub fn set_now(&mut self, now: Instant) {
         self.now = now;
         self.ends.retain(|_, end| *end > now);
     }
 
-    /// Takes what the response to a request says that was sent at `sent`.
+    /// Extends a lease by a response to the request that was sent at `sent`.
     pub fn renew(&mut self, lease: Lease, sent: Instant) {
+        // Counted from the request, not the response: the device counts its own half of the time limit from later than
+        // that, so the host's term always ends first.
         let end = sent + Span::from_us(u64::from(lease.term) * Lease::UNIT_US);
         let has_room = self.ends.len() < LEASES_MAX || self.ends.contains_key(&lease.number);
         if lease.number == 0 || end <= self.now || !has_room {
             return;
         }
+        // Responses overtake each other: an older one must not shorten a lease that a newer one has extended.
         let known = self.ends.entry(lease.number).or_insert(end);
         *known = end.max(*known);
     }
@@ -44,6 +48,7 @@ impl Leases {
     /// Whether a line that was granted with lease `number` may be used now.
     #[must_use]
     pub fn is_valid(&self, number: u64) -> bool {
+        // `set_now` has removed all leases that are over. Number 0, no lease, is never inserted.
         self.ends.contains_key(&number)
     }
 }

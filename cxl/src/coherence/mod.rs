@@ -1,12 +1,13 @@
-//! Coherence of lines of a device's memory in hosts' caches (HDM-DB): who holds a line, and what a snoop does to it.
+//! Coherence of lines of device memory in hosts' caches (HDM-DB): the states of a line, and the effect of each snoop.
 //!
 //! [`filter::Filter`] is the device's half, [`cache::Cache`] a host's; neither knows tags or messages.
-//! [`snoops::Snoops`] has tags and time limits of snoops, and tells hosts their leases; [`lease::Leases`] are a host's own.
+//! [`snoops::Snoops`] manages tags and time limits of snoops and issues leases to hosts; [`lease::Leases`] holds the
+//! leases that a host has received. A line has 64 bytes; the device names it by number, the host by address.
 //!
-//! Units: lines of 64 bytes, by number in the device or by address at the host.
+//! At most one request of a host for a line is under way, and one snoop, unless the device has given up on an earlier
+//! one.
+//!
 //! Source: CXL 3.1 sections 3.3.3, 3.3.5 to 3.3.10; docs/spec/cxl-fabric.md "Back-invalidate".
-//!
-//! At most one request of a host for a line is under way, and one snoop, unless the device has given up on an earlier one.
 
 pub mod cache;
 pub mod cache_counts;
@@ -24,25 +25,24 @@ use weft_parsers::cxl_mem::MemOp;
 /// How a host holds a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hold {
-    /// It may read it; others may, too.
+    /// Read-only copy; other hosts may hold the line, too.
     Shared,
-    /// It alone has it, and may have changed it.
+    /// The only copy, exclusive or modified: only the owner knows which.
     Owned,
 }
 
-/// What a device asks of a host that holds a line, mildest first.
+/// A device's snoop of a host that holds a line, mildest first: the order decides which of two snoops is stricter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Snoop {
-    /// `BISnpCur`: write back what is newer; keep the line as it is.
+    /// `BISnpCur`: write back a changed line, and keep it as it is.
     Current,
-    /// `BISnpData`: write back what is newer; keep no more than a shared copy.
+    /// `BISnpData`: write back a changed line, and keep a shared copy at most.
     Data,
-    /// `BISnpInv`: write back what is newer; keep nothing.
+    /// `BISnpInv`: write back a changed line, and drop it.
     Invalidate,
 }
 
 impl Snoop {
-    /// The message that asks so.
     #[must_use]
     pub const fn op(self) -> MemOp {
         match self {
@@ -52,7 +52,7 @@ impl Snoop {
         }
     }
 
-    /// What a message asks; `None` of other messages, and of blocks of lines, which are not offered.
+    /// Snoop of a message; `None` for other messages, and for snoops of blocks of lines, which are not offered.
     #[must_use]
     pub const fn of(op: MemOp) -> Option<Self> {
         match op {
@@ -63,7 +63,7 @@ impl Snoop {
         }
     }
 
-    /// What a host may keep of a line that it has so.
+    /// The most that a host may keep after this snoop if it held the line as `had`.
     #[must_use]
     pub fn leaves(self, had: Option<Hold>) -> Option<Hold> {
         match self {
@@ -77,17 +77,15 @@ impl Snoop {
 /// Why an access to a line failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Failure {
-    /// Nobody has that memory, or nobody may tell.
+    /// No device has memory at that address, or the host has no right to it.
     NoMemory,
-    /// The line is poisoned.
     Poisoned,
-    /// No answer in time.
     Timeout,
-    /// An answer that does not fit its request.
+    /// The answer has another opcode than its request allows.
     Mismatch,
 }
 
-/// The message by which a host says what it keeps.
+/// Opcode of the answer of a host that keeps the line as `left`.
 #[must_use]
 pub const fn answer_op(left: Option<Hold>) -> MemOp {
     match left {
@@ -97,7 +95,7 @@ pub const fn answer_op(left: Option<Hold>) -> MemOp {
     }
 }
 
-/// What a host says that it keeps; `None` of other messages.
+/// Hold that a host keeps by its answer to a snoop; `None` if `op` is not such an answer.
 #[must_use]
 pub const fn answered(op: MemOp) -> Option<Option<Hold>> {
     match op {

@@ -1,13 +1,13 @@
-//! What people should know of those who hold lines: who is silent is told once until it answers again.
+//! Events for people about holders of lines. A holder that falls silent is reported once, until it answers again.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use weft_parsers::fabric::Pid;
 
-/// News that wait for somebody to ask; beyond, the oldest is dropped.
+/// News kept until they are fetched; beyond that many the oldest is dropped.
 const NEWS_MAX: usize = 256;
 
-/// Holders that are silent, and news that have not been fetched yet.
+/// Silent holders, and news that were not fetched yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct News<N> {
     silent: BTreeSet<Pid>,
@@ -21,21 +21,21 @@ impl<N> Default for News<N> {
 }
 
 impl<N> News<N> {
-    /// `who` was given up on: `news`, unless that was told before.
+    /// `who` was given up on: queues `news`, unless `who` was silent already.
     pub fn silent(&mut self, who: Pid, news: N) {
         if self.silent.insert(who) {
             self.tell(news);
         }
     }
 
-    /// `who` has answered: `news`, if it was silent.
+    /// `who` has answered: queues `news` if it was silent.
     pub fn heard_of(&mut self, who: Pid, news: N) {
         if self.silent.remove(&who) {
             self.tell(news);
         }
     }
 
-    /// Tells it whatever was told before.
+    /// Queues `news` unconditionally.
     pub fn tell(&mut self, news: N) {
         if self.waiting.len() >= NEWS_MAX {
             self.waiting.pop_front();
@@ -43,7 +43,6 @@ impl<N> News<N> {
         self.waiting.push_back(news);
     }
 
-    /// The next one.
     pub fn next_news(&mut self) -> Option<N> {
         self.waiting.pop_front()
     }

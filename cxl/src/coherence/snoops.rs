@@ -1,15 +1,16 @@
-//! The snoops of a device that have no answer yet: their tags, their time limits, and the leases of hosts.
+//! Open snoops of a device: tags, time limits, and the leases of hosts.
 //!
-//! [`Snoops::ask`] gives a tag; [`Snoops::asked`] finds what a host answers, [`Snoops::mark_overdue`] and
-//! [`Snoops::give_up`] look at the time; [`Snoops::lease`] is what a response tells its host.
+//! [`Snoops::ask`] gives a snoop its tag and [`Snoops::asked`] finds the snoop that a host answers;
+//! [`Snoops::mark_overdue`] and [`Snoops::give_up`] look at the time, and [`Snoops::lease`] is the lease that a
+//! response names.
 //!
-//! Units: lines by number; `BITag`s of 12 bits.
+//! A snoop that has waited for half of its time is overdue, and from then on its host gets no lease. The device gives
+//! up when the other half has passed since it marked the snoop: by then all leases of the host have ended, as a term is
+//! shorter than half of the time. This holds however late the device looks at its clock, because every request that it
+//! took in before the mark was sent before it. After that the host's leases have another number, so the host knows for
+//! each line whether its grant is still good.
+//!
 //! Source: docs/spec/cxl-fabric.md "A host that does not answer"; CXL 3.1 sections 3.3.8, 3.3.10.
-//!
-//! A snoop that has waited for half of its time is overdue, and its host gets no lease until that is over. Giving up waits for
-//! the other half from then on: by that time all leases have ended that the host had, as a term is shorter than half of the
-//! time. This holds whenever the device looks at its clock: a request that it took in before it marked the snoop was sent before.
-//! A host that the device has given up on gets leases by a new number, so it knows of each line whether it still has it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,15 +19,16 @@ use weft_dataplane::time::{Instant, Span};
 use weft_parsers::cxl_mem::Lease;
 use weft_parsers::fabric::{Hpa, Pid};
 
-/// Of 64 parts of half of the time limit, those that a term has: clocks of two machines do not run alike.
+/// A term is this many 64ths of half of the time limit; the rest allows for clocks of two machines that run at
+/// different rates.
 const TERM_PARTS: u64 = 63;
 
-/// Why an answer is none to a snoop that waits.
+/// Why an answer matches no open snoop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotAsked {
-    /// The device has given up on that host meanwhile.
+    /// It answers a snoop that the device has given up on, or could not send.
     Late,
-    /// The host was not asked so.
+    /// No snoop with that tag went to this host.
     Unexpected,
 }
 
@@ -36,42 +38,43 @@ enum Tag {
     Asked {
         who: Pid,
         line: u64,
-        /// When it is overdue, or, if it is, when the device gives up.
+        /// Time at which it becomes overdue, or, once it is, at which the device gives up.
         due: Instant,
         is_overdue: bool,
-        /// The line's address at that host; `None` if it was not asked.
+        /// The line's address at that host; `None` if the host has none and so was not snooped.
         addr: Option<Hpa>,
     },
-    /// Its host was given up on, and may answer yet.
+    /// The device gave up on the host, whose answer may still come.
     Late(Pid),
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Host {
-    /// The number of its lease.
+    /// Number of its lease; 0: the next response gives it a new one.
     lease: u64,
-    /// Its snoops that are overdue.
+    /// Overdue snoops to it: while there are any it gets no lease.
     overdue: usize,
 }
 
-/// Tags that are not in use, in the order in which they will be.
+/// Unused tags, in order of their next use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Free(VecDeque<u16>);
 
 impl Hash for Free {
-    /// By which tags others will be asked decides nothing.
+    /// The order of tags changes no decision, so the exploration of all orders takes states that differ only in it as
+    /// one.
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-/// Snoops without an answer, and what hosts are told of their leases.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Snoops {
     limit: Span,
     tags: Vec<Tag>,
     free: Free,
-    /// Tags of hosts that were given up on: used when there is no other, so that a late answer finds no other snoop.
+    /// Tags of snoops that were given up on, oldest first. Used only when `free` is empty, so that a late answer is
+    /// unlikely to meet another snoop.
     late: VecDeque<u16>,
-    /// What is to be marked, and what is to be given up, by time.
+    /// Snoops to be marked overdue, by time; those to be given up are in `ends`.
     marks: BTreeSet<(Instant, u16)>,
     ends: BTreeSet<(Instant, u16)>,
     hosts: BTreeMap<Pid, Host>,
@@ -80,7 +83,7 @@ pub struct Snoops {
 }
 
 impl Snoops {
-    /// Up to `tags` snoops, each with a time `limit`; numbers of leases follow from `secret`.
+    /// Room for `tags` snoops, each with a time `limit`. Lease numbers are derived from `secret`.
     #[must_use]
     pub fn new(limit: Span, tags: u16, secret: u64) -> Self {
         Self {
@@ -96,20 +99,19 @@ impl Snoops {
         }
     }
 
-    /// Stops waiting for answers, though some may come. No host is given up.
+    /// Ends all open snoops, for a reset of the device: late answers are tolerated, and no host is given up on.
     pub fn abandon(&mut self) {
         for tag in 0..u16::try_from(self.tags.len()).unwrap_or(u16::MAX) {
             self.forsake(tag);
         }
     }
 
-    /// Whether another snoop can be sent.
     #[must_use]
     pub fn has_tag(&self) -> bool {
         !self.free.0.is_empty() || !self.late.is_empty()
     }
 
-    /// When there is something to be marked or given up.
+    /// When [`Self::mark_overdue`] or [`Self::give_up`] has work next.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         let first = |all: &BTreeSet<(Instant, u16)>| all.first().map(|&(at, _)| at);
@@ -118,6 +120,7 @@ impl Snoops {
 
     /// Half of the time limit, from when a snoop is overdue until its host is given up on.
     fn half(&self) -> Span {
+        // Rounded up, and the term in `lease` down, so that a term is never longer than this half.
         Span::from_ps(self.limit.as_ps() - self.limit.as_ps() / 2)
     }
 
@@ -127,13 +130,14 @@ impl Snoops {
         self.put(who, line, now + self.half(), Some(addr))
     }
 
-    /// The same of a host that cannot be asked: its leases end. They do so from the next look at the clock on, as it may have been
-    /// given some that `now` does not know of.
+    /// Like [`Self::ask`] for a host that cannot be snooped, having no address for the line: its leases are left to run
+    /// out. Its wait begins with the next look at the clock, as `now` may be older than its last lease.
     pub fn cannot_ask(&mut self, now: Instant, who: Pid, line: u64) {
         self.put(who, line, now, None);
     }
 
     fn put(&mut self, who: Pid, line: u64, due: Instant, addr: Option<Hpa>) -> Option<u16> {
+        // A late tag is reused last, oldest first: each moment it rests makes a late answer to it rarer.
         let tag = self.free.0.pop_front().or_else(|| self.late.pop_front())?;
         *self.tags.get_mut(usize::from(tag))? =
             Tag::Asked { who, line, due, is_overdue: false, addr };
@@ -141,18 +145,20 @@ impl Snoops {
         Some(tag)
     }
 
-    /// The line of the snoop that `who` answers by `tag`, for the line at `addr`; 0 if the answer does not say for which. It stays
-    /// under way until [`Self::answered`].
+    /// Line of the snoop that `who` answers by `tag`. `addr` is the address in the answer, 0 if it has none. The snoop
+    /// stays open until [`Self::answered`].
     ///
     /// # Errors
     /// See [`NotAsked`].
     pub fn asked(&mut self, who: Pid, tag: u16, addr: Hpa) -> Result<u64, NotAsked> {
         match self.tags.get_mut(usize::from(tag)) {
             Some(Tag::Asked { who: asked, line, addr: Some(known), .. }) if *asked == who => {
-                // Of another line: the tag was that of a snoop which the device has given up on.
+                // Another address: the answer belongs to a snoop given up on earlier that had the same tag.
                 if addr == Hpa(0) || addr == *known { Ok(*line) } else { Err(NotAsked::Late) }
             }
+            // No snoop was sent by this tag, so the answer is to an earlier user of it.
             Some(Tag::Asked { who: asked, addr: None, .. }) if *asked == who => Err(NotAsked::Late),
+            // The one answer that could still come has come, so the tag is as good as a free one.
             Some(place @ Tag::Late(_)) if *place == Tag::Late(who) => {
                 *place = Tag::Free;
                 self.late.retain(|late| *late != tag);
@@ -163,25 +169,25 @@ impl Snoops {
         }
     }
 
-    /// A snoop has its answer.
     pub fn answered(&mut self, tag: u16) {
         if self.take(tag, Tag::Free).is_some() {
             self.free.0.push_back(tag);
         }
     }
 
-    /// Ends a snoop without an answer; one may come yet.
+    /// Ends a snoop without an answer, which may still come.
     fn forsake(&mut self, tag: u16) -> Option<(Pid, u64)> {
         let Some(&Tag::Asked { who, .. }) = self.tags.get(usize::from(tag)) else { return None };
         self.late.push_back(tag);
         self.take(tag, Tag::Late(who))
     }
 
-    /// Ends a snoop, whose tag becomes `after`.
+    /// Ends a snoop and sets its tag to `after`; returns host and line.
     fn take(&mut self, tag: u16, after: Tag) -> Option<(Pid, u64)> {
         let place = self.tags.get_mut(usize::from(tag))?;
         let Tag::Asked { who, line, due, is_overdue, .. } = *place else { return None };
         *place = after;
+        // An overdue snoop is in `ends`, any other in `marks`, both keyed by `due`.
         if is_overdue {
             self.ends.remove(&(due, tag));
             let host = self.hosts.entry(who).or_default();
@@ -197,15 +203,18 @@ impl Snoops {
         if let Some(Tag::Asked { who, due, is_overdue: is_overdue @ false, .. }) =
             self.tags.get_mut(usize::from(tag))
         {
+            // Keyed by the old `due`, so removed before that changes.
             self.marks.remove(&(*due, tag));
-            // From now on, not from when it was due: leases may have been given since then.
+            // Half of the limit from now, not from `due`: a device that looks at its clock late has given leases since
+            // then.
             (*due, *is_overdue) = (now + half, true);
             self.ends.insert((*due, tag));
             self.hosts.entry(*who).or_default().overdue += 1;
         }
     }
 
-    /// Marks what is overdue at `now`, before anything is taken in that may have been sent by then.
+    /// Marks snoops that are overdue at `now`. Must run before messages are taken in: a request taken in after the mark
+    /// gets no lease.
     pub fn mark_overdue(&mut self, now: Instant) {
         while let Some(&(at, tag)) = self.marks.first()
             && at <= now
@@ -214,31 +223,36 @@ impl Snoops {
         }
     }
 
-    /// The next host that is given up on at `now`, and its line. Its lease is over.
+    /// Gives up on the next snoop whose time is over at `now`; returns host and line. The host's lease gets another
+    /// number.
     pub fn give_up(&mut self, now: Instant) -> Option<(Pid, u64)> {
         let &(at, tag) = self.ends.first()?;
         if at > now {
             return None;
         }
+        // The host may go on to think that it holds the line. With another lease number it asks again before it uses
+        // any line that it was granted earlier.
         let (who, line) = self.forsake(tag)?;
         self.revoke(who);
         Some((who, line))
     }
 
-    /// What a host has of lines may be less than it thinks: from now on it gets leases by another number.
+    /// Gives a host another lease number, because it may hold less than it thinks: lines granted by the old number are
+    /// renewed no more.
     pub fn revoke(&mut self, who: Pid) {
         if let Some(host) = self.hosts.get_mut(&who) {
             host.lease = 0;
         }
     }
 
-    /// What a response tells `who`.
+    /// Lease that a response to `who` names; [`Lease::NONE`] while a snoop to it is overdue.
     pub fn lease(&mut self, who: Pid) -> Lease {
         let (secret, leases) = (self.secret, &mut self.leases);
         let host = self.hosts.entry(who).or_default();
         if host.overdue > 0 {
             return Lease::NONE;
         }
+        // 0 means no lease on the wire, and a hash may be 0.
         while host.lease == 0 {
             *leases += 1;
             host.lease = number(secret, *leases);
@@ -249,7 +263,7 @@ impl Snoops {
     }
 }
 
-/// The number of the `nth` lease: without the secret it cannot be guessed, so no other device can renew the lease.
+/// Number of the `nth` lease. It cannot be guessed without the secret, so no other device can renew the lease.
 fn number(secret: u64, nth: u64) -> u64 {
     let mut hasher = DefaultHasher::new();
     (secret, nth).hash(&mut hasher);
