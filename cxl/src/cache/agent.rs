@@ -1,8 +1,9 @@
-//! The cache of a device: what it asks its host for, and what it answers.
+//! Cache agent of a device: its requests to the host, and its answers to snoops.
 //!
-//! [`Cache`] says what is to be done with lines; here that becomes requests with a CQID and a time limit, write pulls, and
-//! answers to snoops with the data that a snoop takes. H2D messages come in the order in which the host sent them, so a snoop
-//! that meets a request without GO was sent first and is answered at once: the request is carried out after it.
+//! [`Cache`] decides per line; this file turns its decisions into requests with a CQID and a time limit, serves write
+//! pulls, and answers snoops together with the changed line that a snoop takes. H2D messages come in the order in which
+//! the host sent them, so a snoop that meets a request without GO was sent before GO and is answered at once: the host
+//! carries out the request after it.
 //!
 //! Source: CXL 3.1 sections 3.2.2 to 3.2.5; docs/spec/cxl-fabric.md "CXL.cache".
 
@@ -16,60 +17,58 @@ use super::{Free, Outgoing};
 use crate::coherence::cache::{Access, Bytes, Cache, CacheCounts, Out};
 use crate::coherence::{Failure, Hold, Snoop};
 
-/// CQIDs: twice as many as there are requests under way at most, so that one that was used rests before it is used again, and
-/// a late answer matches no request.
+/// Number of CQIDs: twice [`IN_FLIGHT_MAX`], so that a CQID rests before it is used again and a late answer matches no
+/// request.
 const CQIDS: u16 = 1_024;
-/// Requests under way at most. The home agent lets as many of one cache wait.
+/// Most requests under way: as many as the home agent lets wait for one cache.
 pub const IN_FLIGHT_MAX: usize = 512;
-/// Snoops of one line that wait for an answer; beyond, the oldest gets none. There is one, and those that the host gave up.
+/// Open snoops of one line; beyond that many the oldest gets no answer. All but one were given up by the host.
 const SNOOPS_MAX: usize = 8;
-/// Messages that may wait to be sent before snoops are no longer heard.
+/// Waiting messages from which on snoops are dropped.
 const WAITING_MAX: usize = 1 << 14;
 
-/// What a cache of a device is like.
+/// Parameters of a device's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheSpec {
-    /// Lines.
     pub lines: usize,
     /// Requests under way, 1 to [`IN_FLIGHT_MAX`].
     pub in_flight_max: usize,
-    /// How long the host's answer may take.
+    /// Time limit for the host's answer.
     pub timeout: Span,
 }
 
-/// Counts of a device's cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct AgentCounts {
-    /// Those of its lines.
+    /// Counts of the state machine of lines.
     #[serde(flatten)]
     pub lines: CacheCounts,
     /// Requests that were sent.
     pub sent: u64,
-    /// Requests that have their answer.
+    /// Requests that were answered in full.
     pub answered: u64,
     /// Requests that were not answered in time.
     pub timeouts: u64,
-    /// Messages for nothing that is under way.
+    /// Messages that match no request under way.
     pub unexpected: u64,
     /// Answers that do not fit their request.
     pub mismatched: u64,
 }
 
 impl core::hash::Hash for AgentCounts {
-    /// Counts decide nothing.
+    /// Counts change no decision, so the exploration of all orders takes states that differ only in them as one.
     fn hash<H: core::hash::Hasher>(&self, _: &mut H) {}
 }
 
-/// What a request is, and what has come of it.
+/// Kind of a request, and its progress.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum What {
-    /// `RdAny` or `RdOwn`: GO and data come.
+    /// `RdAny` or `RdOwn`: ends with both GO and data; `failed` once one of them has reported an error.
     Read { granted: bool, data: bool, failed: bool },
-    /// `DirtyEvict`, with what is to be written.
+    /// `DirtyEvict`, with the line to be written.
     DirtyEvict(Box<Bytes>),
     /// `CleanEvictNoData`.
     CleanEvict,
-    /// `WrInv`: what is to be written, and whether it was pulled.
+    /// `WrInv`: the bytes to be written, and whether the host has pulled them.
     Write { data: Box<Bytes>, mask: u64, pulled: bool },
     /// `CacheFlushed`.
     Flushed,
@@ -80,11 +79,11 @@ struct Flight {
     line: u64,
     what: What,
     serial: Serial,
-    /// When it was sent: a lease that its answer tells counts from then.
+    /// When it was sent: the lease that its answer names counts from then.
     sent: Instant,
 }
 
-/// Number of a request, by which its deadline knows it.
+/// Number of a request: tells its deadline from that of another request with the same CQID.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Serial(u64);
 
@@ -92,7 +91,7 @@ impl core::hash::Hash for Serial {
     fn hash<H: core::hash::Hasher>(&self, _: &mut H) {}
 }
 
-/// A snoop that has no answer yet.
+/// A snoop without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Snooped {
     uqid: u16,
@@ -101,32 +100,31 @@ struct Snooped {
     hit: bool,
 }
 
-/// The cache of a device. `T` is the name of a load or store.
+/// The cache of a device. `T` is the owner's name for a load or store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CacheAgent<T> {
     in_flight_max: usize,
     timeout: Span,
     cache: Cache<T>,
-    /// What others wait for, and reads.
+    /// Write-backs, evictions and writes: others may wait for them, so they go before `reads`.
     urgent: VecDeque<Out<T>>,
     reads: VecDeque<Out<T>>,
-    /// What needs no CQID: answers and data.
+    /// Answers and data, which need no CQID.
     out: VecDeque<Outgoing>,
     done: VecDeque<(T, Result<Bytes, Failure>)>,
     snoops: BTreeMap<u64, VecDeque<Snooped>>,
-    /// Changed lines that a snoop takes: they go with its answer.
+    /// Changed lines taken by a snoop: sent with its answer.
     forwards: BTreeMap<u64, Box<Bytes>>,
     flights: BTreeMap<u16, Flight>,
     free: Free,
     deadlines: VecDeque<(Instant, u16, Serial)>,
     last: Serial,
-    /// The owner wants the cache empty, and the host told so.
+    /// A flush is under way: the cache is emptied, then `CacheFlushed` is sent.
     flushing: bool,
     counts: AgentCounts,
 }
 
 impl<T: Copy + PartialEq> CacheAgent<T> {
-    /// An empty cache.
     #[must_use]
     pub fn new(spec: CacheSpec) -> Self {
         Self {
@@ -148,19 +146,18 @@ impl<T: Copy + PartialEq> CacheAgent<T> {
         }
     }
 
-    /// Lines that are held or waited for, of how many.
+    /// Lines in use (held or waited for), and the cache's capacity.
     #[must_use]
     pub fn used(&self) -> (usize, usize) {
         self.cache.used()
     }
 
-    /// Counts so far.
     #[must_use]
     pub const fn counts(&self) -> AgentCounts {
         AgentCounts { lines: self.cache.counts(), ..self.counts }
     }
 
-    /// How a line is held and what it holds, while its lease lasts.
+    /// State and bytes of a line, while its lease lasts.
     #[must_use]
     pub fn usable(&self, line: u64) -> Option<(Hold, &Bytes)> {
         self.cache.usable(line)
@@ -172,7 +169,7 @@ impl<T: Copy + PartialEq> CacheAgent<T> {
         self.deadlines.front().map(|&(at, ..)| at)
     }
 
-    /// Goes on to `now`, which has to be read from the clock after all accesses came that lines of the cache are to serve.
+    /// Advances to `now`. The caller reads the clock after the accesses that lines of the cache are to serve.
     pub fn set_now(&mut self, now: Instant) {
         self.cache.leases().set_now(now);
     }
@@ -183,38 +180,40 @@ impl<T: Copy + PartialEq> CacheAgent<T> {
         self.drain();
     }
 
-    /// The next load or store that ended: what the line holds, or why not.
+    /// The next load or store that ended: the line's bytes, or why it failed.
     pub fn next_done(&mut self) -> Option<(T, Result<Bytes, Failure>)> {
         self.done.pop_front()
     }
 
-    /// The address of a changed line that was lost: what was stored there is nowhere.
+    /// Address of the next changed line that was lost: its stores are in neither cache nor memory.
     pub fn next_lost(&mut self) -> Option<u64> {
         self.cache.next_lost()
     }
 
-    /// Gives up all lines, changed ones by writing them back, and then says so (`CacheFlushed`).
+    /// Gives up all lines, changed ones by writing them back, then sends `CacheFlushed`.
     pub fn flush(&mut self) {
         self.flushing = true;
         self.cache.flush();
         self.drain();
     }
 
-    /// Whether a flush has not ended.
+    /// Whether a flush is under way.
     #[must_use]
     pub const fn is_flushing(&self) -> bool {
         self.flushing
     }
 
-    /// Takes what the cache has to say.
+    /// Sorts the cache's decisions into the queues.
     fn drain(&mut self) {
         while let Some(out) = self.cache.next_out() {
             match out {
                 Out::Done { what, result } => self.done.push_back((what, result)),
                 Out::Read { .. } => self.reads.push_back(out),
-                // The order of GO and snoop tells which came first, so the question is answered already.
+                // CXL.cache has no BIConflict and needs none: H2D stays in order, so whether GO has come says which was
+                // first.
                 Out::Conflict { line } => _ = self.cache.conflict_known(line),
-                // A snoop takes the line: the data goes with its answer, and is not asked for.
+                // The snoop's answer carries the line (RspSFwdM, RspIFwdM), so no DirtyEvict is sent and the write-back
+                // counts as done.
                 Out::WriteBack { line, data, .. } if self.is_snooped(line) => {
                     self.forwards.insert(line, Box::new(data));
                     self.cache.written(line, false);
@@ -231,10 +230,12 @@ impl<T: Copy + PartialEq> CacheAgent<T> {
         self.snoops.get(&line).is_some_and(|snoops| !snoops.is_empty())
     }
 
-    /// Answers the snoops of a line, of which `left` is kept.
+    /// Answers the open snoops of a line; the cache keeps it as `left`.
     fn answer(&mut self, line: u64, left: Option<Hold>) {
         let data = self.forwards.remove(&line);
         for Snooped { uqid, how, hit } in self.snoops.remove(&line).unwrap_or_default() {
+            // Opcodes by what the cache had and keeps (docs/spec/cxl-fabric.md "CXL.cache"): V keeps its state, S and I
+            // are the state that is left; Fwd announces the line in D2H Data.
             let keeps_all = how == Snoop::Current && left.is_some();
             let op = match (left, data.is_some()) {
                 (Some(_), true) if keeps_all => CacheOp::RspVFwdV,
@@ -248,17 +249,21 @@ impl<T: Copy + PartialEq> CacheAgent<T> {
             let head = CacheHead { addr: Hpa(line), ..CacheHead::new(op, uqid) };
             self.out.push_back(Outgoing::of(head));
             if let Some(data) = &data {
+                // By the snoop's UQID, behind its answer: the host knows by the answer that this data comes.
                 let head = CacheHead::new(CacheOp::DataToHost, uqid);
                 self.out.push_back(Outgoing::with_data(head, data));
             }
         }
     }
 
-    /// The next message that may be sent at `now`.
+    /// The next message to send at `now`.
     pub fn next_message(&mut self, now: Instant) -> Option<Outgoing> {
+        // Answers and data first: they need no CQID, and other requesters wait for them at the host.
         if let Some(out) = self.out.pop_front() {
             return Some(out);
         }
+        // Up to the most that the home agent takes, not the owner's `in_flight_max`: reads under way must not delay a
+        // line that others wait for.
         if self.flights.len() < IN_FLIGHT_MAX
             && let Some(out) = self.urgent.pop_front()
         {
@@ -269,13 +274,15 @@ impl<T: Copy + PartialEq> CacheAgent<T> {
         {
             return self.request(now, &out);
         }
+        // CacheFlushed goes last: the home agent then takes every line as given up.
         if !self.flushing || !self.flights.is_empty() || !self.urgent.is_empty() {
             return None;
         }
+        // CacheFlushed names no line: address 0.
         if self.cache.used().0 == 0 {
             return self.send(now, 0, CacheOp::CacheFlushed, What::Flushed);
         }
-        // Lines that something was under way for when the flush began.
+        // Lines that were busy when the flush began, and that the cache therefore left out.
         self.cache.flush();
         self.drain();
         let out = self.urgent.pop_front()?;
@@ -312,7 +319,7 @@ impl<T: Copy + PartialEq> CacheAgent<T> {
         Some(Outgoing::of(head))
     }
 
-    /// Takes a message of the host; false if there is nothing that it answers, and it asks for nothing.
+    /// Takes a message from the host; false if it is no snoop and answers no request.
     pub fn take(&mut self, message: &CacheMessage<'_>) -> bool {
         let head = &message.head;
         let taken = match head.op.class() {
@@ -332,14 +339,17 @@ impl<T: Copy + PartialEq> CacheAgent<T> {
             _ => Snoop::Invalidate,
         };
         if self.out.len() >= WAITING_MAX {
-            return false; // the host gives up on it as on any other that is not answered
+            return false; // the host gives up on it after its time limit, as on any other
         }
         let line = head.addr.0;
+        // Before the snoop changes the state: the answer reports whether the cache had the line (RspIHitSE or
+        // RspIHitI).
         let hit = self.cache.held(line).is_some();
         let snoops = self.snoops.entry(line).or_default();
         if snoops.len() >= SNOOPS_MAX {
             snoops.pop_front();
         }
+        // Recorded before the cache sees the snoop: `drain` looks here whether a write-back is for a snoop.
         snoops.push_back(Snooped { uqid: head.id, how, hit });
         self.cache.snoop(line, how);
         true
@@ -348,6 +358,7 @@ impl<T: Copy + PartialEq> CacheAgent<T> {
     fn answered(&mut self, message: &CacheMessage<'_>) -> bool {
         let head = &message.head;
         let Some(mut flight) = self.flights.remove(&head.id) else { return false };
+        // Before the answer takes effect: a line granted by it is kept only if its lease is known.
         self.cache.leases().renew(head.lease, flight.sent);
         match self.progress(&mut flight, message) {
             Progress::Waits => _ = self.flights.insert(head.id, flight),
@@ -366,7 +377,7 @@ impl<T: Copy + PartialEq> CacheAgent<T> {
         self.counts.answered += 1;
     }
 
-    /// What an answer makes of a request.
+    /// Advances a request by an answer.
     fn progress(&mut self, flight: &mut Flight, message: &CacheMessage<'_>) -> Progress {
         let (head, line) = (&message.head, flight.line);
         match (&mut flight.what, head.op) {
@@ -378,6 +389,8 @@ impl<T: Copy + PartialEq> CacheAgent<T> {
                     Some(GoState::Shared) => {
                         self.cache.granted(line, Some(Hold::Shared), head.lease.number);
                     }
+                    // GO-M counts as GO-E: weft's home agent never grants M, as it writes a changed line to memory
+                    // first.
                     Some(GoState::Exclusive | GoState::Modified) => {
                         self.cache.granted(line, Some(Hold::Owned), head.lease.number);
                     }
@@ -386,6 +399,7 @@ impl<T: Copy + PartialEq> CacheAgent<T> {
             }
             (What::Read { granted, data, failed }, CacheOp::DataToDevice) if !*data => {
                 *data = true;
+                // The host fills the line with ones where it has no memory; it must not reach the cache.
                 if head.go_err {
                     *failed = true;
                 } else if let Some(bytes) = message.data.filter(|_| !*failed) {
@@ -396,6 +410,8 @@ impl<T: Copy + PartialEq> CacheAgent<T> {
             (What::DirtyEvict(data), CacheOp::GoWritePull | CacheOp::GoErrWritePull) => {
                 let head_of_data = CacheHead::new(CacheOp::DataToHost, head.rsp_data);
                 self.out.push_back(Outgoing::with_data(head_of_data, data));
+                // The host pulls the data even when it refuses: GO_ERR_WritePull says that the line is not this cache's
+                // any more, and that it drops the data.
                 self.cache.written(line, head.op == CacheOp::GoErrWritePull);
                 Progress::Ended
             }
@@ -410,6 +426,7 @@ impl<T: Copy + PartialEq> CacheAgent<T> {
                 self.out.push_back(Outgoing { enables, ..Outgoing::with_data(head, data) });
                 Progress::Waits
             }
+            // No memory there: the data is owed all the same, and dropped by the host.
             (What::Write { data, pulled: false, .. }, CacheOp::GoErrWritePull) => {
                 let head = CacheHead::new(CacheOp::DataToHost, head.rsp_data);
                 self.out.push_back(Outgoing::with_data(head, data));
@@ -427,11 +444,13 @@ impl<T: Copy + PartialEq> CacheAgent<T> {
         }
     }
 
-    /// Ends what was not answered by `now`; returns how many requests that were.
+    /// Ends requests that were not answered by `now`; returns their number.
     pub fn expire(&mut self, now: Instant) -> usize {
         self.set_now(now);
         let mut expired = 0;
         while let Some(&(at, cqid, serial)) = self.deadlines.front() {
+            // Deadlines of answered requests stay in the queue and are skipped here; their CQID may be another
+            // request's by now.
             let is_open = self.flights.get(&cqid).is_some_and(|flight| flight.serial == serial);
             if is_open && at > now {
                 break;
@@ -445,7 +464,7 @@ impl<T: Copy + PartialEq> CacheAgent<T> {
             self.counts.timeouts += 1;
             expired += 1;
             if flight.what == What::Flushed {
-                self.flushing = false; // the host takes lines from who does not answer
+                self.flushing = false; // if the message was lost, the host snoops each line when it needs it
             } else {
                 self.cache.failed(flight.line, Failure::Timeout);
             }
@@ -454,8 +473,8 @@ impl<T: Copy + PartialEq> CacheAgent<T> {
         expired
     }
 
-    /// Empties the cache, as it may not be used any more: a reset, or the link went down. What was changed and not written
-    /// back is lost ([`Self::next_lost`]); loads and stores that wait end without an answer.
+    /// Empties the cache when it may no longer be used: after a reset, or when the link went down. Changed lines that
+    /// were not written back are lost ([`Self::next_lost`]); waiting loads and stores end without an answer.
     pub fn clear(&mut self) {
         self.cache.clear();
         self.flushing = false;
@@ -466,11 +485,12 @@ impl<T: Copy + PartialEq> CacheAgent<T> {
         self.forwards.clear();
         self.deadlines.clear();
         let used = core::mem::take(&mut self.flights);
+        // To the back of the queue: answers to these may still come, and find the CQID unused.
         self.free.0.extend(used.into_keys());
     }
 }
 
-/// What is left of a request after an answer.
+/// State of a request after an answer.
 enum Progress {
     Waits,
     Ended,
@@ -478,7 +498,8 @@ enum Progress {
 }
 
 impl Progress {
-    /// A read of which GO and data came or not, and one of them said that it failed.
+    /// A read ends when GO and data have come, even if one of them reports an error: the CQID is in use until both
+    /// have.
     const fn of_read(is_complete: bool, failed: bool) -> Self {
         match (is_complete, failed) {
             (false, _) => Self::Waits,

@@ -1,9 +1,10 @@
-//! The home agent of a host: which cache of a device holds which line of the host's memory.
+//! Home agent of a host: records which device cache holds which line of the host's memory.
 //!
-//! Requests of devices come as messages, those of the host itself and of TLPs by [`HomeAgent::admit`]; each waits until no
-//! cache is in its way. [`HomeAgent::next_ready`] carries out the former and returns the latter, one after the other, as a
-//! line must not be given away between the decision and the access. A cache is known by the `CacheID` that the switch has
-//! set, and by how often that has been given to another device: an earlier holder cannot be asked, and is waited for.
+//! Requests of devices come as messages, those of the host itself and of TLPs through [`HomeAgent::admit`]; each waits
+//! until no cache is in its way. [`HomeAgent::next_ready`] carries out the former and returns the latter one by one,
+//! because no cache may be granted the line between the decision and the access. A cache is known by the `CacheID` that
+//! the switch has set and by a generation that changes when the `CacheID` goes to another device: an earlier holder
+//! cannot be snooped, and its leases are left to run out.
 //!
 //! Source: CXL 3.1 sections 3.2.2 to 3.2.5; docs/spec/cxl-fabric.md "CXL.cache", "A host that does not answer".
 
@@ -23,34 +24,33 @@ use crate::coherence::waited::Waited;
 use crate::coherence::{Hold, Snoop};
 use crate::completer::Target;
 
-/// UQIDs of snoops; those behind are of write pulls.
+/// UQIDs of snoops; the upper half is for write pulls, so that D2H Data tells by its UQID which of the two it answers.
 const SNOOP_UQIDS: u16 = 1 << 11;
 const PULL_UQIDS: core::ops::Range<u16> = SNOOP_UQIDS..1 << 12;
-/// Caches of one host.
+/// Caches of one host: `CacheID` has 4 bits.
 const CACHES: u8 = 16;
-/// Who asks for the host itself and for TLPs: no cache has that number.
+/// Requester of accesses of the host itself and of TLPs; no cache has that number.
 const LOCAL: Pid = Pid::from_low_bits(0xFFE);
 
-/// What a home agent is like.
+/// Parameters of a home agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HomeSpec {
     /// Lines that caches of devices may hold together.
     pub lines: usize,
-    /// How long the answer to a snoop, or the data of a write, may take.
+    /// Time limit for the answer to a snoop, and for the data of a write.
     pub answer_max: Span,
-    /// From which numbers of leases follow.
+    /// Secret from which lease numbers are derived.
     pub secret: u64,
 }
 
-/// Counts of a home agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct HomeCounts {
-    /// Those of the filter.
+    /// Counts of the snoop filter.
     #[serde(flatten)]
     pub filter: FilterCounts,
-    /// Requests of devices.
+    /// Requests that devices made.
     pub requests: u64,
-    /// Of these, how many were refused: no memory is there.
+    /// Requests refused because the host has no memory there.
     pub refused: u64,
     /// Lines that devices wrote, or wrote back.
     pub writes: u64,
@@ -58,31 +58,30 @@ pub struct HomeCounts {
     pub stale_writes: u64,
     /// Answers to snoops that had been given up.
     pub late: u64,
-    /// Requests that were dropped, as too many wait.
+    /// Requests dropped because too many wait.
     pub overrun: u64,
     /// Lines that are poisoned.
     pub poisoned: usize,
     /// Lines that are held or waited for.
     pub lines: usize,
-    /// Of how many.
+    /// Capacity in lines.
     pub lines_max: usize,
     /// Requests that wait for caches.
     pub waiting: usize,
 }
 
 impl core::hash::Hash for HomeCounts {
-    /// Counts decide nothing.
+    /// Counts change no decision, so the exploration of all orders takes states that differ only in them as one.
     fn hash<H: core::hash::Hasher>(&self, _: &mut H) {}
 }
 
-/// What people should know of devices and their caches.
+/// Events about devices and their caches, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HomeNews {
     /// A device has not answered a snoop in time; told once until it answers again.
     Silent {
         /// `CacheID` of the device.
         cache_id: u8,
-        /// The line.
         line: Hpa,
     },
     /// A device that was silent answers again.
@@ -90,11 +89,10 @@ pub enum HomeNews {
         /// `CacheID` of the device.
         cache_id: u8,
     },
-    /// What a device has stored in a line is lost, as it has not answered; the line is poisoned.
+    /// A device that owned a line has not answered, so its stores there are lost; the line is poisoned.
     Lost {
         /// `CacheID` of the device.
         cache_id: u8,
-        /// The line.
         line: Hpa,
     },
 }
@@ -113,12 +111,12 @@ impl core::fmt::Display for HomeNews {
     }
 }
 
-/// What becomes of a local access.
+/// Result of [`HomeAgent::admit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admitted<T> {
-    /// It may be carried out now.
+    /// To be carried out now, before the agent is called again.
     Now(T),
-    /// It waits: [`HomeAgent::next_ready`] returns it.
+    /// Waits; [`HomeAgent::next_ready`] returns it later.
     Waits,
     /// It meets a poisoned line, has waited too often, or too many others wait.
     Refused(T, Refused),
@@ -127,7 +125,6 @@ pub enum Admitted<T> {
 /// Why a local access is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// A line is poisoned.
     Poisoned,
     /// Caches of devices took its lines away again and again, or too many accesses wait.
     Busy,
@@ -136,13 +133,11 @@ pub enum Refused {
 /// An access of the host itself or of a TLP.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Local<T> {
-    /// First address.
     pub addr: u64,
-    /// Bytes.
     pub len: u64,
-    /// It changes memory.
+    /// Whether it changes memory.
     pub writes: bool,
-    /// What it is to its owner.
+    /// The owner's name for it.
     pub what: T,
     waited: Waited,
 }
@@ -155,10 +150,9 @@ impl<T> Local<T> {
     }
 }
 
-/// What waits for caches.
+/// A request that waits for caches.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Parked<T> {
-    /// A request of a device.
     Asked {
         who: Pid,
         head: CacheHead,
@@ -174,29 +168,29 @@ enum Parked<T> {
     Local(Box<Local<T>>),
 }
 
-/// Why data was asked for.
+/// Reason for a pull of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum PullOf {
-    /// The line that the cache owns is written to memory and given up.
+    /// The cache owns the line and gives it up: its data goes to memory.
     Owned,
-    /// The bytes are written when no cache has the line.
+    /// The bytes are written once no cache has the line.
     Write,
-    /// Nothing: it is dropped.
+    /// The request was refused; the data is dropped.
     Nothing,
 }
 
-/// Data that a device is to send.
+/// A pull whose data has not come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Pull {
     who: Pid,
     head: CacheHead,
     of: PullOf,
-    /// When the data is given up; `None` until the clock has been looked at since it was asked for. A host that looks late
-    /// would give up at once what it has asked for a moment ago.
+    /// End of the wait for the data; `None` until the clock was read again after the pull was sent. With the time of an
+    /// old reading, a host that looks at its clock late would give up a pull it has just sent.
     due: Option<Instant>,
 }
 
-/// Which caches of devices hold which lines of a host's memory. `T` is an access of the host, as its owner knows it.
+/// Which device caches hold which lines of a host's memory. `T` is the owner's name for an access of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HomeAgent<T> {
     answer_max: Span,
@@ -204,13 +198,13 @@ pub struct HomeAgent<T> {
     snoops: Snoops,
     /// Snoops that wait for a UQID.
     later: VecDeque<(Pid, u64, Snoop)>,
-    /// Answers whose data has not come, by UQID: what the cache keeps.
+    /// Snoop answers whose data has not come, by UQID: the cache, and the hold that it keeps.
     forwards: BTreeMap<u16, (Pid, Option<Hold>)>,
     pulls: BTreeMap<u16, Pull>,
     free: Free,
-    /// Requests that have no answer, by cache and CQID.
+    /// Open requests, by `CacheID` and CQID.
     open: BTreeSet<(u8, u16)>,
-    /// How often each `CacheID` was given to a device.
+    /// Generation of each `CacheID`, counted up by [`Self::reassign`].
     given: [u8; CACHES as usize],
     poisoned: BTreeSet<u64>,
     out: VecDeque<Outgoing>,
@@ -218,7 +212,7 @@ pub struct HomeAgent<T> {
     counts: HomeCounts,
 }
 
-/// The number under which the filter knows a cache: its `CacheID`, and how often that was given away before.
+/// Number of a cache in the filter: its generation and its `CacheID`.
 const fn pid_of(cache_id: u8, given: u8) -> Pid {
     Pid::from_low_bits(((given & 0x7F) as u16) << 4 | (cache_id & 0xF) as u16)
 }
@@ -228,7 +222,7 @@ const fn cache_id_of(who: Pid) -> u8 {
 }
 
 impl<T> HomeAgent<T> {
-    /// No cache holds anything.
+    /// A home agent of whose memory no cache holds a line.
     #[must_use]
     pub fn new(spec: HomeSpec) -> Self {
         Self {
@@ -248,7 +242,6 @@ impl<T> HomeAgent<T> {
         }
     }
 
-    /// Counts so far.
     #[must_use]
     pub fn counts(&self) -> HomeCounts {
         let (lines, lines_max) = self.filter.used();
@@ -266,7 +259,6 @@ impl<T> HomeAgent<T> {
         self.filter.hold_of(self.who(cache_id), line.0)
     }
 
-    /// What people should know next.
     pub fn next_news(&mut self) -> Option<HomeNews> {
         self.news.next_news()
     }
@@ -276,13 +268,13 @@ impl<T> HomeAgent<T> {
         self.out.pop_front()
     }
 
-    /// Whether data was asked for since the clock was looked at last: its time begins with the next look.
+    /// Whether a pull was sent since the clock was read last: its time limit begins with the next reading.
     #[must_use]
     pub fn waits_for_a_look(&self) -> bool {
         self.pulls.values().any(|pull| pull.due.is_none())
     }
 
-    /// When there is something to be given up.
+    /// When a snoop or pull is to be marked or given up next.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
         Instant::earlier(
@@ -291,7 +283,7 @@ impl<T> HomeAgent<T> {
         )
     }
 
-    /// Whether a line is poisoned in memory. Who owns it may have a good one.
+    /// Whether a line is poisoned in memory. Its owner, if any, may have good data.
     #[must_use]
     pub fn is_poisoned(&self, line: Hpa) -> bool {
         self.poisoned.contains(&line.0)
@@ -301,15 +293,18 @@ impl<T> HomeAgent<T> {
         pid_of(cache_id, self.given.get(usize::from(cache_id & 0xF)).copied().unwrap_or(0))
     }
 
-    /// A `CacheID` is given to a device, or taken from one: who had it before cannot be asked any more.
+    /// A `CacheID` was given to a device, or taken from one: its earlier holder cannot be snooped any more.
     pub fn reassign(&mut self, cache_id: u8) {
         if let Some(given) = self.given.get_mut(usize::from(cache_id & 0xF)) {
+            // Lines of the earlier holder stay in the filter under its old number. A snoop of one cannot be sent; after
+            // the time limit the line is free, and poisoned if it was owned.
             *given = given.wrapping_add(1);
         }
+        // The new device may use any CQID: open requests of the earlier one must not block it.
         self.open.retain(|(of, _)| *of != cache_id);
     }
 
-    /// Looks at the time before anything is taken in that may have been sent by then.
+    /// Marks overdue snoops, and begins the time limit of new pulls. Must run before messages are taken in.
     pub fn mark_overdue(&mut self, now: Instant) {
         self.snoops.mark_overdue(now);
         for pull in self.pulls.values_mut() {
@@ -317,7 +312,8 @@ impl<T> HomeAgent<T> {
         }
     }
 
-    /// Gives up on caches that have had their time. [`Self::next_ready`] carries out what that lets go.
+    /// Gives up on caches that have not answered in time. [`Self::next_ready`] carries out the requests that waited for
+    /// them.
     pub fn expire(&mut self, now: Instant) {
         while let Some((who, line)) = self.snoops.give_up(now) {
             self.filter.silent(who, line);
@@ -330,7 +326,7 @@ impl<T> HomeAgent<T> {
             self.free.0.push_back(uqid);
             self.close(&pull.head);
             self.is_silent(pull.who, pull.head.addr.0);
-            // The device has given the line up, and what it had changed does not come.
+            // The device has given the line up, and its changes do not come: neither copy is good.
             if pull.of == PullOf::Owned && self.filter.leave(pull.who, pull.head.addr.0, None) {
                 self.lose(pull.who, pull.head.addr.0);
             }
@@ -345,14 +341,14 @@ impl<T> HomeAgent<T> {
         self.news.heard_of(who, HomeNews::Answers { cache_id: cache_id_of(who) });
     }
 
-    /// What the owner of a line had changed does not come any more.
+    /// The owner's changes to a line are lost: memory is poisoned.
     fn lose(&mut self, who: Pid, line: u64) {
         self.poisoned.insert(line);
         self.news.tell(HomeNews::Lost { cache_id: cache_id_of(who), line: Hpa(line) });
     }
 
-    /// Takes a message of a device; false of one that asks for nothing and that nothing waits for. `memory` is what the host
-    /// has; [`Self::next_ready`] goes on.
+    /// Takes a message from a device; false if it is no request and answers nothing. `memory` is the host's memory. The
+    /// caller then calls [`Self::next_ready`].
     pub fn take(&mut self, message: &CacheMessage<'_>, memory: &mut dyn Target) -> bool {
         let who = self.who(message.head.cache_id);
         let taken = match message.head.op.class() {
@@ -366,26 +362,30 @@ impl<T> HomeAgent<T> {
     }
 
     fn request(&mut self, head: CacheHead, memory: &mut dyn Target) -> bool {
+        // A CQID in use: two requests under one number could not be told apart in the answers.
         if !self.open.insert((head.cache_id, head.id)) {
             return false;
         }
         self.counts.requests += 1;
         let (who, line) = (self.who(head.cache_id), head.addr.0);
         let is_flushed = head.op == CacheOp::CacheFlushed;
+        // CacheFlushed names no line.
         if !is_flushed && !memory.holds(line, LINE as u64) {
             self.counts.refused += 1;
             self.refuse(head);
             return true;
         }
         let what = Parked::Asked { who, head };
+        // `plain` counts the requester's own copy as in the way: CLFlush takes it, too.
         let (cache, plain) = (Asker::Cache(who), Asker::Plain(who));
         match head.op {
             CacheOp::RdCurr => self.ask(&head, cache, Want::Current, what),
             CacheOp::RdShared | CacheOp::RdAny => self.ask(&head, cache, Want::Shared, what),
             CacheOp::RdOwn | CacheOp::RdOwnNoData => self.ask(&head, cache, Want::Exclusive, what),
-            // The line is the device's until its data is here: nothing reads the old one after GO.
+            // The device owns the line until its data has come, so that no access reads the old value after GO.
             CacheOp::ItoMWr | CacheOp::WrCur => self.ask(&head, cache, Want::Exclusive, what),
             CacheOp::ClFlush => self.ask(&head, plain, Want::NoCopy, what),
+            // At once, even while requests wait: the cache's answer to an open snoop comes behind this message.
             CacheOp::CleanEvict | CacheOp::CleanEvictNoData => {
                 self.filter.leave(who, line, None);
                 if head.op == CacheOp::CleanEvict {
@@ -416,20 +416,20 @@ impl<T> HomeAgent<T> {
         true
     }
 
-    /// Has a request or write of a device wait for the caches in its way, or drops it, as too many wait.
+    /// Queues a request or write of a device behind the caches in its way, or drops it if too many wait.
     fn ask(&mut self, head: &CacheHead, asker: Asker, want: Want, what: Parked<T>) {
         if self.filter.ask(head.addr.0, asker, want, what).is_err() {
             self.overrun(head);
         }
     }
 
-    /// Too many wait: a request gets no answer.
+    /// Drops a request, as too many wait: CXL.cache has no answer for that, so the device times out.
     fn overrun(&mut self, head: &CacheHead) {
         self.counts.overrun += 1;
         self.close(head);
     }
 
-    /// A request has had all answers that it gets.
+    /// Ends a request; its CQID may be used again.
     fn close(&mut self, request: &CacheHead) {
         self.open.remove(&(request.cache_id, request.id));
     }
@@ -459,15 +459,16 @@ impl<T> HomeAgent<T> {
         self.close(&head);
     }
 
-    /// Answers a request; more may follow.
+    /// Sends an answer to a request; more may follow.
     fn respond(&mut self, request: CacheHead, op: CacheOp, rsp_data: u16) {
+        // Every answer renews the lease that covers all lines of that cache.
         let lease = self.snoops.lease(self.who(request.cache_id));
         let head = CacheHead::new(op, request.id);
         let head = CacheHead { cache_id: request.cache_id, rsp_data, lease, ..head };
         self.out.push_back(Outgoing::of(head));
     }
 
-    /// Answers a request for good.
+    /// Sends the last answer to a request.
     fn reply(&mut self, request: CacheHead, op: CacheOp, rsp_data: u16) {
         self.respond(request, op, rsp_data);
         self.close(&request);
@@ -489,7 +490,7 @@ impl<T> HomeAgent<T> {
             Ok(line) => line,
             Err(NotAsked::Unexpected) => return false,
             Err(NotAsked::Late) => {
-                // What the device keeps it cannot use: its lease is over.
+                // The device cannot use any copy it claims to keep: its lease is over.
                 self.counts.late += 1;
                 self.heard_of(who);
                 return true;
@@ -510,14 +511,16 @@ impl<T> HomeAgent<T> {
                 self.counts.filter.wrong += 1;
                 return false;
             }
+            // The snoop stays open until the data is in memory: a request let go before would read the old value.
             self.forwards.insert(head.id, (who, left));
             return true;
         }
         self.settle(who, head.id, line, left)
     }
 
-    /// A snoop has its answer, and memory has the data.
+    /// Completes a snoop, once memory has the data that came with its answer.
     fn settle(&mut self, who: Pid, uqid: u16, line: u64, left: Option<Hold>) -> bool {
+        // An answer that keeps too much does not count, and the snoop runs into its time limit.
         if self.filter.answered(who, line, left).is_err() {
             return false;
         }
@@ -526,12 +529,13 @@ impl<T> HomeAgent<T> {
         true
     }
 
-    /// Takes a line of a device: of a write that was pulled, or one that a snoop takes.
+    /// Takes a line from a device: data of a pull, or a changed line that a snoop takes.
     fn data(&mut self, who: Pid, message: &CacheMessage<'_>, memory: &mut dyn Target) -> bool {
         let uqid = message.head.id;
         let Some(data) = message.data else { return false };
         if let Some((asked, left)) = self.forwards.get(&uqid).copied().filter(|it| it.0 == who) {
             self.forwards.remove(&uqid);
+            // D2H Data has no address; the UQID alone says which snoop it belongs to.
             let Ok(line) = self.snoops.asked(asked, uqid, Hpa(0)) else {
                 self.counts.late += 1;
                 return true;
@@ -546,6 +550,7 @@ impl<T> HomeAgent<T> {
             return false;
         };
         self.pulls.remove(&uqid);
+        // To the back of the queue, so that a device which sends the data twice is unlikely to meet another pull.
         self.free.0.push_back(uqid);
         self.heard_of(who);
         let (line, mask) = (pull.head.addr.0, message.enables.unwrap_or(u64::MAX));
@@ -554,6 +559,7 @@ impl<T> HomeAgent<T> {
             PullOf::Owned => {
                 self.close(&pull.head);
                 if self.filter.hold_of(who, line) == Some(Hold::Owned) {
+                    // Bogus data carries no value: a snoop has taken the line since the device asked to write it back.
                     if !message.head.bogus {
                         self.write(memory, line, data, mask, message.head.poison);
                     }
@@ -564,6 +570,7 @@ impl<T> HomeAgent<T> {
             }
             PullOf::Write => {
                 let (data, poison) = (Box::new(*data), message.head.poison);
+                // The write waits for caches only now that its data is here, so that it takes up no UQID meanwhile.
                 let what = Parked::Write { who, head: pull.head, data, mask, poison };
                 self.ask(&pull.head, Asker::Plain(who), Want::NoCopy, what);
             }
@@ -571,18 +578,19 @@ impl<T> HomeAgent<T> {
         true
     }
 
-    /// Writes the bytes of a line that count.
+    /// Writes the enabled bytes of a line.
     fn write(&mut self, memory: &mut dyn Target, line: u64, data: &Bytes, mask: u64, poison: bool) {
         self.counts.writes += 1;
         if poison {
             self.poisoned.insert(line);
-            return; // its bytes stay
+            return; // the old bytes stay, as for CXL.mem: only a write of the whole line ends poison
         }
         if mask == u64::MAX {
             self.poisoned.remove(&line);
             memory.write(line, data);
             return;
         }
+        // Read, merge, write: `Target` writes contiguous bytes, and enables may have gaps.
         let mut all = [0; LINE];
         if memory.read(line, &mut all) {
             for (at, (place, byte)) in all.iter_mut().zip(data).enumerate() {
@@ -594,7 +602,7 @@ impl<T> HomeAgent<T> {
         }
     }
 
-    /// Takes an access of the host itself or of a TLP, which waits for caches that are in its way.
+    /// Takes an access of the host itself or of a TLP, which waits for the caches in its way.
     pub fn admit(&mut self, mut local: Local<T>) -> Admitted<Local<T>> {
         let want = if local.writes { Want::NoCopy } else { Want::Current };
         let end = local.addr.saturating_add(local.len);
@@ -605,6 +613,7 @@ impl<T> HomeAgent<T> {
                     return Admitted::Refused(local, Refused::Busy);
                 };
                 local.waited = waited;
+                // One line at a time: the access comes back through `next_ready` and looks at the rest again.
                 let what = Parked::Local(Box::new(local));
                 return match self.filter.ask(at, Asker::Plain(LOCAL), want, what) {
                     Ok(()) => Admitted::Waits,
@@ -612,9 +621,10 @@ impl<T> HomeAgent<T> {
                         self.counts.overrun += 1;
                         Admitted::Refused(*local, Refused::Busy)
                     }
-                    Err(_) => Admitted::Waits, // it is what was handed in
+                    Err(_) => Admitted::Waits, // cannot happen: `ask` hands back its own argument
                 };
             }
+            // Poison ends only by a write of the whole line.
             let heals = local.writes && local.addr <= at && end >= at.saturating_add(LINE as u64);
             if self.poisoned.contains(&at) {
                 if !heals {
@@ -628,15 +638,16 @@ impl<T> HomeAgent<T> {
         Admitted::Now(local)
     }
 
-    /// Whether no cache has a line, and none is poisoned.
+    /// Whether no line is in a cache or poisoned.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.filter.used().0 == 0 && self.poisoned.is_empty()
     }
 
-    /// Whether no cache is in the way of an access, and no line of it poisoned: then it needs not be admitted.
+    /// Whether an access can skip [`Self::admit`]: no cache is in its way, and none of its lines is poisoned.
     #[must_use]
     pub fn is_clear(&self, addr: u64, len: u64, writes: bool) -> bool {
+        // The common case, a host whose devices cache nothing: no look at ranges.
         if self.is_idle() {
             return true;
         }
@@ -647,8 +658,9 @@ impl<T> HomeAgent<T> {
         !poisoned && !self.filter.is_any_in_the_way(first..end, want)
     }
 
-    /// Carries out what devices asked for and caches let go; returns the next local access that may be carried out, which has
-    /// to be done before this is called again. It may have to wait for another of its lines: see [`Self::admit`].
+    /// Carries out requests of devices that no cache is in the way of. Returns the next local access whose line is
+    /// free; the caller passes it to [`Self::admit`] again, as another of its lines may not be, before it calls this
+    /// again.
     pub fn next_ready(&mut self, now: Instant, memory: &mut dyn Target) -> Option<Local<T>> {
         loop {
             self.send_snoops(now);
@@ -658,6 +670,7 @@ impl<T> HomeAgent<T> {
                     self.carry_out(who, head, grant, memory);
                 }
                 Effect::Go { what: Parked::Write { who, head, data, mask, poison }, .. } => {
+                    // Written even if the device has lost its CacheID since: it sent the data while it had it.
                     self.write(memory, head.addr.0, &data, mask, poison);
                     if who != self.who(head.cache_id) {
                         // Its CacheID was given to another device meanwhile, which waits for no answer.
@@ -679,11 +692,12 @@ impl<T> HomeAgent<T> {
         {
             let cache_id = cache_id_of(to);
             if self.who(cache_id) != to {
+                // Its CacheID is another device's now, and a snoop by it would ask the wrong cache.
                 self.snoops.cannot_ask(now, to, line);
                 continue;
             }
             let Some(uqid) = self.snoops.ask(now, to, line, Hpa(line)) else { return };
-            self.forwards.remove(&uqid); // of a snoop that was given up
+            self.forwards.remove(&uqid); // announced for a snoop given up earlier that had this UQID
             let op = match how {
                 Snoop::Current => CacheOp::SnpCur,
                 Snoop::Data => CacheOp::SnpData,
@@ -694,7 +708,7 @@ impl<T> HomeAgent<T> {
         }
     }
 
-    /// Carries out a request of a device that nothing is in the way of.
+    /// Carries out a request of a device, once no cache is in its way.
     fn carry_out(
         &mut self,
         who: Pid,
@@ -704,7 +718,7 @@ impl<T> HomeAgent<T> {
     ) {
         let line = head.addr.0;
         if who != self.who(head.cache_id) {
-            // Its CacheID was given to another device meanwhile.
+            // Its CacheID was given to another device meanwhile: take back the copy that the filter has just granted.
             self.filter.leave(who, line, None);
             return;
         }
@@ -720,6 +734,7 @@ impl<T> HomeAgent<T> {
             _ => {
                 let grant = grant.map(|grant| match head.op {
                     CacheOp::RdShared => {
+                        // A sole reader is granted E by the filter; RdShared is never answered by an exclusive state.
                         self.filter.leave(who, line, Some(Hold::Shared));
                         Hold::Shared
                     }
@@ -733,6 +748,7 @@ impl<T> HomeAgent<T> {
                 self.respond(head, CacheOp::Go, state as u16);
             }
         }
+        // After GO, by the same call: nothing changes memory between the two.
         let mut data = [0; LINE];
         let is_there = memory.read(line, &mut data);
         let lease = match head.op {
@@ -750,7 +766,8 @@ impl<T> HomeAgent<T> {
         self.close(&head);
     }
 
-    /// The link went down: what was under way ends. Caches keep what they hold, and the filter knows of it.
+    /// The link went down: requests and snoops under way end. Caches keep their lines, and the filter its record of
+    /// them.
     pub fn link_down(&mut self) {
         self.filter.drop_requests();
         self.snoops.abandon();
@@ -758,6 +775,7 @@ impl<T> HomeAgent<T> {
         self.forwards.clear();
         self.open.clear();
         self.out.clear();
+        // A device that was to send the line it owned may have dropped it already, and the data is lost with the link.
         let pulls = core::mem::take(&mut self.pulls);
         for (uqid, pull) in pulls {
             self.free.0.push_back(uqid);

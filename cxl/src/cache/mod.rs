@@ -1,9 +1,10 @@
 //! CXL.cache: a device keeps lines of its host's memory in a cache of its own.
 //!
-//! [`agent::CacheAgent`] is the device's half: loads and stores in, requests out. [`home::HomeAgent`] is the host's half: it
-//! knows which cache holds which line and how, and lets nothing touch a line before the caches that are in its way have
-//! answered. Both stand on the parts that keep hosts' caches coherent with G-FAM devices ([`crate::coherence`]), with the
-//! parts of host and device exchanged; what differs is the messages, and that data is pulled and forwarded here.
+//! [`agent::CacheAgent`] is the device's half: loads and stores in, requests out. [`home::HomeAgent`] is the host's
+//! half: it records which cache holds which line and how, and lets no access touch a line before the caches in its way
+//! have answered. Both use the state machines that keep hosts' caches coherent with G-FAM devices
+//! ([`crate::coherence`]), with host and device exchanged. The messages differ, and here the host pulls the data of
+//! writes, and snoop answers carry changed lines.
 //!
 //! Source: CXL 3.1 sections 3.2.2 to 3.2.5; docs/spec/cxl-fabric.md "CXL.cache"; docs/spec/wire-formats.md §3.12.
 
@@ -23,23 +24,23 @@ use crate::coherence::cache::Bytes;
 
 pub use requester::CacheRequester;
 
-/// CQIDs or UQIDs that are free, in the order in which they will be used.
+/// Free CQIDs or UQIDs, in order of their next use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Free(VecDeque<u16>);
 
 impl core::hash::Hash for Free {
-    /// By which numbers requests and data go decides nothing.
+    /// The order of ids changes no decision, so the exploration of all orders takes states that differ only in it as
+    /// one.
     fn hash<H: core::hash::Hasher>(&self, _: &mut H) {}
 }
 
-/// A message that is to be sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Outgoing {
-    /// Its fields. A device leaves its `CacheID` 0: the switch sets it.
+    /// Fields of the message. A device leaves `CacheID` 0: the switch sets it from the port.
     pub head: CacheHead,
-    /// Its line, where it brings one.
+    /// The line it carries, if any.
     pub data: Option<Box<Bytes>>,
-    /// Which bytes of the line count; all of them without.
+    /// Byte enables of the line (bit n: byte n); `None`: all bytes.
     pub enables: Option<u64>,
 }
 
@@ -59,7 +60,6 @@ impl Outgoing {
         Self { head, data: Some(Box::new(*data)), enables: None }
     }
 
-    /// The message.
     #[must_use]
     pub fn message(&self) -> CacheMessage<'_> {
         CacheMessage { head: self.head, data: self.data.as_deref(), enables: self.enables }

@@ -9,23 +9,21 @@ use crate::coherence::cache::Access;
 use crate::mem::ops::{Ops, Piece};
 use crate::mem::{MemDone, MemFailure, MemId, MemOperation};
 
-/// Cuts loads and stores into lines, and has a [`CacheAgent`] do them.
+/// Cuts loads and stores into pieces of one line, which a [`CacheAgent`] does.
 #[derive(Clone, Debug)]
 pub struct CacheRequester {
     ops: Ops,
     agent: CacheAgent<Piece>,
-    /// Pieces that the agent has.
+    /// Pieces handed to the agent that have not ended.
     accesses: usize,
 }
 
 impl CacheRequester {
-    /// An empty cache.
     #[must_use]
     pub fn new(spec: CacheSpec) -> Self {
         Self { ops: Ops::default(), agent: CacheAgent::new(spec), accesses: 0 }
     }
 
-    /// Takes a load or store.
     pub fn submit(&mut self, what: MemOperation) -> MemId {
         self.ops.submit(what)
     }
@@ -35,23 +33,23 @@ impl CacheRequester {
         self.ops.next_done()
     }
 
-    /// The address of a changed line that was lost.
+    /// Address of the next changed line that was lost.
     pub fn next_lost(&mut self) -> Option<u64> {
         self.agent.next_lost()
     }
 
-    /// Gives up all lines, changed ones by writing them back, and tells the host.
+    /// Gives up all lines, changed ones by writing them back; then reports it to the host (`CacheFlushed`).
     pub fn flush_lines(&mut self) {
         self.agent.flush();
     }
 
-    /// Whether a flush has not ended.
+    /// Whether a flush is under way.
     #[must_use]
     pub const fn is_flushing(&self) -> bool {
         self.agent.is_flushing()
     }
 
-    /// Counts so far, and the lines of the cache: how many there are, of how many.
+    /// Counts so far; lines in use, and the cache's capacity.
     #[must_use]
     pub fn counts(&self) -> (AgentCounts, (usize, usize)) {
         (self.agent.counts(), self.agent.used())
@@ -63,7 +61,8 @@ impl CacheRequester {
         self.agent.next_due()
     }
 
-    /// Goes on to `now`, and hands what may be sent to `send`. `now` was read after all was submitted.
+    /// Advances to `now` and hands messages that may be sent to `send`. The caller reads `now` after the last
+    /// submission: a lease that has ended by then serves none of them.
     pub fn flush(&mut self, now: Instant, send: &mut dyn FnMut(&Outgoing)) {
         self.agent.set_now(now);
         self.send(now, send);
@@ -85,7 +84,7 @@ impl CacheRequester {
         self.finish();
     }
 
-    /// Tells loads and stores of their pieces that ended.
+    /// Passes ended pieces on to their loads and stores.
     fn finish(&mut self) {
         while let Some((piece, result)) = self.agent.next_done() {
             self.accesses -= 1;
@@ -97,18 +96,18 @@ impl CacheRequester {
         }
     }
 
-    /// Goes on to `now`, before anything is taken in.
+    /// Advances to `now`; called before messages are taken in.
     pub fn set_now(&mut self, now: Instant) {
         self.agent.set_now(now);
     }
 
-    /// Takes a message of the host.
+    /// Takes a message from the host.
     pub fn take(&mut self, message: &CacheMessage<'_>) {
         self.agent.take(message);
         self.finish();
     }
 
-    /// Ends what was not answered by `now`.
+    /// Ends requests that were not answered by `now`.
     pub fn expire(&mut self, now: Instant) {
         self.agent.expire(now);
         self.finish();
