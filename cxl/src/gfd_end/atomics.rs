@@ -1,7 +1,6 @@
-//! `FetchAdd`, `Swap` and `CAS`: the old value is answered, the new one stays.
-//! Operands of 4 or 8 bytes, of CAS also 16; little-endian in memory and on the link.
+//! `FetchAdd`, `Swap` and `CAS`: the answer is the old value, memory keeps the new one. Operands have 4 or 8 bytes,
+//! those of CAS also 16, and are little-endian in memory and on the link.
 //!
-//! Units: bytes.
 //! Source: PCIe 6.0 sections 2.2.7, 6.15.
 
 use weft_dataplane::time::Instant;
@@ -24,6 +23,7 @@ impl Core {
         let len = usize::try_from(tlp.access_len()).unwrap_or(usize::MAX);
         let (first, second) = payload.split_at_checked(len).unwrap_or_default();
         let mut old = [0; KEPT_MAX];
+        // Longer than 16 bytes: not an operand of any atomic.
         let place = old.get_mut(..len).ok_or(Refusal::Enables)?;
         let done = self.device.gfd.read(now, request, place)?;
         let was = value(place);
@@ -33,7 +33,7 @@ impl Core {
             Kind::Cas => was,
             _ => value(first),
         };
-        // what is compared and left is written too: who may not write has no use of an atomic
+        // Also after a failed comparison: the write checks the requester's right to write, which each atomic needs.
         let new = new.to_le_bytes();
         let new = new.get(..len).unwrap_or_default();
         self.device.gfd.write(now, request, new, Enables::All)?;

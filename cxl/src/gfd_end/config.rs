@@ -1,83 +1,78 @@
-//! What a G-FAM device on a link is like, its bounds and its counts.
+//! Configuration, bounds and counts of a G-FAM device on a link.
 //!
-//! [`GfdEndConfig`] in, [`GfdCounts`] out.
-//!
-//! Units: requests, TLPs, bytes.
 //! Source: docs/spec/cxl-fabric.md "GFD (endpoint)".
 
 use weft_dataplane::time::Span;
 use weft_parsers::fabric::Bdf;
 
-/// Requests that may wait to be answered before no more are taken in.
+/// Due answers from which on no more requests are taken in.
 pub(super) const JOBS_MAX: usize = 4_096;
-/// Requests of each kind that may wait in all.
+/// Most requests of each kind that wait, due or not.
 pub(super) const QUEUED_MAX: usize = 4 * JOBS_MAX;
-/// Requests of which the limits of their requesters hold something up, of each kind.
+/// Most requests of each kind that are held up by bandwidth limits of their requesters.
 pub(super) const HELD_MAX: usize = 2 * JOBS_MAX;
-/// TLPs that may wait for room at the port before no more answers are written.
+/// TLPs waiting for room at the port from which on no more answers are written.
 pub(super) const PLACED_MAX: usize = 128;
 
-/// Order in which the completions of one UIO read leave; requesters take any.
+/// Order in which the completions of one UIO read leave; UIO allows any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// Lowest address first.
+    /// From the lowest address up.
     #[default]
     Forward,
-    /// Highest address first.
+    /// From the highest address down.
     Backward,
 }
 
-/// What makes a device coherent.
+/// Configuration of a coherent device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CoherentConfig {
-    /// Lines that hosts can hold at once.
+    /// Capacity of the snoop filter: lines that hosts can hold at once.
     pub lines: usize,
-    /// How long a host may take to answer a snoop.
+    /// Time limit for a host's answer to a snoop.
     pub answer_max: Span,
-    /// What the numbers of leases are made of, so that no other device can tell one.
+    /// Secret from which lease numbers are derived, so that no other device can guess one.
     pub secret: u64,
 }
 
-/// What a G-FAM device on a link is built from, beside its memory.
+/// Configuration of a G-FAM device on a link, apart from its memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GfdEndConfig {
-    /// Who its completions say has answered.
+    /// Completer ID of its completions.
     pub completer: Bdf,
-    /// Number of its port.
+    /// Number of its port, for partner information.
     pub port: u8,
-    /// Its UUID.
     pub uuid: [u8; 16],
-    /// Order of the completions of one UIO read.
     pub order: Order,
-    /// It keeps hosts' copies of its lines coherent (HDM-DB); without, it knows of none (HDM-H).
+    /// Coherence of hosts' copies (HDM-DB); `None`: the device tracks no copies (HDM-H).
     pub coherent: Option<CoherentConfig>,
 }
 
 /// Counts of requests at a G-FAM device; those of its link are [`crate::tlp_end::EndCounts`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct GfdCounts {
-    /// Reads that were let through.
+    /// Reads that passed the checks.
     pub reads: u64,
-    /// Bytes that these asked for, whole double words.
+    /// Bytes requested by them, in whole doublewords.
     pub bytes_read: u64,
-    /// Writes that were carried out.
+    /// Writes carried out.
     pub writes: u64,
-    /// Bytes that these brought, whole double words.
+    /// Bytes of their payloads, in whole doublewords.
     pub bytes_written: u64,
-    /// Atomics that were carried out.
+    /// Atomics carried out.
     pub atomics: u64,
-    /// Requests that were refused and answered so.
+    /// Requests refused with an answer.
     pub refused: u64,
-    /// Posted writes that were refused: nobody hears of them.
+    /// Posted writes refused: they have no completion, so the requester is not told.
     pub refused_posted: u64,
     /// Requests and messages that the device does not serve.
     pub unrecognised: u64,
-    /// Unexpected packets: completions, and what is for another or from nobody.
+    /// Unexpected packets: completions, and packets for another PID or from PID `FFF`.
     pub unexpected: u64,
-    /// Requests that came while too many waited, or too many of their requester, and got no answer.
+    /// Requests dropped without an answer because too many waited, in all or of their requester.
     pub overrun: u64,
     /// Notifications sent to hosts.
     pub gam: u64,
-    /// Notifications for the fabric manager that found no place among its messages.
+    /// Notifications for the fabric manager dropped because its message queue was full.
     pub untold: u64,
 }

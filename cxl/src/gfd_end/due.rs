@@ -1,9 +1,11 @@
-//! What is to be done, in order of arrival once it is due.
+//! Queue of work in order of arrival, each item once it is due.
 //!
-//! [`DueQueue::push`] with a time; [`DueQueue::run`] takes the steps of what is due. What is not due yet takes places of
-//! [`HELD_MAX`], of which a requester has at most as many as are free: however many are held up, others find some.
+//! [`DueQueue::push`] takes an item and its time; [`DueQueue::run`] takes steps of the items that are due. Items not
+//! yet due share [`HELD_MAX`] places, of which one requester may have as many as are free: however much of one
+//! requester is held up, others find places.
 //!
-//! Source: docs/spec/cxl-fabric.md "Load of the device"; dynamic thresholds of Choudhury and Hahne (1998), with a factor of 1.
+//! Source: docs/spec/cxl-fabric.md "Load of the device"; dynamic thresholds of Choudhury and Hahne (1998), with a
+//! factor of 1.
 
 use std::collections::VecDeque;
 
@@ -13,23 +15,22 @@ use weft_parsers::fabric::Pid;
 use super::config::{HELD_MAX, PLACED_MAX, QUEUED_MAX};
 use crate::tlp_end::TlpEnd;
 
-/// How far one of them came.
+/// Result of one step of an item.
 pub(super) enum JobStep {
-    /// It is done: the next one.
+    /// Done; the next item follows.
     Done,
-    /// More of it is to be done.
+    /// More steps follow at once.
     More,
-    /// It cannot go on now.
+    /// It cannot go on now, and nor can the items behind it.
     Wait,
 }
 
-/// What is done for a requester.
+/// An item that is done for a requester.
 pub(super) trait Owed: Copy {
-    /// Who that is.
     fn requester(&self) -> Pid;
 }
 
-/// Things to be done, each not before its time.
+/// Items, each of which is done at its time or later.
 #[derive(Debug)]
 pub(super) struct DueQueue<T> {
     ready: VecDeque<T>,
@@ -44,14 +45,15 @@ impl<T: Owed> DueQueue<T> {
         Self { ready, later: Vec::new(), held, next: None }
     }
 
-    /// Whether one more of a requester's may be taken in, and held up.
+    /// Whether another item of a requester may be pushed, even if it is held up.
     pub(super) fn has_room(&self, requester: Pid) -> bool {
         let held = self.held.get(requester.index()).copied().unwrap_or_default();
+        // The bound of all; the dynamic threshold below leaves the last places to requesters that have few.
         let is_full = self.ready.len() + self.later.len() >= QUEUED_MAX;
         !is_full && usize::from(held) < HELD_MAX.saturating_sub(self.later.len())
     }
 
-    /// Those that are due: what a limit holds up is not among them.
+    /// Number of items that are due; those held up by a limit are not.
     pub(super) fn ready_len(&self) -> usize {
         self.ready.len()
     }
@@ -72,8 +74,9 @@ impl<T: Owed> DueQueue<T> {
         }
     }
 
-    /// Makes ready what is due, in order of arrival; returns when the next one is.
+    /// Moves items that are due to `ready`, in order of arrival; returns when the next one is due.
     fn ripen(&mut self, now: Instant) -> Option<Instant> {
+        // Most polls end here, without a look at each item of `later`.
         if self.next.is_none_or(|next| next > now) {
             return self.next;
         }
@@ -94,7 +97,7 @@ impl<T: Owed> DueQueue<T> {
         self.next
     }
 
-    /// Takes steps of what is due, while `end` has room for what they place; returns when the next one is due.
+    /// Takes steps of the items that are due, while `end` has room for their frames; returns when the next item is due.
     pub(super) fn run(
         &mut self,
         now: Instant,
@@ -102,6 +105,8 @@ impl<T: Owed> DueQueue<T> {
         mut step: impl FnMut(&mut T, &mut TlpEnd) -> JobStep,
     ) -> Option<Instant> {
         let next = self.ripen(now);
+        // Answers stay here rather than in chunks while the port is full: chunks are shared with receiving, and PFC may
+        // pause this priority for long.
         while end.waiting() < PLACED_MAX
             && let Some(one) = self.ready.front_mut()
         {

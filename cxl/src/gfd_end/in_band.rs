@@ -1,6 +1,4 @@
-//! Who takes the messages for a G-FAM device that come over its link.
-//!
-//! [`InBand`]: a message or a packet of a tunnel in, answers into the outbox.
+//! [`InBand`]: handler of the messages for a G-FAM device that come over its link.
 //!
 //! Source: docs/spec/wire-formats.md §3.8, §4.8.
 
@@ -11,10 +9,10 @@ use super::component::Device;
 use crate::gfd::events::FM_LEN;
 use crate::tlp_end::Outbox;
 
-/// What messages for the device lead to, commands of hosts first of all.
+/// Handler of messages for the device, mainly commands of hosts.
 pub trait InBand: core::fmt::Debug + Send {
-    /// Takes a message that came from `from.spid`; answers go into `out`. A command that it makes whole is carried out
-    /// by [`crate::cci::serve`] on `device`, as [`crate::cci::Session::Proxy`] or `InBand`. False: it knows no such
+    /// Takes a message that came from `from.spid`; answers go into `out`. A command that it completes is carried out by
+    /// [`crate::cci::serve`] on `device`, as [`crate::cci::Session::Proxy`] or `InBand`. False: it does not know the
     /// message.
     fn message(
         &mut self,
@@ -25,7 +23,7 @@ pub trait InBand: core::fmt::Debug + Send {
         out: &mut Outbox,
     ) -> bool;
 
-    /// Takes a packet of a tunnel; as [`InBand::message`]. DPID `FFF` is the device before it has a PID.
+    /// Takes a packet of an MCTP tunnel, like [`InBand::message`]. DPID `FFF` is the device before it has a PID.
     fn packet(
         &mut self,
         _now: Instant,
@@ -37,16 +35,16 @@ pub trait InBand: core::fmt::Debug + Send {
         false
     }
 
-    /// Tells the fabric manager of something, by a notification (0107h) with this payload, which nobody answers; false if there
-    /// was no place for it.
+    /// Sends a notification (0107h) with this payload to the fabric manager, which does not answer it; false if the
+    /// queue was full.
     fn notify(&mut self, _device: &Device, _payload: &[u8; FM_LEN]) -> bool {
         true
     }
 
-    /// A reset of the device: nothing of what was under way goes on.
+    /// Reset of the device: drops all that is under way.
     fn reset(&mut self) {}
 
-    /// Sends what is due; when there is something to do next.
+    /// Sends messages that are due; returns when the next one is.
     fn poll(&mut self, _now: Instant, _device: &mut Device, _out: &mut Outbox) -> Option<Instant> {
         None
     }

@@ -1,9 +1,8 @@
-//! Answers that are to be given: when, to whom, and what goes into them.
+//! Completions in preparation: when they are due, for whom, and their content.
 //!
-//! [`Jobs`] keeps those that are due in order of arrival and the others until they are; [`Jobs::run`] writes
-//! them into chunks, the data of a read in pieces of `Max_Payload_Size`.
+//! [`Jobs`] keeps due completions in order of arrival, and the others until they are due. [`Jobs::run`] writes them
+//! into chunks, the data of a read in pieces of `Max_Payload_Size`.
 //!
-//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.6; PCIe 6.0 section 2.3.1.1 (how completions of a read are cut).
 
 use weft_dataplane::pool::Bufs;
@@ -17,32 +16,31 @@ use crate::gfd::device::Request;
 use crate::gfd::{Gfd, Refusal, qos};
 use crate::tlp_end::{PlaceError, TlpEnd};
 
-/// Longest data of a job that keeps them: the old value that an atomic answers with.
+/// Most bytes stored in a job: the old value that an atomic returns.
 pub(super) const KEPT_MAX: usize = 16;
 
-/// What goes into an answer.
+/// Content of a completion.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Content {
-    /// Nothing.
+    /// No data: a status alone.
     Status,
-    /// So many of these bytes.
+    /// This many of these bytes.
     Kept([u8; KEPT_MAX], usize),
-    /// Memory, of which bytes `from..to` are still to be sent.
+    /// Memory from `hpa` on, of which bytes `from..to` are still to be sent.
     Memory { hpa: Hpa, from: usize, to: usize },
 }
 
-/// An answer that is to be given.
+/// A completion to be sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Job {
-    /// Not before.
+    /// Earliest time to send it.
     pub due: Instant,
-    /// Its way.
+    /// PTH of the completion: the requester is its DPID.
     pub pth: Pth,
-    /// A completion without data that belongs to its request.
+    /// Completion of the request, as if it had no data.
     pub answer: TlpRepr<'static>,
-    /// Load of the device.
+    /// Load of the device to report (UIO).
     pub load: qos::DevLoad,
-    /// What goes into it.
     pub content: Content,
 }
 
@@ -52,7 +50,7 @@ impl Owed for Job {
     }
 }
 
-/// Answers that are to be given.
+/// Completions to be sent.
 #[derive(Debug)]
 pub(super) struct Jobs {
     queue: DueQueue<Job>,
@@ -62,21 +60,20 @@ pub(super) struct Jobs {
 
 impl Jobs {
     pub(super) fn new(payload_max: usize, order: Order) -> Self {
+        // The range of Max_Payload_Size (PCIe 6.0, 7.5.3.4), in whole doublewords.
         let payload_max = payload_max.clamp(128, 4_096) & !3;
         Self { queue: DueQueue::new(JOBS_MAX), payload_max, order }
     }
 
-    /// As of [`DueQueue`].
     pub(super) fn has_room(&self, requester: Pid) -> bool {
         self.queue.has_room(requester)
     }
 
-    /// As of [`DueQueue`].
     pub(super) fn ready_len(&self) -> usize {
         self.queue.ready_len()
     }
 
-    /// Forgets all: nobody is answered any more.
+    /// Drops all jobs: their requests get no answer.
     pub(super) fn clear(&mut self) {
         self.queue = DueQueue::new(JOBS_MAX);
     }
@@ -89,7 +86,7 @@ impl Jobs {
         self.queue.push(now, job.due, job);
     }
 
-    /// Writes what is due into chunks, while there are any; returns when the next one is due.
+    /// Writes due completions into chunks, while chunks are free; returns when the next one is due.
     pub(super) fn run(
         &mut self,
         now: Instant,
@@ -103,7 +100,7 @@ impl Jobs {
 }
 
 impl Job {
-    /// Sends the next piece.
+    /// Writes the next piece into a chunk.
     fn step(
         &mut self,
         now: Instant,
@@ -136,6 +133,7 @@ impl Job {
                 let answer = self.piece(at, upto - at);
                 let request =
                     Request { rpid: self.pth.dpid, hpa: Hpa(hpa.0 + at as u64), opcode: None };
+                // Checked again, piece by piece: the requester may have lost its rights since the request was admitted.
                 let placed = end.place(bufs, pth, &answer, upto - at, |place| {
                     let fetched = gfd.fetch(now, request, place);
                     if fetched == Err(Refusal::Memory) {
@@ -153,17 +151,18 @@ impl Job {
         };
         match placed {
             Err(PlaceError::NoChunk) => JobStep::Wait,
+            // `fetch` refused: the rest of the read ends with one completion that has a status and no data.
             Err(PlaceError::Unfilled) => {
                 self.content = Content::Status;
                 self.refuse(status);
                 JobStep::More
             }
-            // one that cannot be written at all: its request had no such answer
+            // Any other error: this completion cannot be written at all, as its request has no such answer.
             Ok(()) | Err(PlaceError::Send(_)) => JobStep::Done,
         }
     }
 
-    /// Makes it say that nothing came of the request.
+    /// Makes it report a failed request.
     pub(super) const fn refuse(&mut self, with: Status) {
         if let Body::Completion { status, .. } | Body::UioCompletion { status, .. } =
             &mut self.answer.body
@@ -172,7 +171,7 @@ impl Job {
         }
     }
 
-    /// The header of bytes `at..at + len`, counted from the first one that was asked for.
+    /// Header of the completion with bytes `at..at + len` of the read.
     fn piece(&self, at: usize, len: usize) -> TlpRepr<'static> {
         let mut answer = self.answer;
         if len > 0 {
@@ -188,7 +187,8 @@ impl Job {
                 *offset_dw = u16::try_from(at / 4).unwrap_or_default();
             }
             Body::Completion { byte_count, lower_address, .. } if at > 0 => {
-                // the first doubleword counts from its first byte that was asked for
+                // Byte Count and Lower Address begin at the first enabled byte, while `at` counts from its doubleword
+                // (PCIe 6.0, 2.3.1.1).
                 let done = at - usize::from(*lower_address % 4);
                 *byte_count = byte_count.saturating_sub(u16::try_from(done).unwrap_or_default());
                 let [.., low] = (usize::from(*lower_address) + done).to_be_bytes();
@@ -200,7 +200,8 @@ impl Job {
     }
 }
 
-/// The next piece of `from..to` behind `hpa`: it ends, or begins, at a multiple of `payload_max` if all do not fit.
+/// The next piece of bytes `from..to` behind `hpa`, the last one if `last`. Inner ends of pieces lie at multiples of
+/// `payload_max`, as completions may be cut only at such addresses.
 fn cut(hpa: Hpa, from: usize, to: usize, payload_max: usize, last: bool) -> (usize, usize) {
     let most = payload_max as u64;
     if last {

@@ -1,8 +1,6 @@
-//! CXL.mem responses that are to be given.
+//! CXL.mem responses in preparation. [`LineJob::step`] reads the line, if the response carries one, as it writes the
+//! response into a chunk.
 //!
-//! [`LineJob::step`] writes one of [`LineJobs`] into a chunk; its line is read then.
-//!
-//! Units: lines of 64 bytes.
 //! Source: docs/spec/cxl-fabric.md "CXL.mem".
 
 use weft_dataplane::pool::Bufs;
@@ -16,14 +14,14 @@ use crate::gfd::Gfd;
 use crate::gfd::device::Request;
 use crate::tlp_end::{PlaceError, TlpEnd};
 
-/// A response that is to be given.
+/// A response to be sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LineJob {
-    /// Its way.
+    /// PTH of the response: the requester is its DPID.
     pub pth: Pth,
-    /// Its fields.
+    /// Fields of the response; load and lease are those of its request.
     pub head: MemHead,
-    /// The line that it brings.
+    /// Address, for the requester, of the line that it carries.
     pub line: Option<Hpa>,
 }
 
@@ -33,11 +31,11 @@ impl Owed for LineJob {
     }
 }
 
-/// Responses that are to be given.
+/// Responses to be sent.
 pub(super) type LineJobs = DueQueue<LineJob>;
 
 impl LineJob {
-    /// Writes it into a chunk, if there is one.
+    /// Writes the response into a chunk, if one is free.
     pub(super) fn step(
         &mut self,
         now: Instant,
@@ -45,16 +43,18 @@ impl LineJob {
         end: &mut TlpEnd,
         bufs: &mut Bufs,
     ) -> JobStep {
+        // Ones: the data of MemData-NXM (docs/spec/cxl-fabric.md "CXL.mem").
         let mut line = [0xFF; LINE];
         if let Some(hpa) = self.line {
             let request = Request { rpid: self.pth.dpid, hpa, opcode: None };
             match gfd.fetch_line(now, request, &mut line) {
                 Ok(poison) => self.head.poison = poison,
-                Err(_) => self.head.op = MemOp::MemDataNxm, // rights have gone since
+                Err(_) => self.head.op = MemOp::MemDataNxm, // it has lost its right to the line since
             }
         }
         let message = MemMessage { head: self.head, data: Some(&line), enables: None };
         match end.place_mem(bufs, Some(self.pth), &message) {
+            // Any other error means that the message cannot be written at all, now or later.
             Err(PlaceError::NoChunk) => JobStep::Wait,
             _ => JobStep::Done,
         }

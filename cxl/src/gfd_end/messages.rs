@@ -1,8 +1,8 @@
-//! Messages: notifications to hosts, who is at which end of the link, and proxied commands.
+//! Messages: notifications to hosts, partner information, and proxied commands.
 //!
-//! GAM out, [`PartnerInfo`] both ways, whatever else is the device's own to [`super::InBand`].
+//! The device sends GAM and [`PartnerInfo`]; it takes [`PartnerInfo`], and hands all other messages of its own to
+//! [`super::InBand`].
 //!
-//! Units: bytes of payloads.
 //! Source: docs/spec/wire-formats.md §3.8, §4.6, §4.8.
 
 use weft_dataplane::time::{Instant, Span};
@@ -16,15 +16,14 @@ use crate::gfd::device::Request;
 use crate::gfd::events::{Kind, QUEUE_MAX};
 use crate::tlp_end::{Outbox, TlpEnd};
 
-/// Least time between two answers to partner information that says nothing new.
+/// Least time between two answers to unchanged partner information.
 const ANSWER_HOLD: Span = Span::from_ms(10);
 
-/// Bit of each virtual channel that carries TLPs of PCIe, and of that which carries UIO.
+/// Virtual channels of PCIe TLPs (VC 0), one bit each; `UIO_VCS` has those of UIO (VC 3).
 const VCS: u8 = 1;
 const UIO_VCS: u8 = 1 << 3;
 
 impl Core {
-    /// Takes in a message.
     pub(super) fn message(&mut self, now: Instant, pth: Pth, tlp: &Tlp<'_>, out: &mut Outbox) {
         let request = Request { rpid: pth.spid, hpa: NOWHERE, opcode: None };
         if let Ok(packet) = MctpPacket::parse(tlp)
@@ -40,9 +39,11 @@ impl Core {
         };
         let own = self.device.gfd.pid();
         if vdm.op == VdmOp::LinkPartnerInfo {
-            // of the link, whatever PIDs its ends have by now
+            // About the link itself, so it counts whatever PIDs its ends have, or have not yet.
             let Ok(info) = PartnerInfo::decode(vdm.payload) else { return };
             let is_new = self.partner.replace(info) != Some(info);
+            // Each end answers the other's information with its own: without the hold two ends would answer each other
+            // for ever.
             let held = self.announced.is_some_and(|at| now < at + ANSWER_HOLD);
             if is_new || !held {
                 self.announce(now, out);
@@ -58,7 +59,7 @@ impl Core {
         }
     }
 
-    /// Tells the partner who is here.
+    /// Sends partner information to the other end of the link.
     pub(super) fn announce(&mut self, now: Instant, out: &mut Outbox) {
         self.announced = Some(now);
         let mut info = PartnerInfo::new(self.device.gfd.pid(), PartnerInfo::GFD);
@@ -74,10 +75,12 @@ impl Core {
         debug_assert!(sent.is_ok(), "a message of its own making");
     }
 
-    /// Has the fabric manager told of what waits for it; people see as much as there is room for.
+    /// Sends waiting notifications to the fabric manager, and keeps a copy of as many as there is room for, for
+    /// display.
     pub(super) fn tell_fm(&mut self) {
         let pid = self.device.gfd.pid();
         while let Some(notice) = self.device.gfd.events().pop_fm() {
+            // The payload names the device by its PID.
             if let Some(in_band) = self.in_band.as_mut().filter(|_| !pid.is_none()) {
                 let told = in_band.notify(&self.device, &notice.for_fm(pid));
                 self.counts.untold += u64::from(!told);
@@ -88,9 +91,11 @@ impl Core {
         }
     }
 
-    /// Sends the notifications that wait for hosts.
+    /// Sends waiting notifications to hosts.
     pub(super) fn notify(&mut self, end: &mut TlpEnd) {
         let own = self.device.gfd.pid();
+        // Only while the outbox has room, so that notifications wait in their own bounded queue, where like ones count
+        // as one.
         while !own.is_none()
             && !end.is_full()
             && let Some(notice) = self.device.gfd.events().pop_host()

@@ -1,13 +1,12 @@
-//! A G-FAM device on a port: TLPs in, memory behind them, completions and notifications out.
+//! A G-FAM device on a port: TLPs and CXL.mem requests in; completions, responses and notifications out.
 //!
-//! [`GfdEnd::poll`] takes in what came, `serve` and `lines` (CXL.mem) make jobs of requests, jobs that are due write their
-//! completions straight into chunks; `messages` are GAM, partner information and proxied commands.
+//! [`GfdEnd::poll`] takes in frames; `serve` and `lines` (CXL.mem) turn requests into jobs, and jobs that are due write
+//! their answers straight into chunks. `messages` handles GAM, partner information and proxied commands.
 //!
-//! Units: bytes; time as a parameter.
+//! Writes are carried out as they come in, reads when their completion is written, so that of an answer only its head
+//! is stored. Answers to a requester with a bandwidth limit wait until they are due, and hold up no other requester's.
+//!
 //! Source: docs/spec/cxl-fabric.md "GFD (endpoint)"; docs/spec/wire-formats.md §3.6 to §3.8, §5.2.
-//!
-//! Writes are carried out as they come, reads when their completion is written, so that no answer is kept but
-//! its head. Answers of a requester with a bandwidth limit wait until they are due, and no other's behind them.
 
 mod atomics;
 mod coherent;
@@ -46,7 +45,7 @@ use jobs::Jobs;
 use serve::Core;
 pub use snoops::{CoherenceCounts, CoherenceNews};
 
-/// Bursts that one poll takes in.
+/// Most bursts that one poll takes in.
 const BURSTS: usize = 4;
 
 /// A G-FAM device at the end of a link. Its driver owns the port and a handle of the pool.
@@ -55,12 +54,12 @@ pub struct GfdEnd {
     end: TlpEnd,
     core: Core,
     up: bool,
-    /// What a reset leads back to.
+    /// Settings that a reset restores: those of the first poll.
     initial: Option<Box<(Settings, Common)>>,
 }
 
 impl GfdEnd {
-    /// `device` at the end of a link like `end`, which carries TLPs with PTH.
+    /// `device` at the lower end of a link configured by `end`; the link carries TLPs with PTH, whatever `end` says.
     #[must_use]
     pub fn new(device: Device, config: GfdEndConfig, end: EndConfig) -> Self {
         let jobs = Jobs::new(end.payload_max, config.order);
@@ -68,23 +67,22 @@ impl GfdEnd {
         Self { end, core: Core::new(device, config, jobs), up: false, initial: None }
     }
 
-    /// Has proxied commands and whatever else comes as a message for the device handed to `in_band`.
+    /// Hands messages for the device, proxied commands among them, to `in_band`.
     pub fn set_in_band(&mut self, in_band: Box<dyn InBand>) {
         self.core.in_band = Some(in_band);
     }
 
-    /// The device.
     #[must_use]
     pub const fn gfd(&self) -> &Gfd {
         &self.core.device.gfd
     }
 
-    /// The device, to command it past its FM.
+    /// The device, for commands past its FM.
     pub const fn gfd_mut(&mut self) -> &mut Gfd {
         &mut self.core.device.gfd
     }
 
-    /// The device as a component: what a [`crate::cci::StreamServer`] serves.
+    /// The device as a component, for a [`crate::cci::StreamServer`].
     pub const fn device(&mut self) -> &mut Device {
         &mut self.core.device
     }
@@ -100,19 +98,18 @@ impl GfdEnd {
         serve_cci(&mut self.core.device, now, session, message, out)
     }
 
-    /// Counts so far.
     #[must_use]
     pub const fn counts(&self) -> (GfdCounts, EndCounts) {
         (self.core.counts, self.end.counts())
     }
 
-    /// Counts of a coherent device.
+    /// Counts of coherence; `None` if the device is not coherent.
     #[must_use]
     pub fn coherence(&self) -> Option<CoherenceCounts> {
         self.core.coherence.as_ref().map(snoops::Coherence::counts)
     }
 
-    /// What people should know of hosts that do not answer snoops.
+    /// Next event about hosts that do not answer snoops.
     pub fn next_coherence_news(&mut self) -> Option<CoherenceNews> {
         self.core.coherence.as_mut()?.next_news()
     }
@@ -123,18 +120,18 @@ impl GfdEnd {
         self.core.coherence.as_ref().map_or(&[], |it| it.holders(dpa))
     }
 
-    /// What the partner said of itself since the link came up.
+    /// Partner information received since the link came up.
     #[must_use]
     pub const fn partner(&self) -> Option<PartnerInfo> {
         self.core.partner
     }
 
-    /// The next notification (0107) for the FM, to be shown to people: the FM has been told.
+    /// The next notification (0107) that was sent to the FM, for display.
     pub fn next_notice(&mut self) -> Option<Notice> {
         self.core.notices.pop_front()
     }
 
-    /// Payload of the next notification, as [`Self::next_notice`].
+    /// Like [`Self::next_notice`], but returns the payload.
     pub fn pop_fm(&mut self) -> Option<[u8; FM_LEN]> {
         let pid = self.core.device.gfd.pid();
         self.next_notice().map(|notice| notice.for_fm(pid))
@@ -146,12 +143,12 @@ impl GfdEnd {
         self.announce(now);
     }
 
-    /// Tells the partner of the link who it is.
+    /// Sends partner information to the other end of the link.
     pub fn announce(&mut self, now: Instant) {
         self.core.announce(now, self.end.outbox());
     }
 
-    /// Takes in what the port has, and sends what is due.
+    /// Takes in frames from the port, and sends the answers that are due.
     ///
     /// # Errors
     /// The port's own.
@@ -162,6 +159,7 @@ impl GfdEnd {
         bufs: &mut Bufs,
     ) -> Result<Progress, PortError> {
         let Self { end, core, up, initial } = self;
+        // Taken at the first poll: the device's owner has configured it by then, and no command has come by the link.
         let initial = initial.get_or_insert_with(|| Box::new(core.device.settings()));
         let was_up = core::mem::replace(up, port.link_up());
         let changed = core.device.take_change();
@@ -172,11 +170,13 @@ impl GfdEnd {
             core.announce(now, end.outbox());
         }
         if let Some(coherence) = &mut core.coherence {
+            // Before anything is received: a request that is taken in after this gets no lease if a snoop to its host
+            // is overdue (`coherence::snoops`).
             coherence.mark_overdue(now);
         }
         let bursts = match (core.ready_len() < JOBS_MAX, end.is_full()) {
             (true, false) => BURSTS,
-            _ => usize::from(end.is_paused()), // the end of a pause must be heard of
+            _ => usize::from(end.is_paused()), // else the frame that ends a pause is never read
         };
         let frames = end.receive(now, port, bufs, bursts, &mut |frame, out| {
             match frame.content {
@@ -186,16 +186,21 @@ impl GfdEnd {
                 Received::Reset(Ordered::Ends) => core.announce(now, out),
                 _ => {}
             }
+            // After each frame, not each burst: the snoop that this request causes must leave before the answer to a
+            // later message in which its host gives up the line.
             core.settle_coherence(now);
         });
+        // Due answers only: requests held up by their own requester's limit are no load of the device.
         let waiting = u32::try_from(core.ready_len()).unwrap_or(u32::MAX);
         core.device.gfd.sample_backlog(waiting, ROOM);
+        // After receiving, so that refusals in these bursts are reported by the same poll.
         core.notify(end);
         core.tell_fm();
         let in_band = match &mut core.in_band {
             Some(in_band) => in_band.poll(now, &mut core.device, end.outbox()),
             None => None,
         };
+        // Before lines and jobs run: it queues the answers to requests that no host holds up any more.
         let hosts = core.coherent_work(now, end);
         let gfd = &mut core.device.gfd;
         let lines = core.lines.run(now, end, |job, end| job.step(now, gfd, end, bufs));
@@ -212,12 +217,11 @@ impl GfdEnd {
         })
     }
 
-    /// Gives back all chunks that wait.
     pub fn release(&mut self, bufs: &mut Bufs) {
         self.end.release(bufs);
     }
 }
 
-/// As [`JOBS_MAX`], for the share of it that is taken.
+/// [`JOBS_MAX`] as a `u32`: the capacity of which the backlog is a percentage.
 #[expect(clippy::cast_possible_truncation, reason = "a small constant")]
 const ROOM: u32 = JOBS_MAX as u32;

@@ -1,15 +1,14 @@
-//! Requests: whether they are for the device, what it does, and what is answered.
+//! TLP requests: whether they are for the device, their effect, and their answer.
 //!
-//! [`Core::take`]: PTH and TLP in; memory changed, a [`Job`] for the answer, a notification of what is wrong.
+//! [`Core::take`] changes memory and queues a [`Job`] for the completion; a refused request raises a notification.
 //!
-//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.5 to §3.7, §4.6 (types 03 to 07), §5.2; PCIe 6.0 sections 2.3.1, 2.7.2.1
 //! (poison).
 //!
 //! | request | answer |
 //! |---|---|
-//! | for another PID, or while the device has none | UR if it can be said, unexpected packet |
-//! | from nobody (SPID FFF) | none, unexpected packet |
+//! | for another PID, or while the device has none | UR if there is a PID to answer by and to; unexpected packet |
+//! | from SPID FFF | none, unexpected packet |
 //! | poisoned write or atomic | UR, failure; nothing is written |
 //! | refused by the tables | UR, as [`crate::gfd::Refusal::notice`] says |
 //! | memory failed | CA, failure |
@@ -35,7 +34,7 @@ use crate::gfd::events::{Kind, Notice};
 use crate::gfd::{Enables, Refusal};
 use crate::tlp_end::Outbox;
 
-/// The device, and what it owes.
+/// The device and its pending answers.
 #[derive(Debug)]
 pub(super) struct Core {
     pub device: Device,
@@ -47,11 +46,11 @@ pub(super) struct Core {
     pub partner: Option<PartnerInfo>,
     pub announced: Option<Instant>,
     pub in_band: Option<Box<dyn InBand>>,
-    /// Of which the fabric manager has been told, for people.
+    /// Notifications that were sent to the fabric manager, kept for display.
     pub notices: VecDeque<Notice>,
 }
 
-/// How a request went: when its answer is due, the load, and what goes into it.
+/// Result of a request: time and load of its answer, and the content.
 type Outcome = Result<(crate::gfd::device::Done, Content), Refusal>;
 
 impl Core {
@@ -70,13 +69,14 @@ impl Core {
         }
     }
 
-    /// Answers that are due: what a requester's limit holds up is no load of the device, and nothing to the others.
+    /// Number of answers that are due. Those held up by their requester's limit do not count: they are no load of the
+    /// device and delay no other requester.
     pub(super) fn ready_len(&self) -> usize {
         self.jobs.ready_len() + self.lines.ready_len()
     }
 
-    /// Conventional reset: nothing of what was under way goes on, and all that commands have set is as in `initial`. Memory keeps
-    /// its bytes, and the snoop filter which lines hosts hold; which bytes are whose, and who owns the device, is gone.
+    /// Conventional reset: drops all that is under way, and restores `initial` wherever commands have changed settings,
+    /// allocations and owners among them. Memory keeps its bytes, and the snoop filter its record of copies.
     pub(super) fn reset(&mut self, initial: &(Settings, Common)) {
         self.device.reset(initial);
         self.jobs.clear();
@@ -91,7 +91,6 @@ impl Core {
         }
     }
 
-    /// Takes in a TLP.
     pub(super) fn take(&mut self, now: Instant, pth: Pth, tlp: &Tlp<'_>, out: &mut Outbox) {
         if let TlpKind::Message { .. } = tlp.kind() {
             return self.message(now, pth, tlp, out);
@@ -106,10 +105,13 @@ impl Core {
             return;
         }
         match tlp.kind() {
+            // Only requests with an answer: posted writes take no place in the queue, and endpoints sink them without
+            // condition.
             _ if tlp.wants_completion() && !self.jobs.has_room(pth.spid) => {
                 self.counts.overrun += 1;
             }
             TlpKind::Nop => {}
+            // The device makes no requests, so no completion can be for it.
             _ if tlp.is_completion() => self.unexpected(now, request),
             kind if kind.is_memory()
                 && kind != TlpKind::MemReadLocked
@@ -132,7 +134,7 @@ impl Core {
         self.device.gfd.reject(now, request, Kind::UnexpectedPacket);
     }
 
-    /// As [`Self::take`], of a request that waited for hosts.
+    /// Like [`Self::take`], for a request that has waited for hosts.
     pub(super) fn memory_again(&mut self, now: Instant, pth: Pth, tlp: &Tlp<'_>, waited: Waited) {
         if !self.must_wait(now, pth, tlp, waited) {
             let hpa = tlp.addr().unwrap_or_default();
@@ -142,6 +144,7 @@ impl Core {
 
     fn memory(&mut self, now: Instant, pth: Pth, tlp: &Tlp<'_>, request: Request) {
         let kind = tlp.kind();
+        // Not written and reported: no byte of a poisoned request may become good data in memory (PCIe 6.0, 2.7.2.1).
         if tlp.ep() && kind.has_data() {
             self.device.gfd.reject(now, request, Kind::Failure);
             return self.answer_refused(now, pth, tlp, Status::UnsupportedRequest);
@@ -171,7 +174,8 @@ impl Core {
         let done = self.device.gfd.admit(now, request, len)?;
         self.counts.reads += 1;
         self.counts.bytes_read += len as u64;
-        // one of no bytes is answered with a doubleword that says nothing
+        // A read of zero bytes (one doubleword, no enables) is answered with one doubleword of undefined data (PCIe
+        // 6.0, 2.2.5).
         let content = if none {
             Content::Kept([0; _], 4)
         } else {
@@ -188,25 +192,25 @@ impl Core {
         Ok((done, Content::Status))
     }
 
-    /// Says that nothing came of a request, if anyone waits for it and can be told.
+    /// Answers a refused request, if it has an answer and both ends have a PID.
     pub(super) fn answer_refused(&mut self, now: Instant, pth: Pth, tlp: &Tlp<'_>, status: Status) {
         let Some(answer) = Completion::of(tlp, status, self.config.completer) else {
             self.counts.refused_posted += 1;
             return;
         };
         if pth.spid.is_none() || self.device.gfd.pid().is_none() {
-            return; // nobody to tell, or nobody who tells
+            return; // no requester to send an answer to, or no PID to send it by
         }
         self.counts.refused += 1;
         let (pth, load, content) = (self.back(pth), self.device.gfd.load(), Content::Status);
         self.jobs.push(now, Job { due: now, pth, answer, load, content });
     }
 
-    /// The way back: PIDs exchanged, no bit set.
+    /// PTH of the answer: PIDs exchanged, no flag set.
     pub(super) const fn back(&self, pth: Pth) -> Pth {
         Pth::new(self.device.gfd.pid(), pth.spid)
     }
 }
 
-/// Place of a request for notifications that have none.
+/// Address in notifications about messages, which have none.
 pub(super) const NOWHERE: Hpa = Hpa(0);

@@ -1,8 +1,6 @@
-//! What a coherent device keeps: its snoop filter, the requests that wait for hosts, and the snoops that have no answer.
+//! State of a coherent device: its snoop filter, the requests that wait for hosts, and the open snoops. [`Coherence`]
+//! is filled and driven by `coherent`.
 //!
-//! [`Coherence`]; `coherent` fills it and carries out what it lets go.
-//!
-//! Units: lines of 64 bytes; `BITag`s of 12 bits.
 //! Source: docs/spec/cxl-fabric.md "Back-invalidate", "A host that does not answer"; CXL 3.1 sections 3.3.8, 3.3.10.
 
 use core::fmt;
@@ -22,44 +20,39 @@ use crate::coherence::waited::Waited;
 use crate::coherence::{Hold, Snoop};
 use crate::gfd::qos;
 
-/// Tags of snoops.
+/// Number of snoop tags: a `BITag` has 12 bits.
 const TAGS: u16 = 1 << 12;
 
-/// Counts of a coherent device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct CoherenceCounts {
-    /// Those of the filter.
+    /// Counts of the snoop filter.
     #[serde(flatten)]
     pub filter: FilterCounts,
-    /// Write-backs by hosts that do not own the line (any more): nothing is written, and the host is told.
+    /// Write-backs by hosts that do not own the line (any more): nothing is written, and Cmp has Poison = 1.
     pub stale_writes: u64,
-    /// Answers to snoops of hosts that had been given up on.
+    /// Answers by hosts that had been given up on.
     pub late: u64,
     /// Conflicts of snoops and requests that were acknowledged.
     pub conflicts: u64,
     /// Lines that are held or waited for.
     pub lines: usize,
-    /// Of how many.
+    /// Capacity of the filter in lines.
     pub lines_max: usize,
     /// Requests that wait for hosts.
     pub waiting: usize,
 }
 
-/// What people should know of hosts and their caches.
+/// Events about hosts and their caches, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CoherenceNews {
     /// A host has not answered a snoop in time; told once until it answers again.
     Silent {
-        /// Whose copy that is.
+        /// Host that holds the line.
         who: Pid,
-        /// The line.
         dpa: Dpa,
     },
     /// A host that was silent answers again.
-    Answers {
-        /// The host.
-        who: Pid,
-    },
+    Answers { who: Pid },
 }
 
 impl fmt::Display for CoherenceNews {
@@ -73,7 +66,7 @@ impl fmt::Display for CoherenceNews {
     }
 }
 
-/// A request of CXL.mem that waits.
+/// A CXL.mem request that waits for its turn or for hosts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MemAsk {
     pub pth: Pth,
@@ -90,22 +83,20 @@ impl Owed for MemAsk {
     }
 }
 
-/// What waits for hosts.
+/// A request that waits for hosts.
 #[derive(Debug)]
 pub(super) enum Parked {
-    /// A message.
     Mem(Box<MemAsk>),
-    /// A TLP.
     Tlp { pth: Pth, bytes: Box<[u8]>, waited: Waited },
 }
 
-/// Who holds which lines of a device, and what waits for whom.
+/// Coherence of a device: holders of lines, waiting requests and open snoops.
 #[derive(Debug)]
 pub(super) struct Coherence {
     pub filter: Filter<Parked>,
     pub arrivals: DueQueue<MemAsk>,
     snoops: Snoops,
-    /// For want of a tag.
+    /// Snoops that wait for a free tag, in order.
     pub later: VecDeque<(Pid, u64, Snoop)>,
     pub counts: CoherenceCounts,
     news: News<CoherenceNews>,
@@ -129,7 +120,7 @@ impl Coherence {
         CoherenceCounts { filter, lines, lines_max, waiting, ..self.counts }
     }
 
-    /// Who holds the line at an address of the device.
+    /// Holders of the line at an address of the device.
     pub(super) fn holders(&self, dpa: Dpa) -> &[(Pid, Hold)] {
         self.filter.holders(dpa.0 / LINE as u64)
     }
@@ -138,12 +129,12 @@ impl Coherence {
         self.news.next_news()
     }
 
-    /// When a host has had its time, or half of it.
+    /// When a snoop is to be marked overdue or given up next.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.snoops.next_due()
     }
 
-    /// The next snoop that is to be sent, once there is a tag for it.
+    /// The next snoop to send, if a tag is free.
     pub(super) fn next_snoop(&mut self) -> Option<(Pid, u64, Snoop)> {
         if self.snoops.has_tag() { self.later.pop_front() } else { None }
     }
@@ -153,35 +144,37 @@ impl Coherence {
         self.snoops.ask(now, who, line, addr)
     }
 
-    /// The same of a host that has no address for the line: it cannot be asked, and may use its copy until its lease ends.
+    /// Tracks a host that has no address for the line: it cannot be snooped, and may use its copy until its lease ends.
     pub(super) fn cannot_ask(&mut self, now: Instant, who: Pid, line: u64) {
         self.snoops.cannot_ask(now, who, line);
     }
 
-    /// What a response tells a host of its lease.
+    /// The lease that a response to a host names.
     pub(super) fn lease(&mut self, who: Pid) -> Lease {
         self.snoops.lease(who)
     }
 
-    /// A host has lost its right to a line: it holds it no more, whatever it thinks.
+    /// A host has lost its right to a line, so its copy counts for nothing.
     pub(super) fn revoke(&mut self, who: Pid, line: u64) {
+        // Filter and lease together: the host keeps no copy here, and by the new lease number learns that it has none.
         self.filter.leave(who, line, None);
         self.snoops.revoke(who);
     }
 
-    /// Takes a host's answer; false if it is none to anything, or keeps too much.
+    /// Takes a host's answer; false if it matches no snoop, or keeps too much.
     pub(super) fn answer(&mut self, who: Pid, head: &MemHead, left: Option<Hold>) -> bool {
         let tag = head.tag;
         let line = match self.snoops.asked(who, tag, head.addr) {
             Ok(line) => line,
             Err(NotAsked::Unexpected) => return false,
             Err(NotAsked::Late) => {
-                // What the host keeps it cannot use: its lease is over.
+                // The host cannot use any copy it claims to keep: its lease is over.
                 self.counts.late += 1;
                 self.heard_of(who);
                 return true;
             }
         };
+        // An answer that keeps too much leaves the snoop open and its tag in use, until the time limit.
         if self.filter.answered(who, line, left) == Err(Wrong::KeepsTooMuch) {
             return false;
         }
@@ -194,7 +187,8 @@ impl Coherence {
         self.news.heard_of(who, CoherenceNews::Answers { who });
     }
 
-    /// The device is reset: nothing of what was under way goes on. Hosts keep what they hold, so the filter does.
+    /// Reset of the device: requests and snoops under way end. Hosts keep their copies, so the filter keeps its record
+    /// of them.
     pub(super) fn reset(&mut self) {
         self.filter.drop_requests();
         self.snoops.abandon();
@@ -202,12 +196,12 @@ impl Coherence {
         self.later.clear();
     }
 
-    /// Looks at the time before anything is taken in.
+    /// Marks overdue snoops; called before messages are taken in.
     pub(super) fn mark_overdue(&mut self, now: Instant) {
         self.snoops.mark_overdue(now);
     }
 
-    /// Gives up on hosts that have had their time.
+    /// Gives up on hosts that have not answered in time.
     pub(super) fn expire(&mut self, now: Instant) {
         while let Some((who, line)) = self.snoops.give_up(now) {
             self.filter.silent(who, line);

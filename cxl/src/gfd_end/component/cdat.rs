@@ -1,8 +1,8 @@
 //! The device's CDAT: a DSMAS for each media partition.
 //!
-//! Header of 16 bytes, then a DSMAS of 24 bytes a partition; its handle is the partition's number.
+//! A header of 16 bytes, then 24 bytes for each partition, whose number is the DSMAS handle. Addresses are the device's
+//! own (DPA).
 //!
-//! Units: bytes; addresses are the device's own (DPA).
 //! Source: CDAT 1.03 (header, DSMAS type 0, flags bit 2 non-volatile to bit 6 read-only, as those of a partition);
 //! docs/spec/wire-formats.md §4.7 (4905h).
 
@@ -10,7 +10,7 @@ use super::dmp_entry;
 use crate::cdat::{Range, Table, dsmas};
 use crate::gfd::dmp::Dmp;
 
-/// CDAT of a device with these partitions.
+/// Encodes the CDAT of a device with these partitions.
 pub(super) fn of_partitions<'a>(dmps: impl Iterator<Item = &'a Dmp>) -> Vec<u8> {
     let one = |dmp: &Dmp| {
         let flags = dmp_entry(dmp).flags;

@@ -1,13 +1,13 @@
-//! The device as a component that is commanded by CCI: its tables and its capacity, besides what all components have.
+//! The device as a CCI component: commands for its tables and its capacity, besides those that all components have.
 //!
-//! [`Device`] is [`Gfd`] and [`Common`]; each request of 49xxh, read by the parsers, to one method of [`Gfd`].
+//! [`Device`] is [`Gfd`] and [`Common`]; each request of 49xxh, decoded by the parsers, leads to one method of [`Gfd`].
+//! On the wire, decode lengths of regions and capacities of 4900h are in units of 256 MiB.
 //!
-//! Units: bytes; regions' decode lengths, and capacities of 4900h, in 256 MiB on the wire.
+//! The page leaves open: tables of fixed size (regions, partitions, SAT, limits, decoders) refuse a start behind their
+//! end, lists one beyond it; a decoder's index is its place. Lists that can be requested in parts are cut to the
+//! response limit, so that no command that has changed something fails because of its answer.
+//!
 //! Source: docs/spec/wire-formats.md §4.4, §4.7; docs/spec/cxl-fabric.md "Tables of an edge and who may write them".
-//!
-//! What the page leaves open: tables of fixed size (regions, partitions, SAT, limits, decoders) refuse a start behind
-//! their end, lists one beyond it; a decoder's index is its place. Lists that can be asked for in parts are cut to
-//! what the response limit lets through, so that no command that has changed something fails for its answer.
 
 mod cdat;
 
@@ -38,27 +38,26 @@ use crate::gfd::extent_lists::{
 use crate::gfd::qos::Control;
 use crate::gfd::{self, Decoder, Gfd};
 
-/// Who commands the memory: the primary FM, or a host through its GAE.
+/// Senders that may command the memory: the primary FM, or a host through its GAE.
 const WHO: u8 = who::PRIMARY | who::PROXY;
-/// Bytes in front of the list of [`ExtentList`], of [`Tags`], and of those of fixed tables at most.
+/// Bytes in front of the list of [`ExtentList`]; `TAGS_HEAD` of [`Tags`], `TABLE_HEAD` of fixed tables at most.
 const EXTENTS_HEAD: usize = 24;
 const TAGS_HEAD: usize = 12;
 const TABLE_HEAD: usize = 8;
 
-/// What Identify (0001h) calls a GFD.
+/// Component type of a GFD in Identify (0001h).
 const COMPONENT: u8 = 4;
 
-/// A G-FAM device as a CCI component: its memory and what its commands tell of it.
+/// A G-FAM device as a CCI component.
 #[derive(Debug)]
 pub struct Device {
-    /// The device.
     pub gfd: Gfd,
     common: Common,
     owners_changed: bool,
 }
 
 impl Device {
-    /// `gfd`, which keeps its PID, with nobody to own it.
+    /// A component around `gfd`, which keeps its PID; no manager owns it.
     #[must_use]
     pub fn new(gfd: Gfd, serial: u64) -> Self {
         let identity = Identity {
@@ -75,31 +74,32 @@ impl Device {
         Self { gfd, common, owners_changed: false }
     }
 
-    /// Gives it a PID without a fabric manager.
+    /// Sets the PID without a fabric manager.
     pub const fn set_pid(&mut self, pid: Pid) {
         self.gfd.set_pid(pid);
         self.common.ownership.set_pid(pid);
     }
 
-    /// What commands have set, and who owns it.
+    /// State that commands have set, and the owners.
     #[must_use]
     pub fn settings(&self) -> (gfd::device::Settings, Common) {
         (self.gfd.settings(), self.common.clone())
     }
 
-    /// Conventional reset: as in `settings`; memory keeps its bytes.
+    /// Conventional reset: restores `settings`; memory keeps its bytes.
     pub fn reset(&mut self, settings: &(gfd::device::Settings, Common)) {
         self.gfd.reset(&settings.0);
         self.common = settings.1.clone();
     }
 
-    /// Whether PID or owners have changed since this was last asked.
+    /// Whether PID or owners have changed since the last call.
     pub(super) const fn take_change(&mut self) -> bool {
         core::mem::replace(&mut self.owners_changed, false)
     }
 
-    /// Items of `len` bytes that a response has room for behind `head` bytes.
+    /// Number of items of `len` bytes that fit into a response behind `head` bytes.
     fn room(&self, head: usize, len: usize) -> usize {
+        // The requester's limit (Set Response Message Limit) and this component's own buffer.
         let most = self.common.response_limit().min(header::LEN + crate::cci::reply::PAYLOAD_MAX);
         most.saturating_sub(header::LEN + head) / len
     }
@@ -133,6 +133,7 @@ impl Device {
 
     fn set_dmps(&mut self, set: &SetDmps<'_>) -> Done {
         let places = u16::from(set.start)..;
+        // An entry names its index as well: one in the wrong place could be meant for either partition.
         if set.entries.iter().zip(places).any(|(entry, place)| u16::from(entry.index) != place) {
             return Err(ReturnCode::InvalidInput);
         }
@@ -228,7 +229,7 @@ impl Device {
 
     fn set_limits(&mut self, set: &Limits<'_>, reply: &mut Reply) -> Done {
         if set.fractions.len() > self.room(TABLE_HEAD, 1) {
-            return Err(ReturnCode::ResourcesExhausted); // the answer repeats them
+            return Err(ReturnCode::ResourcesExhausted); // the answer repeats the list
         }
         let fractions: Vec<u8> = set.fractions.iter().collect();
         self.gfd.set_bandwidth_limits(set.start.index(), &fractions).map_err(code)?;
@@ -265,6 +266,7 @@ impl Device {
     }
 
     fn read_cdat(&self, read: &ReadCdat, reply: &mut Reply) -> Done {
+        // A GFD knows its own CDAT alone; a GAE asks each component for its own.
         let known = read.target == self.gfd.pid();
         let start = usize::try_from(read.start).map_err(|_| ReturnCode::InvalidInput)?;
         let cdat = cdat::of_partitions(self.gfd.capacity().dmps().iter().flatten());
@@ -311,7 +313,7 @@ impl Device {
 
     #[rustfmt::skip] // columns: who may send it, what it does, opcode, request, what carries it out
     crate::command_table! {
-        /// Commands that a GFD has besides those of every component.
+        /// Commands of a GFD, besides those of every component.
         const COMMANDS;
         /// Carries out `request`; Unsupported where there is no such command.
         fn carry_out(&mut self, request, now: Instant, reply: &mut Reply) asked by u8;
@@ -385,7 +387,7 @@ fn done(result: Result<(), gfd::ReturnCode>) -> Done {
     result.map_or_else(|error| Err(code(error)), |()| Ok(Outcome::Done))
 }
 
-/// The numbers of a table of `available` that are asked for.
+/// Indices requested of a table of `available` entries.
 fn fixed(available: u8, range: GfdRange) -> Result<core::ops::Range<u8>, ReturnCode> {
     if range.start >= available {
         return Err(ReturnCode::InvalidInput);
@@ -445,7 +447,7 @@ fn dmp(entry: &DmpEntry) -> Dmp {
 
 fn send_extents(owner: u16, page: &Page<Extent>, reply: &mut Reply) -> Done {
     let extents: Vec<dcd::Extent> = page.list.iter().map(to_wire).collect();
-    // 4904h, 4907h and 4908h answer alike
+    // 4904h, 4907h and 4908h have the same response.
     reply.send(&Response::GetGfdExtents(extent_list(owner, page, &extents)))
 }
 
