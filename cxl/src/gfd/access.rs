@@ -1,12 +1,10 @@
-//! Reads and writes of requesters: each part of an access is checked before any byte moves.
-//! RPID, HPA, bytes -> done, or a [`Fault`] with its [`Refusal`] and where it happened.
+//! Reads and writes of requesters: every part of an access is checked before any byte moves.
 //!
-//! Units: bytes.
+//! An access is split where its decoder, its granule of an interleaved set, or its block ends. A part that falls on
+//! another way than the first is refused: those bytes are another device's, and decoding them here would reach the
+//! wrong ones. A refused access returns a [`Fault`], with its [`Refusal`] and where it happened.
+//!
 //! Source: docs/spec/wire-formats.md §4.6 (notification type 2), §5.2; docs/spec/cxl-fabric.md "GFD (endpoint)".
-//!
-//! An access is cut where its decoder, its granule of an interleaved set, or its block ends. A part that
-//! falls on another way than the first is refused: those bytes are another device's, and decoding
-//! them here would reach the wrong ones.
 
 use weft_parsers::fabric::{Dpa, Hpa, Pid};
 
@@ -18,28 +16,28 @@ use super::protect::{self, Denied, GrpId, Mgt, Sat};
 /// Why an access was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// None, or several, of the requester's decoders map an address of it.
+    /// Not exactly one decoder of the requester maps the address.
     #[error("{0}")]
     Miss(#[from] Miss),
-    /// It goes on where another device of the interleave set is.
+    /// The access continues into a granule of another device of the interleave set.
     #[error("the access crosses into another device's granule")]
     OtherWay,
-    /// The device cannot tell the requester's address of a DPA.
+    /// A DPA has no address at the requester.
     #[error("the device's address has no host address: {0}")]
     NoWayBack(Miss),
-    /// The memory behind the address is not the requester's.
+    /// The requester has no right to the memory behind the address.
     #[error("{0}")]
     Denied(#[from] Denied),
-    /// Byte enables that do not go with the data.
+    /// Byte enables do not fit the data.
     #[error("the byte enables do not fit the data")]
     Enables,
-    /// The memory itself failed.
+    /// The memory failed, or the line is poisoned.
     #[error("the memory failed")]
     Memory,
 }
 
 impl Refusal {
-    /// Type and trigger of the notification that tells of it.
+    /// Type and trigger of its notification.
     ///
     /// A write to read-only memory is an unrecognised request: the pages have no trigger for it.
     #[must_use]
@@ -55,36 +53,35 @@ impl Refusal {
         }
     }
 
-    /// The group that refused.
+    /// The group that the requester has no right to.
     #[must_use]
     pub const fn group(self) -> Option<GrpId> {
         if let Self::Denied(Denied::Group(group)) = self { Some(group) } else { None }
     }
 }
 
-/// A refusal, and the first address that it is about.
+/// A refusal, and the first address refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Why.
     pub refusal: Refusal,
-    /// Where, for the requester.
+    /// The address for the requester.
     pub hpa: Hpa,
-    /// Where, in the device, if it came to that.
+    /// The address in the device, if decoding got that far.
     pub dpa: Option<Dpa>,
 }
 
-/// Which bytes of a write count.
+/// Byte enables of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Enables {
-    /// All.
+    /// Every byte is written.
     #[default]
     All,
-    /// As in a TLP: 4 bits for the first doubleword, 4 for the last, all between. Data is whole
+    /// As in a TLP: 4 bits for the first doubleword, 4 for the last; all bytes between are written. Data is whole
     /// doublewords from a doubleword's address on; of a single one, `last` is 0.
     Ends {
-        /// Of the first doubleword.
+        /// Enables of the first doubleword.
         first: u8,
-        /// Of the last.
+        /// Enables of the last doubleword; 0 if there is only one.
         last: u8,
     },
     /// One bit a byte, of at most 64 bytes.
@@ -92,7 +89,7 @@ pub enum Enables {
 }
 
 impl Enables {
-    /// Whether they go with `len` bytes at `hpa`.
+    /// Whether they fit `len` bytes at `hpa`.
     const fn fit(self, hpa: Hpa, len: usize) -> bool {
         match self {
             Self::All => true,
@@ -104,7 +101,7 @@ impl Enables {
         }
     }
 
-    /// Whether byte `at` of `len` counts.
+    /// Whether byte `at` of `len` is written.
     const fn has(self, at: usize, len: usize) -> bool {
         match self {
             Self::All => true,
@@ -115,7 +112,7 @@ impl Enables {
         }
     }
 
-    /// Whether all of `len` bytes count.
+    /// Whether all of `len` bytes are written.
     const fn all(self, len: usize) -> bool {
         match self {
             Self::All => true,
@@ -125,12 +122,12 @@ impl Enables {
     }
 }
 
-/// A piece of an access that is one run of bytes in the device.
+/// A part of an access that is contiguous in the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Where it begins.
+    /// First byte of the part.
     pub dpa: Dpa,
-    /// How long it can be; 1 or more.
+    /// Most bytes that the part can have; 1 or more.
     pub room: u64,
     way: u8,
 }
@@ -138,16 +135,13 @@ pub struct Part {
 /// The tables that decide whether an access is allowed.
 #[derive(Clone, Copy, Debug)]
 pub struct Guard<'a> {
-    /// Decoders.
     pub gdt: &'a Gdt,
-    /// Groups of blocks.
     pub mgt: &'a Mgt,
-    /// Groups of requesters.
     pub sat: &'a Sat,
 }
 
 impl Guard<'_> {
-    /// Decodes and checks the byte at `hpa`, and how far that holds.
+    /// Decodes and checks the byte at `hpa`; the result also says how far it holds.
     ///
     /// # Errors
     /// [`Fault`].
@@ -165,6 +159,7 @@ impl Guard<'_> {
 
     /// The part at `done` bytes behind `hpa`, of an access that began on `way`.
     fn later(self, rpid: Pid, hpa: Hpa, done: usize, way: u8, writes: bool) -> Result<Part, Fault> {
+        // No decoder window wraps, so an access beyond 2^64 leaves every one.
         let at = hpa.0.checked_add(done as u64).map(Hpa);
         let at = at.ok_or(Fault { refusal: Miss::None.into(), hpa, dpa: None })?;
         let part = self.part(rpid, at, writes)?;
@@ -175,7 +170,7 @@ impl Guard<'_> {
         }
     }
 
-    /// Checks all of `len` bytes at `hpa`; returns the first part. An access of none is one of 1.
+    /// Checks all of `len` bytes at `hpa`; returns the first part. An access of 0 bytes is checked like one of 1.
     ///
     /// # Errors
     /// [`Fault`] of the first byte that is refused.
@@ -190,10 +185,10 @@ impl Guard<'_> {
         Ok(first)
     }
 
-    /// Calls `each` with the address of every part and the bytes it is for, after checking all.
+    /// Calls `each` with the address and byte range of every part, after checking all.
     ///
     /// # Errors
-    /// As [`Guard::check`], and then nothing was called; or what `each` says.
+    /// As [`Guard::check`], before any call; or the refusal that `each` returns.
     #[inline]
     pub fn each(
         self,
@@ -203,6 +198,7 @@ impl Guard<'_> {
         writes: bool,
         mut each: impl FnMut(Dpa, core::ops::Range<usize>) -> Result<(), Refusal>,
     ) -> Result<(), Fault> {
+        // All parts first: a refused access must not have moved some of its bytes.
         let first = self.check(rpid, hpa, len, writes)?;
         let (mut part, mut done) = (first, 0);
         loop {
@@ -259,12 +255,14 @@ pub fn write(
     }
     let all = enables.all(data.len());
     guard.each(rpid, hpa, data.len(), true, |dpa, range| {
+        // The common case: one copy for each part.
         if all {
             let data = data.get(range).unwrap_or_default();
             return memory.write(dpa.0, data).map_err(|_| Refusal::Memory);
         }
         let (begin, mut at) = (range.start, range.start);
         while at < range.end {
+            // In runs of enabled bytes, as the memory writes contiguous bytes only.
             let has = enables.has(at, data.len());
             let from = at;
             while at < range.end && enables.has(at, data.len()) == has {

@@ -1,21 +1,20 @@
 //! Dynamic capacity: which blocks belong to which groups, under which tags.
-//! [`Capacity`] of partitions, regions and pieces (start -> length, tag, groups); each change is
-//! worked out as a list of pieces first, then applied whole, and every applied range goes to the MGT.
 //!
-//! Units: bytes.
-//! Source: docs/spec/wire-formats.md §4.7 (4902 to 490B); CXL 3.1 sections 7.7.2.3 and 7.7.13.
+//! [`Capacity`] has partitions, regions and pieces (start, length, tag, groups). Each change is worked out as a list of
+//! pieces first and then applied whole, and every applied range is entered in the MGT.
 //!
 //! Decided here, where the pages say nothing:
-//! - Free and contiguous take the lowest addresses that do.
-//! - A tag other than zero names one allocation. Adding under a tag in use is Invalid Input, unless
-//!   the capacity belongs to the same group alone and to no reference.
-//! - Enable shared access gives all of a tag's pieces to one more group; their partition must be
-//!   sharable. It also brings back what only the FM's reference still holds, sharable or not.
-//! - Release by tag gives back the last pieces first; length 0 means all of the tag.
-//! - Pieces that the FM refers to stay when their last group goes, without a group, until the reference
-//!   is removed. Pieces in sharable memory under a tag are numbered from 1, in the order of adding.
-//! - A group's generation counts up with each change of its list; that of the tags with each change
-//!   of theirs.
+//! - Free and contiguous choose the lowest addresses that are free.
+//! - A tag other than zero names one allocation. Adding under a tag in use is Invalid Input, unless the capacity
+//!   belongs to the same group alone and to no reference.
+//! - Enable shared access gives all of a tag's pieces to one more group; their partition must be sharable. It also
+//!   gives a group capacity that only the FM's reference still holds, sharable or not.
+//! - Release by tag takes the last pieces first; length 0 means all of the tag.
+//! - Pieces that the FM refers to stay when their last group releases them, without a group, until the reference is
+//!   removed. Pieces in sharable memory under a tag are numbered from 1, in the order of adding.
+//! - A group's generation counts up with each change of its list; that of the tags with each change of theirs.
+//!
+//! Source: docs/spec/wire-formats.md §4.7 (4902 to 490B); CXL 3.1 sections 7.7.2.3 and 7.7.13.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,67 +29,44 @@ pub const EXTENTS_MAX: usize = 4_096;
 /// Most tags of a device.
 pub const TAGS_MAX: usize = 1_024;
 
-/// Name of an allocation; all zeros is none.
+/// Name of an allocation; all zeros: no name.
 pub type Tag = [u8; 16];
-/// No name.
 pub const NO_TAG: Tag = [0; 16];
 
 /// A range of dynamic capacity that belongs to a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// First address.
     pub start: Dpa,
-    /// Bytes.
     pub len: u64,
     /// Name of the allocation.
     pub tag: Tag,
-    /// Place among the extents of a sharable tag, from 1; 0 elsewhere.
+    /// Number among the extents of a sharable tag, from 1; 0 for all other extents.
     pub sequence: u16,
 }
 
-/// How Add Capacity chooses what to add.
+/// How Add Capacity chooses the blocks to add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice<'a> {
     /// Any free blocks of a region, for `len` bytes.
-    Free {
-        /// Region.
-        region: u8,
-        /// Bytes.
-        len: u64,
-    },
-    /// Free blocks beside each other.
-    Contiguous {
-        /// Region.
-        region: u8,
-        /// Bytes.
-        len: u64,
-    },
+    Free { region: u8, len: u64 },
+    /// Free blocks that lie side by side.
+    Contiguous { region: u8, len: u64 },
     /// Exactly these; only start and length count.
-    Prescriptive {
-        /// Region.
-        region: u8,
-        /// Ranges.
-        extents: &'a [Extent],
-    },
-    /// What is there already under the tag.
+    Prescriptive { region: u8, extents: &'a [Extent] },
+    /// The capacity that the tag already names.
     EnableShared,
 }
 
-/// What Release Capacity gives back.
+/// The capacity that a release gives back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part<'a> {
-    /// So many bytes of a tag; 0: all.
-    Tag {
-        /// The tag.
-        tag: Tag,
-        /// Bytes.
-        len: u64,
-    },
+    /// The last `len` bytes of a tag; 0: all of it.
+    Tag { tag: Tag, len: u64 },
     /// Exactly these; only start and length count.
     Prescriptive(&'a [Extent]),
 }
 
-/// A range of memory in use.
+/// An allocated range of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     len: u64,
@@ -100,7 +76,7 @@ struct Piece {
     wipe: bool, // a group asked for zeros when it is freed
 }
 
-/// Ranges whose memory has to become zero, as start and length.
+/// Ranges to be zeroed, as start and length.
 pub type Wipes = Vec<(u64, u64)>;
 
 /// The dynamic capacity of a device: partitions, regions, extents and tags.
@@ -117,7 +93,7 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// Nothing configured, in a device of `size` bytes.
+    /// Nothing configured, for a device of `size` bytes.
     #[must_use]
     pub fn new(size: u64) -> Self {
         Self {
@@ -132,41 +108,40 @@ impl Capacity {
         }
     }
 
-    /// Partitions by index.
     #[must_use]
     pub const fn dmps(&self) -> &[Option<Dmp>; DMPS] {
         &self.dmps
     }
 
-    /// Regions by id.
     #[must_use]
     pub const fn regions(&self) -> &[Option<Region>; REGIONS] {
         &self.regions
     }
 
-    /// The group tables that follow from the pieces.
+    /// The group tables, which follow from the pieces.
     #[must_use]
     pub const fn mgt(&self) -> &Mgt {
         &self.mgt
     }
 
-    /// Bytes of the device.
+    /// Size of the device in bytes.
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.size
     }
 
-    /// Pieces in use, also those without a group.
+    /// Number of pieces, those without a group included.
     #[must_use]
     pub fn extent_count(&self) -> usize {
         self.pieces.len()
     }
 
-    /// Changes partitions. Regions that no longer fit are taken away.
+    /// Changes partitions. Removes regions that do not fit into them any more.
     ///
     /// # Errors
-    /// Invalid Input: any capacity is in use, or [`dmp::changed`] refuses. Nothing changed.
+    /// Invalid Input: any capacity is allocated, or [`dmp::changed`] refuses. Nothing changed.
     pub fn set_dmps(&mut self, changes: &[Dmp]) -> Result<(), ReturnCode> {
+        // Also pieces that only a reference holds: their media and block size must not change under them.
         if !self.pieces.is_empty() {
             return Err(ReturnCode::InvalidInput);
         }
@@ -184,10 +159,10 @@ impl Capacity {
         Ok(())
     }
 
-    /// Changes a region; length 0 takes it away.
+    /// Changes a region; length 0 removes it.
     ///
     /// # Errors
-    /// Invalid Input: capacity of it is in use, or [`Region::check`] refuses. Nothing changed.
+    /// Invalid Input: capacity of it is allocated, or [`Region::check`] refuses. Nothing changed.
     pub fn set_region(&mut self, region: Region) -> Result<(), ReturnCode> {
         region.check(&self.dmps, &self.regions)?;
         let place = self.regions.get_mut(usize::from(region.id)).ok_or(ReturnCode::InvalidInput)?;
@@ -216,7 +191,7 @@ impl Capacity {
         (list.collect(), self.tags_generation)
     }
 
-    /// Gives capacity to `group` under `tag`; returns what it got.
+    /// Allocates capacity to `group` under `tag`; returns the new extents.
     ///
     /// # Errors
     /// Invalid Input: no such region, a length that is 0 or no multiple of the block, a tag that may
@@ -248,6 +223,8 @@ impl Capacity {
             let mut used = self.pieces.values().filter(|piece| piece.tag == tag).peekable();
             let known = used.peek().is_some();
             first = used.clone().map(|piece| piece.sequence).max().unwrap_or(0);
+            // A tag names one allocation: its other groups, or the FM's reference, hold the pieces that it had when
+            // they got it.
             if self.held.contains(&tag) || used.any(|piece| piece.groups != group.bit()) {
                 return Err(ReturnCode::InvalidInput);
             }
@@ -272,10 +249,10 @@ impl Capacity {
         Ok(added)
     }
 
-    /// Takes capacity from `group`; returns what it lost, and what is to be wiped.
+    /// Takes capacity from `group`; returns the extents that it lost, and the ranges to be zeroed.
     ///
-    /// What other groups or a reference still hold stays in use for them. `sanitize` asks for zeros
-    /// when the memory is freed, as partition and region may do too.
+    /// Pieces that other groups or a reference still hold stay allocated. `sanitize` requests zeros when the memory is
+    /// freed; its partition or region may do so, too.
     ///
     /// # Errors
     /// Invalid Input: the group has nothing under the tag, or less than `len`, or `len` is no multiple
@@ -291,6 +268,8 @@ impl Capacity {
             Part::Tag { tag, len } => self.last_of_tag(group, tag, len)?,
             Part::Prescriptive(extents) => self.owned(group, extents)?,
         };
+        // Each range splits a piece into three at most; the exact number is counted only where that bound is near the
+        // limit.
         if self.pieces.len() + 2 * ranges.len() > EXTENTS_MAX && self.splits(&ranges) > EXTENTS_MAX
         {
             return Err(ReturnCode::ResourcesExhausted);
@@ -302,6 +281,8 @@ impl Capacity {
             lost.push(extent(start, &piece));
             piece.groups &= !group.bit();
             piece.wipe |= sanitize;
+            // `wipe` stays with a piece that others hold: a group that asked for zeros gets them when the last holder
+            // lets go.
             if piece.groups == 0 && !self.held.contains(&piece.tag) {
                 self.drop_piece(start, &piece, &mut wipes);
             } else {
@@ -313,7 +294,8 @@ impl Capacity {
         Ok((lost, wipes))
     }
 
-    /// Lets the FM refer to `tag`: its capacity stays when the last group goes. Twice is as once.
+    /// Adds the FM's reference to `tag`: its capacity stays when the last group releases it. A second reference changes
+    /// nothing.
     ///
     /// # Errors
     /// Invalid Input: no capacity has that tag.
@@ -327,7 +309,7 @@ impl Capacity {
         Ok(())
     }
 
-    /// Ends the FM's reference to `tag`; what nobody else holds is freed. Returns what is to be wiped.
+    /// Removes the FM's reference to `tag`, and frees pieces without a group. Returns the ranges to be zeroed.
     ///
     /// # Errors
     /// Invalid Input: there is no such reference.
@@ -338,6 +320,7 @@ impl Capacity {
         }
         let mut wipes = Wipes::new();
         let orphans = self.pieces.iter().filter(|(_, piece)| piece.tag == tag && piece.groups == 0);
+        // Collected first, as freeing changes `pieces`.
         for (start, piece) in orphans.map(|(start, piece)| (*start, *piece)).collect::<Vec<_>>() {
             self.pieces.remove(&start);
             self.drop_piece(start, &piece, &mut wipes);
@@ -351,14 +334,16 @@ impl Capacity {
         self.regions.get(usize::from(id)).copied().flatten().ok_or(ReturnCode::InvalidInput)
     }
 
-    /// `len` bytes of `region` that nobody has, from its lowest address on.
+    /// `len` free bytes of `region`, from its lowest address on; contiguous if `whole`.
     fn free(&self, region: Region, len: u64, whole: bool) -> Result<Vec<(u64, u64)>, ReturnCode> {
         if len == 0 || !len.is_multiple_of(region.block) {
             return Err(ReturnCode::InvalidInput);
         }
         let end = region.base.0 + region.len; // both lie in the device
         let (mut at, mut left, mut found) = (region.base.0, len, Vec::new());
+        // Pieces lie in one region each, so none begins in front of `at` and reaches into it.
         let used = self.pieces.range(at..end).map(|(start, piece)| (*start, piece.len));
+        // The end of the region closes the last gap.
         for (start, used_len) in used.chain([(end, 0)]) {
             let gap = start - at;
             let take = if whole && gap < len { 0 } else { gap.min(left) };
@@ -374,7 +359,7 @@ impl Capacity {
         Err(ReturnCode::ResourcesExhausted)
     }
 
-    /// The ranges of `extents`, all of them free blocks of `region`.
+    /// The ranges of `extents`, all of which must be free blocks of `region`.
     fn prescribed(
         &self,
         region: Region,
@@ -383,6 +368,7 @@ impl Capacity {
         if extents.iter().any(|e| !within(e.start.0, e.len, region.base.0, region.len)) {
             return Err(ReturnCode::InvalidPhysicalAddress);
         }
+        // Behind the check above, which makes sure that no start lies below the base.
         let ranges = ranges(extents, |start| (start - region.base.0, region.block))?;
         if ranges.iter().any(|(start, len)| self.used(*start, *len)) {
             return Err(ReturnCode::ResourcesExhausted);
@@ -395,7 +381,7 @@ impl Capacity {
         before.is_some_and(|(at, piece)| overlap(*at, piece.len, start, len))
     }
 
-    /// Gives all of `tag` to one more group.
+    /// Gives all pieces of `tag` to one more group.
     fn share(&mut self, group: GrpId, tag: Tag) -> Result<Vec<Extent>, ReturnCode> {
         let named = self.pieces.iter().filter(|(_, piece)| piece.tag == tag);
         let mut shared: Vec<(u64, Piece)> = named.map(|(start, piece)| (*start, *piece)).collect();
@@ -405,6 +391,7 @@ impl Capacity {
         if tag == NO_TAG || shared.is_empty() || !shared.iter().all(may) {
             return Err(ReturnCode::InvalidInput);
         }
+        // In the order of adding, as the shared sequence numbers have it.
         shared.sort_by_key(|(start, piece)| (piece.sequence, *start));
         for (start, piece) in &mut shared {
             piece.groups |= group.bit();
@@ -446,8 +433,9 @@ impl Capacity {
         Ok(ranges)
     }
 
-    /// The ranges of `extents`, each within one piece of `group`.
+    /// The ranges of `extents`, each of which must lie within one piece of `group`.
     fn owned(&self, group: GrpId, extents: &[Extent]) -> Result<Vec<(u64, u64)>, ReturnCode> {
+        // Outside every partition: offset 1 in blocks of 2, which is refused as misaligned.
         let grid = |start| self.dmp_of(start).map_or((1, 2), |dmp| (start - dmp.base.0, dmp.block));
         let ranges = ranges(extents, grid)?;
         let is_owned = |(start, len): &(u64, u64)| {
@@ -458,7 +446,7 @@ impl Capacity {
         if ranges.iter().all(is_owned) { Ok(ranges) } else { Err(ReturnCode::InvalidExtentList) }
     }
 
-    /// How many pieces there are at most when each of `ranges` is a piece of its own.
+    /// Most pieces that there can be once each of `ranges` is a piece of its own.
     fn splits(&self, ranges: &[(u64, u64)]) -> usize {
         let new = ranges.iter().map(|(start, len)| {
             let Some((at, piece)) = self.pieces.range(..=*start).next_back() else { return 0 };
@@ -467,7 +455,7 @@ impl Capacity {
         self.pieces.len() + new.sum::<usize>()
     }
 
-    /// Makes `start..start + len`, which lies in one piece, a piece of its own and takes it out.
+    /// Cuts `start..start + len` out of the piece that contains it, and returns it as a piece.
     fn cut(&mut self, start: u64, len: u64) -> Option<Piece> {
         let (&at, &piece) = self.pieces.range(..=start).next_back()?;
         self.pieces.remove(&at);
@@ -481,13 +469,13 @@ impl Capacity {
         Some(Piece { len, ..piece })
     }
 
-    /// Puts a piece in, and its groups into the table.
+    /// Inserts a piece, and enters its groups in the MGT.
     fn put(&mut self, start: u64, piece: Piece) {
         self.mgt.set(start, piece.len, piece.groups);
         self.pieces.insert(start, piece);
     }
 
-    /// What goes with a piece that nobody holds any more.
+    /// Frees a piece without holders; adds it to `wipes` if piece, partition or region requests zeros.
     fn drop_piece(&mut self, start: u64, piece: &Piece, wipes: &mut Wipes) {
         self.mgt.set(start, piece.len, 0);
         let by_dmp = self.dmp_of(start).is_some_and(|dmp| dmp.media.sanitize);
@@ -498,14 +486,15 @@ impl Capacity {
         }
     }
 
-    /// Notes that the lists of all who have something of `tag`, but `besides`, are not as they were.
+    /// Counts up the generation of all groups that have a piece of `tag`, except `besides`.
     pub(crate) fn retell(&mut self, tag: Tag, besides: Option<GrpId>) {
         let pieces = self.pieces.values().filter(|piece| tag != NO_TAG && piece.tag == tag);
         let groups = pieces.fold(0, |groups, piece| groups | piece.groups);
         self.changed(groups & !besides.map_or(0, GrpId::bit));
     }
 
-    /// Numbers the pieces of each tag from 1 again, in the order that they had, and notes whose lists are not as they `were`.
+    /// Renumbers the pieces of each tag from 1 on, in their old order, and counts up the generation of each group whose
+    /// list differs from the one in `were`.
     fn renumber(&mut self, were: &BTreeMap<u64, Piece>) {
         let numbered = self.pieces.iter_mut().filter(|(_, piece)| piece.sequence > 0);
         let mut numbered: Vec<(u64, &mut Piece)> = numbered.map(|(at, it)| (*at, it)).collect();
@@ -539,21 +528,21 @@ impl Capacity {
         self.tags_generation = self.tags_generation.wrapping_add(u32::from(changed));
     }
 
-    /// Numbers of a tag's pieces in order of address.
+    /// Numbers of a tag's pieces, in order of address.
     #[cfg(test)]
     pub(super) fn numbers(&self, tag: Tag) -> Vec<u16> {
         self.pieces.values().filter(|piece| piece.tag == tag).map(|piece| piece.sequence).collect()
     }
 
-    /// Everything but the generations, for comparisons.
+    /// Everything except the generations, for comparisons.
     #[cfg(test)]
     pub(super) fn image(&self) -> String {
         format!("{:?} {:?} {:?} {:?}", self.pieces, self.held, self.regions, self.mgt.blocks())
     }
 }
 
-/// The ranges of a list that is not empty, of whole blocks, none of which overlap; `grid` says for an
-/// address how far it is from where its blocks are counted from, and their size.
+/// The ranges of a list, which must not be empty or overlap, and must consist of whole blocks. `grid` returns an
+/// address's offset in its grid of blocks, and the block size.
 fn ranges(
     extents: &[Extent],
     grid: impl Fn(u64) -> (u64, u64),

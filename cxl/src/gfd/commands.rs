@@ -1,11 +1,10 @@
-//! The commands of a device, 4900 to 4914, as methods of [`Gfd`].
-//! Plain values in; a plain answer or a [`ReturnCode`] out; a refused one has changed nothing.
+//! The commands of a device, 4900 to 4914, as methods of [`Gfd`]: plain values in; a plain answer or a [`ReturnCode`]
+//! out. A refused command has changed nothing.
 //!
-//! Units: bytes.
-//! Source: docs/spec/wire-formats.md §4.7, conflicts C8 and C9; CXL 3.1 section 7.7.13.
-//!
-//! Lists come as pages: `start`, and `count` at most. A start at the end gives an empty page; one
+//! Lists are returned as pages: from `start` on, at most `count` entries. A start at the end gives an empty page; one
 //! beyond it is Invalid Input.
+//!
+//! Source: docs/spec/wire-formats.md §4.7, conflicts C8 and C9; CXL 3.1 section 7.7.13.
 
 use weft_dataplane::time::Instant;
 use weft_parsers::fabric::Pid;
@@ -25,11 +24,11 @@ const NOTIFY: u32 = 1 << 31;
 /// Answer to Identify GFD (4900). Capacities are in units of 256 MiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Partitions.
+    /// Partitions that can be set.
     pub dmps: u8,
-    /// Regions.
+    /// Regions that can be set.
     pub regions: u8,
-    /// Groups.
+    /// Groups that can be set.
     pub groups: u16,
     /// Policies of 4907, one bit each.
     pub add_policies: u32,
@@ -39,33 +38,32 @@ pub struct Identity {
     pub qos: u8,
     /// Regions that can be wiped, one bit each.
     pub sanitize: u8,
-    /// All memory.
+    /// Size of the memory.
     pub capacity: u64,
     /// Block sizes that a region can have, bit n for 2^n bytes.
     pub region_blocks: [u64; 8],
     /// Block sizes that a partition can have.
     pub dmp_blocks: [u64; DMPS],
-    /// Memory in partitions that lose it without power.
+    /// Memory in volatile partitions.
     pub volatile: u64,
-    /// Memory in partitions that keep it.
+    /// Memory in persistent partitions.
     pub persistent: u64,
 }
 
-/// A part of a list, as commands answer long lists.
+/// A part of a long list in the answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page<T> {
-    /// Place of the first in the whole list.
+    /// Index of the first entry in the whole list.
     pub start: usize,
     /// Length of the whole list.
     pub total: usize,
-    /// Counts up with each change of the list, where the list has that.
+    /// Counts up with each change of the list; 0 for lists without generation.
     pub generation: u32,
-    /// The part.
     pub list: Vec<T>,
 }
 
 impl<T> Page<T> {
-    /// `count` entries of a list, from one on.
+    /// Up to `count` entries of a list, from `start` on.
     ///
     /// # Errors
     /// Invalid Input: a start beyond the end.
@@ -92,18 +90,18 @@ impl<T> Page<T> {
 /// The totals in the answer to Get DC Region Configuration (4902).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
-    /// Extents that there can be.
+    /// Most extents of the device.
     pub extents: u32,
-    /// Extents that there can be more.
+    /// Extents that can still be added.
     pub extents_left: u32,
-    /// Tags that there can be.
+    /// Most tags of the device.
     pub tags: u32,
-    /// Tags that there can be more.
+    /// Tags that can still be added.
     pub tags_left: u32,
 }
 
 impl Totals {
-    /// Those of a capacity.
+    /// Totals of `capacity`, for the answer to 4902.
     #[must_use]
     pub fn of(capacity: &Capacity) -> Self {
         let (extents, tags) = (capacity.extent_count(), capacity.tags().0.len());
@@ -116,7 +114,7 @@ impl Totals {
     }
 }
 
-/// A count as messages have it.
+/// A count as messages carry it, 2^32 - 1 at most.
 #[must_use]
 pub fn count32(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
@@ -128,7 +126,6 @@ impl Gfd {
         known.ok_or(ReturnCode::InvalidInput)
     }
 
-    /// Identify GFD (4900).
     #[must_use]
     pub fn identify(&self) -> Identity {
         let dmps = self.capacity.dmps().iter().flatten();
@@ -153,13 +150,13 @@ impl Gfd {
         }
     }
 
-    /// Status (4901).
+    /// Get the link status (4901).
     #[must_use]
     pub const fn status(&self) -> LinkStatus {
         self.link
     }
 
-    /// Notes what the link says of itself.
+    /// Sets the link status that 4901 returns.
     pub const fn set_status(&mut self, link: LinkStatus) {
         self.link = link;
     }
@@ -177,10 +174,11 @@ impl Gfd {
         Ok((page, Totals::of(&self.capacity)))
     }
 
-    /// Set DC Region Configuration (4903); length 0 takes the region away.
+    /// Set DC Region Configuration (4903); length 0 removes the region.
     ///
     /// # Errors
-    /// As [`super::capacity::Capacity::set_region`]; Invalid Input also for a region that the device has not.
+    /// As [`super::capacity::Capacity::set_region`]; Invalid Input also for a region number that the device does not
+    /// have.
     pub fn set_region(&mut self, region: Region) -> Result<(), ReturnCode> {
         if region.id >= self.config.regions {
             return Err(ReturnCode::InvalidInput);
@@ -210,10 +208,11 @@ impl Gfd {
         Page::of(self.capacity.dmps().iter().flatten().copied(), 0, start, count)
     }
 
-    /// Set DMP Configuration (4906); length 0 takes a partition away.
+    /// Set DMP Configuration (4906); length 0 removes a partition.
     ///
     /// # Errors
-    /// As [`super::capacity::Capacity::set_dmps`]; Invalid Input also for one that the device has not.
+    /// As [`super::capacity::Capacity::set_dmps`]; Invalid Input also for a partition number that the device does not
+    /// have.
     pub fn set_dmps(&mut self, dmps: &[Dmp]) -> Result<(), ReturnCode> {
         if dmps.iter().any(|dmp| dmp.index >= self.config.dmps) {
             return Err(ReturnCode::InvalidInput);
@@ -221,12 +220,12 @@ impl Gfd {
         self.capacity.set_dmps(dmps)
     }
 
-    /// Dynamic Capacity Add (4907): returns what the group got, `count` at most, and tells its hosts. What the device chose
-    /// reads as zeros; what was named by address keeps what is left there.
+    /// Dynamic Capacity Add (4907): returns the new extents, `count` at most, and notifies the group's hosts. Capacity
+    /// that the device chose reads as zeros; capacity named by address keeps the old contents.
     ///
     /// # Errors
-    /// As [`super::capacity::Capacity::add`]; Invalid Input also for a group that the device has not. Internal Error: the
-    /// memory could not be wiped; the group did not get it.
+    /// As [`super::capacity::Capacity::add`]; Invalid Input also for a group that the device does not have. Internal
+    /// Error: the memory could not be zeroed; the group did not get it.
     pub fn add_capacity(
         &mut self,
         now: Instant,
@@ -235,11 +234,14 @@ impl Gfd {
         choice: Choice,
         count: usize,
     ) -> Result<Page<Extent>, ReturnCode> {
+        // Named by address: the requester knows what it asks for, as a manager does that restores an allocation after a
+        // restart.
         let chosen = matches!(choice, Choice::Free { .. } | Choice::Contiguous { .. });
         self.give(now, group, tag, choice, chosen, count)
     }
 
-    /// As [`Self::add_capacity`], by whoever starts the device: what is left there stays, whatever the choice.
+    /// Like [`Self::add_capacity`], for the owner of the device at start-up: the memory keeps its contents, whatever
+    /// the choice.
     ///
     /// # Errors
     /// As [`Self::add_capacity`].
@@ -262,6 +264,8 @@ impl Gfd {
         count: usize,
     ) -> Result<Page<Extent>, ReturnCode> {
         let group = self.group(group)?;
+        // On copies, so that a failed wipe leaves everything as it was; the wiped bytes were free and belong to no
+        // group.
         let (mut next, mut remains) = (self.capacity.clone(), self.remains.clone());
         let added = next.add(group, tag, choice)?;
         for extent in &added {
@@ -276,11 +280,11 @@ impl Gfd {
         Page::of(added, generation, 0, count)
     }
 
-    /// Dynamic Capacity Release (4908): returns what the group lost, `count` at most, and tells its hosts.
+    /// Dynamic Capacity Release (4908): returns the extents released, `count` at most, and notifies the group's hosts.
     ///
     /// # Errors
-    /// As [`super::capacity::Capacity::release`]; Invalid Input also for a group that the device has not.
-    /// Internal Error: the memory could not be wiped; the group has its capacity still.
+    /// As [`super::capacity::Capacity::release`]; Invalid Input also for a group that the device does not have.
+    /// Internal Error: the memory could not be zeroed; the group keeps its capacity.
     pub fn release_capacity(
         &mut self,
         now: Instant,
@@ -316,8 +320,8 @@ impl Gfd {
     /// Remove Reference (490A).
     ///
     /// # Errors
-    /// As [`super::capacity::Capacity::remove_reference`]. Internal Error: the memory could not be
-    /// wiped; the reference stands.
+    /// As [`super::capacity::Capacity::remove_reference`]. Internal Error: the memory could not be zeroed; the
+    /// reference stays.
     pub fn remove_reference(&mut self, tag: Tag) -> Result<(), ReturnCode> {
         let mut next = self.capacity.clone();
         let wipes = next.remove_reference(tag)?;
@@ -342,6 +346,7 @@ impl Gfd {
     pub fn sat(&self, start: usize, count: usize) -> Result<Page<u32>, ReturnCode> {
         let vector = |rpid: Pid| {
             let notify = if self.sat.notify(rpid) { NOTIFY } else { 0 };
+            // Groups 31 and up have no bit here (conflict C9); `group_access` returns them.
             let low = self.sat.groups(rpid) & u64::from(!NOTIFY);
             u32::try_from(low).unwrap_or(0) | notify
         };
@@ -357,6 +362,7 @@ impl Gfd {
         let fits = |(rpid, vector): &(Pid, u32)| {
             !rpid.is_none() && u64::from(vector & !NOTIFY) & !known == 0
         };
+        // All entries first: the command applies whole or not at all.
         if !entries.iter().all(fits) {
             return Err(ReturnCode::InvalidInput);
         }
@@ -368,7 +374,7 @@ impl Gfd {
         Ok(())
     }
 
-    /// All groups of a requester, one bit each: what 490C has no room for. Not a command of the standard.
+    /// All groups of a requester, one bit each; 490C has room for 31 of them. Not a command of the standard.
     #[must_use]
     pub fn group_access(&self, rpid: Pid) -> u64 {
         self.sat.groups(rpid)
@@ -469,7 +475,7 @@ impl Gfd {
         Ok(())
     }
 
-    /// Tells the FM, and the hosts of a group that want it, that the group's extents changed.
+    /// Notifies the FM, and the hosts of the group that want it, that the group's extents changed.
     fn tell(&mut self, now: Instant, group: GrpId) {
         let event = Event {
             kind: Kind::ExtentsChanged,
@@ -481,6 +487,7 @@ impl Gfd {
             group: Some(group),
             opcode: None,
         };
+        // The event has no RPID, so hosts are notified one by one below.
         self.events.raise(now, event, false);
         for rpid in pids() {
             if self.sat.notify(rpid) && self.sat.groups(rpid) & group.bit() != 0 {

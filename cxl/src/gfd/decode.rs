@@ -1,39 +1,40 @@
 //! HPA to DPA by the decoders of the requester, and back.
-//! RPID -> up to 8 [`Decoder`]s, all compared -> [`Hit`]; or [`Miss`]: none, or several.
 //!
-//! Units: bytes.
+//! All of a requester's up to 8 [`Decoder`]s are compared; the result is a [`Hit`], or a [`Miss`] if none or several
+//! map the address.
+//!
+//! A decoder takes every HPA of its window, on whichever way it falls: the edge has already chosen this device by the
+//! way, and the window of an interleaved decoder is the whole set's. Overlapping windows of one requester are refused
+//! when they are set, so that a new one never takes addresses from an old one.
+//!
 //! Source: docs/spec/wire-formats.md §5.2; CXL 3.1 sections 7.7.2.4 and 7.7.13.
-//!
-//! A decoder takes every HPA of its window, on whichever way it falls: the edge has already chosen this
-//! device by the way, and the window of an interleaved decoder is the whole set's. Windows of one requester that meet are
-//! refused when they are set, so that a new one never takes addresses from an old one.
 
 use weft_parsers::fabric::{Dpa, Hpa, Interleave, Pid};
 
 use super::code::ReturnCode;
 
-/// Decoders of a requester.
+/// Most decoders of a requester.
 pub const DECODERS: usize = 8;
 
 /// A decoder of the GDT: maps a window of a requester's addresses to the device's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decoder {
-    /// Whether the requester keeps it coherent by hardware; kept and returned, not acted upon.
+    /// Whether the requester keeps it coherent by hardware; stored and returned, changes nothing here.
     pub coherent: bool,
     /// First address for the requester; a multiple of ways x granularity.
     pub hpa_base: Hpa,
     /// First address in the device.
     pub dpa_base: Dpa,
-    /// Bytes of this device; with interleaving, a multiple of the granularity.
+    /// Bytes in this device; with interleaving, a multiple of the granularity.
     pub dpa_len: u64,
-    /// How the window is dealt out over devices.
+    /// How the window is interleaved over devices.
     pub interleave: Interleave,
-    /// Which of the ways this device is.
+    /// The way of this device.
     pub way: u8,
 }
 
 impl Decoder {
-    /// Bytes of the window as the requester sees it; `None` for a decoder that no entry can hold.
+    /// Bytes of the window as the requester sees it; `None` for an invalid decoder.
     ///
     /// Without interleaving nothing has to be aligned. With it, an unaligned base or a length that
     /// ends within an interleave granule would let two addresses decode to one, and the way back would be wrong.
@@ -61,7 +62,7 @@ impl Decoder {
 pub struct Hit {
     /// The address in the device.
     pub dpa: Dpa,
-    /// Bytes from there on that the same decoder alone maps without a break; 1 or more.
+    /// Bytes from there on that this decoder alone maps contiguously; 1 or more.
     pub room: u64,
     /// Way of the set that the address falls on.
     pub way: u8,
@@ -78,7 +79,7 @@ pub enum Miss {
     Several,
 }
 
-/// Where a window leads: what is needed of a decoder once it has hit.
+/// Target of a window: the fields of a decoder that matter once it has hit.
 #[derive(Clone, Copy, Debug, Default)]
 struct To {
     dpa_base: u64,
@@ -87,7 +88,7 @@ struct To {
     coherent: bool,
 }
 
-/// Decoders of one requester, four cache lines: all are compared on the first two.
+/// Decoders of one requester in four cache lines. Comparing all of them reads the first two.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 struct Row {
@@ -97,11 +98,12 @@ struct Row {
 }
 
 impl Row {
-    /// One bit a decoder that maps `hpa`.
+    /// Bit k is set if decoder k maps `hpa`.
     ///
     /// `base + span` stays within 64 bits, so an address below the base wraps to above the span.
     #[inline]
     fn hits(&self, hpa: u64) -> u32 {
+        // No early exit: a second hit makes the address a miss.
         let mut hits = 0;
         for (k, (base, span)) in self.base.iter().zip(&self.span).enumerate() {
             hits |= u32::from(hpa.wrapping_sub(*base) < *span) << k;
@@ -118,7 +120,7 @@ impl Row {
         all().enumerate().any(|(at, one)| all().skip(at + 1).any(|other| meets(one, other)))
     }
 
-    /// Bytes from `hpa` to the first window that begins behind it; 2^64 - 1 when there is none.
+    /// Bytes from `hpa` to the first window that begins behind it; 2^64 - 1 if there is none.
     #[inline]
     fn next_base(&self, hpa: u64) -> u64 {
         let mut least = u64::MAX - 1;
@@ -143,7 +145,7 @@ impl Row {
     }
 }
 
-/// The only bit that is set in `hits`, by its place.
+/// Index of the only bit set in `hits`.
 #[inline]
 const fn only(hits: u32) -> Result<usize, Miss> {
     if hits == 0 {
@@ -187,6 +189,7 @@ impl Gdt {
             return Err(Miss::None);
         };
         let off = hpa.0.wrapping_sub(*base);
+        // Up to the next window as well: behind that address two decoders may hit, which is a miss.
         let mut room = row.next_base(hpa.0).min(span - off);
         if to.interleave.ways_code() > 0 {
             let granule = u64::from(to.interleave.granularity());
@@ -196,14 +199,15 @@ impl Gdt {
         Ok(Hit { dpa: Dpa(dpa), room, way: to.interleave.way(off) })
     }
 
-    /// The address by which requester `rpid` knows `dpa`: the way of the decoder is put back in.
+    /// Address of `dpa` for requester `rpid`: inserts the way of the decoder again.
     ///
     /// # Errors
-    /// [`Miss`]: not exactly one of his decoders leads there.
+    /// [`Miss`]: not exactly one decoder of the requester leads there.
     pub fn reverse(&self, rpid: Pid, dpa: Dpa) -> Result<Hpa, Miss> {
         let row = self.row(rpid).ok_or(Miss::None)?;
         let mut hits = 0;
         for (k, (span, to)) in row.span.iter().zip(&row.to).enumerate() {
+            // Invalid entries have span 0, so no address lies in them.
             let len = span >> to.interleave.ways_code();
             hits |= u32::from(dpa.0.wrapping_sub(to.dpa_base) < len) << k;
         }
@@ -213,7 +217,7 @@ impl Gdt {
         Ok(Hpa(decoder.hpa_base.0.wrapping_add(off)))
     }
 
-    /// Whether `rpid` has ever had a decoder: most have not.
+    /// Whether `rpid` has ever had a decoder; most PIDs have not.
     #[must_use]
     pub fn knows(&self, rpid: Pid) -> bool {
         self.row_of.get(rpid.index()).is_some_and(|row| *row != 0)
@@ -226,11 +230,11 @@ impl Gdt {
         core::array::from_fn(|k| row.get(k))
     }
 
-    /// Replaces decoders `start..` of `rpid`, all or none of them; `None` takes one away.
+    /// Replaces decoders `start..` of `rpid`, all or none of them; `None` removes one.
     ///
     /// # Errors
-    /// Invalid Input: PID `0xFFF`, an index of 8 or more, a decoder that does not hold together, or two that would map one
-    /// address: then neither would, whoever asks.
+    /// Invalid Input: PID `0xFFF`, an index of 8 or more, an invalid decoder, or two that would map one address, as
+    /// such an address decodes to nothing.
     pub fn set(
         &mut self,
         rpid: Pid,
@@ -244,7 +248,7 @@ impl Gdt {
         self.put(rpid, row)
     }
 
-    /// Sets decoders whose windows meet, which no command does: what decodes them does not rely on that.
+    /// Sets overlapping decoders, which no command can: decoding does not rely on their absence.
     #[cfg(test)]
     pub(crate) fn force(&mut self, rpid: Pid, start: usize, decoders: &[Option<Decoder>]) {
         self.put(rpid, self.with(rpid, start, decoders).unwrap()).unwrap();

@@ -1,7 +1,6 @@
-//! The device as a whole.
-//! [`Request`] and bytes in; [`Done`] or [`Refusal`] out, and a notification for the latter.
+//! The device as a whole: a [`Request`] with its bytes in; [`Done`] or [`Refusal`] out, and a notification for the
+//! latter.
 //!
-//! Units: bytes; time as a parameter.
 //! Source: docs/spec/cxl-fabric.md "GFD (endpoint)".
 
 use weft_dataplane::time::{Instant, LinkRate};
@@ -17,14 +16,14 @@ use super::protect::{GROUPS, GrpId, Sat};
 use super::qos::{DevLoad, Qos};
 use super::remains::Remains;
 
-/// What a G-FAM device is built from.
+/// Configuration of a G-FAM device, apart from its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Its own port id.
+    /// PID of the device.
     pub pid: Pid,
-    /// Payload that it moves, for limits of requesters.
+    /// Payload bandwidth of the device, of which limits of requesters are fractions.
     pub rate: LinkRate,
-    /// Groups, 1..=64.
+    /// Number of groups, 1..=64.
     pub groups: u16,
     /// Media partitions that can be set, 1..=4.
     pub dmps: u8,
@@ -33,7 +32,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// All that there is, at `rate`.
+    /// The most groups, partitions and regions, at `rate`.
     #[must_use]
     pub const fn full(pid: Pid, rate: LinkRate) -> Self {
         Self { pid, rate, groups: GROUPS, dmps: 4, regions: 8 }
@@ -43,45 +42,35 @@ impl Config {
 /// A requester and the address that it accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Requester.
     pub rpid: Pid,
-    /// First address.
     pub hpa: Hpa,
-    /// Opcode for notifications, 4 bits.
+    /// Low 4 bits of the CXL.mem opcode, for notifications; `None` for a TLP.
     pub opcode: Option<u8>,
 }
 
-/// When an access is done, and the load to report with it.
+/// When the answer to an access may leave, and the load to report in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Not before.
+    /// Earliest time of the answer.
     pub due: Instant,
     /// How loaded the device is.
     pub load: DevLoad,
 }
 
-/// What the link of the device says of itself (4901).
+/// Link status as command 4901 returns it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkStatus {
-    /// Flags.
     pub flags: u8,
-    /// Mode.
     pub mode: u8,
-    /// Greatest width.
     pub width_max: u8,
-    /// Width.
     pub width: u8,
-    /// Speeds that are offered, one bit each.
+    /// Supported speeds, one bit each.
     pub speeds: u8,
-    /// Greatest speed.
     pub speed_max: u8,
-    /// Speed.
     pub speed: u8,
     /// State of link training.
     pub ltssm: u8,
-    /// First lane.
     pub first_lane: u8,
-    /// Link flags.
     pub link_flags: u16,
 }
 
@@ -93,14 +82,14 @@ pub struct Gfd {
     pub(super) sat: Sat,
     pub(super) capacity: Capacity,
     pub(super) memory: Memory,
-    /// What is free and was not wiped.
+    /// Free memory that was not zeroed.
     pub(super) remains: Remains,
     pub(super) events: Events,
     pub(super) qos: Qos,
     pub(super) link: LinkStatus,
 }
 
-/// What commands have set of a device: all but the bytes of its memory.
+/// All settings that commands change: everything but the bytes of the memory.
 #[derive(Clone, Debug)]
 pub struct Settings {
     config: Config,
@@ -111,7 +100,7 @@ pub struct Settings {
 }
 
 impl Gfd {
-    /// All that commands set.
+    /// All settings that commands change.
     #[must_use]
     pub fn settings(&self) -> Settings {
         let Self { config, gdt, sat, capacity, qos, .. } = self;
@@ -119,10 +108,11 @@ impl Gfd {
         Settings { config: *config, gdt, sat, capacity, qos: qos.clone() }
     }
 
-    /// Conventional reset: all that commands set is as in `settings`, no notification waits, and memory keeps its bytes.
+    /// Conventional reset: restores `settings` and drops waiting notifications; memory keeps its bytes.
     pub fn reset(&mut self, settings: &Settings) {
         let Settings { config, gdt, sat, capacity, qos } = settings.clone();
         (self.config, self.gdt, self.sat) = (config, gdt, sat);
+        // Everything becomes free with its bytes, apart from memory that `settings` allocate.
         self.remains.add(0, self.memory.size());
         for group in (0..GROUPS).filter_map(GrpId::new) {
             for extent in capacity.extents(group).0 {
@@ -132,7 +122,7 @@ impl Gfd {
         (self.capacity, self.qos, self.events) = (capacity, qos, Events::default());
     }
 
-    /// A device with `memory` behind it and nothing configured; numbers out of range are clamped.
+    /// A device with `memory` and nothing configured; numbers out of range are clamped.
     #[must_use]
     pub fn new(config: Config, memory: Memory) -> Self {
         let config = Config {
@@ -142,6 +132,8 @@ impl Gfd {
             ..config
         };
         let mut remains = Remains::default();
+        // A file may hold contents of an earlier run, which must read as zeros to a group that did not name the
+        // address.
         remains.add(0, memory.kept());
         Self {
             config,
@@ -156,43 +148,43 @@ impl Gfd {
         }
     }
 
-    /// Its port id, which notifications carry.
+    /// PID of the device, which its notifications carry.
     #[must_use]
     pub const fn pid(&self) -> Pid {
         self.config.pid
     }
 
-    /// Gives it another port id.
+    /// Sets the PID, which notifications carry from then on.
     pub const fn set_pid(&mut self, pid: Pid) {
         self.config.pid = pid;
     }
 
-    /// The tables that accesses go through, to ask them what they would say.
+    /// The tables that check accesses, to check one without carrying it out.
     #[inline]
     #[must_use]
     pub const fn guard(&self) -> Guard<'_> {
         Guard { gdt: &self.gdt, mgt: self.capacity.mgt(), sat: &self.sat }
     }
 
-    /// Decoders, also for the way back.
+    /// Decoder tables of all requesters.
     #[must_use]
     pub const fn gdt(&self) -> &Gdt {
         &self.gdt
     }
 
-    /// Who has which memory.
+    /// Allocation of memory to groups.
     #[must_use]
     pub const fn capacity(&self) -> &Capacity {
         &self.capacity
     }
 
-    /// Notifications that were not told: as others like them were, and for a full queue; each to the FM and to hosts.
+    /// Notifications not sent: because others like them were, and because a queue was full; each for the FM and for
+    /// hosts.
     #[must_use]
     pub const fn untold(&self) -> ((u64, u64), (u64, u64)) {
         (self.events.alike(), self.events.lost())
     }
 
-    /// Notifications that wait to be sent.
     pub const fn events(&mut self) -> &mut Events {
         &mut self.events
     }
@@ -200,7 +192,7 @@ impl Gfd {
     /// Reads `out.len()` bytes.
     ///
     /// # Errors
-    /// [`Refusal`], of which a notification tells; `out` is as before.
+    /// [`Refusal`], with a notification; `out` is as before.
     #[inline]
     pub fn read(
         &mut self,
@@ -215,7 +207,8 @@ impl Gfd {
         }
     }
 
-    /// Checks a read of `len` bytes and draws for it: its data may be had by [`Self::fetch`] when it is due.
+    /// Checks a read of `len` bytes and draws for it on the requester's limit. [`Self::fetch`] reads the data when the
+    /// answer is due.
     ///
     /// # Errors
     /// [`Refusal`], of which a notification tells.
@@ -230,7 +223,8 @@ impl Gfd {
         }
     }
 
-    /// Reads all or a part of what [`Self::admit`] let through. It is checked again: rights may have gone since.
+    /// Reads all or a part of a read that [`Self::admit`] allowed. Checks again: the requester may have lost its rights
+    /// since.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -241,7 +235,7 @@ impl Gfd {
         read.map_err(|fault| self.refuse(now, request, fault))
     }
 
-    /// The memory, past all checks: what is in it, whoever may see it.
+    /// The memory itself, without access checks.
     #[must_use]
     pub const fn memory(&self) -> &Memory {
         &self.memory
@@ -257,7 +251,7 @@ impl Gfd {
     /// Writes the bytes of `data` that `enables` names.
     ///
     /// # Errors
-    /// [`Refusal`], of which a notification tells; nothing was written.
+    /// [`Refusal`], with a notification; nothing was written.
     #[inline]
     pub fn write(
         &mut self,
@@ -274,7 +268,8 @@ impl Gfd {
         }
     }
 
-    /// As [`Self::write`], of the bytes of a line that `mask` enables, lowest first: a line that is poisoned stays so.
+    /// Writes the bytes of a line that `mask` enables (bit n: byte n). A poisoned line stays poisoned, even if all
+    /// bytes are enabled.
     ///
     /// # Errors
     /// As [`Self::write`].
@@ -286,6 +281,7 @@ impl Gfd {
         mask: u64,
     ) -> Result<Done, Refusal> {
         let part = self.guard().part(request.rpid, request.hpa, true);
+        // The write may heal the line (a run of 64 enabled bytes), so the poison is set again after it.
         let bad = part.map(|part| part.dpa.0).ok();
         let bad = bad.filter(|at| self.memory.is_poisoned(*at, LINE as u64));
         let done = self.write(now, request, line, Enables::Mask(mask))?;
@@ -295,7 +291,7 @@ impl Gfd {
         Ok(done)
     }
 
-    /// Reads a line that [`Self::admit`] let through; true if it is poisoned, and `line` as before.
+    /// Reads a line that [`Self::admit`] allowed; true if it is poisoned, and then `line` is unchanged.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -310,20 +306,22 @@ impl Gfd {
             Ok(part) => part,
             Err(fault) => return Err(self.refuse(now, request, fault)),
         };
+        // Before the read, which would fail: CXL.mem answers with Poison = 1, not with a refusal.
         if self.memory.is_poisoned(part.dpa.0, LINE as u64) {
             return Ok(true);
         }
-        // Only a decoder whose ends are no multiples of it has a line in several parts.
+        // Only a decoder whose base or end is not a multiple of 64 bytes maps a line to several parts.
         if part.room < LINE as u64 || self.memory.read(part.dpa.0, line).is_err() {
             return self.fetch(now, request, line).map(|()| false);
         }
         Ok(false)
     }
 
-    /// Where in the device the line of an access is.
+    /// Address in the device of an access's line.
     ///
     /// # Errors
-    /// As [`Self::read`] or, if it `changes` the line, [`Self::write`]; also a decoder that has a line in two parts.
+    /// As [`Self::read`] or, if it `changes` the line, [`Self::write`]; also a decoder that maps a line to two parts of
+    /// the device's lines.
     #[inline]
     pub fn line_of(
         &mut self,
@@ -340,9 +338,9 @@ impl Gfd {
         }
     }
 
-    /// The owner of a line has not said whether it changed it: the line is poisoned, and a notification tells of it.
+    /// The owner of a line never said whether it changed it: poisons the line and raises a notification.
     pub fn lose_line(&mut self, now: Instant, who: Pid, dpa: Dpa) {
-        self.memory.poison(dpa.0).ok(); // else there is nothing left to be read
+        self.memory.poison(dpa.0).ok(); // fails only where there is no memory to read
         let event = Event {
             kind: Kind::Failure,
             trigger: 0,
@@ -394,7 +392,7 @@ impl Gfd {
         })
     }
 
-    /// Tells of a request that never got to the memory: unrecognised, unexpected, invalid.
+    /// Raises a notification about a request that never reached the memory: unrecognised, unexpected or invalid.
     pub fn reject(&mut self, now: Instant, request: Request, kind: Kind) {
         let event = Event {
             kind,
@@ -409,7 +407,7 @@ impl Gfd {
         self.events.raise(now, event, self.sat.notify(request.rpid));
     }
 
-    /// Notes that `waiting` of at most `room` requests or responses wait.
+    /// Samples the backlog: `waiting` of at most `room` requests or responses wait.
     pub fn sample_backlog(&mut self, waiting: u32, room: u32) {
         self.qos.sample(waiting, room);
     }

@@ -1,7 +1,6 @@
-//! Media partitions and the regions within them.
-//! Up to 4 [`Dmp`]s cut the DPA space, up to 8 [`Region`]s lie in them; both are checked lists.
+//! Media partitions, and the regions within them: up to 4 [`Dmp`]s divide the DPA space, up to 8 [`Region`]s lie in
+//! them. Changes are checked against all others first.
 //!
-//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.7 (4902, 4903, 4905, 4906); CXL 3.1 section 7.7.2.3.
 
 use weft_parsers::fabric::Dpa;
@@ -9,9 +8,9 @@ use weft_parsers::fabric::Dpa;
 use super::code::ReturnCode;
 use super::protect::{BLOCKS_MAX, DMPS};
 
-/// Regions of a device.
+/// Most regions of a device.
 pub const REGIONS: usize = 8;
-/// What bases and decode lengths of partitions and regions are multiples of: 256 MiB.
+/// Unit of bases and decode lengths of partitions and regions: 256 MiB.
 pub const UNIT: u64 = 256 << 20;
 /// Block sizes that a partition may have, bit n for 2^n bytes: 4 KiB to 1 TiB.
 pub const BLOCK_SIZES: u64 = ((1 << 29) - 1) << 12;
@@ -28,41 +27,39 @@ pub struct Media {
     pub coherent: bool,
     /// Cannot be written (bit 6).
     pub read_only: bool,
-    /// Becomes zero whenever capacity is given back.
+    /// Capacity is zeroed when it is released.
     pub sanitize: bool,
 }
 
 /// A media partition; bit 5, "capacity is dynamic", is always set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dmp {
-    /// Which one, 0..=3.
+    /// Number of the partition, 0..=3.
     pub index: u8,
-    /// First address.
     pub base: Dpa,
     /// Addresses set aside for it.
     pub decode_len: u64,
-    /// Addresses of them with memory behind them; 0 takes the partition away.
+    /// Bytes of memory from `base` on; 0 removes the partition.
     pub len: u64,
-    /// Unit in which its capacity is dealt out.
+    /// Unit of allocation in bytes.
     pub block: u64,
-    /// What its memory is like.
+    /// Kind of its memory.
     pub media: Media,
 }
 
 /// A region of dynamic capacity; it takes media and block size from the partition it lies in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// Which one, 0..=7.
+    /// Number of the region, 0..=7.
     pub id: u8,
     /// Block size; that of its partition.
     pub block: u64,
-    /// Becomes zero whenever capacity of it is given back.
+    /// Capacity of the region is zeroed when it is released.
     pub sanitize: bool,
-    /// First address.
     pub base: Dpa,
     /// Addresses set aside for it.
     pub decode_len: u64,
-    /// Addresses of them that capacity is taken from; 0 takes the region away.
+    /// Bytes from `base` on that capacity is allocated from; 0 removes the region.
     pub len: u64,
 }
 
@@ -77,7 +74,7 @@ pub(super) const fn within(start: u64, len: u64, base: u64, room: u64) -> bool {
 }
 
 impl Dmp {
-    /// Whether it holds together by itself, in a device of `size` bytes.
+    /// Whether its fields are consistent, in a device of `size` bytes.
     fn is_sound(&self, size: u64) -> bool {
         usize::from(self.index) < DMPS
             && self.base.0.is_multiple_of(UNIT)
@@ -91,7 +88,7 @@ impl Dmp {
             && within(self.base.0, self.decode_len, 0, size)
     }
 
-    /// log2 of the block size.
+    /// Base-2 logarithm of the block size.
     #[must_use]
     pub const fn shift(&self) -> u32 {
         self.block.trailing_zeros()
@@ -115,11 +112,13 @@ pub fn changed(
         if !dmp.is_sound(size) || named & (1 << dmp.index) != 0 {
             return Err(ReturnCode::InvalidInput);
         }
+        // Named twice, the later entry would silently replace the earlier one.
         named |= 1 << dmp.index;
         let place = new.get_mut(usize::from(dmp.index)).ok_or(ReturnCode::InvalidInput)?;
         *place = (dmp.len > 0).then_some(*dmp);
     }
     for (k, a) in new.iter().flatten().enumerate() {
+        // Decode lengths, not lengths: addresses set aside may be filled by a later change.
         for b in new.iter().flatten().skip(k + 1) {
             if overlap(a.base.0, a.decode_len, b.base.0, b.decode_len) {
                 return Err(ReturnCode::InvalidInput);
@@ -130,7 +129,7 @@ pub fn changed(
 }
 
 impl Region {
-    /// The partition it lies in and fits.
+    /// The partition that contains the region and has its block size.
     #[must_use]
     pub fn home<'a>(&self, dmps: &'a [Option<Dmp>; DMPS]) -> Option<&'a Dmp> {
         dmps.iter().flatten().find(|dmp| {
@@ -141,7 +140,7 @@ impl Region {
         })
     }
 
-    /// Checks it against partitions and other regions.
+    /// Checks the region against the partitions and the other regions.
     ///
     /// # Errors
     /// Invalid Input: id of 8 or more; base or decode length no multiple of 256 MiB; length no
@@ -160,6 +159,7 @@ impl Region {
         let alone = others
             .all(|other| !overlap(self.base.0, self.decode_len, other.base.0, other.decode_len));
         let known = usize::from(self.id) < REGIONS;
+        // Length 0 removes the region, whatever the other fields say.
         let fits = self.len == 0 || (aligned && alone && self.home(dmps).is_some());
         if known && fits { Ok(()) } else { Err(ReturnCode::InvalidInput) }
     }

@@ -1,12 +1,13 @@
-//! Enhanced event notifications: what happened, to whom it is told, and when not.
-//! [`Event`] -> [`Events`] -> one queue of [`Notice`]s for the FM (0107), one for hosts (0108, GAM).
+//! Enhanced event notifications: events, their receivers, and the rate at which they are sent.
 //!
-//! Units: timestamps in nanoseconds; payloads in bytes, little-endian.
+//! An [`Event`] goes into [`Events`], which has one queue of [`Notice`]s for the FM (0107) and one for hosts (0108,
+//! GAM).
+//!
+//! The pages set no limit. Here, for each receiver, requester, type and trigger (and group, for changed lists of
+//! extents), at most one notice waits, and of those caused by requests at most one is raised every [`HOLD`]. Others
+//! like it are counted and not sent. A full queue drops the newest, counted.
+//!
 //! Source: docs/spec/wire-formats.md §4.6 ("Notifications"); CXL 3.1 sections 7.7.2.7 and 8.2.9.2.
-//!
-//! The pages set no limit. Here, for each receiver, requester, type and trigger (and group, where lists
-//! of extents changed): one waits at most, and of those that requests cause, one is raised at most
-//! every [`HOLD`]. Others like it are counted and not told. A full queue loses the newest, counted.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,9 +18,9 @@ use super::protect::GrpId;
 
 /// Least time between two notices that differ in nothing but address and time.
 pub const HOLD: Span = Span::from_ms(1);
-/// Most notices that wait in a queue.
+/// Most notices in a queue.
 pub const QUEUE_MAX: usize = 1_024;
-/// Bytes of a payload for the FM.
+/// Bytes of a payload for the FM (0107).
 pub const FM_LEN: usize = 0x28;
 /// Bytes of a payload for a host: an entry of its GAM buffer.
 pub const HOST_LEN: usize = 0x20;
@@ -28,25 +29,25 @@ pub const HOST_LEN: usize = 0x20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Kind {
-    /// Nothing happened.
+    /// No event (no-op).
     NoOp = 0,
     /// A record of the standard event log.
     Standard = 1,
-    /// A request was refused; the trigger says by what.
+    /// A request was refused; the trigger says by which check.
     AccessError = 2,
     /// A request that the device does not serve.
     UnrecognisedRequest = 3,
-    /// An unexpected packet.
+    /// A packet that the device did not expect: a completion, or for another PID.
     UnexpectedPacket = 4,
-    /// A request with fields that do not go together.
+    /// A request whose fields do not fit together.
     InvalidInput = 5,
     /// Persistent memory was not flushed.
     FlushFailed = 6,
     /// A request could not be carried out.
     Failure = 7,
-    /// And the device cannot go on.
+    /// A request could not be carried out, and the device cannot go on.
     FatalFailure = 8,
-    /// Health.
+    /// Health of the device changed.
     Health = 9,
     /// The list of a group's extents changed.
     ExtentsChanged = 10,
@@ -69,22 +70,21 @@ impl Kind {
     }
 }
 
-/// Something that happened at a G-FAM device and is to be notified.
+/// An event at a G-FAM device that is to be notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Type.
     pub kind: Kind,
     /// Trigger bits of the type.
     pub trigger: u8,
-    /// Whose request it was; or whom it concerns, when `by_request` is not set.
+    /// Requester, or, when `by_request` is not set, the PID that it concerns.
     pub rpid: Pid,
     /// Whether a request caused it.
     pub by_request: bool,
-    /// Where in the device.
+    /// Address in the device.
     pub dpa: Option<Dpa>,
-    /// Where for the requester.
+    /// Address as the requester knows it.
     pub hpa: Option<Hpa>,
-    /// Which group; told to the FM only.
+    /// Group; for the FM only, never sent to hosts (§4.6).
     pub group: Option<GrpId>,
     /// Opcode of the request, 4 bits.
     pub opcode: Option<u8>,
@@ -93,11 +93,10 @@ pub struct Event {
 /// An event on its way to one receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// What happened.
     pub event: Event,
-    /// Number of this notice; only the FM is told.
+    /// Event handle: number of this notice; for the FM only.
     pub handle: u16,
-    /// When, nanoseconds since start.
+    /// Time of the event, nanoseconds since start.
     pub at_ns: u64,
 }
 
@@ -108,7 +107,7 @@ fn put<const N: usize>(payload: &mut [u8], at: usize, bytes: [u8; N]) {
 }
 
 impl Notice {
-    /// Flags that both payloads have: 2 DPA, 3 HPA, 5 opcode.
+    /// Flags that both payloads have: bits 2 DPA, 3 HPA, 5 opcode.
     fn flags(&self) -> u16 {
         let Event { dpa, hpa, opcode, .. } = self.event;
         u16::from(dpa.is_some()) << 2
@@ -136,13 +135,14 @@ impl Notice {
         payload
     }
 
-    /// Payload of 0108 for the host of the requester: what its GAM buffer gets.
+    /// Payload of 0108 for the host of the requester, and entry of its GAM buffer.
     #[must_use]
     pub fn for_host(&self, pid: Pid) -> [u8; HOST_LEN] {
         let event = &self.event;
         let mut payload = [0; HOST_LEN];
         put(&mut payload, 0, pid.bits().to_le_bytes());
         put(&mut payload, 2, [event.kind as u8, event.opcode.unwrap_or(0) & 0xF]);
+        // Bit 1 is hardwired to 1 for hosts (§4.6).
         put(&mut payload, 4, (self.flags() | 1 << 1).to_le_bytes());
         put(&mut payload, 6, event.rpid.bits().to_le_bytes());
         put(&mut payload, 8, event.dpa.unwrap_or_default().0.to_le_bytes());
@@ -152,10 +152,10 @@ impl Notice {
     }
 }
 
-/// What makes two notices alike.
+/// Key of a notice: notices with the same key are alike.
 type Key = (u16, Kind, u8, u16);
 
-/// Notices for one kind of receiver.
+/// Notices for one kind of receiver, FM or hosts.
 #[derive(Clone, Debug, Default)]
 struct Queue {
     waiting: VecDeque<Notice>,
@@ -165,6 +165,7 @@ struct Queue {
 }
 
 fn key(event: &Event) -> Key {
+    // Changes of different lists are different news; for refusals the group says no more than the trigger.
     let group = event.group.filter(|_| event.kind == Kind::ExtentsChanged);
     (event.rpid.bits(), event.kind, event.trigger, group.map_or(0, GrpId::number))
 }
@@ -172,12 +173,14 @@ fn key(event: &Event) -> Key {
 impl Queue {
     fn push(&mut self, now: Instant, notice: Notice) {
         let slot = self.seen.entry(key(&notice.event)).or_insert((false, now));
-        let wait = slot.1.since(now); // more than HOLD: half a turn of the clock ago
+        let wait = slot.1.since(now); // more than HOLD ahead means long past: the clock has wrapped
         if slot.0 || (wait > Span::ZERO && wait <= HOLD) {
             self.alike += 1;
         } else if self.waiting.len() >= QUEUE_MAX {
             self.lost += 1;
         } else {
+            // Only requests can come at line rate. A change of extents is raised each time the last notice was fetched,
+            // as its reader would otherwise miss the last change.
             let hold = if notice.event.by_request { HOLD } else { Span::ZERO };
             *slot = (true, now + hold);
             self.waiting.push_back(notice);
@@ -193,7 +196,6 @@ impl Queue {
     }
 }
 
-/// Notices that wait to be sent.
 #[derive(Clone, Debug, Default)]
 pub struct Events {
     fm: Queue,
@@ -202,8 +204,9 @@ pub struct Events {
 }
 
 impl Events {
-    /// Tells the FM of `event`, and with `notify` also the host of its requester.
+    /// Queues `event` for the FM, and with `notify` also for the host of its requester.
     pub fn raise(&mut self, now: Instant, event: Event, notify: bool) {
+        // Never 0 for the FM: `raise_at_host` uses 0 for notices that have no handle.
         self.handle = self.handle.wrapping_add(1).max(1);
         let notice = Notice { event, handle: self.handle, at_ns: now.as_ns() };
         self.fm.push(now, notice);
@@ -212,7 +215,7 @@ impl Events {
         }
     }
 
-    /// Tells one host, and not the FM.
+    /// Queues `event` for one host, and not for the FM.
     pub fn raise_at_host(&mut self, now: Instant, event: Event) {
         self.hosts.push(now, Notice { event, handle: 0, at_ns: now.as_ns() });
     }
@@ -222,18 +225,18 @@ impl Events {
         self.fm.pop()
     }
 
-    /// The next notice for a host: that of its event's RPID.
+    /// The next notice for a host, the one of its event's RPID.
     pub fn pop_host(&mut self) -> Option<Notice> {
         self.hosts.pop()
     }
 
-    /// How many were not told because one like it waits or was just told: to the FM, to hosts.
+    /// Number of notices not sent because one like it waits or was just sent: for the FM, for hosts.
     #[must_use]
     pub const fn alike(&self) -> (u64, u64) {
         (self.fm.alike, self.hosts.alike)
     }
 
-    /// How many a full queue lost: to the FM, to hosts.
+    /// Number of notices dropped by a full queue: for the FM, for hosts.
     #[must_use]
     pub const fn lost(&self) -> (u64, u64) {
         (self.fm.lost, self.hosts.lost)

@@ -1,10 +1,9 @@
-//! The host's edge end of notifications: the GAM buffer, a ring in the host's memory.
-//! Head moves with what is posted, tail with what the host has read; entries are 256 x 32 bytes.
+//! GAM buffer of a host's edge: the ring in the host's memory that notifications end in.
 //!
-//! Units: bytes; addresses are the host's.
+//! The head moves with entries posted, the tail with those that the host has read; there are 256 entries of 32 bytes.
+//! The ring is host memory, so a posted entry is returned as a [`Post`] to be written there.
+//!
 //! Source: docs/spec/wire-formats.md §4.6 (0109, 010A), §5.4; CXL 3.1 section 7.7.2.7.
-//!
-//! The ring itself is the host's memory, so a posted entry comes out as a [`Post`] to be written there.
 
 use weft_parsers::fabric::Hpa;
 
@@ -18,12 +17,10 @@ const OVERFLOW: u64 = 1 << 1;
 const ADDRESS: u64 = ((1 << 52) - 1) & !0x1F;
 const INDEX_SHIFT: u32 = 56;
 
-/// A notification that is to be written to the ring in the host's memory.
+/// A notification to be written to the ring in the host's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Post {
-    /// Where.
     pub hpa: Hpa,
-    /// What.
     pub payload: [u8; HOST_LEN],
 }
 
@@ -40,14 +37,14 @@ pub struct Gam {
 }
 
 impl Gam {
-    /// A host that has set no buffer up yet.
+    /// GAM of a host that has not set up a buffer yet.
     #[must_use]
     pub const fn host() -> Self {
         let (valid, overflow) = (false, false);
         Self { is_peer: false, valid, overflow, address: 0, head: 0, tail: 0, dropped: 0 }
     }
 
-    /// A peer device: it gets none, they end here.
+    /// GAM of a peer device: notifications for it are dropped here.
     #[must_use]
     pub const fn peer() -> Self {
         Self { is_peer: true, ..Self::host() }
@@ -62,7 +59,7 @@ impl Gam {
 
     /// Set GAM Buffer (010A): bit 0 valid, 1 clear overflow, 51:5 address, 63:56 tail.
     ///
-    /// A buffer that becomes valid, or moves, begins empty: its head is set to the tail given.
+    /// A buffer that becomes valid, or moves, begins empty: its head is set to the given tail.
     ///
     /// # Errors
     /// Unsupported: a peer has none. Invalid Input: a reserved bit, a buffer that would leave the
@@ -79,6 +76,7 @@ impl Gam {
         }
         let valid = bits & VALID != 0;
         if valid && self.valid && address == self.address {
+            // Indices of 8 bits wrap on their own: the new tail must lie between the old one and the head.
             if tail.wrapping_sub(self.tail) > self.head.wrapping_sub(self.tail) {
                 return Err(ReturnCode::InvalidInput);
             }
@@ -88,18 +86,20 @@ impl Gam {
         self.valid = valid;
         self.address = address;
         self.tail = tail;
+        // The host clears the flag by writing 1; another write of the tail must not lose it.
         self.overflow = self.overflow && bits & OVERFLOW == 0;
         Ok(())
     }
 
-    /// Takes a notification in; `None` when it is dropped: no buffer, a peer, or no room left, which
-    /// sets the overflow flag and leaves what is there.
+    /// Takes a notification; `None` when it is dropped because there is no buffer or room, or for a peer. Without room
+    /// the overflow flag is set, and the entries stay as they are.
     pub const fn post(&mut self, payload: [u8; HOST_LEN]) -> Option<Post> {
         let next = self.head.wrapping_add(1);
         if self.is_peer || !self.valid {
             self.dropped += 1;
             return None;
         }
+        // Full is head just before tail (§5.4): one entry stays unused, so that head = tail means empty.
         if next == self.tail {
             self.overflow = true;
             self.dropped += 1;
@@ -110,7 +110,7 @@ impl Gam {
         Some(Post { hpa, payload })
     }
 
-    /// Notifications that ended here unseen.
+    /// Notifications dropped here, without buffer or room.
     #[must_use]
     pub const fn dropped(&self) -> u64 {
         self.dropped

@@ -1,12 +1,11 @@
-//! The memory behind a device: a sparse file, or memory that is taken when it is first written.
-//! DPA -> bytes, in chunks of 2 MiB; what was never written reads as zero and costs nothing.
+//! The memory behind a device: a sparse file, or anonymous memory in chunks of 2 MiB that are taken when first written.
+//! Bytes that were never written read as zero and cost nothing.
 //!
-//! Units: bytes.
+//! A file is read and written by position and not mapped: mapping one is unsafe in every maintained crate (`memmap2`,
+//! `rustix::mm`), because another process can change the bytes behind a reference. The bytes are those that a mapping
+//! of the file shows to others.
+//!
 //! Source: docs/spec/cxl-fabric.md "GFD (endpoint)"; ARCHITECTURE.md "Time, errors, unsafe".
-//!
-//! A file is read and written at positions and not mapped: mapping one is unsafe in every crate that is
-//! kept (`memmap2`, `rustix::mm`), because another process can change the bytes behind a reference.
-//! The bytes are the same that a mapping of the file shows to others.
 
 use std::fs::File;
 use std::io;
@@ -21,34 +20,34 @@ use super::chunk::{CHUNK, Chunk};
 use super::poison::Poison;
 
 const LINE: u64 = cxl_mem::LINE as u64;
-/// Zeros that a file without holes is overwritten with at once.
+/// Bytes of zeros per write, for file systems without holes.
 const ZEROS: usize = 64 << 10;
 
-/// A device's memory: bytes 0 to its size.
+/// A device's memory, bytes 0 to its size.
 #[derive(Debug)]
 pub struct Memory {
     size: u64,
-    /// What is there of it, each first byte and the byte behind it, in order; empty where all is.
+    /// Ranges that exist, as first byte and the byte behind the last, in order; empty if all of it exists.
     ranges: Vec<(u64, u64)>,
     kind: Kind,
-    /// Lines whose data is bad.
+    /// Poisoned lines, apart from those of the shared part.
     poisoned: Poison,
-    /// Bytes that its file had when it was opened.
+    /// Length of its file when it was opened.
     kept: u64,
-    /// What is the same for several.
+    /// The part that is shared with other memories.
     common: Option<Common>,
 }
 
-/// Memory that several have, at the same addresses: each sees of it what its own ranges have.
+/// Memory shared by several, at the same addresses: each sees the part of it that its own ranges contain.
 #[derive(Clone, Debug)]
 struct Common {
-    /// Where it begins.
+    /// Address from which on the memory is shared.
     from: u64,
     memory: Arc<Mutex<Memory>>,
 }
 
 impl Common {
-    /// Calls `each` with the memory; where somebody who had it has died, it fails.
+    /// Calls `each` with the memory; fails if another thread panicked while it held the lock.
     fn with<T>(&self, each: impl FnOnce(&mut Memory) -> io::Result<T>) -> io::Result<T> {
         let mut memory = self.memory.lock().map_err(|_| io::Error::other("the memory is lost"))?;
         each(&mut memory)
@@ -61,7 +60,7 @@ enum Kind {
     File(File),
 }
 
-/// The part of an access that lies in one chunk: its number, where it begins, how long it is.
+/// The part of an access that lies in one chunk: chunk number, offset in it, length.
 #[inline]
 #[expect(
     clippy::cast_possible_truncation,
@@ -77,7 +76,7 @@ fn beyond() -> io::Error {
 }
 
 impl Memory {
-    /// `size` bytes in this process, at most 2^48; untouched ones take no room.
+    /// `size` bytes in this process, at most 2^48; untouched chunks take no memory.
     #[must_use]
     pub fn anonymous(size: u64) -> Self {
         let size = size.min(1 << 48);
@@ -91,7 +90,7 @@ impl Memory {
         Self { size, ranges: Vec::new(), kind, poisoned: Poison::new(), kept, common: None }
     }
 
-    /// `size` bytes in `file`, which grows to that size; what it holds already stays.
+    /// `size` bytes in `file`, which is grown to that size and keeps its contents.
     ///
     /// # Errors
     /// The file cannot be grown.
@@ -103,36 +102,37 @@ impl Memory {
         Ok(Self::of(size, Kind::File(file), kept))
     }
 
-    /// From `from` on its bytes are those of `memory` at the same addresses, which others may have as well, from now on. Clearing
-    /// or losing them is for whoever has that.
+    /// From `from` on, shares the bytes of `memory` at the same addresses from now on. Only the owner of `memory`
+    /// clears them or takes them away.
     pub(crate) fn join(&mut self, from: u64, memory: &Arc<Mutex<Self>>) {
         self.common = Some(Common { from, memory: memory.clone() });
     }
 
-    /// The common memory of an access, and how many bytes of it are in front of that.
+    /// The shared part of an access, and the number of its bytes in front of that.
     fn common_of(&self, at: u64, len: usize) -> Option<(Common, usize)> {
         let common = self.common.as_ref().filter(|it| at.saturating_add(len as u64) > it.from)?;
         Some((common.clone(), usize::try_from(common.from.saturating_sub(at)).unwrap_or(len)))
     }
 
-    /// Bytes, with those that are not there between others.
+    /// Size in bytes, gaps between ranges included.
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.size
     }
 
-    /// Bytes from the first one on that may hold what a file kept.
+    /// Bytes from address 0 on that may hold old contents of a file.
     pub(super) const fn kept(&self) -> u64 {
         self.kept
     }
 
-    /// Whether `at..at + len` is all there.
+    /// Whether all of `at..at + len` exists.
     #[inline]
     #[must_use]
     pub fn holds(&self, at: u64, len: u64) -> bool {
         at <= self.size
             && len <= self.size - at
             && (self.ranges.is_empty() || {
+                // Ranges that touch were joined in `set_ranges`, so an access that exists lies in one.
                 let before = self.ranges.partition_point(|(start, _)| *start <= at);
                 let range = before.checked_sub(1).and_then(|number| self.ranges.get(number));
                 range.is_some_and(|(_, end)| at + len <= *end)
@@ -161,6 +161,7 @@ impl Memory {
         self.own_poisoned(at, len)
             || self.common.as_ref().is_some_and(|common| {
                 at.saturating_add(len) > common.from
+                    // A lock that failed counts as poison.
                     && !common.with(|memory| Ok(memory.own_poisoned(at, len))).is_ok_and(|is| !is)
             })
     }
@@ -173,7 +174,7 @@ impl Memory {
         }
     }
 
-    /// All of `at..at + len` was written: whole lines of it are good again.
+    /// `at..at + len` was written: ends the poison of each line that lies whole in it.
     #[inline]
     fn heal(&mut self, at: u64, len: u64) {
         if !self.poisoned.is_empty() {
@@ -181,7 +182,7 @@ impl Memory {
         }
     }
 
-    /// Brings the line at `at` near, if it is in this process, without waiting for it.
+    /// Prefetches the line at `at` into the processor's cache, if it is in this process.
     #[inline]
     pub fn prefetch(&self, at: u64) {
         if let Kind::Anonymous(chunks) = &self.kind {
@@ -201,7 +202,7 @@ impl Memory {
             return Err(beyond());
         }
         if self.own_poisoned(at, out.len() as u64) {
-            return Err(io::ErrorKind::InvalidData.into()); // what is common says so itself
+            return Err(io::ErrorKind::InvalidData.into()); // the shared part checks its own poison in `read` below
         }
         if let Some((common, in_front)) = self.common_of(at, out.len()) {
             let (own, rest) = out.split_at_mut_checked(in_front).ok_or_else(beyond)?;
@@ -256,7 +257,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Makes `at..at + len` zero, and gives back the room of it where it can.
+    /// Makes `at..at + len` zero, and frees its memory or disk space where possible.
     ///
     /// # Errors
     /// Beyond the end, or the file fails.
@@ -273,6 +274,7 @@ impl Memory {
             let most = usize::try_from(len).unwrap_or(usize::MAX);
             let (number, place, now) = part(at, most);
             let slot = chunks.get_mut(number).ok_or_else(beyond)?;
+            // A whole chunk goes back to the system, and reads as zeros again.
             if now == CHUNK {
                 *slot = None;
             } else if let Some(chunk) = slot {
@@ -283,8 +285,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Makes exactly `ranges` be there, each a first byte and a length, below 2^48: what was there and is not among them is
-    /// gone, and zero when it comes again.
+    /// Makes exactly `ranges` exist, each a first byte and a length, below 2^48. Bytes outside them are lost, and zero
+    /// when they exist again.
     ///
     /// # Errors
     /// It is in a file.
@@ -296,16 +298,19 @@ impl Memory {
         let all = ranges.into_iter().map(|(start, len)| (start, end(start, len)));
         let mut new: Vec<(u64, u64)> = all.filter(|(start, end)| start < end).collect();
         new.sort_unstable();
+        // Joined where they touch or overlap: `holds` looks for a single range.
         new.dedup_by(|next, last| {
             let joins = next.0 <= last.1;
             last.1 = if joins { last.1.max(next.1) } else { last.1 };
             joins
         });
         let mut old = core::mem::take(&mut self.ranges);
+        // No ranges means that all of it existed.
         if old.is_empty() {
             old.push((0, self.size));
         }
         for (mut at, end) in old {
+            // Clears the gaps between new ranges within each old one: bytes that exist before and after stay.
             let first = new.partition_point(|(_, end)| *end <= at);
             for &(start, stop) in new.iter().skip(first).take_while(|(start, _)| *start < end) {
                 if start > at {
@@ -322,15 +327,17 @@ impl Memory {
         if let Kind::Anonymous(chunks) = &mut self.kind {
             chunks.resize_with(count, || None);
         }
+        // One range from 0 on is described by `size` alone, which keeps `holds` short for most memories.
         let is_whole = matches!(new.as_slice(), [] | [(0, _)]);
         self.ranges = if is_whole { Vec::new() } else { new };
         let mut poisoned = core::mem::take(&mut self.poisoned);
+        // Taken out of `self` above, as `holds` borrows it.
         poisoned.retain(|line| self.holds(line * LINE, 1));
         self.poisoned = poisoned;
         Ok(())
     }
 
-    /// Chunks that take room.
+    /// Number of chunks that take memory.
     #[cfg(test)]
     pub(crate) fn taken(&self) -> usize {
         match &self.kind {
@@ -340,7 +347,7 @@ impl Memory {
     }
 }
 
-/// Punches a hole; writes zeros where the file system has no holes.
+/// Punches a hole, or writes zeros if the file system has no holes.
 fn clear_file(file: &File, mut at: u64, mut len: u64) -> io::Result<()> {
     if len == 0 {
         return Ok(());

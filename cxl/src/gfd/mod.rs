@@ -1,14 +1,12 @@
 //! G-FAM device: decoders, protection, dynamic capacity and the memory behind them.
-//! [`Gfd`] is plain state; requests and commands in, answers and [`events`] out.
 //!
-//! Units: bytes; time as a parameter.
+//! [`Gfd`] is plain state; requests and commands in, answers and [`events`] out; time is a parameter. A request passes
+//! [`decode`] (HPA to DPA), [`protect`] (DPA to group, requester to groups) and [`memory`]; [`access`] joins the three.
+//! [`capacity`] decides which memory belongs to which group, and alone writes the group tables. [`commands`] are those
+//! of docs/spec/wire-formats.md §4.7, as methods of [`Gfd`] with plain structs. [`gam`] is the far end of a
+//! notification: the ring in a host's memory, kept by the host's edge.
+//!
 //! Source: docs/spec/cxl-fabric.md "GFD (endpoint)"; CXL 3.1 section 7.7.2.
-//!
-//! A request runs [`decode`] (HPA to DPA), [`protect`] (DPA to group, requester to groups) and
-//! [`memory`]; [`access`] holds the three together. [`capacity`] decides which memory belongs to which
-//! group and is the only one that writes the group tables. [`commands`] are those of docs/spec/wire-formats.md §4.7,
-//! as methods of [`Gfd`] that take and return plain structs. [`gam`] is the far end of a notification:
-//! the ring in a host's memory, kept by the edge that the host hangs on.
 
 pub mod access;
 pub mod capacity;

@@ -1,21 +1,20 @@
-//! Which lines of a memory are poisoned.
-//! Number of a line -> bad or not; however many are, a word for each 64 lines of which one is.
+//! The set of poisoned lines of a memory, by line number: a word for each 64 lines of which at least one is poisoned,
+//! so that any number can be.
 //!
-//! Units: lines of 64 bytes, by their number.
 //! Source: docs/spec/cxl-fabric.md "CXL.mem".
 
 use std::collections::BTreeMap;
 
 const WORD: u64 = 64;
 
-/// Lines whose data is bad.
 #[derive(Debug, Default)]
 pub struct Poison {
-    /// Bits of 64 lines each, by the number of the first divided by 64; none is 0.
+    /// Bits of 64 lines each, by the number of the first divided by 64. No word is 0, so that an empty map means no
+    /// poison.
     words: BTreeMap<u64, u64>,
 }
 
-/// The bits of lines `first..end` in word `number`, of which there is one at least.
+/// The bits of lines `first..end` in word `number`; the caller ensures that at least one line lies in it.
 const fn mask(number: u64, first: u64, end: u64) -> u64 {
     let from = if number == first / WORD { u64::MAX << (first % WORD) } else { u64::MAX };
     let last = end - 1;
@@ -24,23 +23,22 @@ const fn mask(number: u64, first: u64, end: u64) -> u64 {
 }
 
 impl Poison {
-    /// None.
     pub const fn new() -> Self {
         Self { words: BTreeMap::new() }
     }
 
-    /// Whether there are none.
+    /// Whether no line is poisoned.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
 
-    /// Makes a line bad.
+    /// Poisons a line.
     pub fn set(&mut self, line: u64) {
         *self.words.entry(line / WORD).or_default() |= 1 << (line % WORD);
     }
 
-    /// Whether one of lines `first..end` is bad.
+    /// Whether any of lines `first..end` is poisoned.
     #[inline]
     pub fn any(&self, first: u64, end: u64) -> bool {
         first < end && {
@@ -49,10 +47,11 @@ impl Poison {
         }
     }
 
-    /// Makes lines `first..end` good.
+    /// Ends the poison of lines `first..end`.
     pub fn heal(&mut self, first: u64, end: u64) {
         let mut from = first;
         while from < end {
+            // Jumps to the next word that exists: a range may have far more lines than there are poisoned ones.
             let Some((&number, word)) = self.words.range_mut(from / WORD..=(end - 1) / WORD).next()
             else {
                 return;
@@ -65,7 +64,7 @@ impl Poison {
         }
     }
 
-    /// Makes all lines good that are not to be kept.
+    /// Keeps the poison of the lines that `keeps` selects, and ends all other.
     pub fn retain(&mut self, keeps: impl Fn(u64) -> bool) {
         self.words.retain(|number, word| {
             let gone = (0..WORD).filter(|bit| *word & (1 << bit) != 0);

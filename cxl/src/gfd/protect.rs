@@ -1,19 +1,20 @@
-//! Who may touch which block: group tables of the partitions, and group vectors of the requesters.
-//! DPA -> DMP (1..4) -> block -> groups; RPID -> `GrpAccVec`; a common bit lets the access through.
+//! Access rights by block: group tables of the partitions, and group vectors of the requesters.
 //!
-//! Units: bytes; groups 0..=63.
+//! A DPA leads to its partition (1 to 4) and block, and so to the block's groups; the RPID leads to its `GrpAccVec`. An
+//! access is allowed if the two sets have a group in common.
+//!
+//! A block has a set of groups, not one number: capacity that "enable shared access" gave to a second group (command
+//! 4907, policy 3) belongs to both. Without that command the set has one bit.
+//!
 //! Source: docs/spec/wire-formats.md §5.2, conflict C9; CXL 3.1 section 7.7.2.5.
-//!
-//! A block holds the set of its groups, not one number: capacity that "enable shared access" gave to a
-//! second group (command 4907, policy 3) belongs to both. Without that command it is one bit.
 
 use weft_parsers::fabric::{Dpa, Pid};
 
-/// Groups of a device.
+/// Most groups of a device.
 pub const GROUPS: u16 = 64;
-/// Media partitions of a device.
+/// Most media partitions of a device.
 pub const DMPS: usize = 4;
-/// Most blocks of a partition; also bounds what its table takes: 512 KiB.
+/// Most blocks of a partition, so that its table takes 512 KiB at most.
 pub const BLOCKS_MAX: u64 = 1 << 16;
 
 /// A memory group, 0..=63.
@@ -28,13 +29,12 @@ impl GrpId {
         if number < GROUPS { Some(Self(number as u8)) } else { None }
     }
 
-    /// Its number.
     #[must_use]
     pub const fn number(self) -> u16 {
         self.0 as u16
     }
 
-    /// Its place in a table.
+    /// Its index in a table.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -46,7 +46,7 @@ impl GrpId {
         1 << self.0
     }
 
-    /// The lowest of a set.
+    /// The lowest group of a set; `None` if it is empty.
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "at most 64")]
     pub const fn lowest(groups: u64) -> Option<Self> {
@@ -57,18 +57,18 @@ impl GrpId {
 /// Why an access to a device address is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
-    /// It lies in no partition, or its block belongs to no group.
+    /// The address lies in no partition, or its block belongs to no group.
     #[error("the block belongs to no group")]
     NoGroup,
     /// The requester is in none of the block's groups.
     #[error("the requester may not use group {}", .0.number())]
     Group(GrpId),
-    /// A write to memory that can only be read.
+    /// A write to a read-only partition.
     #[error("the partition can only be read")]
     ReadOnly,
 }
 
-/// A partition as the check sees it.
+/// The part of a partition's description that a check needs.
 #[derive(Clone, Copy, Debug, Default)]
 struct Window {
     base: u64,
@@ -85,9 +85,9 @@ pub struct Mgt {
 }
 
 impl Mgt {
-    /// Puts partition `index` at `base`, with `len >> shift` blocks that belong to nobody.
+    /// Places partition `index` at `base`, with `len >> shift` blocks that belong to no group.
     ///
-    /// The caller has checked what docs/spec/wire-formats.md asks of a partition; one of too many blocks is cut.
+    /// The caller has checked the rules of docs/spec/wire-formats.md for partitions; one of too many blocks is cut.
     pub fn place(&mut self, index: usize, base: Dpa, len: u64, shift: u32, read_only: bool) {
         let blocks = (len >> shift).min(BLOCKS_MAX);
         if let (Some(window), Some(table)) =
@@ -98,11 +98,12 @@ impl Mgt {
         }
     }
 
-    /// Groups of the block of `dpa`, bytes from `dpa` to the block's end, and whether it can only be
-    /// read. A place outside of every partition belongs to nobody.
+    /// Groups of the block of `dpa`, bytes from `dpa` to the block's end, and whether it is read-only. An address
+    /// outside all partitions has no groups.
     #[inline]
     fn find(&self, dpa: u64) -> (u64, u64, bool) {
         for (window, table) in self.windows.iter().zip(&self.blocks) {
+            // Wraps to a large number below the base, so one comparison checks both ends.
             let off = dpa.wrapping_sub(window.base);
             if off < window.len {
                 let block = usize::try_from(off >> window.shift).unwrap_or(usize::MAX);
@@ -114,13 +115,13 @@ impl Mgt {
         (0, 1, false)
     }
 
-    /// The groups that the block of `dpa` belongs to, one bit each.
+    /// Groups of the block of `dpa`, one bit each.
     #[must_use]
     pub fn groups(&self, dpa: Dpa) -> u64 {
         self.find(dpa.0).0
     }
 
-    /// Gives the blocks of `start..start + len` to `groups`.
+    /// Sets the groups of the blocks of `start..start + len`, which lie in one partition.
     pub fn set(&mut self, start: u64, len: u64, groups: u64) {
         for (window, table) in self.windows.iter().zip(&mut self.blocks) {
             let off = start.wrapping_sub(window.base);
@@ -139,7 +140,7 @@ impl Mgt {
     }
 }
 
-/// What each requester may use, and whether its host wants notifications.
+/// Groups of each requester, and whether its host wants notifications.
 #[derive(Clone, Debug)]
 pub struct Sat {
     groups: Vec<u64>,
@@ -153,7 +154,7 @@ impl Default for Sat {
 }
 
 impl Sat {
-    /// Groups of `rpid`, one bit each.
+    /// Groups that `rpid` may access, one bit each.
     #[inline]
     #[must_use]
     pub fn groups(&self, rpid: Pid) -> u64 {
@@ -166,7 +167,7 @@ impl Sat {
         self.notify.get(rpid.index()).copied().unwrap_or(false)
     }
 
-    /// Sets what `rpid` may use.
+    /// Sets the groups that `rpid` may access.
     pub fn set_groups(&mut self, rpid: Pid, groups: u64) {
         if let Some(place) = self.groups.get_mut(rpid.index()) {
             *place = groups;
@@ -181,10 +182,10 @@ impl Sat {
     }
 }
 
-/// Checks an access of `rpid` at `dpa`; returns how many bytes from there on the answer holds for.
+/// Checks an access of `rpid` at `dpa`; returns the number of bytes from there on that the answer holds for.
 ///
 /// # Errors
-/// [`Denied`]: nobody's block, none of the requester's, or one that cannot be written.
+/// [`Denied`]: the block has no group, none of the requester's, or is read-only.
 #[inline]
 pub fn check(mgt: &Mgt, sat: &Sat, rpid: Pid, dpa: Dpa, writes: bool) -> Result<u64, Denied> {
     let (groups, room, read_only) = mgt.find(dpa.0);

@@ -1,11 +1,12 @@
-//! Quality of service: how loaded the device says it is, and what each requester may draw.
-//! Backlog samples -> average -> [`DevLoad`]; RPID, bytes, now -> when the answer is due.
+//! Quality of service: the load that the device reports, and bandwidth limits of requesters.
 //!
-//! Units: percent; bytes; bit/s of payload; fractions in 1/256 of the device's bandwidth.
+//! Samples of the backlog give an average and a [`DevLoad`]; a draw of bytes by an RPID gives the time at which its
+//! answer is due. Limits are fractions of the device's payload bandwidth in 1/256.
+//!
+//! A limit is a token bucket of its own: `dataplane::bucket` charges the wire time of an Ethernet frame (FCS, 64-byte
+//! minimum, preamble, gap), which memory accesses do not have.
+//!
 //! Source: docs/spec/wire-formats.md §4.7 (490E to 4912); CXL 3.1 section 3.3.4.
-//!
-//! The limit is a token bucket of its own: `dataplane::bucket` charges the wire time of an Ethernet
-//! frame (FCS, 64-byte minimum, preamble, gap), which memory accesses do not have.
 
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_parsers::fabric::Pid;
@@ -13,29 +14,29 @@ use weft_parsers::tlp;
 
 use super::code::ReturnCode;
 
-/// What a requester with a limit may draw at once: 16 KiB.
+/// Burst of a requester with a limit: 16 KiB.
 pub const BURST_BYTES: u64 = 16 << 10;
-/// Longest debt that counts; a requester never waits longer.
+/// Longest debt that counts: no answer waits longer because of a limit.
 const DEBT_MAX: Span = Span::from_ms(1_000);
 const PS_PER_S: u128 = 1_000_000_000_000;
 
-/// How loaded the device is, by the two bits of a response.
+/// Load of the device, as the two bits of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum DevLoad {
-    /// It has room for much more.
+    /// Light load: there is room for much more.
     #[default]
     Light = 0b00,
-    /// Just right.
+    /// Optimal load: busy and not overloaded.
     Optimal = 0b01,
-    /// More than it likes.
+    /// Moderate overload: requesters throttle a step.
     Moderate = 0b10,
-    /// Far more.
+    /// Severe overload: requesters throttle in larger steps.
     Severe = 0b11,
 }
 
 impl DevLoad {
-    /// As completions of UIO have it.
+    /// Converts to the field of UIO completions.
     #[must_use]
     pub const fn wire(self) -> tlp::DevLoad {
         match self {
@@ -47,20 +48,22 @@ impl DevLoad {
     }
 }
 
-/// `QoS` Control as commands 490E and 490F carry it, 7 bytes.
+/// `QoS` Control of commands 490E and 490F, 7 bytes on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Control {
-    /// Bit 0: the backpressure average counts. Bit 1, temporary throughput reduction, is not offered (4900), and refused.
+    /// Bit 0: the backpressure average counts. Bit 1, temporary throughput reduction, is not offered (4900), and
+    /// refused.
     pub flags: u8,
-    /// Backpressure from which load is moderate, 1..=100 %.
+    /// Average backpressure from which on load is moderate, 1..=100 %.
     pub moderate_percent: u8,
-    /// Backpressure from which load is severe, 1..=100 %.
+    /// Average backpressure from which on load is severe, 1..=100 %.
     pub severe_percent: u8,
-    /// Sample interval, 0..=15; 0 stops sampling. Here each sample counts alike, whenever it comes.
+    /// Sample interval, 0..=15; 0 stops sampling. All other values do the same here: each sample counts alike, whenever
+    /// it comes.
     pub interval: u8,
-    /// Kept and returned.
+    /// Stored and returned; changes nothing here.
     pub req_cmp_basis: u16,
-    /// Kept and returned.
+    /// Stored and returned; changes nothing here.
     pub completion_interval: u8,
 }
 
@@ -102,7 +105,6 @@ impl Qos {
         }
     }
 
-    /// The control fields.
     #[must_use]
     pub const fn control(&self) -> Control {
         self.control
@@ -111,8 +113,8 @@ impl Qos {
     /// Sets the control fields.
     ///
     /// # Errors
-    /// Invalid Input: a flag that is reserved or not offered, a percentage that is not 1..=100, an interval above 15. Severe
-    /// may be below moderate, and counts first.
+    /// Invalid Input: a flag that is reserved or not offered, a percentage that is not 1..=100, an interval above 15.
+    /// Severe may be below moderate, and counts first.
     pub fn set_control(&mut self, control: Control) -> Result<(), ReturnCode> {
         let percents = [control.moderate_percent, control.severe_percent];
         if control.flags > 1
@@ -125,7 +127,7 @@ impl Qos {
         Ok(())
     }
 
-    /// Notes that `waiting` of at most `room` requests or responses wait.
+    /// Samples the backlog: `waiting` of at most `room` requests or responses wait.
     pub fn sample(&mut self, waiting: u32, room: u32) {
         let percent = u64::from(waiting.min(room)) * 100 / u64::from(room.max(1));
         self.backlog_percent = u8::try_from(percent).unwrap_or(100);
@@ -133,7 +135,7 @@ impl Qos {
             self.average = 0;
         } else {
             let new = u32::from(self.backlog_percent) << 8;
-            // An eighth of the way; rounded so that a steady sample is reached.
+            // An eighth of the way to the sample; rounded up when rising, so that a steady sample is reached.
             self.average = (self.average * 7 + new + if new > self.average { 7 } else { 0 }) / 8;
         }
     }
@@ -144,7 +146,8 @@ impl Qos {
         u8::try_from(self.average >> 8).unwrap_or(100)
     }
 
-    /// Load by backlog: quarters of what there is room for, or more by the average if that counts.
+    /// Load by the quarter of the room that the backlog fills, or by the average backpressure if that counts and is
+    /// higher.
     #[must_use]
     pub fn load(&self) -> DevLoad {
         let internal = match self.backlog_percent {
@@ -166,13 +169,13 @@ impl Qos {
         internal.max(egress)
     }
 
-    /// What `rpid` may draw, in 1/256 of the bandwidth; 0 is no limit.
+    /// Limit of `rpid` in 1/256 of the bandwidth; 0: no limit.
     #[must_use]
     pub fn limit(&self, rpid: Pid) -> u8 {
         self.fractions.get(rpid.index()).copied().unwrap_or(0)
     }
 
-    /// Sets what `rpid` may draw; its bucket starts full.
+    /// Sets the limit of `rpid`; its bucket starts full.
     pub fn set_limit(&mut self, rpid: Pid, fraction: u8) {
         if let (Some(place), Some(full_at)) =
             (self.fractions.get_mut(rpid.index()), self.full_at.get_mut(rpid.index()))
@@ -181,9 +184,10 @@ impl Qos {
         }
     }
 
-    /// Draws `bytes` for `rpid`; returns when the answer may go and the load to tell with it.
+    /// Draws `bytes` for `rpid`; returns when the answer may leave, and the load to report in it.
     ///
-    /// A requester that has to wait is told moderate load at least, and severe beyond a whole burst.
+    /// A requester that has to wait is told at least moderate load, and severe load if it waits for longer than a whole
+    /// burst takes.
     #[inline]
     pub fn draw(&mut self, now: Instant, rpid: Pid, bytes: u64) -> (Instant, DevLoad) {
         let load = self.load();
@@ -197,8 +201,10 @@ impl Qos {
             Span::from_ps(u64::try_from(ps).unwrap_or(u64::MAX)).min(DEBT_MAX)
         };
         let burst = ps_per(BURST_BYTES);
+        // `full_at` is all the state of a bucket: the time at which it is full again. An answer leaves at once while
+        // that is at most a burst ahead.
         let most = DEBT_MAX + burst;
-        // A time further ahead than a draw can leave it lies half a turn of the clock back.
+        // A time further ahead than any draw leaves it is long past: the clock has wrapped.
         let start = full_at.filter(|at| at.since(now) > Span::ZERO && at.since(now) <= most);
         let ahead = start.map_or(Span::ZERO, |at| at.since(now));
         let ahead = (ahead + ps_per(bytes)).min(most);
@@ -207,6 +213,7 @@ impl Qos {
             (now, load)
         } else {
             let wait = Span::from_ps(ahead.as_ps() - burst.as_ps());
+            // This answer alone: its requester should slow down, and others should not for it.
             let own = if wait > burst { DevLoad::Severe } else { DevLoad::Moderate };
             (now + wait, load.max(own))
         }

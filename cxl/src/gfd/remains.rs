@@ -1,23 +1,23 @@
-//! Memory that nobody has, with somebody's content in it: what a file kept of before, and what was released as it stands.
-//! [`Remains`]: ranges of DPAs; [`Remains::take`] cuts out what is given anew.
+//! Free memory that still holds old bytes: contents that a file kept from an earlier run, and memory released without
+//! zeroing. [`Remains`] has its ranges of DPAs; [`Remains::take`] cuts out the memory that is allocated anew.
 //!
-//! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "GFD (endpoint)".
 
-/// Ranges of memory, each a first byte and the byte behind it; no two overlap.
+/// Ranges of memory as first byte and the byte behind the last; no two overlap.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Remains(Vec<(u64, u64)>);
 
 impl Remains {
-    /// `len` bytes from `at` on are left as they stand.
+    /// `len` bytes from `at` on become free with their contents.
     pub(super) fn add(&mut self, at: u64, len: u64) {
+        // Cut out first, so that no two ranges overlap.
         self.take(at, len);
         if len > 0 {
             self.0.push((at, at + len));
         }
     }
 
-    /// `len` bytes from `at` on are somebody's: returns those parts of them, each its first byte and length, that were left.
+    /// `len` bytes from `at` on are allocated: returns the parts that hold old bytes, as first byte and length.
     pub(super) fn take(&mut self, at: u64, len: u64) -> Vec<(u64, u64)> {
         let (end, mut taken, mut rest) = (at + len, Vec::new(), Vec::new());
         for (from, to) in self.0.drain(..) {

@@ -28,7 +28,7 @@ const META_INVALID: u8 = 0b00;
 const META_ANY: u8 = 0b10;
 const META_SHARED: u8 = 0b11;
 
-/// Access to its line that a read or MemInv needs (docs/spec/cxl-fabric.md "Back-invalidate", the table of requests).
+/// Access to its line that a read or `MemInv` needs (docs/spec/cxl-fabric.md "Back-invalidate", the table of requests).
 const fn wants(head: &MemHead) -> Want {
     let has_state = matches!(head.meta, MetaField::State);
     match (head.op, has_state, head.meta_value, head.snoop) {
@@ -150,7 +150,7 @@ impl Core {
         self.counts.overrun += u64::from(coherence.filter.ask(line, who, want, what).is_err());
     }
 
-    /// Takes a host's answer to a snoop, or its BIConflict; false for any other message.
+    /// Takes a host's answer to a snoop, or its `BIConflict`; false for any other message.
     pub(super) fn take_back_invalidate(&mut self, now: Instant, pth: Pth, head: &MemHead) -> bool {
         let Some(coherence) = &mut self.coherence else { return false };
         if let Some(left) = answered(head.op) {

@@ -16,7 +16,7 @@ use crate::gfd::device::{Done, Request};
 use crate::gfd::events::Kind;
 use crate::gfd::{Enables, Refusal};
 
-/// Whether an opcode accesses a line here: forwards are not offered, and `take_back_invalidate` takes BIConflict.
+/// Whether an opcode accesses a line here: forwards are not offered, and `take_back_invalidate` takes `BIConflict`.
 const fn is_of_line(op: MemOp) -> bool {
     !matches!(op, MemOp::MemRdFwd | MemOp::MemWrFwd | MemOp::BiConflict)
 }
