@@ -1,14 +1,13 @@
-//! The engine's calls: registration, connections, transfers and their status.
+//! Calls of the engine: registration, connections, transfers and their status.
 //!
-//! Each call checks all, then changes all or nothing; [`Engine::poll`] (in `run`) does the work.
+//! Each call checks everything, then changes all or nothing; [`Engine::poll`] (in `run`) does the work.
 //!
-//! Units: bytes; picoseconds.
+//! A registration in use is not removed: [`Engine::deregister`] says how many transfers use it. A transfer that ends
+//! early (failure, timeout, disconnection) returns its streams at once; tags of its outstanding requests stay in use
+//! until their completions have come or can come no more, and data that still comes is dropped. Requests of a failed
+//! WRITE that were sent may still reach the peer's memory.
+//!
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers".
-//!
-//! A registration in use is not taken back: [`Engine::deregister`] says how many transfers use it. A transfer
-//! that ends early (failure, timeout, disconnection) gives its streams back at once; tags of its outstanding
-//! requests rest until their completions have come or can come no more, and data that still comes is dropped.
-//! What a failed WRITE had sent may still reach the peer's memory.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -38,65 +37,60 @@ pub enum Op {
 /// One operation of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransferOpDesc {
-    /// Own address.
     pub local: u64,
-    /// The peer's address, as the peer knows it.
+    /// The address that the peer registered.
     pub remote: u64,
-    /// Bytes.
     pub len: u64,
 }
 
 /// The state of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Not at its end.
+    /// Waiting for streams, or under way.
     Waiting,
-    /// All is copied.
+    /// All bytes are copied.
     Completed,
-    /// It ended early.
+    /// It ended early; a WRITE may have written a part.
     Failed(Reason),
-    /// It took too long.
+    /// It ended because its timeout was over.
     Timeout,
 }
 
-/// What a fabric memory engine is built from.
+/// Configuration of a fabric memory engine.
 #[derive(Clone, Debug)]
 pub struct EngineSpec {
-    /// Options.
     pub options: Options,
-    /// Where own host memory is shown to peers; its port id is the engine's own.
+    /// Window in which own host memory is shown to peers; its PID is the engine's own.
     pub window: Window,
-    /// Which own addresses lead to which port id.
+    /// Own addresses that lead to each PID.
     pub segments: BTreeMap<Pid, Segment>,
 }
 
 /// Resources of an engine that are in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Registrations.
     pub registrations: usize,
-    /// Peers, connected or about to be.
+    /// Peers that are connected or connecting.
     pub peers: usize,
-    /// Ranges of peers that are mapped.
+    /// Mapped ranges of peers.
     pub imports: usize,
-    /// Transfers that run or whose end was not asked for.
+    /// Transfers under way, and ended ones whose status was not read yet.
     pub transfers: usize,
-    /// Streams that transfers have.
+    /// Streams in use by transfers.
     pub streams: usize,
-    /// Tags of requests that can still be completed.
+    /// Tags of requests whose completions can still come.
     pub tags: usize,
 }
 
-/// An outstanding request.
 pub(super) struct Flight {
-    /// `None` when the transfer has ended.
+    /// `None` once the transfer has ended: its completions are awaited to free the tag.
     pub transfer: Option<TransferReq>,
     pub lane: usize,
-    /// What the request does, and where: of a staged piece first a read, then a write.
+    /// Operation and address of the request; a staged piece is first read, then written.
     pub op: Op,
     pub at: Hpa,
     pub piece: Piece,
-    /// What has been read of a staged piece, which is to be written next.
+    /// Bytes read of a staged piece, to be written next.
     pub staged: Option<Vec<u8>>,
     pub cover: Cover,
     pub deadline: Instant,
@@ -104,7 +98,7 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    /// A request for a piece, before it is known what it does.
+    /// A request for a piece; the caller sets its operation and address.
     pub(super) fn of(transfer: TransferReq, lane: usize, piece: Piece) -> Self {
         let (transfer, cover) = (Some(transfer), Cover::default());
         let (op, at, staged) = (Op::Read, piece.fabric, None);
@@ -113,7 +107,7 @@ impl Flight {
     }
 }
 
-/// A piece that was read, and waits to be written. Its lane counts it as outstanding.
+/// A staged piece that was read and waits to be written. Its lane counts it as outstanding.
 pub(super) struct Ready {
     pub transfer: TransferReq,
     pub lane: usize,
@@ -125,7 +119,7 @@ pub(super) struct Live {
     pub peer: PeerId,
     pub op: Op,
     pub train: Train,
-    /// Streams, with their outstanding requests; none before the transfer has its turn.
+    /// Streams with their outstanding requests; empty until the transfer gets streams.
     pub lanes: Vec<(StreamId, usize)>,
     pub deadline: Instant,
     pub handles: BTreeSet<Handle>,
@@ -136,7 +130,7 @@ pub(super) enum Transfer {
     Done(Status),
 }
 
-/// Fabric memory of one host or device.
+/// Fabric memory engine of one host or device.
 pub struct Engine {
     pub(super) options: Options,
     pub(super) off: Option<Error>,
@@ -145,13 +139,13 @@ pub struct Engine {
     registry: Registry,
     peers: BTreeMap<PeerId, Peer>,
     pub(super) transfers: BTreeMap<TransferReq, Transfer>,
-    /// Transfers that have no streams yet, oldest first.
+    /// Transfers without streams, oldest first.
     pub(super) waiting: VecDeque<TransferReq>,
-    /// Transfers that have, in the order of their turns.
+    /// Transfers with streams, in the order of their turns.
     pub(super) running: VecDeque<TransferReq>,
     pub(super) flights: ByKey<Tag, Flight>,
     pub(super) ready: VecDeque<Ready>,
-    /// The same by the order of issue, and so of their deadlines; those that were answered are passed over.
+    /// Requests in order of issue, and so of their deadlines; answered ones are skipped.
     pub(super) issued: VecDeque<(u64, Tag)>,
     pub(super) streams: Streams,
     pub(super) tags: Tags,
@@ -160,7 +154,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// An engine; with options that leave the mode off, all its calls say so.
+    /// An engine; if the options leave the mode off, all its calls return [`Error::Disabled`].
     ///
     /// # Errors
     /// An option is out of range, or two exclude each other.
@@ -186,7 +180,7 @@ impl Engine {
         })
     }
 
-    /// What is in use.
+    /// Resources in use now; all are 0 after [`Self::reset`].
     #[must_use]
     pub fn usage(&self) -> Usage {
         let imports = self.peers.values().map(|peer| match peer {
@@ -203,7 +197,7 @@ impl Engine {
         }
     }
 
-    /// Completions that belonged to no request.
+    /// Completions that matched no request.
     #[must_use]
     pub const fn unexpected(&self) -> u64 {
         self.unexpected
@@ -223,7 +217,7 @@ impl Engine {
         self.registry.add(mem, kind, memory)
     }
 
-    /// Shows host memory in another window from now on.
+    /// Changes the window in which host memory is shown.
     ///
     /// # Errors
     /// Host memory is registered, and the window is another one.
@@ -232,12 +226,12 @@ impl Engine {
         self.registry.set_window(window)
     }
 
-    /// Registrations, with what peers are told of them.
+    /// Registrations, with the shares that peers are sent.
     pub fn registrations(&self) -> impl Iterator<Item = (Handle, Share)> {
         self.registry.handles()
     }
 
-    /// Ranges of a peer that are mapped, by its own addresses, with their fabric addresses.
+    /// Mapped ranges of a peer by the peer's addresses, with their fabric addresses.
     pub fn imports(&self, peer: PeerId) -> impl Iterator<Item = (MemDesc, Hpa)> {
         let imports = match self.peers.get(&peer) {
             Some(Peer::Connected { imports, .. }) => Some(imports),
@@ -246,7 +240,7 @@ impl Engine {
         imports.into_iter().flat_map(Imports::ranges)
     }
 
-    /// Takes a registration back. Peers' requests to it are refused from now on.
+    /// Removes a registration. Peers' requests to it are refused from now on.
     ///
     /// # Errors
     /// It is unknown, or transfers use it.
@@ -255,13 +249,14 @@ impl Engine {
         self.registry.remove(handle, self.peers.keys().copied().collect())
     }
 
-    /// The memory of a registration is not there any more: it is taken back, in use or not, and transfers that use it fail.
+    /// The memory of a registration is gone: removes it even if it is in use, and fails the transfers that use it.
     ///
     /// # Errors
     /// It is unknown.
     pub fn revoke(&mut self, handle: Handle) -> Result<(), Error> {
         self.on()?;
         let uses = |transfer: &Transfer| matches!(transfer, Transfer::Live(live) if live.handles.contains(&handle));
+        // Transfers first: `deregister` refuses a registration in use.
         let users = self.transfers.iter().filter(|(_, transfer)| uses(transfer));
         for req in users.map(|(req, _)| *req).collect::<Vec<_>>() {
             self.end(req, Status::Failed(Reason::Revoked(handle)));
@@ -278,10 +273,10 @@ impl Engine {
         Ok(self.registry.shares().collect())
     }
 
-    /// Begins a connection: the message is to be sent to the peer.
+    /// Begins a connection; the caller sends the message to the peer.
     ///
     /// # Errors
-    /// The peer is connected already, or about to be.
+    /// The peer is connected or connecting already.
     pub fn connect(&mut self, peer: PeerId) -> Result<Message, Error> {
         let shares = self.shares()?;
         if self.peers.contains_key(&peer) {
@@ -291,11 +286,11 @@ impl Engine {
         Ok(Message::Hello { pid: self.pid, shares })
     }
 
-    /// Takes a peer's message; what it returns is to be sent back.
+    /// Takes a peer's message; the caller sends the returned message back.
     ///
     /// # Errors
-    /// The peer is connected already, or its shares cannot be mapped: it is not connected then, and should be
-    /// told goodbye.
+    /// The peer is connected already, or its shares cannot be mapped; it is not connected then, and the caller should
+    /// send it a goodbye.
     pub fn receive(&mut self, peer: PeerId, message: &Message) -> Result<Option<Message>, Error> {
         let own = self.shares()?;
         let connected = matches!(self.peers.get(&peer), Some(Peer::Connected { .. }));
@@ -305,7 +300,7 @@ impl Engine {
                 self.import(peer, *pid, shares)?;
                 Ok(Some(Message::Welcome { pid: self.pid, shares: own }))
             }
-            Message::Welcome { .. } if connected => Ok(None), // both had sent a hello
+            Message::Welcome { .. } if connected => Ok(None), // both ends sent a hello, and the peer's hello has connected them
             Message::Welcome { .. } if !self.peers.contains_key(&peer) => {
                 Err(Error::NotConnected(peer))
             }
@@ -323,7 +318,7 @@ impl Engine {
         matches!(self.peers.get(&peer), Some(Peer::Connected { .. }))
     }
 
-    /// Ends a connection: imports are freed and transfers fail. The message is to be sent to the peer.
+    /// Ends a connection: imports are freed and transfers fail. The caller sends the message to the peer.
     ///
     /// # Errors
     /// There is no connection.
@@ -345,7 +340,7 @@ impl Engine {
         if dropped { Ok(()) } else { Err(Error::NotConnected(peer)) }
     }
 
-    /// Frees everything; all later calls are refused. Returns the peers that should be told goodbye.
+    /// Frees everything; all later calls are refused. Returns the peers to send a goodbye to.
     ///
     /// # Errors
     /// The engine is off.
@@ -355,7 +350,7 @@ impl Engine {
         Ok(peers)
     }
 
-    /// Frees everything, as after power-on. Returns the peers that there were.
+    /// Frees everything, as after power-on. Returns the former peers.
     ///
     /// # Errors
     /// The engine is off.
@@ -365,6 +360,7 @@ impl Engine {
         for peer in &peers {
             self.drop_peer(*peer, Reason::Disconnected);
         }
+        // Drops ended transfers as well, whose status nobody has read.
         self.transfers.clear();
         self.registry.clear();
         for tag in std::mem::take(&mut self.flights).into_keys() {
@@ -375,19 +371,21 @@ impl Engine {
         Ok(peers)
     }
 
-    /// Own address of `len` bytes at `offset` of the own segment, for a request of port id `requester`:
-    /// `None`, and so status UR, for what is not registered or who is not connected.
+    /// Own address of `len` bytes at `offset` of the own segment, for a request of port id `requester`: `None`, and so
+    /// status UR, if it is not registered or the requester is not connected.
     #[must_use]
     pub fn serve(&self, requester: Pid, offset: u64, len: u64) -> Option<u64> {
+        // `pid` is that of the mailbox slot by which the peer connected, which no other port can write
+        // (docs/spec/wire-formats.md §5.5).
         let is = |peer: &Peer| matches!(peer, Peer::Connected { pid, .. } if *pid == requester);
         self.peers.values().any(is).then(|| self.registry.shown_at(offset, len)).flatten()
     }
 
-    /// Begins a transfer; `timeout` is the options' own if there is none.
+    /// Begins a transfer; without `timeout` that of the options applies.
     ///
     /// # Errors
-    /// A range is bad, not registered or not shared; two operations have a common destination; too many
-    /// transfers run; the peer is not connected.
+    /// A range is empty or too long, not registered or not shared; destinations overlap, or a source and a destination
+    /// do; too many transfers run; the peer is not connected.
     pub fn transfer_async(
         &mut self,
         now: Instant,
@@ -416,6 +414,7 @@ impl Engine {
             let fabric = imports.find(there).ok_or(Error::Remote { index, addr: remote })?;
             spans.push(train::Span { local, fabric, len, staged });
         }
+        // Everything is checked before the first count, so that a refused transfer leaves no trace.
         destinations_apart(op, &spans)?;
         sources_apart(op, &spans)?;
         for handle in &handles {
@@ -423,6 +422,7 @@ impl Engine {
         }
         self.seq += 1;
         let req = TransferReq(self.seq);
+        // Bounded, as deadlines far ahead would wrap the clock.
         let timeout = timeout.unwrap_or(self.options.transfer_timeout).min(TIMEOUT_MAX);
         let live = Live {
             peer,
@@ -437,10 +437,10 @@ impl Engine {
         Ok(req)
     }
 
-    /// How far a transfer is. An end is told once; the transfer is forgotten then.
+    /// Status of a transfer. The status of an ended transfer is returned once, and the transfer is forgotten.
     ///
     /// # Errors
-    /// The transfer is not known, or its end was told.
+    /// The transfer is unknown, or its end was returned already.
     pub fn status(&mut self, req: TransferReq) -> Result<Status, Error> {
         self.on()?;
         match self.transfers.get(&req) {
@@ -453,7 +453,7 @@ impl Engine {
         }
     }
 
-    /// Makes a transfer and waits for its end. `drive` lets time pass, polls the engine, and returns the time.
+    /// Makes a transfer and waits for its end. `drive` lets time pass, polls the engine, and returns the new time.
     ///
     /// # Errors
     /// As [`Self::transfer_async`]; or the transfer failed, or took too long.
@@ -477,6 +477,7 @@ impl Engine {
             }
             let driven = drive(self);
             let Ok(now) = driven else {
+                // The caller gets the error of `drive`, so the result of the transfer is not kept for it.
                 self.end(req, Status::Failed(Reason::Disconnected));
                 self.transfers.remove(&req);
                 return driven.map(|_| ());
@@ -484,6 +485,7 @@ impl Engine {
             at_once = if now == last { at_once + 1 } else { 0 };
             last = now;
             let late = matches!(self.transfers.get(&req), Some(Transfer::Live(live)) if live.deadline <= now);
+            // A `drive` that polls another engine, or whose clock stands still, must not make this loop endless.
             if late || at_once > DRIVES_AT_ONCE_MAX {
                 self.end(req, Status::Timeout);
             }
@@ -494,8 +496,7 @@ impl Engine {
         self.off.clone().map_or(Ok(()), Err)
     }
 
-    /// Ends a transfer that runs: streams go back, registrations are free, outstanding requests have no
-    /// transfer any more.
+    /// Ends a transfer: frees its streams and registrations, and detaches its outstanding requests.
     pub(super) fn end(&mut self, req: TransferReq, status: Status) {
         let Some(transfer) = self.transfers.get_mut(&req) else { return };
         let Transfer::Live(live) = std::mem::replace(transfer, Transfer::Done(status)) else {
@@ -505,6 +506,7 @@ impl Engine {
         for handle in live.handles {
             self.registry.count_user(handle, -1);
         }
+        // Tags stay in use: a completion that comes later must not be taken for that of a new request.
         for flight in self.flights.values_mut().filter(|flight| flight.transfer == Some(req)) {
             flight.transfer = None;
         }
@@ -514,6 +516,7 @@ impl Engine {
     }
 
     fn import(&mut self, peer: PeerId, pid: Pid, shares: &[Share]) -> Result<(), Error> {
+        // First: a peer whose shares cannot be mapped is not connected any more.
         self.peers.remove(&peer);
         let imports = Imports::map(peer, shares, self.options.shares_max, &self.segments)?;
         self.peers.insert(peer, Peer::Connected { pid, imports });
@@ -532,7 +535,7 @@ impl Engine {
     }
 }
 
-/// Drives in which no time passes, before a synchronous transfer gives up.
+/// Most calls of `drive` in a row without time passing, before a synchronous transfer gives up.
 const DRIVES_AT_ONCE_MAX: u32 = 1 << 20;
 
 fn destinations_apart(op: Op, spans: &[train::Span]) -> Result<(), Error> {
@@ -544,6 +547,7 @@ fn destinations_apart(op: Op, spans: &[train::Span]) -> Result<(), Error> {
         spans.iter().enumerate().map(|(i, span)| (start(span), span.len, i)).collect();
     sorted.sort_unstable();
     for pair in sorted.windows(2) {
+        // Requests complete in any order, so the result of overlapping writes would be random.
         if let [(at, len, first), (next, _, second)] = *pair
             && at + len > next
         {
@@ -553,7 +557,8 @@ fn destinations_apart(op: Op, spans: &[train::Span]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Where both ends are reached by requests, they may be the same memory: nothing is read that is written as well.
+/// Refuses operations that read bytes which the same transfer writes. Only staged ones can: both their ends are reached
+/// by requests, and may be the same memory.
 fn sources_apart(op: Op, spans: &[train::Span]) -> Result<(), Error> {
     let staged = || (0..).zip(spans).filter(|(_, span)| span.staged);
     let ends = |span: &train::Span| match op {
@@ -565,6 +570,8 @@ fn sources_apart(op: Op, spans: &[train::Span]) -> Result<(), Error> {
     written.sort_unstable();
     for (reads, span) in staged() {
         let (source, _) = ends(span);
+        // `destinations_apart` has made sure that these ranges are disjoint: only the last one that begins before the
+        // source ends can overlap it.
         let before = written.partition_point(|(at, ..)| *at < source + span.len);
         let last = before.checked_sub(1).and_then(|at| written.get(at));
         if let Some(&(_, _, writes)) = last.filter(|(at, len, _)| at + len > source) {

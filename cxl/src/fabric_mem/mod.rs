@@ -1,9 +1,9 @@
-//! Fabric memory transfers: memory registered, shared and copied by trains of UIO requests.
+//! Fabric memory transfers: memory is registered, shared with peers, and copied by trains of UIO requests.
 //!
-//! [`Engine`] is plain state, driven by `poll(now, port, memory)`: [`UioPort`] sends requests,
-//! [`Memory`] holds what is registered, [`Message`]s between peers are carried by whoever owns the engine.
+//! [`Engine`] is plain state, driven by `poll(now, port, memory)`: [`UioPort`] sends requests, [`Memory`] holds the
+//! registered bytes, and the owner of the engine carries the [`Message`]s between peers. Fabric addresses are `Hpa`;
+//! other addresses are their owner's.
 //!
-//! Units: bytes; picoseconds; fabric addresses are `Hpa`, others are their owner's.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §3.6, §5.5.
 
 pub mod engine;
@@ -26,40 +26,38 @@ pub use port::{
 };
 pub use registry::{MemDesc, Share, Window};
 
-/// Names a registration.
+/// Number of a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle(u64);
 
 impl Handle {
-    /// The handle of this number, which need not be one that was given.
+    /// The handle with this number, whether or not it was ever issued.
     #[must_use]
     pub const fn from_number(number: u64) -> Self {
         Self(number)
     }
 
-    /// Its number.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0
     }
 }
 
-/// Names a peer; the transport gives it.
+/// Number of a peer, chosen by the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeerId(pub u32);
 
-/// Names an asynchronous transfer.
+/// Number of an asynchronous transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TransferReq(u64);
 
 impl TransferReq {
-    /// The transfer of this number, which need not be one that was begun.
+    /// The transfer with this number, whether or not it was ever begun.
     #[must_use]
     pub const fn from_number(number: u64) -> Self {
         Self(number)
     }
 
-    /// Its number.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0

@@ -1,41 +1,40 @@
-//! Options of an engine, by name as users give them.
-//! (key, value) pairs of text → [`Options`]; `enable_use_fabric_mem` is off unless it is `1`.
+//! Options of an engine, by name as users give them: (key, value) pairs of text become [`Options`].
+//! `enable_use_fabric_mem` is off unless it is `1`. Times are in microseconds in the text.
 //!
-//! Units: bytes; microseconds in text; counts.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers" and check 1.
 
 use weft_dataplane::time::Span;
 
 use super::error::Error;
 
-/// Longest request, and the boundary that none crosses.
+/// Longest request in bytes, and the boundary that no request crosses.
 pub const REQUEST_LEN_MAX: u64 = 4_096;
-/// Longest timeout: what is longer is taken as this.
+/// Longest timeout; a longer one is shortened to it.
 pub const TIMEOUT_MAX: Span = Span::from_ms(24 * 3_600 * 1_000);
 
 /// The options of a fabric memory engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The mode is on.
+    /// Whether transfers are enabled.
     pub enabled: bool,
-    /// The other mode, which takes memory from a pool of buffers, is on.
+    /// Whether the other mode is enabled, which takes memory from a pool of buffers.
     pub buffer_pool: bool,
-    /// Streams in the pool.
+    /// Streams of the engine.
     pub streams_max: usize,
-    /// Streams that one transfer gets, 1..=`streams_max`.
+    /// Streams of one transfer, 1..=`streams_max`.
     pub streams_per_transfer: usize,
-    /// Requests that one stream has outstanding.
+    /// Most outstanding requests of one stream.
     pub stream_depth: usize,
-    /// Longest request: a power of two, 64..=4096.
+    /// Longest request in bytes: a power of two, 64..=4096.
     pub request_len_max: u64,
-    /// Transfers that run or whose end was not asked for.
+    /// Most transfers under way, or ended with a status not read yet.
     pub transfers_max: usize,
-    /// Ranges that a peer may share.
+    /// Most ranges that a peer may share.
     pub shares_max: usize,
-    /// Timeout of a transfer that names none.
+    /// Timeout of a transfer that names no other.
     pub transfer_timeout: Span,
-    /// A request that has no completion for so long is lost, and its tag free: longer than any completion can
-    /// be on its way.
+    /// Time after which a request without completion is lost and its tag free. Must be longer than any completion can
+    /// be under way.
     pub completion_timeout: Span,
 }
 
@@ -57,7 +56,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Reads options; those that are not named have their default.
+    /// Parses options; those not named keep their defaults.
     ///
     /// # Errors
     /// An unknown key, a value out of range, or two that exclude each other.
@@ -74,6 +73,7 @@ impl Options {
     /// # Errors
     /// A value out of range, or two that exclude each other.
     pub fn checked(self) -> Result<Self, Error> {
+        // Two ways to manage memory that users of such engines choose from; this one has no buffer pool.
         if self.enabled && self.buffer_pool {
             return Err(Error::OptionConflict);
         }

@@ -1,7 +1,6 @@
-//! Peers: what they share, and at which fabric addresses it is found here.
-//! [`Message`]s carry [`Share`]s; [`Imports`] maps the owner's addresses to fabric addresses.
+//! Peers: their shares, and the fabric addresses of these here. [`Message`]s carry [`Share`]s; [`Imports`] maps the
+//! owner's addresses to fabric addresses.
 //!
-//! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §5.1 (segments).
 
 use std::collections::BTreeMap;
@@ -12,39 +11,35 @@ use super::PeerId;
 use super::error::Error;
 use super::registry::{MemDesc, Share};
 
-/// What two engines tell each other. A transport carries it in order; nothing outlives its connection.
+/// Message between two engines. A transport carries messages in order; none outlives its connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// Begins a connection.
+    /// Begins a connection, and is answered by a welcome.
     Hello {
-        /// Port id that the sender's requests come from.
+        /// PID that the sender's requests come from.
         pid: Pid,
-        /// All that it has registered.
+        /// All registrations of the sender.
         shares: Vec<Share>,
     },
-    /// Answers a hello.
     Welcome {
-        /// Port id that the sender's requests come from.
+        /// PID that the sender's requests come from.
         pid: Pid,
-        /// All that it has registered.
+        /// All registrations of the sender.
         shares: Vec<Share>,
     },
-    /// Ends the connection.
     Goodbye,
 }
 
-/// Addresses of this host that lead to one port id: an entry, or several, of its fabric address table.
+/// Addresses of this host that lead to one PID: one or more entries of its fabric address table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// First address.
     pub base: Hpa,
-    /// Bytes.
     pub len: u64,
 }
 
 /// A peer's memory, as mapped here.
 pub struct Imports {
-    /// By the owner's first address: bytes and fabric address. Disjoint.
+    /// Length and fabric address by the owner's first address. Disjoint.
     ranges: BTreeMap<u64, (u64, Hpa)>,
 }
 
@@ -52,7 +47,7 @@ impl Imports {
     /// Maps all `shares` of `peer`, or none.
     ///
     /// # Errors
-    /// There are too many, one is empty or overlaps another, or does not lie in a known segment.
+    /// There are too many shares, or one is empty, overlaps another, or does not lie in a known segment.
     pub fn map(
         peer: PeerId,
         shares: &[Share],
@@ -73,6 +68,7 @@ impl Imports {
             }
             let pid = share.place.pid;
             let segment = segments.get(&pid).ok_or(Error::NoSegment(pid))?;
+            // The share comes from the peer: whatever it names, a request must not leave the segment that leads to it.
             let behind = share.place.offset.checked_add(len);
             if behind.is_none_or(|behind| behind > segment.len) {
                 return Err(bad("ends behind its segment"));
@@ -93,12 +89,12 @@ impl Imports {
         (behind <= start + len).then(|| Hpa(fabric.0 + (mem.addr - start)))
     }
 
-    /// Ranges by the owner's addresses, with their fabric addresses.
+    /// Mapped ranges by the owner's addresses, with their fabric addresses.
     pub fn ranges(&self) -> impl Iterator<Item = (MemDesc, Hpa)> {
         self.ranges.iter().map(|(&addr, &(len, hpa))| (MemDesc { addr, len }, hpa))
     }
 
-    /// Shares that are mapped.
+    /// Number of mapped shares.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ranges.len()
@@ -111,15 +107,14 @@ impl Imports {
     }
 }
 
-/// How far a connection is.
+/// State of a connection.
 pub enum Peer {
-    /// Hello was sent.
+    /// A hello was sent and is not answered yet.
     Connecting,
-    /// Shares were exchanged.
+    /// Both have each other's shares.
     Connected {
-        /// Port id that its requests come from.
+        /// PID that its requests come from.
         pid: Pid,
-        /// What it shares.
         imports: Imports,
     },
 }

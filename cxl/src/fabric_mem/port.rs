@@ -1,7 +1,6 @@
-//! What an engine stands on: memory by address, and a way to send UIO requests.
-//! [`Memory`] reads and writes; [`UioPort`] takes [`Request`]s and hands in [`Completion`]s.
+//! The engine's environment: memory by address, and a way to send UIO requests. [`Memory`] reads and writes;
+//! [`UioPort`] takes [`Request`]s and returns [`Completion`]s.
 //!
-//! Units: bytes; tags of 14 bits.
 //! Source: docs/spec/wire-formats.md §3.6, §5.5.
 
 use weft_dataplane::time::Instant;
@@ -9,31 +8,31 @@ use weft_parsers::fabric::{Hpa, Pid};
 
 use crate::completer::Target;
 
-/// Where memory is.
+/// Kind of memory, by its location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemKind {
-    /// In a host.
+    /// Memory of a host.
     Host,
-    /// In a device: with a place of its own on the fabric, or below a host, which shows it in its window.
+    /// Memory of a device: with a place of its own on the fabric, or below a host, which shows it in its window.
     Device,
-    /// In the fabric, at the same place for all who were granted it.
+    /// G-FAM: at the same place for all that were granted it.
     Fabric,
 }
 
-/// A place on the fabric: whose segment, and how far in.
+/// A place on the fabric: a segment, and an offset in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// Port id that the segment leads to.
+    /// PID that the segment leads to.
     pub pid: Pid,
-    /// Bytes from the segment's start.
+    /// Offset from the segment's start, in bytes.
     pub offset: u64,
 }
 
 /// Memory of the host or device, by the addresses that its user knows.
 pub trait Memory: Target {
-    /// What all `len` bytes from `addr` on are; `None` when there is no such memory, or two kinds.
+    /// Kind of all `len` bytes from `addr` on; `None` if there is no memory, or more than one kind.
     fn kind(&self, addr: u64, len: u64) -> Option<MemKind>;
-    /// Where `len` bytes of device or fabric memory lie on the fabric, if they have a place of their own there.
+    /// Place on the fabric of `len` bytes of device or fabric memory, if they have one of their own.
     fn place(&self, addr: u64, len: u64) -> Option<Place>;
     /// Whether bytes are moved by requests to the same address, and not by [`Target::read`] and [`Target::write`].
     fn by_requests(&self, addr: u64) -> bool {
@@ -47,7 +46,6 @@ pub trait Memory: Target {
 pub struct Tag(pub(super) u16);
 
 impl Tag {
-    /// How many there are.
     pub const COUNT: u16 = 1 << 14;
 
     /// The low 14 bits of `bits`.
@@ -56,7 +54,7 @@ impl Tag {
         Self(bits & (Self::COUNT - 1))
     }
 
-    /// The 14 bits.
+    /// The tag in the low 14 bits.
     #[must_use]
     pub const fn bits(self) -> u16 {
         self.0
@@ -68,7 +66,6 @@ impl Tag {
 pub struct StreamId(pub(super) u32);
 
 impl StreamId {
-    /// The number.
     #[must_use]
     pub const fn number(self) -> u32 {
         self.0
@@ -78,66 +75,61 @@ impl StreamId {
 /// The operation of a UIO request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// `UIOMRd` of so many bytes.
+    /// `UIOMRd`, with its length in bytes.
     Read(usize),
-    /// `UIOMWr` of so many bytes.
+    /// `UIOMWr`, with its length in bytes.
     Write(usize),
 }
 
 /// A UIO request of at most 4 KiB that crosses no 4 KiB boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Comes back in its completions.
+    /// Tag that its completions repeat.
     pub tag: Tag,
-    /// Stream that it belongs to.
     pub stream: StreamId,
-    /// Fabric address.
     pub addr: Hpa,
-    /// What to do.
     pub body: Body,
 }
 
 /// The result in a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
-    /// `UIORdCplD`: a part of the data.
+    /// `UIORdCplD`: a part of the data; parts come in any order.
     Data {
-        /// Bytes from the request's address.
+        /// Offset from the request's address.
         offset: u64,
-        /// The data.
         data: &'a [u8],
-        /// It is marked as bad.
+        /// Whether the data is poisoned.
         poisoned: bool,
     },
-    /// `UIOWrCpl`: written.
+    /// `UIOWrCpl`: the write was carried out.
     Written,
-    /// Status UR.
     Unsupported,
-    /// Status CA.
     Aborted,
 }
 
 /// The completion of a UIO request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion<'a> {
-    /// Of the request.
+    /// Tag of the request.
     pub tag: Tag,
-    /// What it says.
+    /// Result of the request.
     pub answer: Answer<'a>,
 }
 
-/// Why a request was not taken.
+/// Why a request was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotTaken {
-    /// There is no room; try again later.
+    /// No room; try again later.
     Full,
-    /// Its data could not be read.
+    /// `fill` could not read the data of the write.
     Unfilled,
 }
 
-/// A way to send UIO requests and get their completions. No method blocks.
+/// Sends UIO requests and returns their completions. No method blocks.
 pub trait UioPort {
-    /// Takes a request. `fill` gets the place of the data of a write, with anything in it, and says whether it has filled it.
+    /// Accepts a request. `fill` is called with the buffer for the data of a write, whose old contents are undefined,
+    /// and returns whether it has filled it.
     ///
     /// # Errors
     /// See [`NotTaken`].
@@ -147,6 +139,6 @@ pub trait UioPort {
         request: Request,
         fill: &mut dyn FnMut(&mut [u8]) -> bool,
     ) -> Result<(), NotTaken>;
-    /// Hands in the completions that have come by `now`.
+    /// Calls `each` for the completions that have come by `now`.
     fn poll(&mut self, now: Instant, each: &mut dyn FnMut(Completion<'_>));
 }

@@ -1,8 +1,9 @@
-//! Registered memory: what may be transferred, and where peers find it on the fabric.
-//! Ranges by address, each within one [`Handle`]; host memory, and memory of devices below the host, gets a
-//! place in the window for exports; other device memory, and fabric memory, has one of its own.
+//! Registered memory: the ranges that may be transferred, and their places on the fabric.
 //!
-//! Units: bytes; places are aligned to 4 KiB as their addresses are.
+//! Ranges are kept by address, each with one [`Handle`]. Host memory, and memory of devices below the host, gets a
+//! place in the window for exports; other device memory and fabric memory has a place of its own. Places have the same
+//! offset within 4 KiB as their addresses.
+//!
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers".
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,9 +16,7 @@ use super::{Handle, PeerId};
 /// A range of memory, by its owner's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemDesc {
-    /// First address.
     pub addr: u64,
-    /// Bytes.
     pub len: u64,
 }
 
@@ -33,23 +32,21 @@ impl MemDesc {
     }
 }
 
-/// What peers are told of a registration: the share handle.
+/// Share handle: the description of a registration that peers are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// The range, by the owner's addresses.
+    /// Range by the owner's addresses.
     pub mem: MemDesc,
-    /// Where it lies.
     pub kind: MemKind,
-    /// Where it is found on the fabric.
+    /// Place on the fabric.
     pub place: Place,
 }
 
-/// Part of a segment that leads to this host, in which its memory is shown.
+/// Part of the segment that leads to this host; its memory is shown there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// The segment's port id and where in it the window starts; a multiple of 4 KiB.
+    /// PID of the segment, and offset of the window in it, a multiple of 4 KiB.
     pub place: Place,
-    /// Bytes.
     pub len: u64,
 }
 
@@ -57,11 +54,10 @@ struct Registration {
     handle: Handle,
     share: Share,
     by_requests: bool,
-    /// Transfers that use it.
     users: usize,
 }
 
-/// Pages of the window where something was shown that peers still take to be there.
+/// Pages of the window whose memory was deregistered while peers still refer to it.
 struct Retired {
     mem: MemDesc,
     start: u64,
@@ -72,13 +68,13 @@ struct Retired {
 /// All registrations of an engine.
 pub struct Registry {
     window: Window,
-    /// By first address; disjoint.
+    /// Registrations by first address; disjoint.
     ranges: BTreeMap<u64, Registration>,
     /// First address by handle.
     handles: BTreeMap<Handle, u64>,
-    /// First address by offset in the window's segment: memory without a place of its own.
+    /// First address by offset in the window's segment, for memory without a place of its own.
     shown: BTreeMap<u64, u64>,
-    /// Not shown in again before all who know it are gone: they would take other memory for what was there.
+    /// Pages not used again while a peer knows them: it would take other memory for the old one.
     retired: Vec<Retired>,
     count: u64,
 }
@@ -87,7 +83,7 @@ const fn page_up(bytes: u64) -> Option<u64> {
     bytes.checked_next_multiple_of(REQUEST_LEN_MAX)
 }
 
-/// The pages of `len` bytes from `offset` on: the first byte, and the one behind. What is shown fits.
+/// The pages of `len` bytes from `offset` on: first byte, and the byte behind the last.
 const fn pages_at(offset: u64, len: u64) -> (u64, u64) {
     let end = match page_up(offset.saturating_add(len)) {
         Some(end) => end,
@@ -97,7 +93,7 @@ const fn pages_at(offset: u64, len: u64) -> (u64, u64) {
 }
 
 impl Registry {
-    /// Nothing is registered.
+    /// A registry without registrations.
     #[must_use]
     pub const fn new(window: Window) -> Self {
         Self {
@@ -113,7 +109,7 @@ impl Registry {
     /// Registers a range of memory of one kind.
     ///
     /// # Errors
-    /// The range is bad, overlaps another, is of another kind, or has no place on the fabric.
+    /// The range is empty or too long, overlaps another, is of another kind, or has no place on the fabric.
     pub fn add(
         &mut self,
         mem: MemDesc,
@@ -121,6 +117,7 @@ impl Registry {
         memory: &dyn Memory,
     ) -> Result<Handle, Error> {
         let MemDesc { addr, len } = mem.checked()?;
+        // Ranges are disjoint, so only the last one that begins in front of the end can overlap.
         let before = self.ranges.range(..addr + len).next_back();
         if let Some((_, with)) = before.filter(|(start, r)| **start + r.share.mem.len > addr) {
             return Err(Error::Overlap { addr, with: with.handle });
@@ -145,7 +142,7 @@ impl Registry {
         Ok(handle)
     }
 
-    /// Takes a registration back, which `known_to` were told of; peers' requests to it are refused from now on.
+    /// Removes a registration that the peers `known_to` were told of; their requests to it are refused from now on.
     ///
     /// # Errors
     /// It is unknown, or in use.
@@ -159,6 +156,7 @@ impl Registry {
         let removed = self.ranges.remove(&addr);
         let offset =
             self.shown.iter().find_map(|(offset, shown)| (*shown == addr).then_some(*offset));
+        // Peers may still send requests to these pages. Other memory shown there would be read or written by them.
         if let Some((offset, registration)) = offset.zip(removed) {
             self.shown.remove(&offset);
             let (start, end) = pages_at(offset, registration.share.mem.len);
@@ -168,7 +166,7 @@ impl Registry {
         Ok(())
     }
 
-    /// A peer is gone, and takes nothing to be anywhere any more.
+    /// A peer is gone, and with it all that it knew of the window.
     pub fn forget(&mut self, peer: PeerId) {
         for retired in &mut self.retired {
             retired.known_to.remove(&peer);
@@ -176,7 +174,7 @@ impl Registry {
         self.retired.retain(|it| !it.known_to.is_empty());
     }
 
-    /// Shows host memory in another window from now on.
+    /// Changes the window in which host memory is shown.
     ///
     /// # Errors
     /// Host memory is registered, and the window is another one.
@@ -188,7 +186,7 @@ impl Registry {
         Ok(())
     }
 
-    /// The registration that the whole range lies in, and whether its bytes are moved by requests.
+    /// The registration that contains the whole range, and whether its bytes are moved by requests.
     #[must_use]
     pub fn find(&self, mem: MemDesc) -> Option<(Handle, bool)> {
         let (start, found) = self.ranges.range(..=mem.addr).next_back()?;
@@ -197,7 +195,7 @@ impl Registry {
         is_within.then_some((found.handle, found.by_requests))
     }
 
-    /// Counts a transfer that begins (`by` 1) or has ended (-1).
+    /// Counts a transfer that begins (`by` = 1) or has ended (-1).
     pub fn count_user(&mut self, handle: Handle, by: isize) {
         let range = self.handles.get(&handle).and_then(|addr| self.ranges.get_mut(addr));
         if let Some(registration) = range {
@@ -205,17 +203,17 @@ impl Registry {
         }
     }
 
-    /// Handles of registrations, with what peers are told of them.
+    /// Handles of registrations, with the shares that peers are sent.
     pub fn handles(&self) -> impl Iterator<Item = (Handle, Share)> {
         self.ranges.values().map(|registration| (registration.handle, registration.share))
     }
 
-    /// What peers are told.
+    /// The shares of all registrations.
     pub fn shares(&self) -> impl Iterator<Item = Share> {
         self.ranges.values().map(|registration| registration.share)
     }
 
-    /// Own address of `len` bytes at `offset` of the window's segment, where host memory is shown.
+    /// Own address of the memory shown in `len` bytes at `offset` of the window's segment.
     #[must_use]
     pub fn shown_at(&self, offset: u64, len: u64) -> Option<u64> {
         let (_, addr) = self.shown.range(..=offset).next_back()?;
@@ -224,7 +222,6 @@ impl Registry {
         (within.checked_add(len)? <= share.mem.len).then(|| addr + within)
     }
 
-    /// Registrations.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ranges.len()
@@ -244,16 +241,19 @@ impl Registry {
         self.retired.clear();
     }
 
-    /// Finds room for a range in the window: where the same one was, or the first that fits, of whole pages.
+    /// Finds whole pages for a range in the window: where the same range was shown before, or else the first that fit.
     fn show(&mut self, mem: MemDesc) -> Result<Place, Error> {
         let MemDesc { addr, len } = mem;
         let full = Error::WindowFull { len };
+        // The same offset in a page as the address: a request that crosses no 4 KiB boundary at one end crosses none at
+        // the other.
         let in_page = addr % REQUEST_LEN_MAX;
         let pages = in_page.checked_add(len).and_then(page_up).ok_or(full.clone())?;
         let start = self.window.place.offset;
         let end = start.checked_add(self.window.len).ok_or(full.clone())?;
         let mut free = page_up(start).ok_or(full.clone())?;
         let is_here = |it: &Retired| it.mem == mem && it.start >= free && it.end <= end;
+        // The same range at its old place is what peers take to be there.
         if let Some(at) = self.retired.iter().position(is_here) {
             free = self.retired.swap_remove(at).start;
         }
@@ -264,12 +264,14 @@ impl Registry {
         let mut taken: Vec<(u64, u64)> = shown.chain(retired).collect();
         taken.sort_unstable();
         for (page, behind) in taken {
+            // First fit: the gap in front of this range is long enough.
             if free.checked_add(pages).is_some_and(|end| end <= page) {
                 break;
             }
             free = free.max(behind);
         }
         if free.checked_add(pages).is_none_or(|behind| behind > end) {
+            // Where retired pages take up room, disconnecting a peer helps, and the error names one.
             let known_to: BTreeSet<PeerId> =
                 self.retired.iter().flat_map(|it| it.known_to.iter().copied()).collect();
             return Err(match known_to.first() {

@@ -1,10 +1,10 @@
-//! The engine's work: requests out, completions in, time.
-//! [`Engine::poll`] takes completions, ends what is late, gives streams out, and sends what there is
-//! room for: first writes of what was read of staged pieces, then one request of each transfer in turn.
+//! The engine's work: requests out, completions in, timeouts.
 //!
-//! Units: bytes; picoseconds.
-//! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §3.6, §5.5. A request is never
-//! sent twice.
+//! [`Engine::poll`] takes completions, ends late requests and transfers, assigns streams, and sends requests while
+//! there is room: first writes of staged pieces that were read, then one request of each transfer in turn. A request is
+//! never sent twice.
+//!
+//! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §3.6, §5.5.
 
 use weft_dataplane::time::Instant;
 use weft_parsers::fabric::Hpa;
@@ -18,13 +18,13 @@ use crate::by_key::ByKey;
 
 enum Sent {
     One,
-    /// Nothing to send, or no stream or tag for it.
+    /// Nothing to send, or no lane, tag or data for it now.
     None,
     Full,
 }
 
 impl Engine {
-    /// Does what there is to do at `now`; returns when something is late next.
+    /// Does all work that is due at `now`; returns the next deadline.
     ///
     /// # Errors
     /// The engine is off.
@@ -35,6 +35,7 @@ impl Engine {
         memory: &mut dyn Memory,
     ) -> Result<Option<Instant>, Error> {
         self.on()?;
+        // Completions before deadlines: a completion that has come by `now` is in time, however late this poll is.
         port.poll(now, &mut |completion| self.complete(&completion, memory));
         self.expire(now);
         self.start();
@@ -49,6 +50,7 @@ impl Engine {
         };
         let (req, lane, piece) = (flight.transfer, flight.lane, flight.piece);
         let (done, result) = judge(flight, completion.answer, memory);
+        // Before `release`, which drops the flight.
         let staged = flight.staged.take_if(|_| done);
         if done {
             self.release(completion.tag);
@@ -58,6 +60,7 @@ impl Engine {
             return self.end(req, Status::Failed(reason));
         }
         if let Some(data) = staged {
+            // The lane's count stays: the piece is half done, and its write follows on the same lane.
             self.ready.push_back(Ready { transfer: req, lane, piece, data });
             return;
         }
@@ -66,6 +69,8 @@ impl Engine {
             if let Some((_, outstanding)) = live.lanes.get_mut(lane) {
                 *outstanding = outstanding.saturating_sub(1);
             }
+            // Both are needed: requests may be outstanding when the train is cut to its end, and none may be while
+            // pieces wait for room.
             let none_out = live.lanes.iter().all(|(_, outstanding)| *outstanding == 0);
             if none_out && live.train.peek().is_none() {
                 self.end(req, Status::Completed);
@@ -82,12 +87,14 @@ impl Engine {
     fn expire(&mut self, now: Instant) {
         while let Some(&(seq, tag)) = self.issued.front() {
             let flight = under_way(&self.flights, seq, tag);
+            // All requests have the same time limit, so the first that is not late ends the search.
             if flight.is_some_and(|flight| flight.deadline > now) {
                 break;
             }
             self.issued.pop_front();
             let Some(flight) = flight else { continue };
             let (req, at) = (flight.transfer, flight.at);
+            // Completions can come no more after this time, so the tag is safe to use again.
             self.release(tag);
             if let Some(req) = req {
                 self.end(req, Status::Failed(Reason::Lost(at)));
@@ -102,7 +109,7 @@ impl Engine {
         }
     }
 
-    /// Gives streams to transfers that wait, in their order.
+    /// Assigns streams to waiting transfers, in their order.
     fn start(&mut self) {
         while let Some(&req) = self.waiting.front() {
             let Some(streams) = self.streams.take(self.options.streams_per_transfer) else { break };
@@ -118,10 +125,11 @@ impl Engine {
     }
 
     fn send(&mut self, now: Instant, port: &mut dyn UioPort, memory: &mut dyn Memory) {
+        // First: a staged piece holds a buffer and a place on its lane until it is written.
         if !self.send_ready(now, port) {
             return;
         }
-        let mut idle = 0; // turns in a row in which nothing was sent
+        let mut idle = 0; // turns in a row without a request: ends the loop once every transfer had one
         while idle < self.running.len() {
             let Some(req) = self.running.pop_front() else { break };
             self.running.push_back(req);
@@ -144,18 +152,20 @@ impl Engine {
         let depth = self.options.stream_depth;
         let lanes = live.lanes.iter_mut().enumerate();
         let Some((lane, (stream, outstanding))) =
+            // The least busy stream, so that all share the load.
             lanes.min_by_key(|(_, (_, out))| *out).filter(|(_, (_, out))| *out < depth)
         else {
             return Sent::None;
         };
         let Some(piece) = live.train.peek() else { return Sent::None };
-        // A device may have the newest bytes in its cache: the host fetches them first.
+        // A device of this host may have newer bytes in its cache: `ready` has the home agent fetch them, and the piece
+        // waits meanwhile.
         let reads_memory = live.op == Op::Write && !piece.staged;
         if reads_memory && !memory.ready(piece.local, piece.len) {
             return Sent::None;
         }
         let Some(tag) = self.tags.take() else { return Sent::None };
-        let len = usize::try_from(piece.len).unwrap_or_default(); // of at most 4 KiB
+        let len = usize::try_from(piece.len).unwrap_or_default(); // at most 4 KiB
         let (op, at) = match live.op {
             Op::Read => (Op::Read, piece.fabric),
             Op::Write if piece.staged => (Op::Read, Hpa(piece.local)),
@@ -185,7 +195,7 @@ impl Engine {
         Sent::One
     }
 
-    /// A request is under way.
+    /// Records a request that was sent.
     fn fly(&mut self, now: Instant, tag: Tag, flight: Flight) {
         self.seq += 1;
         let (seq, deadline) = (self.seq, now + self.options.completion_timeout);
@@ -193,7 +203,7 @@ impl Engine {
         self.flights.insert(tag, Flight { deadline, seq, ..flight });
     }
 
-    /// Writes what was read of staged pieces; false while the port has no room.
+    /// Writes staged pieces that were read; false while the port has no room, or no tag is free.
     fn send_ready(&mut self, now: Instant, port: &mut dyn UioPort) -> bool {
         while let Some(Ready { transfer: req, lane, piece, data }) = self.ready.front() {
             let (req, lane, piece) = (*req, *lane, *piece);
@@ -235,13 +245,13 @@ impl Engine {
     }
 }
 
-/// The request that was issued as number `seq`, if it has not ended.
+/// The request with number `seq`, if it has not ended.
 fn under_way(flights: &ByKey<Tag, Flight>, seq: u64, tag: Tag) -> Option<&Flight> {
     flights.get(&tag).filter(|flight| flight.seq == seq)
 }
 
-/// Whether a request can have no further completion, and whether its transfer goes on. Data goes to memory
-/// only while there is a transfer.
+/// Judges a completion: whether the request can have no further one, and why its transfer fails, if it does. Data is
+/// stored only while the request has a transfer.
 fn judge(
     flight: &mut Flight,
     answer: Answer<'_>,
@@ -255,6 +265,7 @@ fn judge(
         (Op::Write, Answer::Written) => (true, Ok(())),
         (Op::Read, Answer::Data { offset, data, poisoned }) => {
             if !flight.cover.add(offset, data.len() as u64, len) {
+                // The tag stays in use: more completions of this request may come.
                 return (false, Err(Reason::Malformed(at)));
             }
             let done = flight.cover.is_whole(len);

@@ -17,7 +17,7 @@ use crate::completer::Target;
 pub const HOST: u64 = 0x10_0000;
 /// Where device memory begins.
 pub const DEVICE: u64 = 0x4000_0000;
-/// Bytes of each.
+/// Bytes of host memory, and of device memory.
 pub const SIZE: u64 = 1 << 20;
 /// Where a host finds its own device's memory by requests: as others do, from its segment on.
 pub const FABRIC: [u64; 2] = [(1 << 40) + 2 * SEGMENT, (1 << 40) + 3 * SEGMENT];
@@ -122,7 +122,7 @@ pub enum OwnAnswer {
     Aborted,
 }
 
-/// What goes wrong, each one time in so many; 0 is never.
+/// Faults to inject, each with odds of one in its number; 0: never.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
     pub delay_ns: u64,
@@ -141,7 +141,7 @@ pub struct Wire {
     /// Every request that was taken.
     pub log: Vec<OwnRequest>,
     pub faults: Faults,
-    /// Nothing arrives.
+    /// Whether requests are lost on the way.
     pub held: bool,
     rng: Rng,
 }
@@ -229,7 +229,7 @@ pub fn engine(host: usize, change: impl FnOnce(&mut Options)) -> Engine {
     Engine::new(EngineSpec { options, window, segments: segments() }).unwrap()
 }
 
-/// What lies between the engines, and their memories.
+/// The fabric between the engines, and their memories.
 pub struct Fabric {
     pub now: Instant,
     pub rams: [Ram; 2],
