@@ -1,7 +1,6 @@
-//! The parts of an answer that have come, in any order.
-//! [`Cover`] is a set of disjoint ranges.
+//! The parts of an answer that have come, in any order: a set of disjoint ranges, in bytes or doublewords as its user
+//! counts.
 //!
-//! Units: those of who asks: bytes, or double words.
 //! Source: docs/spec/wire-formats.md §3.6 (chunks in any order).
 
 /// Parts of an answer that have come.
@@ -9,19 +8,20 @@
 pub struct Cover(Vec<(u64, u64)>);
 
 impl Cover {
-    /// Whether nothing has come.
+    /// Whether no part has come.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Adds `len` bytes from `offset` on; false, and nothing is added, when the range is empty, ends behind
-    /// `whole` or overlaps what is there.
+    /// Adds the `len` units from `offset` on. False, and nothing is added, when the range is empty, ends behind `whole`
+    /// or overlaps an earlier one.
     #[must_use]
     pub fn add(&mut self, offset: u64, len: u64, whole: u64) -> bool {
         let Some(end) = offset.checked_add(len).filter(|end| len > 0 && *end <= whole) else {
             return false;
         };
+        // Ranges are sorted, disjoint and never touch, so only the two neighbours can overlap or join.
         let at = self.0.partition_point(|(start, _)| *start < offset);
         let before = at.checked_sub(1).and_then(|before| self.0.get(before)).copied();
         let after = self.0.get(at).copied();
@@ -44,7 +44,7 @@ impl Cover {
         true
     }
 
-    /// Whether all of `whole` bytes have come.
+    /// Whether all of the `whole` units have come.
     #[must_use]
     pub fn is_whole(&self, whole: u64) -> bool {
         self.0.as_slice() == [(0, whole)]

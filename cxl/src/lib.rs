@@ -1,17 +1,18 @@
-//! CXL endpoints: what hangs on links of TLPs.
+//! CXL endpoints: hosts, devices, HBR switches and G-FAM devices at the ends of links that carry TLPs.
 //!
-//! [`cxl_host`], [`cxl_device`], [`mld`] (several logical devices) and [`hbr`] (an HBR switch) stand on [`tlp_end`], one end of a link, with
-//! [`pci`] (configuration space, bridges, mailbox, enumeration); [`requester`] and [`completer`] are their two halves,
-//! [`transaction_layer`] is what hosts and devices have in common.
-//! [`mem`] loads and stores by CXL.mem, [`coherence`] keeps lines in hosts' caches; [`gfd`] is a G-FAM device, [`gfd_end`] one on a link; [`ln`] keeps copies of a host's cache lines, [`fabric_mem`] copies
-//! memory over a fabric; [`vdm`] holds what components say to each other, [`cci`] serves commands, [`cdat`] tells latency and bandwidth.
+//! [`cxl_host`], [`cxl_device`], [`mld`] (several logical devices) and [`hbr`] (an HBR switch) stand on [`tlp_end`],
+//! one end of a link, with [`pci`] (configuration space, bridges, mailbox, enumeration); [`requester`] and
+//! [`completer`] are their two halves, [`transaction_layer`] is the common part of hosts and devices. [`mem`] loads and
+//! stores by CXL.mem, [`coherence`] keeps lines in hosts' caches; [`gfd`] is a G-FAM device, [`gfd_end`] one on a link;
+//! [`ln`] keeps copies of a host's cache lines, [`fabric_mem`] copies memory over a fabric; [`vdm`] has the messages
+//! between components, [`cci`] serves commands, [`cdat`] reports latency and bandwidth.
 //!
 //! Units: picoseconds (`dataplane::time`), bytes.
 //! Source: docs/spec/cxl-fabric.md; docs/spec/wire-formats.md §3 to §5.
 //!
 //! Pure: time is a parameter, chance is seeded, no thread, no I/O of its own.
 //!
-//! A G-FAM device of 1 GiB, and a fabric manager that asks it by CCI what it is:
+//! A G-FAM device of 1 GiB, and a fabric manager that identifies it by CCI:
 //!
 //! ```
 //! use weft_cxl::cci::{Served, Session, serve};
@@ -34,8 +35,8 @@
 //! assert!(!payload.is_empty());
 //! ```
 //!
-//! An endpoint on a link of TLPs is polled with its port, as [`cxl_host::CxlHost`] and [`cxl_device::CxlDevice`] are; what it
-//! has to say comes back as events.
+//! An endpoint on a link of TLPs is polled with its port, as [`cxl_host::CxlHost`] and [`cxl_device::CxlDevice`] are;
+//! its events are fetched by its owner.
 
 mod by_key;
 pub mod cache;

@@ -1,8 +1,8 @@
-//! What hosts and devices have in common at the end of a link: TLPs told apart and counted, and one poll.
+//! The common part of hosts and devices at the end of a link: TLPs sorted by kind and counted, and one poll.
 //!
-//! `poll` lets a `TransactionLayer` send what is due and hands it what came; [`TlpCounts`], [`ReceivedMessage`].
+//! `poll` lets a `TransactionLayer` send messages that are due, and hands it the received ones; [`TlpCounts`],
+//! [`ReceivedMessage`].
 //!
-//! Units: TLPs.
 //! Source: PCIe 6.0 sections 2.2, 2.3.
 
 use weft_dataplane::pool::Bufs;
@@ -20,32 +20,28 @@ use crate::vdm::link_reset::Ordered;
 /// Counts of the TLPs that a host or a device took, by kind and outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct TlpCounts {
-    /// Requests; their sum with the next five is what the end counts as received.
+    /// Requests. This and the next five counts add up to the frames that the end counts as received.
     pub requests: u64,
-    /// Completions.
     pub completions: u64,
-    /// Messages.
     pub messages: u64,
-    /// CXL.mem messages.
     pub mem: u64,
-    /// CXL.cache messages.
     pub cache: u64,
     /// NOPs, link control and TLPs with a PTH.
     pub other: u64,
-    /// Requests that were served.
+    /// Requests carried out.
     pub served: u64,
     /// Requests refused as unsupported.
     pub unsupported: u64,
     /// Requests refused as completer aborts.
     pub aborted: u64,
-    /// Writes with data that are marked as bad.
+    /// Writes with poisoned data.
     pub poisoned: u64,
-    /// TLPs of its own that have no form on the link.
+    /// Own TLPs that cannot be encoded for the link.
     pub unsent: u64,
 }
 
 impl TlpCounts {
-    /// Counts a request by what became of it.
+    /// Counts a request by its outcome.
     pub(crate) const fn count(&mut self, served: Served) {
         let count = match served {
             Served::Done => &mut self.served,
@@ -57,23 +53,21 @@ impl TlpCounts {
     }
 }
 
-/// A message that a host or device has no use for, handed to its owner.
+/// A message that the host or device does not handle itself, for its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceivedMessage {
-    /// By whom.
+    /// Requester ID of the sender.
     pub from: Bdf,
-    /// Message code.
     pub code: u8,
-    /// How it was routed.
+    /// Routing of the message.
     pub routing: Routing,
-    /// Its two double words behind the code.
+    /// The two doublewords behind the code.
     pub dws: (u32, u32),
-    /// Payload.
     pub payload: Vec<u8>,
 }
 
 impl ReceivedMessage {
-    /// The message that `tlp` is, which was routed so.
+    /// Copies the message in `tlp`.
     pub(crate) fn new(tlp: &Tlp<'_>, routing: Routing) -> Self {
         Self {
             from: tlp.requester(),
@@ -85,44 +79,39 @@ impl ReceivedMessage {
     }
 }
 
-/// What stands behind the end of a link: makes requests, and takes what came by kind.
+/// The owner of a link's end: makes requests, and handles received TLPs and messages by kind.
 pub(crate) trait TransactionLayer {
-    /// Its counts.
     fn counts(&mut self) -> &mut TlpCounts;
 
-    /// Ends what is late. Called when what the port had has been taken in: an answer that was there already is not late.
+    /// Ends late requests. Called after all received frames were handled, so that an answer that had arrived is not
+    /// late.
     fn expire(&mut self, now: Instant, out: &mut Outbox);
 
-    /// Sends what is due; with `full`, no requests of its own.
+    /// Sends messages that are due; if `full`, no requests of its own.
     fn work(&mut self, now: Instant, full: bool, out: &mut Outbox);
 
-    /// Takes a completion.
     fn completion(&mut self, tlp: &Tlp<'_>, out: &mut Outbox);
 
-    /// Takes a message.
     fn message(&mut self, tlp: &Tlp<'_>, routing: Routing, out: &mut Outbox);
 
-    /// Takes a request.
     fn request(&mut self, tlp: &Tlp<'_>, out: &mut Outbox);
 
-    /// Takes a CXL.mem message.
     fn mem(&mut self, message: &MemMessage<'_>, out: &mut Outbox);
 
-    /// Takes a CXL.cache message.
     fn cache(&mut self, now: Instant, message: &CacheMessage<'_>, out: &mut Outbox);
 
-    /// The upper end of the link resets it, or ends that.
+    /// The upper end of the link begins or ends a reset.
     fn link_reset(&mut self, _ordered: Ordered) {}
 
-    /// Takes what the other end says of the link.
+    /// Takes a control message of the other end of the link.
     fn control(&mut self, _now: Instant, _message: LinkReset) {
         self.counts().other += 1;
     }
 
-    /// When it has something to do though nothing comes.
+    /// When it has work next, even if nothing is received.
     fn next_due(&self) -> Option<Instant>;
 
-    /// Takes what came, and counts it.
+    /// Sorts a received frame by kind, and counts it.
     fn receive(&mut self, now: Instant, frame: &Frame<'_>, out: &mut Outbox) {
         let tlp = match frame.content {
             Received::Tlp(None, tlp) => tlp,
@@ -162,7 +151,7 @@ pub(crate) trait TransactionLayer {
     }
 }
 
-/// Takes in what the port has, and sends what is to be sent.
+/// Receives frames from the port, and sends those that are due.
 ///
 /// # Errors
 /// The port's own.
@@ -179,7 +168,9 @@ pub(crate) fn poll(
         Received::Control(message) => layer.control(now, message),
         _ => layer.receive(now, &frame, out),
     })?;
+    // Behind `end.poll`: answers that the port had by now are not late.
     layer.expire(now, end.outbox());
+    // Again, for requests that answers and timeouts have made room for.
     layer.work(now, end.is_full(), end.outbox());
     progress.next = Instant::earlier(progress.next, layer.next_due());
     progress.blocked |= end.waiting() > 0;

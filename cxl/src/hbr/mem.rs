@@ -1,11 +1,9 @@
-//! CXL.mem through an HBR switch: requests down by the decoders of the upstream port, answers up from where they were asked.
+//! CXL.mem through an HBR switch: requests go down by the decoders of the upstream port, answers go up from the port
+//! that was asked.
 //!
-//! A message and the link that it came in by → the link that it goes out by, or why it does not.
+//! An answer has no address, so its tag decides: the port that the last request with this tag went to may answer it.
 //!
-//! Units: messages.
 //! Source: CXL 3.1 sections 8.2.4.20, 9.13; docs/spec/cxl-fabric.md "CXL.mem through HBR switches".
-//!
-//! An answer has no address: it is by its tag that it goes back, and whoever was last asked by that tag may use it.
 
 use weft_parsers::cxl_mem::{LINE, MemClass, MemHead, MemMessage};
 
@@ -20,11 +18,11 @@ pub struct HbrMemCounts {
     pub requests: u64,
     /// Answers that went up.
     pub answers: u64,
-    /// Requests for what no committed decoder has: refused.
+    /// Requests for lines that no committed decoder has: refused.
     pub no_hdm_decoder: u64,
-    /// Requests for a port that is not there, or whose link is down: refused.
+    /// Requests for a port that does not exist, or whose link is down: refused.
     pub no_link: u64,
-    /// Answers by a port that was not asked by that tag: dropped.
+    /// Answers from a port that was not asked by that tag: dropped.
     pub unexpected: u64,
     /// Requests from below, and answers from above: dropped.
     pub wrong_direction: u64,
@@ -32,7 +30,7 @@ pub struct HbrMemCounts {
     pub no_back_invalidate: u64,
 }
 
-/// A message that came in.
+/// A received message, and the link that it came in by.
 pub(super) struct MemTransit {
     pub from: usize,
     head: MemHead,
@@ -51,7 +49,7 @@ impl MemTransit {
     }
 }
 
-/// Who was asked last by each tag: the number of a link, 0 for nobody.
+/// Link that the last request of each tag went to; 0: none may answer.
 pub(super) struct Asked(Vec<u8>);
 
 impl Default for Asked {
@@ -71,7 +69,7 @@ impl Asked {
         port > 0 && self.0.get(usize::from(tag)).is_some_and(|asked| usize::from(*asked) == port)
     }
 
-    /// Nobody waits for what `port` says; 0 for all.
+    /// Forgets all requests to `port`; 0: to all ports.
     pub(super) fn forget(&mut self, port: usize) {
         for asked in self.0.iter_mut().filter(|asked| port == 0 || usize::from(**asked) == port) {
             *asked = 0;
@@ -93,7 +91,7 @@ impl HbrSwitch {
         self.counts.dropped += 1;
     }
 
-    /// A request from above, or an answer from below.
+    /// Routes a request from above, or an answer from below.
     fn route_sound(&mut self, transit: &MemTransit) {
         let head = &transit.head;
         if transit.from > 0 {
@@ -116,6 +114,7 @@ impl HbrSwitch {
             self.counts.mem.no_link += 1;
             return self.refuse_mem(transit);
         }
+        // A request without answer (MemSpecRd) must not take the tag from one that waits for its answer.
         if head.op.refusal().is_some() {
             self.asked.set(head.tag, port);
         }
@@ -123,7 +122,7 @@ impl HbrSwitch {
         self.counts.passed += 1;
     }
 
-    /// Sends it out by a link, if that is up.
+    /// Sends it out by a link; false if that does not pass messages.
     fn pass_mem(&mut self, transit: &MemTransit, to: usize) -> bool {
         let end = self.open_end(to);
         end.is_some_and(|end| end.outbox().send_mem(None, &transit.message()).is_ok())
@@ -138,11 +137,13 @@ impl HbrSwitch {
             end.is_some_and(|end| end.outbox().send_mem(None, &message).is_ok())
         });
         if answered {
+            // The switch has answered by this tag, so no port below may do so.
             self.asked.set(transit.head.tag, 0);
             self.counts.refused += 1;
         } else {
             self.counts.dropped += 1;
         }
+        // Counts as an Unsupported Request like a refused TLP (docs/spec/cxl-fabric.md "CXL.mem").
         let error = Uncorrectable::UnsupportedRequest;
         let upstream = self.bridges.first_mut();
         if let Some(message) = upstream.and_then(|it| it.report(error, !answered, [0; 4])) {

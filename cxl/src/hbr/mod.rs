@@ -1,14 +1,13 @@
 //! An HBR switch: an upstream port, downstream ports, a bridge each, and TLPs routed between their links.
 //!
-//! [`HbrSwitch::poll`] over its ports, the upstream one first; bridges ([`Bridge`]) hold the registers,
-//! [`Vcs`] routes by what is in them.
+//! [`HbrSwitch::poll`] drives its ports, the upstream one first. Bridges ([`Bridge`]) hold the registers, and [`Vcs`]
+//! routes by them.
 //!
-//! Units: ports, bytes.
+//! A TLP goes out as it came in, except that type 1 becomes type 0 at the target bus, and that the header's layout
+//! changes between links of two modes. A TLP that cannot be routed is answered with UR, or dropped and counted.
+//!
 //! Source: PCIe 6.0 section 2.2.4; docs/spec/wire-formats.md §3.4, §3.5; PCIe 6.0 sections 2.2.1.2, 6.7;
 //! docs/spec/cxl-fabric.md.
-//!
-//! A TLP goes out as it came, but for type 1 to type 0 and a change of the header's layout between links of two
-//! modes. What cannot go where it wants is answered with UR, or dropped and counted.
 
 mod cache;
 mod mem;
@@ -51,26 +50,26 @@ use uio::NoWay;
 
 /// Longest TLP with its prefixes: header, OHC, payload of 4 KiB.
 const TLP_LEN_MAX: usize = 4_096 + 64;
-/// Downstream ports that a switch may have: a device number each.
+/// Most downstream ports of a switch: each has a device number of the bus within.
 pub const DOWN_MAX: usize = 32;
 
-/// What an HBR switch is built from.
+/// Configuration of an HBR switch.
 #[derive(Clone, Debug)]
 pub struct HbrConfig {
-    /// Who made it.
+    /// Vendor and device identity of all its bridges.
     pub identity: Identity,
-    /// The end of the link upstream, then those downstream.
+    /// Configuration of the upstream link's end, then of those downstream.
     pub ends: Vec<EndConfig>,
-    /// Number of the first slot; port n has the n-th behind it.
+    /// Number of the first slot; downstream port n has number `slot_first` + n.
     pub slot_first: u16,
-    /// Things may vanish from its slots without notice.
+    /// Whether devices may be removed from its slots without notice (Hot-Plug Surprise).
     pub surprise: bool,
 }
 
 /// Why an HBR switch cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HbrError {
-    /// No link upstream, none downstream, or too many.
+    /// No upstream link, no downstream link, or too many.
     #[error("a switch has a link upstream and 1 to {DOWN_MAX} downstream")]
     Links,
     /// A link carries TLPs with PTH, or several kinds.
@@ -84,21 +83,21 @@ pub enum HbrError {
     Component(#[from] ComponentError),
 }
 
-/// What happened at an HBR switch, for its owner to act on.
+/// An event at an HBR switch that its owner acts on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Software resets what is below this downstream port, or ends that.
+    /// Software begins or ends a reset of the link below a downstream port.
     Reset {
-        /// Number, from 0.
+        /// Downstream port, from 0.
         port: usize,
-        /// It begins.
+        /// Whether the reset begins.
         on: bool,
     },
     /// Software switched the slot's power.
     Power {
-        /// Number, from 0.
+        /// Downstream port, from 0.
         port: usize,
-        /// On.
+        /// Whether the power is on.
         on: bool,
     },
 }
@@ -106,33 +105,33 @@ pub enum Event {
 /// Counts of TLPs, CXL.mem and CXL.cache messages at an HBR switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct HbrCounts {
-    /// What came in; each is in one of the next seven.
+    /// Frames received; each is in one of the next seven counts.
     pub came: u64,
-    /// Sent on, once or to several.
+    /// Sent on, to one port or several.
     pub passed: u64,
-    /// Configuration of its own bridges, and requests to its component registers.
+    /// Configuration requests for its own bridges, and requests to its component registers.
     pub own: u64,
-    /// Answers that were gathered, and messages that end here.
+    /// Gathered answers, and messages that end here.
     pub ended: u64,
     /// Refused with UR, or as CXL.mem refuses.
     pub refused: u64,
-    /// Dropped: nobody waits for an answer.
+    /// Dropped: they have no answer to be refused by.
     pub dropped: u64,
-    /// Has no form on the link that it should go out by; answered if an answer was due.
+    /// TLPs that the mode of the link they should go out by cannot express; answered with UR if they want a completion.
     pub no_form: u64,
-    /// NOPs, what is said of links.
+    /// NOPs and control messages of links.
     pub other: u64,
-    /// Resets that who is below has ordered: dropped.
+    /// Resets ordered from below: dropped.
     pub foreign_resets: u64,
-    /// Messages of its own: interrupts and errors.
+    /// Own messages sent: interrupts and errors.
     pub messages: u64,
     /// CXL.mem messages among those that were passed, refused or dropped.
     pub mem: HbrMemCounts,
-    /// The same of CXL.cache messages, of which none is refused.
+    /// CXL.cache messages among those that were passed or dropped.
     pub cache: HbrCacheCounts,
 }
 
-/// A TLP on its way from one of its links.
+/// A TLP on its way, with the link that it came in by.
 struct Transit {
     from: usize,
     mode: Mode,
@@ -146,26 +145,26 @@ pub struct HbrSwitch {
     /// The upstream bridge, then those downstream.
     bridges: Vec<Bridge>,
     up: Vec<bool>,
-    /// Resets of what is below each link; that upstream has none.
+    /// Resets ordered on each link downstream; the entry of the upstream link is unused.
     resets: Vec<ResetOrders>,
-    /// All below is held in reset from above, or there is nobody above any more.
+    /// All ports below are held in reset, by a reset from above or because the upstream link is down.
     held: bool,
     now: Instant,
-    /// Bus of the link upstream, as it was last written to by type 0.
+    /// Bus of the upstream link, from the last type 0 configuration write.
     bus: u8,
-    /// PCIe segment, as configuration writes named it last; 0 where none has.
+    /// PCIe segment, from the last configuration write that named one; 0 before.
     segment: u8,
     vcs: Vcs,
-    /// Component registers of the upstream port: where CXL.mem and CXL.cache go below.
+    /// Component registers of the upstream port, which route CXL.mem and CXL.cache to ports below.
     component: Component,
-    /// Those of each downstream port, with its decoder of `CacheID`s.
+    /// Component registers of each downstream port, with its `CacheID` decoder.
     decoders: Vec<Component>,
     cache_routes: CacheRoutes,
     asked: Asked,
-    /// How requests to these registers are answered.
+    /// Completer settings for requests to these registers.
     completer: CompleterSpec,
     gather: Gather,
-    /// INTx of what is below.
+    /// INTx levels asserted by ports below.
     wires: Wires,
     events: Vec<Event>,
     counts: HbrCounts,
@@ -226,10 +225,11 @@ impl HbrSwitch {
         })
     }
 
-    /// The bridge of each link, the upstream one first.
+    /// Makes the bridge of each link, the upstream one first.
     fn bridges_of(config: &HbrConfig) -> Result<Vec<Bridge>, HbrError> {
         let mut bridges = Vec::new();
         for (port, at) in (0u8..).zip(0..config.ends.len()) {
+            // Downstream ports alone have slots.
             let slot = (config.slot_first..).nth(at.saturating_sub(1)).map(|number| SlotSpec {
                 number,
                 surprise: config.surprise,
@@ -256,36 +256,33 @@ impl HbrSwitch {
         Ok(bridges)
     }
 
-    /// Its bridges, the upstream one first.
+    /// The bridges, the upstream one first.
     #[must_use]
     pub fn bridges(&self) -> &[Bridge] {
         &self.bridges
     }
 
-    /// Component registers of its upstream port.
     #[must_use]
     pub const fn component(&self) -> &Component {
         &self.component
     }
 
-    /// Counts so far.
     #[must_use]
     pub const fn counts(&self) -> HbrCounts {
         self.counts
     }
 
-    /// Counts of its links.
     #[must_use]
     pub fn end_counts(&self) -> Vec<EndCounts> {
         self.ends.iter().map(TlpEnd::counts).collect()
     }
 
-    /// What happened that its owner should act on.
+    /// Returns the events since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
         core::mem::take(&mut self.events)
     }
 
-    /// Takes in what the ports have, and sends what is to be sent. Ports are in the order of the links.
+    /// Receives frames from the ports, routes them, and sends. Ports are in the order of the links.
     ///
     /// # Errors
     /// A port's own.
@@ -299,9 +296,11 @@ impl HbrSwitch {
         self.now = now;
         self.say_resets();
         for (at, port) in ports.iter_mut().enumerate() {
+            // Links before frames: a TLP received in this poll is routed by the links as they are now.
             self.watch(at, port.link_up());
         }
         self.say_wires();
+        // Collected, as routing a frame needs the other links' ends; a reset keeps its place among TLPs.
         let (mut came, mut mem, mut cache) = (Vec::new(), Vec::new(), Vec::new());
         for (from, port) in ports.iter_mut().enumerate() {
             let (Some(end), Some(&mode)) = (self.ends.get_mut(from), self.modes.get(from)) else {
@@ -348,7 +347,6 @@ impl HbrSwitch {
         Ok(all)
     }
 
-    /// Gives back all chunks that wait.
     pub fn release(&mut self, bufs: &mut Bufs) {
         for end in &mut self.ends {
             end.release(bufs);
@@ -362,7 +360,7 @@ impl HbrSwitch {
             return;
         }
         if at == 0 {
-            // The host is gone, or there again: all bridges begin anew.
+            // The host is gone, or back: nothing of its configuration may outlive it.
             if let Some(bridge) = self.bridges.first_mut() {
                 bridge.set_link(up.then(Link::default));
             }
@@ -371,19 +369,23 @@ impl HbrSwitch {
             let resets = self.resets.get_mut(at);
             let effects = if up {
                 let open = resets.is_none_or(|resets| {
+                    // Before `is_open`: a link that comes up while a reset is ordered gets the order first.
                     resets.link_up(self.now);
                     resets.is_open()
                 });
                 [bridge.set_present(true), bridge.set_link(open.then(Link::default))]
             } else {
                 resets.into_iter().for_each(ResetOrders::link_down);
+                // The loss first, so that Surprise Down is reported before the slot is empty.
                 [bridge.lose_link(), bridge.set_present(false)]
             };
             for effects in effects {
                 self.react(at, &effects);
             }
+            // A device that comes back must not answer requests that went to the one before it.
             self.asked.forget(at);
             let vppb = u8::try_from(at - 1).unwrap_or(u8::MAX);
+            // A port that is gone answers no PME_Turn_Off: it counts as answered, or the root would wait for ever.
             if !up && self.gather.answer(vppb) {
                 self.gathered();
             }
@@ -427,7 +429,7 @@ impl HbrSwitch {
         }
     }
 
-    /// Sends how the INTx of all below together have changed; what has no link asserts nothing.
+    /// Sends the changes of the combined INTx levels of all ports below; a port without link asserts nothing.
     fn say_wires(&mut self) {
         let bridges = &self.bridges;
         self.wires.retain(|port| bridges.get(port).is_some_and(|it| it.link().is_some()));
@@ -444,7 +446,7 @@ impl HbrSwitch {
         self.say(&TlpRepr::new(mode, kind, self.id(at), 0, body));
     }
 
-    /// All below have answered: one answer goes up.
+    /// All ports below have answered: sends one answer up.
     fn gathered(&mut self) {
         let Some(&mode) = self.modes.first() else { return };
         let kind = Kind::Message { routing: Routing::Gather, data: false };
@@ -454,7 +456,7 @@ impl HbrSwitch {
 
     fn route(&mut self, mut transit: Transit) {
         let Ok(tlp) = Tlp::parse(transit.mode, &transit.bytes) else {
-            self.counts.dropped += 1; // it was parsed before
+            self.counts.dropped += 1; // cannot happen: it was parsed when it came
             return;
         };
         let side = match u8::try_from(transit.from) {
@@ -463,7 +465,7 @@ impl HbrSwitch {
         };
         let config0 =
             matches!(tlp.kind(), Kind::CfgRead { type1: false } | Kind::CfgWrite { type1: false });
-        let Some(route) = Route::of(&tlp) else { return }; // NOPs were counted when they came
+        let Some(route) = Route::of(&tlp) else { return }; // NOPs, counted when they came
         if let Some(ln) = LnTlp::of(&tlp, tlp.ln())
             && self.vcs.admit_ln(side, ln).is_err()
         {
@@ -473,6 +475,7 @@ impl HbrSwitch {
         if tlp.vend_prefix().is_some() {
             return self.refuse(&transit);
         }
+        // Before the windows of bridges: HDM decoders and foreign segments are known to UIO alone.
         match self.uio_way(transit.from, &tlp, route) {
             Some(Ok(to)) => return self.pass(&transit, &[to]),
             Some(Err(NoWay)) => return self.refuse(&transit),
@@ -491,6 +494,7 @@ impl HbrSwitch {
                 let is_turn_off = tlp.message_code() == Some(code::PME_TURN_OFF);
                 let below: Vec<usize> =
                     self.vcs.bound().map(|(vppb, _)| usize::from(vppb) + 1).collect();
+                // True at once where no port below could answer.
                 if is_turn_off && self.gather.start(&self.vcs) {
                     self.gathered();
                 }
@@ -507,19 +511,20 @@ impl HbrSwitch {
             Ok(Hop::Here) => {
                 self.counts.ended += 1;
                 if let (Side::Below(vppb), Some(message)) = (side, Message::of(&tlp)) {
-                    // Downstream ports are the devices of these numbers on the bus within.
+                    // Downstream port n is device n on the bus within, by which INTx pins are swizzled.
                     self.wires.receive(usize::from(vppb) + 1, vppb, message);
                     self.say_wires();
                 }
             }
             Ok(Hop::Internal(function)) if tlp.kind().is_config() => {
+                // A function learns its bus number from each type 0 write (PCIe 6.0, 2.2.6.2).
                 if let (true, fields::Route::Id(dest)) = (config0, tlp.route()) {
                     self.bus = dest.bus();
                 }
                 self.learn_segment(&tlp);
                 self.configure(&transit, bridge_of(function));
             }
-            // Only the host may reach registers.
+            // Component registers route the host's CXL.mem and CXL.cache, so requests from below do not reach them.
             Ok(Hop::Internal(function)) if side == Side::Above => {
                 self.serve(&transit, bridge_of(function));
             }
@@ -527,7 +532,7 @@ impl HbrSwitch {
         }
     }
 
-    /// A configuration request for one of its bridges.
+    /// Carries out a configuration request for one of the bridges.
     fn configure(&mut self, transit: &Transit, at: usize) {
         self.counts.own += 1;
         let Ok(tlp) = Tlp::parse(transit.mode, &transit.bytes) else { return };
@@ -550,7 +555,7 @@ impl HbrSwitch {
         self.renew();
     }
 
-    /// Sends a TLP out by links, in each one's layout.
+    /// Sends a TLP out by one or more links, in the layout of each.
     fn pass(&mut self, transit: &Transit, to: &[usize]) {
         let Ok(tlp) = Tlp::parse(transit.mode, &transit.bytes) else { return };
         let (mut passed, mut no_form) = (false, false);
@@ -559,9 +564,11 @@ impl HbrSwitch {
                 continue;
             };
             let open = self.resets.get(at).is_some_and(ResetOrders::is_open);
+            // A port whose link is down or in reset gets nothing, and a single target counts as unreachable below.
             if !self.up.get(at).copied().unwrap_or_default() || !open {
                 continue;
             }
+            // The common case: no conversion, no copy of the header.
             if mode == transit.mode {
                 passed |= end.outbox().pass(&tlp).is_ok();
                 continue;
@@ -585,7 +592,7 @@ impl HbrSwitch {
         } else if tlp.wants_completion() || to.len() == 1 {
             self.refuse(transit);
         } else {
-            self.counts.ended += 1; // a broadcast to nobody
+            self.counts.ended += 1; // a broadcast that no port could take
         }
     }
 
@@ -598,7 +605,7 @@ impl HbrSwitch {
     }
 
     //= PCIe 6.0 section 2.2.4.1: what nobody claims is an unsupported request
-    /// Nobody claims it.
+    /// Refuses a TLP that no bridge claims, or drops it if it has no answer.
     fn refuse(&mut self, transit: &Transit) {
         let Ok(tlp) = Tlp::parse(transit.mode, &transit.bytes) else { return };
         if self.answer(transit, &tlp) {
@@ -606,13 +613,14 @@ impl HbrSwitch {
         } else {
             self.counts.dropped += 1;
         }
+        // A request that was answered is an advisory error only (PCIe 6.0, 6.2.3.2.4); a posted one is lost silently.
         let (error, posted) = if tlp.is_completion() {
             (Uncorrectable::UnexpectedCompletion, false)
         } else {
             (Uncorrectable::UnsupportedRequest, !tlp.wants_completion())
         };
         if tlp.kind().is_config() {
-            return; // how software finds out that nothing is there
+            return; // by this software finds out that nothing is there; it is no error
         }
         let bridge = self.bridges.get_mut(transit.from);
         if let Some(message) = bridge.and_then(|bridge| bridge.report(error, posted, [0; 4])) {

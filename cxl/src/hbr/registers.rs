@@ -1,7 +1,6 @@
-//! From registers of bridges to what routes: [`Vcs`] of the bridges as they stand.
-//! [`vcs`]; [`access`] is a configuration request to one of them.
+//! Registers of the bridges: [`access`] carries out a configuration request to one of them, [`vcs`] makes the routing
+//! [`Vcs`] of their present state, and [`Registers`] is the target of memory requests to component registers.
 //!
-//! Units: bytes.
 //! Source: PCIe 6.0 section 2.2.4; PCI-to-PCI Bridge 1.2 chapter 3.
 
 use weft_dataplane::pbr::vcs::Function;
@@ -18,15 +17,15 @@ use crate::pci::{Bridge, BridgeEffects, ByteEnables, Reg, regs};
 use crate::tlp_end::TlpEnd;
 use crate::vdm::link_reset::ResetOrders;
 
-/// What a configuration request did.
+/// Result of a configuration request.
 pub(super) struct Accessed {
-    /// What it read.
+    /// Value of the register after the request.
     pub value: u32,
-    /// What it did, if it wrote.
+    /// Effects of a write; `None` for a read.
     pub write: Option<BridgeEffects>,
 }
 
-/// Reads or writes a register.
+/// Carries out a configuration request at a bridge.
 pub(super) fn access(bridge: &mut Bridge, tlp: &Tlp<'_>) -> Accessed {
     let reg = Reg::at(tlp.register().unwrap_or_default());
     let write = tlp.payload().first_chunk().map(|&value| {
@@ -36,7 +35,7 @@ pub(super) fn access(bridge: &mut Bridge, tlp: &Tlp<'_>) -> Accessed {
     Accessed { value: bridge.read(reg), write }
 }
 
-/// Number of the bridge that is a function of the switch.
+/// Index of the bridge of a function of the switch.
 pub(super) fn bridge_of(function: Function) -> usize {
     match function {
         Function::Below(vppb) => usize::from(vppb) + 1,
@@ -44,7 +43,7 @@ pub(super) fn bridge_of(function: Function) -> usize {
     }
 }
 
-/// The port of a link, as a virtual switch names it.
+/// Number of a link's port in [`Vcs`].
 fn port_id(at: usize) -> Option<PortId> {
     PortId::new(at)
 }
@@ -53,12 +52,12 @@ fn window(window: Option<Window>) -> pbr::Window {
     window.map_or(pbr::Window::OFF, |window| pbr::Window::new(window.base, window.limit))
 }
 
-/// Whether what is below a bridge can be reached, where its link is `up`.
+/// Whether the link below a bridge passes TLPs, if it is `up`.
 pub(super) fn is_usable(bridge: &Bridge, up: bool) -> bool {
     up && !bridge.is_resetting() && !bridge.is_link_disabled()
 }
 
-/// Component registers, where their BAR has them.
+/// Component registers at the address of their BAR.
 pub(super) struct Registers<'a> {
     pub component: &'a mut Component,
     pub base: u64,
@@ -88,14 +87,15 @@ impl Target for Registers<'_> {
 }
 
 impl HbrSwitch {
-    /// Has the bridges route as their registers stand.
+    /// Rebuilds the routing after a change of registers, links or resets.
     pub(super) fn renew(&mut self) {
         let open = self.up.iter().zip(&self.resets).map(|(up, resets)| *up && resets.is_open());
         let open: Vec<bool> = open.collect();
         self.vcs = vcs(&self.bridges, &open, self.bus);
     }
 
-    /// A bridge's id: the upstream one is device 0 on the bus above, the others on the bus within.
+    /// ID of a bridge: the upstream one is device 0 on the bus above, downstream bridge n is device n - 1 on the bus
+    /// within.
     pub(super) fn id(&self, at: usize) -> Bdf {
         let within = self.bridges.first().map_or(0, |bridge| bridge.buses().secondary);
         match u8::try_from(at) {
@@ -104,21 +104,22 @@ impl HbrSwitch {
         }
     }
 
-    /// Whether messages pass a link: it is up, and neither disabled nor held in reset.
+    /// Whether CXL.mem and CXL.cache messages pass a link: it is up, and neither disabled nor held in reset.
     pub(super) fn is_open(&self, at: usize) -> bool {
         let open = self.resets.get(at).is_none_or(ResetOrders::is_open);
         let is_up = open && self.up.get(at).copied().unwrap_or_default();
         let usable = self.bridges.get(at).is_some_and(|it| is_usable(it, is_up));
+        // Reset and disable bits of the upstream bridge are about the bus below it, not about its own link.
         usable || (at == 0 && is_up)
     }
 
-    /// The end of a link that messages pass.
+    /// The end of a link, if it passes messages.
     pub(super) fn open_end(&mut self, at: usize) -> Option<&mut TlpEnd> {
         let is_open = self.is_open(at);
         self.ends.get_mut(at).filter(|_| is_open)
     }
 
-    /// A request of the host to the component registers of a bridge.
+    /// Carries out a request of the host to the component registers of a bridge.
     pub(super) fn serve(&mut self, transit: &Transit, at: usize) {
         let Ok(tlp) = Tlp::parse(transit.mode, &transit.bytes) else { return };
         let Some(window) = self.bridges.get(at).and_then(Bridge::component_window) else {
@@ -131,7 +132,7 @@ impl HbrSwitch {
             None => component,
             Some(below) => match decoders.get_mut(below) {
                 Some(component) => component,
-                None => return, // each bridge has one
+                None => return, // cannot happen: each downstream bridge has them
             },
         };
         let mut target = Registers { component, base: window.base };
@@ -140,11 +141,12 @@ impl HbrSwitch {
             let sent = end.outbox().send(None, answer);
             debug_assert!(sent.is_ok(), "the request came on this link");
         });
+        // A write may have set Commit; a commit at an HBR switch ends at once.
         self.commit_cache_ids();
     }
 }
 
-/// A bridge as one that routes, bound to the link `at` if that is up.
+/// Routing entry of a bridge, bound to the link `at` if that is up.
 fn vppb(bridge: &Bridge, at: usize, up: bool, function: u8) -> Vppb {
     let buses = bridge.buses();
     let Windows { io, mem, pref } = bridge.windows();
@@ -169,18 +171,19 @@ fn vppb(bridge: &Bridge, at: usize, up: bool, function: u8) -> Vppb {
     }
 }
 
-/// The switch of these bridges, the upstream one first; `bus` is the one above it.
+/// Routing of these bridges, the upstream one first; `bus` is the bus above it.
 pub(super) fn vcs(bridges: &[Bridge], up: &[bool], bus: u8) -> Vcs {
     let mut all = (0u8..).zip(bridges.iter().zip(up)).map(|(at, (bridge, up))| {
         let function = at.saturating_sub(1) << 3;
         vppb(bridge, usize::from(at), *up, function)
     });
     let mut upstream = all.next().unwrap_or_default();
+    // The register may lag: a function learns its bus from requests, whatever software has written.
     upstream.bridge.primary = bus;
     let below: Vec<Vppb> = all.collect();
     match Vcs::new(upstream, None, &below) {
         Ok(vcs) => vcs,
-        Err(_) => nothing(upstream), // more vPPBs than device numbers: refused before
+        Err(_) => nothing(upstream), // cannot happen: `HbrSwitch::new` bounds the ports by device numbers
     }
 }
 

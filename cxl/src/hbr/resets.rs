@@ -1,7 +1,8 @@
-//! Resets at an HBR switch: from above of all of it, by a bridge of what is below that one.
-//! What holds follows from the link upstream and the bridges; [`ResetOrders`] tell each link downstream.
+//! Resets at an HBR switch: a reset from above resets all of it, one by a bridge the link below that bridge.
 //!
-//! Units: ports.
+//! Which links are held in reset follows from the upstream link and the bridges; [`ResetOrders`] sends the orders on
+//! each downstream link.
+//!
 //! Source: PCIe 6.0 section 6.6.1 (a switch passes a reset on); docs/spec/wire-formats.md §3.7b.
 
 use weft_parsers::tlp::{LinkReset, ResetWord};
@@ -12,23 +13,24 @@ use crate::pci::{Bridge, Component, Link};
 use crate::vdm::link_reset::Ordered;
 use crate::vdm::reset::Reset;
 
-/// What came by one of its links.
+/// A received frame that is routed or resets the switch.
 pub(super) enum Came {
     Tlp(Transit),
-    /// The upper end of the link upstream resets it.
+    /// A reset, or its end, ordered by the upper end of the upstream link.
     Reset(Ordered),
-    /// What is at the other end of a link downstream says of it.
+    /// A control message of the other end of a downstream link.
     Control(usize, LinkReset),
 }
 
 impl HbrSwitch {
-    /// The upper end of the link upstream resets the switch, or is gone; or that is over.
+    /// The upper end of the upstream link resets the switch or is gone (`on`), or this is over.
     pub(super) fn reset_from_above(&mut self, on: bool) {
         if let Some(bridge) = self.bridges.first_mut() {
             bridge.reset();
         }
         self.component.reset();
         self.cache_routes = CacheRoutes::default();
+        // Requests under way are lost with the reset; a late answer must not go up to the next host.
         self.asked.forget(0);
         self.wires.reset();
         (self.bus, self.segment) = (0, 0);
@@ -37,7 +39,7 @@ impl HbrSwitch {
         self.renew();
     }
 
-    /// Software resets what is below a bridge, or ends that.
+    /// Software begins or ends a reset below a bridge.
     pub(super) fn reset_by_bridge(&mut self, at: usize, on: bool) {
         if at == 0 {
             self.reset_below(on);
@@ -47,7 +49,7 @@ impl HbrSwitch {
         self.renew();
     }
 
-    /// All below the upstream bridge is reset, or no more.
+    /// Begins or ends a reset of everything below the upstream bridge.
     fn reset_below(&mut self, on: bool) {
         if on {
             self.bridges.iter_mut().skip(1).for_each(Bridge::reset);
@@ -56,7 +58,7 @@ impl HbrSwitch {
         self.hold_ports();
     }
 
-    /// Holds the links downstream in reset that are to be, and lets the others go.
+    /// Holds the downstream links in reset that should be, and releases the others.
     fn hold_ports(&mut self) {
         let all = self.held || self.bridges.first().is_some_and(Bridge::is_resetting);
         let mut effects = Vec::new();
@@ -69,16 +71,19 @@ impl HbrSwitch {
             resets.hold(self.now, on.then_some(Reset::Hot));
             self.events.push(Event::Reset { port, on });
             if on {
+                // `set_link`, not `lose_link`: a link that software resets goes down without an error.
                 effects.push((at, bridge.set_link(None)));
             }
         }
+        // Behind the loop, which borrows the bridges.
         for (at, effects) in effects {
             self.asked.forget(at);
             self.react(at, &effects);
         }
     }
 
-    /// What is at the other end of a link says of it: only that it has carried out an order means anything.
+    /// Takes a control message of a link's other end: only that of a downstream link's end that has carried out an
+    /// order counts.
     pub(super) fn answered(&mut self, at: usize, message: LinkReset) {
         if message.word != ResetWord::Done || at == 0 {
             self.counts.foreign_resets += 1;
@@ -89,7 +94,7 @@ impl HbrSwitch {
         }
     }
 
-    /// What is at the other end of a link is out of reset, or knows none.
+    /// The other end of a link is out of reset, or does not answer resets.
     fn reset_over(&mut self, at: usize) {
         if self.up.get(at).copied().unwrap_or_default()
             && let Some(bridge) = self.bridges.get_mut(at)
@@ -100,13 +105,14 @@ impl HbrSwitch {
         }
     }
 
-    /// Sends the orders that are due.
+    /// Sends reset orders that are due.
     pub(super) fn say_resets(&mut self) {
         let mut over = Vec::new();
         for (at, (end, resets)) in self.ends.iter_mut().zip(&mut self.resets).enumerate() {
             while let Some(order) = resets.poll(self.now) {
                 end.outbox().control_partner(order);
             }
+            // A device that knows no resets never answers; after the last try its link counts as up again.
             over.extend(resets.take_given_up().then_some(at));
         }
         for at in over {

@@ -1,13 +1,12 @@
 //! Loads and stores by CXL.mem: ranges are cut into lines of 64 bytes, each a request of its own.
 //!
-//! [`MemOperation`]s in by [`MemRequester::submit`], messages out by [`MemRequester::flush`], responses in by
-//! [`MemRequester::take`], [`MemDone`] out.
+//! [`MemOperation`]s come in by [`MemRequester::submit`], messages go out by [`MemRequester::flush`], responses come in
+//! by [`MemRequester::take`], and [`MemDone`] reports the end.
 //!
-//! Units: bytes, lines; tags of 16 bits.
+//! Lines are sent in the order of the ranges, and answered in any. A used tag is the last to be used again, so that a
+//! late answer matches no request.
+//!
 //! Source: docs/spec/cxl-fabric.md "CXL.mem"; docs/spec/wire-formats.md §3.9.
-//!
-//! Lines are sent in the order of the ranges, and answered in any. A tag that was used is the last to be used again, so that
-//! what comes late finds nobody.
 
 pub mod cached;
 mod operation;
@@ -27,7 +26,7 @@ pub use operation::{IN_FLIGHT_MAX, MemCounts, MemDone, MemFailure, MemId, MemOpe
 use ops::{Ops, Piece};
 pub use throttle::Throttle;
 
-/// What a request gets that is refused, and whether a line of ones comes with it; `None` where nobody waits.
+/// Answer to a refused request, and whether a line of ones goes with it; `None` if the request has no answer.
 #[must_use]
 pub fn refusal(request: &MemHead) -> Option<(MemHead, bool)> {
     let op = request.op.refusal()?;
@@ -55,10 +54,11 @@ pub struct MemRequester {
 }
 
 impl MemRequester {
-    /// Nothing is under way.
+    /// A requester without requests under way.
     #[must_use]
     pub fn new(spec: MemSpec) -> Self {
         let most = spec.in_flight_max.clamp(1, IN_FLIGHT_MAX);
+        // Twice as many tags as requests under way: each rests before it is used again.
         let tags = u16::try_from(2 * most - 1).unwrap_or(u16::MAX);
         Self {
             spec: MemSpec { in_flight_max: most, ..spec },
@@ -88,7 +88,7 @@ impl MemRequester {
         self.deadlines.front().map(|&(at, ..)| at)
     }
 
-    /// Requests under way.
+    /// Number of requests under way.
     #[must_use]
     pub const fn in_flight(&self) -> usize {
         self.under_way
@@ -100,13 +100,12 @@ impl MemRequester {
         self.ops.open()
     }
 
-    /// Counts so far.
     #[must_use]
     pub const fn counts(&self) -> MemCounts {
         MemCounts { throttle: self.throttle.level(), ..self.counts }
     }
 
-    /// Hands what may be sent to `send`.
+    /// Hands messages that may be sent to `send`.
     pub fn flush(&mut self, now: Instant, send: &mut dyn FnMut(&MemMessage<'_>)) {
         while self.under_way < self.throttle.limit() {
             let Some(&tag) = self.free.front() else { return };
@@ -123,10 +122,11 @@ impl MemRequester {
         }
     }
 
-    /// Takes a message; false if there is nothing that it answers.
+    /// Takes a message; false if it answers no request.
     pub fn take(&mut self, message: &MemMessage<'_>) -> bool {
         let head = &message.head;
         let class = head.op.class();
+        // A device may send a request by mistake or malice: its tag is the device's own, and ends none of ours.
         let place = self.flights.get_mut(usize::from(head.tag)).filter(|_| class.is_response());
         let Some(flight) = place.and_then(Option::take) else {
             self.counts.unexpected += 1;
@@ -150,11 +150,13 @@ impl MemRequester {
         true
     }
 
-    /// Ends what was not answered by `now`; returns how many requests that were.
+    /// Ends requests that were not answered by `now`; returns their number.
     pub fn expire(&mut self, now: Instant) -> usize {
         let mut expired = 0;
         while let Some(&(at, tag, serial)) = self.deadlines.front() {
             let place = self.flights.get_mut(usize::from(tag));
+            // Deadlines of answered requests stay in the queue; by now another request may have the tag, so the serial
+            // decides.
             let flight = place.filter(|flight| flight.is_some_and(|one| one.serial == serial));
             if flight.is_some() && at > now {
                 break;
@@ -170,7 +172,7 @@ impl MemRequester {
         expired
     }
 
-    /// Gives up everything: a reset, or the link went down.
+    /// Gives up everything, after a reset or a loss of the link.
     pub fn give_up(&mut self) {
         self.counts.given_up += self.under_way as u64;
         self.under_way = 0;

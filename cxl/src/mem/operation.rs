@@ -1,8 +1,5 @@
-//! What loads and stores are, and how they end.
+//! Loads and stores: [`MemOperation`] describes one, [`MemDone`] its end.
 //!
-//! [`MemOperation`] in, [`MemDone`] out.
-//!
-//! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "CXL.mem".
 
 use weft_dataplane::time::Span;
@@ -16,15 +13,15 @@ pub const IN_FLIGHT_MAX: usize = 1 << 15;
 /// Counts of a requester.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct MemCounts {
-    /// Requests that were sent, a line each.
+    /// Requests sent, one for each line.
     pub sent: u64,
-    /// Requests that have their answer.
+    /// Requests answered.
     pub answered: u64,
     /// Requests that were not answered in time.
     pub timeouts: u64,
     /// Requests that were given up while under way.
     pub given_up: u64,
-    /// Messages for nothing that is under way.
+    /// Messages that match no request under way.
     pub unexpected: u64,
     /// Responses that do not fit their request.
     pub mismatched: u64,
@@ -32,12 +29,12 @@ pub struct MemCounts {
     pub throttle: u8,
 }
 
-/// What a requester is like.
+/// Parameters of a requester.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemSpec {
     /// Requests under way, at most [`IN_FLIGHT_MAX`].
     pub in_flight_max: usize,
-    /// How long an answer may take.
+    /// Time limit for an answer.
     pub timeout: Span,
 }
 
@@ -51,7 +48,7 @@ pub enum MemFailure {
     /// An address that no message can name.
     #[error("the address is not below 2^52")]
     Address,
-    /// Nobody has that memory, or nobody may tell.
+    /// No device has memory there, or the host has no right to it: the answer is the same.
     #[error("there is no such memory, or it is not the host's")]
     NoMemory,
     /// A line is poisoned.
@@ -84,27 +81,17 @@ impl From<MemFailure> for Failure {
 /// A load or store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemOperation {
-    /// So many bytes are loaded.
-    Load {
-        /// First address.
-        addr: Hpa,
-        /// Bytes.
-        len: usize,
-    },
-    /// These bytes are stored.
-    Store {
-        /// First address.
-        addr: Hpa,
-        /// What.
-        data: Vec<u8>,
-    },
+    /// Loads `len` bytes.
+    Load { addr: Hpa, len: usize },
+    /// Stores `data`.
+    Store { addr: Hpa, data: Vec<u8> },
 }
 
 /// A load or store that ended, and the bytes that were loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemDone {
-    /// Which.
     pub id: MemId,
-    /// Its end. A store that was refused ends like any other: CXL.mem has no word for it.
+    /// The loaded bytes (none for a store), or the failure. A refused store ends like any other: CXL.mem cannot report
+    /// it.
     pub result: Result<Vec<u8>, MemFailure>,
 }

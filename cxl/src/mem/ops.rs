@@ -1,8 +1,7 @@
-//! Loads and stores that have not ended: cut into lines, and put together again.
+//! Loads and stores under way: cut into pieces of one line, and put together again. [`Ops::submit`] takes one,
+//! [`Ops::next_piece`] returns its [`Piece`]s, [`Ops::ended`] takes the end of each, and [`MemDone`] reports the end of
+//! the whole.
 //!
-//! [`Ops::submit`] → [`Piece`]s by [`Ops::next_piece`] → [`Ops::ended`] for each → [`MemDone`].
-//!
-//! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "CXL.mem".
 
 use std::collections::VecDeque;
@@ -12,14 +11,14 @@ use weft_parsers::fabric::Hpa;
 
 use super::operation::{MemDone, MemFailure, MemId, MemOperation};
 
-/// The first address that no message can name.
+/// End of the addresses that a message can name.
 const ADDR_END: u64 = 1 << 52;
 
-/// What of a load or store lies in one line.
+/// The part of a load or store that lies in one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Piece {
     pub id: MemId,
-    /// Which bytes of the operation, and where these begin in the line.
+    /// Offset in the operation; `from` is the offset in the line.
     pub at: usize,
     pub len: usize,
     pub from: usize,
@@ -27,29 +26,29 @@ pub(crate) struct Piece {
     pub reads: bool,
 }
 
-/// A load or store that has not ended.
+/// A load or store under way.
 #[derive(Clone, Debug)]
 struct Op {
     addr: u64,
     len: usize,
-    /// What is stored, or what was loaded so far.
+    /// The bytes to store, or those loaded so far.
     data: Vec<u8>,
     stores: bool,
-    /// Bytes that pieces were made for.
+    /// Bytes that were cut into pieces.
     split: usize,
     under_way: usize,
     failure: Option<MemFailure>,
 }
 
-/// Loads and stores that have not ended, in the order in which they came.
+/// Loads and stores under way, in order of arrival.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ops {
-    /// From number `first` on.
+    /// Operations from number `first` on; `None` for one that has ended.
     all: VecDeque<Option<Op>>,
     first: u64,
-    /// How many have not ended.
+    /// Number of operations under way.
     open: usize,
-    /// The first that is not cut to its end.
+    /// Number of the first operation that is not cut to its end.
     next: u64,
     done: VecDeque<MemDone>,
 }
@@ -83,13 +82,14 @@ impl Ops {
         self.all.get_mut(place)?.as_mut()
     }
 
-    /// The next piece, and of a store what is stored in its line.
+    /// The next piece; for a store also its line of data.
     pub(crate) fn next_piece(&mut self) -> Option<(Piece, Option<[u8; LINE]>)> {
         let end = self.first + self.all.len() as u64;
-        self.next = self.next.max(self.first); // those before have ended
+        self.next = self.next.max(self.first); // operations in front of `first` have ended
         while self.next < end {
             let id = MemId(self.next);
             match self.op(id) {
+                // After a failure no more pieces are made; those under way are waited for.
                 Some(op) if op.failure.is_none() && op.split < op.len => return Some(op.cut(id)),
                 _ => self.next = id.0 + 1,
             }
@@ -97,7 +97,7 @@ impl Ops {
         None
     }
 
-    /// A piece has ended, with what its line holds if it was a load.
+    /// A piece has ended; a load brings the bytes of its line.
     pub(crate) fn ended(&mut self, piece: &Piece, result: Result<Option<&[u8; LINE]>, MemFailure>) {
         if let Some(op) = self.op(piece.id) {
             op.under_way -= 1;
@@ -110,7 +110,7 @@ impl Ops {
         self.finish(piece.id);
     }
 
-    /// Gives up everything.
+    /// Ends all operations as given up.
     pub(crate) fn give_up(&mut self) {
         self.open = 0;
         for (id, op) in (self.first..).zip(core::mem::take(&mut self.all)) {
@@ -122,7 +122,7 @@ impl Ops {
         self.next = self.first;
     }
 
-    /// Ends a load or store of which nothing is under way or left to be cut.
+    /// Ends a load or store if no piece is under way or left to be cut.
     fn finish(&mut self, id: MemId) {
         let over = self
             .op(id)
@@ -137,6 +137,7 @@ impl Ops {
             let loaded = if op.stores { Vec::new() } else { op.data };
             self.done.push_back(MemDone { id, result: op.failure.map_or(Ok(loaded), Err) });
         }
+        // An operation may end before an earlier one; its place goes when all in front have ended.
         while let Some(None) = self.all.front() {
             self.all.pop_front();
             self.first += 1;
@@ -145,7 +146,7 @@ impl Ops {
 }
 
 impl Op {
-    /// Cuts off what lies in the next line.
+    /// Cuts off the part that lies in the next line.
     fn cut(&mut self, id: MemId) -> (Piece, Option<[u8; LINE]>) {
         let addr = self.addr + self.split as u64;
         let line = addr & !(LINE as u64 - 1);
@@ -165,7 +166,7 @@ impl Op {
         (piece, Some(data))
     }
 
-    /// Keeps what came of a line.
+    /// Copies the loaded part of a line.
     fn fill(&mut self, piece: &Piece, line: &[u8; LINE]) {
         let place = self.data.get_mut(piece.at..piece.at + piece.len);
         let bytes = line.get(piece.from..piece.from + piece.len);
@@ -176,7 +177,7 @@ impl Op {
 }
 
 impl Piece {
-    /// Which bytes of its line it is.
+    /// The piece's bytes in its line, one bit each.
     pub(crate) const fn mask(&self) -> u64 {
         if self.len >= LINE { u64::MAX } else { ((1 << self.len) - 1) << self.from }
     }

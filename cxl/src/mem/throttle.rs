@@ -1,13 +1,11 @@
-//! How many requests a requester has under way, by the load that answers tell.
+//! Number of requests that a requester has under way, by the load that answers report: [`Throttle::limit`] before a
+//! request, [`Throttle::answered`] for each answer.
 //!
-//! [`Throttle::limit`] before a request, [`Throttle::answered`] for each answer.
-//!
-//! Units: requests; levels of 1/256.
 //! Source: docs/spec/cxl-fabric.md "Load of the device"; CXL 3.1 section 3.3.4.
 
 use weft_parsers::tlp::DevLoad;
 
-/// Levels: at the highest, one of so many parts is left.
+/// Number of levels: at the highest one, one of this many parts of the requests is left.
 const LEVELS: usize = 256;
 /// Step of a window whose highest load was light (down) or moderate overload (up).
 const NORMAL: u8 = 16;
@@ -19,32 +17,32 @@ const SEVERE: u8 = 64;
 pub struct Throttle {
     most: usize,
     level: u8,
-    /// Answers that end the window.
+    /// Answers left until the window ends.
     left: usize,
     highest: u8,
 }
 
 impl Throttle {
-    /// None yet, of a requester with at most `most` requests under way.
+    /// Level 0, for a requester with at most `most` requests under way.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self { most: most.max(1), level: 0, left: 1, highest: DevLoad::Light as u8 }
     }
 
-    /// How many requests may be under way.
+    /// Most requests that may be under way, at least 1.
     #[inline]
     #[must_use]
     pub fn limit(&self) -> usize {
         (self.most * (LEVELS - usize::from(self.level)) / LEVELS).max(1)
     }
 
-    /// Its level, 0 for none.
+    /// Level of throttling, 0 for none.
     #[must_use]
     pub const fn level(&self) -> u8 {
         self.level
     }
 
-    /// Takes the load that an answer told, after which `under_way` requests have none yet.
+    /// Takes the load that an answer reports; `under_way` requests are still unanswered.
     #[inline]
     pub fn answered(&mut self, load: DevLoad, under_way: usize) {
         self.highest = self.highest.max(load as u8);
@@ -58,6 +56,7 @@ impl Throttle {
             DevLoad::ModerateOverload => self.level.saturating_add(NORMAL),
             DevLoad::SevereOverload => self.level.saturating_add(SEVERE),
         };
+        // The requests under way now were sent before the change of level; the next window ends with their last answer.
         self.left = under_way.max(1);
         self.highest = DevLoad::Light as u8;
     }

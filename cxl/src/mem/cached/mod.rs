@@ -1,12 +1,10 @@
 //! Loads and stores by CXL.mem through a write-back cache.
 //!
-//! As [`super::MemRequester`]; [`Cache`] says what is to be sent, and gets tags and time limits for it here.
+//! Like [`super::MemRequester`]; [`Cache`] decides which messages to send, and this file gives them tags and time
+//! limits. Messages that others wait for (answers to snoops, write-backs, evictions) are sent before reads, whatever
+//! the throttle says.
 //!
-//! Units: bytes, lines; tags of 16 bits.
 //! Source: docs/spec/cxl-fabric.md "CXL.mem", "Back-invalidate"; docs/spec/wire-formats.md §3.9.
-//!
-//! What others wait for (answers to snoops, write-backs, what gives up a line) is sent before reads, and whatever the throttle
-//! says.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,12 +18,12 @@ use super::throttle::Throttle;
 use crate::coherence::cache::{Access, Cache, CacheCounts, Out};
 use crate::coherence::{Failure, Hold, Snoop, answer_op};
 
-/// Messages that may wait to be sent before snoops are no longer heard.
+/// Waiting messages from which on snoops are dropped.
 const WAITING_MAX: usize = 1 << 14;
-/// `SnpType` of requests.
+/// `SnpType` of requests: others keep a shared copy (1), or none (3).
 const SNP_DATA: u8 = 1;
 const SNP_INV: u8 = 3;
-/// `MetaValue` of requests: what the host holds.
+/// `MetaValue` of requests: the hold of the host after it (invalid, any, shared).
 const META_INVALID: u8 = 0b00;
 const META_ANY: u8 = 0b10;
 const META_SHARED: u8 = 0b11;
@@ -41,14 +39,16 @@ impl From<Failure> for MemFailure {
     }
 }
 
-/// What a request is.
+/// Kind of a request, and its progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
-    /// A read, and which of its two answers came.
-    Read { granted: bool, data: bool },
-    /// A write or the end of a line's stay.
+    /// A read, and which of its two answers have come.
+    Read {
+        granted: bool,
+        data: bool,
+    },
+    /// A write, a write-back or an eviction: one `Cmp` ends it.
     Write,
-    /// A `BIConflict`.
     Conflict,
 }
 
@@ -57,11 +57,11 @@ struct Flight {
     line: u64,
     what: What,
     serial: u64,
-    /// When it was sent: a lease that its answer tells counts from then.
+    /// When it was sent: the lease that its answer names counts from then.
     sent: Instant,
 }
 
-/// Snoops of one line that wait for an answer; beyond, the oldest gets none.
+/// Open snoops of one line; beyond that many the oldest gets no answer.
 const SNOOPS_MAX: usize = 8;
 
 /// Sends loads and stores through a cache.
@@ -70,12 +70,12 @@ pub struct CachedRequester {
     throttle: Throttle,
     ops: Ops,
     cache: Cache<Piece>,
-    /// Pieces in the cache.
+    /// Pieces handed to the cache that have not ended.
     accesses: usize,
-    /// What goes first, and reads.
+    /// Messages that go before `reads`, as others may wait for them.
     urgent: VecDeque<Out<Piece>>,
     reads: VecDeque<Out<Piece>>,
-    /// Tags and senders of each line's snoops: one, and those that their device has given up on.
+    /// Tags and senders of each line's open snoops: one, and those that the device has given up on.
     snoops: BTreeMap<u64, VecDeque<(u16, u16)>>,
     flights: Vec<Option<Flight>>,
     free: VecDeque<u16>,
@@ -86,10 +86,12 @@ pub struct CachedRequester {
 }
 
 impl CachedRequester {
-    /// Nothing is under way; the cache has `lines` places.
+    /// A requester with an empty cache of `lines` lines.
     #[must_use]
     pub fn new(spec: MemSpec, lines: usize) -> Self {
         let most = spec.in_flight_max.clamp(1, super::operation::IN_FLIGHT_MAX);
+        // Reads are bounded by `most`, write-backs and conflicts are not: these must not wait for a tag while reads
+        // hold all.
         let tags = u16::try_from((4 * most).max(1_024) - 1).unwrap_or(u16::MAX);
         Self {
             spec: MemSpec { in_flight_max: most, ..spec },
@@ -131,19 +133,18 @@ impl CachedRequester {
         self.ops.open()
     }
 
-    /// Counts so far.
     #[must_use]
     pub const fn counts(&self) -> MemCounts {
         MemCounts { throttle: self.throttle.level(), ..self.counts }
     }
 
-    /// Counts of the cache, and its lines: how many there are, of how many.
+    /// Counts of the cache; lines in use, and the cache's capacity.
     #[must_use]
     pub fn cache(&self) -> (CacheCounts, (usize, usize)) {
         (self.cache.counts(), self.cache.used())
     }
 
-    /// Takes what the cache has to say.
+    /// Sorts the cache's decisions into the queues.
     fn drain(&mut self) {
         while let Some(out) = self.cache.next_out() {
             match out {
@@ -161,19 +162,22 @@ impl CachedRequester {
         }
     }
 
-    /// A changed line that was lost: what was stored there, and acknowledged, is nowhere.
+    /// Address of the next changed line that was lost: its stores were acknowledged, and are in neither cache nor
+    /// memory.
     pub fn next_lost(&mut self) -> Option<u64> {
         self.cache.next_lost()
     }
 
-    /// Goes on to `now`, which was read after all was submitted that is to be done by the lines of the cache.
+    /// Advances to `now`. The caller reads the clock after the loads and stores that lines of the cache are to serve
+    /// were submitted.
     pub fn set_now(&mut self, now: Instant) {
         self.cache.leases().set_now(now);
     }
 
-    /// Hands what may be sent to `send`; see [`Self::set_now`].
+    /// Hands messages that may be sent to `send`; see [`Self::set_now`].
     pub fn flush(&mut self, now: Instant, send: &mut dyn FnMut(&MemMessage<'_>)) {
         self.set_now(now);
+        // Before new accesses and after: they may make lines give up their places.
         self.send_urgent(now, send);
         while self.accesses < self.spec.in_flight_max
             && let Some((piece, data)) = self.ops.next_piece()
@@ -202,6 +206,7 @@ impl CachedRequester {
         while let Some(out) = self.urgent.front() {
             if let Out::Answer { line, left } = *out {
                 self.urgent.pop_front();
+                // Answers need no tag of this host: they repeat those of the snoops.
                 for (tag, bi_id) in self.snoops.remove(&line).unwrap_or_default() {
                     let addr = Hpa(line);
                     let head = MemHead { bi_id, addr, ..MemHead::new(answer_op(left), tag) };
@@ -227,10 +232,12 @@ impl CachedRequester {
         self.deadlines.push_back((now + self.spec.timeout, tag, serial));
     }
 
-    /// Takes a message; false if there is nothing that it answers, and it asks for nothing.
+    /// Takes a message; false if it is no snoop and answers no request.
     pub fn take(&mut self, message: &MemMessage<'_>) -> bool {
         let head = &message.head;
         if let Some(how) = Snoop::of(head.op) {
+            // A device that snoops faster than the link takes answers fills memory here; it gives up on the dropped
+            // ones.
             if self.urgent.len() >= WAITING_MAX {
                 self.counts.unexpected += 1;
                 return false;
@@ -239,6 +246,7 @@ impl CachedRequester {
             if snoops.len() >= SNOOPS_MAX {
                 snoops.pop_front();
             }
+            // Before the cache sees the snoop, as it may answer at once.
             snoops.push_back((head.tag, head.bi_id));
             self.cache.snoop(head.addr.0, how);
             self.drain();
@@ -250,6 +258,7 @@ impl CachedRequester {
             self.counts.unexpected += 1;
             return false;
         };
+        // Before the answer takes effect: a line granted by it is kept only if its lease is known.
         self.cache.leases().renew(head.lease, flight.sent);
         match self.answered(&flight, message) {
             Ok(None) => self.end(head.tag, &flight),
@@ -264,6 +273,7 @@ impl CachedRequester {
                 self.lost(&flight, failure);
             }
         }
+        // Once for each request: of the two answers to a read only the data counts.
         if head.op.class() == MemClass::Drs || flight.what == What::Write {
             self.throttle.answered(head.load, self.reads_under_way);
         }
@@ -271,7 +281,7 @@ impl CachedRequester {
         true
     }
 
-    /// What a message makes of a request: `None` if it has ended, else what is left of it.
+    /// Advances a request by an answer: `None` if it has ended, else its progress.
     fn answered(
         &mut self,
         flight: &Flight,
@@ -283,7 +293,7 @@ impl CachedRequester {
             (What::Conflict, MemOp::BiConflictAck, _) => _ = self.cache.conflict_known(line),
             (What::Read { .. }, MemOp::MemDataNxm, _) => return Err(Failure::NoMemory),
             (What::Read { data: false, granted }, MemOp::MemData, Some(bytes)) => {
-                // Without metadata, nobody tracks who holds the line, and no `Cmp` belongs to it.
+                // Without metadata the device tracks no copies, and no `Cmp` follows.
                 let alone = head.meta == MetaField::NoOp;
                 self.cache.data(line, bytes, head.poison, alone);
                 return Ok((!alone && !granted).then_some(What::Read { data: true, granted }));
@@ -312,7 +322,7 @@ impl CachedRequester {
         self.counts.answered += 1;
     }
 
-    /// A request has no answer that fits it.
+    /// A request ends without a fitting answer.
     fn lost(&mut self, flight: &Flight, why: Failure) {
         if flight.what == What::Conflict {
             self.cache.conflict_lost(flight.line);
@@ -321,7 +331,7 @@ impl CachedRequester {
         }
     }
 
-    /// Ends what was not answered by `now`; returns how many requests that were.
+    /// Ends requests that were not answered by `now`; returns their number.
     pub fn expire(&mut self, now: Instant) -> usize {
         self.set_now(now);
         let mut expired = 0;
@@ -334,6 +344,7 @@ impl CachedRequester {
             self.deadlines.pop_front();
             let Some(flight) = flight else { continue };
             self.end(tag, &flight);
+            // `end` has counted it as answered.
             self.counts.answered -= 1;
             self.counts.timeouts += 1;
             expired += 1;
@@ -343,7 +354,7 @@ impl CachedRequester {
         expired
     }
 
-    /// Gives up everything that is under way: a reset, or the link went down. Lines stay, for as long as their leases last.
+    /// Gives up everything under way, after a reset or a loss of the link. Lines stay usable while their leases last.
     pub fn give_up(&mut self) {
         self.counts.given_up += self.under_way as u64;
         (self.under_way, self.reads_under_way, self.accesses) = (0, 0, 0);
@@ -365,7 +376,7 @@ fn of_line(op: MemOp, tag: u16, line: u64, meta_value: u8) -> MemHead {
     MemHead { addr: Hpa(line), meta: MetaField::State, meta_value, ..MemHead::new(op, tag) }
 }
 
-/// Sends what is neither a read nor an answer; returns its line and what it is.
+/// Sends a message that is neither a read nor an answer to a snoop; returns its line and kind.
 fn send_out(
     out: &Out<Piece>,
     tag: u16,
@@ -390,6 +401,8 @@ fn send_out(
             (of_line(MemOp::MemClnEvct, tag, *line, META_INVALID), None, None, What::Write)
         }
         Out::Conflict { line } => {
+            // BIConflict is an M2S RwD message, so it carries a line, whose bytes mean nothing
+            // (docs/spec/wire-formats.md §3.9).
             let head = MemHead { addr: Hpa(*line), ..MemHead::new(MemOp::BiConflict, tag) };
             (head, Some(&[0; LINE]), None, What::Conflict)
         }
