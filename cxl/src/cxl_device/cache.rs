@@ -1,7 +1,7 @@
-//! The cache of a function for its host's memory (CXL.cache), as software switches it on and off.
+//! A function's cache of its host's memory (CXL.cache), switched on and off by software.
 //!
-//! While `Cache_Enable` is 0 the cache asks for nothing. Software that clears the bit has all lines written back and given up
-//! first; what can no more be written back then, as the `CacheID` is gone, is lost.
+//! While `Cache_Enable` is 0 the cache sends no new requests. When software clears the bit, all lines are written back
+//! and given up; lines that can no longer be written back then, because the `CacheID` is gone, are lost.
 
 use weft_dataplane::time::Instant;
 use weft_parsers::cxl_cache::CacheMessage;
@@ -12,13 +12,12 @@ use crate::cache::{CacheRequester, Outgoing};
 use crate::mem::{MemId, MemOperation};
 use crate::requester::{Done, Failure, OpId};
 
-/// The cache of a function.
 pub(crate) struct FunctionCache {
     requester: CacheRequester,
     is_on: bool,
 }
 
-/// The number of a load or store among those of all transactions: TLPs' do not come that far.
+/// Number of a load or store among all transactions: bit 63 is set, which numbers of TLP transactions never reach.
 const fn op_of(MemId(id): MemId) -> OpId {
     OpId(1 << 63 | id)
 }
@@ -32,19 +31,19 @@ impl FunctionCache {
         self.requester.counts()
     }
 
-    /// Software has switched it on or off.
+    /// Software sets or clears `Cache_Enable`.
     pub(super) fn set_on(&mut self, is_on: bool) {
         if core::mem::replace(&mut self.is_on, is_on) && !is_on {
             self.requester.flush_lines();
         }
     }
 
-    /// Takes a load or store; `None` while it is off.
+    /// Submits a load or store; `None` while the cache is off.
     pub(super) fn submit(&mut self, what: MemOperation) -> Option<OpId> {
         self.is_on.then(|| op_of(self.requester.submit(what)))
     }
 
-    /// Writes back and gives up all lines; false while it is off.
+    /// Writes back and gives up all lines; false while the cache is off.
     pub(super) fn flush_lines(&mut self) -> bool {
         if self.is_on {
             self.requester.flush_lines();
@@ -57,6 +56,7 @@ impl FunctionCache {
     }
 
     pub(super) fn take(&mut self, now: Instant, message: &CacheMessage<'_>) {
+        // Before the message: a lease that has ended by now must not serve a load that it lets go on.
         self.requester.set_now(now);
         self.requester.take(message);
     }
@@ -73,7 +73,6 @@ impl FunctionCache {
         self.requester.next_due()
     }
 
-    /// A reset, or the link went down.
     pub(super) fn clear(&mut self) {
         self.requester.clear();
         self.is_on = false;
@@ -86,7 +85,7 @@ impl FunctionCache {
         Some(Done { op: op_of(done.id), result, ln: false })
     }
 
-    /// A changed line that was lost.
+    /// Address of the next changed line that was lost.
     pub(super) fn next_lost(&mut self) -> Option<Hpa> {
         self.requester.next_lost().map(Hpa)
     }

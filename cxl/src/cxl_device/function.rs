@@ -1,7 +1,7 @@
-//! One function of a device: its registers, what is behind its BARs, its memory for hosts, its requests.
-//! A [`Target`] by address; effects of configuration writes reach all parts of it.
+//! One function of a device: its registers, the memory behind its BARs, its memory for hosts, and its requests.
 //!
-//! Units: bytes.
+//! [`Reach`] is a [`Target`] by address; effects of configuration writes reach all parts of the function.
+//!
 //! Source: PCIe 6.0 sections 6.6.2 (FLR), 7.5.1.2; PCIe 5.0 section 6.21; CXL 3.1 section 7.7.9 (HDM).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -32,30 +32,28 @@ use crate::requester::{Done, Failure, Operation, Requester, RequesterSpec, Trans
 /// A mailbox and the BAR that it is in.
 #[derive(Clone, Debug)]
 pub struct MailboxPlace {
-    /// BAR.
     pub bar: u8,
-    /// Offset of the block in it.
+    /// Offset of the mailbox's register block in the BAR.
     pub offset: u64,
-    /// The block.
     pub mailbox: Mailbox,
 }
 
-/// What a function of a device is built from.
+/// Configuration of a function.
 #[derive(Debug, Default)]
 pub struct FunctionConfig {
-    /// Its registers.
     pub spec: FunctionSpec,
     /// A mailbox in one of its BARs.
     pub mailbox: Option<MailboxPlace>,
-    /// Memory that the host manages: CXL.mem and UIO requests reach it by committed decoders.
+    /// Host-managed memory: CXL.mem and UIO requests reach it by committed decoders.
     pub hdm: Option<HdmConfig>,
     /// A cache for its host's memory (CXL.cache).
     pub cache: Option<CacheSpec>,
-    /// Memory for other domains (GIM): first address, bytes. UIO requests that name their sender reach it.
+    /// Memory for other domains (GIM): first address, and length in bytes. UIO requests that name their sender reach
+    /// it.
     pub gim: Option<(Hpa, u64)>,
 }
 
-/// A function's state.
+/// State of a function.
 pub(crate) struct State {
     pub function: Function,
     spec: FunctionSpec,
@@ -68,12 +66,12 @@ pub(crate) struct State {
     pub uio: UioSide,
     pub lnr: Option<Lnr>,
     tickets: BTreeMap<crate::requester::OpId, Ticket>,
-    /// What came of LN reads and probes.
+    /// Results of LN reads and probes.
     pub outcomes: VecDeque<(Ticket, Outcome, Result<Vec<u8>, Failure>)>,
     pub commands: VecDeque<Command>,
-    /// The mailbox interrupts.
+    /// The mailbox has requested an interrupt.
     interrupt: bool,
-    /// It wants to interrupt by INTx.
+    /// The owner asserts INTx.
     intx: bool,
     me: Bdf,
     mode: Mode,
@@ -88,9 +86,11 @@ impl State {
         let specs = (0u8..).zip(config.spec.bars);
         let bars = specs.filter_map(|(bar, spec)| Some((bar, Memory::anonymous(spec?.size))));
         let bars = bars.take(BAR_COUNT).collect();
+        // After the BARs' memory was made: the BAR that this adds has registers behind it, and no memory.
         let hdm = config.hdm.map(|hdm| Hdm::new(hdm, &mut config.spec)).transpose()?;
         if config.cache.is_some() {
             let memory = config.spec.cxl.map_or((0, 0), |cxl| (cxl.memory, cxl.base));
+            // Cache and memory: Type 2; a cache alone: Type 1 (CXL 3.1, 2.1 and 2.2).
             let kind = if hdm.is_some() { CxlKind::Type2 } else { CxlKind::Type1 };
             config.spec.cxl = Some(CxlSpec { kind, memory: memory.0, base: memory.1 });
         }
@@ -141,6 +141,7 @@ impl State {
         enables: ByteEnables,
     ) -> FunctionEffects {
         let effects = self.function.write(reg, value, enables);
+        // FLR: keeps the ID and HDM decoders (CXL 3.1, 9.5), unlike a conventional reset.
         if effects.reset {
             self.forget();
         } else if effects.lnr {
@@ -152,17 +153,19 @@ impl State {
         effects
     }
 
-    /// Conventional reset: also of the id, which the next configuration write tells.
+    /// Conventional reset: also of the ID, which the next configuration write sets.
     pub(super) fn reset(&mut self) {
         self.function.reset();
         if let Some(hdm) = &mut self.hdm {
+            // Decoders are lost, and with them the host's way to the memory; its bytes stay.
             hdm.registers_mut().reset();
         }
         self.forget();
+        // The ID is that of the last configuration write, of which there is none since the reset.
         self.capture(Bdf::default());
     }
 
-    /// All that a reset ends; memory keeps its bytes.
+    /// Ends everything that a reset ends; memory keeps its bytes.
     fn forget(&mut self) {
         self.requester.give_up();
         if let Some(cache) = &mut self.cache {
@@ -191,6 +194,7 @@ impl State {
                 _ => Supported::Only(LineSize::B64),
             };
             let registers = LnrRegisters::new(supported, spec.registrations);
+            // LN does not exist in flit mode; the requester then ignores the bit.
             let flit = self.mode == Mode::Flit;
             self.lnr = Some(Lnr::new(self.me, registers, flit));
         }
@@ -199,7 +203,7 @@ impl State {
         }
     }
 
-    /// Sends what the LN requester asked for.
+    /// Sends requests of the LN requester.
     pub(super) fn send_ln(&mut self, requests: Vec<LnrRequest>) {
         let line = self.lnr.as_ref().map_or(0, |lnr| lnr.registers().line().bytes());
         for request in requests {
@@ -222,12 +226,13 @@ impl State {
         }
     }
 
-    /// Ends of transactions that the function's own parts do not wait for.
+    /// Hands over the ends of transactions; `each` gets those of the owner.
     pub(super) fn finish(&mut self, each: &mut dyn FnMut(Done)) {
         while let Some(done) = self.cache.as_mut().and_then(FunctionCache::next_done) {
             each(done);
         }
         while let Some(done) = self.requester.next_done() {
+            // LN reads first, then the fabric memory engine's transactions; the rest is the owner's.
             let Some(ticket) = self.tickets.remove(&done.op) else {
                 if let Some(done) = self.uio.take(done) {
                     each(done);
@@ -247,20 +252,22 @@ impl State {
         }
     }
 
-    /// Sends what it may.
+    /// Sends requests, while the function is bus master.
     pub(super) fn flush(&mut self, now: Instant, send: &mut dyn FnMut(&TlpRepr<'_>) -> bool) {
+        // Set while a request was served, when nothing could be sent.
         if core::mem::take(&mut self.interrupt) {
             self.send_interrupt();
         }
         if !self.function.is_master() {
             return;
         }
+        // The host may have changed Max_Payload_Size or Max_Read_Request_Size since the last flush.
         let (payload, read) = self.function.sizes_max();
         self.requester.set_sizes(payload.min(self.payload_max), read);
         self.requester.flush(now, send);
     }
 
-    /// Writes its interrupt message; false while it may not.
+    /// Sends its interrupt message; false while it may not.
     pub(super) fn send_interrupt(&mut self) -> bool {
         let Some(msi) = self.function.msi() else { return false };
         let data = u32::from(msi.data).to_le_bytes().to_vec();
@@ -274,12 +281,12 @@ impl State {
         self.function.set_intx_status(on);
     }
 
-    /// The level of its INTx, and the pin; none where it may not assert that.
+    /// The pin that it asserts, if INTx is asserted and allowed.
     pub(super) fn intx(&self) -> Option<Pin> {
         if self.intx { self.function.intx().ok() } else { None }
     }
 
-    /// Ends the command that its mailbox runs.
+    /// Ends the command that its mailbox is running.
     pub(super) fn complete(&mut self, code: u16, vendor: u16, output: &[u8]) {
         if let Some(place) = &mut self.mailbox {
             self.interrupt |= place.mailbox.complete(code, vendor, output);
@@ -294,7 +301,7 @@ impl State {
         self.bars.get_mut(&bar)
     }
 
-    /// Memory that the host manages.
+    /// Host-managed memory, wherever it is stored.
     pub(super) fn hdm(&mut self) -> Option<&mut Memory> {
         let Self { hdm, bars, .. } = self;
         match hdm.as_mut()?.memory_mut() {
@@ -303,7 +310,7 @@ impl State {
         }
     }
 
-    /// Memory for other domains.
+    /// Memory for other domains (GIM).
     pub(super) const fn gim(&mut self) -> Option<&mut Memory> {
         match &mut self.gim {
             Some((_, memory)) => Some(memory),
@@ -311,7 +318,7 @@ impl State {
         }
     }
 
-    /// Says which ranges of the memory that the host manages are there: its CDAT tells of them.
+    /// Sets the ranges of host-managed memory that exist, which the CDAT lists.
     pub(super) fn set_ranges(&mut self, ranges: &[Range]) {
         if let Some(hdm) = &mut self.hdm {
             hdm.set_ranges(ranges);
@@ -319,18 +326,16 @@ impl State {
         }
     }
 
-    /// Component registers.
     pub(super) fn component(&self) -> Option<&Component> {
         self.hdm.as_ref().map(Hdm::registers)
     }
 
-    /// The same, for the device's owner.
     pub(super) fn component_mut(&mut self) -> Option<&mut Component> {
         self.hdm.as_mut().map(Hdm::registers_mut)
     }
 
-    /// Memory that the host manages, and where `len` bytes from `hpa` on are in it: CXL.mem is on, and a committed decoder
-    /// has them.
+    /// Host-managed memory, and the offset of `len` bytes from `hpa` on in it; `None` unless `Mem_Enable` is set and a
+    /// committed decoder maps them.
     fn managed(&self, hpa: Hpa, len: u64, uio: bool) -> Option<(&Memory, u64)> {
         let hdm = self.hdm.as_ref().filter(|_| self.function.mem_enabled())?;
         let at = hdm.dpa(hpa, len, uio)?;
@@ -341,34 +346,34 @@ impl State {
         memory.holds(at, len).then_some((memory, at))
     }
 
-    /// The memory for a CXL.mem request of the line at `hpa`, and where in it that is.
+    /// Offset of the line at `hpa` in host-managed memory, and that memory.
     pub(super) fn line(&mut self, hpa: Hpa) -> Option<(u64, &mut Memory)> {
         let (_, at) = self.managed(hpa, LINE as u64, false)?;
         Some((at, self.hdm()?))
     }
 
-    /// What a request of memory (or I/O, or UIO) to `addr` reaches.
+    /// The function as the target of requests of one kind.
     pub(super) fn reach(&mut self, asked: Asked) -> Reach<'_> {
         Reach { state: self, asked }
     }
 }
 
-/// By what a function is asked.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// A memory request.
+    /// A memory request (not UIO).
     Memory,
-    /// A request of I/O.
+    /// An I/O request.
     Io,
-    /// UIO of its own domain.
+    /// A UIO request of its own domain.
     Uio,
-    /// UIO that names its sender.
+    /// A UIO request that names its sender.
     Gim,
-    /// The device itself, by the addresses that its host has given its memory; it does not ask its registers.
+    /// An access of the device itself, by the addresses that its host has given its memory; registers are excluded.
     Own,
 }
 
-/// A function as what requests of one kind reach.
+/// A function as the target of requests of one kind.
 pub(super) struct Reach<'a> {
     state: &'a mut State,
     asked: Asked,
@@ -385,6 +390,8 @@ enum Place<'a> {
 impl Reach<'_> {
     fn find(&self, addr: u64, len: u64) -> Option<Place<'_>> {
         let Self { state, asked } = self;
+        // Before BARs: memory requests that are no UIO do not reach HDM by its HPA. The device's own accesses need no
+        // UIO = 1 in the decoder.
         if matches!(asked, Asked::Uio | Asked::Gim | Asked::Own)
             && let Some((memory, at)) = state.managed(Hpa(addr), len, *asked != Asked::Own)
         {
@@ -402,6 +409,7 @@ impl Reach<'_> {
         } else {
             state.function.bar_of(Hpa(addr))?
         };
+        // Any overlap: a single byte in the block has side effects.
         let in_mailbox = |it: &MailboxPlace| {
             let end = it.offset + it.mailbox.len() as u64;
             it.bar == bar && offset < end && offset + len > it.offset
@@ -419,7 +427,7 @@ impl Reach<'_> {
         state.bars.get(&bar)?.holds(offset, len).then_some(Place::Bar(bar, offset))
     }
 
-    /// The place in the mailbox's block of an offset in a BAR.
+    /// Offset in the mailbox's block of an offset in a BAR.
     fn in_mailbox(place: &MailboxPlace, bar: u8, offset: u64) -> Option<u64> {
         let at = offset.checked_sub(place.offset).filter(|_| bar == place.bar)?;
         (at < place.mailbox.len() as u64).then_some(at)

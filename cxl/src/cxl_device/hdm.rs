@@ -1,8 +1,7 @@
-//! Memory of a function that its host manages (HDM): its component registers, and what is behind their decoders.
+//! Host-managed memory of a function (HDM): its component registers, and the memory that their decoders map.
 //!
-//! [`HdmConfig`] → [`Hdm`], which finds a free BAR for the registers; an address of the host → DPA.
+//! From an [`HdmConfig`], [`Hdm`] finds a free BAR for the registers, and translates host addresses to DPAs.
 //!
-//! Units: bytes; memory in multiples of 256 MiB.
 //! Source: CXL 3.1 sections 8.1.9, 8.2.4.20; docs/spec/cxl-fabric.md "HDM decoders".
 
 use weft_parsers::fabric::{Dpa, Hpa};
@@ -14,28 +13,27 @@ use crate::pci::cxl::{BlockId, CxlSpec};
 use crate::pci::function::{BarKind, BarSpec};
 use crate::pci::{CxlKind, FunctionSpec, RegisterBlock};
 
-/// Which memory a host manages.
+/// Memory that a host manages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HdmMemory {
-    /// So many bytes of its own.
+    /// Memory of its own, of this many bytes.
     Own(u64),
-    /// What is behind this BAR, too.
+    /// The memory that is also behind this BAR.
     Bar(u8),
 }
 
-/// What the HDM of a function is built from.
+/// Configuration of a function's HDM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HdmConfig {
-    /// Where its host is to place it, a multiple of 256 MiB; `None` for anywhere.
+    /// Address at which its host should place it, a multiple of 256 MiB; `None`: anywhere.
     pub base: Option<Hpa>,
-    /// What it is.
     pub memory: HdmMemory,
-    /// What its CDAT says of it.
+    /// Latency and bandwidth that its CDAT reports.
     pub figures: Figures,
 }
 
 impl HdmConfig {
-    /// So many bytes, to be placed at `base`.
+    /// `bytes` of memory, to be placed at `base`.
     #[must_use]
     pub const fn at(base: Hpa, bytes: u64) -> Self {
         let memory = HdmMemory::Own(bytes);
@@ -46,13 +44,13 @@ impl HdmConfig {
 /// Why a function cannot have its HDM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HdmError {
-    /// No whole number of units, or none.
+    /// The size is 0 or no multiple of 256 MiB.
     #[error("memory that a host manages is a multiple of 256 MiB, found {0:#x} bytes")]
     Size(u64),
-    /// Where no decoder can begin, or the memory ends beyond 52 bits.
+    /// No decoder can begin at this base, or the memory ends beyond 52 bits.
     #[error("memory that a host manages is at a multiple of 256 MiB below 2^52, found {0}")]
     Base(Hpa),
-    /// All BARs are taken, or the one whose memory it is to be is not there.
+    /// No BAR is free, or the function has no BAR of the given number.
     #[error("memory that a host manages needs a BAR of 64 KiB for its registers: leave one free")]
     NoBar,
 }
@@ -64,7 +62,7 @@ pub(super) struct Hdm {
     registers: Component,
     memory: Backing,
     figures: Figures,
-    /// What its CDAT tells of.
+    /// Ranges that its CDAT lists.
     ranges: Vec<Range>,
 }
 
@@ -74,7 +72,7 @@ enum Backing {
 }
 
 impl Hdm {
-    /// Gives a function HDM: its registers stand in the first free BAR, and its DVSECs tell of them.
+    /// Gives a function HDM: its registers are in the first free BAR, and its DVSECs describe them.
     pub(super) fn new(config: HdmConfig, spec: &mut FunctionSpec) -> Result<Self, HdmError> {
         let size = match config.memory {
             HdmMemory::Own(bytes) => bytes,
@@ -86,6 +84,7 @@ impl Hdm {
         if size == 0 || !size.is_multiple_of(hdm::UNIT) {
             return Err(HdmError::Size(size));
         }
+        // Base 0 in the DVSEC means that the host may choose.
         let base = config.base.unwrap_or_default();
         let ends = base.0.checked_add(size).is_some_and(|end| end <= hdm::HPA_END);
         if !base.0.is_multiple_of(hdm::UNIT) || !ends {
@@ -110,7 +109,7 @@ impl Hdm {
         Ok(Self { bar, registers, memory, figures, ranges })
     }
 
-    /// Says which ranges of the memory are there; empty ones are not told of.
+    /// Sets the ranges of the memory that exist; empty ones are left out.
     pub(super) fn set_ranges(&mut self, ranges: &[Range]) {
         self.ranges = ranges.iter().filter(|range| range.len > 0).copied().collect();
     }
@@ -133,7 +132,7 @@ impl Hdm {
         &mut self.registers
     }
 
-    /// Its own memory, or the BAR that the memory is behind.
+    /// Its own memory, or the number of the BAR that the memory is behind.
     pub(super) const fn memory(&self) -> Result<&Memory, u8> {
         match &self.memory {
             Backing::Own(memory) => Ok(memory),
@@ -141,7 +140,7 @@ impl Hdm {
         }
     }
 
-    /// See [`Self::memory`].
+    /// Like [`Self::memory`], to be written.
     pub(super) const fn memory_mut(&mut self) -> Result<&mut Memory, u8> {
         match &mut self.memory {
             Backing::Own(memory) => Ok(memory),
@@ -149,13 +148,13 @@ impl Hdm {
         }
     }
 
-    /// Where `len` bytes from `hpa` on are in the memory, by the decoders.
+    /// DPA of `len` bytes from `hpa` on, by the decoders.
     pub(super) fn dpa(&self, hpa: Hpa, len: u64, uio: bool) -> Option<u64> {
         self.registers.hdm()?.dpa(hpa, len, uio).map(|Dpa(at)| at)
     }
 }
 
-/// The first BAR that neither stands nor is the upper half of another.
+/// The first BAR that is neither used nor the upper half of a 64-bit one.
 fn free_bar(spec: &FunctionSpec) -> Option<u8> {
     let mut upper = false;
     for (bar, slot) in (0_u8..).zip(&spec.bars) {

@@ -1,8 +1,7 @@
-//! A device behind its link: what its functions send, and what they do with what came.
+//! A device behind its link: requests that its functions send, and how they handle received TLPs and messages.
 //!
-//! A [`TransactionLayer`] over the functions; [`Event`]s for the device's owner.
+//! [`Core`] is a [`TransactionLayer`] over the functions, with [`Event`]s for the device's owner.
 //!
-//! Units: bytes.
 //! Source: PCIe 6.0 sections 2.2.6.2, 2.2.8, 2.3.1, 6.2; PCIe 5.0 section 6.21; CXL 3.1 section 7.7.3.3.
 
 use std::collections::VecDeque;
@@ -28,16 +27,16 @@ use crate::tlp_end::Outbox;
 use crate::transaction_layer::{ReceivedMessage, TlpCounts, TransactionLayer};
 use crate::vdm::link_reset::Ordered;
 
-/// A device behind the end of its link.
+/// A device without the end of its link.
 pub(crate) struct Core {
     pub mode: Mode,
     pub functions: Vec<State>,
     pub completer: CompleterSpec,
     pub gim: bool,
-    /// One logical device of several: a prefix in front of a TLP names it, and no requester.
+    /// One logical device of several: the prefix of a TLP names the LD, not a requester.
     pub logical: bool,
     pub busy: u32,
-    /// INTx of its functions.
+    /// INTx levels of its functions.
     pub wires: Wires,
     pub events: VecDeque<Event>,
     pub counts: DeviceCounts,
@@ -52,9 +51,10 @@ impl Core {
         self.events.push_back(Event::Reset(None));
     }
 
-    /// Sends how the INTx of all functions together have changed.
+    /// Sends the changes of the INTx levels of all functions together.
     fn say_wires(&mut self, out: &mut Outbox) {
         for (number, state) in self.functions.iter().enumerate() {
+            // All levels anew: whether a function may assert changes with its Command register, MSI and resets.
             self.wires.clear(number);
             if let Some(pin) = state.intx() {
                 self.wires.receive(number, 0, Message { pin, on: true });
@@ -72,6 +72,7 @@ impl Core {
         let number = usize::from(dest.function());
         let type0 =
             matches!(tlp.kind(), Kind::CfgRead { type1: false } | Kind::CfgWrite { type1: false });
+        // A device that is not ready after a reset answers with retry status (PCIe 6.0, 2.3.1).
         if type0 && self.busy > 0 {
             self.busy -= 1;
             self.counts.retried += 1;
@@ -98,6 +99,7 @@ impl Core {
             if effects.reset {
                 self.events.push_back(Event::Reset(Some(dest.function())));
             }
+            // Bus and device number are those of all functions of the device, whichever was written to.
             for (other, state) in (0u8..).zip(&mut self.functions) {
                 state.capture(Bdf::new(dest.bus(), dest.device(), other));
             }
@@ -117,6 +119,7 @@ impl Core {
 
 impl TransactionLayer for Core {
     fn mem(&mut self, message: &MemMessage<'_>, out: &mut Outbox) {
+        // CXL.mem names no function: the first whose decoders have the line.
         let found = self.functions.iter_mut().find_map(|state| state.line(message.head.addr));
         let counts = &mut self.counts;
         let (head, line) = match serve(found, message) {
@@ -163,6 +166,7 @@ impl TransactionLayer for Core {
                 cache.expire(now);
             }
             if state.requester.expire(now) > 0 {
+                // Once for a batch of requests: the error bit is the same for all.
                 report(state, Uncorrectable::CompletionTimeout, false, out, counts);
             }
         }
@@ -173,7 +177,7 @@ impl TransactionLayer for Core {
         let Self { functions, counts, events, .. } = self;
         for (function, state) in (0..).zip(functions) {
             if let Some(cache) = &mut state.cache {
-                // Answers to snoops are among them, and others wait for these.
+                // Even if `full`: answers to snoops are among these messages, and others wait for them.
                 cache.flush(now, &mut |message| {
                     counts.tlps.unsent += u64::from(out.send_cache(&message.message()).is_err());
                 });
@@ -203,6 +207,7 @@ impl TransactionLayer for Core {
     }
 
     fn completion(&mut self, tlp: &Tlp<'_>, out: &mut Outbox) {
+        // Functions number their tags independently, so the function in the requester ID decides.
         let number = usize::from(tlp.requester().function());
         let taken = self.functions.get_mut(number).is_some_and(|state| state.requester.take(tlp));
         if !taken {
@@ -261,6 +266,8 @@ impl TransactionLayer for Core {
         let len = tlp.access_len();
         let (io, uio) = (tlp.kind().is_io(), tlp.is_uio());
         let Self { functions, completer, counts, gim, logical, .. } = self;
+        // UIO with a prefix comes from another domain, which only GIM may serve. At a logical device the prefix is its
+        // LD-ID.
         let stranger = !*logical && tlp.vend_prefix().is_some() && !(*gim && uio);
         let asked = match (io, uio) {
             (true, _) => Asked::Io,
@@ -269,6 +276,7 @@ impl TransactionLayer for Core {
             _ => Asked::Uio,
         };
         let holder = functions.iter_mut().position(|state| state.reach(asked).holds(addr, len));
+        // Function 0 answers for addresses that no function has: a request must get one answer.
         let Some(state) = functions.get_mut(holder.unwrap_or(0)) else { return };
         let me = state.me();
         let send = &mut |answer: &TlpRepr<'_>| {
@@ -287,6 +295,7 @@ impl TransactionLayer for Core {
             Served::Aborted => Uncorrectable::CompleterAbort,
             Served::Poisoned => Uncorrectable::Poisoned,
         };
+        // Posted requests alone are reported in full: the completion of any other tells the requester.
         report(state, error, !tlp.wants_completion(), out, counts);
     }
 
@@ -299,7 +308,7 @@ impl TransactionLayer for Core {
     }
 }
 
-/// Notes an error, and tells the root if software wants it told.
+/// Records an error, and sends a message to the root if software has enabled that.
 fn report(
     state: &mut State,
     error: Uncorrectable,

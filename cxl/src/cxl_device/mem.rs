@@ -1,34 +1,32 @@
-//! CXL.mem at a memory device: loads and stores of lines of the memory that its host manages.
+//! CXL.mem at a memory device: loads and stores of lines of host-managed memory.
 //!
-//! A message and the memory → what is answered; what is no request of a line that is there is refused.
-//!
-//! Units: lines of 64 bytes.
 //! Source: docs/spec/cxl-fabric.md "CXL.mem"; docs/spec/wire-formats.md §3.9.
 
 use weft_parsers::cxl_mem::{LINE, MemHead, MemMessage, MemOp};
 
 use crate::gfd::memory::Memory;
 
-/// What a device answers.
+/// Answer of a device to a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// Nobody waits for one.
+    /// The message has no answer.
     None,
-    /// A load.
+    /// Answer to a load, with its line.
     Data(MemHead, Box<[u8; LINE]>),
-    /// A store, or a request without data.
+    /// Answer to a store, or to a request without data.
     Done(MemHead),
-    /// Nothing came of it.
+    /// The request is refused.
     Refused(MemHead),
 }
 
-/// Carries out a request of a line of the memory that decoders have found, at this place of it.
+/// Carries out a request. `found` is the memory that decoders have found, and the offset of the line in it.
 pub(super) fn serve(found: Option<(u64, &mut Memory)>, message: &MemMessage<'_>) -> Answer {
     let head = &message.head;
     if !head.op.class().is_request() || head.op == MemOp::MemSpecRd {
-        return Answer::None; // a hint, or an answer to nothing
+        return Answer::None; // a hint, or an answer although the device has no requests
     }
     let answer = |op| MemHead { ld: head.ld, ..MemHead::new(op, head.tag) };
+    // Repeats the LD-ID, by which the edge finds the host of a logical device.
     let refused = head.op.refusal().map_or(Answer::None, |op| Answer::Refused(answer(op)));
     let Some((at, memory)) = found else { return refused };
     match head.op {
@@ -49,12 +47,14 @@ pub(super) fn serve(found: Option<(u64, &mut Memory)>, message: &MemMessage<'_>)
     }
 }
 
-/// Poison leaves the bytes as they are; a store of part of a poisoned line does not end that, as no write of a byte does.
+/// Stores a line or parts of it. A poisoned store keeps the bytes and marks the line; a partial store does not end
+/// poison.
 fn store(memory: &mut Memory, at: u64, message: &MemMessage<'_>) -> Option<()> {
     let (false, Some(line)) = (message.head.poison, message.data) else {
         return memory.poison(at).ok();
     };
     let Some(enables) = message.enables else { return memory.write(at, line).ok() };
+    // Byte by byte: only a write of all 64 bytes at once ends poison.
     for (offset, byte) in (0_u64..).zip(line).filter(|(offset, _)| enables >> offset & 1 == 1) {
         memory.write(at + offset, core::slice::from_ref(byte)).ok()?;
     }

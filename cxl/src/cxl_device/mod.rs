@@ -1,12 +1,10 @@
-//! A device: one function or several on a link of TLPs, with registers, memory, DMA and UIO.
+//! A device: one or more functions on a link of TLPs, with registers, memory, DMA and UIO.
 //!
-//! [`CxlDevice::poll`] moves TLPs; transactions of its functions go in by methods, [`Event`]s come out.
+//! [`CxlDevice::poll`] moves TLPs; its owner submits transactions of its functions and fetches [`Event`]s. A loss of
+//! the link resets the device, as a reset by the upper end of the link does; memory keeps its bytes.
 //!
-//! Units: bytes.
 //! Source: PCIe 6.0 chapters 2, 6 and 7; PCIe 5.0 section 6.21; CXL 3.1 sections 7.7.3.3, 7.7.9;
 //! docs/spec/cxl-fabric.md.
-//!
-//! A link that goes down resets it, as a reset by the upper end of the link does; memory keeps its bytes.
 
 mod cache;
 mod events;
@@ -42,27 +40,27 @@ pub use function::{FunctionConfig, MailboxPlace};
 pub use hdm::{HdmConfig, HdmError, HdmMemory};
 use link::Core;
 
-/// Functions that a device may have.
+/// Most functions of a device.
 pub const FUNCTIONS_MAX: usize = 8;
 
-/// What a device is built from.
+/// Configuration of a device.
 #[derive(Debug)]
 pub struct DeviceConfig {
     /// Its end of the link, which carries TLPs of one mode without PTH.
     pub end: EndConfig,
     /// Its functions, by number.
     pub functions: Vec<FunctionConfig>,
-    /// What no UIO request that it sends crosses a multiple of.
+    /// Boundary in bytes that no UIO request of its own crosses.
     pub uio_max: usize,
-    /// Requests under way, of each function.
+    /// Most requests under way, for each function.
     pub in_flight_max: usize,
-    /// How long an answer may take.
+    /// Time limit for an answer.
     pub timeout: Span,
-    /// Completions of UIO reads leave the last chunk first.
+    /// Whether completions of UIO reads leave the last chunk first.
     pub uio_last_first: bool,
-    /// It takes UIO requests of other domains, and knows them by their prefix.
+    /// Whether it serves UIO requests of other domains, which a prefix marks.
     pub gim: bool,
-    /// Configuration requests that are answered with retry status first.
+    /// Number of configuration requests that are first answered with retry status.
     pub busy: u32,
 }
 
@@ -90,22 +88,22 @@ pub struct CxlDevice {
     up: bool,
 }
 
-/// Why a device refuses what its owner asks of a function.
+/// Why a device refuses a call of its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// No function has the number.
     #[error("no function has the number {0}")]
     NoFunction(u8),
-    /// Software has not given it the right to send requests.
+    /// The function is not bus master, so it may not send requests.
     #[error("function {0} may not send requests")]
     NotMaster(u8),
     /// It may not interrupt by INTx.
     #[error("function {0} {1}")]
     Intx(u8, NoIntx),
-    /// It has no LN requester, or it is off.
+    /// The function has no LN requester that is on.
     #[error("function {0} has no LN requester that is on")]
     NoLn(u8),
-    /// It has no cache for its host's memory, or software has not switched that on.
+    /// The function has no cache for its host's memory that software has switched on.
     #[error(
         "function {0} has no CXL.cache that is on: its host gives it a CacheID and sets Cache_Enable"
     )]
@@ -128,6 +126,7 @@ impl CxlDevice {
     /// See [`DeviceError`].
     pub fn new(config: DeviceConfig) -> Result<Self, DeviceError> {
         let Carries::Hbr(mode) = config.end.carries else { return Err(DeviceError::Link) };
+        // Function numbers have 3 bits.
         if !(1..=FUNCTIONS_MAX).contains(&config.functions.len()) {
             return Err(DeviceError::Functions);
         }
@@ -157,20 +156,20 @@ impl CxlDevice {
         Ok(Self { end: TlpEnd::new(config.end).lower(), core, up: false })
     }
 
-    /// As one logical device of several behind one link: a [`crate::mld::Mld`] polls it, and its own end of a link stays
-    /// unused.
+    /// Makes it one logical device of several behind one link: a [`crate::mld::Mld`] polls it, and its own end of a
+    /// link stays unused.
     #[must_use]
     pub const fn logical(mut self) -> Self {
         self.core.logical = true;
         self
     }
 
-    /// What stands behind the link.
+    /// The device without its end of the link.
     pub(crate) const fn core(&mut self) -> &mut Core {
         &mut self.core
     }
 
-    /// The link that it is behind came up or went down.
+    /// The link of its [`crate::mld::Mld`] came up or went down.
     pub(crate) fn set_link(&mut self, is_up: bool) {
         self.up = is_up;
         self.core.reset();
@@ -179,7 +178,7 @@ impl CxlDevice {
         }
     }
 
-    /// Reads a register of a function, after writing it where `write` says so; as its manager does, not its host.
+    /// Reads a register of a function, after writing it if `write` is set. Access of its manager, not its host.
     ///
     /// # Errors
     /// There is no such function.
@@ -191,6 +190,7 @@ impl CxlDevice {
     ) -> Result<u32, Refusal> {
         let state = self.state_mut(function)?;
         if let Some((value, enables)) = write
+            // The manager may set Initiate FLR as well, and the owner learns of a reset by an event.
             && state.configure(reg, value, enables).reset
         {
             self.core.events.push_back(Event::Reset(Some(function)));
@@ -208,7 +208,7 @@ impl CxlDevice {
         found.ok_or(Refusal::NoFunction(function))
     }
 
-    /// A function's id, as it was last written to.
+    /// A function's ID, from the last configuration write to it.
     ///
     /// # Errors
     /// There is no such function.
@@ -224,7 +224,7 @@ impl CxlDevice {
         Ok(&self.state(function)?.function)
     }
 
-    /// Submits a transaction; an [`Event::Done`] tells of its end.
+    /// Submits a transaction; [`Event::Done`] reports its end.
     ///
     /// # Errors
     /// There is no such function, or it may not send requests.
@@ -241,12 +241,12 @@ impl CxlDevice {
         if let (Operation::Write { addr, data }, Some(lnr)) =
             (&transaction.operation, &mut state.lnr)
         {
-            lnr.on_own_write(*addr, data.len() as u64); // what it has a copy of is no longer so
+            lnr.on_own_write(*addr, data.len() as u64); // its own write makes its copy of the line stale
         }
         Ok(state.requester.submit(transaction))
     }
 
-    /// Loads or stores host memory through the function's cache (CXL.cache); an [`Event::Done`] tells of its end.
+    /// Loads or stores host memory through the function's cache (CXL.cache); [`Event::Done`] reports its end.
     ///
     /// # Errors
     /// There is no such function, or no cache that is on.
@@ -255,7 +255,7 @@ impl CxlDevice {
         cache.and_then(|cache| cache.submit(what)).ok_or(Refusal::NoCache(function))
     }
 
-    /// Writes back and gives up all lines of the function's cache: [`Self::is_flushing`].
+    /// Writes back and gives up all lines of the function's cache; [`Self::is_flushing`] until it is done.
     ///
     /// # Errors
     /// There is no such function, or no cache that is on.
@@ -265,14 +265,14 @@ impl CxlDevice {
         is_on.then_some(()).ok_or(Refusal::NoCache(function))
     }
 
-    /// Whether the function's cache has lines left to be given up.
+    /// Whether a flush of the function's cache is under way.
     #[must_use]
     pub fn is_flushing(&self, function: u8) -> bool {
         let cache = self.state(function).ok().and_then(|state| state.cache.as_ref());
         cache.is_some_and(FunctionCache::is_flushing)
     }
 
-    /// Counts of the first cache that a function has, and its lines: how many there are, of how many.
+    /// Counts of the device's first cache; lines in use, and its capacity.
     #[must_use]
     pub fn cache_counts(&self) -> Option<(AgentCounts, (usize, usize))> {
         self.core.functions.iter().find_map(|state| state.cache.as_ref()).map(FunctionCache::counts)
@@ -287,7 +287,8 @@ impl CxlDevice {
         Ok(Uio { requester, side, pending_max })
     }
 
-    /// Memory of a function by the addresses that its host has given it: behind BARs, HDM, memory for other domains.
+    /// Memory of a function by the addresses that its host has given it: behind BARs, HDM, and memory for other
+    /// domains.
     ///
     /// # Errors
     /// There is no such function.
@@ -306,12 +307,12 @@ impl CxlDevice {
         self.state_mut(function).ok()?.bar_mut(bar)
     }
 
-    /// Memory that the host manages.
+    /// Memory that the host manages (HDM).
     pub fn hdm(&mut self, function: u8) -> Option<&mut Memory> {
         self.state_mut(function).ok()?.hdm()
     }
 
-    /// Says which ranges of that memory are there: the CDAT of a function with such memory tells of them.
+    /// Sets the ranges of HDM that exist, which the function's CDAT lists.
     pub fn set_hdm_ranges(&mut self, function: u8, ranges: &[Range]) {
         if let Ok(state) = self.state_mut(function) {
             state.set_ranges(ranges);
@@ -323,13 +324,13 @@ impl CxlDevice {
         self.state_mut(function).ok()?.gim()
     }
 
-    /// A function's component registers, which memory that the host manages comes with.
+    /// A function's component registers; it has them if it has HDM.
     #[must_use]
     pub fn component(&self, function: u8) -> Option<&Component> {
         self.state(function).ok()?.component()
     }
 
-    /// The same, as the device's manager reaches them, not its host.
+    /// A function's component registers, for the device's manager.
     pub fn component_mut(&mut self, function: u8) -> Option<&mut Component> {
         self.state_mut(function).ok()?.component_mut()
     }
@@ -355,7 +356,7 @@ impl CxlDevice {
         Ok(())
     }
 
-    /// Ends the command that a function's mailbox runs.
+    /// Ends the command that a function's mailbox is running.
     ///
     /// # Errors
     /// There is no such function.
@@ -370,7 +371,7 @@ impl CxlDevice {
         Ok(())
     }
 
-    /// A function's LN requester, for what it knows.
+    /// A function's LN requester, for its state.
     ///
     /// # Errors
     /// There is none, or it is off.
@@ -378,7 +379,7 @@ impl CxlDevice {
         self.state(function)?.lnr.as_ref().ok_or(Refusal::NoLn(function))
     }
 
-    /// Has a function's LN requester ask for something, and sends it.
+    /// Lets `ask` make requests at a function's LN requester, and sends them.
     ///
     /// # Errors
     /// There is none, it is off, or it refuses.
@@ -398,17 +399,17 @@ impl CxlDevice {
         Ok(asked)
     }
 
-    /// Hot reset.
+    /// Resets the device, like a hot reset of its link.
     pub fn hot_reset(&mut self) {
         self.core.reset();
     }
 
-    /// What happened next.
+    /// Takes the oldest event.
     pub fn next_event(&mut self) -> Option<Event> {
         self.core.events.pop_front()
     }
 
-    /// Counts so far: its own, its first function's requests, its link's.
+    /// Counts of the device, of its first function's requests, and of its link.
     #[must_use]
     pub fn counts(&self) -> (DeviceCounts, RequesterCounts, EndCounts) {
         let first = self.core.functions.first();
@@ -416,7 +417,7 @@ impl CxlDevice {
         (self.core.counts, requester, self.end.counts())
     }
 
-    /// Takes in what the port has, and sends what is to be sent.
+    /// Receives frames from the port, and sends those that are due.
     ///
     /// # Errors
     /// The port's own.
@@ -426,13 +427,13 @@ impl CxlDevice {
         port: &mut dyn Port,
         bufs: &mut Bufs,
     ) -> Result<Progress, PortError> {
+        // Before frames: a device that comes up again has lost its configuration (docs/spec/cxl-fabric.md "Resets").
         if port.link_up() != self.up {
             self.set_link(port.link_up());
         }
         poll(&mut self.end, &mut self.core, now, port, bufs)
     }
 
-    /// Gives back all chunks that wait.
     pub fn release(&mut self, bufs: &mut Bufs) {
         self.end.release(bufs);
     }

@@ -1,12 +1,10 @@
-//! Which functions may register lines at the host: those that its software has switched on, up to their limits.
+//! Admission of LN requesters at the host: functions that its software has switched on may register lines, up to their
+//! limits. The result of an enumeration becomes the argument of [`Lnc::admit`].
 //!
-//! The tree of an enumeration -> [`Lnc::admit`].
+//! Function numbers may change in an enumeration, and LN Messages go by number. So an enumeration of everything ends
+//! all registrations with a message, and no function may register until it is done.
 //!
-//! Units: lines.
 //! Source: PCIe 5.0 section 6.21.
-//!
-//! Numbers of functions may change in an enumeration, and messages go by number: what was registered before ends with a
-//! message, and while everything is enumerated nobody registers.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +15,7 @@ use super::software::{LookedAt, Software};
 use crate::ln::Lnc;
 use crate::pci::{LnSettings, ProblemKind, Tree};
 
-/// Everything is to be enumerated: nobody may register until that is done.
+/// An enumeration of everything begins: no function may register until it has ended.
 pub(super) fn suspend(lnc: &mut Lnc, software: &Software) {
     if software.ln().is_none() {
         return;
@@ -28,12 +26,13 @@ pub(super) fn suspend(lnc: &mut Lnc, software: &Software) {
     lnc.admit(BTreeMap::new());
 }
 
-/// An enumeration is done: who may register from now on.
+/// An enumeration has ended: sets the functions that may register from now on.
 pub(super) fn admit(lnc: &mut Lnc, software: &Software, looked_at: LookedAt) {
     let (Some(settings), Some(tree)) = (software.ln(), software.tree()) else { return };
     if let LookedAt::Behind(bridge) = looked_at
         && let Some(below) = tree.get(bridge).and_then(|node| node.below.as_ref())
     {
+        // Functions on other buses kept their numbers, and so their registrations.
         lnc.renew(below.buses.secondary..=below.buses.subordinate);
     }
     let limits = requesters(tree, settings).filter_map(|(function, limit)| {
@@ -42,7 +41,7 @@ pub(super) fn admit(lnc: &mut Lnc, software: &Software, looked_at: LookedAt) {
     lnc.admit(limits.collect());
 }
 
-/// The LN requesters of a tree with their limits, exponents; `None` for those that stay off.
+/// The LN requesters of a tree, each with its limit (an exponent); `None` for one that stays off.
 pub(super) fn requesters(
     tree: &Tree,
     settings: LnSettings,

@@ -1,37 +1,36 @@
-//! Secondary bus reset as software does it: the bridge resets what is below it, and lets it come back.
-//! [`BusReset::step`] → [`Step`]; its answer comes by [`BusReset::answer`].
+//! Secondary bus reset as software does it: the bridge resets the bus below it, and releases it. [`BusReset::step`]
+//! returns the next [`Step`], [`BusReset::answer`] takes its answer.
 //!
-//! Units: nanoseconds.
-//! Source: PCI-to-PCI Bridge 1.2 §3.2.5.18; PCIe 6.0 sections 6.6.1 (100 ms from the end of a reset, or from the link that is
-//! up again, to the first configuration request) and 7.5.1.3.13.
+//! Source: PCI-to-PCI Bridge 1.2 §3.2.5.18; PCIe 6.0 sections 6.6.1 (100 ms from the end of a reset, or from the link
+//! that is up again, to the first configuration request) and 7.5.1.3.13.
 
 use weft_parsers::fabric::Bdf;
 
 use crate::pci::regs::{self, bridge_control, express};
 use crate::pci::{ByteEnables, Reg};
 
-/// How long the reset holds.
+/// Duration of the reset.
 const HOLD_NS: u64 = 2_000_000;
-/// How long software waits before it looks whether the link is up again, and how often it looks.
+/// Pause between two looks whether the link is up again, and most looks.
 const LOOK_NS: u64 = 10_000_000;
 const LOOKS_MAX: u16 = 1_000;
-/// How long it then leaves to the devices.
+/// Time that devices get to recover before the first configuration request.
 const RECOVER_NS: u64 = 100_000_000;
-/// Byte of the double word in which the bit is that resets.
+/// Byte enable of the doubleword's byte that has the reset bit.
 const CONTROL_BYTE: u8 = 0b0100;
-/// Bytes of the slot status in its own, behind those of the slot control.
+/// Byte enables of the slot status, the upper half of a doubleword with the slot control.
 const STATUS_BYTES: u8 = 0b1100;
 
-/// What is done next.
+/// Next step of a reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Read a register of the bridge.
     Read(Reg),
     /// Write one byte of the bridge control.
     Write(Reg, u32, ByteEnables),
-    /// Wait.
+    /// Let time pass.
     Wait { ns: u64 },
-    /// It is over; what is below may be enumerated.
+    /// The reset is over; the bus below may be enumerated.
     Over,
 }
 
@@ -51,11 +50,10 @@ enum At {
 /// One reset of the bus below a bridge.
 #[derive(Clone, Debug)]
 pub(super) struct BusReset {
-    /// The bridge.
     pub bdf: Bdf,
-    /// Its PCI Express capability, where its link says whether it is up.
+    /// Offset of its PCI Express capability, if it has a link whose status can be read.
     express: Option<u16>,
-    /// It has a slot, which has seen the link go and come.
+    /// Whether it has a slot, whose status has recorded the link going down and up.
     slot: bool,
     at: At,
     control: u32,
@@ -63,12 +61,13 @@ pub(super) struct BusReset {
 }
 
 impl BusReset {
-    /// Of the bus below `bdf`, whose link status is looked at if it is above a link, and whose slot's events are then cleared.
+    /// A reset of the bus below `bdf`. With `express` the link status is awaited; with `slot` the slot's events are
+    /// cleared at the end.
     pub(super) const fn new(bdf: Bdf, express: Option<u16>, slot: bool) -> Self {
         Self { bdf, express, slot, at: At::Begin, control: 0, looks: 0 }
     }
 
-    /// What is to be done; the same again until it is answered.
+    /// The next step; the same one until it is answered.
     pub(super) fn step(&self) -> Step {
         let control = Reg::at(regs::BRIDGE_CONTROL);
         let enables = ByteEnables::from_low_bits(CONTROL_BYTE);
@@ -86,6 +85,7 @@ impl BusReset {
             At::Recover => Step::Wait { ns: RECOVER_NS },
             At::Clear => {
                 let reg = Reg::at(self.express.unwrap_or(0) + express::SLOT_STA);
+                // Write 1 to clear; the slot control in the other half is not enabled for writing.
                 let events = express::SLOT_STA_PRESENCE | express::SLOT_STA_LINK;
                 let enables = ByteEnables::from_low_bits(STATUS_BYTES);
                 Step::Write(reg, u32::from(events) << 16, enables)
@@ -94,7 +94,7 @@ impl BusReset {
         }
     }
 
-    /// Tells what that has brought; `None` where nothing has answered.
+    /// Takes the answer to the step; `None` if there was none.
     pub(super) fn answer(&mut self, value: Option<u32>) {
         self.at = match self.at {
             At::Begin => match value {
@@ -109,6 +109,7 @@ impl BusReset {
             At::Deassert => At::Pause,
             At::Pause => At::Look,
             At::Look => self.looked(value),
+            // Events of a reset that software ordered must not count as a hot-plug.
             At::Recover if self.slot && self.express.is_some() => At::Clear,
             At::Recover | At::Clear | At::Over => At::Over,
         };
@@ -117,6 +118,7 @@ impl BusReset {
     fn looked(&mut self, value: Option<u32>) -> At {
         self.looks += 1;
         let Some(at) = self.express else { return At::Recover };
+        // Link Status is the upper half of a doubleword with Link Control.
         let half = u32::from((at + express::LINK_STA) & 2) * 8;
         let active =
             value.is_some_and(|value| value >> half & u32::from(express::LINK_STA_ACTIVE) != 0);

@@ -1,8 +1,5 @@
-//! What happens at a host, and what it counts.
+//! Events of a host in a bounded queue, and its counts.
 //!
-//! [`Event`]s in a bounded [`Events`]; [`HostCounts`].
-//!
-//! Units: TLPs, events.
 //! Source: PCIe 6.0 chapters 2 and 6.
 
 use std::collections::VecDeque;
@@ -17,81 +14,73 @@ use crate::pci::intx;
 use crate::requester::Done;
 use crate::transaction_layer::{ReceivedMessage, TlpCounts};
 
-/// Events that wait for whoever owns the host; beyond, the oldest is dropped.
+/// Events kept until the owner fetches them; beyond that many the oldest is dropped.
 const EVENTS_MAX: usize = 65_536;
 
-/// What happened at a host.
+/// An event at a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A transaction ended.
+    /// A transaction has ended.
     Done(Done),
-    /// Enumeration is finished; [`super::CxlHost::tree`] has what it found.
+    /// Enumeration has ended; [`super::CxlHost::tree`] returns its result.
     Enumerated(Result<(), EnumerateError>),
-    /// An interrupt.
+    /// A message-signalled interrupt.
     Msi {
-        /// Where it was written.
+        /// Address that it was written to.
         addr: Hpa,
-        /// What.
         data: u32,
-        /// By whom.
         from: Bdf,
     },
-    /// A pin of INTx is asserted by what is below, or by nothing any more.
+    /// Functions below assert a pin of INTx, or no more.
     Intx(intx::Message),
     /// A function reports an error.
     Error {
-        /// Who.
         from: Bdf,
-        /// How bad.
+        /// Severity of the error.
         message: ErrorMessage,
     },
-    /// All below are ready to lose power.
+    /// All functions below have answered `PME_Turn_Off`.
     TurnedOff,
-    /// Another message.
+    /// A message that the host does not handle itself.
     Message(ReceivedMessage),
-    /// A mailbox answered a command, or did not.
+    /// A mailbox has answered a command, or has failed to.
     Response {
-        /// The number that [`super::CxlHost::command`] gave it.
+        /// Number of the command, from [`super::CxlHost::command`].
         number: u64,
-        /// What it said.
         result: Result<Response, MailboxFailure>,
     },
-    /// A device has been given a `CacheID`, or has none any more; [`super::CxlHost::tree`] has the table.
-    CacheId {
-        /// The device.
-        device: Bdf,
-        /// Whether it was done.
-        result: Result<(), CacheIdFailure>,
-    },
-    /// CDATs of functions have been read, or not.
+    /// A change of a device's `CacheID` has ended; [`super::CxlHost::tree`] has the `CacheID`s.
+    CacheId { device: Bdf, result: Result<(), CacheIdFailure> },
+    /// CDATs of functions, or why one could not be read.
     Cdats(Vec<CdatRead>),
-    /// What was stored in this line, and acknowledged, is lost: the device had given the line up, or its write-back has no answer.
+    /// Acknowledged stores to this line are lost: the device had given up on the host, or did not answer the
+    /// write-back.
     LineLost(Hpa),
-    /// A device and its cache: it is silent, answers again, or has lost a line.
+    /// A device's cache fell silent, answers again, or has lost a line.
     Cache(HomeNews),
     /// The link came up, or went down.
     Link(bool),
-    /// Software resets what is below the root port, or ends that.
+    /// Software begins (true) or ends a reset of the bus below the root port.
     Reset(bool),
-    /// A reset of the bus below this bridge is over, and what is there is enumerated.
+    /// A reset of the bus below this bridge has ended, and the bus was enumerated again.
     BusReset(Bdf),
 }
 
 /// Counts of TLPs, interrupts and events at a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct HostCounts {
-    /// By kind and outcome.
+    /// Counts by kind and outcome.
     #[serde(flatten)]
     pub tlps: TlpCounts,
-    /// Interrupts.
+    /// Interrupts received, those of the root port included.
     pub interrupts: u64,
-    /// Resets that who is below has ordered: dropped.
+    /// Resets ordered from below: dropped.
     pub foreign_resets: u64,
-    /// Events that nobody took.
+    /// Events dropped because the owner did not fetch them.
     pub events_lost: u64,
 }
 
-/// Events that wait for whoever owns the host.
+/// Queue of events for the owner.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     queue: VecDeque<Event>,
@@ -99,7 +88,7 @@ pub(super) struct Events {
 }
 
 impl Events {
-    /// Appends an event; where too many wait, the oldest is dropped.
+    /// Appends an event; drops the oldest if too many wait.
     pub(super) fn push(&mut self, event: Event) {
         if self.queue.len() >= EVENTS_MAX {
             self.queue.pop_front();
@@ -108,12 +97,11 @@ impl Events {
         self.queue.push_back(event);
     }
 
-    /// Takes the oldest.
     pub(super) fn pop(&mut self) -> Option<Event> {
         self.queue.pop_front()
     }
 
-    /// Events that nobody took.
+    /// Events dropped because the owner did not fetch them.
     pub(super) const fn lost(&self) -> u64 {
         self.lost
     }

@@ -1,8 +1,8 @@
-//! A host's memory behind its home agent: reads and writes wait for the caches of devices that are in the way.
+//! A host's memory behind its home agent: reads and writes wait for the caches of devices in their way.
 //!
-//! Loads and stores of the host's processors come by [`Home::load`] and [`Home::store`], TLPs of others by
-//! [`Home::admit_tlp`], and the engine of fabric memory reaches memory by [`CoherentMemory`]. What does not wait is done at
-//! once, as in a host without such devices.
+//! Loads and stores of the host's processors come by [`Home::load`] and [`Home::store`], TLPs by [`Home::admit_tlp`],
+//! and the fabric memory engine reaches memory by [`CoherentMemory`]. An access that need not wait is done at once, as
+//! in a host without such devices.
 
 use std::collections::BTreeMap;
 
@@ -17,32 +17,32 @@ use crate::completer::Target;
 use crate::fabric_mem;
 use crate::ln::Lnc;
 
-/// Ended accesses of processors whose result was not fetched; beyond, the oldest is dropped.
+/// Results of processors' accesses kept until they are fetched; beyond that many the oldest is dropped.
 const ENDED_MAX: usize = 4_096;
 
-/// Number of a load or store of a processor that waits for a cache.
+/// Number of a processor's load or store that waits for a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CpuAccess(u64);
 
-/// What came of a load or store of a processor.
+/// Progress of a processor's load or store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CpuStep {
-    /// So many bytes from the front are done.
+    /// This many bytes from the front are done.
     Done(usize),
-    /// So many bytes from the front wait for a cache of a device: [`super::CxlHost::cpu_ended`].
+    /// This many bytes from the front wait for a cache of a device; [`super::CxlHost::cpu_ended`] returns their result.
     Waits(CpuAccess, usize),
 }
 
 /// Why a processor cannot load or store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CpuError {
-    /// No memory is there.
+    /// The host has no memory there.
     #[error("no such memory")]
     NoMemory,
-    /// A line is poisoned: a device that owned it has not answered.
+    /// A line is poisoned, for example because the device that owned it has not answered.
     #[error("the line is poisoned")]
     Poisoned,
-    /// Devices took the line away again and again, or too many accesses wait.
+    /// Devices took the line back too often, or too many accesses wait.
     #[error("caches of devices are too busy")]
     Busy,
 }
@@ -56,20 +56,18 @@ impl From<Refused> for CpuError {
     }
 }
 
-/// What waits for caches of devices.
+/// An access that waits for caches of devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Parked {
-    /// A TLP, as it came.
     Tlp(Box<[u8]>),
-    /// A store; of a processor that waits for it, or of an engine that does not.
+    /// A store: of a processor, which waits for it, or (`None`) of an engine, which does not.
     Store(Option<CpuAccess>, Box<[u8]>),
-    /// A load of a processor.
     Load(CpuAccess),
-    /// Nothing: an engine waits until the line can be read.
+    /// No access of its own: an engine waits until the line can be read.
     Touch,
 }
 
-/// The home agent, and what processors wait for.
+/// The home agent, and the results for processors.
 pub(super) struct Home {
     pub(super) agent: HomeAgent<Parked>,
     ended: BTreeMap<CpuAccess, Result<Vec<u8>, CpuError>>,
@@ -81,12 +79,13 @@ impl Home {
         Self { agent: HomeAgent::new(spec), ended: BTreeMap::new(), accesses: 0 }
     }
 
-    /// When the agent is to be asked again: at once while it has to look at the clock first.
+    /// When the agent has work next: at once while it must read the clock first.
     pub(super) fn next_due(&self) -> Option<Instant> {
+        // The time limit of a pull begins with the next reading of the clock, even if no frame comes.
         if self.agent.waits_for_a_look() { Some(Instant::ZERO) } else { self.agent.next_due() }
     }
 
-    /// Takes a TLP for host memory, or hands back what becomes of it now.
+    /// Takes a TLP for host memory; it waits only if a cache is in its way.
     pub(super) fn admit_tlp(
         &mut self,
         addr: u64,
@@ -94,13 +93,14 @@ impl Home {
         writes: bool,
         bytes: &[u8],
     ) -> Admitted<()> {
+        // Common case: no copy of the TLP.
         if self.agent.is_clear(addr, len, writes) {
             return Admitted::Now(());
         }
         self.admit_again(Local::new(addr, len, writes, Parked::Tlp(bytes.into())))
     }
 
-    /// The same of one that has waited for a line.
+    /// Like [`Self::admit_tlp`], for a TLP that has waited for a line.
     pub(super) fn admit_again(&mut self, local: Local<Parked>) -> Admitted<()> {
         match self.agent.admit(local) {
             Admitted::Now(_) => Admitted::Now(()),
@@ -109,7 +109,7 @@ impl Home {
         }
     }
 
-    /// The next TLP that may go on; what processors and engines wait for is done meanwhile.
+    /// The next TLP that may go on; accesses of processors and engines that may go on are done meanwhile.
     pub(super) fn next_tlp(
         &mut self,
         now: Instant,
@@ -118,6 +118,8 @@ impl Home {
     ) -> Option<(Local<Parked>, Box<[u8]>)> {
         loop {
             let local = self.agent.next_ready(now, memory)?;
+            // Back to the caller, which carries it out before it takes the next one: no cache may be granted the line
+            // in between.
             if let Parked::Tlp(bytes) = &local.what {
                 let bytes = bytes.clone();
                 return Some((local, bytes));
@@ -148,6 +150,7 @@ impl Home {
 
     fn end(&mut self, what: &Parked, result: Result<Vec<u8>, CpuError>) {
         if let Parked::Store(Some(access), _) | Parked::Load(access) = what {
+            // A client that never fetches its results must not fill memory.
             if self.ended.len() >= ENDED_MAX {
                 self.ended.pop_first();
             }
@@ -155,7 +158,8 @@ impl Home {
         }
     }
 
-    /// Bytes from `addr` on that nothing is in the way of, up to `len`; up to the end of a line if not all.
+    /// Number of bytes from `addr` on, at most `len`, that no cache is in the way of; ends at the end of a line if
+    /// fewer.
     fn clear_len(&self, addr: u64, len: usize, writes: bool) -> usize {
         if self.agent.is_clear(addr, len as u64, writes) {
             return len;
@@ -179,6 +183,7 @@ impl Home {
         addr: Hpa,
         into: &mut [u8],
     ) -> Result<CpuStep, CpuError> {
+        // All of it, so that an access is refused before a part of it waits.
         if !memory.holds(addr.0, into.len() as u64) {
             return Err(CpuError::NoMemory);
         }
@@ -209,8 +214,8 @@ impl Home {
         Ok(step)
     }
 
-    /// How many bytes a processor may load or store now; or, of the first line, what waits as `parked` makes it of its number
-    /// and length.
+    /// Number of bytes that a processor may load or store now. If there are none, the bytes of the first line wait, as
+    /// the access that `parked` makes of their number and length.
     fn step(
         &mut self,
         addr: u64,
@@ -223,6 +228,7 @@ impl Home {
             return Ok(CpuStep::Done(clear));
         }
         let part = in_line(addr, len);
+        // One line at a time; the caller repeats the rest.
         let access = self.next_access();
         match self.agent.admit(Local::new(addr, part as u64, writes, parked(access, part))) {
             Admitted::Now(_) => Ok(CpuStep::Done(part)),
@@ -231,7 +237,7 @@ impl Home {
         }
     }
 
-    /// The end of an access that waited, once.
+    /// Result of an access that waited, returned once.
     pub(super) fn take_ended(&mut self, access: CpuAccess) -> Option<Result<Vec<u8>, CpuError>> {
         self.ended.remove(&access)
     }
@@ -242,13 +248,13 @@ impl Home {
     }
 }
 
-/// How many of `len` bytes from `addr` on lie in its line.
+/// Number of the `len` bytes from `addr` on that lie in its line.
 fn in_line(addr: u64, len: usize) -> usize {
     let from = usize::try_from(addr % LINE as u64).unwrap_or(0);
     len.min(LINE - from)
 }
 
-/// Writes memory, and tells those who watch its lines.
+/// Writes memory, and notifies watchers of its lines.
 fn write(memory: &mut HostMemory, lnc: &mut Option<Lnc>, addr: u64, data: &[u8]) -> bool {
     let done = memory.write(addr, data);
     if let Some(lnc) = lnc.as_mut().filter(|_| done) {
@@ -257,7 +263,7 @@ fn write(memory: &mut HostMemory, lnc: &mut Option<Lnc>, addr: u64, data: &[u8])
     done
 }
 
-/// A host's memory as its engine of fabric memory reaches it: coherent with caches of devices.
+/// A host's memory for its fabric memory engine, coherent with caches of devices.
 pub struct CoherentMemory<'a> {
     pub(super) memory: &'a mut HostMemory,
     pub(super) home: &'a mut Home,
@@ -273,7 +279,7 @@ impl Target for CoherentMemory<'_> {
         self.home.agent.is_clear(addr, into.len() as u64, false) && self.memory.read(addr, into)
     }
 
-    /// A write that meets a cache of a device is done once the cache has given the line up. Later reads wait for it.
+    /// A write to a line in a device's cache is done once the cache has given up the line; later reads wait for it.
     fn write(&mut self, addr: u64, data: &[u8]) -> bool {
         if !self.memory.holds(addr, data.len() as u64) {
             return false;
@@ -303,7 +309,7 @@ impl Target for CoherentMemory<'_> {
         }
         match self.home.agent.admit(Local::new(addr, len, false, Parked::Touch)) {
             Admitted::Waits => false,
-            Admitted::Now(_) | Admitted::Refused(..) => true, // a read says why not
+            Admitted::Now(_) | Admitted::Refused(..) => true, // the read that follows reports the failure
         }
     }
 }

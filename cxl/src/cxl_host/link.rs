@@ -1,8 +1,7 @@
-//! A host behind its link: its root port, what it serves of others' requests, and what its software sends.
+//! A host behind its link: its root port, requests of others that it serves, and requests of its software.
 //!
-//! [`Core`] is all but the end of the link; with its [`Exports`] it is a [`TransactionLayer`].
+//! [`Core`] is everything except the end of the link; with its [`Exports`] it is a [`TransactionLayer`].
 //!
-//! Units: bytes, addresses of the bus.
 //! Source: PCIe 6.0 chapters 2 and 6; CXL 3.1 section 7.7.3.3; docs/spec/cxl-fabric.md "Routes".
 
 use weft_dataplane::time::Instant;
@@ -34,17 +33,17 @@ use crate::transaction_layer::{ReceivedMessage, TlpCounts, TransactionLayer};
 use crate::vdm::link_reset::ResetOrders;
 use crate::vdm::reset::Reset;
 
-/// Bytes of addresses that interrupts are written to.
+/// Length of the address range of interrupts, in bytes.
 const MSI_LEN: u64 = 1 << 20;
 
-/// A host behind the end of its link.
+/// A host without the end of its link.
 pub(super) struct Core {
     pub mode: Mode,
     pub me: Bdf,
     pub root: Bridge,
-    /// Resets of what is at the other end of the link.
+    /// Resets ordered on the link.
     pub resets: ResetOrders,
-    /// INTx that is asserted by what is below the root port.
+    /// INTx levels asserted below the root port.
     pub wires: Wires,
     pub memory: HostMemory,
     pub requester: Requester,
@@ -54,9 +53,9 @@ pub(super) struct Core {
     pub gim: bool,
     pub lnc: Option<Lnc>,
     pub uio: UioSide,
-    /// Requests of others for memory of devices below.
+    /// Requests of other hosts for memory of devices below.
     pub relay: Relay,
-    /// Which enumeration was the last that who decides about these has heard of.
+    /// Number of the last enumeration that the owner's exports follow ([`super::CxlHost::know_devices`]).
     pub known: u64,
     pub software: Software,
     pub events: Events,
@@ -79,23 +78,25 @@ impl Core {
         self.lose_wires();
         self.requester.give_up();
         self.mem.give_up();
+        // Requests of caches end, but not their copies: leases decide how long these count.
         self.home.agent.link_down();
         if let Some(lnc) = &mut self.lnc {
             lnc.port_down(ln::PORT);
         }
+        // The loss first, so that Surprise Down is reported before the slot is empty.
         let lost = self.root.lose_link();
         let gone = self.root.set_present(false);
         self.react(&lost);
         self.react(&gone);
     }
 
-    /// The link below the root port is there for software, or went down as software wanted it.
+    /// Shows software the link below the root port as up, or as down by its own order.
     fn show_link(&mut self, up: bool) {
         let effects = self.root.set_link(up.then(Link::default));
         self.react(&effects);
     }
 
-    /// Software holds what is below the root port in reset, or lets it go.
+    /// Software begins or ends a reset of the bus below the root port.
     fn hold(&mut self, now: Instant, on: bool) {
         self.resets.hold(now, on.then_some(Reset::Hot));
         if on {
@@ -104,7 +105,7 @@ impl Core {
         }
     }
 
-    /// What was below is gone, or is reset: it asserts nothing.
+    /// Clears INTx of functions that are gone or reset.
     fn lose_wires(&mut self) {
         self.wires.clear(0);
         self.tell_wires();
@@ -116,7 +117,7 @@ impl Core {
         }
     }
 
-    /// The root port is in the host: its interrupts and errors cross no link.
+    /// Handles effects of root port registers: its interrupts and errors cross no link.
     fn react(&mut self, effects: &BridgeEffects) {
         if let Some(message) = effects.message {
             self.error(self.me, message);
@@ -140,8 +141,9 @@ impl Core {
         self.software.interrupt(addr, from);
     }
 
-    /// What needs no TLP to come: answers, software, messages, and what can be sent.
+    /// Does work that no received TLP triggers: answers, software steps, messages, and sending.
     fn work(&mut self, now: Instant, full: bool, out: &mut Outbox) {
+        // Before loads and stores are handed to the cache by `flush`: lines whose leases have ended serve none of them.
         self.mem.set_now(now);
         loop {
             self.finish();
@@ -158,12 +160,14 @@ impl Core {
                 }
             }
         }
+        // Before messages of the new device come: the agent must not take them for the earlier device's.
         while let Some(cache_id) = self.software.take_moved_cache_id() {
             self.home.agent.reassign(cache_id);
         }
         while let Some(order) = self.resets.poll(now) {
             out.control_partner(order);
         }
+        // The other end knows no resets: after the last try the link counts as up.
         if self.resets.take_given_up() && self.root.is_present() {
             self.show_link(true);
         }
@@ -194,7 +198,7 @@ impl Core {
         }
     }
 
-    /// Answers requests of others that devices below have answered.
+    /// Answers requests of other hosts that devices below have answered.
     fn answer_passed(&mut self, out: &mut Outbox) {
         let Self { relay, counts, completer, me, .. } = self;
         let tlps = &mut counts.tlps;
@@ -205,9 +209,10 @@ impl Core {
         }
     }
 
-    /// Hands the ends of transactions to who asked.
+    /// Hands the ends of transactions to their submitters.
     fn finish(&mut self) {
         while let Some(done) = self.requester.next_done() {
+            // Each submitter recognises its own transactions and hands on all others; the rest is the owner's.
             let others = self.software.take(done).and_then(|done| self.uio.take(done));
             let others = others.and_then(|done| self.relay.ended(done));
             if let Some(done) = others {
@@ -227,7 +232,7 @@ impl Core {
         }
     }
 
-    /// Which of the host's own memory a TLP is for, and whether it changes that.
+    /// Range of the host's own memory that a TLP accesses, and whether it writes.
     fn touched(&self, tlp: &Tlp<'_>, exports: &dyn Exports) -> Option<(u64, u64, bool)> {
         if tlp.kind().is_io() {
             return None;
@@ -240,8 +245,9 @@ impl Core {
         self.memory.holds(at, len).then_some((at, len, tlp.kind().has_data()))
     }
 
-    /// Takes a request, which waits for caches of devices that are in its way.
+    /// Takes a request, which waits for the caches of devices in its way.
     fn admit(&mut self, tlp: &Tlp<'_>, exports: &dyn Exports, out: &mut Outbox) {
+        // Most hosts have no devices with caches: no look at the address.
         let touched = if self.home.agent.is_idle() { None } else { self.touched(tlp, exports) };
         let admitted = match touched {
             None => Admitted::Now(()),
@@ -270,10 +276,10 @@ impl Core {
         }
     }
 
-    /// Carries out what caches of devices let go, before anything that comes later is answered.
+    /// Carries out accesses that caches of devices let go, before any later message is answered.
     fn settle(&mut self, now: Instant, exports: &dyn Exports, out: &mut Outbox) {
         while let Some((local, bytes)) = self.next_tlp(now) {
-            let Ok(tlp) = Tlp::parse(self.mode, &bytes) else { continue }; // it was read before
+            let Ok(tlp) = Tlp::parse(self.mode, &bytes) else { continue }; // cannot happen: it was parsed when it came
             let admitted = self.home.admit_again(local);
             self.admitted(&tlp, admitted, exports, out);
         }
@@ -296,6 +302,8 @@ impl Core {
             self.interrupt(Hpa(addr), u32::from_le_bytes(*data), tlp.requester());
             return;
         }
+        // An LN request whose requester ID is not below the root port would register lines for a function that does not
+        // exist here.
         let forged = tlp.ln()
             && self.software.ln().is_some()
             && self.root.bus_route(tlp.requester().bus()) == BusRoute::Elsewhere;
@@ -322,14 +330,14 @@ impl Core {
                         let served = completer.serve_at(tlp, local, *me, memory, send);
                         return self.counts.tlps.count(served);
                     }
-                    // What is at an address may be another device when this is done.
+                    // The address may belong to another device once the enumeration is done: the requester tries again.
                     Some(_) if software.is_enumerating() || *known != software.renewals() => {
                         Err(Status::RequestRetry)
                     }
                     Some(local) => relay.take(prefix.pid(), tlp, local, requester),
                     None => Err(Status::UnsupportedRequest),
                 };
-                let Err(status) = refused else { return }; // it is counted when it is answered
+                let Err(status) = refused else { return }; // counted when it is answered
                 completer.refuse(tlp, status, *me, send);
                 if status == Status::UnsupportedRequest {
                     Served::Unsupported
@@ -351,7 +359,7 @@ impl Core {
             .into_iter()
             .find(|message| message.code() == code);
         if let Some(message) = intx::Message::of(tlp) {
-            self.wires.receive(0, 0, message); // what is at the other end of a link is device 0
+            self.wires.receive(0, 0, message); // the component at the other end of a link is device 0
             return self.tell_wires();
         }
         match (routing, error) {
@@ -362,20 +370,20 @@ impl Core {
     }
 }
 
-/// Where the double words of a request of another host are here, if it may reach all bytes that it enables: what is exported
-/// may end within a double word.
+/// Own address of the doublewords of another host's request, if it may reach all bytes that it enables. Exported memory
+/// may end within a doubleword.
 fn local_of(tlp: &Tlp<'_>, from: Pid, exports: &dyn Exports) -> Option<u64> {
     let (skip, len) = enabled_range(tlp);
     let first = Hpa(tlp.addr()?.0.checked_add(skip)?);
     exports.local(from, first, len)?.checked_sub(skip)
 }
 
-/// The number of a load or store among those of all transactions: TLPs' do not come that far.
+/// Number of a load or store among all transactions: bit 63 is set, which numbers of TLP transactions never reach.
 pub(super) const fn op_of(MemId(id): MemId) -> OpId {
     OpId(1 << 63 | id)
 }
 
-/// A host with what it exports to others.
+/// A host with its exports to other hosts.
 pub(super) struct Exporting<'a> {
     pub core: &'a mut Core,
     pub exports: &'a dyn Exports,
@@ -394,6 +402,7 @@ impl TransactionLayer for Exporting<'_> {
         let core = &mut *self.core;
         core.counts.tlps.other += 1;
         let known = message.word == ResetWord::Done;
+        // The host is the upper end of its link, so an order from below is dropped.
         core.counts.foreign_resets += u64::from(!known);
         if known && core.resets.receive(now, message) && core.root.is_present() {
             core.show_link(true);
@@ -409,6 +418,7 @@ impl TransactionLayer for Exporting<'_> {
 
     fn work(&mut self, now: Instant, full: bool, out: &mut Outbox) {
         self.core.settle(now, self.exports, out);
+        // Even if `full`: snoops and answers of the agent let others' requests go on.
         while let Some(message) = self.core.home.agent.next_message() {
             let sent = out.send_cache(&message.message()).is_ok();
             self.core.counts.tlps.unsent += u64::from(!sent);

@@ -1,7 +1,6 @@
-//! The host's end of Lightweight Notification as TLPs.
-//! Memory request → [`MemRequest`] → completion with the LN bit; [`LnMessage`] → `MsgD`.
+//! The host's end of Lightweight Notification as TLPs: a memory request becomes a [`MemRequest`] and its answer a
+//! completion with the LN bit; an [`LnMessage`] becomes a `MsgD`.
 //!
-//! Units: bytes.
 //! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 
 use weft_parsers::fabric::{Bdf, Hpa};
@@ -17,7 +16,7 @@ use crate::ln::{
 /// The one port of a host.
 pub(super) const PORT: RootPort = RootPort(0);
 
-/// A memory request as the completer sees it.
+/// Converts a memory request for the LN completer.
 fn request_of(tlp: &Tlp<'_>, addr: Hpa) -> MemRequest {
     MemRequest {
         from: Origin { port: PORT, requester: tlp.requester() },
@@ -36,8 +35,8 @@ fn request_of(tlp: &Tlp<'_>, addr: Hpa) -> MemRequest {
     }
 }
 
-/// Serves a request of memory, with what it does to registrations: reads and writes are the completer's, as far as
-/// they are well-formed; any other that writes is an update.
+/// Serves a memory request together with its effect on registrations. The LN completer handles well-formed reads and
+/// writes; every other request that writes counts as an update.
 pub(super) fn serve(
     lnc: &mut Lnc,
     completer: CompleterSpec,
@@ -57,10 +56,12 @@ pub(super) fn serve(
         }
         return served;
     }
+    // Before the LN completer: an address without memory must not become a registration.
     if !memory.holds(addr.0, u64::from(tlp.length_dw()) * 4) {
         completer.refuse(tlp, Status::UnsupportedRequest, me, send);
         return Served::Unsupported;
     }
+    // Nothing is written, so no watcher is notified.
     if tlp.ep() && tlp.kind().has_data() {
         return Served::Poisoned;
     }
@@ -97,7 +98,7 @@ pub(super) fn serve(
     }
 }
 
-/// Sends an LN Message: posted, behind all posted requests of its class that went before.
+/// Sends an LN Message; it is posted, and stays behind earlier posted requests of its class.
 pub(super) fn send(message: &LnMessage, me: Bdf, send: &mut Send<'_>) {
     let dest = match message.to {
         Route::Directed(dest) => Some(dest),

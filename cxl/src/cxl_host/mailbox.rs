@@ -1,9 +1,8 @@
-//! The host's end of a mailbox: finds it in the tree, gives it a command, waits, takes the answer.
+//! The host's end of a mailbox: finds it in the tree, sends it a command, waits, and reads the answer.
 //!
-//! [`Exchange::step`] asks for one access to memory, [`Exchange::answer`] is told how it went; [`Ring`] reads
-//! the notifications that the GAE put into the host's memory.
+//! [`Exchange::step`] returns one memory access, [`Exchange::answer`] takes its result; [`Ring`] reads the
+//! notifications that the GAE writes to the host's memory. All fields are little-endian.
 //!
-//! Units: bytes, nanoseconds; little-endian.
 //! Source: CXL 3.1 sections 8.2.8.1, 8.2.8.4; docs/spec/wire-formats.md §4.6 (0109, 010A), §5.4.
 
 use weft_parsers::fabric::{Bdf, Hpa};
@@ -14,7 +13,7 @@ use crate::pci::mailbox::{self, DOORBELL, ID_MAILBOX, array_len, capabilities};
 use crate::pci::{Tree, cxl::BlockId};
 use crate::requester::Failure;
 
-/// Pause before a mailbox is asked again, and how often.
+/// Pause between two polls of a mailbox, and most polls.
 const PAUSE_NS: u64 = 1_000;
 const ASKS_MAX: u32 = 100_000;
 /// Bytes of a notification.
@@ -25,7 +24,7 @@ const COMMAND: u64 = mailbox::COMMAND as u64;
 const STATUS: u64 = mailbox::STATUS as u64;
 const PAYLOAD: u64 = mailbox::PAYLOAD as u64;
 
-/// Functions with a block of device registers, and where the block stands.
+/// Functions with a block of device registers, and the address of the block.
 #[must_use]
 pub fn blocks(tree: &Tree) -> Vec<(Bdf, Hpa)> {
     let nodes = tree.iter().flat_map(|node| {
@@ -41,11 +40,8 @@ pub fn blocks(tree: &Tree) -> Vec<(Bdf, Hpa)> {
 /// The response of a mailbox to a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// Return code.
     pub code: u16,
-    /// The vendor's status.
     pub vendor: u16,
-    /// Output.
     pub payload: Vec<u8>,
 }
 
@@ -60,13 +56,8 @@ pub enum MailboxFailure {
     NoMailbox,
     /// The input does not fit.
     #[error("{len} bytes of input do not fit into {max}")]
-    Length {
-        /// Bytes.
-        len: usize,
-        /// Bytes that fit.
-        max: usize,
-    },
-    /// It was never ready.
+    Length { len: usize, max: usize },
+    /// The mailbox was never ready.
     #[error("the mailbox does not become ready")]
     Busy,
 }
@@ -74,16 +65,12 @@ pub enum MailboxFailure {
 /// The next access that a mailbox exchange needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Read memory.
     Read(Hpa, usize),
-    /// Write memory.
     Write(Hpa, Vec<u8>),
-    /// Let time pass.
     Wait {
-        /// How much.
         ns: u64,
     },
-    /// It is finished.
+    /// The exchange has ended.
     Done(Result<Response, MailboxFailure>),
 }
 
@@ -104,7 +91,7 @@ enum State {
     Done(Result<Response, MailboxFailure>),
 }
 
-/// A command on its way through a mailbox.
+/// A command at a mailbox, with its progress.
 #[derive(Clone, Debug)]
 pub struct Exchange {
     block: Hpa,
@@ -117,7 +104,7 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// Gives the mailbox of the block of registers at `block` a command.
+    /// A command for the mailbox of the register block at `block`.
     #[must_use]
     pub fn new(block: Hpa, opcode: u16, input: &[u8]) -> Self {
         let input = input.to_vec();
@@ -128,7 +115,7 @@ impl Exchange {
         Hpa(self.block.0.wrapping_add(self.mailbox).wrapping_add(offset))
     }
 
-    /// What is to be done; the same again until it is answered.
+    /// The next access; the same one until it is answered.
     #[must_use]
     pub fn step(&self) -> Step {
         match &self.state {
@@ -150,7 +137,7 @@ impl Exchange {
         }
     }
 
-    /// Tells what the access has brought; nothing of a write or a pause.
+    /// Takes the result of the access: the bytes read, none after a write or a pause.
     pub fn answer(&mut self, result: Result<Vec<u8>, Failure>) {
         if matches!(self.state, State::Done(_)) {
             return;
@@ -166,6 +153,7 @@ impl Exchange {
         Ok(match core::mem::replace(&mut self.state, State::Head) {
             State::Head => {
                 let head = bytes.first_chunk::<8>().ok_or(MailboxFailure::NoMailbox)?;
+                // Bounded: the length comes from the device.
                 State::Array { len: array_len(*head).min(4_096) }
             }
             State::Array { .. } => {
@@ -175,6 +163,7 @@ impl Exchange {
             }
             State::Capabilities => {
                 let shift = bytes.first().map_or(0, |byte| byte & 0x1F);
+                // Payload size is 2^8 to 2^20 bytes (CXL 3.1, 8.2.8.4); other values allow no payload.
                 let max = if (8..=20).contains(&shift) { 1 << shift } else { 0 };
                 self.output_max = max;
                 if self.input.len() > max {
@@ -182,6 +171,7 @@ impl Exchange {
                 }
                 State::Idle
             }
+            // The doorbell is set while the mailbox has a command: of an earlier user, for example.
             State::Idle if rings => self.pause(State::Idle)?,
             State::Idle if self.input.is_empty() => State::Command,
             State::Idle => State::Payload,
@@ -194,6 +184,7 @@ impl Exchange {
             State::Status => State::Length { code: word(4), vendor: word(6) },
             State::Length { code, vendor } => {
                 let len = usize::from(word(2)) | usize::from(word(4) & 0x1F) << 16;
+                // A device that reports more than its mailbox holds must not make the host read beyond it.
                 if len > self.output_max {
                     return Err(MailboxFailure::Length { len, max: self.output_max });
                 }
@@ -229,19 +220,19 @@ pub struct Ring {
     tail: u8,
 }
 
-/// Notifications that were taken out of the ring.
+/// Notifications taken from the ring.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// Notifications, oldest first.
+    /// Notifications, from the oldest to the newest.
     pub entries: Vec<[u8; ENTRY_LEN]>,
-    /// Others found no room.
+    /// Whether other notifications were dropped because the ring was full.
     pub overflow: bool,
 }
 
 impl Ring {
-    /// Payload of a command 0109, which has none, is nothing; its answer goes to [`Self::take`].
+    /// Opcode of Get GAM Buffer, without payload; its answer goes to [`Self::take`].
     pub const GET: u16 = 0x0109;
-    /// Takes [`Self::set`].
+    /// Opcode of Set GAM Buffer, with [`Self::set`] as payload.
     pub const SET: u16 = 0x010A;
 
     /// An empty ring of 8 KiB in the host's memory at `base`, a multiple of 32 below 2^52.
@@ -250,14 +241,14 @@ impl Ring {
         Self { base: Hpa(base.0 & 0xF_FFFF_FFFF_FFE0), tail: 0 }
     }
 
-    /// Input of command 010A: where it is, and how far it was read.
+    /// Payload of command 010A: address of the ring, and the tail.
     #[must_use]
     pub const fn set(&self, clear_overflow: bool) -> [u8; 8] {
         let flags = 1 | (clear_overflow as u64) << 1;
         (flags | self.base.0 | (self.tail as u64) << 56).to_le_bytes()
     }
 
-    /// Reads what is between the tail and the head that command 0109 answered; the tail moves behind it.
+    /// Reads the notifications between the tail and the head in the answer to command 0109, and advances the tail.
     /// `None` if the answer names another ring, or none.
     pub fn take(&mut self, answer: &[u8], memory: &dyn Target) -> Option<Taken> {
         let answer = u64::from_le_bytes(*answer.first_chunk()?);

@@ -1,8 +1,5 @@
-//! Loads and stores by CXL.mem of a host: each by itself, or through a cache.
+//! CXL.mem requester of a host: with or without a cache. [`HostMem`] passes every call on to the one that the host has.
 //!
-//! [`HostMem`] hands everything to the one that the host has.
-//!
-//! Units: lines.
 //! Source: docs/spec/cxl-fabric.md "CXL.mem", "Back-invalidate".
 
 use weft_dataplane::time::Instant;
@@ -12,11 +9,8 @@ use crate::coherence::cache::CacheCounts;
 use crate::mem::cached::CachedRequester;
 use crate::mem::{MemCounts, MemDone, MemId, MemOperation, MemRequester, MemSpec};
 
-/// A host's requester of CXL.mem.
 pub(super) enum HostMem {
-    /// Without a cache.
     Plain(Box<MemRequester>),
-    /// With one.
     Cached(Box<CachedRequester>),
 }
 
@@ -30,7 +24,7 @@ macro_rules! both {
 }
 
 impl HostMem {
-    /// With a cache of so many lines, or (0) without.
+    /// A requester with a cache of `lines` lines; 0: without a cache.
     pub(super) fn new(spec: MemSpec, lines: usize) -> Self {
         if lines == 0 {
             Self::Plain(Box::new(MemRequester::new(spec)))
@@ -55,7 +49,7 @@ impl HostMem {
         both!(self, one => one.counts())
     }
 
-    /// A changed line of the cache that was lost.
+    /// Address of the next changed line that was lost.
     pub(super) fn next_lost(&mut self) -> Option<u64> {
         match self {
             Self::Plain(_) => None,
@@ -63,7 +57,7 @@ impl HostMem {
         }
     }
 
-    /// Goes on to `now`, before anything is taken in.
+    /// Advances to `now`; called before messages are taken in.
     pub(super) fn set_now(&mut self, now: Instant) {
         if let Self::Cached(one) = self {
             one.set_now(now);
@@ -86,7 +80,7 @@ impl HostMem {
         both!(self, one => one.give_up());
     }
 
-    /// Counts of the cache, and its lines: how many there are, of how many.
+    /// Counts of the cache; lines in use, and its capacity.
     pub(super) fn cache(&self) -> Option<(CacheCounts, (usize, usize))> {
         match self {
             Self::Plain(_) => None,

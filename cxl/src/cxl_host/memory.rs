@@ -1,7 +1,6 @@
-//! A host's memory: what devices read and write, and what a peer's UIO requests reach.
-//! Ranges of addresses, each a [`Memory`]; a [`Target`], and what a fabric memory engine works on.
+//! A host's memory: the target of devices' reads and writes, and of peers' UIO requests. [`HostMemory`] has ranges of
+//! addresses, each a [`Memory`]; it is a [`Target`], and the memory of a fabric memory engine.
 //!
-//! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; CXL 3.1 section 7.7.3.1.
 
 use std::collections::BTreeMap;
@@ -13,7 +12,7 @@ use crate::fabric_mem;
 use crate::gfd::memory::Memory;
 use crate::pci::bridge::Window;
 
-/// A host's memory: ranges of addresses that do not overlap.
+/// A host's memory: disjoint ranges of addresses.
 #[derive(Debug, Default)]
 pub struct HostMemory {
     ranges: BTreeMap<u64, Memory>,
@@ -23,9 +22,7 @@ pub struct HostMemory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{len:#x} bytes at {base} overlap other memory, or end beyond 64 bits")]
 pub struct NoPlace {
-    /// First address.
     pub base: Hpa,
-    /// Bytes.
     pub len: u64,
 }
 
@@ -48,6 +45,7 @@ impl HostMemory {
         let len = memory.size();
         let refused = NoPlace { base, len };
         let end = base.0.checked_add(len).ok_or(refused)?;
+        // Ranges are disjoint, so only the last one that begins in front of the end can overlap.
         let before = self.ranges.range(..end).next_back();
         if before.is_some_and(|(at, other)| at + other.size() > base.0) {
             return Err(refused);
@@ -56,7 +54,7 @@ impl HostMemory {
         Ok(())
     }
 
-    /// The range that holds all of it, and the place in it.
+    /// First address of the range that contains all of `len` bytes at `addr`, and the offset in it.
     fn range(&self, addr: u64, len: u64) -> Option<(u64, u64)> {
         let (&base, memory) = self.ranges.range(..=addr).next_back()?;
         let offset = addr - base;
@@ -87,24 +85,23 @@ impl fabric_mem::Memory for HostMemory {
     }
 
     fn place(&self, _: u64, _: u64) -> Option<fabric_mem::Place> {
-        None // a host has no device memory
+        None // host memory is shown in the engine's window instead
     }
 }
 
-/// Who decides which of a host's own addresses a request of another host reaches.
+/// Decides which of a host's own addresses a request of another host reaches.
 pub trait Exports {
-    /// The address here of `len` bytes that `from` calls `addr`; `None` if it may not reach them.
+    /// Own address of `len` bytes that `from` addresses by `addr`; `None` if it may not reach them.
     fn local(&self, from: Pid, addr: Hpa, len: u64) -> Option<u64>;
 }
 
-/// Exports one range to every host: what others call `base..` is `local..` here.
+/// Exports one range to every host: addresses from `base` on are own addresses from `local` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// First address, as others have it.
+    /// First address, as other hosts use it.
     pub base: Hpa,
-    /// Bytes.
     pub len: u64,
-    /// First address here.
+    /// Own address that `base` leads to.
     pub local: u64,
 }
 

@@ -1,13 +1,13 @@
 //! A host: one root port on a link of TLPs, memory behind it, and the software that uses both.
 //!
-//! [`CxlHost::poll`] moves TLPs; transactions go in by methods, [`Event`]s come out by [`CxlHost::next_event`].
+//! [`CxlHost::poll`] moves TLPs; the owner submits transactions and fetches [`Event`]s by [`CxlHost::next_event`].
+//! Addresses are those of the bus.
 //!
-//! Units: bytes, addresses of the bus.
+//! The root port is device 0 on the host's first bus, and its secondary bus is the link. Posted requests and
+//! completions are taken without condition (docs/spec/cxl-fabric.md "Routes").
+//!
 //! Source: PCIe 6.0 chapters 2 and 6; PCIe 6.0 section 2.2.4; CXL 3.1 sections 7.7.3.3, 7.7.6.1;
 //! docs/spec/cxl-fabric.md.
-//!
-//! The root port is device 0 on the host's first bus; what it has below hangs on the link. Posted requests and
-//! completions are taken without condition (docs/spec/cxl-fabric.md "Routes").
 
 mod admission;
 mod bus_reset;
@@ -52,34 +52,34 @@ pub use memory::{Export, Exports, HostMemory};
 use relay::Relay;
 use software::Software;
 
-/// What a host is built from.
+/// Configuration of a host.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
     /// Its end of the link, which carries TLPs of one mode without PTH.
     pub end: EndConfig,
-    /// What its software gives away.
+    /// Buses, addresses and settings that its software assigns.
     pub spec: HostSpec,
-    /// Its root port.
+    /// Configuration of its root port.
     pub root: BridgeSpec,
-    /// Most bytes of a read that it sends.
+    /// Most bytes of a read request of its own.
     pub read_max: usize,
-    /// What no UIO request that it sends crosses a multiple of.
+    /// Boundary in bytes that no UIO request of its own crosses.
     pub uio_max: usize,
-    /// Its requests under way.
+    /// Most requests of its own under way.
     pub in_flight_max: usize,
-    /// How long an answer may take.
+    /// Time limit for an answer.
     pub timeout: Span,
     /// Lines of its write-back cache for CXL.mem; 0 for none.
     pub cache_lines: usize,
-    /// Its completions of UIO reads leave the last chunk first.
+    /// Whether its completions of UIO reads leave the last chunk first.
     pub uio_last_first: bool,
     /// Its home agent, which keeps caches of devices coherent with its memory.
     pub home: HomeSpec,
-    /// It takes UIO requests of other hosts, and knows them by their prefix.
+    /// Whether it serves UIO requests of other hosts, which a prefix marks.
     pub gim: bool,
     /// Lightweight Notification; without effect in flit mode.
     pub lnc: Option<LncSpec>,
-    /// Enumerates anew what is behind a slot that interrupts.
+    /// Whether its software enumerates again behind a slot that interrupts.
     pub hot_plug: bool,
 }
 
@@ -137,6 +137,7 @@ impl CxlHost {
             completer,
             home: Home::new(config.home),
             gim: config.gim,
+            // LN does not exist in flit mode.
             lnc: config.lnc.filter(|_| mode == Mode::NonFlit).map(Lnc::new),
             uio: UioSide::default(),
             relay: Relay::default(),
@@ -148,7 +149,7 @@ impl CxlHost {
         Ok(Self { end: TlpEnd::new(config.end), core, up: false })
     }
 
-    /// In this PCIe segment, in flit mode: its configuration requests tell those below.
+    /// Sets its PCIe segment, in flit mode: its configuration requests name it to functions below.
     #[must_use]
     pub fn in_segment(mut self, segment: u8) -> Self {
         let flit = self.core.mode == Mode::Flit;
@@ -156,20 +157,20 @@ impl CxlHost {
         self
     }
 
-    /// What its memory holds. Devices may have newer lines in their caches: [`Self::load`] asks them.
+    /// Contents of its memory. Devices may have newer lines in their caches; [`Self::load`] snoops them.
     #[must_use]
     pub const fn memory(&self) -> &HostMemory {
         &self.core.memory
     }
 
-    /// A CPU writes memory that no device has in its cache: who watches a line of it is told. False when there is no such
-    /// memory, or a device has it: [`Self::store_some`].
+    /// A processor stores to memory that no device has in its cache; watchers of its lines are notified. False if there
+    /// is no such memory, or a device has a line of it: then use [`Self::store_some`].
     pub fn store(&mut self, addr: Hpa, data: &[u8]) -> bool {
         matches!(self.store_some(addr, data), Ok(CpuStep::Done(done)) if done == data.len())
     }
 
-    /// A processor loads from the host's own memory, as many bytes from the front as no cache of a device is in the way of;
-    /// or else those of the first line wait.
+    /// A processor loads from the host's own memory: all bytes up to the first line that a device's cache holds, or, if
+    /// that is the first one, its bytes wait.
     ///
     /// # Errors
     /// See [`CpuError`].
@@ -177,7 +178,7 @@ impl CxlHost {
         self.core.home.load(&self.core.memory, addr, into)
     }
 
-    /// A processor stores to the host's own memory; as [`Self::load`]. Who watches a line of it is told.
+    /// A processor stores to the host's own memory, like [`Self::load`]. Watchers of its lines are notified.
     ///
     /// # Errors
     /// See [`CpuError`].
@@ -186,7 +187,7 @@ impl CxlHost {
         home.store(memory, lnc, addr, data)
     }
 
-    /// The end of an access that waited, once: what was loaded. `None` while it waits.
+    /// Result of an access that waited, returned once: the loaded bytes. `None` while it waits.
     pub fn cpu_ended(&mut self, access: CpuAccess) -> Option<Result<Vec<u8>, CpuError>> {
         self.core.home.take_ended(access)
     }
@@ -197,19 +198,19 @@ impl CxlHost {
         self.core.home.agent.counts()
     }
 
-    /// Its completer of Lightweight Notification, where it has one.
+    /// Its completer of Lightweight Notification, if it has one.
     pub const fn lnc(&mut self) -> Option<&mut Lnc> {
         self.core.lnc.as_mut()
     }
 
-    /// The same, for what it knows.
+    /// Its completer of Lightweight Notification, for its state.
     #[must_use]
     pub const fn ln_state(&self) -> Option<&Lnc> {
         self.core.lnc.as_ref()
     }
 
-    /// The LN requesters that the last enumeration found, with the limit that it gave to each, an exponent; `None` where
-    /// one stays off, as it does not have the lines of the system.
+    /// The LN requesters that the last enumeration found, each with its limit (an exponent); `None` for one that stays
+    /// off because it does not support the system's line size.
     #[must_use]
     pub fn ln_requesters(&self) -> Vec<(Bdf, Option<u8>)> {
         match (self.tree(), self.core.software.ln()) {
@@ -218,7 +219,7 @@ impl CxlHost {
         }
     }
 
-    /// Submits a transaction; an [`Event::Done`] tells of its end.
+    /// Submits a transaction; [`Event::Done`] reports its end.
     pub fn submit(&mut self, transaction: impl Into<Transaction>) -> OpId {
         self.core.requester.submit(transaction.into())
     }
@@ -233,7 +234,7 @@ impl CxlHost {
         self.submit(Operation::Write { addr, data: data.to_vec() })
     }
 
-    /// Loads or stores by CXL.mem; an [`Event::Done`] tells of its end.
+    /// Loads or stores by CXL.mem; [`Event::Done`] reports its end.
     pub fn mem(&mut self, what: MemOperation) -> OpId {
         link::op_of(self.core.mem.submit(what))
     }
@@ -244,13 +245,13 @@ impl CxlHost {
         self.core.mem.counts()
     }
 
-    /// Counts of its cache for CXL.mem, if it has one, and the cache's lines: how many there are, of how many.
+    /// Counts of its cache for CXL.mem, if it has one; lines in use, and the cache's capacity.
     #[must_use]
     pub fn cache(&self) -> Option<(CacheCounts, (usize, usize))> {
         self.core.mem.cache()
     }
 
-    /// Reads by UIO; `to` names the port that it goes to, past the switch's decoders.
+    /// Reads by UIO; `to` names the target port and bypasses the switch's decoders.
     pub fn uio_read(&mut self, addr: Hpa, len: usize, to: Option<Pid>) -> OpId {
         self.submit(Transaction { to, ..Operation::UioRead { addr, len }.into() })
     }
@@ -260,75 +261,76 @@ impl CxlHost {
         self.submit(Transaction { to, ..Operation::UioWrite { addr, data: data.to_vec() }.into() })
     }
 
-    /// The port of a fabric memory engine, and the memory that it works on.
+    /// Port of a fabric memory engine, and the memory that it works on.
     pub const fn uio(&mut self, pending_max: usize) -> (Uio<'_>, CoherentMemory<'_>) {
         let Core { requester, uio: side, memory, home, lnc, .. } = &mut self.core;
         (Uio { requester, side, pending_max }, CoherentMemory { memory, home, lnc })
     }
 
-    /// Enumerates all that is below.
+    /// Enumerates everything below the root port.
     pub fn enumerate(&mut self) {
         let Core { lnc, software, .. } = &mut self.core;
         if let Some(lnc) = lnc {
+            // Function numbers may change, and LN Messages go by number.
             admission::suspend(lnc, software);
         }
         software.enumerate();
     }
 
-    /// Enumerates anew what is behind the slot at `bdf`, once nothing else is enumerated.
+    /// Enumerates again behind the slot at `bdf`, once no other enumeration is under way.
     pub fn rescan(&mut self, bdf: Bdf) {
         self.core.software.rescan(bdf);
     }
 
-    /// Resets the bus below the bridge at `bdf` (secondary bus reset), waits until the link is up again, and enumerates anew
-    /// what is there: [`Event::BusReset`]. False while another reset is under way, and where there is no such bridge.
+    /// Resets the bus below the bridge at `bdf` (secondary bus reset), waits until the link is up again, and enumerates
+    /// the bus again; [`Event::BusReset`] reports the end. False while another reset is under way, or if there is no
+    /// such bridge.
     pub fn reset_bus(&mut self, bdf: Bdf) -> bool {
         self.core.software.reset_bus(bdf)
     }
 
-    /// Gives the device at `bdf` a `CacheID` of 0 to 15, in place of the one that it had, or none any more:
-    /// [`Event::CacheId`]. False while it does so for another.
+    /// Sets or removes the `CacheID` (0 to 15) of the device at `bdf`; [`Event::CacheId`] reports the end. False while
+    /// it does so for another device.
     pub fn set_cache_id(&mut self, bdf: Bdf, cache_id: Option<u8>) -> bool {
         self.core.software.set_cache_id(bdf, cache_id)
     }
 
-    /// Reads the CDATs of functions that the last enumeration has found, by their DOE mailboxes: [`Event::Cdats`]. False while
-    /// it does so already.
+    /// Reads the CDATs of functions that the last enumeration found, by their DOE mailboxes; [`Event::Cdats`] reports
+    /// the end. False while it does so already.
     pub fn read_cdats(&mut self, functions: Vec<Bdf>) -> bool {
         self.core.software.read_cdats(functions)
     }
 
-    /// Whether it enumerates.
+    /// Whether an enumeration is under way.
     #[must_use]
     pub const fn is_enumerating(&self) -> bool {
         self.core.software.is_enumerating()
     }
 
-    /// What the last enumeration found.
+    /// Result of the last enumeration.
     #[must_use]
     pub const fn tree(&self) -> Option<&Tree> {
         self.core.software.tree()
     }
 
-    /// What the last enumeration found is known to who decides which memory of devices others reach ([`Exports`]): until
-    /// then their requests for it are to be sent again.
+    /// The owner's [`Exports`] now follow the result of the last enumeration. Until this call, other hosts' requests
+    /// for memory of devices are answered with retry status.
     pub const fn know_devices(&mut self) {
         self.core.known = self.core.software.renewals();
     }
 
-    /// Pins of INTx that are asserted by what is below.
+    /// Pins of INTx that functions below assert.
     #[must_use]
     pub fn intx(&self) -> Vec<Pin> {
         self.core.wires.asserted()
     }
 
-    /// Its root port.
     #[must_use]
     pub const fn root(&self) -> &Bridge {
         &self.core.root
     }
 
-    /// Sends `PME_Turn_Off` to all; [`Event::TurnedOff`] tells that all agreed.
+    /// Broadcasts `PME_Turn_Off`; [`Event::TurnedOff`] reports that all have answered.
     pub fn turn_off(&mut self) {
         let kind = Kind::Message { routing: Routing::Broadcast, data: false };
         let body = Body::Message { code: code::PME_TURN_OFF, dw2: 0, dw3: 0 };
@@ -336,25 +338,24 @@ impl CxlHost {
         self.core.counts.tlps.unsent += u64::from(self.end.outbox().send(None, &tlp).is_err());
     }
 
-    /// Gives the mailbox of the block of registers at `block` a command, once those before are answered;
-    /// an [`Event::Response`] with the number tells of its end.
+    /// Queues a command for the mailbox of the register block at `block`; returns its number. [`Event::Response`] with
+    /// this number reports the end.
     pub fn command(&mut self, block: Hpa, opcode: u16, input: &[u8]) -> u64 {
         self.core.software.command(block, opcode, input)
     }
 
-    /// What happened next.
+    /// Takes the oldest event.
     pub fn next_event(&mut self) -> Option<Event> {
         self.core.events.pop()
     }
 
-    /// Counts so far.
     #[must_use]
     pub const fn counts(&self) -> (HostCounts, RequesterCounts, EndCounts) {
         let counts = HostCounts { events_lost: self.core.events.lost(), ..self.core.counts };
         (counts, self.core.requester.counts(), self.end.counts())
     }
 
-    /// Takes in what the port has, and sends what is to be sent. Nobody else's UIO requests reach memory.
+    /// Receives frames from the port, and sends those that are due. UIO requests of other hosts reach no memory.
     ///
     /// # Errors
     /// The port's own.
@@ -367,7 +368,7 @@ impl CxlHost {
         self.poll_with(now, port, bufs, &())
     }
 
-    /// As [`Self::poll`]; `exports` says which memory is there for other hosts.
+    /// Like [`Self::poll`]; `exports` decides which memory other hosts reach.
     ///
     /// # Errors
     /// The port's own.
@@ -382,12 +383,12 @@ impl CxlHost {
             self.up = port.link_up();
             self.core.link(now, self.up);
         }
+        // Before frames: a request that is taken in after this gets no lease if a snoop to its cache is overdue.
         self.core.home.agent.mark_overdue(now);
         let mut layer = Exporting { core: &mut self.core, exports };
         poll(&mut self.end, &mut layer, now, port, bufs)
     }
 
-    /// Gives back all chunks that wait.
     pub fn release(&mut self, bufs: &mut Bufs) {
         self.end.release(bufs);
     }

@@ -1,14 +1,13 @@
-//! Requests of others for memory of devices below the host: the root complex passes them on, and the answers back.
+//! Requests of other hosts for memory of devices below this host: the root complex passes them on, and the answers
+//! back.
 //!
-//! [`Relay::take`] turns a request into transactions of the host's own; [`Relay::ended`] is told of their ends, and
-//! [`Relay::answer`] sends the completions that are due.
+//! [`Relay::take`] turns a request into transactions of the host's own; [`Relay::ended`] takes their ends, and
+//! [`Relay::answer`] sends the completions that are due. Whether a sender may access the memory was decided before. One
+//! sender has a bounded number of requests here, so that it cannot delay the others for long; requests beyond that are
+//! answered with retry status (RRS).
 //!
-//! Units: bytes.
 //! Source: PCIe 6.0 section 1.3.1 (peer-to-peer routing by a root complex is optional); CXL 3.1 section 7.7.3.3;
 //! docs/spec/cxl-fabric.md "Fabric memory transfers".
-//!
-//! Who may ask for what was decided before. One sender has a bounded number of requests here, so that it delays no other
-//! one for long; what comes beyond is to be sent again (RRS).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,25 +17,24 @@ use weft_parsers::tlp::{At, Kind, Mode, Status, Tlp};
 use crate::completer::{CompleterSpec, Send, Served, clear_disabled, enabled_runs};
 use crate::requester::{Done, Failure, OpId, Operation, Requester};
 
-/// Requests of one sender that are passed on at a time.
+/// Most requests of one sender at a time.
 const EACH_MAX: usize = 256;
 
-/// A request that was passed on.
 #[derive(Debug)]
 struct Passed {
     from: Pid,
     /// The request as it came.
     tlp: Vec<u8>,
-    /// Transactions that have not ended, and what those that have say.
+    /// Number of its transactions under way; `result` joins those that have ended.
     left: usize,
     result: Result<Vec<u8>, Failure>,
 }
 
-/// What is passed on to devices below the host.
+/// Requests passed on to devices below the host.
 #[derive(Debug, Default)]
 pub(super) struct Relay {
     passed: BTreeMap<u64, Passed>,
-    /// Which of these a transaction is for.
+    /// Request that each transaction is for.
     ops: BTreeMap<OpId, u64>,
     ended: VecDeque<Passed>,
     each: BTreeMap<Pid, usize>,
@@ -44,10 +42,10 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// Passes a UIO request of `from` on to `addr`.
+    /// Passes a UIO request of `from` on to address `addr`.
     ///
     /// # Errors
-    /// The status that it is to be answered with.
+    /// The status to answer it with.
     pub(super) fn take(
         &mut self,
         from: Pid,
@@ -68,6 +66,7 @@ impl Relay {
         let (number, left) = (self.next, operations.len());
         self.next += 1;
         let passed = Passed { from, tlp: tlp.bytes().to_vec(), left, result: Ok(Vec::new()) };
+        // A write without enabled bytes reaches no memory, and succeeds.
         if left == 0 {
             self.ended.push_back(passed);
             return Ok(());
@@ -79,13 +78,14 @@ impl Relay {
         Ok(())
     }
 
-    /// Takes a transaction's end if it is one of these; otherwise gives it back.
+    /// Takes the end of a transaction of its own; returns any other.
     pub(super) fn ended(&mut self, done: Done) -> Option<Done> {
         let Some(number) = self.ops.remove(&done.op) else { return Some(done) };
         let passed = self.passed.get_mut(&number)?;
         passed.left = passed.left.saturating_sub(1);
         match done.result {
             Ok(data) if passed.result.is_ok() && !data.is_empty() => passed.result = Ok(data),
+            // A single failed run fails the request, which has one status.
             Err(failure) => passed.result = Err(failure),
             Ok(_) => {}
         }
@@ -95,7 +95,7 @@ impl Relay {
         None
     }
 
-    /// Sends the completion of a request that is done, as `completer`; how it was served, or `None` if none is done.
+    /// Sends the completion of a request that is done, as `completer`. Returns its outcome, or `None` if none is done.
     pub(super) fn answer(
         &mut self,
         spec: CompleterSpec,
@@ -106,8 +106,9 @@ impl Relay {
         if let Some(under_way) = self.each.get_mut(&from) {
             *under_way = under_way.saturating_sub(1);
         }
+        // Else a sender that came once would stay in the map for ever.
         self.each.retain(|_, under_way| *under_way > 0);
-        // It is as it came, and was one then.
+        // Cannot fail: the bytes were parsed when they came.
         let Ok(tlp) = Tlp::parse(Mode::Flit, &tlp) else { return Some(Served::Aborted) };
         let (status, served) = match result {
             Ok(mut data) if tlp.kind() == Kind::UioRead => {
@@ -127,7 +128,7 @@ impl Relay {
     }
 }
 
-/// What is asked of the device: whole double words of a read, the bytes of a write that are enabled.
+/// Operations at the device: whole doublewords of a read, each run of enabled bytes of a write.
 fn operations(tlp: &Tlp<'_>, addr: u64) -> Vec<Operation> {
     if tlp.kind() == Kind::UioRead {
         let len = usize::from(tlp.length_dw()) * 4;

@@ -1,7 +1,6 @@
-//! The enumerator's accesses as TLPs: which of them cross the link, and of which type.
-//! [`Scan::step`] → [`ScanStep`]; its answer comes with the transaction's end.
+//! Accesses of the enumerator as TLPs: which of them cross the link, and of which type. [`Scan::step`] returns the next
+//! [`ScanStep`]; its answer comes with the end of the transaction.
 //!
-//! Units: nanoseconds.
 //! Source: PCIe 6.0 section 2.2.4.2 (types 0 and 1); PCIe 6.0 section 2.3.1 (retry status).
 
 use weft_dataplane::time::{Instant, Span};
@@ -12,10 +11,10 @@ use crate::pci::{Bridge, Enumerator, Reg};
 use crate::requester::{Failure, OpId, Operation, Transaction};
 use weft_parsers::tlp::Status;
 
-/// What a read of the Vendor ID answers for a function that is not ready (PCIe 6.0 section 2.3.1).
+/// Vendor ID that software reads from a function that is not ready (PCIe 6.0 section 2.3.1).
 const NOT_READY: u32 = 0xFFFF_0001;
 
-/// Where the enumerator stands.
+/// Progress of an enumerator.
 #[derive(Debug)]
 pub(super) struct Scan {
     enumerator: Enumerator,
@@ -25,15 +24,15 @@ pub(super) struct Scan {
     unanswered: bool,
 }
 
-/// What the host has to do for it.
+/// Next step for the host.
 pub(super) enum ScanStep {
-    /// Nothing until an answer comes, or until then.
+    /// Nothing, until an answer comes or the time of [`Scan::until`].
     Nothing,
-    /// Access the root port's own registers.
+    /// Access a register of the root port.
     Own(Request),
-    /// Send this, and tell [`Scan::sent`].
+    /// Send this transaction, and call [`Scan::sent`].
     Send(Request, Transaction),
-    /// It is finished.
+    /// The enumeration has ended.
     Finished,
 }
 
@@ -46,7 +45,7 @@ impl Scan {
         &self.enumerator
     }
 
-    /// Whether an access was lost: what was found is not all that is there, perhaps.
+    /// Whether an access got no answer, so the result may be incomplete.
     pub(super) const fn is_unanswered(&self) -> bool {
         self.unanswered
     }
@@ -87,18 +86,21 @@ impl Scan {
                 }
                 Request::Read { bdf, reg } => (bdf, (reg, None)),
                 Request::Write { bdf, reg, value, enables } => (bdf, (reg, Some((value, enables)))),
-                Request::Load { .. } | Request::Store { .. } => continue, // sent before
+                Request::Load { .. } | Request::Store { .. } => continue, // cannot happen: sent above
             };
             if dest.bus() == bus {
+                // The root port is the only function on the host's first bus.
                 if (dest.device(), dest.function()) == (0, 0) {
                     return ScanStep::Own(request);
                 }
                 self.enumerator.answer(None);
                 continue;
             }
+            // As the root port's own registers route: the enumerator may just have changed them.
             let type1 = match root.bus_route(dest.bus()) {
                 _ if root.link().is_none() => None,
                 BusRoute::Elsewhere => None,
+                // A link has one device, number 0.
                 BusRoute::Secondary => (dest.device() == 0).then_some(false),
                 BusRoute::Below => Some(true),
             };
@@ -124,16 +126,18 @@ impl Scan {
         self.enumerator.answer(value);
     }
 
-    /// Takes a transaction's end if it is the enumerator's; otherwise gives it back.
+    /// Takes the end of a transaction; false if it is not the enumerator's.
     pub(super) fn take(&mut self, op: OpId, result: &Result<Vec<u8>, Failure>, max: u16) -> bool {
         let Some((_, request)) = self.under_way.take_if(|(other, _)| *other == op) else {
             return false;
         };
         let retry = *result == Err(Failure::Status(Status::RequestRetry));
+        // A read of the Vendor ID shows retry status to software (CRS Software Visibility); any other request is
+        // repeated.
         let vendor = matches!(request, Request::Read { reg, .. } if reg == Reg::at(0));
         if retry && !vendor && self.retries < max {
             self.retries += 1;
-            return true; // the enumerator asks the same again
+            return true; // the enumerator repeats the request
         }
         self.retries = 0;
         self.unanswered |= *result == Err(Failure::Timeout);

@@ -1,9 +1,9 @@
-//! A host's software: enumerates what is below its root port, answers slots' interrupts, and commands mailboxes.
+//! A host's software: enumerates the buses below its root port, answers interrupts of slots, and sends commands to
+//! mailboxes.
 //!
-//! [`Software::advance`] and [`Software::exchange`] go one step, by transactions of the host's [`Requester`]
-//! and registers of its root port; [`Software::take`] is told how a transaction ended.
+//! [`Software::advance`] and [`Software::exchange`] do one step, by transactions of the host's [`Requester`] and by
+//! registers of its root port; [`Software::take`] takes the ends of its transactions.
 //!
-//! Units: nanoseconds.
 //! Source: PCI-to-PCI Bridge 1.2 §3.2; PCIe 6.0 sections 2.3.1, 6.7; CXL 3.1 section 8.2.8.4.
 
 use std::collections::VecDeque;
@@ -21,24 +21,24 @@ use crate::pci::express::PortKind;
 use crate::pci::{Bridge, BridgeEffects, Enumerator, HostSpec, LnSettings, Tree};
 use crate::requester::{Done, OpId, Operation, Requester};
 
-/// Bridges whose interrupts are kept while it enumerates: one for each bus.
+/// Most bridges whose interrupts are kept during an enumeration: one for each bus.
 const HEARD_MAX: usize = 256;
 
-/// How often a slot is looked at once more, one time after the other, where accesses were lost.
+/// Most repetitions of a scan behind a slot in a row, if accesses were lost.
 const AGAIN_MAX: u8 = 3;
 
-/// What an enumeration looks at.
+/// Extent of an enumeration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LookedAt {
-    /// Everything: all functions may have other numbers.
+    /// Everything: all functions may get other numbers.
     All,
-    /// What is behind this bridge.
+    /// The buses behind this bridge.
     Behind(Bdf),
 }
 
-/// How far the enumerator came.
+/// Result of one step of the enumerator.
 pub(super) enum Advance {
-    /// It waits, or there is nothing to enumerate.
+    /// It waits, or there is nothing to do.
     Idle,
     /// There may be another step at once.
     Again,
@@ -46,11 +46,11 @@ pub(super) enum Advance {
     Wrote(BridgeEffects),
 }
 
-/// A reset of a bus that is under way.
+/// A bus reset under way.
 #[derive(Debug)]
 struct Resetting {
     steps: BusReset,
-    /// What it waits for.
+    /// Transaction that it waits for.
     op: Option<OpId>,
     until: Option<Instant>,
 }
@@ -59,33 +59,33 @@ struct Resetting {
 #[derive(Debug)]
 pub(super) struct Software {
     spec: HostSpec,
-    /// Where the host has memory of its own.
+    /// Ranges of the host's own memory, where nothing else may be placed.
     memory: Vec<Window>,
     hot_plug: bool,
     scan: Option<Scan>,
     tree: Option<Tree>,
-    /// What the enumeration under way looks at, and what the last one has looked at that nobody has asked for yet.
+    /// Extent of the enumeration under way; `renewed` is that of the last one, until it was fetched.
     looked_at: Option<LookedAt>,
     renewed: Option<LookedAt>,
-    /// Enumerations that were done.
+    /// Number of enumerations that have ended.
     renewals: u64,
-    /// How often that was once more.
+    /// Repetitions of the current scan so far.
     again: u8,
-    /// Slots that interrupted, in order.
+    /// Slots that have interrupted, in order.
     slots: VecDeque<Bdf>,
-    /// Bridges that interrupted while it enumerates.
+    /// Bridges that interrupted during the enumeration under way.
     heard: Vec<Bdf>,
-    /// A device that is to have a `CacheID`, or none any more, and whether that is under way.
+    /// A device whose `CacheID` is to be set or removed, and whether that is under way.
     cache_id: Option<(Bdf, Option<u8>, bool)>,
     moved_cache_ids: Vec<u8>,
-    /// Functions whose CDATs are to be read, and whether that is under way.
+    /// Functions whose CDATs are to be read, and whether this is under way.
     cdats: Option<(Vec<Bdf>, bool)>,
-    /// A reset of a bus, until what is there has been enumerated.
+    /// A reset of a bus, until the bus has been enumerated again.
     reset: Option<Resetting>,
-    /// Commands for mailboxes, in order; the first one is under way.
+    /// Queue of commands for mailboxes; the first one is under way.
     commands: VecDeque<(u64, Exchange)>,
     command_next: u64,
-    /// What that one waits for.
+    /// Transaction that this one waits for.
     command_op: Option<OpId>,
     command_until: Option<Instant>,
 }
@@ -115,17 +115,18 @@ impl Software {
         }
     }
 
-    /// First address that interrupts are written to.
+    /// First address of interrupts.
     pub(super) const fn msi(&self) -> Option<u64> {
         self.spec.msi
     }
 
-    /// Enumerates all that is below.
+    /// Enumerates everything below the root port.
     pub(super) fn enumerate(&mut self) {
+        // The enumeration of everything covers them.
         self.slots.clear();
         self.looked_at = Some(LookedAt::All);
         if let Some((.., is_under_way)) = &mut self.cache_id {
-            *is_under_way = false; // begins again behind that
+            *is_under_way = false; // begins again behind this enumeration
         }
         if let Some((_, is_under_way)) = &mut self.cdats {
             *is_under_way = false;
@@ -133,12 +134,12 @@ impl Software {
         self.scan = Some(Scan::new(Enumerator::all(self.spec).beside(self.memory.clone())));
     }
 
-    /// Enumerates anew what is behind the slot at `bdf`, once nothing else is enumerated.
+    /// Enumerates again behind the slot at `bdf`, once no other enumeration is under way.
     pub(super) fn rescan(&mut self, bdf: Bdf) {
         self.slots.push_back(bdf);
     }
 
-    /// Resets the bus below the bridge at `bdf`, once nothing is enumerated; false while another reset is under way, and where
+    /// Resets the bus below the bridge at `bdf`, once no enumeration is under way. False while another reset is, or if
     /// there is no such bridge.
     pub(super) fn reset_bus(&mut self, bdf: Bdf) -> bool {
         let node = self.tree.as_ref().and_then(|tree| tree.get(bdf));
@@ -154,7 +155,8 @@ impl Software {
         true
     }
 
-    /// Gives the device at `bdf` a `CacheID`, or none any more, once nothing is enumerated; false while it does so for another.
+    /// Sets or removes the `CacheID` of the device at `bdf`, once no enumeration is under way. False while it does so
+    /// for another device.
     pub(super) const fn set_cache_id(&mut self, bdf: Bdf, cache_id: Option<u8>) -> bool {
         let is_free = self.cache_id.is_none();
         if is_free {
@@ -163,7 +165,7 @@ impl Software {
         is_free
     }
 
-    /// Reads the CDATs of functions, once nothing is enumerated; false while it does so already.
+    /// Reads the CDATs of functions, once no enumeration is under way. False while it does so already.
     pub(super) fn read_cdats(&mut self, functions: Vec<Bdf>) -> bool {
         let is_free = self.cdats.is_none();
         if is_free {
@@ -172,8 +174,9 @@ impl Software {
         is_free
     }
 
-    /// The next thing to look at, where there is one.
+    /// The next enumeration to begin, if any.
     fn next_scan(&mut self) -> Option<Scan> {
+        // Slots first: devices that came or went change the tree that the others work on.
         if let Some(tree) = &self.tree
             && let Some(bdf) = self.slots.pop_front()
         {
@@ -191,17 +194,17 @@ impl Software {
         Some(Scan::new(Enumerator::cdat(self.spec, tree(), functions)))
     }
 
-    /// What software sets on LN requesters.
+    /// Settings for LN requesters.
     pub(super) const fn ln(&self) -> Option<LnSettings> {
         self.spec.ln
     }
 
-    /// What an enumeration has looked at that ended since this was last asked.
+    /// Extent of the enumeration that has ended since the last call.
     pub(super) const fn take_renewed(&mut self) -> Option<LookedAt> {
         self.renewed.take()
     }
 
-    /// How many enumerations were done.
+    /// Number of enumerations that have ended.
     pub(super) const fn renewals(&self) -> u64 {
         self.renewals
     }
@@ -222,20 +225,20 @@ impl Software {
         number
     }
 
-    /// When it goes on though nothing comes.
+    /// When it goes on without an answer.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let reset = self.reset.as_ref().filter(|_| self.scan.is_none());
         let own = Instant::earlier(self.command_until, reset.and_then(|reset| reset.until));
         Instant::earlier(own, self.scan.as_ref().and_then(Scan::until))
     }
 
-    /// An interrupt: the slot behind a bridge that wrote it is looked at, once nothing else is enumerated.
+    /// Handles an interrupt: scans behind the slot of the bridge that wrote it, once no other enumeration is under way.
     pub(super) fn interrupt(&mut self, addr: Hpa, from: Bdf) {
         if !self.hot_plug || self.spec.msi != Some(addr.0) {
             return;
         }
         if self.scan.is_some() {
-            // Who has a slot is known when this enumeration is done; it may have looked there already.
+            // Slots are known when this enumeration has ended, and it may have passed this one already.
             if !self.heard.contains(&from) && self.heard.len() < HEARD_MAX {
                 self.heard.push(from);
             }
@@ -244,13 +247,13 @@ impl Software {
         }
     }
 
-    /// Whether a bridge that the last enumeration found has a slot.
+    /// Whether a bridge of the last enumeration has a slot.
     fn has_slot(&self, bdf: Bdf) -> bool {
         let node = self.tree.as_ref().and_then(|tree| tree.get(bdf));
         node.and_then(|node| node.below.as_ref()).is_some_and(|below| below.slot.is_some())
     }
 
-    /// Takes a transaction's end if it is the software's; otherwise gives it back.
+    /// Takes the end of a transaction of its own; returns any other.
     pub(super) fn take(&mut self, done: Done) -> Option<Done> {
         let retries = self.spec.retries;
         let own = |scan: &mut Scan| scan.take(done.op, &done.result, retries);
@@ -275,13 +278,14 @@ impl Software {
         None
     }
 
-    /// One step of the first command; whether there may be another at once.
+    /// One step of the first command; true if another may follow at once.
     pub(super) fn exchange(
         &mut self,
         now: Instant,
         requester: &mut Requester,
         events: &mut Events,
     ) -> bool {
+        // One command at a time: a mailbox holds one.
         if self.command_op.is_some() || self.command_until.is_some_and(|until| now < until) {
             return false;
         }
@@ -307,7 +311,7 @@ impl Software {
         false
     }
 
-    /// One step of a reset; `None` where there is none.
+    /// One step of the bus reset; `None` if there is none to do.
     fn advance_reset(
         &mut self,
         now: Instant,
@@ -322,6 +326,7 @@ impl Software {
             steps.answer(None);
         }
         let dest = steps.bdf;
+        // The root port is in the host: no TLP reaches its registers.
         let own = dest.bus() == self.spec.bus_first;
         let type1 = dest.bus() != root.buses().secondary;
         let what = match steps.step() {
@@ -330,7 +335,7 @@ impl Software {
                 return Some(Advance::Again);
             }
             bus_reset::Step::Over => {
-                self.slots.retain(|slot| *slot != dest); // what the slot has seen is the reset
+                self.slots.retain(|slot| *slot != dest); // the slot has interrupted because of the reset
                 let tree = self.tree.clone().unwrap_or_default();
                 self.looked_at = Some(LookedAt::Behind(dest));
                 self.scan = Some(Scan::new(Enumerator::rescan(self.spec, tree, dest)));
@@ -353,7 +358,7 @@ impl Software {
         Some(Advance::Idle)
     }
 
-    /// A reset is over when what is there has been enumerated.
+    /// Reports the end of a reset once the bus has been enumerated again.
     fn end_reset(&mut self, events: &mut Events) {
         let over = |reset: &mut Resetting| reset.steps.step() == bus_reset::Step::Over;
         if let Some(reset) = self.reset.take_if(over) {
@@ -361,12 +366,12 @@ impl Software {
         }
     }
 
-    /// A `CacheID` that was given to a device or taken from one, since this was last asked.
+    /// Takes a `CacheID` that was given to a device or taken from one.
     pub(super) fn take_moved_cache_id(&mut self) -> Option<u8> {
         self.moved_cache_ids.pop()
     }
 
-    /// A `CacheID` has been given, or taken back, or not.
+    /// Ends the change of a `CacheID`, successful or not.
     fn end_cache_id(&mut self, events: &mut Events) {
         let (Some(scan), Some((device, ..))) = (self.scan.take(), self.cache_id.take()) else {
             return;
@@ -381,14 +386,14 @@ impl Software {
         self.look_at_heard();
     }
 
-    /// CDATs have been read, or not.
+    /// Ends the reading of CDATs, successful or not.
     fn end_cdats(&mut self, events: &mut Events) {
         let (Some(scan), Some(_)) = (self.scan.take(), self.cdats.take()) else { return };
         events.push(Event::Cdats(scan.enumerator().cdats().to_vec()));
         self.look_at_heard();
     }
 
-    /// Slots that interrupted meanwhile are looked at.
+    /// Queues scans behind slots that interrupted meanwhile.
     fn look_at_heard(&mut self) {
         for from in core::mem::take(&mut self.heard) {
             if self.has_slot(from) {
@@ -405,6 +410,7 @@ impl Software {
         root: &mut Bridge,
         events: &mut Events,
     ) -> Advance {
+        // A reset waits for the scan under way, whose accesses it would lose.
         if self.scan.is_none()
             && let Some(advance) = self.advance_reset(now, requester, root)
         {
@@ -456,7 +462,7 @@ impl Software {
                     Some(LookedAt::Behind(bdf))
                         if scan.is_unanswered() && self.again < AGAIN_MAX =>
                     {
-                        self.slots.push_back(bdf); // a link on the way there was lost meanwhile
+                        self.slots.push_back(bdf); // a link on the way was lost meanwhile
                         self.again + 1
                     }
                     _ => 0,

@@ -1,12 +1,10 @@
-//! Which memory is whose: units of 256 MiB, dealt out to the logical devices of an MLD.
+//! Allocation of memory to the logical devices of an MLD, in granules of 256 MiB. [`Allocations::set`] changes a run of
+//! LDs, all or none; each LD's memory is behind its BAR 0.
 //!
-//! [`Allocations::set`] for a run of LDs, whole or not at all; each LD's memory is behind its BAR 0.
+//! An LD whose memory is enabled (its host uses it) loses nothing: [`ReturnCode::Busy`]. Memory taken from an LD is
+//! erased, so that the next LD does not find its contents.
 //!
-//! Units: granules of 256 MiB, bytes where it says so.
 //! Source: CXL 3.1 sections 7.6.7.4.1 to 7.6.7.4.3; docs/spec/wire-formats.md §4.3a.
-//!
-//! An LD whose memory is on (its host uses it) loses nothing: [`ReturnCode::Busy`]. What is taken from an LD is
-//! gone: nobody finds it again, whoever gets the room.
 
 use weft_parsers::cci::ReturnCode;
 use weft_parsers::cci::ld::{Granularity, LdAllocation};
@@ -14,19 +12,19 @@ use weft_parsers::cci::ld::{Granularity, LdAllocation};
 use crate::cxl_device::CxlDevice;
 use crate::pci::regs;
 
-/// Bytes of a unit of memory.
+/// Bytes of a granule.
 pub const GRANULE: u64 = Granularity::Mib256.bytes();
-/// BAR of a logical device that shows its memory.
+/// BAR of a logical device that its memory is behind.
 pub const MEMORY_BAR: u8 = 0;
 
-/// How many granules each logical device has.
+/// Number of granules of each logical device.
 pub(super) struct Allocations {
     capacity: u64,
     granules: Vec<u64>,
 }
 
 impl Allocations {
-    /// As many for each; what is left over is nobody's.
+    /// The same number for each; the remainder is unallocated.
     pub fn even(lds: usize, capacity: u64) -> Option<Self> {
         if !capacity.is_multiple_of(GRANULE) || capacity > 1 << 47 {
             return None;
@@ -35,17 +33,17 @@ impl Allocations {
         Some(Self { capacity, granules: vec![each; lds] })
     }
 
-    /// Bytes in all.
+    /// Bytes that can be allocated in all.
     pub const fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// How many logical devices there are.
+    /// Number of logical devices.
     pub fn lds(&self) -> u8 {
         u8::try_from(self.granules.len()).unwrap_or(u8::MAX)
     }
 
-    /// Bytes of a logical device.
+    /// Bytes allocated to a logical device.
     pub fn bytes(&self, ld: usize) -> u64 {
         self.granules.get(ld).map_or(0, |granules| granules * GRANULE)
     }
@@ -61,11 +59,11 @@ impl Allocations {
         Ok(list.map(|&range1| LdAllocation { range1, range2: 0 }).collect())
     }
 
-    /// Sets those from `start` on, all or none; what is there of the memory of `lds` is the caller's to set.
+    /// Sets the allocations from `start` on, all or none. The caller then applies them to the memory of `lds`.
     ///
     /// # Errors
-    /// Invalid Input: LDs that there are not, a second range, more than there is. Busy: the memory of an LD that would
-    /// lose some is on.
+    /// Invalid Input: an LD that does not exist, a second range, or more memory than there is. Busy: an LD that would
+    /// lose memory has it enabled.
     pub fn set<L: AsMut<CxlDevice>>(
         &mut self,
         start: u8,
@@ -75,6 +73,7 @@ impl Allocations {
         let mut new = self.granules.clone();
         for (at, allocation) in list.enumerate() {
             let place = new.get_mut(usize::from(start) + at).ok_or(ReturnCode::InvalidInput)?;
+            // LDs of weft have one range of memory.
             if allocation.range2 != 0 {
                 return Err(ReturnCode::InvalidInput);
             }
@@ -84,6 +83,7 @@ impl Allocations {
         if sum.is_none_or(|sum| sum > self.capacity / GRANULE) {
             return Err(ReturnCode::InvalidInput);
         }
+        // Only a loss is refused: an LD in use may get more, at the end of its range.
         let loses = self.granules.iter().zip(&new).map(|(old, new)| old > new);
         if loses.zip(&mut *lds).any(|(loses, ld)| loses && is_on(ld.as_mut())) {
             return Err(ReturnCode::Busy);
@@ -93,7 +93,7 @@ impl Allocations {
     }
 }
 
-/// Whether the host of a logical device has its memory on.
+/// Whether the host of a logical device has set Memory Space Enable.
 pub(super) fn is_on(ld: &CxlDevice) -> bool {
     ld.function(0)
         .is_ok_and(|function| function.space().get16(regs::COMMAND) & regs::command::MEM != 0)

@@ -1,14 +1,13 @@
-//! Dynamic capacity of the logical devices of an MLD: one region of all, of which each has what was added to it.
+//! Dynamic capacity of the logical devices of an MLD: one region, of which each LD has the extents added to it.
 //!
-//! [`Dynamic`] is a [`Capacity`] whose groups are the LDs; a command to what is answered.
+//! [`Dynamic`] is a [`Capacity`] whose groups are the LDs.
 //!
-//! Units: bytes.
+//! The region lies behind the memory that 5402h allocates, at the same place in the BAR of each LD, so an extent has
+//! one address in the device and in the LD. A host has it at once, because an LD has no mailbox to offer it by. So
+//! capacity of an LD whose memory is enabled is taken only by force. Capacity with a tag may belong to several LDs
+//! (Enable Shared Access) and to the manager (a reference): it is erased once the last holder has released it.
+//!
 //! Source: CXL 3.1 section 7.6.7.6; docs/spec/wire-formats.md §4.3b.
-//!
-//! The region lies behind the memory that is dealt out by 5402h, at the same place in the BAR of each LD, so an extent has one
-//! address in the device and in the LD. A host has it at once: an LD has no mailbox to ask its host by. So what is on is taken
-//! only by force. What has a tag may be several LDs' (Enable Shared Access), and the manager's (a reference): it is gone once the
-//! last one has let it go.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -31,9 +30,9 @@ use crate::gfd::extent_lists::{
 use crate::gfd::memory::Memory;
 use crate::gfd::protect::{BLOCKS_MAX, GrpId};
 
-/// Region of all dynamic capacity.
+/// Number of the one region.
 const REGION: u8 = 0;
-/// Bytes of a block at first, where so few blocks make up the region.
+/// Least block size at start-up; larger if the region would have too many blocks.
 const BLOCK: u64 = 2 << 20;
 const ADD: u16 = 1 << AddPolicy::Free as u8
     | 1 << AddPolicy::Contiguous as u8
@@ -41,10 +40,10 @@ const ADD: u16 = 1 << AddPolicy::Free as u8
     | 1 << AddPolicy::EnableShared as u8;
 const RELEASE: u16 = 1 << ReleasePolicy::Tag as u8 | 1 << ReleasePolicy::Prescriptive as u8;
 
-/// Which block belongs to which logical device.
+/// Blocks of dynamic capacity, and the logical devices that have them.
 pub(super) struct Dynamic {
     capacity: Capacity,
-    /// What is in it, at the same addresses for all.
+    /// The bytes, at the same addresses for all LDs.
     content: Arc<Mutex<Memory>>,
     lds: u8,
     base: u64,
@@ -52,12 +51,13 @@ pub(super) struct Dynamic {
 }
 
 impl Dynamic {
-    /// `len` bytes from `base` on, of which nobody has any; `None` where no blocks can make that up.
+    /// `len` bytes from `base` on, all unallocated; `None` if no block size divides them.
     pub fn new(lds: u8, base: u64, len: u64) -> Option<Self> {
         let end = base.checked_add(len)?;
         let content = Arc::new(Mutex::new(Memory::anonymous(end)));
         let mut dynamic = Self { capacity: Capacity::new(end), content, lds, base, len };
         if len > 0 {
+            // The smallest block that keeps the table within `BLOCKS_MAX` entries.
             let block = (0..64)
                 .map(|bit| 1 << bit)
                 .find(|block| *block >= BLOCK && dynamic.block_sizes() & *block != 0)?;
@@ -66,12 +66,12 @@ impl Dynamic {
         Some(dynamic)
     }
 
-    /// All of the region, whether it is handed out or not.
+    /// The whole region, allocated or not.
     pub const fn range(&self) -> Range {
         Range { base: self.base, len: self.len, flags: flags::DYNAMIC }
     }
 
-    /// Bytes in all.
+    /// Size of the region in bytes.
     pub const fn bytes(&self) -> u64 {
         self.len
     }
@@ -86,9 +86,10 @@ impl Dynamic {
         if self.len == 0 { 0 } else { (0..64).map(|bit| 1 << bit).filter(fits).sum() }
     }
 
-    /// Sets the partition and the region to blocks of a size.
+    /// Sets partition and region to blocks of `block` bytes.
     fn shape(&mut self, block: u64, sanitize: bool) -> Result<(), ReturnCode> {
         let (base, len) = (Dpa(self.base), self.len);
+        // Sharable, as any tag may be given to further LDs.
         let (decode_len, media) = (len, Media { sharable: true, ..Media::default() });
         let dmp = Dmp { index: 0, base, decode_len, len, block, media };
         self.capacity.set_dmps(&[dmp]).map_err(code)?;
@@ -101,28 +102,28 @@ impl Dynamic {
         GrpId::new(host).filter(|_| is_there).ok_or(ReturnCode::InvalidInput)
     }
 
-    /// Has the memory of an LD show it where the LD has some.
+    /// Joins the memory of an LD with the region; the LD's ranges decide which parts it sees.
     pub fn show(&self, memory: &mut Memory) {
         if self.len > 0 {
             memory.join(self.base, &self.content);
         }
     }
 
-    /// Makes what nobody has any more zero.
+    /// Zeroes ranges that were released.
     fn wipe(&self, ranges: &[(u64, u64)]) -> Result<(), ReturnCode> {
         let mut content = self.content.lock().map_err(|_| ReturnCode::InternalError)?;
         let mut wiped = ranges.iter().map(|&(start, len)| content.clear(start, len));
         wiped.try_for_each(|result| result.map_err(|_| ReturnCode::InternalError))
     }
 
-    /// What an LD has of it: first byte and length of each.
+    /// Extents of an LD: first byte and length of each.
     pub fn ranges(&self, ld: usize) -> impl Iterator<Item = (u64, u64)> {
         let group = u16::try_from(ld).ok().and_then(|ld| self.group(ld).ok());
         let of = group.into_iter().flat_map(|group| self.capacity.extents(group).0);
         of.map(|extent| (extent.start.0, extent.len))
     }
 
-    /// 5600h.
+    /// Get DCD Info (5600h).
     pub fn info(&self) -> DcdInfo {
         let regions = u8::from(self.len > 0);
         let mut blocks = [0; 8];
@@ -140,10 +141,10 @@ impl Dynamic {
         }
     }
 
-    /// 5601h: regions there are, those that were asked for, and what they can hold.
+    /// Get Host DC Region Configuration (5601h): number of regions, the requested ones, and totals.
     ///
     /// # Errors
-    /// Invalid Input: there is no such LD, or no such region.
+    /// Invalid Input: the LD or the region does not exist.
     pub fn regions(&self, range: HostRange) -> Result<(u8, Vec<DcRegion>, DcTotals), ReturnCode> {
         self.group(range.host)?;
         let regions: Vec<&Region> = self.capacity.regions().iter().flatten().collect();
@@ -154,10 +155,10 @@ impl Dynamic {
         Ok((count8(regions.len()), list.collect(), totals))
     }
 
-    /// 5602h.
+    /// Set DC Region Configuration (5602h).
     ///
     /// # Errors
-    /// Invalid Input: there is no such region, its blocks cannot have that size. Busy: capacity of it is in use.
+    /// Invalid Input: the region does not exist, or cannot have blocks of that size. Busy: capacity of it is allocated.
     pub fn set_region(&mut self, set: SetRegion) -> Result<(), ReturnCode> {
         if set.region != REGION
             || !set.block.is_power_of_two()
@@ -171,10 +172,10 @@ impl Dynamic {
         self.shape(set.block, set.sanitize)
     }
 
-    /// 5603h.
+    /// Get DC Region Extent Lists (5603h), at most `most` extents.
     ///
     /// # Errors
-    /// Invalid Input: there is no such LD, or it has not so many extents.
+    /// Invalid Input: the LD does not exist, or has fewer extents than `start`.
     pub fn extents(&self, get: GetExtents, most: u32) -> Result<Page<dcd::Extent>, ReturnCode> {
         let own = self.group(get.owner)?;
         let (extents, generation) = self.capacity.extents(own);
@@ -185,6 +186,7 @@ impl Dynamic {
         let kept: Vec<Uuid> =
             tags.into_iter().filter_map(|(tag, kept)| kept.then_some(tag)).collect();
         let extents = extents.map(|extent| {
+            // Sequence numbers are for extents that others find as well: other LDs, or the manager by its reference.
             let shared = others.contains(&extent.start) || kept.contains(&extent.tag);
             let wire = to_wire(&extent);
             dcd::Extent { shared_seq: if shared { wire.shared_seq } else { 0 }, ..wire }
@@ -193,10 +195,10 @@ impl Dynamic {
         Page::of(extents, generation, index(get.start), count).map_err(code)
     }
 
-    /// 5604h.
+    /// Initiate Dynamic Capacity Add (5604h).
     ///
     /// # Errors
-    /// Invalid Input: there is no such LD; else as [`Capacity::add`].
+    /// Invalid Input: the LD does not exist; else as [`Capacity::add`].
     pub fn add(&mut self, add: &InitiateAdd<'_>) -> Result<(), ReturnCode> {
         let group = self.group(add.host)?;
         let extents = from_wire(add.extents);
@@ -205,14 +207,15 @@ impl Dynamic {
         }
         let choice = choice(add.policy, add.region, add.len, &extents).map_err(code)?;
         self.capacity.add(group, add.tag, choice).map_err(code)?;
-        self.capacity.retell(add.tag, Some(group)); // what was one LD's has numbers now
+        self.capacity.retell(add.tag, Some(group)); // extents that one LD had alone get sequence numbers
         Ok(())
     }
 
-    /// 5605h, where the host of the LD uses its memory or not.
+    /// Initiate Dynamic Capacity Release (5605h); `in_use`: the LD's host has its memory enabled.
     ///
     /// # Errors
-    /// Invalid Input: there is no such LD; else as [`Capacity::release`]. Busy: it is in use, and not taken by force.
+    /// Invalid Input: the LD does not exist; else as [`Capacity::release`]. Busy: the LD is in use and the release not
+    /// forced.
     pub fn release(
         &mut self,
         release: &InitiateRelease<'_>,
@@ -224,39 +227,40 @@ impl Dynamic {
         if !extents.is_empty() {
             is_their_sum(release.len, &extents).map_err(code)?;
         }
+        // A tag beside named extents decides nothing, but must be one that the LD has.
         let is_named = release.tag != [0; 16] && flags.policy == ReleasePolicy::Prescriptive;
         if is_named && !self.capacity.extents(group).0.any(|extent| extent.tag == release.tag) {
             return Err(ReturnCode::InvalidInput);
         }
         let part = part(flags.policy, release.tag, release.len, &extents).map_err(code)?;
         if in_use && !flags.forced {
-            self.capacity.clone().release(group, part, true).map_err(code)?; // what is wrong is said first
+            self.capacity.clone().release(group, part, true).map_err(code)?; // an invalid request is no Busy
             return Err(ReturnCode::Busy);
         }
         let mut next = self.capacity.clone();
         let (lost, wipes) = next.release(group, part, true).map_err(code)?;
         self.wipe(&wipes)?;
         for tag in lost.iter().map(|extent| extent.tag).collect::<BTreeSet<_>>() {
-            next.retell(tag, Some(group)); // what is one LD's alone now has none
+            next.retell(tag, Some(group)); // extents that one LD has alone lose their sequence numbers
         }
         self.capacity = next;
         Ok(())
     }
 
-    /// 5606h.
+    /// Dynamic Capacity Add Reference (5606h).
     ///
     /// # Errors
-    /// Invalid Input: nothing has that tag.
+    /// Invalid Input: no capacity has that tag.
     pub fn add_reference(&mut self, tag: Uuid) -> Result<(), ReturnCode> {
         self.capacity.add_reference(tag).map_err(code)?;
         self.capacity.retell(tag, None);
         Ok(())
     }
 
-    /// 5607h.
+    /// Dynamic Capacity Remove Reference (5607h).
     ///
     /// # Errors
-    /// Invalid Input: there is no such reference.
+    /// Invalid Input: the reference does not exist.
     pub fn remove_reference(&mut self, tag: Uuid) -> Result<(), ReturnCode> {
         let mut next = self.capacity.clone();
         let wipes = next.remove_reference(tag).map_err(code)?;
@@ -266,10 +270,10 @@ impl Dynamic {
         Ok(())
     }
 
-    /// 5608h.
+    /// Dynamic Capacity List Tags (5608h).
     ///
     /// # Errors
-    /// Invalid Input: there are not so many tags.
+    /// Invalid Input: fewer tags than `start`.
     pub fn tags(&self, start: u32, count: u32) -> Result<Page<HostTag>, ReturnCode> {
         let mut holders: BTreeMap<Uuid, [u8; 32]> = BTreeMap::new();
         for group in (0..self.lds).filter_map(|ld| GrpId::new(ld.into())) {

@@ -1,11 +1,9 @@
-//! Commands of an MLD by its LD `FFFFh`: about itself, and handed on to one logical device.
+//! Commands of an MLD by its LD `FFFFh`: about itself, and tunnelled to one logical device. [`Serving`] is the
+//! component for one request: the MLD's state and its logical devices.
 //!
-//! [`Serving`] is the component for one request: the MLD's state and its logical devices.
+//! Every sender by LD `FFFFh` is the fabric manager: the switch gives its prefix to no other TLP.
 //!
-//! Units: bytes.
 //! Source: CXL 3.1 sections 7.6.7.3 to 7.6.7.6; docs/spec/wire-formats.md §4.3, §4.3a, §4.3b.
-//!
-//! Whoever speaks by LD `FFFFh` is the fabric manager: the switch lets nobody else.
 
 use weft_dataplane::time::Instant;
 use weft_parsers::cci::dcd::{GetExtents, InitiateAdd, InitiateRelease};
@@ -35,20 +33,20 @@ use crate::gfd::qos::Control;
 use crate::pci::{ByteEnables, Link, Reg};
 
 const WHO: u8 = who::PROXY;
-/// As in a Link State of a switch: the link is up.
+/// LTSSM state L0, as in the link state of a switch: the link is up.
 const L0: u8 = 4;
-/// Speeds of 2.5 to 64 GT/s.
+/// Supported speeds: 2.5 to 64 GT/s.
 const SPEEDS: u8 = 0x3F;
 
-/// Most extents or tags of an answer: it fits the message of a tunnel.
+/// Most extents or tags of an answer, so that it fits into a tunnelled message.
 const LISTED_MAX: u32 = 64;
-/// What 5608h says of tags: who holds them; nobody has to answer an offer.
+/// Valid flags of 5608h: the holders are listed; pending offers are not, as there are none.
 const HOLDERS_VALID: u8 = 1;
 
-/// It tells of congestion at its port, and of no temporary throughput reduction.
+/// `QoS` capability: backpressure average, and no temporary throughput reduction.
 const EGRESS: u8 = 1;
 
-/// By what right the manager asks.
+/// Session of the manager.
 const MANAGER: Session = Session::Proxy(Pid::NONE);
 
 /// An MLD while it carries out one request.
@@ -59,19 +57,20 @@ pub(super) struct Serving<'a, L> {
     lds: &'a mut [L],
 }
 
-/// Which memory is whose.
+/// Memory of the logical devices.
 pub(super) struct Memories {
-    /// What 5402h deals out.
+    /// Memory that 5402h allocates.
     pub allocations: Allocations,
-    /// What 5604h adds.
+    /// Dynamic capacity, which 5604h adds.
     pub dynamic: Dynamic,
 }
 
 impl Memories {
-    /// Makes the memory of all logical devices what is theirs.
+    /// Applies allocations and extents to the memory of all logical devices.
     pub fn apply<L: AsMut<CxlDevice>>(&self, lds: &mut [L]) {
         for (number, ld) in lds.iter_mut().enumerate() {
             if let Some(memory) = ld.as_mut().bar_mut(0, MEMORY_BAR) {
+                // The ranges set below decide which part of the shared bytes this LD has.
                 self.dynamic.show(memory);
                 let first = [(0, self.allocations.bytes(number))];
                 let set = memory.set_ranges(first.into_iter().chain(self.dynamic.ranges(number)));
@@ -83,7 +82,7 @@ impl Memories {
     }
 }
 
-/// A logical device as a component: it says who it is.
+/// A logical device as a component: it can be identified only.
 struct LogicalDevice(Common);
 
 impl Component for LogicalDevice {
@@ -114,7 +113,7 @@ impl<'a, L: AsMut<CxlDevice>> Serving<'a, L> {
         Self { common: Common::new(identity), memory, schedule, lds }
     }
 
-    /// Carries out the request in `message`; `None` where that is none.
+    /// Carries out the request in `message`; `None` if it is none.
     pub fn serve(&mut self, now: Instant, message: &[u8]) -> Option<Vec<u8>> {
         let mut answer = Vec::new();
         let served = serve(self, now, MANAGER, message, &mut answer);
@@ -126,16 +125,16 @@ impl<'a, L: AsMut<CxlDevice>> Serving<'a, L> {
         found.map(AsMut::as_mut).ok_or(ReturnCode::InvalidInput)
     }
 
-    /// Hands a message on to a logical device.
+    /// Tunnels a message to a logical device.
     fn tunnel(&mut self, now: Instant, request: &TunnelRequest<'_>, reply: &mut Reply) -> Done {
-        // A pool of LDs is of devices with several heads.
+        // LD pools belong to devices with several heads, which weft does not offer.
         if request.target != TunnelTarget::PortOrLd {
             return Err(ReturnCode::InvalidInput);
         }
         self.ld(request.id.into())?;
         let (kind, message) = nest::split_type(request.message.bytes());
         if !matches!(nest::tunnels(message), Ok(0)) {
-            return Err(ReturnCode::Unsupported); // an LD leads no further
+            return Err(ReturnCode::Unsupported); // an LD has no tunnel of its own
         }
         let Identity { serial, .. } = self.common.identity;
         let serial = serial.wrapping_add(u64::from(request.id) + 1);
@@ -146,13 +145,14 @@ impl<'a, L: AsMut<CxlDevice>> Serving<'a, L> {
             return Err(ReturnCode::InvalidInput);
         }
         if let Some(kind) = kind {
-            answer.insert(0, kind as u8); // in the form that it was asked in
+            answer.insert(0, kind as u8); // with or without type byte, like the request
         }
         reply.send(&Response::Tunnel(TunnelResponse { message: List::of(&answer) }))
     }
 
     fn config(&mut self, request: &LdConfig, reply: &mut Reply) -> Done {
         let LdConfig { access, ld, data, .. } = *request;
+        // Register numbers count doublewords: 4 KiB of configuration space.
         if access.register >= 0x400 {
             return Err(ReturnCode::InvalidInput);
         }
@@ -160,14 +160,16 @@ impl<'a, L: AsMut<CxlDevice>> Serving<'a, L> {
         let write = access.write.then_some((data, enables));
         let read = self.ld(ld)?.manage_config(0, Reg::new(access.register), write);
         let read = read.map_err(|_| ReturnCode::InternalError)?;
+        // A write answers with data 0.
         reply.send(&Response::LdConfig(if access.write { 0 } else { read }))
     }
 
-    /// Memory of a logical device, from the start of its BAR on, whether its host has switched it on or not.
+    /// Reads or writes memory of a logical device, from the start of its BAR on, whether or not its host has enabled
+    /// it.
     fn memory(&mut self, request: &LdMemRequest<'_>, reply: &mut Reply) -> Done {
         let LdMemRequest { access, ld, len, offset, data, .. } = *request;
         if !offset.is_multiple_of(4) || !len.is_multiple_of(4) {
-            return Err(ReturnCode::InvalidInput); // whole double words, as a TLP has them
+            return Err(ReturnCode::InvalidInput); // whole doublewords, as a TLP has them
         }
         let Some(memory) = self.ld(ld)?.bar_mut(0, MEMORY_BAR) else {
             return Err(ReturnCode::InternalError);
@@ -180,6 +182,7 @@ impl<'a, L: AsMut<CxlDevice>> Serving<'a, L> {
         }
         let mut bytes = vec![0; data.len()];
         memory.read(offset, &mut bytes).map_err(refused)?;
+        // First enables win where there is a single doubleword, as in a TLP.
         let last = (data.len() / 4).saturating_sub(1);
         for (at, (byte, new)) in bytes.iter_mut().zip(data).enumerate() {
             let enables = match at / 4 {
@@ -242,7 +245,7 @@ impl<'a, L: AsMut<CxlDevice>> Serving<'a, L> {
         reply.send(&Response::SetLdQosControl(self.qos()))
     }
 
-    /// Shares, or limits, of the bandwidth.
+    /// Returns shares or limits of the bandwidth.
     fn fractions(&self, range: LdRange, limits: bool, reply: &mut Reply) -> Done {
         let list = self.schedule.fractions(range.start, range.count, limits)?;
         let answer = LdFractions { start: range.start, fractions: List::of(&list) };
@@ -276,6 +279,7 @@ impl<'a, L: AsMut<CxlDevice>> Serving<'a, L> {
 
     fn release(&mut self, release: &InitiateRelease<'_>) -> Done {
         let in_use = is_on(self.ld(release.host)?);
+        // Before the answer: once the manager has it, no host reaches the released memory any more.
         self.memory.dynamic.release(release, in_use)?;
         self.memory.apply(self.lds);
         Ok(Outcome::Done)
@@ -323,7 +327,7 @@ impl<'a, L: AsMut<CxlDevice>> Serving<'a, L> {
 
     #[rustfmt::skip] // columns: who may send it, what it does, opcode, request, what carries it out
     crate::command_table! {
-        /// Commands that an MLD has besides those of every component.
+        /// Commands of an MLD, besides those of every component.
         const COMMANDS;
         /// Carries out `request`; Unsupported where there is no such command.
         fn carry_out(&mut self, request, now: Instant, reply: &mut Reply) asked by u8;

@@ -1,13 +1,12 @@
 //! A multi-logical device (MLD): up to 16 logical devices (LDs) behind one link, told apart by the prefix of each TLP.
 //!
-//! [`Mld::poll`] hands each TLP to the LD that its `VendPrefixL0` names, and puts that prefix in front of all
-//! that the LD sends; LD `FFFFh` is the fabric manager's, and carries CCI messages (`management`).
+//! [`Mld::poll`] hands each TLP to the LD that its `VendPrefixL0` names, and puts that prefix in front of all TLPs that
+//! the LD sends. LD `FFFFh` is the fabric manager's and carries CCI messages (`management`).
 //!
-//! Units: bytes.
+//! The LDs are the caller's: [`crate::cxl_device::CxlDevice`]s, or types that hold one each. A TLP of one LD reaches
+//! nothing of another, and a reset of one is invisible to the others.
+//!
 //! Source: CXL 3.1 sections 2.5, 7.6.7.3, 7.6.7.4; docs/spec/wire-formats.md §3.2 "LD-ID form", §4.3a.
-//!
-//! The LDs are the caller's: [`crate::cxl_device::CxlDevice`]s, or what holds one each. Nothing of one is reached by a
-//! TLP of another, and a reset of one is not seen by the others.
 
 mod allocations;
 mod dynamic;
@@ -40,92 +39,92 @@ use dynamic::Dynamic;
 use management::{Memories, Serving};
 use schedule::{Schedule, Waiting};
 
-/// Most logical devices of one.
+/// Most logical devices of an MLD.
 pub const LDS_MAX: usize = 16;
 /// LD-ID of the logical device that the fabric manager owns.
 pub const FM_LD: u16 = 0xFFFF;
-/// How often it makes itself known until its switch has asked it for something, and from then on.
+/// Interval of hellos until the switch has sent a command, and the interval from then on.
 const HELLO: [Span; 2] = [Span::from_ms(10), Span::from_ms(1_000)];
-/// How often it does so at the shorter interval.
+/// Most hellos at the shorter interval.
 const HELLOS_MAX: u8 = 20;
 
-/// What an MLD is built from.
+/// Configuration of an MLD.
 #[derive(Clone, Debug)]
 pub struct MldConfig {
     /// Its end of the link, which carries TLPs in flit mode without PTH.
     pub end: EndConfig,
-    /// Logical devices.
+    /// Number of logical devices.
     pub lds: usize,
-    /// Bytes of memory in all.
+    /// Bytes of memory of the whole device.
     pub capacity: u64,
-    /// Bytes of it that are dynamic capacity: nobody's until they are added (5604h).
+    /// Bytes of it that are dynamic capacity: unallocated until they are added (5604h).
     pub dynamic: u64,
-    /// What it moves of payload: shares and limits of logical devices are parts of that.
+    /// Payload bandwidth, of which shares and limits of logical devices are fractions.
     pub rate: LinkRate,
-    /// What it answers Identify (0001h) with; of LD n with a serial number that is greater by n + 1.
+    /// Its answer to Identify (0001h); LD n answers with a serial number greater by n + 1.
     pub identity: Identity,
 }
 
 /// Why an MLD cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MldError {
-    /// The link carries something else.
+    /// The link does not carry TLPs in flit mode without PTH.
     #[error("the link of a device with logical devices carries TLPs in flit mode without PTH")]
     Link,
-    /// None, or too many.
+    /// Number of logical devices that is 0 or above [`LDS_MAX`].
     #[error("a device has 1 to 16 logical devices, found {0}")]
     Lds(usize),
-    /// No whole number of units, or none.
+    /// Memory that is 0 or no multiple of 256 MiB.
     #[error("the memory of logical devices is a multiple of 256 MiB, found {0} bytes")]
     Capacity(u64),
-    /// No whole number of units, or more than there is.
+    /// Dynamic capacity that is no multiple of 256 MiB, or more than the memory.
     #[error("dynamic capacity is a multiple of 256 MiB, at most all memory, found {0} bytes")]
     Dynamic(u64),
 }
 
-/// Counts of TLPs at an MLD that no LD takes, and of what its manager asks.
+/// Counts of TLPs at an MLD that no LD takes, and of its manager's commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct MldCounts {
     /// TLPs without a prefix: refused.
     pub no_prefix: u64,
-    /// TLPs with the LD-ID of a logical device that there is not: refused.
+    /// TLPs and messages with an LD-ID that the device does not have: refused.
     pub unknown_ld: u64,
-    /// CCI messages of the fabric manager.
+    /// CCI requests of the fabric manager.
     pub commands: u64,
     /// TLPs for LD `FFFFh` that carry no CCI request: refused.
     pub not_management: u64,
     /// Resets of one logical device by its switch.
     pub resets: u64,
-    /// Requests that were refused, as too many of their logical device waited for their turn.
+    /// Requests refused because too many of their logical device waited for their turn.
     pub overrun: u64,
     /// Requests that wait for their turn now.
     pub waiting: u64,
-    /// Others: NOPs, what is said of the link.
+    /// Other frames: NOPs and control messages of the link.
     pub other: u64,
-    /// TLPs of its own that have no form on the link.
+    /// Own TLPs that cannot be encoded for the link.
     pub unsent: u64,
 }
 
-/// An MLD without its logical devices, which are whoever's drives it.
+/// An MLD without its logical devices, which belong to the caller.
 pub struct Mld {
     end: TlpEnd,
     body: Body,
     up: bool,
 }
 
-/// What stands behind the link, besides the logical devices.
+/// The MLD behind the link, apart from the logical devices.
 struct Body {
     identity: Identity,
     memory: Memories,
     schedule: Schedule,
     tunnel: Tunnel,
-    /// When it makes itself known next, and how often still at the shorter interval.
+    /// Time of the next hello, and the number left at the shorter interval; `None` while the link is down.
     hello: Option<(Instant, u8)>,
     counts: MldCounts,
 }
 
 impl Mld {
-    /// An MLD as it is after power-on, its memory dealt out evenly.
+    /// An MLD as after power-on, with its memory divided evenly.
     ///
     /// # Errors
     /// See [`MldError`].
@@ -139,6 +138,7 @@ impl Mld {
         let MldConfig { lds, capacity, dynamic: len, .. } = config;
         let fixed = capacity.checked_sub(len).ok_or(MldError::Dynamic(len))?;
         let whole = Allocations::even(lds, capacity).filter(|_| capacity > 0);
+        // Memory first, then the two parts of it, so that the error names the number that is wrong.
         whole.ok_or(MldError::Capacity(capacity))?;
         let allocations = Allocations::even(lds, fixed).ok_or(MldError::Dynamic(len))?;
         let dynamic = Dynamic::new(allocations.lds(), fixed, len).ok_or(MldError::Dynamic(len))?;
@@ -153,31 +153,31 @@ impl Mld {
         Ok(Self { end: TlpEnd::new(config.end).lower(), body, up: false })
     }
 
-    /// Bytes of the BAR that a logical device has to show its memory by: all memory may become one's.
+    /// Size of the BAR that shows a logical device's memory: large enough for all memory, which one LD may get.
     #[must_use]
     pub fn bar_size(capacity: u64) -> u64 {
         capacity.clamp(GRANULE, 1 << 47).next_power_of_two()
     }
 
-    /// Gives the logical devices what memory is theirs; to be called once, before they are polled.
+    /// Sets the memory of the logical devices; to be called once, before they are polled.
     pub fn begin<L: AsMut<CxlDevice>>(&self, lds: &mut [L]) {
         self.body.memory.apply(lds);
     }
 
-    /// Bytes of memory that a logical device has, without dynamic capacity.
+    /// Bytes of memory of a logical device, without dynamic capacity.
     #[must_use]
     pub fn memory_of(&self, ld: usize) -> u64 {
         self.body.memory.allocations.bytes(ld)
     }
 
-    /// Bytes of dynamic capacity that a logical device has; `None` where the device has none at all.
+    /// Bytes of dynamic capacity of a logical device; `None` if the device has none at all.
     #[must_use]
     pub fn dynamic_of(&self, ld: usize) -> Option<u64> {
         let dynamic = &self.body.memory.dynamic;
         (dynamic.bytes() > 0).then(|| dynamic.ranges(ld).map(|(_, len)| len).sum())
     }
 
-    /// Counts so far: its own, and its link's.
+    /// Counts of the device and of its link.
     #[must_use]
     pub fn counts(&self) -> (MldCounts, EndCounts) {
         let schedule = &self.body.schedule;
@@ -185,7 +185,7 @@ impl Mld {
         (MldCounts { overrun, waiting, ..self.body.counts }, self.end.counts())
     }
 
-    /// Takes in what the port has, hands it to the logical devices, and sends what is to be sent.
+    /// Receives frames from the port, hands them to the logical devices, and sends those that are due.
     ///
     /// # Errors
     /// The port's own.
@@ -209,10 +209,12 @@ impl Mld {
             body.receive(now, lds, &frame, out);
             out.set_prefix(None);
         })?;
+        // Behind receiving, so that requests of this poll take part in the choice.
         body.serve(now, lds, end.outbox());
         body.say_hello(now, end.outbox());
         for (number, ld) in lds.iter_mut().enumerate() {
             end.outbox().set_prefix(Some(prefix_of(number)));
+            // Behind receiving: answers that the port had by now are not late.
             ld.as_mut().core().expire(now, end.outbox());
         }
         work(now, lds, end);
@@ -225,18 +227,17 @@ impl Mld {
         Ok(progress)
     }
 
-    /// Gives back all chunks that wait.
     pub fn release(&mut self, bufs: &mut Bufs) {
         self.end.release(bufs);
     }
 }
 
-/// The prefix of a logical device by its place.
+/// Prefix of a logical device, by its index.
 fn prefix_of(ld: usize) -> VendPrefixL0 {
     VendPrefixL0::from_ld_id(u16::try_from(ld).unwrap_or(FM_LD - 1))
 }
 
-/// Answers a CXL.mem request that no logical device takes, or has room for.
+/// Refuses a CXL.mem request for an LD that does not exist or has no room.
 fn refuse_mem(message: &MemMessage<'_>, out: &mut Outbox) {
     if let Some((head, ones)) = refusal(&message.head) {
         let data = ones.then_some(&[0xFF; LINE]);
@@ -245,7 +246,7 @@ fn refuse_mem(message: &MemMessage<'_>, out: &mut Outbox) {
     }
 }
 
-/// Lets all logical devices send what is due.
+/// Lets all logical devices send messages that are due.
 fn work<L: AsMut<CxlDevice>>(now: Instant, lds: &mut [L], end: &mut TlpEnd) {
     let full = end.is_full();
     for (number, ld) in lds.iter_mut().enumerate() {
@@ -279,6 +280,7 @@ impl Body {
             self.counts.no_prefix += 1;
             return self.refuse(&tlp, out);
         };
+        // All answers to this TLP carry its prefix: by it the switch finds the virtual switch of the LD.
         out.set_prefix(Some(prefix));
         if prefix.ld_id() == FM_LD {
             return self.manage(now, lds, &tlp, out);
@@ -290,9 +292,11 @@ impl Body {
         match PbrVdm::parse(&tlp).map(|vdm| vdm.op) {
             Ok(VdmOp::AssertReset | VdmOp::AssertPerst) => {
                 self.counts.resets += 1;
+                // Requests of before the reset must not be answered after it.
                 self.schedule.forget(prefix.ld_id().into());
                 ld.as_mut().core().reset();
             }
+            // The reset of one LD is over when it was carried out: it has no state of being held.
             Ok(VdmOp::DeassertReset) => {}
             _ if self.waits(prefix.ld_id().into(), &tlp, out) => {}
             _ => {
@@ -302,14 +306,15 @@ impl Body {
         }
     }
 
-    /// The link came up, or went down (`None`): nothing of what was under way goes on.
+    /// The link came up, or went down (`None`): drops all that was under way.
     fn begin(&mut self, up: Option<Instant>) {
+        // Half a message from before the loss must not be completed by one from after it.
         self.tunnel = Tunnel::new(Pid::NONE);
         self.schedule.clear();
         self.hello = up.map(|now| (now, HELLOS_MAX));
     }
 
-    /// A reset of the link resets all logical devices; what memory, share and limit each has stays, as with any loss of it.
+    /// A reset of the link resets all logical devices. Memory, shares and limits stay, as after any loss of the link.
     fn link_reset<L: AsMut<CxlDevice>>(&mut self, now: Instant, ordered: Ordered, lds: &mut [L]) {
         if ordered == Ordered::Ends {
             return self.begin(Some(now));
@@ -334,6 +339,7 @@ impl Body {
             self.counts.unknown_ld += 1;
             return refuse_mem(message, out);
         };
+        // Shares and limits are for requests; other messages move no memory.
         if message.head.op.class().is_request() && self.schedule.holds(number, true) {
             let mut bytes = [0; LEN_MAX];
             let len = message.emit(&mut bytes).unwrap_or_default();
@@ -355,6 +361,7 @@ impl Body {
             return false;
         }
         let bytes = tlp.bytes().get(..tlp.len()).unwrap_or_default().to_vec();
+        // CA, not UR: the address is valid, the device has no room for the request.
         if !self.schedule.push(ld, Waiting::Tlp(bytes), tlp.access_len())
             && let Some(answer) = Completion::of(tlp, Status::CompleterAbort, Bdf::from_bits(0))
         {
@@ -363,7 +370,7 @@ impl Body {
         true
     }
 
-    /// Serves those whose turn it is.
+    /// Serves waiting requests whose turn has come.
     fn serve<L: AsMut<CxlDevice>>(&mut self, now: Instant, lds: &mut [L], out: &mut Outbox) {
         self.schedule.sample();
         while let Some((ld, waiting)) = self.schedule.next(now) {
@@ -376,17 +383,18 @@ impl Body {
                 }
             };
             let (Some(device), Some(content)) = (lds.get_mut(ld), content) else {
-                continue; // it was read before
+                continue; // cannot happen: it was parsed when it came
             };
             out.set_prefix(Some(prefix_of(ld)));
             out.set_load(self.schedule.load(ld).wire());
+            // The LD looks at neither address.
             let frame = Frame { to: MacAddr::BROADCAST, from: MacAddr::BROADCAST, content };
             device.as_mut().core().receive(now, &frame, out);
         }
         out.set_prefix(None);
     }
 
-    /// What comes for LD `FFFFh`: requests of the fabric manager, which are carried out at once.
+    /// Handles a TLP for LD `FFFFh`: requests of the fabric manager are carried out at once.
     fn manage<L: AsMut<CxlDevice>>(
         &mut self,
         now: Instant,
@@ -405,6 +413,7 @@ impl Body {
                 continue;
             };
             self.counts.commands += 1;
+            // The switch knows the device now: the longer interval is enough.
             self.hello = self.hello.map(|(at, _)| (at, 0));
             let answer = Serving::new(self.identity, &mut self.memory, &mut self.schedule, lds)
                 .serve(now, &message);
@@ -414,7 +423,7 @@ impl Body {
         self.flush(now, out);
     }
 
-    /// Sends what LD `FFFFh` has to say.
+    /// Sends messages of LD `FFFFh`.
     fn flush(&mut self, now: Instant, out: &mut Outbox) {
         out.set_prefix(Some(VendPrefixL0::from_ld_id(FM_LD)));
         while let Some(sent) = self.tunnel.poll(now) {
@@ -423,10 +432,11 @@ impl Body {
         out.set_prefix(None);
     }
 
-    /// Makes itself known to its switch, which asks what it is; over and over, as a switch may have been started anew.
+    /// Sends a hello to its switch, which then identifies the device. Repeated, as the switch may have been restarted.
     fn say_hello(&mut self, now: Instant, out: &mut Outbox) {
         let Some((_, left)) = self.hello.filter(|(at, _)| *at <= now) else { return };
         let [short, long] = HELLO;
+        // Often at first, as the switch's own start may take a moment; seldom later, for a switch that restarts.
         let span = if left > 0 { short } else { long };
         self.hello = Some((now + span, left.saturating_sub(1)));
         let mut message = [0; 16];
@@ -437,7 +447,7 @@ impl Body {
         self.flush(now, out);
     }
 
-    /// Answers a request as unsupported; what wants no answer is gone.
+    /// Answers a request with UR; drops one that wants no answer.
     fn refuse(&mut self, tlp: &Tlp<'_>, out: &mut Outbox) {
         if tlp.is_completion() {
             return;

@@ -1,14 +1,14 @@
-//! Which logical device is served next: shares of the bandwidth when all want more, and limits that hold always.
+//! Order in which logical devices are served: shares of the bandwidth when all want more, and limits that always hold.
 //!
-//! Requests wait in a queue an LD; [`Schedule::next`] takes the one whose LD has had least for its share (start-time
-//! fair queueing), unless that LD's limit holds it up.
+//! Requests wait in a queue for each LD. [`Schedule::next`] takes the request of the LD that has had least for its
+//! share (start-time fair queueing), unless that LD's limit holds it up. Shares and limits are in 256ths of the
+//! device's bandwidth.
 //!
-//! Units: bytes; 256ths of the device's bandwidth; time as a parameter.
-//! Source: CXL 3.1 sections 3.3.4, 7.6.7.4.4 to 7.6.7.4.10; P. Goyal, H. Vin, H. Cheng, "Start-time Fair Queueing" (1996);
-//! docs/spec/wire-formats.md §4.3a.
+//! While no share and no limit is set, no request waits. An LD that floods fills its own queue alone: requests that
+//! find it full are refused, and the others are served as before.
 //!
-//! While no share and no limit is set, nothing waits. An LD that floods fills its own queue alone: what finds that full is
-//! refused, and the others are served as before.
+//! Source: CXL 3.1 sections 3.3.4, 7.6.7.4.4 to 7.6.7.4.10; P. Goyal, H. Vin, H. Cheng, "Start-time Fair Queueing"
+//! (1996); docs/spec/wire-formats.md §4.3a.
 
 use std::collections::VecDeque;
 
@@ -19,66 +19,64 @@ use weft_parsers::fabric::Pid;
 use crate::gfd;
 use crate::gfd::qos::{Control, DevLoad, Qos};
 
-/// Requests of one LD that wait: many more than a host has under way, as what finds no room is lost.
+/// Most waiting requests of one LD: many more than a host has under way, as a request that finds no room is refused.
 pub const WAITING_MAX: usize = 4_096;
-/// Requests of one LD that wait when it is told severe overload.
+/// Waiting requests of one LD from which on it is told severe overload.
 const LOADED: usize = 256;
-/// What a request costs at least: a line.
+/// Least cost of a request: a line.
 const COST_MIN: u64 = 64;
 /// 256ths of the whole.
 const WHOLE: u16 = 256;
-/// A device that has had nothing to do for so long has no debt.
+/// Idle time after which a device has no debt.
 const IDLE: Span = Span::from_us(10);
 const PS_PER_S: u128 = 1_000_000_000_000;
 
-/// What waits: the bytes of a TLP, or of a CXL.mem message.
+/// A waiting request: the bytes of a TLP, or of a CXL.mem message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Waiting {
-    /// A TLP.
     Tlp(Vec<u8>),
-    /// A CXL.mem message.
     Mem(Vec<u8>),
 }
 
-/// One logical device's part.
+/// Queue and account of one logical device.
 #[derive(Default)]
 struct Queue {
-    /// What waits, with what each costs.
+    /// Waiting requests, with their costs in bytes.
     waiting: VecDeque<(Waiting, u64)>,
-    /// 256ths of the bandwidth, 0 for what others leave.
+    /// Share in 256ths of the bandwidth; 0: an equal part of the bandwidth that shares leave.
     share: u8,
-    /// What it has had for its share.
+    /// Finish tag of its last request: start tag plus cost divided by weight.
     finish: u64,
-    /// Until when its limit holds it up.
+    /// Time until which its limit holds it up.
     held: Option<Instant>,
 }
 
-/// Requests that wait for their turn.
+/// Scheduler of the requests of all logical devices.
 pub(super) struct Schedule {
     rate: LinkRate,
     qos: Qos,
     queues: Vec<Queue>,
-    /// What whoever is served has had for its share.
+    /// Virtual time: start tag of the request in service.
     virtual_time: u64,
-    /// When what is under way is over.
+    /// Time at which the request in service is done.
     busy: Option<Instant>,
-    /// Refused, as their LD's queue was full.
+    /// Requests refused because their LD's queue was full.
     overrun: u64,
 }
 
-/// The place of an LD among those with limits.
+/// Key of an LD in [`Qos`], which keeps limits by PID.
 fn key(ld: usize) -> Pid {
     Pid::from_low_bits(u16::try_from(ld).unwrap_or(0))
 }
 
 impl Schedule {
-    /// Of so many LDs, in a device that moves `rate` of payload.
+    /// A scheduler for `lds` LDs, in a device that moves `rate` of payload.
     pub fn new(lds: usize, rate: LinkRate) -> Self {
         let queues = (0..lds).map(|_| Queue::default()).collect();
         Self { rate, qos: Qos::new(rate), queues, virtual_time: 0, busy: None, overrun: 0 }
     }
 
-    /// The link went down: nobody waits for an answer any more.
+    /// The link went down: drops all requests, as no requester waits any more.
     pub fn clear(&mut self) {
         for queue in &mut self.queues {
             queue.waiting.clear();
@@ -87,31 +85,32 @@ impl Schedule {
         self.busy = None;
     }
 
-    /// A reset of one LD: what it was asked for is gone.
+    /// A reset of one LD: drops its requests.
     pub fn forget(&mut self, ld: usize) {
         if let Some(queue) = self.queues.get_mut(ld) {
             queue.waiting.clear();
         }
     }
 
-    /// Requests that were refused, as the queue of their LD was full.
+    /// Number of requests refused because the queue of their LD was full.
     pub const fn overrun(&self) -> u64 {
         self.overrun
     }
 
-    /// Requests that wait.
+    /// Number of waiting requests.
     pub fn waiting(&self) -> usize {
         self.queues.iter().map(|queue| queue.waiting.len()).sum()
     }
 
-    /// Whether a request of an LD has to wait for its turn: shares or limits are set. What is behind one that waits waits, too.
+    /// Whether a request of an LD has to wait for its turn: shares or limits are set, or an earlier request of the LD
+    /// waits.
     pub fn holds(&self, ld: usize, is_memory: bool) -> bool {
         let is_set = |(at, queue): (usize, &Queue)| queue.share > 0 || self.qos.limit(key(at)) > 0;
         self.queues.get(ld).is_some_and(|queue| !queue.waiting.is_empty())
             || (is_memory && self.queues.iter().enumerate().any(is_set))
     }
 
-    /// Lets a request wait, of which `bytes` are moved; false where the LD has too many.
+    /// Queues a request that moves `bytes`; false if the LD has too many.
     pub fn push(&mut self, ld: usize, what: Waiting, bytes: u64) -> bool {
         let virtual_time = self.virtual_time;
         let queue = self.queues.get_mut(ld).filter(|queue| queue.waiting.len() < WAITING_MAX);
@@ -120,13 +119,13 @@ impl Schedule {
             return false;
         };
         if queue.waiting.is_empty() {
-            queue.finish = queue.finish.max(virtual_time); // who had nothing to do has saved nothing up
+            queue.finish = queue.finish.max(virtual_time); // an idle LD saves up no credit
         }
         queue.waiting.push_back((what, bytes.max(COST_MIN)));
         true
     }
 
-    /// 256ths of the bandwidth that an LD has when all want more: those without a share have what others leave.
+    /// Weight of an LD: its share, or for one without a share an equal part of the bandwidth that shares leave.
     fn weight(&self, ld: usize) -> u64 {
         let share = |queue: &Queue| u16::from(queue.share);
         match self.queues.get(ld).map_or(0, share) {
@@ -139,12 +138,12 @@ impl Schedule {
         }
     }
 
-    /// When an LD's limit lets it go on.
+    /// When an LD's limit lets it go on; `None`: now.
     fn held(&self, ld: usize, now: Instant) -> Option<Instant> {
         self.queues.get(ld)?.held.filter(|held| *held > now)
     }
 
-    /// Takes the request whose turn it is, and its LD.
+    /// Takes the next request, with its LD.
     pub fn next(&mut self, now: Instant) -> Option<(usize, Waiting)> {
         if self.busy.is_some_and(|busy| busy > now) {
             return None;
@@ -153,38 +152,41 @@ impl Schedule {
         let ready =
             ready.filter(|(ld, it)| !it.waiting.is_empty() && self.held(*ld, now).is_none());
         let (ld, start) = ready.map(|(ld, it)| (ld, it.finish)).min_by_key(|(_, start)| *start)?;
+        // The finish tag grows by cost over weight, so LDs with equal tags have had equal parts of their shares.
         let weight = self.weight(ld);
         let queue = self.queues.get_mut(ld)?;
         let (tlp, cost) = queue.waiting.pop_front()?;
+        // Start-time fair queueing: virtual time is the start tag of the request in service.
         self.virtual_time = start;
         queue.finish = start.saturating_add(cost.saturating_mul(WHOLE.into()) / weight);
         let (due, _) = self.qos.draw(now, key(ld), cost);
         queue.held = Some(due).filter(|due| *due > now);
-        // From when the last one was over, so that late polls cost nothing.
+        // From the end of the last request, not from now, so that late polls lose no bandwidth.
         let begun = self.busy.filter(|busy| now.since(*busy) < IDLE).unwrap_or(now);
         let ps = (u128::from(cost) * 8 * PS_PER_S).div_ceil(u128::from(self.rate.as_bps()));
         self.busy = Some(begun + Span::from_ps(u64::try_from(ps).unwrap_or(u64::MAX)));
         Some((ld, tlp))
     }
 
-    /// When somebody's turn comes that waits.
+    /// When the next waiting request has its turn.
     pub fn next_due(&self, now: Instant) -> Option<Instant> {
         let waits = self.queues.iter().enumerate().filter(|(_, queue)| !queue.waiting.is_empty());
         let free = waits.map(|(ld, _)| self.held(ld, now).unwrap_or(now)).min()?;
         Some(self.busy.map_or(free, |busy| busy.max(free)))
     }
 
-    /// Notes how many requests wait, of as many as may; to be called at each poll. What an LD's limit holds up is no load of
-    /// the device, and nothing to the others.
+    /// Samples the backlog; to be called at each poll. Requests that an LD's limit holds up do not count: they are no
+    /// load of the device and delay no other LD.
     pub fn sample(&mut self) {
         let room = LOADED * self.queues.len();
         let of = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        // A flood beyond its own limit would else tell overload to LDs that it does not delay.
         let free = self.queues.iter().filter(|queue| queue.held.is_none());
         let waiting = free.map(|queue| queue.waiting.len()).sum();
         self.qos.sample(of(waiting), of(room));
     }
 
-    /// The load that an LD is told: the device's, and severe or moderate overload of its own by how many of its requests wait.
+    /// Load that an LD is told: the device's, or its own by the number of its waiting requests, if that is higher.
     pub fn load(&self, ld: usize) -> DevLoad {
         let own = match self.queues.get(ld).map_or(0, |queue| queue.waiting.len()) * 4 / LOADED {
             0 => DevLoad::Light,
@@ -195,12 +197,12 @@ impl Schedule {
         own.max(self.qos.load())
     }
 
-    /// 5403h.
+    /// Get `QoS` Control (5403h).
     pub const fn control(&self) -> Control {
         self.qos.control()
     }
 
-    /// 5404h.
+    /// Set `QoS` Control (5404h).
     ///
     /// # Errors
     /// As [`Qos::set_control`].
@@ -208,15 +210,15 @@ impl Schedule {
         self.qos.set_control(control)
     }
 
-    /// 5405h.
+    /// Get `QoS` Status (5405h): average backpressure in percent.
     pub fn backpressure_percent(&self) -> u8 {
         self.qos.backpressure_percent()
     }
 
-    /// 5406h and 5408h: shares, or limits, of `count` LDs from `start` on.
+    /// Get `QoS` Allocated BW (5406h) and BW Limit (5408h): shares, or limits, of `count` LDs from `start` on.
     ///
     /// # Errors
-    /// There is no LD `start`.
+    /// The device has no LD `start`.
     pub fn fractions(&self, start: u8, count: u8, limits: bool) -> Result<Vec<u8>, ReturnCode> {
         let first = usize::from(start);
         if first >= self.queues.len() {
@@ -229,10 +231,10 @@ impl Schedule {
         Ok(all.map(one).collect())
     }
 
-    /// 5407h and 5409h: all or none.
+    /// Set `QoS` Allocated BW (5407h) and BW Limit (5409h), all or none.
     ///
     /// # Errors
-    /// Invalid Input: LDs that there are not; shares of more than the whole.
+    /// Invalid Input: an LD that does not exist, or shares of more than the whole.
     pub fn set_fractions(
         &mut self,
         start: u8,
@@ -248,11 +250,13 @@ impl Schedule {
             for (ld, fraction) in (first..).zip(fractions) {
                 self.qos.set_limit(key(ld), *fraction);
                 if let Some(queue) = self.queues.get_mut(ld) {
+                    // A debt that the old limit has left does not count for the new one.
                     queue.held = None;
                 }
             }
             return Ok(());
         }
+        // The sum with the shares that this command leaves as they are.
         let kept = self.queues.iter().enumerate().filter(|(ld, _)| !(first..end).contains(ld));
         let kept: u16 = kept.map(|(_, queue)| u16::from(queue.share)).sum();
         let new: u16 = fractions.iter().map(|fraction| u16::from(*fraction)).sum();
