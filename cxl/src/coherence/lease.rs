@@ -61,16 +61,16 @@ mod tests {
         Instant::ZERO + Span::from_us(us)
     }
 
-    /// A lease counts from the request, ends for good, and another number says nothing of it.
+    /// A lease counts from the request and ends for good; a lease with another number does not renew it.
     #[test]
     fn a_lease_counts_from_when_it_was_asked_for() {
         let mut leases = Leases::default();
         let lease = |number, term| Lease { number, term };
         leases.set_now(at(500));
-        leases.renew(lease(7, 3), at(200)); // it is over as it comes
+        leases.renew(lease(7, 3), at(200)); // already over when it comes
         assert!(!leases.is_valid(7));
         leases.renew(lease(7, 3), at(300));
-        leases.renew(lease(7, 3), at(250)); // an answer that was overtaken takes nothing back
+        leases.renew(lease(7, 3), at(250)); // an answer that was overtaken shortens nothing
         leases.renew(lease(0, 9), at(500));
         assert!(leases.is_valid(7) && !leases.is_valid(0) && !leases.is_valid(8));
         leases.set_now(at(599));

@@ -124,8 +124,8 @@ impl Snoops {
         Span::from_ps(self.limit.as_ps() - self.limit.as_ps() / 2)
     }
 
-    /// Gives a snoop of a line, which has the address `addr` at its host, a tag, and a time to be answered in; `None` without a
-    /// tag.
+    /// Gives a snoop of a line, which has the address `addr` at its host, a tag, and a time to be answered in; `None`
+    /// without a tag.
     pub fn ask(&mut self, now: Instant, who: Pid, line: u64, addr: Hpa) -> Option<u16> {
         self.put(who, line, now + self.half(), Some(addr))
     }
@@ -282,7 +282,7 @@ mod tests {
         Pid::assignable(bits).unwrap()
     }
 
-    /// The answer to an early snoop is not taken for that to a later one, however many lines a host is given up for.
+    /// A late answer to one snoop is never taken for the answer to a later one with the same tag.
     #[test]
     fn a_late_answer_is_never_that_to_another_snoop_of_its_host() {
         let mut snoops = Snoops::new(Span::from_us(200), 1, 1);
@@ -299,14 +299,14 @@ mod tests {
         assert_eq!(snoops.asked(pid(1), tag, Hpa(0x80)), Err(NotAsked::Unexpected));
     }
 
-    /// Who cannot be asked may have had leases that the clock, which was read before, does not know of.
+    /// A host that cannot be snooped may have leases that are newer than the last reading of the clock.
     #[test]
     fn who_cannot_be_asked_is_given_up_on_by_the_next_look_at_the_clock() {
         let mut snoops = Snoops::new(Span::from_us(200), 2, 1);
         snoops.cannot_ask(at(0), pid(1), 10);
         assert!(snoops.give_up(at(0)).is_none());
         assert!(snoops.lease(pid(1)) != Lease::NONE && snoops.next_due() == Some(at(0)));
-        snoops.mark_overdue(at(5_000)); // it was away meanwhile
+        snoops.mark_overdue(at(5_000)); // the device was stopped meanwhile
         assert_eq!(snoops.lease(pid(1)), Lease::NONE);
         assert_eq!(snoops.asked(pid(1), 0, Hpa(0)), Err(NotAsked::Late));
         assert!(snoops.give_up(at(5_099)).is_none());

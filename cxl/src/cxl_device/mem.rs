@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(read(memory, 0), (false, [8; LINE]));
     }
 
-    /// Where no decoder leads, a load gets ones, a store Cmp, and nothing is written.
+    /// Without a decoder a load gets ones, a store Cmp, and nothing is written.
     #[test]
     fn what_is_not_there_is_refused() {
         let memory = &mut Memory::anonymous(SIZE);

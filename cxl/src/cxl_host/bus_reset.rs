@@ -132,7 +132,8 @@ mod tests {
 
     const BRIDGE: Bdf = Bdf::from_bits(0x0108);
 
-    /// Answers each step; `active_after` looks the link is up. What was written, and how often it looked.
+    /// Answers each step; the link is up after `active_after` looks. Returns the values written, and the number of
+    /// looks.
     fn run(express: Option<u16>, active_after: u16) -> (Vec<u32>, u16) {
         let mut reset = BusReset::new(BRIDGE, express, false);
         let (mut writes, mut looks) = (Vec::new(), 0);

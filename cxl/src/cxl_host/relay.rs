@@ -191,7 +191,7 @@ mod tests {
         relay.take(from, &Tlp::parse(Mode::Flit, bytes).unwrap(), 0x4000, asks)
     }
 
-    /// The transactions that a requester has, by what its TLPs say: first address, and payload or bytes.
+    /// The transactions of a requester by its TLPs: first enabled address, and length in doublewords.
     fn asked(asks: &mut Requester) -> Vec<(u64, usize)> {
         let mut seen = Vec::new();
         asks.flush(Instant::ZERO, &mut |tlp| {
@@ -234,7 +234,7 @@ mod tests {
         }
     }
 
-    /// A sender that never waits has so many requests here; the next one is to be sent again, and others go on.
+    /// A sender that never waits has `EACH_MAX` requests here; the next one gets retry status, and other senders go on.
     #[test]
     fn one_sender_does_not_take_all_room() {
         let (mut relay, mut asks) = (Relay::default(), requester());

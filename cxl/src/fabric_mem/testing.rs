@@ -13,13 +13,13 @@ use weft_parsers::fabric::{Hpa, Pid};
 use super::*;
 use crate::completer::Target;
 
-/// Where host memory begins in each host.
+/// First address of host memory in each host.
 pub const HOST: u64 = 0x10_0000;
-/// Where device memory begins.
+/// First address of device memory.
 pub const DEVICE: u64 = 0x4000_0000;
 /// Bytes of host memory, and of device memory.
 pub const SIZE: u64 = 1 << 20;
-/// Where a host finds its own device's memory by requests: as others do, from its segment on.
+/// Addresses by which requests reach the devices' memory, at either host: the devices' segments.
 pub const FABRIC: [u64; 2] = [(1 << 40) + 2 * SEGMENT, (1 << 40) + 3 * SEGMENT];
 
 /// Memory of a host and its device.
@@ -138,7 +138,7 @@ pub struct Faults {
 pub struct Wire {
     pub sent: Vec<(Instant, OwnRequest)>,
     pub back: Vec<(Instant, Tag, OwnAnswer)>,
-    /// Every request that was taken.
+    /// Every request that was accepted.
     pub log: Vec<OwnRequest>,
     pub faults: Faults,
     /// Whether requests are lost on the way.
@@ -354,7 +354,7 @@ pub fn connected(fabric: &Fabric, engines: [&mut Engine; 2]) {
     connect(one, two);
 }
 
-/// The peer that each engine is to the other.
+/// Number of each engine as a peer of the other.
 pub const PEER: PeerId = PeerId(7);
 
 /// Exchanges the messages of a connection.

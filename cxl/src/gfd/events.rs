@@ -304,7 +304,7 @@ mod tests {
         assert_eq!((events.alike(), events.lost()), ((4, 4), (0, 0)));
     }
 
-    /// Each change of a list reaches its reader: told again once the last telling has been taken.
+    /// Each change of a list reaches its reader: it is raised again once the last notice was fetched.
     #[test]
     fn changes_of_lists_are_not_held_back() {
         let mut events = Events::default();

@@ -170,7 +170,7 @@ mod tests {
         assert_eq!((peer.post([1; 32]), peer.dropped()), (None, 1));
     }
 
-    /// A host that reads what was posted to its memory sees every entry once and in order.
+    /// A host that reads its memory sees every posted entry once and in order.
     #[test]
     fn random_hosts_read_what_was_posted() {
         let mut rng = Rng::new(0x6A3);
@@ -189,7 +189,7 @@ mod tests {
                     want.push_back(payload);
                 }
             } else {
-                // Mostly slower than what comes, now and then all at once.
+                // Mostly slower than entries come, now and then all at once.
                 let most = if rng.chance(1, 500) { 300 } else { 3 };
                 for _ in 0..rng.below(most) {
                     if u64::from(tail) != gam.get() >> 56 {

@@ -372,7 +372,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::MetadataExt;
 
-    /// A file that is gone from its directory at once.
+    /// A file that is removed from its directory at once.
     fn nameless(name: &str) -> File {
         let path = std::env::temp_dir().join(format!("weft-gfd-{}-{name}", std::process::id()));
         let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
@@ -380,7 +380,7 @@ mod tests {
         file
     }
 
-    /// A poisoned line is read by nobody until all of it is written, whoever writes it and whatever else is.
+    /// A poisoned line cannot be read until all of it is written.
     #[test]
     fn a_poisoned_line_is_bad_until_it_is_written_whole() {
         let mut memory = Memory::anonymous(1 << 20);
@@ -409,7 +409,7 @@ mod tests {
         assert!(memory.poison(1 << 20).is_err(), "beyond");
     }
 
-    /// A poisoned line is bad, and no other one, however many are.
+    /// Each poisoned line is bad and no other, however many there are.
     #[test]
     fn each_poisoned_line_is_bad_however_many_are() {
         let mut memory = Memory::anonymous(256 << 20);
@@ -455,7 +455,7 @@ mod tests {
         }
     }
 
-    /// What is there changes at random, against a vector of bytes of which each is there or not.
+    /// Ranges change at random, against a vector of units that exist or not.
     #[test]
     fn what_is_taken_is_gone_and_what_is_between_is_not_there() {
         const UNIT: u64 = CHUNK as u64 / 2;
@@ -508,7 +508,7 @@ mod tests {
         }
     }
 
-    /// 256 devices of 64 GB in one process: 16 TB that nobody has written.
+    /// 256 devices of 64 GB in one process: 16 TB that were never written.
     #[test]
     fn untouched_memory_costs_nothing() {
         let mut all: Vec<Memory> = (0..256).map(|_| Memory::anonymous(64 << 30)).collect();

@@ -1,4 +1,4 @@
-//! Loads and stores against a memory that answers in any order, and throttling against a device that has too much to do.
+//! Loads and stores against a memory that answers in any order, and throttling against an overloaded device.
 
 use super::*;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ fn store(addr: u64, data: Vec<u8>) -> MemOperation {
     MemOperation::Store { addr: Hpa(addr), data }
 }
 
-/// A message that was sent, kept.
+/// A sent message, copied.
 #[derive(Clone, Debug)]
 struct Sent {
     head: MemHead,
@@ -122,7 +122,7 @@ fn every_bad_end_has_its_name_and_nothing_is_left_behind() {
         assert!(take(sent[1].head.tag));
         assert_eq!(requester.next_done(), Some(MemDone { id, result: Err(want) }));
     }
-    // A request is nobody's answer, whatever its tag; nor is a tag that nobody has.
+    // A request answers none of the host's, whatever its tag; nor does an answer with a tag that is not in use.
     requester.submit(load(BASE, 64));
     let tag = flush(&mut requester, Instant::ZERO)[0].head.tag;
     for (op, tag) in [(MemOp::MemWr, tag), (MemOp::BiSnpInv, tag), (MemOp::MemData, 0xFFFF)] {
@@ -164,7 +164,7 @@ fn a_tag_rests_before_it_is_used_again() {
     assert_eq!(tags, [0, 1, 2, 3, 4, 5, 6, 7]);
 }
 
-/// A device that serves one line a tick and says how long its queue is, as [`crate::gfd`] does by quarters of its room.
+/// A device that serves one line a tick and reports its load by quarters of its queue, as [`crate::gfd`] does.
 struct Slow {
     queue: VecDeque<(usize, u16)>,
     room: usize,
@@ -181,8 +181,8 @@ impl Slow {
     }
 }
 
-/// CXL 3.1 section 3.3.4: hosts that ask for far more than a device does settle where it is not overloaded, and keep it
-/// busy; unthrottled, its queue is as long as they can make it. (The rules do not share a device evenly: that takes limits.)
+/// CXL 3.1 section 3.3.4: hosts that request far more than a device can serve settle at a rate that does not overload
+/// it, and keep it busy; unthrottled, they fill its queue. (The rules do not share a device evenly: that takes limits.)
 #[test]
 fn throttling_converges_under_overload() {
     for hosts in [1, 2, 4, 8] {

@@ -294,11 +294,11 @@ mod tests {
         bytes
     }
 
-    /// Shares, limits, who is busy, and the 256ths that each gets.
+    /// Name, shares, limits, busy LDs, and the 256ths that each LD gets.
     type Case<'a> = (&'a str, [u8; 3], [u8; 3], &'a [usize], [u64; 3]);
 
-    /// CXL 3.1 sections 7.6.7.4.8 and 7.6.7.4.10: when all want more, each has its share within 2 %; what one leaves, others have;
-    /// a limit holds also when nobody else wants anything.
+    /// CXL 3.1 sections 7.6.7.4.8 and 7.6.7.4.10: when all want more, each has its share within 2 %; bandwidth that one
+    /// leaves goes to the others; a limit holds even if no other LD wants anything.
     #[test]
     fn shares_and_limits_hold_within_2_percent() {
         let (rate, span) = (LinkRate::gbps(10), Span::from_ms(20));
@@ -332,7 +332,7 @@ mod tests {
         }
     }
 
-    /// Nothing waits where nothing is set; a full queue refuses its own LD alone.
+    /// Without shares and limits no request waits; a full queue refuses its own LD alone.
     #[test]
     fn a_flood_fills_its_own_queue() {
         let mut schedule = Schedule::new(3, LinkRate::gbps(10));

@@ -1,12 +1,12 @@
-//! Every interleaving of small programs on one host and one or two devices with caches: no stale load, no store that is lost
-//! unseen, no deadlock, and MESI kept. Also with a device that is stopped anywhere, and with a message that is lost or
-//! comes twice.
+//! Every interleaving of small programs on one host and one or two devices with caches: no stale load, no store lost
+//! unreported, no deadlock, and the MESI rules hold. Also with a device that is stopped at any point, and with a
+//! message that is lost or comes twice.
 //!
 //! [`World`] is the state of host and devices, and the messages between them. A step delivers the next message of a
-//! channel, begins one access or lets half of a snoop's time pass, which is a tick. The channels are D2H and H2D of each
-//! device; messages in them stay in order, as the page says (docs/spec/cxl-fabric.md "CXL.cache").
+//! channel, begins one access or lets half of a snoop's time pass, which is a tick. The channels are D2H and H2D of
+//! each device; messages in them stay in order, as the page says (docs/spec/cxl-fabric.md "CXL.cache").
 //!
-//! A load may find what its line held at any time since it began. A line that the host has given up is poisoned.
+//! A load may find any value that its line held since the load began. A line that the host has given up is poisoned.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -25,19 +25,19 @@ use crate::coherence::{Failure, Hold};
 use crate::completer::Target;
 
 const LINES: usize = 2;
-/// A term is 63 of 64 parts of a tick.
+/// Half of a snoop's time limit; a term is 63/64 of it.
 const TICK: Span = Span::from_us(6_400);
-/// The host in the list of those that run programs; devices follow.
+/// Index of the host among the components that run programs; devices follow.
 const HOST: usize = 0;
 
 #[derive(Clone, Debug, Hash)]
 struct Memory {
     lines: [Bytes; LINES],
-    /// Lines and what was written to them, until it is noted.
+    /// Lines and the values written to them, until [`World`] records them.
     written: Vec<(u64, u8)>,
 }
 
-/// Which line begins at an address.
+/// Index of the line that begins at an address.
 fn line_at(addr: u64) -> Option<usize> {
     let line = usize::try_from(addr / LINE as u64).unwrap();
     (addr.is_multiple_of(LINE as u64) && line < LINES).then_some(line)
@@ -63,11 +63,12 @@ struct Device {
     agent: CacheAgent<Part>,
     d2h: VecDeque<Outgoing>,
     h2d: VecDeque<Outgoing>,
-    /// When it has looked at its clock last.
+    /// Last reading of its clock.
     now: Instant,
 }
 
-/// Who may be stopped anywhere, also between a look at the clock and what is done then; the others look at each tick.
+/// Component that may be stopped at any point, even between reading its clock and acting on it; the others read their
+/// clocks at each tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Stopped {
     Neither,
@@ -75,7 +76,7 @@ enum Stopped {
     Host,
 }
 
-/// What may happen beside the programs: so many ticks, and snoops or answers that are lost, or come twice.
+/// Faults beside the programs: number of ticks, and of snoops or answers that are lost or doubled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Faults {
     stopped: Stopped,
@@ -97,9 +98,9 @@ struct World {
     devices: Vec<Device>,
     programs: Vec<VecDeque<Part>>,
     under_way: usize,
-    /// What was stored last, or [`POISON`].
+    /// Value stored last, or [`POISON`].
     latest: [u8; LINES],
-    /// Accesses that go on: what their lines have held meanwhile.
+    /// Accesses under way, with the values that their lines have held meanwhile.
     seen: BTreeMap<(usize, Part), BTreeSet<u8>>,
     told: Told<String>,
 }
@@ -140,11 +141,12 @@ impl worlds::World for World {
             devices().filter(|(_, it)| it.now != self.now).map(|it| Step::DeviceLooks(it.0)),
         );
         steps.extend((self.home_now != self.now).then_some(Step::HomeLooks));
-        // What is lost or stopped ends by time alone.
+        // Only time ends waits for lost messages and stopped components.
         if self.left.ticks > 0 || steps.is_empty() && !self.is_over() {
             steps.push(Step::Tick);
         }
-        // Requests and their answers are not lost where links are not: only what a coherence fault is about.
+        // Only snoops and their answers are lost: a lossless link loses no requests, and coherence faults are about the
+        // former.
         let answers = |it: &&Outgoing| it.head.op.class() == CacheClass::D2hRsp;
         let snoops = |it: &&Outgoing| it.head.op.class() == CacheClass::H2dReq;
         let ups = || devices().filter(|(_, it)| it.d2h.front().as_ref().is_some_and(answers));
@@ -233,7 +235,7 @@ impl worlds::World for World {
 }
 
 impl World {
-    /// A host and devices with these programs; caches of so many lines, and room for as many lines in the filter.
+    /// A host and devices with these programs; caches of `cache` lines, and a filter of `room` lines.
     fn new(host: &[Op], devices: &[&[Op]], cache: usize, room: usize, faults: Faults) -> Self {
         let program =
             |ops: &[Op]| (0..).zip(ops).map(|(nth, &op)| Part { op, nth }).collect::<VecDeque<_>>();
@@ -286,7 +288,7 @@ impl World {
             return self.settle();
         }
         let nth = who - 1;
-        self.look(nth); // the clock is looked at after an access has come
+        self.look(nth); // the clock is read after the access has come
         let store = match part.op {
             Load(_) => None,
             Store(_, value) => Some((bytes(value), 1)),
@@ -331,7 +333,7 @@ impl World {
         self.home.is_poisoned(Hpa(addr(line)))
     }
 
-    /// Notes what the host has given up or written.
+    /// Records lines that the host has given up or written.
     fn observe(&mut self) {
         while let Some(news) = self.home.next_news() {
             assert!(self.may_fail, "{news:?}: all devices answer");
@@ -341,8 +343,8 @@ impl World {
             }
         }
         for (line, value) in core::mem::take(&mut self.memory.written) {
-            // Each store has a value of its own. What is written while it goes on goes past the cache; what was stored in a
-            // cache is written back later.
+            // Each store has its own value. A value written while its store is under way went past the cache; one
+            // stored in a cache is written back later.
             let goes_on = self.seen.keys().any(|(who, part)| match part.op {
                 Store(of, stored) | Whole(of, stored) => {
                     *who != HOST && (of, stored) == (line, value)
@@ -355,7 +357,7 @@ impl World {
         }
     }
 
-    /// Carries out what caches let go, and sends what the host says.
+    /// Carries out accesses that caches let go, and sends the host's messages.
     fn settle(&mut self) {
         loop {
             let ready = self.home.next_ready(self.home_now, &mut self.memory);
@@ -372,7 +374,7 @@ impl World {
         self.home.hold_of(u8::try_from(nth).unwrap(), Hpa(addr(line)))
     }
 
-    /// A line holds that from now on.
+    /// Sets the value of a line.
     fn is_now(&mut self, line: u64, value: u8) {
         self.latest[at(line)] = value;
         for ((_, part), seen) in &mut self.seen {
@@ -382,7 +384,7 @@ impl World {
         }
     }
 
-    /// Takes what a device has to say.
+    /// Takes the messages and results of a device.
     fn sent(&mut self, nth: usize) {
         let now = self.devices[nth].now;
         loop {
@@ -416,7 +418,7 @@ impl World {
             Load(_) => {
                 let is_there = seen.contains(&value);
                 assert!(is_there, "stale: {part:?} of {who}, {value} of {seen:?} after {told:?}");
-                // An owner that the host has asked may have gone on to store since.
+                // An owner may have stored again since the host snooped it for the value.
                 let latest = self.latest[at(line)];
                 let is_exact = self.may_fail || who == HOST || value == latest;
                 assert!(is_exact, "{value} for {latest}, {told:?}");
@@ -426,7 +428,7 @@ impl World {
                 if self.hold_of(nth, line) == Some(Hold::Owned) {
                     self.is_now(line, stored);
                 } else if !seen.contains(&stored) {
-                    // It was done as of when the device looked at its clock, before the host gave the line up.
+                    // The access counts as done when the device read its clock, before the host gave up the line.
                     assert!(seen.contains(&GIVEN_UP), "lost: {part:?} of {who}, {told:?}");
                     for ((_, part), seen) in &mut self.seen {
                         if part.op.line() == line && seen.contains(&GIVEN_UP) {
@@ -439,14 +441,14 @@ impl World {
         }
     }
 
-    /// What a device may use, the filter knows of; and who owns a line is alone with it.
+    /// The filter knows every copy that a device may use, and an owner is the only holder.
     fn no_device_has_more_than_the_filter(&mut self) {
         for line in 0..LINES as u64 {
             let mut holders = Vec::new();
             for nth in 0..self.devices.len() {
                 let known = self.hold_of(nth, line);
                 let mut agent = self.devices[nth].agent.clone();
-                agent.set_now(self.now); // though it has not looked
+                agent.set_now(self.now); // although it has not read its clock
                 let had = agent.usable(addr(line)).map(|(hold, _)| hold);
                 let told = &self.told;
                 assert!(had <= known, "{nth} has {had:?} of {line}, not {known:?}: {told:?}");
@@ -486,10 +488,10 @@ fn two_devices_in_every_order() {
     assert!(states > 50_000, "{states}");
 }
 
-/// A name, the host's program, those of devices, and what goes wrong meanwhile.
+/// Name, program of the host, programs of the devices, and faults.
 type Case<'a> = (&'a str, &'a [Op], &'a [&'a [Op]], Faults);
 
-/// Explores each case; all have more states together than `least`.
+/// Explores each case; together they must have more states than `least`.
 fn explore_all(cases: &[Case<'_>], least: usize) {
     let mut states = 0;
     for (name, host, devices, faults) in cases {
@@ -511,7 +513,7 @@ const LOAD: &[Op] = &[Load(0)];
 const LOAD_WHOLE: &[Op] = &[Load(0), Whole(0, 3)];
 const WHOLE: &[Op] = &[Whole(0, 4)];
 
-/// A device or the host is stopped anywhere, for longer than a snoop may take.
+/// A device or the host is stopped at any point, for longer than the time limit of a snoop.
 #[test]
 fn whoever_is_stopped_anywhere() {
     let cases: [Case<'_>; 4] = [
@@ -523,7 +525,7 @@ fn whoever_is_stopped_anywhere() {
     explore_all(&cases, 30_000);
 }
 
-/// One snoop or answer is lost, whichever.
+/// Any one snoop or answer is lost.
 #[test]
 fn a_lost_snoop_or_answer_in_every_order() {
     let cases: [Case<'_>; 2] = [
@@ -533,7 +535,7 @@ fn a_lost_snoop_or_answer_in_every_order() {
     explore_all(&cases, 3_000);
 }
 
-/// One snoop or answer comes twice, the second time behind all that was sent since.
+/// Any one snoop or answer comes twice, the second time behind all messages sent since.
 #[test]
 fn a_doubled_snoop_or_answer_in_every_order() {
     let cases: [Case<'_>; 2] = [

@@ -1,4 +1,4 @@
-//! The home agent alone: what each request is answered with, and what hostile devices say.
+//! The home agent alone: the answer to each request, and messages of hostile devices.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -43,7 +43,7 @@ impl Target for Memory {
     }
 }
 
-/// A home agent with its memory, and devices by their `CacheID`s.
+/// A home agent with its memory; devices are named by `CacheID`.
 struct Bench {
     home: HomeAgent<u32>,
     memory: Memory,
@@ -58,7 +58,7 @@ impl Bench {
         Self { home, memory: Memory([0; 16 * LINE]), now: Instant::ZERO }
     }
 
-    /// A device says something; what is said to devices, and whether the message was taken.
+    /// Delivers a message of a device; returns whether it was taken, and the messages to devices.
     fn say(&mut self, message: &CacheMessage<'_>) -> (bool, Vec<Outgoing>) {
         let taken = self.home.take(message, &mut self.memory);
         (taken, self.out())
@@ -115,7 +115,7 @@ fn hash_of(home: &HomeAgent<u32>) -> u64 {
     hasher.finish()
 }
 
-/// Opcode, and `RspData` of those that have it.
+/// Opcode, and `RspData` if the message has it.
 type Said = (CacheOp, u16);
 
 fn said(out: &[Outgoing]) -> Vec<Said> {
@@ -128,7 +128,8 @@ const GO_I: Said = (CacheOp::Go, GoState::Invalid as u16);
 const GO_ERROR: Said = (CacheOp::Go, GoState::Error as u16);
 const DATA: Said = (CacheOp::DataToDevice, 0);
 
-/// docs/spec/cxl-fabric.md "CXL.cache", the table of requests: answer, and what the device has then, of a line that no cache holds.
+/// docs/spec/cxl-fabric.md "CXL.cache", the table of requests: the answer, and the device's hold afterwards, for a line
+/// that no cache holds.
 #[test]
 fn each_request_has_its_answer() {
     use CacheOp::{
@@ -155,7 +156,7 @@ fn each_request_has_its_answer() {
         assert_eq!(bench.home.hold_of(3, at(1)), held, "{op:?}");
         assert_eq!(bench.ask(3, op, 9, 1).len(), want.len(), "{op:?}: the CQID is free again");
     }
-    // One that owns nothing has nothing to write back.
+    // A cache that owns no line has nothing to write back.
     let mut bench = Bench::new(4);
     let out = bench.ask(3, DirtyEvict, 9, 1);
     assert_eq!(out[0].head.op, CacheOp::GoErrWritePull);
@@ -184,7 +185,7 @@ fn writes_pull_their_data() {
         assert_eq!(bench.line(2), [7; LINE], "{op:?}");
         assert_eq!(bench.home.hold_of(1, at(2)), None, "{op:?}");
     }
-    // Only bytes that are enabled.
+    // Only enabled bytes are written.
     let mut bench = Bench::new(4);
     let pull = bench.ask(1, CacheOp::WrInv, 4, 2)[0].head.rsp_data;
     let (_, out) = bench.part(1, pull, &[7; LINE], Some(0b101));
@@ -192,7 +193,7 @@ fn writes_pull_their_data() {
     assert_eq!(&bench.line(2)[..4], [7, 0, 7, 0]);
 }
 
-/// Another cache is asked first, by the snoop that the table names, and the request waits for its answer and its data.
+/// Another cache is snooped first, as the table says, and the request waits for its answer and its data.
 #[test]
 fn others_are_asked_first() {
     #[rustfmt::skip] // columns: request, how the owner is asked, its answer, answers to who asked
@@ -218,7 +219,7 @@ fn others_are_asked_first() {
     }
 }
 
-/// No device speaks for another one, and unexpected messages change nothing.
+/// No device can act for another one, and unexpected messages change nothing.
 #[test]
 fn hostile_devices_change_nothing_of_others() {
     let mut bench = Bench::new(4);
@@ -226,19 +227,19 @@ fn hostile_devices_change_nothing_of_others() {
     let snoop = bench.ask(1, CacheOp::RdOwn, 2, 5)[0].head.id;
     let before = bench.home.clone();
     for cache_id in 1..16 {
-        // Another one answers, or sends data for it.
+        // Another device answers, or sends data, in its place.
         assert_eq!(bench.answer(cache_id, CacheOp::RspIHitI, snoop, 5), (false, vec![]));
         assert_eq!(bench.data(cache_id, snoop, &[6; LINE]), (false, vec![]));
     }
     for uqid in 0..1 << 12 {
-        // Data before it was said that there is some, and for pulls that were not made.
+        // Data before an answer announced it, and for pulls that were not made.
         assert_eq!(bench.data(0, uqid, &[6; LINE]), (false, vec![]), "{uqid}");
         assert_eq!(bench.data(2, uqid, &[6; LINE]), (false, vec![]), "{uqid}");
         if uqid != snoop {
             assert_eq!(bench.answer(0, CacheOp::RspIHitI, uqid, 5), (false, vec![]), "{uqid}");
         }
     }
-    // It keeps more than it may, has nothing to send as it only shares, or its CQID is in use.
+    // The answer keeps too much, a sharer announces data, or the CQID is in use.
     assert_eq!(bench.answer(0, CacheOp::RspVHitV, snoop, 5), (false, vec![]));
     assert_eq!(bench.answer(0, CacheOp::RspSHitSE, snoop, 5), (false, vec![]));
     let again = CacheHead { cache_id: 1, addr: at(6), ..CacheHead::new(CacheOp::RdOwn, 2) };
@@ -261,7 +262,7 @@ fn hostile_devices_change_nothing_of_others() {
     assert_eq!((wrong, unexpected, bench.line(5)), (1, 2, &[0; LINE][..]));
 }
 
-/// No memory: each request ends, none touches anything.
+/// No memory at the address: each request ends, and changes nothing.
 #[test]
 fn requests_for_no_memory_end() {
     for &op in CacheOp::ALL.iter().filter(|op| op.class() as u8 == 1) {
@@ -298,7 +299,8 @@ fn requests_for_no_memory_end() {
     }
 }
 
-/// A `CacheID` that is given to another device: who had it before is not asked, waited for, and lost; its answers are none.
+/// A `CacheID` that is given to another device: the earlier holder is not snooped but waited for, then its line is
+/// lost; answers of the new holder do not count for it.
 #[test]
 fn who_had_a_cache_id_before_is_not_asked_by_it() {
     let mut bench = Bench::new(4);
@@ -313,13 +315,13 @@ fn who_had_a_cache_id_before_is_not_asked_by_it() {
     assert_eq!(said(&out), [GO_E, DATA]);
     assert!(out[1].head.poison, "what the device before had changed is lost");
     assert_eq!((bench.counts().filter.lost, bench.counts().poisoned), (1, 1));
-    // A write-back of the whole line heals it.
+    // A write-back of the whole line ends its poison.
     let pull = bench.ask(0, CacheOp::DirtyEvict, 1, 5)[0].head.rsp_data;
     assert_eq!(bench.data(0, pull, &[3; LINE]), (true, vec![]));
     assert_eq!((bench.counts().poisoned, bench.line(5)), (0, &[3; LINE][..]));
 }
 
-/// What the host itself does waits for caches, and for more of one cache than may wait it is refused.
+/// Accesses of the host itself wait for caches, and are refused when too many wait.
 #[test]
 fn accesses_of_the_host_wait_up_to_a_bound() {
     let mut bench = Bench::new(4);
@@ -343,7 +345,7 @@ fn accesses_of_the_host_wait_up_to_a_bound() {
     }
 }
 
-/// Whatever a device says, in any order: no panic, and the rest of the host goes on.
+/// Random messages of a device in any order: no panic, and the rest of the host goes on.
 #[test]
 fn any_messages_are_taken_or_refused() {
     let mut rng = weft_base::rng::Rng::new(20_261_129);
@@ -376,8 +378,8 @@ fn any_messages_are_taken_or_refused() {
         }
     }
     assert!(taken > 10_000, "{taken}");
-    // Once all are silent, and their time is over, the host has its memory for itself.
-    // One after the other gets the line that it waits for.
+    // Once all devices are silent and timed out, the host has its memory alone: waiting requests get their lines one
+    // after the other.
     for _ in 0..200 {
         for line in 0..5 {
             let local = Local::new(line * LINE as u64, LINE as u64, true, 0);

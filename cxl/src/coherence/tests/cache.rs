@@ -1,4 +1,4 @@
-//! A host's half by itself: hits, write-backs, snoops that meet requests, and what ends badly.
+//! The host's half alone: hits, write-backs, snoops that meet requests, and requests that fail.
 //!
 //! Source: docs/spec/cxl-fabric.md "Back-invalidate".
 
@@ -10,7 +10,7 @@ use super::super::{Failure, Hold, Snoop};
 use Hold::{Owned, Shared};
 
 const LINE: u64 = 0x40;
-/// A lease that lasts for a millisecond.
+/// A lease of a millisecond.
 const LEASE: u64 = 7;
 
 fn bytes(value: u8) -> Bytes {
@@ -40,12 +40,12 @@ fn leased(room: usize) -> Cache<u32> {
     cache
 }
 
-/// A response to a request that was sent at that time.
+/// Takes a response that names lease `number`, to a request that was sent at `sent`.
 fn renew(cache: &mut Cache<u32>, number: u64, sent: Instant) {
     cache.leases().renew(Lease { number, term: 10 }, sent);
 }
 
-/// A line that was read and granted so.
+/// A cache with a line that was read and granted as `hold`.
 fn held(hold: Hold, room: usize) -> Cache<u32> {
     let mut cache = leased(room);
     cache.access(LINE, load(0));
@@ -75,7 +75,7 @@ fn what_is_held_is_used_without_a_message() {
     assert_eq!(out(&mut cache), [done(1, Ok(bytes(7))), read], "a shared copy is not for stores");
 }
 
-/// Each snoop of each state: what is written back, and what is kept.
+/// Each snoop in each state: the data written back, and the state kept.
 #[test]
 fn each_snoop_finds_each_state() {
     for (how, clean, shared) in [
@@ -103,7 +103,8 @@ fn each_snoop_finds_each_state() {
     }
 }
 
-/// A snoop meets a read: the acknowledgement before `Cmp` means that the snoop was first, behind it that the read was.
+/// A snoop meets a read: an acknowledgement before `Cmp` means that the snoop was first, one behind it that the read
+/// was.
 #[test]
 fn a_conflict_is_settled_by_the_order_of_cmp_and_acknowledgement() {
     let start = || {
@@ -131,8 +132,8 @@ fn a_conflict_is_settled_by_the_order_of_cmp_and_acknowledgement() {
     assert!(!late.conflict_known(LINE), "once");
 }
 
-/// A full cache writes changed lines back and tells of clean ones; a write-back that nobody confirms is lost, and no snoop is
-/// told that all is well.
+/// A full cache writes changed lines back and sends evictions of clean ones. A write-back without `Cmp` is lost, and
+/// the snoop that waits for it is not answered.
 #[test]
 fn lines_give_up_their_places_and_nothing_is_hidden() {
     let mut cache = held(Owned, 1);
@@ -152,7 +153,7 @@ fn lines_give_up_their_places_and_nothing_is_hidden() {
     assert_eq!((cache.counts().lost, cache.used()), (1, (1, 1)));
 }
 
-/// A line is used while its lease lasts. Then the device is asked: a clean line is read again, a changed one written back first,
+/// A line is used while its lease lasts. After that a clean line is read again; a changed one is written back first,
 /// and lost if the device refuses it.
 #[test]
 fn what_is_held_is_used_while_its_lease_lasts() {
@@ -187,12 +188,12 @@ fn what_is_held_is_used_while_its_lease_lasts() {
         cache.leases().set_now(ms(1));
         cache.access(LINE, load(1));
         assert_eq!((out(&mut cache), cache.held(LINE)), (vec![read(false)], None));
-        // A snoop meets the read; nothing is kept meanwhile.
+        // A snoop meets the read; the cache keeps no copy meanwhile.
         cache.snoop(LINE, Snoop::Current);
         assert!(cache.conflict_known(LINE));
         let answer = Out::Answer { line: LINE, left: None };
         assert_eq!(out(&mut cache), [Out::Conflict { line: LINE }, answer]);
-        // By another number: the old one is not renewed.
+        // A lease with another number does not renew the old one.
         renew(&mut cache, LEASE + 1, ms(1));
         assert!(cache.granted(LINE, Some(Shared), LEASE + 1));
         assert!(cache.data(LINE, &bytes(8), false, false));
@@ -201,8 +202,8 @@ fn what_is_held_is_used_while_its_lease_lasts() {
     }
 }
 
-/// What comes without a lease is used by those who waited when it was asked for: loads find it, a store goes past the cache, and
-/// a snoop meanwhile is answered at once.
+/// Data without a lease is used by the accesses that waited when it was requested: loads get it, a store goes past the
+/// cache, and a snoop meanwhile is answered at once.
 #[test]
 fn without_a_lease_a_line_is_used_once() {
     let mut cache = Cache::new(2);
@@ -227,7 +228,7 @@ fn without_a_lease_a_line_is_used_once() {
     assert_eq!(out(&mut cache), [answer]);
     assert!(cache.written(LINE, false));
     assert_eq!((out(&mut cache), cache.used().0), (vec![done(3, Ok(bytes(7)))], 0));
-    // Poison fails those alone who waited; a whole line ends it all the same.
+    // Poison fails only the accesses that waited; a store of the whole line ends it all the same.
     cache.access(LINE, load(4));
     cache.access(LINE, Access { what: 5, store: Some((bytes(5), u64::MAX)) });
     out(&mut cache);
@@ -238,8 +239,8 @@ fn without_a_lease_a_line_is_used_once() {
     assert_eq!(out(&mut cache), [Out::Through { line: LINE, data: bytes(5), mask: u64::MAX }]);
 }
 
-/// Two snoops of one line, as the device has given up on the host for the first: each has a conflict of its own, and both are
-/// answered as the stricter one wants.
+/// Two snoops of one line, as the device has given up on the host for the first: each has a conflict of its own, and
+/// both are answered by the stricter one.
 #[test]
 fn a_second_snoop_has_a_conflict_of_its_own() {
     let mut cache = leased(2);
@@ -259,7 +260,7 @@ fn a_second_snoop_has_a_conflict_of_its_own() {
     assert_eq!(out(&mut cache), [Out::Answer { line: LINE, left: None }]);
 }
 
-/// When the link goes down, what was under way is lost, and what is held stays as long as its lease lasts.
+/// When the link goes down, requests under way are lost, and held lines stay while their leases last.
 #[test]
 fn lines_outlast_their_link() {
     let mut cache = leased(4);
@@ -299,7 +300,7 @@ fn bad_answers_end_accesses_and_poison_ends_with_a_whole_line() {
     cache.granted(LINE, Some(Owned), LEASE);
     cache.data(LINE, &bytes(0), true, false);
     assert_eq!(out(&mut cache)[1..], [done(1, Ok(bytes(5)))]);
-    // Answers to nothing are no answers.
+    // Answers that match no request change nothing.
     let mut cache = held(Shared, 2);
     assert!(!cache.granted(LINE, Some(Owned), LEASE) && !cache.data(LINE, &bytes(1), false, false));
     assert!(
@@ -308,7 +309,7 @@ fn bad_answers_end_accesses_and_poison_ends_with_a_whole_line() {
     assert_eq!(cache.held(LINE), Some((Shared, &bytes(7))));
 }
 
-/// What a device without back-invalidate answers is used once: each load reads, each store is written.
+/// Data from a device without back-invalidate is used once: each load reads, each store writes.
 #[test]
 fn nothing_is_kept_that_nobody_tracks() {
     let mut cache = Cache::new(2);
@@ -318,7 +319,7 @@ fn nothing_is_kept_that_nobody_tracks() {
     cache.access(LINE, load(3));
     out(&mut cache);
     assert!(cache.data(LINE, &bytes(7), false, true));
-    // What came behind the read may know of something newer.
+    // An access that came after the read was sent may expect a newer value.
     assert_eq!(out(&mut cache), [done(1, Ok(bytes(7))), read(true)]);
     assert!(cache.data(LINE, &bytes(7), false, true));
     let through = Out::Through { line: LINE, data: bytes(9), mask: 1 };

@@ -1,12 +1,15 @@
-//! Every interleaving of small programs on one device and two or three hosts: no stale load, no store that is lost unseen, no
-//! deadlock; also where snoops and answers come late, twice or not at all, and hosts and device look at their clocks late.
-//! [`World`] is all state and all messages under way; a step delivers one message, begins one access or lets time pass.
+//! Every interleaving of small programs on one device and two or three hosts: no stale load, no store lost unreported,
+//! no deadlock. Also with snoops and answers that come late, twice or not at all, and with hosts and devices that look
+//! at their clocks late.
 //!
-//! Units: ticks of half of a snoop's time limit, in which a lease ends.
+//! [`World`] is all state and all messages under way; a step delivers one message, begins one access or lets a tick
+//! pass, which is half of a snoop's time limit, and longer than a lease.
+//!
+//! S2M NDR to one host stay in their order; all other messages are delivered in any order. A load may find any value
+//! that its line held since the load began. A line that the device has given up is poisoned, and that is its value
+//! then.
+//!
 //! Source: docs/spec/cxl-fabric.md "Back-invalidate", "A host that does not answer".
-//!
-//! S2M NDR of one host come in their order, all other messages in any. A load may find what the line held at any time since it
-//! began; a line that the device has given up is poisoned, and holds that.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -22,7 +25,7 @@ use super::worlds::Op::{self, Load, Store, Whole};
 use super::worlds::{self, GIVEN_UP, POISON, Part, Told, at, bytes, explore};
 
 const LINES: usize = 3;
-/// A term is 63 of 64 parts of a tick.
+/// Half of a snoop's time limit; a term is 63/64 of it.
 const TICK: Span = Span::from_us(6_400);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,11 +55,11 @@ enum Up {
         line: u64,
         left: Option<Hold>,
     },
-    /// Of a host without cache.
+    /// An access of a host without cache.
     Plain(Op),
 }
 
-/// The answer to what was sent at that time.
+/// The answer to a request that was sent at `sent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Ndr {
     what: Done,
@@ -77,7 +80,7 @@ enum Down {
     Snoop(u64, Snoop, u16),
 }
 
-/// What a device carries out.
+/// A request that the device carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum What {
     Read { host: usize, line: u64, sent: Instant },
@@ -87,20 +90,21 @@ enum What {
 
 #[derive(Clone, Debug, Hash)]
 struct Host {
-    /// None: without a cache.
+    /// `None`: the host has no cache.
     cache: Option<Cache<Part>>,
     program: VecDeque<Part>,
     under_way: usize,
     ndr: VecDeque<Ndr>,
-    /// When it has looked at its clock last.
+    /// Last reading of its clock.
     now: Instant,
-    /// Snoops that wait for an answer, by line, as of [`crate::mem::cached::CachedRequester`].
+    /// Open snoops by line, as [`crate::mem::cached::CachedRequester`] keeps them.
     snooped: BTreeMap<u64, Vec<u16>>,
-    /// Lines that it writes past its cache: the device says when that is done.
+    /// Lines that it is writing past its cache; the device confirms each write.
     through: BTreeSet<u64>,
 }
 
-/// What may be stopped anywhere, also between a look at the clock and what is done then; the others look when a tick is over.
+/// Component that may be stopped at any point, even between reading its clock and acting on it; the others read their
+/// clocks at each tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Stopped {
     Neither,
@@ -108,7 +112,7 @@ enum Stopped {
     Device,
 }
 
-/// What may happen beside the programs: so many ticks, and snoops or answers that are lost, or come twice.
+/// Faults beside the programs: number of ticks, and of snoops or answers that are lost or doubled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Faults {
     stopped: Stopped,
@@ -131,14 +135,14 @@ struct World {
     hosts: Vec<Host>,
     up: Vec<(usize, Up, Instant)>,
     down: Vec<(usize, Down)>,
-    /// What was stored last, or [`POISON`].
+    /// Value stored last, or [`POISON`].
     latest: [u8; LINES],
-    /// Accesses that go on: what their lines have held meanwhile.
+    /// Accesses under way, with the values that their lines have held meanwhile.
     seen: BTreeMap<(usize, Part), BTreeSet<u8>>,
     told: Told<Happened>,
 }
 
-/// A step, and what it moves.
+/// A step, with its subject.
 #[derive(Clone, Copy, Debug)]
 #[expect(dead_code, reason = "it is shown where something is wrong")]
 enum Happened {
@@ -157,9 +161,9 @@ enum Step {
     Up(usize),
     Ndr(usize),
     Down(usize),
-    /// Half of a snoop's time passes.
+    /// A tick passes.
     Tick,
-    /// A host looks at its clock; the device does, and marks what is overdue; it gives up on hosts.
+    /// A host reads its clock; the device reads its clock and marks overdue snoops; the device gives up on hosts.
     Look(usize),
     DeviceLooks,
     GiveUp,
@@ -177,7 +181,7 @@ fn host_of(pid: Pid) -> usize {
     usize::from(pid.bits()) - 1
 }
 
-/// A line's address at any host.
+/// Address of a line, the same at all hosts.
 const fn addr_of(line: u64) -> Hpa {
     Hpa((line + 1) * LINE as u64)
 }
@@ -197,7 +201,7 @@ impl worlds::World for World {
         }
         steps.extend(hosts().filter(|(_, it)| it.now != self.now).map(|it| Step::Look(it.0)));
         steps.extend((self.device_now != self.now).then_some(Step::DeviceLooks));
-        // What is lost or stopped ends by time alone.
+        // Only time ends waits for lost messages and stopped components.
         if self.left.ticks > 0 || steps.is_empty() && !self.is_over() {
             steps.push(Step::Tick);
         }
@@ -287,7 +291,7 @@ impl worlds::World for World {
 }
 
 impl World {
-    /// Hosts with these programs and caches of so many lines (0: none), and a filter of `room` lines.
+    /// Hosts with programs and caches of the given numbers of lines (0: no cache), and a filter of `room` lines.
     fn new(programs: &[(usize, &[Op])], room: usize, faults: Faults) -> Self {
         let host = |&(cache, program): &(usize, &[Op])| Host {
             cache: (cache > 0).then(|| Cache::new(cache)),
@@ -351,7 +355,7 @@ impl World {
             return self.up.push((host, Up::Plain(op), self.now));
         }
         self.seen.insert((host, part), BTreeSet::from([self.latest[at(op.line())]]));
-        self.look(host); // the clock is looked at after an access has come
+        self.look(host); // the clock is read after the access has come
         let store = match op {
             Load(_) => None,
             Store(_, value) => Some((bytes(value), 1)),
@@ -428,7 +432,7 @@ impl World {
         self.settle();
     }
 
-    /// Carries out what the filter lets go.
+    /// Carries out requests that the filter lets go.
     fn settle(&mut self) {
         while let Some(effect) = self.filter.next_effect() {
             match effect {
@@ -449,7 +453,7 @@ impl World {
                         Store(line, value) => self.store(line, value, false),
                         Whole(line, value) => self.store(line, value, true),
                         Load(line) => {
-                            // An owner that was asked may have gone on to store since.
+                            // An owner may have stored again since it was snooped for the value.
                             let owned = self.filter.holders(line).iter();
                             let owned = owned.clone().any(|(_, hold)| *hold == Hold::Owned);
                             let is_latest = self.memory[at(line)] == self.latest[at(line)];
@@ -476,7 +480,7 @@ impl World {
         }
     }
 
-    /// A line holds that from now on.
+    /// Sets the value of a line.
     fn is_now(&mut self, line: u64, value: u8) {
         self.latest[at(line)] = value;
         for ((_, part), seen) in &mut self.seen {
@@ -542,7 +546,7 @@ impl World {
                 if self.filter.hold_of(pid(host), line) == Some(Hold::Owned) {
                     self.is_now(line, stored);
                 } else {
-                    // It was done as of when the host looked at its clock, before the device gave the line up.
+                    // The access counts as done when the host read its clock, before the device gave up the line.
                     assert!(seen.contains(&GIVEN_UP), "lost: {part:?} of {host}, {told:?}");
                     for ((_, part), seen) in &mut self.seen {
                         if part.op.line() == line && seen.contains(&GIVEN_UP) {
@@ -554,13 +558,13 @@ impl World {
         }
     }
 
-    /// What a host may use, the filter knows of; so who owns a line is alone with it.
+    /// The filter knows every copy that a host may use, and an owner is the only holder.
     fn no_host_has_more_than_the_filter(&mut self) {
         let now = self.now;
         for (number, host) in self.hosts.iter_mut().enumerate() {
             let Some(cache) = &host.cache else { continue };
             let mut cache = cache.clone();
-            cache.leases().set_now(now); // though it has not looked
+            cache.leases().set_now(now); // although it has not read its clock
             for line in 0..LINES as u64 {
                 let known = self.filter.hold_of(pid(number), line);
                 let had = cache.usable(line).map(|(hold, _)| hold);
@@ -571,7 +575,7 @@ impl World {
     }
 }
 
-/// Two hosts that load and store the same lines, with caches and filters that hold all, and that hold one line.
+/// Two hosts load and store the same lines, with caches and filters of all lines, and of one line.
 #[test]
 fn two_hosts_in_every_order() {
     let (a, b) = ([Load(0), Store(0, 1), Store(1, 2)], [Store(0, 3), Load(1), Load(0)]);
@@ -605,10 +609,10 @@ fn a_host_without_a_cache_in_every_order() {
     assert!(states > 1_000, "{states}");
 }
 
-/// A name, the programs of hosts with their cache lines, and what goes wrong meanwhile.
+/// Name, programs of the hosts with their cache lines, and faults.
 type Case<'a> = (&'a str, &'a [(usize, &'a [Op])], Faults);
 
-/// Explores each case; all have more states together than `least`.
+/// Explores each case; together they must have more states than `least`.
 fn explore_all(cases: &[Case<'_>], least: usize) {
     let mut states = 0;
     for (name, programs, faults) in cases {
@@ -631,7 +635,7 @@ const LOAD_STORE: &[Op] = &[Load(0), Store(0, 2)];
 const LOAD_WHOLE: &[Op] = &[Load(0), Whole(0, 3)];
 const WHOLE: &[Op] = &[Whole(0, 3)];
 
-/// A host, or the device, is stopped anywhere, for longer than a snoop may take.
+/// A host or the device is stopped at any point, for longer than the time limit of a snoop.
 #[test]
 fn a_host_or_the_device_is_stopped_anywhere() {
     let cases: [Case<'_>; 4] = [
@@ -643,7 +647,7 @@ fn a_host_or_the_device_is_stopped_anywhere() {
     explore_all(&cases, 300_000);
 }
 
-/// One snoop or answer is lost, whichever.
+/// Any one snoop or answer is lost.
 #[test]
 fn a_lost_snoop_or_answer_in_every_order() {
     let cases: [Case<'_>; 3] = [
@@ -654,7 +658,7 @@ fn a_lost_snoop_or_answer_in_every_order() {
     explore_all(&cases, 100_000);
 }
 
-/// One snoop or answer comes twice, the second time as late as can be.
+/// Any one snoop or answer comes twice, the second time as late as possible.
 #[test]
 fn a_doubled_snoop_or_answer_in_every_order() {
     let cases: [Case<'_>; 2] = [

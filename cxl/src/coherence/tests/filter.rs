@@ -1,4 +1,4 @@
-//! The device's half by itself: who is snooped how, bounds, and hosts that answer wrongly or not at all.
+//! The device's half alone: which hosts are snooped and how, bounds, and hosts that answer wrongly or not at all.
 //!
 //! Source: docs/spec/cxl-fabric.md "Back-invalidate".
 
@@ -25,7 +25,8 @@ fn snoop(to: u16, line: u64, how: Snoop) -> Effect<u32> {
     Effect::Snoop { to: pid(to), line, how }
 }
 
-/// Each request against each state of another's copy: whether it goes, whom it snoops, and what is left.
+/// Each request against each state of another host's copy: whether it is carried out at once, the snoops it needs, and
+/// the copy left.
 #[test]
 fn each_request_snoops_what_is_in_its_way() {
     #[rustfmt::skip] // columns: what another has, request, snoop, what is granted, what the other may keep at most
@@ -65,13 +66,13 @@ fn sharers_stay_until_somebody_writes() {
     filter.ask(1, Asker::Cache(pid(3)), Want::Shared, 3).unwrap();
     effects(&mut filter);
     assert_eq!(filter.holders(1), [1, 2, 3].map(|host| (pid(host), Shared)));
-    // Who shares it and wants it alone is not snooped itself.
+    // A sharer that wants exclusive ownership is not snooped itself.
     filter.ask(1, Asker::Cache(pid(2)), Want::Exclusive, 4).unwrap();
     let invalidates = [snoop(1, 1, Snoop::Invalidate), snoop(3, 1, Snoop::Invalidate)];
     assert_eq!(effects(&mut filter), invalidates);
     filter.answered(pid(3), 1, None).unwrap();
     assert_eq!(effects(&mut filter), [], "one has not answered");
-    // From nobody: even its owner is snooped.
+    // A requester without a copy: even the owner is snooped.
     filter.ask(1, Asker::Plain(pid(4)), Want::NoCopy, 5).unwrap();
     filter.answered(pid(1), 1, None).unwrap();
     assert_eq!(effects(&mut filter), [go(4, Some(Owned)), snoop(2, 1, Snoop::Invalidate)]);
@@ -81,8 +82,8 @@ fn sharers_stay_until_somebody_writes() {
     assert_eq!(filter.used(), (0, 4));
 }
 
-/// An owner that is silent loses the line, which may be old; a sharer loses its copy. One that says that it keeps what it may
-/// not has not answered.
+/// A silent owner loses the line, whose value may be lost; a silent sharer loses its copy. An answer that keeps too
+/// much does not count.
 #[test]
 fn who_does_not_answer_holds_up_nobody_for_ever() {
     for lies in [true, false] {
@@ -116,7 +117,7 @@ fn who_does_not_answer_holds_up_nobody_for_ever() {
     assert_eq!(effects(&mut filter), [go(3, Some(Owned))], "memory has what sharers had");
 }
 
-/// Of a full filter a line is taken away, one for each request that waits for a place, and never more lines are held.
+/// A full filter evicts one line for each request that waits for a place, and never holds more lines than its capacity.
 #[test]
 fn a_full_filter_takes_lines_away() {
     let mut filter = Filter::new(2);
@@ -142,8 +143,8 @@ fn a_full_filter_takes_lines_away() {
     assert_eq!((filter.used(), filter.waiting()), ((2, 2), 0));
 }
 
-/// Free places go to the hosts that wait in turn: who floods and never answers delays others by a place or two, not by all that it
-/// has asked for.
+/// Free places go to waiting hosts in turn: a host that floods and never answers delays others by a place or two, not
+/// by all its requests.
 #[test]
 fn places_go_to_hosts_in_turn() {
     let mut filter = Filter::new(2);
@@ -165,7 +166,7 @@ fn places_go_to_hosts_in_turn() {
     assert_eq!(order.first_chunk(), Some(&[1, 1, 1, 2, 1, 3]), "{order:?}");
 }
 
-/// Plain requests of one host leave places for those of others.
+/// Plain requests of one host leave room for those of others.
 #[test]
 fn plain_requests_are_of_their_host() {
     let mut filter = Filter::new(8);
@@ -189,7 +190,8 @@ fn one_host_cannot_take_all_places_of_those_that_wait() {
     assert!(filter.ask(1, Asker::Cache(pid(80)), Want::Exclusive, 1).is_ok(), "it need not wait");
 }
 
-/// Whatever hosts do, nothing is left waiting once all have answered or had their time, and the books hold.
+/// For random behaviour of hosts: no request is left waiting once all hosts have answered or timed out, and the counts
+/// add up.
 #[test]
 fn any_behaviour_leaves_nothing_behind() {
     let mut rng = Rng::new(0xB1);

@@ -1,4 +1,4 @@
-//! The two halves of coherence, each by itself and both in every order that there is.
+//! Tests of the two halves of coherence: each alone, and both in every order of messages.
 //!
 //! Source: docs/spec/cxl-fabric.md "Back-invalidate".
 

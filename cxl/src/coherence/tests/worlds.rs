@@ -1,4 +1,5 @@
-//! What explorations of every order have in common: programs of loads and stores, what has happened so far, and the walk.
+//! Common parts of the explorations of all orders: programs of loads and stores, the history of a world, and the
+//! search.
 
 use std::collections::BTreeSet;
 use std::collections::hash_map::DefaultHasher;
@@ -10,12 +11,12 @@ use weft_parsers::cxl_mem::LINE;
 
 use super::super::cache::Bytes;
 
-/// A part of a program: line, and the value that is stored.
+/// A step of a program: the line, and the value stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Op {
     Load(u64),
     Store(u64, u8),
-    /// Of the whole line, which ends its poison.
+    /// A store of the whole line, which ends its poison.
     Whole(u64, u8),
 }
 
@@ -27,19 +28,19 @@ impl Op {
     }
 }
 
-/// An access with its place in the program that it belongs to.
+/// An access, with its index in its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Part {
     pub op: Op,
     pub nth: usize,
 }
 
-/// What a line is known to hold that is poisoned.
+/// Value of a line that is poisoned.
 pub(crate) const POISON: u8 = 0xFF;
-/// Among what an access has seen: the line was given up while it went on.
+/// Marks that the line was given up while an access was under way.
 pub(crate) const GIVEN_UP: u8 = 0xFE;
 
-/// A line whose first byte is `value`.
+/// Bytes of a line whose first byte is `value`.
 pub(crate) fn bytes(value: u8) -> Bytes {
     let mut bytes = [0; LINE];
     bytes[0] = value;
@@ -51,7 +52,7 @@ pub(crate) fn at(line: u64) -> usize {
     usize::try_from(line).unwrap()
 }
 
-/// What happened so far, the last first; two worlds are one whatever it was.
+/// Steps so far, the last one first. Worlds with different histories are equal.
 #[derive(Clone)]
 pub(crate) struct Told<H>(Option<Rc<(Self, H)>>);
 
@@ -62,7 +63,7 @@ impl<H> Default for Told<H> {
 }
 
 impl<H> Told<H> {
-    /// The same, and `next`.
+    /// This history with `next` added.
     pub(crate) fn and(&self, next: H) -> Self
     where
         H: Clone,
@@ -83,28 +84,28 @@ impl<H: fmt::Debug> fmt::Debug for Told<H> {
     }
 }
 
-/// All state and all messages under way.
+/// State of all components and all messages under way.
 pub(crate) trait World: Clone + Hash + fmt::Debug {
-    /// What may happen next.
+    /// A step.
     type Step: Copy;
 
-    /// All that may happen next.
+    /// All steps that are possible next.
     fn steps(&self) -> Vec<Self::Step>;
 
-    /// Lets it happen.
+    /// Carries out a step.
     ///
     /// # Panics
-    /// Something is wrong then.
+    /// The state after the step breaks a rule.
     fn step(&mut self, step: Self::Step);
 
     /// Whether all programs have ended.
     fn is_over(&self) -> bool;
 }
 
-/// Goes every way from `start`; returns how many states there are.
+/// Explores every sequence of steps from `start`; returns the number of states.
 ///
 /// # Panics
-/// A step does, or nothing more can happen though programs have not ended.
+/// A step does, or no step is possible although programs have not ended.
 pub(crate) fn explore<W: World>(start: W) -> usize {
     let (mut seen, mut open) = (BTreeSet::new(), vec![start]);
     while let Some(world) = open.pop() {

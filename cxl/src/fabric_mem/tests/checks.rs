@@ -1,5 +1,5 @@
-//! What the engine promises, one check each; a comment numbers them 1, 2 and 4 to 9.
-//! Two engines and the fabric between them.
+//! Checks of the engine's promises; their comments number them 1, 2 and 4 to 9. Two engines and the fabric between
+//! them.
 //!
 //! Units: bytes; nanoseconds.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers".
@@ -74,7 +74,7 @@ fn check_1_options_that_conflict_are_refused() {
     }
 }
 
-/// "Off by default": every call says so, and so after finalize.
+/// "Off by default": every call returns that, and so it does after finalize.
 #[test]
 fn switched_off_every_call_says_so() {
     let mut fabric = Fabric::new(1, Faults::default());
@@ -106,7 +106,7 @@ fn switched_off_every_call_says_so() {
     }
 }
 
-/// Check 2: memory is registered as what it is; device memory needs a place on the fabric.
+/// Check 2: memory is registered as its real kind; device memory needs a place on the fabric.
 #[test]
 fn check_2_memory_is_of_the_kind_that_is_named() {
     let ram = &Fabric::new(1, Faults::default()).rams[0];
@@ -186,7 +186,7 @@ fn check_4_ranges_lie_within_registrations() {
     assert_eq!((add(HOST, 16), add(HOST + 32, 16)), (None, None), "neighbours do not overlap");
 }
 
-/// Check 4, from the other side: shares that make no sense are mapped not at all.
+/// Check 4, from the other side: invalid shares are not mapped at all.
 #[test]
 fn check_4_shares_of_a_peer_are_checked() {
     let mut one = engine(0, |options| options.shares_max = 2);
@@ -300,7 +300,7 @@ fn check_5_transfers_wait_for_streams_in_order() {
     assert_eq!(order, [0, 1, 2]);
 }
 
-/// Check 6: a status follows its transfer, its end is told once, and is forgotten then.
+/// Check 6: a status follows its transfer; its end is returned once, and then forgotten.
 #[test]
 fn check_6_a_status_is_right_and_told_once() {
     let (mut fabric, mut one, mut two) = pair(Faults { delay_ns: 500, ..Faults::default() });
@@ -324,7 +324,7 @@ fn check_6_a_status_is_right_and_told_once() {
     }
     assert_eq!(one.usage(), IDLE);
     assert!(fabric.rams[0].host[..50_000] == fabric.rams[1].host[..50_000]);
-    // Results that nobody asks for are bounded.
+    // Results that are never read are bounded.
     let mut few = engine(0, |options| options.transfers_max = 2);
     let mut peer = engine(1, |_| ());
     connected(&fabric, [&mut few, &mut peer]);
@@ -335,7 +335,7 @@ fn check_6_a_status_is_right_and_told_once() {
     assert_eq!(third, Err(Error::TooMany(2)));
 }
 
-/// Check 6: what comes after a transfer's end changes nothing: its buffer may be in other use.
+/// Check 6: completions after a transfer's end change nothing: its buffer may be in other use.
 #[test]
 fn check_6_data_that_is_late_is_dropped() {
     let (mut fabric, mut one, mut two) = pair(Faults::default());
@@ -397,7 +397,7 @@ fn check_6_completions_that_do_not_fit_are_told() {
     }
 }
 
-/// Check 7: imports are freed on both sides when either disconnects; a new connection maps anew.
+/// Check 7: imports are freed on both sides when either disconnects; a new connection maps them again.
 #[test]
 fn check_7_imports_are_freed_on_disconnection() {
     let (mut fabric, mut one, mut two) = pair(Faults::default());
@@ -417,7 +417,7 @@ fn check_7_imports_are_freed_on_disconnection() {
     assert_eq!(one.usage(), Usage::default());
 }
 
-/// Check 7: both may begin at once.
+/// Check 7: both ends may connect at once.
 #[test]
 fn check_7_both_may_connect_at_once() {
     let (mut one, mut two) = (engine(0, |_| ()), engine(1, |_| ()));
@@ -448,7 +448,7 @@ fn check_7_memory_in_use_is_not_deregistered() {
     for request in requests {
         assert_eq!(fresh.status(request), Ok(Status::Completed));
     }
-    // The other side: a request to what was shared once is refused.
+    // The other side: a request to memory that was deregistered is refused.
     let req = two.transfer_async(fabric.now, PEER, Op::Read, &ops(64), None).unwrap();
     steps(&mut fabric, &mut fresh, &mut two, 5);
     let status = two.status(req).unwrap();
@@ -524,7 +524,7 @@ fn check_9_a_vanished_peer_leaves_nothing() {
     assert_eq!(one.usage(), IDLE, "tags came back with their completions");
 }
 
-/// A synchronous transfer tells its end; one whose time stands still, or whose drive fails, ends too.
+/// A synchronous transfer returns its end; one whose time stands still, or whose drive fails, ends too.
 #[test]
 fn a_synchronous_transfer_always_ends() {
     let (mut fabric, mut one, mut two) = pair(Faults::default());
@@ -544,12 +544,12 @@ fn a_synchronous_transfer_always_ends() {
     assert_eq!((done, one.usage()), (Ok(()), IDLE));
 }
 
-/// Both ends may be the same memory where requests reach both: what is read is not written by the same transfer.
+/// If requests reach both ends, these may be the same memory: a transfer must not write bytes that it reads.
 #[test]
 fn check_4_a_transfer_does_not_read_what_it_writes() {
     let (fabric, mut one, _two) = pair(Faults::default());
     let ram = &fabric.rams[0];
-    // The peer's device memory is at this host's own address for it, as G-FAM is that both were granted.
+    // The peer's device memory has the same address here, like G-FAM that both were granted.
     one.register(MemDesc { addr: FABRIC[1], len: SIZE }, MemKind::Fabric, ram).unwrap();
     let desc = |at, to, len| TransferOpDesc { local: FABRIC[1] + at, remote: DEVICE + to, len };
     for (ops, want) in [
@@ -567,8 +567,8 @@ fn check_4_a_transfer_does_not_read_what_it_writes() {
     }
 }
 
-/// When the memory of a registration goes away, its transfers fail with its handle, they leave no state behind, and peers no
-/// longer reach the memory.
+/// When the memory of a registration goes away, its transfers fail with its handle, they leave no state behind, and
+/// peers no longer reach the memory.
 #[test]
 fn a_registration_that_is_revoked_ends_its_transfers() {
     let (mut fabric, mut one, mut two) = pair(Faults { delay_ns: 9_000, ..Faults::default() });

@@ -1,5 +1,5 @@
-//! The engine against a model of memory and fabric.
-//! `checks` hold what is promised, `random` copies with chance in everything, `parts` are tables.
+//! The engine against a model of memory and fabric. `checks` test the promises, `random` copies with random faults,
+//! `parts` are tables.
 //!
 //! Units: bytes; nanoseconds.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers".

@@ -95,7 +95,7 @@ fn the_window_shows_what_is_registered_and_no_more() {
     let again = one.register(mem, MemKind::Host, ram).unwrap();
     assert_eq!(one.shares().unwrap()[0].place.offset, offset, "the room is used again");
     assert_ne!(again, handle);
-    // Other memory is nowhere where the peer takes what was there to be, until the peer is gone.
+    // No other memory is shown where the peer still expects the old one, until the peer is gone.
     one.deregister(again).unwrap();
     let other = MemDesc { addr: HOST + 0x4010, len: 0x2000 };
     let other = one.register(other, MemKind::Host, ram).unwrap();
@@ -108,7 +108,7 @@ fn the_window_shows_what_is_registered_and_no_more() {
     assert_eq!(one.serve(pid(1), offset, 1), None, "disconnected");
 }
 
-/// A window of two pages: what fits, and what does not.
+/// A window of two pages: ranges that fit, and one that does not.
 #[test]
 fn a_full_window_refuses() {
     let ram = &Fabric::new(1, Faults::default()).rams[0];

@@ -63,7 +63,8 @@ fn data_is_equal_after_transfers_at_once() {
     }
 }
 
-/// With all faults, both ways: each transfer ends, what completed is right, and nothing is left in use.
+/// With all faults, both ways: each transfer ends, completed ones have copied the right bytes, and nothing is left in
+/// use.
 #[test]
 fn every_transfer_ends_and_nothing_is_left() {
     let (mut completed, mut failed, mut timeouts) = (0, 0, 0);
@@ -142,8 +143,8 @@ fn data_does_not_depend_on_streams_or_request_length() {
     }
 }
 
-/// Both ends by requests: what is read at the one is written at the other, whatever is split, late, refused or lost, and
-/// nothing is left in use.
+/// Both ends by requests: bytes read at one end are written at the other, even if requests are split, late, refused or
+/// lost, and nothing is left in use.
 #[test]
 fn pieces_whose_both_ends_are_reached_by_requests_are_copied() {
     let (mut completed, mut failed) = (0, 0);

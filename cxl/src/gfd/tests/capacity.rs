@@ -177,7 +177,7 @@ fn released_capacity_is_wiped_when_asked() {
     assert_eq!(out, [0; 64], "the partition asks");
 }
 
-/// What the device chooses is nobody's: only who names an address finds there what was left.
+/// Capacity that the device chooses reads as zeros; only a request that names the address finds old contents.
 #[test]
 fn what_is_left_is_read_by_nobody_who_did_not_name_it() {
     let read = |gfd: &Gfd, at: u64| {
@@ -242,8 +242,8 @@ fn references_and_second_groups_hold_capacity() {
     assert_eq!(add(&mut gfd, 5, NO_TAG, free(1, 1)), Ok(vec![(1024, 1)]));
 }
 
-/// What a release in the middle leaves has numbers from 1, each once, in the order that hosts had; and who has a part of it that
-/// looks otherwise now finds another generation.
+/// After a release in the middle the rest is numbered from 1, each number once, in the old order; and each group whose
+/// list has changed gets another generation.
 #[test]
 fn what_is_left_of_shared_capacity_is_numbered_anew() {
     let mut gfd = device(SHARABLE);
@@ -283,7 +283,7 @@ fn hosts_of_a_group_are_told_of_its_changes() {
     assert!(gfd.events().pop_fm().is_some());
 }
 
-/// What a block belongs to.
+/// Groups and tag of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Block {
     groups: BTreeSet<u16>,
@@ -306,7 +306,7 @@ fn blocks(gfd: &Gfd) -> BTreeMap<u64, Block> {
     map
 }
 
-/// The lists and the group tables say what the model says.
+/// The lists and the group tables match the model.
 fn compare(gfd: &Gfd, model: &BTreeMap<u64, Block>, when: &str) {
     assert_eq!(blocks(gfd), *model, "{when}");
     for number in 1..12 {

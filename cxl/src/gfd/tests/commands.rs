@@ -1,5 +1,5 @@
-//! Commands that only keep and return: identity, SAT, limits, GDT, lists in pages.
-//! Set, get, compare; refused lists leave everything as it was.
+//! Commands that only store and return values: identity, SAT, limits, GDT, lists in pages. Set, get, compare; refused
+//! lists leave everything as it was.
 //!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.7, conflicts C8, C9.

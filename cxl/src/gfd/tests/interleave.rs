@@ -1,5 +1,5 @@
-//! A set of devices holds what the edge deals out, byte for byte.
-//! 1 MiB dealt by `Interleave::way`, read back through each device's decoder and memory.
+//! A set of devices holds the data that the edge interleaves, byte for byte: 1 MiB is distributed by `Interleave::way`,
+//! and read back through each device's decoder and memory.
 //!
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §5.1, §5.2; CXL 3.1 section 7.7.2.4.
@@ -13,7 +13,7 @@ fn set(interleave: Interleave) -> Vec<Gfd> {
     let member = |way: u16| {
         let mut gfd = device(Media::default());
         give(&mut gfd, 4, 2);
-        // Each begins elsewhere in its memory.
+        // Each has its part at another address of its memory.
         let base = u64::from(way % 8) * 0x1_0000;
         let way = u8::try_from(way).unwrap();
         let decoder = Decoder { interleave, way, ..plain(HPA, base, MIB) };
@@ -46,7 +46,7 @@ fn what_is_dealt_out_is_there_in_every_way_and_granularity() {
                 let mut out = [0; 256];
                 gfd.read(NOW, at(7, hpa), &mut out).unwrap();
                 assert_eq!(out, want, "{interleave:?} {hpa:#x}");
-                // And it lies where counting granules says.
+                // And it lies where counting granules puts it.
                 let granule = u64::from(interleave.granularity());
                 let off = hpa - HPA;
                 let place = off / granule / u64::from(interleave.ways()) * granule + off % granule;

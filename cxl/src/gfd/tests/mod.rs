@@ -1,5 +1,5 @@
-//! Tests of the device as a whole.
-//! [`device`] is one of 2 GiB with a partition of 1 MiB blocks and one region; each file asks one thing.
+//! Tests of the device as a whole. [`device`] is one of 2 GiB with a partition of 1 MiB blocks and one region; each
+//! file has one subject.
 //!
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "GFD (endpoint)"; docs/spec/wire-formats.md §4.7, §5.2.
@@ -22,7 +22,7 @@ use super::{Decoder, Memory};
 const NOW: Instant = Instant::ZERO;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-/// Where the window of a requester lies.
+/// Base of a requester's window.
 const HPA: u64 = 0x0120_0000_0000;
 
 const fn pid(bits: u16) -> Pid {

@@ -41,7 +41,7 @@ impl Model {
         Ok((dpa, way))
     }
 
-    /// Every byte on its own.
+    /// Checks every byte on its own.
     fn places(&self, rpid: u16, hpa: u64, len: usize) -> Result<Vec<u64>, Refusal> {
         let (_, first) = self.place(rpid, hpa)?;
         let each = (0..len as u64).map(|k| {

@@ -10,8 +10,8 @@ use crate::gfd::decode::Miss;
 use crate::gfd::events::Kind;
 use crate::gfd::protect::{Denied, GrpId};
 
-/// Window of 3 MiB on group 1, group 2, and nobody; then one on read-only memory of group 1; two that
-/// overlap; and one of two ways of 256 bytes.
+/// Windows: 3 MiB on group 1, group 2 and no group; read-only memory of group 1; two that overlap; and one of two ways
+/// of 256 bytes.
 fn set_up() -> Gfd {
     let mut gfd = device(Media { read_only: true, ..Media::default() });
     give(&mut gfd, 1, 1);

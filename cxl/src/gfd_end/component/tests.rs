@@ -1,7 +1,6 @@
-//! Each command of a device through the message level: bytes in, bytes out, and what a refused one leaves.
-//! [`Rig`]: a device of 1 GiB owned by session 0, in blocks of 256 MiB, 4 groups, 2 partitions, 2 regions.
+//! Each command of a device at the level of messages: bytes in, bytes out, and the state after a refused one. [`Rig`]
+//! is a device of 1 GiB owned by session 0, in blocks of 256 MiB, with 4 groups, 2 partitions and 2 regions.
 //!
-//! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.1, §4.4, §4.7.
 
 use super::*;
@@ -32,7 +31,7 @@ fn zeros(count: usize) -> String {
     "00 ".repeat(count)
 }
 
-/// Requests that read all there is.
+/// Requests that read all state.
 const READS: [(u16, &str); 9] = [
     (0x0700, ""),
     (0x4900, ""),
@@ -84,7 +83,7 @@ impl Rig {
         assert_eq!((code, got), (0, hex(want)), "{opcode:04X}");
     }
 
-    /// Refused with `want`, and all that can be read is as before.
+    /// The command is refused with `want`, and all readable state is as before.
     fn bad(&mut self, opcode: u16, payload: &str, want: u16) {
         let all = |rig: &mut Self| READS.map(|(opcode, payload)| rig.ask(OWNER, opcode, payload));
         let before = all(self);
@@ -141,7 +140,7 @@ fn who_it_is_and_how_it_is() {
     rig.bad(0x4900, "00", INVALID_LENGTH);
 }
 
-/// A stranger may not even ask, a host's GAE may.
+/// A session without rights may not even read; a host's GAE may.
 #[test]
 fn strangers_are_refused() {
     let mut rig = Rig::set_up();
@@ -227,7 +226,7 @@ fn capacity_and_tags() {
     rig.bad(0x4907, &want(2, 0, &nobody, 0, ""), BAD_EXTENTS);
     rig.bad(0x4907, &want(2, 0, &nobody, 1, ""), INVALID_LENGTH);
     rig.bad(0x4907, &want(2, 0, &nobody, 1, &extent(4_096, BLOCK, &nobody)), BAD_EXTENTS);
-    // The length of extents that are named is theirs, or not said.
+    // The length beside named extents is their sum, or 0.
     let free = extent(4 * BLOCK, BLOCK, &nobody);
     rig.bad(0x4907, &want(2, BLOCK + 1, &nobody, 1, &free), INVALID_INPUT);
     rig.bad(0x4907, &want(2, 2 * BLOCK, &nobody, 1, &free), INVALID_INPUT);
@@ -237,13 +236,13 @@ fn capacity_and_tags() {
     rig.good(0x490A, TAG, "");
     rig.good(0x4908, &want(0x20, 0, TAG, 0, ""), &list(&[one], 2));
     rig.good(0x4904, "01 00 00 00 10 00 00 00 00 00 00 00", &list(&[], 2));
-    // what is told of it
+    // its part in the answer
     let told: Vec<u8> =
         core::iter::from_fn(|| rig.0.gfd.events().pop_fm()).map(|it| it.event.kind as u8).collect();
     assert_eq!(told, [10], "alike ones wait for their turn");
 }
 
-/// What is answered of a list is cut to the response limit, and what has changed stays so.
+/// An answer with a list is cut to the response limit, and the command's changes stay.
 #[test]
 fn long_lists_are_cut_and_not_refused() {
     let mut rig = Rig::set_up();
@@ -329,7 +328,7 @@ fn decoders() {
     rig.good(0x4913, "A1 00 00 00 01 00", &format!("A1 00 00 00 00 01 08 00 {}", empty(0)));
 }
 
-/// Every command of the device is in the log of commands, and none is without a case above.
+/// Every command of the device is in the log of commands and has a case above.
 #[test]
 fn the_log_lists_them() {
     let rig = Rig::new();
@@ -338,7 +337,7 @@ fn the_log_lists_them() {
     assert_eq!(own, want);
 }
 
-/// What a device of 1 GiB says of itself, byte for byte.
+/// Identity and status of a device of 1 GiB, byte for byte.
 #[test]
 fn identity_and_status_by_bytes() {
     let mut rig = Rig::set_up();
@@ -414,7 +413,7 @@ fn each_command_has_its_length() {
     }
 }
 
-/// Those of switches and of memory devices, events and notifications, at any length.
+/// Commands of switches and of memory devices, events and notifications, at any length.
 #[test]
 fn commands_of_other_components_are_unsupported_and_change_nothing() {
     let mut rig = Rig::set_up();

@@ -1,4 +1,5 @@
-//! A coherent device: whom it snoops, what waits for that, and hosts that lie, are silent or have no right.
+//! A coherent device: which hosts it snoops, requests that wait for them, and hosts that lie, are silent or have no
+//! right.
 //!
 //! Source: docs/spec/cxl-fabric.md "Back-invalidate"; docs/spec/wire-formats.md §3.9.
 
@@ -8,7 +9,7 @@ use weft_base::rng::Rng;
 use weft_parsers::cxl_mem::{LINE, Lease, MemHead, MemMessage, MemOp, MetaField};
 
 const OTHER: Pid = Pid::from_low_bits(0x0A2);
-/// Where the other host has the same memory.
+/// Address at which the other host has the same memory.
 const OTHER_BASE: u64 = 2 << 40;
 const LIMIT: Span = Span::from_ms(5);
 
@@ -22,7 +23,7 @@ fn bench(lines: usize) -> Bench {
     Bench::of(gfd, GfdEndConfig { coherent, ..GfdEndConfig::default() })
 }
 
-/// A message of a host with a cache; `who` has its own addresses.
+/// A request of a host with a cache, at an address of that host.
 fn ask(op: MemOp, Wanted { meta_value, snoop }: Wanted, addr: u64, tag: u16) -> MemHead {
     let meta = MetaField::State;
     MemHead { addr: Hpa(addr), meta, meta_value, snoop, ..MemHead::new(op, tag) }
@@ -60,8 +61,8 @@ fn answer(bench: &mut Bench, who: Pid, op: MemOp, tag: u16) -> Vec<(Pid, MemHead
     send(bench, who, MemHead::new(op, tag), 0)
 }
 
-/// The only reader owns the line; another's read waits until it has written back, and finds what it wrote. The snoop names the
-/// owner's own address, and a forged answer counts for nothing.
+/// The only reader owns the line; another host's read waits until it has written back, and finds the new value. The
+/// snoop has the owner's own address, and a forged answer does not count.
 #[test]
 fn a_conflicting_read_waits_for_the_owners_write_back() {
     let mut bench = bench(16);
@@ -96,8 +97,8 @@ fn a_conflicting_read_waits_for_the_owners_write_back() {
     assert_eq!((counts.filter.snoops, counts.waiting, counts.stale_writes), (2, 0, 0));
 }
 
-/// Another's read and the owner's giving up of the line come together: what the first one needs is asked before the second one
-/// is answered, so that nobody is snooped of a line that the device has said he holds no more.
+/// Another host's read and the owner's eviction come in one burst: the snoop for the read leaves before the answer to
+/// the eviction, so that no host is snooped for a line after the device has confirmed that it gave it up.
 #[test]
 fn a_snoop_is_not_overtaken_by_what_came_after_its_cause() {
     let mut bench = bench(16);
@@ -111,7 +112,7 @@ fn a_snoop_is_not_overtaken_by_what_came_after_its_cause() {
     assert_eq!(ops(&came), [(OTHER, MemOp::CmpE), (OTHER, MemOp::MemData)]);
 }
 
-/// Hosts without a cache and UIO see what owners have, and take it from them.
+/// Hosts without a cache and UIO read owners' values, and take lines from them to write.
 #[test]
 fn plain_accesses_and_uio_are_coherent_too() {
     let mut bench = bench(16);
@@ -132,7 +133,7 @@ fn plain_accesses_and_uio_are_coherent_too() {
         assert_eq!(came.len(), 0, "{kind:?} waits");
         let snoop = std::mem::take(&mut bench.lines);
         assert_eq!(snoop[0].1.op, how);
-        // Of the value alone, the owner keeps the line.
+        // A read of the value alone leaves the line with its owner.
         let left = if kind == Kind::UioRead { MemOp::BiRspE } else { MemOp::BiRspI };
         let message = message_of(left, snoop[0].1.tag);
         bench.host.outbox().send_mem(Some(Pth::new(HOST, GFD)), &message).unwrap();
@@ -155,14 +156,14 @@ fn message_of(op: MemOp, tag: u16) -> weft_parsers::cxl_mem::MemMessage<'static>
     weft_parsers::cxl_mem::MemMessage { head, data: None, enables: None }
 }
 
-/// Half of the time of a snoop passes; then the device looks.
+/// Half of a snoop's time limit passes; then the device is polled.
 fn half_passes(bench: &mut Bench) {
     bench.now += Span::from_ps(LIMIT.as_ps() / 2);
     bench.step();
 }
 
-/// An owner that never answers: its line is poisoned, whoever waits goes on, the FM is told, and what it writes later is nowhere:
-/// it hears of that.
+/// An owner never answers: its line is poisoned, waiting requests go on, the FM is notified, and its later write-back
+/// is refused with Poison = 1.
 #[test]
 fn an_owner_that_never_answers_loses_the_line() {
     let mut bench = bench(16);
@@ -195,7 +196,7 @@ fn an_owner_that_never_answers_loses_the_line() {
     // Its new owner writes it, and it is good again.
     send(&mut bench, OTHER, ask(MemOp::MemWr, GIVES_UP, OTHER_BASE, 2), 4);
     assert_eq!(read(&mut bench, HOST, BASE, SHARED)[1].2, Some(4));
-    // One that says that it keeps what it may not has not answered.
+    // An answer that keeps too much does not count.
     let snoop = read(&mut bench, OTHER, OTHER_BASE, EXCLUSIVE);
     assert_eq!(answer(&mut bench, HOST, MemOp::BiRspE, snoop[0].1.tag), []);
     half_passes(&mut bench);
@@ -206,8 +207,9 @@ fn an_owner_that_never_answers_loses_the_line() {
     assert_eq!(bench.gfd.coherence().unwrap().filter.wrong, 1);
 }
 
-/// Each response to a host with a cache names its lease: by one number for all lines, for less than half of the time of a snoop.
-/// While a snoop is overdue there is none, and when the device has given up on the host, by another number.
+/// Each response to a host with a cache names its lease: one number for all lines, with a term below half of a snoop's
+/// time limit. While a snoop is overdue there is none, and after the device has given up on the host it has another
+/// number.
 #[test]
 fn responses_name_the_lease_of_their_host() {
     let mut bench = bench(16);
@@ -226,7 +228,7 @@ fn responses_name_the_lease_of_their_host() {
     assert_eq!(lease(&send(&mut bench, HOST, conflict, 0), HOST), first);
     let others = lease(&read(&mut bench, OTHER, OTHER_BASE + 0x80, SHARED), OTHER);
     assert!(others.number != first.number && others.number != 0);
-    // Without metadata, nobody keeps anything.
+    // Without metadata the host keeps no copy, and gets no lease.
     let plain = MemHead { addr: Hpa(OTHER_BASE + 0x40), ..MemHead::new(MemOp::MemRd, 5) };
     assert_eq!(lease(&send(&mut bench, OTHER, plain, 0), OTHER), Lease::NONE);
     let snoop = read(&mut bench, OTHER, OTHER_BASE, SHARED);
@@ -234,7 +236,7 @@ fn responses_name_the_lease_of_their_host() {
     assert_eq!(lease(&read(&mut bench, HOST, BASE + 0x100, SHARED), HOST), first, "not overdue");
     half_passes(&mut bench);
     assert_eq!(lease(&read(&mut bench, HOST, BASE + 0x140, SHARED), HOST), Lease::NONE);
-    // Answered, if late, but in time.
+    // Overdue, but answered in time.
     answer(&mut bench, HOST, MemOp::BiRspS, snoop[0].1.tag);
     assert_eq!(lease(&read(&mut bench, HOST, BASE + 0x180, SHARED), HOST), first);
     let snoop = read(&mut bench, OTHER, OTHER_BASE, EXCLUSIVE);
@@ -245,7 +247,7 @@ fn responses_name_the_lease_of_their_host() {
     assert!(last.number != first.number && last.number != 0, "{last:?}");
 }
 
-/// A device that was away looks at its clock late, and gives hosts the rest of their time from then on.
+/// A device that was stopped reads its clock late, and gives hosts the other half of their time from then on.
 #[test]
 fn a_device_that_was_away_waits_for_what_has_come_meanwhile() {
     let mut bench = bench(16);
@@ -258,7 +260,7 @@ fn a_device_that_was_away_waits_for_what_has_come_meanwhile() {
     assert_eq!(bench.gfd.coherence().unwrap().filter.silent, 0);
 }
 
-/// A reset drops what waits, and hosts keep what they hold.
+/// A reset drops waiting requests, and hosts keep their copies.
 #[test]
 fn a_reset_forgets_no_holder() {
     let mut bench = bench(16);
@@ -268,12 +270,13 @@ fn a_reset_forgets_no_holder() {
     bench.gfd.core.reset(&initial);
     assert_eq!(bench.gfd.holders(Dpa(0)), [(HOST, Hold::Owned)]);
     assert_eq!(bench.gfd.coherence().unwrap().waiting, 0);
-    // An answer to a snoop of before counts for nothing.
+    // An answer to a snoop from before the reset does not count.
     answer(&mut bench, HOST, MemOp::BiRspI, snoop[0].1.tag);
     assert_eq!(bench.gfd.holders(Dpa(0)), [(HOST, Hold::Owned)]);
 }
 
-/// A conflict is acknowledged behind what was granted before; a full filter takes lines away; a host without a decoder is not asked.
+/// A conflict is acknowledged behind earlier grants; a full filter evicts lines; a host without a decoder is not
+/// snooped.
 #[test]
 fn conflicts_evictions_and_lost_decoders() {
     let mut bench = bench(1);
@@ -298,8 +301,8 @@ fn conflicts_evictions_and_lost_decoders() {
     assert!(came[1].1.poison, "nobody knows what it has changed");
 }
 
-/// Whatever messages come, from whomever: each is answered at most once or counted, nothing waits for ever, and memory that is
-/// nobody's stays as it is.
+/// Random messages from random senders: each is answered at most once or counted, no request waits for ever, and memory
+/// without a group stays as it is.
 #[test]
 fn any_messages_of_back_invalidate_leave_nothing_waiting() {
     any_messages(100_000);
@@ -340,7 +343,7 @@ fn any_messages(count: u32) {
         bench.now += Span::from_us(rng.below(200));
         while bench.gfd.pop_fm().is_some() {}
     }
-    // Each request that waits may have to wait for a host of its own.
+    // Each waiting request may have to wait for another host.
     for _ in 0..10_000 {
         bench.now += LIMIT;
         bench.step();

@@ -1,4 +1,4 @@
-//! CXL.mem at a device: what each request does and is answered, and who is refused.
+//! CXL.mem at a device: effect and answer of each request, and refusals.
 //!
 //! Source: docs/spec/cxl-fabric.md "CXL.mem"; docs/spec/wire-formats.md §3.9, §4.6.
 
@@ -6,7 +6,7 @@ use super::*;
 use weft_base::rng::Rng;
 use weft_parsers::cxl_mem::{LINE, MemHead, MemMessage, MemOp};
 
-/// What came back by CXL.mem.
+/// A CXL.mem message that came back.
 pub(super) type Answer = (Pth, MemHead, Option<[u8; LINE]>);
 
 const TAG: u16 = 0xBEEF;
@@ -58,7 +58,7 @@ fn lines_are_written_whole_or_in_part_and_read() {
             assert_eq!(got, answer(MemOp::MemData, Some(want)), "{op:?} {at:#x}");
         }
     }
-    // the other way's granule begins at 4 KiB; behind it, this one's goes on
+    // The other way's granule begins at 4 KiB; behind it, this one's goes on.
     assert_eq!(bench.mem(asks(MemOp::MemWr, BASE + 0x2000), &line), answer(MemOp::Cmp, None));
     assert_eq!(bench.memory(0x1000, 64), line);
     for op in [MemOp::MemInv, MemOp::MemInvNT, MemOp::MemClnEvct] {
@@ -71,7 +71,8 @@ fn lines_are_written_whole_or_in_part_and_read() {
     assert_eq!((counts.reads, counts.writes, counts.refused), (6, 3, 0));
 }
 
-/// Another's memory, nobody's, a foreign PID: ones or an end, nothing is written, and the FM is told.
+/// Memory of another group or of none, or a foreign PID: the answer has ones or is a bare Cmp, memory is unchanged, and
+/// the FM is notified.
 #[test]
 fn who_may_not_gets_ones_or_an_end() {
     let (mut bench, line, ones) = (Bench::new(), [7; LINE], Some([0xFF; LINE]));
@@ -92,7 +93,7 @@ fn who_may_not_gets_ones_or_an_end() {
     let other = Pid::from_low_bits(0x0A2);
     let stranger = bench.mem_as(Pth::new(other, GFD), asks(MemOp::MemRd, BASE), &line, 0);
     assert_eq!(stranger, [(Pth::new(GFD, other), MemHead::new(MemOp::MemDataNxm, TAG), ones)]);
-    // For another device, from nobody, an answer, a snoop: nothing of it is done.
+    // For another device, from PID FFF, an answer, a snoop: none is carried out.
     bench.now += Span::from_ms(2);
     bench.told();
     let elsewhere = Pth::new(HOST, Pid::from_low_bits(0x124));
@@ -113,7 +114,7 @@ fn who_may_not_gets_ones_or_an_end() {
     assert_eq!((counts.unexpected, counts.unrecognised), (6, 3));
 }
 
-/// A poisoned line is read as such by CXL.mem, aborts others' reads, and is good when it is written again.
+/// A poisoned line is read as poisoned by CXL.mem, aborts other reads, and is good once it is written again.
 #[test]
 fn poison_stays_in_its_line() {
     let (mut bench, line) = (Bench::new(), [0x11; LINE]);
@@ -134,10 +135,10 @@ fn poison_stays_in_its_line() {
     bench.mem(asks(MemOp::MemWr, BASE + 0x40), &line);
     let good = bench.mem(asks(MemOp::MemRd, BASE + 0x40), &line);
     assert_eq!(good, answer(MemOp::MemData, Some(line)));
-    // Nobody poisons what is not his.
+    // A host cannot poison memory that it has no right to.
     bench.mem(MemHead { addr: Hpa(BASE + (40 << 20)), ..bad }, &line);
     assert!(!bench.gfd.gfd().memory().is_poisoned(0, 256 << 20));
-    let many = 5_000; // more than a list of poison would have
+    let many = 5_000; // more lines than a list of bounded length could have
     for number in 0..many {
         let addr = Hpa(BASE + (1 << 20) + ((number / 64) << 14) + number % 64 * 64); // one way of four
         let done = bench.mem(MemHead { addr, ..bad }, &line);
@@ -149,7 +150,7 @@ fn poison_stays_in_its_line() {
     }
 }
 
-/// A requester with a limit gets its lines later, and is told so; others are not held up.
+/// A requester with a limit gets its lines later, with a higher load; others are not held up.
 #[test]
 fn a_limit_delays_lines_and_tells_load() {
     let (mut bench, line) = (Bench::new(), [0; LINE]);
@@ -169,8 +170,8 @@ fn a_limit_delays_lines_and_tells_load() {
     assert!(late.iter().all(|(_, head, _)| head.load as u8 >= 2), "they were told to slow down");
 }
 
-/// A requester far beyond its limit fills no more than its share of the places, and others are served as before: their answers
-/// come at once and tell of no load.
+/// A requester far beyond its limit fills no more than its share of the places, and others are served as before: their
+/// answers come at once and report light load.
 #[test]
 fn a_flood_beyond_its_limit_leaves_room_for_others() {
     let (mut bench, line) = (Bench::new(), [0; LINE]);
@@ -197,7 +198,7 @@ fn a_flood_beyond_its_limit_leaves_room_for_others() {
         assert_eq!(came[0].1.load, DevLoad::Light, "{k}");
     }
     for _ in 0..200 {
-        // beyond its own burst, it waits
+        // beyond its burst it waits
         bench.mem_as(Pth::new(other, GFD), asks(MemOp::MemRd, BASE), &line, 0);
         bench.ask_as(Pth::new(other, GFD), &write);
     }
@@ -212,7 +213,7 @@ fn a_flood_beyond_its_limit_leaves_room_for_others() {
     );
 }
 
-/// Whatever comes, each request is answered at most once, no chunk is lost, and what is not the host's stays as it is.
+/// Random messages: each request is answered at most once, no chunk is lost, and memory of others stays as it is.
 #[test]
 fn any_messages_leave_others_memory_alone() {
     let (mut bench, mut rng) = (Bench::new(), Rng::new(0x5EED));

@@ -30,7 +30,7 @@ const BASE: u64 = 1 << 40;
 const HOST: Pid = Pid::from_low_bits(0x0A1);
 const GFD: Pid = Pid::from_low_bits(0x123);
 
-/// A TLP as it came, kept.
+/// A received TLP, copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Kept {
     pth: Pth,
@@ -120,7 +120,7 @@ impl Bench {
         Self::of(device(Media::default()), GfdEndConfig { completer, ..GfdEndConfig::default() })
     }
 
-    /// Until nothing moves any more.
+    /// Polls until no frame moves any more.
     fn step(&mut self) {
         let [near, far] = &mut self.ports;
         for _ in 0..64 {
@@ -142,7 +142,7 @@ impl Bench {
         }
     }
 
-    /// Sends a TLP with these PIDs; what came back.
+    /// Sends a TLP with these PIDs; returns the TLPs that came back.
     fn ask_as(&mut self, pth: Pth, tlp: &TlpRepr<'_>) -> Vec<Kept> {
         self.host.outbox().send(Some(pth), tlp).unwrap();
         self.step();
@@ -195,7 +195,7 @@ fn hex(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// docs/spec/wire-formats.md §3.6: a write is completed, and what it wrote comes back in the example's bytes.
+/// docs/spec/wire-formats.md §3.6: a write is completed, and a read returns its data in the example's bytes.
 #[test]
 fn uio_writes_and_reads() {
     let mut bench = Bench::new();
@@ -208,7 +208,7 @@ fn uio_writes_and_reads() {
     let came = bench.ask(&plain(Kind::UioRead, BASE + 0x40, 16));
     let bytes = [hex("48 00 00 10 02 00 00 05 01 00 00 00"), data.clone()].concat();
     assert_eq!(came, [Kept { pth: back, bytes }]);
-    // the other way's granule begins at 4 KiB; behind it, this one's goes on
+    // The other way's granule begins at 4 KiB; behind it, this one's goes on.
     let came = bench.ask(&TlpRepr { payload: &data, ..plain(Kind::UioWrite, BASE + 0x2000, 16) });
     assert_eq!((came.len(), bench.memory(0x1000, 64)), (1, data));
     assert_eq!(bench.told(), []);
@@ -285,7 +285,7 @@ fn byte_enables_and_nothing_at_all() {
     let tlp = came[0].tlp();
     assert_eq!((tlp.payload(), tlp.byte_count()), (&[0xEE; 4][..], Some(2)));
     assert_eq!(tlp.lower_address(), Some(0x32));
-    // nothing of what is not one's own
+    // no data of memory of another group
     let came = bench.ask(&request(Kind::UioRead, BASE + (64 * MIB), 1, 0, 0));
     assert_eq!(came[0].tlp().status(), Some(Status::UnsupportedRequest));
 }
@@ -325,7 +325,7 @@ fn refusals_are_answered_and_told() {
     }
 }
 
-/// Of many refusals that are alike one is told, and the others are counted.
+/// Of many like refusals one is notified, and the others are counted.
 #[test]
 fn refusals_that_are_not_told_are_counted() {
     let mut bench = Bench::new();
@@ -339,7 +339,7 @@ fn refusals_that_are_not_told_are_counted() {
     assert!(alike > 0 && hosts > 0, "{told} told");
 }
 
-/// A request that goes on in another device's granule is refused as a whole.
+/// A request that continues into another device's granule is refused as a whole.
 #[test]
 fn what_crosses_a_turn_is_refused() {
     let mut gfd = device(Media::default());
@@ -358,7 +358,7 @@ fn what_crosses_a_turn_is_refused() {
     assert_eq!(came[0].tlp().status(), Some(Status::Success), "the first one is whole");
 }
 
-/// A write that nobody waits for leaves a count and a notification; poison goes nowhere.
+/// A refused posted write leaves a count and a notification; poisoned data is not written.
 #[test]
 fn posted_and_poisoned_writes() {
     let mut bench = Bench::new();
@@ -413,7 +413,7 @@ fn plain_atomic(kind: Kind, at: u64, dws: u16) -> TlpRepr<'static> {
     request(kind, at, dws, 15, if dws > 1 { 15 } else { 0 })
 }
 
-/// What is for another, from nobody, or unexpected: a notification, and UR where it can be said.
+/// Requests for another PID, from PID FFF, or unexpected ones: a notification, and UR if there is a PID to answer to.
 #[test]
 fn unexpected_packets() {
     let read = plain(Kind::UioRead, BASE, 16);
@@ -464,7 +464,7 @@ fn unexpected_packets() {
     assert_eq!((came.len(), bench.told()), (1, vec![(3, 0)]), "nobody takes messages: the GAM");
 }
 
-/// Answers to a requester with a limit wait until they are due, and nobody else's behind them.
+/// Answers to a requester with a limit wait until they are due, and hold up no other requester's.
 #[test]
 fn answers_wait_for_their_time() {
     let mut bench = Bench::new();
@@ -492,7 +492,7 @@ fn answers_wait_for_their_time() {
     let (load, _) = came.last().unwrap().tlp().uio_completion().unwrap();
     assert_eq!(load, DevLoad::ModerateOverload);
     assert_eq!(came[16 * 4].tlp().payload()[0], 1, "as it was when it was sent");
-    // rights that go while an answer waits
+    // rights removed while an answer waits
     assert_eq!(bench.ask(&read).len(), 0);
     bench.gfd.gfd_mut().set_sat(&[(HOST, 0)]).unwrap();
     bench.now += Span::from_ms(1);
@@ -501,7 +501,7 @@ fn answers_wait_for_their_time() {
     assert_eq!(statuses, [Status::Success, Status::UnsupportedRequest], "the write, the read");
 }
 
-/// Who the device is, when the link comes up, when its PID changes, and when asked.
+/// Partner information is sent when the link comes up, when the PID changes, and when requested.
 #[test]
 fn partners_tell_each_other() {
     let uuid = *b"0123456789abcdef";

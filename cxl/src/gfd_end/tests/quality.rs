@@ -1,4 +1,5 @@
-//! Control of the quality of service as requesters see it: a backlog, commands 490Eh and 490Fh, and the load that answers tell.
+//! Control of the quality of service as requesters see it: a backlog, commands 490Eh and 490Fh, and the load in
+//! answers.
 //!
 //! Source: docs/spec/wire-formats.md §4.7 (490E to 4912); CXL 3.1 section 3.3.4.
 
@@ -18,7 +19,7 @@ impl Bench {
         (u16::from_le_bytes([out[8], out[9]]), out[12..].to_vec())
     }
 
-    /// Sends loads and carries them out; nobody reads the answers yet.
+    /// Sends loads and carries them out, without receiving the answers yet.
     fn loads_unread(&mut self, requester: &mut MemRequester) {
         let Self { gfd, host, ports: [near, far], bufs, now, .. } = self;
         let mut sent = Vec::new();
@@ -32,8 +33,8 @@ impl Bench {
     }
 }
 
-/// The highest load that is told of so many loads whose answers wait, under this control, and the level of throttling
-/// that their requester takes.
+/// Highest load reported for `lines` loads whose answers wait, under this control, and the requester's level of
+/// throttling.
 fn told(control: [u8; 7], lines: usize) -> (DevLoad, u8) {
     let mut bench = Bench::new();
     let uuid: Vec<u8> = (0x10..0x20).collect();
@@ -58,8 +59,8 @@ fn told(control: [u8; 7], lines: usize) -> (DevLoad, u8) {
     (highest, requester.counts().throttle)
 }
 
-/// Backpressure is told as load by the percentages of 490Fh, and requesters have fewer requests under way for it; not
-/// where the average does not count, is not sampled, or is below.
+/// Backpressure is reported as load by the percentages of 490Fh, and requesters throttle; not if the average does not
+/// count, is not sampled, or is below.
 #[test]
 fn qos_control_decides_what_load_is_told_and_requesters_obey() {
     use DevLoad::{Light, ModerateOverload, SevereOverload};

@@ -1,4 +1,4 @@
-//! A cache whose device says anything: whatever comes, every load and store ends, and what is kept stays within bounds.
+//! A cache with a device that sends random messages: every load and store ends, and all state stays within bounds.
 
 use super::*;
 use weft_base::rng::Rng;
@@ -11,13 +11,13 @@ const LINES: u64 = 16;
 const ROOM: usize = 4;
 const TIMEOUT: Span = Span::from_ms(1);
 
-/// A host of four places in its cache, and what it has sent.
+/// A host with a cache of four lines, and the messages it has sent.
 struct Host {
     requester: CachedRequester,
     now: Instant,
     /// The last requests.
     sent: Vec<MemHead>,
-    /// Bytes that each open load asks for; none of a store.
+    /// Length in bytes of each open load; 0 for a store.
     open: BTreeMap<MemId, usize>,
     ended: [u64; 2],
     answers: u64,
@@ -73,7 +73,7 @@ impl Host {
     }
 }
 
-/// What belongs to a request.
+/// The fitting answer to a request.
 const fn answers(request: MemOp) -> &'static [MemOp] {
     match request {
         MemOp::MemRd => &[MemOp::CmpE, MemOp::MemData],
@@ -82,10 +82,10 @@ const fn answers(request: MemOp) -> &'static [MemOp] {
     }
 }
 
-/// Any message: of a tag that is under way or of any, for a line that the host knows or for another one.
+/// A random message: with a tag under way or any other, for a line that the host knows or any other.
 fn any(rng: &mut Rng, sent: &[MemHead]) -> (MemHead, [u8; LINE]) {
     let pick = |rng: &mut Rng, most: usize| usize::try_from(rng.below(most as u64)).unwrap();
-    // Mostly what a device says, so that something is under way, and ends.
+    // Mostly valid messages of a device, so that requests are under way, and end.
     let op = if rng.chance(3, 4) {
         const SAID: [MemOp; 9] = [
             MemOp::Cmp,
