@@ -54,7 +54,8 @@ pub struct HomeCounts {
     pub refused: u64,
     /// Lines that devices wrote, or wrote back.
     pub writes: u64,
-    /// Write-backs by caches that do not own the line (any more): nothing is written, and the device is told.
+    /// Write-backs by caches that do not own the line (any more): nothing is written, and GO_ERR_WritePull informs the
+    /// device.
     pub stale_writes: u64,
     /// Answers to snoops that had been given up.
     pub late: u64,
@@ -78,7 +79,7 @@ impl core::hash::Hash for HomeCounts {
 /// Events about devices and their caches, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HomeNews {
-    /// A device has not answered a snoop in time; told once until it answers again.
+    /// A device has not answered a snoop in time; reported once until it answers again.
     Silent {
         /// `CacheID` of the device.
         cache_id: u8,
@@ -434,7 +435,7 @@ impl<T> HomeAgent<T> {
         self.open.remove(&(request.cache_id, request.id));
     }
 
-    /// No memory is there.
+    /// Refuses a request for an address without memory.
     fn refuse(&mut self, head: CacheHead) {
         match head.op {
             CacheOp::RdCurr => self.refuse_data(head),
@@ -559,7 +560,8 @@ impl<T> HomeAgent<T> {
             PullOf::Owned => {
                 self.close(&pull.head);
                 if self.filter.hold_of(who, line) == Some(Hold::Owned) {
-                    // Bogus data carries no value: a snoop has taken the line since the device asked to write it back.
+                    // Bogus data carries no value: a snoop has taken the line since the device requested the
+                    // write-back.
                     if !message.head.bogus {
                         self.write(memory, line, data, mask, message.head.poison);
                     }
@@ -692,7 +694,7 @@ impl<T> HomeAgent<T> {
         {
             let cache_id = cache_id_of(to);
             if self.who(cache_id) != to {
-                // Its CacheID is another device's now, and a snoop by it would ask the wrong cache.
+                // Its CacheID is another device's now, and a snoop by it would reach the wrong cache.
                 self.snoops.cannot_ask(now, to, line);
                 continue;
             }

@@ -66,6 +66,7 @@ impl CacheRequester {
     pub fn flush(&mut self, now: Instant, send: &mut dyn FnMut(&Outgoing)) {
         self.agent.set_now(now);
         self.send(now, send);
+        // Bounded: the rest of a long load or store waits in `ops` as a range, not as pieces.
         while self.accesses < IN_FLIGHT_MAX
             && let Some((piece, data)) = self.ops.next_piece()
         {

@@ -254,7 +254,7 @@ impl<T: Copy + PartialEq> Cache<T> {
         };
         place.snoop = place.snoop.max(Some(how));
         // Each snoop has its own conflict: the acknowledgement of an earlier one may have been sent before this snoop.
-        // Writes and evictions need none: the snoop's answer waits for their `Cmp` (CXL 3.1, 3.3.8).
+        // Write-backs and evictions need none: the snoop's answer waits for their `Cmp` (CXL 3.1, 3.3.8).
         if matches!(place.doing, Doing::Read { .. }) {
             place.conflicts += 1;
             self.counts.conflicts += 1;
@@ -367,8 +367,8 @@ impl<T: Copy + PartialEq> Cache<T> {
             // Only a store of all 64 bytes replaces a poisoned value.
             let heals = |access: &Access<T>| access.store.is_some_and(|(_, mask)| mask == u64::MAX);
             if !place.waiting.front().is_some_and(heals) {
-                // By a lease the poison is the current value, for later accesses as well. Without one they have to ask
-                // again.
+                // By a lease the poison is the current value, for later accesses as well. Without one they need another
+                // read.
                 let count = if is_kept { usize::MAX } else { waited };
                 return self.fail(line, Failure::Poisoned, count);
             }

@@ -160,8 +160,8 @@ impl<T> Line<T> {
     fn in_the_way(&self, who: Option<Pid>, want: Want) -> Vec<Snooped> {
         let others = self.holders.iter().filter(|(pid, _)| Some(*pid) != who);
         let how = |&(who, had): &(Pid, Hold)| {
-            // A sharer has the value that memory has, so a reader need not ask it. An owner may have changed the line
-            // without telling the device (E to M is silent), so it is always asked.
+            // A sharer has the value that memory has, so a reader need not snoop it. An owner may have changed the line
+            // without a message to the device (E to M is silent), so it is always snooped.
             let how = match (want, had) {
                 (Want::Current | Want::Shared, Hold::Shared) => return None,
                 (Want::Current, Hold::Owned) => Snoop::Current,

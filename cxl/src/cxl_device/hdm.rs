@@ -98,6 +98,7 @@ impl Hdm {
         let id = BlockId::Component as u8;
         spec.blocks.push(RegisterBlock { bar, id, offset: 0 });
         spec.cxl = Some(CxlSpec { kind: CxlKind::Type3, memory: size, base: base.0 });
+        // By DOE the host reads the CDAT of this memory.
         spec.doe = true;
         let decoders = Structure::Hdm(component::Hdm::new(HdmRole::Device { capacity: size }));
         let registers = Component::new(vec![decoders]).map_err(|_| HdmError::NoBar)?;

@@ -54,7 +54,7 @@ impl Core {
     /// Sends the changes of the INTx levels of all functions together.
     fn say_wires(&mut self, out: &mut Outbox) {
         for (number, state) in self.functions.iter().enumerate() {
-            // All levels anew: whether a function may assert changes with its Command register, MSI and resets.
+            // All levels again: whether a function may assert changes with its Command register, MSI and resets.
             self.wires.clear(number);
             if let Some(pin) = state.intx() {
                 self.wires.receive(number, 0, Message { pin, on: true });
@@ -295,7 +295,7 @@ impl TransactionLayer for Core {
             Served::Aborted => Uncorrectable::CompleterAbort,
             Served::Poisoned => Uncorrectable::Poisoned,
         };
-        // Posted requests alone are reported in full: the completion of any other tells the requester.
+        // Posted requests alone are reported in full: any other has a completion.
         report(state, error, !tlp.wants_completion(), out, counts);
     }
 

@@ -121,6 +121,7 @@ impl CxlHost {
             payload_max: config.end.payload_max,
             uio_last_first: config.uio_last_first,
         };
+        // The software places nothing at addresses of the host's own memory.
         let software = Software::new(config.spec, memory.windows(), config.hot_plug);
         let core = Core {
             mode,

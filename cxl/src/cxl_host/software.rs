@@ -149,6 +149,7 @@ impl Software {
         if self.reset.is_some() {
             return false;
         }
+        // Only a port above a link can report whether the link is up again.
         let express = node.express.filter(|(kind, _)| kind.is_some_and(PortKind::is_above_link));
         let steps = BusReset::new(bdf, express.map(|(_, at)| at), below.slot.is_some());
         self.reset = Some(Resetting { steps, op: None, until: None });
@@ -225,7 +226,7 @@ impl Software {
         number
     }
 
-    /// When it goes on without an answer.
+    /// When it continues without an answer.
     pub(super) fn next_due(&self) -> Option<Instant> {
         let reset = self.reset.as_ref().filter(|_| self.scan.is_none());
         let own = Instant::earlier(self.command_until, reset.and_then(|reset| reset.until));
@@ -290,6 +291,7 @@ impl Software {
             return false;
         }
         let Some((number, exchange)) = self.commands.front_mut() else { return false };
+        // The pause is over, which is the answer to `Step::Wait`.
         if self.command_until.take().is_some() {
             exchange.answer(Ok(Vec::new()));
         }
@@ -451,6 +453,7 @@ impl Software {
                 match scan.enumerator().result().cloned() {
                     Some(Ok(tree)) => {
                         self.tree = Some(tree);
+                        // Fetched by `work`, which then admits LN requesters of the new tree.
                         self.renewed = self.looked_at;
                         self.renewals += 1;
                         events.push(Event::Enumerated(Ok(())));

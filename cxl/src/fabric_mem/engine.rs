@@ -2,10 +2,10 @@
 //!
 //! Each call checks everything, then changes all or nothing; [`Engine::poll`] (in `run`) does the work.
 //!
-//! A registration in use is not removed: [`Engine::deregister`] says how many transfers use it. A transfer that ends
-//! early (failure, timeout, disconnection) returns its streams at once; tags of its outstanding requests stay in use
-//! until their completions have come or can come no more, and data that still comes is dropped. Requests of a failed
-//! WRITE that were sent may still reach the peer's memory.
+//! A registration in use is not removed: [`Engine::deregister`] returns the number of transfers that use it. A transfer
+//! that ends early (failure, timeout, disconnection) returns its streams at once; tags of its outstanding requests stay
+//! in use until their completions have come or can come no more, and data that still comes is dropped. Requests of a
+//! failed WRITE that were sent may still reach the peer's memory.
 //!
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers".
 
@@ -360,7 +360,7 @@ impl Engine {
         for peer in &peers {
             self.drop_peer(*peer, Reason::Disconnected);
         }
-        // Drops ended transfers as well, whose status nobody has read.
+        // Drops ended transfers as well, whose status was not read.
         self.transfers.clear();
         self.registry.clear();
         for tag in std::mem::take(&mut self.flights).into_keys() {

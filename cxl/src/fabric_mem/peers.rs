@@ -1,4 +1,4 @@
-//! Peers: their shares, and the fabric addresses of these here. [`Message`]s carry [`Share`]s; [`Imports`] maps the
+//! Peers: their shares, and the fabric addresses of the shares. [`Message`]s carry [`Share`]s; [`Imports`] maps the
 //! owner's addresses to fabric addresses.
 //!
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §5.1 (segments).

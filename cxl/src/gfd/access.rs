@@ -141,7 +141,7 @@ pub struct Guard<'a> {
 }
 
 impl Guard<'_> {
-    /// Decodes and checks the byte at `hpa`; the result also says how far it holds.
+    /// Decodes and checks the byte at `hpa`; the result also has the number of bytes that this holds for.
     ///
     /// # Errors
     /// [`Fault`].

@@ -356,7 +356,7 @@ impl Gfd {
     /// Set SAT (490D): all entries or none. Groups 31 and up stay as they are.
     ///
     /// # Errors
-    /// Invalid Input: PID `0xFFF`, or a group that the device has not.
+    /// Invalid Input: PID `0xFFF`, or a group that the device does not have.
     pub fn set_sat(&mut self, entries: &[(Pid, u32)]) -> Result<(), ReturnCode> {
         let known = self.known_groups();
         let fits = |(rpid, vector): &(Pid, u32)| {
@@ -383,7 +383,7 @@ impl Gfd {
     /// Sets all groups of requesters, all entries or none, Notify untouched. Not a command of the standard.
     ///
     /// # Errors
-    /// Invalid Input: PID `0xFFF`, or a group that the device has not.
+    /// Invalid Input: PID `0xFFF`, or a group that the device does not have.
     pub fn set_group_access(&mut self, entries: &[(Pid, u64)]) -> Result<(), ReturnCode> {
         let known = self.known_groups();
         if entries.iter().any(|(rpid, groups)| rpid.is_none() || groups & !known != 0) {

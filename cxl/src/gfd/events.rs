@@ -165,7 +165,7 @@ struct Queue {
 }
 
 fn key(event: &Event) -> Key {
-    // Changes of different lists are different news; for refusals the group says no more than the trigger.
+    // Changes of different lists are different news; among refusals the group makes no difference.
     let group = event.group.filter(|_| event.kind == Kind::ExtentsChanged);
     (event.rpid.bits(), event.kind, event.trigger, group.map_or(0, GrpId::number))
 }

@@ -1,5 +1,5 @@
 //! Free memory that still holds old bytes: contents that a file kept from an earlier run, and memory released without
-//! zeroing. [`Remains`] has its ranges of DPAs; [`Remains::take`] cuts out the memory that is allocated anew.
+//! zeroing. [`Remains`] has its ranges of DPAs; [`Remains::take`] cuts out memory that is allocated.
 //!
 //! Source: docs/spec/cxl-fabric.md "GFD (endpoint)".
 

@@ -39,7 +39,7 @@ impl Core {
         };
         let own = self.device.gfd.pid();
         if vdm.op == VdmOp::LinkPartnerInfo {
-            // About the link itself, so it counts whatever PIDs its ends have, or have not yet.
+            // About the link itself, so it counts whatever PIDs its ends have, even before they have one.
             let Ok(info) = PartnerInfo::decode(vdm.payload) else { return };
             let is_new = self.partner.replace(info) != Some(info);
             // Each end answers the other's information with its own: without the hold two ends would answer each other

@@ -137,7 +137,7 @@ impl GfdEnd {
         self.next_notice().map(|notice| notice.for_fm(pid))
     }
 
-    /// Gives the device its PID, and tells the partner.
+    /// Sets the device's PID, and sends partner information.
     pub fn set_pid(&mut self, now: Instant, pid: Pid) {
         self.core.device.set_pid(pid);
         self.announce(now);

@@ -45,7 +45,7 @@ pub struct CoherenceCounts {
 /// Events about hosts and their caches, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CoherenceNews {
-    /// A host has not answered a snoop in time; told once until it answers again.
+    /// A host has not answered a snoop in time; reported once until it answers again.
     Silent {
         /// Host that holds the line.
         who: Pid,

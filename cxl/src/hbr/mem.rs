@@ -1,5 +1,5 @@
 //! CXL.mem through an HBR switch: requests go down by the decoders of the upstream port, answers go up from the port
-//! that was asked.
+//! that the request went to.
 //!
 //! An answer has no address, so its tag decides: the port that the last request with this tag went to may answer it.
 //!
@@ -22,7 +22,7 @@ pub struct HbrMemCounts {
     pub no_hdm_decoder: u64,
     /// Requests for a port that does not exist, or whose link is down: refused.
     pub no_link: u64,
-    /// Answers from a port that was not asked by that tag: dropped.
+    /// Answers from a port that no request by that tag went to: dropped.
     pub unexpected: u64,
     /// Requests from below, and answers from above: dropped.
     pub wrong_direction: u64,

@@ -158,6 +158,7 @@ impl Op {
         if !self.stores {
             return (piece, None);
         }
+        // Bytes outside the piece are not enabled: their value does not matter.
         let mut data = [0; LINE];
         let bytes = self.data.get(at..at + len).unwrap_or_default();
         for (place, &byte) in data.iter_mut().skip(from).zip(bytes) {

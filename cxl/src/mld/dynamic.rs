@@ -237,6 +237,8 @@ impl Dynamic {
             self.capacity.clone().release(group, part, true).map_err(code)?; // an invalid request is no Busy
             return Err(ReturnCode::Busy);
         }
+        // On a copy: if zeroing fails, the LD keeps its capacity. Always zeroed, as the next LD must not find the
+        // contents.
         let mut next = self.capacity.clone();
         let (lost, wipes) = next.release(group, part, true).map_err(code)?;
         self.wipe(&wipes)?;

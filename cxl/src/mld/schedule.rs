@@ -21,7 +21,7 @@ use crate::gfd::qos::{Control, DevLoad, Qos};
 
 /// Most waiting requests of one LD: many more than a host has under way, as a request that finds no room is refused.
 pub const WAITING_MAX: usize = 4_096;
-/// Waiting requests of one LD from which on it is told severe overload.
+/// Waiting requests of one LD from which on its answers report severe overload.
 const LOADED: usize = 256;
 /// Least cost of a request: a line.
 const COST_MIN: u64 = 64;
@@ -180,13 +180,14 @@ impl Schedule {
     pub fn sample(&mut self) {
         let room = LOADED * self.queues.len();
         let of = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        // A flood beyond its own limit would else tell overload to LDs that it does not delay.
+        // A flood beyond its own limit would else report overload to LDs that it does not delay.
         let free = self.queues.iter().filter(|queue| queue.held.is_none());
         let waiting = free.map(|queue| queue.waiting.len()).sum();
         self.qos.sample(of(waiting), of(room));
     }
 
-    /// Load that an LD is told: the device's, or its own by the number of its waiting requests, if that is higher.
+    /// Load that answers of an LD report: the device's, or its own by the number of its waiting requests, if that is
+    /// higher.
     pub fn load(&self, ld: usize) -> DevLoad {
         let own = match self.queues.get(ld).map_or(0, |queue| queue.waiting.len()) * 4 / LOADED {
             0 => DevLoad::Light,

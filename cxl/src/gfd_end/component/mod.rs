@@ -107,6 +107,7 @@ impl Device {
     fn regions(&self, range: GfdRange, reply: &mut Reply) -> Done {
         let (set, totals) = self.gfd.regions(0, usize::MAX).map_err(code)?;
         let available = self.gfd.identify().regions;
+        // A table of fixed size: regions that are not set are entries of length 0.
         let entry = |id: u8| {
             let region = set.list.iter().find(|region| region.id == id);
             region.map_or(EMPTY_REGION, region_to_wire)
@@ -151,6 +152,8 @@ impl Device {
         let count = self.room(EXTENTS_HEAD, dcd::Extent::LEN).min(index(add.response_max));
         let extents = from_wire(add.extents);
         let choice = choice(add.policy, add.region, add.len, &extents).map_err(code)?;
+        // `count` is cut to the response before anything changes: an answer that does not fit must not fail a command
+        // that was carried out.
         let page = self.gfd.add_capacity(now, add.group, add.tag, choice, count).map_err(code)?;
         send_extents(add.group, &page, reply)
     }
@@ -179,6 +182,7 @@ impl Device {
     fn sat(&self, range: SatRange, reply: &mut Reply) -> Done {
         let count = self.room(TABLE_HEAD, u32::LEN).min(usize::from(range.count));
         let page = self.gfd.sat(range.start.index(), count).map_err(code)?;
+        // A fixed table refuses a start at its end as well (docs/fabric-rules.md "What the standards leave open").
         if range.start.index() >= page.total {
             return Err(ReturnCode::InvalidInput);
         }
@@ -255,6 +259,7 @@ impl Device {
 
     fn set_gdt(&mut self, set: &SetGdt<'_>) -> Done {
         let places = usize::from(set.start)..;
+        // As in `set_dmps`: entries also name their index.
         let is_out_of_place = |(place, entry): (usize, GdtEntry)| usize::from(entry.index) != place;
         if usize::from(set.start) >= DECODERS || places.zip(set.entries.iter()).any(is_out_of_place)
         {
@@ -367,6 +372,7 @@ impl Component for Device {
 
     fn owned(&mut self) {
         self.gfd.set_pid(self.common.ownership.pid());
+        // The next poll announces the new PID and owners to the partner.
         self.owners_changed = true;
     }
 }
