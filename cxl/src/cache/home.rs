@@ -54,8 +54,8 @@ pub struct HomeCounts {
     pub refused: u64,
     /// Lines that devices wrote, or wrote back.
     pub writes: u64,
-    /// Write-backs by caches that do not own the line (any more): nothing is written, and GO_ERR_WritePull informs the
-    /// device.
+    /// Write-backs by caches that do not own the line (any more): nothing is written, and `GO_ERR_WritePull` informs
+    /// the device.
     pub stale_writes: u64,
     /// Answers to snoops that had been given up.
     pub late: u64,
