@@ -399,6 +399,8 @@ impl<T> HomeAgent<T> {
                 if self.filter.hold_of(who, line) == Some(Hold::Owned) {
                     self.pull(head, CacheOp::GoWritePull, PullOf::Owned);
                 } else {
+                    // The host has given up on this cache, or the cache never owned the line. The data is pulled all
+                    // the same, as the device is waiting to send it, and dropped.
                     self.counts.stale_writes += 1;
                     self.pull(head, CacheOp::GoErrWritePull, PullOf::Nothing);
                 }
@@ -408,6 +410,7 @@ impl<T> HomeAgent<T> {
                 self.pull(head, CacheOp::FastGoWritePull, PullOf::Write);
             }
             _ => {
+                // CacheFlushed: the cache has no line at all any more.
                 for line in self.filter.held_by(who) {
                     self.filter.leave(who, line, None);
                 }
@@ -440,6 +443,7 @@ impl<T> HomeAgent<T> {
         match head.op {
             CacheOp::RdCurr => self.refuse_data(head),
             CacheOp::RdShared | CacheOp::RdAny | CacheOp::RdOwn => {
+                // Both answers, as after success: the device waits for GO and for data.
                 self.respond(head, CacheOp::Go, GoState::Error as u16);
                 self.refuse_data(head);
             }

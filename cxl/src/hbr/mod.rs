@@ -475,7 +475,8 @@ impl HbrSwitch {
         if tlp.vend_prefix().is_some() {
             return self.refuse(&transit);
         }
-        // Before the windows of bridges: HDM decoders and foreign segments are known to UIO alone.
+        // Before the windows of bridges: neither these nor bus numbers lead to an HDM decoder's address or to another
+        // segment.
         match self.uio_way(transit.from, &tlp, route) {
             Some(Ok(to)) => return self.pass(&transit, &[to]),
             Some(Err(NoWay)) => return self.refuse(&transit),
