@@ -151,7 +151,7 @@ pub(crate) trait TransactionLayer {
     }
 }
 
-/// Receives frames from the port, and sends those that are due.
+/// Receives frames from the port, and sends frames that are due.
 ///
 /// # Errors
 /// The port's own.

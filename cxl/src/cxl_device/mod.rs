@@ -417,7 +417,7 @@ impl CxlDevice {
         (self.core.counts, requester, self.end.counts())
     }
 
-    /// Receives frames from the port, and sends those that are due.
+    /// Receives frames from the port, and sends frames that are due.
     ///
     /// # Errors
     /// The port's own.

@@ -11,7 +11,7 @@ use crate::pci::{ByteEnables, Reg};
 
 /// Duration of the reset.
 const HOLD_NS: u64 = 2_000_000;
-/// Pause between two looks whether the link is up again, and most looks.
+/// Pause between two checks whether the link is up again, and most checks.
 const LOOK_NS: u64 = 10_000_000;
 const LOOKS_MAX: u16 = 1_000;
 /// Time that devices get to recover before the first configuration request.

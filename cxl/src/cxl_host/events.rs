@@ -31,7 +31,7 @@ pub enum Event {
         data: u32,
         from: Bdf,
     },
-    /// Functions below assert a pin of INTx, or no more.
+    /// The level of an INTx pin has changed below the root port.
     Intx(intx::Message),
     /// A function reports an error.
     Error {

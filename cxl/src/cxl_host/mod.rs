@@ -356,7 +356,7 @@ impl CxlHost {
         (counts, self.core.requester.counts(), self.end.counts())
     }
 
-    /// Receives frames from the port, and sends those that are due. UIO requests of other hosts reach no memory.
+    /// Receives frames from the port, and sends frames that are due. UIO requests of other hosts reach no memory.
     ///
     /// # Errors
     /// The port's own.

@@ -185,7 +185,7 @@ impl Mld {
         (MldCounts { overrun, waiting, ..self.body.counts }, self.end.counts())
     }
 
-    /// Receives frames from the port, hands them to the logical devices, and sends those that are due.
+    /// Receives frames from the port, hands them to the logical devices, and sends frames that are due.
     ///
     /// # Errors
     /// The port's own.

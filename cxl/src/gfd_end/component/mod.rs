@@ -3,9 +3,9 @@
 //! [`Device`] is [`Gfd`] and [`Common`]; each request of 49xxh, decoded by the parsers, leads to one method of [`Gfd`].
 //! On the wire, decode lengths of regions and capacities of 4900h are in units of 256 MiB.
 //!
-//! The page leaves open: tables of fixed size (regions, partitions, SAT, limits, decoders) refuse a start behind their
-//! end, lists one beyond it; a decoder's index is its place. Lists that can be requested in parts are cut to the
-//! response limit, so that no command that has changed something fails because of its answer.
+//! Decided here, where the page says nothing: tables of fixed size (regions, partitions, SAT, limits, decoders) refuse
+//! a start behind their end, lists one beyond it; a decoder's index is its place. Lists that can be requested in parts
+//! are cut to the response limit, so that no command that has changed something fails because of its answer.
 //!
 //! Source: docs/spec/wire-formats.md §4.4, §4.7; docs/spec/cxl-fabric.md "Tables of an edge and who may write them".
 
