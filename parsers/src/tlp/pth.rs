@@ -91,12 +91,13 @@ impl<'a> PbrTlp<'a> {
     /// `bytes` ends too soon, or is malformed.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Option<Self>, ParseError> {
-        let mut vend = None;
+        // from the first local prefix on, a PTH has to follow
+        let (mut has_prefix, mut vend) = (false, None);
         for (index, dw) in bytes.chunks(4).enumerate() {
             let pth_at = index * 4;
             let &[first, a, b, c] = dw else {
                 // fewer than four bytes at the end: padding if nothing is open, and all zeros
-                if vend.is_none() && pth_at > 0 && dw.iter().all(|&byte| byte == 0) {
+                if !has_prefix && pth_at > 0 && dw.iter().all(|&byte| byte == 0) {
                     return Ok(None);
                 }
                 return Err(ParseError::short(Layer::Pth, pth_at + 4, bytes.len()));
@@ -107,23 +108,24 @@ impl<'a> PbrTlp<'a> {
                 // reserved DWs are dropped silently (docs/spec/wire-formats.md §3.7)
                 (0b01, _) => {}
                 (0b10, Some(Scope::Local)) => {
-                    let prefix = VendPrefixL0::from_bytes([a, b, c]);
-                    // `Some` from the first local prefix on: a PTH has to follow it
-                    vend = vend.or(Some((first == prefix::VEND_L0).then_some(prefix)));
+                    has_prefix = true;
+                    // kept wherever it stands among the others, so that none of them hides it
+                    if first == prefix::VEND_L0 {
+                        vend = vend.or(Some(VendPrefixL0::from_bytes([a, b, c])));
+                    }
                 }
                 (0b11, _) => {
                     let (pth, rest) = Pth::parse(bytes.get(pth_at..).unwrap_or_default())?;
                     let tlp = Self::behind_pth(pth_at, rest, bytes.len())?;
-                    return Ok(Some(Self { vend: vend.flatten(), pth, pth_at, tlp }));
+                    return Ok(Some(Self { vend, pth, pth_at, tlp }));
                 }
                 _ => return Err(refused(Layer::Pth, Field::PbrGrammar, u16::from(first))),
             }
         }
-        match vend {
-            // NOPs and reserved DWs alone are a frame without a TLP
-            None if !bytes.is_empty() => Ok(None),
-            _ => Err(ParseError::short(Layer::Pth, bytes.len() + 4, bytes.len())),
+        if has_prefix || bytes.is_empty() {
+            return Err(ParseError::short(Layer::Pth, bytes.len() + 4, bytes.len()));
         }
+        Ok(None) // NOPs and reserved DWs alone are a frame without a TLP
     }
 
     /// Neither NOP nor prefix may follow a PTH.

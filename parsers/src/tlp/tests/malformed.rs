@@ -180,6 +180,26 @@ fn what_may_stand_on_a_pbr_link() {
     assert!(PbrTlp::parse(&hex("8E 00 00 00")).is_err(), "a prefix of nothing");
 }
 
+/// Edges must not send a `VendPrefixL0` to a PBR link: whoever does is found out, whatever stands in front of it.
+#[test]
+fn other_local_prefixes_hide_no_vend_prefix() {
+    const TLP: &str = "C1 0A 11 23 22 00 00 10 01 00 00 05 00 00 01 23 45 67 BA 40";
+    #[rustfmt::skip] // columns: name, bytes in front of the TLP, its first VendPrefixL0
+    let cases = [
+        ("nothing",        "",                                     None),
+        ("another",        "8F 00 00 00",                          None),
+        ("alone",          "8E 0A 10 00",                          Some(0x0A10)),
+        ("behind another", "8F 00 00 00 8E 0A 10 00",              Some(0x0A10)),
+        ("before another", "8E 0A 10 00 8D 00 00 00",              Some(0x0A10)),
+        ("the first of two", "8D 00 00 00 8E 0A 10 00 8E 0B 20 00", Some(0x0A10)),
+    ];
+    for (name, front, want) in cases {
+        let bytes = [&*hex(front), &*hex(TLP)].concat();
+        let tlp = PbrTlp::parse(&bytes).unwrap().unwrap();
+        assert_eq!(tlp.vend_prefix().map(VendPrefixL0::ld_id), want, "{name}");
+    }
+}
+
 #[test]
 fn other_links_are_refused() {
     #[rustfmt::skip] // columns: bytes, field
