@@ -196,11 +196,15 @@ impl Memory {
         if let Some(why) = off_blocks(ways, block.unwrap_or(1), wanted.len) {
             return Err(MemoryError::Misfit(why));
         }
+        // All found before the first step: a GFD that has none left must not end a share half made.
+        let mut places = Vec::new();
+        for &gfd in &wanted.gfds {
+            let group = self.free_group(inventory, gfd)?;
+            places.push((gfd, group, self.free_decoder(gfd, &wanted.hosts)?));
+        }
         let mut done = UndoLog::default();
         let mut parts = Vec::new();
-        for (way, &gfd) in (0..=u8::MAX).zip(&wanted.gfds) {
-            let group = self.free_group(inventory, gfd)?;
-            let decoder = self.free_decoder(gfd, &wanted.hosts)?;
+        for (way, (gfd, group, decoder)) in (0..=u8::MAX).zip(places) {
             let (tag, place) = (wanted.tag, Place::Free(media));
             let step = Step::Capacity { gfd, group, len: each, tag, place };
             let dpa = done.take(fabric, inventory, step)?;

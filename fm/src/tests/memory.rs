@@ -169,6 +169,18 @@ fn what_does_not_fit_is_refused_before_anything_is_sent() {
     assert_eq!(shared.with(|fake| fake.sets), before);
 }
 
+/// The GFDs before it have room, and are sent nothing all the same.
+#[test]
+fn a_last_gfd_without_a_free_group_leaves_no_share_half_made() {
+    let (shared, mut inventory) = fabric(4);
+    inventory.gfds[3].groups = 0;
+    let (mut fabric, mut memory) = (shared.fabric(US), Memory::default());
+    let before = (shared.with(|fake| fake.sets), traces(&shared));
+    let refused = memory.share(&mut fabric, &inventory, beside(), &wanted(&inventory, 1));
+    assert!(matches!(refused, Err(MemoryError::Exhausted { what: "group", .. })), "{refused:?}");
+    assert_eq!((shared.with(|fake| fake.sets), traces(&shared)), before);
+}
+
 #[test]
 fn when_the_last_gfd_refuses_all_is_undone() {
     let (shared, inventory) = fabric(4);
