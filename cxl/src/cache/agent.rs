@@ -219,6 +219,8 @@ impl<T: Copy + PartialEq> CacheAgent<T> {
                     self.cache.written(line, false);
                 }
                 Out::Answer { line, left } => self.answer(line, left),
+                // Else the next write-back would be taken for this snoop's, and never sent.
+                Out::Unanswered { line } => _ = self.snoops.remove(&line),
                 Out::WriteBack { .. } | Out::Through { .. } | Out::Evict { .. } => {
                     self.urgent.push_back(out);
                 }
@@ -303,7 +305,10 @@ impl<T: Copy + PartialEq> CacheAgent<T> {
                 let what = What::Write { data: Box::new(data), mask, pulled: false };
                 (line, CacheOp::WrInv, what)
             }
-            Out::Conflict { .. } | Out::Answer { .. } | Out::Done { .. } => return None,
+            Out::Conflict { .. }
+            | Out::Answer { .. }
+            | Out::Unanswered { .. }
+            | Out::Done { .. } => return None,
         };
         self.send(now, line, op, what)
     }

@@ -52,6 +52,8 @@ pub enum Out<T> {
     Conflict { line: u64 },
     /// `BIRsp`.
     Answer { line: u64, left: Option<Hold> },
+    /// The line's open snoops get no answer: the write-back that they waited for has failed.
+    Unanswered { line: u64 },
     /// An access is done: the line's bytes after it, or why it failed.
     Done { what: T, result: Result<Bytes, Failure> },
 }
@@ -471,7 +473,11 @@ impl<T: Copy + PartialEq> Cache<T> {
                 self.leaving -= usize::from(leaves);
                 // The device may have the data or not. An answer to the snoop would tell it that memory is current, so
                 // the snoop gets none, and the device poisons the line when it gives up.
-                (place.state, place.snoop, place.doing) = (State::Invalid, None, Doing::Nothing);
+                (place.state, place.doing) = (State::Invalid, Doing::Nothing);
+                if place.snoop.take().is_some() {
+                    // Whoever keeps the snoop's tag must forget it, or takes later answers and data to be for it.
+                    self.out.push_back(Out::Unanswered { line });
+                }
                 self.lose(line);
                 self.go_on(line);
             }
@@ -596,16 +602,12 @@ impl<T: Copy + PartialEq> Cache<T> {
 
     /// Drops everything, as after a reset: changed lines are lost, and waiting loads and stores end without an answer.
     pub fn clear(&mut self) {
-        let is_changed = |place: &Line<T>| {
-            place.state == State::Modified || matches!(place.doing, Doing::WriteBack { .. })
-        };
-        let changed = self.lines.iter().filter(|(_, place)| is_changed(place));
-        let changed: Vec<u64> = changed.map(|(line, _)| *line).collect();
+        // Lines whose write-back is under way, which their stores are in too, `link_down` reports itself.
         self.link_down();
+        let changed = self.lines.iter().filter(|(_, place)| place.state == State::Modified);
+        let changed: Vec<u64> = changed.map(|(line, _)| *line).collect();
         self.lines.clear();
-        // `link_down` has reported lines whose write-back was under way.
-        let told: Vec<u64> = self.lost.iter().copied().collect();
-        for line in changed.into_iter().filter(|line| !told.contains(line)) {
+        for line in changed {
             self.lose(line);
         }
     }

@@ -1,4 +1,5 @@
 //! Tests of both halves of CXL.cache.
 
+mod agent;
 mod explore;
 mod home;

@@ -149,7 +149,8 @@ fn lines_give_up_their_places_and_nothing_is_hidden() {
     cache.snoop(LINE, Snoop::Invalidate);
     assert_eq!(out(&mut cache), [], "it waits for the write-back");
     cache.failed(LINE, Failure::Timeout);
-    assert_eq!(out(&mut cache), [Out::Read { line: 0x80, exclusive: false }]);
+    let read = Out::Read { line: 0x80, exclusive: false };
+    assert_eq!(out(&mut cache), [Out::Unanswered { line: LINE }, read]);
     assert_eq!((cache.counts().lost, cache.used()), (1, (1, 1)));
 }
 
@@ -277,6 +278,20 @@ fn lines_outlast_their_link() {
     assert_eq!(out(&mut cache), []);
     cache.access(LINE, load(4));
     assert_eq!(out(&mut cache), [done(4, Ok(stored(9)))]);
+}
+
+/// Also while an earlier loss of the same line has not been fetched.
+#[test]
+fn each_loss_of_a_line_is_reported() {
+    let mut cache = leased(4);
+    for losses in 1..=2 {
+        cache.access(LINE, store(0, 9));
+        let (hold, data) = (Some(Hold::Owned), bytes(7));
+        assert!(cache.granted(LINE, hold, LEASE) && cache.data(LINE, &data, false, false));
+        cache.clear();
+        assert_eq!(cache.counts().lost, losses);
+    }
+    assert_eq!([(); 3].map(|()| cache.next_lost()), [Some(LINE), Some(LINE), None]);
 }
 
 #[test]

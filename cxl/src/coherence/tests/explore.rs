@@ -509,6 +509,10 @@ impl World {
                     }
                     continue;
                 }
+                Out::Unanswered { line } => {
+                    host.snooped.remove(&line);
+                    continue;
+                }
                 Out::Done { what, result } => {
                     host.under_way -= 1;
                     self.done(at, what, result);

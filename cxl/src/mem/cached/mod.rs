@@ -157,6 +157,8 @@ impl CachedRequester {
                     self.ops.ended(&piece, loaded);
                 }
                 Out::Read { .. } => self.reads.push_back(out),
+                // Else the answer to the next snoop would answer this one, too, which the device has given up.
+                Out::Unanswered { line } => _ = self.snoops.remove(&line),
                 _ => self.urgent.push_back(out),
             }
         }
@@ -406,7 +408,7 @@ fn send_out(
             let head = MemHead { addr: Hpa(*line), ..MemHead::new(MemOp::BiConflict, tag) };
             (head, Some(&[0; LINE]), None, What::Conflict)
         }
-        Out::Read { .. } | Out::Answer { .. } | Out::Done { .. } => return None,
+        Out::Read { .. } | Out::Answer { .. } | Out::Unanswered { .. } | Out::Done { .. } => return None,
     };
     send(&MemMessage { head, data, enables });
     Some((head.addr.0, what))
