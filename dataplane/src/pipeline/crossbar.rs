@@ -365,6 +365,11 @@ impl Crossbar {
         count
     }
 
+    /// Whether another worker has sent frames up since the last [`Self::gather`].
+    pub(super) fn has_arrivals(&mut self) -> bool {
+        self.links.from.iter_mut().any(|frames| !frames.is_empty())
+    }
+
     /// Whether frames wait in VOQs that can move as soon as another worker has made room in an
     /// egress queue.
     pub fn waits(&self, ctx: &Context) -> bool {

@@ -161,6 +161,11 @@ impl Downlink {
         fed
     }
 
+    /// Whether the crossbar has sent frames since the last [`Self::absorb`].
+    pub(super) fn has_arrivals(&mut self) -> bool {
+        !self.frames.is_empty()
+    }
+
     /// Reports departures from the queues to the crossbar.
     pub(super) fn report(&mut self) {
         let mut open = QueueSet::EMPTY;

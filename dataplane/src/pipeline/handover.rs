@@ -6,6 +6,8 @@
 //! Source: ARCHITECTURE.md "The path of a frame".
 
 use super::context::ToCrossbar;
+use super::crossbar::Crossbar;
+use super::downlink::Downlink;
 use super::lane::Lane;
 use crate::port::Port;
 use crate::time::Instant;
@@ -26,6 +28,13 @@ impl Lane {
     pub(super) fn absorb<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> PortSet {
         let Self { ctx, downlink, .. } = self;
         downlink.as_mut().map_or(PortSet::EMPTY, |downlink| downlink.absorb(ctx, now, tracer))
+    }
+
+    /// Whether another worker has handed over frames since the last step. A worker asks between
+    /// announcing that it sleeps and sleeping: before that, it is not woken for them.
+    pub fn has_arrivals(&mut self) -> bool {
+        self.crossbar.as_mut().is_some_and(Crossbar::has_arrivals)
+            || self.downlink.as_mut().is_some_and(Downlink::has_arrivals)
     }
 
     /// Reports departures from egress queues to the crossbar's owner.

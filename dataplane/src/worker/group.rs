@@ -328,7 +328,7 @@ impl WorkerGroup {
 
     fn wake(&self, worker: usize) {
         // Pairs with the fence in `prepare_sleep`: either this load sees that the worker sleeps, or the
-        // worker sees the flag that was set before (`quiescing`). Release and Acquire would not do, as
+        // worker sees what was stored before (`quiescing`, frames in a ring). Release and Acquire would not do, as
         // each side stores one word and then loads the other's.
         fence(Ordering::SeqCst);
         if let Some(member) = self.members.get(worker)
@@ -387,7 +387,10 @@ impl Member {
 
 #[cfg(test)]
 mod tests {
+    use super::super::idle::Idle;
     use super::*;
+    use crate::time::Span;
+    use crate::worker::Poll;
 
     fn group(workers: usize) -> Arc<WorkerGroup> {
         let own = |port| PortId::new(port).into_iter().collect();
@@ -408,6 +411,20 @@ mod tests {
                 std::thread::yield_now();
             }
         })
+    }
+
+    /// Nothing would wake a worker for frames that came between its last step and its announcement.
+    #[test]
+    fn arrivals_are_looked_for_after_the_sleep_is_announced() {
+        let group = group(2);
+        let mut idle = Idle::new(Poll::Adaptive, group.wakeup(1));
+        let mut announced = None;
+        idle.sleep(Span::from_ms(600_000), &group, 1, || {
+            announced = Some(group.members[1].sleeps.load(Ordering::SeqCst));
+            true // so it does not sleep: this test would never end
+        });
+        assert_eq!(announced, Some(true));
+        assert!(!group.members[1].sleeps.load(Ordering::SeqCst));
     }
 
     #[test]

@@ -77,11 +77,19 @@ impl Idle {
         (sleep > Span::ZERO).then_some(sleep)
     }
 
-    /// Sleeps until there is something to do, or `span` is over.
-    pub(super) fn sleep(&mut self, span: Span, group: &WorkerGroup, worker: usize) {
+    /// Sleeps until there is something to do, or `span` is over. `has_arrivals` looks whether other
+    /// workers have handed over frames.
+    pub(super) fn sleep(
+        &mut self,
+        span: Span,
+        group: &WorkerGroup,
+        worker: usize,
+        has_arrivals: impl FnOnce() -> bool,
+    ) {
         // From here until it sleeps, the worker is woken by the eventfd, which `ppoll` watches: a
-        // wake-up in between is not lost.
-        if group.prepare_sleep(worker) {
+        // wake-up in between is not lost. Frames that came after the step and before this had no
+        // sleeper to wake, so they are looked for once more.
+        if group.prepare_sleep(worker) && !has_arrivals() {
             self.wait(span);
             if let Some(wakeup) = &self.wakeup {
                 wakeup.drain();

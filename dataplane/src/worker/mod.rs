@@ -157,7 +157,8 @@ impl Worker {
             let since = *quiet_since.get_or_insert(now);
             if let Some(sleep) = self.idle.plan(now, since, &step, &self.ports) {
                 away.sleep_until(now + sleep, self.lane.stats());
-                self.idle.sleep(sleep, &self.group, self.index);
+                let lane = &mut self.lane;
+                self.idle.sleep(sleep, &self.group, self.index, || lane.has_arrivals());
             }
         }
         self.stop()

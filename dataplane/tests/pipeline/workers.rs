@@ -23,6 +23,7 @@ use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::{Port, PortCaps, PortError};
 use weft_dataplane::stats::DropReason;
 use weft_dataplane::time::Instant;
+use weft_dataplane::trace::NoTrace;
 use weft_dataplane::types::{Alpha, PerPri, PortId, Pri};
 use weft_dataplane::worker::{Clock, Poll, Worker, WorkerGroup};
 use weft_parsers::mac_control::Pfc;
@@ -242,6 +243,28 @@ fn run(config: SwitchConfig, workers: usize, frames: u64) -> (Arc<Core>, Arc<See
         group.stop();
     });
     (core, seen)
+}
+
+#[test]
+fn a_lane_sees_frames_that_others_have_handed_over() {
+    let seen = Arc::new(Seen::default());
+    seen.begun.store(true, Ordering::Relaxed);
+    let ports = (0..PORTS).map(|index| port(index, true, &seen)).collect();
+    let pool = Pool::in_memory(8_000, memory::FRAME_LEN_MAX).unwrap();
+    let builder = SwitchBuilder::new(ports).config(config(true)).workers(2).pool(pool);
+    let mut lanes = builder.build().unwrap().lanes.into_iter();
+    let (mut owner, mut near) = lanes.next().unwrap();
+    let (mut other, mut far) = lanes.next().unwrap();
+    assert!(!owner.has_arrivals() && !other.has_arrivals());
+    let (mut up, mut down) = (0, 0);
+    for now in (0..100).map(|us| Instant::from_ns(us * 1_000)) {
+        other.step(now, &mut far, &mut NoTrace);
+        up += u32::from(owner.has_arrivals());
+        owner.step(now, &mut near, &mut NoTrace);
+        assert!(!owner.has_arrivals(), "a step takes all that is there");
+        down += u32::from(other.has_arrivals());
+    }
+    assert!(up > 0 && down > 0, "{up} times to the crossbar's owner, {down} times from it");
 }
 
 #[test]
