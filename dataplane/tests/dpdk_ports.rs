@@ -532,6 +532,31 @@ fn every_queue_is_asked() {
     rig.end();
 }
 
+#[test]
+fn a_queue_that_fills_every_burst_leaves_turns_to_the_others() {
+    start_eal(&args()).unwrap();
+    let frames = [1, 2].map(|queue| frame(60 + queue, queue));
+    let counts = [200, 10]; // the first queue has bursts enough for the whole test
+    let files = [0, 1].map(|queue| {
+        File::of(&format!("turns{queue}"), &vec![frames[queue].clone(); counts[queue]])
+    });
+    let queues = files.iter().map(|file| format!(",rx_pcap={}", file.path().display()));
+    let device = format!("net_pcap_turns{}", queues.collect::<String>());
+    let mut bufs = Bufs::new(Pool::map(400, 1_522).unwrap(), usize::MAX, 0);
+    let mut port = Dpdk::open(&DpdkConfig { queues: 2, ..config(&device) }).unwrap();
+    port.start(&mut bufs).unwrap();
+    let mut rig = Rig { port, bufs, now: Instant::ZERO };
+    let mut came = Vec::new();
+    for _ in 0..2 {
+        let batch = rig.rx();
+        came.extend(batch.iter().map(|desc| rig.bufs.bytes(desc).len()));
+        rig.free(batch);
+    }
+    let of_second = came.iter().filter(|&&len| len == frames[1].len()).count();
+    assert_eq!(of_second, counts[1], "{came:?}");
+    rig.end();
+}
+
 /// DPDK reserves its memory from below, the pool is put there from above.
 #[test]
 fn a_pool_below_the_limit_of_narrow_iommus_carries_frames() {

@@ -231,10 +231,12 @@ impl Port for Dpdk {
         for _ in 0..self.config.queues {
             let queue = Queue { port, index: self.queue };
             frames.rx(queue, &mut self.burst, bufs, batch, &mut self.counters);
+            // Also when this one has filled the batch: the next call begins with another queue, so that a busy one
+            // cannot starve the rest.
+            self.queue = if self.queue + 1 < self.config.queues { self.queue + 1 } else { 0 };
             if batch.is_full() {
                 break;
             }
-            self.queue = if self.queue + 1 < self.config.queues { self.queue + 1 } else { 0 };
         }
         // net_af_packet does not read the kernel's metadata, so partial checksums are recognised by their value.
         if partial {
