@@ -68,7 +68,9 @@ impl BufferPlan {
     ) -> Result<Self, BufferError> {
         let (ports, pris) = (ports as u64, pris as u64);
         let outputs = outputs.max(1) as u64;
-        let lossless = lossless.len() as u64;
+        // A configuration that names priorities the switch does not have is refused by name, but resolved
+        // to its end first: `pris - lossless` must not underflow meanwhile.
+        let lossless = (lossless.len() as u64).min(pris);
         let total = u64::from(config.total_cells);
         let per_port: u64 = config.headroom_cells.iter().map(|&cells| u64::from(cells)).sum();
         let headroom = per_port * lossless;
