@@ -90,7 +90,7 @@ soak: deny sanitize
 	$(CARGO) test --release -p weft-cxl -p weft-pbr-switch -p weft-hosts --lib --test endpoints -- --ignored --nocapture soak_
 	$(CARGO) test --release -p weft-tests --test fuzz_replay --test fabric -- --ignored --nocapture soak_
 	$(CARGO) test --release -p weft-tests --test soak --test live_quiet -- --ignored --nocapture
-	$(CARGO) test --release -p weft --lib --test commands -- --ignored --nocapture soak_
+	$(CARGO) test --release -p weft -p weft-control --lib --test commands -- --ignored --nocapture soak_
 	$(CARGO) build --release -p weft
 	python3 tests/py/soak_fabric_memory.py $${CARGO_TARGET_DIR:-target}/release/weft
 	.venv-ray/bin/python tests/py/soak_sweep_ray.py $${CARGO_TARGET_DIR:-target}/release/weft
@@ -114,7 +114,7 @@ cxlmi: build mctp-preload
 bench:
 	@tools/setup.sh bench
 	@$(CARGO) build --release -p weft-bench
-	@$(CARGO) build --release -p weft $$(grep -q '^dpdk = ' control/Cargo.toml && \
+	@$(CARGO) build --release -p weft $$(grep -q '^dpdk = ' cli/Cargo.toml && \
 	    pkg-config --exists libdpdk && echo --features dpdk)
 	@python3 bench/side_by_side.py $(ROWS) $(BENCH_ARGS)
 

@@ -2,7 +2,7 @@
 """Makes a package for Debian of a binary that is built: `make deb`.
 
 deb.py BINARY FOLDER [cargo deb's options]... -> build/deb/programs and build/deb/data, the files of the package below
-/usr, and the package, which cargo-deb makes of them as `[package.metadata.deb]` in control/Cargo.toml says.
+/usr, and the package, which cargo-deb makes of them as `[package.metadata.deb]` in cli/Cargo.toml says.
 
 Source: docs/lab.md "The package"; Filesystem Hierarchy Standard 3.0; hier(7).
 """

@@ -1,19 +1,15 @@
-//! Control of a weft switch: command line, configuration, management socket, metrics and reports.
+//! Control of a weft switch: the thread beside the workers, which answers requests and watches over them.
 //!
-//! Text (TOML, flags, JSON lines) in, plain settings and reports out; the binary `weft` is a
-//! thin `main` over [`commands`].
+//! [`live`] starts ports and workers from a resolved configuration (`weft-config`); [`mgmt`], [`metrics`] and [`sai`] serve
+//! clients, whose requests all come to [`requests`]; [`supervise`] ends the process in time. The command line is in `weft`.
 //!
-//! Units: as each parameter and field names them.
 //! Source: docs/spec/pipeline.md §10 to §13; ARCHITECTURE.md "Control".
 #![forbid(unsafe_code)]
 
-pub mod cli;
-pub mod commands;
-pub mod config;
 pub mod conform;
 pub mod decode;
-pub mod error;
 pub mod events;
+pub mod exit;
 pub mod express;
 pub mod http;
 pub mod live;
@@ -26,10 +22,7 @@ pub mod record;
 pub mod replay;
 pub mod report;
 pub mod requests;
-pub mod results;
 pub mod sai;
-pub mod scenario;
 pub mod serve;
 pub mod supervise;
 pub mod tls;
-pub mod views;

@@ -10,9 +10,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use serde_json::json;
+use weft_config::Settings;
+use weft_config::choice::{Choice, LogFormat, LogLevel};
 
-use crate::config::Settings;
-use crate::config::choice::{Choice, LogFormat, LogLevel};
 use crate::events::{self, Event};
 
 pub use crate::events::Level;

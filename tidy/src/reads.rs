@@ -17,11 +17,8 @@ const KERNEL: [&str; 4] = ["\"/proc/", "\"/sys/", "\"/dev/null\"", "/sys/class"]
 const MAY: [(&str, &str); 9] = [
     ("base/src/files.rs", "the one place"),
     ("bench/", "measures, and serves no clients"),
-    (
-        "control/src/commands/bench/machine.rs",
-        "reads below /sys and /proc, and a test's copy of them",
-    ),
-    ("control/src/live/interfaces.rs", "a file of /proc, by a constant"),
+    ("cli/src/commands/bench/machine.rs", "reads below /sys and /proc, and a test's copy of them"),
+    ("cli/src/interfaces.rs", "a file of /proc, by a constant"),
     ("control/src/serve/dir.rs", "a directory, which is locked"),
     ("dataplane/src/port/af_xdp/btf.rs", "a file of /sys, by a constant"),
     ("dataplane/src/port/capture/read.rs", "captures, which commands also read from pipes"),
@@ -68,7 +65,7 @@ mod tests {
             ("control/src/a.rs", "std::fs::read_to_string(\"/proc/self/stat\")\n", 0),
             ("control/src/a.rs", "// File::open(path)\n", 0),
             ("control/src/a.rs", "#[cfg(test)]\nmod tests { fn a() { fs::read(path) } }\n", 0),
-            ("control/tests/a.rs", "fs::read(path)\n", 0),
+            ("cli/tests/a.rs", "fs::read(path)\n", 0),
             ("base/src/files.rs", "File::open(path)\n", 0),
         ];
         for (path, text, want) in cases {

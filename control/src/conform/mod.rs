@@ -1,12 +1,9 @@
 //! Conformance of buffer and PFC: at which frame a switch with the thresholds in force pauses, drops and resumes.
 //!
-//! [`Params::of`] a configuration in force and a frame length → a row for each (port, priority); [`run`] has the cases
-//! that hold a switch against them.
+//! [`Params::of`] a configuration in force and a frame length → a row for each (port, priority). The cases of
+//! `weft conform run` hold a switch against them.
 //!
-//! Units: frames of one length, cells, bytes.
 //! Source: docs/spec/pipeline.md §4 and §9; docs/conform.md.
-
-pub mod run;
 
 use serde::{Deserialize, Serialize};
 use weft_dataplane::buffer::{LEASED_MAX, Thresholds};

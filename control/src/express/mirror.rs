@@ -141,9 +141,9 @@ mod tests {
     use weft_xdp::{Checksum, Options, Trial};
 
     use super::*;
-    use crate::config::resolve::{Config, Timing};
-    use crate::config::settings::Settings;
     use crate::express::rules;
+    use weft_config::resolve::{Config, Timing};
+    use weft_config::settings::Settings;
 
     /// A switch of two ports in the kernel, and its configuration; or the reason why not.
     fn switch(test: &str, stations: u32) -> Option<(Xdp, Snapshot)> {

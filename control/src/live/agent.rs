@@ -17,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 use weft_base::eventfd::EventFd;
 use weft_base::threads::{self, Ends, Role};
+use weft_config::resolve::FabricConfig;
 use weft_cxl::cci::{Answer, Component, Rank, Session, StreamError, StreamServer, Ticket};
 use weft_cxl::pci::Link;
 use weft_dataplane::config::SwitchConfig;
@@ -32,7 +33,6 @@ use weft_pbr_switch as pbr_switch;
 
 use super::LiveError;
 use super::refusals::RefusalWatch;
-use crate::config::resolve::FabricConfig;
 
 /// Free chunks that the thread keeps at hand.
 pub const CACHE: usize = 64;
@@ -121,7 +121,7 @@ impl Agent {
         let switch = pbr_switch::Switch::new(fabric.switch.clone()).map_err(LiveError::Fabric)?;
         let mut bufs = Bufs::new(core.pool.clone(), CACHE, 0);
         core.count_chunks(&bufs);
-        port.start(&mut bufs).map_err(LiveError::open(crate::config::resolve::CPU_PORT))?;
+        port.start(&mut bufs).map_err(LiveError::open(weft_config::resolve::CPU_PORT))?;
         let wake = port.wait_fd().map(|fd| fd.try_clone_to_owned()).transpose();
         let wake = wake.map_err(LiveError::Agent)?;
         let config = core.snapshot.load();

@@ -13,6 +13,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use serde_json::{Value, json};
 use weft_base::causes::with_causes;
 use weft_base::files::{Existing, OpenedBy};
+use weft_config::SettingsFlags;
+use weft_config::Sources;
+use weft_config::resolve::{Config, Timing};
 use weft_dataplane::config::MirrorConfig;
 use weft_dataplane::fdb::{FdbKey, StaticEntry};
 use weft_dataplane::pbr::explain;
@@ -31,9 +34,6 @@ use super::pairs::{self, Opened};
 use super::placement::Raiser;
 use super::trace::{Traces, Wanted};
 use super::{Live, LiveError, NewRecord, mtu};
-use crate::config::SettingsArgs;
-use crate::config::Sources;
-use crate::config::resolve::{Config, Timing};
 use crate::conform::Params;
 use crate::events::{self, Kind};
 use crate::express::Watch;
@@ -68,7 +68,7 @@ fn entries(state: &State) -> Entries {
 /// The running switch.
 pub struct SwitchHandle {
     live: Live,
-    args: SettingsArgs,
+    args: SettingsFlags,
     port_info: Vec<PortInfo>,
     names: Vec<String>,
     slots: Vec<MirrorSlot>,
@@ -86,7 +86,7 @@ impl SwitchHandle {
     /// # Errors
     /// See [`LiveError`].
     pub fn start(
-        args: SettingsArgs,
+        args: SettingsFlags,
         config: Config,
         record: Option<NewRecord>,
         raiser: Option<Raiser>,
@@ -284,7 +284,7 @@ impl SwitchHandle {
         }
         let refuse = |error: &dyn std::fmt::Display| Refused::because(error.to_string());
         let sources =
-            args.sources(OpenedBy::Service).map_err(|error| refuse(&error.with_causes()))?;
+            args.sources(OpenedBy::Service).map_err(|error| refuse(&with_causes(&error)))?;
         let settings = sources.settings().map_err(|error| refuse(&error))?;
         let mut config =
             Config::resolve(&settings, Timing::Live).map_err(|error| refuse(&error))?;

@@ -7,6 +7,8 @@
 
 use std::sync::Arc;
 
+use weft_config::choice::DeviceKind;
+use weft_config::resolve::RunConfig;
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::pipeline::{Built, Core, Timing, build, chunks_beside_buffer};
 use weft_dataplane::pool::{Pool, PoolError, Sharing};
@@ -14,8 +16,6 @@ use weft_dataplane::snapshot::Snapshot;
 use weft_dataplane::types::PortId;
 
 use super::LiveError;
-use crate::config::choice::DeviceKind;
-use crate::config::resolve::RunConfig;
 
 /// Ports of each of `workers` workers: round robin, no worker without a port.
 #[must_use]
@@ -89,8 +89,8 @@ pub fn take_over(core: &Core, new: &Arc<Snapshot>) -> Result<(), LiveError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::resolve::{Config, Timing};
-    use crate::config::settings::Settings;
+    use weft_config::resolve::{Config, Timing};
+    use weft_config::settings::Settings;
 
     /// An IOMMU of 39 bits would refuse the addresses that the kernel chooses.
     #[test]

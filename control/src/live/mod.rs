@@ -1,6 +1,6 @@
 //! A running switch: ports opened, workers on their cores, and a hand on all of them.
 //!
-//! A resolved [`crate::config::Config`] → [`Live`], until [`Live::stop`] gives the final counters.
+//! A resolved [`weft_config::Config`] → [`Live`], until [`Live::stop`] gives the final counters.
 //!
 //! Source: ARCHITECTURE.md "The path of a frame"; ARCHITECTURE.md "Control"; docs/spec/pipeline.md §11.
 
@@ -10,7 +10,6 @@ mod build;
 pub mod cci;
 pub mod confine;
 pub mod devices;
-pub mod interfaces;
 mod mtu;
 mod pairs;
 mod pause_guard;
@@ -27,6 +26,7 @@ use std::time::Duration;
 
 use rustix::thread::MembarrierCommand;
 use weft_base::{threads, wait};
+use weft_config::Sources;
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::pipeline::{Core, Ledger, PortLedger};
 use weft_dataplane::pool::PoolError;
@@ -37,7 +37,6 @@ use weft_dataplane::time::Instant;
 use weft_dataplane::types::PortId;
 use weft_dataplane::worker::{Clock, Stuck, WorkerGroup, WorkerGroupError};
 
-use crate::config::Sources;
 use crate::express::{Express, Watch};
 use crate::record::Change;
 use crate::report::fabric::{FabricReport, Served, refusals};

@@ -5,12 +5,11 @@
 //! Units: bytes, without FCS.
 //! Source: docs/spec/pipeline.md §11.
 
+use weft_config::choice::{Choice, DeviceIs, DeviceKind};
 use weft_dataplane::pool::FRAME_LEN_MAX;
 use weft_dataplane::port::netdev;
 use weft_parsers::ethernet;
 use weft_parsers::vlan::TAG_LEN;
-
-use crate::config::choice::{Choice, DeviceIs, DeviceKind};
 
 /// Whether the device of a port that was opened as `kind` is an interface with an MTU.
 fn has_mtu(kind: &str) -> bool {

@@ -4,9 +4,8 @@
 //!
 //! Source: docs/spec/pipeline.md §3 "Loops".
 
+use weft_config::choice::{Choice, DeviceIs, DeviceKind};
 use weft_dataplane::port::netdev;
-
-use crate::config::choice::{Choice, DeviceIs, DeviceKind};
 
 /// A port that is open.
 pub(super) struct Opened<'a> {

@@ -12,15 +12,14 @@ use std::time::Duration;
 
 use weft_base::threads::{self, Ends, Role, ThreadId};
 use weft_base::wait;
+use weft_config::choice::DeviceIs;
+use weft_config::resolve::{Config, RunPort};
 use weft_dataplane::config::PortConfig;
 use weft_dataplane::pipeline::Core;
 use weft_dataplane::port::af_packet::Beside;
 use weft_dataplane::port::{Port, PortOpenError};
 use weft_dataplane::types::{PortId, PortSet};
 use weft_dataplane::worker::{Clock, GuardedPort, PauseGuard};
-
-use crate::config::choice::DeviceIs;
-use crate::config::resolve::{Config, RunPort};
 
 /// The thread; dropping it ends it.
 pub struct Guard {

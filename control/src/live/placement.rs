@@ -15,8 +15,7 @@ use std::thread::JoinHandle;
 use weft_base::priority::{self, Priority};
 use weft_base::processors::{self, Processors, Reach};
 use weft_base::threads::{self, Ends, Role, ThreadId};
-
-use crate::config::resolve::RunConfig;
+use weft_config::resolve::RunConfig;
 
 /// Why workers cannot run as they are to.
 #[derive(Debug, thiserror::Error)]
@@ -189,7 +188,7 @@ fn unusable<'a>(
 ///
 /// # Errors
 /// What is wrong.
-pub(crate) fn refuse_unusable(key: &'static str, cores: &[usize]) -> Result<(), String> {
+pub fn refuse_unusable(key: &'static str, cores: &[usize]) -> Result<(), String> {
     if let Some(core) = processors::repeated(cores) {
         return Err(format!("{key}: expected each processor once, found {core} twice"));
     }
@@ -198,7 +197,8 @@ pub(crate) fn refuse_unusable(key: &'static str, cores: &[usize]) -> Result<(), 
 }
 
 /// The processor of worker `index`, if it has one to itself.
-pub(crate) fn core_for(configured: &[usize], index: usize) -> Option<usize> {
+#[must_use]
+pub fn core_for(configured: &[usize], index: usize) -> Option<usize> {
     if !configured.is_empty() {
         return configured.get(index).copied();
     }

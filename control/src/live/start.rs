@@ -9,6 +9,9 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use weft_base::threads::{self, Ends, Role, ThreadId};
+use weft_config::Sources;
+use weft_config::choice::{self, DeviceKind};
+use weft_config::resolve::{Config, RunConfig};
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::pipeline::{Built, Lane};
 use weft_dataplane::pool::Pool;
@@ -23,9 +26,6 @@ use super::build::{assemble, chunks, pool, spread};
 use super::pause_guard::{self, Guard};
 use super::placement::{Placement, Raiser};
 use super::{Functions, Live, LiveError, Thread, cci, devices};
-use crate::config::Sources;
-use crate::config::choice::{self, DeviceKind};
-use crate::config::resolve::{Config, RunConfig};
 use crate::express::Express;
 use crate::record::Header;
 

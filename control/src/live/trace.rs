@@ -252,8 +252,8 @@ mod tests {
     /// Traces that are never read, as many as clients may be: those beyond the cap are refused, and room comes back.
     #[test]
     fn traces_take_no_more_memory_in_all_than_they_may() {
-        use crate::config::Settings;
-        use crate::config::resolve::{Config, Timing};
+        use weft_config::Settings;
+        use weft_config::resolve::{Config, Timing};
         use weft_dataplane::port::tee::MirrorSlot;
         let text = "[[port]]\nname = 'a'\nkind = 'null'\n[[port]]\nname = 'b'\nkind = 'null'\n";
         let config = Config::resolve(&Settings::read("f", text).unwrap(), Timing::Live).unwrap();

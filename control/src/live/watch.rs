@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use weft_base::threads::{self, Ends, Role};
 use weft_base::wait;
+use weft_config::resolve::CPU_PORT;
 use weft_dataplane::fdb::FdbKey;
 use weft_dataplane::stats::{Counter, DropReason, PortStats};
 use weft_dataplane::types::{PortId, PortSet, PriSet};
 
 use super::backend::SwitchHandle;
-use crate::config::resolve::CPU_PORT;
 use crate::events::{self, EventLog, Kind};
 use crate::log::Log;
 use crate::supervise::Heartbeats;

@@ -11,10 +11,9 @@ pub mod guard;
 pub mod runs;
 
 use serde::Serialize;
-
-use crate::views::page::{STYLE, TIP_SCRIPT, TIP_STYLE, script_json};
-use crate::views::policy::{meta, policy};
-use crate::views::svg::escape;
+use weft_views::page::{STYLE, TIP_SCRIPT, TIP_STYLE, script_json};
+use weft_views::policy::{meta, policy};
+use weft_views::svg::escape;
 
 const HTML: &str = include_str!("page.html");
 const CSS: &str = include_str!("page.css");

@@ -363,7 +363,7 @@ fn without_final(switch: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::example;
+    use weft_views::results::example;
 
     /// Sums of the states are those of the series: nothing is told twice, nothing is left out.
     #[test]

@@ -3,9 +3,10 @@
 //!
 //! Source: docs/page.md.
 
+use weft_views::policy::hash;
+use weft_views::results::example;
+
 use super::*;
-use crate::results::example;
-use crate::views::policy::hash;
 
 /// The text between the first `begin` and the `end` after it.
 fn between<'a>(text: &'a str, begin: &str, end: &str) -> &'a str {

@@ -5,12 +5,12 @@
 //! Source: docs/spec/pipeline.md §13.
 
 use serde::{Deserialize, Serialize};
+use weft_config::Sources;
 use weft_dataplane::config::{MirrorConfig, SwitchConfig};
 use weft_dataplane::fdb::{FdbKey, StaticEntry};
 use weft_dataplane::types::{PortId, PortSet};
 use weft_parsers::{AddrKey, MacAddr, Vid};
 
-use crate::config::Sources;
 use crate::report::watermarks::Mark;
 
 /// What a record begins with.

@@ -10,6 +10,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
+use weft_config::resolve::Config;
+use weft_config::{ConfigError, Sources, Timing};
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::pipeline::{Core, Ledger};
 use weft_dataplane::pool::Pool;
@@ -23,8 +25,6 @@ use weft_dataplane::worker::{Divergence, Replaying};
 
 use super::change::{self, Change, Header};
 use super::report::{Counts, RecordReport, Recorded, differences, hex};
-use crate::config::resolve::Config;
-use crate::config::{ConfigError, Sources, Timing};
 use crate::live::{LiveError, assemble, chunks, pool, successor, take_over};
 use crate::paths::TraceError;
 use crate::replay::trace::Tracer;

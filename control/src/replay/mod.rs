@@ -19,6 +19,7 @@ pub mod trace;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
+use weft_config::Config;
 use weft_dataplane::pipeline::Core;
 use weft_dataplane::port::capture::{CaptureError, CaptureFormat, CaptureWriter};
 use weft_dataplane::time::Instant;
@@ -27,7 +28,6 @@ use weft_dataplane::types::PortId;
 use weft_sim::replay::{ReplayError, replay_seen};
 use weft_sim::switch::Around;
 
-use crate::config::Config;
 use crate::paths::TraceError;
 
 pub use input::{Base, Input, Inputs};

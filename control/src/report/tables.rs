@@ -17,7 +17,7 @@ use super::{
 use crate::events::Page;
 
 /// A table whose first `texts` columns are text, all others numbers.
-pub(crate) fn table<const N: usize>(
+pub fn table<const N: usize>(
     heads: [&str; N],
     texts: usize,
     rows: impl Iterator<Item = [String; N]>,

@@ -13,22 +13,42 @@ use super::{
 };
 use crate::events::Page;
 
-/// A row a topic: its name, what it answers, and the function of [`tables`] that writes this for people.
+/// A row a topic: its help, report, name, and the function of [`tables`] that writes this for people.
 macro_rules! show_topics {
-    ($($(#[$doc:meta])* $topic:ident($report:ty) by $text:ident;)+) => {
+    ($(#[doc = $about:literal] $topic:ident($report:ty) $name:literal by $text:ident;)+) => {
         /// What `weft show` can show.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
-        #[value(rename_all = "snake_case")]
         pub enum ShowTopic {
-            $($(#[$doc])* $topic,)+
+            $(#[doc = $about] $topic,)+
+        }
+
+        impl ShowTopic {
+            /// All topics, in the order of the help.
+            pub const ALL: &[Self] = &[$(Self::$topic),+];
+
+            /// The topic as it is typed, and as requests have it.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$topic => $name,)+
+                }
+            }
+
+            /// One line of help.
+            #[must_use]
+            pub const fn about(self) -> &'static str {
+                match self {
+                    $(Self::$topic => $about.trim_ascii(),)+
+                }
+            }
         }
 
         /// What `weft show` answers.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
         pub enum ShowResponse {
-            $($(#[$doc])* $topic($report),)+
+            $(#[doc = $about] $topic($report),)+
         }
 
         impl ShowResponse {
@@ -45,27 +65,40 @@ macro_rules! show_topics {
 
 show_topics! {
     /// Links, frames and bytes of each port
-    Ports(Vec<PortReport>) by of_ports;
+    Ports(Vec<PortReport>) "ports" by of_ports;
     /// Forwarding database
-    Fdb(FdbReport) by of_fdb;
+    Fdb(FdbReport) "fdb" by of_fdb;
     /// Depth, drops and marks of each (port, priority)
-    Queues(Vec<QueueReport>) by of_queues;
+    Queues(Vec<QueueReport>) "queues" by of_queues;
     /// Shared buffer and packet pool
-    Buffer(BufferReport) by of_buffer;
+    Buffer(BufferReport) "buffer" by of_buffer;
     /// Pauses, ingress groups and headroom
-    Pfc(Vec<PfcReport>) by of_pfc;
+    Pfc(Vec<PfcReport>) "pfc" by of_pfc;
     /// Drops by reason
-    Drops(DropsReport) by of_drops;
+    Drops(DropsReport) "drops" by of_drops;
     /// Whether every frame is accounted for
-    Conservation(ConservationReport) by of_conservation;
+    Conservation(ConservationReport) "conservation" by of_conservation;
     /// Worker threads
-    Workers(Vec<WorkerReport>) by of_workers;
+    Workers(Vec<WorkerReport>) "workers" by of_workers;
     /// User, capabilities and restrictions of the process
-    Process(ProcessReport) by of_process;
+    Process(ProcessReport) "process" by of_process;
     /// PIDs, virtual switches, routes and functions of a switch that routes TLPs
-    Fabric(Option<Box<FabricReport>>) by of_fabric;
+    Fabric(Option<Box<FabricReport>>) "fabric" by of_fabric;
     /// What happened: links, storms, loops, stations, refused clients; with --watch as it happens
-    Events(Page) by of_events;
+    Events(Page) "events" by of_events;
     /// All of it but FDB entries and the process
-    All(Box<StatsSnapshot>) by of_all;
+    All(Box<StatsSnapshot>) "all" by of_all;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn topics_are_typed_as_requests_have_them() {
+        for &topic in ShowTopic::ALL {
+            assert_eq!(serde_json::to_value(topic).unwrap(), topic.name());
+            assert!(!topic.about().is_empty());
+        }
+    }
 }

@@ -10,9 +10,9 @@ use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::Deserialize;
 use serde_json::Value;
+use weft_config::resolve::sockets_dir;
 use weft_rpc::{Client, ClientError, Refused};
 
-use crate::config::resolve::sockets_dir;
 use crate::paths::ShownPath;
 
 /// A line of a trace.

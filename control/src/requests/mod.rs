@@ -15,10 +15,10 @@ use std::time::Duration;
 use data_encoding::BASE64;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use weft_config::value::parse_addr;
 use weft_parsers::AddrKey;
 use weft_rpc::{Answer, LineHandler, LineStream, Next, Refused, ok_line, parse, to_line};
 
-use crate::config::value::parse_addr;
 use crate::conform::Params;
 use crate::events;
 use crate::paths::ShownPath;
@@ -369,7 +369,7 @@ fn station(addr: &str, vid: u16) -> Result<AddrKey, Refused> {
         return Err(Refused::bad_request(format!("expected a VLAN 1..=4094, found {vid}")));
     }
     let key = parse_addr(addr).ok_or_else(|| {
-        let expected = crate::config::value::Kind::Addr;
+        let expected = weft_config::value::Kind::Addr;
         Refused::bad_request(format!("expected {expected}, found {addr:?}"))
     })?;
     Ok(key)

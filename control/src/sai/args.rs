@@ -4,11 +4,11 @@
 //!
 //! Source: docs/sai.md "Methods".
 
+use weft_config::value::parse_addr;
 use weft_parsers::AddrKey;
 
 use super::objects::Object;
 use super::thrift::{Fields, Value, exception};
-use crate::config::value::parse_addr;
 
 /// Why a call gets an application exception: its code, and a text for people.
 pub(super) struct Fault(pub(super) i32, pub(super) String);

@@ -21,7 +21,7 @@ use weft_base::threads::{self, Ends, Role};
 use weft_base::wait;
 use weft_dataplane::time::{Instant, Span};
 
-use crate::error::{CliError, ExitCode};
+use crate::exit::ExitCode;
 use crate::log::{Level, Log, say_in_time};
 use weft_lab::clock;
 
@@ -68,16 +68,21 @@ pub fn no_reload(notifier: &mut Notifier, is_hup: bool) -> bool {
     true
 }
 
+/// Why a process cannot be supervised.
+#[derive(Debug, thiserror::Error)]
+#[error("{tried}")]
+pub struct BeginError {
+    pub tried: &'static str,
+    pub source: io::Error,
+}
+
 impl Supervisor {
     /// Takes signals from now on, and starts the thread that looks after this one. What goes wrong is said to `log`.
     ///
     /// # Errors
     /// The kernel refuses signals, or gives no thread.
-    pub fn begin(log: Log) -> Result<Self, CliError> {
-        let failed = |what: &str| {
-            let what = what.to_owned();
-            move |source: io::Error| CliError::system(what, source)
-        };
+    pub fn begin(log: Log) -> Result<Self, BeginError> {
+        let failed = |tried: &'static str| move |source: io::Error| BeginError { tried, source };
         memory::share_one_arena(); // before there are threads
         let shared = Arc::new(Shared::default());
         let reload = Arc::new(AtomicBool::new(false));

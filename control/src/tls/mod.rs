@@ -1,6 +1,6 @@
 //! Mutual TLS 1.3 between switches and their fabric managers.
 //!
-//! [`Files`] -> a configuration of rustls for either end; certificates -> [`Right`].
+//! [`TlsFiles`] -> a configuration of rustls for either end; certificates -> [`Right`].
 //!
 //! Source: RFC 8446; RFC 5280 section 4.2.1.6 (names of a certificate).
 //!
@@ -19,6 +19,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use weft_base::files::{self, OpenedBy};
+use weft_config::resolve::TlsFiles;
 use weft_cxl::cci::Right;
 
 pub use authority::{AuthorityError, Made, make};
@@ -33,17 +34,6 @@ pub const ROLE_PREFIX: &str = "urn:weft:role:";
 
 /// Longest file of certificates or of a key: the roots of a Linux distribution take a quarter of a MiB.
 pub const FILE_MAX: u64 = 4 << 20;
-
-/// What one end needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Files {
-    /// Certificates of the authorities that may vouch for the other end; PEM.
-    pub ca: PathBuf,
-    /// The own certificate, and those between it and the authority; PEM.
-    pub cert: PathBuf,
-    /// Its private key, which nobody else may read; PEM.
-    pub key: PathBuf,
-}
 
 /// Why there is no TLS.
 #[derive(Debug, thiserror::Error)]
@@ -112,7 +102,7 @@ fn roots(path: &Path, by: OpenedBy) -> Result<Arc<RootCertStore>, TlsError> {
 ///
 /// # Errors
 /// See [`TlsError`].
-pub fn server(files: &Files) -> Result<Arc<ServerConfig>, TlsError> {
+pub fn server(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
     let unfit = |source| TlsError::Unfit { path: files.cert.clone(), source };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let by = OpenedBy::Service;
@@ -133,7 +123,7 @@ pub fn server(files: &Files) -> Result<Arc<ServerConfig>, TlsError> {
 ///
 /// # Errors
 /// See [`TlsError`].
-pub fn client(files: &Files) -> Result<Arc<ClientConfig>, TlsError> {
+pub fn client(files: &TlsFiles) -> Result<Arc<ClientConfig>, TlsError> {
     let unfit = |source| TlsError::Unfit { path: files.cert.clone(), source };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let by = OpenedBy::Command;

@@ -6,9 +6,9 @@
 //! Source: docs/spec/pipeline.md §12.
 
 use weft::commands::config::{self, ConfigCommand, ShowArgs};
-use weft::config::SettingsArgs;
-use weft::config::{Config, ConfigError, Settings, Timing};
+use weft::settings::SettingsArgs;
 use weft_base::rng::Rng;
+use weft_config::{Config, ConfigError, Settings, Timing};
 
 /// File name that problems show for the text.
 const FILE: &str = "fuzz.toml";

@@ -8,10 +8,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weft::conform::Params;
-use weft::report::process::ProcessReport;
-use weft::report::{FdbRow, ShowTopic, StatsSnapshot};
-use weft::requests::{Backend, MirrorTarget, TraceStream, Traced, handle_line};
+use weft_control::conform::Params;
+use weft_control::report::process::ProcessReport;
+use weft_control::report::{FdbRow, ShowTopic, StatsSnapshot};
+use weft_control::requests::{Backend, MirrorTarget, TraceStream, Traced, handle_line};
 use weft_parsers::AddrKey;
 use weft_rpc::Refused;
 

@@ -7,9 +7,9 @@
 use std::io::{self, Cursor, Write};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use weft::config::{Config, Sources, Timing};
-use weft::record::{Header, Job, Record, replay};
 use weft_base::rng::Rng;
+use weft_config::{Config, Sources, Timing};
+use weft_control::record::{Header, Job, Record, replay};
 use weft_dataplane::port::record::Recorder;
 
 /// A small switch of three ports, so that frames can be flooded.

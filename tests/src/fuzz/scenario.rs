@@ -5,8 +5,8 @@
 //!
 //! Source: docs/spec/model.md §3.
 
-use weft::config::{ConfigError, Problem};
-use weft::scenario::{Source, import};
+use weft_config::scenario::{Source, import};
+use weft_config::{ConfigError, Problem};
 use weft_dataplane::port::capture::Choice;
 
 /// File name that problems show for the text.

@@ -21,12 +21,12 @@ use rustls::{ServerConfig, ServerConnection};
 use serde::{Deserialize, Serialize};
 use weft_base::eventfd::EventFd;
 use weft_base::threads::Role;
+use weft_config::places::Listen;
+use weft_config::resolve::{CciConfig, CciGuard};
 use weft_cxl::cci::stream::notify;
 use weft_cxl::cci::{Right, StreamServer};
 
 use super::agent::{Agent, PeerId};
-use crate::config::places::Listen;
-use crate::config::resolve::{CciConfig, CciGuard};
 use crate::mgmt::trusted;
 use crate::serve::{self, Client, Limits, Listener, Protocol, SocketError, Stream, Trust, wait};
 use crate::tls::{self, TlsError};

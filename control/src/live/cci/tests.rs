@@ -6,6 +6,9 @@ use std::path::Path;
 
 use rustls::pki_types::ServerName;
 use weft_base::wait::{LONG, until};
+use weft_config::Settings;
+use weft_config::resolve::TlsFiles;
+use weft_config::resolve::{Config, Timing};
 use weft_dataplane::port::tee::MirrorSlot;
 use weft_fm::cci::{Identity, Peer, Socket, Transport};
 use weft_parsers::cci::component::{ClaimOp, ClaimOwnership};
@@ -14,10 +17,7 @@ use weft_parsers::cci::{Header, Request, ReturnCode};
 use weft_parsers::fabric::Pid;
 
 use super::*;
-use crate::config::Settings;
-use crate::config::resolve::{Config, Timing};
 use crate::live::Live;
-use crate::tls::Files;
 
 /// A switch of null ports, with its functions.
 pub(super) fn live() -> Live {
@@ -34,15 +34,15 @@ fn server(live: &Live, place: Listen, guard: CciGuard, limits: Limits) -> Server
     Server::start_within(&CciConfig { place, guard }, agent, limits).unwrap()
 }
 
-fn files(dir: &Path, name: &str) -> Files {
-    Files {
+fn files(dir: &Path, name: &str) -> TlsFiles {
+    TlsFiles {
         ca: dir.join("ca.pem"),
         cert: dir.join(format!("{name}.pem")),
         key: dir.join(format!("{name}.key")),
     }
 }
 
-fn over_tls(server: &Server, files: &Files) -> Socket {
+fn over_tls(server: &Server, files: &TlsFiles) -> Socket {
     let name = ServerName::try_from(tls::SWITCH_NAME).unwrap();
     let identity = Identity { config: tls::client(files).unwrap(), name };
     let peer = Peer::Tcp(server.at().parse().unwrap());
@@ -145,7 +145,7 @@ fn who_has_no_certificate_of_the_authority_with_one_role_is_denied() {
     let place = Listen::Tcp("127.0.0.1:0".parse().unwrap());
     let server = server(&live, place, CciGuard::Tls(files(&ours, "switch")), LIMITS);
     // Another authority's primary that trusts the switch; the switch's own certificate; nothing but bytes.
-    let stranger = Files { ca: ours.join("ca.pem"), ..files(&theirs, "primary") };
+    let stranger = TlsFiles { ca: ours.join("ca.pem"), ..files(&theirs, "primary") };
     for (denied, files) in [(1, stranger), (2, files(&ours, "switch"))] {
         over_tls(&server, &files).call(&message(&Request::Identify)).unwrap_err();
         until(LONG, "one is denied", || (server.counts().denied == denied).then_some(()));
@@ -157,7 +157,7 @@ fn who_has_no_certificate_of_the_authority_with_one_role_is_denied() {
     let _ = plain.read_to_end(&mut got); // closed, or reset
     assert!(got.len() < 15, "an alert at most: {got:02x?}");
     // A manager does not speak with a switch of another authority.
-    let other = Files { ca: theirs.join("ca.pem"), ..files(&ours, "primary") };
+    let other = TlsFiles { ca: theirs.join("ca.pem"), ..files(&ours, "primary") };
     over_tls(&server, &other).call(&message(&Request::Identify)).unwrap_err();
     let mut primary = over_tls(&server, &files(&ours, "primary"));
     assert_eq!(ask(&mut primary, &Request::Identify).0, ReturnCode::Success);

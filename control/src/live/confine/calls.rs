@@ -16,7 +16,7 @@ use seccompiler::{
 };
 use weft_dataplane::worker::end_on_refused_call;
 
-use crate::error::ExitCode;
+use crate::exit::ExitCode;
 
 /// With what a process ends whose system call is refused.
 pub const EXIT_CODE: i32 = ExitCode::Refused as i32;

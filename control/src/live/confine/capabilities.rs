@@ -9,12 +9,11 @@ use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
     remove_capability_from_bounding_set, set_capabilities,
 };
+use weft_config::choice::DeviceKind;
+use weft_config::places::{Listen, MctpPlace};
+use weft_config::resolve::Config;
 
 use weft_lab::netdev::is_tap;
-
-use crate::config::choice::DeviceKind;
-use crate::config::places::{Listen, MctpPlace};
-use crate::config::resolve::Config;
 
 /// TCP ports below this one take a capability.
 const PORT_UNPRIVILEGED: u16 = 1_024;

@@ -15,10 +15,11 @@ mod user;
 
 use std::io;
 
+use weft_config::choice::DeviceKind;
+use weft_config::resolve::Config;
+
 use super::pause_guard;
 use super::placement::Raiser;
-use crate::config::choice::DeviceKind;
-use crate::config::resolve::Config;
 use crate::report::process::ProcessReport;
 
 pub use calls::{CallsError, EXIT_CODE, filter_all_threads};

@@ -12,9 +12,9 @@ use rustix::fs::{Gid, Mode, OFlags, Uid, fchown, fstat, open};
 use rustix::thread::{
     set_keep_capabilities, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
+use weft_config::places::Listen;
+use weft_config::resolve::Config;
 
-use crate::config::places::Listen;
-use crate::config::resolve::Config;
 use crate::serve::dir::{SocketError, make_dir_of};
 
 /// Why the process cannot go on as that user.

@@ -7,11 +7,11 @@
 
 use std::io;
 
+use weft_config::resolve::RunPort;
 use weft_dataplane::config::PortConfig;
 use weft_dataplane::port::PortOpenError;
 
 use super::OpenedOne;
-use crate::config::resolve::RunPort;
 
 /// A refusal to start DPDK for the port of `run`.
 fn refused(run: &RunPort, hint: &'static str, why: String) -> PortOpenError {

@@ -11,6 +11,8 @@ mod dpdk;
 use std::sync::Arc;
 
 use weft_base::causes::causes;
+use weft_config::choice::{DeviceIs, DeviceKind};
+use weft_config::resolve::{Config, RunConfig, RunPort};
 use weft_dataplane::batch::BURST;
 use weft_dataplane::config::{PortConfig, SwitchConfig};
 use weft_dataplane::pool::Pool;
@@ -28,8 +30,6 @@ use weft_dataplane::types::PortId;
 use weft_parsers::MacAddr;
 
 use super::LiveError;
-use crate::config::choice::{DeviceIs, DeviceKind};
-use crate::config::resolve::{Config, RunConfig, RunPort};
 use crate::express::Express;
 
 /// What was opened for a port.

@@ -16,8 +16,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use draw::{PORTS, port};
-use weft::express::{fabric, rules};
 use weft_base::rng::Rng;
+use weft_control::express::{fabric, rules};
 use weft_dataplane::batch::Batch;
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::pbr::segments::Found;

@@ -16,9 +16,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use oracle::{Fate, Oracle};
-use weft::config::resolve::{Config, Timing};
-use weft::config::settings::Settings;
-use weft::express::rules;
+use weft_config::resolve::{Config, Timing};
+use weft_config::settings::Settings;
+use weft_control::express::rules;
 use weft_dataplane::config::PriSource;
 use weft_dataplane::port::af_xdp::{Attach, Program, Target};
 use weft_dataplane::port::capture::{CaptureReader, Record};
@@ -117,7 +117,7 @@ impl Bench {
 
     fn learn(&mut self, oracle: &Oracle) {
         for (key, port) in oracle.stations() {
-            let key = weft::express::station_key(key);
+            let key = weft_control::express::station_key(key);
             assert!(self.xdp.put_station(key, port.get(), false).unwrap(), "there is room");
         }
     }

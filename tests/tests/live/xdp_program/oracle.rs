@@ -61,7 +61,7 @@ pub fn destination_key(snapshot: &Snapshot, input: PortId, frame: &[u8]) -> u64 
 fn key(snapshot: &Snapshot, input: PortId, frame: &[u8], of: fn(&Head) -> AddrKey) -> u64 {
     let head = head(snapshot, input, frame).unwrap();
     let vid = snapshot.vlan.ingress(input, head.tci()).unwrap();
-    weft::express::station_key(FdbKey::new(vid, of(&head)))
+    weft_control::express::station_key(FdbKey::new(vid, of(&head)))
 }
 
 impl Oracle {

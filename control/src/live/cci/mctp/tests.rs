@@ -5,6 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 
 use weft_base::rng::Rng;
 use weft_base::wait::{LONG, until};
+use weft_config::places::Listen;
+use weft_config::resolve::{CciConfig, CciGuard};
 use weft_fm::cci::{Mctp, Peer, Socket, Transport};
 use weft_parsers::cci::component::ClaimOp;
 use weft_parsers::cci::mctp::MessageType;
@@ -13,8 +15,6 @@ use weft_parsers::mctp::{PACKET_LEN, Transport as Head, packets};
 
 use super::super::tests::{ask, claim, live, message};
 use super::*;
-use crate::config::places::Listen;
-use crate::config::resolve::{CciConfig, CciGuard};
 use crate::live::Live;
 
 const UUID: Uuid = [7; 16];

@@ -1,0 +1,389 @@
+//! What a run of `weft bench ports` does: from the flags, or after RFC 2544 to the letter.
+//!
+//! [`PortsArgs`] → [`Plan`].
+//!
+//! Units: as each name says; sizes count the FCS, as in RFC 2544 §9.
+//! Source: RFC 2544 §9, §18, §23, §24, §26; RFC 6985 (IMIX by its genome).
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use weft_control::live::placement::refuse_unusable;
+use weft_hosts::frames::{FrameSpec, Kind, Station};
+use weft_hosts::sizes::Sizes;
+use weft_parsers::{Ecn, Pcp, Vid};
+
+use super::percent::Percent;
+use crate::commands::frames::data_kind;
+
+/// Bytes of the FCS, which ports neither take nor give.
+pub const FCS_LEN: usize = 4;
+/// Sizes that RFC 2544 §9.1 asks for on Ethernet.
+const SIZES: [Size; 7] = [
+    Size::Bytes(64),
+    Size::Bytes(128),
+    Size::Bytes(256),
+    Size::Bytes(512),
+    Size::Bytes(1024),
+    Size::Bytes(1280),
+    Size::Bytes(1518),
+];
+/// Simple IMIX: seven of 64, four of 570 and one of 1518, FCS counted, as evenly as can be.
+const IMIX: [usize; 12] = [64, 570, 64, 64, 570, 64, 1518, 64, 570, 64, 570, 64];
+
+/// Arguments of `weft bench ports`.
+#[derive(Args, Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
+pub struct PortsArgs {
+    /// Port that frames are sent from
+    #[arg(long, value_name = "[KIND:]DEVICE")]
+    pub tx: String,
+    /// Port that frames are received at
+    #[arg(long, value_name = "[KIND:]DEVICE")]
+    pub rx: String,
+    /// Kind of both ports: those of `port.kind` in `weft config defaults`
+    #[arg(long)]
+    pub kind: Option<String>,
+    /// Set one parameter of the ports: see `weft config defaults`
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Format: standard, roce6, gen1, gen2, lite, ethernet
+    #[arg(long, default_value = "ethernet", value_parser = data_kind)]
+    pub format: Kind,
+    /// Tag frames with this VLAN
+    #[arg(long, value_parser = clap::value_parser!(u16).range(0..=4094))]
+    pub vlan: Option<u16>,
+    /// Frame sizes in bytes with FCS, and imix (7:4:1 of 64, 570 and 1518) [default: those of RFC 2544
+    /// that the format can have]
+    #[arg(long, value_delimiter = ',', value_parser = size)]
+    pub size: Vec<Size>,
+    /// What to measure
+    #[arg(long, value_delimiter = ',', default_value = "throughput,latency,loss,burst")]
+    pub test: Vec<Test>,
+    /// Send in both directions at once; rates are those of each direction
+    #[arg(long)]
+    pub bidirectional: bool,
+    /// Durations and repetitions of RFC 2544 (60 s a trial, 120 s and 20 times for latency, 50 bursts),
+    /// where none is given: takes hours
+    #[arg(long)]
+    pub rfc_lengths: bool,
+    /// How long a trial sends [default: 2000]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    pub trial_ms: Option<u64>,
+    /// Pause between learning frames and a trial [default: 100]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=600_000))]
+    pub settle_ms: Option<u64>,
+    /// How long to wait for frames after the last one was sent [default: 200]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=600_000))]
+    pub drain_ms: Option<u64>,
+    /// Pause between trials [default: 0]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=600_000))]
+    pub rest_ms: Option<u64>,
+    /// Searches for each throughput; the result is their median [default: 3]
+    #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    pub repetitions: Option<u16>,
+    /// Resolution of a search, as a part of the maximum that can be offered
+    #[arg(long, value_name = "PERCENT", default_value = "1")]
+    pub resolution_percent: Percent,
+    /// Loss that is accepted in the search for the throughput (NDR)
+    #[arg(long, value_name = "PERCENT", default_value = "0")]
+    pub accepted_loss_percent: Percent,
+    /// Loss that is accepted in the search for the partial drop rate (PDR)
+    #[arg(long, value_name = "PERCENT", default_value = "0.5")]
+    pub partial_loss_percent: Percent,
+    /// Load of the latency histogram, of the throughput found
+    #[arg(long, value_name = "PERCENT", default_value = "50")]
+    pub latency_load_percent: Percent,
+    /// How long a trial for latencies sends [default: --trial-ms]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
+    pub latency_trial_ms: Option<u64>,
+    /// Tagged frames at full throughput, of which latency is the mean [default: 5]
+    #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    pub latency_repetitions: Option<u16>,
+    /// Longest burst that is tried, as time at the maximum rate that can be offered [default: --trial-ms]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub burst_ms_max: Option<u64>,
+    /// Searches for the longest burst; the result is their mean [default: 3]
+    #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    pub burst_repetitions: Option<u16>,
+    /// Cores of the sending and the receiving thread
+    #[arg(long, value_name = "CPU,CPU", value_delimiter = ',')]
+    pub cores: Vec<usize>,
+    /// Poll without sleeping: exact latencies; needs cores that nothing else uses
+    #[arg(long)]
+    pub busy: bool,
+    /// Result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Write a report with plots, in one file
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+/// What to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub enum Test {
+    /// NDR and PDR.
+    Throughput,
+    /// Latency, for which it takes the throughput.
+    Latency,
+    /// Loss over load.
+    Loss,
+    /// Back-to-back frames.
+    Burst,
+}
+
+/// A size of frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// All of this many bytes, FCS counted.
+    Bytes(usize),
+    /// Simple IMIX.
+    Imix,
+}
+
+fn size(text: &str) -> Result<Size, String> {
+    if text == "imix" {
+        return Ok(Size::Imix);
+    }
+    let bytes = text.parse().ok().filter(|bytes| (64..=9_220).contains(bytes));
+    bytes.map(Size::Bytes).ok_or_else(|| "expected 64 to 9220 bytes with FCS, or imix".to_owned())
+}
+
+impl Size {
+    /// Name in results.
+    #[must_use]
+    pub fn name(self) -> String {
+        match self {
+            Self::Bytes(bytes) => bytes.to_string(),
+            Self::Imix => "imix".to_owned(),
+        }
+    }
+}
+
+/// What is run; times and counts are what was used.
+#[derive(Clone, Debug, Serialize)]
+pub struct Plan {
+    /// Format of all frames.
+    pub format: &'static str,
+    /// Tests.
+    pub tests: Vec<Test>,
+    /// Whether frames go both ways.
+    pub bidirectional: bool,
+    /// Sending of a trial.
+    pub trial_ms: u64,
+    /// Pause after the learning frames.
+    pub settle_ms: u64,
+    /// Pause after the last frame.
+    pub drain_ms: u64,
+    /// Pause between trials.
+    pub rest_ms: u64,
+    /// Searches for each throughput.
+    pub repetitions: u16,
+    /// Closeness of a search.
+    pub resolution_ppm: u64,
+    /// Loss that passes for NDR.
+    pub accepted_loss_ppm: u64,
+    /// Loss that passes for PDR.
+    pub partial_loss_ppm: u64,
+    /// Load of the latency histogram.
+    pub latency_load_ppm: u64,
+    /// Sending of a trial for latencies.
+    pub latency_trial_ms: u64,
+    /// Tagged frames.
+    pub latency_repetitions: u16,
+    /// Longest burst.
+    pub burst_ms_max: u64,
+    /// Searches for the longest burst.
+    pub burst_repetitions: u16,
+    /// Whether threads spin.
+    pub busy: bool,
+    /// Cores of the threads.
+    pub cores: Vec<usize>,
+    #[serde(skip)]
+    pub(super) sizes: Vec<Size>,
+    /// Whether the sizes were asked for one by one.
+    #[serde(skip)]
+    pub(super) sizes_given: bool,
+    #[serde(skip)]
+    pub(super) frame: FrameSpec,
+}
+
+impl Plan {
+    /// What `args` ask for.
+    ///
+    /// # Errors
+    /// What contradicts itself.
+    pub fn new(args: &PortsArgs) -> Result<Self, String> {
+        if args.tx == args.rx {
+            return Err(format!("--tx {0} --rx {0}: expected two ports", args.tx));
+        }
+        if !(args.cores.is_empty() || args.cores.len() == 2) {
+            return Err("--cores: expected two, of the sending and the receiving thread".to_owned());
+        }
+        refuse_unusable("--cores", &args.cores)?;
+        if args.resolution_percent.ppm() == 0 {
+            return Err("--resolution-percent 0: expected more than 0".to_owned());
+        }
+        if args.latency_load_percent.ppm() == 0 {
+            return Err("--latency-load-percent 0: expected more than 0".to_owned());
+        }
+        let rfc = |given: Option<u64>, rfc: u64, short: u64| {
+            given.unwrap_or(if args.rfc_lengths { rfc } else { short })
+        };
+        let times = |given: Option<u16>, rfc: u16, short: u16| {
+            given.unwrap_or(if args.rfc_lengths { rfc } else { short })
+        };
+        let trial_ms = rfc(args.trial_ms, 60_000, 2_000);
+        let (settle_ms, drain_ms) =
+            (rfc(args.settle_ms, 2_000, 100), rfc(args.drain_ms, 2_000, 200));
+        let rest_ms = rfc(args.rest_ms, 5_000, 0);
+        let frame = frame(args);
+        Ok(Self {
+            format: args.format.name(),
+            tests: args.test.clone(),
+            bidirectional: args.bidirectional,
+            trial_ms,
+            settle_ms,
+            drain_ms,
+            rest_ms,
+            repetitions: times(args.repetitions, 3, 3),
+            resolution_ppm: args.resolution_percent.ppm(),
+            accepted_loss_ppm: args.accepted_loss_percent.ppm(),
+            partial_loss_ppm: args.partial_loss_percent.ppm(),
+            latency_load_ppm: args.latency_load_percent.ppm(),
+            latency_trial_ms: rfc(args.latency_trial_ms, 120_000, trial_ms),
+            latency_repetitions: times(args.latency_repetitions, 20, 5),
+            burst_ms_max: rfc(args.burst_ms_max, 2_000, trial_ms.min(60_000)),
+            burst_repetitions: times(args.burst_repetitions, 50, 3),
+            busy: args.busy,
+            cores: args.cores.clone(),
+            sizes: if args.size.is_empty() { SIZES.to_vec() } else { args.size.clone() },
+            sizes_given: !args.size.is_empty(),
+            frame,
+        })
+    }
+
+    /// Frames of `size`, or why the format, or ports of `frame_len_max` bytes, cannot have them.
+    ///
+    /// # Errors
+    /// The reason.
+    pub fn frames(&self, size: Size, frame_len_max: usize) -> Result<FrameSpec, String> {
+        let frame = &self.frame;
+        let most = frame.len_max().min(frame_len_max);
+        let fit = |bytes: usize| (bytes - FCS_LEN).clamp(frame.len_min(), most);
+        let sizes = match size {
+            Size::Imix => Sizes::List(IMIX.map(fit).to_vec()),
+            Size::Bytes(bytes) if fit(bytes) + FCS_LEN == bytes => Sizes::Fixed(bytes - FCS_LEN),
+            Size::Bytes(bytes) => {
+                let (min, max) = (frame.len_min().max(60) + FCS_LEN, most + FCS_LEN);
+                let kind = frame.kind.name();
+                return Err(format!(
+                    "{bytes} bytes: {kind} frames of these ports have {min} to {max}"
+                ));
+            }
+        };
+        Ok(frame.clone().with_sizes(sizes))
+    }
+}
+
+/// The frame that the flags describe, before its size and stations.
+fn frame(args: &PortsArgs) -> FrameSpec {
+    let (from, to) = (Station::numbered(1), Station::numbered(2));
+    let mut frame = FrameSpec::new(args.format, from, to);
+    frame.ecn = Ecn::NotEct;
+    if let Some(vid) = args.vlan {
+        frame = frame.with_vlan(Pcp::from_low_bits(0), Vid::from_low_bits(vid));
+    }
+    frame
+}
+
+/// Bytes with FCS of the mean frame, times 12 so that IMIX stays whole.
+#[must_use]
+pub fn bytes_of_twelve(frame: &FrameSpec) -> u64 {
+    (0..12).map(|seq| (frame.len_at(seq, 0) + FCS_LEN) as u64).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: PortsArgs,
+    }
+
+    fn plan(more: &[&str]) -> Result<Plan, String> {
+        let line = ["bench", "--tx", "a", "--rx", "b"].iter().chain(more);
+        Plan::new(&Line::try_parse_from(line).map_err(|error| error.to_string())?.args)
+    }
+
+    #[test]
+    fn sizes_count_the_fcs_and_fit_the_format() {
+        #[rustfmt::skip] // columns: format, size, longest frame of the port, lengths without FCS
+        let cases: [(_, _, _, Result<&[usize], &str>); 7] = [
+            ("ethernet", Size::Bytes(64),   1522, Ok(&[60])),
+            ("ethernet", Size::Bytes(1518), 1522, Ok(&[1514])),
+            ("ethernet", Size::Bytes(9000), 1522, Err("9000 bytes: ethernet frames of these ports have 64 to 1526")),
+            ("standard", Size::Bytes(64),   1522, Ok(&[60])),
+            ("lite",     Size::Bytes(64),   1522, Ok(&[60])),
+            ("ethernet", Size::Imix,         1522, Ok(&[60, 566, 60, 60, 566, 60, 1514, 60, 566, 60, 566, 60])),
+            ("ethernet", Size::Imix,         1000, Ok(&[60, 566, 60, 60, 566, 60, 1000, 60, 566, 60, 566, 60])),
+        ];
+        for (format, size, frame_len_max, want) in cases {
+            let plan = plan(&["--format", format]).unwrap();
+            let lens = plan.frames(size, frame_len_max).map(|frame| {
+                frame.check().unwrap();
+                (0..want.map_or(0, <[usize]>::len) as u64).map(|seq| frame.len_at(seq, 0)).collect()
+            });
+            assert_eq!(
+                lens,
+                want.map(<[usize]>::to_vec).map_err(str::to_owned),
+                "{format} {size:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn lengths_of_the_rfc_give_way_to_what_is_asked_for() {
+        let (short, rfc) =
+            (plan(&[]).unwrap(), plan(&["--rfc-lengths", "--drain-ms", "7"]).unwrap());
+        let told = |plan: &Plan| {
+            (
+                plan.trial_ms,
+                plan.settle_ms,
+                plan.drain_ms,
+                plan.latency_trial_ms,
+                plan.burst_repetitions,
+            )
+        };
+        assert_eq!(told(&short), (2_000, 100, 200, 2_000, 3));
+        assert_eq!(told(&rfc), (60_000, 2_000, 7, 120_000, 50));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        #[rustfmt::skip] // columns: more arguments, part of what is told
+        let cases: [(&[&str], &str); 9] = [
+            (&["--size", "63"], "expected 64 to 9220 bytes with FCS, or imix"),
+            (&["--size", "big"], "expected 64 to 9220 bytes with FCS, or imix"),
+            (&["--cores", "1"], "--cores: expected two"),
+            (&["--cores", "0,0"], "--cores: expected each processor once, found 0 twice"),
+            (&["--cores", "0,5000"], "--cores: expected processors of this machine ("),
+            (&["--trial-ms", "0"], "1..=3600000"),
+            (&["--resolution-percent", "0"], "--resolution-percent 0: expected more than 0"),
+            (&["--latency-load-percent", "0"], "--latency-load-percent 0: expected more than 0"),
+            (&["--format", "pfc"], "expected standard"),
+        ];
+        for (more, want) in cases {
+            let told = plan(more).err().unwrap_or_default();
+            assert!(told.contains(want), "{more:?}: {told}");
+        }
+        let same = Line::try_parse_from(["bench", "--tx", "a", "--rx", "a"]).unwrap();
+        assert_eq!(Plan::new(&same.args).unwrap_err(), "--tx a --rx a: expected two ports");
+    }
+}

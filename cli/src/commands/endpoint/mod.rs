@@ -1,0 +1,138 @@
+//! `weft endpoint`: a CXL endpoint as a process on its ports, and `ctl`, which steers one.
+//!
+//! Flags and a file → [`Runner`] → its loop, with a control socket beside it; SIGINT and SIGTERM end it.
+//!
+//! Units: as each option says.
+//! Source: docs/endpoint.md.
+
+mod cdat;
+mod ctl;
+mod intx;
+mod ln;
+mod mem;
+mod show;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use clap::Subcommand;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use weft_base::files::{self, OpenedBy};
+use weft_config::resolve::sockets_dir;
+use weft_control::live::confine;
+use weft_control::log::Log;
+use weft_control::mgmt::Server;
+use weft_control::supervise::Supervisor;
+use weft_dataplane::pool::{Bufs, Pool};
+use weft_parsers::MacAddr;
+
+use crate::error::CliError;
+use weft_lab::endpoint::spec::SpecError;
+use weft_lab::endpoint::{EndpointSpec, Runner};
+use weft_lab::fabric::processes::endpoint_socket;
+use weft_lab::netdev;
+
+/// Chunks of the pool, for each link.
+const CHUNKS: usize = 16_384;
+/// Longest file.
+const FILE_MAX: u64 = 1 << 20;
+
+/// What to play, or to ask.
+#[derive(Debug, Subcommand)]
+pub enum EndpointCommand {
+    /// Act as an endpoint
+    #[command(flatten)]
+    Play(Box<EndpointSpec>),
+    /// Control a running endpoint
+    Ctl(ctl::CtlArgs),
+}
+
+/// Plays it or asks it.
+///
+/// # Errors
+/// Whatever keeps it from being done.
+pub fn run(command: EndpointCommand, out: &mut dyn Write) -> Result<(), CliError> {
+    match command {
+        EndpointCommand::Play(flags) => {
+            let file = text(flags.common().config.as_deref())?;
+            let spec = flags.over(&file).map_err(|error| usage(&error))?;
+            play(&spec, flags.common().socket.as_deref(), out)
+        }
+        EndpointCommand::Ctl(args) => ctl::run(&args, out),
+    }
+}
+
+fn usage(error: &SpecError) -> CliError {
+    let mut text = error.to_string();
+    if let Some(source) = std::error::Error::source(error) {
+        text = format!("{text}: {source}");
+    }
+    CliError::Usage(text)
+}
+
+/// The file that is named, or nothing.
+fn text(path: Option<&Path>) -> Result<String, CliError> {
+    let Some(path) = path else { return Ok(String::new()) };
+    files::read_text(path, OpenedBy::Command, FILE_MAX).map_err(|source| CliError::File {
+        verb: "read",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Where the endpoint called `name` listens unless it is told otherwise.
+fn default_socket(name: &str) -> PathBuf {
+    endpoint_socket(&sockets_dir(), name)
+}
+
+/// Plays `spec` until a signal says stop; it listens at `socket`.
+fn play(spec: &EndpointSpec, socket: Option<&Path>, out: &mut dyn Write) -> Result<(), CliError> {
+    let (kind, common) = (spec.kind(), spec.common());
+    let name = common.name(kind);
+    if !weft_config::value::is_name(&name) {
+        return Err(CliError::Usage(format!("expected a name, found {name:?}")));
+    }
+    let links = common.port.len();
+    if spec.has_one_link() && links != 1 {
+        return Err(CliError::Usage(format!("expected one --port, found {links}")));
+    }
+    let made: Vec<Option<MacAddr>> = common.port.iter().map(|port| netdev::mac(port)).collect();
+    let macs: Vec<MacAddr> = made.into_iter().map_while(|mac| mac).collect();
+    let endpoint = spec.endpoint(&macs).map_err(|error| usage(&error))?;
+    let give_up = "give up what the endpoint does not need";
+    let entered = confine::enter_on(common.port.iter().map(String::as_str))
+        .map_err(|source| CliError::system(give_up, source))?;
+    let rate = common.rate().map_err(|error| usage(&error))?;
+    let frame_len_max = common.frame_len_max().map_err(|error| usage(&error))?;
+    // Before any other thread is made, so that it looks after all of them.
+    let mut supervisor = Supervisor::begin(Log::default())?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, stop.clone())
+            .map_err(|source| CliError::system("wait for signals", source))?;
+    }
+    let mut ports = Vec::new();
+    for port in &common.port {
+        ports.push(netdev::open(port, rate, frame_len_max)?);
+    }
+    let pool = Pool::map(CHUNKS * links, frame_len_max)
+        .map_err(|source| CliError::system("make room for frames", source))?;
+    let mut runner = Runner::new(endpoint, ports, Bufs::new(pool, CHUNKS / 4, 4))
+        .map_err(|source| CliError::system("start the endpoint", source))?;
+    let path = socket.map_or_else(|| default_socket(&name), Path::to_owned);
+    let server = Server::start(&path, Arc::new(runner.handle()))
+        .map_err(|source| CliError::system("listen for commands", source))?;
+    let _confined = entered.seal().map_err(|source| CliError::system(give_up, source))?;
+    if let Some(note) = spec.note() {
+        writeln!(out, "{kind} {name}: {note}").map_err(CliError::Output)?;
+    }
+    let said = writeln!(out, "{kind} {name} listens at {}", server.path().display());
+    said.and_then(|()| out.flush()).map_err(CliError::Output)?;
+    supervisor.is_up();
+    runner.run(&stop);
+    drop(runner); // first, so that nobody waits for its answers
+    drop(server);
+    Ok(())
+}

@@ -1,0 +1,352 @@
+//! `weft fm`: the fabric manager as a service, and the words that ask it.
+//!
+//! A file a subcommand, or a pair of opposites: arguments -> [`Request`]; [`Response`] -> text. [`FmCommand`] lists
+//! them, [`run`] asks; `serve` has the service, `hbr` asks a switch without one.
+//!
+//! Units: as the answers' fields.
+//! Source: docs/spec/cxl-fabric.md "The fabric manager"; `docs/fm.md`.
+
+mod access;
+mod aer;
+mod bind;
+mod cci;
+mod cdat;
+mod discover;
+mod events;
+mod gim;
+mod grant;
+mod hbr;
+mod ld;
+mod live_page;
+mod memory;
+mod p2p;
+mod page;
+mod pid;
+mod port;
+mod routes;
+mod serve;
+mod serve_ha;
+mod status;
+mod text;
+mod topology;
+mod trace;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use weft_config::resolve::sockets_dir;
+use weft_fm::service::{Request, Response};
+use weft_lab::fabric::processes::manager_socket;
+use weft_rpc::{Client, ClientError};
+
+use super::write_json;
+use crate::error::CliError;
+
+const NO_WORD: &str = "expected a command, or --hbr PEER: `weft fm --help` lists them";
+const NO_JSON: &str = "expected no --json with serve, which prints no answer";
+/// How long an answer may take: a discovery asks every component.
+const ANSWER_MAX: Duration = Duration::from_mins(10);
+/// How often a request is sent whose answer is not the final one.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Arguments of `weft fm`.
+#[derive(Args, Debug)]
+#[command(arg_required_else_help = true)]
+pub struct FmArgs {
+    /// Command a plain CXL switch itself, one that is not PBR: topology, bind, unbind and aer; alone it shows its
+    /// ports and virtual switches
+    #[arg(long, value_name = "PEER")]
+    hbr: Option<hbr::HbrPeer>,
+    /// With --hbr: the switch may be elsewhere, though anyone on the network path can command it
+    #[arg(long, requires = "hbr")]
+    insecure: bool,
+    #[command(flatten)]
+    ask: AskArgs,
+    #[command(subcommand)]
+    command: Option<FmCommand>,
+}
+
+/// Which fabric manager, and the format of the answer.
+#[derive(Args, Clone, Debug, Default)]
+struct AskArgs {
+    /// Management socket of the fabric manager
+    #[arg(long, value_name = "FILE", global = true)]
+    socket: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+impl AskArgs {
+    /// What `query` asks for in the format of these.
+    fn request(&self, query: &dyn Query) -> Result<Request, CliError> {
+        if self.json { query.json_request() } else { query.request() }
+    }
+}
+
+/// Arguments of a subcommand that asks a fabric manager.
+trait Query {
+    /// What it asks for.
+    ///
+    /// # Errors
+    /// The arguments do not fit together.
+    fn request(&self) -> Result<Request, CliError>;
+
+    /// What it asks for to print JSON, where that is another request.
+    ///
+    /// # Errors
+    /// As [`Self::request`]; it has no JSON.
+    fn json_request(&self) -> Result<Request, CliError> {
+        self.request()
+    }
+
+    /// Whether `response` ends it; else it asks again.
+    ///
+    /// # Errors
+    /// There will be no better one.
+    fn is_final(&self, _response: &Response) -> Result<bool, CliError> {
+        Ok(true)
+    }
+
+    /// `response` as text that ends with a newline; `None` if that is no answer to its request. The text of
+    /// [`Response::Done`] is the same for all.
+    fn text(&self, _response: &Response) -> Option<String> {
+        None
+    }
+}
+
+/// Makes [`FmCommand`] of a row a subcommand that asks: help, name and arguments.
+macro_rules! fm_command {
+    ($($(#[$help:meta])+ $name:ident($args:ty),)+) => {
+        /// What to do.
+        #[derive(Debug, Subcommand)]
+        pub enum FmCommand {
+            /// Run as the fabric manager until SIGINT or SIGTERM
+            Serve(Box<serve::ServeArgs>),
+            $($(#[$help])+ $name($args),)+
+        }
+
+        impl FmCommand {
+            /// The arguments of what asks; `None` for what serves.
+            fn query(&self) -> Option<&dyn Query> {
+                match self {
+                    Self::Serve(_) => None,
+                    $(Self::$name(args) => Some(args),)+
+                }
+            }
+        }
+    };
+}
+
+fm_command! {
+    /// Show the state of the fabric manager; also works during start-up
+    Status(status::StatusArgs),
+    /// Discover all components again, and apply the wanted state
+    Discover(discover::DiscoverArgs),
+    /// As the second fabric manager: become the primary one
+    TakeOver(discover::TakeOverArgs),
+    /// Show switches, links and the hosts and devices attached to them
+    Topology(topology::TopologyArgs),
+    /// Show bindings, or bind a device or a virtual switch of another switch to a vPPB
+    Bind(bind::BindArgs),
+    /// Unbind what is bound to a vPPB
+    Unbind(bind::UnbindArgs),
+    /// Have a vPPB report an error of PCIe to its host (AER)
+    Aer(aer::AerArgs),
+    /// Reset the device or GFD at a port of a switch: hot reset, or PERST# until it is deasserted
+    Port(port::PortArgs),
+    /// Show the routes, or check and print the proof that they are free of deadlock
+    Routes(routes::RoutesArgs),
+    /// Show which hosts have which memory, or share and release memory
+    Memory(memory::MemoryArgs),
+    /// Show logical devices, or change what one has of its device's memory and bandwidth
+    Ld(ld::LdArgs),
+    /// Show memory that hosts and devices export to each other (GIM), or export some
+    Gim(gim::GimArgs),
+    /// Show which memory devices accelerators access directly (P2P), or give such access
+    P2p(p2p::P2pArgs),
+    /// Revoke memory from one host, or GIM or P2P from one host or device; others keep it
+    Revoke(grant::RevokeArgs),
+    /// Give one more host access to memory that is already shared
+    Grant(grant::GrantArgs),
+    /// Show or change the access vectors at a host's edge
+    Access(access::AccessArgs),
+    /// Show latency and bandwidth of paths, or the CDAT of a component
+    Cdat(cdat::CdatArgs),
+    /// Show PIDs, or assign a PID to a target
+    Pid(pid::PidArgs),
+    /// Explain every lookup on the path of one address of one host
+    Trace(trace::TraceArgs),
+    /// Show events
+    Events(events::EventsArgs),
+    /// Send a CCI command as bytes, and print the response
+    Cci(cci::CciArgs),
+}
+
+/// Where a fabric manager listens unless it is told otherwise.
+fn default_socket() -> PathBuf {
+    manager_socket(&sockets_dir())
+}
+
+/// Does what `command` asks for.
+///
+/// # Errors
+/// Nobody answers, or the fabric manager refuses; output that cannot be written.
+pub fn run(args: &FmArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    if let Some(peer) = &args.hbr {
+        return hbr::run(peer, args.insecure, args.command.as_ref(), &args.ask, out);
+    }
+    match &args.command {
+        Some(FmCommand::Serve(_)) if args.ask.json => Err(CliError::Usage(NO_JSON.to_owned())),
+        Some(FmCommand::Serve(serve)) => serve::run(serve),
+        Some(FmCommand::Topology(topology @ topology::TopologyArgs { listen: Some(addr), .. })) => {
+            args.ask.request(topology)?; // refuses --json beside the page
+            live_page::run(*addr, &args.ask)
+        }
+        Some(other) => other.query().map_or(Ok(()), |query| ask(query, &args.ask, out)),
+        None => Err(CliError::Usage(NO_WORD.to_owned())),
+    }
+}
+
+/// Sends the request until its answer is the final one, and writes that.
+fn ask(query: &dyn Query, ask: &AskArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let request = ask.request(query)?;
+    let mut client = FmClient::connect(ask)?;
+    loop {
+        let response = client.ask(&request)?;
+        if query.is_final(&response)? {
+            return write(query, ask, &response, out);
+        }
+        if !client.0.wait(LOOK).map_err(|error| failed(&error))? {
+            return Err(CliError::Switch("the fabric manager has stopped".to_owned()));
+        }
+    }
+}
+
+fn failed(error: &ClientError) -> CliError {
+    let text = match error {
+        ClientError::Connect { path, source } => {
+            format!("no fabric manager listens at {}: {source}", path.display())
+        }
+        ClientError::Closed => {
+            "the fabric manager has closed the connection: it has stopped, or has sent this client away".to_owned()
+        }
+        ClientError::Io(source) => format!("connection to the fabric manager: {source}"),
+        other => other.to_string(),
+    };
+    CliError::Switch(text)
+}
+
+struct FmClient(Client);
+
+impl FmClient {
+    fn connect(ask: &AskArgs) -> Result<Self, CliError> {
+        let path = ask.socket.clone().unwrap_or_else(default_socket);
+        Client::connect_for(&path, ANSWER_MAX).map(Self).map_err(|error| failed(&error))
+    }
+
+    fn ask(&mut self, request: &Request) -> Result<Response, CliError> {
+        let answer = self.0.request(request).map_err(|error| failed(&error))?;
+        serde_json::from_value(answer).map_err(|error| {
+            CliError::Switch(format!("answer of the fabric manager is not understood: {error}"))
+        })
+    }
+}
+
+fn write(
+    query: &dyn Query,
+    ask: &AskArgs,
+    response: &Response,
+    out: &mut dyn Write,
+) -> Result<(), CliError> {
+    if ask.json {
+        // What kind of answer it is goes without saying.
+        let value =
+            serde_json::to_value(response).map_err(|error| CliError::Output(error.into()))?;
+        let inner = value.as_object().and_then(|object| object.values().next());
+        return write_json(out, inner.unwrap_or(&value));
+    }
+    let text = match response {
+        Response::Done(said) => said.iter().fold(String::new(), |text, line| text + line + "\n"),
+        other => query.text(other).ok_or_else(|| {
+            CliError::Switch("the fabric manager answered another request".to_owned())
+        })?,
+    };
+    out.write_all(text.as_bytes()).map_err(CliError::Output)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    /// The arguments of `weft fm WORDS`.
+    pub fn args(words: &str) -> Result<FmArgs, String> {
+        let words = ["weft", "fm"].into_iter().chain(words.split_whitespace());
+        match Cli::try_parse_from(words).map_err(|error| error.to_string())?.command {
+            Command::Fm(args) => Ok(*args),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What `weft fm WORDS` asks for, or why it asks for nothing.
+    fn parsed(words: &str) -> Result<Request, String> {
+        let args = args(words)?;
+        let command = args.command.as_ref().ok_or("no command")?;
+        let query = command.query().ok_or("serve sends no request")?;
+        args.ask.request(query).map_err(|error| error.to_string())
+    }
+
+    /// All words ask for what stands beside them.
+    pub fn assert_requests<const N: usize>(cases: [(&str, Request); N]) {
+        for (words, want) in cases {
+            assert_eq!(parsed(words), Ok(want), "{words}");
+        }
+    }
+
+    /// All words are refused with an error that says what stands beside them.
+    pub fn assert_refused<const N: usize>(cases: [(&str, &str); N]) {
+        for (words, part) in cases {
+            let error = parsed(words).expect_err(words);
+            assert!(error.contains(part), "{words}: {error}");
+        }
+    }
+
+    #[test]
+    fn socket_and_json_may_stand_before_or_behind_the_command() {
+        for words in [
+            "--socket /s --json status",
+            "--json status --socket /s",
+            "status --socket /s --json",
+            "gim --socket /s --json",
+            "gim --json release a --socket /s",
+            "memory --socket /s --json partitions",
+            "p2p --json list --socket /s",
+            "ld --json capacity --socket /s list",
+            "ld capacity forget mld0 2 db --json --socket /s",
+            "--socket /other status --json --socket /s",
+        ] {
+            let AskArgs { socket, json } = args(words).unwrap().ask;
+            assert_eq!((socket, json), (Some("/s".into()), true), "{words}");
+        }
+        for words in ["--json serve --entry unix:/x", "serve --entry unix:/x --json"] {
+            let refused = run(&args(words).unwrap(), &mut Vec::new()).unwrap_err().to_string();
+            assert_eq!(refused, NO_JSON, "{words}");
+        }
+    }
+
+    #[test]
+    fn wrong_words_are_refused() {
+        #[rustfmt::skip] // columns: words, part of the error
+        assert_refused([
+            ("", "Usage"),
+            ("serve", "--entry"),
+            ("serve --entry 127.0.0.1:1", "expected tcp:HOST:PORT or unix:PATH"),
+            ("serve --entry unix:/x --start never", "possible values"),
+        ]);
+    }
+}

@@ -1,0 +1,105 @@
+//! `weft fm serve --ha`: where several fabric managers keep what they share, and how they reach it.
+//!
+//! [`HaArgs`] -> a client of etcd, the manager's name and its lease.
+//!
+//! Units: seconds.
+//! Source: docs/fm.md "Several managers".
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use weft_base::causes::with_causes;
+use weft_base::files::{self, OpenedBy};
+use weft_config::resolve::TlsFiles;
+use weft_control::tls::{self, FILE_MAX};
+use weft_fm::ha::address::Address;
+use weft_fm::ha::etcd::Post;
+use weft_fm::ha::http::{Credentials, Http};
+
+use crate::error::CliError;
+
+/// Arguments of `weft fm serve` for one of several managers.
+#[derive(Args, Clone, Debug)]
+pub struct HaArgs {
+    /// As one of several fabric managers, which elect a leader and keep their state in etcd: etcd://HOST:PORT[,HOST:PORT...]/PREFIX
+    #[arg(long = "ha", value_name = "URL")]
+    pub address: Option<Address>,
+    /// Seconds after which another fabric manager leads where the leader is not heard of
+    #[arg(long, value_name = "SECONDS", default_value_t = 3, requires = "address", value_parser = clap::value_parser!(u64).range(2..=600))]
+    ha_ttl: u64,
+    /// What this fabric manager is called by the others; the machine and the socket by default
+    #[arg(long, value_name = "NAME", requires = "address")]
+    ha_name: Option<String>,
+    /// Replace the wanted state in etcd by the file of --want, once
+    #[arg(long, requires = "address", requires = "want")]
+    pub replace_want: bool,
+    /// Certificates (PEM) of the authorities that sign the certificates of etcd, for TLS to it
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "address",
+        requires = "ha_cert",
+        requires = "ha_key"
+    )]
+    ha_ca: Option<PathBuf>,
+    /// Certificate (PEM) of this fabric manager as a client of etcd
+    #[arg(long, value_name = "FILE", requires = "ha_ca")]
+    ha_cert: Option<PathBuf>,
+    /// Its private key (PEM); no other user may be able to read the file
+    #[arg(long, value_name = "FILE", requires = "ha_ca")]
+    ha_key: Option<PathBuf>,
+    /// Use an etcd on other machines without TLS: anyone on the network path can command the fabric
+    #[arg(long, requires = "address", conflicts_with = "ha_ca")]
+    ha_insecure: bool,
+}
+
+impl HaArgs {
+    /// How long a lease lasts.
+    pub const fn ttl(&self) -> Duration {
+        Duration::from_secs(self.ha_ttl)
+    }
+
+    /// What the manager with this management socket is called.
+    pub fn name(&self, socket: &Path) -> String {
+        let machine = rustix::system::uname();
+        let machine = machine.nodename().to_string_lossy();
+        let given = self.ha_name.clone();
+        given.unwrap_or_else(|| format!("{machine}:{}", socket.display()))
+    }
+
+    /// The way to etcd.
+    ///
+    /// # Errors
+    /// The files of TLS are none, or an etcd elsewhere is to be used without.
+    pub fn post(&self, address: &Address) -> Result<Arc<dyn Post>, CliError> {
+        let credentials = self.credentials()?;
+        if credentials.is_none()
+            && !self.ha_insecure
+            && let Some(member) = address.far().next()
+        {
+            return Err(CliError::Usage(format!(
+                "{member}: expected an etcd at a loopback address, or --ha-ca, --ha-cert and --ha-key for TLS, or \
+                 --ha-insecure, with which anyone on the network path can command the fabric"
+            )));
+        }
+        let made = Http::new(address, self.ttl() / 3, credentials.as_ref());
+        made.map(|http| Arc::new(http) as Arc<dyn Post>)
+            .map_err(|error| CliError::Usage(with_causes(&error)))
+    }
+
+    fn credentials(&self) -> Result<Option<Credentials>, CliError> {
+        let files = self.ha_ca.clone().zip(self.ha_cert.clone()).zip(self.ha_key.clone());
+        let Some(((ca, cert), key)) = files else { return Ok(None) };
+        let files = TlsFiles { ca, cert, key };
+        let read = |path: &Path| {
+            // Read twice, which no pipe gives.
+            files::read(path, OpenedBy::Service, FILE_MAX)
+                .map_err(|error| CliError::Usage(format!("{}: {error}", path.display())))
+        };
+        let (roots, chain, key) = (read(&files.ca)?, read(&files.cert)?, read(&files.key)?);
+        tls::client(&files).map_err(|error| CliError::Usage(with_causes(&error)))?;
+        Ok(Some(Credentials { roots, chain, key }))
+    }
+}

@@ -1,0 +1,401 @@
+//! Commands that ask a running switch: `show`, `fdb`, `reload`, `mirror`.
+//!
+//! Arguments to a [`Request`], its answer to a table, JSON or a line.
+//!
+//! Units: as the report's fields.
+
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use weft_control::events::Page;
+use weft_control::report::{ShowResponse, ShowTopic, tables};
+use weft_control::requests::{MirrorTarget, Request, find_socket};
+use weft_rpc::{Client, ClientError};
+
+use super::write_json;
+use crate::error::CliError;
+
+/// Which switch to ask.
+#[derive(Args, Clone, Debug, Default)]
+pub struct SwitchArgs {
+    /// Management socket; by default that of the running switch
+    #[arg(long, value_name = "FILE", conflicts_with = "switch")]
+    pub socket: Option<PathBuf>,
+    /// Name of the switch, when several run
+    #[arg(long, value_name = "NAME")]
+    pub switch: Option<String>,
+}
+
+/// Reads a topic of `weft show`.
+fn topics() -> impl TypedValueParser<Value = ShowTopic> {
+    let topics = || ShowTopic::ALL.iter().copied();
+    PossibleValuesParser::new(
+        topics().map(|topic| PossibleValue::new(topic.name()).help(topic.about())),
+    )
+    .map(move |name| topics().find(|topic| topic.name() == name).expect("one of the names above"))
+}
+
+/// Arguments of `weft show`.
+#[derive(Args, Debug)]
+pub struct ShowArgs {
+    /// What to show
+    #[arg(value_parser = topics())]
+    pub what: ShowTopic,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Repeat until interrupted
+    #[arg(long)]
+    pub watch: bool,
+    /// Seconds between two repeats
+    #[arg(long, value_name = "S", default_value_t = 1.0, requires = "watch")]
+    pub interval: f64,
+    /// Keep watermarks; by default showing queues, pfc, buffer or all resets those that it shows
+    #[arg(long)]
+    pub keep_watermarks: bool,
+    /// Which switch.
+    #[command(flatten)]
+    pub switch: SwitchArgs,
+}
+
+/// What to do with the forwarding database.
+#[derive(Debug, Subcommand)]
+pub enum FdbCommand {
+    /// Add a static entry
+    Add {
+        /// Address, as `weft show fdb` prints it
+        addr: String,
+        /// Name of the port
+        port: String,
+        /// VLAN
+        #[arg(long, default_value_t = 1)]
+        vid: u16,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        /// Which switch.
+        #[command(flatten)]
+        switch: SwitchArgs,
+    },
+    /// Remove an entry, static or learned
+    Del {
+        /// Address, as `weft show fdb` prints it
+        addr: String,
+        /// VLAN
+        #[arg(long, default_value_t = 1)]
+        vid: u16,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        /// Which switch.
+        #[command(flatten)]
+        switch: SwitchArgs,
+    },
+}
+
+/// Arguments of `weft reload`.
+#[derive(Args, Debug)]
+pub struct ReloadArgs {
+    /// Configuration file; by default the one that the switch was started with
+    pub file: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Which switch.
+    #[command(flatten)]
+    pub switch: SwitchArgs,
+}
+
+/// Arguments of `weft mirror`.
+#[derive(Args, Debug)]
+pub struct MirrorArgs {
+    /// Port whose frames are copied
+    pub port: String,
+    /// Destination: a port, or a capture file (with a '/', or ending with .pcap or .pcapng)
+    #[arg(value_name = "FILE|PORT", required_unless_present = "off")]
+    pub to: Option<String>,
+    /// Replace an existing file
+    #[arg(long, conflicts_with = "off")]
+    pub overwrite: bool,
+    /// End the mirror
+    #[arg(long, conflicts_with = "to")]
+    pub off: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Which switch.
+    #[command(flatten)]
+    pub switch: SwitchArgs,
+}
+
+/// Arguments of `weft port`.
+#[derive(Args, Debug)]
+pub struct PortArgs {
+    /// The port
+    pub port: String,
+    /// What is set
+    pub set: PortSetting,
+    /// On or off
+    pub state: OnOff,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Which switch.
+    #[command(flatten)]
+    pub switch: SwitchArgs,
+}
+
+/// What can be set of a port while it runs.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortSetting {
+    /// Whether it sends: off holds all its queues, drops nothing, and lets PFC frames through; it stays so through reloads,
+    /// until it is set on again or the switch ends
+    Tx,
+}
+
+/// On or off.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnOff {
+    /// It sends
+    On,
+    /// Its queues are held
+    Off,
+}
+
+impl SwitchArgs {
+    pub(super) fn connect(&self) -> Result<Client, CliError> {
+        let path = match &self.socket {
+            Some(path) => path.clone(),
+            None => find_socket(self.switch.as_deref()).map_err(switch_error)?,
+        };
+        Client::connect(&path).map_err(switch_error)
+    }
+
+    pub(super) fn ask(&self, request: &Request) -> Result<Value, CliError> {
+        self.connect()?.request(request).map_err(switch_error)
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
+pub(super) fn switch_error(error: ClientError) -> CliError {
+    let text = match std::error::Error::source(&error) {
+        _ if matches!(error, ClientError::Closed) => {
+            "the switch has closed the connection: it has stopped, or has sent this client away"
+                .to_owned()
+        }
+        Some(source) if !matches!(error, ClientError::Refused(_)) => format!("{error}: {source}"),
+        _ => error.to_string(),
+    };
+    CliError::Switch(text)
+}
+
+/// What the answer of a switch says.
+pub(super) fn read_answer<T: DeserializeOwned>(answer: Value) -> Result<T, CliError> {
+    serde_json::from_value(answer)
+        .map_err(|error| switch_error(ClientError::Answer(error.to_string())))
+}
+
+/// `weft show`.
+///
+/// # Errors
+/// No switch answers; an interval that is none; output that cannot be written; with
+/// `conservation`, a sum that does not come out even.
+pub fn show(args: &ShowArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let interval = Duration::try_from_secs_f64(args.interval)
+        .ok()
+        .filter(|interval| (0.05..=86_400.0).contains(&interval.as_secs_f64()))
+        .ok_or_else(|| {
+            let message =
+                format!("expected an interval of 0.05 to 86400 s, found {}", args.interval);
+            CliError::Usage(message)
+        })?;
+    let mut client = args.switch.connect()?;
+    if args.what == ShowTopic::Events && args.watch {
+        return events(&mut client, args.json, interval, out);
+    }
+    let restarts = matches!(
+        args.what,
+        ShowTopic::Queues | ShowTopic::Pfc | ShowTopic::Buffer | ShowTopic::All
+    );
+    let restart_watermarks = restarts && !args.keep_watermarks;
+    let request = Request::Show { what: args.what, restart_watermarks };
+    loop {
+        let answer = client.request(&request).map_err(switch_error)?;
+        let shown: ShowResponse = read_answer(answer.clone())?;
+        if args.watch && !args.json && io::stdout().is_terminal() {
+            out.write_all(b"\x1b[H\x1b[2J").map_err(CliError::Output)?; // home, clear
+        }
+        match (args.json, args.watch) {
+            (false, _) => {
+                out.write_all(shown.to_text().as_bytes()).map_err(CliError::Output)?;
+            }
+            (true, false) => write_json(out, &answer)?,
+            (true, true) => writeln!(out, "{answer}").map_err(CliError::Output)?, // JSON lines
+        }
+        out.flush().map_err(CliError::Output)?;
+        if !args.watch {
+            return match shown {
+                ShowResponse::Conservation(sum) if sum.inexact.is_some() => {
+                    Err(CliError::Switch(sum.inexact.unwrap_or_default()))
+                }
+                ShowResponse::Conservation(sum) if !sum.holds => {
+                    let message = format!("{} frames are not accounted for", sum.imbalance);
+                    Err(CliError::Difference(message))
+                }
+                _ => Ok(()),
+            };
+        }
+        if !client.wait(interval).map_err(switch_error)? {
+            return Err(CliError::Switch("the switch has stopped".to_owned()));
+        }
+    }
+}
+
+/// Writes events as they happen, a line each, those that are kept first.
+fn events(
+    client: &mut Client,
+    json: bool,
+    interval: Duration,
+    out: &mut dyn Write,
+) -> Result<(), CliError> {
+    let mut after = 0;
+    loop {
+        let answer = client.request(&Request::Events { after }).map_err(switch_error)?;
+        let page: Page = read_answer(answer)?;
+        if json {
+            for event in &page.events {
+                let line = serde_json::to_string(event).unwrap_or_default();
+                writeln!(out, "{line}").map_err(CliError::Output)?;
+            }
+        } else {
+            let lost = if after == 0 { 0 } else { page.lost };
+            let text = tables::of_events(&Page { lost, ..page.clone() });
+            out.write_all(text.as_bytes()).map_err(CliError::Output)?;
+        }
+        out.flush().map_err(CliError::Output)?;
+        after = page.last;
+        if !client.wait(interval).map_err(switch_error)? {
+            return Err(CliError::Switch("the switch has stopped".to_owned()));
+        }
+    }
+}
+
+/// `weft fdb`; prints the entry as JSON if that is wanted.
+///
+/// # Errors
+/// No switch answers, or it refuses.
+pub fn fdb(command: &FdbCommand, out: &mut dyn Write) -> Result<(), CliError> {
+    let (switch, is_json, done, request) = match command {
+        FdbCommand::Add { addr, port, vid, json, switch } => {
+            let done = json!({ "addr": addr, "vid": vid, "port": port });
+            let (addr, port) = (addr.clone(), port.clone());
+            (switch, *json, done, Request::FdbAdd { addr, port, vid: *vid })
+        }
+        FdbCommand::Del { addr, vid, json, switch } => {
+            let done = json!({ "addr": addr, "vid": vid });
+            (switch, *json, done, Request::FdbDel { addr: addr.clone(), vid: *vid })
+        }
+    };
+    switch.ask(&request)?;
+    json_if(is_json, &done, out)
+}
+
+/// Writes what a command without words on success has done, where JSON is wanted.
+fn json_if(is_json: bool, done: &Value, out: &mut dyn Write) -> Result<(), CliError> {
+    if is_json { write_json(out, done) } else { Ok(()) }
+}
+
+/// The path as the switch, whose own directory is another, is to see it.
+fn absolute(path: &Path) -> Result<PathBuf, CliError> {
+    std::path::absolute(path).map_err(|source| CliError::File {
+        verb: "find",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// `weft reload`; prints what the switch says about it.
+///
+/// # Errors
+/// No switch answers, or it refuses the configuration; all is then as it was.
+pub fn reload(args: &ReloadArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let path = args.file.as_deref().map(absolute).transpose()?;
+    let answer = args.switch.ask(&Request::Reload { path })?;
+    if args.json {
+        return write_json(out, &answer);
+    }
+    let epoch = answer.get("epoch").and_then(Value::as_u64).unwrap_or_default();
+    writeln!(out, "configuration {epoch} is in force").map_err(CliError::Output)
+}
+
+/// `weft mirror`.
+///
+/// # Errors
+/// No switch answers, or it refuses.
+pub fn mirror(args: &MirrorArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let to = match args.to.as_deref().map(target).transpose()? {
+        Some(MirrorTarget::File(path)) if args.overwrite => Some(MirrorTarget::Replace(path)),
+        to => to,
+    };
+    let place = match &to {
+        None => Value::Null,
+        Some(MirrorTarget::Port(name)) => name.as_str().into(),
+        Some(MirrorTarget::File(path) | MirrorTarget::Replace(path)) => {
+            path.display().to_string().into()
+        }
+    };
+    args.switch.ask(&Request::Mirror { port: args.port.clone(), to })?;
+    json_if(args.json, &json!({ "port": args.port, "to": place }), out)
+}
+
+/// `weft port`.
+///
+/// # Errors
+/// No switch answers, or it refuses.
+pub fn port(args: &PortArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let on = args.state == OnOff::On;
+    let (request, done) = match args.set {
+        PortSetting::Tx => (
+            Request::PortTx { port: args.port.clone(), on },
+            json!({ "port": args.port, "tx": if on { "on" } else { "off" } }),
+        ),
+    };
+    args.switch.ask(&request)?;
+    json_if(args.json, &done, out)
+}
+
+fn target(text: &str) -> Result<MirrorTarget, CliError> {
+    let is_capture = Path::new(text)
+        .extension()
+        .is_some_and(|end| end.eq_ignore_ascii_case("pcap") || end.eq_ignore_ascii_case("pcapng"));
+    if text.contains('/') || is_capture {
+        return absolute(Path::new(text)).map(MirrorTarget::File);
+    }
+    Ok(MirrorTarget::Port(text.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mirrors_go_to_files_or_ports() {
+        #[rustfmt::skip] // columns: text, whether a file
+        let cases = [
+            ("p1", false), ("eth0.7", false), ("./p1", true), ("/tmp/x", true), ("x.pcap", true),
+            ("x.PCAPNG", true),
+        ];
+        for (text, is_file) in cases {
+            let target = target(text).unwrap();
+            assert_eq!(matches!(target, MirrorTarget::File(_)), is_file, "{text}");
+            if let MirrorTarget::File(path) = target {
+                assert!(path.is_absolute(), "{text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! `weft sim`: networks of the switch in virtual time.
+//!
+//! One file for each subcommand.
+//!
+//! Units: as each says.
+//! Source: docs/spec/model.md; docs/simulation.md.
+
+pub mod check;
+mod estimate;
+pub mod new;
+mod outputs;
+pub mod run;
+mod summary;
+pub mod sweep;
+pub mod transfer;
+
+use std::io::Write;
+
+use clap::Subcommand;
+use weft_config::scenario::document;
+
+use crate::error::CliError;
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum SimCommand {
+    /// Run a scenario file, and tell whether its results are as it expects
+    Run(run::RunArgs),
+    /// Run scenario files against what they expect; a line for each expectation
+    Check(check::CheckArgs),
+    /// Run a scenario file with many values and seeds; one table and one page of what came
+    Sweep(sweep::SweepArgs),
+    /// Write a scenario file to start from, with comments
+    New(new::NewArgs),
+    /// Run transfers of fabric memory over links of some rates, and tell what the links allow
+    Transfer(transfer::TransferArgs),
+    /// Print the documentation of all keys of a scenario file, as Markdown
+    Keys,
+}
+
+/// Does what `command` asks for.
+///
+/// # Errors
+/// A scenario that is refused, or that is not as expected; a file that cannot be read or written.
+pub fn run(command: &SimCommand, out: &mut dyn Write) -> Result<(), CliError> {
+    match command {
+        SimCommand::Run(args) => run::run(args, out),
+        SimCommand::Check(args) => check::run(args, out),
+        SimCommand::Sweep(args) => sweep::run(args, out),
+        SimCommand::New(args) => new::run(args, out),
+        SimCommand::Transfer(args) => transfer::run(args, out),
+        SimCommand::Keys => {
+            out.write_all(document::markdown().as_bytes()).map_err(CliError::Output)
+        }
+    }
+}

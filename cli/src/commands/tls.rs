@@ -1,0 +1,60 @@
+//! `weft tls`: certificates for switches and fabric managers that speak over TCP.
+//!
+//! A directory in, files in it out.
+//!
+//! Units: days.
+//! Source: `tls`.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use weft_control::tls;
+
+use super::write_json;
+use crate::error::CliError;
+
+/// What `weft tls` does.
+#[derive(Debug, Subcommand)]
+pub enum TlsCommand {
+    /// Make a test authority, and certificates for a switch and for managers of each role
+    Init(InitArgs),
+}
+
+/// Arguments of `weft tls init`.
+#[derive(Args, Debug)]
+pub struct InitArgs {
+    /// Directory for them; created with mode 0700 if it does not exist
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Another name or address of switches that clients may check; may be given several times
+    #[arg(long = "name", value_name = "NAME")]
+    names: Vec<String>,
+    /// Validity of the certificates, in days
+    #[arg(long, value_name = "N", default_value_t = 365, value_parser = clap::value_parser!(u16).range(1..=3_650))]
+    days: u16,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Does what `command` asks for.
+///
+/// # Errors
+/// Files that are there already, or that cannot be written.
+pub fn run(command: &TlsCommand, out: &mut dyn Write) -> Result<(), CliError> {
+    let TlsCommand::Init(args) = command;
+    let made = tls::make(&args.dir, &args.names, args.days).map_err(|error| CliError::System {
+        what: "make certificates".to_owned(),
+        source: Box::new(error),
+    })?;
+    if args.json {
+        let file = |file: &tls::Made| json!({ "path": file.path, "what": file.what });
+        return write_json(out, &made.iter().map(file).collect::<Value>());
+    }
+    for file in made {
+        writeln!(out, "{}: {}", file.path.display(), file.what).map_err(CliError::Output)?;
+    }
+    Ok(())
+}

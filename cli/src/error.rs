@@ -1,0 +1,158 @@
+//! How a command ends: exit codes, and what is said on standard error.
+//!
+//! [`CliError`] with one [`ExitCode`] for each kind.
+//! The codes are documented in `weft --help`.
+
+use std::io;
+use std::path::PathBuf;
+
+use weft_base::causes::with_causes;
+use weft_config::{ConfigError, ReadError};
+use weft_control::exit::ExitCode;
+use weft_control::supervise::BeginError;
+use weft_lab::netdev::OpenError;
+
+/// The codes, for `weft --help`.
+pub const EXIT_CODES: &str = "Exit codes:
+  0  done; what was compared is equal, what was checked holds
+  1  a comparison or check failed
+  2  the command line or a configuration is wrong
+  3  a file, device or system call failed
+  4  no switch answered, or it refused the request
+  5  a process that serves was told to stop, and not all of it did in time
+  7  a running switch made a system call that its filter refuses (docs/privileges.md)
+  20 to 32  a thread of a process that serves ended: see `weft run --help`";
+
+/// What `weft run` ends with when a thread of it has, for its help.
+pub const THREAD_EXIT_CODES: &str = "Exit codes when a thread ends unexpectedly and so ends the process:
+  20  worker                   26  writer of a mirror, or closer of sockets
+  21  follower of express      27  events and their log, or looking after the main thread
+  22  agent                    28  reading the configuration again
+  23  CCI                      29  fabric manager (weft fm serve)
+  24  management socket        30  fabric (weft fabric up)
+  25  metrics                  31  main thread
+                               32  SAI service
+5: a signal asked it to stop, and not all parts stopped in time. 0 to 4 and 7: as for all commands.
+Signals: SIGTERM and SIGINT stop, within 5 s; SIGHUP reads the configuration again; SIGUSR1 is ignored.";
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// A comparison or check failed; the text says which.
+    #[error("{0}")]
+    Difference(String),
+    /// The command line asks for what cannot be.
+    #[error("{0}")]
+    Usage(String),
+    /// A configuration was refused.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A file could not be read or written.
+    #[error("{verb} {}", path.display())]
+    File {
+        /// What was tried.
+        verb: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Standard output could not be written.
+    #[error("write standard output")]
+    Output(#[source] io::Error),
+    /// Something of the system failed.
+    #[error("{what}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// No switch answered, or it refused.
+    #[error("{0}")]
+    Switch(String),
+    /// Not all of the process has stopped.
+    #[error("{0}; its ports and counters may not be up to date")]
+    Late(String),
+}
+
+impl CliError {
+    /// The exit code.
+    #[must_use]
+    pub const fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Difference(_) => ExitCode::Difference,
+            Self::Usage(_) | Self::Config(_) => ExitCode::Usage,
+            Self::File { .. } | Self::Output(_) | Self::System { .. } => ExitCode::System,
+            Self::Switch(_) => ExitCode::Switch,
+            Self::Late(_) => ExitCode::Late,
+        }
+    }
+
+    /// Whether the reader of a pipe has gone: nothing to complain about.
+    #[must_use]
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// Something of the system failed: `what` was tried.
+    pub fn system(
+        what: impl Into<String>,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Self {
+        Self::System { what: what.into(), source: Box::new(source) }
+    }
+
+    /// The message with all its causes.
+    #[must_use]
+    pub fn with_causes(&self) -> String {
+        with_causes(self)
+    }
+}
+
+impl From<ReadError> for CliError {
+    fn from(error: ReadError) -> Self {
+        Self::File { verb: "read", path: error.path, source: error.source }
+    }
+}
+
+impl From<BeginError> for CliError {
+    fn from(error: BeginError) -> Self {
+        Self::System { what: error.tried.to_owned(), source: Box::new(error.source) }
+    }
+}
+
+impl From<OpenError> for CliError {
+    fn from(error: OpenError) -> Self {
+        let what = error.to_string();
+        match error {
+            OpenError::Kind(_) => Self::Usage(what),
+            OpenError::Open(source) => Self::System { what, source: Box::new(source) },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_is_documented() {
+        use ExitCode::{Difference, Late, Ok, Refused, Switch, System, Usage};
+        for code in [Ok, Difference, Usage, System, Switch, Late, Refused] {
+            assert!(EXIT_CODES.contains(&format!("\n  {}  ", code as u8)), "{code:?}");
+        }
+        for role in weft_base::threads::Role::ALL {
+            let code = format!("{}  ", role.exit_code());
+            assert!(THREAD_EXIT_CODES.contains(&code), "{role:?}");
+        }
+    }
+
+    #[test]
+    fn causes_are_told() {
+        let source = io::Error::from(io::ErrorKind::NotFound);
+        let error = CliError::File { verb: "read", path: "x.toml".into(), source };
+        assert_eq!(error.with_causes(), "read x.toml: entity not found");
+        assert_eq!(error.exit_code(), ExitCode::System);
+    }
+}

@@ -1,0 +1,28 @@
+//! Configuration: the table of parameters, reading TOML and flags against it, and what results.
+//!
+//! Text to [`Settings`] (values with places) to [`Config`] (what the switch takes); one table
+//! ([`table::SECTIONS`]) drives reading, `weft config defaults` and the documentation.
+//!
+//! Source: docs/spec/pipeline.md §12.
+#![forbid(unsafe_code)]
+
+pub mod choice;
+pub mod document;
+pub mod param;
+pub mod places;
+pub mod problem;
+pub mod profiles;
+pub mod quantity;
+pub mod read;
+pub mod resolve;
+pub mod scenario;
+pub mod settings;
+pub mod sources;
+pub mod table;
+pub mod value;
+
+pub use problem::{ConfigError, Place, Problem};
+pub use read::{ReadError, SettingsFlags};
+pub use resolve::{Config, Effective, RunConfig, RunPort, Timing, TrafficConfig};
+pub use settings::Settings;
+pub use sources::Sources;

@@ -1,0 +1,169 @@
+//! Times, sizes, fractions and tolerances, as files write them.
+//!
+//! Text → picoseconds, bytes, a numerator over a denominator, [`Tolerance`]; nothing if it is none.
+//!
+//! Units: as each function says.
+//! Source: docs/scenarios.md; docs/configuration.md.
+
+/// A decimal number such as `2.5`, in parts of 10^-`digits`; nothing if it has more digits, a sign or an exponent.
+pub(crate) fn decimal(text: &str, digits: usize) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let is_plain = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if !is_plain(whole) || !is_plain(fraction) || fraction.trim_end_matches('0').len() > digits {
+        return None;
+    }
+    let parts = format!("{:0<digits$}", fraction.trim_end_matches('0'));
+    let parts = if digits == 0 { 0 } else { parts.parse().ok()? };
+    let ten = 10_u64.checked_pow(u32::try_from(digits).ok()?)?;
+    whole.parse::<u64>().ok()?.checked_mul(ten)?.checked_add(parts)
+}
+
+/// Longest time that a file can say: 100 days, in ps.
+pub const TIME_PS_MAX: u64 = 100 * 86_400 * 1_000_000_000_000;
+
+/// `"10ms"` or `"2.5 us"` in ps: a number and ps, ns, us, ms or s, of whole ps, at most [`TIME_PS_MAX`].
+#[must_use]
+pub fn parse_time(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let at = text.find(|c: char| c.is_ascii_alphabetic())?;
+    let (number, unit) = text.split_at_checked(at)?;
+    let digits = match unit {
+        "ps" => 0,
+        "ns" => 3,
+        "us" => 6,
+        "ms" => 9,
+        "s" => 12,
+        _ => return None,
+    };
+    decimal(number.trim_end(), digits).filter(|ps| *ps <= TIME_PS_MAX)
+}
+
+/// `"64KiB"` in bytes, 1 or above: a whole number and B, KB, MB, GB (of 1000) or KiB, MiB, GiB (of 1024).
+#[must_use]
+pub fn parse_size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let at = text.find(|c: char| c.is_ascii_alphabetic())?;
+    let (number, unit) = text.split_at_checked(at)?;
+    let unit: u64 = match unit {
+        "B" => 1,
+        "KB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return None,
+    };
+    let bytes = decimal(number.trim_end(), 0)?.checked_mul(unit)?;
+    (1..=i64::MAX.unsigned_abs()).contains(&bytes).then_some(bytes)
+}
+
+/// `"3/4"` or `"0.75"` as numerator and denominator, exactly; a decimal number has at most 9 digits behind its point.
+#[must_use]
+pub fn parse_ratio(text: &str) -> Option<(u64, u64)> {
+    let text = text.trim();
+    match text.split_once('/') {
+        Some((num, den)) => Some((decimal(num.trim(), 0)?, decimal(den.trim(), 0)?)),
+        None => Some((decimal(text, 9)?, 1_000_000_000)),
+    }
+}
+
+/// Whether `num / den` is a number from 1 / `least` to `most`.
+#[must_use]
+pub fn is_ratio_within(num: u64, den: u64, least: u64, most: u64) -> bool {
+    let [num, den, least, most] = [num, den, least, most].map(u128::from);
+    den > 0 && num * least >= den && num <= most * den
+}
+
+/// How far off a value may be, as a text says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tolerance {
+    /// Parts of 10^-9 of the value.
+    Parts(u64),
+    /// The value is the least.
+    AtLeast,
+    /// The value is the most.
+    AtMost,
+}
+
+/// `"0.3%"`, `"at least"` or `"at most"`.
+#[must_use]
+pub fn parse_tolerance(text: &str) -> Option<Tolerance> {
+    match text.trim() {
+        "at least" => Some(Tolerance::AtLeast),
+        "at most" => Some(Tolerance::AtMost),
+        text => decimal(text.strip_suffix('%')?.trim_end(), 7).map(Tolerance::Parts),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toml::de::DeValue;
+
+    use super::*;
+    use crate::value::Kind;
+
+    #[test]
+    fn kinds_of_a_scenario_accept_up_to_their_bounds() {
+        #[rustfmt::skip] // columns: kind, text, want (as TOML; none: refused)
+        let cases = [
+            (Kind::Time, "'10ms'", Some("\"10ms\"")),
+            (Kind::Time, "10", None),
+            (Kind::Time, "'10'", None),
+            (Kind::Time, "'10 min'", None),
+            (Kind::Time, "'-1us'", None),
+            (Kind::Time, "'0.5ps'", None),
+            (Kind::Time, "'8640000s'", Some("\"8640000s\"")),
+            (Kind::Time, "'8640001s'", None),
+            (Kind::Size, "1", Some("1")),
+            (Kind::Size, "0", None),
+            (Kind::Size, "'64KiB'", Some("\"64KiB\"")),
+            (Kind::Size, "'0KiB'", None),
+            (Kind::Size, "'1.5MB'", None),
+            (Kind::Size, "'99999999999GiB'", None),
+            (Kind::Ratio(1_024, 64), "0.75", Some("0.75")),
+            (Kind::Ratio(1_024, 64), "2.0", Some("2")),
+            (Kind::Ratio(1_024, 64), "'3/4'", Some("\"3/4\"")),
+            (Kind::Ratio(1_024, 64), "'1/1024'", Some("\"1/1024\"")),
+            (Kind::Ratio(1_024, 64), "'1/1025'", None),
+            (Kind::Ratio(1_024, 64), "64", Some("64")),
+            (Kind::Ratio(1_024, 64), "64.000000001", None),
+            (Kind::Ratio(1_024, 64), "0", None),
+            (Kind::Ratio(1_024, 64), "'1/0'", None),
+            (Kind::Ratio(1_024, 64), "'0/0'", None),
+            (Kind::Ratio(1_024, 64), "'18446744073709551615/18446744073709551615'", Some("\"18446744073709551615/18446744073709551615\"")),
+            (Kind::Ratio(1_024, 64), "-1", None),
+            (Kind::Ratio(1_024, 64), "nan", None),
+            (Kind::Line, "'a b'", Some("\"a b\"")),
+            (Kind::Line, "' '", None),
+            (Kind::Tolerance, "2.5", Some("2.5")),
+            (Kind::Tolerance, "-1", None),
+            (Kind::Tolerance, "'0.3%'", Some("\"0.3%\"")),
+            (Kind::Tolerance, "'at least'", Some("\"at least\"")),
+            (Kind::Tolerance, "'about'", None),
+            (Kind::Priority, "-20", Some("-20")),
+            (Kind::Priority, "20", None),
+            (Kind::Priority, "'rr'", Some("\"rr\"")),
+            (Kind::Priority, "'fifo'", None),
+        ];
+        for (kind, text, want) in cases {
+            let got =
+                kind.check(&DeValue::parse(text).unwrap()).ok().map(|value| kind.show(&value));
+            assert_eq!(got.as_deref(), want, "{kind} of {text}");
+        }
+    }
+
+    #[test]
+    fn texts_are_what_they_say_exactly() {
+        let times = ["1ps", "1.5 ns", "0.000001us", "2ms", "1s", "0s"].map(parse_time);
+        assert_eq!(times.map(Option::unwrap), [1, 1_500, 1, 2_000_000_000, 1_000_000_000_000, 0]);
+        assert_eq!(parse_size("3 KiB"), Some(3_072));
+        let ratios = ["3/4", " 3 / 4 ", "0.75", "2", "1/0", "1.5/2", "-1", "1e3", "0.0000000001"];
+        let third = (750_000_000, 1_000_000_000);
+        let want = [Some((3, 4)), Some((3, 4)), Some(third), Some((2_000_000_000, 1_000_000_000))];
+        assert_eq!(ratios.map(parse_ratio)[..4], want);
+        assert_eq!(ratios.map(parse_ratio)[4..], [Some((1, 0)), None, None, None, None]);
+        assert_eq!(parse_tolerance("0.3%"), Some(Tolerance::Parts(3_000_000)));
+        assert_eq!(parse_tolerance("0.00000001%"), None, "finer than a part of 10^-9");
+    }
+}

@@ -1,0 +1,214 @@
+//! Crossbar, ECN and PFC.
+//!
+//! [`CrossbarConfig`], [`EcnConfig`], [`PfcConfig`]; what contradicts itself is refused.
+//!
+//! Units: bytes, frames; percentages of the queue's capacity end here.
+//! Source: docs/spec/pipeline.md §2, §6, §8, §9.
+
+use weft_dataplane::config::{
+    BufferConfig, CrossbarConfig, EcnConfig, PfcConfig, PfcMode, PortConfig, PriMaps, Sharing,
+};
+use weft_dataplane::islip::Discipline;
+use weft_dataplane::pfc::default_classes;
+use weft_dataplane::time::Span;
+use weft_dataplane::types::{Alpha, PerPri, Pri, PriSet};
+
+use super::{Place, Problem, Resolver, Timing, Value, to_u32, to_usize};
+use crate::choice::{DisciplineName, PfcModeName};
+
+impl Resolver<'_> {
+    pub(super) fn crossbar(&mut self) -> CrossbarConfig {
+        const HERE: &str = "crossbar";
+        let weights = self.get(HERE, "weights").unwrap_or(Value::Int(1));
+        let place = self.place(HERE, "weights");
+        let read = |value: &Value| u32::try_from(value.as_int()?).ok();
+        let weights = self.per_pri(&weights, &place, "crossbar.weights", 1, read);
+        // Live, the frames that a host's super-frame of 64 KiB was split into stay together: what leaves in one burst
+        // leaves as one super-frame again.
+        let (burst, room) = match self.timing {
+            Timing::Live => (64, 64),
+            Timing::Virtual => (1, 32),
+        };
+        self.derived.insert((HERE, 0, "burst"), Value::Int(burst));
+        self.derived.insert((HERE, 0, "egress_queue_frames"), Value::Int(room));
+        let room = self.int(HERE, "egress_queue_frames").unwrap_or(room.unsigned_abs());
+        CrossbarConfig {
+            iterations: to_u32(self.int(HERE, "iterations").unwrap_or(2)),
+            discipline: match self.choice(HERE, "discipline") {
+                DisciplineName::Weighted => Discipline::Weighted(weights),
+                DisciplineName::Strict => Discipline::Strict,
+            },
+            speedup: to_u32(self.int(HERE, "speedup").unwrap_or(2)),
+            wire_overhead: true,
+            burst: to_usize(self.int(HERE, "burst").unwrap_or(burst.unsigned_abs())),
+            egress_queue_frames: to_usize(room),
+        }
+    }
+
+    /// PFC but for the depths of mode `egress-queue`, which depend on the buffer.
+    pub(super) fn pfc(&mut self, maps: &PriMaps) -> PfcConfig {
+        const HERE: &str = "pfc";
+        let (value, place) = (self.get(HERE, "pfc_priorities"), self.place(HERE, "pfc_priorities"));
+        let lossless = self.pri_list(value.as_ref(), &place, "pfc.pfc_priorities");
+        let lossless: PriSet = lossless.into_iter().map(Pri::from_low_bits).collect();
+        let enabled = self.flag(HERE, "pfc_enabled");
+        let classes = self.classes(maps, if enabled { lossless } else { PriSet::EMPTY });
+        let ms = |key| Span::from_ms(self.int(HERE, key).unwrap_or(0));
+        PfcConfig {
+            enabled,
+            lossless,
+            classes,
+            mode: PfcMode::IngressPg,
+            watchdog_detect: ms("watchdog_detect_ms"),
+            watchdog_restore: ms("watchdog_restore_ms"),
+            watchdog_action: self.choice(HERE, "watchdog_action"),
+        }
+    }
+
+    /// Classes that a PAUSE for each priority names.
+    fn classes(&mut self, maps: &PriMaps, lossless: PriSet) -> PerPri<u8> {
+        const KEY: &str = "pfc.pri_to_pfc";
+        let place = self.place_of(&[
+            ("pfc", "pri_to_pfc"),
+            ("pfc", "pfc_priorities"),
+            ("classify", "pcp_to_pri"),
+        ]);
+        let default = default_classes(&maps.pcp_to_pri);
+        let classes = match self.get("pfc", "pri_to_pfc") {
+            None => default,
+            Some(sets) => self.per_pri(&sets, &place, KEY, 0, |set| {
+                let classes = set.members().iter().filter_map(Value::as_int);
+                Some(classes.fold(0, |set, class| set | 1_u8 << (class & 7)))
+            }),
+        };
+        let shown = Pri::ALL.iter().take(self.pris).map(|&pri| {
+            let class = |class| (classes[pri] >> class & 1 != 0).then_some(Value::Int(class));
+            Value::List((0..8).filter_map(class).collect())
+        });
+        self.derived.insert(("pfc", 0, "pri_to_pfc"), Value::List(shown.collect()));
+        let mut taken: [Option<Pri>; 8] = [None; 8];
+        for pri in lossless.iter() {
+            if classes[pri] == 0 {
+                let message =
+                    format!("expected a class for lossless priority {}, found none", pri.get());
+                self.refuse(place.clone(), KEY, message);
+            }
+            for (class, slot) in taken.iter_mut().enumerate() {
+                if classes[pri] >> class & 1 == 0 {
+                    continue;
+                }
+                if let Some(other) = slot.replace(pri) {
+                    let message = format!(
+                        "expected each class at one lossless priority, found {class} at {} and {}",
+                        other.get(),
+                        pri.get()
+                    );
+                    self.refuse(place.clone(), KEY, message);
+                }
+            }
+        }
+        classes
+    }
+
+    /// Fills the mode of `pfc` in.
+    pub(super) fn pfc_mode(&mut self, mut pfc: PfcConfig, capacity: u64) -> PfcConfig {
+        let [xoff, xon] =
+            ["pfc_threshold", "pfc_release"].map(|key| self.int("pfc", key).unwrap_or(0));
+        if xon > xoff {
+            let place = self.place_of(&[("pfc", "pfc_release"), ("pfc", "pfc_threshold")]);
+            let message = format!("expected at most pfc_threshold, {xoff}, found {xon}");
+            self.refuse(place, "pfc.pfc_release", message);
+        }
+        if self.choice::<PfcModeName>("pfc", "mode") == PfcModeName::EgressQueue {
+            pfc.mode = PfcMode::EgressQueue {
+                xoff_bytes: percent(capacity, xoff),
+                xon_bytes: percent(capacity, xon),
+            };
+        }
+        pfc
+    }
+
+    pub(super) fn ecn(&mut self, capacity: u64, pfc: &PfcConfig) -> EcnConfig {
+        let [low, high] = ["ecn_threshold_low", "ecn_threshold_high"]
+            .map(|key| self.int("ecn", key).unwrap_or(0));
+        let keys = [("ecn", "ecn_threshold_low"), ("ecn", "ecn_threshold_high")];
+        if low > high {
+            let place = self.place_of(&keys);
+            let message = format!("expected at most ecn_threshold_high, {high}, found {low}");
+            self.refuse(place, "ecn.ecn_threshold_low", message);
+        }
+        let enabled = self.flag("ecn", "ecn_enabled");
+        let xoff = self.int("pfc", "pfc_threshold").unwrap_or(0);
+        let by_queue = matches!(pfc.mode, PfcMode::EgressQueue { .. });
+        if enabled && pfc.enabled && by_queue && high > xoff {
+            let place = self.place_of(&[
+                ("ecn", "ecn_threshold_high"),
+                ("pfc", "pfc_threshold"),
+                ("pfc", "mode"),
+            ]);
+            let message = format!(
+                "expected at most pfc.pfc_threshold, {xoff}, with pfc.mode egress-queue, found {high}: marks are to come before PAUSE"
+            );
+            self.refuse(place, "ecn.ecn_threshold_high", message);
+        }
+        EcnConfig {
+            enabled,
+            low_bytes: percent(capacity, low),
+            high_bytes: percent(capacity, high),
+            max_percent: self
+                .int("ecn", "max_percent")
+                .and_then(|percent| u8::try_from(percent).ok())
+                .unwrap_or(100),
+            mark: self.choice("ecn", "mark"),
+        }
+    }
+
+    /// With PAUSE decided by ingress group, one input that fills all outputs evenly reaches XOFF with
+    /// the least in each queue: says so when that is before the first mark.
+    pub(super) fn warn_about_order(
+        &mut self,
+        buffer: &BufferConfig,
+        ports: &[PortConfig],
+        pfc: &PfcConfig,
+        ecn: &EcnConfig,
+    ) {
+        let cell = u64::from(buffer.cell_bytes);
+        let outputs = (ports.len() as u64).saturating_sub(1).max(1);
+        let asks = ecn.enabled && pfc.enabled && pfc.mode == PfcMode::IngressPg;
+        if !asks || buffer.sharing == Sharing::Static {
+            return;
+        }
+        let headroom: u64 = buffer
+            .headroom_cells
+            .iter()
+            .zip(ports)
+            .map(|(&cells, port)| if port.pfc { u64::from(cells) } else { 0 })
+            .sum();
+        let lossless = pfc.lossless.len() as u64;
+        let reserve = u64::from(buffer.pg_reserve_cells);
+        let fixed = headroom * lossless + reserve * lossless * ports.len() as u64;
+        let shared = u64::from(buffer.total_cells).saturating_sub(fixed);
+        for pri in pfc.lossless.iter() {
+            // used = S + alpha (shared - (used - S)), so used - S = alpha / (1 + alpha) shared.
+            let alpha = u128::from(buffer.alpha[pri].parts());
+            let drawn = u128::from(shared) * alpha / (u128::from(Alpha::ONE.parts()) + alpha);
+            let xoff = reserve + u64::try_from(drawn).unwrap_or(shared);
+            let depth = xoff * cell / outputs;
+            if depth < ecn.low_bytes {
+                let place = self.place_of(&[("ecn", "ecn_threshold_low"), ("buffer", "dt_alpha")]);
+                let message = format!(
+                    "an input that fills {outputs} outputs evenly at priority {} is paused at {depth} bytes in each queue, before the first mark at {}",
+                    pri.get(),
+                    ecn.low_bytes
+                );
+                let place = if place == Place::Default { self.place("pfc", "mode") } else { place };
+                let key = "ecn.ecn_threshold_low".to_owned();
+                self.warnings.push(Problem { place, key, message });
+            }
+        }
+    }
+}
+
+pub(super) const fn percent(base: u64, percent: u64) -> u64 {
+    base / 100 * percent + base % 100 * percent / 100
+}

@@ -1,0 +1,378 @@
+//! What runs around the switch: threads, devices, management.
+//!
+//! [`RunConfig`] with one [`RunPort`] for each port.
+//!
+//! Units: bytes, frames, CPU numbers.
+//! Source: docs/spec/pipeline.md §11 and §12; ARCHITECTURE.md "The path of a frame".
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use weft_base::files::Existing;
+use weft_base::priority::Priority;
+use weft_base::processors;
+use weft_dataplane::port::af_xdp::AttachTo;
+use weft_dataplane::time::Span;
+use weft_parsers::MacAddr;
+
+use super::{CPU_PORT, Item, Problem, Resolver, Value, to_usize};
+use crate::Timing;
+use crate::choice::{DeviceKind, ForwardingMode, LogFormat, LogLevel, Poll};
+use crate::places::listen_addr;
+
+/// Frames that a receive ring holds unless it is set: what comes within a millisecond or two while
+/// the worker is not running, at the speed of a software switch.
+const RX_RING_FRAMES: usize = 2_048;
+/// How many of them headroom covers where the buffer is too small for the headroom of all.
+const RX_RING_FRAMES_COVERED: usize = 512;
+
+/// Frames that may wait at each end of the CPU port's pipe.
+pub const PIPE_FRAMES: usize = 256;
+
+/// A port's device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunPort {
+    /// The port's name.
+    pub name: String,
+    /// Kind of device.
+    pub kind: DeviceKind,
+    /// Interface, tap, file, or what DPDK calls it.
+    pub device: String,
+    /// The port's address, where the configuration says; else the device's own is to be taken.
+    pub mac: Option<MacAddr>,
+    /// Frames that may wait in the kernel, or in each queue.
+    pub rx_ring_frames: usize,
+    /// Of those, how many headroom covers.
+    pub covered_frames: usize,
+    /// What becomes of a file that is there already, where one is written.
+    pub existing: Existing,
+    /// Receive queues of a DPDK device.
+    pub dpdk_queues: usize,
+    /// Frames that a DPDK device may hold until they are sent.
+    pub dpdk_tx_descriptors: usize,
+    /// How `AF_XDP` is used.
+    pub xdp: XdpConfig,
+    /// Of a million received frames, how many are dropped, and by which seed; `None` for no loss.
+    pub loss: Option<(u32, u64)>,
+}
+
+/// How `AF_XDP` is used at a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct XdpConfig {
+    /// Queues that are received from; all if not given.
+    pub queues: Option<usize>,
+    /// Where the program runs.
+    pub attach: AttachTo,
+    /// Whether copies are avoided where they can be.
+    pub zero_copy: bool,
+    /// How long a call drives the queues; 0 for interrupts.
+    pub busy_poll_us: u32,
+}
+
+/// All that runs around the switch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunConfig {
+    /// Name of the switch.
+    pub name: String,
+    /// Worker threads.
+    pub workers: usize,
+    /// Processors that they are bound to; empty for any.
+    pub cores: Vec<usize>,
+    /// Their priority; `None` for that of the process.
+    pub priority: Option<Priority>,
+    /// Whether peers of lossless ports are paused while one of them is away.
+    pub pause_guard: bool,
+    /// How they wait.
+    pub poll: Poll,
+    /// Arguments of DPDK's environment.
+    pub eal_args: Vec<String>,
+    /// Whether frames may be sent on by the kernel.
+    pub express: bool,
+    /// Management socket.
+    pub socket: PathBuf,
+    /// As whom it goes on: a user, or user and group.
+    pub user: Option<String>,
+    /// Whether the process gives up what it does not need.
+    pub sandbox: bool,
+    /// Metrics server.
+    pub metrics: Option<SocketAddr>,
+    /// SAI service.
+    pub sai: Option<SocketAddr>,
+    /// Least level of messages.
+    pub log: LogLevel,
+    /// Form of messages.
+    pub log_format: LogFormat,
+    /// What a frame meets beside queues, in virtual time.
+    pub in_virtual_time: InVirtualTime,
+    /// Longest frame that the pool's chunks hold, without FCS.
+    pub frame_len_max: usize,
+    /// Devices, by port number.
+    pub ports: Vec<RunPort>,
+}
+
+/// What a frame meets beside queues, in virtual time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InVirtualTime {
+    /// From its last received bit to the crossbar.
+    pub fixed_latency: Span,
+    /// Whether it goes on when its header is in.
+    pub cut_through: bool,
+    /// Whether it takes its true wire time.
+    pub wire_overhead: bool,
+}
+
+/// Where switches keep their management sockets, a directory each.
+#[must_use]
+pub fn sockets_dir() -> PathBuf {
+    let user = rustix::process::geteuid();
+    if user.is_root() {
+        return PathBuf::from("/run/weft");
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()) {
+        Some(dir) => PathBuf::from(dir).join("weft"),
+        None => PathBuf::from(format!("/tmp/weft-{}", user.as_raw())),
+    }
+}
+
+/// Where a switch called `name` listens unless it is told otherwise.
+#[must_use]
+pub fn default_socket(name: &str) -> PathBuf {
+    sockets_dir().join(name).join("mgmt.sock")
+}
+
+impl Resolver<'_> {
+    pub(super) fn run(&mut self) -> RunConfig {
+        let name = self.text("switch", "name").unwrap_or_default();
+        let socket = match self.text("run", "socket") {
+            Some(socket) => PathBuf::from(socket),
+            None => default_socket(&name),
+        };
+        let shown = Value::Text(socket.display().to_string());
+        self.derived.insert(("run", 0, "socket"), shown);
+        let workers = to_usize(self.int("run", "workers").unwrap_or(1));
+        let cores = self.cores(workers);
+        let priority = self.priority();
+        let in_virtual_time = self.in_virtual_time();
+        let ports = self.settings.items("port");
+        if workers > ports.len().max(1) {
+            let place = self.place("run", "workers");
+            let message =
+                format!("expected at most one worker a port, found {workers} for {}", ports.len());
+            self.refuse(place, "run.workers", message);
+        }
+        RunConfig {
+            workers,
+            cores,
+            priority,
+            pause_guard: self.get("run", "pause_guard") != Some(Value::Bool(false)),
+            poll: self.choice("run", "poll"),
+            eal_args: self.texts("dpdk", "eal_args"),
+            express: self.get("express", "enabled") != Some(Value::Bool(false)),
+            socket,
+            user: self.run_user(),
+            sandbox: self.get("run", "sandbox") != Some(Value::Bool(false)),
+            metrics: self.text("run", "metrics").and_then(|text| listen_addr(&text)),
+            sai: self.text("sai", "listen").and_then(|text| listen_addr(&text)),
+            log: self.choice("run", "log"),
+            log_format: self.choice("run", "log_format"),
+            in_virtual_time,
+            frame_len_max: to_usize(self.int("switch", "max_frame").unwrap_or(1_522)),
+            ports: self.run_ports(),
+            name,
+        }
+    }
+
+    /// A processor for each of `workers` workers, if any are named.
+    fn cores(&mut self, workers: usize) -> Vec<usize> {
+        let set = self.get("run", "cores");
+        let members = set.iter().flat_map(Value::members);
+        let cores: Vec<usize> =
+            members.filter_map(|core| usize::try_from(core.as_int()?).ok()).collect();
+        let place = self.place("run", "cores");
+        if !cores.is_empty() && cores.len() < workers {
+            let message =
+                format!("expected a core for each of {workers} workers, found {}", cores.len());
+            self.refuse(place.clone(), "run.cores", message);
+        }
+        if let Some(core) = processors::repeated(&cores) {
+            let message = format!(
+                "expected each core once, found {core} twice: of two workers on one core each is away while the other runs"
+            );
+            self.refuse(place, "run.cores", message);
+        } else if cores.len() > workers {
+            let message = format!(
+                "expected one core for each of {workers} workers, found {}: the last ones are not used",
+                cores.len()
+            );
+            self.warnings.push(Problem { place, key: "run.cores".to_owned(), message });
+        }
+        cores
+    }
+
+    /// The priority of workers.
+    fn priority(&mut self) -> Option<Priority> {
+        let set = self.get("run", "priority")?;
+        if let Some(nice) = set.as_int() {
+            return i32::try_from(nice).ok().map(Priority::Nice);
+        }
+        if self.choice::<Poll>("run", "poll") == Poll::Busy {
+            let place = self.place("run", "priority");
+            let message = "expected a nice value with run.poll = \"busy\", found \"rr\": the kernel stops a thread of that policy which never sleeps, for 50 ms each second, and before that nothing else runs on its core";
+            self.refuse(place, "run.priority", message);
+        }
+        Some(Priority::RoundRobin)
+    }
+
+    fn in_virtual_time(&mut self) -> InVirtualTime {
+        let mut cut_through = self.choice::<ForwardingMode>("switch", "forwarding_mode")
+            == ForwardingMode::CutThrough;
+        let allowed = self.flag("switch", "allow_store_and_forward");
+        let place = self.place("switch", "forwarding_mode");
+        if cut_through && self.timing == Timing::Live {
+            cut_through = false;
+            if !allowed {
+                let message = "expected \"store-and-forward\", found \"cut-through\": live, ports pass whole frames; leave the key out, or say allow_store_and_forward = true";
+                self.refuse(place, "switch.forwarding_mode", message);
+            }
+        } else if cut_through && self.has_roles() {
+            let message = "expected \"store-and-forward\", found \"cut-through\": ports with a role carry TLPs, which are checked whole";
+            self.refuse(place, "switch.forwarding_mode", message);
+        }
+        InVirtualTime {
+            fixed_latency: Span::from_ns(self.fixed_latency_ns()),
+            cut_through,
+            wire_overhead: self.get("switch", "wire_overhead") != Some(Value::Bool(false)),
+        }
+    }
+
+    /// As a whole, or in two parts.
+    fn fixed_latency_ns(&mut self) -> u64 {
+        let whole = self.int("switch", "fixed_latency_ns").unwrap_or(0);
+        let parts = ["t_ingress_ns", "t_crossbar_ns"];
+        let (key, message) = match parts.map(|part| self.int("switch", part)) {
+            [None, None] => return whole,
+            [Some(ingress), Some(crossbar)] => {
+                let sum = ingress + crossbar;
+                if self.settings.table("switch", "fixed_latency_ns").is_none() || whole == sum {
+                    return sum;
+                }
+                let message = format!(
+                    "expected {sum}, the sum of t_ingress_ns and t_crossbar_ns, found {whole}; leave it out"
+                );
+                ("fixed_latency_ns", message)
+            }
+            [Some(_), None] => ("t_ingress_ns", "expected t_crossbar_ns beside it".to_owned()),
+            [None, Some(_)] => ("t_crossbar_ns", "expected t_ingress_ns beside it".to_owned()),
+        };
+        let place = self.place("switch", key);
+        self.refuse(place, &format!("switch.{key}"), message);
+        whole
+    }
+
+    /// As whom the switch goes on, which takes all that a sandbox does.
+    fn run_user(&mut self) -> Option<String> {
+        let user = self.text("run", "user")?;
+        let place = self.place("run", "user");
+        if self.get("run", "sandbox") == Some(Value::Bool(false)) {
+            let message = "expected run.sandbox = true, which gives the user's capabilities up";
+            self.refuse(place.clone(), "run.user", message);
+        }
+        let kinds = self.settings.items("port").iter();
+        let is_dpdk =
+            |item: &Item| self.port_choice::<DeviceKind>(item, "kind") == DeviceKind::Dpdk;
+        if kinds.into_iter().any(is_dpdk) {
+            let message = "expected no port of kind dpdk, whose drivers need root; start the switch as the user that may use its devices";
+            self.refuse(place, "run.user", message);
+        }
+        Some(user)
+    }
+
+    /// A device for each port, and one for the CPU port where there is one.
+    fn run_ports(&mut self) -> Vec<RunPort> {
+        let count = self.settings.items("port").len();
+        let mut ports: Vec<RunPort> = (0..count).map(|index| self.run_port(index)).collect();
+        if self.has_roles() {
+            ports.push(RunPort {
+                name: CPU_PORT.to_owned(),
+                kind: DeviceKind::Pipe,
+                device: CPU_PORT.to_owned(),
+                mac: None,
+                rx_ring_frames: PIPE_FRAMES,
+                covered_frames: PIPE_FRAMES,
+                existing: Existing::Refuse,
+                dpdk_queues: 1,
+                dpdk_tx_descriptors: 0,
+                xdp: XdpConfig {
+                    queues: Some(1),
+                    attach: AttachTo::Native,
+                    zero_copy: false,
+                    busy_poll_us: 0,
+                },
+                loss: None,
+            });
+        }
+        ports
+    }
+
+    fn run_port(&mut self, index: usize) -> RunPort {
+        let Some(item) = self.settings.items("port").get(index) else {
+            unreachable!("the index is that of an item")
+        };
+        let text = |key| item.set.get(key).and_then(|set| set.value.as_text().map(str::to_owned));
+        let name = text("name").unwrap_or_default();
+        let device = text("device").unwrap_or_else(|| name.clone());
+        self.derived.insert(("port", index, "device"), Value::Text(device.clone()));
+        let number = |key| {
+            let value = self.port_get(item, key).and_then(|value| value.as_int());
+            value.and_then(|int| usize::try_from(int).ok())
+        };
+        let dpdk_tx_descriptors = number("dpdk_tx_descriptors")
+            .unwrap_or_else(|| to_usize(self.int("switch", "tx_ring_frames").unwrap_or(64)));
+        let shown = Value::Int(i64::try_from(dpdk_tx_descriptors).unwrap_or(i64::MAX));
+        let lost = number("loss_per_million").and_then(|count| u32::try_from(count).ok());
+        let seed = number("loss_seed").unwrap_or(1) as u64;
+        let loss = lost.filter(|&count| count > 0).map(|count| (count, seed));
+        let rx_ring_frames = number("rx_ring_frames").unwrap_or(RX_RING_FRAMES);
+        let port = RunPort {
+            kind: self.port_choice(item, "kind"),
+            device,
+            mac: text("mac").and_then(|mac| mac.parse().ok()),
+            rx_ring_frames,
+            covered_frames: rx_ring_frames,
+            existing: Existing::Refuse,
+            dpdk_queues: number("dpdk_queues").unwrap_or(1),
+            dpdk_tx_descriptors,
+            xdp: self.xdp(item),
+            loss,
+            name,
+        };
+        self.derived.insert(("port", index, "dpdk_tx_descriptors"), shown);
+        let shown = Value::Int(i64::try_from(rx_ring_frames).unwrap_or(i64::MAX));
+        self.derived.insert(("port", index, "rx_ring_frames"), shown);
+        port
+    }
+
+    /// Has headroom cover less of receive rings whose size is not set; whether there are any.
+    pub(super) fn cover_less(&self, run: &mut RunConfig) -> bool {
+        let mut any = false;
+        for (port, item) in run.ports.iter_mut().zip(self.settings.items("port")) {
+            if self.port_get(item, "rx_ring_frames").is_none() {
+                port.covered_frames = RX_RING_FRAMES_COVERED;
+                any = true;
+            }
+        }
+        any
+    }
+
+    fn xdp(&self, item: &Item) -> XdpConfig {
+        let number = |key| self.port_get(item, key).and_then(|value| value.as_int());
+        XdpConfig {
+            queues: number("xdp_queues").and_then(|queues| usize::try_from(queues).ok()),
+            attach: self.port_choice(item, "xdp_mode"),
+            zero_copy: self.port_get(item, "xdp_zero_copy") != Some(Value::Bool(false)),
+            busy_poll_us: number("xdp_busy_poll_us")
+                .and_then(|us| u32::try_from(us).ok())
+                .unwrap_or(0),
+        }
+    }
+}

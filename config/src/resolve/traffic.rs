@@ -1,0 +1,111 @@
+//! Hosts that weft plays: what they send.
+//!
+//! [`TrafficConfig`].
+//!
+//! Units: bytes without FCS.
+//! Source: docs/spec/pipeline.md §12; docs/spec/wire-formats.md §1.1.
+
+use weft_parsers::Format;
+
+use super::{Place, Resolver, Value, to_usize};
+use crate::choice::{FlowControl, HostFormat};
+
+/// What a host sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrafficConfig {
+    /// Format.
+    pub format: Format,
+    /// Longest frame.
+    pub frame_len_max: usize,
+    /// Whether PAUSE stops it.
+    pub obeys_pfc: bool,
+    /// Whether frames carry a tag.
+    pub vlan: bool,
+    /// Whether frames may be marked.
+    pub ecn: bool,
+    /// Virtual channels.
+    pub vcs: u8,
+    /// PCP of each.
+    pub vc_pcp: [u8; 8],
+}
+
+/// Most payload of TYPE1 and TYPE2.
+const PAYLOAD_LEN_MAX: usize = 1_344;
+
+/// Bytes beside the payload (docs/spec/wire-formats.md §1.1), without tag: before it, and of the ICRC behind it.
+const fn overhead_len(format: Format) -> usize {
+    match format {
+        Format::Standard => 50 + 4,
+        Format::AfhGen1 | Format::AfhGen2 => 22 + 4,
+        Format::AfhLite => 12,
+        _ => 14,
+    }
+}
+
+impl Resolver<'_> {
+    pub(super) fn traffic(&mut self) -> TrafficConfig {
+        const HERE: &str = "traffic";
+        let lite = self.get(HERE, "lite_mode").map(|lite| lite == Value::Bool(true));
+        let is_set = self.settings.table(HERE, "pkt_format").is_some();
+        let format = match self.choice(HERE, "pkt_format") {
+            _ if lite == Some(true) && !is_set => Format::AfhLite,
+            HostFormat::Gen1 => Format::AfhGen1,
+            HostFormat::Gen2 => Format::AfhGen2,
+            HostFormat::Lite => Format::AfhLite,
+            HostFormat::Ethernet => Format::Other,
+            HostFormat::Standard => Format::Standard,
+        };
+        let flow_control = self.choice::<FlowControl>(HERE, "flow_control_mode");
+        let vlan = self.flag(HERE, "vlan_enabled");
+        let ecn = self.get(HERE, "ecn_capable").map(|ecn| ecn == Value::Bool(true));
+        let refusals = [
+            (
+                "vlan_enabled",
+                vlan && format == Format::AfhLite,
+                "expected false with pkt_format lite",
+            ),
+            (
+                "lite_mode",
+                lite.is_some_and(|lite| lite != (format == Format::AfhLite)),
+                "expected true with pkt_format lite, false with all others",
+            ),
+            (
+                "ecn_capable",
+                ecn == Some(true) && format != Format::Standard,
+                "expected false: only pkt_format standard has an ECN field",
+            ),
+            (
+                "flow_control_mode",
+                flow_control == FlowControl::Cbfc,
+                "expected \"pfc\" or \"none\", found \"cbfc\": the hosts of weft have no credits; take \"none\"",
+            ),
+        ];
+        for (key, is_wrong, message) in refusals {
+            if is_wrong {
+                let place: Place = self.place(HERE, key);
+                self.refuse(place, &format!("traffic.{key}"), message);
+            }
+        }
+        let ecn = ecn.unwrap_or(format == Format::Standard);
+        self.derived.insert((HERE, 0, "ecn_capable"), Value::Bool(ecn));
+        self.derived.insert((HERE, 0, "lite_mode"), Value::Bool(format == Format::AfhLite));
+        let tag_len = if vlan { 4 } else { 0 };
+        let longest = overhead_len(format) + tag_len + PAYLOAD_LEN_MAX;
+        let shown = i64::try_from(longest).unwrap_or(i64::MAX);
+        self.derived.insert((HERE, 0, "max_frame_size"), Value::Int(shown));
+        let pcps = self.get(HERE, "vc_pcp_mapping");
+        let mut vc_pcp = [0; 8];
+        for (slot, pcp) in vc_pcp.iter_mut().zip(pcps.iter().flat_map(Value::members)) {
+            *slot = pcp.as_int().and_then(|pcp| u8::try_from(pcp).ok()).unwrap_or(0);
+        }
+        TrafficConfig {
+            format,
+            frame_len_max: self.int(HERE, "max_frame_size").map_or(longest, to_usize),
+            obeys_pfc: flow_control != FlowControl::None,
+            vlan,
+            ecn,
+            vcs: self.int(HERE, "num_vc").and_then(|vcs| u8::try_from(vcs).ok()).unwrap_or(8),
+            vc_pcp,
+        }
+    }
+}
