@@ -1,6 +1,7 @@
-//! What a switch is built of: ports spread over workers, a pool, lanes; and what follows a configuration in force.
+//! The parts of a switch: ports spread over workers, a pool, lanes, and the snapshot that succeeds the one in force.
 //!
-//! [`SwitchConfig`] -> [`Built`], or the [`Snapshot`] that takes over; live, and where a record is replayed.
+//! [`assemble`] makes a [`Built`] from a [`SwitchConfig`], and [`successor`] the [`Snapshot`] that takes over. A live
+//! switch and the replay of a record use the same functions.
 //!
 //! Units: chunks, bytes.
 //! Source: docs/spec/pipeline.md §11.
@@ -17,7 +18,8 @@ use weft_dataplane::types::PortId;
 
 use super::LiveError;
 
-/// Ports of each of `workers` workers: round robin, no worker without a port.
+/// Deals ports out to `workers` workers, round robin. With fewer ports than workers there are fewer workers: each has a
+/// port.
 #[must_use]
 pub fn spread(ports: usize, workers: usize) -> Vec<Vec<PortId>> {
     let workers = workers.clamp(1, ports.max(1));
@@ -25,7 +27,7 @@ pub fn spread(ports: usize, workers: usize) -> Vec<Vec<PortId>> {
     (0..workers).map(of).collect()
 }
 
-/// Chunks that a switch needs, those aside that its devices take.
+/// Chunks that a switch needs, without those that its devices hold.
 #[must_use]
 pub fn chunks(switch: &SwitchConfig, workers: usize) -> usize {
     let beside = chunks_beside_buffer(switch.ports.len(), workers, switch.tx_ring_frames);
@@ -33,10 +35,10 @@ pub fn chunks(switch: &SwitchConfig, workers: usize) -> usize {
     cells.saturating_add(beside)
 }
 
-/// A pool of `count` chunks that suit the devices of `run`.
+/// A pool of `count` chunks in memory that the kinds of device in `run` can share.
 ///
 /// # Errors
-/// No memory.
+/// The kernel gives no memory.
 pub fn pool(run: &RunConfig, count: usize) -> Result<Arc<Pool>, PoolError> {
     let has = |kinds: &[DeviceKind]| run.ports.iter().any(|port| kinds.contains(&port.kind));
     let sharing = Sharing {
@@ -58,14 +60,16 @@ pub fn assemble(
     build(switch, pool, spread, Timing::Live).map_err(|e| LiveError::Build(Box::new(e)))
 }
 
-/// Compiles what is to follow the configuration that is in force.
+/// Compiles `switch` as the successor of the configuration in force.
 ///
 /// # Errors
-/// What contradicts itself, or can only change with a restart.
+/// `switch` contradicts itself, or changes something that needs a restart.
 pub fn successor(core: &Core, mut switch: SwitchConfig) -> Result<Arc<Snapshot>, LiveError> {
     let old = core.snapshot.load_full();
     for (port, old) in switch.ports.iter_mut().zip(&old.config.ports) {
         if port.parse.port_mac == weft_parsers::MacAddr::ZERO {
+            // A configuration gives zero where it names no address. The device's own was found when it was opened, and
+            // only then.
             port.parse.port_mac = old.parse.port_mac; // the device's, found at start
         }
     }
@@ -73,15 +77,17 @@ pub fn successor(core: &Core, mut switch: SwitchConfig) -> Result<Arc<Snapshot>,
     Ok(Arc::new(new))
 }
 
-/// Puts `new` in force, whole or not at all; no worker may be in a step meanwhile.
+/// Puts `new` in force, whole or not at all. No worker may be in a step meanwhile.
 ///
 /// # Errors
 /// A static entry for which there is no room.
 pub fn take_over(core: &Core, new: &Arc<Snapshot>) -> Result<(), LiveError> {
     let forward = &new.config.forward;
+    // The only call that can fail stands first: after it nothing needs to be undone.
     core.fdb.set_static(&forward.static_entries)?;
     core.fdb.set_ageing(forward.ageing);
     weft_dataplane::pipeline::limit_learning(&core.fdb, new);
+    // Last: a worker that sees the new snapshot sees the FDB that belongs to it.
     core.snapshot.store(new.clone());
     Ok(())
 }

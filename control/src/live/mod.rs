@@ -1,6 +1,7 @@
-//! A running switch: ports opened, workers on their cores, and a hand on all of them.
+//! A running switch: its open ports, its workers on their cores, and the handle that control uses for both.
 //!
-//! A resolved [`weft_config::Config`] → [`Live`], until [`Live::stop`] gives the final counters.
+//! [`Live::start`] builds one from a resolved [`weft_config::Config`]; [`Live::stop`] ends it and returns the final
+//! counters.
 //!
 //! Source: ARCHITECTURE.md "The path of a frame"; ARCHITECTURE.md "Control"; docs/spec/pipeline.md §11.
 
@@ -50,89 +51,75 @@ pub use start::NewRecord;
 /// Why a switch cannot be started or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
-    /// A device cannot be opened.
     #[error("port {name}")]
-    Open {
-        /// The port.
-        name: String,
-        /// Why.
-        source: Box<PortOpenError>,
-    },
-    /// The pool cannot be made.
+    Open { name: String, source: Box<PortOpenError> },
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// The parts do not fit together.
+    /// The configuration contradicts itself, or does not fit the ports and the pool.
     #[error(transparent)]
     Build(Box<weft_dataplane::pipeline::BuildError>),
-    /// Workers cannot be woken.
+    /// The kernel gives no eventfd to wake workers by.
     #[error(transparent)]
     WorkerGroup(#[from] WorkerGroupError),
-    /// A worker does not answer; nothing was changed.
+    /// A worker did not come out of its step in time; nothing was changed.
     #[error(transparent)]
     Stuck(#[from] Stuck),
-    /// No thread could be started.
+    /// The kernel gives no thread for a worker.
     #[error("start worker {worker}")]
-    Thread {
-        /// Which one.
-        worker: usize,
-        /// The kernel's answer.
-        source: std::io::Error,
-    },
-    /// Workers cannot run where, or as early as they are to.
+    Thread { worker: usize, source: std::io::Error },
+    /// A worker cannot have its processor or its priority.
     #[error(transparent)]
     Placement(#[from] placement::PlacementError),
-    /// No thread that looks after workers.
+    /// The kernel gives no thread for the pause guard.
     #[error("start the thread that pauses peers while a worker is away")]
     Guard(#[source] std::io::Error),
-    /// A new configuration was refused.
     #[error(transparent)]
     Snapshot(Box<SnapshotError>),
-    /// The record cannot be begun.
     #[error("begin the record")]
     Record(#[source] std::io::Error),
-    /// The kernel refused the configuration of its part.
+    /// The kernel refused the maps or programs of the fast path.
     #[error("fast path in the kernel")]
     Express(#[from] weft_xdp::XdpError),
-    /// There is no such switch.
+    /// The configuration of the switch's own functions is refused.
     #[error("functions of a switch that routes TLPs")]
     Fabric(#[source] weft_pbr_switch::ConfigError),
-    /// No thread, or no eventfd.
+    /// The kernel gives no thread or no eventfd for the agent.
     #[error("start the agent")]
     Agent(#[source] std::io::Error),
-    /// Managers cannot connect.
     #[error("serve CCI")]
     Cci(#[from] cci::CciError),
-    /// Managers that speak MCTP cannot connect.
     #[error(transparent)]
     Mctp(#[from] MctpError),
-    /// A record does not hold what the agent does.
+    /// A record holds port input and changes by control; the agent's decisions are in neither, so a replay would
+    /// differ.
     #[error(
         "a switch whose ports have roles cannot be recorded: what its agent does is in no record"
     )]
     NoRecord,
-    /// A static entry was refused.
     #[error(transparent)]
     Static(#[from] weft_dataplane::fdb::StaticError),
 }
 
 impl LiveError {
-    /// What a refusal by the device of port `name` is.
+    /// Wraps an error of opening the device of port `name`.
     fn open(name: impl Into<String>) -> impl FnOnce(PortOpenError) -> Self {
         let name = name.into();
         move |source| Self::Open { name, source: Box::new(source) }
     }
 }
 
-/// How often it is looked whether workers have stopped, and how many times after each step of one: 2.5 s, in which one that
-/// waits for another one gives up. The kernel takes some 60 ms to close a port, and several times that beside busy neighbours.
+/// Time between two looks at whether the workers have ended, and how many looks may pass without progress: 2.5 s. A
+/// worker that waits for a stuck one gives up within that time. The kernel takes some 60 ms to close a port, and
+/// several times that on a busy machine; each port that is closed starts the count anew.
 const HALT: Duration = Duration::from_millis(2);
 /// See [`HALT`].
 const HALTS: u32 = 1_250;
 
-/// How many times a change waits for all workers, 2 s each: on a busy machine one may be away for longer than one wait.
+/// How many times a reload waits for all workers, 2 s each: on a busy machine a worker may be off its core for longer
+/// than that.
 const TRIES: u32 = 3;
 
-/// How long workers and a device may take to hold a port's queues.
+/// How long workers and a device may take until a change of `tx_off` holds.
 const IN_FORCE: Duration = Duration::from_secs(2);
 
 /// A worker's thread; it ends with its ports.
@@ -144,22 +131,22 @@ pub struct Live {
     group: Arc<WorkerGroup>,
     clock: Clock,
     threads: Mutex<Vec<Thread>>,
-    /// Serialises changes.
+    /// Held while a configuration is applied, so that two reloads do not interleave.
     changing: Mutex<()>,
     recorder: Option<Recorder>,
-    /// What was opened for each port.
+    /// By port, in the order of the configuration.
     devices: Vec<devices::DeviceInfo>,
     express: Mutex<Option<Express>>,
-    /// Why there is no fast path at all, if it was asked for.
+    /// Why the switch has no fast path although the configuration wants one.
     no_express: Option<String>,
     fabric: Mutex<Option<Functions>>,
-    /// Keeps peers paused while workers are away; none without `run.pause_guard`, or where nothing is lossless.
+    /// Keeps peers paused while workers are away. `None` without `run.pause_guard`, or where no priority is lossless.
     guard: Mutex<Option<pause_guard::Guard>>,
-    /// What is doubtful about where workers run.
+    /// Problems of placement that do not stop the switch, such as a processor that is off line.
     warnings: Vec<String>,
 }
 
-/// What a switch that routes TLPs has beside workers.
+/// The agent of a switch whose ports have roles, and the listeners for its managers.
 struct Functions {
     agent: Arc<Agent>,
     cci: Option<cci::Server>,
@@ -167,13 +154,13 @@ struct Functions {
 }
 
 impl Live {
-    /// What was opened for each port, in the order of the configuration.
+    /// The devices that were opened, in the order of the configuration.
     #[must_use]
     pub fn devices(&self) -> &[devices::DeviceInfo] {
         &self.devices
     }
 
-    /// What is doubtful about where workers run.
+    /// Problems of placement that do not stop the switch, such as a processor that is off line.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
@@ -187,14 +174,15 @@ impl Live {
         self.fabric.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the fabric looks like from here; none where no port has a role.
+    /// State of the fabric as this switch knows it; `None` where no port has a role.
     #[must_use]
     pub fn fabric(&self) -> Option<FabricReport> {
-        // Counters of a worker that does not move are not exact, and all that there is.
+        // A worker that does not move leaves its counters inexact. They are reported all the same: nothing better is to
+        // be had.
         self.fabric_with(|| self.ledger().unwrap_or_else(|_| Ledger::read(&self.core)))
     }
 
-    /// As [`Self::fabric`], with counters as `read` reads them.
+    /// Same as [`Self::fabric`], with the counters that `read` returns.
     pub(super) fn fabric_with(&self, read: impl FnOnce() -> Ledger) -> Option<FabricReport> {
         let functions = self.functions();
         let Functions { agent, cci, mctp } = functions.as_ref()?;
@@ -214,6 +202,8 @@ impl Live {
             report.mctp_guard = Some(server.guard().to_owned());
             report.mctp = server.report();
         }
+        // Reading the counters may wait for a worker for seconds. The lock is released first, so that `halt`, which
+        // takes it to end the agent, does not wait as well.
         drop(functions);
         let ledger = read();
         for port in &report.ports {
@@ -226,7 +216,7 @@ impl Live {
         Some(report)
     }
 
-    /// Where managers connect, if they can.
+    /// Address and guard of the CCI listener; `None` where managers cannot connect.
     #[must_use]
     pub fn cci(&self) -> Option<String> {
         let functions = self.functions();
@@ -234,7 +224,7 @@ impl Live {
         Some(format!("{} ({})", server.at(), server.guard()))
     }
 
-    /// Where managers connect that speak MCTP, if they can.
+    /// Address and guard of the listener for CCI over MCTP; `None` where managers cannot connect.
     #[must_use]
     pub fn mctp(&self) -> Option<String> {
         let functions = self.functions();
@@ -242,14 +232,15 @@ impl Live {
         Some(format!("{} ({})", server.at(), server.guard()))
     }
 
-    /// Adds up what the kernel has sent on by itself.
+    /// Adds the frames that the kernel forwarded by itself to the counters.
     pub fn count_express(&self) {
         if let Some(express) = &*self.express() {
             express.count(&self.core);
         }
     }
 
-    /// Counters of `port` as they are: what the kernel sends on meanwhile may be counted in part. Nothing is waited for.
+    /// Counters of `port` without stopping the workers; frames that the kernel forwards meanwhile may be counted in
+    /// part.
     #[must_use]
     pub fn glance(&self, port: PortId) -> PortLedger {
         let express = self.express();
@@ -257,19 +248,20 @@ impl Live {
         glance.unwrap_or_else(|| PortLedger::read(&self.core, port))
     }
 
-    /// Why frames of (or to) each port are not sent on by the kernel; `None` where they may be, and
-    /// where that is not wanted.
+    /// By port, the reason why the kernel does not forward its frames by itself; `None` where it does, and where the
+    /// configuration does not ask for it.
     #[must_use]
     pub fn no_express(&self) -> Vec<Option<String>> {
         let reasons = self.express().as_ref().map(Express::reasons).unwrap_or_default();
         let of = |(index, device): (usize, &devices::DeviceInfo)| {
+            // Only a port by `AF_XDP` runs the program that forwards; for other kinds the reason would be noise.
             let reason = reasons.get(index).cloned().flatten().or_else(|| self.no_express.clone());
             reason.filter(|_| device.kind == "af_xdp")
         };
         self.devices.iter().enumerate().map(of).collect()
     }
 
-    /// Has all frames come to user space as long as the answer lives.
+    /// Has the XDP programs pass all frames to user space until the returned guard is dropped.
     #[must_use]
     pub fn watch(&self) -> Option<Watch> {
         self.express().as_ref().map(Express::watch)
@@ -287,12 +279,11 @@ impl Live {
         &self.group
     }
 
-    /// Passes of each worker's loop: a number that stands still is a worker that does.
+    /// Passes of each worker's loop. A number that stands still means a worker that is stuck.
     pub fn beats(&self) -> impl Iterator<Item = u64> + '_ {
         self.core.stats.iter().map(|stats| stats.loops.get())
     }
 
-    /// The time on the switch's clock.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.clock.now()
@@ -306,20 +297,23 @@ impl Live {
         self.group.with_quiesced(|| Ledger::read(&self.core))
     }
 
-    /// Takes `switch` over while the switch runs, whole or not at all; it was made from `sources`, if
-    /// they are new.
+    /// Puts `switch` in force while the switch runs, whole or not at all. `sources` are the texts that it was made
+    /// from, if they have changed.
     ///
     /// # Errors
-    /// What contradicts itself, or can only change with a restart; a worker that does not answer, though it was waited for
-    /// `TRIES` times.
+    /// `switch` contradicts itself, or would change something that needs a restart; or a worker did not answer in
+    /// `TRIES` waits.
     pub fn reload(&self, switch: SwitchConfig, sources: Option<&Sources>) -> Result<(), LiveError> {
         let _turn = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let change = self.recorder.as_ref().map(|_| Change::config(&switch, sources));
+        // The snapshot is compiled and the kernel's maps are prepared before the workers are held: frames wait in the
+        // ports while they are.
         let new = successor(&self.core, switch)?;
         let express = self.express();
         let prepared = express.as_ref().map(|express| express.prepare(&new)).transpose()?;
         let mut tried = 1;
-        // Between two tries the workers that have waited for the late one go on.
+        // A failed `quiesce` releases the barrier. Workers that had reached it run on before the next try, so that
+        // their ports do not overflow while one worker is late.
         let _quiesced = loop {
             match self.group.quiesce() {
                 Ok(quiesced) => break quiesced,
@@ -327,23 +321,28 @@ impl Live {
                 Err(stuck) => return Err(stuck.into()),
             }
         };
+        // The record gets the change before it is applied, while no worker is in a step: a replay makes it between the
+        // same two steps.
         if let Some(change) = &change {
             self.note(change);
         }
         take_over(&self.core, &new)?;
+        // The workers are still held, so that they and the fast path go over to the new configuration together.
         if let Some(prepared) = prepared {
             prepared.commit();
         }
         Ok(())
     }
 
-    /// Waits until it is in force in all workers that `port` sends, or that its queues are held; in the second case also until
-    /// what its device, and the kernel by itself, had taken before has left.
+    /// Waits until the change of `tx_off` for `port` is in force: it sends (`on`), or its queues are held. In the
+    /// second case also until its device has sent the frames that it had before, and so has the kernel's fast path.
     ///
     /// # Errors
-    /// What does not come to be so within 2 s.
+    /// The change is not in force within 2 s.
     pub fn until_in_force(&self, port: PortId, on: bool) -> Result<(), String> {
         let is_so = || {
+            // `tx_off` is read first: `Core::set_tx_off` stores `sending` before it, with Release, so that a gate seen
+            // shut comes with the count that belongs to it.
             let is_told = self.core.tx_off().contains(port) != on;
             (is_told && (on || self.core.sending(port) == 0)).then_some(())
         };
@@ -358,18 +357,19 @@ impl Live {
             });
         }
         if !on {
-            // Frames that the XDP program has passed on while the gate was open are sent before their processor leaves its
-            // receive loop; this returns when all have left it (membarrier(2), MEMBARRIER_CMD_GLOBAL).
+            // The XDP program may have redirected frames while the gate was still open. They are sent before their
+            // processor leaves its receive loop; this returns when all processors have left it (membarrier(2),
+            // MEMBARRIER_CMD_GLOBAL).
             let waited = rustix::thread::membarrier(MembarrierCommand::Global);
             waited.map_err(|error| format!("wait for the kernel's part: {error}"))?;
         }
         Ok(())
     }
 
-    /// Has `change`, which is about to be made, in the record; the workers are quiesced.
+    /// Writes `change` to the record, if there is one. The workers must be quiesced, and the change made right after.
     ///
     /// # Panics
-    /// Never: all of it can be written as JSON.
+    /// Never: a change always serialises.
     pub fn note(&self, change: &Change) {
         if let Some(recorder) = &self.recorder {
             let text = serde_json::to_vec(change).expect("numbers and texts");
@@ -377,10 +377,10 @@ impl Live {
         }
     }
 
-    /// Ends the record of a switch that has stopped with these counters; none if none was written.
+    /// Ends the record of a switch that has stopped with these counters; `None` if the run was not recorded.
     ///
     /// # Panics
-    /// Never: all of it can be written as JSON.
+    /// Never: counters always serialise.
     #[must_use]
     pub fn end_record(&self, counters: &Ledger) -> Option<Summary> {
         let text = serde_json::to_vec(counters).expect("numbers");
@@ -391,15 +391,16 @@ impl Live {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends connections of managers, the workers and the agent, and closes the ports, but for those of workers that are
-    /// stuck, and are left alone.
+    /// Ends the managers' connections, the agent, the pause guard and the workers. A worker closes its ports as it
+    /// ends; a worker that is stuck is left running, with its ports open.
     fn halt(&self) -> Result<(), Stuck> {
         let functions = self.functions().take();
         if let Some(functions) = &functions {
             functions.agent.stop();
         }
         drop(functions);
-        // Workers that end are not away.
+        // The pause guard goes first: to it a worker that ends looks like one that is away, and it would pause the
+        // peers.
         drop(self.guard.lock().unwrap_or_else(PoisonError::into_inner).take());
         self.group.stop();
         let mut running: Vec<_> = self.lock().drain(..).enumerate().collect();
@@ -416,6 +417,8 @@ impl Live {
                 return Ok(());
             }
             wait::pause(HALT);
+            // Closing many ports takes long but is progress: only `HALTS` looks in a row without a step mean a stuck
+            // worker.
             if steps != threads::steps() {
                 (steps, looks) = (threads::steps(), 0);
             }
@@ -423,8 +426,8 @@ impl Live {
         Err(Stuck { workers: running.into_iter().map(|(worker, _)| worker).collect() })
     }
 
-    /// Stops the workers, closes the ports, and returns the final counters; and the workers that do not stop, whose ports
-    /// and counters are as they are.
+    /// Stops the workers, closes the ports, and returns the final counters, with the workers that did not stop. Ports
+    /// and counters of those are left as they are.
     #[must_use]
     pub fn stop(&self) -> (Ledger, Option<Stuck>) {
         let halted = self.halt();

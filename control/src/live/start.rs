@@ -1,6 +1,6 @@
 //! Starting a switch: devices opened, lanes built over them, a thread for each worker.
 //!
-//! A resolved [`Config`] -> [`Live`], or nothing that is left behind.
+//! [`Live::start`] turns a resolved [`Config`] into a [`Live`]; when it fails, nothing is left behind.
 //!
 //! Source: docs/spec/pipeline.md §11, §13.
 
@@ -29,19 +29,19 @@ use super::{Functions, Live, LiveError, Thread, cci, devices};
 use crate::express::Express;
 use crate::record::Header;
 
-/// A record that is to be written.
+/// A record to be written of the run.
 pub struct NewRecord {
-    /// Where to.
+    /// Open and empty.
     pub file: std::fs::File,
-    /// What the configuration was made from.
+    /// The texts of the configuration and where they came from, for the record's header.
     pub sources: Sources,
-    /// Told at once when the file takes no more.
+    /// Called when the file takes no more.
     pub on_failure: Box<dyn FnMut(&std::io::Error) + Send>,
 }
 
 impl Live {
-    /// Opens all ports of `config` and starts its workers; `mirrors` has a slot for each port. `raiser` gives threads the
-    /// priorities that the calling one may not give any more.
+    /// Opens all ports of `config` and starts its workers; `mirrors` has a slot for each port. `raiser` sets the
+    /// priorities that the calling thread may no longer set itself.
     ///
     /// # Errors
     /// See [`LiveError`]; nothing is left behind.
@@ -56,10 +56,14 @@ impl Live {
             return Err(LiveError::NoRecord);
         }
         let mut switch = config.switch.clone();
+        // A new key for each start: a neighbour that could foresee it could forge the probes by which the switch finds
+        // loops.
         switch.forward.probe_key = secret();
+        // A run is a function of its record only with one worker: the record has no order between steps of two.
         let workers = if record.is_some() { 1 } else { config.run.workers };
         let spread = spread(switch.ports.len(), workers);
         let count = chunks(&switch, spread.len()) + devices::chunks(config);
+        // The pool is sized before any device is open, so it has room for the most chunks that each kind may hold.
         let pool = pool(&config.run, count)?;
         let express = fast_path(config, record.is_some());
         let (express, no_express) = match express {
@@ -68,11 +72,13 @@ impl Live {
             None => (None, None),
         };
         let (ports, info, far) = devices::open_all(config, &mut switch, &pool, express.as_ref())?;
-        // What a record is made of is what ports return: nothing may be sent beside them.
+        // A replay knows only the frames that ports returned and took: frames that the guard sends beside them would
+        // not be in the record.
         let ways =
             if record.is_some() { Ok(Vec::new()) } else { pause_guard::open(config, &ports) };
         let ways = ways.map_err(|(name, error)| LiveError::open(name)(*error))?;
         let recorder = record.map(|record| begin(record, &switch, &pool)).transpose()?;
+        // The slot is how control sets a mirror later, while a worker owns the port.
         let tee = |(port, slot): (Box<dyn Port>, &MirrorSlot)| -> Box<dyn Port> {
             Box::new(Tee::new(port, slot.clone()))
         };
@@ -81,10 +87,12 @@ impl Live {
         (live.devices, live.no_express) = (info, no_express);
         let guard = Guard::start(&live.core, live.clock, &spread, ways);
         let guard = guard.map_err(LiveError::Guard)?;
+        // By way of `placement`, whose raiser has `CAP_SYS_NICE` where this thread has given it up.
         if let Some(thread) = guard.as_ref().map(Guard::thread) {
             placement.prefer(thread);
         }
         (live.guard, live.warnings) = (Mutex::new(guard), placement.warnings);
+        // The workers run before managers can connect: a command's tables are to be in force when it is answered.
         if let Some((fabric, far)) = config.fabric.as_ref().zip(far) {
             let agent = Arc::new(Agent::start(fabric, &live.core, live.clock, far)?);
             let cci = fabric.cci.as_ref().map(|cci| cci::Server::start(cci, agent.clone()));
@@ -94,6 +102,7 @@ impl Live {
             let (cci, mctp) = (cci.transpose()?, mctp.transpose()?);
             live.fabric = Mutex::new(Some(Functions { agent, cci, mctp }));
         }
+        // The XDP programs were attached with the devices; they forward from here on, by the tables of `core`.
         if let Some(mut express) = express {
             if let Err(error) = express.follow(&live.core, live.clock) {
                 live.no_express = Some(error.to_string());
@@ -103,8 +112,8 @@ impl Live {
         Ok(live)
     }
 
-    /// Starts workers over `ports`, which are in the order of `switch.ports`, and the pool that they
-    /// were opened for; one, if the run is recorded.
+    /// Starts workers over `ports`, which are in the order of `switch.ports` and were opened for `pool`. A recorded run
+    /// has one worker.
     fn drive(
         placement: &mut Placement<'_>,
         switch: SwitchConfig,
@@ -130,11 +139,13 @@ impl Live {
             warnings: Vec::new(),
         };
         let mut ports = deal(ports, &spread, recorder);
+        // All ports start before any worker runs: a port that is refused then ends the start before a frame is
+        // forwarded.
         for ((lane, own), numbers) in lanes.iter_mut().zip(&mut ports).zip(&spread) {
             start_ports(run, lane, own, numbers)?;
         }
         for (index, (lane, own)) in lanes.into_iter().zip(ports).enumerate() {
-            // On a failure `live` is dropped, and with it the workers that run.
+            // On a failure `live` is dropped, which stops the workers that already run.
             let started = live.spawn_worker(run, index, lane, own);
             let (handle, thread) =
                 started.map_err(|source| LiveError::Thread { worker: index, source })?;
@@ -144,7 +155,7 @@ impl Live {
         Ok(live)
     }
 
-    /// Starts the thread of worker `index` over `ports`, and says which one it is.
+    /// Starts the thread of worker `index` over `ports`; returns its handle and its id.
     fn spawn_worker(
         &self,
         run: &RunConfig,
@@ -166,7 +177,7 @@ impl Live {
     }
 }
 
-/// Each worker's ports, as `spread` says; what they answer is written down by `recorder`.
+/// Deals the ports out to workers as `spread` says; with a `recorder`, each is wrapped so that its input is recorded.
 fn deal(
     ports: Vec<Box<dyn Port>>,
     spread: &[Vec<PortId>],
@@ -186,7 +197,7 @@ fn deal(
     spread.iter().map(&mut of).collect()
 }
 
-/// Has a worker's ports take the buffers that they receive into.
+/// Has a worker's ports take the buffers that they receive into from its lane.
 fn start_ports(
     run: &RunConfig,
     lane: &mut Lane,
@@ -200,7 +211,8 @@ fn start_ports(
     Ok(())
 }
 
-/// The fast path of a switch whose ports can have one, if it is wanted: not while all is recorded.
+/// The fast path, where some port can have one and the configuration wants it. `None` while a run is recorded, as the
+/// frames that the kernel forwards would be in no record.
 fn fast_path(config: &Config, is_recorded: bool) -> Option<Result<Express, String>> {
     let ports = &config.run.ports;
     let can = ports.iter().any(|run| matches!(run.kind, DeviceKind::Auto | DeviceKind::AfXdp));
@@ -209,13 +221,14 @@ fn fast_path(config: &Config, is_recorded: bool) -> Option<Result<Express, Strin
     wanted.then(|| Express::new(ports.len(), stations).map_err(|error| error.to_string()))
 }
 
-/// Numbers that no neighbour can foresee: the standard library has the kernel choose the keys of its hash tables.
+/// A key that neighbours cannot foresee. The standard library seeds the keys of its hash tables from the kernel's
+/// random numbers.
 fn secret() -> [u64; 2] {
     let keys = RandomState::new();
     [keys.hash_one(0), keys.hash_one(1)]
 }
 
-/// Begins a record of a switch whose devices are open.
+/// Begins the record of a switch whose devices are open.
 fn begin(record: NewRecord, switch: &SwitchConfig, pool: &Pool) -> Result<Recorder, LiveError> {
     let header = Header { chunks: Some(pool.count()), ..Header::new(record.sources, switch) };
     let header = serde_json::to_vec(&header).expect("texts");
