@@ -1,9 +1,8 @@
-//! The thread of a switch's own functions: what managers command, and the tables that workers route TLPs by.
+//! The thread of a switch's own functions: it carries out managers' commands and publishes the tables that TLPs are
+//! routed by.
 //!
-//! [`Agent`] drives a [`pbr_switch::Agent`] at the far end of the CPU port's pipe. After each turn, and after
-//! each command before its response is sent, changed tables are in force.
-//!
-//! Units: frames; requests.
+//! [`Agent`] drives a [`pbr_switch::Agent`] at the far end of the CPU port's pipe. Changed tables are in force after
+//! each turn, and after each command before its response is sent.
 //! Source: docs/spec/cxl-fabric.md "Tables of an edge and who may write them", "Dynamic change"; docs/spec/pipeline.md
 //! §11.
 
@@ -34,48 +33,48 @@ use weft_pbr_switch as pbr_switch;
 use super::LiveError;
 use super::refusals::RefusalWatch;
 
-/// Free chunks that the thread keeps at hand.
+/// Free chunks that the thread keeps for itself, so that it rarely goes to the shared pool.
 pub const CACHE: usize = 64;
-/// How often links are looked at while nothing else happens.
+/// Longest time between two looks at the links.
 const LOOK: Span = Span::from_ms(10);
-/// How soon a port that was full is tried again.
+/// How soon sending is tried again when the pipe was full.
 const BLOCKED: Span = Span::from_us(50);
-/// Bytes of late answers that one connection may leave where they are.
+/// Bytes of late answers that may wait for one connection. Beyond that they are dropped, and the connection is to be
+/// closed.
 const LATE_MAX: usize = 256 * 1024;
-/// Notifications that wait for one connection; the newest are lost, as those before them tell to look.
+/// Notifications that may wait for one connection. Later ones are dropped: those that wait already tell the manager to
+/// look.
 const NOTICES_MAX: usize = 64;
-/// Longest payload that ports may have.
+/// Longest payload in bytes that any link may have.
 const PAYLOAD_MAX: usize = 4_096;
 
-/// What the functions have done.
+/// Counters of the agent's thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentCounts {
-    /// Turns of the thread.
     pub turns: u64,
-    /// Times that other tables came in force.
+    /// Times that changed tables were put in force.
     pub published: u64,
-    /// Links that went up or down.
     pub links: u64,
-    /// What they did with what came.
+    /// Counters of the functions themselves.
     pub functions: pbr_switch::AgentCounts,
 }
 
-/// Names a connection of a manager; several may be of one session.
+/// Names a connection of a manager; a session may have several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PeerId(u64);
 
-/// One connection of a manager, as the thread sees it.
+/// One connection of a manager.
 struct Peer {
     session: Session,
     wakeup: Arc<EventFd>,
-    /// The answers that it waits for.
+    /// Requests whose answers are still to come.
     tickets: BTreeSet<Ticket>,
     late: Vec<Answer>,
-    /// Bytes of them.
+    /// Bytes of the messages in `late`.
     bytes: usize,
-    /// They were more than [`LATE_MAX`].
+    /// There were more than [`LATE_MAX`]; the late answers are gone.
     is_lost: bool,
-    /// Notifications of events, where the connection takes any.
+    /// Notifications of events that wait; `None` until the connection listens.
     notices: Option<VecDeque<Vec<u8>>>,
 }
 
@@ -83,7 +82,7 @@ struct State {
     agent: pbr_switch::Agent,
     port: Pipe,
     bufs: Bufs,
-    /// Links as the functions know them.
+    /// Links that the functions have been told are up.
     up: PortSet,
     peers: BTreeMap<PeerId, Peer>,
     next_peer: u64,
@@ -101,17 +100,17 @@ struct Shared {
     state: Mutex<State>,
 }
 
-/// The functions of a running switch.
+/// The agent of a running switch: its state and its thread.
 pub struct Agent {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Agent {
-    /// Starts the thread at the end `port` of the pipe, and puts the first tables in force.
+    /// Starts the thread at the end `port` of the pipe, and puts the first tables in force before it returns.
     ///
     /// # Errors
-    /// No such switch, or no thread.
+    /// The configuration is no such switch, or the kernel gives no thread.
     pub fn start(
         fabric: &FabricConfig,
         core: &Arc<Core>,
@@ -122,6 +121,7 @@ impl Agent {
         let mut bufs = Bufs::new(core.pool.clone(), CACHE, 0);
         core.count_chunks(&bufs);
         port.start(&mut bufs).map_err(LiveError::open(weft_config::resolve::CPU_PORT))?;
+        // The thread sleeps on a copy of the descriptor, as `port` itself goes behind the lock.
         let wake = port.wait_fd().map(|fd| fd.try_clone_to_owned()).transpose();
         let wake = wake.map_err(LiveError::Agent)?;
         let config = core.snapshot.load();
@@ -146,6 +146,7 @@ impl Agent {
             wakeup: EventFd::new().map_err(LiveError::Agent)?,
             state: Mutex::new(state),
         });
+        // The first turn is made here: the tables are in force before a manager can connect.
         shared.lock().turn(&shared);
         let own = shared.clone();
         let asked = shared.clone();
@@ -156,7 +157,7 @@ impl Agent {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// A session that no other connection has had.
+    /// A session that no other connection has.
     #[must_use]
     pub fn new_session(&self) -> Session {
         let mut state = self.shared.lock();
@@ -165,14 +166,15 @@ impl Agent {
         session
     }
 
-    /// Lets `session` command the switch for as long as no manager has claimed it.
+    /// Lets `session` command the switch as long as no manager has claimed it.
     pub fn stand_in(&self, session: Session) {
         let mut state = self.shared.lock();
         let now = self.shared.clock.now();
         state.agent.command(now, |switch| switch.common_mut().ownership.set_stand_in(session));
     }
 
-    /// A connection of `session`; `wakeup` is notified when something waits for [`Self::late`].
+    /// Registers a connection of `session`; `wakeup` is notified when [`Self::late`] or [`Self::notices`] has something
+    /// for it.
     #[must_use]
     pub fn connect(&self, session: Session, wakeup: Arc<EventFd>) -> PeerId {
         let mut state = self.shared.lock();
@@ -185,11 +187,11 @@ impl Agent {
         id
     }
 
-    /// Carries out what `bytes` make whole, until `most` bytes stand in `out`; the tables that follow are in force when
-    /// this returns. Whether requests are left, for a next call without bytes.
+    /// Carries out the requests that `bytes` complete, until `most` bytes stand in `out`. The tables that follow are in
+    /// force when this returns. Returns whether requests are left, for a next call without bytes.
     ///
     /// # Errors
-    /// The stream is out of step; answers to what came before stand in `out`.
+    /// The stream is out of step. Answers to earlier requests stand in `out`.
     pub fn receive(
         &self,
         peer: PeerId,
@@ -204,8 +206,8 @@ impl Agent {
         })
     }
 
-    /// Has the switch carry out what has come by a connection; the tables that follow are in force when this returns. `run`
-    /// also tells which answers the connection waits for.
+    /// Has the switch carry out the requests of a connection by `run`, which also returns the tickets of the answers
+    /// that the connection still waits for. The tables that follow are in force when this returns.
     pub fn carry_out<R>(
         &self,
         peer: PeerId,
@@ -214,6 +216,7 @@ impl Agent {
         let mut state = self.shared.lock();
         let now = self.shared.clock.now();
         let (done, tickets) = state.agent.command(now, |switch| run(switch, now));
+        // Before `turn`, which may already have the answers: it hands each to the connection that holds its ticket.
         if let Some(peer) = state.peers.get_mut(&peer) {
             peer.tickets = tickets;
         }
@@ -223,7 +226,7 @@ impl Agent {
         done
     }
 
-    /// Answers that have come late for a connection; none where they were too many, and some are lost.
+    /// Takes the answers that came late for a connection; `None` where there were too many and some are lost.
     #[must_use]
     pub fn late(&self, peer: PeerId) -> Option<Vec<Answer>> {
         let mut state = self.shared.lock();
@@ -232,14 +235,13 @@ impl Agent {
         Some(std::mem::take(&mut peer.late))
     }
 
-    /// From now on a connection is told of events, while it is the primary fabric manager's: [`Self::notices`].
+    /// Has a connection collect notifications of events while its manager is the primary one: [`Self::notices`].
     pub fn listen(&self, peer: PeerId) {
         if let Some(peer) = self.shared.lock().peers.get_mut(&peer) {
             peer.notices = Some(VecDeque::new());
         }
     }
 
-    /// Takes the notifications that wait for a connection.
     #[must_use]
     pub fn notices(&self, peer: PeerId) -> VecDeque<Vec<u8>> {
         let mut state = self.shared.lock();
@@ -247,29 +249,30 @@ impl Agent {
         peer.and_then(|peer| peer.notices.as_mut()).map(std::mem::take).unwrap_or_default()
     }
 
-    /// A connection has ended; with the last one of its session what that has claimed is no longer its own.
+    /// Ends a connection. With the last one of its session, the session's claim on the switch ends too.
     pub fn forget(&self, peer: PeerId) {
         let mut state = self.shared.lock();
         let Some(Peer { session, .. }) = state.peers.remove(&peer) else { return };
+        // Managers over MCTP open several connections for one session: it ends with the last of them.
         if state.peers.values().all(|other| other.session != session) {
             state.agent.forget(session);
         }
     }
 
-    /// The time on the switch's clock.
     #[must_use]
     pub fn now(&self) -> Instant {
         self.shared.clock.now()
     }
 
-    /// Calls `look` with the switch as its managers see it.
+    /// Calls `look` with the switch and the agent's counters.
     pub fn look<R>(&self, look: impl FnOnce(&pbr_switch::Switch, AgentCounts) -> R) -> R {
         let state = self.shared.lock();
         look(state.agent.switch(), state.counts)
     }
 
-    /// Ends the thread; what is in the pipe goes back to the pool.
+    /// Ends the thread; chunks in the pipe go back to the pool.
     pub fn stop(&self) {
+        // The flag before the wake-up, or the thread could sleep through it.
         self.shared.stop.store(true, Ordering::Release); // pairs with `run`
         self.shared.wakeup.notify();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -298,15 +301,17 @@ impl Shared {
                 self.wait(wake, next);
             }
         }
+        // Only here, where no turn follows that could send: the chunks in the pipe go back to the pool.
         let state = &mut *self.lock();
         state.port.release(&mut state.bufs);
         state.bufs.settle();
     }
 
-    /// Sleeps until a frame or command comes, something is due, or links are to be looked at.
+    /// Sleeps until a frame or a command comes, something is due, or links are to be looked at.
     fn wait(&self, wake: Option<&OwnedFd>, next: Option<Instant>) {
         let now = self.clock.now().as_ns();
         let due = next.map_or(u64::MAX, |next| next.as_ns().saturating_sub(now));
+        // Links change without waking this thread, so a look is due every `LOOK` in any case.
         let ns = i64::try_from(due.min(LOOK.as_ns())).unwrap_or(i64::MAX);
         let timeout = Timespec { tv_sec: 0, tv_nsec: ns };
         let fds = wake.into_iter().map(AsFd::as_fd).chain([self.wakeup.as_fd()]);
@@ -317,7 +322,7 @@ impl Shared {
 }
 
 impl State {
-    /// Does all that is to be done now; whether frames came, and what is due next.
+    /// Does all that is to be done now. Returns whether frames moved, and when something is due next.
     fn turn(&mut self, shared: &Shared) -> (bool, Option<Instant>) {
         let now = shared.clock.now();
         self.counts.turns += 1;
@@ -325,8 +330,9 @@ impl State {
         let ports = shared.rates.iter().map(|(port, _)| *port);
         self.refusals.look(now, &shared.core, ports, &mut self.agent);
         let came = self.agent.receive(now, &mut self.port, &mut self.bufs);
+        // Before `send`: answers that leave by the pipe tell of tables that are in force.
         self.publish(&shared.core);
-        // A pipe has no errors of its own.
+        // A pipe in memory cannot fail; `blocked` alone says that it is full.
         let sent = self.agent.send(now, &mut self.port, &mut self.bufs);
         let (frames, blocked) = sent.map_or((0, false), |sent| (sent.frames, sent.blocked));
         self.bufs.settle();
@@ -337,7 +343,7 @@ impl State {
         (came + frames > 0, Instant::earlier(soon, self.agent.next_due()))
     }
 
-    /// Tells the switch which links went up or down.
+    /// Tells the switch's functions which links went up or down since the last look.
     fn follow_links(&mut self, shared: &Shared, now: Instant) {
         let up = shared.core.up();
         if up == self.up {
@@ -360,7 +366,7 @@ impl State {
         }
     }
 
-    /// Gives notifications to the connections of the primary fabric manager.
+    /// Hands notifications of events to the connections of the primary fabric manager.
     fn notify(&mut self) {
         while let Some(notice) = self.agent.next_notice() {
             let ownership = &self.agent.switch().common().ownership;
@@ -375,28 +381,30 @@ impl State {
         }
     }
 
-    /// Gives answers to the connections that wait for them.
+    /// Hands late answers to the connections that wait for them.
     fn answer(&mut self) {
         while let Some(answer) = self.agent.next_late() {
-            // Of a session with several connections, to the one that has asked.
+            // A session may have several connections: the ticket says which of them asked.
             let asked = |peer: &Peer| {
                 peer.session == answer.session && peer.tickets.contains(&answer.ticket)
             };
             let Some(peer) = self.peers.values_mut().find(|peer| asked(peer)) else { continue };
             peer.tickets.remove(&answer.ticket);
             peer.bytes += answer.message.len();
+            // The connection must not go on with answers missing: it loses all of them, and its thread closes it.
             if peer.bytes > LATE_MAX {
                 (peer.late, peer.is_lost) = (Vec::new(), true);
             }
             if !peer.is_lost {
                 peer.late.push(answer);
             }
+            // In both cases: a connection that lost answers is closed by its thread once that is awake.
             peer.wakeup.notify();
         }
     }
 }
 
-/// How the agent speaks, as the switch does.
+/// Configuration of the agent that follows from the switch's.
 fn agent_config(config: &SwitchConfig) -> pbr_switch::AgentConfig {
     let links = config.ports.iter().enumerate();
     let modes = links.filter_map(|(at, port)| Some((PortId::new(at)?, port.role.link()?.mode)));
@@ -408,11 +416,13 @@ fn agent_config(config: &SwitchConfig) -> pbr_switch::AgentConfig {
     }
 }
 
-/// What a PCIe link of about `rate` would be: x16 at the slowest speed that carries it.
+/// The PCIe link that stands for an Ethernet link of `rate`: x16 at the slowest speed that carries it.
 fn link_of(rate: LinkRate) -> Link {
     const LANES: u64 = 16;
+    // Lane rates of PCIe 1.0 to 6.0; a rate beyond the last is shown as the last.
     const GTS: [u64; 6] = [2_500, 5_000, 8_000, 16_000, 32_000, 64_000]; // Mbit/s of a lane
     let mbps = rate.as_bps() / 1_000_000;
     let slower = GTS.iter().take_while(|&&lane| lane * LANES < mbps).count().min(GTS.len() - 1);
+    // PCIe numbers its speeds from 1 (2.5 GT/s), as the Link Status register does.
     Link { speed: u8::try_from(slower + 1).unwrap_or(6), width: 16 }
 }

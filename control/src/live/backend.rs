@@ -1,9 +1,6 @@
-//! The running switch as management sees it.
+//! The running switch as management sees it: [`SwitchHandle`] implements [`Backend`] over a [`Live`] switch.
 //!
-//! [`SwitchHandle`] implements [`Backend`] over a [`Live`] switch and remembers where its
-//! configuration came from.
-//!
-//! Units: as reported.
+//! It also remembers where the configuration came from, so that a reload can read it again.
 //! Source: ARCHITECTURE.md "Control".
 
 use std::collections::BTreeMap;
@@ -46,26 +43,25 @@ use crate::report::watermarks::{Mark, Reader, Watermarks};
 use crate::report::{FdbRow, ShowTopic, StatsSnapshot, fabric};
 use crate::requests::{Backend, MirrorTarget, TraceStream};
 
-/// Frames that wait for a mirror's writer.
+/// Copies that wait for a mirror's writer; more are lost, and counted.
 const MIRROR_SLOTS: usize = 4_096;
 
-/// What changes of the running configuration are made from.
+/// State that changes of the running configuration start from.
 struct State {
     config: Config,
-    /// Static entries that were added by hand, after the file's.
+    /// Static entries that management added, in addition to those of the configuration.
     added: Vec<StaticEntry>,
-    /// With what has all frames come to user space.
+    /// By mirrored port, the file's writer; the watch has all its frames come to user space meanwhile.
     mirrors: BTreeMap<PortId, (Mirror, Option<Watch>)>,
 }
 
-/// Static entries: those added by hand, those of the configuration.
+/// Static entries: those that management added, then those of the configuration.
 type Entries = (Vec<StaticEntry>, Vec<StaticEntry>);
 
 fn entries(state: &State) -> Entries {
     (state.added.clone(), state.config.switch.forward.static_entries.clone())
 }
 
-/// The running switch.
 pub struct SwitchHandle {
     live: Live,
     args: SettingsFlags,
@@ -75,13 +71,12 @@ pub struct SwitchHandle {
     state: Mutex<State>,
     confined: OnceLock<Confined>,
     watermarks: Watermarks,
-    /// Clients that are told of paths.
     traces: Traces,
 }
 
 impl SwitchHandle {
-    /// Starts the switch that `args` describe; `config` is what they resolve to. The run is recorded
-    /// in `record`; `raiser` is as for [`Live::start`].
+    /// Starts the switch of `config`, which is what `args` resolve to. The run is recorded in `record`; for `raiser`
+    /// see [`Live::start`].
     ///
     /// # Errors
     /// See [`LiveError`].
@@ -116,18 +111,18 @@ impl SwitchHandle {
         })
     }
 
-    /// What is doubtful about how it was started.
+    /// Problems of the start that did not stop it.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         self.live.warnings()
     }
 
-    /// Notes how the process was restricted, which happens once.
+    /// Keeps how the process was restricted, for reports. Called once, after the start.
     pub fn set_confined(&self, confined: Confined) {
         drop(self.confined.set(confined));
     }
 
-    /// Ports whose interface has too large an MTU, by name, and what is to be done.
+    /// By port name, a warning where its interface has too large an MTU, with the remedy.
     #[must_use]
     pub fn mtu_warnings(&self) -> Vec<(String, String)> {
         let (_, port_info) = self.about();
@@ -136,7 +131,7 @@ impl SwitchHandle {
         named.filter_map(|(name, warning)| Some((name, warning?))).collect()
     }
 
-    /// Ports that are the two ends of one veth pair, and what that means.
+    /// A warning for each two ports that are the ends of one veth pair.
     #[must_use]
     pub fn pair_warnings(&self) -> Vec<String> {
         let ports = self.names.iter().zip(&self.port_info);
@@ -147,23 +142,21 @@ impl SwitchHandle {
         }))
     }
 
-    /// What was opened for each port.
+    /// The devices that were opened, in the order of the configuration.
     #[must_use]
     pub fn devices(&self) -> &[PortInfo] {
         &self.port_info
     }
 
-    /// The switch.
     pub(super) const fn live(&self) -> &Live {
         &self.live
     }
 
-    /// Watermarks.
     pub(super) const fn marks(&self) -> &Watermarks {
         &self.watermarks
     }
 
-    /// Names of the ports, by number.
+    /// By port number.
     pub(super) fn names(&self) -> &[String] {
         &self.names
     }
@@ -173,19 +166,21 @@ impl SwitchHandle {
         self.live.beats()
     }
 
-    /// Calls `look` with each mirror into a file, and the port that is mirrored.
+    /// Calls `look` with each mirror into a file and the name of the port that it mirrors.
     pub(super) fn mirrors(&self, mut look: impl FnMut(&str, &Mirror)) {
         for (port, (mirror, _)) in &self.lock().mirrors {
             look(self.names.get(port.index()).map_or("", String::as_str), mirror);
         }
     }
 
-    /// Stops the switch, ends all mirrors and the record; returns the final counters, workers that do not
-    /// stop, and what became of the record.
+    /// Stops the switch, ends all mirrors and the record. Returns the final counters, the workers that do not stop, and
+    /// how the record ended.
     #[must_use]
     pub fn stop(&self) -> (Ledger, Option<Stuck>, Option<Summary>) {
         let (ledger, stuck) = self.live.stop();
+        // After the workers: copies of the last frames are in the file, too.
         self.lock().mirrors.clear();
+        // Last, as the record ends with the final counters.
         let record = self.live.end_record(&ledger);
         (ledger, stuck, record)
     }
@@ -205,30 +200,34 @@ impl SwitchHandle {
         self.names.get(port.index()).cloned().unwrap_or_default()
     }
 
-    /// Where managers connect, if they can.
+    /// Address and guard of the CCI listener; `None` where managers cannot connect.
     #[must_use]
     pub fn cci(&self) -> Option<String> {
         self.live.cci()
     }
 
-    /// Where managers connect that speak MCTP, if they can.
+    /// Address and guard of the listener for CCI over MCTP; `None` where managers cannot connect.
     #[must_use]
     pub fn mctp(&self) -> Option<String> {
         self.live.mctp()
     }
 
     fn source<R>(&self, look: impl FnOnce(&Source<'_>) -> R) -> R {
+        // The kernel's counters are added up and the interfaces are asked before the workers are held: both take system
+        // calls.
         self.live.count_express();
         let (name, port_info) = self.about();
         let held = self.live.workers().quiesce();
+        // A report is given even when a worker is stuck, and says so: that is when it is needed most.
         let stuck = held.as_ref().err();
         let (core, now) = (self.live.core(), self.live.now());
         let watermarks = Some(&self.watermarks);
         look(&Source { name: &name, core, port_info: &port_info, now, stuck, watermarks })
     }
 
-    /// Its name, and what is known of its ports beside their counters.
+    /// Name of the switch, and the facts about its ports that do not come from counters.
     fn about(&self) -> (String, Vec<PortInfo>) {
+        // The lock is released before the interfaces are asked: they are many system calls.
         let (name, longest) = {
             let state = self.lock();
             let ports = state.config.switch.ports.iter();
@@ -247,13 +246,13 @@ impl SwitchHandle {
         (name, port_info)
     }
 
-    /// Has `marks` begin again for `reader`; the workers are quiesced.
+    /// Restarts `marks` for `reader`. The workers must be quiesced.
     pub(super) fn restart(&self, reader: Reader, marks: &[Mark]) {
         self.live.note(&Change::RestartWatermarks { marks: marks.to_vec() });
         self.watermarks.restart(reader, self.live.core(), marks);
     }
 
-    /// Applies the static entries in `state`, or puts them back as they were `before`.
+    /// Applies the static entries in `state`; on failure they become what they were `before`.
     fn apply_or_restore(&self, state: &mut State, before: Entries) -> Result<(), Refused> {
         let applied = self.apply(state, None);
         if applied.is_err() {
@@ -262,8 +261,8 @@ impl SwitchHandle {
         applied
     }
 
-    /// Applies the configuration in `state`, made from `sources` if they are new, with what was added
-    /// by hand.
+    /// Applies the configuration in `state` together with the entries that management added. `sources` are the texts
+    /// that it was made from, if they have changed.
     fn apply(&self, state: &State, sources: Option<&Sources>) -> Result<(), Refused> {
         let mut switch = state.config.switch.clone();
         switch.forward.static_entries.extend(state.added.iter().copied());
@@ -271,7 +270,7 @@ impl SwitchHandle {
         self.live.reload(switch, sources).map_err(|error| Refused::because(error.to_string()))
     }
 
-    /// Reads the configuration again, and puts it in force whole, or not at all.
+    /// Reads the configuration again and puts it in force, whole or not at all.
     fn read_again(&self, path: Option<&FilePath>) -> Result<Value, Refused> {
         let is_stdin = self.args.config.as_deref() == Some(FilePath::new("-"));
         if path.is_none() && is_stdin {
@@ -294,9 +293,13 @@ impl SwitchHandle {
             let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
             return Err(Refused::because(lines.join("\n")));
         }
+        // Mirrors and held ports were set by requests, not by the file: a reload keeps them.
         let before = &state.config.switch;
         (config.switch.mirror, config.switch.tx_off) = (before.mirror, before.tx_off);
+        // Turned on at the start if SAI is served, be it by a flag that the configuration does not know.
         config.switch.lossy_watermarks = before.lossy_watermarks;
+        // The new configuration stands in `state` while it is applied, as `apply` takes it from there; a refusal puts
+        // the old one back.
         let old = core::mem::replace(&mut state.config, config);
         if let Err(refused) = self.apply(&state, Some(&sources)) {
             state.config = old;
@@ -314,10 +317,12 @@ impl Backend for SwitchHandle {
             let events = events::log().counts();
             let stats = StatsSnapshot { events, fabric, ..source.stats() };
             if let Some(topic) = restart
+                // With a stuck worker the others are not held, and a restart would race with their updates.
                 && source.stuck.is_none()
             {
                 let config = &self.live.core().snapshot.load().config;
                 let mut marks: Vec<_> = Mark::all(config.ports.len(), config.pris).collect();
+                // A topic that shows no watermark restarts all of them.
                 if marks.iter().any(|mark| mark.is_of(topic)) {
                     marks.retain(|mark| mark.is_of(topic));
                 }
@@ -327,6 +332,7 @@ impl Backend for SwitchHandle {
         })
     }
 
+    // A glance: nothing here holds a worker or waits for one, so that pages may ask many times a second.
     fn look(&self, pauses: &mut Pauses) -> StatsSnapshot {
         let core = self.live.core();
         let fabric = self.live.fabric_with(|| Ledger::read(core)).map(Box::new);
@@ -359,6 +365,7 @@ impl Backend for SwitchHandle {
 
     fn fdb_add(&self, vid: u16, addr: AddrKey, port: &str) -> Result<(), Refused> {
         let mut state = self.lock();
+        // A LAG's name stands for its lowest member, which is the port that stations of a LAG are learned at.
         let lag = state.config.switch.lags.iter().find(|lag| lag.name == port);
         let port = match lag.and_then(|lag| lag.ports.lowest()) {
             Some(first) => first,
@@ -368,6 +375,7 @@ impl Backend for SwitchHandle {
         let before = entries(&state);
         state.added.retain(|had| had.key != entry.key);
         state.added.push(entry);
+        // One entry a key: the new one also replaces the configuration's, or the two would contradict each other.
         state.config.switch.forward.static_entries.retain(|had| had.key != entry.key);
         self.apply_or_restore(&mut state, before)
     }
@@ -378,10 +386,13 @@ impl Backend for SwitchHandle {
         let before = entries(&state);
         state.added.retain(|entry| entry.key != key);
         state.config.switch.forward.static_entries.retain(|entry| entry.key != key);
+        // The key was static: applying the rest removes it. Only else is it a learned entry, which is in no
+        // configuration.
         if entries(&state) != before {
             return self.apply_or_restore(&mut state, before);
         }
         let del = || {
+            // Recorded before it is done, with the workers held, as `Live::note` asks.
             self.live.note(&Change::fdb_del(key));
             self.live.core().fdb.del(key)
         };
@@ -405,6 +416,7 @@ impl Backend for SwitchHandle {
         let from = self.port(port)?;
         let slot = self.slots.get(from.index()).cloned().unwrap_or_default();
         let mut state = self.lock();
+        // The slot is emptied before the old file ends, so that no copy is queued for a writer that has gone.
         slot.set(None);
         if let Some((old, _)) = state.mirrors.remove(&from) {
             let report = old.finish();
@@ -421,6 +433,7 @@ impl Backend for SwitchHandle {
                 let existing = Existing::replace_if(overwrite);
                 let mirror = Mirror::start(path, existing, format, 0, MIRROR_SLOTS, &[port])
                     .map_err(|error| Refused::because(with_causes(&error)))?;
+                // Before copies begin, or the first frames could still be forwarded by the kernel, unseen.
                 let watch = self.live.watch();
                 slot.set(Some(mirror.handle(0)));
                 state.mirrors.insert(from, (mirror, watch));
@@ -430,6 +443,7 @@ impl Backend for SwitchHandle {
                 if port == from {
                     return Err(Refused::bad_request("a port cannot be mirrored to itself"));
                 }
+                // The switch has one mirror target: another port may use it only if it is the same.
                 if target.is_some_and(|t| t != port) && !mirrored.is_empty() {
                     return Err(Refused::because("another port is the mirror's target already"));
                 }
@@ -444,6 +458,7 @@ impl Backend for SwitchHandle {
 
     fn port_tx(&self, port: &str, on: bool) -> Result<(), Refused> {
         let id = self.port(port)?;
+        // Hosts and managers in the fabric get their answers by this port: held, it would cut them off.
         if self.live.core().snapshot.load().cpu_port == Some(id) {
             let why = format!("port {port} leads to the switch's own functions, and always sends");
             return Err(Refused::because(why));
@@ -460,6 +475,7 @@ impl Backend for SwitchHandle {
             state.config.switch.tx_off = before;
             return Err(refused);
         }
+        // `until_in_force` may wait for seconds; other requests go on meanwhile.
         drop(state);
         let (kind, what) = if on {
             (Kind::TxOn, "it sends again")
@@ -502,6 +518,7 @@ impl Backend for SwitchHandle {
     ) -> Result<Box<dyn TraceStream>, Refused> {
         let number = |name: &str| self.port(name).ok().map(PortId::get);
         let filter = Filter::parse(filter.unwrap_or(""), number).map_err(Refused::bad_request)?;
+        // The watch begins before the trace, or the first frames might be forwarded by the kernel and have no path.
         let watch = self.live.watch();
         let wanted = Wanted { filter, count, bytes };
         let stream = self.traces.begin(self.live.workers(), wanted, self.names.clone());

@@ -1,8 +1,6 @@
-//! Interfaces that let hosts send longer frames than their port takes.
+//! Warns of interfaces whose MTU lets hosts send longer frames than their port takes.
 //!
-//! MTU of an interface and `max_frame` of its port to a warning, if the two do not fit.
-//!
-//! Units: bytes, without FCS.
+//! Compares the MTU of an interface with `max_frame` of its port; lengths are in bytes, without FCS.
 //! Source: docs/spec/pipeline.md §11.
 
 use weft_config::choice::{Choice, DeviceIs, DeviceKind};
@@ -17,14 +15,16 @@ fn has_mtu(kind: &str) -> bool {
     device.is_some_and(|device| matches!(device, DeviceIs::Interface | DeviceIs::Made))
 }
 
-/// The warning for a port of `kind` on `device`, by the MTU that it has now.
+/// Warning for a port of `kind` on `device` by the MTU that the interface has now; `None` if it fits.
 pub(super) fn of_port(kind: &str, device: &str, frame_len_max: usize) -> Option<String> {
     let mtu = has_mtu(kind).then(|| netdev::mtu(device))??;
     warning(mtu, frame_len_max)
 }
 
-/// The warning for an MTU that is too large for a port; both sides of a veth have mostly the same one.
+/// Warning for an MTU that is too large for a port. The two ends of a veth mostly have the same MTU, so the near end's
+/// stands for the host's.
 fn warning(mtu: usize, frame_len_max: usize) -> Option<String> {
+    // The MTU counts neither the Ethernet header nor a tag, `max_frame` counts both.
     let (plain, tagged) = (mtu + ethernet::LEN, mtu + ethernet::LEN + TAG_LEN);
     let what = match frame_len_max {
         max if plain > max => format!("{plain} bytes ({tagged} with a tag)"),
@@ -32,6 +32,7 @@ fn warning(mtu: usize, frame_len_max: usize) -> Option<String> {
         _ => return None,
     };
     let fits = frame_len_max.saturating_sub(ethernet::LEN + TAG_LEN);
+    // A port takes at most `FRAME_LEN_MAX`: beyond that only a smaller MTU helps.
     let instead = if tagged <= FRAME_LEN_MAX {
         format!("set max_frame = {tagged}, or an MTU of {fits}")
     } else {

@@ -1,22 +1,21 @@
-//! Ports that are the two ends of one veth pair: a cable from the switch to itself.
+//! Finds ports that are the two ends of one veth pair: a cable from the switch to itself.
 //!
-//! Names and devices of the open ports to a warning for each pair.
+//! [`warnings`] takes the names and devices of the open ports, and returns a warning for each pair.
 //!
 //! Source: docs/spec/pipeline.md §3 "Loops".
 
 use weft_config::choice::{Choice, DeviceIs, DeviceKind};
 use weft_dataplane::port::netdev;
 
-/// A port that is open.
 pub(super) struct Opened<'a> {
     pub name: &'a str,
-    /// How it was opened, and what.
+    /// Kind of port that was opened; never `auto`.
     pub kind: &'a str,
     pub device: &'a str,
 }
 
-/// The warnings for `ports`.
 pub(super) fn warnings<'a>(ports: impl Iterator<Item = Opened<'a>>) -> Vec<String> {
+    // Other kinds name their device too, but not by an interface: a capture file could have the name of one.
     let is_interface = |port: &Opened<'_>| {
         DeviceKind::from_name(port.kind).is_some_and(|kind| kind.device() == DeviceIs::Interface)
     };

@@ -1,8 +1,9 @@
 //! The thread that keeps peers paused while a worker is away.
 //!
-//! [`Guard::start`] over the ports that are interfaces; a look every few milliseconds while lossless frames come.
+//! [`Guard::start`] runs a [`PauseGuard`], which has the rules, over the ports that are interfaces. It looks every few
+//! milliseconds while lossless frames come.
 //!
-//! Source: docs/spec/pipeline.md §9; [`PauseGuard`] has the rules.
+//! Source: docs/spec/pipeline.md §9.
 
 use std::io;
 use std::sync::Arc;
@@ -21,31 +22,31 @@ use weft_dataplane::port::{Port, PortOpenError};
 use weft_dataplane::types::{PortId, PortSet};
 use weft_dataplane::worker::{Clock, GuardedPort, PauseGuard};
 
-/// The thread; dropping it ends it.
+/// Owns the thread; dropping it ends the thread.
 pub struct Guard {
     stop: Arc<AtomicBool>,
     handle: Option<JoinHandle<()>>,
     thread: ThreadId,
 }
 
-/// Ports whose peers can be paused, each with a way out beside it, by port.
+/// By port, the way out for PAUSE frames beside the worker's own; `None` where the peer cannot be paused.
 pub type Ways = Vec<Option<(GuardedPort, Beside)>>;
 
-/// Whether the peer of a port is paused while its worker is away.
+/// Whether the peer of a port is to be paused while its worker is away.
 fn is_guarded(config: &Config, port: &PortConfig, run: &RunPort) -> bool {
     let pfc = &config.switch.pfc;
     let is_lossless = pfc.enabled && port.pfc && !pfc.lossless.is_empty();
     config.run.pause_guard && is_lossless && run.kind.device() == DeviceIs::Interface
 }
 
-/// Whether a switch of `config` has a port to guard.
+/// Whether the switch of `config` has a port to guard.
 pub fn is_wanted(config: &Config) -> bool {
     let mut each = config.switch.ports.iter().zip(&config.run.ports);
     each.any(|(port, run)| is_guarded(config, port, run))
 }
 
-/// Opens a way out beside each of `ports` whose peer can be paused and is at an interface; none without `run.pause_guard`,
-/// or where no priority is lossless.
+/// Opens a way out beside each port whose peer can be paused and which is an interface. All are `None` without
+/// `run.pause_guard`, or where no priority is lossless.
 ///
 /// # Errors
 /// The first interface that is refused, with the port's name.
@@ -61,9 +62,11 @@ pub fn open(
         .zip(ports)
         .zip(PortSet::first(ports.len()).iter());
     each.map(|(((port, run), opened), id)| {
+        // A port that cannot tell how full its receive ring is gives the guard nothing to decide by.
         let gauge = is_guarded(config, port, run).then(|| opened.rx_gauge()).flatten();
         let open = |gauge| {
             let guarded = GuardedPort { port: id, gauge, ring_frames: run.rx_ring_frames };
+            // The rings of the port have one writer, its worker: the guard needs a socket of its own.
             Ok((guarded, Beside::open(&run.device)?))
         };
         gauge.map(open).transpose().map_err(|error| (run.name.clone(), Box::new(error)))
@@ -72,7 +75,7 @@ pub fn open(
 }
 
 impl Guard {
-    /// Guards the workers of `core`, which have the ports of `spread`, by `ways`; none where there is no way out.
+    /// Guards the workers of `core`, whose ports `spread` lists, by way of `ways`. `None` where there is no way out.
     ///
     /// # Errors
     /// The kernel gives no thread.
@@ -82,6 +85,7 @@ impl Guard {
         spread: &[Vec<PortId>],
         ways: Ways,
     ) -> io::Result<Option<Self>> {
+        // No thread for a switch that has nothing to guard.
         if ways.iter().all(Option::is_none) {
             return Ok(None);
         }
@@ -94,6 +98,7 @@ impl Guard {
         let (asked, over) = (stop.clone(), stop.clone());
         let ends = Ends::when(move || asked.load(Ordering::Acquire));
         let run = move || {
+            // Pairs with the Release store of `drop`.
             while !over.load(Ordering::Acquire) {
                 let span = guard.look(clock.now(), |port, frame| {
                     outs.get_mut(port.index())
@@ -107,7 +112,7 @@ impl Guard {
         Ok(Some(Self { stop, handle: Some(handle), thread }))
     }
 
-    /// The number of its thread, by which that gets a priority.
+    /// Id of its thread, for [`super::placement::Placement::prefer`].
     pub const fn thread(&self) -> ThreadId {
         self.thread
     }

@@ -1,11 +1,10 @@
-//! Where workers run, and how early they are let in: processors and priorities, once, at the start.
+//! Where workers run and at which priority: processors and scheduling policies, set once at the start.
 //!
-//! A priority takes a capability that a switch does not keep. So a thread is made before it is given up ([`Raiser::begin`]),
-//! which does for others what they may not do themselves, and ends before the switch is up.
+//! A raised priority takes `CAP_SYS_NICE`, which a running switch does not keep. So a thread is made before the
+//! capability is given up ([`Raiser::begin`]); it sets priorities for the others on request, and ends before the switch
+//! is up. A processor that the machine does not have is refused. One that exists but cannot be had gives a warning.
 //!
-//! [`RunConfig`] → a processor for each worker, or a refusal; threads → what holds for them, or a warning.
-//!
-//! Units: numbers of processors as Linux has them.
+//! Processors are numbered as Linux numbers them.
 //! Source: sched(7), capabilities(7); docs/privileges.md.
 
 use std::io;
@@ -17,29 +16,22 @@ use weft_base::processors::{self, Processors, Reach};
 use weft_base::threads::{self, Ends, Role, ThreadId};
 use weft_config::resolve::RunConfig;
 
-/// Why workers cannot run as they are to.
+/// Why workers cannot run as configured.
 #[derive(Debug, thiserror::Error)]
 pub enum PlacementError {
-    /// There is no such processor.
+    /// The configuration names a processor that the machine does not have.
     #[error("{key}: expected processors of this machine ({present}), found {core}")]
     Absent {
-        /// The key that names it.
+        /// Parameter of the configuration that names it.
         key: &'static str,
-        /// Its number.
         core: usize,
-        /// Those that there are.
         present: Processors,
     },
-    /// Not everybody may be let in so early.
+    /// The process may not have the configured priority.
     #[error(
         "run.priority = {}: needs CAP_SYS_NICE, or {}; a higher nice value needs nothing", said(*priority), limit(*priority)
     )]
-    Priority {
-        /// What was asked for.
-        priority: Priority,
-        /// The kernel's answer.
-        source: io::Error,
-    },
+    Priority { priority: Priority, source: io::Error },
 }
 
 fn said(priority: Priority) -> String {
@@ -49,7 +41,7 @@ fn said(priority: Priority) -> String {
     }
 }
 
-/// The limit that permits it.
+/// The resource limit that would permit `priority` without the capability.
 fn limit(priority: Priority) -> String {
     match priority {
         Priority::Nice(nice) => format!("a limit of nice values (`ulimit -e {}`)", 20 - nice),
@@ -57,17 +49,17 @@ fn limit(priority: Priority) -> String {
     }
 }
 
-/// A question to the thread of a [`Raiser`], and where its answer goes.
+/// A request to the thread of a [`Raiser`], with the channel for its answer.
 type Ask = (ThreadId, Priority, Sender<io::Result<()>>);
 
-/// Gives threads priorities, with the rights of the time at which it was made.
+/// Sets priorities of threads, with the capabilities that its own thread was made with.
 pub struct Raiser {
     ask: Option<Sender<Ask>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Raiser {
-    /// Starts the thread, which has the capabilities that the calling one has now.
+    /// Starts the thread, which keeps the capabilities that the calling thread has now.
     ///
     /// # Errors
     /// The kernel gives no thread.
@@ -104,17 +96,16 @@ impl Drop for Raiser {
     }
 }
 
-/// Where workers run, and what is to be known of it.
+/// The placement of a switch's workers, with the problems found on the way.
 pub struct Placement<'a> {
-    /// What is configured.
     pub run: &'a RunConfig,
     raiser: Option<Raiser>,
-    /// What is allowed but doubtful.
+    /// Problems that do not stop the start, such as a processor that is off line.
     pub warnings: Vec<String>,
 }
 
 impl<'a> Placement<'a> {
-    /// That of the workers of `run`; `raiser` does what this process may not do any more.
+    /// Checks the processors of `run`; `raiser` sets the priorities that this process may no longer set itself.
     ///
     /// # Errors
     /// A processor that the machine does not have.
@@ -125,15 +116,16 @@ impl<'a> Placement<'a> {
         Ok(Self { run, raiser, warnings })
     }
 
-    /// Binds worker `index`, which is `thread`, to its processor: as configured, else the last ones first, away from the
-    /// interrupts that usually land on processor 0, or none where there are more workers than processors. Gives it its priority.
+    /// Binds worker `index`, which is `thread`, to its processor and gives it its priority. Without configured
+    /// processors the last ones are taken first, away from the interrupts that usually land on processor 0; with more
+    /// workers than processors a worker may be bound to none.
     ///
     /// # Errors
     /// The priority is not permitted.
     pub fn place(&mut self, index: usize, thread: ThreadId) -> Result<(), PlacementError> {
         if let Some(core) = core_for(&self.run.cores, index)
             && let Err(error) = processors::bind(thread.pid(), core)
-            // What is configured and cannot be had was told before.
+            // `new` has warned of configured processors that cannot be had; a second warning would only repeat it.
             && self.run.cores.is_empty()
         {
             self.warnings.push(format!("worker {index} is not bound to processor {core}: {error}"));
@@ -142,9 +134,9 @@ impl<'a> Placement<'a> {
         self.raise(thread, priority).map_err(|source| PlacementError::Priority { priority, source })
     }
 
-    /// Has a thread that hardly ever runs come before all of the normal policy, where that is permitted.
+    /// Runs `thread`, which sleeps nearly always, ahead of all threads of the normal policy, where that is permitted.
     pub fn prefer(&self, thread: ThreadId) {
-        // As it is, it works in all but the busiest moments.
+        // Without the priority the thread still works in all but the busiest moments, so a refusal is no error.
         drop(self.raise(thread, Priority::RoundRobin));
     }
 
@@ -156,10 +148,10 @@ impl<'a> Placement<'a> {
     }
 }
 
-/// What is wrong with those of `cores` that cannot be had here, though the machine has them.
+/// Warnings for those of `cores` that the machine has but this process cannot use.
 ///
 /// # Errors
-/// The machine does not have one.
+/// The machine does not have one of them.
 fn unusable<'a>(
     key: &'static str,
     cores: impl Iterator<Item = &'a usize>,
@@ -170,6 +162,8 @@ fn unusable<'a>(
         if reach == Reach::Usable {
             continue;
         }
+        // Without a list of processors from the kernel the error could not name them; the warning below stands in for
+        // it.
         if reach == Reach::Absent
             && let Some(present) = Processors::present()
         {
@@ -184,10 +178,10 @@ fn unusable<'a>(
     Ok(all)
 }
 
-/// Refuses processors for a measurement that cannot be had, or are named twice.
+/// Refuses processors for a measurement that cannot be used, or that are named twice.
 ///
 /// # Errors
-/// What is wrong.
+/// The reason, as text for the user.
 pub fn refuse_unusable(key: &'static str, cores: &[usize]) -> Result<(), String> {
     if let Some(core) = processors::repeated(cores) {
         return Err(format!("{key}: expected each processor once, found {core} twice"));
@@ -196,7 +190,7 @@ pub fn refuse_unusable(key: &'static str, cores: &[usize]) -> Result<(), String>
     unusable.into_iter().next().map_or(Ok(()), Err)
 }
 
-/// The processor of worker `index`, if it has one to itself.
+/// Processor of worker `index`: as configured, else counted from the last. `None` if there are too few.
 #[must_use]
 pub fn core_for(configured: &[usize], index: usize) -> Option<usize> {
     if !configured.is_empty() {

@@ -1,8 +1,6 @@
-//! Refused accesses, from the counters of the workers into the event log of the switch's own functions; bytes by port, too.
+//! Copies refused accesses and traffic from the workers' counters into the agent's event log and port statistics.
 //!
-//! [`RefusalWatch::look`], now and then: what has become more since the last look, by port and rule.
-//!
-//! Units: accesses; bytes.
+//! [`RefusalWatch::look`] is called at each turn of the agent, and reads the counters ten times a second at most.
 //! Source: docs/spec/wire-formats.md §4.2 ("Events"), §4.3 (C510h); docs/fm.md "Refused accesses".
 
 use weft_dataplane::pbr::Refusal;
@@ -11,10 +9,10 @@ use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::PortId;
 use weft_pbr_switch::Agent;
 
-/// Time between two looks.
+/// Least time between two reads of the counters.
 const LOOK: Span = Span::from_ms(100);
 
-/// What has been noted.
+/// Counts as of the last read, so that the log is told of increases only.
 #[derive(Debug, Default)]
 pub struct RefusalWatch {
     noted: Vec<[u64; Refusal::COUNT]>,
@@ -22,7 +20,8 @@ pub struct RefusalWatch {
 }
 
 impl RefusalWatch {
-    /// Notes what `ports` have refused since the last look, and what has gone through them, if it is time for one.
+    /// Reports to `agent` what `ports` have refused since the last read, and the bytes that went through them. Does
+    /// nothing before the next read is due.
     pub fn look(
         &mut self,
         now: Instant,
@@ -30,6 +29,8 @@ impl RefusalWatch {
         ports: impl Iterator<Item = PortId>,
         agent: &mut Agent,
     ) {
+        // A turn comes with each frame and command: reading all counters at each would cost more than the work of the
+        // turn.
         if self.not_before.is_some_and(|not_before| now < not_before) {
             return;
         }
@@ -44,6 +45,8 @@ impl RefusalWatch {
             let Some(noted) = self.noted.get_mut(port.index()) else { continue };
             let all = Refusal::ALL.iter().zip(&counted.refused).zip(noted);
             for ((refusal, &count), noted) in all {
+                // Only attempts without the right are incidents for a manager. The other refusals come of enumeration,
+                // of tables that a host has set itself, and of links that are down.
                 if count > *noted && refusal.is_of_rights() {
                     *noted = count;
                     agent.log_refusals(now, port, refusal.name(), count);

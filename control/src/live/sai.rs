@@ -1,8 +1,6 @@
-//! The running switch as the SAI service sees it.
+//! The running switch as the SAI service sees it: [`SwitchHandle`] implements [`SaiSwitch`].
 //!
-//! [`SwitchHandle`] implements [`SaiSwitch`]; counters are read while workers run, watermarks restart while they are held.
-//!
-//! Units: frames, cells.
+//! Counters are read while workers run. Watermarks restart while workers are held.
 //! Source: docs/sai.md.
 
 use weft_dataplane::config::PortRole;
@@ -23,6 +21,7 @@ impl SaiSwitch for SwitchHandle {
         let snapshot = self.live().core().snapshot.load();
         let config = &snapshot.config;
         let name = |port: &weft_dataplane::config::PortConfig| {
+            // SAI is told of front-panel ports only; the pipe to the agent has no number there.
             (port.role != PortRole::Cpu).then(|| port.name.clone())
         };
         Shape {
@@ -46,9 +45,11 @@ impl SaiSwitch for SwitchHandle {
         let core = self.live().core();
         let read =
             || marks.iter().map(|&mark| self.marks().read(Reader::Sai, core, mark)).collect();
+        // Reading alone needs no quiesced workers, and SONiC polls often: frames would wait at each poll.
         if !restart {
             return Ok(read());
         }
+        // Read and restarted in one hold, so that no peak falls between the two.
         let begin_again = || {
             let values = read();
             self.restart(Reader::Sai, marks);
@@ -75,8 +76,10 @@ impl SaiSwitch for SwitchHandle {
         let core = live.core();
         let flush = || {
             let learned = core.fdb.iter(now).filter(|entry| !entry.is_static);
+            // Keys are collected first: `del` changes the table that `iter` walks.
             let keys: Vec<FdbKey> = learned.map(|entry| entry.key).collect();
             for key in keys {
+                // Each deletion goes to the record on its own: a replay has learned the same entries by then.
                 live.note(&Change::fdb_del(key));
                 core.fdb.del(key);
             }

@@ -1,8 +1,6 @@
-//! Traces of a running switch: its workers tell, one client is told.
+//! Traces of a running switch: its workers report events, each client gets the paths of the frames that it wants.
 //!
-//! Events of all workers → [`Paths`] → those that are wanted, in a queue → [`Stream`].
-//!
-//! Units: as the events say.
+//! The events of all workers are joined into [`Paths`]; those that the client wants wait in a queue for its [`Stream`].
 //! Source: docs/spec/pipeline.md §13.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,29 +18,28 @@ use crate::paths::{Filter, Path, Paths, ShownPath};
 use crate::requests::{TraceStream, Traced};
 use crate::serve::{Account, NoShare, Share};
 
-/// Paths that wait for a trace's client; more are lost to it.
+/// Paths that may wait for a trace's client; more are lost to it.
 const PATHS_MAX: usize = 4_096;
-/// Bytes of memory that these may take.
+/// Bytes of memory that waiting paths may take.
 const WAITING_MAX: usize = 1 << 20;
-/// Bytes of memory that paths may take that are not complete.
+/// Bytes of memory that paths may take while frames are still on their way.
 const OPEN_MAX: usize = 2 << 20;
-/// What a trace takes of what all traces may use: the above, the queue itself, and a path on its way to the client.
+/// Share of memory that a trace takes: the two above, the queue itself, and a path on its way to the client.
 const TRACE_SIZE: usize = 4 << 20;
 /// Bytes of memory that all traces of a switch may use.
 const TRACES_SIZE: usize = 8 * TRACE_SIZE;
 
-/// Which paths are wanted.
+/// The paths that a client asked for.
 #[derive(Debug)]
 pub struct Wanted {
-    /// Those that it wants.
     pub filter: Filter,
-    /// How many of them.
+    /// Paths after which the trace ends.
     pub count: u64,
-    /// Whether with their bytes.
+    /// Whether paths come with the frames' bytes.
     pub bytes: bool,
 }
 
-/// All traces of a switch: the memory that they may use, and who is told of paths.
+/// All traces of a switch: the memory that they may use, and the clients that get paths.
 pub struct Traces {
     memory: Arc<Account>,
     told: Mutex<Vec<Weak<Told>>>,
@@ -55,17 +52,18 @@ impl Default for Traces {
 }
 
 impl Traces {
-    /// Has all of `group` tell the `wanted` paths of frames, beside those that other clients are told; `ports` are the names
-    /// of the switch's ports.
+    /// Begins a trace of the `wanted` paths in all workers of `group`, beside those of other clients; `ports` are the
+    /// names of the switch's ports.
     ///
     /// # Errors
-    /// Others use all of the memory.
+    /// Other traces use all of the memory.
     pub fn begin(
         &self,
         group: &WorkerGroup,
         wanted: Wanted,
         ports: Vec<String>,
     ) -> Result<Stream, NoShare> {
+        // The whole share is taken at the start: a worker adds to paths, where no allocation may fail.
         let share = self.memory.promise(TRACE_SIZE)?;
         let Wanted { filter, count, bytes } = wanted;
         let (send, receive) = sync_channel(PATHS_MAX);
@@ -73,7 +71,8 @@ impl Traces {
         let (is_over, waiting) = (AtomicBool::new(false), AtomicUsize::new(0));
         let trace = Arc::new(Trace { paths, filter, bytes, is_over, waiting });
         let told = Arc::new(Told { trace: trace.clone(), send });
-        // A worker has one listener, which tells all clients: a new one takes the old one's along.
+        // A worker has one listener for all clients: a new one takes over the clients of the old one, which it
+        // replaces.
         let mut all = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|other| other.upgrade().is_some_and(|other| !other.is_over()));
         all.push(Arc::downgrade(&told));
@@ -85,15 +84,15 @@ impl Traces {
     }
 }
 
-/// What all who take part share: a frame may come in at one worker and leave by another.
+/// State that workers and client share: a frame may come in at one worker and leave by another.
 struct Trace {
     paths: Mutex<Paths>,
     filter: Filter,
-    /// Whether frames' bytes are wanted.
+    /// Whether frames' bytes are to be kept.
     bytes: bool,
-    /// Nobody is there any more to be told.
+    /// The client has gone.
     is_over: AtomicBool,
-    /// Bytes of memory of the paths that wait for the client.
+    /// Bytes of memory of paths in the queue.
     waiting: AtomicUsize,
 }
 
@@ -103,14 +102,14 @@ impl Trace {
     }
 }
 
-/// A client that is told of paths, as long as some worker has it on its list.
+/// A client, as long as some worker has it on its list. Workers hold the only senders, so a client learns of their end.
 struct Told {
     trace: Arc<Trace>,
     send: SyncSender<Path>,
 }
 
 impl Told {
-    /// The client is gone.
+    /// Whether the client has gone.
     fn is_over(&self) -> bool {
         self.trace.is_over.load(Ordering::Relaxed) // nothing else depends on it
     }
@@ -118,9 +117,10 @@ impl Told {
     fn listen(&self, now: Instant, event: &Event) {
         let path = self.trace.paths().feed(now, event);
         if let Some(path) = path.filter(|path| self.trace.filter.wants(path)) {
-            // A full queue loses the path: the switch does not wait for a client.
+            // A full queue loses the path: a worker does not wait for a client.
             let (waiting, size) = (&self.trace.waiting, path.size());
             let before = waiting.fetch_add(size, Ordering::Relaxed); // a count
+            // Bounded in bytes as well as in paths: with `bytes` a path holds its frame, up to some 9 KiB.
             if before + size > WAITING_MAX || self.send.try_send(path).is_err() {
                 waiting.fetch_sub(size, Ordering::Relaxed); // a count
             }
@@ -128,7 +128,7 @@ impl Told {
     }
 }
 
-/// Follows frames in a worker and sends wanted paths to the clients, until all of these are gone.
+/// The listener of one worker. It passes events on to all clients, until all of them have gone.
 struct Follower {
     all: Vec<Arc<Told>>,
 }
@@ -155,20 +155,20 @@ impl Listen for Follower {
     }
 }
 
-/// Paths for one client; the workers are left alone once it is dropped.
+/// Paths for one client. Once it is dropped, the workers stop tracing for it.
 pub struct Stream {
     trace: Arc<Trace>,
     receive: Receiver<Path>,
     left: u64,
     ports: Vec<String>,
-    /// Has all frames come to the workers.
+    /// Has all frames come to the workers while it lives.
     watch: Option<Watch>,
-    /// Of the memory that all traces may use.
+    /// Held for its `Drop`: the share of memory that all traces may use.
     _share: Option<Share>,
 }
 
 impl Stream {
-    /// Keeps `watch` as long as somebody is told.
+    /// Keeps `watch` as long as the client is there.
     #[must_use]
     pub fn with(mut self, watch: Option<Watch>) -> Self {
         self.watch = watch;

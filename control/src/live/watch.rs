@@ -1,9 +1,7 @@
-//! Looks at the levels and counters of a running switch, and posts what changed to the event log; and writes events
-//! to standard error. Two threads, as whoever reads standard error may not read it.
+//! Watches a running switch, posts changes to the event log, and writes events to standard error.
 //!
-//! [`Watcher::start`] over a [`SwitchHandle`]; a look ten times a second.
-//!
-//! Units: looks.
+//! [`Watcher::start`] runs two threads over a [`SwitchHandle`]: one looks at levels and counters ten times a second,
+//! the other writes. Writing may block when the reader of standard error does not read; looking must not.
 //! Source: docs/spec/pipeline.md §9 (watchdog), §10 (level-triggered words that control re-reads); docs/running.md
 //! "Events".
 
@@ -26,18 +24,18 @@ use crate::supervise::Heartbeats;
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(100);
-/// Looks after the start in which links may come up: what is down then is told.
+/// Looks after the start in which links may come up; a link that is down after them is reported.
 const SETTLED: u64 = 10;
-/// Looks at which a worker stood still, after which it is told: 2 s.
+/// Looks in a row at which a worker stood still, after which it is reported: 2 s.
 const STALLED: u32 = 20;
-/// Looks after which a count that goes on rising is told again: a minute.
+/// Looks after which a count that keeps rising is reported again: a minute.
 const AGAIN: u64 = 600;
-/// How long the last events may take to be written at the end.
+/// How long writing the last events may take at the end.
 const LAST: Duration = Duration::from_millis(500);
-/// Moves of stations that are told at one look; more are only counted.
+/// Moves of stations that are reported at one look; more are only counted.
 const MOVES: usize = 64;
 
-/// The two threads; dropping it ends them.
+/// Owns the two threads; dropping it ends them.
 pub struct Watcher {
     stop: Arc<AtomicBool>,
     looks: JoinHandle<()>,
@@ -45,7 +43,7 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Watches `switch`, and writes events to standard error as `log` says.
+    /// Watches `switch`, and writes events to standard error in the form that `log` says.
     ///
     /// # Errors
     /// The kernel gives no thread.
@@ -60,6 +58,8 @@ impl Watcher {
             let mut seen = Seen::new();
             while !over.load(Ordering::Acquire) {
                 seen.look(&switch, events::log());
+                // The last events of a flood are posted here, once their kind may post again: no later event would
+                // bring them out.
                 events::log().post_suppressed();
                 std::thread::park_timeout(LOOK);
             }
@@ -77,7 +77,8 @@ impl Drop for Watcher {
         self.stop.store(true, Ordering::Release); // pairs with both threads
         self.looks.thread().unpark();
         let mut left = LAST.as_millis() / 10;
-        // Not for ever: nobody may read what is written.
+        // A reader that does not read holds the writer up for ever; the process is to end all the same. So the thread
+        // is not joined.
         while left > 0 && !self.writes.is_finished() {
             wait::pause(Duration::from_millis(10));
             left -= 1;
@@ -89,6 +90,8 @@ impl Drop for Watcher {
 fn write_all(event_log: &EventLog, log: Log, over: &AtomicBool) {
     let mut last = 0;
     loop {
+        // The flag is read before the last page is taken: events posted before the end are then on that page. Pairs
+        // with the Release store of `drop`.
         let is_over = over.load(Ordering::Acquire); // before the last look
         let page = event_log.wait_after(last, if is_over { Duration::ZERO } else { LOOK });
         for event in &page.events {
@@ -101,7 +104,7 @@ fn write_all(event_log: &EventLog, log: Log, over: &AtomicBool) {
     }
 }
 
-/// A count that is told when it begins to rise, and then now and then while it goes on.
+/// A count that is reported when it begins to rise, and now and then while it keeps rising.
 #[derive(Debug, Default)]
 struct Rising {
     told: u64,
@@ -109,7 +112,7 @@ struct Rising {
 }
 
 impl Rising {
-    /// By how much the count has risen since it was told, if that is to be told now.
+    /// By how much the count has risen since it was reported, if that is to be reported now.
     fn look(&mut self, look: u64, count: u64) -> Option<u64> {
         let more = count.saturating_sub(self.told);
         let is_due = self.at.is_none_or(|at| look >= at + AGAIN);
@@ -120,7 +123,7 @@ impl Rising {
     }
 }
 
-/// What was seen at the last look.
+/// State as of the last look, to report changes only.
 struct Seen {
     look: u64,
     up: PortSet,
@@ -132,7 +135,7 @@ struct Seen {
     held: Rising,
     full: Rising,
     limit: Rising,
-    /// By port.
+    /// By port number.
     kernel_lost: Vec<Rising>,
     lost: Vec<(String, Rising)>,
     failed: Vec<String>,
@@ -177,6 +180,7 @@ impl Seen {
         self.stalled.resize(missed.len(), false);
         for (worker, (missed, stalled)) in missed.into_iter().zip(&mut self.stalled).enumerate() {
             let name = worker.to_string();
+            // Exactly this many, not more: the event is posted once, however long the worker stands still.
             if missed == STALLED {
                 *stalled = true;
                 event_log.post(
@@ -195,11 +199,13 @@ impl Seen {
         let core = switch.live().core();
         let up = core.up();
         let settled = self.look == SETTLED && !self.told_down;
+        // From here on a link that is down has been reported, so it is not reported again as down since the start.
         self.told_down |= settled;
         let ports = switch.names().iter().enumerate();
         self.last_errors.resize(ports.len(), None);
         for ((index, name), had) in ports.zip(&mut self.last_errors) {
             let Some(id) = PortId::new(index) else { continue };
+            // The CPU port is a pipe to the agent, not a link that an operator could mend.
             if name == CPU_PORT {
                 continue;
             }
@@ -249,6 +255,7 @@ impl Seen {
         let fdb = &switch.live().core().fdb;
         let name = |port: PortId| switch.names().get(port.index()).cloned().unwrap_or_default();
         let station = |key: FdbKey| format!("{} in VLAN {}", key.addr(), key.vid().get());
+        // Bounded, so that a loop that moves every station does not flood the log; the loop has an event of its own.
         for (key, from, to) in std::iter::from_fn(|| fdb.pop_move()).take(MOVES) {
             let message = format!("moved from port {} to port {}", name(from), name(to));
             event_log.post(Kind::StationMoved, &station(key), &message);
@@ -268,7 +275,7 @@ impl Seen {
         }
         let mut ports = fdb.loop_ports();
         if !ports.is_empty() {
-            // Asking is what ends it, too.
+            // `loop_alarm` is also the call that ends an alarm which is over.
             let alarm = fdb.loop_alarm(switch.live().now());
             ports = alarm.map_or(PortSet::EMPTY, |alarm| alarm.ports);
             if ports != self.loop_ports
@@ -291,12 +298,13 @@ impl Seen {
         self.loop_ports = ports;
     }
 
-    /// What was done against loops.
+    /// Reports loops that the probes found, and ports that were blocked or opened because of them.
     fn blocks(&mut self, switch: &SwitchHandle, event_log: &EventLog) {
         let core = switch.live().core();
         let named = |port: PortId| switch.names().get(port.index()).cloned().unwrap_or_default();
         for found in std::iter::from_fn(|| core.pop_loop()) {
             let [sender, came] = [found.sender, found.came].map(named);
+            // A port that receives its own probe has the loop behind it, not between two ports of the switch.
             let (subject, message) = if sender == came {
                 (came.clone(), format!("what leaves by {sender} comes back in by it"))
             } else {
@@ -327,7 +335,7 @@ impl Seen {
         }
     }
 
-    /// Frames that were lost before a port whose priorities may lose none.
+    /// Reports frames lost in the receive ring of a port whose lossless priorities must not lose any.
     fn kernel_losses(&mut self, switch: &SwitchHandle, event_log: &EventLog) {
         let core = switch.live().core();
         let snapshot = core.snapshot.load();
