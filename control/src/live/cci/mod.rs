@@ -1,12 +1,13 @@
 //! CCI over a Unix socket or TLS: a thread for each connection of a manager.
 //!
-//! [`Server`] accepts; bytes go through [`StreamServer`] to the [`Agent`], responses and late answers back.
+//! [`Server`] accepts connections. Their bytes go through a [`StreamServer`] to the [`Agent`], and responses, late
+//! answers and notifications go back.
 //!
-//! Units: bytes, connections.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.1, §4.4; RFC 8446 (TLS 1.3).
 //!
-//! Who connects to the Unix socket is root or the user that runs the switch, and may claim it. Over TLS the certificate
-//! says what its holder may become ([`tls::right`]). Over bare TCP everybody may, where `cci_insecure` says so.
+//! At the Unix socket root and the user that runs the switch may connect, and claim it. Over TLS the certificate says
+//! which rights its holder may get ([`tls::right`]). Over bare TCP every client may claim the switch; the configuration
+//! has to allow that with `cci_insecure`.
 
 pub mod mctp;
 
@@ -33,7 +34,7 @@ use crate::tls::{self, TlsError};
 
 /// Most connections at a time; the last place is for root, or for the certificate of a primary fabric manager.
 pub const CONNECTIONS_MAX: usize = 64;
-/// What managers may use.
+/// Limits for all managers together.
 pub const LIMITS: Limits = Limits {
     clients: CONNECTIONS_MAX,
     unknown: 16,
@@ -42,27 +43,25 @@ pub const LIMITS: Limits = Limits {
     answer: Duration::from_secs(10),
     unread: 32 << 20,
 };
-/// Bytes that one read takes.
+/// Bytes that one read takes at most.
 const PIECE: usize = 16 * 1024;
-/// Bytes of responses after which no more requests are carried out until they are taken.
+/// Bytes of responses after which no more requests are carried out until the client has taken them.
 const OUT_MAX: usize = 64 * 1024;
 
-/// What managers have done.
+/// Counters of the listener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CciCounts {
-    /// Connections now.
     pub open: u64,
-    /// Connections since the start.
     pub accepted: u64,
     /// Connections that were refused: too many, or of another user.
     pub refused: u64,
     /// Connections that had to go for others.
     pub evicted: u64,
-    /// Connections that were closed as their time was over: idle, a request that does not end, answers not taken.
+    /// Connections that were closed for a missed deadline: idle, a request that does not end, answers not taken.
     pub overdue: u64,
-    /// Connections without a certificate that says what its holder may do.
+    /// Connections without a certificate that names a right.
     pub denied: u64,
-    /// Connections that were closed as what they sent was out of step.
+    /// Connections that were closed because their stream was out of step.
     pub malformed: u64,
     /// Messages that were no requests.
     pub ignored: u64,
@@ -74,13 +73,13 @@ pub enum CciError {
     /// The Unix socket cannot be made.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// The kernel refuses.
+    /// The kernel refuses the address.
     #[error("{0}")]
     Io(SocketAddr, #[source] io::Error),
-    /// A certificate or key.
+    /// A certificate or key cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// No thread, or no eventfd.
+    /// The kernel gives no thread or no eventfd.
     #[error("start a thread")]
     Thread(#[source] io::Error),
 }
@@ -102,7 +101,7 @@ struct Managers {
     counters: Counters,
 }
 
-/// A place where managers connect; dropping it ends all connections.
+/// The listener for managers; dropping it ends all connections.
 pub struct Server {
     managers: Arc<Managers>,
     inner: serve::Server,
@@ -135,6 +134,7 @@ impl Server {
         let (listener, at) = match &config.place {
             Listen::Tcp(addr) => {
                 let listener = Listener::tcp(*addr).map_err(|error| CciError::Io(*addr, error))?;
+                // Port 0 takes any: the address that is reported is the one that the kernel chose.
                 let at = listener.addr().unwrap_or(*addr).to_string();
                 (listener, at)
             }
@@ -146,19 +146,18 @@ impl Server {
         Ok(Self { managers, inner: server, at, guard: config.guard.to_string() })
     }
 
-    /// Where it listens.
+    /// The address or path that it listens at.
     #[must_use]
     pub fn at(&self) -> &str {
         &self.at
     }
 
-    /// How it knows who may command.
+    /// How it tells who may command, as text for reports.
     #[must_use]
     pub fn guard(&self) -> &str {
         &self.guard
     }
 
-    /// What managers have done.
     #[must_use]
     pub fn counts(&self) -> CciCounts {
         let Counters { denied, malformed, ignored } = &self.managers.counters;
@@ -181,6 +180,8 @@ impl Protocol for Managers {
     fn trust(&self, stream: &Stream) -> Result<Trust, Vec<u8>> {
         match (stream, &self.tls) {
             (Stream::Unix(_), _) => trusted(stream).map_err(|_| Vec::new()),
+            // A client over TLS is unknown until its handshake is over: it takes a place beside those of managers until
+            // then.
             (Stream::Tcp(_), Some(_)) => Ok(Trust::Unknown),
             (Stream::Tcp(_), None) => Ok(Trust::User),
         }
@@ -190,21 +191,21 @@ impl Protocol for Managers {
         let Some((mut wire, right)) = self.meet(client) else {
             return add(&self.counters.denied, 1);
         };
-        // Whatever ends a connection, the others go on.
+        // An error ends this connection only. The client sees it closed; the counters say why.
         if let Ok(wakeup) = EventFd::new() {
             let _ = self.serve_wire(client, &mut wire, right, &Arc::new(wakeup));
         }
     }
 }
 
-/// A connection, in the clear or not.
+/// The layer over a connection: bare, or TLS.
 enum Wire {
     Plain,
     Tls(Box<ServerConnection>),
 }
 
 impl Wire {
-    /// Waits for bytes; 0 at the end.
+    /// Waits for bytes; returns 0 at the end.
     fn read(&mut self, mut stream: &Stream, piece: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain => stream.read(piece),
@@ -217,16 +218,19 @@ impl Wire {
             Self::Plain => stream.write_all(bytes),
             Self::Tls(tls) => {
                 let mut stream = rustls::Stream::new(tls.as_mut(), &mut stream);
+                // The records may still be in rustls's buffer: an answer is only taken when the client has them.
                 stream.write_all(bytes)?;
                 stream.flush()
             }
         }
     }
 
-    /// Whether bytes have been read that nobody has been given.
+    /// Whether bytes are left that were read from the socket and not returned yet.
     fn has_more(&mut self) -> bool {
         match self {
             Self::Plain => false,
+            // TLS reads whole records: bytes of the next request may be in its buffer, and `poll` would not tell of
+            // them.
             Self::Tls(tls) => {
                 tls.process_new_packets().is_ok_and(|s| s.plaintext_bytes_to_read() > 0)
             }
@@ -235,21 +239,24 @@ impl Wire {
 }
 
 impl Managers {
-    /// Learns who a client is, and what it may become; none where that is not known.
+    /// Completes the handshake and learns which right the client may get; `None` where its certificate does not say.
     fn meet(&self, client: &Client) -> Option<(Wire, Right)> {
         let Some(config) = &self.tls else { return Some((Wire::Plain, Right::Primary)) };
+        // The handshake counts as a request: a client that stops in the middle of it is overdue like one with half a
+        // request.
         client.asking();
         let mut tls = Box::new(ServerConnection::new(config.clone()).ok()?);
         while tls.is_handshaking() {
             tls.complete_io(&mut client.stream()).ok()?;
         }
         let right = tls::right(tls.peer_certificates()?)?;
+        // A certificate of a primary manager is entitled to the place that is kept for one.
         let trust = if right == Right::Primary { Trust::Owner } else { Trust::User };
         client.raise(trust).ok()?;
         Some((Wire::Tls(tls), right))
     }
 
-    /// Serves one manager until it goes, or what it sends makes no sense.
+    /// Serves one manager until it goes, or its stream is out of step.
     fn serve_wire(
         &self,
         client: &Client,
@@ -262,6 +269,7 @@ impl Managers {
         self.agent.listen(peer);
         let mut server = StreamServer::new(session).with_right(right);
         let done = self.carry_out(client, wire, peer, &mut server, wakeup);
+        // Also after an error: the counts of this connection must not be lost, and its session must end.
         add(&self.counters.ignored, server.ignored());
         self.agent.forget(peer);
         done
@@ -279,11 +287,14 @@ impl Managers {
         client.idle();
         loop {
             let mut got = 0;
+            // Requests that are left over from the last turn come first: the client has taken its answers, so it goes
+            // on at once.
             if !is_left {
                 let is_there = wire.has_more() || {
                     let [is_there, _] = wait([client.stream().as_fd(), wakeup.as_fd()], None);
                     is_there
                 };
+                // Drained before the answers are fetched, so that one that comes in between wakes the next wait.
                 wakeup.drain();
                 if is_there {
                     client.asking();
@@ -297,7 +308,8 @@ impl Managers {
             let bytes = piece.get(..got).unwrap_or_default();
             let done = self.agent.receive(peer, server, bytes, OUT_MAX, &mut out);
             let late = self.agent.late(peer);
-            // What was answered late and not taken is more than one connection may leave unread: it is closed.
+            // More late answers than one connection may leave unread: `late` has dropped them, and the connection is
+            // closed, as its manager would wait for them in vain.
             for answer in late.ok_or(io::ErrorKind::OutOfMemory)? {
                 server.resolve(&answer, &mut out);
             }
@@ -305,16 +317,20 @@ impl Managers {
                 notify(&notice, &mut out);
             }
             if !out.is_empty() {
+                // Memory is accounted before the write, which lasts as long as the client takes to read.
                 let held = client.hold(out.len()).map_err(io::Error::other)?;
                 client.answering(|stream| wire.write_all(stream, &out))?;
                 drop(held);
                 out.clear();
+                // One large answer must not hold its memory for the life of the connection.
                 out.shrink_to(2 * OUT_MAX);
             }
+            // Only now: the answers to the requests before the error have been sent.
             is_left = done.map_err(|error| {
                 add(&self.counters.malformed, 1);
                 io::Error::other(error)
             })?;
+            // Half a request has a time limit of its own, which begins with its first byte.
             if is_left || server.buffered() > 0 {
                 client.asking();
             } else {

@@ -1,8 +1,8 @@
-//! System calls: those that a running switch, host or endpoint makes, and no other.
+//! Filters system calls: a running switch, host or endpoint may make those of a list, and no other.
 //!
-//! A list of numbers, some with bounds on an argument, compiled to a filter for all threads. What is on it
-//! was found by running the project's live tests under it; what is not ends the process with a line that names
-//! the thread and the call (`end_on_refused_call`), as one that failed quietly might be a switch that looks alive.
+//! The list has numbers, some with bounds on an argument, and is compiled to a filter for all threads. It was found by
+//! running the project's live tests under it. Any other call ends the process with a line that names the thread and the
+//! call (`end_on_refused_call`): if it only failed, the switch might look alive and forward nothing.
 //!
 //! Source: seccomp(2); syscalls(2).
 
@@ -18,24 +18,23 @@ use weft_dataplane::worker::end_on_refused_call;
 
 use crate::exit::ExitCode;
 
-/// With what a process ends whose system call is refused.
+/// Exit code of a process that made a refused call.
 pub const EXIT_CODE: i32 = ExitCode::Refused as i32;
 
-/// Why there is no filter.
 #[derive(Debug, thiserror::Error)]
 pub enum CallsError {
-    /// No handler for what is refused.
+    /// The handler for refused calls cannot be installed.
     #[error("catch SIGSYS")]
     Signal(#[source] io::Error),
     /// The list does not compile.
     #[error("compile the filter: {0}")]
     Compile(#[from] BackendError),
-    /// The kernel refused.
+    /// The kernel refused the filter.
     #[error("install the filter: {0} (weft run does without it by run.sandbox = false)")]
     Install(#[from] seccompiler::Error),
 }
 
-/// Calls that are made as they are.
+/// Calls that are allowed with any arguments.
 const PLAIN: &[c_long] = &[
     // Files and descriptors.
     libc::SYS_read,
@@ -155,7 +154,7 @@ const PLAIN: &[c_long] = &[
     libc::SYS_sysinfo,
 ];
 
-/// The older names of some of them.
+/// Older names of some of them, which libraries on x86-64 still use.
 #[cfg(target_arch = "x86_64")]
 const OLDER: &[c_long] = &[
     libc::SYS_open,
@@ -179,28 +178,28 @@ const OLDER: &[c_long] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER: &[c_long] = &[];
 
-/// Calls that libraries try first and have another way for: they are answered as by a kernel that does not
-/// have them. `clone3` keeps its flags in memory, where no filter can look.
+/// Calls that libraries try first and can do without. They get `ENOSYS`, as from a kernel that does not have them.
+/// `clone3` keeps its flags in memory, where no filter can look.
 const UNKNOWN: &[c_long] = &[libc::SYS_clone3, libc::SYS_openat2, libc::SYS_io_uring_setup];
 
-/// Families of sockets: local ones, TCP of managers and metrics (and what `ioctl` on interfaces takes), netlink,
-/// packet sockets, `AF_XDP`.
+/// Families of sockets: local ones, TCP for managers and metrics (also for `ioctl` on interfaces), netlink, packet
+/// sockets, `AF_XDP`.
 const FAMILIES: [i32; 6] =
     [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK, libc::AF_PACKET, libc::AF_XDP];
 
-/// `PR_GET_AUXV` of `linux/prctl.h` (6.4): what the kernel told the process at its start. `rustix` asks when it first
+/// `PR_GET_AUXV` of `linux/prctl.h` (6.4) reads the auxiliary vector of the process. `rustix` asks for it when it first
 /// reads a clock.
 const PR_GET_AUXV: i32 = 0x4155_5856;
 
-/// What threads say of themselves (their names, and those of their memory), and that.
+/// Names of threads and of their memory, and the auxiliary vector.
 const PRCTL: [i32; 4] = [libc::PR_SET_NAME, libc::PR_GET_NAME, libc::PR_SET_VMA, PR_GET_AUXV];
 
-/// The number of an `ioctl`, which has another type in each C library.
+/// Number of an `ioctl`, whose type differs between C libraries.
 fn number(of: impl TryInto<u64>) -> u64 {
     of.try_into().unwrap_or(u64::MAX)
 }
 
-/// Calls of which only those are made whose argument is as said, each with its rules.
+/// Calls that are allowed only with certain arguments, each with its rules.
 fn bounded() -> Result<Vec<(c_long, Vec<SeccompRule>)>, BackendError> {
     use SeccompCmpOp::{Eq, MaskedEq, Ne};
     let one = |argument, op, value| {
@@ -219,14 +218,15 @@ fn bounded() -> Result<Vec<(c_long, Vec<SeccompRule>)>, BackendError> {
     Ok(vec![
         (libc::SYS_socket, any(0, &FAMILIES)?),
         (libc::SYS_prctl, any(0, &PRCTL)?),
-        // Threads, not processes.
+        // `clone` makes threads, not processes. `clone3` is refused as unknown, so that the C library falls back to
+        // this.
         (libc::SYS_clone, vec![one(0, MaskedEq(thread), thread)?]),
-        // No memory that is made executable.
+        // No memory is made executable.
         (libc::SYS_mmap, vec![one(2, MaskedEq(exec), 0)?]),
         (libc::SYS_mprotect, vec![one(2, MaskedEq(exec), 0)?]),
-        // Nothing is typed into a terminal.
+        // TIOCSTI and TIOCLINUX put input into a terminal: a way out of the sandbox by the user's shell.
         (libc::SYS_ioctl, vec![SeccompRule::new(vec![not_typed, not_drawn])?]),
-        // Of this process: its limits, its cores, its threads' slices, its end.
+        // Only of the calling process and thread: limits, cores, scheduling, signals.
         (libc::SYS_prlimit64, vec![one(0, Eq, 0)?]),
         (libc::SYS_sched_setaffinity, vec![one(0, Eq, 0)?]),
         (libc::SYS_sched_getattr, vec![one(0, Eq, 0)?]),
@@ -240,11 +240,12 @@ fn arch() -> Result<TargetArch, BackendError> {
     TargetArch::try_from(std::env::consts::ARCH)
 }
 
-/// Has every system call that a switch does not make end the process, in all threads.
+/// Has every other system call end the process, in all threads.
 ///
 /// # Errors
 /// See [`CallsError`].
 pub fn filter_all_threads() -> Result<(), CallsError> {
+    // The handler first: a call that is refused right after the filter is there must already be named.
     end_on_refused_call(EXIT_CODE).map_err(CallsError::Signal)?;
     let unknown = UNKNOWN.iter().map(|&call| (call, Vec::new())).collect();
     let missing = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
@@ -253,7 +254,9 @@ pub fn filter_all_threads() -> Result<(), CallsError> {
     let listed: BTreeMap<c_long, Vec<SeccompRule>> = plain.chain(bounded()?).collect();
     let listed = SeccompFilter::new(listed, SeccompAction::Trap, SeccompAction::Allow, arch()?)?;
     let (unknown, listed): (Vec<_>, Vec<_>) = (unknown.try_into()?, listed.try_into()?);
-    apply_filter_all_threads(&unknown)?; // of two filters the stricter answer counts
+    // The kernel takes the strictest answer of all filters: `Errno` of the first is stricter than `Allow` of the
+    // second, which lists these calls only so that it does not trap them.
+    apply_filter_all_threads(&unknown)?;
     apply_filter_all_threads(&listed)?;
     Ok(())
 }

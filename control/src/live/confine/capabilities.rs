@@ -1,6 +1,6 @@
-//! Capabilities: which ones a switch needs, and giving up all others.
+//! Capabilities: those that a switch needs, and giving up all others.
 //!
-//! A [`Config`] → [`CapabilitySet`]; the calling thread's sets, before it makes others.
+//! A [`Config`] → [`CapabilitySet`]. The sets are the calling thread's, so they are changed before it makes others.
 //!
 //! Source: capabilities(7); docs/privileges.md, whose table says what each kind of port needs.
 
@@ -15,11 +15,11 @@ use weft_config::resolve::Config;
 
 use weft_lab::netdev::is_tap;
 
-/// TCP ports below this one take a capability.
+/// The first TCP port that any process may listen at; those below take `CAP_NET_BIND_SERVICE`.
 const PORT_UNPRIVILEGED: u16 = 1_024;
 
-/// What a port of `kind` needs to be opened, and opened again when its interface comes back. Programs on a
-/// veth read the kernel's buffers, and that of express compares pointers, for which `PERFMON` is needed.
+/// Capabilities to open a port of `kind`, and to open it again when its interface comes back. Programs on a veth read
+/// the kernel's buffers, and the program of the fast path compares pointers: both take `CAP_PERFMON`.
 fn of_kind(kind: DeviceKind) -> CapabilitySet {
     match kind {
         DeviceKind::Auto | DeviceKind::AfXdp => {
@@ -29,7 +29,8 @@ fn of_kind(kind: DeviceKind) -> CapabilitySet {
                 | CapabilitySet::IPC_LOCK
                 | CapabilitySet::PERFMON
         }
-        // For the program behind the tap that super-frames of tunnels leave by; without it they leave frame by frame.
+        // `BPF` is for the program behind the tap by which super-frames of tunnels leave. Without it they leave frame
+        // by frame.
         DeviceKind::AfPacket => {
             CapabilitySet::NET_RAW | CapabilitySet::NET_ADMIN | CapabilitySet::BPF
         }
@@ -39,13 +40,14 @@ fn of_kind(kind: DeviceKind) -> CapabilitySet {
     }
 }
 
-/// What the switch of `config` needs as long as it runs.
+/// Capabilities that the switch of `config` needs as long as it runs.
 #[must_use]
 pub fn needed(config: &Config) -> CapabilitySet {
     let ports = config.run.ports.iter().map(|port| of_kind(port.kind));
+    // Port 0 means any port, which the kernel takes from those above.
     let low = |port: u16| (1..PORT_UNPRIVILEGED).contains(&port);
     let cci = config.fabric.as_ref().and_then(|fabric| Some(&fabric.cci.as_ref()?.place));
-    // Linux's MCTP takes one capability to have a type of messages, and one to send.
+    // The kernel's MCTP takes one capability for binding a message type, and one for sending.
     let (mctp, bus) = match config.fabric.as_ref().and_then(|fabric| Some(fabric.mctp?.place)) {
         Some(MctpPlace::Tcp(addr)) => (Some(addr), CapabilitySet::empty()),
         Some(MctpPlace::Kernel(_)) => {
@@ -60,15 +62,16 @@ pub fn needed(config: &Config) -> CapabilitySet {
     ports.fold(tcp | bus, |all, one| all | one)
 }
 
-/// What a host or an endpoint on `ports`, each `[KIND:]DEVICE`, needs as long as it runs.
+/// Capabilities that a host or an endpoint on `ports`, each `[KIND:]DEVICE`, needs as long as it runs.
 pub(super) fn of_ports<'a>(ports: impl IntoIterator<Item = &'a str>) -> CapabilitySet {
     let kind = |port| if is_tap(port) { DeviceKind::Tap } else { DeviceKind::AfPacket };
     let all = ports.into_iter().fold(CapabilitySet::empty(), |all, port| all | of_kind(kind(port)));
-    all - CapabilitySet::BPF // they forward nothing
+    // `BPF` is for super-frames that are forwarded; hosts and endpoints forward nothing.
+    all - CapabilitySet::BPF
 }
 
-/// Takes every capability out of the bounding set, where the process may: without it a program that
-/// is executed gains nothing either, as `NO_NEW_PRIVS` is set.
+/// Takes every capability out of the bounding set, where the process may. Where it may not, an executed program gains
+/// nothing either, as `NO_NEW_PRIVS` is set.
 pub(super) fn empty_bounding_set() {
     for number in 0..u64::BITS {
         let one = CapabilitySet::from_bits_retain(1 << number);
@@ -78,8 +81,9 @@ pub(super) fn empty_bounding_set() {
     }
 }
 
-/// Keeps those of `needed` that the thread has, and no other.
+/// Keeps the capabilities of `needed` that the thread has, and no other.
 pub(super) fn keep(needed: CapabilitySet) -> io::Result<()> {
+    // An ambient capability would pass to an executed program.
     clear_ambient_capability_set()?;
     let has = capabilities(None)?.permitted;
     let kept = has & needed;
@@ -87,8 +91,8 @@ pub(super) fn keep(needed: CapabilitySet) -> io::Result<()> {
     set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable })
 }
 
-/// Gives up every capability but those `needed`, and what a program that is executed might gain; to be
-/// called before any thread is made, as they are each thread's own.
+/// Gives up every capability but `needed`, and what an executed program might gain. To be called before any thread is
+/// made, as the sets are each thread's own.
 ///
 /// # Errors
 /// The kernel's answer.

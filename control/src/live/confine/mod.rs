@@ -1,11 +1,10 @@
-//! What the process of a running switch, host or endpoint may still do: the least that opens its devices again.
+//! Gives up what the process of a running switch, host or endpoint does not need; the rest opens its devices again.
 //!
-//! [`enter`] or [`enter_on`] before any thread is made, [`Entered::seal`] when everything is open, and
-//! [`Confined::report`] for whoever asks what is in force. Steps: user, capabilities, `NO_NEW_PRIVS`
-//! and Landlock first, as threads inherit them; the filter of system calls last, for all threads.
+//! [`enter`] or [`enter_on`] is called before any thread is made, [`Entered::seal`] when everything is open, and
+//! [`Confined::report`] says what is in force. User, capabilities, `NO_NEW_PRIVS` and Landlock come first, as threads
+//! inherit them; the filter of system calls comes last, for all threads.
 //!
-//! Source: capabilities(7), prctl(2), landlock(7), seccomp(2) (`SECCOMP_FILTER_FLAG_TSYNC`);
-//! docs/privileges.md.
+//! Source: capabilities(7), prctl(2), landlock(7), seccomp(2) (`SECCOMP_FILTER_FLAG_TSYNC`); docs/privileges.md.
 
 mod calls;
 mod capabilities;
@@ -27,27 +26,19 @@ pub use capabilities::{keep_only, needed};
 pub use rustix::thread::CapabilitySet;
 pub use user::UserError;
 
-/// Why a process cannot give up what it does not need.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfineError {
-    /// There are threads already, which would keep everything.
+    /// There are threads already, which would keep all rights.
     #[error("expected no thread but the first, found {0}")]
     Threads(usize),
-    /// A call failed.
     #[error("{call}")]
-    Call {
-        /// What was tried.
-        call: &'static str,
-        /// The kernel's answer.
-        source: io::Error,
-    },
+    Call { call: &'static str, source: io::Error },
     /// It cannot go on as `run.user`.
     #[error("run.user")]
     User(#[from] UserError),
-    /// Landlock refused.
+    /// Landlock refused its rules.
     #[error("restrict files by Landlock")]
     Paths(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// There is no filter of system calls.
     #[error("filter system calls")]
     Calls(#[from] CallsError),
 }
@@ -55,17 +46,16 @@ pub enum ConfineError {
 /// How much is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// All but what devices need to be opened again.
+    /// Everything but the rights to open the devices again.
     Full,
-    /// Only what a program that is executed might gain: DPDK's drivers and its threads need more, and
-    /// what exactly depends on the driver.
+    /// Only what an executed program might gain. DPDK's drivers and threads need more, and how much depends on the
+    /// driver.
     Dpdk,
     /// Nothing: `run.sandbox = false`.
     Off,
 }
 
 impl Profile {
-    /// That of a configuration.
     #[must_use]
     pub fn of(config: &Config) -> Self {
         let has_dpdk = config.run.ports.iter().any(|port| port.kind == DeviceKind::Dpdk);
@@ -76,7 +66,7 @@ impl Profile {
         }
     }
 
-    /// What `weft show process` calls it, and why it is not the whole.
+    /// Its name in `weft show process`, with the reason if it is not the full profile.
     #[must_use]
     pub const fn describe(self) -> (&'static str, Option<&'static str>) {
         match self {
@@ -87,16 +77,15 @@ impl Profile {
     }
 }
 
-/// A process whose user, capabilities and files are restricted; not yet its system calls.
+/// A process whose user, capabilities and files are restricted, but not yet its system calls.
 #[must_use = "system calls are filtered by `seal`"]
 pub struct Entered {
     profile: Profile,
     landlock: String,
-    /// Has the right to give threads of the switch their priorities.
+    /// Has `CAP_SYS_NICE`, to give threads of the switch their priorities.
     raiser: Option<Raiser>,
 }
 
-/// A process that is restricted.
 #[derive(Clone, Debug, Default)]
 pub struct Confined {
     sandbox: String,
@@ -108,8 +97,8 @@ fn failed<E: Into<io::Error>>(call: &'static str) -> impl FnOnce(E) -> ConfineEr
     move |error| ConfineError::Call { call, source: error.into() }
 }
 
-/// Gives up all that the switch of `config` does not need; to be called before any thread is made,
-/// as capabilities and Landlock's rules are each thread's own and inherited.
+/// Gives up all that the switch of `config` does not need. To be called before any thread is made: capabilities and
+/// Landlock's rules belong to each thread, and new threads inherit them.
 ///
 /// # Errors
 /// See [`ConfineError`].
@@ -129,7 +118,7 @@ pub fn enter_on<'a>(ports: impl IntoIterator<Item = &'a str>) -> Result<Entered,
     enter_as(Profile::Full, capabilities::of_ports(ports), false, || Ok(()))
 }
 
-/// `raises`: the capability to give threads of the switch their priorities stays until [`Entered::raiser`] is dropped.
+/// With `raises`, a thread keeps `CAP_SYS_NICE` until the [`Raiser`] of [`Entered::raiser`] is dropped.
 fn enter_as(
     profile: Profile,
     needed: CapabilitySet,
@@ -142,16 +131,21 @@ fn enter_as(
         if threads != 1 {
             return Err(ConfineError::Threads(threads));
         }
+        // Landlock demands it of a process without CAP_SYS_ADMIN. A switch with DPDK ports is restricted by this alone.
         rustix::thread::set_no_new_privs(true).map_err(failed("set no_new_privs"))?;
     }
     let begin = || Raiser::begin().map_err(failed("start the thread that raises priorities"));
     let mut raiser = None;
     if profile == Profile::Full {
+        // Before the user changes: that takes CAP_SETPCAP out of the effective set.
         capabilities::empty_bounding_set();
         become_user()?;
+        // `become_user` keeps the permitted capabilities, so that they can be dropped one by one here.
         let raise = if raises { CapabilitySet::SYS_NICE } else { CapabilitySet::empty() };
         capabilities::keep(needed | raise).map_err(failed("drop capabilities"))?;
         landlock = paths::restrict()?;
+        // The raiser's thread inherits the user and Landlock's rules, and `CAP_SYS_NICE`, which this thread gives up
+        // next.
         if raises {
             raiser = Some(begin()?); // with what this thread gives up now
             capabilities::keep(needed).map_err(failed("drop capabilities"))?;
@@ -161,16 +155,16 @@ fn enter_as(
 }
 
 impl Entered {
-    /// What gives threads their priorities, until it is dropped: before [`Self::seal`], so that no thread has the right for
-    /// longer. None where the process keeps it.
+    /// Takes the [`Raiser`]; `None` where the process needs none, or keeps the right itself. It must be dropped before
+    /// [`Self::seal`], so that no thread has the right for longer.
     pub const fn raiser(&mut self) -> Option<Raiser> {
         self.raiser.take()
     }
 
-    /// Filters the system calls of all threads, those that DPDK or others made included.
+    /// Filters the system calls of all threads, including those that DPDK or other libraries made.
     ///
     /// # Errors
-    /// The kernel has no filters, or a thread has one that is not ours.
+    /// The kernel has no such filters, or a thread has one that is not ours.
     pub fn seal(self) -> Result<Confined, ConfineError> {
         if self.profile == Profile::Full {
             filter_all_threads()?;
@@ -182,7 +176,7 @@ impl Entered {
 }
 
 impl Confined {
-    /// What is in force now, as the kernel tells it of each thread.
+    /// What is in force now, as the kernel reports it for each thread.
     ///
     /// # Errors
     /// `/proc` cannot be read.

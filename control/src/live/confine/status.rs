@@ -1,4 +1,4 @@
-//! What the kernel says of the process's threads.
+//! State of the process's threads, as the kernel reports it.
 //!
 //! `/proc/self/task/*/status` → [`ProcessReport`].
 //!
@@ -8,7 +8,7 @@ use std::io;
 
 use crate::report::process::ProcessReport;
 
-/// Names of capabilities by number; those that come later are shown as numbers.
+/// Names of capabilities by number; later ones are shown as numbers.
 const NAMES: [&str; 41] = [
     "chown",
     "dac_override",
@@ -53,7 +53,7 @@ const NAMES: [&str; 41] = [
     "checkpoint_restore",
 ];
 
-/// What one thread may do; compared between threads.
+/// Rights of one thread, to be compared between threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Thread {
     name: String,
@@ -76,6 +76,7 @@ impl Thread {
             let text: &str = field(name);
             text.split_whitespace().nth(1).and_then(|id| id.parse().ok()).unwrap_or(u32::MAX)
         };
+        // A field that is missing counts as all rights: a report must not look safer than the process is.
         let mask = |name| u64::from_str_radix(field(name), 16).unwrap_or(u64::MAX);
         Self {
             name: field("Name").to_owned(),
@@ -89,7 +90,7 @@ impl Thread {
         }
     }
 
-    /// Whether another thread may do the same.
+    /// Whether another thread has the same rights.
     fn is_like(&self, other: &Self) -> bool {
         let name = self.name.clone();
         *self == Self { name, ..other.clone() }
@@ -101,7 +102,7 @@ fn names(mask: u64) -> Vec<String> {
     (0..64).filter(|bit| mask >> bit & 1 == 1).map(name).collect()
 }
 
-/// The status of each thread, the first one's first.
+/// Status of each thread, the first thread's first.
 pub(super) fn threads() -> io::Result<Vec<String>> {
     let mut ids: Vec<u32> = std::fs::read_dir("/proc/self/task")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
@@ -111,12 +112,13 @@ pub(super) fn threads() -> io::Result<Vec<String>> {
     Ok(ids.iter().filter_map(|id| text(id).ok()).collect()) // one that has ended meanwhile has none
 }
 
-/// What the process may do.
 pub(super) fn report() -> io::Result<ProcessReport> {
     let threads: Vec<Thread> = threads()?.iter().map(|text| Thread::parse(text)).collect();
     let Some(first) = threads.first() else {
         return Err(io::Error::other("/proc/self/task has no thread"));
     };
+    // Threads with other rights than the first are named: they were made before the process was confined, or changed
+    // since.
     let unlike = threads.iter().filter(|thread| !thread.is_like(first));
     Ok(ProcessReport {
         pid: std::process::id(),

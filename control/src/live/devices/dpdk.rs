@@ -1,8 +1,7 @@
-//! Devices of DPDK's, or what is said in a build that has none.
+//! Ports by DPDK; in a build without the feature `dpdk`, their refusal.
 //!
 //! [`start`] once, then [`open`] for each port of the kind.
 //!
-//! Units: frames, bytes.
 //! Source: docs/spec/pipeline.md §11; cargo feature `dpdk`.
 
 use std::io;
@@ -13,27 +12,26 @@ use weft_dataplane::port::PortOpenError;
 
 use super::OpenedOne;
 
-/// A refusal to start DPDK for the port of `run`.
 fn refused(run: &RunPort, hint: &'static str, why: String) -> PortOpenError {
     let (device, source) = (run.device.clone(), io::Error::other(why));
     PortOpenError::Call { device, call: "start DPDK", hint, source }
 }
 
-/// Starts DPDK, which the port of `run` is the first to need.
+/// Starts DPDK's environment; `run` is the first port that needs it.
 ///
 /// # Errors
-/// What DPDK says.
+/// DPDK's own message.
 #[cfg(feature = "dpdk")]
 pub fn start(run: &RunPort, args: &[String]) -> Result<(), PortOpenError> {
     const NO_HUGE: &str = " (without huge pages it needs \
         dpdk.eal_args = [\"--no-huge\", \"-m\", \"256\", \"--no-shconf\"])";
     weft_dataplane::port::dpdk::start_eal(args).map_err(|error| {
+        // DPDK's message names huge pages only; the hint says how to do without them.
         let why = error.to_string();
         refused(run, if why.contains("hugepage") { NO_HUGE } else { "" }, why)
     })
 }
 
-/// Opens a device.
 ///
 /// # Errors
 /// There is no such device or driver.
@@ -61,7 +59,7 @@ fn missing(run: &RunPort) -> PortOpenError {
     refused(run, hint, "this weft was built without the feature dpdk".to_owned())
 }
 
-/// Refuses.
+/// Always refuses.
 ///
 /// # Errors
 /// There is no DPDK in this build.
@@ -70,7 +68,7 @@ pub fn start(run: &RunPort, _args: &[String]) -> Result<(), PortOpenError> {
     Err(missing(run))
 }
 
-/// Refuses.
+/// Always refuses.
 ///
 /// # Errors
 /// There is no DPDK in this build.

@@ -1,9 +1,7 @@
-//! Opening the devices behind the ports.
+//! Opens the devices behind the ports.
 //!
-//! [`RunPort`] → a boxed [`Port`], by kind, and what is to be known of it; `auto` takes `AF_XDP`,
-//! or a packet socket, where that is faster or all that there is, and says why. Also finds each device's own address.
-//!
-//! Units: bytes, frames.
+//! [`RunPort`] → a boxed [`Port`] by kind, with a note for the user. `auto` takes `AF_XDP`, or a packet socket where
+//! that is faster or all that there is, and the note says why. Also finds each device's own address.
 //! Source: docs/spec/pipeline.md §11.
 
 mod dpdk;
@@ -32,29 +30,28 @@ use weft_parsers::MacAddr;
 use super::LiveError;
 use crate::express::Express;
 
-/// What was opened for a port.
+/// The device behind a port, as reports show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// Kind of port, as in the configuration; never `auto`.
+    /// Kind that was opened, by its name in the configuration; never `auto`.
     pub kind: &'static str,
-    /// What is to be known of it: why it is not what one would expect, or how it works.
+    /// Note for the user: why it is not as one would expect, or how it works. `None` if all is as usual.
     pub note: Option<String>,
 }
 
 /// One port that was opened.
 pub struct OpenedOne {
-    /// The port.
     pub port: Box<dyn Port>,
-    /// What is to be known of it.
+    /// As in [`DeviceInfo`].
     pub note: Option<String>,
-    /// Its device's own address, if that has one.
+    /// The device's own address; `None` if it has none.
     pub mac: Option<MacAddr>,
 }
 
-/// Ports, what was opened for each, and the far end of the CPU port's pipe.
+/// By port, the ports and their devices; and the far end of the CPU port's pipe, where there is a CPU port.
 pub type Opened = (Vec<Box<dyn Port>>, Vec<DeviceInfo>, Option<Pipe>);
 
-/// Chunks of the pool that the devices of `config` may have at most.
+/// Most chunks of the pool that the devices of `config` may hold.
 #[must_use]
 pub fn chunks(config: &Config) -> usize {
     let held = |(port, run): (&PortConfig, &RunPort)| match run.kind {
@@ -68,11 +65,11 @@ pub fn chunks(config: &Config) -> usize {
     config.switch.ports.iter().zip(&config.run.ports).map(held).sum()
 }
 
-/// Opens every port of `config` for frames in `pool`, with a fast path if there is one, and notes each
-/// one's address in `switch`.
+/// Opens every port of `config` for frames in `pool`, and notes each one's address in `switch`. With `express`, its
+/// programs steer.
 ///
 /// # Errors
-/// The first device that cannot be opened; those before it are closed again.
+/// The first device that cannot be opened; those before it are closed.
 pub fn open_all(
     config: &Config,
     switch: &mut SwitchConfig,
@@ -87,6 +84,7 @@ pub fn open_all(
     let (mut info, mut far) = (Vec::new(), None);
     let mut ports: Vec<Box<dyn Port>> = Vec::new();
     for (index, (port, run)) in switch.ports.iter_mut().zip(&config.run.ports).enumerate() {
+        // The pipe keeps this one, as it has no device to ask.
         port.parse.port_mac = run.mac.unwrap_or_else(|| made_up_mac(index));
         if run.kind == DeviceKind::Pipe {
             let (near, end) = open_pipe(run, port).map_err(LiveError::open(&run.name))?;
@@ -104,6 +102,7 @@ pub fn open_all(
         let opened = opened.map_err(LiveError::open(&run.name))?;
         info.push(DeviceInfo { kind: opened.port.caps().kind, note: opened.note });
         ports.push(match run.loss {
+            // Around the device, as a wire that loses frames would be.
             Some((per_million, seed)) => Box::new(Lossy::new(opened.port, per_million, seed)),
             None => opened.port,
         });
@@ -112,7 +111,7 @@ pub fn open_all(
     Ok((ports, info, far))
 }
 
-/// The two ends of the CPU port's pipe: the port's, and the agent's.
+/// The two ends of the CPU port's pipe: the port's, then the agent's.
 fn open_pipe(run: &RunPort, port: &PortConfig) -> Result<(Pipe, Pipe), PortOpenError> {
     pipe(PipeConfig {
         names: [run.name.clone(), format!("{}-far", run.name)],
@@ -125,15 +124,18 @@ fn open_pipe(run: &RunPort, port: &PortConfig) -> Result<(Pipe, Pipe), PortOpenE
 
 /// Why ports of kind `auto` on veth are served faster by packet sockets than by `AF_XDP`; `None` where they are not.
 ///
-/// With `AF_XDP`, hosts behind a veth send no super-frames, and frames are copied at the way in and out. What makes up
-/// for it is the kernel's own way, which leads only to a veth whose far end has NAPI.
+/// With `AF_XDP`, hosts behind a veth send no super-frames, and frames are copied on the way in and out. The fast path
+/// in the kernel makes up for it, but leads only to a veth whose far end has NAPI.
 fn slower_by_xdp(run: &RunConfig) -> Option<String> {
     let is_veth = |port: &&RunPort| port.kind == DeviceKind::Auto && netdev::is_veth(&port.device);
     let mut ports = run.ports.iter().filter(is_veth).peekable();
+    // Without a port of the kind there is nothing to decide.
     ports.peek()?;
     if !run.express {
         return Some("express.enabled is false".to_owned());
     }
+    // One veth that takes nothing decides for all: frames to it would be copied through the switch, whichever port they
+    // came by.
     let deaf = ports.find(|port| !netdev::takes_redirected(&port.device))?;
     Some(format!(
         "the far end of {} has no NAPI (`ethtool -K FAR-END gro on`), so that the kernel could send nothing on by itself",
@@ -141,10 +143,10 @@ fn slower_by_xdp(run: &RunConfig) -> Option<String> {
     ))
 }
 
-/// Opens one device, and says what is to be known of it; `slower` is why `auto` takes no `AF_XDP` on a veth.
+/// Opens one device, with its note. `slower` is the reason why `auto` does not use `AF_XDP` on a veth.
 ///
 /// # Errors
-/// What was tried, and the kernel's answer.
+/// The call that failed, and the kernel's answer.
 pub fn open(
     run: &RunPort,
     port: &PortConfig,
@@ -174,6 +176,8 @@ pub fn open(
             let slower = slower.filter(|_| netdev::is_veth(&device));
             let faster = slower.map_or(Ok(()), |why| Err(format!("slower on veth, as {why}")));
             let by_xdp = || {
+                // A port that would lose tags or send wrong checksums is refused for `auto` only: with kind `af_xdp`
+                // the user has chosen it, and gets a note.
                 let port = xdp().map_err(|error| why(&error))?;
                 needs_tags(port).and_then(needs_checksums)
             };
@@ -216,7 +220,6 @@ pub fn open(
     Ok(OpenedOne { port: opened, note, mac: device_mac(run) })
 }
 
-/// The settings of a port by `AF_XDP`.
 fn af_xdp(run: &RunPort, port: &PortConfig, tx_ring_frames: usize) -> AfXdpConfig {
     AfXdpConfig {
         device: run.device.clone(),
@@ -233,9 +236,10 @@ fn af_xdp(run: &RunPort, port: &PortConfig, tx_ring_frames: usize) -> AfXdpConfi
     }
 }
 
-/// An error with all its causes, in a line, without the device's name.
+/// An error with all its causes in one line, without the device's name.
 fn why(error: &PortOpenError) -> String {
     let mut text = error.to_string();
+    // The user sees the port's name in front of the note; the device's would say it twice.
     if let Some((_, rest)) = text.split_once(": ") {
         text = rest.to_owned();
     }
@@ -247,7 +251,7 @@ fn why(error: &PortOpenError) -> String {
 
 const UNREAD_TAGS: &str = "VLAN tags that are not in the data cannot be read (`ethtool -K DEVICE rxvlan off` leaves them in)";
 
-/// Refuses a port that would lose the VLAN tags that a device takes out of the data.
+/// Refuses a port that cannot read VLAN tags which the device has taken out of the data.
 fn needs_tags(port: AfXdp) -> Result<AfXdp, String> {
     if port.reads_tags() { Ok(port) } else { Err(UNREAD_TAGS.to_owned()) }
 }
@@ -255,13 +259,13 @@ fn needs_tags(port: AfXdp) -> Result<AfXdp, String> {
 const UNSEEN_CHECKSUMS: &str =
     "checksums that hosts leave to the device are only found in tunnels that weft knows";
 
-/// Refuses a port that would send on checksums that are wrong: what hosts leave partial in a tunnel of a kind
-/// that is not known.
+/// Refuses a port that would forward wrong checksums: hosts leave the checksum to the device, and in a tunnel of an
+/// unknown kind the port does not find it.
 fn needs_checksums(port: AfXdp) -> Result<AfXdp, String> {
     if port.knows_checksums() { Ok(port) } else { Err(UNSEEN_CHECKSUMS.to_owned()) }
 }
 
-/// What is to be known of a port by `AF_XDP`, if it is not as usual.
+/// The note for a port by `AF_XDP`; `None` if it is as usual.
 fn note(port: &AfXdp) -> Option<String> {
     let how = port.describe();
     let unseen = [(port.reads_tags(), UNREAD_TAGS), (port.knows_checksums(), UNSEEN_CHECKSUMS)];
@@ -270,7 +274,6 @@ fn note(port: &AfXdp) -> Option<String> {
     (notes != ["native, copy"]).then(|| notes.join("; "))
 }
 
-/// The address of the interface behind a port, if it has one.
 fn device_mac(run: &RunPort) -> Option<MacAddr> {
     if !matches!(run.kind.device(), DeviceIs::Interface | DeviceIs::Made) {
         return None;
@@ -279,8 +282,9 @@ fn device_mac(run: &RunPort) -> Option<MacAddr> {
     text.trim().parse().ok()
 }
 
-/// A locally administered address for a port that has none.
+/// A locally administered address for a port whose device has none.
 fn made_up_mac(index: usize) -> MacAddr {
     let low = u8::try_from(index).unwrap_or(u8::MAX);
+    // `02` in the first octet: locally administered and unicast (IEEE 802).
     MacAddr([0x02, b'w', b'e', b'f', b't', low])
 }

@@ -1,11 +1,9 @@
 //! CCI by the kernel's MCTP (`AF_MCTP`): one thread takes the messages of all endpoints of its networks.
 //!
-//! [`Bus`] has a socket for each of the types 7 and 8; messages go through [`Datagrams`] to the [`Agent`].
+//! [`Bus`] has a socket for each of the message types 7 and 8. Messages go through [`Datagrams`] to the [`Agent`]. A
+//! bus has no connections: all senders are one session for as long as the switch runs.
 //!
-//! Units: bytes.
 //! Source: docs/mctp.md "The kernel's MCTP".
-//!
-//! A bus has no connections: all who send are one session for as long as the switch runs.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -25,14 +23,14 @@ use weft_parsers::cci::mctp::MessageType;
 use crate::live::agent::{Agent, PeerId};
 use crate::serve::wait;
 
-/// Bytes of a message at most, without its type; as over TCP.
+/// Longest message in bytes, without its type; the same as over TCP.
 const MESSAGE_MAX: usize = 64 * 1024 - 1;
-/// Messages of one type before the other type has its turn.
+/// Messages of one type that are taken before the other type has its turn.
 const BURST: usize = 64;
-/// How long a socket rests that has an error.
+/// Pause after an error of a socket.
 const REST: Duration = Duration::from_millis(100);
 
-/// The kernel's MCTP cannot be had.
+/// Why the kernel's MCTP cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BusError {
     /// The kernel was built without it.
@@ -40,21 +38,19 @@ pub enum BusError {
         "this kernel has no MCTP (CONFIG_MCTP): say an address in fabric.cci_mctp, such as \"127.0.0.1:2508\""
     )]
     NoMctp(#[source] io::Error),
-    /// A message type is taken, or may not be.
+    /// The message type is taken, or the process may not take it.
     #[error("take messages of type {kind:02x}h from the kernel's MCTP")]
     Bind {
-        /// The type.
         kind: u8,
-        /// The kernel's answer.
         #[source]
         source: io::Error,
     },
-    /// No thread, or no eventfd.
+    /// The kernel gives no thread or no eventfd.
     #[error("start a thread for CCI over MCTP")]
     Thread(#[source] io::Error),
 }
 
-/// The kernel's networks as a place where managers command; dropping it ends it.
+/// The kernel's networks as a listener; dropping it ends the thread.
 pub struct Bus {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -77,7 +73,8 @@ fn bind(network: Option<u32>, kind: MessageType) -> Result<MctpSocket, BusError>
 }
 
 impl Bus {
-    /// Serves `agent` to whoever reaches this machine by `network`, or by any; all are `session`.
+    /// Serves `agent` to all that reach this machine by `network`, or by any network without one. All of them are
+    /// `session`.
     ///
     /// # Errors
     /// See [`BusError`].
@@ -98,7 +95,6 @@ impl Bus {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// What became of messages.
     #[must_use]
     pub fn counts(&self) -> MctpCounts {
         *self.shared.counts.lock().unwrap_or_else(PoisonError::into_inner)
@@ -125,7 +121,9 @@ impl Shared {
             self.wakeup.drain();
             for socket in &self.sockets {
                 if self.take(socket, peer, &mut datagrams, &mut message).is_err() {
-                    wait([self.wakeup.as_fd()], Some(REST)); // poll would come back at once
+                    // `poll` reports a socket with an error as ready at once, and the thread would spin. A stop still
+                    // wakes it by its eventfd.
+                    wait([self.wakeup.as_fd()], Some(REST));
                 }
             }
             peer = self.answer(session, peer, &mut datagrams);
@@ -135,7 +133,7 @@ impl Shared {
         self.agent.forget(peer);
     }
 
-    /// Carries out some of what has come to a socket.
+    /// Carries out up to [`BURST`] messages that have come to a socket.
     fn take(
         &self,
         socket: &MctpSocket,
@@ -150,6 +148,7 @@ impl Shared {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             };
+            // The kernel reports the true length of a message that was cut off.
             let Some(body) = message.get(..len) else {
                 datagrams.too_long();
                 continue;
@@ -164,14 +163,19 @@ impl Shared {
                 respond(socket, from, &response, datagrams);
             }
         }
-        self.wakeup.notify(); // more may be there
+        // After a whole burst more may be there. The wake-up has the thread come back after the other socket has had
+        // its turn.
+        self.wakeup.notify();
         Ok(())
     }
 
-    /// Sends answers that have come late. Where they were too many, those who wait ask again.
+    /// Sends answers that came late. Where there were too many, the requesters have to ask again. Returns the
+    /// connection to go on with.
     fn answer(&self, session: Session, peer: PeerId, datagrams: &mut Datagrams) -> PeerId {
         let Some(late) = self.agent.late(peer) else {
-            let next = self.agent.connect(session, self.wakeup.clone()); // before, or the session would end
+            // The new connection is made first: with the last one of it the session would end, and the right to command
+            // with it.
+            let next = self.agent.connect(session, self.wakeup.clone());
             self.agent.forget(peer);
             datagrams.give_up();
             return next;
@@ -187,7 +191,7 @@ impl Shared {
     }
 }
 
-/// Sends a response; one that cannot be sent is lost, as on any bus, and counted.
+/// Sends a response. One that cannot be sent is lost, as on any bus, and counted.
 fn respond(socket: &MctpSocket, from: Origin, message: &[u8], datagrams: &mut Datagrams) {
     let Origin { sender: (network, eid), kind, tag } = from;
     if socket.send(MctpAddr { network, eid, kind, tag, owner: false }, message).is_err() {

@@ -1,12 +1,13 @@
 //! CCI over MCTP, for managers that know no other way: all connections are one session.
 //!
-//! [`Server`] accepts, or has the kernel's MCTP (`kernel`); packets go through a [`Connection`] to the [`Agent`], responses and late answers back.
+//! [`Server`] accepts TCP connections, or uses the kernel's MCTP (`kernel`). Packets go through a [`Connection`] to the
+//! [`Agent`], responses and late answers go back.
 //!
-//! Units: bytes, connections.
 //! Source: docs/mctp.md; DMTF DSP0236.
 //!
-//! MCTP knows no users and nothing is encrypted: who may command is decided by the listener that somebody came to, never by
-//! what packets say. Such managers open several connections for one purpose, so that all of them are one manager.
+//! MCTP knows no users and nothing is encrypted. Who may command is decided by the listener that a client reached,
+//! never by the contents of packets. Such managers open several connections for one purpose, so all of them are one
+//! manager.
 
 mod kernel;
 
@@ -31,7 +32,8 @@ use super::{OUT_MAX, PIECE};
 use crate::live::agent::{Agent, PeerId};
 use crate::serve::{Client, Counts, Limits, Protocol, Stream, TcpError, TcpServer, Trust, wait};
 
-/// What such managers may use. Who has not sent a whole message yet takes no place of those who have.
+/// Limits for these managers together. Connections without a whole message yet take no place of those that have sent
+/// one.
 pub const LIMITS: Limits = Limits {
     clients: 16,
     unknown: 16,
@@ -41,42 +43,37 @@ pub const LIMITS: Limits = Limits {
     unread: 8 << 20,
 };
 
-/// What such managers have done.
+/// Counters of the listener, and of packets and messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MctpReport {
-    /// Connections now.
     pub open: u64,
-    /// Connections since the start.
     pub accepted: u64,
     /// Connections that were refused: too many.
     pub refused: u64,
     /// Connections that had to go for others.
     pub evicted: u64,
-    /// Connections that were closed as their time was over: idle, half a message, answers not taken.
+    /// Connections that were closed for a missed deadline: idle, half a message, answers not taken.
     pub overdue: u64,
-    /// What became of packets and messages.
     #[serde(flatten)]
     pub messages: MctpCounts,
 }
 
-/// Why such managers cannot connect.
+/// Why these managers cannot connect.
 #[derive(Debug, thiserror::Error)]
 pub enum MctpError {
-    /// The address cannot be had.
     #[error(transparent)]
     Tcp(#[from] TcpError),
-    /// The kernel's MCTP cannot be had.
     #[error(transparent)]
     Kernel(#[from] BusError),
 }
 
-/// Where they come from.
+/// The transport that packets come by.
 enum Source {
     Tcp(Arc<Managers>, TcpServer),
     Kernel(Bus),
 }
 
-/// A place where such managers connect; dropping it ends all connections.
+/// The listener for these managers; dropping it ends all connections.
 pub struct Server {
     at: MctpPlace,
     source: Source,
@@ -84,7 +81,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves `agent`, which is called `uuid`, where `config` says.
+    /// Serves `agent`, whose UUID is `uuid`, where `config` says.
     ///
     /// # Errors
     /// See [`MctpError`].
@@ -92,7 +89,7 @@ impl Server {
         Self::start_within(config, uuid, agent, LIMITS)
     }
 
-    /// As [`start`](Self::start), within other limits of TCP.
+    /// As [`start`](Self::start), with other limits for TCP.
     ///
     /// # Errors
     /// See [`start`](Self::start).
@@ -103,7 +100,8 @@ impl Server {
         limits: Limits,
     ) -> Result<Self, MctpError> {
         let session = agent.new_session();
-        // Who is let in without a claim cannot make one either: nothing tells it from the others by this listener.
+        // A session that commands without a claim may not make one: it is open to all who reach the listener, so a
+        // claim would belong to none of them in particular.
         let right = match config.owner {
             CciOwner::Claim => Right::Primary,
             CciOwner::First => {
@@ -125,13 +123,12 @@ impl Server {
         Ok(Self { at, source, owner: config.owner })
     }
 
-    /// Where it listens.
     #[must_use]
     pub const fn at(&self) -> MctpPlace {
         self.at
     }
 
-    /// Who may command by it.
+    /// Who may command by it, as text for reports.
     #[must_use]
     pub const fn guard(&self) -> &'static str {
         match self.owner {
@@ -142,7 +139,6 @@ impl Server {
         }
     }
 
-    /// What such managers have done.
     #[must_use]
     pub fn report(&self) -> MctpReport {
         let (counts, messages) = match &self.source {
@@ -176,7 +172,7 @@ impl Protocol for Managers {
     }
 
     fn serve(&self, client: &Client) {
-        // Whatever ends a connection, the others go on.
+        // An error ends this connection only; the client sees it closed.
         if let Ok(wakeup) = EventFd::new() {
             let wakeup = Arc::new(wakeup);
             let peer = self.agent.connect(self.session, wakeup.clone());
@@ -208,10 +204,11 @@ impl Managers {
             if !is_left {
                 let now = self.agent.now().as_ns();
                 let time = connection.next_due().map(|due| {
-                    // Rounded up: a wait that ends a little before is one more.
+                    // Rounded up: a wait that ends just before the deadline would only be followed by another.
                     Duration::from_nanos(due.as_ns().saturating_sub(now)) + Duration::from_millis(1)
                 });
                 let [is_there, _] = wait([client.stream().as_fd(), wakeup.as_fd()], time);
+                // Drained before the answers are fetched, so that one that comes in between wakes the next wait.
                 wakeup.drain();
                 if is_there {
                     client.asking();
@@ -228,16 +225,20 @@ impl Managers {
                 (is_left, connection.tickets())
             });
             let late = self.agent.late(peer);
-            // What was answered late and not taken is more than one connection may leave unread: it is closed.
+            // More late answers than one connection may leave unread: `late` has dropped them, and the connection is
+            // closed, as its manager would wait for them in vain.
             for answer in late.ok_or(io::ErrorKind::OutOfMemory)? {
                 connection.resolve(&answer, &mut out);
             }
+            // Asked before the counts are taken, as `was_asked` reads them. From its first whole message on the
+            // connection takes a place among those that have sent one.
             if connection.was_asked() && !is_known {
                 client.raise(Trust::Owner).map_err(|_| io::ErrorKind::ConnectionRefused)?;
                 is_known = true;
             }
             self.counts().add(&connection.take_counts());
             if !out.is_empty() {
+                // Memory is accounted before the write, which lasts as long as the client takes to read.
                 let held = client.hold(out.len()).map_err(io::Error::other)?;
                 client.send(&out)?;
                 drop(held);
