@@ -1,8 +1,8 @@
-//! The tables of TLPs as the XDP program looks them up, and how it follows the switch's own.
+//! Tables for TLPs in the kernel, and how they follow the switch's own.
 //!
-//! [`Tables`] to [`FabricTables`]; what does not fit, or takes more than a look, is left to the pipeline.
+//! [`compile`] turns [`Tables`] into [`FabricTables`]. Entries that do not fit, or take more than one lookup, are left
+//! to the pipeline.
 //!
-//! Units: entries.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside"; docs/express.md.
 
 use std::sync::Arc;
@@ -15,16 +15,17 @@ use weft_parsers::fabric::{Pid, Target};
 use weft_xdp::layout::{Edge, IDT, PIDS, PORTS, SEGMENTS, edge, route, segment};
 use weft_xdp::{FabricTables, Xdp, XdpError};
 
-/// What the kernel holds.
+/// Tables that are in force in the kernel.
 #[derive(Debug, Default)]
 pub(super) struct Fabric {
-    /// What was written last; nobody else can be where it is as long as it is held.
+    /// The tables that were written last. While the `Arc` is held no other tables can have its address, so that
+    /// comparing pointers is enough.
     tables: Option<Arc<Tables>>,
     partners: Vec<u64>,
 }
 
 impl Fabric {
-    /// Has the kernel hold what the switch does.
+    /// Brings the kernel's tables up to those of `core`.
     pub(super) fn follow(&mut self, xdp: &mut Xdp, core: &Core) -> Result<(), XdpError> {
         let ports = core.snapshot.load().tlp_ports;
         if ports.is_empty() {
@@ -32,6 +33,7 @@ impl Fabric {
         }
         self.partners.resize(PORTS, 0);
         for (id, held) in (0..).map_while(PortId::new).zip(&mut self.partners) {
+            // A port without TLPs has no partner: 0 is no sender's address.
             let partner = if ports.contains(id) { core.partner(id).to_bits() } else { 0 };
             if *held != partner {
                 xdp.set_partner(id.get(), partner);
@@ -47,7 +49,7 @@ impl Fabric {
     }
 }
 
-/// What the kernel is to hold of `tables`, of the ports that carry TLPs.
+/// The kernel's form of `tables`, for the ports that carry TLPs.
 #[must_use]
 pub fn compile(tables: &Tables, ports: PortSet) -> FabricTables {
     let mut to = FabricTables {
@@ -62,6 +64,7 @@ pub fn compile(tables: &Tables, ports: PortSet) -> FabricTables {
         if let Some(edge) = to.edges.get_mut(port.index()) {
             *edge = found;
         }
+        // An edge that is left to the pipeline (0 bytes) needs no GMV.
         if let Some(gmv) = to.gmv.get_mut(port.index()).filter(|_| found.bytes != 0) {
             for pid in from.access().gmv.iter() {
                 if let Some(word) = gmv.get_mut(pid.index() / 64) {
@@ -73,20 +76,21 @@ pub fn compile(tables: &Tables, ports: PortSet) -> FabricTables {
     to
 }
 
-/// Where DPIDs lead.
+/// The DRT: by DPID, the output if it is a single one.
 fn drt(routes: &Routes) -> Vec<u16> {
     let of = |bits: u16| {
         let pid = Pid::from_low_bits(bits);
         let ours = if routes.is_ours(pid) { route::OURS } else { 0 };
         match routes.lookup(pid) {
             Ok(Dispatch::Port(port)) => ours | route::PLAIN | u16::from(port.get()),
+            // Routing groups and other dispatches stay without `PLAIN`: the pipeline decides about them.
             _ => ours,
         }
     };
     (0..).take(PIDS).map(of).collect()
 }
 
-/// An edge port, its tables put behind those of others as far as there is room.
+/// One edge port. Its segments and IDT are appended to those of other edges, if there is room.
 fn edge_of(from: &EdgePort, segments: &mut Vec<u32>, idt: &mut Vec<u16>) -> Edge {
     let mut edge = Edge {
         pid: from.pid.bits(),
@@ -102,7 +106,8 @@ fn edge_of(from: &EdgePort, segments: &mut Vec<u32>, idt: &mut Vec<u16>) -> Edge
     let (_, base, limit) = fast.config();
     let is_on = base.0 != 0 && limit.0 > base.0;
     let fits = segments.len() + fast.len() <= SEGMENTS && idt.len() + fast.idt_len() <= IDT;
-    // What names a logical device is looked up in that one's tables; a G-FAM device asks for nothing without PTH.
+    // A logical device is found by tables of its own, which the kernel does not have; a G-FAM device sends no request
+    // without PTH.
     if !is_on || !fits || from.has_lds() || from.role == Role::Gfd {
         return edge;
     }
@@ -116,7 +121,8 @@ fn edge_of(from: &EdgePort, segments: &mut Vec<u32>, idt: &mut Vec<u16>) -> Edge
     edge
 }
 
-/// Segments by the address bits that find them; those that hit GIM are the pipeline's.
+/// Segments as the program reads them, by the address bits that select them. Those that hit GIM stay invalid: the
+/// pipeline handles them.
 fn words(fast: &Segments) -> Vec<u32> {
     let mut words = vec![0; fast.len()];
     for index in 0..fast.len() {

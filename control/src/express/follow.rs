@@ -1,9 +1,6 @@
-//! Follower: the thread that keeps the kernel in step with the switch.
+//! The thread that keeps the kernel's maps in step with the switch: a look every few milliseconds.
 //!
-//! A look every few milliseconds, until it is dropped.
-//!
-//! Units: milliseconds.
-//! Source: ARCHITECTURE.md "Control".
+//! Source: ARCHITECTURE.md "Control"; docs/express.md.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,19 +16,19 @@ use weft_xdp::XdpError;
 
 use super::{Shared, State};
 
-/// How often it looks for what was learnt.
+/// Time between two looks: a learned station is in the kernel's table after so long at most.
 const LOOK: Duration = Duration::from_millis(5);
-/// How often outputs are asked whether they take redirected frames.
+/// Time between two questions whether outputs take redirected frames.
 const OUTPUTS: Span = Span::from_ms(100);
-/// How often ages are carried over.
+/// Time between two refreshes of the ages of stations.
 const AGES: Span = Span::from_ms(500);
-/// The share of time that comparing the whole table, or asking for all ages, may take: one in these.
+/// A long round may take one in so many parts of the time: comparing the whole table, or asking for all ages.
 const SHARE: u64 = 20;
 
-/// The thread.
+/// Owns the thread; dropping it ends the thread.
 pub(super) struct Follower {
     stop: Option<Sender<()>>,
-    /// It may end.
+    /// Tells the register of threads that the thread may end.
     asked: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -45,17 +42,20 @@ impl Follower {
                 rounds.look(&shared, &core, clock);
             }
         };
+        // The thread sleeps on the channel, whose end wakes it; the flag is for `Ends`, which must not wait.
         let asked = Arc::new(AtomicBool::new(false));
         let may = asked.clone();
         let ends = Ends::when(move || may.load(Ordering::Acquire));
         let thread = threads::spawn(Role::Express, "weft-express", ends, run);
-        Self { stop: Some(stop), asked, thread: thread.ok() } // without it no station is ever known
+        // Without the thread no station gets into the kernel's table, and the pipeline forwards every frame.
+        Self { stop: Some(stop), asked, thread: thread.ok() }
     }
 }
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.asked.store(true, Ordering::Release); // before it can see the end
+        // Before the thread can see the end of the channel, or it would count as lost.
+        self.asked.store(true, Ordering::Release);
         self.stop = None;
         if let Some(thread) = self.thread.take() {
             drop(thread.join()); // one that panicked has said so itself
@@ -63,12 +63,12 @@ impl Drop for Follower {
     }
 }
 
-/// How long to leave off after something that took so long.
+/// Pause after a round that took `span`.
 const fn rest(span: Span) -> Span {
     Span::from_ns(span.as_ns() * SHARE)
 }
 
-/// When what is due.
+/// When the long rounds are due next.
 struct Rounds {
     compare: Instant,
     outputs: Instant,
@@ -81,6 +81,7 @@ impl Rounds {
     }
 
     fn look(&mut self, shared: &Shared, core: &Core, clock: Clock) {
+        // Held for the whole look, so that a reload and this look do not mix their writes.
         let mut state = shared.lock();
         let looked = self.try_look(&mut state, core, clock);
         state.note(looked);
@@ -92,12 +93,15 @@ impl Rounds {
             state.look_at_outputs();
             self.outputs = begun + OUTPUTS;
         }
+        // Blocked ports first: until then the kernel goes on forwarding in the loop.
         state.follow_blocks(core)?;
         state.mirror.learn(&mut state.xdp, &core.fdb)?;
         state.fabric.follow(&mut state.xdp, core)?;
         let Some(snapshot) = &state.snapshot else { return Ok(()) };
+        // Events are followed at each look; the table is compared only when some may be missing.
         if begun >= self.compare && state.mirror.is_outdated(&core.fdb, snapshot) {
             state.mirror.compare(&mut state.xdp, &core.fdb, snapshot, begun)?;
+            // Rests in proportion to the time that it took: with a large table the lock is free most of the time.
             self.compare = begun + rest(clock.now().since(begun));
         }
         if begun >= self.ages {

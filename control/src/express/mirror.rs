@@ -1,9 +1,8 @@
-//! The forwarding table in the kernel: what it holds, and how it follows the switch's own.
+//! The kernel's forwarding table: its contents, and how it follows the FDB.
 //!
-//! Events as they come; the whole table against what is held whenever answers may have changed;
-//! stations that the kernel has seen are refreshed in the switch.
+//! Events are followed as they come; the whole table is compared when some may be missing; and stations that the kernel
+//! has seen are refreshed in the FDB. Ages are counted in ticks, one for each refresh.
 //!
-//! Units: ticks of our own making, one for each look at ages.
 //! Source: docs/spec/pipeline.md §3; docs/express.md.
 
 use std::collections::BTreeMap;
@@ -17,23 +16,23 @@ use weft_xdp::{Xdp, XdpError};
 
 use super::station_key;
 
-/// A station as the kernel was told of it.
+/// A station as it was written to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
     port: PortId,
     is_static: bool,
 }
 
-/// What the kernel holds.
+/// Stations in the kernel's table.
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
     stations: BTreeMap<FdbKey, Held>,
-    /// What the table and the configuration were when all was compared last.
+    /// [`stamp`] as of the last comparison of the whole table.
     compared: Option<(u64, u64, u64)>,
 }
 
 impl Mirror {
-    /// Follows what was learnt since the last call.
+    /// Follows the events since the last call.
     pub(super) fn learn(&mut self, xdp: &mut Xdp, fdb: &Fdb) -> Result<(), XdpError> {
         while let Some(event) = fdb.pop_event() {
             match event.kind {
@@ -46,12 +45,12 @@ impl Mirror {
         Ok(())
     }
 
-    /// Whether something may have gone or moved without an event that tells of it.
+    /// Whether the FDB may have changed without an event, or events were lost.
     pub(super) fn is_outdated(&self, fdb: &Fdb, snapshot: &Snapshot) -> bool {
         self.compared != Some(stamp(fdb, snapshot))
     }
 
-    /// Makes the kernel hold what the table holds.
+    /// Compares the whole table, and makes the kernel's the same.
     pub(super) fn compare(
         &mut self,
         xdp: &mut Xdp,
@@ -59,8 +58,9 @@ impl Mirror {
         snapshot: &Snapshot,
         now: Instant,
     ) -> Result<(), XdpError> {
+        // Read before the table is: a change during the comparison leads to another one.
         let stamp = stamp(fdb, snapshot);
-        // Flows to stations behind several ports are spread by the pipeline.
+        // The pipeline spreads flows to stations behind several ports: the kernel has one port for each.
         let spread = |key: FdbKey| {
             let entries = &snapshot.config.forward.static_entries;
             entries.iter().any(|entry| entry.key == key && !entry.spread.is_empty())
@@ -72,6 +72,7 @@ impl Mirror {
                 table.insert(entry.key, held);
             }
         }
+        // Stations that are gone make room first for those that are new.
         let gone: Vec<FdbKey> =
             self.stations.keys().filter(|key| !table.contains_key(key)).copied().collect();
         for key in gone {
@@ -86,8 +87,8 @@ impl Mirror {
         Ok(())
     }
 
-    /// Refreshes stations that the kernel has seen since the last call, and tells it again where those
-    /// are that it took to have moved.
+    /// Refreshes stations whose frames the kernel has seen since the last call, and puts back those that it marked as
+    /// moved.
     pub(super) fn refresh(
         &mut self,
         xdp: &mut Xdp,
@@ -101,10 +102,12 @@ impl Mirror {
             if station.port == NO_PORT {
                 moved.push((key, *held));
             } else if station.last_seen == tick && !held.is_static {
+                // Seen in this tick: the station has sent since the last refresh. A static one does not age.
                 fdb.touch(key, held.port, now);
             }
         }
-        // One that is on its way is told of again when it was learnt.
+        // The FDB has not learned the move yet, or never will, as the entry is static. An event for a real move comes
+        // later.
         for (key, held) in moved {
             self.put(xdp, key, held)?;
         }
@@ -113,9 +116,10 @@ impl Mirror {
     }
 
     fn put(&mut self, xdp: &mut Xdp, key: FdbKey, held: Held) -> Result<(), XdpError> {
+        // False where the kernel's table has no room: the pipeline then forwards for this station.
         if xdp.put_station(station_key(key), held.port.get(), held.is_static)? {
             self.stations.insert(key, held);
-        } // else no room: it is the pipeline's alone
+        }
         Ok(())
     }
 
@@ -126,7 +130,7 @@ impl Mirror {
     }
 }
 
-/// Changes when an answer of the table may have.
+/// A value that differs when the FDB's answers may differ.
 fn stamp(fdb: &Fdb, snapshot: &Snapshot) -> (u64, u64, u64) {
     (fdb.version(), fdb.counters().events_lost, snapshot.epoch)
 }

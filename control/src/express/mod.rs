@@ -1,9 +1,8 @@
-//! The fast path in the kernel: the program of each port, told what the switch knows.
+//! The fast path in the kernel: an XDP program on each port, with maps that follow the switch's state.
 //!
-//! [`Express`] is made before the ports are opened, [`Express::steering`] gives each one its
-//! [`Steer`], [`Express::follow`] keeps table, outputs and counters in step while the switch runs.
+//! [`Express`] is made before the ports are opened, [`Express::steering`] gives each port its [`Steer`], and
+//! [`Express::follow`] keeps table, outputs and counters in step while the switch runs.
 //!
-//! Units: bytes, VIDs, priorities.
 //! Source: docs/express.md.
 
 pub mod fabric;
@@ -31,25 +30,25 @@ use mirror::Mirror;
 pub use steer::Steer;
 use tally::Tally;
 
-/// Key of a station in the kernel.
+/// Key of a station in the kernel's table.
 #[must_use]
 pub fn station_key(key: FdbKey) -> u64 {
     layout::fdb_key(key.vid().get(), key.addr().to_bits())
 }
 
-/// What is known of a port.
+/// State of one port.
 #[derive(Debug, Default)]
 struct Place {
-    /// The interface that the program is on, if it is.
+    /// The interface that the program is attached to.
     ifindex: Option<u32>,
-    /// Whether frames are redirected to it.
+    /// Whether other ports' programs redirect frames to it.
     is_output: bool,
-    /// Why no frame is express here, as input; as output.
+    /// Why the program forwards none of its frames; `None` where it does.
     not_in: Option<String>,
     not_out: Option<String>,
 }
 
-/// What all threads share.
+/// State that workers, the follower and control share. The gates stand outside the lock: workers set them at each step.
 struct Shared {
     gates: Arc<SharedState>,
     state: Mutex<State>,
@@ -61,17 +60,17 @@ struct State {
     mirror: Mirror,
     fabric: Fabric,
     tally: Tally,
-    /// What was counted when somebody only glanced at it.
+    /// Counters of one port for [`Express::glance`], so that a glance does not touch those of the core.
     scratch: Box<WorkerStats>,
-    /// The configuration in force, once there is one.
     snapshot: Option<Arc<Snapshot>>,
-    /// How often a configuration was written for the kernel.
+    /// Number of times that a configuration was written to the maps; tells [`Prepared`] whether another write came in
+    /// between.
     written: u64,
-    /// How many want to see every frame in user space.
+    /// Traces, mirrors and records that must see every frame in user space.
     watchers: usize,
-    /// Inputs that are blocked because of a loop.
+    /// Inputs that the switch has blocked because of a loop.
     blocked: PortSet,
-    /// What the kernel refused, as long as it does.
+    /// Last refusal by the kernel; `None` once all goes well.
     fault: Option<String>,
 }
 
@@ -81,17 +80,16 @@ impl Shared {
     }
 }
 
-/// The fast path of one switch.
 pub struct Express {
     shared: Arc<Shared>,
     follower: Option<Follower>,
 }
 
 impl Express {
-    /// Makes the maps for a switch of `ports` ports, whose forwarding table has room for `stations`.
+    /// Makes the maps for a switch of `ports` ports, whose FDB has room for `stations`.
     ///
     /// # Errors
-    /// No program in this build, no capability, or a kernel that is too old.
+    /// The build has no program, the process no capability, or the kernel is too old.
     pub fn new(ports: usize, stations: usize) -> Result<Self, XdpError> {
         let stations = u32::try_from(stations).unwrap_or(u32::MAX);
         let xdp = Xdp::load(&Options { stations })?;
@@ -112,18 +110,20 @@ impl Express {
         Ok(Self { shared: Arc::new(Shared { gates, state: Mutex::new(state) }), follower: None })
     }
 
-    /// The program of `port`, to be attached to `device` when that is opened.
+    /// Steering for `port`, which attaches the program to `device` when that is opened.
     #[must_use]
     pub fn steering(&self, port: PortId, device: &str) -> Steer {
         Steer::new(port, device, self.shared.clone())
     }
 
-    /// Puts the configuration of `core` in force and follows the switch from now on.
+    /// Puts the configuration of `core` in force, and follows the switch from now on.
     ///
     /// # Errors
     /// The kernel refuses a map.
     pub fn follow(&mut self, core: &Arc<Core>, clock: Clock) -> Result<(), XdpError> {
         self.prepare(&core.snapshot.load_full())?.commit();
+        // The tables of TLPs are written at once, before the follower's first look: until then programs would route by
+        // none.
         let mut state = self.shared.lock();
         let State { xdp, fabric, .. } = &mut *state;
         fabric.follow(xdp, core)?;
@@ -132,7 +132,7 @@ impl Express {
         Ok(())
     }
 
-    /// Readies a configuration that is to follow; until it is committed, the old one is in force.
+    /// Writes the maps for a configuration that is to follow; until it is committed, the old one is in force.
     ///
     /// # Errors
     /// The kernel refuses a map.
@@ -142,19 +142,19 @@ impl Express {
         Ok(Prepared { shared: &self.shared, new: new.clone(), written: state.written })
     }
 
-    /// Has all frames come to user space as long as the answer lives.
+    /// Has all frames come to user space until the answer is dropped.
     #[must_use]
     pub fn watch(&self) -> Watch {
         self.shared.watch(1);
         Watch(self.shared.clone())
     }
 
-    /// Adds up what went past the pipeline, so that no frame is half counted.
+    /// Adds the frames that the kernel forwarded to the counters of `core`. Waits until no frame is counted in part.
     pub fn count(&self, core: &Core) {
         self.shared.lock().count(core);
     }
 
-    /// Counters of `port` as they are, without waiting until no frame is half counted.
+    /// Counters of `port` now, without waiting: a frame may be counted in part.
     #[must_use]
     pub fn glance(&self, core: &Core, port: PortId) -> PortLedger {
         let mut state = self.shared.lock();
@@ -167,13 +167,14 @@ impl Express {
         ledger
     }
 
-    /// Why frames of (or to) each port are not express; `None` where they may be.
+    /// By port, why frames from or to it are not forwarded by the kernel; `None` where they may be.
     #[must_use]
     pub fn reasons(&self) -> Vec<Option<String>> {
         let state = self.shared.lock();
         let watched =
             (state.watchers > 0).then(|| "a trace or a mirror must see all frames".to_owned());
         let of = |(index, place): (usize, &Place)| {
+            // These two follow from the configuration alone: the gate of such an output never opens.
             let (not_in, not_out) = (place.not_in.as_ref(), place.not_out.as_ref());
             let snapshot = state.snapshot.as_ref().zip(PortId::new(index));
             let marks = snapshot.filter(|(snapshot, port)| snapshot.marks_alone(*port));
@@ -188,20 +189,21 @@ impl Express {
         state.ports.iter().enumerate().map(of).collect()
     }
 
-    /// Ends following; what was counted last is in `core`.
+    /// Stops following; the last counts are in `core` then.
     pub fn end(&mut self, core: &Core) {
+        // The follower ends first: its thread counts, too.
         self.follower = None;
         self.count(core);
         self.count(core); // both banks
     }
 }
 
-/// A configuration that the kernel has, and does not follow yet. It holds no lock: a worker that is
-/// waited for may be in the middle of attaching a program.
+/// A configuration that is in the kernel's maps and not in force yet. It holds no lock meanwhile: the worker that a
+/// reload waits for may hold it, to attach a program.
 pub struct Prepared<'a> {
     shared: &'a Shared,
     new: Arc<Snapshot>,
-    /// [`State::written`] when it was written.
+    /// [`State::written`] after the write.
     written: u64,
 }
 
@@ -210,7 +212,7 @@ impl Prepared<'_> {
     pub fn commit(self) {
         let mut state = self.shared.lock();
         if state.written != self.written {
-            // A trace or a mirror came or went meanwhile, and wrote over it.
+            // A trace or a mirror began or ended meanwhile, and wrote the old configuration into the same maps.
             let again = state.write(&self.new);
             state.note(again);
         }
@@ -219,7 +221,7 @@ impl Prepared<'_> {
     }
 }
 
-/// Somebody who wants to see every frame.
+/// Has every frame come to user space while it lives.
 pub struct Watch(Arc<Shared>);
 
 impl Drop for Watch {
@@ -232,6 +234,7 @@ impl Shared {
     fn watch(&self, by: isize) {
         let mut state = self.lock();
         state.watchers = state.watchers.saturating_add_signed(by);
+        // Before `follow` there is no configuration to rewrite: the first one takes the watchers into account.
         let Some(snapshot) = state.snapshot.clone() else { return };
         let written = state.write(&snapshot);
         if written.is_ok() {
@@ -242,11 +245,13 @@ impl Shared {
 }
 
 impl State {
-    /// Writes what `snapshot` says to where it is not in force yet.
+    /// Writes the rules of `snapshot` to the bank of the maps that is not in force.
     fn write(&mut self, snapshot: &Snapshot) -> Result<(), XdpError> {
+        // Counted even if the write fails: the bank may be half written then.
         self.written += 1;
         let mut ports = rules::ports(snapshot);
         for (rules, port) in ports.iter_mut().zip((0..).filter_map(PortId::new)) {
+            // Without express priorities the program passes every frame to the socket.
             if self.watchers > 0 || self.blocked.contains(port) {
                 rules.express_pris = 0;
             }
@@ -254,7 +259,8 @@ impl State {
         self.xdp.prepare(&ports, &rules::members(snapshot))
     }
 
-    /// Shuts inputs that are blocked now, and opens those that are so no longer.
+    /// Has programs pass all frames of blocked inputs to the pipeline, which drops them; undoes it when they are open
+    /// again.
     fn follow_blocks(&mut self, core: &Core) -> Result<(), XdpError> {
         let blocked = core.blocked();
         let Some(snapshot) = self.snapshot.clone().filter(|_| blocked != self.blocked) else {
@@ -264,7 +270,8 @@ impl State {
         let written = self.write(&snapshot);
         match written {
             Ok(()) => self.xdp.commit(),
-            Err(_) => self.blocked = before, // to be tried again
+            // The follower's next look tries again, as the sets still differ.
+            Err(_) => self.blocked = before,
         }
         written
     }
@@ -276,7 +283,7 @@ impl State {
         }
     }
 
-    /// Keeps what the kernel refused, to be shown, until all goes well.
+    /// Keeps a refusal by the kernel for reports, until all goes well.
     fn note(&mut self, done: Result<(), XdpError>) {
         self.fault = done.err().map(|error| {
             let cause = std::error::Error::source(&error);
@@ -284,8 +291,10 @@ impl State {
         });
     }
 
-    /// Looks which outputs take redirected frames now.
+    /// Asks which interfaces take redirected frames now, and adds and removes outputs accordingly.
     fn look_at_outputs(&mut self) {
+        // Asked again and again: the far end of a veth may turn NAPI off at any time, and every frame to it would be
+        // lost.
         for (port, place) in (0_u8..).zip(&mut self.ports) {
             let takes = place.ifindex.map(|ifindex| {
                 netdev::features(ifindex.cast_signed())
@@ -307,14 +316,14 @@ impl State {
     }
 }
 
-/// Why frames to an output are queued even when nothing waits there.
+/// Reason for an output whose frames must all be queued: some that find it empty are marked.
 const MARKS_ALONE: &str = "ECN may mark a frame that finds its queue empty: ecn_threshold_low is below \
                            a longest frame";
 
-/// As [`MARKS_ALONE`].
+/// Likewise, where some are dropped.
 const DROPS_ALONE: &str = "WRED may drop a frame that finds its queue empty: wred_threshold_low is below \
                            a longest frame";
 
-/// Why an output takes no frames from the program.
+/// Reason for an output whose interface takes no redirected frames.
 const NO_REDIRECT: &str = "the interface does not accept redirected frames (a veth does when its far \
                            end has NAPI: `ethtool -K FAR-END gro on`, or a program of its own)";

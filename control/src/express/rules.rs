@@ -1,8 +1,7 @@
-//! A configuration as the XDP program looks it up.
+//! A configuration in the form in which the XDP program looks it up.
 //!
-//! [`Snapshot`] to [`PortRules`] by port and members by VID.
+//! [`Snapshot`] → [`PortRules`] by port, and members by VID.
 //!
-//! Units: bytes, VIDs, priorities as bits.
 //! Source: docs/spec/pipeline.md §1 to §3; docs/express.md.
 
 use weft_dataplane::config::{PortConfig, PortRole, PriSource, TlpConfig};
@@ -13,14 +12,13 @@ use weft_parsers::tlp::Mode;
 use weft_parsers::{AfhMode, Format, Gen2Order, Vid};
 use weft_xdp::layout::{NO_SOURCE, NO_VID, PortRules, TlpRules, VIDS, role, tags};
 
-/// Rules of all ports.
 #[must_use]
 pub fn ports(snapshot: &Snapshot) -> Vec<PortRules> {
     let ids = (0..).map_while(PortId::new);
     ids.zip(&snapshot.config.ports).map(|(id, port)| port_rules(snapshot, id, port)).collect()
 }
 
-/// Ports of each VLAN.
+/// By VID, the ports of the VLAN as bits.
 #[must_use]
 pub fn members(snapshot: &Snapshot) -> Vec<u64> {
     let vids = (0..u16::try_from(VIDS).unwrap_or(u16::MAX)).filter_map(Vid::new);
@@ -38,10 +36,13 @@ fn port_rules(snapshot: &Snapshot, id: PortId, port: &PortConfig) -> PortRules {
     let maps = &snapshot.config.maps;
     let parse = &port.parse;
     PortRules {
+        // Slots have the order of `PriSource::ALL`, which the program indexes by; a code without an entry is priority
+        // 0.
         maps: core::array::from_fn(|slot| {
             let map = PriSource::ALL.get(slot).map_or(&[][..], |&source| maps.of(source));
             core::array::from_fn(|code| map.get(code).map_or(0, |pri| pri.get()))
         }),
+        // Decided here for each combination of fields that a frame may carry, so that the program needs one lookup.
         by: core::array::from_fn(|carried| {
             PriSource::deciding(&port.trust, carried).map_or(NO_SOURCE, |source| source as u8)
         }),
@@ -93,8 +94,8 @@ fn tlp_rules(config: &TlpConfig, port: PortRole) -> TlpRules {
     }
 }
 
-/// Priorities of an input whose frames may pass the pipeline by: those that may be lost, unless all
-/// are mirrored, or stations are learnt at another port of its LAG.
+/// Priorities of `input` whose frames the kernel may forward: the lossy ones. None if all frames are mirrored, or if
+/// the port is in a LAG, as stations are learned at another of its ports.
 fn express_pris(snapshot: &Snapshot, input: PortId) -> PriSet {
     let is_mirrored = snapshot.config.mirror.is_some_and(|mirror| mirror.from.contains(input));
     if is_mirrored || snapshot.links.members(input).len() > 1 {

@@ -1,9 +1,8 @@
-//! Steering by the program of a port; by one that only steers where that cannot be.
+//! Steering by the program of a port; where it cannot be attached, by the built-in one, which only steers.
 //!
-//! [`Steer`] implements [`Steering`]: attached in the driver, bound to the interface where tags
+//! [`Steer`] implements [`Steering`]. It attaches in the driver, and binds the program to the interface where VLAN tags
 //! come beside the data.
 //!
-//! Units: queues, priorities as bits.
 //! Source: docs/express.md; Linux `Documentation/networking/xdp-rx-metadata.rst`.
 
 use std::io;
@@ -26,17 +25,17 @@ const _: () = assert!(layout::note::TAG == note::TAG && layout::note::SEES == no
 const _: () = assert!(layout::note::PARTIAL == note::PARTIAL);
 const _: () = assert!(layout::BUCKETS == BUCKETS);
 
-/// The program on one port.
+/// The program on one port, or its substitute.
 pub struct Steer {
     port: u8,
     device: String,
     shared: Arc<Shared>,
     link: Option<Link>,
-    /// What was loaded last, and for which interface.
+    /// The program that was loaded last, with the index of its interface; kept so that it can be attached again.
     program: Option<(u32, Program)>,
-    /// What that one sees.
+    /// The facts about frames that this program can tell.
     sees: Sees,
-    /// What steers where the program cannot.
+    /// Steers where the program cannot be attached.
     builtin: Builtin,
 }
 
@@ -47,16 +46,19 @@ impl Steer {
         Self { port, device, shared, link: None, program: None, sees, builtin }
     }
 
-    /// Attaches the program, or says why it cannot be.
+    /// Attaches the program; the error is the reason for reports.
     fn attach_own(&mut self, target: Target, how: Attach) -> Result<Link, String> {
+        // Generic XDP runs after the kernel has made its own buffer: nothing would be gained.
         if how == Attach::Generic {
             return Err("the driver has no XDP".to_owned());
         }
         let vlan_tag = target.vlan_tag(how);
+        // A forwarded frame would leave without its tag.
         if vlan_tag.is_none() && !netdev::leaves_tags(&self.device) {
             return Err("VLAN tags that are not in the data cannot be read".to_owned());
         }
-        // The verifier takes tens of milliseconds, for which the worker stands still.
+        // Loaded anew only for another interface: the verifier takes tens of milliseconds, during which the worker
+        // stands still.
         let had = self.program.take().filter(|(index, _)| *index == target.index);
         let program = if let Some((_, program)) = had {
             program
@@ -80,20 +82,24 @@ impl Steer {
     ) -> io::Result<Program> {
         let checksum = match left {
             Some(left) => Checksum::Seen(left.instructions()),
+            // On devices on a bus all checksums are complete, as they come off the wire (docs/express.md "Checksums").
             None if netdev::is_hardware(&self.device) => Checksum::OfWire,
             None => Checksum::Unseen,
         };
         let code = self.shared.lock().xdp.program(self.port, vlan_tag, checksum);
+        // The metadata that holds the tag is read by functions of the one driver, so the program is bound to its
+        // interface.
         Program::load(&code, vlan_tag.map(|_| index))
     }
 
-    /// Notes where the program is, or why it is not.
+    /// Notes the interface that the program is attached to, or why it is not attached.
     fn note(&self, ifindex: Option<u32>, why_not: Option<String>) -> io::Result<()> {
         let mut state = self.shared.lock();
         let state = &mut *state;
         let Some(place) = state.ports.get_mut(usize::from(self.port)) else { return Ok(()) };
         place.not_in = why_not;
         let mut done = Ok(());
+        // The interface is new after a device was deleted and created again: its old index may soon be that of another.
         if place.ifindex != ifindex {
             if let Some(old) = place.ifindex {
                 done = state.xdp.forget(old);
@@ -102,6 +108,7 @@ impl Steer {
                 done = done.and(state.xdp.name(self.port, new));
             }
             place.ifindex = ifindex;
+            // Whether it takes redirected frames is asked anew at the follower's next round.
             if core::mem::take(&mut place.is_output) {
                 done = done.and(state.xdp.unset_output(self.port));
             }
@@ -112,6 +119,7 @@ impl Steer {
 
 impl Steering for Steer {
     fn attach(&mut self, target: Target, how: Attach) -> io::Result<()> {
+        // The old program goes first: an interface has room for one.
         self.detach();
         match self.attach_own(target, how) {
             Ok(link) => {
@@ -119,6 +127,8 @@ impl Steering for Steer {
                 self.note(Some(target.index), None)
             }
             Err(why) => {
+                // Noted before the substitute attaches: other ports must not redirect to an interface that this program
+                // has left.
                 self.note(None, Some(why))?;
                 self.builtin.attach(target, how)
             }
@@ -144,7 +154,8 @@ impl Steering for Steer {
     fn detach(&mut self) {
         self.link = None;
         self.builtin.detach();
-        drop(self.note(None, None)); // what refers to an interface that is gone has gone with it
+        // Entries that refer to an interface which is gone have gone with it, so errors do not matter here.
+        drop(self.note(None, None));
     }
 
     fn sees(&self) -> Option<Sees> {
@@ -164,6 +175,7 @@ impl Steering for Steer {
     }
 
     fn set_done(&mut self, queue: u32, Number { count, bucket }: Number) -> bool {
+        // A queue that the program does not know hands nothing over by number.
         let Ok(queue) = u8::try_from(queue) else { return true };
         self.shared.gates.set_done(self.port, queue, bucket, count);
         self.shared.gates.handed(self.port, queue, bucket) == count

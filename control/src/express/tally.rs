@@ -1,8 +1,8 @@
-//! Counters of what went past the pipeline, in the switch's own statistics.
+//! Counters of the frames that the kernel forwarded, in the switch's own statistics.
 //!
-//! What the program counted, bank by bank, to [`WorkerStats`] of the kernel's own.
+//! The program counts in one of two banks; [`Tally::turn`] switches banks and adds up the one at rest, so that no frame
+//! is counted in part. The sums are those of a worker of their own.
 //!
-//! Units: frames, bytes.
 //! Source: docs/spec/pipeline.md §10.
 
 use weft_dataplane::stats::{DropReason, WorkerStats};
@@ -10,10 +10,10 @@ use weft_dataplane::types::{PortId, Pri};
 use weft_xdp::layout::{BANKS, PortStats, Refusals};
 use weft_xdp::{Xdp, XdpError};
 
-/// How often refusals are read until two looks agree: they are counted at two ports.
+/// Reads of the refusals until two agree: a refusal is counted at the input and at the output.
 const LOOKS: usize = 4;
 
-/// What each bank held when it was at rest last.
+/// By bank and port, the counts as of the last time that the bank was at rest.
 #[derive(Debug)]
 pub(super) struct Tally {
     banks: [Vec<PortStats>; BANKS],
@@ -24,7 +24,7 @@ impl Tally {
         Self { banks: core::array::from_fn(|_| vec![PortStats::ZERO; ports]) }
     }
 
-    /// Has the program count elsewhere, and adds up all that it had counted before.
+    /// Has programs count in the other bank, and adds up the counts so far into `to`.
     pub(super) fn turn(&mut self, xdp: &mut Xdp, to: &WorkerStats) -> Result<(), XdpError> {
         let bank = xdp.turn()?;
         let Some(cells) = self.banks.get_mut(bank) else { return Ok(()) };
@@ -35,6 +35,8 @@ impl Tally {
         let look = |xdp: &Xdp| -> Result<Vec<Refusals>, XdpError> {
             (0..).take(count).map(|port| xdp.refusals(port)).collect()
         };
+        // Refusals are not in banks, and each is counted at two ports: two equal reads show that none was counted in
+        // between.
         let mut refusals = look(xdp)?;
         for _ in 1..LOOKS {
             let again = look(xdp)?;
@@ -55,22 +57,23 @@ impl Tally {
     }
 }
 
-/// What was counted about `port` up to now, while programs count on: a frame that is being counted may be so in part.
-/// Nothing is waited for.
+/// Writes the counts of `port` so far to `to` while programs go on: a frame may be counted in part. Waits for nothing.
 pub(super) fn glance(xdp: &Xdp, port: PortId, to: &WorkerStats) -> Result<(), XdpError> {
     let counts = xdp.counts(port.get())?;
     show(to, port, &counts.stats, &counts.refusals);
     Ok(())
 }
 
-/// Sets the counters of `port`.
+/// Sets the counters of `port` from the program's.
 fn show(to: &WorkerStats, port: PortId, from: &PortStats, refused: &Refusals) {
     let stats = &to.port[port];
+    // Frames that the program could not pass to a socket: they have arrived, and were dropped.
     let lost = from.no_socket + from.no_meta + from.drained;
     let (mut frames_in, mut bytes_in, mut frames_out, mut bytes_out) = (lost, 0, 0, 0);
     let (mut formats_in, mut formats_out) = ([0; 8], [0; 8]);
     for pri in Pri::ALL {
         let (mut came, mut went, mut went_bytes) = (0, 0, 0);
+        // The cells of a priority are its eight formats, one after the other.
         let kinds = usize::from(pri.get()) << 3;
         let cells = from.express_in.iter().zip(&from.express_out).skip(kinds).take(8);
         for ((input, output), (sum_in, sum_out)) in
@@ -91,6 +94,7 @@ fn show(to: &WorkerStats, port: PortId, from: &PortStats, refused: &Refusals) {
         queue.dequeued.set(went);
         queue.tx_bytes.set(went_bytes);
     }
+    // Refusals may be read after the counts of the frames: without the limit the difference below could be negative.
     let refused_out = refused.refused_out.min(frames_out);
     stats.rx_frames.set(frames_in);
     stats.rx_bytes.set(bytes_in);

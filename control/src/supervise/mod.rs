@@ -1,9 +1,10 @@
-//! Supervision of a process that serves: no thread ends unnoticed, no signal is missed, no stop takes for ever.
+//! Supervision of a process that serves: no thread ends unnoticed, no signal is missed, no stop lasts for ever.
 //!
-//! [`Supervisor::begin`] before all else, [`Supervisor::wait`] in the main thread until a signal says stop. A thread
-//! of its own looks after the main one, and ends the process when a stop takes too long.
+//! [`Supervisor::begin`] comes before all else. [`Supervisor::wait`] runs in the main thread until a signal asks for a
+//! stop. A thread of its own looks after the main thread, and ends the process when a stop takes too long. Time is
+//! counted in looks, ten a second: while the process is suspended none goes by, so that it is not taken for stuck
+//! afterwards.
 //!
-//! Units: looks, of which there are ten a second while the process runs: while it is stopped none goes by.
 //! Source: signal(7), systemd.service(5); docs/running.md "Exit codes", "Signals".
 
 mod notify;
@@ -27,29 +28,29 @@ use weft_lab::clock;
 
 pub use notify::Notifier;
 
-/// Time between two looks.
+/// Time between two looks, of both threads.
 const LOOK: Duration = Duration::from_millis(100);
-/// Looks in which the main thread does not move, after which it is taken for gone: 3 s.
+/// Looks in which the main thread does not move, after which it counts as lost: 3 s.
 const MAIN_MISSED: u32 = 30;
-/// How long a stop may take without a step further, such as a port that is closed; SIGTERM is to be done in 5 s if something
+/// How long a stop may take without progress, such as a port that is closed. SIGTERM is to be done in 5 s if something
 /// is stuck.
 const STOP_STEP_MAX: Span = Span::from_ms(4_000);
 /// How long a stop may take in all: `TimeoutStopSec` of the unit is 10 s.
 const STOP_MAX: Span = Span::from_ms(9_000);
-/// Looks in which a worker does not move, after which the service manager is told no more that all is well.
+/// Looks in which a worker does not move, after which the service manager is no longer told that all is well.
 pub const WELL_MISSED: u32 = 5;
 
-/// What both threads look at.
+/// State that the main thread and the watching one share.
 #[derive(Default)]
 struct Shared {
-    /// The signal that said stop; 0 before.
+    /// The signal that asked for the stop; 0 before.
     stop: Arc<AtomicUsize>,
-    /// Looks of the main thread; they are looked at while it waits.
+    /// Looks of the main thread; they are checked while `waits` is set.
     beat: AtomicU64,
     waits: AtomicBool,
 }
 
-/// Looks after a process that serves.
+/// Supervises a process that serves.
 pub struct Supervisor {
     shared: Arc<Shared>,
     /// Readable after a signal.
@@ -59,7 +60,7 @@ pub struct Supervisor {
     notifier: Notifier,
 }
 
-/// The look of a process that has nothing to read again and nothing of its own to look after.
+/// A `look` for [`Supervisor::wait`] of a process that has no configuration to read again and no workers.
 pub fn no_reload(notifier: &mut Notifier, is_hup: bool) -> bool {
     if is_hup {
         notifier.reloading();
@@ -77,7 +78,7 @@ pub struct BeginError {
 }
 
 impl Supervisor {
-    /// Takes signals from now on, and starts the thread that looks after this one. What goes wrong is said to `log`.
+    /// Takes signals from now on, and starts the thread that watches this one. Errors later on go to `log`.
     ///
     /// # Errors
     /// The kernel refuses signals, or gives no thread.
@@ -87,30 +88,32 @@ impl Supervisor {
         let shared = Arc::new(Shared::default());
         let reload = Arc::new(AtomicBool::new(false));
         let (wake, ring) = UnixStream::pair().map_err(failed("wait for signals"))?;
+        // `rest` empties the socket until nothing is left: it must not wait.
         wake.set_nonblocking(true).map_err(failed("wait for signals"))?;
         signals(&shared.stop, &reload, &ring).map_err(failed("wait for signals"))?;
         threads::enter(Role::Main, "weft-main");
         let own = shared.clone();
-        // It goes with the process only: what is written at the very end may take for ever, too.
+        // The thread ends with the process only: output that is written at the very end may block for ever, too.
         threads::spawn(Role::Events, "weft-watch", Ends::when(|| false), move || watch(&own, log))
             .map_err(failed("start a thread"))?;
         Ok(Self { shared, wake, reload, log, notifier: Notifier::from_env() })
     }
 
-    /// For a process whose main thread does not wait here: tells the service manager that it is up. Threads are looked
-    /// after, and a stop that takes too long is ended, all the same.
+    /// For a process whose main thread does not wait here: tells the service manager that it is up. Threads are
+    /// watched, and a stop that takes too long is aborted, all the same.
     pub fn is_up(&mut self) {
         self.notifier.ready();
     }
 
-    /// Waits until a signal says stop, and says which. `look` is called ten times a second, and told whether SIGHUP has come;
-    /// it answers whether the service manager may be told that all is well, and must not take long.
+    /// Waits until a signal asks for a stop, and returns its name. `look` is called ten times a second and told whether
+    /// SIGHUP has come. It returns whether the service manager may be told that all is well, and must not take long.
     ///
-    /// Does not return when a thread has ended unasked: the process ends then.
+    /// Does not return when a thread has ended unasked: then the process ends.
     pub fn wait(&mut self, mut look: impl FnMut(&mut Notifier, bool) -> bool) -> &'static str {
         self.notifier.ready();
         self.shared.waits.store(true, Ordering::Release); // pairs with `watch`
         let signal = loop {
+            // A main thread that hangs in `look` stops counting here, and `watch` ends the process.
             self.shared.beat.fetch_add(1, Ordering::Relaxed); // a count
             if let Some(lost) = threads::lost() {
                 end(lost.role.exit_code(), &lost.to_string(), self.log);
@@ -119,6 +122,7 @@ impl Supervisor {
             if signal != 0 {
                 break signal;
             }
+            // Cleared before the configuration is read: a SIGHUP during the reading leads to another one.
             let is_hup = self.reload.swap(false, Ordering::AcqRel);
             if look(&mut self.notifier, is_hup) {
                 self.notifier.is_well(clock::now());
@@ -126,6 +130,8 @@ impl Supervisor {
             self.notifier.flush();
             self.rest();
         };
+        // From here on the main thread stops the switch, which takes as long as it takes: `watch` holds the stop's own
+        // limits.
         self.shared.waits.store(false, Ordering::Release);
         let signal = i32::try_from(signal).unwrap_or(SIGTERM);
         let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
@@ -133,30 +139,33 @@ impl Supervisor {
         name
     }
 
-    /// Waits for a signal, or the next look.
+    /// Sleeps until a signal comes or the next look is due.
     fn rest(&mut self) {
         let timeout = Timespec::try_from(LOOK).ok();
         let mut fds = [PollFd::new(&self.wake, PollFlags::IN)];
         let _ = poll(&mut fds, timeout.as_ref()); // an interrupted wait only comes back sooner
+        // Signals may have written many bytes; all of them are for the one look that follows.
         let mut rings = [0; 64];
         while self.wake.read(&mut rings).is_ok_and(|count| count > 0) {} // until nothing is there
     }
 }
 
-/// Has signals set flags and wake whoever waits at the other end of `ring`.
+/// Has signals set flags, and wake the reader of `ring`.
 fn signals(stop: &Arc<AtomicUsize>, reload: &Arc<AtomicBool>, ring: &UnixStream) -> io::Result<()> {
     for (signal, value) in [(SIGINT, 2), (SIGTERM, 15)] {
+        // The flag before the byte: who is woken by the byte finds the flag set.
         signal_hook::flag::register_usize(signal, stop.clone(), value)?;
         signal_hook::low_level::pipe::register(signal, ring.try_clone()?)?;
     }
     signal_hook::flag::register(SIGHUP, reload.clone())?;
     signal_hook::low_level::pipe::register(SIGHUP, ring.try_clone()?)?;
-    signal_hook::flag::register(SIGUSR1, Arc::default())?; // ignored
+    // Ignored: its default action would end the process.
+    signal_hook::flag::register(SIGUSR1, Arc::default())?;
     Ok(())
 }
 
-/// Looks after the main thread, which looks after all, and ends a stop that takes too long. It takes no lock but that of the
-/// register of threads: whoever ends may have any other.
+/// Watches the main thread, and aborts a stop that takes too long. It takes no lock but that of the register of
+/// threads: a thread that is stuck may hold any other.
 fn watch(shared: &Shared, log: Log) -> ! {
     let (mut seen, mut missed) = (0, 0);
     let mut stop = None;
@@ -164,10 +173,12 @@ fn watch(shared: &Shared, log: Log) -> ! {
         wait::pause(LOOK);
         #[cfg(debug_assertions)]
         hook();
+        // Also looked at by the main thread; but that may be stuck, or not be in `wait`.
         if let Some(lost) = threads::lost() {
             end(lost.role.exit_code(), &lost.to_string(), log);
         }
         let beat = shared.beat.load(Ordering::Relaxed);
+        // Pairs with the Release stores of `wait`. Outside of it the main thread has work of any length.
         let waits = shared.waits.load(Ordering::Acquire);
         missed = if waits && beat == seen { missed + 1 } else { 0 };
         seen = beat;
@@ -184,7 +195,7 @@ fn watch(shared: &Shared, log: Log) -> ! {
     }
 }
 
-/// How a stop comes on.
+/// Progress of a stop.
 struct Stop {
     steps: u64,
     deadline: Instant,
@@ -196,8 +207,9 @@ impl Stop {
         Self { steps: threads::steps(), deadline: now + STOP_STEP_MAX, last: now + STOP_MAX }
     }
 
-    /// Why the stop is to be aborted, if it has taken too long.
+    /// The reason to abort the stop, if it has taken too long.
     fn late(&mut self, now: Instant, steps: u64) -> Option<&'static str> {
+        // A stop of many ports is long but moves on; one that is stuck makes no step.
         if steps != self.steps {
             (self.steps, self.deadline) = (steps, now + STOP_STEP_MAX);
         }
@@ -215,23 +227,24 @@ impl Stop {
     }
 }
 
-/// Ends the process: says why, if that can be done in time.
+/// Ends the process, with a line that says why, if that can be written in time.
 fn end(code: u8, why: &str, log: Log) -> ! {
     let text = format!("{why}; the process ends, exit code {code}");
     say_in_time(&log.line(Level::Error, "ended", &text));
+    // Sent without waiting: a service manager that does not read must not hold up the end.
     Notifier::from_env().stopping(why);
     threads::end_process(code)
 }
 
-/// How a worker's heartbeat moves, as one thread sees it.
+/// How the heartbeats of workers move, as seen by one thread.
 #[derive(Clone, Debug, Default)]
 pub struct Heartbeats {
-    /// Of each worker: its number of passes at the last look, and looks at which that was the same.
+    /// By worker, its number of passes at the last look, and the looks at which that was the same.
     seen: Vec<(u64, u32)>,
 }
 
 impl Heartbeats {
-    /// A look at the numbers of passes of all workers; at how many looks each has stood still by now.
+    /// Takes the passes of all workers; returns, by worker, the number of looks for which each has stood still.
     pub fn look(&mut self, beats: impl Iterator<Item = u64>) -> impl Iterator<Item = u32> + '_ {
         for (at, beat) in beats.enumerate() {
             match self.seen.get_mut(at) {
@@ -244,8 +257,8 @@ impl Heartbeats {
     }
 }
 
-/// Ends a thread as a test has asked: `WEFT_TEST_HOOK` names a file, which holds `exit NAME`, `stall NAME`, `away NAME` (300 ms)
-/// or `pause NAME` (4 s), and goes when that is done. There is no such thing in a release.
+/// Ends or stalls a thread for a test: `WEFT_TEST_HOOK` names a file that holds `exit NAME`, `stall NAME`, `away NAME`
+/// (300 ms) or `pause NAME` (4 s). The file is removed when that is done. Not in a release build.
 #[cfg(debug_assertions)]
 fn hook() {
     use weft_base::files::{self, OpenedBy};
@@ -261,9 +274,10 @@ fn hook() {
         _ => None,
     };
     let Some((name, fault)) = fault else { return };
-    // It goes first: the thread that is meant may be this one.
+    // The file goes first: the thread that is to end may be this one.
     let _ = std::fs::remove_file(&path);
     if !end(name.trim_end(), fault) {
+        // Tells the test that no thread has this name.
         let _ = std::fs::write(path, "none");
     }
 }

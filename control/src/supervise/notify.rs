@@ -1,12 +1,12 @@
-//! What the service manager is told: ready, reloading, stopping, alive.
+//! Notifications for the service manager: ready, reloading, stopping, alive.
 //!
-//! [`Notifier`] sends a datagram of `KEY=VALUE` lines to `$NOTIFY_SOCKET`, if there is one.
+//! [`Notifier`] sends a datagram of `KEY=VALUE` lines to `$NOTIFY_SOCKET`, if there is one. Times are microseconds of
+//! the monotonic clock, as the protocol has them.
 //!
-//! Units: microseconds of the monotonic clock, as the protocol has them.
 //! Source: `sd_notify(3)`, `sd_watchdog_enabled(3)`, systemd.service(5) "Type=notify-reload".
 
-// Ours, as `sd-notify` 0.5 sends blocking, so that a manager that does not read would stop us, and knows no abstract
-// sockets, which are what systemd uses in containers.
+// Our own code, as `sd-notify` 0.5 sends blocking, so that a manager that does not read would stop the switch, and
+// knows no abstract sockets, which systemd uses in containers.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -18,24 +18,25 @@ use weft_dataplane::time::{Instant, Span};
 
 use weft_lab::clock;
 
-/// Most messages that wait while the manager does not read.
+/// Messages that may wait while the manager does not read.
 const WAITING_MAX: usize = 8;
 
-/// Tells the service manager.
+/// The connection to the service manager; does nothing without one.
 pub struct Notifier {
     to: Option<(UnixDatagram, SocketAddr)>,
-    /// What the manager has not taken yet, in order.
+    /// Messages that the manager has not taken yet, in order.
     waiting: Vec<String>,
-    /// How often it is to be told that all is well.
+    /// Time between two messages that all is well; `None` if the manager asks for none.
     every: Option<Span>,
     fed: Option<Instant>,
 }
 
 impl Notifier {
-    /// As the environment of this process says.
+    /// By the environment of this process.
     #[must_use]
     pub fn from_env() -> Self {
         let var = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
+        // The variable is inherited: a watchdog for another process is not ours to feed.
         let pid = var("WATCHDOG_PID").is_none_or(|pid| *pid == *std::process::id().to_string());
         let watchdog = var("WATCHDOG_USEC").filter(|_| pid);
         Self::new(var("NOTIFY_SOCKET").as_deref(), watchdog.as_deref())
@@ -53,24 +54,26 @@ impl Notifier {
         Self { to, waiting: Vec::new(), every, fed: None }
     }
 
-    /// Start-up, or the reading of a configuration, is over.
+    /// Tells that the start, or reading a configuration, is over.
     pub fn ready(&mut self) {
         self.say("READY=1\nSTATUS=up\n".to_owned());
     }
 
-    /// A configuration is being read.
+    /// Tells that a configuration is being read.
     pub fn reloading(&mut self) {
+        // The manager compares it with its own clock, to tell this reload from an earlier one.
         let us = clock::now().as_ns() / 1_000;
         self.say(format!("RELOADING=1\nMONOTONIC_USEC={us}\nSTATUS=reading the configuration\n"));
     }
 
-    /// The process is about to end.
+    /// Tells that the process is about to end.
     pub fn stopping(&mut self, why: &str) {
+        // A newline would begin another variable.
         let why = why.replace('\n', " ");
         self.say(format!("STOPPING=1\nSTATUS={why}\n"));
     }
 
-    /// All is well now; the manager is told when that is due.
+    /// Takes note that all is well; the manager is told when it is due.
     pub fn is_well(&mut self, now: Instant) {
         let Some(every) = self.every else { return };
         if self.fed.is_none_or(|fed| now.since(fed) >= every) {
@@ -84,7 +87,7 @@ impl Notifier {
             return;
         }
         if self.waiting.len() >= WAITING_MAX {
-            // What is left out first is what says least.
+            // Of all messages a watchdog's says least: the next one says the same.
             self.waiting.retain(|text| !text.starts_with("WATCHDOG"));
         }
         if self.waiting.len() < WAITING_MAX {
@@ -93,13 +96,13 @@ impl Notifier {
         self.flush();
     }
 
-    /// Sends what waits; does not wait for a manager that does not read.
+    /// Sends the messages that wait, as far as the manager takes them.
     pub fn flush(&mut self) {
         let Some((socket, address)) = &self.to else { return };
         while let Some(text) = self.waiting.first() {
             match socket.send_to_addr(text.as_bytes(), address) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // Nobody is there any more: it is not told.
+                // The manager is gone: its message is dropped.
                 Ok(_) | Err(_) => drop(self.waiting.remove(0)),
             }
         }
