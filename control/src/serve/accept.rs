@@ -1,10 +1,9 @@
-//! Accepting connections when descriptors run out: one is kept in reserve, and the acceptor waits.
+//! Accepts connections also when descriptors run out: one is kept in reserve, and the acceptor waits.
 //!
-//! [`Reserve::accept`] around a call of accept(2).
+//! [`Reserve::accept`] goes around a call of accept(2).
 //!
-//! Units: milliseconds.
-//! Source: accept(2), `EMFILE`, `ENFILE`: the connection stays in the queue, so that a listener that is
-//! polled or asked again at once is ready for ever.
+//! Source: accept(2), `EMFILE`, `ENFILE`: the connection stays in the queue, so a listener that is polled again at once
+//! is ready for ever.
 
 use std::fs::File;
 use std::io;
@@ -13,40 +12,43 @@ use std::time::Duration;
 use rustix::io::Errno;
 use weft_base::wait;
 
-/// First wait after a connection could not be taken.
+/// First wait after a connection could not be accepted.
 const WAIT_MIN: Duration = Duration::from_millis(10);
-/// Longest one: so late a client is served once there are descriptors again, or an end noticed.
+/// Longest wait: so late a client is served once there are descriptors again, or a stop is noticed.
 const WAIT_MAX: Duration = Duration::from_millis(320);
 
-/// A descriptor that is given up so that a client that cannot be served is at least sent away.
+/// A descriptor in reserve, to accept and close the connection of a client that cannot be served.
 pub(crate) struct Reserve {
     held: Option<File>,
     wait: Duration,
 }
 
 impl Reserve {
-    /// With a descriptor in reserve, if there is one.
+    /// Opens the descriptor, if one is to be had.
     pub(crate) fn new() -> Self {
         Self { held: File::open("/dev/null").ok(), wait: WAIT_MIN }
     }
 
-    /// Calls `accept`. Where descriptors or memory have run out, sends the client away by means of the one
-    /// in reserve and waits, longer each time, before it returns the error.
+    /// Calls `accept`. When descriptors or memory have run out, accepts and closes one connection by means of the
+    /// reserve, and waits, longer each time, before it returns the error.
     pub(crate) fn accept<T>(&mut self, mut accept: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         let refused = match accept() {
             Ok(stream) => {
                 self.wait = WAIT_MIN;
+                // The reserve may have been used up: descriptors are there again.
                 self.held = self.held.take().or_else(|| File::open("/dev/null").ok());
                 return Ok(stream);
             }
             Err(error) => error,
         };
+        // Only for want of resources: other errors concern one connection, and the next is accepted at once.
         let errno = Errno::from_io_error(&refused);
         if matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) {
             if self.held.take().is_some() {
                 drop(accept()); // the client sees that it is closed
             }
             self.held = File::open("/dev/null").ok();
+            // Without the wait the acceptor would spin: connections that stay in the queue keep the listener ready.
             wait::pause(self.wait);
             self.wait = (self.wait * 2).min(WAIT_MAX);
         }
@@ -54,7 +56,7 @@ impl Reserve {
     }
 }
 
-/// Raises the limit of open descriptors to what the process may have.
+/// Raises the limit of open descriptors to the hard limit.
 ///
 /// # Errors
 /// The kernel's answer.

@@ -1,6 +1,4 @@
-//! The directory and file of the management socket.
-//!
-//! A path in; a listener whose directory is ours alone out.
+//! The directory and file of a Unix socket: [`listen`] makes a directory that is ours alone, and a listener in it.
 //!
 //! Source: unix(7), "pathname sockets": access to the directory is what protects a socket.
 
@@ -13,44 +11,34 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use weft_base::files::{OpenDir, open_to_others};
 
-/// Why there is no management socket.
+/// Why a Unix socket cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
-    /// The directory cannot be made or looked at.
+    /// A call on the directory or the file failed.
     #[error("{call} {}", path.display())]
-    Io {
-        /// What was tried.
-        call: &'static str,
-        /// With what.
-        path: PathBuf,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-    /// The directory is open to others.
+    Io { call: &'static str, path: PathBuf, source: io::Error },
+    /// The directory is open to other users.
     #[error(
         "{}: expected a directory of our own with mode 0700, found mode {mode:04o}, owner {owner}",
         path.display()
     )]
     Open {
-        /// The directory.
         path: PathBuf,
-        /// Its mode.
+        /// Mode and owner as found, of the first directory that is open.
         mode: u32,
-        /// Its owner.
         owner: u32,
     },
-    /// What is there is no socket.
+    /// The path exists and is no socket.
     #[error("{}: expected a socket that no process listens at, or no file; found something else", .0.display())]
     NoSocket(PathBuf),
-    /// Somebody listens there.
+    /// A process listens there.
     #[error("{}: a switch of this name is running", .0.display())]
     Running(PathBuf),
-    /// The path names no file.
     #[error("{}: expected the name of a file in a directory", .0.display())]
     NoFile(PathBuf),
 }
 
-/// The directory of a socket at `path`; it is made with mode 0700 if there is none.
+/// Makes the directory of a socket at `path`, with mode 0700, unless it exists; returns its path.
 pub(crate) fn make_dir_of(path: &Path) -> Result<PathBuf, SocketError> {
     let io = |call, path: &Path| {
         let path = path.to_owned();
@@ -60,16 +48,18 @@ pub(crate) fn make_dir_of(path: &Path) -> Result<PathBuf, SocketError> {
         return Err(SocketError::NoFile(path.to_owned()));
     };
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    // The directories above may be shared with others: only the last one protects the socket.
     if let Some(above) = dir.parent().filter(|above| !above.as_os_str().is_empty()) {
         DirBuilder::new().recursive(true).mode(0o755).create(above).map_err(io("make", above))?;
     }
     match DirBuilder::new().mode(0o700).create(dir) {
+        // One that exists may have any mode and owner: `listen` checks it.
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(io("make", dir)(error)),
         _ => Ok(dir.to_owned()),
     }
 }
 
-/// Listens at `path`; makes its directory, takes the place of a socket that nobody listens at.
+/// Listens at `path`. Makes its directory, and replaces a socket at which no process listens.
 pub(crate) fn listen(path: &Path) -> Result<UnixListener, SocketError> {
     let io = |call, path: &Path| {
         let path = path.to_owned();
@@ -79,9 +69,11 @@ pub(crate) fn listen(path: &Path) -> Result<UnixListener, SocketError> {
     if let Some(OpenDir { mode, owner }) = open_to_others(dir, 0o077).map_err(io("use", dir))? {
         return Err(SocketError::Open { path: dir.to_owned(), mode, owner });
     }
-    // Of two that start at once, the second one sees whether the first one listens: a file is there a moment before.
+    // Serialises starts: between `bind` and `listen` of one process, another would find a file at which nobody answers,
+    // and replace it.
     let lock = fs::File::open(dir).map_err(io("look at", dir))?;
     flock(&lock, FlockOperation::LockExclusive).map_err(|error| io("lock", dir)(error.into()))?;
+    // The usual case first; only an existing file needs the checks below.
     match UnixListener::bind(path) {
         Ok(listener) => return Ok(listener),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
@@ -90,6 +82,7 @@ pub(crate) fn listen(path: &Path) -> Result<UnixListener, SocketError> {
     if !is_socket(path).map_err(io("look at", path))? {
         return Err(SocketError::NoSocket(path.to_owned()));
     }
+    // A killed switch leaves its file behind; connecting is the only way to tell whether a process listens.
     if UnixStream::connect(path).is_ok() {
         return Err(SocketError::Running(path.to_owned()));
     }
@@ -97,17 +90,18 @@ pub(crate) fn listen(path: &Path) -> Result<UnixListener, SocketError> {
     UnixListener::bind(path).map_err(io("listen at", path))
 }
 
-/// Whether there is a socket, and not a symbolic link to one.
+/// Whether `path` is a socket itself, not a symbolic link to one.
 fn is_socket(path: &Path) -> io::Result<bool> {
     Ok(fs::symlink_metadata(path)?.file_type().is_socket())
 }
 
-/// Removes the socket, and its directories as far as they are empty.
+/// Removes the socket, and its directories as far as they are empty and ours by name.
 pub(crate) fn clean_up(path: &Path) {
-    // What is left in place hurts nobody: the next start takes its place.
+    // Errors do not matter: the next start replaces the file that is left.
     if is_socket(path).unwrap_or(false) {
         let _ = fs::remove_file(path);
     }
+    // Two levels, `weft/NAME`, and nothing that the user has named otherwise.
     for dir in path.ancestors().skip(1).take(2) {
         let is_ours = dir.file_name().is_some_and(|_| dir.ends_with("weft"))
             || dir.parent().is_some_and(|above| above.ends_with("weft"));

@@ -1,43 +1,35 @@
-//! What clients may use of memory, taken before it is used.
+//! Memory that clients may use, accounted before it is used.
 //!
-//! [`Account`] with a cap; [`Share`]s of it, given back when dropped.
+//! An [`Account`] has a cap; a [`Share`] of it is given back when dropped. All sizes are in bytes.
 //!
-//! Units: bytes.
-//! Source: ARCHITECTURE.md "Control": what management uses never ends the data path.
+//! Source: ARCHITECTURE.md "Control": memory for management must never end the data path.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weft_base::memory::{NoMemory, try_room, try_room_with_reserve};
 
-/// Why there is no share.
+/// Why a share is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoShare {
-    /// The cap is reached.
+    /// The account has not enough left.
     #[error(
         "{used} of the {cap} bytes that clients may use are in use, and {asked} more are needed"
     )]
-    Cap {
-        /// Bytes in use.
-        used: usize,
-        /// Bytes that may be.
-        cap: usize,
-        /// Bytes that were asked for.
-        asked: usize,
-    },
-    /// The system has no more.
+    Cap { used: usize, cap: usize, asked: usize },
+    /// The system has not enough memory.
     #[error(transparent)]
     System(#[from] NoMemory),
 }
 
-/// Bytes that may be used, and that are.
+/// An amount of memory with a cap, and how much of it is in use.
 #[derive(Debug)]
 pub struct Account {
     cap: usize,
     used: AtomicUsize,
 }
 
-/// A part of an [`Account`].
+/// Part of an [`Account`], given back when dropped.
 #[derive(Debug)]
 pub struct Share {
     account: Arc<Account>,
@@ -45,20 +37,18 @@ pub struct Share {
 }
 
 impl Account {
-    /// Of `cap` bytes.
     #[must_use]
     pub const fn new(cap: usize) -> Self {
         Self { cap, used: AtomicUsize::new(0) }
     }
 
-    /// Bytes in use.
     #[must_use]
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed) // a count, and nothing hangs on it
     }
 
-    /// Takes `bytes` that are in use already, if the account has them and the system could copy them. One share may be larger
-    /// than the cap where nobody has any other: an answer that is large on its own is given all the same.
+    /// Takes a share for `bytes` that are allocated already, if the account has them and the system could hold a copy.
+    /// While no other share is in use, one may exceed the cap: a single large answer is sent all the same.
     ///
     /// # Errors
     /// See [`NoShare`].
@@ -68,19 +58,21 @@ impl Account {
         Ok(share)
     }
 
-    /// Takes `bytes` that will be used bit by bit, where no allocation may fail. The system must have room for all shares of the
-    /// account, as it may be that none of them is in use yet.
+    /// Takes a share for `bytes` that will be allocated little by little, where an allocation must not fail. The system
+    /// must have room for all shares of the account, as none of them may be in use yet.
     ///
     /// # Errors
     /// See [`NoShare`].
     pub fn promise(self: &Arc<Self>, bytes: usize) -> Result<Share, NoShare> {
         let share = self.count(bytes)?;
+        // For all that is promised, not for `bytes` alone: promises that fit one by one could not all be kept.
         try_room_with_reserve(self.used())?;
         Ok(share)
     }
 
     fn count(self: &Arc<Self>, bytes: usize) -> Result<Share, NoShare> {
         let cap = self.cap;
+        // With no other share in use the sum may exceed the cap, see `take`.
         let add = |used: usize| used.checked_add(bytes).filter(|&sum| used == 0 || sum <= cap);
         self.used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)

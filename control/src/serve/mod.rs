@@ -1,12 +1,13 @@
-//! Serving clients over sockets: a thread a client, bounds for all that a client may use.
+//! Serves clients over sockets: a thread for each client, and bounds for all that clients may use.
 //!
-//! [`Listener`] -> [`Server`], which hands each [`Client`] to a [`Protocol`]; [`Limits`] hold for all of them.
+//! A [`Listener`] becomes a [`Server`], which hands each [`Client`] to a [`Protocol`]; [`Limits`] hold for all clients
+//! of a server.
 //!
-//! Units: bytes; [`Duration`]s.
 //! Source: ARCHITECTURE.md "Control".
 //!
-//! Threads of clients wait without a time limit in `read` and `write`: the acceptor looks whose time is over, and closes
-//! the connection, which ends the wait. So one place knows all time limits, whatever a protocol does in between.
+//! Threads of clients wait without a time limit in `read` and `write`. The acceptor checks the deadlines of all clients
+//! and closes the connections that missed theirs, which ends the wait. So one place knows all time limits, whatever a
+//! protocol does in between.
 
 mod accept;
 pub mod dir;
@@ -40,32 +41,32 @@ use self::table::Table;
 pub use self::table::{Full, Limits, Phase, Trust};
 pub use self::tcp::{TcpError, TcpServer};
 
-/// How long it waits while clients that were sent away have not ended yet.
+/// Wait while clients that were sent away have not ended yet.
 const CROWDED: Duration = Duration::from_millis(2);
 
-/// Memory of a thread: its stack.
+/// Memory that a client's thread takes: its stack.
 const THREAD: usize = 2 << 20;
 
-/// What is spoken with clients.
+/// A protocol that clients speak.
 pub trait Protocol: Send + Sync + 'static {
-    /// What its threads are for.
+    /// Role of its threads, which decides the exit code when one ends unasked.
     fn role(&self) -> Role;
 
-    /// What its threads are called.
+    /// Name of the acceptor's thread; those of clients get a suffix.
     fn name(&self) -> &'static str;
 
-    /// How far a client is trusted that has come.
+    /// How far to trust a client that has just connected.
     ///
     /// # Errors
-    /// It is sent away, with these bytes as its answer.
+    /// The client is sent away, and gets these bytes as its answer.
     fn trust(&self, stream: &Stream) -> Result<Trust, Vec<u8>>;
 
-    /// What a client is told for which there is no place.
+    /// Answer for a client for which there is no place.
     fn full(&self) -> Vec<u8> {
         Vec::new()
     }
 
-    /// What a client is told for which there is no memory, as `why` says.
+    /// Answer for a client for which there is no memory; `why` says so in detail.
     fn short(&self, _why: &str) -> Vec<u8> {
         self.full()
     }
@@ -74,18 +75,16 @@ pub trait Protocol: Send + Sync + 'static {
     fn serve(&self, client: &Client);
 }
 
-/// What clients have done.
+/// Counters of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Clients now.
     pub open: u64,
-    /// Clients since the start.
     pub accepted: u64,
-    /// Clients that were refused: no place, not allowed, no descriptors.
+    /// Clients that were refused: no place, no right, no descriptors, no memory.
     pub refused: u64,
-    /// Clients that had to go for others.
+    /// Clients that had to go to make room for others.
     pub evicted: u64,
-    /// Clients that were sent away as their time was over.
+    /// Clients that were sent away for a missed deadline.
     pub overdue: u64,
 }
 
@@ -118,7 +117,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Counts a client that was refused, and says why.
+    /// Counts a client that was refused, and posts an event with the reason.
     fn refuse(&self, why: &str) {
         add(&self.counters.refused, 1);
         events::post(Kind::ClientRefused, subject(self.protocol.role()), why);
@@ -137,7 +136,7 @@ impl Inside {
     }
 }
 
-/// A client, as the thread that serves it sees it.
+/// A client, for the thread that serves it.
 pub struct Client {
     stream: Arc<Stream>,
     number: u64,
@@ -145,7 +144,6 @@ pub struct Client {
 }
 
 impl Client {
-    /// Its connection.
     #[must_use]
     pub fn stream(&self) -> &Stream {
         &self.stream
@@ -156,30 +154,30 @@ impl Client {
         self.shared.lock().table.set(self.number, now, phase);
     }
 
-    /// Waits for bytes of a request of which nothing has come yet: [`Limits::idle`] begins.
+    /// To be called while nothing of the next request has come: [`Limits::idle`] begins.
     pub fn idle(&self) {
         self.set(Phase::Idle);
     }
 
-    /// A part of a request has come: it has to be whole within [`Limits::request`] of its first byte.
+    /// Part of a request has come: all of it has to come within [`Limits::request`] of the first byte.
     pub fn asking(&self) {
         self.set(Phase::Asking);
     }
 
-    /// A whole request has come: it is not sent away until it has been carried out.
+    /// A whole request has come: the client is not sent away before it is carried out.
     pub fn working(&self) {
         self.set(Phase::Working);
     }
 
-    /// Sends an answer, which has to be taken whole within [`Limits::answer`].
+    /// Sends an answer, which the client has to take whole within [`Limits::answer`].
     ///
     /// # Errors
-    /// It was not.
+    /// The client did not take it.
     pub fn send(&self, bytes: &[u8]) -> io::Result<()> {
         self.answering(|mut stream| stream.write_all(bytes))
     }
 
-    /// Sends an answer by `write`, as [`send`](Self::send) does.
+    /// Sends an answer by `write`, with the time limit of [`send`](Self::send).
     ///
     /// # Errors
     /// Those of `write`.
@@ -190,18 +188,18 @@ impl Client {
         done
     }
 
-    /// Takes a share of what answers that are not read may use in all.
+    /// Takes a share of the memory for answers that clients have not read.
     ///
     /// # Errors
-    /// They use too much already.
+    /// Such answers use too much already.
     pub fn hold(&self, bytes: usize) -> Result<Share, NoShare> {
         self.shared.unread.take(bytes)
     }
 
-    /// It has said who it is; another may have to go for it.
+    /// The client has shown who it is; another may be sent away to make room for it.
     ///
     /// # Errors
-    /// There is no place for it.
+    /// There is no place for a client of that trust.
     pub fn raise(&self, trust: Trust) -> Result<(), Full> {
         let mut inside = self.shared.lock();
         if let Some(victim) = inside.table.raise(self.number, self.shared.clock.now(), trust)? {
@@ -211,7 +209,7 @@ impl Client {
         Ok(())
     }
 
-    /// Whether all clients are to go.
+    /// Whether the server ends; a client's thread is to return then.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.shared.stop.load(Ordering::Acquire) // pairs with `drop` of the server
@@ -224,7 +222,7 @@ impl Read for &Client {
     }
 }
 
-/// What events say of who serves.
+/// Name of the service in events.
 const fn subject(role: Role) -> &'static str {
     match role {
         Role::Cci => "cci",
@@ -234,17 +232,17 @@ const fn subject(role: Role) -> &'static str {
     }
 }
 
-/// A place where clients are served; dropping it ends all connections.
+/// A listener with its clients; dropping it ends all connections.
 pub struct Server {
     shared: Arc<Shared>,
     acceptor: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    /// Serves those who connect to `listener`.
+    /// Serves the clients that connect to `listener`.
     ///
     /// # Errors
-    /// There is no thread, or no descriptor for it.
+    /// The kernel gives no thread or no eventfd.
     pub fn start(
         listener: Listener,
         limits: Limits,
@@ -273,7 +271,6 @@ impl Server {
         Ok(Self { shared, acceptor: Some(acceptor) })
     }
 
-    /// What clients have done.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let Counters { accepted, refused, evicted, overdue } = &self.shared.counters;
@@ -283,7 +280,7 @@ impl Server {
         Counts { open, accepted, refused, evicted, overdue }
     }
 
-    /// Bytes of answers that clients have not taken.
+    /// Bytes of answers that clients have not read.
     #[must_use]
     pub fn unread(&self) -> usize {
         self.shared.unread.used()
@@ -297,10 +294,12 @@ impl Drop for Server {
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join(); // a panic has been printed
         }
+        // Taken out of the lock: a client's thread takes it at its end, and is joined below.
         let (streams, threads) = {
             let mut inside = self.shared.lock();
             (std::mem::take(&mut inside.streams), std::mem::take(&mut inside.threads))
         };
+        // Closing ends the waits in `read` and `write`; only then can the threads be joined.
         for stream in streams.values() {
             stream.close();
         }
@@ -310,7 +309,7 @@ impl Drop for Server {
     }
 }
 
-/// Waits for one of `fds`, at most for `time`; tells which are there.
+/// Waits for input on one of `fds`, at most for `time`; returns which have some.
 pub(crate) fn wait<const N: usize>(fds: [BorrowedFd<'_>; N], time: Option<Duration>) -> [bool; N] {
     let mut fds = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     let timeout = time.and_then(|time| Timespec::try_from(time).ok());
@@ -319,9 +318,10 @@ pub(crate) fn wait<const N: usize>(fds: [BorrowedFd<'_>; N], time: Option<Durati
 }
 
 fn accept(listener: &Listener, shared: &Arc<Shared>) {
-    // With no descriptor left, who comes is told so by being closed.
+    // When no descriptor is left, a client is told so by being closed: the reserve makes that possible.
     let mut reserve = Reserve::new();
     while !shared.stop.load(Ordering::Acquire) {
+        // Deadlines and the wait are computed under one lock, and the wait is outside of it.
         let (time, is_crowded) = {
             let now = shared.clock.now();
             let mut inside = shared.lock();
@@ -331,6 +331,7 @@ fn accept(listener: &Listener, shared: &Arc<Shared>) {
             }
             (inside.table.next_look(now), inside.table.is_crowded())
         };
+        // Nothing is accepted until threads have ended: clients that come faster than they end would pile up threads.
         if is_crowded {
             wait([shared.wakeup.as_fd()], Some(CROWDED)); // who comes waits until others have gone
             continue;
@@ -342,6 +343,7 @@ fn accept(listener: &Listener, shared: &Arc<Shared>) {
         match reserve.accept(|| listener.accept()) {
             Ok(stream) => admit(stream, shared),
             Err(error) => {
+                // Errors of one connection, or of none: the client has gone, or a signal came in between.
                 use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
                 if !matches!(error.kind(), ConnectionAborted | Interrupted | WouldBlock) {
                     shared.refuse(&error.to_string());
@@ -360,16 +362,18 @@ fn admit(stream: Stream, shared: &Arc<Shared>) {
         Ok(trust) => trust,
         Err(words) => return refuse(&stream, &words, "the client has no right to connect"),
     };
-    // What a client asks for is tried when it asks; its thread, and small things, are not.
+    // Room for the client's thread is checked here. Memory for requests is checked when they are carried out.
     if let Err(why) = try_room_with_reserve(THREAD) {
         let why = format!("{why} for a client");
         return refuse(&stream, &shared.protocol.short(&why), &why);
     }
+    // Locked until the thread is in `threads`: one that ended at once would otherwise be removed before it is entered.
     let mut inside = shared.lock();
     let (number, evicted) = match inside.table.admit(shared.clock.now(), trust) {
         Ok(admitted) => admitted,
         Err(Full) => return refuse(&stream, &shared.protocol.full(), "too many connections"),
     };
+    // Closed only: the client's thread takes itself out of the table when it ends.
     if let Some(victim) = evicted {
         inside.close(victim);
         add(&shared.counters.evicted, 1);
@@ -378,6 +382,7 @@ fn admit(stream: Stream, shared: &Arc<Shared>) {
     let client = Client { stream: stream.clone(), number, shared: shared.clone() };
     let (role, name) = (shared.protocol.role(), format!("{}-client", shared.protocol.name()));
     let spawned = threads::spawn(role, &name, Ends::Freely, move || {
+        // Dropped also when `serve` panics: the place must not stay taken.
         let gone = Gone(&client);
         client.shared.protocol.serve(&client);
         drop(gone);
@@ -396,12 +401,13 @@ fn admit(stream: Stream, shared: &Arc<Shared>) {
     }
 }
 
-/// Takes a client out of the books, however its thread ends.
+/// Takes a client out of table and lists when its thread ends, for whatever reason.
 struct Gone<'a>(&'a Client);
 
 impl Drop for Gone<'_> {
     fn drop(&mut self) {
         let Client { stream, number, shared } = self.0;
+        // First, without the lock: the peer learns of the end even while another thread holds it.
         stream.close();
         let mut inside = shared.lock();
         inside.table.remove(*number);

@@ -1,8 +1,7 @@
-//! Sockets that clients connect to: TCP, or a file of this machine.
+//! Sockets that clients connect to: TCP, or a Unix socket.
 //!
-//! [`Listener`] gives [`Stream`]s; who is at the other end of a Unix socket is told by the kernel.
+//! A [`Listener`] gives [`Stream`]s. The kernel tells the user at the other end of a Unix socket.
 //!
-//! Units: bytes.
 //! Source: tcp(7); unix(7), `SO_PEERCRED`.
 
 use std::io::{self, Read, Write};
@@ -17,41 +16,39 @@ use rustix::net::UCred;
 
 use super::dir::{self, SocketError};
 
-/// Where clients connect.
 #[derive(Debug)]
 enum Inside {
     Tcp(TcpListener),
     Unix(UnixListener, PathBuf),
 }
 
-/// Where clients connect; dropping it removes the file of a Unix socket.
+/// A listening socket; dropping it removes the file of a Unix socket.
 #[derive(Debug)]
 pub struct Listener(Inside);
 
-/// A connection.
 #[derive(Debug)]
 pub enum Stream {
-    /// Over TCP.
     Tcp(TcpStream),
-    /// Of this machine.
+    /// A Unix socket.
     Unix(UnixStream),
 }
 
 impl Listener {
-    /// Listens at an address; port 0 takes any.
+    /// Listens at an address; port 0 takes any port.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// The kernel refuses the address.
     pub fn tcp(addr: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(addr)?;
+        // A client may go between poll(2) and accept(2), which would then wait for the next one.
         listener.set_nonblocking(true)?;
         Ok(Self(Inside::Tcp(listener)))
     }
 
-    /// Listens at a file, in a directory of our own.
+    /// Listens at a path, in a directory that is ours alone.
     ///
     /// # Errors
-    /// The socket cannot be made, is in use, or would be open to others.
+    /// The socket cannot be made, is in use, or its directory is open to others.
     pub fn unix(path: &Path) -> Result<Self, SocketError> {
         let listener = dir::listen(path)?;
         listener.set_nonblocking(true).map_err(|source| SocketError::Io {
@@ -62,7 +59,7 @@ impl Listener {
         Ok(Self(Inside::Unix(listener, path.to_owned())))
     }
 
-    /// The address of a TCP listener.
+    /// Address of a TCP listener; `None` for a Unix socket.
     #[must_use]
     pub fn addr(&self) -> Option<SocketAddr> {
         match &self.0 {
@@ -75,6 +72,7 @@ impl Listener {
         match &self.0 {
             Inside::Tcp(listener) => {
                 let (stream, _) = listener.accept()?;
+                // Answers are written whole: Nagle's algorithm would only delay the last segment of each.
                 stream.set_nodelay(true)?;
                 Ok(Stream::Tcp(stream))
             }
@@ -110,7 +108,7 @@ impl AsFd for Stream {
 }
 
 impl Stream {
-    /// Who is at the other end; nobody can tell over TCP.
+    /// User and process at the other end; `None` over TCP, where the kernel does not know them.
     #[must_use]
     pub fn peer(&self) -> Option<UCred> {
         match self {
@@ -119,7 +117,7 @@ impl Stream {
         }
     }
 
-    /// Ends it both ways: whoever waits for it comes back.
+    /// Shuts both directions down, which ends every wait on the connection.
     pub fn close(&self) {
         let _ = match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
@@ -127,7 +125,7 @@ impl Stream {
         }; // it may be closed already
     }
 
-    /// Says that nothing more will be sent.
+    /// Shuts the sending direction down: the peer reads the end of the stream.
     pub fn finish(&self) {
         let _ = match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
@@ -135,17 +133,19 @@ impl Stream {
         }; // it may be closed already
     }
 
-    /// Sends what the kernel takes at once.
+    /// Sends as much as the kernel takes at once.
     pub(super) fn last_words(&self, bytes: &[u8]) {
+        // Sent by the acceptor, which must not wait for a client that does not read.
         let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
         let _ = rustix::net::send(self, bytes, flags); // it learns why, if it listens at all
     }
 
-    /// Sends all of `bytes`, where each part of them is taken within `time`.
+    /// Sends all of `bytes`; each wait for room may last as long as `time`.
     ///
     /// # Errors
-    /// [`io::ErrorKind::TimedOut`] where the other end makes no room for so long; the kernel's answer.
+    /// [`io::ErrorKind::TimedOut`] when the peer makes no room for so long; else the kernel's error.
     pub fn send_within(&self, bytes: &[u8], time: Duration) -> io::Result<()> {
+        // NOSIGNAL: a peer that has gone is an error here, not a SIGPIPE that ends the process.
         let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
         let timeout = Timespec::try_from(time).ok();
         let mut rest = bytes;
@@ -167,10 +167,11 @@ impl Stream {
         Ok(())
     }
 
-    /// Whether the other end has closed; what it may have sent stays where it is.
+    /// Whether the peer has closed the connection; bytes that it sent before are not consumed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         use rustix::net::RecvFlags;
+        // PEEK leaves the bytes for the protocol; 0 bytes are the end of the stream.
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         match rustix::net::recv(self, &mut [0_u8; 1][..], flags) {
             Ok((_, count)) => count == 0,

@@ -1,8 +1,8 @@
-//! Who is connected, how far each is trusted, and who has to go: for time that is over, or for another who comes.
+//! Table of the clients of a server: how far each is trusted, and which has to go, for a deadline or for another
+//! client.
 //!
-//! [`Table`] of numbered clients; `now` is handed in.
+//! [`Table`] has numbered clients. The time is a parameter.
 //!
-//! Units: [`Instant`]s; clients.
 //! Source: ARCHITECTURE.md "Control".
 
 use std::collections::BTreeMap;
@@ -10,48 +10,47 @@ use std::time::Duration;
 
 use weft_dataplane::time::{Instant, Span};
 
-/// How far a client is trusted: who is trusted less goes first.
+/// How far a client is trusted. When the table is full, a client that is trusted less goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trust {
-    /// It has not said yet who it is.
+    /// It has not shown yet who it is.
     Unknown,
-    /// It may ask.
+    /// It may send requests.
     User,
-    /// A place is kept for it: root, or a primary fabric manager.
+    /// It may have the place that is kept: root, or a primary fabric manager.
     Owner,
 }
 
-/// What a client does; each phase but [`Phase::Working`] has its longest time.
+/// State of a client; each but [`Phase::Working`] has a time limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Nothing of a request has come.
     Idle,
-    /// A part of a request has come, or of a handshake.
+    /// Part of a request, or of a handshake, has come.
     Asking,
-    /// A request is carried out.
     Working,
-    /// An answer is not taken whole.
+    /// The client has not taken an answer whole.
     Answering,
 }
 
-/// What clients may use in all.
+/// Limits for all clients of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Clients at a time; the last place is for a [`Trust::Owner`].
+    /// Clients at a time; the last place is kept for a [`Trust::Owner`].
     pub clients: usize,
-    /// Clients at a time, beside them, of which it is not known who they are.
+    /// Clients of [`Trust::Unknown`] at a time, in addition to those.
     pub unknown: usize,
-    /// Longest time without a request.
+    /// Longest time between requests.
     pub idle: Duration,
-    /// Longest time from the first byte of a request to its last; of a handshake too.
+    /// Longest time from the first byte of a request, or of a handshake, to its last.
     pub request: Duration,
-    /// Longest time in which an answer is taken whole.
+    /// Longest time in which a client takes an answer whole.
     pub answer: Duration,
-    /// Bytes of answers in all that clients have not taken.
+    /// Bytes of answers in all that clients have not read.
     pub unread: usize,
 }
 
-/// There is no place: nobody who is trusted as little waits.
+/// There is no place, and no client that may be sent away for the new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -59,17 +58,14 @@ pub struct Full;
 struct Client {
     trust: Trust,
     phase: Phase,
-    /// When the phase began.
     since: Instant,
-    /// When it last had a whole answer, or came.
+    /// When it last had a whole answer; before that, when it connected or was raised.
     served: Instant,
-    /// It has had a whole answer.
     is_served: bool,
-    /// It was sent away, and its thread has not ended yet.
+    /// It was sent away, but its thread has not ended yet.
     sent_away: bool,
 }
 
-/// Who is connected.
 #[derive(Debug)]
 pub struct Table {
     limits: Limits,
@@ -82,25 +78,24 @@ fn after(at: Instant, time: Duration) -> Instant {
 }
 
 impl Table {
-    /// Nobody.
     #[must_use]
     pub const fn new(limits: Limits) -> Self {
         Self { limits, next: 0, clients: BTreeMap::new() }
     }
 
-    /// Clients that have not been sent away.
+    /// Clients without those that have been sent away.
     #[must_use]
     pub fn len(&self) -> usize {
         self.clients.values().filter(|client| !client.sent_away).count()
     }
 
-    /// Whether so many that were sent away have not ended yet that no more may come: threads would pile up.
+    /// Whether too many clients that were sent away have not ended yet: their threads would pile up.
     #[must_use]
     pub fn is_crowded(&self) -> bool {
         self.clients.len() >= 2 * (self.limits.clients + self.limits.unknown)
     }
 
-    /// Takes one in; also returns who has to go for it.
+    /// Takes a client in; returns its number, and that of a client that has to go for it.
     ///
     /// # Errors
     /// See [`Full`].
@@ -117,30 +112,35 @@ impl Table {
         Ok((number, evicted))
     }
 
-    /// Notes that a client has said who it is; returns who has to go for it.
+    /// Raises a client's trust; returns the number of a client that has to go for it.
     ///
     /// # Errors
     /// See [`Full`].
     pub fn raise(&mut self, number: u64, now: Instant, trust: Trust) -> Result<Option<u64>, Full> {
+        // It has lost its place already, and its connection is being closed.
         if self.clients.get(&number).is_none_or(|client| client.sent_away) {
             return Err(Full);
         }
         let evicted = self.room(Some(number), trust)?;
         if let Some(client) = self.clients.get_mut(&number) {
+            // Served from now on, so that a client which was just raised is not the first to go.
             (client.trust, client.served) = (trust, now);
         }
         Ok(evicted)
     }
 
-    /// Makes room for one more of that trust; `number` is its place so far. However many connect between two requests
-    /// of a client that is served, they push out each other.
+    /// Makes room for one more client of `trust`; `number` is the client's own place, if it has one. A client that has
+    /// had an answer goes last: clients that only connect, however many, push out each other.
     fn room(&mut self, number: Option<u64>, trust: Trust) -> Result<Option<u64>, Full> {
         let (is_unknown, limits) = (trust == Trust::Unknown, self.limits);
         let most = match trust {
             Trust::Unknown => limits.unknown,
+            // One place fewer for users: it stays free for an owner.
             Trust::User => limits.clients.saturating_sub(1),
             Trust::Owner => limits.clients,
         };
+        // Unknown clients and all others have places of their own: those who only connect cannot take a manager's
+        // place.
         let same =
             |client: &Client| !client.sent_away && (client.trust == Trust::Unknown) == is_unknown;
         let others =
@@ -148,39 +148,43 @@ impl Table {
         if others.clone().count() < most {
             return Ok(None);
         }
+        // A request that is being carried out is not cut off: its client must learn whether it took effect.
         let may_go = others.filter(|(_, it)| it.trust <= trust && it.phase != Phase::Working);
+        // The least trusted first, then one that never had an answer, then the one served longest ago.
         let victim = may_go.min_by_key(|(_, it)| (it.trust, it.is_served, it.served.as_ps()));
         let victim = victim.map(|(&at, _)| at).ok_or(Full)?;
         self.send_away(victim);
         Ok(Some(victim))
     }
 
-    /// Notes that a client's connection is being closed.
+    /// Marks a client whose connection is being closed.
     pub fn send_away(&mut self, number: u64) {
         if let Some(client) = self.clients.get_mut(&number) {
             client.sent_away = true;
         }
     }
 
-    /// Notes what a client does now. A request that has begun goes on until it is carried out.
+    /// Notes the state of a client.
     pub fn set(&mut self, number: u64, now: Instant, phase: Phase) {
         let Some(client) = self.clients.get_mut(&number) else { return };
+        // A request that comes byte by byte keeps the deadline of its first byte.
         if client.phase == phase && phase == Phase::Asking {
             return;
         }
+        // Its answer was taken whole.
         if client.phase == Phase::Answering && phase != Phase::Answering {
             (client.served, client.is_served) = (now, true);
         }
         (client.phase, client.since) = (phase, now);
     }
 
-    /// A client has gone.
     pub fn remove(&mut self, number: u64) {
         self.clients.remove(&number);
     }
 
     fn due(&self, client: &Client) -> Option<Instant> {
         let time = match client.phase {
+            // Who has not shown who it is gets no long time to do nothing.
             Phase::Idle if client.trust == Trust::Unknown => self.limits.request,
             Phase::Idle => self.limits.idle,
             Phase::Asking => self.limits.request,
@@ -190,7 +194,7 @@ impl Table {
         (!client.sent_away).then(|| after(client.since, time))
     }
 
-    /// Those whose time is over: they are sent away.
+    /// Clients that have missed their deadline; they are marked as sent away.
     pub fn overdue(&mut self, now: Instant) -> Vec<u64> {
         let is_over = |client: &Client| self.due(client).is_some_and(|due| due <= now);
         let over: Vec<u64> =
@@ -201,11 +205,12 @@ impl Table {
         over
     }
 
-    /// When somebody's time may be over next; none while nobody is there.
+    /// Time until a client may miss its deadline; `None` without clients.
     #[must_use]
     pub fn next_look(&self, now: Instant) -> Option<Duration> {
         let Limits { idle, request, answer, .. } = self.limits;
-        // A phase that begins meanwhile is over no sooner than the shortest one: a quarter of it is soon enough.
+        // A client may enter another phase meanwhile, whose deadline is no nearer than the shortest limit: a quarter of
+        // that is often enough.
         let often = idle.min(request).min(answer) / 4;
         if self.clients.is_empty() {
             return None;

@@ -1,6 +1,4 @@
-//! Serving clients at a TCP address.
-//!
-//! [`TcpServer`] is a [`Server`] and where it listens.
+//! Serves clients at a TCP address: [`TcpServer`] is a [`Server`] with the address that it listens at.
 //!
 //! Source: ARCHITECTURE.md "Control".
 
@@ -10,29 +8,27 @@ use std::sync::Arc;
 
 use super::{Counts, Limits, Listener, Protocol, Server};
 
-/// Why nobody can be served at an address.
+/// Why clients cannot be served at an address.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {call} {addr}")]
 pub struct TcpError {
-    /// What was to serve.
+    /// Service that was to be started.
     pub what: &'static str,
-    /// What was tried.
+    /// Step that failed.
     pub call: &'static str,
-    /// Where.
     pub addr: SocketAddr,
-    /// The kernel's answer.
     #[source]
     pub source: io::Error,
 }
 
-/// A place at an address where clients are served; dropping it ends it.
+/// A server at an address; dropping it ends all connections.
 pub struct TcpServer {
     addr: SocketAddr,
     server: Server,
 }
 
 impl TcpServer {
-    /// Serves those who connect to `addr`, for `what`; port 0 takes any.
+    /// Serves the clients that connect to `addr`, for the service `what`; port 0 takes any port.
     ///
     /// # Errors
     /// The address cannot be had.
@@ -44,18 +40,18 @@ impl TcpServer {
     ) -> Result<Self, TcpError> {
         let error = |call| move |source| TcpError { what, call, addr, source };
         let listener = Listener::tcp(addr).map_err(error("listen at"))?;
+        // The kernel's choice, where port 0 was asked for.
         let at = listener.addr().unwrap_or(addr);
         let server = Server::start(listener, limits, protocol);
         Ok(Self { addr: at, server: server.map_err(error("start a thread for"))? })
     }
 
-    /// Where it listens.
+    /// The address that it listens at, with the port that the kernel chose.
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// What clients have done.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.server.counts()
