@@ -1,6 +1,6 @@
-//! What control puts into a record: what it begins with, and what was changed between steps.
+//! The parts of a record that control writes: its header, and changes between steps.
 //!
-//! [`Header`] and [`Change`]s as JSON, between the steps that `port::record` writes.
+//! [`Header`] and [`Change`]s are JSON; `port::record` puts them between the steps.
 //!
 //! Source: docs/spec/pipeline.md §13.
 
@@ -13,25 +13,24 @@ use weft_parsers::{AddrKey, MacAddr, Vid};
 
 use crate::report::watermarks::Mark;
 
-/// What a record begins with.
+/// Header of a record: all that a replay needs to build the same switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
-    /// Version of weft that wrote it.
     pub weft: String,
-    /// Its configuration.
+    /// Texts of the configuration and its flags.
     pub sources: Sources,
-    /// Addresses of the ports, which their devices may have had.
+    /// Addresses of the ports, by number: a device's own address is not in the configuration.
     pub macs: Vec<String>,
-    /// What the numbers of its loop probes are made from.
+    /// Key that the numbers of its loop probes are made from.
     #[serde(default)]
     pub probe_key: [u64; 2],
-    /// Chunks of its pool, of which devices may have had some.
+    /// Chunks of its pool, including those that devices held.
     #[serde(default)]
     pub chunks: Option<usize>,
 }
 
 impl Header {
-    /// For a switch of this configuration, its devices open.
+    /// Header for a switch of this configuration, whose devices are open.
     #[must_use]
     pub fn new(sources: Sources, switch: &SwitchConfig) -> Self {
         let macs = switch.ports.iter().map(|port| port.parse.port_mac.to_string()).collect();
@@ -40,15 +39,15 @@ impl Header {
         Self { weft, sources, macs, probe_key, chunks: None }
     }
 
-    /// The ports' addresses; none if one is not an address.
+    /// Addresses of the ports, by number; `None` if a text is not an address.
     #[must_use]
     pub fn addresses(&self) -> Option<Vec<MacAddr>> {
         self.macs.iter().map(|mac| mac.parse().ok()).collect()
     }
 }
 
-/// A static entry: VLAN, space and address as [`AddrKey::to_bits`], port, ports that it is spread over as a
-/// bit set.
+/// A static entry: VLAN, space and address as [`AddrKey::to_bits`], port, and the ports that it is spread over as a bit
+/// set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry(u16, u64, u8, #[serde(default)] u64);
 
@@ -58,7 +57,7 @@ impl Entry {
         Self(key.vid().get(), key.addr().to_bits(), entry.port.get(), spread)
     }
 
-    /// The entry; none if it is not one.
+    /// The entry; `None` if port or address are out of range.
     pub(super) fn read(self) -> Option<StaticEntry> {
         let port = PortId::new(self.2.into())?;
         let (key, spread) = (key(self.0, self.1)?, PortSet::from_bits(self.3));
@@ -66,45 +65,42 @@ impl Entry {
     }
 }
 
-/// The key of `addr`, as [`AddrKey::to_bits`], in VLAN `vid`.
+/// Key of `addr`, as by [`AddrKey::to_bits`], in VLAN `vid`.
 pub(super) fn key(vid: u16, addr: u64) -> Option<FdbKey> {
     let addr = AddrKey::from_bits(addr)?;
     Some(FdbKey::new(Vid::from_low_bits(vid), addr))
 }
 
-/// What control changed between two steps.
+/// A change that control made between two steps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum Change {
-    /// A new configuration was tried.
+    /// A new configuration was tried; a replay finds out whether it was accepted.
     Config {
-        /// What it was made from, unless that is as before.
+        /// Texts of the configuration; `None` if they are as before.
         sources: Option<Sources>,
-        /// All static entries.
+        /// All static entries, those added by management included.
         entries: Vec<Entry>,
-        /// Ports that are mirrored to a port, as a bit set, and that port.
+        /// Ports that are mirrored, as a bit set, and the port that gets the copies.
         mirror: Option<(u64, u8)>,
         /// Outputs whose queues are held, as a bit set.
         #[serde(default)]
         tx_off: u64,
     },
-    /// An entry of the FDB was removed.
     FdbDel {
-        /// VLAN.
         vid: u16,
-        /// Space and address.
+        /// Space and address, as [`AddrKey::to_bits`].
         addr: u64,
     },
-    /// Watermarks began again.
     RestartWatermarks {
-        /// Which; none for all of them.
+        /// The restarted ones; an empty list means all.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         marks: Vec<Mark>,
     },
 }
 
 impl Change {
-    /// `switch` is tried, made from `sources` if they are new.
+    /// A configuration `switch` is tried; `sources` are its texts if they are new.
     #[must_use]
     pub fn config(switch: &SwitchConfig, sources: Option<&Sources>) -> Self {
         Self::Config {
@@ -115,14 +111,13 @@ impl Change {
         }
     }
 
-    /// Entry `key` is removed.
     #[must_use]
     pub fn fdb_del(key: FdbKey) -> Self {
         Self::FdbDel { vid: key.vid().get(), addr: key.addr().to_bits() }
     }
 }
 
-/// A mirror, or none if the port cannot be.
+/// A mirror to a port; `None` if there can be no such port.
 pub(super) fn mirror(from: u64, to: u8) -> Option<MirrorConfig> {
     Some(MirrorConfig { from: PortSet::from_bits(from), to: PortId::new(to.into())? })
 }

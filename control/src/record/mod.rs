@@ -1,6 +1,6 @@
-//! Records of live runs: what control puts into them, and replaying them.
+//! Records of live runs: the parts that control writes, and their replay.
 //!
-//! [`Header`] and [`Change`]s are what control writes; [`replay()`] takes a [`Record`].
+//! Control writes a [`Header`] and [`Change`]s; [`replay()`] takes a [`Record`].
 //!
 //! Source: docs/spec/pipeline.md §13.
 

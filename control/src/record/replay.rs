@@ -1,8 +1,8 @@
-//! Replaying a record: the same switch, decision by decision.
+//! Replays a record: builds the same switch again and compares every decision.
 //!
-//! A record → [`RecordReport`]; frames that leave go to a capture a port, if wanted.
+//! A record → [`RecordReport`]. Frames that the ports send go to a capture for each port, if wanted, with nanoseconds
+//! since the start of the switch.
 //!
-//! Units: nanoseconds since the switch started in captures.
 //! Source: docs/spec/pipeline.md §13.
 
 use std::io::Read;
@@ -31,39 +31,35 @@ use crate::replay::trace::Tracer;
 use crate::replay::{Look, capture_name};
 use crate::report::watermarks::Mark;
 
-/// Why a record cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// It cannot be read, or is damaged.
+    /// The file cannot be read, or is damaged.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// What control wrote into it is damaged.
+    /// Text that control wrote is damaged.
     #[error("damaged: {0}")]
     Text(String),
-    /// Its configuration is refused.
     #[error("its configuration: {0}")]
     Config(#[from] ConfigError),
     /// The switch cannot be built.
     #[error(transparent)]
     Switch(#[from] LiveError),
-    /// A capture cannot be written.
     #[error(transparent)]
     Capture(#[from] CaptureError),
-    /// The trace cannot be written.
     #[error(transparent)]
     Trace(#[from] TraceError),
 }
 
-/// What is wanted of a replay beside its report.
+/// Options of a replay.
 #[derive(Default)]
 pub struct Job<'a> {
-    /// Folder for a capture of each port, which is there.
+    /// Existing folder for a capture of each port.
     pub out: Option<&'a Path>,
-    /// What looks at the switch after each step; at the end it is told so.
+    /// Called with the switch after each step, and once at the end.
     pub look: Option<Look<'a>>,
 }
 
-/// The ports' frames: counted, and written.
+/// Frames that ports sent: counted, and written to captures.
 struct Outputs {
     counts: Vec<u64>,
     captures: Vec<CaptureWriter>,
@@ -87,20 +83,20 @@ fn lock(outputs: &Mutex<Outputs>) -> MutexGuard<'_, Outputs> {
     outputs.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A record whose header is read: what [`replay`] takes.
+/// A record whose header has been read, ready for [`replay`].
 pub struct Record<R> {
     reader: RecordReader<R>,
     header: Header,
     config: Config,
-    /// With the ports' addresses.
+    /// The configuration, with the ports' addresses and the probes' key from the header.
     switch: SwitchConfig,
 }
 
 impl<R: Read> Record<R> {
-    /// Reads the header and works its configuration out.
+    /// Reads the header, and resolves its configuration.
     ///
     /// # Errors
-    /// It is no record, or one of another version of weft.
+    /// The file is no record, or one that another version of weft wrote.
     pub fn open(from: R) -> Result<Self, ReplayError> {
         let (reader, text) = RecordReader::new(from)?;
         let header: Header = read_text(&text)?;
@@ -111,27 +107,26 @@ impl<R: Read> Record<R> {
         for (port, mac) in switch.ports.iter_mut().zip(macs) {
             port.parse.port_mac = mac;
         }
+        // Else probes would differ from those in the recorded frames, and loops be found at other steps.
         switch.forward.probe_key = header.probe_key;
         Ok(Self { reader, header, config, switch })
     }
 
-    /// What the run began with.
     #[must_use]
     pub const fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Its configuration.
     #[must_use]
     pub const fn config(&self) -> &Config {
         &self.config
     }
 }
 
-/// Replays `record`; decisions go to `tracer`, steps done to `progress`.
+/// Replays `record`. Decisions go to `tracer`, the number of steps so far to `progress`.
 ///
 /// # Errors
-/// See [`ReplayError`]. That something is different is not one: the report says so.
+/// See [`ReplayError`]. A difference is not an error: the report lists it.
 pub fn replay<R: Read>(
     record: Record<R>,
     job: &Job<'_>,
@@ -175,7 +170,7 @@ pub fn replay<R: Read>(
     Ok(report)
 }
 
-/// Tells a tracer, if there is one.
+/// Passes events to a tracer, if there is one.
 struct OptionalTracer<'r, 'a>(Option<&'r mut Tracer<'a>>);
 
 impl Listen for OptionalTracer<'_, '_> {
@@ -200,24 +195,24 @@ fn resolve(sources: &Sources) -> Result<Config, ConfigError> {
     Config::resolve(&sources.settings()?, Timing::Live)
 }
 
-/// How a record ended.
+/// How the record ended.
 #[derive(Default)]
 struct Ended {
     divergence: Option<Divergence>,
     cut_at: Option<u64>,
-    /// Hashes and number of decisions.
+    /// Hashes of decisions and of sent frames, and the number of decisions.
     stop: Option<([u64; 2], u64)>,
     counters: Option<Value>,
 }
 
-/// A replay on its way.
+/// A replay under way.
 struct Run<L> {
     again: Replaying<L>,
     script: Script,
-    /// What a change of entries alone starts from.
+    /// Configuration in force; a change without new texts starts from it.
     switch: SwitchConfig,
     received: u64,
-    /// Hash and number of decisions when the run ended.
+    /// Hash and number of decisions at the end of the run.
     decided: (u64, u64),
 }
 
@@ -228,6 +223,7 @@ impl<L: Listen> Run<L> {
         script: Script,
         listener: L,
     ) -> Result<Self, ReplayError> {
+        // All ports on one worker, as in every recorded run.
         let all = (0..switch.ports.len()).filter_map(PortId::new).collect();
         let built = assemble(switch.clone(), pool, &[all])?;
         let lane = built.lanes.into_iter().next();
@@ -244,7 +240,7 @@ impl<L: Listen> Run<L> {
         Ok(Self { again, script, switch, received: 0, decided: (0, 0) })
     }
 
-    /// Goes through all entries, up to the first that does not do what was recorded.
+    /// Goes through all entries, up to the first step that does not do as recorded.
     fn all<R: Read>(
         &mut self,
         reader: &mut RecordReader<R>,
@@ -257,12 +253,14 @@ impl<L: Listen> Run<L> {
             let entry = match reader.next_entry() {
                 Ok(Some(entry)) => entry,
                 Ok(None) => break,
+                // A killed switch leaves a record without an end; its whole steps are replayed all the same.
                 Err(RecordError::Cut { at }) => {
                     ended.cut_at = Some(at);
                     break;
                 }
                 Err(error) => return Err(error.into()),
             };
+            // Only the final counters may follow: anything else would be replayed on a switch that has stopped.
             if ended.stop.is_some() && !matches!(entry, Entry::Counts(_)) {
                 return Err(ReplayError::Text("data after the stop".to_owned()));
             }
@@ -273,6 +271,7 @@ impl<L: Listen> Run<L> {
                     look(now, self.again.core(), false);
                     done
                 }
+                // Changes were recorded while no worker was in a step; they are made at the same place here.
                 Entry::Change(text) => {
                     self.change(read_text(&text)?)?;
                     Ok(())
@@ -294,7 +293,9 @@ impl<L: Listen> Run<L> {
                 break;
             }
         }
-        look(self.again.now(), self.again.core(), true); // before the queues are emptied
+        // Before `end` empties the queues, so that the page shows them as the run left them.
+        look(self.again.now(), self.again.core(), true);
+        // Likewise: `end` makes decisions that are not in the record.
         self.decided = (self.again.trace_hash(), self.again.events());
         if ended.stop.is_none() {
             self.again.end();
@@ -310,7 +311,7 @@ impl<L: Listen> Run<L> {
         }
     }
 
-    /// Does what control did, with the same outcome: what was refused then is refused now.
+    /// Makes a change as control did, with the same outcome: a change that was refused then is refused now.
     fn change(&mut self, change: Change) -> Result<(), ReplayError> {
         let wrong = || ReplayError::Text("a change that names something unknown".to_owned());
         let core = self.again.core();
@@ -326,6 +327,7 @@ impl<L: Listen> Run<L> {
                 let mirror = mirror.map(|(from, to)| change::mirror(from, to).ok_or_else(wrong));
                 switch.mirror = mirror.transpose()?;
                 switch.tx_off = PortSet::from_bits(tx_off);
+                // `successor` checks the configuration itself; a bit set in the record may name any port.
                 let ports = switch.ports.len();
                 let stays = |port: PortId| port.index() < ports;
                 let mirrored = switch.mirror.is_none_or(|mirror| stays(mirror.to));
@@ -333,6 +335,8 @@ impl<L: Listen> Run<L> {
                     return Err(wrong());
                 }
                 let new = successor(core, switch.clone())?;
+                // A refusal here is part of the run: control was refused as well, and went on with the old
+                // configuration.
                 if take_over(core, &new).is_ok() {
                     self.switch = switch;
                 }
@@ -345,14 +349,15 @@ impl<L: Listen> Run<L> {
         Ok(())
     }
 
-    /// What it came to. A run without an end is shown as it stood after its last step, what was
-    /// queued then counted as dropped.
+    /// Report of the replay. A run without an end is shown as it stood after its last step; frames queued then count as
+    /// dropped.
     fn report(&self, ended: Ended, names: &[&str], outputs: &Mutex<Outputs>) -> RecordReport {
         let ledger = Ledger::read(self.again.core());
         let counts = Counts {
             trace_hash: self.decided.0,
             sent_hash: self.script.sent_hash(),
             events: self.decided.1,
+            // The stop is an entry of its own and counted as a step by `Replaying`.
             steps: self.again.steps() - u64::from(ended.stop.is_some()),
             end_ps: self.again.now().as_ps(),
             inputs: self.received,
@@ -362,6 +367,7 @@ impl<L: Listen> Run<L> {
         if let Some(([trace_hash, sent_hash], events)) = ended.stop {
             let recorded =
                 Recorded { trace_hash: hex(trace_hash), sent_hash: hex(sent_hash), events };
+            // After a divergence the hashes differ in any case.
             if ended.divergence.is_none() {
                 let pairs = [
                     ("trace hash", &recorded.trace_hash, &report.trace_hash),
@@ -386,7 +392,7 @@ impl<L: Listen> Run<L> {
     }
 }
 
-/// Has `marks` begin again, or all watermarks if none is named.
+/// Restarts `marks`, or all watermarks if the list is empty.
 fn restart_watermarks(core: &Core, marks: &[Mark]) {
     if marks.is_empty() {
         let snapshot = core.snapshot.load();

@@ -1,8 +1,5 @@
-//! What replaying a record came to.
+//! Outcome of replaying a record: hashes and counters of both runs, also as `result.json`.
 //!
-//! Hashes and counters of both runs → [`RecordReport`], also as `result.json`.
-//!
-//! Units: frames, bytes, cells, picoseconds, as named.
 //! Source: docs/spec/pipeline.md §10, §13.
 
 use serde::Serialize;
@@ -11,53 +8,49 @@ use weft_dataplane::pipeline::Ledger;
 
 use crate::replay::{Buffer, Conservation, Named, PortReport, drops_of, ports_of};
 
-/// What the record says of the run's end.
+/// The end of the run, as recorded.
 #[derive(Clone, Debug, Serialize)]
 pub struct Recorded {
     /// Hash of every decision and its time.
     pub trace_hash: String,
     /// Hash of every frame that a port took.
     pub sent_hash: String,
-    /// Decisions.
+    /// Number of decisions.
     pub events: u64,
 }
 
-/// What came of it. The same record gives the same report, byte by byte.
+/// Outcome of a replay. The same record gives the same report, byte by byte.
 #[derive(Clone, Debug, Serialize)]
 pub struct RecordReport {
     /// Hash of every decision and its time.
     pub trace_hash: String,
     /// Hash of every frame that a port took.
     pub sent_hash: String,
-    /// Decisions.
+    /// Number of decisions.
     pub events: u64,
-    /// Steps of the record that were done again.
+    /// Steps of the record that were replayed.
     pub steps: u64,
-    /// Time of the last one, since the switch started.
+    /// Time of the last step, in picoseconds since the switch started.
     pub end_ps: u64,
-    /// Frames received.
     pub inputs: u64,
-    /// Frames that ports took, PFC frames of the switch included.
+    /// Frames that ports took, including PFC frames of the switch.
     pub outputs: u64,
-    /// What the record says of the end; none when it has no end.
+    /// The end as recorded; `None` when the record has no end.
     pub recorded: Option<Recorded>,
-    /// Byte of the record from which on it is not whole.
+    /// Byte of the record at which it breaks off.
     pub cut_at: Option<u64>,
-    /// The first step that did not do what was recorded.
+    /// The first step that did not do as recorded.
     pub divergence: Option<String>,
-    /// What is different at the end.
+    /// Differences between hashes and counters at the end.
     pub differences: Vec<String>,
-    /// Drops by reason.
     pub drops: Named,
-    /// Every frame is accounted for.
+    /// Whether every frame is accounted for.
     pub conservation: Conservation,
-    /// Buffer and pool.
     pub buffer: Buffer,
-    /// Ports.
     pub ports: Vec<PortReport>,
 }
 
-/// What was counted.
+/// Counts of a replay.
 pub(super) struct Counts {
     pub trace_hash: u64,
     pub sent_hash: u64,
@@ -69,7 +62,7 @@ pub(super) struct Counts {
 }
 
 impl RecordReport {
-    /// Of a run with these counts and counters; `captured` has the frames that each port took.
+    /// Report of a replay with these counts and counters; `captured` has the frames that each port took.
     pub(super) fn new(counts: &Counts, ledger: &Ledger, names: &[&str], captured: &[u64]) -> Self {
         Self {
             trace_hash: hex(counts.trace_hash),
@@ -90,26 +83,26 @@ impl RecordReport {
         }
     }
 
-    /// Whether nothing is different, as far as the record goes.
+    /// Whether nothing differs, as far as the record goes.
     #[must_use]
     pub const fn is_equal(&self) -> bool {
         self.divergence.is_none() && self.differences.is_empty()
     }
 
-    /// Whether the record goes as far as its run.
+    /// Whether the record has the end of its run.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.recorded.is_some() && self.cut_at.is_none()
     }
 }
 
-/// A hash as it is written.
+/// A hash, as reports print it.
 #[must_use]
 pub fn hex(hash: u64) -> String {
     format!("{hash:016x}")
 }
 
-/// Most differences that are told.
+/// Differences that are reported at most.
 const DIFFERENCES_MAX: usize = 16;
 
 /// Places at which two documents differ, with both values.
@@ -135,6 +128,8 @@ fn compare(at: &str, got: &Value, want: &Value, found: &mut Vec<String>) {
                 compare(&format!("{at}[{n}]"), a, b, found);
             }
         }
+        // Objects with other keys, or arrays of another length, are one difference: comparing their members would only
+        // repeat it.
         _ => found.push(format!("{at}: recorded {want}, replayed {got}")),
     }
 }

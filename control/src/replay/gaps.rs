@@ -1,29 +1,28 @@
-//! Times in which no frame comes in anywhere, made shorter.
+//! Shortens times in which no port receives a frame.
 //!
-//! The stamps of all captures, in order of time → where something is left out, and how much.
+//! The timestamps of all captures, in order of time → the places where time is left out, and how much. All times are in
+//! nanoseconds.
 //!
-//! Units: nanoseconds.
 //! Source: docs/replay.md "Times".
 
 use weft_dataplane::port::capture::{CaptureError, CaptureReader, Record};
 
 use super::sources::Source;
 
-/// Gaps that are made shorter.
+/// Gaps that are shortened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gaps {
-    /// Stamp of the first frame behind a gap, and what is left out up to there; both rise.
+    /// Timestamp of the first frame behind a gap, and the time left out up to there; both rise.
     behind: Vec<(u64, u64)>,
 }
 
-/// A capture in order of time: a stamp before the one in front of it is taken as that one's, as in the replay.
+/// Timestamps of a capture, in order: one that goes back counts as the one before it, as in the replay.
 struct Stamps {
     reader: CaptureReader,
     latest_ns: u64,
 }
 
 impl Stamps {
-    /// The next stamp.
     fn next(&mut self, record: &mut Record) -> Result<Option<u64>, CaptureError> {
         if !self.reader.read_into(record)? {
             return Ok(None);
@@ -34,7 +33,7 @@ impl Stamps {
 }
 
 impl Gaps {
-    /// Gaps of `sources`, of all of them together, that are longer than `most_ns`. All of each is read.
+    /// Finds gaps longer than `most_ns` in `sources` together. Reads all of them.
     ///
     /// # Errors
     /// A capture that cannot be read.
@@ -48,6 +47,7 @@ impl Gaps {
             }
         }
         let (mut gaps, mut latest, mut left_out) = (Self::default(), None, 0);
+        // A merge by the earliest head: a gap in one capture is none where another has a frame.
         while let Some(first) = (0..heads.len()).min_by_key(|&of| heads.get(of).map(|head| head.0))
             && let Some((at, stamps)) = heads.get_mut(first)
         {
@@ -65,7 +65,7 @@ impl Gaps {
         Ok(gaps)
     }
 
-    /// What is left out before a frame that is stamped `at_ns`.
+    /// Time left out before a frame with timestamp `at_ns`.
     #[must_use]
     pub fn before(&self, at_ns: u64) -> u64 {
         let index = self.behind.partition_point(|(behind, _)| *behind <= at_ns);

@@ -1,9 +1,8 @@
 //! Captures as inputs of a replay.
 //!
-//! [`Source`]s → [`Inputs`], frames with stamps in virtual time; what goes wrong on the way is kept until the
-//! replay has ended.
+//! [`Source`]s → [`Inputs`], frames with timestamps in virtual time. An error on the way is kept until the replay has
+//! ended. Captures count nanoseconds since the epoch, virtual time picoseconds since [`Base`].
 //!
-//! Units: nanoseconds since the epoch in captures, picoseconds since [`Base`] in virtual time.
 //! Source: docs/spec/pipeline.md §13.
 
 use std::cell::RefCell;
@@ -21,29 +20,28 @@ use super::sources::Source;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// When virtual time begins, in nanoseconds since the epoch.
+/// Start of virtual time, in nanoseconds since the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Base {
     ns: u64,
 }
 
 impl Base {
-    /// Stamps that count from the start of a run.
+    /// For timestamps that count from the start of a run.
     pub const ZERO: Self = Self { ns: 0 };
 
-    /// Nanoseconds since the epoch.
     #[must_use]
     pub const fn ns(self) -> u64 {
         self.ns
     }
 
-    /// A stamp for a capture.
+    /// Timestamp for a capture.
     #[must_use]
     pub const fn stamp_ns(self, at: Instant) -> u64 {
         self.ns.saturating_add(at.as_ns())
     }
 
-    /// A stamp of a capture in virtual time; the time from here to it when that is too long.
+    /// Timestamp of a capture in virtual time; the error is the time since the base, if that is too long.
     fn instant(self, ts_ns: u64) -> Result<Instant, u64> {
         let since = ts_ns.saturating_sub(self.ns);
         let fits = since <= SPAN_DAYS * 86_400 * NS_PER_S;
@@ -51,21 +49,20 @@ impl Base {
     }
 }
 
-/// How far apart stamps may lie: instants are compared the shorter way round, which is half of the 213 days that
-/// picoseconds in 64 bits count, and what is queued needs time after the last stamp.
+/// Longest span of timestamps. Instants are compared the shorter way round, so half of the 213 days that picoseconds in
+/// 64 bits count is the limit, and queued frames need time after the last timestamp.
 pub(super) const SPAN_DAYS: u64 = 106;
 
-/// What the inputs of a replay share with whoever waits for its end.
+/// State that the inputs of a replay share with the code that waits for its end.
 #[derive(Default)]
 pub(super) struct Shared {
     pub(super) error: Option<JobError>,
-    /// What the user should know of the captures that have been read to their ends.
+    /// Warnings for the user about captures that have been read to their ends.
     pub(super) warnings: Vec<String>,
-    /// Frames read.
     pub(super) read: u64,
 }
 
-/// The captures of a replay, each opened once: one may be a pipe.
+/// The captures of a replay. Each is opened once, as one may be a pipe.
 pub struct Inputs {
     pub(super) base: Base,
     pub(super) by_port: Vec<(PortId, Input)>,
@@ -74,11 +71,11 @@ pub struct Inputs {
 
 impl Inputs {
     /// Opens the captures of some ports. Virtual time begins at the whole second in which the earliest first frame was
-    /// captured. Gaps of more than `gap_ns_max` are made as short as that: what is in the sources is read for it, and read
-    /// again by the replay.
+    /// captured. Gaps of more than `gap_ns_max` are shortened to that length; for this, the sources are read once here
+    /// and again by the replay.
     ///
     /// # Errors
-    /// A file that is no capture or whose first record is damaged.
+    /// A file is no capture, or its first record is damaged.
     pub fn open(
         sources: &[(PortId, Source)],
         gap_ns_max: Option<u64>,
@@ -91,6 +88,7 @@ impl Inputs {
             }
         };
         let (gaps, shared) = (Rc::new(gaps), Rc::new(RefCell::new(Shared::default())));
+        // The first record of each is read here and kept: the earliest one is the base of all.
         let mut opened = Vec::new();
         for (port, source) in sources {
             let mut reader = source.reader()?;
@@ -108,23 +106,23 @@ impl Inputs {
         Ok(Self { base, by_port: by_port.collect(), shared: shared.clone() })
     }
 
-    /// Has the report say these, too.
+    /// Adds warnings to those of the report.
     pub fn warn(&self, warnings: Vec<String>) {
         self.shared.borrow_mut().warnings.extend(warnings);
     }
 
-    /// When virtual time begins.
+    /// Start of virtual time.
     #[must_use]
     pub const fn base(&self) -> Base {
         self.base
     }
 }
 
-/// The frames of one capture; it ends at the first record that cannot be read.
+/// Frames of one capture, up to the first record that cannot be read.
 pub struct Input {
     path: PathBuf,
     reader: CaptureReader,
-    /// The first record, until it is handed on.
+    /// The first record, until it is returned.
     first: Option<Record>,
     base: Base,
     gaps: Rc<Gaps>,
@@ -151,6 +149,7 @@ impl Iterator for Input {
         let record = match read {
             Ok(Some(record)) => record,
             Ok(None) => {
+                // Only at the end are a reader's warnings complete.
                 for warning in self.reader.warnings() {
                     // One file can be the input of several ports.
                     if !shared.warnings.contains(&warning) {
@@ -160,6 +159,7 @@ impl Iterator for Input {
                 return None;
             }
             Err(error) => {
+                // The first error is the one that is reported; an iterator has no other way to return it.
                 shared.error.get_or_insert(error.into());
                 return None;
             }
@@ -174,7 +174,7 @@ impl Iterator for Input {
             };
         shared.read += 1;
         let flaw = record.flaw();
-        // A length that no record can hold would keep the wire busy for minutes.
+        // The length would keep the wire busy for minutes if a damaged record could give any.
         let orig_len = record.orig_len.min(RECORD_LEN_MAX) as usize;
         Some(InputFrame { at, bytes: record.data, orig_len, flaw })
     }

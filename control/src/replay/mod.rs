@@ -1,9 +1,9 @@
-//! Replay: captures through the switch in virtual time, and captures out of it.
+//! Replay of captures: frames go through the switch in virtual time, and captures come out of it.
 //!
-//! [`Job`] names configuration, inputs and outputs; [`run`] writes one capture a port and
-//! gives the [`Report`] that `result.json` holds; [`compare`] holds captures against wanted ones.
+//! A [`Job`] names configuration, inputs and outputs. [`run`] writes one capture for each port and returns the
+//! [`Report`] that `result.json` holds; [`compare`] compares captures with expected ones. Captures have nanoseconds,
+//! virtual time has picoseconds; lengths are without FCS.
 //!
-//! Units: nanoseconds in captures, picoseconds in virtual time; bytes without FCS.
 //! Source: docs/spec/pipeline.md §13.
 //!
 //! Virtual time begins at the whole second in which the earliest input begins, so that captures of
@@ -36,50 +36,46 @@ pub use report::{Buffer, Conservation, Named, PortReport, PriReport, Report, dro
 use input::Shared;
 use trace::Tracer;
 
-/// What looks at a switch after each step, and at the end once more, when it is told so.
+/// Called with the switch after each step; the flag is set at the one more call at the end.
 pub type Look<'a> = &'a dyn Fn(Instant, &Core, bool);
 
-/// What to replay.
+/// A replay to be run.
 pub struct Job<'a> {
-    /// The switch.
     pub config: &'a Config,
-    /// Folder of the output captures; it is there.
+    /// Existing folder for the output captures.
     pub out: &'a Path,
-    /// Drop frames under 60 bytes, as a wire does; by default they are taken as captured before padding.
+    /// Whether frames under 60 bytes are dropped, as on a wire. By default they are taken as captured before padding.
     pub drop_runts: bool,
-    /// What looks at the switch after each step.
+    /// Called with the switch after each step, and once at the end.
     pub look: Option<Look<'a>>,
 }
 
-/// Why a replay failed.
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
-    /// An input or output.
+    /// An input or output cannot be read or written.
     #[error(transparent)]
     Capture(#[from] CaptureError),
-    /// The trace.
+    /// The trace cannot be written.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// The switch.
+    /// The switch cannot be built.
     #[error(transparent)]
     Replay(#[from] ReplayError),
-    /// An input's stamps span more than virtual time does.
+    /// An input's timestamps span more than virtual time does.
     #[error("{}: expected stamps within {days} days, found one {ns} ns after the earliest; --max-gap shortens long gaps", path.display(), days = input::SPAN_DAYS)]
     Span {
-        /// The input.
         path: PathBuf,
-        /// How far apart.
+        /// Time between the earliest timestamp and this one.
         ns: u64,
     },
 }
 
-/// Name of the capture of port `name`.
 #[must_use]
 pub fn capture_name(name: &str) -> String {
     format!("{name}.pcap")
 }
 
-/// Runs a job on `inputs`. Frames read are told to `progress`; decisions go to `tracer`, if there is one.
+/// Runs a job on `inputs`. The number of frames read goes to `progress`, decisions go to `tracer`.
 ///
 /// # Errors
 /// See [`JobError`].
@@ -117,6 +113,7 @@ pub fn run(
             }
         },
     )?;
+    // An input error ends the input early, so the results so far are not a replay of it.
     if let Some(error) = shared.borrow_mut().error.take() {
         return Err(error);
     }
@@ -128,7 +125,7 @@ pub fn run(
     Ok(Report::new(&result, &names, &written, base, warnings))
 }
 
-/// Hears every decision: hands it on, and now and then tells how far the replay is.
+/// Passes every decision on, and reports progress now and then.
 struct Hearer<'r, 'a> {
     tracer: Option<&'r mut Tracer<'a>>,
     events: u64,
@@ -171,7 +168,7 @@ impl Outputs {
         }
     }
 
-    /// Ends all captures; gives the frames in each.
+    /// Ends all captures; returns the number of frames in each.
     fn finish(self) -> Result<Vec<u64>, CaptureError> {
         match self.error {
             Some(error) => Err(error),

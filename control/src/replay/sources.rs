@@ -1,7 +1,6 @@
-//! Where the frames of a replay come from: captures by name, and what has to be read more than once.
+//! Sources of a replay's frames: captures by name, also those that have to be read more than once.
 //!
-//! [`CaptureName`] → [`Source`], which can be read any number of times; its interfaces, each with the port that it
-//! belongs to.
+//! [`CaptureName`] → [`Source`], which can be read any number of times; its interfaces, each with its numbers.
 //!
 //! Source: docs/replay.md.
 
@@ -17,15 +16,15 @@ use weft_dataplane::port::capture::{
     CaptureError, CaptureName, CaptureReader, Choice, Interface, Place, Record,
 };
 
-/// A capture, of which all readers see the same bytes.
+/// A capture, of which every reader reads the same bytes.
 #[derive(Clone, Debug)]
 pub struct Source {
     name: CaptureName,
-    /// The bytes of a pipe that is read more than once.
+    /// Contents of a pipe that is read more than once.
     copy: Option<Arc<File>>,
 }
 
-/// What is read from a copy: a place in it, as several read the same file.
+/// Reader of such a copy. It has a position of its own, as several read the same file.
 struct Copy {
     file: Arc<File>,
     at: u64,
@@ -39,7 +38,7 @@ impl Read for Copy {
     }
 }
 
-/// The device and number of what gives its bytes once only: a pipe, a terminal; `None` for a file.
+/// Device and inode of a path whose bytes can be read only once, such as a pipe or a terminal; `None` for a file.
 #[must_use]
 pub fn pipe_of(path: &Path) -> Option<(u64, u64)> {
     let data = metadata(path).ok()?;
@@ -47,22 +46,21 @@ pub fn pipe_of(path: &Path) -> Option<(u64, u64)> {
 }
 
 impl Source {
-    /// The capture that is called so, as it comes.
+    /// The capture of that name, to be read as it comes.
     #[must_use]
     pub const fn new(name: CaptureName) -> Self {
         Self { name, copy: None }
     }
 
-    /// What it is called.
     #[must_use]
     pub const fn name(&self) -> &CaptureName {
         &self.name
     }
 
-    /// A source that can be read again: what is in a pipe goes to a file without a name first.
+    /// Makes the source readable again: the contents of a pipe go to an unnamed file first.
     ///
     /// # Errors
-    /// The pipe cannot be read, or the file not written.
+    /// The pipe cannot be read, or the file cannot be written.
     pub fn kept(mut self) -> Result<Self, CaptureError> {
         if self.copy.is_some() || pipe_of(&self.name.path).is_none() {
             return Ok(self);
@@ -96,7 +94,7 @@ impl Source {
         Self { name: CaptureName { choice, ..self.name.clone() }, copy: self.copy.clone() }
     }
 
-    /// A reader from the start.
+    /// A reader from the beginning.
     ///
     /// # Errors
     /// As [`CaptureReader::open`].
@@ -106,16 +104,16 @@ impl Source {
         Ok(CaptureReader::new(&self.name.path, copy)?.only(self.name.choice.clone()))
     }
 
-    /// The interfaces of the file, each with the numbers that it goes by: a later section of a file describes the same ones
-    /// again, and those of one name are one. The file is read to its end, as it may describe one at any place.
+    /// Interfaces of the file, each with its numbers: a later section may describe the same interfaces again, and those
+    /// of one name are one. The file is read to its end, as it may describe an interface anywhere.
     ///
     /// # Errors
-    /// It cannot be read, or has none of Ethernet but frames of others.
+    /// The file cannot be read, or has frames but none of Ethernet.
     pub fn interfaces(&self) -> Result<Vec<(Interface, Vec<u32>)>, CaptureError> {
         let mut reader = self.of(Choice::Ethernet).reader()?;
         let mut record = Record::default();
         while reader.read_into(&mut record)? {}
-        // By name and how many of that name come before it in its section.
+        // By name, and by how many of that name come before it in its section.
         let mut known: BTreeMap<(&str, usize), usize> = BTreeMap::new();
         let mut in_section: BTreeMap<(u32, &str), usize> = BTreeMap::new();
         let mut found: Vec<(Interface, Vec<u32>)> = Vec::new();
@@ -124,6 +122,7 @@ impl Source {
             let nth = in_section.entry((interface.section, name)).or_default();
             let key = (name, *nth);
             *nth += 1;
+            // Interfaces without a name cannot be told apart, so none is taken for another.
             let same = known.get(&key).filter(|_| !name.is_empty());
             if let Some((_, numbers)) = same.and_then(|&at| found.get_mut(at)) {
                 numbers.push(number);

@@ -1,8 +1,7 @@
-//! Decisions of a replay, written as they are made or frame by frame.
+//! Traces of a replay: decisions written as they are made, or frame by frame.
 //!
-//! Events in → a [`Sink`], all of them or the paths that are wanted; lines in order of time, pcapng by frame.
+//! Events go to a [`Sink`], all of them or the paths that are wanted. Text is in order of time, pcapng by frame.
 //!
-//! Units: picoseconds.
 //! Source: docs/spec/pipeline.md §13.
 
 use weft_dataplane::time::Instant;
@@ -10,25 +9,23 @@ use weft_dataplane::trace::{Event, Listen};
 
 use crate::paths::{Filter, Lines, Paths, ShownPath, Sink, TraceError, event_json};
 
-/// Collects paths and writes them.
+/// Collects the events of frames to paths, and writes them.
 pub struct Tracer<'a> {
     sink: Sink<'a>,
-    /// Names of the switch's ports.
     ports: Vec<String>,
     filter: Filter,
-    /// Paths that may still be written.
     left: u64,
-    /// Every event is written as it comes: nothing to collect.
+    /// Whether every event is written as it comes, without collecting paths.
     streams: bool,
     paths: Paths,
-    /// Lines of wanted frames, while an older frame may yet become one.
+    /// Lines of wanted frames, held back while an older frame may still be wanted.
     lines: Lines,
-    /// What went wrong first.
+    /// The first error.
     error: Option<TraceError>,
 }
 
 impl<'a> Tracer<'a> {
-    /// A tracer of at most `count` frames that `filter` wants, through a switch with these `ports`.
+    /// Traces at most `count` frames that `filter` wants, through a switch with these `ports`.
     #[must_use]
     pub fn new(
         sink: Sink<'a>,
@@ -59,13 +56,14 @@ impl<'a> Tracer<'a> {
             }
             self.lines.add(shown);
         }
+        // Lines are in order of time: none later than the oldest open frame may be written yet.
         self.lines.write_before(self.paths.oldest().map(Instant::as_ps), &mut self.sink)
     }
 
-    /// Ends the trace. One whose reader went away, such as `head`, has ended before: the replay goes on without it.
+    /// Ends the trace. A reader that went away, such as `head`, ended it before; the replay goes on without it.
     ///
     /// # Errors
-    /// What could not be written, now or before.
+    /// An error of writing, now or before.
     pub fn finish(mut self) -> Result<(), TraceError> {
         let ended = match self.error.take() {
             Some(error) => Err(error),

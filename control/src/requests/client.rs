@@ -1,4 +1,4 @@
-//! Asking a running switch: where it listens, and the paths of a trace.
+//! Finds running switches by their sockets, and reads the paths of a trace.
 //!
 //! A switch's name → its socket; the lines of a trace → [`ShownPath`]s.
 //!
@@ -15,7 +15,7 @@ use weft_rpc::{Client, ClientError, Refused};
 
 use crate::paths::ShownPath;
 
-/// A line of a trace.
+/// One line of a trace's answer.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Line {
@@ -24,10 +24,10 @@ enum Line {
     Error(Refused),
 }
 
-/// The next path of a trace; `Err` is how it ended.
+/// Reads the next path of a trace; `Err` holds the reason for its end.
 ///
 /// # Errors
-/// A connection that broke.
+/// The connection broke, or the switch answered with an error.
 pub fn next_path(client: &mut Client) -> Result<Result<ShownPath, Value>, ClientError> {
     match client.follow()? {
         Line::Path(path) => Ok(Ok(path)),
@@ -40,7 +40,7 @@ fn socket_of(dir: &Path, name: &str) -> PathBuf {
     dir.join(name).join("mgmt.sock")
 }
 
-/// Names of all switches that have a socket, in order, each with its socket. One whose switch has gone may be there.
+/// Names and sockets of all switches below the default directory, by name. A switch that was killed may be among them.
 #[must_use]
 pub fn sockets() -> Vec<(String, PathBuf)> {
     sockets_in(&sockets_dir())
@@ -58,9 +58,10 @@ fn sockets_in(dir: &Path) -> Vec<(String, PathBuf)> {
     found
 }
 
-/// Whether a switch listens at `socket`, or may: a killed one leaves its socket behind, at which the kernel refuses.
+/// Whether a switch may listen at `socket`. A killed one leaves its file behind, and the kernel refuses a connection to
+/// it.
 fn has_listener(socket: &Path) -> bool {
-    // Without waiting: a switch that has no room for more clients now is there all the same.
+    // Without waiting: a switch whose queue of connections is full counts as running.
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let client = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
     let connected = client.and_then(|client| {
@@ -70,21 +71,23 @@ fn has_listener(socket: &Path) -> bool {
     connected != Err(Errno::CONNREFUSED)
 }
 
-/// The socket of the switch called `name`, or of the only one that runs.
+/// Socket of the switch called `name`; without a name, of the only one that runs.
 ///
 /// # Errors
-/// There is none of that name; none runs, or more than one.
+/// There is none of that name; or none runs, or more than one.
 pub fn find_socket(name: Option<&str>) -> Result<PathBuf, ClientError> {
     find_in(&sockets_dir(), name)
 }
 
 fn find_in(dir: &Path, name: Option<&str>) -> Result<PathBuf, ClientError> {
     let mut found = sockets_in(dir);
+    // A name is not tried first: the command itself connects, and reports a switch that does not answer.
     if let Some(named) = name
         && let Some((_, socket)) = found.iter().find(|(name, _)| name == named)
     {
         return Ok(socket.clone());
     }
+    // For the messages, and for the choice without a name, killed switches do not count.
     found.retain(|(_, socket)| has_listener(socket));
     let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
     let at = dir.display();

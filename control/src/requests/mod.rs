@@ -1,9 +1,8 @@
-//! What clients ask of a running switch, and how each request is answered: one JSON object a line.
+//! Requests to a running switch and their answers: one JSON object a line.
 //!
-//! [`Request`] in, `{"ok": ...}` or `{"error": {...}}` out; [`Backend`] is the running switch;
-//! a trace answers with further lines `{"path": ...}`, a frame each, and ends with `{"end": ...}`.
+//! A [`Request`] is answered with `{"ok": ...}` or `{"error": {...}}` by a [`Backend`], the running switch. A trace
+//! answers with further lines `{"path": ...}`, one for each frame, and ends with `{"end": ...}`.
 //!
-//! Units: as each field says.
 //! Source: ARCHITECTURE.md "Control"; JSON is RFC 8259.
 
 mod client;
@@ -30,29 +29,27 @@ use crate::sai::thrift::read_message;
 
 pub use client::{find_socket, next_path, sockets};
 
-/// What a client asks for.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "cmd", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// Part of the report.
+    /// Reports one topic.
     Show {
-        /// Which part.
         what: ShowTopic,
-        /// Whether watermarks that it shows begin again after it, or all if it shows none.
+        /// Whether the watermarks of the topic restart after it; all of them if it has none.
         #[serde(default)]
         restart_watermarks: bool,
     },
-    /// Events after a number.
+    /// Lists events.
     Events {
-        /// Number of the last one that is known; 0 for all that are kept.
+        /// Number of the last event that the client has; 0 for all that are kept.
         #[serde(default)]
         after: u64,
     },
-    /// Adds a static FDB entry.
+    /// Adds a static entry to the FDB.
     FdbAdd {
         /// Address, as `weft show fdb` prints it.
         addr: String,
-        /// Name of the port.
         port: String,
         /// VLAN, 1 to 4094.
         #[serde(default = "default_vid")]
@@ -72,65 +69,58 @@ pub enum Request {
         #[serde(default)]
         path: Option<PathBuf>,
     },
-    /// Copies what enters and leaves by a port to a file or port.
+    /// Copies the frames that enter and leave by a port, to a file or another port.
     Mirror {
-        /// Name of the port.
         port: String,
-        /// Where to; nowhere ends it.
+        /// The target; `None` ends the mirror.
         to: Option<MirrorTarget>,
     },
     /// Lets a port send, or holds its queues.
     PortTx {
-        /// Name of the port.
         port: String,
-        /// Whether it sends.
+        /// Whether the port sends.
         on: bool,
     },
-    /// At which frame each (port, priority) pauses, drops and resumes.
+    /// Asks at which frame each (port, priority) pauses, drops and resumes.
     ConformParams {
         /// Bytes of each frame, without FCS.
         packet_size: u64,
     },
-    /// A call of SAI's RPC (docs/sai.md), which is answered with the message that the service would send.
+    /// A call of SAI's RPC (docs/sai.md). The answer is the message that the service would send.
     Sai {
-        /// The message of Thrift's binary protocol, in base64.
+        /// Message of Thrift's binary protocol, in base64.
         call: String,
     },
-    /// Each step of what an edge port does with a request for an address.
+    /// Explains, step by step, how an edge port treats a request for an address.
     PbrEdge {
-        /// Name of the port.
         port: String,
         /// The address: `0x` and hexadecimal digits, or decimal ones.
         hpa: String,
     },
-    /// Each step of where a PID leads inside of the switch.
-    PbrRoute {
-        /// The PID.
-        dpid: u16,
-    },
-    /// The path of the next frames, stage by stage.
+    /// Explains, step by step, where a PID leads inside of the switch.
+    PbrRoute { dpid: u16 },
+    /// Traces the next frames through all stages.
     Trace {
-        /// Which frames; all by default.
+        /// Expression that selects frames; all frames by default.
         #[serde(default)]
         filter: Option<String>,
-        /// How many frames.
+        /// Frames after which the trace ends.
         #[serde(default = "default_count")]
         count: u64,
-        /// Whether with the frames' bytes.
+        /// Whether paths come with the frames' bytes.
         #[serde(default)]
         bytes: bool,
     },
 }
 
-/// Where a mirror's copies go.
+/// Target of a mirror's copies.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MirrorTarget {
-    /// A capture file, which there is not yet.
+    /// A capture file that does not exist yet.
     File(PathBuf),
-    /// A capture file, in place of one that may be there.
+    /// A capture file, which replaces an existing one.
     Replace(PathBuf),
-    /// A port of the switch.
     Port(String),
 }
 
@@ -142,24 +132,24 @@ const fn default_count() -> u64 {
     1
 }
 
-/// What became of waiting for a traced frame.
+/// Outcome of waiting for a traced frame.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Traced {
-    /// All that was decided about one.
+    /// All decisions about one frame.
     Path(ShownPath),
-    /// Nothing yet.
+    /// No frame in that time.
     Nothing,
-    /// There will be no more; the text of the end.
+    /// The trace has ended, for the reason in this text.
     Ended(Value),
 }
 
-/// Paths of a trace, for one client.
+/// Source of the paths of a trace, for one client.
 pub trait TraceStream: Send {
-    /// The next path; waits for it, but no longer than `wait`.
+    /// Waits for the next path, but no longer than `wait`.
     fn next(&mut self, wait: Duration) -> Traced;
 }
 
-/// A trace as the lines that its client gets.
+/// A trace in the form of the lines that its client gets.
 struct Paths(Box<dyn TraceStream>);
 
 impl LineStream for Paths {
@@ -174,68 +164,67 @@ impl LineStream for Paths {
 
 /// The running switch, as management sees it. All methods may be called from several threads at once.
 pub trait Backend: Send + Sync {
-    /// Everything that is counted; watermarks that topic `restart` shows, or all if it shows none, begin again
-    /// afterwards for those who ask so.
+    /// All counters at one moment. With `restart`, the watermarks of that topic restart afterwards, for readers that
+    /// use `Show`; all of them if the topic has none.
     fn stats(&self, restart: Option<ShowTopic>) -> StatsSnapshot;
 
-    /// The same, as it can be read without holding workers or waiting for the kernel: sums may not add up. What was paused since
-    /// the last look goes to `pauses`.
+    /// All counters, read without holding workers or waiting for the kernel: sums may not add up. Pauses since the last
+    /// look go to `pauses`.
     fn look(&self, pauses: &mut Pauses) -> StatsSnapshot {
         let _ = pauses; // a switch without workers has none
         self.stats(None)
     }
 
-    /// What the process may do.
+    /// Rights of the process.
     ///
     /// # Errors
-    /// The kernel does not say.
+    /// `/proc` cannot be read.
     fn process(&self) -> Result<ProcessReport, Refused>;
 
-    /// All FDB entries.
     fn fdb(&self) -> Vec<FdbRow>;
 
     /// Adds a static entry.
     ///
     /// # Errors
-    /// No such port, no room.
+    /// No such port, or no room.
     fn fdb_add(&self, vid: u16, addr: AddrKey, port: &str) -> Result<(), Refused>;
 
-    /// Removes an entry.
+    /// Removes an entry, static or learned.
     ///
     /// # Errors
     /// No such entry.
     fn fdb_del(&self, vid: u16, addr: AddrKey) -> Result<(), Refused>;
 
-    /// Reads the configuration again, from `path` or where it came from, and applies it whole or not
-    /// at all; returns what to tell the client.
+    /// Reads the configuration again, from `path` or from where it came, and applies it whole or not at all. Returns
+    /// the answer for the client.
     ///
     /// # Errors
-    /// What is wrong with it, a line each.
+    /// The problems of the configuration, a line each.
     fn reload(&self, path: Option<&Path>) -> Result<Value, Refused>;
 
-    /// Begins to mirror `port`, or ends it.
+    /// Begins to mirror `port`, or ends its mirror without `to`.
     ///
     /// # Errors
-    /// No such port, no such file.
+    /// No such port, or the file cannot be made.
     fn mirror(&self, port: &str, to: Option<&MirrorTarget>) -> Result<(), Refused>;
 
-    /// Lets `port` send, or holds its queues: what it takes nothing off stays queued, and PFC frames are sent still. When
-    /// this returns, it is in force in all workers, and what the port had taken before has left.
+    /// Lets `port` send, or holds its queues: frames for it stay queued, and PFC frames are still sent. When this
+    /// returns, the change is in force in all workers, and frames that the device had before have left.
     ///
     /// # Errors
-    /// No such port; workers or the device do not answer.
+    /// No such port, or workers or the device do not answer.
     fn port_tx(&self, port: &str, on: bool) -> Result<(), Refused>;
 
     /// At which frame of `packet_size` bytes each (port, priority) pauses, drops and resumes.
     fn conform_params(&self, packet_size: u64) -> Params;
 
-    /// Each step of what edge `port` does with a request for `hpa`.
+    /// Steps by which edge `port` treats a request for `hpa`.
     ///
     /// # Errors
-    /// No such port, or no edge.
+    /// No such port, or it is no edge.
     fn pbr_edge(&self, port: &str, hpa: u64) -> Result<Value, Refused>;
 
-    /// Each step of where `dpid` leads.
+    /// Steps by which the switch finds the output for `dpid`.
     ///
     /// # Errors
     /// The switch routes no TLPs.
@@ -244,7 +233,7 @@ pub trait Backend: Send + Sync {
     /// Begins to trace `count` frames, with their bytes or without.
     ///
     /// # Errors
-    /// A filter that means nothing.
+    /// The filter cannot be parsed, or other traces use all memory.
     fn trace(
         &self,
         filter: Option<&str>,
@@ -256,20 +245,19 @@ pub trait Backend: Send + Sync {
 /// Answers requests to a running switch.
 pub struct SwitchHandler {
     backend: Arc<dyn Backend>,
-    /// Carries out calls of SAI's RPC, if the switch has it.
+    /// Carries out calls of SAI's RPC; `None` if the switch does not serve SAI.
     sai: Option<Arc<Service>>,
-    /// Reports are made one after the other: each may be large while it is made.
+    /// Held while a report is made: each may be large, and only one at a time takes that memory.
     reports: Mutex<()>,
 }
 
 impl SwitchHandler {
-    /// Answers for `backend`.
     #[must_use]
     pub fn new(backend: Arc<dyn Backend>) -> Self {
         Self { backend, sai: None, reports: Mutex::default() }
     }
 
-    /// The same, and calls of SAI's RPC are carried out by `service`.
+    /// Also carries out calls of SAI's RPC, by `service`.
     #[must_use]
     pub fn with_sai(self, service: Arc<Service>) -> Self {
         Self { sai: Some(service), ..self }
@@ -279,6 +267,7 @@ impl SwitchHandler {
 impl LineHandler for SwitchHandler {
     fn answer(&self, line: &[u8]) -> Answer {
         let request: Result<Request, _> = parse(line);
+        // Answered here: a `Backend` does not have the SAI service.
         if let (Ok(Request::Sai { call }), Some(service)) = (&request, &self.sai) {
             let answered = call_sai(call, service).map(|value| json!({ "ok": value }));
             return Answer::Line(to_line(
@@ -291,16 +280,17 @@ impl LineHandler for SwitchHandler {
     }
 }
 
-/// Answers one line.
 #[must_use]
 pub fn answer(line: &[u8], backend: &dyn Backend) -> Answer {
     let answer = || -> Result<Answer, Refused> {
         let request: Request = parse(line)?;
+        // A trace is the only request that is answered with more than one line.
         if let Request::Trace { filter, count, bytes } = &request {
             let stream = backend.trace(filter.as_deref(), *count, *bytes)?;
             let first = to_line(&json!({ "ok": "tracing" }));
             return Ok(Answer::Stream(first, Box::new(Paths(stream))));
         }
+        // Written to the line directly: a `Value` of a large report would take its memory twice.
         if let Request::Show { what, restart_watermarks } = &request {
             let shown = show(*what, *restart_watermarks, backend)?;
             return ok_line(&shown).map(Answer::Line);
@@ -310,7 +300,7 @@ pub fn answer(line: &[u8], backend: &dyn Backend) -> Answer {
     answer().unwrap_or_else(|refused| Answer::Line(to_line(&json!({ "error": refused }))))
 }
 
-/// Answers one line with one line; of a trace, with the line that begins it.
+/// Answers one line with one line; for a trace, with the line that begins it.
 #[must_use]
 pub fn handle_line(line: &[u8], backend: &dyn Backend) -> Vec<u8> {
     match answer(line, backend) {
@@ -318,8 +308,9 @@ pub fn handle_line(line: &[u8], backend: &dyn Backend) -> Vec<u8> {
     }
 }
 
-/// What is to be shown of `topic`, and where it comes from.
+/// The part of the report that `topic` names.
 fn show(topic: ShowTopic, restart: bool, backend: &dyn Backend) -> Result<ShowResponse, Refused> {
+    // Lazy: topics that need no counters must not hold the workers.
     let stats = || backend.stats(restart.then_some(topic));
     Ok(match topic {
         ShowTopic::Ports => ShowResponse::Ports(stats().ports),
@@ -340,6 +331,7 @@ fn show(topic: ShowTopic, restart: bool, backend: &dyn Backend) -> Result<ShowRe
 }
 
 fn conform_params(packet_size: u64, backend: &dyn Backend) -> Result<Value, Refused> {
+    // From an Ethernet header to the longest frame that any port may take.
     const SIZES: std::ops::RangeInclusive<u64> = 14..=9_728;
     if !SIZES.contains(&packet_size) {
         let (least, most) = (SIZES.start(), SIZES.end());
@@ -350,12 +342,13 @@ fn conform_params(packet_size: u64, backend: &dyn Backend) -> Result<Value, Refu
         .map_err(|error| Refused::unavailable(error.to_string()))
 }
 
-/// Carries out a call of SAI's RPC; the answer's message, in base64.
+/// Carries out a call of SAI's RPC; returns the message that answers it, in base64.
 fn call_sai(call: &str, service: &Service) -> Result<Value, Refused> {
     let bytes = BASE64.decode(call.as_bytes());
     let bytes = bytes.map_err(|error| Refused::bad_request(format!("expected base64: {error}")))?;
     let mut rest = &bytes[..];
     let read = read_message(&mut rest).map_err(|error| Refused::bad_request(error.to_string()))?;
+    // A second message would have no line to be answered on.
     let message = read.filter(|_| rest.is_empty());
     let message = message
         .ok_or_else(|| Refused::bad_request("expected one message of Thrift's binary protocol"))?;

@@ -1,13 +1,13 @@
 //! A switch that is only numbers, for tests.
 //!
-//! [`Recorder`] answers everything and remembers what it was asked.
+//! [`Recorder`] answers every request and remembers it.
 
 use std::sync::Mutex;
 
 use super::*;
 use crate::report::{ConservationReport, QueueReport};
 
-/// Remembers what it was asked; its report has so many queues.
+/// The requests so far, as text; and the number of queues in its report.
 #[derive(Default)]
 pub(crate) struct Recorder(pub(crate) Mutex<Vec<String>>, pub(crate) usize);
 
