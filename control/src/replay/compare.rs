@@ -1,9 +1,8 @@
-//! Captures that came out, held against captures that were wanted.
+//! Compares captures that came out with captures that were expected.
 //!
 //! Two captures → [`Outcome`]: how many frames are equal, and the first [`Difference`].
 //!
-//! Units: bytes without FCS, nanoseconds.
-//! Source: docs/spec/pipeline.md §13; "conformance".
+//! Source: docs/spec/pipeline.md §13.
 
 use core::fmt::{self, Write};
 use std::path::Path;
@@ -14,60 +13,56 @@ use weft_parsers::ParseConfig;
 
 use crate::decode::{decode, field_spans};
 
-/// What a comparison looks at.
+/// Options of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules<'a> {
-    /// How the port reads frames, to name their fields.
+    /// How the port parses frames, to name their fields.
     pub parse: &'a ParseConfig,
-    /// Whether stamps must be equal, too.
+    /// Whether timestamps must be equal, too.
     pub times: bool,
 }
 
-/// How two captures compare.
+/// Result of comparing two captures.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Frames that are equal, up to the first difference.
+    /// Equal frames, up to the first difference.
     pub equal: u64,
-    /// Frames that came.
+    /// Frames in the capture that came out.
     pub got: u64,
-    /// Frames that were wanted.
+    /// Frames in the expected capture.
     pub wanted: u64,
-    /// The first difference.
     pub first: Option<Difference>,
 }
 
-/// Where two captures differ.
+/// The first place where two captures differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// Number of the frame, from 1.
     pub frame: u64,
-    /// What came and was wanted.
     pub what: DifferenceKind,
 }
 
-/// How a frame differs.
+/// How a frame differs. With two frames, the first came out and the second was expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DifferenceKind {
-    /// No frame came any more.
+    /// The capture that came out has ended.
     Missing(ShownFrame),
-    /// No frame was wanted any more.
+    /// The expected capture has ended.
     Extra(ShownFrame),
-    /// Other bytes: what came, what was wanted, first byte that differs, fields that differ.
+    /// Other bytes; with the first byte that differs, and the fields that do.
     Bytes(ShownFrame, ShownFrame, usize, Vec<&'static str>),
-    /// The wanted frame was damaged when it was captured, so that what was sent is not known.
+    /// The expected frame was damaged when it was captured, so the frame that was sent is not known.
     Damaged(ShownFrame),
-    /// Another stamp: what came, what was wanted.
+    /// Another timestamp.
     Stamp(ShownFrame, ShownFrame),
 }
 
-/// A frame, ready to be shown.
+/// A frame in the form in which differences show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShownFrame {
-    /// Its stamp.
     pub ts_ns: u64,
-    /// Its line.
+    /// The decoded frame, as `weft decode` prints it.
     pub line: String,
-    /// Its bytes.
     pub bytes: Vec<u8>,
 }
 
@@ -78,7 +73,7 @@ impl ShownFrame {
     }
 }
 
-/// Compares the capture at `got` with the one at `want`; without the latter no frame is wanted.
+/// Compares the capture at `got` with the one at `want`; without `want` every frame is a difference.
 ///
 /// # Errors
 /// A capture that cannot be read.
@@ -96,11 +91,12 @@ pub fn compare(got: &Path, want: Option<&Path>, rules: Rules<'_>) -> Result<Outc
         outcome.got += u64::from(came);
         outcome.wanted += u64::from(wanted);
         if !came && !wanted {
-            // What is missing of it may be what differs.
+            // A capture that is cut off may have lost the very frame that differs.
             return want.and_then(CaptureReader::into_cut).map_or(Ok(outcome), Err);
         }
         if outcome.first.is_some() {
-            continue; // counts only
+            // From here on frames are only counted.
+            continue;
         }
         let what = match (came, wanted) {
             (true, false) => Some(DifferenceKind::Extra(ShownFrame::new(&here, rules))),
@@ -125,6 +121,7 @@ fn differ(got: &Record, want: &Record, rules: Rules<'_>) -> Option<DifferenceKin
         let names = field_names(&got.bytes, &want.bytes, rules.parse);
         return Some(DifferenceKind::Bytes(got, want, at, names));
     }
+    // A capture says of such a frame which bytes came, not which were sent: equal bytes prove nothing.
     if want.flaw() != Flaw::None {
         return Some(DifferenceKind::Damaged(ShownFrame::new(want, rules)));
     }
@@ -135,16 +132,17 @@ fn differ(got: &Record, want: &Record, rules: Rules<'_>) -> Option<DifferenceKin
     None
 }
 
-/// First byte that differs, or that only one of them has.
+/// First byte that differs, or that only one frame has.
 fn first_difference(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).position(|(a, b)| a != b).unwrap_or(a.len().min(b.len()))
 }
 
-/// Names of the fields of `want` that differ, in order, each once; `length` last.
+/// Names of the fields of `want` that differ, in order and each once; `length` last.
 fn field_names(got: &[u8], want: &[u8], parse: &ParseConfig) -> Vec<&'static str> {
     let mut names = Vec::new();
     for field in field_spans(want, parse) {
         let range = field.start..field.end;
+        // A field may be split over several spans, which follow each other.
         if got.get(range.clone()) != want.get(range) && names.last() != Some(&field.name) {
             names.push(field.name);
         }
@@ -187,14 +185,13 @@ impl fmt::Display for Difference {
     }
 }
 
-/// A frame's line and bytes; rows with a byte that `other` has not, if there is another, begin
-/// with `>`.
+/// Writes a frame's line and bytes. Rows that differ from `other`, unless it is empty, begin with `>`.
 fn show(f: &mut fmt::Formatter<'_>, frame: &ShownFrame, other: &[u8]) -> fmt::Result {
     writeln!(f, "  {}", frame.line)?;
     f.write_str(&hexdump(&frame.bytes, other))
 }
 
-/// Bytes, sixteen a row; see [`show`].
+/// Hex dump, sixteen bytes a row; see [`show`].
 fn hexdump(bytes: &[u8], other: &[u8]) -> String {
     const ROW: usize = 16;
     let mut text = String::new();

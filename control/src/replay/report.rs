@@ -1,8 +1,7 @@
-//! What a replay came to: `result.json`.
+//! Outcome of a replay of captures, as `result.json` has it.
 //!
-//! [`ReplayResult`] and the ports' names → [`Report`], every count by name.
+//! [`ReplayResult`] and the ports' names → [`Report`], with every count by name.
 //!
-//! Units: frames, bytes, cells, picoseconds, as named.
 //! Source: docs/spec/pipeline.md §10, §13.
 
 use std::collections::BTreeMap;
@@ -16,61 +15,53 @@ use weft_sim::replay::ReplayResult;
 
 use super::Base;
 
-/// Counts by name, those that are not 0.
+/// Counts by name, without those that are 0.
 pub type Named = BTreeMap<String, u64>;
 
-/// What came of a replay. The same input gives the same report, byte by byte.
+/// Outcome of a replay. The same input gives the same report, byte by byte.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Hash of every decision and its time.
     pub trace_hash: String,
-    /// Decisions.
+    /// Number of decisions.
     pub events: u64,
-    /// What the user should know of the inputs: that one is cut off, or what was left out of it.
+    /// Warnings about the inputs: one is cut off, or something was left out of it.
     pub warnings: Vec<String>,
-    /// Begin of virtual time, since the epoch.
+    /// Start of virtual time, in nanoseconds since the epoch.
     pub base_ns: u64,
-    /// End of virtual time, since its begin.
+    /// End of virtual time, since its start.
     pub end_ps: u64,
     /// Frames read from captures.
     pub inputs: u64,
     /// Frames written to captures, PFC frames of the switch included.
     pub outputs: u64,
-    /// Drops by reason.
     pub drops: Named,
-    /// Lossless frames that found the headroom full. A file cannot be held back by our PAUSE, so
-    /// these are no errors of the switch.
+    /// Lossless frames that found the headroom full. A file does not obey PAUSE, so these are no errors of the switch.
     pub xoff_overruns: u64,
     /// Frames that were still queued at the end.
     pub stuck: u64,
-    /// Every frame is accounted for.
+    /// Whether every frame is accounted for.
     pub conservation: Conservation,
-    /// Buffer and pool.
     pub buffer: Buffer,
-    /// Ports.
     pub ports: Vec<PortReport>,
-    /// What the checkers object to.
+    /// Violations that the checkers found.
     pub violation_count: u64,
-    /// The first of them.
+    /// The first of these violations.
     pub violations: Vec<Violation>,
 }
 
 /// rx + copies = tx + dropped + consumed + queued + imbalance.
 #[derive(Clone, Debug, Serialize)]
 pub struct Conservation {
-    /// Received.
     pub rx: u64,
     /// Copies of replicated frames beyond the first.
     pub copies: u64,
-    /// Sent.
     pub tx: u64,
-    /// Dropped.
     pub dropped: u64,
-    /// For the switch itself.
+    /// Frames for the switch itself.
     pub consumed: u64,
-    /// Still queued.
     pub queued: u64,
-    /// Not accounted for: 0.
+    /// Frames that are not accounted for: always 0.
     pub imbalance: i64,
 }
 
@@ -79,52 +70,44 @@ pub struct Conservation {
 pub struct Buffer {
     /// Cells of the shared part in use.
     pub shared_used_cells: u64,
-    /// The most there was.
+    /// Most cells of the shared part that were in use.
     pub shared_watermark_cells: u64,
-    /// Cells of it in all.
     pub shared_total_cells: u64,
     /// Cells of headroom in use, all groups together.
     pub headroom_used_cells: u64,
-    /// The most there was.
+    /// Most cells of headroom that were in use.
     pub headroom_watermark_cells: u64,
     /// Chunks of the pool in use.
     pub chunks_used: u64,
-    /// Chunks in all.
     pub chunks: u64,
 }
 
-/// One port.
 #[derive(Clone, Debug, Serialize)]
 pub struct PortReport {
-    /// Its name.
     pub name: String,
     /// Frames received, dropped ones included.
     pub rx_frames: u64,
-    /// Bytes of them.
     pub rx_bytes: u64,
     /// Frames sent, PFC frames of the switch left out.
     pub tx_frames: u64,
-    /// Bytes of them.
     pub tx_bytes: u64,
     /// Frames in its capture, PFC frames of the switch included.
     pub captured: u64,
-    /// Received, by format.
     pub rx_formats: Named,
-    /// Sent, by format.
     pub tx_formats: Named,
-    /// Received, by size with FCS, such as `65-127`.
+    /// Received frames by size with FCS, such as `65-127`.
     pub rx_sizes: Named,
-    /// Of those received, with a group as destination; MAC control and what cannot be parsed apart.
+    /// Received frames to a group address, without MAC control and frames that cannot be parsed.
     pub rx_group_frames: u64,
-    /// Of those sent, with a group as destination.
+    /// Sent frames to a group address.
     pub tx_group_frames: u64,
     /// Copies of replicated frames beyond the first.
     pub copies: u64,
     /// MAC control frames that ended here.
     pub consumed: u64,
-    /// Of those, PFC that was acted upon.
+    /// PFC frames among them that were acted upon.
     pub pfc_rx: u64,
-    /// Of those, 802.3x PAUSE.
+    /// Plain 802.3x PAUSE frames among them.
     pub pause_rx: u64,
     /// PFC frames made here.
     pub pfc_tx: u64,
@@ -132,13 +115,12 @@ pub struct PortReport {
     pub fdb_moves: u64,
     /// Times that it was blocked for a loop.
     pub loop_blocks: u64,
-    /// Drops by reason, of frames that came in here.
+    /// Drops by reason, of frames that came in at this port.
     pub drops: Named,
-    /// Priorities, lowest first.
     pub priorities: Vec<PriReport>,
 }
 
-/// One (port, priority).
+/// Counts of one (port, priority).
 #[derive(Clone, Debug, Serialize)]
 pub struct PriReport {
     pub pri: usize,
@@ -208,7 +190,6 @@ impl Report {
 }
 
 impl Conservation {
-    /// Of these counters.
     #[must_use]
     pub fn of(ledger: &Ledger) -> Self {
         Self {
@@ -224,7 +205,6 @@ impl Conservation {
 }
 
 impl Buffer {
-    /// Of these counters.
     #[must_use]
     pub fn of(ledger: &Ledger) -> Self {
         Self {
@@ -239,14 +219,14 @@ impl Buffer {
     }
 }
 
-/// Each port of `ledger`, its name and the frames in its capture.
+/// Reports of all ports of `ledger`, with their names and the number of frames in each capture.
 #[must_use]
 pub fn ports_of(ledger: &Ledger, names: &[&str], captured: &[u64]) -> Vec<PortReport> {
     let ports = names.iter().zip(&ledger.port).zip(captured);
     ports.map(|((name, port), captured)| port_report(name, port, *captured)).collect()
 }
 
-/// Drops of all ports by reason.
+/// Drops of all ports, by reason.
 #[must_use]
 pub fn drops_of(ledger: &Ledger) -> Named {
     let mut sums = [0; DROP_REASONS];

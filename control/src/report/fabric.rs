@@ -1,8 +1,8 @@
-//! A switch that routes TLPs, as its managers see it, and where an address or a PID leads in it.
+//! The switch that routes TLPs, as its managers see it; and where an address or a PID leads in it.
 //!
-//! [`FabricReport`] for `weft show fabric`; [`edge`] and [`route`] tell the steps of a lookup as JSON.
+//! [`FabricReport`] is for `weft show fabric`; [`edge`] and [`route`] give the steps of a lookup as JSON. Addresses are
+//! `0x` and hexadecimal digits, PIDs three such digits.
 //!
-//! Units: entries; addresses as `0x` and hexadecimal digits, PIDs as three of them.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside: DRT".
 
 use std::collections::BTreeMap;
@@ -21,102 +21,93 @@ use crate::live::agent::AgentCounts;
 use crate::live::cci::CciCounts;
 use crate::live::cci::mctp::MctpReport;
 
-/// What a port is called.
+/// Gives the name of a port.
 pub type NameOf<'a> = &'a dyn Fn(PortId) -> String;
 
-/// Where managers connect.
+/// The CCI listener for managers.
 #[derive(Clone, Debug)]
 pub struct Served {
-    /// The place.
     pub at: String,
-    /// How it is known who may command.
+    /// How the switch tells who may command.
     pub guard: String,
-    /// What managers have done.
     pub counts: CciCounts,
 }
 
-/// All of it.
+/// Report of the whole fabric as this switch knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FabricReport {
-    /// What the switch is called by managers.
+    /// UUID by which managers know the switch.
     pub uuid: String,
-    /// Serial number.
     pub serial: u64,
-    /// PID of the switch, once somebody owns it.
+    /// PID of the switch; `None` before a manager owns it.
     pub pid: Option<String>,
     /// PID of the primary manager.
     pub primary: Option<String>,
-    /// Ports that carry TLPs.
     pub ports: Vec<FabricPort>,
-    /// Virtual switches.
     pub vcses: Vec<VcsReport>,
     /// PIDs that lead somewhere.
     pub drt: Vec<RouteRow>,
     /// Routing groups that a PID leads to.
     pub rgt: Vec<GroupRow>,
-    /// Routing groups that there are.
+    /// Number of routing groups in the table.
     pub groups: u64,
-    /// TLPs that were refused, by port and reason.
+    /// Refused TLPs, by port and reason.
     #[serde(default)]
     pub refused: BTreeMap<String, BTreeMap<String, u64>>,
-    /// What the switch's own functions have done.
+    /// Counters of the switch's own functions.
     pub agent: AgentCounts,
-    /// Where managers connect.
+    /// Address of the CCI listener.
     pub cci_at: Option<String>,
-    /// How the switch knows who may command it there.
+    /// How the switch tells who may command there.
     #[serde(default)]
     pub cci_guard: Option<String>,
-    /// What they have done.
+    /// Counters of that listener.
     pub cci: CciCounts,
-    /// Where managers connect that speak MCTP.
+    /// Address of the listener for CCI over MCTP.
     #[serde(default)]
     pub mctp_at: Option<String>,
-    /// Who may command the switch there.
+    /// Who may command there.
     #[serde(default)]
     pub mctp_guard: Option<String>,
-    /// What they have done.
+    /// Counters of that listener.
     #[serde(default)]
     pub mctp: MctpReport,
 }
 
-/// A port that carries TLPs.
+/// Report of a port that carries TLPs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FabricPort {
-    /// Its number.
     pub port: u8,
-    /// Its name.
     pub name: String,
     /// `usp`, `dsp` or `fport`.
     pub role: String,
-    /// Whether its link is up.
     pub link_up: bool,
     /// PIDs that it has.
     pub pids: Vec<String>,
-    /// PIDs that it can have.
+    /// PIDs that it has room for.
     pub pids_max: u64,
-    /// PID that was announced there last and is not the port's, so that it was not taken.
+    /// The last PID that its partner announced and the switch refused, as it is not the port's.
     #[serde(default)]
     pub refused_pid: Option<String>,
 }
 
-/// A virtual switch.
+/// Report of a virtual switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VcsReport {
-    /// Its number.
     pub vcs: u8,
-    /// The host's port; none where its upstream vPPB is a vUSP.
+    /// Port of the host; `None` where the upstream vPPB is a vUSP.
     pub usp: Option<String>,
     /// Whether it has a GAE.
     pub gae: bool,
-    /// Targets that its host may reach: G-FAM, GIM, LD-FAM.
+    /// Number of targets in the GMV: PIDs that its host may reach by G-FAM.
     pub gmv: u64,
-    /// See above.
+    /// Number of targets in the VTV, for GIM.
     pub vtv: u64,
-    /// See above.
+    /// Number of targets in the LAV, for LD-FAM.
     pub lav: u64,
-    /// Its bridges; 0 is the upstream one.
+    /// Its bridges; number 0 is the upstream one.
     pub vppbs: Vec<VppbReport>,
-    /// Which ports have which `CacheID`, by the switch's own table and as downstream edges have told.
+    /// `CacheID`s and the ports that have them, by the switch's own table and as downstream edges announced them.
     #[serde(default)]
     pub cache_ids: Vec<CacheIdReport>,
 }
@@ -124,53 +115,48 @@ pub struct VcsReport {
 /// A `CacheID` of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheIdReport {
-    /// It, 0 to 15.
+    /// 0 to 15.
     pub cache_id: u8,
     /// PID of the port that has it, hexadecimal.
     pub port: String,
-    /// PID of the downstream edge that has told; empty of the switch's own table.
+    /// PID of the downstream edge that announced it; empty for the switch's own table.
     pub edge: String,
 }
 
-/// A vPPB.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VppbReport {
-    /// Its number.
     pub vppb: u8,
-    /// What it is bound to: `-`, `port p1`, `port p1 ld 2`, `pid 00a (own 00b)`.
+    /// Binding: `-`, `port p1`, `port p1 ld 2`, `pid 00a (own 00b)`.
     pub bound: String,
-    /// FAST entries that are valid, and all.
+    /// FAST entries: valid ones, and all.
     pub fast: [u64; 2],
-    /// IDT places of the FAST that hold a PID, and all.
+    /// IDT places of the FAST: those that hold a PID, and all.
     pub fast_idt: [u64; 2],
-    /// LDST entries that are valid, and all.
+    /// LDST entries: valid ones, and all.
     pub ldst: [u64; 2],
-    /// IDT places of the LDST that hold a PID, and all.
+    /// IDT places of the LDST: those that hold a PID, and all.
     pub ldst_idt: [u64; 2],
 }
 
 /// Where a PID leads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteRow {
-    /// The PID.
     pub dpid: String,
     /// `port p1`, `group 3`, or `here`.
     pub to: String,
 }
 
-/// A routing group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupRow {
-    /// Its number.
     pub group: u8,
     /// Its ports, the primary ones first.
     pub ports: Vec<String>,
-    /// How many of them are primary.
+    /// How many of its ports are primary.
     pub primary: u8,
 }
 
 impl FabricReport {
-    /// What `switch` is like; `served` is where managers connect, and what they have done.
+    /// Report of `switch`; `served` is its CCI listener.
     #[must_use]
     pub fn new(
         switch: &pbr_switch::Switch,
@@ -209,7 +195,7 @@ impl FabricReport {
     }
 }
 
-/// What was refused at one port, by reason; `counts` are in order of [`Refusal::ALL`].
+/// Refusals at one port by reason; `counts` are in the order of [`Refusal::ALL`].
 #[must_use]
 pub fn refusals(counts: &[u64]) -> BTreeMap<String, u64> {
     let named = Refusal::ALL.iter().zip(counts).filter(|(_, count)| **count > 0);
@@ -224,7 +210,7 @@ fn hex(pid: Pid) -> String {
     format!("{:03x}", pid.bits())
 }
 
-/// A UUID in its groups.
+/// A UUID in its usual form, 8-4-4-4-12 digits.
 fn uuid(bytes: [u8; 16]) -> String {
     let digits = format!("{:032x}", u128::from_be_bytes(bytes));
     let mut text = String::new();
@@ -308,6 +294,7 @@ fn bound(bound: Bound, name: NameOf<'_>) -> String {
 }
 
 fn routes(tables: &Tables, name: NameOf<'_>) -> Vec<RouteRow> {
+    // FFFh means "no PID", so it leads nowhere.
     let pids = (0..0xFFF).map(Pid::from_low_bits);
     let row = |dpid: Pid| {
         let to = match tables.routes().lookup(dpid).ok()? {
@@ -333,12 +320,13 @@ fn groups(tables: &Tables, name: NameOf<'_>) -> Vec<GroupRow> {
     let row = |group: u8| {
         let entry = tables.routes().rgt(group.into())?;
         let ports = entry.ports().iter().map(|&port| name(PortId::from_low_bits(port)));
+        // The RGT stores the number less one.
         Some(GroupRow { group, ports: ports.collect(), primary: entry.primary + 1 })
     };
     used.into_iter().filter_map(row).collect()
 }
 
-/// The steps of an address at an edge port.
+/// Steps of an address at an edge port, as JSON.
 #[must_use]
 pub fn edge(steps: &EdgeSteps, name: NameOf<'_>) -> Value {
     json!({
@@ -360,6 +348,7 @@ fn of_segment(steps: &SegmentSteps) -> Value {
     json!({
         "base": address(steps.base.0),
         "limit": address(steps.limit.0),
+        // The size field of a segment counts powers of two from 64 GiB.
         "segment_bytes": 1_u64 << (36 + u32::from(steps.size)),
         "index": steps.index,
         "entry": steps.entry.map(|entry| json!({
@@ -394,7 +383,7 @@ fn of_verdict(verdict: &Verdict, name: NameOf<'_>) -> Value {
     }
 }
 
-/// The steps of a PID.
+/// Steps of a PID, as JSON.
 #[must_use]
 pub fn route(dpid: Pid, steps: &RouteSteps, name: NameOf<'_>) -> Value {
     let (port, group) = match steps.entry {

@@ -1,8 +1,7 @@
-//! From the data plane's counters to a report.
+//! Gathers a report from the data plane's counters.
 //!
-//! [`Source`] names what is read; the caller holds the workers meanwhile, so that sums add up.
+//! [`Source`] has all that is read; the caller holds the workers meanwhile, so that sums add up.
 //!
-//! Units: as the report's fields.
 //! Source: docs/spec/pipeline.md §10.
 
 use weft_dataplane::config::SwitchConfig;
@@ -21,45 +20,43 @@ use super::{
     PortReport, QueueReport, StatsSnapshot, WaitingReport, WorkerReport,
 };
 
-/// What is known about a port beside its counters.
+/// Facts about a port that are in no counter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortInfo {
-    /// Kind of device.
+    /// Kind that was opened; never `auto`.
     pub kind: String,
-    /// The device.
     pub device: String,
-    /// What is special about it.
+    /// Why it is not as usual.
     pub note: Option<String>,
-    /// Why no frame passes the pipeline by, where that is wanted.
+    /// Why the kernel forwards none of its frames, where the configuration asks for that.
     pub no_express: Option<String>,
-    /// That its MTU is too large for it, if it is.
+    /// Warning about an MTU that lets hosts send longer frames than the port takes.
     pub mtu_warning: Option<String>,
 }
 
-/// Frames that came in here and passed the pipeline by.
+/// Frames that came in at a port and were forwarded by the kernel.
 fn express(stats: &weft_dataplane::stats::PortStats) -> u64 {
     Pri::ALL.iter().map(|&pri| stats.pri[pri].enqueued.get()).sum()
 }
 
-/// Everything that a report is made of.
+/// All that a report is made from.
 #[derive(Clone, Copy)]
 pub struct Source<'a> {
-    /// Name of the switch.
     pub name: &'a str,
-    /// What all workers share.
+    /// State that all workers share.
     pub core: &'a Core,
-    /// By port.
+    /// By port number.
     pub port_info: &'a [PortInfo],
-    /// Time since the start.
+    /// Time since the switch started.
     pub now: Instant,
-    /// Workers that could not be held: numbers are read while they run, or are stuck.
+    /// Workers that could not be held: counters are read while they run, or are stuck.
     pub stuck: Option<&'a Stuck>,
-    /// What other readers' restarts have kept back, of a running switch.
+    /// Watermarks that other readers' restarts have kept back; `None` for a switch that has ended.
     pub watermarks: Option<&'a Watermarks>,
 }
 
 impl Source<'_> {
-    /// Reads everything. Exact when no worker is in a step meanwhile.
+    /// Reads everything. Exact if no worker is in a step meanwhile.
     #[must_use]
     pub fn stats(&self) -> StatsSnapshot {
         self.stats_of(&Ledger::read(self.core))
@@ -70,6 +67,7 @@ impl Source<'_> {
     pub fn stats_of(&self, ledger: &Ledger) -> StatsSnapshot {
         let snapshot = self.core.snapshot.load();
         let config = &snapshot.config;
+        // Thresholds depend on the free part of the buffer; all are computed from one value, so that they fit together.
         let free = ledger.shared_total.saturating_sub(ledger.shared_used);
         let ports: Vec<_> =
             (0..config.ports.len()).filter_map(PortId::new).zip(&ledger.port).collect();
@@ -80,8 +78,10 @@ impl Source<'_> {
         };
         StatsSnapshot {
             switch: self.name.to_owned(),
-            events: Named::new(), // the event log knows
-            fabric: None,         // its agent knows
+            // The event log has these; the caller fills them in.
+            events: Named::new(),
+            // The agent has these; the caller fills them in.
+            fabric: None,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_ns: self.now.as_ns(),
             epoch: snapshot.epoch,
@@ -129,7 +129,7 @@ impl Source<'_> {
         }
     }
 
-    /// FDB entries by VLAN and address.
+    /// FDB entries, by VLAN and address.
     #[must_use]
     pub fn fdb_rows(&self) -> Vec<FdbRow> {
         let snapshot = self.core.snapshot.load();
@@ -149,13 +149,13 @@ impl Source<'_> {
         rows
     }
 
-    /// The most there was of `mark` since `weft show` last began again, where workers have `highest`.
+    /// Highest value of `mark` since `weft show` last restarted it, where the workers' highest is `highest`.
     fn most(&self, mark: Mark, highest: u64) -> u64 {
         let kept = self.watermarks;
         kept.map_or(highest, |kept| kept.since_restart(Reader::Show, mark, highest))
     }
 
-    /// Whose frames are queued for (output, pri).
+    /// By input, the frames that are queued for (output, pri).
     fn waiting(
         &self,
         config: &SwitchConfig,
@@ -163,6 +163,7 @@ impl Source<'_> {
         pri: Pri,
         queue: &QueueLedger,
     ) -> Vec<WaitingReport> {
+        // Nothing is queued for most queues: the loop over all inputs is left out.
         if queue.depth == 0 {
             return Vec::new();
         }
@@ -184,6 +185,7 @@ impl Source<'_> {
         queue: &QueueLedger,
     ) -> PfcReport {
         let (config, lossless) = (&snapshot.config, snapshot.is_lossless(id, pri));
+        // Only lossless priorities have headroom and send PAUSE; zeros say so in the report.
         let headroom = if lossless { snapshot.thresholds.headroom(id) } else { 0 };
         let (port, number) = (id.get(), pri.get());
         let xoff = if lossless { snapshot.thresholds.group_limit_with(pri, free) } else { 0 };
@@ -256,14 +258,16 @@ impl Source<'_> {
         }
     }
 
-    /// Why a port is blocked.
+    /// Reason for which a port is blocked.
     fn blocked(&self, config: &SwitchConfig, id: PortId) -> Option<String> {
         if !self.core.blocked().contains(id) {
             return None;
         }
+        // Blocked because of a probe: this port is known to receive the frames of `sender`.
         if let Some(sender) = self.core.blocked_for(id) {
             return Some(format!("loop: what leaves by {} comes in here", name_of(config, sender)));
         }
+        // Blocked because of moving stations: only the last alarm is known, which may be of other ports by now.
         let told = self.core.fdb.last_loop().map(|alarm| {
             let [from, to] = [alarm.from, alarm.to].map(|port| name_of(config, port));
             format!(": {} moved between {from} and {to} too often", alarm.key)
@@ -318,21 +322,22 @@ fn name_of(config: &SwitchConfig, id: PortId) -> String {
     config.ports.get(id.index()).map_or_else(|| id.get().to_string(), |port| port.name.clone())
 }
 
-/// The LAG that a port is in.
+/// Name of the LAG that a port is in.
 fn lag_of(config: &SwitchConfig, id: PortId) -> Option<&str> {
     config.lags.iter().find(|lag| lag.ports.contains(id)).map(|lag| lag.name.as_str())
 }
 
-/// Where an entry's station is: port, LAG, or several of them.
+/// Place of an entry's station: a port, a LAG, or several of them.
 fn place_of(snapshot: &Snapshot, entry: &FdbEntry) -> String {
     let config = &snapshot.config;
+    // Learned entries have one place, even where a static one of the same address would be spread.
     let spread = snapshot.links.station(entry.key.vid(), entry.key.addr());
     let ports = spread.filter(|_| entry.is_static).unwrap_or(PortSet::only(entry.port));
     let name = |id| lag_of(config, id).map_or_else(|| name_of(config, id), str::to_owned);
     ports.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
-/// Counts that are not 0.
+/// Counts by name, without those that are 0.
 fn named<'a>(names: impl Iterator<Item = &'a str>, counts: &[u64]) -> Named {
     let pairs = names.zip(counts).filter(|(_, count)| **count != 0);
     pairs.map(|(name, count)| (name.to_owned(), *count)).collect()

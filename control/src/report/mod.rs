@@ -1,8 +1,8 @@
-//! What a switch reports about itself: one structure behind `weft show`, metrics and final counters.
+//! Reports of a switch about itself: one structure behind `weft show`, metrics and final counters.
 //!
-//! [`StatsSnapshot`] is gathered at one moment; tables, JSON and metrics are views of it.
+//! A [`StatsSnapshot`] is gathered at one moment; tables, JSON and metrics are views of it. Fields without a unit in
+//! their name are counts.
 //!
-//! Units: in each field's name; frames and counts have none.
 //! Source: docs/spec/pipeline.md §10.
 
 pub mod fabric;
@@ -23,149 +23,133 @@ pub use topic::{ShowResponse, ShowTopic};
 /// Counts by name: of a drop reason, a format, a size bin.
 pub type Named = BTreeMap<String, u64>;
 
-/// All of a switch at one moment.
+/// State of a switch at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatsSnapshot {
-    /// Name of the switch.
     pub switch: String,
-    /// Version of weft.
     pub version: String,
     /// Time since the start.
     pub uptime_ns: u64,
-    /// How often the configuration was changed since.
+    /// Changes of the configuration since the start.
     pub epoch: u64,
-    /// Ports.
     pub ports: Vec<PortReport>,
-    /// (port, priority), as input and output.
+    /// One for each (port, priority): its numbers as input and as output.
     pub queues: Vec<QueueReport>,
-    /// (port, priority), flow control.
+    /// One for each (port, priority).
     pub pfc: Vec<PfcReport>,
-    /// Drops.
     pub drops: DropsReport,
-    /// Buffer and pool.
     pub buffer: BufferReport,
-    /// Forwarding database.
     pub fdb: FdbSummary,
     /// Whether every frame is accounted for.
     pub conservation: ConservationReport,
-    /// Worker threads.
     pub workers: Vec<WorkerReport>,
-    /// Events by kind, those that were held back included.
+    /// Events by kind, including those that were held back.
     #[serde(default)]
     pub events: Named,
-    /// The fabric, where ports carry TLPs.
+    /// The fabric; `None` where no port carries TLPs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fabric: Option<Box<fabric::FabricReport>>,
 }
 
-/// One port.
+/// Report of one port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortReport {
-    /// Its number.
     pub port: u8,
-    /// Its name.
     pub name: String,
-    /// Kind of device.
+    /// Kind that was opened; never `auto`.
     pub kind: String,
-    /// The device.
     pub device: String,
-    /// Whether its link is up.
     pub link_up: bool,
-    /// Rate of its link.
     pub rate_bps: u64,
-    /// Its own address.
+    /// MAC address of the port.
     pub mac: String,
-    /// AFH mode.
     pub afh: String,
-    /// The LAG that it is in, if any.
+    /// LAG that the port is in.
     #[serde(default)]
     pub lag: Option<String>,
-    /// What is special about it, if anything.
+    /// Why it is not as usual.
     pub note: Option<String>,
-    /// The last error of its device, until its link is up and the device works again.
+    /// Last error of its device; `None` once the link is up and the device works again.
     #[serde(default)]
     pub last_error: Option<String>,
-    /// Why it is blocked, while it is.
+    /// Reason while it is blocked because of a loop.
     #[serde(default)]
     pub blocked: Option<String>,
     /// Whether its queues are held by command (`weft port PORT tx off`).
     #[serde(default)]
     pub tx_off: bool,
-    /// Times that it was blocked for a loop.
+    /// Times that it was blocked because of a loop.
     #[serde(default)]
     pub loop_blocks: u64,
-    /// Loop probes made here.
+    /// Loop probes that the port sent.
     #[serde(default)]
     pub loop_probes: u64,
-    /// Of those consumed, loop probes in the name of a port of this switch whose number is not, or no longer, right.
+    /// Consumed frames that pretend to be a loop probe of this switch but have a wrong or outdated number.
     #[serde(default)]
     pub loop_probes_bad: u64,
-    /// Why no frame passes the pipeline by in the kernel, where that is wanted.
+    /// Why the kernel forwards none of its frames, where the configuration asks for that.
     #[serde(default)]
     pub no_express: Option<String>,
-    /// That its MTU lets hosts send longer frames than it takes, if it does.
+    /// Warning about an MTU that lets hosts send longer frames than the port takes.
     #[serde(default)]
     pub mtu_warning: Option<String>,
-    /// Received frames that passed the pipeline by; part of `rx_frames`.
+    /// Received frames that the kernel forwarded; part of `rx_frames`.
     #[serde(default)]
     pub express: u64,
-    /// Received, dropped ones included.
+    /// Received frames, including dropped ones.
     pub rx_frames: u64,
-    /// Bytes of them, without FCS.
+    /// Bytes received, without FCS.
     pub rx_bytes: u64,
-    /// Sent.
     pub tx_frames: u64,
-    /// Bytes of them, without FCS.
+    /// Bytes sent, without FCS.
     pub tx_bytes: u64,
-    /// Received, by format; those that occurred.
+    /// Received frames by format; only formats that occurred.
     pub rx_formats: Named,
-    /// Sent, by format; those that occurred.
+    /// Sent frames by format; only formats that occurred.
     pub tx_formats: Named,
-    /// Of those received, with a group as destination; MAC control and what cannot be parsed apart.
+    /// Received frames to a group address, without MAC control and frames that cannot be parsed.
     #[serde(default)]
     pub rx_group_frames: u64,
-    /// Of those sent, with a group as destination.
+    /// Sent frames to a group address.
     #[serde(default)]
     pub tx_group_frames: u64,
-    /// Received, by size with FCS: `64`, `127`, ..., `more`.
+    /// Received frames by size with FCS: `64`, `127`, ..., `more`.
     pub rx_sizes: Named,
     /// Copies of replicated frames beyond the first.
     pub copies: u64,
-    /// Frames for the switch itself that ended here: MAC control and loop probes.
+    /// Frames for the switch itself: MAC control and loop probes.
     pub consumed: u64,
-    /// Of those, plain 802.3x PAUSE.
+    /// Plain 802.3x PAUSE frames among them.
     pub pause_rx: u64,
-    /// Of those, UEC CBFC.
+    /// UEC CBFC frames among them.
     pub cbfc_rx: u64,
-    /// Of those, malformed or for somebody else.
+    /// MAC control frames among them that are malformed, or for another station.
     pub mac_control_bad: u64,
-    /// Of those, with an unknown opcode.
+    /// MAC control frames among them with an unknown opcode.
     pub mac_control_unknown: u64,
-    /// Of those, PFC that was acted upon.
+    /// PFC frames among them that were acted upon.
     pub pfc_rx: u64,
-    /// PFC frames made here.
+    /// PFC frames that the port sent.
     pub pfc_tx: u64,
     /// PFC frames that were late for lack of room.
     pub pfc_tx_late: u64,
-    /// PFC frames that were sent for the worker while it was away.
+    /// PFC frames that the pause guard sent while the worker was away.
     #[serde(default)]
     pub pfc_guard: u64,
-    /// Drops of frames that came in here (or were to leave, where the output is the reason).
+    /// Drops of frames that came in at this port; also of frames for it, where the output is the reason.
     pub dropped: u64,
-    /// Lost before us by kernel or device.
+    /// Frames lost before the switch, by kernel or device.
     pub kernel_rx: u64,
-    /// Addresses learned here now.
+    /// Addresses that are learned at the port now.
     pub learned: u64,
-    /// Addresses that moved here.
+    /// Addresses that moved to the port.
     pub fdb_moves: u64,
 }
 
-/// One (port, priority) as a queue.
+/// Report of one (port, priority) as a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueReport {
-    /// Name of the port.
     pub port: String,
-    /// The priority.
     pub pri: u8,
     /// As input: frames put into VOQs, copies included.
     pub enqueued: u64,
@@ -175,55 +159,52 @@ pub struct QueueReport {
     pub purged: u64,
     /// As output: bytes sent, without FCS.
     pub tx_bytes: u64,
-    /// As input: drops.
+    /// As input: frames dropped.
     pub dropped: u64,
-    /// As output: drops of frames that were to leave here; they are counted at their inputs, too.
+    /// As output: drops of frames for this output. Their inputs count them, too.
     #[serde(default)]
     pub output_dropped: u64,
-    /// The same by reason.
+    /// `output_dropped` by reason.
     #[serde(default)]
     pub output_drops: Named,
     /// As output: ECN marks set.
     pub ecn_marked: u64,
     /// As output: cells queued now, VOQs included.
     pub depth_cells: u64,
-    /// The most there were since this was last read by `weft show`.
+    /// Highest `depth_cells` since `weft show` last restarted it.
     pub depth_watermark_cells: u64,
-    /// Limit of each VOQ of lossy frames now: it falls as the buffer fills.
+    /// Limit now of each VOQ of lossy frames: it falls as the buffer fills.
     #[serde(default)]
     pub voq_limit_cells: u64,
-    /// As output: whose frames are queued now.
+    /// As output: by input, the frames that are queued now.
     #[serde(default)]
     pub waiting: Vec<WaitingReport>,
 }
 
-/// What one input has queued for one (output, priority): a VOQ, with what has been moved on to the egress queue.
+/// Frames that one input has queued for one (output, priority): in its VOQ and in the egress queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingReport {
-    /// Name of the input.
     pub input: String,
     /// Cells of its lossy frames.
     pub lossy_cells: u64,
-    /// Its lossless frames, which are counted in cells by their priority group, not by output.
+    /// Lossless frames. Their cells are counted by priority group, not by output.
     pub lossless_frames: u64,
 }
 
-/// One (port, priority) and its flow control.
+/// Report of one (port, priority): its flow control.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(clippy::struct_excessive_bools, reason = "four levels that are independent of each other")]
 pub struct PfcReport {
-    /// Name of the port.
     pub port: String,
-    /// The priority.
     pub pri: u8,
-    /// Number of the priority group that it is counted in as input.
+    /// Priority group that counts it as input.
     #[serde(default)]
     pub pg: u8,
     /// Whether it must not lose frames.
     pub lossless: bool,
-    /// Classes that our PAUSE names.
+    /// Classes that the switch's PAUSE names.
     pub classes: Vec<u8>,
-    /// As input: whether PAUSE is asked for now.
+    /// As input: whether the peer is asked to pause now.
     pub xoff_now: bool,
     /// As output: whether the peer has paused it now.
     pub paused_now: bool,
@@ -247,19 +228,19 @@ pub struct PfcReport {
     pub storms: u64,
     /// As input: cells of the group now, without headroom.
     pub group_cells: u64,
-    /// The most there were since this was last read by `weft show`.
+    /// Highest `group_cells` since `weft show` last restarted it.
     pub group_watermark_cells: u64,
-    /// Cells above which PAUSE is asked for now; 0 unless lossless. It falls as the buffer fills.
+    /// Cells above which the peer is asked to pause, now; 0 unless lossless. Falls as the buffer fills.
     #[serde(default)]
     pub xoff_cells: u64,
-    /// Cells, headroom included, at which the peer may go on; 0 unless lossless.
+    /// Cells, including headroom, at which the peer may go on; 0 unless lossless.
     #[serde(default)]
     pub xon_cells: u64,
     /// As input: cells of headroom in use.
     pub headroom_cells: u64,
-    /// The most there were since this was last read by `weft show`.
+    /// Highest `headroom_cells` since `weft show` last restarted it.
     pub headroom_watermark_cells: u64,
-    /// Cells of headroom in all.
+    /// Cells of headroom of the group.
     pub headroom_size_cells: u64,
 }
 
@@ -270,48 +251,41 @@ pub struct DropsReport {
     pub total: Named,
     /// By port name.
     pub ports: BTreeMap<String, Named>,
-    /// Lost before us, by port name; not part of the totals.
+    /// Frames lost before the switch, by port name; not part of the totals.
     pub kernel_rx: Named,
 }
 
-/// Buffer and pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BufferReport {
-    /// Bytes of a cell.
     pub cell_bytes: u64,
-    /// All cells: B.
+    /// All cells (B in the model).
     pub total_cells: u64,
-    /// Headroom: H.
+    /// Cells of all headroom (H in the model).
     pub headroom_cells: u64,
-    /// Reserves.
     pub reserve_cells: u64,
-    /// What is shared.
+    /// Cells of the shared part.
     pub shared_cells: u64,
-    /// What of it is in use.
     pub shared_used_cells: u64,
-    /// The most there was since this was last read by `weft show`.
+    /// Highest `shared_used_cells` since `weft show` last restarted it.
     #[serde(default)]
     pub shared_watermark_cells: u64,
     /// Headroom in use, all groups together.
     #[serde(default)]
     pub headroom_used_cells: u64,
-    /// The most there was since this was last read by `weft show`.
+    /// Highest `headroom_used_cells` since `weft show` last restarted it.
     #[serde(default)]
     pub headroom_watermark_cells: u64,
-    /// Chunks of the pool.
     pub chunks: u64,
-    /// Chunks in use.
     pub chunks_used: u64,
-    /// Chunks that are free.
     pub chunks_free: u64,
 }
 
-/// The forwarding database as a whole.
+/// State of the FDB as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FdbSummary {
-    /// Most entries.
+    /// Entries that it has room for.
     pub capacity: u64,
-    /// Entries.
+    /// Entries in use.
     pub used: u64,
     /// Entries learned since the start.
     pub learned: u64,
@@ -319,95 +293,84 @@ pub struct FdbSummary {
     pub moved: u64,
     /// Entries removed for their age.
     pub aged: u64,
-    /// Not learned: the port has its `max_learned`.
+    /// Frames whose source was not learned: the port has its `max_learned`.
     pub port_limit: u64,
-    /// Not learned: no room.
+    /// Frames whose source was not learned: no room.
     pub full: u64,
-    /// Left to the next frame: another thread was writing.
+    /// Frames whose source was left to the next frame: another thread was writing.
     pub busy: u64,
-    /// Learn events that control was too slow for.
+    /// Learn events that were lost because control was too slow.
     pub events_lost: u64,
-    /// Moves refused of addresses that had moved too often.
+    /// Moves refused, of addresses that had moved too often.
     #[serde(default)]
     pub held: u64,
     /// Times that an address moved too often.
     pub loop_alarms: u64,
-    /// Ports between which one moves too often now.
+    /// Ports between which an address moves too often now.
     pub loop_ports: Vec<String>,
 }
 
-/// Forwarding database.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FdbReport {
-    /// As a whole.
     pub summary: FdbSummary,
-    /// Entries.
     pub entries: Vec<FdbRow>,
 }
 
-/// An FDB entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FdbRow {
-    /// VLAN.
     pub vid: u16,
     /// Address: `02:00:00:00:00:01`, `gen1:0000000002`, `id:0005`.
     pub addr: String,
-    /// Name of the port.
+    /// Name of the port or LAG; several where the station is spread.
     pub port: String,
-    /// Whether configuration says so.
+    /// Whether the configuration or management added it.
     #[serde(rename = "static")]
     pub is_static: bool,
     /// Seconds since the station's last frame; 0 for static entries.
     pub age_s: u64,
 }
 
-/// rx + copies = tx + dropped + consumed + queued.
+/// Counters that prove rx + copies = tx + dropped + consumed + queued.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConservationReport {
-    /// Received.
     pub rx: u64,
     /// Copies of replicated frames beyond the first.
     pub copies: u64,
-    /// Sent.
     pub tx: u64,
-    /// Dropped.
     pub dropped: u64,
-    /// Ended here: MAC control.
+    /// Frames for the switch itself.
     pub consumed: u64,
-    /// Still queued.
     pub queued: u64,
-    /// What is not accounted for; 0.
+    /// Frames that are not accounted for; always 0.
     pub imbalance: i64,
-    /// Whether it is 0.
+    /// Whether `imbalance` is 0.
     pub holds: bool,
-    /// Why the numbers are not of one moment, and the sum need not come out even: workers that do not
-    /// answer.
+    /// Why the counters are not of one moment, so that the sum may not come out even: workers did not answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inexact: Option<String>,
 }
 
-/// A worker thread.
+/// Report of one worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerReport {
-    /// Its number.
     pub worker: usize,
     /// Frames that it received.
     pub frames: u64,
     /// Bursts that they came in.
     pub bursts: u64,
-    /// Time of passes in which something was done.
+    /// Time of the passes in which something was done.
     pub busy_ns: u64,
-    /// The same in ticks of the processor's time-stamp counter; 0 where there is none.
+    /// `busy_ns` in ticks of the processor's time-stamp counter; 0 where there is none.
     pub busy_cycles: u64,
-    /// Time since the start, of which the rest was idle.
+    /// Time since the start; the rest of it was idle.
     pub uptime_ns: u64,
-    /// Time since its last pass began: its heartbeat. An idle worker makes ten a second at least.
+    /// Time since its last pass began. An idle worker makes ten passes a second at least.
     #[serde(default)]
     pub heartbeat_age_ns: u64,
-    /// The longest that it was away in the last 10 to 20 s: it did not run although it had to.
+    /// Longest absence in the last 10 to 20 s: the worker did not run although it had to.
     #[serde(default)]
     pub away_lately_ns: u64,
-    /// The same since the start.
+    /// Longest absence since the start.
     #[serde(default)]
     pub away_max_ns: u64,
     /// Whether it did not answer when this was read.
@@ -419,6 +382,6 @@ pub struct WorkerReport {
     pub busy_loops: u64,
     /// Calls of a device that failed.
     pub service_errors: u64,
-    /// Learn attempts that met another worker's.
+    /// Attempts to learn while another worker was learning.
     pub learn_busy: u64,
 }

@@ -1,9 +1,8 @@
-//! Pauses with their begin and end, put together of what workers record.
+//! Pauses with their beginning and end, put together from the workers' logs.
 //!
-//! [`Pauses`] reads the logs of all workers again and again; [`PauseReport`]s of those that ended, and of those that go
-//! on.
+//! [`Pauses`] reads the logs again and again, and gives a [`PauseReport`] for each pause that has ended, and for each
+//! that goes on. Times are nanoseconds since the switch started.
 //!
-//! Units: nanoseconds since the switch started.
 //! Source: docs/spec/pipeline.md §9; docs/page.md.
 
 use std::collections::BTreeMap;
@@ -17,28 +16,25 @@ use weft_dataplane::types::{PortId, Pri};
 /// A pause of one (port, priority).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PauseReport {
-    /// Its number, in the order in which pauses were seen to begin.
+    /// Number in the order in which pauses were seen to begin.
     pub number: u64,
-    /// Name of the port.
     pub port: String,
-    /// The priority.
     pub pri: u8,
-    /// `asked`: as input, this switch asked its peer to pause. `obeyed`: as output, the peer did, and it was held.
+    /// `asked`: this switch, as input, asked its peer to pause. `obeyed`: the peer asked, and this output is held.
     pub side: String,
-    /// When it began; the first look for one that went on then.
+    /// Beginning; the first look, for a pause that went on then.
     pub from_ns: u64,
-    /// When it ended; none while it goes on.
+    /// End; `None` while it goes on.
     pub to_ns: Option<u64>,
 }
 
-/// A pause that goes on.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     number: u64,
     from: Instant,
 }
 
-/// Whose pause it is.
+/// The place of a pause, and who asked for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     port: PortId,
@@ -46,10 +42,10 @@ struct Key {
     side: PauseSide,
 }
 
-/// What is known of pauses so far.
+/// Pauses so far.
 #[derive(Debug, Default)]
 pub struct Pauses {
-    /// By worker: edges of its log that were read.
+    /// By worker, the number of edges of its log that have been read.
     known: Vec<u64>,
     open: BTreeMap<Key, Open>,
     ended: Vec<PauseReport>,
@@ -60,7 +56,7 @@ pub struct Pauses {
 }
 
 impl Pauses {
-    /// Reads what is new in the logs of `core` at `now`; the first time it has them begin.
+    /// Reads the new edges in the logs of `core` at `now`; the first call has the workers begin their logs.
     pub fn read(&mut self, core: &Core, now: Instant) {
         let (mut edges, lost_before) = (Vec::new(), self.lost);
         self.known.resize(core.stats.len(), 0);
@@ -69,6 +65,7 @@ impl Pauses {
             let (next, lost) = stats.pauses.since(*known, &mut edges);
             (*known, self.lost) = (next, self.lost + lost);
         }
+        // The logs of the workers are read one after the other; the times put their edges in order.
         edges.sort_by_key(|edge| edge.at.as_ps());
         let snapshot = core.snapshot.load();
         let ports = &snapshot.config.ports;
@@ -78,6 +75,7 @@ impl Pauses {
         for edge in &edges {
             self.follow(edge, &name);
         }
+        // The levels show pauses whose edge is not in a log.
         for port in (0..ports.len()).filter_map(PortId::new) {
             for (side, pris) in
                 [(PauseSide::Asked, core.xoff(port)), (PauseSide::Obeyed, core.paused(port))]
@@ -85,9 +83,11 @@ impl Pauses {
                 for pri in Pri::ALL {
                     let key = Key { port, pri, side };
                     if pris.contains(pri) {
-                        self.begin(key, now); // it began before the log did, or its edge is read next time
+                        // The pause began before the log did, or its edge comes with the next read.
+                        self.begin(key, now);
                     } else if self.lost > lost_before {
-                        self.open.remove(&key); // its end may be among the edges that are lost
+                        // Its end may be among the edges that are lost.
+                        self.open.remove(&key);
                     }
                 }
             }
@@ -106,23 +106,23 @@ impl Pauses {
         if edge.begins {
             self.begin(key, edge.at);
         } else if let Some(open) = self.open.remove(&key) {
+            // The beginning may be the time of a look, which can be later than the edge that ends it.
             let to = Some(edge.at.as_ns().max(open.from.as_ns()));
             self.ended.push(report(key, open, to, name));
         }
     }
 
-    /// Pauses that have ended since this was last asked, in the order of their ends.
+    /// Takes the pauses that have ended since the last call, in the order of their ends.
     pub fn take_ended(&mut self) -> Vec<PauseReport> {
         core::mem::take(&mut self.ended)
     }
 
-    /// Pauses that go on.
     #[must_use]
     pub fn open(&self, name: &dyn Fn(PortId) -> String) -> Vec<PauseReport> {
         self.open.iter().map(|(&key, &open)| report(key, open, None, name)).collect()
     }
 
-    /// Edges that came too fast to be read, so that pauses are missing.
+    /// Edges that were lost, so that pauses are missing.
     #[must_use]
     pub const fn lost(&self) -> u64 {
         self.lost

@@ -1,38 +1,34 @@
-//! The process of a switch: what it may do.
-//!
-//! [`ProcessReport`], as the kernel tells it of the threads.
+//! Rights of the switch's process, as the kernel reports them of its threads.
 //!
 //! Source: `proc_pid_status(5)`; docs/privileges.md.
 
 use serde::{Deserialize, Serialize};
 
-/// What the process of a switch may do.
+/// Rights of the process, and of its threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessReport {
-    /// Its number.
     pub pid: u32,
-    /// Its effective user.
+    /// Effective user.
     pub uid: u32,
-    /// Its effective group.
+    /// Effective group.
     pub gid: u32,
-    /// How many threads it has.
     pub threads: usize,
     /// `on`, `weak` or `off`.
     pub sandbox: String,
-    /// Why it is not `on`.
+    /// Why the sandbox is not `on`.
     pub note: Option<String>,
     /// Capabilities in force.
     pub effective: Vec<String>,
-    /// Capabilities that it may put in force.
+    /// Capabilities that the process may put in force.
     pub permitted: Vec<String>,
-    /// Capabilities that a program could have that it executes.
+    /// Capabilities that an executed program could have.
     pub bounding: Vec<String>,
-    /// Whether what it executes gains nothing.
+    /// Whether an executed program gains no rights.
     pub no_new_privs: bool,
-    /// `filter` where system calls are filtered, `none` where not.
+    /// `filter` where system calls are filtered, else `none`.
     pub seccomp: String,
-    /// What Landlock forbids.
+    /// Restrictions by Landlock, as text.
     pub landlock: String,
-    /// Threads that may do something else than the first; none.
+    /// Names of threads whose rights differ from the first one's; there should be none.
     pub unlike: Vec<String>,
 }

@@ -1,15 +1,15 @@
 //! Reports as Prometheus metrics.
 //!
-//! [`StatsSnapshot`] in, text exposition format 0.0.4 out; one family after the other.
+//! A [`StatsSnapshot`] in, text exposition format 0.0.4 out, one family after the other. Values are in bytes and
+//! seconds, and in cells where the switch counts in cells.
 //!
-//! Units: base units, bytes and seconds; cells where the switch counts in cells.
 //! Source: Prometheus, "Exposition formats", "Metric and label naming".
 
 use std::fmt::Write;
 
 use super::{PfcReport, PortReport, QueueReport, StatsSnapshot, WorkerReport};
 
-/// Content type of [`render`]'s text.
+/// Content type of the text of [`render`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// A family of metrics: name, type, help.
@@ -34,6 +34,7 @@ impl Page {
 }
 
 fn escape(text: &str) -> String {
+    // The escapes of label values in the exposition format.
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
@@ -41,18 +42,18 @@ fn seconds(ns: u64) -> String {
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
-/// Bits as bytes, to the eighth.
+/// Bits as bytes, with three decimals: an eighth is 0.125.
 fn bytes(bits: u64) -> String {
     format!("{}.{:03}", bits / 8, bits % 8 * 125)
 }
 
-/// A counter of a port, and how it is read.
+/// A metric of a port, and how it is read from the report.
 type OfPort = (Family, fn(&PortReport) -> u64);
-/// A number of a queue, and how it is read.
+/// A metric of a queue, likewise.
 type OfQueue = (Family, fn(&QueueReport) -> u64);
-/// A number of a queue's flow control, and how it is read.
+/// A metric of a queue's flow control, likewise.
 type OfPfc = (Family, fn(&PfcReport) -> u64);
-/// A number of a worker, and how it is read.
+/// A metric of a worker, likewise.
 type OfWorker = (Family, fn(&WorkerReport) -> u64);
 
 const COUNTER: &str = "counter";

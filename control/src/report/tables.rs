@@ -1,8 +1,4 @@
-//! Reports as tables for people.
-//!
-//! A report in, lines of plain text out; columns of numbers are right-aligned.
-//!
-//! Units: in each column's head.
+//! Reports as tables for people: lines of plain text, with numbers aligned to the right.
 
 use std::fmt::Write;
 
@@ -16,7 +12,7 @@ use super::{
 };
 use crate::events::Page;
 
-/// A table whose first `texts` columns are text, all others numbers.
+/// A table whose first `texts` columns are text and whose others are numbers.
 pub fn table<const N: usize>(
     heads: [&str; N],
     texts: usize,
@@ -36,6 +32,7 @@ pub fn table<const N: usize>(
 }
 
 fn lines(table: &Table) -> String {
+    // Without the blanks that the padding leaves at the end of a line.
     table.lines().fold(String::new(), |text, line| text + line.trim_end() + "\n")
 }
 
@@ -49,6 +46,7 @@ fn list(rows: &[(&str, String)]) -> String {
 fn rate(bps: u64) -> String {
     #[rustfmt::skip] // columns: unit, its bit/s
     let units = [("Tbit/s", 1_000_000_000_000), ("Gbit/s", 1_000_000_000), ("Mbit/s", 1_000_000), ("kbit/s", 1_000)];
+    // The largest unit that writes the rate exactly, with three decimals at most.
     let unit = units.iter().find(|(_, size)| bps >= *size && bps.is_multiple_of(size / 1_000));
     let Some((unit, size)) = unit else { return format!("{bps} bit/s") };
     let (whole, thousandths) = (bps / size, bps % size / (size / 1_000));
@@ -58,7 +56,7 @@ fn rate(bps: u64) -> String {
     format!("{whole}.{thousandths:03}").trim_end_matches('0').to_owned() + " " + unit
 }
 
-/// What holds for the switch as a whole.
+/// Facts about the switch as a whole.
 fn head_of_fabric(fabric: &FabricReport) -> String {
     let or = |text: &Option<String>, none: &str| text.clone().unwrap_or_else(|| none.to_owned());
     let (agent, cci) = (&fabric.agent, &fabric.cci);
@@ -98,13 +96,13 @@ fn head_of_fabric(fabric: &FabricReport) -> String {
     ])
 }
 
-/// Managers that speak MCTP, where they may connect.
+/// The listener for CCI over MCTP; empty where there is none.
 fn mctp_of_fabric(fabric: &FabricReport) -> String {
     let (Some(at), Some(guard)) = (&fabric.mctp_at, &fabric.mctp_guard) else {
         return String::new();
     };
     let (mctp, messages) = (&fabric.mctp, &fabric.mctp.messages);
-    // A bus has no connections.
+    // The kernel's MCTP has no connections.
     let is_bus = at.starts_with("mctp");
     let mut rows = vec![
         ("cci over mctp", at.clone()),
@@ -433,7 +431,7 @@ pub(super) fn of_conservation(sum: &ConservationReport) -> String {
     ])
 }
 
-/// `of` by `by`, to a tenth; a dash without anything to divide by.
+/// `of` by `by` with one decimal; a dash if `by` is 0.
 fn tenths(of: u64, by: u64) -> String {
     let Some(tenths) = of.saturating_mul(10).checked_div(by) else { return "-".to_owned() };
     format!("{}.{}", tenths / 10, tenths % 10)
@@ -449,7 +447,7 @@ pub fn of_events(page: &Page) -> String {
     page.events.iter().fold(lost, |text, event| text + &event.to_string() + "\n")
 }
 
-/// How long ago a worker's last pass began.
+/// Time in ms since a worker's last pass began, and whether it is stuck.
 fn heartbeat(worker: &WorkerReport) -> String {
     let ago = tenths(worker.heartbeat_age_ns, 1_000_000);
     if worker.stuck { format!("{ago} STUCK") } else { ago }

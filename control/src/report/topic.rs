@@ -1,8 +1,7 @@
-//! What `weft show` can show: a row a topic.
+//! Topics of `weft show`, one row each.
 //!
-//! [`ShowTopic`] is asked for, [`ShowResponse`] comes back, as JSON or, by [`ShowResponse::to_text`], for people.
+//! A client asks for a [`ShowTopic`] and gets a [`ShowResponse`]: as JSON, or by [`ShowResponse::to_text`] for people.
 //!
-//! Units: as the reports have them.
 //! Source: ARCHITECTURE.md "To add X, edit these files".
 
 use serde::{Deserialize, Serialize};
@@ -13,7 +12,7 @@ use super::{
 };
 use crate::events::Page;
 
-/// A row a topic: its help, report, name, and the function of [`tables`] that writes this for people.
+/// A row for each topic: its help, report, name, and the function of [`tables`] that writes it for people.
 macro_rules! show_topics {
     ($(#[doc = $about:literal] $topic:ident($report:ty) $name:literal by $text:ident;)+) => {
         /// What `weft show` can show.

@@ -1,8 +1,8 @@
-//! Watermarks: the most that queues, groups and the buffer have held, since whoever reads them began again.
+//! Watermarks: the highest fill of queues, groups and the buffer since a reader last restarted them.
 //!
-//! A [`Mark`] names one; [`Watermarks`] keeps for each [`Reader`] what another one's restart would take from it.
+//! A [`Mark`] names one; values are in cells. The workers keep one maximum for all readers. So that a restart by one
+//! [`Reader`] takes nothing from another, [`Watermarks`] keeps the value of that moment for the other.
 //!
-//! Units: cells.
 //! Source: docs/spec/pipeline.md §10.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use weft_dataplane::types::{PortId, Pri};
 
 use super::ShowTopic;
 
-/// One watermark; of ports by number.
+/// One watermark; ports by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mark {
@@ -25,15 +25,15 @@ pub enum Mark {
     Group(u8, u8),
     /// Headroom of (input, priority).
     Headroom(u8, u8),
-    /// Lossy frames of (input, priority group), where they are kept.
+    /// Lossy frames of (input, priority group), where they are counted.
     Lossy(u8, u8),
     /// The shared part of the buffer.
     Shared,
-    /// All headroom.
+    /// The headroom of all groups together.
     HeadroomPool,
 }
 
-/// Who reads watermarks: each begins again for itself.
+/// A reader of watermarks; each restarts them for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
     /// `weft show` and metrics.
@@ -43,7 +43,7 @@ pub enum Reader {
 }
 
 impl Mark {
-    /// All of a switch with so many ports and priorities.
+    /// All watermarks of a switch with so many ports and priorities.
     pub fn all(ports: usize, pris: usize) -> impl Iterator<Item = Self> {
         let queues = move |of: fn(u8, u8) -> Self| {
             let port = move |port: PortId| {
@@ -70,7 +70,7 @@ impl Mark {
         }
     }
 
-    /// The counter of it that a worker keeps; none if there is no such port or priority.
+    /// The counter that a worker keeps of it; `None` if there is no such port or priority.
     fn counter(self, stats: &WorkerStats) -> Option<&Counter> {
         let queue = |port: u8, pri: u8| {
             let port = PortId::new(port.into())?;
@@ -87,7 +87,7 @@ impl Mark {
         })
     }
 
-    /// What is in use of it now; 0 if there is no such port or priority.
+    /// Fill at this moment; 0 if there is no such port or priority.
     fn level(self, core: &Core) -> u64 {
         let (buffer, snapshot) = (&core.buffer, core.snapshot.load());
         let (ports, pris) = (snapshot.config.ports.len(), snapshot.config.pris);
@@ -106,6 +106,7 @@ impl Mark {
                 of(port, pri, &|port, pri| buffer.headroom_used(port, pri))
             }
             Self::Lossy(port, group) => {
+                // SAI counts by priority group, the buffer by priority: the group's lossy priorities are added up.
                 let members = Pri::ALL
                     .into_iter()
                     .take(pris)
@@ -122,26 +123,27 @@ impl Mark {
         }
     }
 
-    /// The most there was since workers began again.
+    /// Highest fill since the workers restarted.
     fn highest(self, core: &Core) -> u64 {
         let counters = core.stats.iter().filter_map(|stats| self.counter(stats));
         let noted = counters.map(Counter::get).max().unwrap_or(0);
-        // With several workers it is noted when a frame leaves: until then the queue only grows.
+        // A worker notes the depth when a frame leaves; until then a queue only grows, so its fill now may be higher.
         if matches!(self, Self::Depth(..)) { noted.max(self.level(core)) } else { noted }
     }
 
-    /// Has workers begin again with what is in use now. No worker may be in a step meanwhile.
+    /// Restarts the workers' maximum from the fill at this moment. No worker may be in a step meanwhile.
     pub fn begin_again(self, core: &Core) {
         let level = self.level(core);
         for (worker, stats) in core.stats.iter().enumerate() {
             if let Some(counter) = self.counter(stats) {
+                // One worker takes the level, as `highest` is the maximum over all of them.
                 counter.set(if worker == 0 { level } else { 0 });
             }
         }
     }
 }
 
-/// What each reader has not been told because another one began again meanwhile.
+/// By watermark, a reader's highest value from before another reader's restart.
 type Kept = BTreeMap<Mark, u64>;
 
 /// Watermarks of a running switch, for readers that do not know of each other.
@@ -160,27 +162,30 @@ impl Watermarks {
         kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The most there was of `mark` since `reader` began again.
+    /// Highest fill of `mark` since `reader` restarted it.
     #[must_use]
     pub fn read(&self, reader: Reader, core: &Core, mark: Mark) -> u64 {
         self.since_restart(reader, mark, mark.highest(core))
     }
 
-    /// As [`Self::read`], where workers have `highest`.
+    /// As [`Self::read`], where the workers' highest is `highest`.
     #[must_use]
     pub fn since_restart(&self, reader: Reader, mark: Mark, highest: u64) -> u64 {
         self.of(reader).get(&mark).copied().unwrap_or(0).max(highest)
     }
 
-    /// Has `marks` begin again for `reader` alone. No worker may be in a step meanwhile.
+    /// Restarts `marks` for `reader` alone. No worker may be in a step meanwhile.
     pub fn restart(&self, reader: Reader, core: &Core, marks: &[Mark]) {
         let other = match reader {
             Reader::Show => Reader::Sai,
             Reader::Sai => Reader::Show,
         };
+        // Both locks together are taken only here, under the quiesced workers, so two readers cannot wait for each
+        // other.
         let (mut own, mut others) = (self.of(reader), self.of(other));
         for &mark in marks {
             own.remove(&mark);
+            // Kept for the other reader before the workers' maximum is lost.
             let kept = others.entry(mark).or_default();
             *kept = (*kept).max(mark.highest(core));
             mark.begin_again(core);
