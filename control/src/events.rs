@@ -1,10 +1,9 @@
-//! What happens to a running switch: a bounded log of events that standard error and `weft show events` read.
+//! Events of a running switch: a bounded log that standard error and `weft show events` read.
 //!
-//! [`EventLog::post`] of a [`Kind`], what it is about and a message → a ring of numbered [`Event`]s; a kind that
-//! posts too fast is held back, and the next event of it says how many were. The data plane never posts: it counts and
-//! sets levels, which control reads and turns into events.
+//! [`EventLog::post`] takes a [`Kind`], a subject and a message, and puts a numbered [`Event`] into a ring. A kind that
+//! posts too fast is held back, and its next event says how many were. The data plane never posts: it counts and sets
+//! levels, which control reads and turns into events. Times are wall clock, as RFC 3339 text in UTC.
 //!
-//! Units: events; milliseconds of the wall clock, as RFC 3339 text in UTC.
 //! Source: docs/spec/pipeline.md §9 and §10 (level-triggered words that control re-reads); docs/running.md "Events".
 
 use std::collections::{BTreeMap, VecDeque};
@@ -21,25 +20,23 @@ use weft_lab::clock;
 pub const EVENTS_MAX: usize = 1_024;
 /// Events of one kind that may be posted at once.
 pub const BURST: u32 = 64;
-/// How soon one more of a kind may be posted after a burst.
+/// Time after which one more of a kind may be posted, once the burst is used up.
 pub const REFILL: Span = Span::from_ms(1_000);
-/// Longest message, in bytes; what is longer is cut.
+/// Longest subject or message, in bytes; the rest is cut off.
 pub const MESSAGE_LEN_MAX: usize = 400;
 
-/// How much an event matters.
+/// Importance of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// Something does not work.
     Error,
-    /// Something is not as it should be.
+    /// Something is wrong, but the switch goes on.
     Warn,
-    /// Something happened that may happen.
+    /// Something normal.
     Info,
 }
 
 impl Level {
-    /// The word for it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -50,24 +47,22 @@ impl Level {
     }
 }
 
-/// Makes [`Kind`], its names and its levels of one table.
+/// Makes [`Kind`], its names and its levels from one table.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident, $name:literal, $level:ident;)*) => {
-        /// What an event is of. Each kind has its own limit, so that none hides another.
+        /// Kind of an event. Each has a rate limit of its own, so that none hides another.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Kind { $($(#[$doc])* $kind,)* }
 
         impl Kind {
-            /// All kinds.
             pub const ALL: &[Self] = &[$(Self::$kind,)*];
 
-            /// The word for it, in logs, answers and metrics.
+            /// Its name in logs, answers and metrics.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$kind => $name,)* }
             }
 
-            /// How much it matters.
             #[must_use]
             pub const fn level(self) -> Level {
                 match self { $(Self::$kind => Level::$level,)* }
@@ -77,29 +72,27 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// The link of a port is up.
     LinkUp, "link_up", Info;
-    /// The link of a port is down.
     LinkDown, "link_down", Warn;
-    /// A port could not do its chores: its device is gone, or refuses.
+    /// Housekeeping of a port failed: its device is gone, or refuses.
     PortFailed, "port_trouble", Warn;
-    /// It can again.
+    /// The device of the port works again.
     PortRecovered, "port_well", Info;
     /// The peer of an output pauses a priority without a break.
     PfcStorm, "pfc_storm", Warn;
-    /// It has stopped that.
+    /// The peer has stopped pausing it.
     PfcStormOver, "pfc_storm_over", Info;
     /// An address moves between ports too often.
     Loop, "loop", Warn;
-    /// None does any more.
+    /// No address moves too often any more.
     LoopOver, "loop_over", Info;
-    /// A port takes nothing for a while, as a loop leads through it.
+    /// A port takes no frames for a while, as it is part of a loop.
     LoopBlocked, "loop_blocked", Warn;
-    /// It takes frames again.
+    /// The port takes frames again.
     LoopOpened, "loop_opened", Info;
     /// A port's queues are held by command.
     TxOff, "tx_off", Info;
-    /// They are not any more.
+    /// They are sent again.
     TxOn, "tx_on", Info;
     /// A station was not learned: no room in the FDB, or the port has its `max_learned`.
     FdbFull, "fdb_full", Warn;
@@ -113,13 +106,13 @@ kinds! {
     MirrorFailed, "mirror_failed", Error;
     /// The record cannot be written.
     RecordFailed, "record_failed", Error;
-    /// Somebody was refused at the management socket, the metrics server or the place where managers connect.
+    /// A client was refused at the management socket, the metrics server, SAI or CCI.
     ClientRefused, "client_refused", Warn;
     /// The kernel lost frames before a port with lossless priorities.
     KernelLost, "kernel_lost", Warn;
     /// A worker has not finished a pass of its loop for a while.
     WorkerStalled, "worker_stalled", Error;
-    /// It has now.
+    /// The worker's loop runs again.
     WorkerRecovered, "worker_well", Info;
     /// Another configuration is in force.
     Reloaded, "reloaded", Info;
@@ -127,21 +120,18 @@ kinds! {
     ReloadRefused, "reload_refused", Warn;
 }
 
-/// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// Its number; the first one is 1, none is left out.
+    /// Its number, from 1 without gaps.
     pub seq: u64,
-    /// When, by the wall clock: RFC 3339, UTC.
+    /// Wall clock time of posting: RFC 3339, UTC.
     pub time: String,
-    /// How much it matters.
     pub level: Level,
-    /// The name of its [`Kind`].
+    /// Name of its [`Kind`].
     pub kind: String,
-    /// What it is about: a port, a file, an address.
+    /// Port, file or address that it is about; may be empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub subject: String,
-    /// What happened, for people.
     pub message: String,
     /// Events of this kind that were held back before it.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -167,24 +157,24 @@ impl fmt::Display for Event {
     }
 }
 
-/// Events from a number on.
+/// Events after a number.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Page {
     /// The events, the oldest first.
     pub events: Vec<Event>,
-    /// Events after the number that was asked for which are not kept any more.
+    /// Events after the requested number that are no longer kept.
     pub lost: u64,
-    /// The number of the last event that there is; 0 before the first.
+    /// Number of the last event of all; 0 before the first.
     pub last: u64,
 }
 
-/// What a kind may still post.
+/// Rate limit of a kind: a bucket of [`BURST`] tokens, one of which comes back every [`REFILL`].
 #[derive(Clone, Copy, Debug)]
 struct RateLimit {
     tokens: u32,
     refilled: Instant,
     suppressed: u64,
-    /// Posted or held back.
+    /// Events of this kind since the start, posted or held back.
     total: u64,
 }
 
@@ -199,11 +189,12 @@ impl RateLimit {
         if more > 0 {
             self.tokens =
                 BURST.min(self.tokens.saturating_add(u32::try_from(more).unwrap_or(BURST)));
+            // Only whole periods, so that the rest of one is not lost.
             self.refilled += Span::from_ns(more * REFILL.as_ns());
         }
     }
 
-    /// How many were held back before, if one more may be posted.
+    /// Takes a token; returns how many events were held back before, or `None` if this one is.
     fn take(&mut self, now: Instant) -> Option<u64> {
         self.refill(now);
         self.total += 1;
@@ -222,7 +213,7 @@ struct State {
     last: u64,
 }
 
-/// The latest events of a process. Posting waits for nobody: whoever reads too slowly loses the oldest.
+/// The latest events of a process. Posting never waits: a reader that is too slow loses the oldest.
 pub struct EventLog {
     state: Mutex<State>,
     posted: Condvar,
@@ -240,8 +231,8 @@ impl EventLog {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that `kind` happened to `subject` (a port, a file, an address; may be empty). What cannot be printed in
-    /// either text is escaped.
+    /// Records that `kind` happened to `subject` (a port, a file, an address; may be empty). Characters that cannot be
+    /// printed are escaped in both texts.
     pub fn post(&self, kind: Kind, subject: &str, message: &str) {
         self.post_at(clock::now(), kind, subject, message);
     }
@@ -250,18 +241,20 @@ impl EventLog {
         let mut state = self.lock();
         let Some(suppressed) = state.limit(kind, now).take(now) else { return };
         state.put(kind, subject, message, suppressed);
+        // Readers that wake up need the lock.
         drop(state);
         self.posted.notify_all();
     }
 
-    /// Says of kinds that were held back, and may post again, how many were: to be called now and then, so that the last
-    /// of a flood are told, too.
+    /// Posts, for each kind that was held back and may post again, how many were. Called now and then, so that the end
+    /// of a flood is reported, too.
     pub fn post_suppressed(&self) {
         self.post_suppressed_at(clock::now());
     }
 
     fn post_suppressed_at(&self, now: Instant) {
         let mut state = self.lock();
+        // Nothing has been posted yet: the limits are made by the first event.
         if state.limits.is_empty() {
             return;
         }
@@ -278,13 +271,13 @@ impl EventLog {
         }
     }
 
-    /// Events after number `seq`: all that are kept after 0.
+    /// Events after number `seq`; 0 for all that are kept.
     #[must_use]
     pub fn after(&self, seq: u64) -> Page {
         self.lock().after(seq)
     }
 
-    /// As [`after`](Self::after), once there is one, or `longest` is over.
+    /// As [`after`](Self::after), but waits until there is one, or `longest` is over.
     #[must_use]
     pub fn wait_after(&self, seq: u64, longest: Duration) -> Page {
         let state = self.lock();
@@ -293,7 +286,7 @@ impl EventLog {
         state.after(seq)
     }
 
-    /// How many of each kind happened since the start, those that were held back included.
+    /// By kind, the events since the start, including those that were held back.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<String, u64> {
         let state = self.lock();
@@ -340,7 +333,7 @@ impl State {
     }
 }
 
-/// `text` in one line that leaves a terminal as it is, of bounded length.
+/// `text` as one line of bounded length that is harmless on a terminal.
 fn printable(text: &str) -> String {
     let mut shown = String::new();
     for c in text.chars() {
@@ -348,7 +341,7 @@ fn printable(text: &str) -> String {
             shown.push_str("...");
             break;
         }
-        // Direction marks and line separators are no control characters, and as bad.
+        // Direction marks and line separators are no control characters, but as harmful.
         if c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}') {
             shown.extend(c.escape_default());
         } else {
@@ -358,7 +351,7 @@ fn printable(text: &str) -> String {
     shown
 }
 
-/// The time by the wall clock.
+/// The wall clock time as text.
 pub(crate) fn wall_clock() -> String {
     let time = clock_gettime(ClockId::Realtime);
     let (s, ns) =
@@ -366,16 +359,15 @@ pub(crate) fn wall_clock() -> String {
     humantime::format_rfc3339_millis(SystemTime::UNIX_EPOCH + Duration::new(s, ns)).to_string()
 }
 
-/// The log of this process: one process is one switch.
+/// The log of this process, which is one switch.
 static LOG: EventLog = EventLog::new();
 
-/// The log of this process.
 #[must_use]
 pub fn log() -> &'static EventLog {
     &LOG
 }
 
-/// Records in the log of this process that `kind` happened to `subject`; see [`EventLog::post`].
+/// Posts to the log of this process; see [`EventLog::post`].
 pub fn post(kind: Kind, subject: &str, message: &str) {
     LOG.post(kind, subject, message);
 }

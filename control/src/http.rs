@@ -1,38 +1,34 @@
-//! Requests and responses of the small HTTP servers of this program: one request a connection.
+//! Requests and responses of the small HTTP servers of this program: one request for each connection.
 //!
 //! [`read`] a request from a client, [`respond`] to its head, [`send`].
 //!
-//! Units: bytes.
 //! Source: RFC 9110, RFC 9112; request heads are read by `httparse`.
 
 use std::io::{self, Read};
 
 use crate::serve::Client;
 
-/// Longest request head.
+/// Longest request head, in bytes.
 pub const HEAD_LEN_MAX: usize = 8 * 1024;
-/// Headers of a request at most.
+/// Most headers of a request.
 const HEADERS_MAX: usize = 64;
-/// Plain text.
 pub const TEXT: &str = "text/plain; charset=utf-8";
-/// A page.
 pub const HTML: &str = "text/html; charset=utf-8";
-/// What every response says: it is what it says it is, nobody keeps it, and no other page uses it.
+/// Headers of every response: browsers take its type as given, do not store it, send no referrer, and let no other site
+/// use it.
 pub const ALWAYS: &str = "X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n\
                           Referrer-Policy: no-referrer\r\nCross-Origin-Resource-Policy: same-origin\r\n";
 
-/// What a request asks for.
+/// A request, as far as the servers need it.
 #[derive(Debug)]
 pub struct Asked<'a> {
-    /// Without the query.
+    /// The path without the query.
     pub path: &'a str,
-    /// All of them.
     pub headers: &'a [httparse::Header<'a>],
-    /// By HEAD, not by GET.
+    /// Whether the method is HEAD, not GET.
     pub is_head: bool,
 }
 
-/// A whole response.
 #[must_use]
 pub fn message(status: &str, kind: &str, extra: &str, body: &str) -> Vec<u8> {
     let length = body.len();
@@ -43,7 +39,7 @@ pub fn message(status: &str, kind: &str, extra: &str, body: &str) -> Vec<u8> {
     head.into_bytes().into_iter().chain(body.bytes()).collect()
 }
 
-/// The response to a request by HEAD: that of the same request by GET, without its body.
+/// Makes the response to GET one to HEAD: the same head without the body.
 pub fn drop_body(response: &mut Vec<u8>) {
     const END: &[u8] = b"\r\n\r\n";
     if let Some(at) = response.windows(END.len()).position(|four| four == END) {
@@ -51,8 +47,8 @@ pub fn drop_body(response: &mut Vec<u8>) {
     }
 }
 
-/// The response to a request whose first bytes are `head`: that of `answer`, or why it is no request; none while more is
-/// needed. With `is_all` nothing comes behind `head`.
+/// The response to a request whose first bytes are `head`: that of `answer`, or a refusal; `None` while more bytes are
+/// needed. With `is_all` nothing comes after `head`.
 pub fn respond<R: From<Vec<u8>>>(
     head: &[u8],
     is_all: bool,
@@ -63,6 +59,7 @@ pub fn respond<R: From<Vec<u8>>>(
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(head) {
         Ok(httparse::Status::Complete(_)) => {}
+        // The client has closed its side: the rest of the head will not come.
         Ok(httparse::Status::Partial) if is_all => return whole("400 Bad Request", ""),
         Ok(httparse::Status::Partial) if head.len() <= HEAD_LEN_MAX => return None,
         Ok(httparse::Status::Partial) | Err(httparse::Error::TooManyHeaders) => {
@@ -95,16 +92,18 @@ pub fn read<R>(mut client: &Client, respond: impl Fn(&[u8], bool) -> Option<R>) 
     }
 }
 
-/// Sends a response, as far as there is memory for it, and ends the connection.
+/// Sends a response, if there is memory for it, and ends the connection.
 ///
 /// # Errors
 /// The client goes, or is sent away.
 pub fn send(client: &Client, response: Vec<u8>) -> io::Result<()> {
+    // The share is held until the client has taken the response; without one a short refusal is sent.
     let (_held, response) = match client.hold(response.capacity()) {
         Ok(held) => (Some(held), response),
         Err(_) => (None, message("503 Service Unavailable", TEXT, "Retry-After: 5\r\n", "")),
     };
     client.send(&response)?;
+    // Only the sending side: closing both at once could lose the response to unread bytes of the client.
     client.stream().finish();
     Ok(())
 }

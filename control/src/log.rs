@@ -1,8 +1,8 @@
-//! What a process that serves writes to standard error: lines of text, or JSON objects, one a line.
+//! Messages of a serving process on standard error: lines of text, or JSON objects, one a line.
 //!
-//! [`Log`] is the least level and the form; events of the event log have the same form.
+//! A [`Log`] has the least level and the form; events of the event log are written in the same form. Times in JSON are
+//! wall clock, RFC 3339, UTC.
 //!
-//! Units: times of the wall clock, RFC 3339, UTC, in JSON.
 //! Source: JSON is RFC 8259; docs/running.md "Events".
 
 use std::io::{self, Write};
@@ -17,15 +17,14 @@ use crate::events::{self, Event};
 
 pub use crate::events::Level;
 
-/// How long a message that must not wait may take to be written.
+/// Longest time that [`say_in_time`] waits for a message to be written.
 const SAY_MAX: Duration = Duration::from_millis(500);
 
-/// Where messages go, which, and in which form.
+/// Which messages are written, and in which form.
 #[derive(Clone, Copy, Debug)]
 pub struct Log {
-    /// Least level.
+    /// Least level that is written.
     pub least: LogLevel,
-    /// Form.
     pub format: LogFormat,
 }
 
@@ -36,7 +35,7 @@ impl Default for Log {
 }
 
 impl Log {
-    /// As `settings` say; as without any where they are no such words.
+    /// The log that `settings` ask for; the default where they have no known word.
     #[must_use]
     pub fn of(settings: &Settings) -> Self {
         let word = |key| settings.table("run", key).and_then(|set| set.value.as_text());
@@ -55,7 +54,7 @@ impl Log {
         }
     }
 
-    /// A message as a line.
+    /// A message as a line, with its newline.
     #[must_use]
     pub fn line(self, level: Level, kind: &str, message: &str) -> String {
         match self.format {
@@ -74,21 +73,20 @@ impl Log {
         }
     }
 
-    /// Writes a message of the start or the end of the process.
+    /// Writes a message of the start or the end of the process; waits for the reader of standard error.
     pub fn say(self, level: Level, kind: &str, message: &str) {
         if self.wants(level) {
             anstream::eprint!("{}", self.line(level, kind, message));
         }
     }
 
-    /// As [`say`](Self::say), without waiting for whoever reads standard error.
+    /// As [`say`](Self::say), but does not wait longer than [`say_in_time`].
     pub fn say_in_time(self, level: Level, kind: &str, message: &str) {
         if self.wants(level) {
             say_in_time(&self.line(level, kind, message));
         }
     }
 
-    /// Writes an event.
     pub fn event(self, event: &Event) {
         if !self.wants(event.level) {
             return;
@@ -102,13 +100,15 @@ impl Log {
     }
 }
 
-/// Writes to standard error, if that can be done in time: whoever reads it may not read it, and whoever has ended may hold
-/// its lock.
+/// Writes to standard error, if that can be done in half a second: its reader may not read, and a thread that has ended
+/// may hold its lock.
 pub fn say_in_time(text: &str) {
     let text = text.to_owned();
     let (said, heard) = mpsc::channel::<()>();
+    // In a thread of its own, which stays behind if it blocks; the caller goes on.
     let say = move || {
-        let _ = io::stderr().write_all(text.as_bytes()); // nobody else can be told
+        // If standard error fails there is no other place to report it.
+        let _ = io::stderr().write_all(text.as_bytes());
         drop(said);
     };
     if std::thread::Builder::new().spawn(say).is_ok() {

@@ -1,7 +1,7 @@
-//! Conformance of buffer and PFC: at which frame a switch with the thresholds in force pauses, drops and resumes.
+//! Conformance of buffer and PFC: the frames at which a switch with the thresholds in force pauses, drops and resumes.
 //!
-//! [`Params::of`] a configuration in force and a frame length → a row for each (port, priority). The cases of
-//! `weft conform run` hold a switch against them.
+//! [`Params::of`] takes a configuration in force and a frame length, and returns a row for each (port, priority). The
+//! cases of `weft conform run` compare a switch with them.
 //!
 //! Source: docs/spec/pipeline.md §4 and §9; docs/conform.md.
 
@@ -14,67 +14,64 @@ use weft_dataplane::types::{PortId, Pri};
 
 use crate::sai::objects::Object;
 
-/// When frames of one length cross each threshold, all else empty and their output held; and what else a test has to know.
+/// Frames of one length at which each threshold is crossed, with all else empty and their output held; and the facts
+/// about the switch that a test needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Params {
-    /// Bytes of a cell.
     pub cell_size: u64,
-    /// Bytes of a frame, without FCS.
+    /// Length of a frame in bytes, without FCS.
     pub packet_size: u64,
-    /// Cells of a frame.
     pub packet_cells: u64,
-    /// Object id of the buffer pool for the SAI service.
+    /// Object id of the buffer pool in the SAI service.
     pub buf_pool_roid: String,
-    /// Priority by PCP.
+    /// By PCP.
     #[serde(default)]
     pub pcp_to_pri: Vec<u8>,
-    /// Priority by DSCP.
+    /// By DSCP.
     #[serde(default)]
     pub dscp_to_pri: Vec<u8>,
-    /// When frames get ECN marks, if they do.
+    /// Thresholds of ECN marks; `None` if the switch sets none.
     #[serde(default)]
     pub ecn: Option<Ecn>,
-    /// By port.
+    /// One entry for each port, without the CPU port.
     #[serde(default)]
     pub ports: Vec<Port>,
-    /// By port and priority.
+    /// One entry for each (port, priority).
     pub rows: Vec<Row>,
 }
 
-/// When frames get ECN marks: by the depth of their queue as they leave it, themselves included.
+/// Thresholds of ECN marks: depth of the queue as the frame leaves it, itself included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ecn {
-    /// Bytes below which none is marked.
+    /// Bytes below which no frame is marked.
     pub low_bytes: u64,
-    /// Bytes from which on all are.
+    /// Bytes from which on every frame is marked.
     pub high_bytes: u64,
 }
 
-/// How a port reads priorities, and shares its output among them.
+/// How a port assigns priorities, and shares its output among them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Port {
-    /// Its name.
     pub port: String,
-    /// Fields that decide a frame's priority, the first that it has: `pcp`, `dscp`, `tc`, `exp`.
+    /// Fields that decide a frame's priority, of which the first that it has counts: `pcp`, `dscp`, `tc`, `exp`.
     pub trust: Vec<String>,
     /// Priorities that go before all others, the highest first.
     pub strict: Vec<u8>,
-    /// Shares of the others, by priority.
+    /// By priority, the shares of the others.
     pub weights: Vec<u32>,
-    /// Bits that it sends in a second at most, where that is limited.
+    /// Limit of its rate in bit/s; `None` without one.
     pub max_rate_bps: Option<u64>,
-    /// Bytes of the longest frame, without FCS.
+    /// Longest frame in bytes, without FCS.
     pub max_frame: u64,
 }
 
-/// Thresholds of one (port, priority), as numbers of frames; numbers of frames that trigger something count that frame.
+/// Thresholds of one (port, priority), as numbers of frames. A number at which something happens counts the frame that
+/// triggers it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
-    /// Name of the port.
     pub port: String,
-    /// The priority.
     pub pri: u8,
-    /// Number of the priority group that it is counted in.
+    /// Priority group that counts it.
     pub pg: u8,
     /// Whether it must not lose frames.
     pub lossless: bool,
@@ -93,17 +90,17 @@ pub struct Row {
     pub headroom: Option<u64>,
     /// Lossy: the first frame that is dropped, counted at the output.
     pub trig_egr_drp: Option<u64>,
-    /// By how many frames each may be off, as other workers that carry traffic take shares of the buffer ahead.
+    /// Frames by which each number may be off: other workers that carry traffic lease cells of the buffer ahead.
     pub margin: u64,
 }
 
-/// A queue that frames of `cells` are put into, all else empty.
+/// A queue that is filled with frames of `cells` each, all else empty.
 #[derive(Clone, Copy)]
 struct Filling<'a> {
     thresholds: &'a Thresholds,
     pri: Pri,
     cells: u64,
-    /// Whether it is an ingress group, not a VOQ.
+    /// True for an ingress group, false for a VOQ.
     group: bool,
 }
 
@@ -117,7 +114,7 @@ impl Filling<'_> {
         reserve.into()
     }
 
-    /// The limit while the queue has `used` cells.
+    /// Its limit while it has `used` cells.
     fn limit(&self, used: u64) -> u64 {
         let free = self.thresholds.shared().saturating_sub(used.saturating_sub(self.reserve()));
         let limit = if self.group {
@@ -128,14 +125,15 @@ impl Filling<'_> {
         limit.into()
     }
 
-    /// Whether another frame gets room where `used` cells are in use.
+    /// Whether another frame is admitted while it has `used` cells.
     fn admits(&self, used: u64) -> bool {
         let after = used + self.cells;
         after <= self.limit(used)
             && after.saturating_sub(self.reserve()) <= self.thresholds.shared()
     }
 
-    /// Frames that get room, one after the other: the limit falls as the queue grows, so that it is the first refused.
+    /// Frames that are admitted one after the other. The limit falls as the queue grows, so the first refusal is the
+    /// end, and bisection finds it.
     fn fits(&self) -> u64 {
         let (mut fits, mut refused) =
             (0, self.thresholds.shared() / self.cells + self.reserve() / self.cells + 2);
@@ -152,10 +150,11 @@ impl Filling<'_> {
 }
 
 impl Params {
-    /// Of the configuration in force, for frames of `packet_size` bytes, with so many workers.
+    /// Numbers for the configuration in force, frames of `packet_size` bytes, and a switch with `workers` workers.
     #[must_use]
     pub fn of(snapshot: &Snapshot, packet_size: u64, workers: usize) -> Self {
         let cell_size = u64::from(snapshot.config.buffer.cell_bytes);
+        // Shorter frames are padded to 60 bytes before they are stored.
         let cells = packet_size.max(60).div_ceil(cell_size);
         let ports = (0..).filter_map(PortId::new).zip(&snapshot.config.ports);
         let own = ports.filter(|(id, _)| snapshot.cpu_port != Some(*id));
@@ -196,7 +195,7 @@ impl Params {
         }
     }
 
-    /// What is said of `port`.
+    /// Facts about the port called `port`.
     #[must_use]
     pub fn port(&self, port: &str) -> Option<&Port> {
         self.ports.iter().find(|of| of.port == port)
@@ -223,6 +222,7 @@ impl Port {
 }
 
 fn margin(snapshot: &Snapshot, pri: Pri, cells: u64, workers: usize) -> u64 {
+    // The receiving worker's own lease is used by the counted frames, so it is not in the margin.
     let ahead = LEASED_MAX * (workers as u64).saturating_sub(1);
     snapshot.config.buffer.alpha[pri].of(ahead).div_ceil(cells)
 }
@@ -235,6 +235,7 @@ fn lossless(snapshot: &Snapshot, input: PortId, pri: Pri, cells: u64, row: Row) 
     let (trig_pfc, dismiss_pfc) = match snapshot.config.pfc.mode {
         PfcMode::IngressPg => (fits + 1, dismissed(&group, fits)),
         PfcMode::EgressQueue { xoff_bytes, xon_bytes } => {
+            // The queue pauses when it is above XOFF, and resumes below XON: both count the frame that crosses it.
             let above = xoff_bytes / frame + 1;
             (above, above.saturating_sub(xon_bytes.div_ceil(frame).saturating_sub(1)))
         }
@@ -251,9 +252,9 @@ fn lossless(snapshot: &Snapshot, input: PortId, pri: Pri, cells: u64, row: Row) 
     }
 }
 
-/// Frames that have to leave until the group is at its XON, where `fits` are in it and one is in its headroom.
+/// Frames that have to leave until the group is at its XON, when `fits` are in it and one is in its headroom.
 fn dismissed(group: &Filling<'_>, fits: u64) -> u64 {
-    // Frames leave one by one, and the first frees headroom.
+    // Frames leave one by one, and the first one frees headroom.
     let is_released = |left: u64| {
         let used = (fits + 1).saturating_sub(left) * group.cells;
         let shared = used.min(fits * group.cells);

@@ -1,8 +1,7 @@
 //! The metrics server: metrics for Prometheus, and the page of the switch.
 //!
-//! `GET` of [`PATHS`] in, a response out; one request a connection, a few connections at a time.
+//! It answers `GET` of [`PATHS`], one request for each connection, and a few connections at a time.
 //!
-//! Units: bytes, seconds.
 //! Source: docs/page.md.
 
 use std::io;
@@ -21,7 +20,7 @@ use crate::report::prometheus;
 use crate::requests::Backend;
 use crate::serve::{Client, Limits, Protocol, Stream, TcpError, TcpServer, Trust};
 
-/// What clients may use: those that are sent events, and as many others.
+/// Limits for all clients together: those that are sent events, and as many others.
 pub const LIMITS: Limits = Limits {
     clients: 8 + VIEWERS,
     unknown: 0,
@@ -30,10 +29,10 @@ pub const LIMITS: Limits = Limits {
     answer: Duration::from_secs(10),
     unread: 64 << 20,
 };
-/// What can be asked for.
+/// Paths that can be requested.
 pub const PATHS: [&str; 4] = ["/", "/metrics", "/api/state", "/api/events"];
 
-/// Serves `backend`'s report at `addr`; port 0 takes any.
+/// Serves the report of `backend` at `addr`; port 0 takes any port.
 ///
 /// # Errors
 /// The address cannot be had.
@@ -50,12 +49,12 @@ struct Pages {
     guard: Guard,
 }
 
-/// What a request is answered.
+/// Answer to a request.
 #[derive(Debug, PartialEq, Eq)]
 enum Response {
-    /// This.
+    /// A whole response.
     Whole(Vec<u8>),
-    /// This, and events for as long as it stays.
+    /// The head of a response, with events after it for as long as the client stays.
     Events(Vec<u8>),
 }
 
@@ -75,11 +74,12 @@ impl Protocol for Pages {
     }
 
     fn trust(&self, _stream: &Stream) -> Result<Trust, Vec<u8>> {
-        Ok(Trust::Owner) // nobody can tell who it is: all places are for all
+        // Clients cannot be told apart, so no place is kept for anyone.
+        Ok(Trust::Owner)
     }
 
     fn serve(&self, client: &Client) {
-        // Whatever ends a connection, the others go on.
+        // An error ends this connection only.
         let _ = self.answer(client);
     }
 }
@@ -90,6 +90,7 @@ impl Pages {
             Response::Whole(response) => response,
             Response::Events(head) => {
                 if let Some(viewer) = self.feed.viewers.enter() {
+                    // No time limit holds while a client is `working`; `events::serve` ends viewers that do not read.
                     client.working();
                     return page::events::serve(client, &head, &self.feed, &viewer);
                 }
@@ -101,7 +102,7 @@ impl Pages {
         http::send(client, response)
     }
 
-    /// The response to a request whose first bytes are `head`; none while more is needed.
+    /// Response to a request whose first bytes are `head`; `None` while more bytes are needed.
     fn respond(&self, head: &[u8], is_all: bool) -> Option<Response> {
         http::respond(head, is_all, |asked| {
             let mut response = self.response(asked);
@@ -114,7 +115,7 @@ impl Pages {
 
     fn response(&self, asked: &Asked<'_>) -> Response {
         let path = asked.path;
-        // Collectors of metrics may call this machine what they like, as ever.
+        // Collectors of metrics reach this machine by any name that they are configured with.
         let refused = self.guard.check(asked.headers, !path.starts_with("/api/"));
         if let Some(why) = refused.filter(|_| path != "/metrics") {
             return message("403 Forbidden", TEXT, "", why).into();
@@ -125,6 +126,7 @@ impl Pages {
                 (HTML, policy, self.page.html.clone())
             }
             "/metrics" => {
+                // Exact counters, for which workers are held; the page gets a glance, as it asks five times a second.
                 let stats = self.backend.stats(None);
                 (prometheus::CONTENT_TYPE, String::new(), prometheus::render(&stats))
             }

@@ -1,8 +1,7 @@
-//! Management sockets: a server that hands lines of JSON to whoever answers them.
+//! Management sockets: a server that hands lines of JSON to a handler and sends back its answers.
 //!
-//! [`LineHandler`] behind [`serve::Server`]; a client must be of our user, or root.
+//! A [`LineHandler`] behind [`serve::Server`]; a client must be of the user that runs the switch, or root.
 //!
-//! Units: bytes, seconds.
 //! Source: unix(7), `SO_PEERCRED`; ARCHITECTURE.md "Control".
 
 use std::io::{self, BufRead, BufReader};
@@ -18,7 +17,7 @@ use crate::serve::{self, Client, Counts, Limits, Listener, Protocol, SocketError
 
 /// Most clients at a time; the last place is root's.
 pub const CLIENTS_MAX: usize = 32;
-/// What clients may use.
+/// Limits for all clients together.
 pub const LIMITS: Limits = Limits {
     clients: CLIENTS_MAX,
     unknown: 0,
@@ -27,13 +26,13 @@ pub const LIMITS: Limits = Limits {
     answer: Duration::from_secs(30),
     unread: 64 << 20,
 };
-/// How often a trace without frames looks whether its client is still there.
+/// Time between two looks whether the client of a trace without frames is still there.
 const TRACE_WAIT: Duration = Duration::from_millis(200);
 
-/// How far to trust whoever connects to a Unix socket of ours: root and our own user, nobody else.
+/// Trust in a client of a Unix socket: only root and the user that runs the switch are let in.
 ///
 /// # Errors
-/// Why it may not ask.
+/// The client is of another user.
 pub fn trusted(stream: &Stream) -> Result<Trust, Refused> {
     let peer =
         stream.peer().ok_or_else(|| Refused::unavailable("the user of the client is not known"))?;
@@ -46,7 +45,7 @@ pub fn trusted(stream: &Stream) -> Result<Trust, Refused> {
     }
 }
 
-/// A management socket that is being served; dropping it ends that.
+/// A management socket that is served; dropping it ends that.
 pub struct Server {
     path: PathBuf,
     server: serve::Server,
@@ -56,12 +55,12 @@ impl Server {
     /// Listens at `path`, and has `handler` answer each line.
     ///
     /// # Errors
-    /// The socket cannot be made, is in use, or would be open to others.
+    /// The socket cannot be made, is in use, or its directory is open to others.
     pub fn start(path: &Path, handler: Arc<dyn LineHandler>) -> Result<Self, SocketError> {
         Self::start_within(path, handler, LIMITS)
     }
 
-    /// As [`start`](Self::start), within other limits.
+    /// As [`start`](Self::start), with other limits.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -80,20 +79,18 @@ impl Server {
         Ok(Self { path: path.to_owned(), server })
     }
 
-    /// Where it listens.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What clients have done.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.server.counts()
     }
 }
 
-/// Lines of requests, each with its answer.
+/// The protocol: lines of requests, each with its answer.
 struct LineProtocol {
     handler: Arc<dyn LineHandler>,
     clients: usize,
@@ -126,7 +123,7 @@ impl Protocol for LineProtocol {
     }
 
     fn serve(&self, client: &Client) {
-        // Whatever ends a client, the others go on.
+        // An error ends this client only.
         let _ = answer_lines(client, self.handler.as_ref());
     }
 }
@@ -138,6 +135,7 @@ fn answer_lines(client: &Client, handler: &dyn LineHandler) -> io::Result<()> {
     client.idle();
     while read_line(&mut reader, &mut line, || client.asking())? {
         client.working();
+        // The handler still gets the line, and refuses it with a message.
         let is_too_long = line.len() > LINE_LEN_MAX;
         if line.trim_ascii().is_empty() {
             client.idle();
@@ -150,19 +148,21 @@ fn answer_lines(client: &Client, handler: &dyn LineHandler) -> io::Result<()> {
                 follow(client, others.as_mut())?;
             }
         }
+        // The rest of the line is not read, so the next bytes would be taken for a request.
         if is_too_long {
-            return Ok(()); // what follows belongs to a line that nobody reads
+            return Ok(());
         }
         client.idle();
     }
     Ok(())
 }
 
-/// Sends an answer, or why there is none where others have not read theirs.
+/// Sends an answer; or a refusal, if other clients have not read theirs and use the memory.
 fn send(client: &Client, answer: Vec<u8>) -> io::Result<()> {
     match client.hold(answer.capacity()) {
         Ok(_held) => client.send(&answer),
         Err(why) => {
+            // The answer's own memory is freed before the refusal waits for the client.
             drop(answer);
             let message = format!("{why}: read the pending answers, or try again later");
             client.send(&refusal(&Refused::unavailable(message)))
@@ -170,12 +170,13 @@ fn send(client: &Client, answer: Vec<u8>) -> io::Result<()> {
     }
 }
 
-/// Sends what follows an answer until it ends or the client goes.
+/// Sends the lines that follow an answer, until they end or the client goes.
 fn follow(client: &Client, lines: &mut dyn LineStream) -> io::Result<()> {
     loop {
         match lines.next(TRACE_WAIT) {
             Next::Line(line) => client.send(&line)?,
             Next::End(line) => return client.send(&line),
+            // Nothing is written while no frame comes, so a client that has gone is only noticed by asking.
             Next::Nothing if client.is_over() || client.stream().is_closed() => {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
@@ -184,8 +185,8 @@ fn follow(client: &Client, lines: &mut dyn LineStream) -> io::Result<()> {
     }
 }
 
-/// Reads up to and without a newline into `line`; more than the bound is cut off one byte above it. Calls `begun` as
-/// often as bytes of a line that is not whole have come. False at the end.
+/// Reads up to a newline, which is not kept, into `line`; a longer line than the bound is cut off one byte above it.
+/// Calls `begun` whenever bytes of an unfinished line have come. Returns false at the end of the stream.
 fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>, begun: impl Fn()) -> io::Result<bool> {
     line.clear();
     loop {

@@ -1,8 +1,7 @@
-//! Server-sent events: each new state to a client, until it goes or is too slow.
+//! Server-sent events: sends each new state to a client, until it goes or is too slow.
 //!
-//! [`serve`] writes a response without an end.
+//! [`serve`] writes a response that does not end.
 //!
-//! Units: bytes; [`Duration`]s.
 //! Source: WHATWG HTML, "Server-sent events"; docs/page.md.
 
 use std::io;
@@ -12,18 +11,19 @@ use std::time::Duration;
 use super::feed::{Feed, Viewer};
 use crate::serve::{Client, wait};
 
-/// How long a client may take to make room for more of an event. One that takes a little now and then has the time for an
-/// answer ([`Limits::answer`](crate::serve::Limits)) for all of it.
+/// Longest time until a client makes room for more of an event. A client that takes a little now and then has the time
+/// of an answer ([`Limits::answer`](crate::serve::Limits)) for the whole event.
 const SLOW: Duration = Duration::from_secs(2);
-/// What the kernel keeps for a client that does not read, so that it is soon known.
+/// Send buffer in the kernel: small, so that a client that does not read is noticed soon.
 const SEND_BUFFER: usize = 64 * 1024;
 
 /// Sends the head, and then each state as it is read.
 ///
 /// # Errors
-/// The connection is over.
+/// The connection has ended.
 pub fn serve(client: &Client, head: &[u8], feed: &Feed, viewer: &Viewer<'_>) -> io::Result<()> {
-    let _ = rustix::net::sockopt::set_socket_send_buffer_size(client.stream(), SEND_BUFFER); // else it is known later
+    // A kernel that refuses it only delays the moment at which a slow client is noticed.
+    let _ = rustix::net::sockopt::set_socket_send_buffer_size(client.stream(), SEND_BUFFER);
     client.send(head)?;
     let mut seen = 0;
     while !client.is_over() {
@@ -32,7 +32,8 @@ pub fn serve(client: &Client, head: &[u8], feed: &Feed, viewer: &Viewer<'_>) -> 
             seen = number;
             let event = format!("id: {number}\ndata: {state}\n\n");
             let Ok(_held) = client.hold(event.len()) else {
-                viewer.is_slow(); // others do not read, or this one
+                // This client does not read, or others do not and use the memory.
+                viewer.is_slow();
                 return Ok(());
             };
             match client.answering(|stream| stream.send_within(event.as_bytes(), SLOW)) {
@@ -43,9 +44,11 @@ pub fn serve(client: &Client, head: &[u8], feed: &Feed, viewer: &Viewer<'_>) -> 
                 sent => sent?,
             }
         }
+        // Sleeps until the next state is due; a client that closes wakes it.
         let [has_more] = wait([client.stream().as_fd()], Some(feed.due_in()));
         if has_more {
-            return Ok(()); // it has gone; there is nothing that it could say
+            // A client of events sends nothing after its request: it has closed.
+            return Ok(());
         }
     }
     Ok(())

@@ -1,8 +1,8 @@
-//! What the page shows, read once for all who look, and not at all while nobody does.
+//! The state that the page shows: read once for all viewers, and not at all without any.
 //!
-//! [`Feed::latest`] gives a numbered [`PageState`] as JSON; [`Viewers`] has a place for each of a few clients.
+//! [`Feed::latest`] gives a numbered [`PageState`] as JSON; [`Viewers`] has places for a few clients. Times are in
+//! milliseconds, in reports in nanoseconds since the switch started.
 //!
-//! Units: nanoseconds since the switch started; milliseconds.
 //! Source: docs/page.md.
 
 use std::collections::VecDeque;
@@ -21,46 +21,45 @@ use crate::report::pauses::{PauseReport, Pauses};
 use crate::requests::Backend;
 
 const EVERY_MS: u64 = 200;
-/// Time between two reads.
+/// Least time between two reads.
 pub const EVERY: Duration = Duration::from_millis(EVERY_MS);
-/// Clients that are sent events at a time.
+/// Clients that may be sent events at a time.
 pub const VIEWERS: usize = 8;
-/// Reads whose pauses a state has, for clients that do not take each one.
+/// Reads whose pauses a state repeats, for clients that miss some states.
 const READS: usize = 5;
-/// Pauses that a state has at most; the oldest are left out.
+/// Pauses in a state at most; the oldest are left out.
 const PAUSES: usize = 2_000;
 
-/// What the page shows at one moment.
+/// State of a switch at one moment, for the page.
 #[derive(Clone, Debug, Serialize)]
 pub struct PageState {
     /// Number of the read.
     pub number: u64,
-    /// The report of `weft show all`, without `conservation`: workers go on while it is read.
+    /// The report of `weft show all` without `conservation`: workers run while it is read, so it would not add up.
     pub switch: Value,
     /// Pauses that ended within the last reads, and those that go on.
     pub pauses: Vec<PauseReport>,
-    /// Pauses of these reads that are too many to be told, and begins and ends that were overwritten before they were read.
+    /// Pauses of these reads that were left out, and edges that were overwritten before they were read.
     pub pauses_lost: u64,
-    /// Who looks.
+    /// `None` on the page of a run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub viewers: Option<ViewerCounts>,
 }
 
-/// Who looks.
+/// Counters of the clients that are sent events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ViewerCounts {
-    /// Clients that are sent events now.
     pub open: usize,
-    /// How many may be.
+    /// Places for them.
     pub most: usize,
     /// Clients that found no place.
     pub refused: usize,
-    /// Clients that were sent away, as they did not take an event in time.
+    /// Clients that were sent away because they did not take an event in time.
     pub slow: usize,
 }
 
 impl PageState {
-    /// Of `stats`, with what `pauses` has read by then.
+    /// The state for `stats`, with the pauses that were read at the same time.
     #[must_use]
     pub fn new(
         number: u64,
@@ -76,7 +75,7 @@ impl PageState {
     }
 }
 
-/// Pauses that go on, by the names of `stats`.
+/// Pauses that go on, with the port names of `stats`.
 #[must_use]
 pub fn open_pauses(pauses: &Pauses, stats: &StatsSnapshot) -> Vec<PauseReport> {
     let name = |id: PortId| {
@@ -86,7 +85,7 @@ pub fn open_pauses(pauses: &Pauses, stats: &StatsSnapshot) -> Vec<PauseReport> {
     pauses.open(&name)
 }
 
-/// Clients that are sent events.
+/// Places for clients that are sent events.
 #[derive(Debug, Default)]
 pub struct Viewers {
     open: AtomicUsize,
@@ -94,12 +93,12 @@ pub struct Viewers {
     slow: AtomicUsize,
 }
 
-/// A client's place among those that are sent events.
+/// A client's place; given back when dropped.
 #[derive(Debug)]
 pub struct Viewer<'a>(&'a Viewers);
 
 impl Viewers {
-    /// A place; none if all are taken.
+    /// Takes a place; `None` if all are taken.
     #[must_use]
     pub fn enter(&self) -> Option<Viewer<'_>> {
         let enter = |open: usize| (open < VIEWERS).then_some(open + 1);
@@ -118,7 +117,7 @@ impl Viewers {
 }
 
 impl Viewer<'_> {
-    /// Notes that it did not take an event in time.
+    /// Counts it as too slow to take an event in time.
     pub fn is_slow(&self) {
         self.0.slow.fetch_add(1, Ordering::Relaxed); // a count
     }
@@ -130,53 +129,52 @@ impl Drop for Viewer<'_> {
     }
 }
 
-/// The last read.
 #[derive(Default)]
 struct Latest {
     number: u64,
     at: Option<Instant>,
     text: Arc<str>,
     pauses: Pauses,
-    /// Pauses that ended, by read.
+    /// By read, the pauses that ended before it.
     ended: VecDeque<Vec<PauseReport>>,
     lost: u64,
 }
 
-/// What the page shows.
+/// The feed of one switch for all viewers.
 pub struct Feed {
     backend: Arc<dyn Backend>,
     clock: Clock,
     latest: Mutex<Latest>,
-    /// Who looks.
     pub viewers: Viewers,
 }
 
 impl Feed {
-    /// Of the switch behind `backend`.
     #[must_use]
     pub fn new(backend: Arc<dyn Backend>) -> Self {
         let (latest, viewers) = (Mutex::default(), Viewers::default());
         Self { backend, clock: Clock::start(), latest, viewers }
     }
 
-    /// The state and its number: one that is younger than [`EVERY`], or one that is read now. Whoever asks meanwhile gets the
-    /// same one.
+    /// The state and its number: the last one if it is younger than [`EVERY`], else one that is read now. Clients that
+    /// ask meanwhile wait for it and get the same.
     #[must_use]
     pub fn latest(&self) -> (u64, Arc<str>) {
         let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.clock.now();
         if latest.at.is_none_or(|at| now.since(at) >= Span::from_ms(EVERY_MS)) {
+            // Set before the read, which takes time: the next read is due `EVERY` after this one began.
             latest.at = Some(now);
             self.read(&mut latest);
         }
         (latest.number, latest.text.clone())
     }
 
-    /// How long it is until the next state is due.
+    /// Time until the next state is due.
     #[must_use]
     pub fn due_in(&self) -> Duration {
         let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
         let age = latest.at.map_or(0, |at| self.clock.now().since(at).as_ns());
+        // At least a millisecond, so that a client's thread does not spin while another one reads.
         EVERY.saturating_sub(Duration::from_nanos(age)).max(Duration::from_millis(1))
     }
 
@@ -191,6 +189,7 @@ impl Feed {
             latest.ended.iter().flatten().cloned().chain(open).collect();
         let over = pauses.len().saturating_sub(PAUSES);
         pauses.drain(..over);
+        // Lost edges are a running total; each state tells those since the last one.
         let lost = latest.pauses.lost() - latest.lost + over as u64;
         latest.lost = latest.pauses.lost();
         latest.number += 1;

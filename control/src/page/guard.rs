@@ -1,15 +1,15 @@
-//! Who may ask: requests that a page of somebody else has a browser of this machine send are refused.
+//! Refuses requests that another site's page makes a browser of this machine send.
 //!
-//! [`Guard::check`] over the heads of a request → why it is refused.
+//! [`Guard::check`] takes the headers of a request and returns the reason for a refusal.
 //!
 //! Source: RFC 9110 §7.2 (Host); W3C Fetch Metadata Request Headers; RFC 6454 §7 (Origin); docs/page.md "Who may look".
 
 use std::net::{IpAddr, SocketAddr};
 
-/// What is checked.
+/// The rules for one server.
 #[derive(Clone, Copy, Debug)]
 pub struct Guard {
-    /// The server listens on loopback: only names of loopback lead to it.
+    /// Whether the server listens on loopback, so that only names of loopback lead to it.
     is_loopback: bool,
 }
 
@@ -23,23 +23,24 @@ fn host_of(text: &str) -> &str {
 }
 
 fn is_loopback_name(host: &str) -> bool {
+    // A final dot names the same host.
     let host = host.strip_suffix('.').unwrap_or(host);
     host.eq_ignore_ascii_case("localhost")
         || host.parse::<IpAddr>().is_ok_and(|addr| addr.is_loopback())
 }
 
 impl Guard {
-    /// For a server at `addr`.
     #[must_use]
     pub const fn new(addr: SocketAddr) -> Self {
         Self { is_loopback: addr.ip().is_loopback() }
     }
 
-    /// Why a request with these headers is refused; `from_elsewhere` is whether a link of another page may lead here.
+    /// Reason to refuse a request with these headers. `from_elsewhere` tells whether a link on another page may lead
+    /// here.
     ///
-    /// A name that an attacker's page was loaded under, and that leads to loopback since, is still in `Host`: so such a page
-    /// reads nothing (DNS rebinding). A request of a page from elsewhere says so in `Sec-Fetch-Site` or `Origin`: it could not
-    /// read the answer, and takes no viewer's place either.
+    /// In DNS rebinding, an attacker's page is loaded under a name that later leads to loopback. The name is still in
+    /// `Host`, so such a page reads nothing. A request by a page from elsewhere says so in `Sec-Fetch-Site` or
+    /// `Origin`: it could not read the answer, but would take a viewer's place.
     #[must_use]
     pub fn check(
         self,
@@ -50,6 +51,7 @@ impl Guard {
             let named = headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
             named.map(|header| std::str::from_utf8(header.value).unwrap_or("?"))
         };
+        // All `Host` headers must pass: a second one must not hide behind the first.
         if self.is_loopback && !all("host").all(|host| is_loopback_name(host_of(host))) {
             return Some(
                 "Host: expected localhost or an address of loopback, as the server listens there alone\n",

@@ -1,6 +1,6 @@
-//! The page of a switch: one HTML file with its style and its script, live or with the data of a run inside.
+//! The page of a switch: one HTML file with its style and script, live or with the data of a run.
 //!
-//! [`live`] for the metrics server; [`of_run`] for `weft replay --page` and `weft sim run --page`. The sources are
+//! [`live`] is for the metrics server; [`of_run`] for `weft replay --page` and `weft sim run --page`. The sources are
 //! beside this file: page.html, page.css, and scripts that are joined in the order of `SCRIPTS`.
 //!
 //! Source: WHATWG HTML; W3C Content Security Policy Level 3; docs/page.md.
@@ -27,23 +27,21 @@ const SCRIPTS: [&str; 6] = [
     include_str!("main.js"),
 ];
 
-/// What a page is made from.
+/// Data that the script finds in the page.
 #[derive(Serialize)]
 struct About<'a, T> {
     /// `live`, `replay` or `sim`.
     kind: &'a str,
-    /// What is shown.
     title: &'a str,
-    /// By switch.
+    /// One entry for each switch of a run; empty on a live page.
     switches: &'a [T],
 }
 
-/// A page with the policy that the browser is to keep.
+/// A page, and the policy for its header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// HTML.
     pub html: String,
-    /// `Content-Security-Policy`.
+    /// Value of `Content-Security-Policy`.
     pub policy: String,
 }
 
@@ -52,6 +50,7 @@ fn style() -> String {
 }
 
 fn script() -> String {
+    // One function around all scripts: their names do not become the window's.
     let mut script = "\"use strict\";\n(function () {\n".to_owned();
     script.extend(SCRIPTS);
     script.push_str("})();\n");
@@ -81,14 +80,15 @@ fn joined(title: &str, policy: &str, style: &str, script: &str, data: &str) -> S
 pub fn live() -> Page {
     let (style, script) = (style(), script());
     let about: About<'_, ()> = About { kind: "live", title: "weft", switches: &[] };
-    // The header says it already; `frame-ancestors` is for headers alone.
+    // The header has the same policy. `frame-ancestors` is ignored in a `meta` element, so it stands in the header
+    // only.
     let inside = policy(&style, &script) + "; connect-src 'self'";
     let policy = format!("{inside}; frame-ancestors 'none'");
     let html = joined("weft", &inside, &style, &script, &script_json(&about));
     Page { html, policy }
 }
 
-/// A page with the states of a run inside, which asks nobody.
+/// A page with the states of a run inside, which connects to nothing.
 #[must_use]
 pub fn of_run(kind: &str, title: &str, switches: &[runs::SwitchRun]) -> String {
     let (style, script) = (style(), script());

@@ -1,8 +1,8 @@
-//! States of a run for its page: looked at as it goes, or made of the results of a simulation.
+//! States of a run for its page: taken as it goes, or made from the results of a simulation.
 //!
-//! [`Looks`] over the switch of a replay → [`SwitchRun`]; [`of_results`] → one a switch.
+//! [`Looks`] at the switch of a replay → [`SwitchRun`]; [`of_results`] → one for each switch. Times are nanoseconds
+//! since the start of the run.
 //!
-//! Units: nanoseconds since the start of the run, as in the report.
 //! Source: docs/page.md.
 
 use serde::Serialize;
@@ -17,24 +17,23 @@ use crate::report::gather::Source;
 use crate::report::pauses::{PauseReport, Pauses};
 use crate::report::{BufferReport, DropsReport, PfcReport, PortReport, QueueReport, StatsSnapshot};
 
-/// States of a switch that a page has at most; an even number.
+/// States of a switch on a page at most. Even, so that halving them keeps the first and the last.
 pub const STATES: usize = 240;
-/// Pauses of a switch that a page has at most.
+/// Pauses of a switch on a page at most.
 pub const PAUSES: usize = 20_000;
-/// First time between two states.
+/// Time between two states at the beginning of a run; it doubles as the run goes on.
 const EVERY: Span = Span::from_us(10);
 
-/// A switch of a run.
+/// The run of one switch.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct SwitchRun {
-    /// Its name.
     pub name: String,
-    /// Its states, the last of them at the end of the run.
+    /// States in order, the last of them at the end of the run.
     pub states: Vec<PageState>,
 }
 
-/// Looks at a switch while its run goes on. When there are more than [`STATES`], every second one goes, and the time between
-/// two doubles.
+/// Takes states of a switch while its run goes on. When there are more than [`STATES`], every second one is dropped,
+/// and the time between two doubles.
 pub struct Looks {
     name: String,
     every: Span,
@@ -45,14 +44,13 @@ pub struct Looks {
 }
 
 impl Looks {
-    /// At a switch of this name.
     #[must_use]
     pub fn new(name: &str) -> Self {
         let (pauses, states) = (Pauses::default(), Vec::new());
         Self { name: name.to_owned(), every: EVERY, next: Instant::ZERO, seen: 0, pauses, states }
     }
 
-    /// Looks at the switch, if that is due.
+    /// Takes a state, if one is due.
     pub fn look(&mut self, now: Instant, core: &Core) {
         if now >= self.next {
             self.take(now, core);
@@ -71,14 +69,15 @@ impl Looks {
         pauses.truncate(left);
         self.seen += pauses.len();
         let number = self.states.last().map_or(1, |last| last.number + 1);
-        // What was overwritten is the same in all: the last state tells it.
+        // Lost edges are a running total, so `finish` adds them to the last state.
         self.states.push(PageState::new(number, &stats, pauses, over));
         if self.states.len() > STATES {
             self.thin();
         }
     }
 
-    /// Keeps every second state, the first and the last among them; what was paused before the others is told by the next.
+    /// Keeps every second state, including the first and the last; pauses of a dropped state move to the next one that
+    /// is kept.
     fn thin(&mut self) {
         self.every = self.every + self.every;
         let (mut pauses, mut lost) = (Vec::new(), 0);
@@ -108,7 +107,7 @@ impl Looks {
     }
 }
 
-/// Switches of a simulation, from their series: what there is over time of these, and all counters in the last state.
+/// Runs of the switches of a simulation, from its time series; the last state has all final counters, too.
 #[must_use]
 pub fn of_results(results: &Results) -> Vec<SwitchRun> {
     let of = |switch: &SwitchResult| {
@@ -129,8 +128,9 @@ pub fn of_results(results: &Results) -> Vec<SwitchRun> {
     results.switches.iter().map(of).collect()
 }
 
-/// `number` of `count` parts of `end`.
+/// End of part `number` of `count` equal parts of `end`.
 fn at(end: u64, number: u64, count: u64) -> u64 {
+    // In 128 bits: picoseconds of a long run times the number of states do not fit in 64.
     u64::try_from(u128::from(end) * u128::from(number) / u128::from(count.max(1))).unwrap_or(end)
 }
 
@@ -139,7 +139,7 @@ struct Moment<'a> {
     results: &'a Results,
     switch: &'a SwitchResult,
     series: &'a [&'a SeriesResult],
-    /// The moment before.
+    /// Time of the state before; this state covers (after, to].
     after: u64,
     to: u64,
 }
@@ -154,7 +154,7 @@ impl Moment<'_> {
         self.series.iter().find(is).copied()
     }
 
-    /// All points of a series, each with its begin and end.
+    /// Points of a series, each with its begin and end.
     fn spans<'s>(
         &self,
         series: &'s SeriesResult,
@@ -177,8 +177,8 @@ impl Moment<'_> {
         self.spans(series, values).filter(move |&(_, ends, _)| after < ends && ends <= to)
     }
 
-    /// Sum of the means of a series until now, each times the picoseconds for which it stood: a point that goes on counts for
-    /// as long as it has gone on.
+    /// Integral of a series from the start until now: each mean times its picoseconds. A point that goes on counts as
+    /// far as it has gone.
     fn sum(&self, series: &SeriesResult) -> u128 {
         let part = |(from, ends, value): (u64, u64, u64)| {
             u128::from(ends.min(self.to).saturating_sub(from)) * u128::from(value)
@@ -203,7 +203,7 @@ impl Moment<'_> {
                 let cells = u64::from(self.switch.cell_bytes.max(1));
                 let depth = self.of(SeriesKind::QueueDepthBytes, number, Some(pri));
                 let depth = depth.map_or(0, |series| {
-                    // What is longer than the time between two states stands for the whole of it.
+                    // An interval that is longer than the time between two states stands for the whole of that time.
                     let now = usize::try_from((self.to.max(1) - 1) / series.interval_ps.max(1));
                     let now = now.ok().and_then(|at| series.max.get(at)).copied().unwrap_or(0);
                     let ended = self.points(series, &series.max);
@@ -274,6 +274,7 @@ impl Moment<'_> {
             rx_frames: port.rx_frames,
             rx_bytes: port.rx_bytes,
             tx_frames: port.tx_frames,
+            // Bit/s times ps, by 8 bits and 10^12 ps: bytes.
             tx_bytes: u64::try_from(bits / 8_000_000_000_000).unwrap_or(u64::MAX),
             pfc_rx: port.pfc_rx_frames,
             pfc_tx: port.pfc_tx_frames,
@@ -281,7 +282,8 @@ impl Moment<'_> {
         }
     }
 
-    /// Time paused in each interval of the series, as a pause that begins with the interval.
+    /// Pauses in the intervals of the series: each is shown as one pause at the beginning of its interval, as the
+    /// series has only its sum.
     fn pauses(&self, number: u64) -> Vec<PauseReport> {
         let mut pauses = Vec::new();
         for series in self.series.iter().filter(|series| series.kind == SeriesKind::PausedPs) {
@@ -289,6 +291,7 @@ impl Moment<'_> {
             for (from, _, ps) in self.points(series, &series.mean) {
                 if ps > 0 {
                     pauses.push(PauseReport {
+                        // The state's number in the upper bits makes the numbers unique over all states.
                         number: number << 24 | pauses.len() as u64,
                         port: format!("port {port}"),
                         pri,
@@ -316,7 +319,7 @@ impl Moment<'_> {
     }
 }
 
-/// The objects of a list in `of`.
+/// The objects of list `name` in `of`.
 fn list<'a>(
     of: &'a mut Value,
     name: &str,
@@ -325,17 +328,17 @@ fn list<'a>(
     list.into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
-/// Keys of rows, by the list that the rows are in.
+/// Keys of rows, by the list that has the rows.
 type Keys<'a> = (&'a str, &'a [&'a str]);
 
-/// What results do not tell; only what is sent has a series.
+/// Keys that results do not have; a zero would look like a count.
 const UNKNOWN: [Keys<'_>; 3] = [
     ("ports", &["rx_bytes"]),
     ("queues", &["output_dropped", "voq_limit_cells"]),
     ("pfc", &["classes", "xoff_now", "paused_now", "storm_now", "resume_tx", "resume_rx"]),
 ];
 
-/// What is only known of the end.
+/// Keys that are only known at the end of a run.
 const FINAL: [Keys<'_>; 3] = [
     ("ports", &["rx_frames", "tx_frames"]),
     ("queues", &["enqueued", "dequeued", "dropped", "ecn_marked", "depth_watermark_cells"]),
@@ -352,7 +355,7 @@ fn without(switch: &mut Value, keys: &[Keys<'_>]) {
     }
 }
 
-/// Takes out what is only known of the end.
+/// Removes the keys that are only known at the end.
 fn without_final(switch: &mut Value) {
     without(switch, &FINAL);
     if let Some(switch) = switch.as_object_mut() {

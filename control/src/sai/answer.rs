@@ -1,18 +1,16 @@
-//! What methods return, and how it is written.
-//!
-//! [`Answer`] as field 0 of an answer's struct.
+//! Results of methods, and how they are written: an [`Answer`] as field 0 of an answer's struct.
 //!
 //! Source: docs/sai.md "On the wire".
 
 use super::thrift::{Kind, Output};
 
-/// An attribute's value.
+/// Value of an attribute.
 pub(super) enum Attribute {
     U32(i32),
     Objects(Vec<i64>),
 }
 
-/// What a method returns.
+/// Result of a method.
 pub(super) enum Answer {
     Status(i32),
     Id(i64),
@@ -22,7 +20,7 @@ pub(super) enum Answer {
 }
 
 impl Answer {
-    /// Writes it as field 0 of the struct of an answer.
+    /// Writes it as field 0 of the answer's struct.
     pub fn write(&self, out: &mut Output) {
         match self {
             Answer::Status(status) => out.field(Kind::I32, 0).i32(*status),
@@ -42,6 +40,7 @@ impl Answer {
                     write_attribute(out, *id, value);
                 }
                 out.field(Kind::I32, 2).i32(i32::try_from(attributes.len()).unwrap_or(i32::MAX));
+                // Ends the list of attributes; the struct of the answer is ended by the caller.
                 out.stop();
             }
         }
@@ -59,6 +58,7 @@ fn write_attribute(out: &mut Output, id: i32, value: &Attribute) {
     out.field(Kind::I32, 1).i32(id);
     out.field(Kind::Struct, 2);
     match value {
+        // Members of SAI's union of attribute values: 7 is `u32`, 16 a list of objects.
         Attribute::U32(value) => out.field(Kind::I32, 7).i32(*value),
         Attribute::Objects(ids) => {
             out.field(Kind::Struct, 16);

@@ -1,4 +1,4 @@
-//! Arguments of calls: read by number and type, or what is wrong with them.
+//! Arguments of calls, read by number and type.
 //!
 //! Functions from [`Fields`] to values; a [`Fault`] becomes an application exception.
 //!
@@ -10,10 +10,10 @@ use weft_parsers::AddrKey;
 use super::objects::Object;
 use super::thrift::{Fields, Value, exception};
 
-/// Why a call gets an application exception: its code, and a text for people.
+/// Reason for an application exception: its code, and a text for people.
 pub(super) struct Fault(pub(super) i32, pub(super) String);
 
-/// An argument, or what is wrong with it.
+/// Argument `number`, read by `read`; else the error says that `what` was expected.
 pub(super) fn arg<'a, T>(
     args: &'a Fields,
     number: i16,
@@ -25,12 +25,12 @@ pub(super) fn arg<'a, T>(
     })
 }
 
-/// The object that a method is about; none if there can be no such one.
+/// The object that a method is about, argument 1; `None` if there can be no such object.
 pub(super) fn object(args: &Fields) -> Result<Option<Object>, Fault> {
     arg(args, 1, "an object id", Value::as_int).map(Object::of)
 }
 
-/// Numbers of counters that are argument 2.
+/// Numbers of counters, argument 2.
 pub(super) fn counter_ids(args: &Fields) -> Result<Vec<i32>, Fault> {
     let values = arg(args, 2, "a list of counters", Value::as_list)?;
     let id = |value: &Value| value.as_int().and_then(|id| i32::try_from(id).ok());
@@ -41,13 +41,13 @@ pub(super) fn counter_ids(args: &Fields) -> Result<Vec<i32>, Fault> {
         .ok_or_else(|| Fault(exception::PROTOCOL_ERROR, "expected numbers as counters".to_owned()))
 }
 
-/// Number and value of an attribute that is argument `number`.
+/// Number and value of an attribute, argument `number`.
 pub(super) fn attribute_of(args: &Fields, number: i16) -> Result<(i32, &Fields), Fault> {
     attribute_in(arg(args, number, "an attribute", Some)?)
 }
 
-/// Number and value of an attribute.
 pub(super) fn attribute_in(value: &Value) -> Result<(i32, &Fields), Fault> {
+    // Field 1 is the number; field 2 is a union, of which the method reads the member that it expects.
     let read = || {
         let fields = value.as_struct()?;
         let id = fields.get(&1)?.as_int()?;
@@ -56,7 +56,7 @@ pub(super) fn attribute_in(value: &Value) -> Result<(i32, &Fields), Fault> {
     read().ok_or_else(|| Fault(exception::PROTOCOL_ERROR, "expected an attribute".to_owned()))
 }
 
-/// VLAN and address of an FDB entry that is argument 1; VLAN 0 is 1.
+/// VLAN and address of an FDB entry, argument 1. VLAN 0 stands for 1.
 pub(super) fn station(args: &Fields) -> Result<Option<(u16, AddrKey)>, Fault> {
     let entry = arg(args, 1, "an FDB entry", Value::as_struct)?;
     let addr = entry.get(&1).and_then(Value::as_text).and_then(parse_addr);

@@ -1,8 +1,6 @@
-//! A client of SAI's RPC: what tests of a switch ask for and hold.
+//! Client of SAI's RPC, for tests of a switch.
 //!
-//! [`SaiClient`] over a TCP connection to a server, or over the management socket of a running switch.
-//!
-//! Units: as the counters that are asked for.
+//! [`SaiClient`] calls over a TCP connection to a server, or over the management socket of a running switch.
 //! Source: docs/sai.md.
 
 use std::io::{self, BufReader, Write};
@@ -15,78 +13,44 @@ use super::objects::{SUCCESS, attribute};
 use super::thrift::{Fields, Kind, Message, MessageKind, Output, Value, WireError, read_answer};
 use crate::requests::Request;
 
-/// How long a server may take to connect, and for one answer.
+/// Longest time to connect, and to wait for one answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why a call was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum SaiError {
-    /// No connection.
+    /// The server cannot be reached.
     #[error("connect to {addr}")]
-    Connect {
-        /// The server.
-        addr: SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
-    /// The connection failed.
+    Connect { addr: SocketAddr, source: io::Error },
+    /// The connection failed, or the answer cannot be read.
     #[error("{method}: no answer")]
-    Wire {
-        /// What was called.
-        method: &'static str,
-        /// Why.
-        source: WireError,
-    },
+    Wire { method: &'static str, source: WireError },
     /// The running switch does not answer, or refuses.
     #[error("{method}")]
-    Switch {
-        /// What was called.
-        method: &'static str,
-        /// Why.
-        source: weft_rpc::ClientError,
-    },
-    /// An application exception.
+    Switch { method: &'static str, source: weft_rpc::ClientError },
+    /// The server answered with an application exception.
     #[error("{method}: {text} (code {code})")]
-    Exception {
-        /// What was called.
-        method: &'static str,
-        /// Its code.
-        code: i64,
-        /// Its text.
-        text: String,
-    },
-    /// An answer that says something else.
+    Exception { method: &'static str, code: i64, text: String },
+    /// The answer has another form than the method's.
     #[error("{method}: expected {expected} as answer")]
-    Answer {
-        /// What was called.
-        method: &'static str,
-        /// What there should be.
-        expected: &'static str,
-    },
-    /// A status that is none of success.
+    Answer { method: &'static str, expected: &'static str },
+    /// The answer is a status other than success.
     #[error("{method}: status {status}")]
-    Status {
-        /// What was called.
-        method: &'static str,
-        /// The status.
-        status: i64,
-    },
+    Status { method: &'static str, status: i64 },
 }
 
-/// By what calls go.
+/// The way that calls go.
 enum Carrier {
     Tcp(BufReader<TcpStream>),
     Management(weft_rpc::Client),
 }
 
-/// Objects of a port.
+/// Object ids of a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortObjects {
-    /// The port.
     pub port: i64,
-    /// Its queues, by priority.
+    /// By priority.
     pub queues: Vec<i64>,
-    /// Its priority groups, by number.
+    /// By number.
     pub groups: Vec<i64>,
 }
 
@@ -100,7 +64,7 @@ impl SaiClient {
     /// Connects to a server.
     ///
     /// # Errors
-    /// It cannot be reached.
+    /// The server cannot be reached.
     pub fn connect(addr: SocketAddr) -> Result<Self, SaiError> {
         let open = || {
             let stream = TcpStream::connect_timeout(&addr, PATIENCE)?;
@@ -119,7 +83,7 @@ impl SaiClient {
         Self { carrier: Carrier::Management(client), seq: 0 }
     }
 
-    /// Calls `method`, whose arguments `write` writes; returns what it returns.
+    /// Calls `method` with the arguments that `write` writes; returns field 0 of the answer.
     fn call(
         &mut self,
         method: &'static str,
@@ -136,6 +100,7 @@ impl SaiClient {
             let code = args.get(&2).and_then(Value::as_int).unwrap_or(0);
             return Err(SaiError::Exception { method, code, text });
         }
+        // Another number belongs to an answer that came too late for an earlier call.
         let value = args.remove(&0).filter(|_| seq == self.seq);
         value.ok_or(SaiError::Answer { method, expected: "a value, and the number of the call" })
     }
@@ -160,7 +125,7 @@ impl SaiClient {
         answer.map_err(wire)?.ok_or_else(ended)
     }
 
-    /// The port of a name, its queues and groups; none if there is no such port.
+    /// Object ids of the port called `name`; `None` if there is no such port.
     ///
     /// # Errors
     /// See [`SaiError`].
@@ -216,7 +181,7 @@ impl SaiClient {
         self.stats("sai_thrift_get_queue_stats", queue, ids)
     }
 
-    /// Counters of a priority group; its watermarks begin again.
+    /// Counters of a priority group; reading its watermarks restarts them.
     ///
     /// # Errors
     /// See [`SaiError`].
@@ -232,7 +197,7 @@ impl SaiClient {
         self.stats("sai_thrift_get_buffer_pool_stats", pool, ids)
     }
 
-    /// Has watermarks of a queue begin again.
+    /// Restarts watermarks of a queue.
     ///
     /// # Errors
     /// See [`SaiError`].
@@ -242,7 +207,7 @@ impl SaiClient {
         done(METHOD, &value)
     }
 
-    /// Has watermarks of a pool begin again.
+    /// Restarts watermarks of a pool.
     ///
     /// # Errors
     /// See [`SaiError`].
@@ -281,7 +246,7 @@ fn done(method: &'static str, value: &Value) -> Result<(), SaiError> {
     if status == i64::from(SUCCESS) { Ok(()) } else { Err(SaiError::Status { method, status }) }
 }
 
-/// The list of objects that attribute `id` of a list of attributes has.
+/// The list of objects in attribute `id` of a list of attributes.
 fn objects(attributes: &Value, id: i32) -> Option<Vec<i64>> {
     let mut of = attributes.as_struct()?.get(&1)?.as_list()?.iter();
     let value = of.find_map(|one| {

@@ -1,14 +1,13 @@
 //! The SAI service: a running switch for programs that test switch chips over SAI's RPC, such as those of network
 //! operating systems.
 //!
-//! [`start`] serves over TCP, a thread a connection, calls one after the other; [`service`] has the methods;
-//! [`client`] calls them.
+//! [`start`] serves over TCP, with a thread for each connection, which carries out its calls one after the other.
+//! [`service`] has the methods; [`client`] calls them.
 //!
-//! Units: bytes, connections.
 //! Source: docs/sai.md.
 //!
-//! The protocol knows no users: whoever can connect can read counters and hold ports. So nothing is served unless it is asked
-//! for, and on loopback unless another address is given.
+//! The protocol knows no users: every client that can connect can read counters and hold ports. So nothing is served
+//! unless the configuration asks for it, and then on loopback unless it gives another address.
 
 mod answer;
 mod args;
@@ -29,7 +28,7 @@ use self::service::Service;
 use self::thrift::{MESSAGE_LEN_MAX, read_message};
 use crate::serve::{Client, Limits, Protocol, Stream, TcpError, TcpServer, Trust};
 
-/// What clients may use. A test keeps its connection while it waits for queues to fill and drain.
+/// Limits for all clients together. A test keeps its connection while it waits for queues to fill and drain.
 pub const LIMITS: Limits = Limits {
     clients: 16,
     unknown: 0,
@@ -39,7 +38,7 @@ pub const LIMITS: Limits = Limits {
     unread: 4 << 20,
 };
 
-/// Serves `service` at `addr`; port 0 takes any.
+/// Serves `service` at `addr`; port 0 takes any port.
 ///
 /// # Errors
 /// The address cannot be had.
@@ -47,7 +46,7 @@ pub fn start(addr: SocketAddr, service: Arc<Service>) -> Result<TcpServer, TcpEr
     start_within(addr, service, LIMITS)
 }
 
-/// As [`start`], within other limits.
+/// As [`start`], with other limits.
 ///
 /// # Errors
 /// As [`start`].
@@ -71,26 +70,28 @@ impl Protocol for Calls {
     }
 
     fn trust(&self, _stream: &Stream) -> Result<Trust, Vec<u8>> {
-        Ok(Trust::Owner) // nobody can tell who it is: all places are for all
+        // Clients cannot be told apart, so no place is kept for anyone.
+        Ok(Trust::Owner)
     }
 
     fn serve(&self, client: &Client) {
         let mut input = BufReader::with_capacity(MESSAGE_LEN_MAX, Feed { client });
-        // Where a message cannot be read, the next one's begin is not known: the connection ends, and the others go on.
+        // After a message that cannot be read, the beginning of the next is not known: this connection ends.
         while let Ok(Some(message)) = read_message(&mut input) {
             client.working();
+            // A call that waits for no answer (oneway) is carried out all the same.
             if let Some(answer) = self.0.answer(&message)
                 && client.send(&answer).is_err()
             {
                 return;
             }
-            // What has come already of the next call is part of a request.
+            // Bytes of the next call that have come already count as part of a request.
             if input.buffer().is_empty() { client.idle() } else { client.asking() }
         }
     }
 }
 
-/// The bytes of a client; the first ones after it was idle begin a request.
+/// Reads from a client; the first bytes after it was idle begin a request.
 struct Feed<'a> {
     client: &'a Client,
 }

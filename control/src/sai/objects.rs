@@ -1,14 +1,13 @@
-//! What SAI calls the parts of a switch: object ids, and numbers of attributes and counters.
+//! Names of the parts of a switch in SAI: object ids, and numbers of attributes and counters.
 //!
-//! [`Object`] to and from an id; [`PortCounter`] and its like from the number that a client asks by.
+//! [`Object`] to and from an id; [`PortCounter`] and the like from the number that a client uses.
 //!
-//! Units: frames, bytes.
-//! Source: Switch Abstraction Interface (SAI) 1.x, saitypes.h, saiport.h, saiqueue.h, saibuffer.h, saischeduler.h, saiswitch.h,
-//! saisystemport.h: numbers that stay over versions; docs/sai.md.
+//! Source: Switch Abstraction Interface (SAI) 1.x, saitypes.h, saiport.h, saiqueue.h, saibuffer.h, saischeduler.h,
+//! saiswitch.h, saisystemport.h: numbers that do not change between versions; docs/sai.md.
 
 use weft_dataplane::types::{PORTS_MAX, PRIS_MAX};
 
-/// SAI's number of each kind of object, which an id has in its upper bits.
+/// SAI's number of each type of object, which stands in the upper bits of an id.
 const PORT: i64 = 1;
 const QUEUE: i64 = 21;
 const SCHEDULER: i64 = 22;
@@ -17,39 +16,35 @@ const PRIORITY_GROUP: i64 = 26;
 const SYSTEM_PORT: i64 = 95;
 const KIND_SHIFT: u32 = 48;
 
-/// No object.
+/// The id of no object.
 pub const NULL: i64 = 0;
 
-/// Status of a call that was carried out.
 pub const SUCCESS: i32 = 0;
-/// Status of a call that failed.
 pub const FAILURE: i32 = -1;
 /// Status of a call that this switch cannot carry out.
 pub const NOT_SUPPORTED: i32 = -2;
-/// Status of a call with arguments that are none.
+/// Status of a call whose arguments make no sense.
 pub const INVALID_PARAMETER: i32 = -5;
-/// Status of a call about something that is not there.
+/// Status of a call about an object that does not exist.
 pub const ITEM_NOT_FOUND: i32 = -7;
 
 /// A part of a switch, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Object {
-    /// A port.
     Port(u8),
-    /// A port as an output: its VOQs are those queues.
+    /// A port as an output; its queues are VOQs.
     SystemPort(u8),
-    /// A queue of an output.
+    /// A queue of an output: port, priority.
     Queue(u8, u8),
-    /// A priority group of an input.
+    /// A priority group of an input: port, group.
     PriorityGroup(u8, u8),
-    /// The buffer.
     BufferPool,
-    /// A scheduler profile: one that a port may send by, or one by which it sends nothing.
+    /// A scheduler profile: true if a port sends with it, false if it is held.
     Scheduler(bool),
 }
 
 impl Object {
-    /// The id, never [`NULL`].
+    /// Its id, never [`NULL`].
     #[must_use]
     pub fn id(self) -> i64 {
         let pris = i64::try_from(PRIS_MAX).unwrap_or(8);
@@ -62,10 +57,11 @@ impl Object {
             Self::BufferPool => (BUFFER_POOL, 0),
             Self::Scheduler(sends) => (SCHEDULER, i64::from(!sends)),
         };
+        // The number is stored plus one: the id of the first object would else have no bits below its type.
         kind << KIND_SHIFT | (number + 1)
     }
 
-    /// The object of an id; none if there can be no such one.
+    /// The object of `id`; `None` if there can be no such object.
     #[must_use]
     pub fn of(id: i64) -> Option<Self> {
         let number = usize::try_from((id & ((1 << KIND_SHIFT) - 1)) - 1).ok()?;
@@ -87,35 +83,30 @@ impl Object {
     }
 }
 
-/// Numbers of attributes.
 pub mod attribute {
-    /// Switch: how many ports there are.
+    /// Switch: number of its ports.
     pub const SWITCH_PORT_NUMBER: i32 = 0;
-    /// Switch: which.
+    /// Switch: its ports.
     pub const SWITCH_PORT_LIST: i32 = 2;
     /// Switch: source address of frames that it routes.
     pub const SWITCH_SRC_MAC_ADDRESS: i32 = 83;
     /// Switch: watchdog of credits between its chips.
     pub const SWITCH_CREDIT_WD: i32 = 213;
-    /// Port: its queues.
     pub const PORT_QOS_QUEUE_LIST: i32 = 5;
-    /// Port: its priority groups.
     pub const PORT_INGRESS_PRIORITY_GROUP_LIST: i32 = 27;
-    /// Port: whether it is up as far as the administrator says.
+    /// Port: whether the administrator has it up.
     pub const PORT_ADMIN_STATE: i32 = 34;
-    /// Port: the scheduler profile that it sends by.
+    /// Port: its scheduler profile.
     pub const PORT_QOS_SCHEDULER_PROFILE_ID: i32 = 82;
-    /// Port: whether it sends.
     pub const PORT_PKT_TX_ENABLE: i32 = 97;
-    /// Scheduler profile: the most bytes, or frames, a second; 0 is no limit.
+    /// Scheduler profile: limit in bytes or frames a second; 0 means none.
     pub const SCHEDULER_MAX_BANDWIDTH_RATE: i32 = 5;
-    /// System port: its VOQs.
     pub const SYSTEM_PORT_QOS_VOQ_LIST: i32 = 2;
-    /// FDB entry: the port behind which the station is.
+    /// FDB entry: the station's port.
     pub const FDB_ENTRY_BRIDGE_PORT_ID: i32 = 3;
 }
 
-/// A counter: the name that it has here, and its number.
+/// Makes an enum of counters, each with its name here and its number in SAI.
 macro_rules! counters {
     ($(#[$doc:meta])* $name:ident { $($(#[$of:meta])* $counter:ident = $number:literal,)+ }) => {
         $(#[$doc])*
@@ -123,10 +114,9 @@ macro_rules! counters {
         pub enum $name { $($(#[$of])* $counter = $number,)+ }
 
         impl $name {
-            /// All of them.
             pub const ALL: &[Self] = &[$(Self::$counter,)+];
 
-            /// The one that a client asks by `number`.
+            /// The counter that a client asks for by `number`.
             #[must_use]
             pub const fn of(number: i32) -> Option<Self> {
                 match number { $($number => Some(Self::$counter),)+ _ => None }
@@ -136,70 +126,68 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Counters of a port; PFC frames apart.
+    /// Counters of a port, without PFC frames.
     PortCounter {
-        /// Received for one station.
+        /// Received frames to one station.
         InUnicast = 1,
-        /// Received for groups.
+        /// Received frames to groups.
         InNonUnicast = 2,
-        /// Dropped for want of headroom.
+        /// Received frames that were dropped for want of headroom.
         InDiscards = 3,
         /// Bytes sent, without FCS and PFC frames.
         OutOctets = 9,
-        /// Sent to one station.
+        /// Sent frames to one station.
         OutUnicast = 10,
-        /// Sent to groups.
+        /// Sent frames to groups.
         OutNonUnicast = 11,
-        /// Dropped that were to leave here, headroom apart.
+        /// Frames for this port that were dropped, headroom apart.
         OutDiscards = 12,
-        /// Cells queued.
+        /// Cells queued for this port.
         OutQueueLength = 14,
-        /// As `InDiscards`.
+        /// Same as `InDiscards`.
         InDropped = 99,
-        /// As `OutDiscards`.
+        /// Same as `OutDiscards`.
         OutDropped = 100,
     }
 }
 
 counters! {
-    /// Counters of a queue.
     QueueCounter {
-        /// Sent.
+        /// Frames sent.
         Packets = 0,
         /// Bytes of the cells in use.
         OccupancyBytes = 24,
-        /// The most there were.
+        /// Highest number of bytes in use.
         SharedWatermarkBytes = 27,
     }
 }
 
 counters! {
-    /// Counters of a priority group.
     GroupCounter {
-        /// Received, dropped ones included.
+        /// Received frames, including dropped ones.
         Packets = 0,
-        /// Bytes of the cells in use, headroom included.
+        /// Bytes of the cells in use, including headroom.
         OccupancyBytes = 2,
-        /// The most there were, headroom apart.
+        /// Highest number of bytes in use, without headroom.
         SharedWatermarkBytes = 5,
-        /// The most there were of headroom.
+        /// Highest number of bytes of headroom in use.
         XoffRoomWatermarkBytes = 7,
-        /// Dropped for want of headroom.
+        /// Frames dropped for want of headroom.
         DroppedPackets = 8,
     }
 }
 
 counters! {
-    /// Counters of the buffer.
     PoolCounter {
-        /// The most bytes of the shared part.
+        /// Highest number of bytes of the shared part in use.
         WatermarkBytes = 1,
-        /// The most bytes of headroom.
+        /// Highest number of bytes of headroom in use.
         XoffRoomWatermarkBytes = 20,
     }
 }
 
-/// The PFC class whose frames a port's counter of this number counts that were sent; none if it is another one.
+/// The PFC class that the port counter of this number belongs to, which counts PFC frames sent; `None` for other
+/// counters.
 #[must_use]
 pub const fn pfc_tx_class(number: i32) -> Option<u8> {
     match number {
@@ -215,7 +203,7 @@ pub const fn pfc_tx_class(number: i32) -> Option<u8> {
     }
 }
 
-/// The number of the counter of a class's PFC frames that a port sent.
+/// Number of the port counter of PFC frames sent for `class`.
 #[must_use]
 pub const fn pfc_tx_counter(class: u8) -> i32 {
     104 + 2 * (class & 7) as i32

@@ -1,19 +1,18 @@
-//! Scheduler profiles: by one without a limit a port sends, by one of a rate that is next to nothing it is held.
+//! Scheduler profiles: with a profile without a limit a port sends; with one whose rate is next to nothing it is held.
 //!
-//! [`create`], the arguments of a call to the id of a profile; [`sends`], the id to what a port does by it.
-//!
-//! Units: SAI's rate is bytes or frames a second; 0 is no limit.
+//! [`create`] turns the arguments of a call into the id of a profile, and [`sends`] the id into the state of a port.
+//! SAI's rate is bytes or frames a second; 0 means no limit.
 //! Source: docs/sai.md; Switch Abstraction Interface (SAI) 1.x, saischeduler.h.
 
 use super::args::{Fault, arg, attribute_in};
 use super::objects::{NULL, Object, attribute};
 use super::thrift::{Fields, Value};
 
-/// The profile of the rate that is asked for. Rates of ports are those of the configuration, so it is [`NULL`] for any but 0
-/// and 1, at which not even one frame a minute would leave.
+/// The profile for the requested rate. The switch's port rates come from its configuration, so only two rates are
+/// known: 0, and 1, at which not even one frame a minute would leave. For any other it is [`NULL`].
 ///
 /// # Errors
-/// Arguments that are no list of attributes.
+/// The arguments are no list of attributes.
 pub(super) fn create(args: &Fields) -> Result<i64, Fault> {
     let mut rate = Some(0);
     for value in arg(args, 1, "attributes", Value::as_list)? {
@@ -29,7 +28,8 @@ pub(super) fn create(args: &Fields) -> Result<i64, Fault> {
     })
 }
 
-/// Whether a port sends by the profile of an id, as it does by none ([`NULL`]); none if there is no such profile.
+/// Whether a port sends with this profile; [`NULL`] is no profile, with which it sends. `None` if there is no such
+/// profile.
 pub(super) fn sends(profile: i64) -> Option<bool> {
     match Object::of(profile) {
         Some(Object::Scheduler(sends)) => Some(sends),

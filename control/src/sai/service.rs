@@ -1,8 +1,7 @@
-//! What each method of the service does.
+//! Methods of the SAI service.
 //!
-//! [`Service::answer`]: a client's message in, the bytes of the answer out; [`SaiSwitch`] is the running switch.
-//!
-//! Units: frames; bytes, as cells times the size of a cell.
+//! [`Service::answer`] takes a client's message and returns the bytes of the answer; [`SaiSwitch`] is the running
+//! switch. Bytes are cells times the size of a cell.
 //! Source: docs/sai.md; docs/spec/pipeline.md §4, §7, §9, §10.
 
 use std::cell::OnceCell;
@@ -25,36 +24,34 @@ use super::scheduler;
 use super::thrift::{Fields, Message, MessageKind, Output, Value, exception};
 use crate::report::watermarks::Mark;
 
-/// What names of methods may begin with.
+/// Prefix that clients may put before the names of methods.
 const PREFIX: &str = "sai_thrift_";
 
-/// What does not change while a configuration is in force.
+/// Facts that do not change while a configuration is in force.
 #[derive(Clone, Debug, Default)]
 pub struct Shape {
-    /// Names of the ports, by number; that to the switch's own functions has none.
+    /// Names of the ports, by number; `None` for the port to the switch's own functions.
     pub names: Vec<Option<String>>,
-    /// Bytes of a cell.
     pub cell_bytes: u64,
-    /// How many priorities there are.
+    /// Number of priorities.
     pub pris: usize,
-    /// By priority: the priority group that its frames are counted in.
+    /// By priority, the priority group that counts its frames.
     pub pri_to_pg: [u8; PRIS_MAX],
-    /// By priority: PFC classes that the switch's own PAUSE names.
+    /// By priority, the PFC classes that the switch's PAUSE names.
     pub classes: PerPri<u8>,
 }
 
 /// The running switch, as the service sees it. All methods may be called from several threads at once.
 pub trait SaiSwitch: Send + Sync {
-    /// What does not change while a configuration is in force.
     fn shape(&self) -> Shape;
 
-    /// Counters of a port.
+    /// Counters of a port, read while workers run.
     fn port(&self, port: PortId) -> PortLedger;
 
-    /// Cells of an input's lossy frames of a priority.
+    /// Cells that an input's lossy frames of a priority use now.
     fn lossy_cells(&self, input: PortId, pri: Pri) -> u64;
 
-    /// Watermarks, in cells; they begin again afterwards if `restart`.
+    /// Watermarks, in cells; with `restart` they restart afterwards.
     ///
     /// # Errors
     /// Workers do not answer.
@@ -69,13 +66,13 @@ pub trait SaiSwitch: Send + Sync {
     /// Adds a static entry of the FDB.
     ///
     /// # Errors
-    /// No room.
+    /// The FDB has no room, or there is no such port.
     fn add_station(&self, vid: u16, addr: AddrKey, port: &str) -> Result<(), Refused>;
 
     /// Removes an entry of the FDB.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such entry.
     fn remove_station(&self, vid: u16, addr: AddrKey) -> Result<(), Refused>;
 
     /// Removes all learned entries of the FDB.
@@ -85,7 +82,7 @@ pub trait SaiSwitch: Send + Sync {
     fn flush_stations(&self) -> Result<(), Refused>;
 }
 
-/// What a call for counters looks at: all of them are of one object, whose port is read once, if at all.
+/// State of one call for counters. All of them are of one object, whose port is read once, if at all.
 struct Look<'a> {
     switch: &'a dyn SaiSwitch,
     shape: Shape,
@@ -93,29 +90,28 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// Counters of `port`, that of the object.
+    /// Counters of `port`, which is that of the object.
     fn ledger(&self, port: PortId) -> &PortLedger {
         self.ledger.get_or_init(|| self.switch.port(port))
     }
 }
 
-/// Reads one counter of an object; none if there is no such object.
+/// Reads one counter of an object; `None` if there is no such object.
 type Counting = fn(&Service, &Look<'_>, Object, i32) -> Result<Option<u64>, Fault>;
 
-/// Carries out methods; what clients have cleared is remembered for all of them.
+/// Carries out the methods. Counts at the last clear are kept for all clients together.
 pub struct Service {
     switch: Arc<dyn SaiSwitch>,
     cleared: Mutex<BTreeMap<(Object, i32), u64>>,
 }
 
 impl Service {
-    /// For a running switch.
     #[must_use]
     pub fn new(switch: Arc<dyn SaiSwitch>) -> Self {
         Self { switch, cleared: Mutex::default() }
     }
 
-    /// Carries a call out; none if it is one that waits for no answer.
+    /// Carries out a call and returns its answer; `None` for a call that waits for none.
     #[must_use]
     pub fn answer(&self, message: &Message) -> Option<Vec<u8>> {
         let bytes = match self.call(&message.name, &message.args) {
@@ -127,6 +123,7 @@ impl Service {
             }
             Err(Fault(code, text)) => Output::exception(message, code, &text),
         };
+        // Also after an error: a oneway call gets no exception.
         (message.kind == MessageKind::Call).then_some(bytes)
     }
 
@@ -154,6 +151,7 @@ impl Service {
             "delete_fdb_entry" => Answer::Status(self.remove_station(args)?),
             "flush_fdb_entries" => Answer::Status(status(self.switch.flush_stations())),
             other => {
+                // The name is the client's: it is cut before it goes into the answer.
                 let shown: String = other.chars().take(80).collect();
                 return Err(Fault(exception::UNKNOWN_METHOD, format!("no method {shown}")));
             }
@@ -179,7 +177,7 @@ impl Service {
         ])
     }
 
-    /// A port's id, or none of an unknown name.
+    /// Id of the port of a name; [`objects::NULL`] if there is none.
     fn port_by_name(&self, args: &Fields) -> Result<i64, Fault> {
         let wanted = arg(args, 1, "a port name", Value::as_text)?;
         let shape = self.switch.shape();
@@ -211,6 +209,7 @@ impl Service {
         if name_of(&shape, port).is_none() {
             return Ok(Vec::new());
         }
+        // All eight numbers, as SAI has them; groups without a priority count 0.
         let groups = (0..8).map(|group| Object::PriorityGroup(port, group).id()).collect();
         Ok(vec![
             (attribute::PORT_QOS_QUEUE_LIST, Attribute::Objects(queues(&shape, port))),
@@ -225,11 +224,13 @@ impl Service {
         let Some(name) = name_of(&shape, port) else { return Ok(ITEM_NOT_FOUND) };
         let on = value.get(&1).and_then(Value::as_bool);
         Ok(match (id, on) {
+            // Two attributes hold a port: this one, and a scheduler profile whose rate is next to nothing.
             (attribute::PORT_PKT_TX_ENABLE, Some(on)) => status(self.switch.set_tx(name, on)),
             (attribute::PORT_PKT_TX_ENABLE | attribute::PORT_ADMIN_STATE, None) => {
                 INVALID_PARAMETER
             }
-            (attribute::PORT_ADMIN_STATE, Some(true)) => SUCCESS, // it always is
+            // A port of this switch is always up for the administrator.
+            (attribute::PORT_ADMIN_STATE, Some(true)) => SUCCESS,
             (attribute::PORT_QOS_SCHEDULER_PROFILE_ID, _) => {
                 match value.get(&12).and_then(Value::as_int).and_then(scheduler::sends) {
                     Some(sends) => status(self.switch.set_tx(name, sends)),
@@ -240,7 +241,7 @@ impl Service {
         })
     }
 
-    /// Counters of an object in the order in which they are asked for; none of one that is not there.
+    /// Counters of an object in the order of the request; empty if there is no such object.
     fn stats(&self, args: &Fields, count: Counting) -> Result<Answer, Fault> {
         let ids = counter_ids(args)?;
         let Some(object) = object(args)? else { return Ok(Answer::Counts(Vec::new())) };
@@ -260,7 +261,7 @@ impl Service {
         Look { switch, shape: switch.shape(), ledger: OnceCell::new() }
     }
 
-    /// What was counted since a client cleared it.
+    /// Increase of a counter since a client cleared it.
     fn since(&self, object: Object, id: i32, count: u64) -> u64 {
         count.wrapping_sub(self.cleared().get(&(object, id)).copied().unwrap_or(0))
     }
@@ -269,6 +270,7 @@ impl Service {
         let Object::Port(port) = object else { return Ok(None) };
         let Some(port) = real(&look.shape, port) else { return Ok(None) };
         let count = port_counter(&look.shape, look.ledger(port), id).ok_or_else(|| unknown(id))?;
+        // A level is shown as it is: clearing it would make no sense.
         let is_level = id == PortCounter::OutQueueLength as i32;
         Ok(Some(if is_level { count } else { self.since(object, id, count) }))
     }
@@ -285,6 +287,7 @@ impl Service {
             QueueCounter::Packets => self.since(object, id, count(&|queue| queue.dequeued)),
             QueueCounter::OccupancyBytes => count(&|queue| queue.depth) * shape.cell_bytes,
             QueueCounter::SharedWatermarkBytes => {
+                // Reading a queue's watermark restarts it, unlike the pool's (docs/sai.md).
                 self.mark(Mark::Depth(port.get(), queue), true)? * shape.cell_bytes
             }
         }))
@@ -314,6 +317,7 @@ impl Service {
                 self.group_mark(port, group, &pris)? * shape.cell_bytes
             }
             GroupCounter::XoffRoomWatermarkBytes => {
+                // Each priority has headroom of its own; the group's is their sum.
                 let marks: Vec<_> =
                     pris.iter().map(|pri| Mark::Headroom(port.get(), pri.get())).collect();
                 self.marks(&marks, true)?.iter().sum::<u64>() * shape.cell_bytes
@@ -321,7 +325,8 @@ impl Service {
         }))
     }
 
-    /// The most cells of a priority group, headroom apart: a lossless priority has one to itself, lossy ones share it.
+    /// Highest fill of a priority group, without headroom. A lossless priority has the group to itself, lossy ones
+    /// share it.
     fn group_mark(&self, port: PortId, group: u8, pris: &[Pri]) -> Result<u64, Fault> {
         if pris.is_empty() {
             return Ok(0);
@@ -336,6 +341,7 @@ impl Service {
             return Ok(None);
         }
         let mark = pool_mark(PoolCounter::of(id).ok_or_else(|| unknown(id))?);
+        // Pools are only restarted by their clear method.
         Ok(Some(self.mark(mark, false)? * look.shape.cell_bytes))
     }
 
@@ -358,6 +364,7 @@ impl Service {
         let ledger = self.switch.port(port);
         let known = PortCounter::ALL.iter().map(|counter| *counter as i32);
         let mut cleared = self.cleared();
+        // PFC counters of the eight classes have even numbers from 104 (`pfc_tx_class`).
         for id in known.chain((104..=118).step_by(2)) {
             if let Some(count) = port_counter(&shape, &ledger, id) {
                 cleared.insert((object, id), count);
@@ -385,6 +392,7 @@ impl Service {
                 Some(QueueCounter::SharedWatermarkBytes) => {
                     self.mark(Mark::Depth(port.get(), queue), true)?;
                 }
+                // A fill cannot be cleared.
                 Some(QueueCounter::OccupancyBytes) | None => return Ok(INVALID_PARAMETER),
             }
         }
@@ -426,7 +434,7 @@ impl Service {
     }
 }
 
-/// What is accepted of the switch's attributes. Nothing of an L2 switch of one chip depends on them.
+/// Status for setting an attribute of the switch. Those that are accepted have no effect on an L2 switch of one chip.
 fn set_switch(args: &Fields) -> i32 {
     match attribute_of(args, 1) {
         Ok((attribute::SWITCH_SRC_MAC_ADDRESS | attribute::SWITCH_CREDIT_WD, _)) => SUCCESS,
@@ -461,7 +469,7 @@ fn queues(shape: &Shape, port: u8) -> Vec<i64> {
     all.map(|pri| Object::Queue(port, pri.get()).id()).collect()
 }
 
-/// Priorities that are counted in priority group `group`.
+/// Priorities that priority group `group` counts.
 fn members(shape: &Shape, group: u8) -> impl Iterator<Item = Pri> {
     let of = Pri::ALL.into_iter().zip(shape.pri_to_pg).take(shape.pris);
     of.filter(move |&(_, own)| own == group).map(|(pri, _)| pri)
@@ -478,14 +486,16 @@ fn dropped(queue: &QueueLedger, reason: DropReason) -> u64 {
     queue.drops.get(reason as usize).copied().unwrap_or(0)
 }
 
-/// Frames that asked for room, whether they got it or not, each once.
+/// Frames that asked for room in the buffer, admitted or not, each counted once.
 fn arrived(queue: &QueueLedger) -> u64 {
+    // A replicated frame is enqueued once for each output: the copies beyond the first are taken off.
     let refused = dropped(queue, DropReason::Dt) + dropped(queue, DropReason::Headroom);
     (queue.enqueued + refused).saturating_sub(queue.copies)
 }
 
 fn port_counter(shape: &Shape, port: &PortLedger, id: i32) -> Option<u64> {
     if let Some(class) = pfc_tx_class(id) {
+        // Frames of several priorities may name one class: all of them are added up.
         let pris = Pri::ALL.into_iter().filter(|&pri| shape.classes[pri] >> class & 1 != 0);
         let sent = |queue: &QueueLedger| queue.pause_tx + queue.resume_tx;
         return Some(pris.filter_map(|pri| port.pri.get(pri.index())).map(sent).sum());
@@ -493,6 +503,7 @@ fn port_counter(shape: &Shape, port: &PortLedger, id: i32) -> Option<u64> {
     let drops = |reason: DropReason| port.drops.get(reason as usize).copied().unwrap_or(0);
     Some(match PortCounter::of(id)? {
         PortCounter::InUnicast => {
+            // Frames that were dropped before their destination was known are in neither counter.
             let unknown = [
                 DropReason::Malformed,
                 DropReason::Truncated,
@@ -513,6 +524,7 @@ fn port_counter(shape: &Shape, port: &PortLedger, id: i32) -> Option<u64> {
         PortCounter::OutDiscards | PortCounter::OutDropped => {
             let of_queue = |queue: &QueueLedger| {
                 let counts = OUTPUT_REASONS.iter().zip(queue.output_drops);
+                // Headroom is counted at the input, by `InDiscards`.
                 let own = counts.filter(|(reason, _)| **reason != DropReason::Headroom);
                 own.map(|(_, count)| count).sum::<u64>()
             };

@@ -1,27 +1,28 @@
-//! Thrift's binary protocol: messages read from a stream, and calls and answers written.
+//! Thrift's binary protocol: reads messages from a stream, writes calls and answers.
 //!
-//! [`Message`] with dynamic [`Value`]s, by field number; no frame around a message, which ends where its struct does.
+//! A [`Message`] has dynamic [`Value`]s by field number. There is no frame around it: it ends where its struct does.
+//! Integers are signed and big-endian.
 //!
-//! Units: bytes. Integers are signed and big-endian.
-//! Source: Apache Thrift, "Thrift Binary protocol encoding" (strict and older headers) and "Thrift Remote Procedure Call".
+//! Source: Apache Thrift, "Thrift Binary protocol encoding" (strict and older headers) and "Thrift Remote Procedure
+//! Call".
 //!
-//! The other side chooses lengths and depth: a message of a client has at most [`MESSAGE_LEN_MAX`] bytes, structs and lists are nested at most
-//! [`DEPTH_MAX`] deep, and no length is believed that the rest of the message could not have.
+//! The other side chooses lengths and depth. So a client's message has at most [`MESSAGE_LEN_MAX`] bytes, structs and
+//! lists are nested at most [`DEPTH_MAX`] deep, and a length that the rest of the message could not have is refused.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
-/// Longest message of a client.
+/// Longest message of a client, in bytes.
 pub const MESSAGE_LEN_MAX: usize = 16 * 1024;
-/// Longest answer that a client of ours reads: of a switch with a thousand ports.
+/// Longest answer that [`read_answer`] takes, in bytes: that of a switch with a thousand ports.
 pub const ANSWER_LEN_MAX: usize = 1 << 20;
-/// Deepest nesting: a list of attributes, of which each holds a value with a list of maps of two structs, is 8 deep.
+/// Deepest nesting. A list of attributes, each with a value that holds a list of maps of two structs, is 8 deep.
 pub const DEPTH_MAX: usize = 16;
-/// Version in the first word of a strict message, and the bits that it stands in.
+/// Version in the first word of a strict message, and the mask of its bits.
 const VERSION: u32 = 0x8001_0000;
 const VERSION_MASK: u32 = 0xFFFF_0000;
 
-/// Kinds of values on the wire.
+/// Types of values on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
@@ -61,34 +62,31 @@ impl Kind {
     }
 }
 
-/// Fields of a struct by number.
+/// Fields of a struct, by number.
 pub type Fields = BTreeMap<i16, Value>;
 
-/// What a field or element holds; kinds that no method uses are read and not kept.
+/// Value of a field or element. Types that no method uses are read and dropped.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// True or false.
     Bool(bool),
-    /// 8 to 64 bits.
+    /// An integer of 8 to 64 bits.
     Int(i64),
     /// Text or bytes.
     Binary(Vec<u8>),
-    /// Fields by number.
     Struct(Fields),
-    /// Elements.
     List(Vec<Self>),
-    /// Of another kind.
+    /// A value of any other type.
     Other,
 }
 
 impl Value {
-    /// An integer of any width.
+    /// The value of an integer of any width.
     #[must_use]
     pub const fn as_int(&self) -> Option<i64> {
         if let Self::Int(value) = self { Some(*value) } else { None }
     }
 
-    /// True or false; a byte is taken for one, too, as older clients send it.
+    /// The value of a flag; also of an integer, as older clients send one.
     #[must_use]
     pub const fn as_bool(&self) -> Option<bool> {
         match self {
@@ -98,41 +96,38 @@ impl Value {
         }
     }
 
-    /// Text, if it is UTF-8.
+    /// The text, if it is valid UTF-8.
     #[must_use]
     pub fn as_text(&self) -> Option<&str> {
         if let Self::Binary(bytes) = self { std::str::from_utf8(bytes).ok() } else { None }
     }
 
-    /// Fields.
     #[must_use]
     pub const fn as_struct(&self) -> Option<&Fields> {
         if let Self::Struct(fields) = self { Some(fields) } else { None }
     }
 
-    /// Elements.
     #[must_use]
     pub fn as_list(&self) -> Option<&[Self]> {
         if let Self::List(values) = self { Some(values) } else { None }
     }
 }
 
-/// A message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
     /// Name of the method.
     pub name: String,
-    /// Whether it waits for an answer.
+    /// Whether it is a call or an answer.
     pub kind: MessageKind,
     /// Number that the answer repeats.
     pub seq: i32,
-    /// Whether its header is strict; the answer's is the same.
+    /// Whether it has a strict header; its answer gets the same kind.
     pub strict: bool,
-    /// Arguments; of an answer, what it has: field 0 of a method that was carried out.
+    /// Arguments of a call. Of an answer, field 0 is the result.
     pub args: Fields,
 }
 
-/// Kinds of messages.
+/// Types of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageKind {
     Call = 1,
@@ -141,24 +136,24 @@ pub enum MessageKind {
     Oneway = 4,
 }
 
-/// Why a message cannot be read; where the next one begins is not known then.
+/// Why a message cannot be read. The beginning of the next one is not known then.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
     /// The connection failed, or ended within a message.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It is longer than that, or says that a part of it is.
+    /// It, or a length in it, exceeds the limit.
     #[error("a message of more than {0} bytes")]
     TooLong(usize),
     /// It is nested deeper than [`DEPTH_MAX`].
     #[error("a message nested deeper than {DEPTH_MAX}")]
     TooDeep,
-    /// It is not as the protocol has it.
+    /// It does not follow the protocol.
     #[error("malformed message: {0}")]
     Malformed(String),
 }
 
-/// Reads one message of a client; none where the stream ends before it.
+/// Reads one message of a client; `None` where the stream ends before it.
 ///
 /// # Errors
 /// See [`WireError`].
@@ -166,7 +161,7 @@ pub fn read_message(stream: &mut dyn Read) -> Result<Option<Message>, WireError>
     read_of(stream, &[MessageKind::Call, MessageKind::Oneway], MESSAGE_LEN_MAX)
 }
 
-/// Reads one answer of a server; none where the stream ends before it.
+/// Reads one answer of a server; `None` where the stream ends before it.
 ///
 /// # Errors
 /// See [`WireError`].
@@ -180,6 +175,7 @@ fn read_of(
     kinds: &[MessageKind],
     len_max: usize,
 ) -> Result<Option<Message>, WireError> {
+    // One byte alone: only here the end of the stream is no error.
     let mut first = [0];
     loop {
         match stream.read(&mut first) {
@@ -192,6 +188,7 @@ fn read_of(
     let mut input = Input { stream, left: len_max - 1, len_max };
     let [second, third, fourth] = input.take()?;
     let word = u32::from_be_bytes([first[0], second, third, fourth]);
+    // The sign bit tells the headers apart: an older one begins with the length of the name, which is not negative.
     let strict = word & (1 << 31) != 0;
     let (name, kind) = if strict {
         if word & VERSION_MASK != VERSION {
@@ -200,6 +197,7 @@ fn read_of(
         let [.., kind] = word.to_be_bytes();
         (input.binary()?, kind)
     } else {
+        // `claim` in `bytes` bounds the length, so a wrong first word cannot allocate more than a message.
         let name = input.bytes(word as usize)?;
         (name, input.byte()?)
     };
@@ -207,6 +205,7 @@ fn read_of(
         kinds.iter().copied().find(|of| *of as u8 == kind).ok_or_else(|| {
             WireError::Malformed(format!("no message of type {kind} comes this way"))
         })?;
+    // A name that is no text is no method either; the exception shows it as far as it can be read.
     let name = String::from_utf8_lossy(&name).into_owned();
     let seq = i32::from_be_bytes(input.take()?);
     Ok(Some(Message { name, kind, seq, strict, args: input.fields(0)? }))
@@ -215,13 +214,14 @@ fn read_of(
 /// The bytes of one message.
 struct Input<'a> {
     stream: &'a mut dyn Read,
-    /// Bytes that it may still have, and in all.
+    /// Bytes that it may still have, and its limit.
     left: usize,
     len_max: usize,
 }
 
 impl Input<'_> {
     fn claim(&mut self, count: usize) -> Result<(), WireError> {
+        // Claimed before it is read or allocated: a length of the other side is never trusted.
         self.left = self.left.checked_sub(count).ok_or(WireError::TooLong(self.len_max))?;
         Ok(())
     }
@@ -245,7 +245,7 @@ impl Input<'_> {
         Ok(bytes)
     }
 
-    /// A length, or a number of elements.
+    /// Reads a length, or a number of elements.
     fn count(&mut self) -> Result<usize, WireError> {
         let count = i32::from_be_bytes(self.take()?);
         usize::try_from(count).map_err(|_| WireError::Malformed(format!("a length of {count}")))
@@ -275,7 +275,8 @@ impl Input<'_> {
     fn elements(&mut self, depth: usize) -> Result<Vec<Value>, WireError> {
         let kind = Kind::read(self.byte()?)?;
         let count = self.count()?;
-        // Every element has a byte at least, but for one of no kind, of which there are none.
+        // Every element has at least one byte, except those of type stop, which are refused: else a short message could
+        // claim any number.
         if count > self.left || kind == Kind::Stop && count > 0 {
             return Err(WireError::TooLong(self.len_max));
         }
@@ -306,6 +307,7 @@ impl Input<'_> {
             Kind::Map => {
                 let (of, to) = (Kind::read(self.byte()?)?, Kind::read(self.byte()?)?);
                 let count = self.count()?;
+                // As for lists: an entry has at least one byte.
                 if count > self.left || count > 0 && (of == Kind::Stop || to == Kind::Stop) {
                     return Err(WireError::TooLong(self.len_max));
                 }
@@ -320,15 +322,16 @@ impl Input<'_> {
     }
 }
 
-/// An answer that is being written.
+/// An answer or call that is being written.
 #[derive(Debug, Default)]
 pub struct Output(Vec<u8>);
 
 impl Output {
-    /// Begins an answer of `kind` to `message`; the fields of a struct follow, and [`Self::stop`].
+    /// Begins an answer of `kind` to `message`. The fields of its struct follow, then [`Self::stop`].
     #[must_use]
     pub fn answer(message: &Message, kind: MessageKind) -> Self {
         let mut out = Self::default();
+        // Older clients read only the header that they send.
         if message.strict {
             out.0.extend((VERSION | kind as u32).to_be_bytes());
             out.binary(message.name.as_bytes());
@@ -340,7 +343,7 @@ impl Output {
         out
     }
 
-    /// Begins a call; its arguments follow, and [`Self::stop`].
+    /// Begins a call. The fields of its arguments follow, then [`Self::stop`].
     #[must_use]
     pub fn call(name: &str, seq: i32) -> Self {
         let mut out = Self::default();
@@ -360,47 +363,42 @@ impl Output {
         out.0
     }
 
-    /// The bytes.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.0
     }
 
-    /// Begins a field.
+    /// Begins a field; its value follows.
     pub fn field(&mut self, kind: Kind, number: i16) -> &mut Self {
         self.0.push(kind as u8);
         self.0.extend(number.to_be_bytes());
         self
     }
 
-    /// Ends a struct.
     pub fn stop(&mut self) {
         self.0.push(Kind::Stop as u8);
     }
 
-    /// Begins a list.
+    /// Begins a list; its elements follow.
     pub fn list(&mut self, of: Kind, count: usize) -> &mut Self {
         self.0.push(of as u8);
         self.i32(i32::try_from(count).unwrap_or(i32::MAX));
         self
     }
 
-    /// A byte.
     pub fn byte(&mut self, value: u8) {
         self.0.push(value);
     }
 
-    /// An integer of 32 bits.
     pub fn i32(&mut self, value: i32) {
         self.0.extend(value.to_be_bytes());
     }
 
-    /// An integer of 64 bits.
     pub fn i64(&mut self, value: i64) {
         self.0.extend(value.to_be_bytes());
     }
 
-    /// Text or bytes.
+    /// Writes the length and the bytes.
     pub fn binary(&mut self, bytes: &[u8]) {
         self.i32(i32::try_from(bytes.len()).unwrap_or(i32::MAX));
         self.0.extend_from_slice(bytes);
@@ -409,9 +407,8 @@ impl Output {
 
 /// Codes of application exceptions.
 pub mod exception {
-    /// There is no such method.
     pub const UNKNOWN_METHOD: i32 = 1;
-    /// It failed.
+    /// The method failed.
     pub const INTERNAL_ERROR: i32 = 6;
     /// The arguments are not those of the method.
     pub const PROTOCOL_ERROR: i32 = 7;

@@ -1,9 +1,7 @@
 //! A test authority with certificates for switches and managers.
 //!
-//! A directory and names -> files, all of mode 0600.
-//!
-//! Units: days.
-//! Source: RFC 5280 sections 4.2.1.6 (names), 4.2.1.9, 4.2.1.12 (who may be what).
+//! A directory and names -> files of mode 0600.
+//! Source: RFC 5280 sections 4.2.1.6 (names), 4.2.1.9 (authorities), 4.2.1.12 (uses).
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -18,36 +16,27 @@ use time::{Duration, OffsetDateTime};
 
 use super::{ROLE_PREFIX, ROLES, SWITCH_NAME};
 
-/// Why there is no authority.
+/// Why the authority cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
-    /// A file or directory.
+    /// A call on a file or directory failed.
     #[error("{call} {}", path.display())]
-    Io {
-        /// What was tried.
-        call: &'static str,
-        /// With what.
-        path: PathBuf,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-    /// A certificate cannot be made.
+    Io { call: &'static str, path: PathBuf, source: io::Error },
     #[error("make a certificate")]
     Make(#[from] rcgen::Error),
 }
 
-/// A file that was made, and what it is for.
+/// A file that was made, with its purpose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
-    /// The file.
     pub path: PathBuf,
-    /// What for.
     pub what: String,
 }
 
 fn write(path: &Path, text: &str) -> Result<(), AuthorityError> {
     let io = |source| AuthorityError::Io { call: "make", path: path.to_owned(), source };
     let mut options = OpenOptions::new();
+    // `create_new`: an authority that exists is never overwritten.
     let file = options.write(true).create_new(true).mode(0o600).open(path);
     file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(io)
 }
@@ -56,14 +45,14 @@ fn params(name: &str, days: u16) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, format!("weft test {name}"));
     let now = OffsetDateTime::now_utc();
-    // Clocks of other machines may be behind.
+    // The clock of another machine may be an hour behind.
     params.not_before = now - Duration::hours(1);
     params.not_after = now + Duration::days(days.into());
     params
 }
 
-/// Makes an authority in the new or empty directory `dir`, a certificate of switches that also have `names`, and one for
-/// each role of managers; all are good for `days`.
+/// Makes an authority in the new or empty directory `dir`, a certificate for switches that also has `names`, and one
+/// for each role of managers. All are valid for `days`.
 ///
 /// # Errors
 /// The directory has such files already, or cannot be written.
@@ -81,6 +70,7 @@ pub fn make(dir: &Path, names: &[String], days: u16) -> Result<Vec<Made>, Author
         Ok(())
     };
     let mut ca = params("authority", days);
+    // It signs certificates of ends, not of other authorities (path length 0).
     ca.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let ca = CertifiedIssuer::self_signed(ca, KeyPair::generate()?)?;
@@ -89,6 +79,7 @@ pub fn make(dir: &Path, names: &[String], days: u16) -> Result<Vec<Made>, Author
     let mut switch = params("switch", days);
     let all = [SWITCH_NAME.to_owned()].into_iter().chain(names.iter().cloned());
     switch.subject_alt_names = CertificateParams::new(all.collect::<Vec<_>>())?.subject_alt_names;
+    // A switch's certificate cannot be used by a manager, nor a manager's by a switch.
     switch.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     let roles = ROLES.iter().map(|(_, role)| -> Result<_, AuthorityError> {
         let mut manager = params(role, days);

@@ -4,8 +4,8 @@
 //!
 //! Source: RFC 8446; RFC 5280 section 4.2.1.6 (names of a certificate).
 //!
-//! A manager's certificate says by one URI among its names what its holder may become: `urn:weft:role:observer`,
-//! `urn:weft:role:secondary` or `urn:weft:role:primary`. One that says none, or several, is not let in.
+//! A manager's certificate tells by one URI among its names which right its holder may get: `urn:weft:role:observer`,
+//! `urn:weft:role:secondary` or `urn:weft:role:primary`. A certificate with none or several of them is refused.
 
 mod authority;
 
@@ -24,44 +24,29 @@ use weft_cxl::cci::Right;
 
 pub use authority::{AuthorityError, Made, make};
 
-/// The name that certificates of switches have.
+/// The name in certificates of switches.
 pub const SWITCH_NAME: &str = "switch.weft.internal";
-/// What each right is called in a certificate.
+/// Name of each right in a certificate, after [`ROLE_PREFIX`].
 pub const ROLES: [(Right, &str); 3] =
     [(Right::Observer, "observer"), (Right::Secondary, "secondary"), (Right::Primary, "primary")];
-/// What stands before it there.
+/// Prefix of the URI that names a right.
 pub const ROLE_PREFIX: &str = "urn:weft:role:";
 
 /// Longest file of certificates or of a key: the roots of a Linux distribution take a quarter of a MiB.
 pub const FILE_MAX: u64 = 4 << 20;
 
-/// Why there is no TLS.
+/// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file is no certificate or key.
+    /// A file has no usable certificate or key.
     #[error("read {}: {why}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
-    /// Others may read the private key.
+    File { path: PathBuf, why: String },
+    /// Other users may read the private key.
     #[error("{}: expected a key that only its owner may read (mode 0600), found mode {mode:04o}", path.display())]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// Its mode.
-        mode: u32,
-    },
-    /// They do not fit together.
+    Open { path: PathBuf, mode: u32 },
+    /// Certificate, key and authority do not fit together.
     #[error("certificate {}", path.display())]
-    Unfit {
-        /// The certificate.
-        path: PathBuf,
-        /// Why.
-        source: rustls::Error,
-    },
+    Unfit { path: PathBuf, source: rustls::Error },
 }
 
 fn unreadable(path: &Path) -> impl Fn(String) -> TlsError + '_ {
@@ -80,6 +65,7 @@ fn key(path: &Path, by: OpenedBy) -> Result<PrivateKeyDer<'static>, TlsError> {
     let no = unreadable(path);
     let io = |error: io::Error| no(error.to_string());
     let file = files::open(path, by).map_err(io)?;
+    // Of the open file, not of the path: another file cannot be put in its place in between.
     let mode = file.metadata().map_err(io)?.permissions().mode() & 0o7777;
     if mode & 0o077 != 0 {
         return Err(TlsError::Open { path: path.to_owned(), mode });
@@ -98,7 +84,8 @@ fn roots(path: &Path, by: OpenedBy) -> Result<Arc<RootCertStore>, TlsError> {
     Ok(Arc::new(roots))
 }
 
-/// The end of a switch: it asks for a certificate. The switch serves already when it opens this, so its files are regular ones.
+/// Configuration for the switch's end, which asks for a certificate. The switch is serving already when it reads the
+/// files, so they must be regular files.
 ///
 /// # Errors
 /// See [`TlsError`].
@@ -115,11 +102,12 @@ pub fn server(files: &TlsFiles) -> Result<Arc<ServerConfig>, TlsError> {
         .with_client_cert_verifier(verifier)
         .with_single_cert(certs(&files.cert, by)?, key(&files.key, by)?)
         .map_err(unfit)?;
-    config.send_tls13_tickets = 0; // each connection shows its certificate
+    // No tickets: a resumed session would show no certificate.
+    config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }
 
-/// The end of a manager: it shows a certificate.
+/// Configuration for a manager's end, which shows a certificate.
 ///
 /// # Errors
 /// See [`TlsError`].
@@ -136,11 +124,12 @@ pub fn client(files: &TlsFiles) -> Result<Arc<ClientConfig>, TlsError> {
     Ok(Arc::new(config))
 }
 
-/// What the holder of a certificate may become, the first of `chain`; none where it does not say, or says several things.
+/// The right that the first certificate of `chain` gives its holder; `None` where it names none, or several.
 #[must_use]
 pub fn right(chain: &[CertificateDer<'_>]) -> Option<Right> {
     let cert = webpki::EndEntityCert::try_from(chain.first()?).ok()?;
     let mut roles = cert.valid_uri_names().filter_map(|name| name.strip_prefix(ROLE_PREFIX));
+    // Exactly one: with two names the order would decide.
     let (role, None) = (roles.next()?, roles.next()) else { return None };
     ROLES.iter().find(|(_, name)| *name == role).map(|(right, _)| *right)
 }
