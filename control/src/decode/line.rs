@@ -1,8 +1,4 @@
-//! A frame as one line.
-//!
-//! [`Decoded`] to text, outer layers first.
-//!
-//! Units: bytes.
+//! A frame as one line of text, outer layers first.
 
 use std::fmt;
 

@@ -1,9 +1,8 @@
-//! Frames as fields by name: what `weft decode` prints.
+//! Decodes frames to named fields, as `weft decode` prints them.
 //!
-//! Bytes and how the port reads them in, [`Decoded`] out; never refuses a frame, an error of
-//! a layer is one of its fields.
+//! [`decode`] takes bytes and the settings by which the port parses them, and returns a [`Decoded`]. It refuses no
+//! frame: the error of a layer is one of the fields.
 //!
-//! Units: bytes without FCS; times in ns.
 //! Source: docs/spec/wire-formats.md §1 to §3.
 
 mod line;
@@ -31,228 +30,200 @@ use weft_parsers::{
 pub use spans::{FieldSpan, field_spans};
 pub use tlp::{PthFields, TlpFields};
 
-/// A frame as fields; those that it does not have are left out.
+/// A frame as fields; fields that it does not have are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Decoded {
-    /// Bytes that were captured.
     pub len: usize,
-    /// `standard`, `gen1`, `gen2`, `lite`, `pbr` (TLPs of any kind), `mac_control`, `other`; none of a malformed
+    /// `standard`, `gen1`, `gen2`, `lite`, `pbr` (TLPs of any kind), `mac_control`, `other`; `None` for a malformed
     /// frame.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<&'static str>,
-    /// Destination in its address space.
+    /// Destination, in its address space.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dst: Option<String>,
-    /// Source in its address space.
+    /// Source, in its address space.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub src: Option<String>,
-    /// Whether the destination is a group.
+    /// Whether the destination is a group address.
     pub is_group: bool,
-    /// Outer tag.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vlan: Option<VlanFields>,
-    /// Top label, behind EtherType 0x8847 and 0x8848.
+    /// Top label of the stack, behind EtherType 0x8847 or 0x8848.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mpls: Option<MplsFields>,
     /// EtherType behind the tag, as `0x0800`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ether_type: Option<String>,
-    /// IPv4 or IPv6.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ip: Option<IpFields>,
-    /// UDP.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub udp: Option<UdpFields>,
-    /// AFH.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub afh: Option<AfhFields>,
-    /// RC Link header.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rh: Option<RhFields>,
     /// Base transport header of RoCEv2 over IPv6.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bth: Option<BthFields>,
-    /// MAC control.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mac_control: Option<MacControlFields>,
-    /// A TLP and what stands in front of it.
+    /// A TLP, with the headers in front of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tlp: Option<TlpFields>,
-    /// Bytes behind the headers, padding and ICRC included.
+    /// Bytes behind the headers, including padding and ICRC.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload_len: Option<usize>,
-    /// Bytes behind what the headers' lengths claim.
+    /// Bytes beyond the lengths in the headers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub padding_len: Option<usize>,
-    /// What is wrong with it.
+    /// The first problem that was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// A tag.
+/// An 802.1Q tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct VlanFields {
-    /// Priority code point.
     pub pcp: u8,
     /// Drop eligible.
     pub dei: bool,
-    /// VLAN; 0 is priority-tagged.
+    /// VLAN; 0 means priority-tagged.
     pub vid: u16,
 }
 
 /// The top entry of an MPLS label stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct MplsFields {
-    /// Label.
     pub label: u32,
-    /// EXP: the Traffic Class of RFC 5462.
+    /// EXP, called Traffic Class by RFC 5462.
     pub exp: u8,
-    /// The last label of the stack.
+    /// Whether it is the last label of the stack.
     pub is_bottom: bool,
-    /// Time to live.
     pub ttl: u8,
 }
 
-/// An IP header.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct IpFields {
     /// 4 or 6.
     pub version: u8,
-    /// Source.
     pub src: String,
-    /// Destination.
     pub dst: String,
-    /// Differentiated services code point.
     pub dscp: u8,
-    /// Congestion codepoint: 0 not ECT, 1 ECT(1), 2 ECT(0), 3 CE.
+    /// ECN field: 0 not ECT, 1 ECT(1), 2 ECT(0), 3 CE.
     pub ecn: u8,
     /// Time to live, or hop limit.
     pub ttl: u8,
     /// Protocol, or next header.
     pub proto: u8,
-    /// Bytes that the packet claims, its header included.
+    /// Length in the header, which counts the header itself.
     pub total_len: usize,
-    /// Whether the header checksum is right; IPv4 only.
+    /// Whether the header checksum is right; `None` for IPv6.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub is_checksum_ok: Option<bool>,
 }
 
-/// A UDP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct UdpFields {
-    /// Source port.
     pub sport: u16,
-    /// Destination port.
     pub dport: u16,
-    /// Bytes that it claims, its header included.
+    /// Length in the header, which counts the header itself.
     pub len: u16,
-    /// Checksum as it stands.
+    /// Checksum field; it is not checked.
     pub checksum: u16,
 }
 
-/// An AFH header.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AfhFields {
     /// Traffic Class byte.
     pub tc: u8,
-    /// Its virtual channel.
+    /// Virtual channel of the Traffic Class.
     pub vc: u8,
-    /// Its flow.
+    /// Flow of the Traffic Class.
     pub flow: u8,
-    /// All 48 bits of the destination, of GEN1.
+    /// All 48 bits of the destination; GEN1 only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub da: Option<String>,
-    /// `Key_words`, of GEN2 and Lite.
+    /// `Key_words`; GEN2 and Lite only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_words: Option<u8>,
-    /// Payload bits in the destination half, of GEN2.
+    /// Payload bits in the destination half; GEN2 only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload_hi: Option<u32>,
-    /// Payload bits in the source half, of GEN2.
+    /// Payload bits in the source half; GEN2 only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload_lo: Option<u32>,
-    /// XPU id, of Lite.
+    /// XPU id; Lite only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub xpu_id: Option<u16>,
 }
 
-/// An RC Link header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RhFields {
     /// `send`, `ack`, `cnp` or `reserved`.
     pub opcode: &'static str,
-    /// A request that wants an ACK at once.
+    /// Whether a request wants an ACK at once.
     pub fack: bool,
-    /// Pad count.
     pub pad: u8,
-    /// Timestamp, where its bit says that it counts.
+    /// Timestamp; `None` where its valid bit is clear.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timestamp: Option<u16>,
-    /// Partition key.
     pub p_key: u8,
-    /// Of a request: header and payload bytes up to 127, else 0.
+    /// Header and payload bytes of a request up to 127, else 0; `None` for other opcodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pkt_len: Option<u8>,
-    /// Of an ACK.
+    /// `None` for all but an ACK.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub syndrome: Option<u8>,
     /// Packet sequence number.
     pub psn: u16,
-    /// Destination queue pair.
     pub dest_qp: u16,
 }
 
-/// A base transport header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct BthFields {
-    /// Opcode.
     pub opcode: u8,
-    /// Its name, where it has one.
+    /// Name of the opcode, where it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<&'static str>,
-    /// Partition key.
     pub p_key: u16,
-    /// Destination queue pair.
     pub dest_qp: u32,
     /// Packet sequence number.
     pub psn: u32,
 }
 
-/// MAC control.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MacControlFields {
-    /// Opcode.
     pub opcode: u16,
-    /// Its name, where it has one.
+    /// Name of the opcode, where it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<&'static str>,
-    /// Of PFC: the classes whose enable bit is set.
+    /// PFC: the classes whose enable bit is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub classes: Option<Vec<ClassFields>>,
-    /// Of PAUSE.
+    /// PAUSE: its time in quanta of 512 bit times.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quanta: Option<u16>,
-    /// Of UEC `CC_Update`: credits consumed of 16 virtual channels.
+    /// UEC `CC_Update`: credits consumed by 16 virtual channels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consumed: Option<Vec<u32>>,
-    /// Of UEC `CC_Update`: the first of these channels.
+    /// UEC `CC_Update`: the first of these channels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_vc: Option<u8>,
 }
 
-/// One class of PFC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ClassFields {
-    /// The class.
     pub class: u8,
-    /// Its time in quanta of 512 bit times; 0 is resume.
+    /// Time in quanta of 512 bit times; 0 means resume.
     pub quanta: u16,
 }
 
-/// Reads `frame` as a port with `config` does.
+/// Decodes `frame` as a port with `config` parses it.
 #[must_use]
 pub fn decode(frame: &[u8], config: &ParseConfig) -> Decoded {
     let mut decoded = Decoded { len: frame.len(), ..Decoded::default() };
+    // The parser reads a fixed-size head; a shorter frame is filled up with zeros, and its true length passed beside
+    // it.
     let mut front = [0; HEAD_LEN];
     for (to, from) in front.iter_mut().zip(frame) {
         *to = *from;
@@ -275,13 +246,14 @@ fn fill(
     decoded.dst = Some(head.dst().to_string());
     decoded.src = Some(head.src().to_string());
     decoded.is_group = head.group();
+    // Lite has no EtherType, so nothing below applies.
     if head.format() == Format::AfhLite {
         return lite(decoded, frame, config);
     }
     let (ethernet, mut rest) = ethernet::Ethernet::parse(frame)?;
     let mut kind = ethernet.ether_type();
     if head.tagged() {
-        // The tag's own EtherType is the one that was just read.
+        // `parse_head` has checked the tag's own EtherType, which is the one just read.
         let (tag, behind) = VlanTag::parse(rest)?;
         let (pcp, vid) = (tag.pcp().get(), tag.vid().get());
         decoded.vlan = Some(VlanFields { pcp, dei: tag.dei(), vid });
@@ -294,7 +266,9 @@ fn fill(
     }
     decoded.ether_type = Some(format!("{kind:#06x}"));
     decoded.payload_len = Some(rest.len());
+    // From the EtherType on: the TLP parser starts with it.
     let from_type = frame.get(frame.len() - rest.len() - 2..).unwrap_or_default();
+    // `parse_head` leaves TLPs among `Other`; only ports with a role look into them, and this does.
     if head.format() == Format::Other
         && let Some((fields, read)) = tlp::read(from_type)
     {
@@ -309,7 +283,7 @@ fn fill(
         Format::MacControl => mac_control(decoded, frame),
         Format::AfhGen1 => {
             let (gen1, _) = Gen1::parse(frame)?;
-            // A station is known by 40 bits of it.
+            // An address is 40 bits of it; here all 48 are shown.
             decoded.afh =
                 Some(AfhFields { da: Some(gen1.dst().to_string()), ..afh_fields(gen1.tc()) });
             rc_link(decoded, rest)
@@ -329,9 +303,9 @@ fn fill(
     }
 }
 
-/// Tells of an IP header that ends before it is whole: to a port such a frame is one without IP.
+/// Reports an IP header that is cut off. A port treats such a frame as one without IP.
 ///
-/// Another version behind the EtherType is no error, as that says nothing of a length.
+/// Another version behind the EtherType is no error, as it does not tell a length.
 fn whole_ip(kind: u16, packet: &[u8]) -> Result<(), ParseError> {
     let found = match kind {
         ether_type::IPV4 => Ipv4::parse(packet).map(|_| ()),
@@ -341,7 +315,7 @@ fn whole_ip(kind: u16, packet: &[u8]) -> Result<(), ParseError> {
     if let Err(ParseError::Value { .. }) = found { Ok(()) } else { found }
 }
 
-/// The byte order that a port takes a GEN2 frame for: mode `auto` looks which fits.
+/// The byte order by which a port parses a GEN2 frame: in mode `auto`, the one that fits.
 fn order_of(frame: &[u8], config: &ParseConfig) -> Gen2Order {
     let fits = |order: Gen2Order| {
         let byte = match order {
@@ -350,6 +324,7 @@ fn order_of(frame: &[u8], config: &ParseConfig) -> Gen2Order {
         };
         frame.get(byte).is_some_and(|byte| KeyWords(*byte).looks_like_gen2())
     };
+    // The configured order wins where both fit.
     let own = config.gen2_order;
     if config.afh == AfhMode::Auto && !fits(own) && fits(own.other()) { own.other() } else { own }
 }
@@ -423,6 +398,7 @@ fn ip(decoded: &mut Decoded, frame: &[u8], head: &Head) -> Result<(), ParseError
     decoded.payload_len = Some(payload.len());
     let padding = packet.len().checked_sub(fields.total_len);
     decoded.padding_len = padding.filter(|len| *len > 0);
+    // More is claimed than is there: a frame that was cut off, or a wrong length.
     if padding.is_none() {
         decoded.error =
             Some(format!("ip: claims {} bytes, has {}", fields.total_len, packet.len()));
@@ -442,6 +418,7 @@ fn ip(decoded: &mut Decoded, frame: &[u8], head: &Head) -> Result<(), ParseError
     if head.rh_opcode().is_some() {
         rc_link(decoded, payload)?;
     } else if head.to_standard_port() && claimed >= udp::LEN + bth::LEN {
+        // Enough bytes by UDP's own length: padding must not be read as a BTH.
         let (bth, payload) = Bth::parse(payload)?;
         let (fields, name) = (bth.repr(), bth.opcode_name());
         let (opcode, p_key) = (fields.opcode, fields.p_key);
@@ -472,6 +449,7 @@ fn mac_control(decoded: &mut Decoded, frame: &[u8]) -> Result<(), ParseError> {
         }),
         _ => Ok(()),
     };
+    // A bridge forwards a frame to any other address: only the reserved one stays on the link (IEEE 802.1Q).
     if matches!(control.opcode(), opcode::PFC | opcode::PAUSE) && control.dst() != MacAddr::PAUSE {
         decoded.error = Some(format!("mac control: not to {}", MacAddr::PAUSE));
     }

@@ -1,22 +1,16 @@
-//! Which bytes of a frame are which field.
-//!
-//! A frame in, its [`FieldSpan`]s from the first byte to the last out.
-//!
-//! Units: bytes from the first of the frame.
+//! Maps the bytes of a frame to fields: its [`FieldSpan`]s, from the first byte to the last.
 //! Source: docs/spec/wire-formats.md §1 and §2.
 
 use weft_parsers::{Gen2Order, ParseConfig, afh, bth, ethernet, rh, vlan};
 
 use super::{Decoded, decode, order_of};
 
-/// A field of a frame and the bytes that it is in, for messages about single bytes.
+/// A field of a frame, and the bytes that it takes; for messages about single bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldSpan {
-    /// First byte.
     pub start: usize,
-    /// Byte behind the last.
+    /// Byte after the last.
     pub end: usize,
-    /// Name.
     pub name: &'static str,
 }
 
@@ -27,7 +21,7 @@ struct Spans {
 }
 
 impl Spans {
-    /// The next `len` bytes, as far as the frame has them.
+    /// Gives the next `len` bytes to `name`, as far as the frame has them.
     fn take(&mut self, len: usize, name: &'static str) {
         let end = (self.at + len).min(self.len);
         if self.at < end {
@@ -44,6 +38,7 @@ pub fn field_spans(frame: &[u8], config: &ParseConfig) -> Vec<FieldSpan> {
     let mut spans = Spans { fields: Vec::new(), at: 0, len: frame.len() };
     match decoded.format {
         Some("gen2" | "lite") => {
+            // Key words and Traffic Class change places with the byte order.
             let is_slap = order_of(frame, config) == Gen2Order::Slap;
             let (first, second) =
                 if is_slap { ("key_words", "afh.tc") } else { ("afh.tc", "key_words") };
@@ -98,6 +93,7 @@ pub fn field_spans(frame: &[u8], config: &ParseConfig) -> Vec<FieldSpan> {
         spans.take(bth::LEN, "bth");
     }
     let padding = decoded.padding_len.unwrap_or(0);
+    // Everything between the known fields and the padding.
     spans.take(frame.len().saturating_sub(spans.at).saturating_sub(padding), "payload");
     spans.take(padding, "padding");
     spans.fields
@@ -140,6 +136,7 @@ fn layers(decoded: &Decoded) -> &'static [(usize, &'static str)] {
 /// Bytes of IPv4 options.
 fn ip_options(frame: &[u8], decoded: &Decoded) -> usize {
     let at = ethernet::LEN + if decoded.vlan.is_some() { vlan::TAG_LEN } else { 0 };
+    // IHL counts words of four bytes.
     let header_len = frame.get(at).map_or(0, |byte| usize::from(byte & 0xF) * 4);
     header_len.saturating_sub(weft_parsers::ipv4::LEN)
 }

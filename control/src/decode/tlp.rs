@@ -1,8 +1,8 @@
-//! TLPs as fields by name.
+//! TLPs as named fields.
 //!
-//! What follows the addresses and the tag of a frame → [`TlpFields`], or why it is none.
+//! The bytes after the addresses and the tag of a frame → [`TlpFields`], or the reason why they are none. Lengths are
+//! in bytes, or DW where a name says so.
 //!
-//! Units: bytes; DW where a name says so.
 //! Source: docs/spec/wire-formats.md §3.
 
 use std::fmt;
@@ -15,7 +15,7 @@ use weft_parsers::tlp::{
     Implicit, Kind, Mode, Oui, PbrTlp, PbrVdm, Protocol, Pth, Route, Routing, Status, Tlp, TlpLink,
 };
 
-/// What a frame carries between two ends of a link for TLPs.
+/// Fields of a message between two ends of a link for TLPs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TlpFields {
     /// `pbr`, `hbr flit`, `hbr non-flit`, `link control`, or `pbr` or `hbr` with `cxl.mem` or `cxl.cache`.
@@ -26,28 +26,26 @@ pub struct TlpFields {
     /// The standard's mnemonic, as `UIOMRd`, `CfgRd1` or `MemRdData`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<&'static str>,
-    /// Traffic Class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tc: Option<u8>,
-    /// Bytes of `VendPrefixL0`'s contents: an LD-ID, or a PID in its upper 12 bits.
+    /// Contents of `VendPrefixL0`: an LD-ID, or a PID in the upper 12 bits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vend_prefix: Option<String>,
-    /// Who asks, or asked.
+    /// Id of the requester.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requester: Option<String>,
-    /// Who answers.
+    /// Id of the completer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completer: Option<String>,
-    /// Tag.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag: Option<u16>,
-    /// Where it goes: an address, an id, or how it is routed without either.
+    /// Where it goes: an address, an id, or the implicit routing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
     /// Register of a configuration request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub register: Option<u16>,
-    /// Length field, DW.
+    /// Length field, in DW.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub length_dw: Option<u16>,
     /// Byte enables of the first and last DW of a request.
@@ -56,16 +54,16 @@ pub struct TlpFields {
     /// Completion status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<&'static str>,
-    /// Message code.
+    /// Message code, or the name of the operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// Lightweight Notification.
     #[serde(skip_serializing_if = "is_false")]
     pub ln: bool,
-    /// The payload is poisoned.
+    /// Whether the payload is poisoned.
     #[serde(skip_serializing_if = "is_false")]
     pub poisoned: bool,
-    /// Load of whoever answers a UIO request or a CXL.mem message, 0 light to 3 severe overload.
+    /// Load of the device that answers a UIO request or a CXL.mem message: 0 light to 3 severe overload.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dev_load: Option<u8>,
     /// Logical device of a CXL.mem message without PTH.
@@ -83,16 +81,16 @@ pub struct TlpFields {
     /// State that a GO grants.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<&'static str>,
-    /// The data is old, as a snoop took the line first.
+    /// Whether the data is stale, because a snoop took the line first.
     #[serde(skip_serializing_if = "is_false")]
     pub bogus: bool,
-    /// Number of the lease that a CXL.mem response or a host's CXL.cache message tells.
+    /// Number of the lease in a CXL.mem response or a host's CXL.cache message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<String>,
-    /// How long it lasts, microseconds.
+    /// Term of the lease, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_us: Option<u64>,
-    /// Which bytes of a `MemWrPtl` or D2H Data count, bit 0 for the first.
+    /// Bytes of a `MemWrPtl` or D2H Data that are valid, bit 0 for the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub byte_mask: Option<String>,
 }
@@ -102,18 +100,16 @@ const fn is_false(flag: &bool) -> bool {
     !*flag
 }
 
-/// A PBR TLP header.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PthFields {
-    /// Source, hexadecimal.
+    /// Source PID, hexadecimal.
     pub spid: String,
-    /// Destination, hexadecimal.
+    /// Destination PID, hexadecimal.
     pub dpid: String,
-    /// The far edge inserts a prefix.
+    /// Whether the far edge inserts a prefix.
     pub pif: bool,
-    /// Downstream, or from whom hosts trust.
+    /// Whether it goes downstream, or comes from a source that hosts trust.
     pub dsar: bool,
-    /// Of a hierarchy.
     pub hie: bool,
 }
 
@@ -124,10 +120,10 @@ impl From<Pth> for PthFields {
     }
 }
 
-/// Bytes of a TLP's payload, and those behind it; or why it is none.
+/// Bytes of a TLP's payload, and bytes behind the TLP; or the parse error.
 type Lengths = Result<(usize, usize), ParseError>;
 
-/// Reads what starts with the EtherType of TLPs; `None` when that is another protocol's.
+/// Reads bytes that start with the EtherType of TLPs; `None` when the EtherType is another protocol's.
 pub(super) fn read(bytes: &[u8]) -> Option<(TlpFields, Lengths)> {
     let (link, rest) = TlpLink::parse(bytes, Oui::DEFAULT).ok()?;
     let mut fields = TlpFields::default();
@@ -161,6 +157,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<(TlpFields, Lengths)> {
             fill(&mut fields, &tlp);
             (tlp.payload().len(), behind)
         } else {
+            // A PBR TLP without content is a NOP.
             fields.kind = Some("NOP");
             (0, rest.len())
         }
@@ -168,7 +165,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<(TlpFields, Lengths)> {
     Some((fields, read))
 }
 
-/// Takes the PTH, where there is one, off what follows the link header.
+/// Takes the PTH, where there is one, off the bytes after the link header.
 fn without_pth<'a>(
     fields: &mut TlpFields,
     is_pbr: bool,
@@ -183,13 +180,13 @@ fn without_pth<'a>(
 }
 
 fn show_lease(fields: &mut TlpFields, lease: Lease) {
+    // Number 0 means that there is no lease.
     if lease.number != 0 {
         fields.lease = Some(format!("{:#018x}", lease.number));
         fields.lease_us = Some(u64::from(lease.term) * Lease::UNIT_US);
     }
 }
 
-/// Reads a CXL.cache message.
 fn cache(protocol: Protocol, rest: &[u8]) -> (TlpFields, Lengths) {
     let is_pbr = protocol == Protocol::PbrCache;
     let link = if is_pbr { "pbr cxl.cache" } else { "hbr cxl.cache" };
@@ -222,6 +219,7 @@ fn cache(protocol: Protocol, rest: &[u8]) -> (TlpFields, Lengths) {
                 None => "reserved",
             });
         }
+        // Without a GO the field is the UQID of a write pull.
         _ if class == CacheClass::H2dRsp => fields.uqid = Some(head.rsp_data),
         _ => {}
     }
@@ -235,7 +233,6 @@ fn cache(protocol: Protocol, rest: &[u8]) -> (TlpFields, Lengths) {
     (fields, Ok((data, message.len() - found.len())))
 }
 
-/// Reads a CXL.mem message.
 fn mem(protocol: Protocol, rest: &[u8]) -> (TlpFields, Lengths) {
     let is_pbr = protocol == Protocol::PbrMem;
     let link = if is_pbr { "pbr cxl.mem" } else { "hbr cxl.mem" };
@@ -254,6 +251,7 @@ fn mem(protocol: Protocol, rest: &[u8]) -> (TlpFields, Lengths) {
     fields.to = (!class.is_response()).then(|| head.addr.to_string());
     fields.poisoned = head.poison;
     fields.dev_load = class.is_response().then_some(head.load as u8);
+    // With a PTH the PIDs tell the device; snoops have no LD-ID.
     fields.ld_id = (!is_pbr && !is_snoop).then_some(head.ld);
     show_lease(&mut fields, head.lease);
     fields.byte_mask = found.enables.map(|mask| format!("{mask:#018x}"));
@@ -273,7 +271,8 @@ fn fill(fields: &mut TlpFields, tlp: &Tlp<'_>) {
     fields.to = match tlp.route() {
         Route::Address { addr, .. } => Some(addr.to_string()),
         Route::Id(bdf) if !tlp.is_completion() => Some(bdf.to_string()),
-        Route::Id(_) => None, // the requester
+        // A completion is routed by the id of the requester, which is shown already.
+        Route::Id(_) => None,
         Route::Implicit(Implicit::ToRoot) => Some("root".to_owned()),
         Route::Implicit(Implicit::Broadcast) => Some("all".to_owned()),
         Route::Implicit(Implicit::Local) => Some("here".to_owned()),
@@ -298,7 +297,7 @@ fn fill(fields: &mut TlpFields, tlp: &Tlp<'_>) {
     fields.dev_load = tlp.uio_completion().map(|(load, _)| load as u8);
 }
 
-/// The standard's mnemonic.
+/// The standard's mnemonic for a TLP.
 const fn name(tlp: &Tlp<'_>) -> &'static str {
     match tlp.kind() {
         Kind::Nop => "NOP",
@@ -331,7 +330,7 @@ const fn name(tlp: &Tlp<'_>) -> &'static str {
 }
 
 impl TlpFields {
-    /// What a CXL.cache message has of its own.
+    /// Writes the fields that only a CXL.cache message has.
     fn write_cache(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(cache_id) = self.cache_id {
             write!(f, " cacheid {cache_id}")?;
@@ -392,6 +391,7 @@ impl fmt::Display for TlpFields {
         if let Some(length) = self.length_dw {
             write!(f, " {length} DW")?;
         }
+        // All four bytes of each DW, or of one DW, is the usual case, and left out.
         if let Some([first, last]) = self.byte_enables.filter(|[first, last]| first & last != 0xF)
             && (first, last) != (0xF, 0)
         {

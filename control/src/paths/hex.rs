@@ -1,8 +1,4 @@
-//! Bytes as hexadecimal digits in JSON.
-//!
-//! For `#[serde(with)]`: two digits a byte, nothing between them.
-//!
-//! Units: bytes.
+//! Bytes as hexadecimal digits in JSON, for `#[serde(with)]`: two digits a byte, nothing between them.
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde::de::Error;

@@ -1,10 +1,9 @@
-//! Paths: the decisions about one frame, from receipt to its last copy's end.
+//! Paths: all decisions about one frame, from receipt to the end of its last copy.
 //!
-//! [`Paths`] takes events as they come and gives a frame's [`Path`] once nothing more will be
-//! decided about it; [`Filter`] says which paths are wanted; [`ShownPath`] is one as people and programs
-//! see it, [`Lines`] puts those of many in order of time, and [`Sink`] writes it.
+//! [`Paths`] takes events as they come and returns a frame's [`Path`] when it is complete. A [`Filter`] selects paths;
+//! a [`ShownPath`] is one for people and programs, [`Lines`] puts those of many in order of time, and a [`Sink`] writes
+//! them. Times are picoseconds since the start.
 //!
-//! Units: as the events say; times in picoseconds since the start.
 //! Source: docs/spec/pipeline.md §13.
 
 mod hex;
@@ -23,19 +22,18 @@ pub use order::Lines;
 pub use show::{ShownPath, Stage, event_json};
 pub use sink::{Sink, TraceError};
 
-/// Frames that are followed at once; the oldest is given up beyond that.
+/// Frames that are followed at a time; beyond that the oldest is given up.
 const FOLLOWED_MAX: usize = 16_384;
 
 /// All decisions about one frame.
 #[derive(Clone, Debug, Default)]
 pub struct Path {
-    /// Its number.
     pub frame: u64,
-    /// What was decided, in order; its receipt first, and none at an earlier time than the one before it.
+    /// Decisions in order, its receipt first. Times never fall.
     pub events: Vec<(Instant, Event)>,
-    /// The frame as it came in; nothing if nobody kept it.
+    /// The frame as it was received; empty unless it was kept.
     pub bytes: Vec<u8>,
-    /// Copies that have not ended.
+    /// Copies that have neither left nor been dropped.
     open: u32,
 }
 
@@ -48,11 +46,11 @@ impl Path {
     }
 }
 
-/// Frames whose paths are not complete.
+/// Frames whose paths are not complete yet.
 #[derive(Debug)]
 pub struct Paths {
     open: BTreeMap<u64, Path>,
-    /// Bytes of memory that they take, and that they may.
+    /// Bytes of memory that they take, and their limit.
     size: usize,
     size_max: usize,
 }
@@ -64,7 +62,7 @@ impl Default for Paths {
 }
 
 impl Paths {
-    /// No frames; they may take `size_max` bytes of memory: the oldest is given up beyond that.
+    /// An empty set whose paths may take `size_max` bytes of memory; beyond that the oldest is given up.
     #[must_use]
     pub const fn within(size_max: usize) -> Self {
         Self { open: BTreeMap::new(), size: 0, size_max }
@@ -76,7 +74,7 @@ impl Paths {
         }
     }
 
-    /// Takes an event; gives the path that it completes.
+    /// Takes an event; returns the path that it completes.
     pub fn feed(&mut self, now: Instant, event: &Event) -> Option<Path> {
         let frame = event.frame()?;
         if matches!(event, Event::Rx { .. }) {
@@ -85,17 +83,20 @@ impl Paths {
             }
             let path = Path { frame, open: 1, ..Path::default() };
             self.size += path.size();
+            // A number that comes again is of another frame: the old path was never completed.
             if let Some(old) = self.open.insert(frame, path) {
                 self.size -= old.size();
             }
         }
         let path = self.open.get_mut(&frame)?;
         let before = path.size();
-        // A worker's time is that of its pass: another one that takes the frame over may have begun its own earlier.
+        // A worker's events have the time at which its pass began. Another worker that takes the frame over may have
+        // begun its pass earlier.
         let at = path.events.last().map_or(now, |&(before, _)| now.max(before));
         path.events.push((at, *event));
         self.size += path.size() - before;
         match event {
+            // From here on each copy ends on its own.
             Event::Forward { outputs, .. } => path.open = outputs.count_ones(),
             Event::Tx { .. } | Event::Drop { .. } | Event::Consume { .. } => {
                 path.open = path.open.saturating_sub(1);
@@ -110,13 +111,13 @@ impl Paths {
         Some(done)
     }
 
-    /// When the oldest of the frames came in whose paths are not complete.
+    /// When the oldest frame whose path is not complete was received.
     #[must_use]
     pub fn oldest(&self) -> Option<Instant> {
         self.open.first_key_value()?.1.events.first().map(|&(at, _)| at)
     }
 
-    /// Keeps the bytes of a frame that was received.
+    /// Keeps the bytes of a received frame, if there is room for them.
     pub fn keep(&mut self, frame: u64, bytes: &[u8]) {
         let is_full = self.size.saturating_add(bytes.len()) > self.size_max;
         if let Some(path) = self.open.get_mut(&frame)
@@ -129,14 +130,14 @@ impl Paths {
     }
 }
 
-/// Which drops are wanted.
+/// Which drops a filter selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Dropped {
     Any,
     For(&'static str),
 }
 
-/// Which paths are wanted: all conditions must hold.
+/// Selects paths: all conditions must hold.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     input: Option<u8>,
@@ -146,15 +147,15 @@ pub struct Filter {
     drop: Option<Dropped>,
 }
 
-/// What a filter may say.
+/// Syntax of a filter, for help and errors.
 pub const FILTER_HELP: &str =
     "in=PORT, out=PORT, pri=N, format=NAME, drop or drop=REASON, joined by commas";
 
 impl Filter {
-    /// Reads a filter; `port` gives the number of a port's name.
+    /// Parses a filter; `port` gives the number for a port's name.
     ///
     /// # Errors
-    /// What was expected.
+    /// Text that says what was expected.
     pub fn parse(text: &str, port: impl Fn(&str) -> Option<u8>) -> Result<Self, String> {
         let mut filter = Self::default();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -184,7 +185,7 @@ impl Filter {
         Ok(filter)
     }
 
-    /// Whether `path` is wanted.
+    /// Whether the filter selects `path`.
     #[must_use]
     pub fn wants(&self, path: &Path) -> bool {
         let any = |test: &dyn Fn(&Event) -> bool| path.events.iter().any(|(_, e)| test(e));

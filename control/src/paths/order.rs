@@ -1,33 +1,33 @@
-//! Lines of many paths in order of time, though paths come as frames end.
+//! Puts lines of many paths in order of time, though paths come in the order in which frames end.
 //!
-//! [`ShownPath`]s in → their stages wait in [`Lines`] until nothing from before can come → a [`Sink`].
-//!
-//! Units: picoseconds.
+//! The stages of [`ShownPath`]s wait in [`Lines`] until no earlier one can come, and go to a [`Sink`]. Times are in
+//! picoseconds.
 //! Source: docs/spec/pipeline.md §13.
 
 use std::collections::BTreeMap;
 
 use super::{ShownPath, Sink, Stage, TraceError};
 
-/// Lines that wait at most; beyond that the earliest are written.
+/// Lines that may wait; beyond that the earliest are written.
 const WAITING_MAX: usize = 1 << 18;
 
-/// Lines that wait.
+/// Lines that wait to be written.
 #[derive(Debug, Default)]
 pub struct Lines {
-    /// By time in ps and number.
+    /// By time in ps, then by number.
     waiting: BTreeMap<(u64, u64), Stage>,
-    /// Lines so far: those of one instant stay as they came.
+    /// Lines so far. Their numbers keep lines of one instant in the order in which they came.
     number: u64,
-    /// The latest time of all that came.
+    /// The latest time of any line so far.
     latest_ps: u64,
 }
 
 impl Lines {
-    /// Takes the lines of a path.
+    /// Adds the lines of a path.
     pub fn add(&mut self, path: ShownPath) {
         let mut at_ps = path.t_ps;
         for stage in path.stages {
+            // A stage without a time stands with the one before it.
             at_ps = stage.at_ps().unwrap_or(at_ps);
             self.latest_ps = self.latest_ps.max(at_ps);
             self.waiting.insert((at_ps, self.number), stage);
@@ -35,16 +35,15 @@ impl Lines {
         }
     }
 
-    /// Whether none wait.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Writes those from before `end_ps`, in order; all of them without one.
+    /// Writes the lines from before `end_ps` in order, or all of them without it.
     ///
     /// # Errors
-    /// What cannot be written.
+    /// A line cannot be written.
     pub fn write_before(
         &mut self,
         end_ps: Option<u64>,
@@ -52,6 +51,7 @@ impl Lines {
     ) -> Result<(), TraceError> {
         while let Some(first) = self.waiting.first_entry() {
             let is_early = end_ps.is_none_or(|end| first.key().0 < end);
+            // Too many wait: order in time is given up for the earliest, so that memory stays bounded.
             if !is_early && self.waiting.len() <= WAITING_MAX {
                 break;
             }
@@ -62,7 +62,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Writes those that are `hold_ps` older than the latest.
+    /// Writes the lines that are older than the latest one by `hold_ps`.
     ///
     /// # Errors
     /// As [`Self::write_before`].

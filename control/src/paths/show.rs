@@ -1,9 +1,7 @@
-//! A path as people and programs see it.
+//! A path for people and programs.
 //!
-//! [`Path`] → [`ShownPath`]: each stage as JSON and as text, with the frame; the management
-//! socket carries it as it is.
-//!
-//! Units: as the events say; times in picoseconds since the start, in text as seconds to the nanosecond.
+//! [`Path`] → [`ShownPath`]: each stage as JSON and as text, and the frame. The management socket carries it in this
+//! form. Times are picoseconds since the start; in text, seconds with nine decimals.
 //! Source: docs/spec/pipeline.md §13.
 
 use serde::{Deserialize, Serialize};
@@ -15,39 +13,36 @@ use super::Path;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// Fields of events that are a port's number, and the field for its name.
+/// Fields of events that are port numbers, and the fields for the ports' names.
 const NAMED: [(&str, &str); 3] =
     [("port", "port_name"), ("input", "input_name"), ("output", "output_name")];
 
-/// All that was decided about a frame.
+/// All decisions about a frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShownPath {
-    /// The frame's number.
     pub frame: u64,
-    /// When it came in, in picoseconds.
+    /// Time of receipt, in picoseconds since the start.
     pub t_ps: u64,
-    /// Number of the port where it came in.
+    /// Number of the port that received it.
     pub port: u8,
-    /// Its bytes, counted.
+    /// Its length in bytes.
     pub len: u16,
-    /// Its bytes as they came in; nothing if nobody asked for them.
+    /// The frame as it was received; empty unless it was asked for.
     #[serde(with = "super::hex", default, skip_serializing_if = "Vec::is_empty")]
     pub bytes: Vec<u8>,
-    /// What was decided, in order.
     pub stages: Vec<Stage>,
 }
 
-/// One decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stage {
-    /// Every number that decided, and when.
+    /// The decision with all numbers that it depended on, and its time.
     pub event: Value,
     /// The same as a line of text.
     pub text: String,
 }
 
 impl Stage {
-    /// When it was, in picoseconds.
+    /// Time of the decision, in picoseconds.
     #[must_use]
     pub fn at_ps(&self) -> Option<u64> {
         self.event.get("t_ps")?.as_u64()
@@ -55,7 +50,7 @@ impl Stage {
 }
 
 impl ShownPath {
-    /// Shows `path` through a switch with these names of ports.
+    /// Shows `path` through a switch whose ports have these names.
     #[must_use]
     pub fn new(path: Path, ports: &[String]) -> Self {
         let name =
@@ -77,7 +72,7 @@ impl ShownPath {
     }
 }
 
-/// An event as JSON: its fields, when, and beside each number of a port its name.
+/// An event as JSON: its fields, its time, and the name for each port number.
 #[must_use]
 pub fn event_json(now: Instant, event: &Event, ports: &[String]) -> Value {
     let mut value = serde_json::to_value(event).unwrap_or_else(|_| json!({}));
@@ -90,6 +85,7 @@ pub fn event_json(now: Instant, event: &Event, ports: &[String]) -> Value {
             }
         }
         if let Some(outputs) = fields.get("outputs").and_then(Value::as_u64) {
+            // A bit set of 64 ports: a shift by 64 would overflow.
             let is_in = |(at, _): &(usize, &String)| *at < 64 && outputs >> at & 1 != 0;
             let names: Vec<&str> =
                 ports.iter().enumerate().filter(is_in).map(|(_, name)| name.as_str()).collect();
@@ -105,7 +101,7 @@ fn ports_of(outputs: u64, name: &dyn Fn(u8) -> String) -> String {
     all.join(" ")
 }
 
-/// One stage with the numbers that decided.
+/// One stage as text, with the numbers that it depended on.
 fn stage(event: &Event, name: &dyn Fn(u8) -> String) -> String {
     match *event {
         Event::Rx { port, len, .. } => format!("rx        {} {len} bytes", name(port)),
@@ -139,6 +135,7 @@ fn stage(event: &Event, name: &dyn Fn(u8) -> String) -> String {
             )
         }
         Event::Tx { port, len, .. } => format!("tx        {} {len} bytes", name(port)),
+        // Events that no path has (links, pauses) are only seen in JSON.
         ref other => format!("{other:?}"),
     }
 }

@@ -1,9 +1,5 @@
-//! Paths, written.
-//!
-//! [`ShownPath`]s in → JSON lines (an event a line), text (a stage a line) or pcapng (the frame
-//! as it came in, with its path as comment).
-//!
-//! Units: picoseconds; stamps of pcapng in nanoseconds.
+//! Writes paths: JSON lines (an event a line), text (a stage a line), or pcapng (the received frame with its path as
+//! comment).
 //! Source: draft-ietf-opsawg-pcapng-05, 3.5 (comments).
 
 use std::io::{self, Write};
@@ -15,13 +11,12 @@ use weft_dataplane::time::Instant;
 
 use super::{ShownPath, Stage};
 
-/// Why a trace could not be written.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
-    /// Text or JSON.
+    /// Writing text or JSON failed.
     #[error("write trace")]
     Write(#[from] io::Error),
-    /// pcapng.
+    /// Writing pcapng failed.
     #[error("write trace")]
     Capture(#[from] CaptureError),
 }
@@ -38,7 +33,7 @@ impl TraceError {
     }
 }
 
-/// Where a trace goes, and in what form.
+/// Output of a trace, in one of three forms.
 pub struct Sink<'a> {
     form: Form<'a>,
 }
@@ -49,21 +44,19 @@ enum Form<'a> {
     Capture { capture: Box<CaptureWriter>, base_ns: u64 },
 }
 
-/// Most bytes of a comment.
+/// Longest comment in bytes: its length is a 16-bit field.
 const COMMENT_LEN_MAX: usize = u16::MAX as usize;
 
 impl<'a> Sink<'a> {
-    /// JSON lines.
     pub fn json(out: impl Write + 'a) -> Self {
         Self { form: Form::Json(Box::new(out)) }
     }
 
-    /// Text.
     pub fn text(out: impl Write + 'a) -> Self {
         Self { form: Form::Text(Box::new(out)) }
     }
 
-    /// pcapng with an interface for each of `ports`; stamps are `base_ns` and the time of receipt.
+    /// pcapng with an interface for each of `ports`. Timestamps are the time of receipt, counted from `base_ns`.
     ///
     /// # Errors
     /// The capture cannot be written.
@@ -78,13 +71,13 @@ impl<'a> Sink<'a> {
         Ok(Self { form: Form::Capture { capture: Box::new(capture), base_ns } })
     }
 
-    /// Whether frames' bytes are written.
+    /// Whether the bytes of frames are needed.
     #[must_use]
     pub const fn wants_bytes(&self) -> bool {
         matches!(self.form, Form::Capture { .. })
     }
 
-    /// Whether events can be written one by one, paths or not.
+    /// Whether events can be written one by one, without collecting paths.
     #[must_use]
     pub const fn takes_events(&self) -> bool {
         matches!(self.form, Form::Json(_))
@@ -96,7 +89,7 @@ impl<'a> Sink<'a> {
         !matches!(self.form, Form::Capture { .. })
     }
 
-    /// Writes an event on its own, if [`Self::takes_events`].
+    /// Writes one event; does nothing unless [`Self::takes_events`].
     ///
     /// # Errors
     /// It cannot be written.
@@ -105,7 +98,7 @@ impl<'a> Sink<'a> {
         json_line(out, event)
     }
 
-    /// Writes a stage on its own, if [`Self::takes_stages`].
+    /// Writes one stage; does nothing unless [`Self::takes_stages`].
     ///
     /// # Errors
     /// It cannot be written.
@@ -117,7 +110,6 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Writes a path.
     ///
     /// # Errors
     /// It cannot be written.
@@ -138,7 +130,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Hands what is buffered to the system.
+    /// Hands buffered output to the system.
     ///
     /// # Errors
     /// It cannot be written.
@@ -155,7 +147,7 @@ fn json_line(out: &mut dyn Write, value: &impl Serialize) -> Result<(), TraceErr
     Ok(out.write_all(b"\n")?)
 }
 
-/// The path as text, as many whole lines as fit.
+/// The path as text: as many whole lines as fit.
 fn comment(path: &ShownPath) -> String {
     let mut comment = String::new();
     for Stage { text, .. } in &path.stages {

@@ -1,4 +1,4 @@
-//! The directory and file of a Unix socket: [`listen`] makes a directory that is ours alone, and a listener in it.
+//! The directory and file of a Unix socket: a directory that is ours alone, and a listener in it.
 //!
 //! Source: unix(7), "pathname sockets": access to the directory is what protects a socket.
 
