@@ -50,7 +50,7 @@ impl Level {
 /// Makes [`Kind`], its names and its levels from one table.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident, $name:literal, $level:ident;)*) => {
-        /// Kind of an event. Each has a rate limit of its own, so that none hides another.
+        /// Kind of an event. Each has a rate limit of its own, so that no kind hides another.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Kind { $($(#[$doc])* $kind,)* }
 
@@ -84,7 +84,7 @@ kinds! {
     PfcStormOver, "pfc_storm_over", Info;
     /// An address moves between ports too often.
     Loop, "loop", Warn;
-    /// No address moves too often any more.
+    /// Addresses have stopped moving too often.
     LoopOver, "loop_over", Info;
     /// A port takes no frames for a while, as it is part of a loop.
     LoopBlocked, "loop_blocked", Warn;
@@ -162,7 +162,7 @@ impl fmt::Display for Event {
 pub struct Page {
     /// The events, the oldest first.
     pub events: Vec<Event>,
-    /// Events after the requested number that are no longer kept.
+    /// Events after the requested number that the ring has dropped.
     pub lost: u64,
     /// Number of the last event of all; 0 before the first.
     pub last: u64,

@@ -1,6 +1,6 @@
 //! TLPs as named fields.
 //!
-//! The bytes after the addresses and the tag of a frame → [`TlpFields`], or the reason why they are none. Lengths are
+//! The bytes after the addresses and the tag of a frame → [`TlpFields`], or the parse error. Lengths are
 //! in bytes, or DW where a name says so.
 //!
 //! Source: docs/spec/wire-formats.md §3.

@@ -122,8 +122,7 @@ impl Express {
     /// The kernel refuses a map.
     pub fn follow(&mut self, core: &Arc<Core>, clock: Clock) -> Result<(), XdpError> {
         self.prepare(&core.snapshot.load_full())?.commit();
-        // The tables of TLPs are written at once, before the follower's first look: until then programs would route by
-        // none.
+        // The tables of TLPs are written at once: until the follower's first look programs would route by empty ones.
         let mut state = self.shared.lock();
         let State { xdp, fabric, .. } = &mut *state;
         fabric.follow(xdp, core)?;

@@ -94,7 +94,7 @@ fn tlp_rules(config: &TlpConfig, port: PortRole) -> TlpRules {
     }
 }
 
-/// Priorities of `input` whose frames the kernel may forward: the lossy ones. None if all frames are mirrored, or if
+/// Priorities of `input` whose frames the kernel may forward: the lossy ones. Empty if all frames are mirrored, or if
 /// the port is in a LAG, as stations are learned at another of its ports.
 fn express_pris(snapshot: &Snapshot, input: PortId) -> PriSet {
     let is_mirrored = snapshot.config.mirror.is_some_and(|mirror| mirror.from.contains(input));

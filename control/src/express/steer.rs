@@ -48,7 +48,6 @@ impl Steer {
 
     /// Attaches the program; the error is the reason for reports.
     fn attach_own(&mut self, target: Target, how: Attach) -> Result<Link, String> {
-        // Generic XDP runs after the kernel has made its own buffer: nothing would be gained.
         if how == Attach::Generic {
             return Err("the driver has no XDP".to_owned());
         }
@@ -127,8 +126,7 @@ impl Steering for Steer {
                 self.note(Some(target.index), None)
             }
             Err(why) => {
-                // Noted before the substitute attaches: other ports must not redirect to an interface that this program
-                // has left.
+                // `detach` has taken the interface out of the maps; this keeps the reason for reports.
                 self.note(None, Some(why))?;
                 self.builtin.attach(target, how)
             }

@@ -67,7 +67,7 @@ pub(super) fn glance(xdp: &Xdp, port: PortId, to: &WorkerStats) -> Result<(), Xd
 /// Sets the counters of `port` from the program's.
 fn show(to: &WorkerStats, port: PortId, from: &PortStats, refused: &Refusals) {
     let stats = &to.port[port];
-    // Frames that the program could not pass to a socket: they have arrived, and were dropped.
+    // Frames that the program dropped: no socket took them, or their queue was being drained.
     let lost = from.no_socket + from.no_meta + from.drained;
     let (mut frames_in, mut bytes_in, mut frames_out, mut bytes_out) = (lost, 0, 0, 0);
     let (mut formats_in, mut formats_out) = ([0; 8], [0; 8]);

@@ -365,7 +365,7 @@ impl Backend for SwitchHandle {
 
     fn fdb_add(&self, vid: u16, addr: AddrKey, port: &str) -> Result<(), Refused> {
         let mut state = self.lock();
-        // A LAG's name stands for its lowest member, which is the port that stations of a LAG are learned at.
+        // A LAG is known by its lowest member (`leader`): its stations are entered there.
         let lag = state.config.switch.lags.iter().find(|lag| lag.name == port);
         let port = match lag.and_then(|lag| lag.ports.lowest()) {
             Some(first) => first,
@@ -386,7 +386,7 @@ impl Backend for SwitchHandle {
         let before = entries(&state);
         state.added.retain(|entry| entry.key != key);
         state.config.switch.forward.static_entries.retain(|entry| entry.key != key);
-        // The key was static: applying the rest removes it. Only else is it a learned entry, which is in no
+        // The key was static: applying the rest removes it. Otherwise it is a learned entry, which is in no
         // configuration.
         if entries(&state) != before {
             return self.apply_or_restore(&mut state, before);

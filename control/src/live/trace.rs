@@ -63,7 +63,8 @@ impl Traces {
         wanted: Wanted,
         ports: Vec<String>,
     ) -> Result<Stream, NoShare> {
-        // The whole share is taken at the start: workers add to paths, and an allocation that fails there ends the switch.
+        // The whole share is taken at the start: workers add to paths, and an allocation that failed there would end
+        // the switch.
         let share = self.memory.promise(TRACE_SIZE)?;
         let Wanted { filter, count, bytes } = wanted;
         let (send, receive) = sync_channel(PATHS_MAX);

@@ -47,7 +47,7 @@ impl Gaps {
             }
         }
         let (mut gaps, mut latest, mut left_out) = (Self::default(), None, 0);
-        // A merge by the earliest head: a gap in one capture is none where another has a frame.
+        // A merge by the earliest head: where one capture has a gap, another may have a frame.
         while let Some(first) = (0..heads.len()).min_by_key(|&of| heads.get(of).map(|head| head.0))
             && let Some((at, stamps)) = heads.get_mut(first)
         {

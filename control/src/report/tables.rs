@@ -96,7 +96,7 @@ fn head_of_fabric(fabric: &FabricReport) -> String {
     ])
 }
 
-/// The listener for CCI over MCTP; empty where there is none.
+/// The listener for CCI over MCTP; empty without one.
 fn mctp_of_fabric(fabric: &FabricReport) -> String {
     let (Some(at), Some(guard)) = (&fabric.mctp_at, &fabric.mctp_guard) else {
         return String::new();

@@ -74,7 +74,7 @@ fn has_listener(socket: &Path) -> bool {
 /// Socket of the switch called `name`; without a name, of the only one that runs.
 ///
 /// # Errors
-/// There is none of that name; or none runs, or more than one.
+/// No switch of that name runs; or, without a name, no switch or several.
 pub fn find_socket(name: Option<&str>) -> Result<PathBuf, ClientError> {
     find_in(&sockets_dir(), name)
 }

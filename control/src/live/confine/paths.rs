@@ -56,7 +56,7 @@ fn rules() -> Result<landlock::RestrictionStatus, RulesetError> {
     created.restrict_self()
 }
 
-/// Adds a rule for `path`; none if it cannot be opened, which is the stricter way.
+/// Adds a rule for `path`. A path that cannot be opened gets no rule, which is the stricter way.
 fn add(
     created: landlock::RulesetCreated,
     path: &str,
