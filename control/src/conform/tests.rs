@@ -25,7 +25,7 @@ fn row(params: &Params, pri: u8) -> &Row {
 }
 
 /// 16 MiB in cells of 2 KiB, alpha 1/8, 64 cells of headroom: XOFF at 2 + (7664 - s)/8 cells (s: of the shared part), so that
-/// 853 frames fit; with alpha 1 half of what is shared, 3,832.
+/// 853 frames fit; with alpha 1, half of the shared part: 3,832.
 #[test]
 fn numbers_are_those_of_the_formula_by_hand() {
     let mut config = config(8_192, 2_048, 64);
@@ -59,7 +59,7 @@ fn numbers_are_those_of_the_formula_by_hand() {
     assert_eq!((lossy.trig_egr_drp, lossy.trig_pfc, lossy.fill_min), (Some(3_833), None, 0));
 }
 
-/// What the formulas say is what the buffer does, frame by frame.
+/// The buffer does what the formulas say, frame by frame.
 #[test]
 fn numbers_are_what_the_buffer_does() {
     let mut rng = Rng::new(19);

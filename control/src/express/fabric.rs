@@ -203,7 +203,7 @@ mod tests {
         }
     }
 
-    /// Which logical device a TLP is for is found by tables that the kernel has not: it neither takes nor sends any there.
+    /// Tables that the kernel does not have find the logical device of a TLP: it leaves all TLPs of such ports alone.
     #[test]
     fn ports_with_logical_devices_are_the_pipelines() {
         use weft_dataplane::pbr::{Fast, Ldst};

@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(held, Some((0, 1)));
     }
 
-    /// What the kernel has no room for is no fault, and comes in when there is room.
+    /// A station without room in the kernel is no fault, and is entered when there is room.
     #[test]
     fn a_station_without_room_waits_for_it() {
         let Some((mut xdp, snapshot)) = switch("a_station_without_room", 2) else { return };

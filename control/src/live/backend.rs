@@ -75,7 +75,7 @@ pub struct SwitchHandle {
 }
 
 impl SwitchHandle {
-    /// Starts the switch of `config`, which is what `args` resolve to. The run is recorded in `record`; for `raiser`
+    /// Starts the switch of `config`, to which `args` resolve. The run is recorded in `record`; for `raiser`
     /// see [`Live::start`].
     ///
     /// # Errors

@@ -267,7 +267,7 @@ impl Live {
         self.express().as_ref().map(Express::watch)
     }
 
-    /// What the workers share.
+    /// State that the workers share.
     #[must_use]
     pub const fn core(&self) -> &Arc<Core> {
         &self.core

@@ -276,7 +276,7 @@ mod tests {
         assert!(refused.contains("bytes that clients may use are in use"), "{refused}");
         traces.pop();
         begin().unwrap();
-        // None of them ended another one: all wait for frames.
+        // No trace has ended another one: all wait for frames.
         let waits = |trace: &mut Stream| trace.next(Duration::ZERO) == Traced::Nothing;
         assert!(traces.iter_mut().all(waits));
     }

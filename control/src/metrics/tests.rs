@@ -1,7 +1,6 @@
-//! The metrics server: what is answered, and clients that are slow, too many, or sent by a page of somebody else.
-//! Heads of requests in, responses out; connections over TCP.
+//! The metrics server: its answers, and clients that are slow, too many, or sent by another site's page.
 //!
-//! Units: bytes.
+//! Heads of requests in, responses out; connections over TCP.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -179,7 +178,7 @@ fn events_are_sent_to_eight_and_the_ninth_is_told_so() {
         line.starts_with("HTTP/1.1 200 ").then_some(())
     });
     drop(all);
-    // And when nobody looks, nothing is read.
+    // Without a viewer nothing is read.
     wait::until(LONG, "all are gone", || (server.counts().open == 0).then_some(()));
     let before = reads();
     wait::pause(3 * crate::page::feed::EVERY);

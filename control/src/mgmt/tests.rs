@@ -134,7 +134,7 @@ fn clients_that_die_leave_nothing_behind() {
     until(LONG, "all others are gone", || (server.counts().open <= 1).then_some(()));
 }
 
-/// Answers that are not read are bounded in all, and whoever asks then is told why there is none.
+/// Unread answers have a bound together, and a client that asks beyond it is told so.
 #[test]
 fn answers_that_nobody_reads_are_bounded() {
     struct Large;
@@ -151,7 +151,7 @@ fn answers_that_nobody_reads_are_bounded() {
         .map(|_| {
             let mut stream = UnixStream::connect(&path).unwrap();
             stream.write_all(b"{}\n").unwrap();
-            // Something has come, so that what is to be held is held.
+            // The first byte has come: the share of memory is held by now.
             stream.read_exact(&mut [0]).unwrap();
             stream
         })
@@ -162,7 +162,7 @@ fn answers_that_nobody_reads_are_bounded() {
     drop(server);
 }
 
-/// Of several that start at once one has the socket, whoever it is, and the others hear that it runs.
+/// Of several servers that start at once one gets the socket, and the others are told that it runs.
 #[test]
 fn of_many_that_start_at_once_one_listens() {
     let (dir, _, backend, _server) = served();
@@ -189,13 +189,13 @@ fn sockets_are_ours_alone() {
     let (dir, path, backend, server) = served();
     assert!(matches!(start(&path, backend.clone()), Err(SocketError::Running(_))));
     drop(server);
-    // A socket that nobody listens at gives way.
+    // A socket at which no process listens is replaced.
     let parent = path.parent().unwrap();
     std::fs::create_dir_all(parent).unwrap();
     std::fs::set_permissions(parent, std::fs::Permissions::from_mode(0o700)).unwrap();
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     drop(start(&path, backend.clone()).unwrap());
-    // What is no socket stays: a file, and a symbolic link, whatever it points at.
+    // A file stays, and so does a symbolic link, whatever it points at.
     let file = parent.join("file");
     let link = parent.join("link");
     std::fs::create_dir_all(parent).unwrap();

@@ -1,5 +1,5 @@
 //! The page: joined whole, with a policy that fits it, and nothing of a switch as markup.
-//! Sources of the page in, its text out; what browsers make of it is in `tests/py/test_live_page.py`.
+//! Sources of the page in, its text out; `tests/py/test_live_page.py` opens it in browsers.
 //!
 //! Source: docs/page.md.
 
@@ -45,7 +45,7 @@ fn the_policy_fits_what_the_page_has_inside() {
     assert!(!policy.contains(['\r', '\n', '"']), "it is a header, and an attribute");
 }
 
-/// Text becomes markup by few ways, and no script of the page has one of them.
+/// Only a few functions of browsers turn text into markup, and no script of the page uses one of them.
 #[test]
 fn scripts_have_no_way_from_text_to_markup() {
     let ways = [

@@ -88,7 +88,7 @@ mod tests {
         Source::new(CaptureName::parse(path.to_str().unwrap()))
     }
 
-    /// What is a gap of one capture is none where another one has a frame in it.
+    /// A gap in one capture does not count where another capture has a frame.
     #[test]
     fn gaps_are_those_of_all_captures_together() {
         let dir = tempfile::tempdir().unwrap();

@@ -112,7 +112,7 @@ impl SaiSwitch for Fake {
     }
 }
 
-/// A call of `name` with arguments that `write` puts.
+/// A call of `name` with the arguments that `write` writes.
 fn call(name: &str, strict: bool, write: impl FnOnce(&mut Output)) -> Vec<u8> {
     let message =
         Message { name: name.into(), kind: MessageKind::Call, seq: 7, strict, args: Fields::new() };
@@ -158,12 +158,12 @@ fn set_port(object: i64, id: i32, field: i16, value: i64) -> Vec<u8> {
     })
 }
 
-/// What an answer is: a reply's value, or an exception's code and text.
+/// An answer: the value of a reply, or the code and text of an exception.
 fn read_answer(bytes: &[u8]) -> Result<Option<Value>, (i64, String)> {
     let name_len = || u32::from_be_bytes(bytes[..4].try_into().unwrap()) as usize;
     let at = if bytes[0] & 0x80 != 0 { 3 } else { 4 + name_len() };
     let kind = bytes[at];
-    // As a client's own message it can be read by what reads those.
+    // Marked as a call, the answer can be read by `read_message`.
     let mut call = bytes.to_vec();
     call[at] = MessageKind::Call as u8;
     let mut rest = &*call;
@@ -416,7 +416,7 @@ fn what_cannot_be_carried_out_is_an_exception() {
     assert_eq!(service.answer(&oneway), None);
 }
 
-/// Lengths and depth that a client claims are not believed.
+/// Lengths and depths that the message cannot have are refused.
 #[test]
 fn claims_of_clients_are_bounded() {
     const DEPTH: usize = 40;
@@ -525,7 +525,7 @@ fn connect(server: &TcpServer) -> TcpStream {
     stream
 }
 
-/// Asks on a connection; the value of the reply.
+/// Calls over a connection; returns the value of the reply.
 fn over(stream: &mut TcpStream, bytes: &[u8]) -> Result<Option<Value>, (i64, String)> {
     stream.write_all(bytes).unwrap();
     let mut answer = vec![0; 4_096];
@@ -560,7 +560,7 @@ fn a_connection_is_kept_through_unknown_methods() {
     assert_eq!(over(&mut stream, &[]).unwrap().unwrap().as_int(), Some(0));
 }
 
-/// Who sends nothing, half a message or nonsense is sent away; others go on.
+/// A client that sends nothing, half a message or nonsense is sent away; others go on.
 #[test]
 fn others_go_on() {
     let short = Duration::from_millis(200);

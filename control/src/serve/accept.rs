@@ -92,7 +92,7 @@ mod tests {
         }
         assert!(reserve.accept(|| Ok(())).is_ok());
         assert_eq!(reserve.wait, WAIT_MIN);
-        // Other errors are a client's own, and nobody waits for them.
+        // Other errors concern one client, and the acceptor does not wait.
         let before = reserve.wait;
         assert!(reserve.accept(|| Err::<(), _>(io::Error::from(Errno::CONNABORTED))).is_err());
         assert_eq!(reserve.wait, before);

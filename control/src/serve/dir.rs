@@ -69,8 +69,8 @@ pub(crate) fn listen(path: &Path) -> Result<UnixListener, SocketError> {
     if let Some(OpenDir { mode, owner }) = open_to_others(dir, 0o077).map_err(io("use", dir))? {
         return Err(SocketError::Open { path: dir.to_owned(), mode, owner });
     }
-    // Serialises starts: between `bind` and `listen` of one process, another would find a file at which nobody answers,
-    // and replace it.
+    // Serialises starts: between `bind` and `listen` of one process, another would find a file at which no process
+    // answers, and replace it.
     let lock = fs::File::open(dir).map_err(io("look at", dir))?;
     flock(&lock, FlockOperation::LockExclusive).map_err(|error| io("lock", dir)(error.into()))?;
     // The usual case first; only an existing file needs the checks below.

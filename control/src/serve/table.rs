@@ -139,8 +139,8 @@ impl Table {
             Trust::User => limits.clients.saturating_sub(1),
             Trust::Owner => limits.clients,
         };
-        // Unknown clients and all others have places of their own: those who only connect cannot take a manager's
-        // place.
+        // Unknown clients and all others have places of their own: a client that only connects takes no place of a
+        // manager.
         let same =
             |client: &Client| !client.sent_away && (client.trust == Trust::Unknown) == is_unknown;
         let others =
@@ -184,7 +184,7 @@ impl Table {
 
     fn due(&self, client: &Client) -> Option<Instant> {
         let time = match client.phase {
-            // Who has not shown who it is gets no long time to do nothing.
+            // A client that has not shown who it is may not stay idle for long.
             Phase::Idle if client.trust == Trust::Unknown => self.limits.request,
             Phase::Idle => self.limits.idle,
             Phase::Asking => self.limits.request,
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(table.admit(at(9), Trust::Owner), Ok((7, Some(3))));
     }
 
-    /// An acceptor that did not get to run for a while takes many in at once: all are younger than who works.
+    /// An acceptor that did not run for a while admits many clients at once: all are younger than the one that works.
     #[test]
     fn a_burst_of_connections_does_not_push_out_who_is_answered() {
         let mut table = Table::new(LIMITS);
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(table.raise(3, at(6), Trust::User), Err(Full), "it was sent away");
     }
 
-    /// Who works now may answer next, and not be heard: there is always a next look while somebody is there.
+    /// A client that works now may answer next and not be read: as long as there are clients, a look is due.
     #[test]
     fn a_look_is_due_as_long_as_anybody_is_there() {
         let mut table = Table::new(LIMITS);
@@ -332,7 +332,7 @@ mod tests {
         assert!(table.overdue(at(10_000)).is_empty(), "working");
     }
 
-    /// However many come, what is kept of them has a bound.
+    /// However many clients come, the table has a bound.
     #[test]
     fn those_that_were_sent_away_and_have_not_ended_are_bounded() {
         let mut table = Table::new(LIMITS);

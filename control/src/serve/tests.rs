@@ -7,7 +7,7 @@ use weft_base::wait::{self, LONG};
 
 use super::*;
 
-/// Answers each line by as many bytes as it says; whoever sends `owner` is one from then on.
+/// Answers each line, a number, with so many bytes; a client that sends `owner` becomes one.
 struct Lines;
 
 impl Protocol for Lines {
@@ -86,7 +86,7 @@ fn ask(stream: &mut TcpStream, line: &[u8]) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// Waits until the server's counts are so.
+/// Waits until the server has these counts.
 #[track_caller]
 fn until(server: &Server, is_so: impl Fn(Counts) -> bool) {
     wait::until(LONG, "counts as wanted", || is_so(server.counts()).then_some(()));

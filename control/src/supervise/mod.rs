@@ -153,7 +153,7 @@ impl Supervisor {
 /// Has signals set flags, and wake the reader of `ring`.
 fn signals(stop: &Arc<AtomicUsize>, reload: &Arc<AtomicBool>, ring: &UnixStream) -> io::Result<()> {
     for (signal, value) in [(SIGINT, 2), (SIGTERM, 15)] {
-        // The flag before the byte: who is woken by the byte finds the flag set.
+        // The flag is registered before the pipe: a reader that the byte wakes finds it set.
         signal_hook::flag::register_usize(signal, stop.clone(), value)?;
         signal_hook::low_level::pipe::register(signal, ring.try_clone()?)?;
     }

@@ -1,4 +1,4 @@
-//! Managers of a running switch: who may what over TLS, and those that are slow, greedy or nobody.
+//! Managers of a running switch: their rights over TLS, and managers that are slow, greedy or unknown.
 
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -112,7 +112,8 @@ fn a_certificate_says_what_its_holder_may() {
     assert_eq!(ask(&mut primary, &Request::IdentifyPbrSwitch).0, Unsupported);
 }
 
-/// Links have come up since the start: whoever owns the switch is told of it as soon as he asks, over TLS too, and nobody else.
+/// Links have come up since the start: the owner of the switch is told so with its first request, over TLS too, and no
+/// other manager is.
 #[test]
 fn the_primary_is_notified_of_events_and_nobody_else() {
     use ReturnCode::{Success, Unsupported};
@@ -180,7 +181,7 @@ fn keys_that_others_may_read_are_refused() {
     assert!(refused.contains("mode 0600), found mode 0640"), "{refused}");
 }
 
-/// Whoever never says who it is takes no place of a manager, however often it comes.
+/// A client that never shows who it is takes no manager's place, however often it connects.
 #[test]
 fn connections_that_say_nothing_do_not_keep_a_manager_out() {
     let (live, dir) = (live(), tempfile::tempdir().unwrap());
@@ -259,7 +260,7 @@ fn a_switch_that_was_started_again_is_found_again_over_tls() {
     assert_eq!(second.counts().accepted, 1);
 }
 
-/// The kernel tells who connects: nobody else gets in, even if the directory lets it.
+/// The kernel tells the user that connects: others are refused, even if the directory lets them in.
 #[test]
 fn another_user_is_refused_at_the_socket() {
     use std::os::unix::fs::PermissionsExt;

@@ -138,7 +138,7 @@ const PLAIN: &[c_long] = &[
     libc::SYS_shutdown,
     // Programs and maps of the kernel.
     libc::SYS_bpf,
-    // What a process asks of itself.
+    // Questions of a process about itself.
     libc::SYS_getpid,
     libc::SYS_getppid,
     libc::SYS_gettid,
@@ -272,14 +272,14 @@ mod tests {
     /// Set in the process that a test makes of itself.
     const CHILD: &str = "WEFT_TEST_REFUSED";
 
-    /// What became of `test` in a process of its own, in which `CHILD` says `how`.
+    /// Runs `test` in a process of its own, with `how` in the variable `CHILD`.
     fn child(test: &str, how: &str) -> Output {
         let name = format!("{}::{test}", module_path!().split_once("::").unwrap().1);
         let own = std::env::current_exe().unwrap();
         Command::new(own).args(["--exact", &name, "--nocapture"]).env(CHILD, how).output().unwrap()
     }
 
-    /// Does what no switch does, in this thread.
+    /// Makes a call that no switch makes, in this thread.
     fn refused(how: &str) {
         match how {
             "process" => drop(Command::new("true").status()),
@@ -307,7 +307,7 @@ mod tests {
             filter_all_threads().unwrap();
             go.send(()).unwrap();
             early.join().unwrap();
-            // What is done all the time still works.
+            // Calls that a switch makes all the time still work.
             std::thread::spawn(|| std::fs::read_to_string("/proc/self/status").unwrap())
                 .join()
                 .unwrap();

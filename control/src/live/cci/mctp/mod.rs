@@ -100,8 +100,8 @@ impl Server {
         limits: Limits,
     ) -> Result<Self, MctpError> {
         let session = agent.new_session();
-        // A session that commands without a claim may not make one: it is open to all who reach the listener, so a
-        // claim would belong to none of them in particular.
+        // A session that commands without a claim may not make one: it is open to all that reach the listener, so a
+        // claim would not belong to one of them.
         let right = match config.owner {
             CciOwner::Claim => Right::Primary,
             CciOwner::First => {
