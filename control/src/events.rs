@@ -32,7 +32,7 @@ pub enum Level {
     Error,
     /// Something is wrong, but the switch goes on.
     Warn,
-    /// Something normal.
+    /// A normal change of state.
     Info,
 }
 

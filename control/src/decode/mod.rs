@@ -85,7 +85,7 @@ pub struct Decoded {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct VlanFields {
     pub pcp: u8,
-    /// Drop eligible.
+    /// Drop Eligible Indicator: dropped first in congestion.
     pub dei: bool,
     /// VLAN; 0 means priority-tagged.
     pub vid: u16,
@@ -104,7 +104,7 @@ pub struct MplsFields {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct IpFields {
-    /// 4 or 6.
+    /// IP version: 4 or 6.
     pub version: u8,
     pub src: String,
     pub dst: String,
@@ -134,7 +134,7 @@ pub struct UdpFields {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct AfhFields {
-    /// Traffic Class byte.
+    /// Traffic Class byte: virtual channel and flow.
     pub tc: u8,
     /// Virtual channel of the Traffic Class.
     pub vc: u8,
@@ -174,7 +174,7 @@ pub struct RhFields {
     /// `None` for all but an ACK.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub syndrome: Option<u8>,
-    /// Packet sequence number.
+    /// Packet sequence number, 12 bits.
     pub psn: u16,
     pub dest_qp: u16,
 }
@@ -187,7 +187,7 @@ pub struct BthFields {
     pub name: Option<&'static str>,
     pub p_key: u16,
     pub dest_qp: u32,
-    /// Packet sequence number.
+    /// Packet sequence number, 24 bits.
     pub psn: u32,
 }
 

@@ -20,7 +20,7 @@ use weft_parsers::tlp::{
 pub struct TlpFields {
     /// `pbr`, `hbr flit`, `hbr non-flit`, `link control`, or `pbr` or `hbr` with `cxl.mem` or `cxl.cache`.
     pub link: &'static str,
-    /// PBR TLP header.
+    /// PBR TLP header; `None` for HBR.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pth: Option<PthFields>,
     /// The standard's mnemonic, as `UIOMRd`, `CfgRd1` or `MemRdData`.
@@ -51,13 +51,13 @@ pub struct TlpFields {
     /// Byte enables of the first and last DW of a request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub byte_enables: Option<[u8; 2]>,
-    /// Completion status.
+    /// Completion status, by its abbreviation in the standard.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<&'static str>,
     /// Message code, or the name of the operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Lightweight Notification.
+    /// Whether Lightweight Notification is on.
     #[serde(skip_serializing_if = "is_false")]
     pub ln: bool,
     /// Whether the payload is poisoned.
@@ -102,9 +102,9 @@ const fn is_false(flag: &bool) -> bool {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PthFields {
-    /// Source PID, hexadecimal.
+    /// PID of the source, hexadecimal.
     pub spid: String,
-    /// Destination PID, hexadecimal.
+    /// PID of the destination, hexadecimal.
     pub dpid: String,
     /// Whether the far edge inserts a prefix.
     pub pif: bool,

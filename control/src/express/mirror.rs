@@ -149,7 +149,7 @@ mod tests {
     use weft_config::resolve::{Config, Timing};
     use weft_config::settings::Settings;
 
-    /// A switch of two ports in the kernel, and its configuration; or the reason why not.
+    /// A switch of two ports in the kernel, and its configuration; `None` where the kernel refuses, which is printed.
     fn switch(test: &str, stations: u32) -> Option<(Xdp, Snapshot)> {
         if let Some(why) = Trial::refused() {
             eprintln!("SKIPPED {test}: {why}");

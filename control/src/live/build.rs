@@ -3,7 +3,6 @@
 //! [`assemble`] makes a [`Built`] from a [`SwitchConfig`], and [`successor`] the [`Snapshot`] that takes over. A live
 //! switch and the replay of a record use the same functions.
 //!
-//! Units: chunks, bytes.
 //! Source: docs/spec/pipeline.md §11.
 
 use std::sync::Arc;

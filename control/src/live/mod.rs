@@ -112,7 +112,7 @@ impl LiveError {
 /// worker that waits for a stuck one gives up within that time. The kernel takes some 60 ms to close a port, and
 /// several times that on a busy machine; each port that is closed starts the count anew.
 const HALT: Duration = Duration::from_millis(2);
-/// See [`HALT`].
+/// Number of looks in a row without progress, see [`HALT`].
 const HALTS: u32 = 1_250;
 
 /// How many times a reload waits for all workers, 2 s each: on a busy machine a worker may be off its core for longer
@@ -125,7 +125,7 @@ const IN_FORCE: Duration = Duration::from_secs(2);
 /// A worker's thread; it ends with its ports.
 type Thread = JoinHandle<Vec<Box<dyn Port>>>;
 
-/// A running switch.
+/// A running switch; dropping it stops the workers.
 pub struct Live {
     core: Arc<Core>,
     group: Arc<WorkerGroup>,

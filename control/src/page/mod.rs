@@ -75,7 +75,7 @@ fn joined(title: &str, policy: &str, style: &str, script: &str, data: &str) -> S
     out
 }
 
-/// The page that asks the server which it came from.
+/// The page that fetches its states from the server that it came from.
 #[must_use]
 pub fn live() -> Page {
     let (style, script) = (style(), script());

@@ -48,9 +48,9 @@ enum Carrier {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortObjects {
     pub port: i64,
-    /// By priority.
+    /// Ids of its queues, by priority.
     pub queues: Vec<i64>,
-    /// By number.
+    /// Ids of its priority groups, by number.
     pub groups: Vec<i64>,
 }
 
