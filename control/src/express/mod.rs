@@ -48,7 +48,8 @@ struct Place {
     not_out: Option<String>,
 }
 
-/// State that workers, the follower and control share. The gates stand outside the lock: workers set them at each step.
+/// State that workers, the follower and control share. The gates stand outside the lock, so that a worker that sets one
+/// never waits for the follower.
 struct Shared {
     gates: Arc<SharedState>,
     state: Mutex<State>,
@@ -66,7 +67,7 @@ struct State {
     /// Number of times that a configuration was written to the maps; tells [`Prepared`] whether another write came in
     /// between.
     written: u64,
-    /// Traces, mirrors and records that must see every frame in user space.
+    /// Traces, and mirrors into files, that must see every frame in user space.
     watchers: usize,
     /// Inputs that the switch has blocked because of a loop.
     blocked: PortSet,

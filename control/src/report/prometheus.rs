@@ -39,6 +39,7 @@ fn escape(text: &str) -> String {
 }
 
 fn seconds(ns: u64) -> String {
+    // By integers: a float holds single nanoseconds up to 2^53 of them only, which are 104 days.
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 

@@ -70,6 +70,7 @@ impl SaiClient {
             let stream = TcpStream::connect_timeout(&addr, PATIENCE)?;
             stream.set_read_timeout(Some(PATIENCE))?;
             stream.set_write_timeout(Some(PATIENCE))?;
+            // Each call is one small message whose answer is waited for: Nagle's algorithm could only delay it.
             stream.set_nodelay(true)?;
             Ok(stream)
         };
