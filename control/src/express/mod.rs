@@ -43,7 +43,7 @@ struct Place {
     ifindex: Option<u32>,
     /// Whether other ports' programs redirect frames to it.
     is_output: bool,
-    /// Why the program forwards none of its frames; `None` where it does.
+    /// Why the kernel forwards no frames from here (`not_in`), or to here (`not_out`); `None` where it does.
     not_in: Option<String>,
     not_out: Option<String>,
 }

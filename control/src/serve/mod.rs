@@ -294,7 +294,7 @@ impl Drop for Server {
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join(); // a panic has been printed
         }
-        // Taken out of the lock: a client's thread takes it at its end, and is joined below.
+        // Taken out under the lock, and joined without it: a client's thread takes it at its end.
         let (streams, threads) = {
             let mut inside = self.shared.lock();
             (std::mem::take(&mut inside.streams), std::mem::take(&mut inside.threads))
