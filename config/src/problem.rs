@@ -1,26 +1,23 @@
-//! What is wrong with a configuration, and where.
+//! Faults of a configuration, each with its place.
 //!
-//! [`Problem`]s with a [`Place`]; [`ConfigError`] is all of them, a line each.
+//! A [`Problem`] has a [`Place`]; a [`ConfigError`] prints all problems, a line each.
 //!
 //! Units: lines and columns count from 1, columns in characters.
 //! Source: GNU coding standards, "Formatting Error Messages" (`file:line:column: message`).
 
 use std::fmt;
 
-/// Where something was set.
+/// Where a value was set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Nowhere: it is the default.
     Default,
     /// Worked out from other parameters.
     Derived,
-    /// In a file.
     File {
-        /// The file.
         file: String,
-        /// Line, from 1.
         line: usize,
-        /// Column, from 1.
+        /// In characters, from 1.
         column: usize,
     },
     /// In a file as a whole.
@@ -41,14 +38,13 @@ impl fmt::Display for Place {
     }
 }
 
-/// One thing that is wrong, or doubtful.
+/// One error or warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where.
     pub place: Place,
     /// The key, such as `buffer.dt_alpha`; empty when the text itself is broken.
     pub key: String,
-    /// What was expected and what was found.
+    /// The expected value and the one found.
     pub message: String,
 }
 
@@ -62,10 +58,10 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Most problems that are told at once.
+/// Most problems that are reported at once.
 pub const PROBLEMS_MAX: usize = 100;
 
-/// A configuration that was refused, with every reason that was found.
+/// A configuration was refused; all reasons found, in the order of the text where there is one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError(pub Vec<Problem>);
 
@@ -83,6 +79,7 @@ impl fmt::Display for ConfigError {
 pub fn nearest<'a>(given: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     const LIKE: f64 = 0.8; // Jaro-Winkler: "dt_alfa" and "dt_alpha" have 0.95
     const GIVEN_LEN_MAX: usize = 64;
+    // The comparison takes time by the product of both lengths, and a key of a hostile file may be a megabyte.
     if given.len() > GIVEN_LEN_MAX {
         return None;
     }
@@ -114,6 +111,7 @@ impl<'a> Lines<'a> {
     #[must_use]
     pub fn place(&self, offset: usize) -> Place {
         let offset = offset.min(self.text.len());
+        // Lines that begin at or before the byte: the number of its own line, counted from 1.
         let line = self.starts.partition_point(|start| *start <= offset);
         let start = line.checked_sub(1).and_then(|i| self.starts.get(i)).copied().unwrap_or(0);
         let before = self.text.as_bytes().get(start..offset).unwrap_or_default();

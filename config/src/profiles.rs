@@ -1,23 +1,25 @@
 //! Profiles: settings that make the buffer behave as that of a known switch chip.
 //!
-//! [`find`] by name → [`Profile`], whose settings lie below those of file and flags.
+//! [`find`] returns a [`Profile`] by name. File and flags override its settings.
 //!
 //! Units: as each parameter.
 //! Source: docs/conform.md "Profiles".
 
-/// Settings of a profile.
 #[derive(Debug)]
 pub struct Profile {
-    /// Its name on the command line.
+    /// Name of it on the command line.
     pub name: &'static str,
-    /// What it is like.
+    /// One line for lists of profiles: chip, link, and its trigger counts in frames of one cell.
     pub about: &'static str,
-    /// `section.key=value`, as of `--set`.
+    /// Assignments `section.key=value`, in the form of `--set`.
     pub settings: &'static [&'static str],
 }
 
-/// Eight priorities, 3 and 4 of them lossless, cells of 208 bytes, 1/8 of what is free for a lossless group beside its reserve
-/// of 6 cells; with what is shared, and headroom, in cells. Released 12 cells below XOFF.
+/// Settings of a chip with cells of 208 bytes, eight priorities, and 3 and 4 of them lossless.
+///
+/// A lossless group has 6 cells of reserve (1,248 bytes) and an alpha of 1/8, so one that fills alone is at XOFF with
+/// 6 + shared / 9 cells: PFC begins with the next frame, and drops begin once the headroom is full, too. XON is 12
+/// cells (2,496 bytes) below XOFF. `$shared` is in cells, `$headroom_bytes` in bytes.
 macro_rules! broadcom_208 {
     ($shared:literal, $headroom_bytes:literal) => {
         &[
@@ -33,7 +35,6 @@ macro_rules! broadcom_208 {
     };
 }
 
-/// All of them.
 pub const PROFILES: &[Profile] = &[
     Profile {
         name: "th2-100g-40m",
@@ -57,7 +58,7 @@ pub const PROFILES: &[Profile] = &[
     },
 ];
 
-/// The profile of a name.
+/// The profile called `name`.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Profile> {
     PROFILES.iter().find(|profile| profile.name == name)

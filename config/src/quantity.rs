@@ -1,32 +1,38 @@
 //! Times, sizes, fractions and tolerances, as files write them.
 //!
-//! Text → picoseconds, bytes, a numerator over a denominator, [`Tolerance`]; nothing if it is none.
+//! Each parser returns `None` for a text that it does not accept. All work in integers: no value is rounded.
 //!
 //! Units: as each function says.
 //! Source: docs/scenarios.md; docs/configuration.md.
 
-/// A decimal number such as `2.5`, in parts of 10^-`digits`; nothing if it has more digits, a sign or an exponent.
+/// A decimal number such as `2.5`, in parts of 10^-`digits`; `None` if it has a sign, an exponent, or more digits
+/// behind its point.
 pub(crate) fn decimal(text: &str, digits: usize) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let is_plain = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     if !is_plain(whole) || !is_plain(fraction) || fraction.trim_end_matches('0').len() > digits {
         return None;
     }
+    // Zeros at the end do not count as digits: 1.500 is exact in tenths.
     let parts = format!("{:0<digits$}", fraction.trim_end_matches('0'));
+    // Without places the text is empty, which does not parse as a number.
     let parts = if digits == 0 { 0 } else { parts.parse().ok()? };
     let ten = 10_u64.checked_pow(u32::try_from(digits).ok()?)?;
     whole.parse::<u64>().ok()?.checked_mul(ten)?.checked_add(parts)
 }
 
-/// Longest time that a file can say: 100 days, in ps.
+/// Longest time that a file can give: 100 days, in ps. It is below 2^63 ps (106 days), within which
+/// [`Instant`](weft_dataplane::time::Instant)s compare.
 pub const TIME_PS_MAX: u64 = 100 * 86_400 * 1_000_000_000_000;
 
-/// `"10ms"` or `"2.5 us"` in ps: a number and ps, ns, us, ms or s, of whole ps, at most [`TIME_PS_MAX`].
+/// `"10ms"` or `"2.5 us"` in ps: a number and ps, ns, us, ms or s, that is a whole number of ps and at most
+/// [`TIME_PS_MAX`].
 #[must_use]
 pub fn parse_time(text: &str) -> Option<u64> {
     let text = text.trim();
     let at = text.find(|c: char| c.is_ascii_alphabetic())?;
     let (number, unit) = text.split_at_checked(at)?;
+    // The digits behind the point that still make whole picoseconds.
     let digits = match unit {
         "ps" => 0,
         "ns" => 3,
@@ -55,10 +61,12 @@ pub fn parse_size(text: &str) -> Option<u64> {
         _ => return None,
     };
     let bytes = decimal(number.trim_end(), 0)?.checked_mul(unit)?;
+    // The bound of TOML's integers: a size means the same as a number and as a text.
     (1..=i64::MAX.unsigned_abs()).contains(&bytes).then_some(bytes)
 }
 
-/// `"3/4"` or `"0.75"` as numerator and denominator, exactly; a decimal number has at most 9 digits behind its point.
+/// `"3/4"` or `"0.75"` as numerator and denominator, exactly; at most 9 digits stand behind the point. The
+/// denominator may be 0 here: [`is_ratio_within`] refuses that.
 #[must_use]
 pub fn parse_ratio(text: &str) -> Option<(u64, u64)> {
     let text = text.trim();
@@ -71,18 +79,19 @@ pub fn parse_ratio(text: &str) -> Option<(u64, u64)> {
 /// Whether `num / den` is a number from 1 / `least` to `most`.
 #[must_use]
 pub fn is_ratio_within(num: u64, den: u64, least: u64, most: u64) -> bool {
+    // In u128 the products of two u64 below cannot overflow.
     let [num, den, least, most] = [num, den, least, most].map(u128::from);
     den > 0 && num * least >= den && num <= most * den
 }
 
-/// How far off a value may be, as a text says it.
+/// How far a figure may be off its expected value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tolerance {
     /// Parts of 10^-9 of the value.
     Parts(u64),
-    /// The value is the least.
+    /// The expected value is the lower bound.
     AtLeast,
-    /// The value is the most.
+    /// The expected value is the upper bound.
     AtMost,
 }
 
@@ -92,6 +101,7 @@ pub fn parse_tolerance(text: &str) -> Option<Tolerance> {
     match text.trim() {
         "at least" => Some(Tolerance::AtLeast),
         "at most" => Some(Tolerance::AtMost),
+        // A percent is 10^7 parts of 10^-9, so 7 digits behind its point are whole parts.
         text => decimal(text.strip_suffix('%')?.trim_end(), 7).map(Tolerance::Parts),
     }
 }

@@ -1,7 +1,7 @@
-//! Reads the files that settings come from, and lays flags over them.
+//! Reads the configuration file, and keeps the flags that override it.
 //!
-//! [`SettingsFlags`] → [`Sources`] → [`Settings`](crate::Settings). A switch keeps its flags, so that a reload reads the
-//! same file and lays the same flags over it.
+//! [`SettingsFlags`] become [`Sources`], from which [`Settings`](crate::Settings) are made. A switch keeps its flags,
+//! so that a reload reads the same file again and applies the same flags.
 //!
 //! Source: docs/configuration.md.
 
@@ -26,16 +26,16 @@ pub struct ReadError {
 pub struct SettingsFlags {
     /// Configuration file, TOML; "-" is standard input.
     pub config: Option<PathBuf>,
-    /// `NAME=[KIND:]DEVICE`: a port, or another device for a port of the file.
+    /// Each `NAME=[KIND:]DEVICE` adds a port, or gives a port of the file another device.
     pub port: Vec<String>,
     /// Name of a profile of [`profiles`](crate::profiles).
     pub profile: Option<String>,
-    /// `SECTION.KEY=VALUE`: one parameter.
+    /// Each `SECTION.KEY=VALUE` sets one parameter.
     pub set: Vec<String>,
 }
 
 impl SettingsFlags {
-    /// Reads the file; its text is not looked at yet.
+    /// Reads the file without parsing it.
     ///
     /// # Errors
     /// A file that cannot be read.
@@ -53,7 +53,7 @@ impl SettingsFlags {
     }
 }
 
-/// Reads a text of bounded length; "-" is standard input.
+/// Reads a text, at most one byte more than a configuration may have; "-" is standard input.
 ///
 /// # Errors
 /// It cannot be read.

@@ -1,7 +1,8 @@
-//! What is set: every parameter's value together with where it comes from.
+//! The parameters that files and flags set, each with the place where it was set.
 //!
-//! Files, then flags, are laid over the defaults in [`Settings`]; each parameter of a table
-//! has one [`Setting`], each item of a repeated section one for each of its own.
+//! [`Settings`] hold one [`Setting`] for each parameter of a table that is set, and one for each key of each item of
+//! a repeated section. Flags replace the settings of files. Defaults are not among them: the table of parameters has
+//! these.
 //!
 //! Units: as the table of parameters says.
 //! Source: docs/spec/pipeline.md §12 ("effective values with where each came from").
@@ -22,25 +23,23 @@ pub const TEXT_LEN_MAX: usize = 1 << 20;
 /// Most items of a repeated section.
 pub const ITEMS_MAX: usize = 65_536;
 
-/// A value and where it comes from.
+/// A checked value and the place where it was set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
-    /// The value.
     pub value: Value,
-    /// Where it was set.
     pub place: Place,
 }
 
 /// One item of a repeated section, such as a port.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item {
-    /// Where it begins.
+    /// Where the item begins.
     pub place: Place,
-    /// What is set in it, by key.
+    /// The settings of the item, by key.
     pub set: BTreeMap<&'static str, Setting>,
 }
 
-/// All that files and flags say; what they do not say is in the table of parameters.
+/// All settings of files and flags; the table of parameters has the defaults of the rest.
 #[derive(Clone, Debug)]
 pub struct Settings {
     schema: &'static Schema,
@@ -48,7 +47,7 @@ pub struct Settings {
     items: BTreeMap<&'static str, Vec<Item>>,
 }
 
-/// Nothing is set of a configuration.
+/// An empty configuration.
 impl Default for Settings {
     fn default() -> Self {
         Self::of(&CONFIG)
@@ -56,7 +55,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Nothing is set of what `schema` has.
+    /// An empty file of the kind that `schema` describes.
     #[must_use]
     pub const fn of(schema: &'static Schema) -> Self {
         Self { schema, tables: BTreeMap::new(), items: BTreeMap::new() }
@@ -70,7 +69,7 @@ impl Settings {
         Self::read_as(&CONFIG, file, text)
     }
 
-    /// As [`Self::read`], of what `schema` has.
+    /// Like [`Self::read`], for the kind of file that `schema` describes.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -85,32 +84,39 @@ impl Settings {
             settings: Self::of(schema),
             problems: Vec::new(),
         };
+        // The parser goes on after a syntax error, so one run reports them all.
         let (root, errors) = DeTable::parse_recoverable(text);
         for error in errors {
             let at = error.span().map_or(0, |span| span.start);
             reader.problem(at, String::new(), error.message().to_owned());
         }
         if reader.problems.is_empty() {
+            // A tree that the parser has recovered lacks the broken parts: checking it would report errors that only
+            // follow from those.
             reader.root(root.get_ref());
         }
         if reader.problems.is_empty() {
             return Ok(reader.settings);
         }
+        // Tables iterate by key, and keys of the root are checked last; people read a list in the order of the text.
         reader.problems.sort_by_key(|(at, _)| *at);
         Err(ConfigError(reader.problems.into_iter().map(|(_, problem)| problem).collect()))
     }
 
-    /// Lays `section.key=value` over what is set; `value` is TOML, or text without quotes.
+    /// Sets `section.key=value` in place of an earlier setting; `value` is TOML, or text without quotes. `flag` is
+    /// named in problems.
     ///
     /// # Errors
     /// An unknown key, or a value that the parameter refuses.
     pub fn set(&mut self, assignment: &str, flag: &str) -> Result<(), ConfigError> {
+        // Without `=` the value is empty. Every kind refuses an empty text, and says what it expects.
         let (path, text) = assignment.split_once('=').unwrap_or((assignment, ""));
         let path = path.trim();
         let place = Place::Flag(format!("{flag} {assignment}"));
         let refuse = |message| {
             Err(ConfigError(vec![Problem { place: place.clone(), key: path.to_owned(), message }]))
         };
+        // Keys of a scenario that stand before all sections, such as `seed`, have no section to be named by.
         let of_root = self.schema.root().and_then(|root| Some((root, root.param(path)?)));
         let (section, param) = match of_root {
             Some(found) => found,
@@ -145,10 +151,10 @@ impl Settings {
         Ok((section, param))
     }
 
-    /// Lays `NAME=[KIND:]DEVICE` over the ports: another device for a port that is there, or a port.
+    /// Applies `NAME=[KIND:]DEVICE`: gives the port called NAME another device, or adds a port of that name.
     ///
     /// # Errors
-    /// A name, kind or device that the table refuses, or a port that two flags name.
+    /// The table refuses the name, kind or device, or two flags name the same port.
     pub fn set_port(&mut self, text: &str, flag: &str) -> Result<(), ConfigError> {
         let place = Place::Flag(format!("{flag} {text}"));
         let refuse = |key: &str, message: String| {
@@ -160,7 +166,9 @@ impl Settings {
         };
         let kinds = DeviceKind::NAMES;
         let (kind, device) = match device.split_once(':') {
+            // Only a known kind ends at the colon: device names have colons, too, such as PCI addresses of DPDK.
             Some((kind, device)) if kinds.contains(&kind) => (Some(kind), device),
+            // `--port p0=null` is a port without a device; its own name stands for one.
             _ if device == "null" => (Some(device), name),
             _ => (None, device),
         };
@@ -183,6 +191,7 @@ impl Settings {
             .iter_mut()
             .find(|item| item.set.get("name").and_then(|set| set.value.as_text()) == Some(name));
         let item = if let Some(item) = same {
+            // A device that came from a flag stays: of two flags for one port, one is a mistake.
             if matches!(item.set.get("device"), Some(Setting { place: Place::Flag(_), .. })) {
                 return refuse("name", format!("expected each port once, found {name:?} twice"));
             }
@@ -193,22 +202,24 @@ impl Settings {
             item
         };
         item.set.insert("device", setting(device));
+        // Without KIND it is auto again, not the kind of the file, which belonged to the device of the file.
         item.set.insert("kind", setting(kind.unwrap_or("auto")));
         Ok(())
     }
 
-    /// What is set for `section.key`, if anything is.
+    /// The setting of `section.key`; `None` where only the default holds.
     #[must_use]
     pub fn table(&self, section: &'static str, key: &'static str) -> Option<&Setting> {
         self.tables.get(&(section, key))
     }
 
-    /// Sets `section.key`, which the table of parameters has to accept.
+    /// Sets `section.key`. The caller answers for a value that the table of parameters accepts: it is not checked
+    /// here.
     pub(crate) fn put(&mut self, section: &'static str, key: &'static str, setting: Setting) {
         self.tables.insert((section, key), setting);
     }
 
-    /// Takes what `below` sets in tables where nothing is set yet.
+    /// Takes the settings of `below` for keys of tables that are not set yet.
     pub(crate) fn lay_over(&mut self, below: Self) {
         for (key, setting) in below.tables {
             self.tables.entry(key).or_insert(setting);
@@ -220,7 +231,7 @@ impl Settings {
         self.items.entry(name).or_default().push(item);
     }
 
-    /// All that is set in tables: section, key and setting.
+    /// All settings of tables, as section, key and setting.
     pub fn tables(&self) -> impl Iterator<Item = (&'static str, &'static str, &Setting)> {
         self.tables.iter().map(|(&(section, key), setting)| (section, key, setting))
     }
@@ -235,6 +246,8 @@ impl Settings {
 /// Checks the text of a flag: as TOML, then as text without quotes.
 fn check_text(param: &Param, text: &str) -> Result<Value, String> {
     let bare = Spanned::new(0..text.len(), DeValue::String(text.into()));
+    // A name such as `10` parses as a TOML number, which a name refuses: then it is taken as a text. If both are
+    // refused, the message is that of the TOML value.
     let checked = match DeValue::parse(text) {
         Ok(raw) => {
             param.kind.check(&raw).or_else(|refused| param.kind.check(&bare).or(Err(refused)))
@@ -274,6 +287,7 @@ impl Reader<'_> {
     }
 
     fn root(&mut self, root: &DeTable<'_>) {
+        // Keys before the first section come mixed with sections here: gather them, and check them as one section.
         let mut own = DeTable::new();
         let schema = self.settings.schema;
         for (key, value) in root {
@@ -349,6 +363,7 @@ impl Reader<'_> {
             let (at, name) = (key.span().start, key.get_ref().as_ref());
             let Some(param) = section.param(name) else {
                 let mut message = unknown("key", name, section.params().map(|p| p.name));
+                // `unknown key` would mislead, as `[[port]]` does have this one.
                 if section.name == "port_defaults" && PORT_KEYS.contains(&name) {
                     message = format!("{name} is each port's own, expected it in [[port]]");
                 }
@@ -365,6 +380,7 @@ impl Reader<'_> {
                         let message =
                             format!("expected {}, found {}", refusal.expected, refusal.found);
                         let key = format!("{}.{}", section.name, param.name);
+                        // The section of keys before all sections has no name: `seed`, not `.seed`.
                         let key = key.trim_start_matches('.').to_owned();
                         self.problem(refusal.span.start, key, message);
                     }

@@ -1,6 +1,7 @@
-//! Where settings come from, as texts: what a record of a run keeps of them.
+//! Sources of settings, as texts: a record of a run keeps them.
 //!
-//! A profile, a file's name and text, and flags → [`Settings`], as often as wanted.
+//! [`Sources`] hold a profile's name, a file's name and text, and the flags; [`Sources::settings`] reads them again
+//! as often as a reload or a replay needs.
 //!
 //! Source: docs/spec/pipeline.md §12, §13.
 
@@ -9,25 +10,25 @@ use serde::{Deserialize, Serialize};
 use super::profiles::{self, PROFILES};
 use super::{ConfigError, Place, Problem, Settings};
 
-/// A file and the flags over it.
+/// A file, the profile below it and the flags above it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sources {
-    /// Name of a profile, whose settings lie below all others.
+    /// Name of a profile; file and flags override its settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
-    /// Name and text of the file.
+    /// Name of the file for messages, and its text.
     pub file: Option<(String, String)>,
-    /// `--port` flags.
+    /// Values of `--port` flags, in order.
     pub port: Vec<String>,
-    /// `--set` flags.
+    /// Values of `--set` flags, in order; a later one overrides an earlier one.
     pub set: Vec<String>,
 }
 
 impl Sources {
-    /// Reads the text and lays the flags over it.
+    /// Reads the text and applies the flags.
     ///
     /// # Errors
-    /// Everything that is refused.
+    /// Everything that is refused, in file, flags and profile together.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
         let mut problems = Vec::new();
         let mut settings = Settings::default();
@@ -37,6 +38,7 @@ impl Sources {
             }
         };
         if let Some((name, text)) = &self.file {
+            // A file with errors counts as empty from here on, so that wrong flags are reported in the same run.
             note(Settings::read(name, text).map(|read| settings = read));
         }
         for text in &self.port {
@@ -45,6 +47,7 @@ impl Sources {
         for text in &self.set {
             note(settings.set(text, "--set"));
         }
+        // Last, as `lay_over` fills in only keys that neither file nor flags have set.
         if let Some(name) = &self.profile {
             note(profile(name).map(|below| settings.lay_over(below)));
         }
@@ -52,7 +55,7 @@ impl Sources {
     }
 }
 
-/// Settings of the profile of a name.
+/// The settings of the profile called `name`.
 fn profile(name: &str) -> Result<Settings, ConfigError> {
     let flag = format!("--profile {name}");
     let Some(profile) = profiles::find(name) else {

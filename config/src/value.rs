@@ -1,6 +1,6 @@
-//! Values of parameters, and what a parameter accepts.
+//! Values of parameters, and the kinds of value that parameters accept.
 //!
-//! [`Kind`] checks a TOML value with its span into a [`Value`]; what it refuses is a [`Refusal`].
+//! [`Kind::check`] turns a TOML value into a [`Value`], or into [`Refusal`]s with their spans.
 //!
 //! Units: spans are byte offsets into the text that was read.
 //! Source: docs/spec/pipeline.md §12; TOML 1.1.
@@ -16,18 +16,14 @@ use weft_parsers::{AddrKey, AddrSpace, MacAddr};
 use super::places::{is_path, listen_addr, listen_place, mctp_place};
 use super::quantity::{is_ratio_within, parse_ratio, parse_size, parse_time, parse_tolerance};
 
-/// A checked value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// True or false.
     Bool(bool),
-    /// A whole number.
     Int(i64),
     /// A number with a fraction; finite.
     Num(f64),
     /// Text: a word, a name, an address.
     Text(String),
-    /// Several values.
     List(Vec<Value>),
 }
 
@@ -61,7 +57,6 @@ impl Value {
         if let Self::List(list) = self { list } else { std::slice::from_ref(self) }
     }
 
-    /// As JSON.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         match self {
@@ -74,7 +69,7 @@ impl Value {
     }
 }
 
-/// As TOML.
+/// Writes the value as TOML.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -98,6 +93,8 @@ fn quote(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     for c in text.chars() {
         match c {
             '"' | '\\' => write!(f, "\\{c}")?,
+            // A TOML string has no raw control characters (TOML 1.1 "String"). Four digits do: the last one is
+            // U+009F.
             c if c.is_control() => write!(f, "\\u{:04X}", u32::from(c))?,
             c => write!(f, "{c}")?,
         }
@@ -105,10 +102,10 @@ fn quote(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     f.write_str("\"")
 }
 
-/// The policy that comes before all nice values.
+/// The word for the scheduling policy that comes before all nice values.
 pub const ROUND_ROBIN: &str = "rr";
 
-/// What a parameter accepts.
+/// The kind of value that a parameter accepts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     /// `true` or `false`.
@@ -129,7 +126,7 @@ pub enum Kind {
     Name,
     /// A device, file or peer.
     Path,
-    /// A MAC address.
+    /// The MAC address of a station, not of a group.
     Mac,
     /// A station or group: see [`parse_addr`].
     Addr,
@@ -168,11 +165,10 @@ pub enum Kind {
 /// A value that a kind refuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Where in the text.
+    /// Byte offsets of the value in the text.
     pub span: Range<usize>,
-    /// What was expected, without the word.
+    /// Description of the expected value, which follows "expected" in messages.
     pub expected: String,
-    /// What was found.
     pub found: String,
 }
 
@@ -230,7 +226,7 @@ fn count(min: usize, max: usize) -> String {
     if min == max { min.to_string() } else { format!("{min} to {max}") }
 }
 
-/// `a`, `a or b`, `a, b or c`.
+/// Joins items as in `a`, `a or b`, `a, b or c`.
 fn choice(items: impl Iterator<Item = String>) -> String {
     let items: Vec<String> = items.collect();
     match items.split_last() {
@@ -245,6 +241,7 @@ impl Kind {
     #[must_use]
     pub fn show(self, value: &Value) -> String {
         match (self, value) {
+            // `#06X` writes 0X88B5, which TOML refuses: its prefix is in lower case.
             (Self::EtherType, Value::Int(int)) => format!("{int:#06X}").replace("0X", "0x"),
             (Self::List(kind, ..) | Self::OneOr(kind, ..), Value::List(list)) => {
                 let shown: Vec<String> = list.iter().map(|member| kind.show(member)).collect();
@@ -275,11 +272,13 @@ impl Kind {
                 check_all(*kind, items.iter())
             }
             (Self::Vids, DeValue::Array(items)) => {
+                // There are no more VLANs than that: 4,095 is reserved (IEEE 802.1Q Table 9-2), 0 means no VLAN.
                 if items.len() > 4_094 {
                     return refuse();
                 }
                 check_all(self, items.iter())
             }
+            // Refuse as a whole: the message of the inner kind would not mention that a list is accepted, too.
             (Self::OneOr(kind, ..), _) => kind.check(raw).or_else(|_| refuse()),
             (_, value) => self.scalar(value).map_or_else(refuse, Ok),
         }
@@ -315,6 +314,7 @@ impl Kind {
             (Self::Priority, DeValue::Integer(int)) => {
                 integer(int).filter(|int| (-20..=19).contains(int)).map(Value::Int)
             }
+            // By its shortest decimal text: 0.1 is exactly 1/10 there, and not the binary fraction next to it.
             (Self::Ratio(..), DeValue::Integer(_) | DeValue::Float(_)) => {
                 number(raw).filter(|num| self.text(&num.to_string())).map(tidy)
             }
@@ -368,20 +368,24 @@ fn check_all<'a, 'i: 'a>(
 /// Whether `text` can name a switch or port.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
+    // The name of a switch becomes a folder (`default_socket`): no slash, no `..`. One that begins with `-` would be
+    // taken for a flag.
     (1..=32).contains(&text.len())
         && !text.starts_with(['.', '-'])
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
 }
 
-/// A station or group as [`AddrKey`] shows it: a MAC address, `gen1:` and 10 or 12 hexadecimal digits,
-/// `id:` and 4.
+/// Reads a station or group as [`AddrKey`] shows it: a MAC address, `gen1:` and 10 or 12 hexadecimal digits, or `id:`
+/// and 4.
 #[must_use]
 pub fn parse_addr(text: &str) -> Option<AddrKey> {
     let hex = |digits: &str, lens: &[usize]| {
+        // `from_str_radix` would also accept a sign.
         let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
         (lens.contains(&digits.len()) && is_hex).then(|| u64::from_str_radix(digits, 16).ok())?
     };
     if let Some(digits) = text.strip_prefix("gen1:") {
+        // A station has 40 bits there; the key of a group has all 48 (docs/spec/pipeline.md §3).
         return hex(digits, &[10, 12]).map(|bits| AddrKey::new(AddrSpace::Gen1, bits));
     }
     if let Some(digits) = text.strip_prefix("id:") {
@@ -395,8 +399,8 @@ pub fn parse_addr(text: &str) -> Option<AddrKey> {
 const RESERVED_GROUPS: [(&str, u8); 4] =
     [("stp", 0x0), ("lacp", 0x2), ("eapol", 0x3), ("lldp", 0xE)];
 
-/// The last digit of a reserved group: of a protocol by its name, or of an address. That of PAUSE is none that can be
-/// asked for.
+/// The last digit of a reserved group, given by the name of a protocol or by its address. `None` also for the group
+/// of PAUSE, which is never forwarded: it would pause the senders of another link.
 #[must_use]
 pub fn parse_reserved_group(text: &str) -> Option<u8> {
     if let Some((_, digit)) = RESERVED_GROUPS.iter().find(|(name, _)| *name == text) {
@@ -407,9 +411,10 @@ pub fn parse_reserved_group(text: &str) -> Option<u8> {
     (address.is_reserved_group() && address != MacAddr::PAUSE).then_some(digit)
 }
 
-/// 32 hexadecimal digits, in groups of 8, 4, 4, 4 and 12 or without hyphens; the first byte first.
+/// Reads 32 hexadecimal digits, the first byte first, in groups of 8, 4, 4, 4 and 12, or without hyphens.
 #[must_use]
 pub fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+    // `from_str_radix` below would also accept a sign in place of the first digit: check each byte.
     let groups: Vec<&str> = text.split('-').collect();
     if !matches!(
         groups.iter().map(|group| group.len()).collect::<Vec<_>>()[..],
@@ -421,10 +426,11 @@ pub fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     u128::from_str_radix(&groups.concat(), 16).ok().map(u128::to_be_bytes)
 }
 
-/// Three bytes as two hexadecimal digits each, with colons.
+/// Reads three bytes of two hexadecimal digits each, with colons between them.
 #[must_use]
 pub fn parse_oui(text: &str) -> Option<[u8; 3]> {
     let byte = |digits: &str| {
+        // `from_str_radix` would also accept a sign: +6.
         let is_byte = digits.len() == 2 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
         is_byte.then(|| u8::from_str_radix(digits, 16).ok()).flatten()
     };
@@ -453,13 +459,14 @@ fn number(raw: &DeValue<'_>) -> Option<f64> {
     }
 }
 
-/// A number without fraction as a whole one, so that 1.0 and 1 are shown alike.
+/// Turns a number without a fraction into a whole one, so that 1.0 and 1 are shown alike.
 #[expect(clippy::cast_possible_truncation, reason = "checked to be whole and small")]
 fn tidy(num: f64) -> Value {
+    // Below 2^53 (9e15) every whole f64 is exact.
     if num.fract() == 0.0 && num.abs() < 1e15 { Value::Int(num as i64) } else { Value::Num(num) }
 }
 
-/// `raw` for a message: its type, and its text when that is short.
+/// `raw` for a message: the start of its text, or its type.
 fn describe(raw: &DeValue<'_>) -> String {
     const SHOWN_MAX: usize = 60;
     let text = match raw {
@@ -474,6 +481,7 @@ fn describe(raw: &DeValue<'_>) -> String {
     if text.chars().count() <= SHOWN_MAX {
         return text;
     }
+    // By characters, as a cut at a byte could fall inside one.
     let start: String = text.chars().take(SHOWN_MAX).collect();
     format!("{start}...")
 }
