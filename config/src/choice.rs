@@ -1,7 +1,7 @@
 //! Enums that the configuration names by words.
 //!
-//! [`Choice`] gives an enum its words; the table of parameters has [`Choice::NAMES`] as what a key accepts, and
-//! [`Choice::from_name`] reads one. A value has its word in one row of this file.
+//! [`Choice`] gives an enum its words: the table of parameters takes [`Choice::NAMES`] as the words that a key
+//! accepts, and [`Choice::from_name`] reads one. Each word stands in one row of this file.
 //!
 //! Source: docs/configuration.md.
 
@@ -14,12 +14,12 @@ use weft_parsers::{AfhMode, Gen2Order, PriSource};
 
 /// A type whose values have words in the configuration.
 pub trait Choice: Copy + 'static {
-    /// The words, in the order of the documentation.
+    /// The words, in the order in which the documentation lists them.
     const NAMES: &'static [&'static str];
-    /// What they mean, in the same order.
+    /// The values of [`Self::NAMES`], in the same order.
     const ALL: &'static [Self];
 
-    /// What `name` means; nothing if it is no word of this type.
+    /// The value that is called `name`; `None` if no value is.
     #[must_use]
     fn from_name(name: &str) -> Option<Self> {
         let at = Self::NAMES.iter().position(|known| *known == name)?;
@@ -27,8 +27,8 @@ pub trait Choice: Copy + 'static {
     }
 }
 
-/// Rows of a word and what it means. A variant of the enum that has no row does not compile, unless it is listed as one
-/// that no configuration names.
+/// Rows of a word and its value. A variant without a row does not compile, unless it is listed as one that no
+/// configuration names.
 macro_rules! choice {
     ($type:ty: $($name:literal => $variant:ident),+ $(; unnamed $($unnamed:ident),+)?) => {
         impl Choice for $type {
@@ -46,29 +46,28 @@ macro_rules! choice {
 /// How an idle worker waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Poll {
-    /// It sleeps until something comes.
+    /// It sleeps until there is something to do.
     Adaptive,
-    /// It spins.
+    /// It never sleeps, and takes its processor whole.
     Busy,
 }
 
-/// Least level of messages.
+/// Least level of the messages that are written; each level includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
-    /// What went wrong.
+    /// Failures only.
     Error,
-    /// What is doubtful, too.
+    /// Also suspicious conditions that the switch can live with.
     Warn,
-    /// What happened, too.
+    /// Also ordinary events, such as a link that comes up.
     Info,
-    /// All.
     Debug,
 }
 
 /// Kind of device behind a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DeviceKind {
-    /// A network interface, through AF_XDP if that can be had, else through a packet socket.
+    /// A network interface, through AF_XDP or a packet socket, whichever suits it (docs/spec/pipeline.md §11).
     Auto,
     /// A network interface, through AF_XDP sockets.
     AfXdp,
@@ -76,31 +75,30 @@ pub enum DeviceKind {
     AfPacket,
     /// A tap that weft makes.
     Tap,
-    /// Takes everything, gives nothing.
+    /// Discards all frames sent to it, and never receives one.
     Null,
-    /// Capture files.
     Pcap,
-    /// A device of DPDK's.
     Dpdk,
-    /// The other end is in this process: the CPU port's; no configuration names it.
+    /// The CPU port: its other end is in this process. No configuration names it.
     Pipe,
 }
 
-/// What the device behind a port is.
+/// The kind of thing behind a port, which decides whether two ports may name the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceIs {
-    /// An interface of the machine: one port at most has it, of whatever kind; it has an address of its own.
+    /// An interface of the machine, with an address of its own; at most one port may name it, whatever the ports'
+    /// kinds.
     Interface,
-    /// An interface that the port makes: one port at most of its kind has it; it has an address of its own.
+    /// An interface that the port creates, with an address of its own; at most one port of its kind may name it.
     Made,
-    /// Something that has no address that the kernel knows; one port at most of its kind has it.
+    /// Something without an address that the kernel knows; at most one port of its kind may name it.
     Other,
-    /// Nothing: any number of ports may say the same.
+    /// Nothing: any number of ports may give the same name.
     Nothing,
 }
 
 impl DeviceKind {
-    /// What a port of this kind has behind it.
+    /// The kind of thing behind a port of this kind.
     #[must_use]
     pub const fn device(self) -> DeviceIs {
         match self {
@@ -112,10 +110,9 @@ impl DeviceKind {
     }
 }
 
-/// Form of messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Plain lines for people.
     #[default]
     Text,
     /// One JSON object a line.
@@ -125,18 +122,17 @@ pub enum LogFormat {
 /// How a port treats VLAN tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VlanMode {
-    /// Left alone.
+    /// Tags pass unchanged.
     Transparent,
-    /// One VLAN, untagged.
+    /// One VLAN, whose frames are untagged on the link.
     Access,
-    /// Several VLANs, tagged.
+    /// Several VLANs, tagged on the link; at most one of them is untagged.
     Trunk,
 }
 
-/// What a port's link carries.
+/// Role of a port, by the traffic of its link; `L2` is Ethernet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoleName {
-    /// Ethernet.
     L2,
     /// TLPs, from and to a host.
     Usp,
@@ -146,16 +142,14 @@ pub enum RoleName {
     Fport,
 }
 
-/// How inputs' priorities are served by the crossbar.
+/// How the crossbar serves the priorities of inputs: highest first, or by weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DisciplineName {
-    /// The highest first.
     Strict,
-    /// By weights.
     Weighted,
 }
 
-/// What decides about PAUSE.
+/// The threshold that decides when the switch sends PAUSE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PfcModeName {
     /// An ingress group's limit.
@@ -164,65 +158,60 @@ pub enum PfcModeName {
     EgressQueue,
 }
 
-/// What becomes of frames to stations that are not known.
+/// Treatment of frames to stations that the FDB does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnknownUnicast {
     /// They go to all ports of their VLAN.
     Flood,
-    /// They are dropped.
     Drop,
 }
 
-/// What is done about a loop.
+/// Reaction to a proven loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoopAction {
     /// The port is blocked.
     Block,
-    /// It is told.
+    /// The loop is reported as an event, and nothing is blocked.
     Alarm,
 }
 
-/// When a frame goes on.
+/// When a frame is forwarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForwardingMode {
-    /// When it is whole.
+    /// Once its last bit has been received.
     StoreAndForward,
-    /// While it comes; refused.
+    /// Once its header has been received: in virtual time only, and refused or replaced by store-and-forward live.
     CutThrough,
 }
 
-/// What stops a sender.
+/// How a congested receiver stops its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlowControl {
-    /// PAUSE of a class.
+    /// PAUSE of single classes (PFC).
     Pfc,
-    /// Nothing.
+    /// Not at all.
     None,
-    /// Credits; refused.
+    /// Credits between endpoints; the switch and `weft traffic` refuse it.
     Cbfc,
 }
 
 /// Who may command a switch by MCTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CciOwner {
-    /// Who claims it, as everywhere.
+    /// Whoever claims the switch by the ordinary command.
     Claim,
-    /// Whoever connects, until a manager claims it elsewhere.
+    /// Whoever connects first, until a manager claims the switch over another connection.
     First,
 }
 
-/// What a host of `weft traffic` sends.
+/// Frame format of a host of `weft traffic`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostFormat {
-    /// TYPE1 in UDP.
     Standard,
-    /// AFH_GEN1.
     Gen1,
-    /// `AFH_GEN2_16b`.
     Gen2,
-    /// AFH_Lite.
     Lite,
-    /// Plain Ethernet.
+    /// Ethernet without any of these headers.
     Ethernet,
 }
 

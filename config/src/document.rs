@@ -1,6 +1,6 @@
 //! The documentation of all parameters, from their table.
 //!
-//! [`table::SECTIONS`] in, Markdown out; a test holds `docs/configuration.md` against it.
+//! [`markdown`] renders [`table::SECTIONS`]; a test compares the result with `docs/configuration.md`.
 //!
 //! Units: each parameter's own.
 //! Source: docs/spec/pipeline.md §12.
@@ -22,7 +22,6 @@ traffic flows; *restart*: only a new start does. Percentages are 0 to 100 of wha
 in MiB are 1,048,576 bytes.
 ";
 
-/// The whole page.
 #[must_use]
 pub fn markdown() -> String {
     let mut page = HEAD.to_owned();
@@ -43,6 +42,7 @@ fn of_section(section: &Section) -> String {
     }
     text += "| key | unit | range | default | change | meaning |\n|---|---|---|---|---|---|\n";
     let shared = table::section("port_defaults");
+    // A port takes all keys of `[port_defaults]`, which has a section of its own: list each key once.
     let is_shared = |param: &Param| {
         section.name == "port" && shared.is_some_and(|shared| shared.param(param.name).is_some())
     };
@@ -55,6 +55,7 @@ fn of_section(section: &Section) -> String {
             param.apply.name().to_owned(),
             param.doc.to_owned(),
         ];
+        // A `|` would end the cell, and a `<` begin an HTML tag that renderers drop.
         let cells = cells.map(|cell| cell.replace('|', "\\|").replace('<', "&lt;"));
         let _ = writeln!(text, "| {} |", cells.join(" | "));
     }

@@ -1,7 +1,8 @@
-//! Configuration: the table of parameters, reading TOML and flags against it, and what results.
+//! Configuration: the table of parameters, the reader of TOML and flags, and the configuration that results.
 //!
-//! Text to [`Settings`] (values with places) to [`Config`] (what the switch takes); one table
-//! ([`table::SECTIONS`]) drives reading, `weft config defaults` and the documentation.
+//! Text becomes [`Settings`] (checked values, each with the place where it was set), and these become a [`Config`],
+//! which the switch takes. One table ([`table::SECTIONS`]) drives reading, `weft config defaults` and the
+//! documentation.
 //!
 //! Source: docs/spec/pipeline.md §12.
 #![forbid(unsafe_code)]

@@ -1,6 +1,7 @@
-//! The form of the table of parameters: what one parameter and one section are.
+//! The types that the table of parameters is made of: [`Param`] and [`Section`].
 //!
-//! [`Section`]s hold [`Param`]s; reading, defaults, documentation and reports all walk them.
+//! Reading, defaults, documentation and reports all walk the same [`Section`]s, so that a new row is enough for all
+//! of them.
 //!
 //! Units: each parameter's own, as text.
 //! Source: docs/spec/pipeline.md §12.
@@ -17,7 +18,7 @@ pub enum Apply {
 }
 
 impl Apply {
-    /// The word in every output.
+    /// The word for it in pages and reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -27,7 +28,7 @@ impl Apply {
     }
 }
 
-/// What a parameter is when nobody sets it.
+/// Value of a parameter that is not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Initial {
     /// This value, as TOML.
@@ -38,7 +39,7 @@ pub enum Initial {
     Derived(&'static str),
     /// Nothing, with the meaning that the text gives.
     Unset(&'static str),
-    /// It must be given.
+    /// None: the configuration must set it.
     Required,
 }
 
@@ -53,7 +54,7 @@ impl Initial {
         }
     }
 
-    /// For people: the value, or how it comes about.
+    /// The value for people to read, or how it is worked out.
     #[must_use]
     pub fn describe(self) -> String {
         match self {
@@ -66,16 +67,14 @@ impl Initial {
     }
 }
 
-/// One parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Param {
     /// Key within its section.
     pub name: &'static str,
-    /// What it accepts.
+    /// The values that it accepts.
     pub kind: Kind,
     /// Unit of the value; empty for none.
     pub unit: &'static str,
-    /// Its default.
     pub initial: Initial,
     /// When a change takes effect.
     pub apply: Apply,
@@ -92,16 +91,15 @@ pub enum Form {
     Repeated,
 }
 
-/// One section of the file.
+/// A table of the file, or the tables of a repeated section.
 #[derive(Clone, Copy, Debug)]
 pub struct Section {
-    /// Its TOML table.
     pub name: &'static str,
     /// How often it occurs.
     pub form: Form,
     /// One line of documentation.
     pub doc: &'static str,
-    /// Its parameters, by groups that share a place in the code.
+    /// Its parameters, in groups: one array of parameters may belong to several sections.
     pub groups: &'static [&'static [Param]],
 }
 
@@ -118,7 +116,7 @@ impl Section {
     }
 }
 
-/// Shorthand for the tables.
+/// A row whose change takes effect at `weft reload`.
 pub(crate) const fn hot(
     name: &'static str,
     kind: Kind,
@@ -129,7 +127,7 @@ pub(crate) const fn hot(
     Param { name, kind, unit, initial, apply: Apply::Hot, doc }
 }
 
-/// Shorthand for the tables.
+/// A row whose change takes a restart.
 pub(crate) const fn restart(
     name: &'static str,
     kind: Kind,

@@ -1,6 +1,6 @@
-//! Places where others connect, as keys and flags name them.
+//! Addresses that clients connect to, as keys and flags write them.
 //!
-//! Text -> an address, a Unix socket, a network of the kernel's MCTP.
+//! Text becomes a TCP address, the path of a Unix socket, or a network of the kernel's MCTP.
 //!
 //! Source: docs/configuration.md.
 
@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-/// Longest text of a parameter, in bytes: a file name of Linux.
+/// Longest text of a parameter, in bytes: PATH_MAX of Linux.
 const TEXT_LEN_MAX: usize = 4_096;
 
 /// Whether a text may name a file or device.
@@ -24,21 +24,18 @@ pub fn listen_addr(text: &str) -> Option<SocketAddr> {
     text.parse().ok().or_else(of_loopback)
 }
 
-/// Where something listens.
+/// Address of a listening socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// TCP.
     Tcp(SocketAddr),
-    /// A Unix socket.
     Unix(PathBuf),
 }
 
-/// Where managers connect that speak MCTP.
+/// Address for managers that speak MCTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MctpPlace {
-    /// TCP.
     Tcp(SocketAddr),
-    /// A network of the kernel's MCTP; all of them where none is named.
+    /// A network of the kernel's MCTP, 1 or above; `None` for all networks.
     Kernel(Option<u32>),
 }
 
@@ -52,7 +49,7 @@ impl fmt::Display for MctpPlace {
     }
 }
 
-/// As [`listen_addr`], or `mctp` for all networks of the kernel's MCTP, or `mctp:N` for one.
+/// Reads `mctp` (all networks of the kernel's MCTP), `mctp:N` (one network), or an address as [`listen_addr`] does.
 #[must_use]
 pub fn mctp_place(text: &str) -> Option<MctpPlace> {
     if text == "mctp" {
@@ -66,7 +63,7 @@ pub fn mctp_place(text: &str) -> Option<MctpPlace> {
     }
 }
 
-/// As [`listen_addr`], or what has a `/` as the path of a Unix socket.
+/// A text with a `/` is the path of a Unix socket; all others are read by [`listen_addr`].
 #[must_use]
 pub fn listen_place(text: &str) -> Option<Listen> {
     if text.contains('/') && is_path(text) {
