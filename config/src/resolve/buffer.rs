@@ -1,6 +1,7 @@
-//! The shared buffer: cells, headroom, and what percentages of a queue are taken of.
+//! The shared buffer: its cells, its headroom, and the capacity that percentages of a queue refer to.
 //!
-//! [`BufferConfig`]; headroom from rate, cable, latencies, longest frame and the peer's response.
+//! `[buffer]` becomes a [`BufferConfig`]. Headroom that is not set follows from rate, cable, latencies, longest frame
+//! and the response time of the peer.
 //!
 //! Units: cells and bytes; times in ns.
 //! Source: docs/spec/pipeline.md §4.
@@ -16,13 +17,13 @@ use super::{Problem, Resolver, RunConfig, RunPort, Timing, Value, scale, to_u32}
 use crate::quantity::parse_ratio;
 
 const MIB: u64 = 1 << 20;
-/// What is there to share unless the size is given.
+/// Bytes of the shared part where no key gives a size; headroom and reserves are added to them.
 const SHARED_BYTES: u64 = 32 * MIB;
-/// How long a peer may take to obey a PAUSE, live: its machine schedules it.
+/// How long a peer may take to obey a PAUSE, live: the scheduler of its machine decides, not the cable.
 const RESPONSE_LIVE: Span = Span::from_ms(10);
-/// The same in virtual time, with the switch's own latency.
+/// Response time of the peer and latency of the switch together, in virtual time.
 const BOTH_ENDS: Span = Span::from_us(1);
-/// Cells that a buffer can have: the pool's most chunks.
+/// Most cells of a buffer: as many as a pool has chunks at most.
 const CELLS_MAX: u64 = 1 << 24;
 
 impl Resolver<'_> {
@@ -35,8 +36,10 @@ impl Resolver<'_> {
         const HERE: &str = "buffer";
         let cell = self.cell_bytes(run.frame_len_max);
         let cells = |bytes: u64| to_u32(bytes.div_ceil(cell));
+        // Without PFC no priority is lossless: none has headroom or a group's reserve.
         let lossless = if pfc.enabled { pfc.lossless } else { PriSet::EMPTY };
         let frame_cells = (run.frame_len_max as u64).div_ceil(cell);
+        // In whole cells, as a group counts those: two frames of maximum size below XOFF.
         let xon_offset = self.int(HERE, "xon_offset_bytes").unwrap_or(2 * frame_cells * cell);
         self.derive(HERE, "xon_offset_bytes", xon_offset);
         let mut config = BufferConfig {
@@ -54,6 +57,8 @@ impl Resolver<'_> {
             (Some(shared), size) => {
                 let total = shared + fixed(&config, self.pris);
                 let mib = (total * cell).div_ceil(MIB);
+                // `weft config show` prints both keys, and its output is a configuration: a size that agrees is
+                // accepted.
                 if size.is_some_and(|size| size != mib) {
                     self.refuse_size(mib);
                 }
@@ -61,6 +66,8 @@ impl Resolver<'_> {
             }
             (None, Some(mib)) => {
                 let total = (mib * MIB) / cell;
+                // Headroom for whole receive rings may leave little of a buffer whose size is set. Then it covers
+                // fewer frames of the rings whose length is not set.
                 let is_tight = fixed(&config, self.pris) > total / 2;
                 if self.timing == Timing::Live && is_tight && self.cover_less(run) {
                     config.headroom_cells = self.headrooms(ports, run, cell);
@@ -70,6 +77,7 @@ impl Resolver<'_> {
             (None, None) => SHARED_BYTES / cell + fixed(&config, self.pris),
         };
         if total > CELLS_MAX {
+            // Each of the three can be the cause: the message stands at the first one that is set.
             let keys = ["buffer_size_mb", "shared_cells", "headroom_bytes"];
             let place = self.place_of(&keys.map(|key| (HERE, key)));
             let message = format!(
@@ -78,12 +86,13 @@ impl Resolver<'_> {
             self.refuse(place, "buffer.buffer_size_mb", message);
         }
         self.derive(HERE, "buffer_size_mb", (total * cell).div_ceil(MIB));
+        // After the rings were settled above: the warning names the bytes that follow without `headroom_bytes`.
         self.warn_of_small_headroom(ports, run, pfc, cell);
         config.total_cells = to_u32(total);
         config
     }
 
-    /// Refuses a size that is not the one of `mib` MiB which the cells to share need.
+    /// Refuses a `buffer_size_mb` other than the `mib` MiB that follow from `shared_cells`.
     fn refuse_size(&mut self, mib: u64) {
         let place = self.place("buffer", "buffer_size_mb");
         let shared = self.place("buffer", "shared_cells");
@@ -93,21 +102,23 @@ impl Resolver<'_> {
         self.refuse(place, "buffer.buffer_size_mb", message);
     }
 
-    /// Cells of headroom of an ingress group of each port.
+    /// Cells of headroom of one ingress group, by port; as set, else as needed.
     fn headrooms(&mut self, ports: &[PortConfig], run: &RunConfig, cell: u64) -> Vec<u32> {
         let needed = self.needed_headrooms(ports, run, cell);
         let cells = match self.int("buffer", "headroom_bytes") {
             Some(bytes) => vec![to_u32(bytes.div_ceil(cell)); ports.len()],
             None => needed,
         };
+        // One value is shown for all ports: the largest, which none of them exceeds.
         if let Some(&most) = cells.iter().max() {
             self.derive("buffer", "headroom_bytes", u64::from(most) * cell);
         }
         cells
     }
 
-    /// As [`Self::headrooms`], if it is not set.
+    /// Cells of headroom that one ingress group needs, by port.
     fn needed_headrooms(&mut self, ports: &[PortConfig], run: &RunConfig, cell: u64) -> Vec<u32> {
+        // Each AF_XDP queue has a ring of its own (`rx_ring_frames` each).
         let rings = |device: &RunPort| device.covered_frames * device.xdp.queues.unwrap_or(1);
         let each = ports.iter().zip(&run.ports);
         each.map(|(port, device)| {
@@ -116,7 +127,7 @@ impl Resolver<'_> {
         .collect()
     }
 
-    /// Says so where the headroom that is set does not cover what can come after XOFF.
+    /// Warns where the headroom that is set does not cover the frames that can arrive after XOFF.
     fn warn_of_small_headroom(
         &mut self,
         ports: &[PortConfig],
@@ -133,7 +144,7 @@ impl Resolver<'_> {
             .into_iter()
             .zip(ports)
             .filter(|(cells, port)| port.pfc && u64::from(*cells) > found.div_ceil(cell));
-        // The first of those that need the most.
+        // The first port of those that need the most: `max_by_key` would find the last one.
         let most = short.fold(None, |most: Option<(u32, &PortConfig)>, row| match most {
             Some(most) if most.0 >= row.0 => Some(most),
             _ => Some(row),
@@ -159,7 +170,7 @@ impl Resolver<'_> {
 
     fn cell_bytes(&mut self, frame_len_max: usize) -> u64 {
         let derived = match self.timing {
-            // A chunk of the pool: the frame, what is kept free before it, FCS.
+            // A cell is a chunk of the pool, which holds free room in front, the longest frame and its FCS.
             Timing::Live => (weft_dataplane::pool::HEADROOM + frame_len_max + 4)
                 .next_power_of_two()
                 .max(512) as u64,
@@ -173,6 +184,8 @@ impl Resolver<'_> {
         let value = self.get("buffer", "dt_alpha").unwrap_or(Value::Int(1));
         let place = self.place("buffer", "dt_alpha");
         self.per_pri(&value, &place, "buffer.dt_alpha", Alpha::ONE, |value| {
+            // By its decimal text, which gives the fraction exactly; a float would round 0.1 before the dataplane
+            // sees it.
             let (num, den) = match value {
                 Value::Text(text) => parse_ratio(text),
                 number => parse_ratio(&number.to_string()),
@@ -181,7 +194,7 @@ impl Resolver<'_> {
         })
     }
 
-    /// Cells of headroom of one ingress group of `port`, if it is not set.
+    /// Cells of headroom that one ingress group of `port` needs.
     fn headroom(
         &mut self,
         port: &PortConfig,
@@ -198,6 +211,8 @@ impl Resolver<'_> {
         let response = set.map_or(response, |us| Span::from_ps(scale(us, 1e6)));
         match self.timing {
             Timing::Live => {
+                // Frames in the peer's transmit ring leave in spite of a PAUSE. Its length is not known here: the
+                // switch's own stands for it.
                 let rings = self.int("switch", "tx_ring_frames").unwrap_or(0) + rx_ring_frames;
                 live_cells(port.rate, response, rings, port.frame_len_max, to_u32(cell))
             }
@@ -216,7 +231,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Bytes that percentages of a queue (output, priority) are taken of.
+    /// Capacity in bytes that percentages of a queue (output, priority) refer to; `None` if the buffer is refused.
     pub(super) fn queue_capacity(
         &mut self,
         buffer: &BufferConfig,
@@ -228,6 +243,7 @@ impl Resolver<'_> {
             Ok((_, plan)) => {
                 self.derive("buffer", "shared_cells", plan.shared);
                 let shared = plan.shared * u64::from(buffer.cell_bytes);
+                // docs/spec/pipeline.md §8: the shared part / (2 x ports).
                 let derived = (shared / (2 * ports.len() as u64)).max(1);
                 self.derive("buffer", "queue_capacity_bytes", derived);
                 Some(self.int("buffer", "queue_capacity_bytes").unwrap_or(derived))
@@ -245,8 +261,8 @@ impl Resolver<'_> {
     }
 }
 
-/// How long the peers of a switch of this latency are given to obey a PAUSE in virtual time, unless they are known to take
-/// more.
+/// Time that headroom grants a peer for obeying a PAUSE in virtual time, at a switch of this latency, unless a longer
+/// one is known.
 pub(crate) fn response_by_default(fixed_latency: Span) -> Span {
     Span::from_ps(BOTH_ENDS.as_ps().saturating_sub(fixed_latency.as_ps()))
 }
@@ -260,9 +276,10 @@ pub(crate) fn in_us(span: Span) -> f64 {
     span.as_ps() as f64 / 1e6
 }
 
-/// Headroom and reserves.
+/// Cells of headroom and reserves, which no queue shares.
 fn fixed_cells(config: &BufferConfig, ports: &[PortConfig], pris: usize, lossless: PriSet) -> u64 {
     let (count, lossless) = (ports.len() as u64, lossless.len() as u64);
+    // As `plan_buffer` counts it: ports without PFC have no headroom.
     let counted = without_idle_headroom(config, ports);
     let headroom: u64 = counted.headroom_cells.iter().map(|&cells| u64::from(cells)).sum();
     headroom * lossless

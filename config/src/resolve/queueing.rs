@@ -1,6 +1,7 @@
 //! Crossbar, ECN and PFC.
 //!
-//! [`CrossbarConfig`], [`EcnConfig`], [`PfcConfig`]; what contradicts itself is refused.
+//! The sections become a [`CrossbarConfig`], an [`EcnConfig`] and a [`PfcConfig`]; contradictions between their
+//! thresholds are refused.
 //!
 //! Units: bytes, frames; percentages of the queue's capacity end here.
 //! Source: docs/spec/pipeline.md §2, §6, §8, §9.
@@ -23,8 +24,8 @@ impl Resolver<'_> {
         let place = self.place(HERE, "weights");
         let read = |value: &Value| u32::try_from(value.as_int()?).ok();
         let weights = self.per_pri(&weights, &place, "crossbar.weights", 1, read);
-        // Live, the frames that a host's super-frame of 64 KiB was split into stay together: what leaves in one burst
-        // leaves as one super-frame again.
+        // Live, a host's super-frame of 64 KiB is split into 46 frames of full size at receive. They stay in one
+        // burst, so that they can leave as one super-frame again.
         let (burst, room) = match self.timing {
             Timing::Live => (64, 64),
             Timing::Virtual => (1, 32),
@@ -45,7 +46,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// PFC but for the depths of mode `egress-queue`, which depend on the buffer.
+    /// PFC without the depths of mode `egress-queue`, which [`Self::pfc_mode`] adds once the buffer is known.
     pub(super) fn pfc(&mut self, maps: &PriMaps) -> PfcConfig {
         const HERE: &str = "pfc";
         let (value, place) = (self.get(HERE, "pfc_priorities"), self.place(HERE, "pfc_priorities"));
@@ -65,7 +66,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Classes that a PAUSE for each priority names.
+    /// The classes that a PAUSE names, by priority, as bits.
     fn classes(&mut self, maps: &PriMaps, lossless: PriSet) -> PerPri<u8> {
         const KEY: &str = "pfc.pri_to_pfc";
         let place = self.place_of(&[
@@ -86,7 +87,9 @@ impl Resolver<'_> {
             Value::List((0..8).filter_map(class).collect())
         });
         self.derived.insert(("pfc", 0, "pri_to_pfc"), Value::List(shown.collect()));
+        // A peer pauses by class: with one class for two priorities, the release of one would let both be sent.
         let mut taken: [Option<Pri>; 8] = [None; 8];
+        // Lossy priorities never ask for PAUSE, so their classes are not checked.
         for pri in lossless.iter() {
             if classes[pri] == 0 {
                 let message =
@@ -110,7 +113,7 @@ impl Resolver<'_> {
         classes
     }
 
-    /// Fills the mode of `pfc` in.
+    /// Adds the mode to `pfc`; thresholds are percentages of `capacity`, in bytes.
     pub(super) fn pfc_mode(&mut self, mut pfc: PfcConfig, capacity: u64) -> PfcConfig {
         let [xoff, xon] =
             ["pfc_threshold", "pfc_release"].map(|key| self.int("pfc", key).unwrap_or(0));
@@ -163,8 +166,8 @@ impl Resolver<'_> {
         }
     }
 
-    /// With PAUSE decided by ingress group, one input that fills all outputs evenly reaches XOFF with
-    /// the least in each queue: says so when that is before the first mark.
+    /// Warns where PAUSE would come before the first mark. With PAUSE decided by ingress group, the worst case is an
+    /// input that fills all outputs evenly: it reaches XOFF with the least in each queue.
     pub(super) fn warn_about_order(
         &mut self,
         buffer: &BufferConfig,
@@ -173,6 +176,7 @@ impl Resolver<'_> {
         ecn: &EcnConfig,
     ) {
         let cell = u64::from(buffer.cell_bytes);
+        // No frame leaves by its input.
         let outputs = (ports.len() as u64).saturating_sub(1).max(1);
         let asks = ecn.enabled && pfc.enabled && pfc.mode == PfcMode::IngressPg;
         if !asks || buffer.sharing == Sharing::Static {
@@ -201,6 +205,7 @@ impl Resolver<'_> {
                     pri.get(),
                     ecn.low_bytes
                 );
+                // With defaults alone there is no place: the mode is the key to change, if it is set.
                 let place = if place == Place::Default { self.place("pfc", "mode") } else { place };
                 let key = "ecn.ecn_threshold_low".to_owned();
                 self.warnings.push(Problem { place, key, message });
@@ -210,5 +215,6 @@ impl Resolver<'_> {
 }
 
 pub(super) const fn percent(base: u64, percent: u64) -> u64 {
+    // Exact, and without the product of both, which could overflow.
     base / 100 * percent + base % 100 * percent / 100
 }

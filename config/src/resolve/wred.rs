@@ -1,9 +1,10 @@
 //! Early drops of lossy frames that ECN does not mark.
 //!
-//! [`WredConfig`] by priority; what is not set is as the marks have it, so that frames are dropped where others are marked.
+//! Each priority may have a [`WredConfig`]. Thresholds that are not set are those of the ECN marks, so that a frame
+//! is dropped where another one would be marked.
 //!
 //! Units: bytes; percentages of the queue's capacity end here.
-//! Source: docs/spec/pipeline.md §4; RFC 3168 section 5 (what is dropped in place of a mark).
+//! Source: docs/spec/pipeline.md §4; RFC 3168 section 5 (drops in place of marks).
 
 use weft_dataplane::config::{PfcConfig, WredConfig};
 use weft_dataplane::types::{PerPri, Pri, PriSet};
@@ -17,10 +18,11 @@ const HIGH: &str = "wred_threshold_high";
 const MAX: &str = "max_percent";
 
 impl Resolver<'_> {
-    /// Early drops, by priority.
+    /// The profile of each priority; `None` for those without early drops.
     pub(super) fn wred(&mut self, capacity: u64, pfc: &PfcConfig) -> PerPri<Option<WredConfig>> {
         let mut wred = PerPri::default();
-        // What nothing reads has no derived value, either: shown as a setting, it would be refused when it is read back.
+        // A derived value is shown by `weft config show` like a setting. These keys are refused while `wred_enabled`
+        // is off, so that output would be refused as a configuration.
         if !self.flag(HERE, "wred_enabled") {
             return wred;
         }
@@ -39,9 +41,10 @@ impl Resolver<'_> {
         wred
     }
 
-    /// A percentage for each priority; if it is not set, that of the marks.
+    /// The percentage of `key` for each priority; if it is not set, that of `of_marks` in `[ecn]`.
     fn as_marks(&mut self, key: &'static str, of_marks: &'static str) -> PerPri<u64> {
         let marks = self.get("ecn", of_marks).unwrap_or(Value::Int(0));
+        // Shown as derived only: what the key sets comes first.
         self.derived.insert((HERE, 0, key), marks.clone());
         let value = self.get(HERE, key).unwrap_or(marks);
         let place = self.place(HERE, key);
@@ -49,7 +52,7 @@ impl Resolver<'_> {
         self.per_pri(&value, &place, &format!("{HERE}.{key}"), 0, read)
     }
 
-    /// Priorities that have a profile.
+    /// The priorities that have a profile: by default all lossy ones.
     fn early(&mut self, pfc: &PfcConfig) -> PriSet {
         const KEY: &str = "wred_priorities";
         let lossless = if pfc.enabled { pfc.lossless } else { PriSet::EMPTY };
@@ -67,6 +70,7 @@ impl Resolver<'_> {
             );
             self.refuse(place, "wred.wred_priorities", message);
         }
+        // The problem above refuses the configuration; later checks are to see lossy priorities only.
         asked.without(lossless)
     }
 
@@ -79,6 +83,7 @@ impl Resolver<'_> {
             );
             self.refuse(place, "wred.wred_threshold_low", message);
         }
+        // At or above the high mark every frame is dropped, and each frame counts in its queue's depth.
         if high == 0 {
             let place = self.place_of(&[(HERE, HIGH), ("ecn", "ecn_threshold_high")]);
             let message = format!(
