@@ -1,18 +1,18 @@
-//! Settings that nothing would read: what counts only beside another setting is refused without it, unless it says
-//! what holds anyhow.
+//! Settings without effect: a key that counts only beside another setting is refused without it.
 //!
-//! [`NEEDS`] and [`PORT_NEEDS`] name a key, when it counts, and what to do instead.
+//! [`NEEDS`] and [`PORT_NEEDS`] name such keys, the condition under which they count, and the advice for the user. A
+//! key that is set to its default passes, so that the output of `weft config show` is accepted as a configuration.
 //!
 //! Source: docs/spec/pipeline.md §12 (a key that is accepted acts).
 
 use super::{Item, Resolver, Value};
 
-/// A key of a table that counts only sometimes.
+/// Keys of a table that count only under a condition.
 struct Need {
     section: &'static str,
     keys: &'static [&'static str],
     counts: fn(&Resolver<'_>) -> bool,
-    /// What to do instead.
+    /// Advice for the user, as the message.
     instead: &'static str,
 }
 
@@ -43,11 +43,11 @@ const NEEDS: &[Need] = &[
     },
 ];
 
-/// A key of ports that counts only sometimes; of `port_defaults`, for some port.
+/// Keys of ports that count only under a condition; in `port_defaults` it is enough that one port meets it.
 struct PortNeed {
     keys: &'static [&'static str],
     counts: fn(&Resolver<'_>, &Item) -> bool,
-    /// What to do instead.
+    /// Advice for the user, as the message.
     instead: &'static str,
 }
 
@@ -111,15 +111,15 @@ impl Resolver<'_> {
         value.as_ref().and_then(Value::as_text).is_some_and(|text| words.contains(&text))
     }
 
-    /// Whether a setting says no more than its default.
+    /// Whether `value` is only the default.
     fn is_default(&self, section: &'static str, key: &'static str, value: &Value) -> bool {
-        // What is derived is told by name: the resolved values have what is set in them.
+        // The table has no value for a derived default. This key needs it, so it is worked out here.
         let derived =
             if key == "dpdk_tx_descriptors" { self.get("switch", "tx_ring_frames") } else { None };
         self.default_of(section, key).or(derived).as_ref() == Some(value)
     }
 
-    /// Refuses what is set and would not count.
+    /// Refuses settings that would have no effect.
     pub(super) fn refuse_idle(&mut self) {
         for need in NEEDS {
             for &key in need.keys {
@@ -135,6 +135,7 @@ impl Resolver<'_> {
         let items = self.settings.items("port");
         for need in PORT_NEEDS {
             for &key in need.keys {
+                // Once for each port: both the own keys of ports and `port_defaults` are judged by it.
                 let idle: Vec<bool> = items.iter().map(|item| !(need.counts)(self, item)).collect();
                 for (item, _) in items.iter().zip(&idle).filter(|(_, idle)| **idle) {
                     if let Some(set) = item.set.get(key)
@@ -144,9 +145,10 @@ impl Resolver<'_> {
                         self.refuse(place, &format!("port.{key}"), need.instead);
                     }
                 }
-                // A key that each port overrides counts as little.
+                // `port_defaults` counts for a port that meets the condition and does not override the key.
                 let counts = |(item, idle): (&Item, &bool)| !idle && !item.set.contains_key(key);
                 if let Some(set) = self.settings.table("port_defaults", key)
+                    // Without ports there is nothing to judge by; `Config::resolve` refuses a switch without any.
                     && !items.is_empty()
                     && !self.is_default("port", key, &set.value)
                     && !items.iter().zip(&idle).any(counts)

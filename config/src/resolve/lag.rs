@@ -1,6 +1,7 @@
-//! LAGs, and the ports of static entries.
+//! LAGs, and the ports that static entries name.
 //!
-//! Each `[[lag]]` to a [`Lag`]; names of ports and LAGs to the ports that stand for them.
+//! Each `[[lag]]` becomes a [`Lag`]. Where a key may name a port or a LAG, the name becomes one port: that of a LAG
+//! is its lowest one, which stands for all of them in the FDB.
 //!
 //! Source: IEEE 802.1AX-2020 clause 6; docs/spec/pipeline.md §3.
 
@@ -12,7 +13,7 @@ use weft_dataplane::types::{PortId, PortSet};
 
 use super::{Item, Place, Resolver, Setting, Value};
 
-/// A member that carries TLPs, if any does.
+/// The name of a listed port that carries TLPs, if one does.
 fn of_role<'a>(ports: &'a [PortConfig], listed: &Setting) -> Option<&'a str> {
     let is_listed = |port: &&PortConfig| {
         listed.value.members().iter().any(|name| name.as_text() == Some(&port.name))
@@ -33,6 +34,7 @@ impl Resolver<'_> {
                 continue;
             };
             let text = name.value.as_text().unwrap_or_default();
+            // Static entries and groups name ports and LAGs by the same keys: one name for both would be ambiguous.
             let is_port = ports.iter().any(|port| port.name == text);
             if is_port || lags.iter().any(|lag| lag.name == text) {
                 let message = format!("expected a name of its own, found {text:?} twice");
@@ -50,7 +52,7 @@ impl Resolver<'_> {
         lags
     }
 
-    /// The ports that a LAG lists: each in no other, and all alike.
+    /// The ports that a LAG lists. Refuses a port that is in two LAGs, and ports that differ.
     fn members(
         &mut self,
         listed: &Setting,
@@ -68,6 +70,7 @@ impl Resolver<'_> {
             }
             members.insert(port);
         }
+        // Any member may receive a frame of a flow, so all must treat it alike: compare each with the first.
         let mut all = members.iter().filter_map(|port| ports.get(port.index()));
         if let Some(first) = all.next()
             && let Some((other, what)) =
@@ -82,7 +85,7 @@ impl Resolver<'_> {
         members
     }
 
-    /// The ports that a static entry is behind, each standing for its LAG.
+    /// The ports of a static entry, where a LAG counts as its lowest port; `None` if the entry is refused.
     pub(super) fn entry_ports(&mut self, item: &Item) -> Option<PortSet> {
         const ONE: &str = "static_entry.port";
         const MANY: &str = "static_entry.ports";
@@ -115,14 +118,14 @@ impl Resolver<'_> {
         }
     }
 
-    /// Whether a LAG is called `name`.
+    /// Whether `name` is that of a LAG.
     pub(super) fn is_lag(&self, name: &str) -> bool {
         let is_named =
             |item: &Item| item.set.get("name").and_then(|set| set.value.as_text()) == Some(name);
         self.settings.items("lag").iter().any(is_named)
     }
 
-    /// The port called `name`, or the first one of the LAG called so.
+    /// The port called `name`, or the lowest port of the LAG of that name.
     pub(super) fn port_or_lag(&mut self, name: &str, place: &Place, key: &str) -> Option<PortId> {
         let lags = self.settings.items("lag");
         let name_of = |item: &Item| item.set.get("name")?.value.as_text().map(str::to_owned);
@@ -141,6 +144,7 @@ impl Resolver<'_> {
             return ports_of(lag).lowest(); // none: the LAG has been refused
         }
         let port = self.port_named(name, place, key)?;
+        // The tables name a LAG by its lowest port: an entry at another member would not be one of the LAG.
         let within = |lag: &&Item| {
             let ports = ports_of(lag);
             ports.contains(port) && ports.lowest() != Some(port)

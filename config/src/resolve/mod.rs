@@ -1,7 +1,8 @@
-//! From what is set to what the switch takes: defaults, units, and what must fit together.
+//! From settings to the configuration of a switch: defaults, units, and contradictions between keys.
 //!
-//! [`Config::resolve`] turns [`Settings`] into [`SwitchConfig`], [`RunConfig`] and
-//! [`TrafficConfig`]; every contradiction is a [`Problem`] with its place.
+//! [`Config::resolve`] turns [`Settings`] into [`SwitchConfig`], [`RunConfig`] and [`TrafficConfig`], and reports
+//! every contradiction as a [`Problem`] with its place. Values that follow from other keys are noted as derived, so
+//! that reports can show them.
 //!
 //! Units: percentages and MiB end here; results are bytes, cells, bit/s and [`Span`]s.
 //! Source: docs/spec/pipeline.md §4, §8, §9, §12.
@@ -45,49 +46,47 @@ pub use traffic::TrafficConfig;
 /// Which clock drives the switch: some defaults differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timing {
-    /// `weft run`.
+    /// The clock of the machine: `weft run`.
     Live,
-    /// Replay, models, simulation.
+    /// Virtual time: replay, models, simulation.
     Virtual,
 }
 
-/// Where an effective value belongs: a parameter, of the numbered item in a repeated section.
+/// Section, number of the item in a repeated section (0 otherwise), and key of an effective value.
 pub type Slot = (&'static str, usize, &'static str);
 
-/// A parameter as it is in effect.
+/// A parameter with the value that is in effect.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Effective {
-    /// Section.
     pub section: &'static str,
     /// Number of the item in a repeated section; 0 otherwise.
     pub item: usize,
-    /// The parameter.
     pub param: &'static Param,
-    /// Its value; none where nothing is set and nothing derived.
+    /// `None` if it is neither set nor derived, and has no default.
     pub value: Option<Value>,
-    /// Where it comes from.
+    /// Where the value was set, or whether it is a default or derived.
     pub place: Place,
 }
 
-/// A configuration that holds together.
+/// A configuration without contradictions.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// For the switch.
+    /// Configuration of the switch itself.
     pub switch: SwitchConfig,
-    /// For the threads around it.
+    /// Configuration of the threads and devices around it.
     pub run: RunConfig,
-    /// For hosts that weft plays.
+    /// Configuration of the hosts that `weft traffic` plays.
     pub traffic: TrafficConfig,
-    /// For the functions of a switch that routes TLPs.
+    /// Configuration of the functions of a switch that routes TLPs; `None` for any other switch.
     pub fabric: Option<FabricConfig>,
-    /// Every parameter's value.
+    /// All parameters with their values, in the order of the table.
     pub effective: Vec<Effective>,
-    /// What is allowed but doubtful.
+    /// Settings that are allowed but doubtful.
     pub warnings: Vec<Problem>,
 }
 
 impl Config {
-    /// Works `settings` out.
+    /// Resolves `settings`.
     ///
     /// # Errors
     /// Every contradiction that was found, with its place.
@@ -95,12 +94,16 @@ impl Config {
         let mut resolver = Resolver::new(settings, timing);
         let traffic = resolver.traffic();
         resolver.refuse_idle();
+        // Before the switch: the buffer takes the lengths of receive rings from it, and may change how many frames of
+        // them headroom covers.
         let mut run = resolver.run();
         let switch = resolver.switch(&mut run);
         let fabric = switch.as_ref().and_then(|switch| resolver.fabric(&switch.ports));
         if resolver.problems.is_empty() {
             match switch {
                 Some(switch) => {
+                    // The running switch compiles the same: a configuration that passes `weft config check` is not to
+                    // fail there.
                     if let Err(error) = Snapshot::compile(switch.clone(), 0) {
                         resolver.refuse_snapshot(&error);
                         return Err(ConfigError(resolver.problems));
@@ -109,9 +112,12 @@ impl Config {
                     let warnings = resolver.warnings;
                     return Ok(Self { switch, run, traffic, fabric, effective, warnings });
                 }
+                // Too many ports, or a buffer that does not fit, are problems already; without problems there is no
+                // port.
                 None => resolver.refuse(Place::Default, "port", "expected at least one port"),
             }
         }
+        // Ports that take a key from `port_defaults` or a table refuse it once each, with the same words.
         resolver.problems.dedup();
         Err(ConfigError(resolver.problems))
     }
@@ -122,6 +128,7 @@ impl Config {
         let slot = |e: &Effective| (e.section, e.item, e.param.name);
         let before: BTreeMap<Slot, &Effective> =
             old.effective.iter().map(|e| (slot(e), e)).collect();
+        // A derived value follows from other keys: those are the ones to name, if they changed at all.
         let is_set = |e: &Effective| !matches!(e.place, Place::Derived);
         let [was, is] = [old, self].map(|config| config.switch.ports.len());
         let count = (was != is).then(|| Problem {
@@ -129,6 +136,7 @@ impl Config {
             key: "port".to_owned(),
             message: format!("expected {was} ports as before, found {is}; this takes a restart"),
         });
+        // The configuration of a fabric lists ports: another number of ports would be reported twice.
         let fabric = (count.is_none() && self.fabric != old.fabric).then(|| Problem {
             place: Place::Derived,
             key: "fabric".to_owned(),
@@ -137,6 +145,7 @@ impl Config {
         let changed = self
             .effective
             .iter()
+            // The switch does not read `[traffic]`.
             .filter(|e| e.param.apply == Apply::Restart && e.section != "traffic")
             .filter(|e| {
                 let was = before.get(&slot(e));
@@ -151,12 +160,11 @@ impl Config {
     }
 }
 
-/// How a switch sorts frames into priorities: what hosts need to know of it.
+/// The part of the classification that hosts need: how a switch sorts their frames into priorities.
 #[derive(Clone, Debug)]
 pub struct Classes {
     /// Priorities: 4 or 8.
     pub pris: usize,
-    /// Priority maps.
     pub maps: PriMaps,
     /// Which fields decide, first to last.
     pub trust: Vec<PriSource>,
@@ -164,15 +172,16 @@ pub struct Classes {
     pub lossless: PriSet,
 }
 
-/// The part of `settings` that hosts need: what they send, and how the switch sorts it.
+/// The part of `settings` that hosts need: their own traffic, and how the switch sorts it.
 ///
 /// # Errors
-/// What is wrong with that part.
+/// Every contradiction in that part.
 pub fn traffic_of(settings: &Settings) -> Result<(TrafficConfig, Classes), ConfigError> {
     let mut resolver = Resolver::new(settings, Timing::Live);
     let traffic = resolver.traffic();
     let maps = resolver.maps();
     let place = Place::Default;
+    // No port is meant here: hosts go by `port_defaults` and the defaults.
     let none = Item { place, set: BTreeMap::new() };
     let trust = resolver.trust(&none, AfhMode::Auto);
     let pfc = resolver.pfc(&maps);
@@ -184,7 +193,7 @@ pub fn traffic_of(settings: &Settings) -> Result<(TrafficConfig, Classes), Confi
     }
 }
 
-/// Every parameter with its value; `derived` fills in what is set nowhere.
+/// All parameters with their values, in the order of the table; `derived` has the values that follow from other keys.
 #[must_use]
 pub fn effective(settings: &Settings, derived: &BTreeMap<Slot, Value>) -> Vec<Effective> {
     let pris = pris_of(settings);
@@ -214,7 +223,7 @@ pub fn effective(settings: &Settings, derived: &BTreeMap<Slot, Value>) -> Vec<Ef
     all
 }
 
-/// What is set for `key` in an item; a port also takes what `port_defaults` says.
+/// The setting of `key` in an item; for a port also that of `port_defaults`.
 fn item_setting(
     settings: &Settings,
     section: &str,
@@ -238,7 +247,7 @@ pub fn initial(param: &Param, pris: i64) -> Option<Value> {
     param.kind.check(&raw).ok()
 }
 
-/// What `value` names, which the table has checked against the words of `T`.
+/// The value of `T` that `value` names; the table has checked it against the words of `T`.
 fn chosen<T: Choice>(value: &Value) -> T {
     value.as_text().and_then(T::from_name).unwrap_or_else(|| no_word(value))
 }
@@ -249,7 +258,7 @@ fn no_word<T>(what: impl std::fmt::Display) -> T {
     )
 }
 
-/// Looks settings up, and gathers what is wrong with them.
+/// Looks settings up, and collects problems, warnings and derived values.
 struct Resolver<'a> {
     settings: &'a Settings,
     timing: Timing,
@@ -261,6 +270,7 @@ struct Resolver<'a> {
 
 impl<'a> Resolver<'a> {
     fn new(settings: &'a Settings, timing: Timing) -> Self {
+        // The table accepts 4 and 8 only; anything else has been refused when it was read.
         let pris = if pris_of(settings) <= 4 { 4 } else { 8 };
         let (problems, warnings, derived) = (Vec::new(), Vec::new(), BTreeMap::new());
         Self { settings, timing, pris, problems, warnings, derived }
@@ -270,7 +280,7 @@ impl<'a> Resolver<'a> {
         self.problems.push(Problem { place, key: key.to_owned(), message: message.into() });
     }
 
-    /// A table's value: what is set, else the default.
+    /// A table's value: as set, else the default.
     fn get(&self, section: &'static str, key: &'static str) -> Option<Value> {
         if let Some(set) = self.settings.table(section, key) {
             return Some(set.value.clone());
@@ -280,6 +290,7 @@ impl<'a> Resolver<'a> {
 
     fn default_of(&self, section: &'static str, key: &'static str) -> Option<Value> {
         let param = table::section(section).and_then(|section| section.param(key));
+        // A misspelt key here would read as one that is not set.
         debug_assert!(param.is_some(), "{section}.{key} is not in the table");
         initial(param?, pris_of(self.settings))
     }
@@ -289,7 +300,8 @@ impl<'a> Resolver<'a> {
         self.settings.table(section, key).map_or(Place::Default, |set| set.place.clone())
     }
 
-    /// Where the first of these was set: of two that contradict each other, the one that was written.
+    /// Where the first of these keys was set. Of two keys that contradict each other, one may be a default, which has
+    /// no place.
     fn place_of(&self, keys: &[(&'static str, &'static str)]) -> Place {
         let set = keys.iter().find_map(|(section, key)| self.settings.table(section, key));
         set.map_or(Place::Default, |set| set.place.clone())
@@ -307,12 +319,12 @@ impl<'a> Resolver<'a> {
         self.get(section, key).is_some_and(|value| value.as_text() == Some(word))
     }
 
-    /// A table's value that a word names.
+    /// The value of a table's key that takes words.
     fn choice<T: Choice>(&self, section: &'static str, key: &'static str) -> T {
         self.get(section, key).as_ref().map_or_else(|| no_word(key), chosen)
     }
 
-    /// A port's value that a word names.
+    /// The value of a port's key that takes words.
     fn port_choice<T: Choice>(&self, item: &Item, key: &'static str) -> T {
         self.port_get(item, key).as_ref().map_or_else(|| no_word(key), chosen)
     }
@@ -325,7 +337,7 @@ impl<'a> Resolver<'a> {
         self.get(section, key)?.as_text().map(str::to_owned)
     }
 
-    /// A list's members as texts.
+    /// The texts of a list's members.
     fn texts(&self, section: &'static str, key: &'static str) -> Vec<String> {
         let list = self.get(section, key);
         let members = list.iter().flat_map(Value::members);
@@ -343,7 +355,7 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// Where a port's value was set; else where the port was.
+    /// Where a port's value was set; else where the port begins.
     fn port_place(&self, item: &Item, key: &'static str) -> Place {
         let own = item.set.get(key);
         let set = own.or_else(|| self.settings.table("port_defaults", key));
@@ -393,6 +405,7 @@ impl<'a> Resolver<'a> {
                 }
             }
             single => {
+                // Priorities that the switch does not have keep `rest`, as with a list.
                 for slot in all.0.iter_mut().take(self.pris) {
                     *slot = read(single).unwrap_or(rest);
                 }
@@ -408,9 +421,12 @@ impl<'a> Resolver<'a> {
         ports.extend(cpu_port);
         let lags = self.lags(&ports);
         let forward = self.forward();
+        // Only now, so that problems of LAGs and static entries are reported in the same run.
         if ports.is_empty() || ports.len() > PORTS_MAX {
             return None;
         }
+        // In this order: the buffer needs to know which priorities are lossless, percentages need the capacity that
+        // the buffer leaves to share, and the marks are held against the thresholds of PFC.
         let pfc = self.pfc(&maps);
         self.check_priority_groups(maps.pri_to_pg, pfc.lossless);
         let buffer = self.buffer(&ports, &pfc, run);
@@ -440,7 +456,8 @@ impl<'a> Resolver<'a> {
         })
     }
 
-    /// What compiling refuses; most of it has been refused before, with a better place.
+    /// Reports an error of [`Snapshot::compile`] at the key that most likely caused it. Checks above have refused
+    /// most of these with a better place.
     fn refuse_snapshot(&mut self, error: &SnapshotError) {
         let (section, key) = match error {
             SnapshotError::Buffer(_) => ("buffer", "buffer_size_mb"),
@@ -458,7 +475,7 @@ impl<'a> Resolver<'a> {
     }
 }
 
-/// Numbers of the table are below 2^63.
+/// Saturates; the table bounds numbers below 2^63.
 fn to_usize(int: u64) -> usize {
     usize::try_from(int).unwrap_or(usize::MAX)
 }

@@ -1,6 +1,6 @@
 //! Ports, priority maps and forwarding tables.
 //!
-//! Each `[[port]]` to a [`PortConfig`]; static entries and groups by port name.
+//! Each `[[port]]` becomes a [`PortConfig`]. Static entries and groups name ports, and become port numbers here.
 //!
 //! Units: rates in bit/s, frames/s; lengths in bytes without FCS.
 //! Source: docs/spec/pipeline.md §1 to §3, §7.
@@ -22,21 +22,23 @@ use super::{Item, Place, Resolver, Timing, Value, chosen, scale, to_u32, to_usiz
 use crate::choice::{DeviceIs, DeviceKind, LoopAction, UnknownUnicast, VlanMode};
 use crate::value::{parse_addr, parse_reserved_group, vid_range};
 
-/// Bit/s of a Gbit/s, of a Mbit/s.
+/// Bit/s of a Gbit/s.
 const GBPS: f64 = 1e9;
 const MBPS: f64 = 1e6;
 
 impl Resolver<'_> {
     pub(super) fn maps(&mut self) -> PriMaps {
         let mut maps = PriMaps::for_pris(self.pris);
-        // PCP's comes first: those of DSCP and EXP are by default derived from it.
+        // The map of PCP comes first in `ALL`: those of DSCP and EXP are derived from it by default.
         for source in PriSource::ALL {
             let key = source.map_key();
             let (value, place) = (self.get("classify", key), self.place("classify", key));
             let given = self.pri_list(value.as_ref(), &place, &format!("classify.{key}"));
+            // The map of PCP is complete by now: changes of it carry over to the maps that derive from it.
             maps.derive_from_pcp(source);
             let map = maps.of_mut(source);
             overwrite(map, &given);
+            // That of PCP has a default in the table; the others are shown as derived.
             if source != PriSource::Pcp {
                 let shown = map.iter().map(|pri| Value::Int(pri.get().into())).collect();
                 self.derived.insert(("classify", 0, key), Value::List(shown));
@@ -46,7 +48,7 @@ impl Resolver<'_> {
         maps
     }
 
-    /// Number of each priority's group.
+    /// Number of each priority's ingress group; by default each has its own.
     fn priority_groups(&mut self) -> PerPri<u8> {
         const KEY: &str = "classify.pri_to_pg";
         let mut groups = PerPri(Pri::ALL.map(Pri::get));
@@ -60,7 +62,7 @@ impl Resolver<'_> {
         groups
     }
 
-    /// Refuses lossless priorities whose group others have, too: each is stopped by what it has itself.
+    /// Refuses lossless priorities that share a group: a PAUSE would depend on frames of the other priority.
     pub(super) fn check_priority_groups(&mut self, groups: PerPri<u8>, lossless: PriSet) {
         let all = || Pri::ALL.into_iter().take(self.pris);
         let shared = lossless.iter().find_map(|pri| {
@@ -99,7 +101,8 @@ impl Resolver<'_> {
             }
             let kind: DeviceKind = self.port_choice(item, "kind");
             let device = text("device").unwrap_or(name);
-            // interfaces are the same ones for all kinds that have them
+            // An interface is the same device whatever the kind of port; taps, files and DPDK devices have names of
+            // their own.
             let of = (kind.device() != DeviceIs::Interface).then_some(kind);
             if kind.device() != DeviceIs::Nothing
                 && let Some(other) = devices.insert((of, device.to_owned()), name.to_owned())
@@ -125,6 +128,7 @@ impl Resolver<'_> {
             let message = "expected \"pfc\" or \"none\", found \"cbfc\": credits pass the switch from end to end and ask nothing of its ports; take \"none\"";
             self.refuse(self.port_place(item, "flow_control"), "port.flow_control", message);
         }
+        // By default no port can fill the FDB for the others.
         let learned_max = self.port_int(item, "max_learned").or_else(|| self.fair_share());
         let learned_max = learned_max.unwrap_or(0);
         let shown = i64::try_from(learned_max).unwrap_or(i64::MAX);
@@ -154,7 +158,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// What each port may learn when none is to keep the others from it.
+    /// Entries that each port may learn so that all ports together fit the FDB.
     fn fair_share(&self) -> Option<u64> {
         let ports = self.settings.items("port").len().max(1) as u64;
         Some((self.int("fdb", "capacity")? / ports).max(1))
@@ -203,6 +207,7 @@ impl Resolver<'_> {
                 }
             },
         };
+        // The address of an interface is not known yet: show none.
         if config.port_mac != MacAddr::ZERO {
             let shown = Value::Text(config.port_mac.to_string());
             self.derived.insert(("port", index, "mac"), shown);
@@ -210,7 +215,7 @@ impl Resolver<'_> {
         config
     }
 
-    /// What tags are told by; each port asks, and a bad list is refused once.
+    /// TPIDs of VLAN tags. Each port asks; the problems of a bad list are the same, and `dedup` leaves one.
     fn tpids(&mut self) -> Tpids {
         let value = self.get("formats", "tpid");
         let members = value.iter().flat_map(Value::members).filter_map(Value::as_int);
@@ -236,6 +241,7 @@ impl Resolver<'_> {
                 let message = format!("expected each field once, found {word} twice");
                 self.refuse(place, "port.trust", message);
             }
+            // A lite port reads no EtherType, and finds no label (docs/spec/pipeline.md §2).
             if source == PriSource::Exp && afh == AfhMode::Lite {
                 let place = self.port_place(item, "trust");
                 let message =
@@ -277,6 +283,7 @@ impl Resolver<'_> {
         let by_frames = self.port_int(item, frames).map(StormLimit::FramesPerSecond);
         let by_bits = self.port_get(item, mbps).and_then(|value| value.as_num());
         let by_bits = by_bits.map(|num| StormLimit::BitsPerSecond(scale(num, MBPS)));
+        // A storm meter counts frames or bits, not both.
         if by_frames.is_some() && by_bits.is_some() {
             let place = self.port_place(item, mbps);
             self.refuse(
@@ -320,6 +327,7 @@ impl Resolver<'_> {
     pub(super) fn forward(&mut self) -> ForwardConfig {
         let capacity = to_usize(self.int("fdb", "capacity").unwrap_or(65_536));
         let static_entries = self.static_entries();
+        // Static entries take room of the FDB, and never age.
         if static_entries.len() > capacity {
             let place = self.place("fdb", "capacity");
             let message = format!(
@@ -349,10 +357,12 @@ impl Resolver<'_> {
         }
     }
 
-    /// Whether probes prove loops: in virtual time nothing could come back from the files that play the neighbours.
+    /// Whether probes prove loops. In virtual time they do not: a probe would not come back from the files that play
+    /// the neighbours.
     fn loop_probes(&mut self) -> bool {
         let given = self.get("fdb", "loop_probe");
         let wanted = given.map_or_else(
+            // The conformance tests that speak SAI count every frame, probes included.
             || self.text("sai", "listen").is_none(),
             |value| value == Value::Bool(true),
         );
@@ -360,7 +370,7 @@ impl Resolver<'_> {
         wanted && self.timing == Timing::Live
     }
 
-    /// The port called `name`, or a refusal at `place`.
+    /// The port called `name`; refuses the name at `place` if there is none.
     pub(super) fn port_named(&mut self, name: &str, place: &Place, key: &str) -> Option<PortId> {
         let ports = self.settings.items("port");
         let named =
@@ -372,12 +382,13 @@ impl Resolver<'_> {
         found
     }
 
-    /// Address and VLAN of a static entry or group.
+    /// VLAN, address, and its place, of a static entry or group; `None` if it is refused.
     fn address(&mut self, item: &Item, section: &'static str) -> Option<(Vid, AddrKey, Place)> {
         let Some(addr) = item.set.get("addr") else {
             self.refuse(item.place.clone(), &format!("{section}.addr"), "expected an address");
             return None;
         };
+        // VLAN 1 is the default of the table; an item keeps only the keys that are set.
         let vid = item.set.get("vid").and_then(|set| set.value.as_int()).unwrap_or(1);
         let vid = u16::try_from(vid).ok().and_then(Vid::new)?;
         Some((vid, parse_addr(addr.value.as_text()?)?, addr.place.clone()))
@@ -403,7 +414,7 @@ impl Resolver<'_> {
         entries
     }
 
-    /// Reserved groups that are forwarded, as bits.
+    /// Reserved groups that are forwarded: bit n is 01-80-C2-00-00-0n.
     fn reserved_groups(&mut self) -> u16 {
         let mut bits = 0;
         for text in self.texts("fdb", "reserved_groups") {
@@ -440,12 +451,15 @@ impl Resolver<'_> {
             }
             let Some((vid, addr, place)) = self.address(item, "group") else { continue };
             let key = FdbKey::new(vid, addr);
+            // An id may be either: in GEN2 and Lite a bit of the frame says which (docs/spec/pipeline.md §3).
             if addr.space() != AddrSpace::Id16 && !is_group(addr) {
                 self.refuse(place, KEY, "expected a group's address, found a station's");
             } else if let Some(first) = seen.insert(key, place.clone()) {
                 let message = format!("expected each group once, found {key} here and at {first}");
                 self.refuse(place, KEY, message);
             }
+            // Frames to a reserved group are not forwarded (docs/spec/pipeline.md §3): the group would have no
+            // effect.
             let mac = MacAddr::from_bits(addr.address());
             if addr.space() == AddrSpace::Ethernet
                 && mac.is_reserved_group()
@@ -463,7 +477,7 @@ impl Resolver<'_> {
     }
 }
 
-/// I/G bit of 48-bit spaces; a 16-bit id does not show whether it is a group.
+/// The I/G bit of the address. A 16-bit id does not show whether it is a group.
 fn is_group(addr: AddrKey) -> bool {
     addr.space() != AddrSpace::Id16 && MacAddr::from_bits(addr.address()).is_group()
 }
@@ -474,10 +488,12 @@ fn overwrite(map: &mut [Pri], pris: &[u8]) {
     }
 }
 
-/// A locally administered address of port `index` of the switch called `name` (FNV-1a of the name).
+/// A locally administered address for port `index` of the switch called `name`, the same in every run.
 fn made_mac(name: &str, index: usize) -> MacAddr {
+    // FNV-1a with 64 bits: offset basis and prime.
     let hash = name.bytes().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
     });
+    // 0x02 is the U/L bit (IEEE 802, locally administered, not a group). The last octet has the port, of 64 at most.
     MacAddr::from_bits(0x0200_0000_0000 | (hash & 0xFFFF_FFFF) << 8 | (index as u64 & 0x3F))
 }
