@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-/// Longest text of a parameter, in bytes: PATH_MAX of Linux.
+/// Longest text of a parameter, in bytes: `PATH_MAX` of Linux.
 const TEXT_LEN_MAX: usize = 4_096;
 
 /// Whether a text may name a file or device.

@@ -1,6 +1,7 @@
-//! What makes a switch route TLPs: roles of ports, virtual switches, and what the switch's own functions are told.
+//! A switch that routes TLPs: roles of ports, virtual switches, and the configuration of the switch's own functions.
 //!
-//! `[fabric]`, `[[vcs]]` and the roles in `[[port]]` to a [`FabricConfig`] and one more port, the CPU port.
+//! `[fabric]`, `[[vcs]]` and the roles in `[[port]]` become a [`FabricConfig`] and one more port, the CPU port, which
+//! leads to these functions.
 //!
 //! Units: bytes, entries, [`Span`]s.
 //! Source: docs/spec/cxl-fabric.md "Port roles"; CXL 3.1 sections 7.7.2.6, 7.7.5.
@@ -20,22 +21,22 @@ use crate::choice::{CciOwner, RoleName};
 use crate::places::{Listen, MctpPlace, listen_place, mctp_place};
 use crate::value::{parse_oui, parse_uuid};
 
-/// Name of the CPU port: the one that leads to the switch's own functions.
+/// Name of the CPU port, which leads to the switch's own functions. No other port may have it.
 pub const CPU_PORT: &str = "agent";
-/// Most bytes of a frame that are not payload: addresses, tag, link header, prefix, PTH, a header of 7 words with
+/// Most bytes of a frame beside the payload: addresses, tag, link header, prefix, PTH, and a header of 7 words with
 /// all that may follow it.
 const OVERHEAD: usize = 96;
 
-/// A switch that routes TLPs.
+/// Configuration of a switch that routes TLPs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FabricConfig {
-    /// What its functions are made of.
+    /// Configuration of the switch's own functions.
     pub switch: pbr_switch::SwitchConfig,
-    /// Where managers connect.
+    /// Listener for managers; `None` for no such access.
     pub cci: Option<CciConfig>,
-    /// Where those connect that speak MCTP.
+    /// Listener for managers that speak MCTP; `None` for no such access.
     pub mctp: Option<MctpConfig>,
-    /// The port that leads to its functions.
+    /// Number of the CPU port.
     pub cpu_port: PortId,
 }
 
@@ -56,21 +57,18 @@ const NO_PLACE: &str =
 const INSECURE: &str =
     "whoever reaches cci may do all that the primary manager may: there is no TLS";
 
-/// Where managers connect, and who may.
+/// Address for managers, and who may use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CciConfig {
-    /// Where.
     pub place: Listen,
-    /// Who may.
     pub guard: CciGuard,
 }
 
-/// Where managers connect that speak MCTP.
+/// Address for managers that speak MCTP, and who may command the switch there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MctpConfig {
-    /// Where.
     pub place: MctpPlace,
-    /// Who may command.
+    /// Manager that may command the switch there.
     pub owner: CciOwner,
 }
 
@@ -79,20 +77,20 @@ pub struct MctpConfig {
 pub struct TlsFiles {
     /// Certificates of the authorities that may vouch for the other end; PEM.
     pub ca: PathBuf,
-    /// The own certificate, and those between it and the authority; PEM.
+    /// Certificate of this end, and those between it and the authority; PEM.
     pub cert: PathBuf,
-    /// Its private key, which only its owner may read; PEM.
+    /// Private key of the certificate, which only its owner may read; PEM.
     pub key: PathBuf,
 }
 
-/// How a switch knows that somebody may command it.
+/// How a switch decides whether a client of its CCI may command it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CciGuard {
-    /// Root and its own user, over a Unix socket.
+    /// Root and the switch's own user may, over a Unix socket.
     OwnUser,
-    /// Whoever has a certificate that says so.
+    /// Clients whose certificate grants it may.
     Tls(TlsFiles),
-    /// Everybody may.
+    /// Every client that reaches the address may.
     Insecure,
 }
 
@@ -107,7 +105,7 @@ impl fmt::Display for CciGuard {
 }
 
 impl Resolver<'_> {
-    /// Where managers connect, if they may.
+    /// Listener for managers, with the problems of its keys.
     fn cci(&mut self) -> Option<CciConfig> {
         let place = self.text("fabric", "cci").and_then(|text| listen_place(&text));
         let is_insecure = self.get("fabric", "cci_insecure") == Some(Value::Bool(true));
@@ -120,6 +118,7 @@ impl Resolver<'_> {
             (Some(Listen::Unix(_)), _, _) => Err(UNIX_IS_ENOUGH),
             (Some(Listen::Tcp(_)), 0, true) => Ok(CciGuard::Insecure),
             (Some(Listen::Tcp(_)), 1.., true) => Err(TLS_IS_ENOUGH),
+            // TCP takes all three files; `BARE_TCP` says what to do where one is missing.
             (Some(Listen::Tcp(_)), _, false) => {
                 let [ca, cert, key] = files.map(|file| file.map(PathBuf::from));
                 let all = ca.zip(cert).zip(key);
@@ -141,12 +140,13 @@ impl Resolver<'_> {
         Some(CciConfig { place: place?, guard: guard.ok()? })
     }
 
-    /// Where managers connect that speak MCTP, if they may.
+    /// Listener for managers that speak MCTP, with the problems of its keys.
     fn mctp(&mut self) -> Option<MctpConfig> {
         let at = self.text("fabric", "cci_mctp").and_then(|text| mctp_place(&text));
         let is_insecure = self.get("fabric", "cci_mctp_insecure") == Some(Value::Bool(true));
         let owner = self.choice("fabric", "cci_owner");
-        // Whoever may use raw sockets here, and all on the bus, can send to the kernel's EIDs.
+        // The kernel's MCTP counts as public: its EIDs take messages of local processes with raw sockets, and of all
+        // devices on the bus.
         let is_public = at.is_some_and(|at| match at {
             MctpPlace::Tcp(addr) => !addr.ip().is_loopback(),
             MctpPlace::Kernel(_) => true,
@@ -186,8 +186,10 @@ impl Resolver<'_> {
             RoleName::Usp => PortRole::Usp(link),
             RoleName::Dsp => PortRole::Dsp(link),
             RoleName::Fport => PortRole::Fport(link),
+            // No TLPs: `tlp` and `max_payload` are not checked (`refuse_idle` refuses them).
             RoleName::L2 => return PortRole::L2,
         };
+        // PBR TLPs, which an fport carries, exist in flit mode only.
         if matches!(role, PortRole::Fport(_)) && mode == Mode::NonFlit {
             let place = self.port_place(item, "tlp");
             self.refuse(place, "port.tlp", "expected flit where the role is fport, found non-flit");
@@ -203,12 +205,13 @@ impl Resolver<'_> {
         role
     }
 
-    /// The CPU port, behind all others of a switch that routes TLPs.
+    /// The CPU port of a switch that routes TLPs, which has the last number; `None` for a switch without roles.
     pub(super) fn cpu_port(&mut self, ports: &[PortConfig]) -> Option<PortConfig> {
         if ports.iter().all(|port| port.role == PortRole::L2) {
             return None;
         }
         let items = self.settings.items("port");
+        // `ports` accepts PORTS_MAX; the CPU port takes one of them.
         if items.len() >= PORTS_MAX {
             let place = items.last().map_or(Place::Default, |item| item.place.clone());
             let most = PORTS_MAX - 1;
@@ -223,12 +226,13 @@ impl Resolver<'_> {
             );
             self.refuse(self.port_place(item, "name"), "port.name", message);
         }
+        // Resolved like a port of which nothing is set: keys of `[port_defaults]` hold for it, too.
         let item = Item { place: Place::Default, set: BTreeMap::new() };
         let port = self.port(items.len(), &item, CPU_PORT);
         Some(PortConfig { role: PortRole::Cpu, pfc: false, ..port })
     }
 
-    /// How TLPs travel.
+    /// Priorities and OUI of TLPs.
     pub(super) fn tlp(&mut self) -> TlpConfig {
         let mut tlp = TlpConfig::for_pris(self.pris);
         let mut pris = |key: &'static str| {
@@ -243,6 +247,8 @@ impl Resolver<'_> {
         for (slot, pri) in [(&mut tlp.uio_req_pri, request), (&mut tlp.uio_cpl_pri, completion)] {
             *slot = pri.first().map_or(*slot, |&pri| Pri::from_low_bits(pri));
         }
+        // A request that waits for room would hold the completion behind it: routes could deadlock
+        // (docs/spec/cxl-fabric.md).
         if tlp.uio_req_pri == tlp.uio_cpl_pri {
             let place = self.place_of(&[("fabric", "uio_cpl_pri"), ("fabric", "uio_req_pri")]);
             let message = format!(
@@ -257,7 +263,7 @@ impl Resolver<'_> {
         tlp
     }
 
-    /// What the functions of a switch with `ports` are made of; none where no port has a role.
+    /// Configuration of the switch's own functions; `None` where no port has a role.
     pub(super) fn fabric(&mut self, ports: &[PortConfig]) -> Option<FabricConfig> {
         let cpu_port =
             ports.iter().position(|port| port.role == PortRole::Cpu).and_then(PortId::new);
@@ -280,6 +286,7 @@ impl Resolver<'_> {
             self.refuse(first.unwrap_or(Place::Default), "fabric.uuid", message);
         }
         let uuid = uuid.unwrap_or_default();
+        // 63 bits, as `weft config show` prints the serial number as a TOML integer.
         let low = u128::from_be_bytes(uuid) & u128::from(u64::MAX >> 1);
         let serial = self.int("fabric", "serial").unwrap_or(u64::try_from(low).unwrap_or_default());
         let shown = Value::Int(i64::try_from(serial).unwrap_or(i64::MAX));
@@ -304,6 +311,7 @@ impl Resolver<'_> {
             ..pbr_switch::SwitchConfig::new(uuid, serial)
         };
         let (cci, mctp) = (self.cci(), self.mctp());
+        // Last, as the switch's own check knows no places: whatever a key can be blamed for has been refused above.
         if self.problems.is_empty()
             && let Err(error) = pbr_switch::Switch::new(switch.clone())
         {

@@ -1,6 +1,6 @@
-//! What runs around the switch: threads, devices, management.
+//! The process around the switch: threads, devices, management.
 //!
-//! [`RunConfig`] with one [`RunPort`] for each port.
+//! A [`RunConfig`] has one [`RunPort`] for each port, the CPU port included.
 //!
 //! Units: bytes, frames, CPU numbers.
 //! Source: docs/spec/pipeline.md §11 and §12; ARCHITECTURE.md "The path of a frame".
@@ -20,89 +20,85 @@ use crate::Timing;
 use crate::choice::{DeviceKind, ForwardingMode, LogFormat, LogLevel, Poll};
 use crate::places::listen_addr;
 
-/// Frames that a receive ring holds unless it is set: what comes within a millisecond or two while
-/// the worker is not running, at the speed of a software switch.
+/// Frames that a receive ring holds unless it is set: those that arrive within a millisecond or two while the worker
+/// does not run, at the speed of a software switch.
 const RX_RING_FRAMES: usize = 2_048;
-/// How many of them headroom covers where the buffer is too small for the headroom of all.
+/// Frames of them that headroom covers where the buffer is too small to cover all.
 const RX_RING_FRAMES_COVERED: usize = 512;
 
 /// Frames that may wait at each end of the CPU port's pipe.
 pub const PIPE_FRAMES: usize = 256;
 
-/// A port's device.
+/// The device of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunPort {
-    /// The port's name.
     pub name: String,
-    /// Kind of device.
     pub kind: DeviceKind,
-    /// Interface, tap, file, or what DPDK calls it.
+    /// Name of the interface, tap or file, or DPDK's name of the device.
     pub device: String,
-    /// The port's address, where the configuration says; else the device's own is to be taken.
+    /// The port's address, if it is set; `None` for that of the device.
     pub mac: Option<MacAddr>,
-    /// Frames that may wait in the kernel, or in each queue.
+    /// Frames that may wait in the kernel, or in each receive queue.
     pub rx_ring_frames: usize,
-    /// Of those, how many headroom covers.
+    /// Number of them that headroom covers; may be fewer.
     pub covered_frames: usize,
-    /// What becomes of a file that is there already, where one is written.
+    /// Treatment of an existing file, for ports that write one.
     pub existing: Existing,
     /// Receive queues of a DPDK device.
     pub dpdk_queues: usize,
     /// Frames that a DPDK device may hold until they are sent.
     pub dpdk_tx_descriptors: usize,
-    /// How `AF_XDP` is used.
+    /// Settings of `AF_XDP`; without effect at other kinds.
     pub xdp: XdpConfig,
-    /// Of a million received frames, how many are dropped, and by which seed; `None` for no loss.
+    /// Number of frames dropped at random of a million received, and the seed; `None` for no loss.
     pub loss: Option<(u32, u64)>,
 }
 
-/// How `AF_XDP` is used at a port.
+/// Settings of `AF_XDP` at a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XdpConfig {
-    /// Queues that are received from; all if not given.
+    /// Queues that are received from; `None` for all that the interface has.
     pub queues: Option<usize>,
-    /// Where the program runs.
+    /// Hook at which the XDP program runs.
     pub attach: AttachTo,
-    /// Whether copies are avoided where they can be.
+    /// Whether frames go without a copy between device and pool, where the driver allows that.
     pub zero_copy: bool,
-    /// How long a call drives the queues; 0 for interrupts.
+    /// Microseconds for which a call polls the queues; 0 for interrupts.
     pub busy_poll_us: u32,
 }
 
-/// All that runs around the switch.
+/// Configuration of the process around the switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunConfig {
-    /// Name of the switch.
+    /// Name of the switch; its folder for sockets has the same one.
     pub name: String,
-    /// Worker threads.
     pub workers: usize,
-    /// Processors that they are bound to; empty for any.
+    /// Processors that workers are bound to, in order; empty for any.
     pub cores: Vec<usize>,
-    /// Their priority; `None` for that of the process.
+    /// Scheduling priority of workers; `None` for that of the process.
     pub priority: Option<Priority>,
-    /// Whether peers of lossless ports are paused while one of them is away.
+    /// Whether a guard pauses the peers of lossless ports while their worker does not run.
     pub pause_guard: bool,
-    /// How they wait.
     pub poll: Poll,
-    /// Arguments of DPDK's environment.
+    /// Arguments of DPDK's environment abstraction layer (EAL).
     pub eal_args: Vec<String>,
-    /// Whether frames may be sent on by the kernel.
+    /// Whether the kernel may forward frames past the workers.
     pub express: bool,
-    /// Management socket.
+    /// Path of the management socket.
     pub socket: PathBuf,
-    /// As whom it goes on: a user, or user and group.
+    /// User, or user and group, that the process changes to at its start; `None` to stay.
     pub user: Option<String>,
-    /// Whether the process gives up what it does not need.
+    /// Whether the process gives up the privileges that it does not need.
     pub sandbox: bool,
-    /// Metrics server.
+    /// Address of the metrics server; `None` for none.
     pub metrics: Option<SocketAddr>,
-    /// SAI service.
+    /// Address of the SAI service; `None` for none.
     pub sai: Option<SocketAddr>,
     /// Least level of messages.
     pub log: LogLevel,
-    /// Form of messages.
+    /// Text, or JSON.
     pub log_format: LogFormat,
-    /// What a frame meets beside queues, in virtual time.
+    /// Times that a frame takes beside queueing, in virtual time.
     pub in_virtual_time: InVirtualTime,
     /// Longest frame that the pool's chunks hold, without FCS.
     pub frame_len_max: usize,
@@ -110,31 +106,33 @@ pub struct RunConfig {
     pub ports: Vec<RunPort>,
 }
 
-/// What a frame meets beside queues, in virtual time.
+/// Times that a frame takes beside queueing, in virtual time; live they do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InVirtualTime {
     /// From its last received bit to the crossbar.
     pub fixed_latency: Span,
-    /// Whether it goes on when its header is in.
+    /// Whether a frame is forwarded once its header has been received.
     pub cut_through: bool,
-    /// Whether it takes its true wire time.
+    /// Whether preamble, gap and the least size of a frame take time on the wire.
     pub wire_overhead: bool,
 }
 
-/// Where switches keep their management sockets, a directory each.
+/// The folder in which each switch of this user has a folder for its sockets.
 #[must_use]
 pub fn sockets_dir() -> PathBuf {
+    // Commands find running switches by the same rule.
     let user = rustix::process::geteuid();
     if user.is_root() {
         return PathBuf::from("/run/weft");
     }
+    // An empty variable counts as unset (XDG Base Directory Specification).
     match std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()) {
         Some(dir) => PathBuf::from(dir).join("weft"),
         None => PathBuf::from(format!("/tmp/weft-{}", user.as_raw())),
     }
 }
 
-/// Where a switch called `name` listens unless it is told otherwise.
+/// Default path of the management socket of the switch called `name`.
 #[must_use]
 pub fn default_socket(name: &str) -> PathBuf {
     sockets_dir().join(name).join("mgmt.sock")
@@ -154,6 +152,7 @@ impl Resolver<'_> {
         let priority = self.priority();
         let in_virtual_time = self.in_virtual_time();
         let ports = self.settings.items("port");
+        // A port belongs to one worker: the others would have nothing to do.
         if workers > ports.len().max(1) {
             let place = self.place("run", "workers");
             let message =
@@ -209,7 +208,7 @@ impl Resolver<'_> {
         cores
     }
 
-    /// The priority of workers.
+    /// Scheduling priority of workers, if it is set.
     fn priority(&mut self) -> Option<Priority> {
         let set = self.get("run", "priority")?;
         if let Some(nice) = set.as_int() {
@@ -228,6 +227,7 @@ impl Resolver<'_> {
             == ForwardingMode::CutThrough;
         let allowed = self.flag("switch", "allow_store_and_forward");
         let place = self.place("switch", "forwarding_mode");
+        // A live port receives a frame only when it is whole.
         if cut_through && self.timing == Timing::Live {
             cut_through = false;
             if !allowed {
@@ -245,14 +245,16 @@ impl Resolver<'_> {
         }
     }
 
-    /// As a whole, or in two parts.
+    /// The latency of the switch: set as a whole, or in two parts.
     fn fixed_latency_ns(&mut self) -> u64 {
         let whole = self.int("switch", "fixed_latency_ns").unwrap_or(0);
+        // Models give the two parts; for the switch only their sum matters.
         let parts = ["t_ingress_ns", "t_crossbar_ns"];
         let (key, message) = match parts.map(|part| self.int("switch", part)) {
             [None, None] => return whole,
             [Some(ingress), Some(crossbar)] => {
                 let sum = ingress + crossbar;
+                // Only one that is set can contradict the parts: its default does not count beside them.
                 if self.settings.table("switch", "fixed_latency_ns").is_none() || whole == sum {
                     return sum;
                 }
@@ -269,7 +271,7 @@ impl Resolver<'_> {
         whole
     }
 
-    /// As whom the switch goes on, which takes all that a sandbox does.
+    /// User that the process changes to. Refused where other settings need root, or keep its capabilities.
     fn run_user(&mut self) -> Option<String> {
         let user = self.text("run", "user")?;
         let place = self.place("run", "user");
@@ -291,6 +293,7 @@ impl Resolver<'_> {
     fn run_ports(&mut self) -> Vec<RunPort> {
         let count = self.settings.items("port").len();
         let mut ports: Vec<RunPort> = (0..count).map(|index| self.run_port(index)).collect();
+        // In the same order as the ports of `switch`, which has the CPU port last.
         if self.has_roles() {
             ports.push(RunPort {
                 name: CPU_PORT.to_owned(),
@@ -320,6 +323,7 @@ impl Resolver<'_> {
         };
         let text = |key| item.set.get(key).and_then(|set| set.value.as_text().map(str::to_owned));
         let name = text("name").unwrap_or_default();
+        // Own keys of the port alone: these are not in `[port_defaults]`.
         let device = text("device").unwrap_or_else(|| name.clone());
         self.derived.insert(("port", index, "device"), Value::Text(device.clone()));
         let number = |key| {
@@ -331,6 +335,7 @@ impl Resolver<'_> {
         let shown = Value::Int(i64::try_from(dpdk_tx_descriptors).unwrap_or(i64::MAX));
         let lost = number("loss_per_million").and_then(|count| u32::try_from(count).ok());
         let seed = number("loss_seed").unwrap_or(1) as u64;
+        // The default is 0, which is no loss: the port is opened without the filter.
         let loss = lost.filter(|&count| count > 0).map(|count| (count, seed));
         let rx_ring_frames = number("rx_ring_frames").unwrap_or(RX_RING_FRAMES);
         let port = RunPort {
@@ -338,6 +343,7 @@ impl Resolver<'_> {
             device,
             mac: text("mac").and_then(|mac| mac.parse().ok()),
             rx_ring_frames,
+            // `buffer` lowers this where headroom would take too much of the buffer.
             covered_frames: rx_ring_frames,
             existing: Existing::Refuse,
             dpdk_queues: number("dpdk_queues").unwrap_or(1),
@@ -352,11 +358,12 @@ impl Resolver<'_> {
         port
     }
 
-    /// Has headroom cover less of receive rings whose size is not set; whether there are any.
+    /// Makes headroom cover fewer frames of receive rings whose length is not set; returns whether there are any.
     pub(super) fn cover_less(&self, run: &mut RunConfig) -> bool {
         let mut any = false;
         for (port, item) in run.ports.iter_mut().zip(self.settings.items("port")) {
             if self.port_get(item, "rx_ring_frames").is_none() {
+                // The ring itself stays as long: it still helps while its frames find room in the buffer.
                 port.covered_frames = RX_RING_FRAMES_COVERED;
                 any = true;
             }

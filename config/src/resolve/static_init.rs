@@ -1,6 +1,8 @@
-//! A switch that is set up from the start: PIDs, routing groups, routes and bindings of its configuration.
+//! Static initialisation of a switch: PIDs, routing groups, routes and bindings from its configuration, without a
+//! fabric manager.
 //!
-//! `[fabric] pid`, `[[pid]]`, `[[routing_group]]`, `[[route]]`, `[[bind]]` to a [`StaticInit`].
+//! `[fabric] pid`, `[[pid]]`, `[[routing_group]]`, `[[route]]` and `[[bind]]` become a [`StaticInit`]; `Switch::new`
+//! checks that it holds together.
 //!
 //! Units: PIDs of 12 bits.
 //! Source: CXL 3.1 section 7.7.12.1; docs/spec/cxl-fabric.md "Start-up"; docs/spec/wire-formats.md §4.5, §5.3.
@@ -12,13 +14,14 @@ use weft_pbr_switch::{BindingEnd, StaticBinding, StaticInit, StaticPid};
 
 use super::{Item, Resolver, Value, chosen};
 
-/// Sections that only such a switch has.
+/// Sections that only a switch with static initialisation has.
 const SECTIONS: [&str; 4] = ["pid", "routing_group", "route", "bind"];
 
 impl Resolver<'_> {
-    /// What a switch is set up with; none where that is its manager's.
+    /// The static initialisation; `None` where a fabric manager sets the switch up.
     pub(super) fn static_init(&mut self) -> Option<StaticInit> {
         let own = self.int("fabric", "pid").and_then(|bits| u16::try_from(bits).ok());
+        // The switch's own PID is the key that asks for static initialisation.
         let Some(pid) = own.map(Pid::from_low_bits) else {
             for section in SECTIONS {
                 if let Some(item) = self.settings.items(section).first() {
@@ -63,7 +66,7 @@ impl Resolver<'_> {
         Some(fixed)
     }
 
-    /// A number that must be there.
+    /// The number of a required key; refuses the item without it.
     fn fixed_int<T: TryFrom<i64>>(&mut self, item: &Item, section: &str, key: &str) -> Option<T> {
         let found = Self::int_of(item, key);
         if found.is_none() {
@@ -81,7 +84,7 @@ impl Resolver<'_> {
         Self::int_of(item, key).unwrap_or_default()
     }
 
-    /// A port that must be there.
+    /// The port of a required `port`; refuses the item without it.
     fn fixed_port(&mut self, item: &Item, section: &str) -> Option<PortId> {
         let key = format!("{section}.port");
         let Some(set) = item.set.get("port") else {
@@ -104,6 +107,7 @@ impl Resolver<'_> {
             *slot = self.port_named(name, &set.place, "routing_group.ports")?.get();
         }
         let count = u8::try_from(names.len()).unwrap_or(1).clamp(1, 8);
+        // By default all ports are primary.
         let primary = Self::int_of(item, "primary").unwrap_or(count);
         if primary > count {
             let place = item.set.get("primary").map_or(&item.place, |set| &set.place).clone();
@@ -112,6 +116,7 @@ impl Resolver<'_> {
             self.refuse(place, "routing_group.primary", message);
             return None;
         }
+        // `RgtEntry` has the indices of the last port and of the last primary one; the keys count ports.
         (entry.highest, entry.primary) = (count - 1, primary - 1);
         entry.mode = match item.set.get("mode") {
             Some(set) => chosen(&set.value),

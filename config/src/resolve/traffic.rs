@@ -1,6 +1,6 @@
-//! Hosts that weft plays: what they send.
+//! Traffic of the hosts that `weft traffic` plays.
 //!
-//! [`TrafficConfig`].
+//! `[traffic]` becomes a [`TrafficConfig`]. A running switch does not read it.
 //!
 //! Units: bytes without FCS.
 //! Source: docs/spec/pipeline.md §12; docs/spec/wire-formats.md §1.1.
@@ -10,29 +10,29 @@ use weft_parsers::Format;
 use super::{Place, Resolver, Value, to_usize};
 use crate::choice::{FlowControl, HostFormat};
 
-/// What a host sends.
+/// Traffic of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrafficConfig {
-    /// Format.
+    /// Format of all frames of the host.
     pub format: Format,
-    /// Longest frame.
+    /// In bytes without FCS.
     pub frame_len_max: usize,
-    /// Whether PAUSE stops it.
+    /// Whether a PAUSE stops the host.
     pub obeys_pfc: bool,
-    /// Whether frames carry a tag.
+    /// Whether frames carry a VLAN tag.
     pub vlan: bool,
-    /// Whether frames may be marked.
+    /// Whether frames are sent as ECT, so that switches may mark them.
     pub ecn: bool,
-    /// Virtual channels.
+    /// Number of virtual channels, of 8 at most.
     pub vcs: u8,
-    /// PCP of each.
+    /// PCP of each virtual channel; those from `vcs` on do not count.
     pub vc_pcp: [u8; 8],
 }
 
-/// Most payload of TYPE1 and TYPE2.
+/// Most payload of TYPE1 and TYPE2, in bytes (docs/spec/wire-formats.md §1.1).
 const PAYLOAD_LEN_MAX: usize = 1_344;
 
-/// Bytes beside the payload (docs/spec/wire-formats.md §1.1), without tag: before it, and of the ICRC behind it.
+/// Bytes beside the payload, without tag: those before it, and the ICRC behind it (docs/spec/wire-formats.md §1.1).
 const fn overhead_len(format: Format) -> usize {
     match format {
         Format::Standard => 50 + 4,
@@ -48,6 +48,8 @@ impl Resolver<'_> {
         let lite = self.get(HERE, "lite_mode").map(|lite| lite == Value::Bool(true));
         let is_set = self.settings.table(HERE, "pkt_format").is_some();
         let format = match self.choice(HERE, "pkt_format") {
+            // `lite_mode` alone chooses the format; beside a `pkt_format` it has to agree with it, which is checked
+            // below.
             _ if lite == Some(true) && !is_set => Format::AfhLite,
             HostFormat::Gen1 => Format::AfhGen1,
             HostFormat::Gen2 => Format::AfhGen2,
@@ -86,6 +88,7 @@ impl Resolver<'_> {
                 self.refuse(place, &format!("traffic.{key}"), message);
             }
         }
+        // Not a fixed default: it would be refused with every format without an ECN field.
         let ecn = ecn.unwrap_or(format == Format::Standard);
         self.derived.insert((HERE, 0, "ecn_capable"), Value::Bool(ecn));
         self.derived.insert((HERE, 0, "lite_mode"), Value::Bool(format == Format::AfhLite));
