@@ -1,6 +1,6 @@
-//! A capture as messages from a host.
+//! Imports a capture as messages of one host.
 //!
-//! A frame → a message of its length at its time; the first one starts at 0.
+//! Each frame becomes a message of its length at its time, counted from that of the first frame.
 //!
 //! Units: ns in captures, picoseconds in flows.
 //! Source: docs/spec/model.md §3.
@@ -18,7 +18,7 @@ use crate::quantity::TIME_PS_MAX;
 use crate::scenario::problem;
 use crate::{Place, Problem};
 
-/// Hosts that destination addresses stand for: each new address is the next host beside the sender.
+/// Hosts by destination address: each new address gets the next host that is not the sender.
 struct Receivers<I> {
     known: BTreeMap<[u8; 6], u16>,
     others: I,
@@ -33,12 +33,12 @@ impl<I: Iterator<Item = u16>> Receivers<I> {
     }
 }
 
-/// Reads the interfaces of `choice` of a capture as messages from a host. All are for `to`; without one, each destination address is another host: in the
-/// order in which they come, those beside the sender by number. Frames that were damaged on their way to the capture are
-/// left out, as their addresses may be any.
+/// Reads frames of the interfaces of `choice` in a capture as messages of host `from`. All go to host `to`; without
+/// it each destination address is another host, in the order in which the addresses appear. Frames that were damaged
+/// on their way to the capture are left out, as their addresses may be wrong.
 ///
 /// # Errors
-/// It is no capture, or damaged; it has more destinations than there are hosts, or lasts longer than a run can.
+/// The file is no capture, or damaged; it has more destinations than there are hosts, or lasts longer than a run can.
 pub fn capture(
     file: &str,
     bytes: Vec<u8>,
@@ -55,6 +55,7 @@ pub fn capture(
     };
     let reader = CaptureReader::new(file, std::io::Cursor::new(bytes));
     let mut reader = reader.map_err(|error| damaged(&error))?.only(choice);
+    // A host does not send to itself.
     let others = (0..).take(hosts).filter(|&host| host != from);
     let mut receivers = Receivers { known: BTreeMap::new(), others };
     let (mut record, mut flows, mut first) = (Record::default(), Vec::new(), None);
@@ -69,6 +70,7 @@ pub fn capture(
             continue;
         }
         let first = *first.get_or_insert(record.ts_ns);
+        // Stamps of a capture need not be in order: an earlier one counts as the first.
         let after_ns = record.ts_ns.saturating_sub(first);
         if after_ns > TIME_PS_MAX / 1_000 {
             return Err(refuse(&format_args!(
@@ -84,6 +86,7 @@ pub fn capture(
                 return Err(refuse(&format_args!("expected a destination address in frame {frame}, found {} bytes: name a receiver in `to`", record.data.len())));
             }
         };
+        // The length on the wire, also of a frame that the capture cut off.
         let bytes = u64::from(record.orig_len).max(1);
         flows.push(Flow { start: Instant::from_ns(after_ns), ..Flow::new(from, to, bytes) });
     }

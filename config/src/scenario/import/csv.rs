@@ -1,6 +1,6 @@
 //! Flows as CSV: the columns `from,to,bytes,start_us`; the first line names them.
 //!
-//! Text → [`Flow`]s.
+//! [`flows`] reads the text into [`Flow`]s.
 //!
 //! Units: bytes of payload, microseconds with a fraction.
 //! Source: docs/simulation.md "Flows from a file".
@@ -20,10 +20,10 @@ fn is_gap(c: char) -> bool {
     c == ',' || c.is_whitespace()
 }
 
-/// Reads flows.
+/// Reads flows; `host` knows the numbers of hosts by name.
 ///
 /// # Errors
-/// All that is wrong, up to 100 problems.
+/// All problems, up to [`PROBLEMS_MAX`].
 pub(super) fn flows(
     file: &str,
     text: &str,
@@ -45,6 +45,7 @@ pub(super) fn flows(
     let (mut flows, mut problems) = (Vec::new(), Vec::new());
     for line in all {
         match flow(&line, host) {
+            // Enough is read: the rest of the file could have any length.
             _ if flows.len() == FLOWS_MAX => {
                 problems.push(line.refuse(0, format_args!("at most {FLOWS_MAX} flows")));
                 break;
@@ -68,6 +69,7 @@ fn flow(line: &Line<'_>, host: &dyn Fn(&str) -> Option<u16>) -> Result<Flow, Pro
     let bytes = line.word(2);
     let bytes = bytes.parse().ok().filter(|bytes| *bytes > 0).or_else(|| parse_size(bytes));
     let bytes = bytes.ok_or_else(|| line.refuse(2, "bytes, 1 or above"))?;
+    // `parse_time` takes six digits behind the point, which are picoseconds, and bounds the time.
     let start = parse_time(&format!("{}us", line.word(3)));
     let start = start
         .ok_or_else(|| line.refuse(3, "a time in microseconds, 0 or above, to the picosecond"))?;

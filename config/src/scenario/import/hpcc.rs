@@ -1,14 +1,15 @@
 //! HPCC's simulator: `topology.txt` and `flow.txt`.
 //!
-//! Text → [`Topology`], [`Flow`]s. Nodes are called n0, n1, ... after their numbers.
+//! The text of a file becomes a [`Topology`] or [`Flow`]s. Nodes are called n0, n1, ... after their numbers.
 //!
 //! Units: rates such as `100Gbps`, delays such as `0.001ms`, starts in seconds.
 //! Source: alibaba-edu/High-Precision-Congestion-Control, the `simulation` folder.
 //!
 //! `topology.txt`: "nodes switches links", the numbers of the switches, then "a b RATE DELAY ERROR" for each link.
-//! `flow.txt`: their number, then "src dst pg dport bytes start"; the first flow begins at 0 here. The priority group and
-//! the port are not used: the workload's `vc` says the class. As HPCC does, no more is read of either file than its first
-//! line counts: those that are shipped go on with an explanation, or with flows that were left out by a smaller number.
+//! `flow.txt`: the number of flows, then "src dst pg dport bytes start" for each; the first flow begins at 0 here.
+//! The priority group and the port are not used: the virtual channel decides the class (`request_vc`). Like HPCC, the
+//! reader takes as many entries as the first line counts and ignores the rest: files that HPCC ships go on with an
+//! explanation, or with flows that a smaller number leaves out.
 
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_sim::scenario::flow::Flow;
@@ -19,13 +20,13 @@ use super::{FLOWS_MAX, Imported, refuse_link};
 use crate::Problem;
 use crate::quantity::{decimal, parse_time};
 
-/// Most nodes, and links of them.
+/// Most nodes of a file, and most links.
 const COUNT_MAX: u64 = NODES_MAX as u64;
 
 /// Reads `topology.txt`.
 ///
 /// # Errors
-/// What is wrong first.
+/// The first problem.
 pub(super) fn topology(file: &str, text: &str) -> Result<Imported<Topology>, Problem> {
     let mut all = lines(file, text, char::is_whitespace).peekable();
     let head = all.next().ok_or_else(|| at_end(file, text, "\"nodes switches links\""))?;
@@ -36,6 +37,7 @@ pub(super) fn topology(file: &str, text: &str) -> Result<Imported<Topology>, Pro
     head.at_most(3, "the end of the line: nodes, switches and links are three numbers")?;
     let mut is_switch = vec![false; usize::try_from(nodes).unwrap_or(0)];
     let mut left = usize::try_from(switches).unwrap_or(0);
+    // HPCC reads words, wherever lines end.
     while left > 0 {
         let line = all.next().ok_or_else(|| at_end(file, text, "the numbers of the switches"))?;
         line.at_most(left, format!("{switches} switches, as the first line has it").as_str())?;
@@ -63,15 +65,16 @@ pub(super) fn topology(file: &str, text: &str) -> Result<Imported<Topology>, Pro
     Ok(Imported { what: net, warnings: rest(all, "links", links) })
 }
 
-/// What is said of lines behind the `count` entries that the first line announces: nothing of text.
+/// A warning if more entries follow the `count` that the first line announces; an explanation in words is no entry.
 fn rest<'a>(lines: impl Iterator<Item = Line<'a>>, what: &str, count: u64) -> Vec<Problem> {
+    // An entry has four words or more and begins with a number; explanations begin with a word.
     let mut entries = lines.filter(|line| line.len() > 3 && line.word(0).parse::<u64>().is_ok());
     let Some(first) = entries.next() else { return Vec::new() };
     let more = entries.count() + 1;
     vec![first.remark(format_args!("{more} more {what} than the {count} of the first line: not read, as HPCC does not read them"))]
 }
 
-/// Adds the link that a line describes between two nodes, of which `last` has the highest number.
+/// Adds the link that `line` describes; `last` is the highest number of a node.
 fn link(net: &mut Topology, line: &Line<'_>, last: u64) -> Result<(), Problem> {
     let node = |at| line.number(at, "the number of a node", 0..=last);
     let ends = [node(0)?, node(1)?].map(|id| usize::try_from(id).unwrap_or(usize::MAX));
@@ -91,7 +94,7 @@ fn link(net: &mut Topology, line: &Line<'_>, last: u64) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Units of rates in ns-3 and the bits a second of one; what stands in front of "bps", "b/s", "Bps" and "B/s".
+/// Prefixes of the units "bps", "b/s", "Bps" and "B/s" in ns-3, each with its factor.
 const RATE_UNITS: [(&str, u64); 9] = [
     ("", 1),
     ("k", 1_000),
@@ -104,8 +107,8 @@ const RATE_UNITS: [(&str, u64); 9] = [
     ("T", 1_000_000_000_000),
 ];
 
-/// A rate of ns-3: a number, with a fraction or not, and bps, b/s (bits) or Bps, B/s (bytes) with k, M, G, Ki, Mi or Gi; a
-/// number alone is bit/s.
+/// A rate in the notation of ns-3: a number, with a fraction or not, and bps, b/s (bits) or Bps, B/s (bytes), with k,
+/// M, G, T, Ki, Mi or Gi. A number alone is bit/s.
 fn rate(text: &str) -> Option<LinkRate> {
     let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at_checked(at)?;
@@ -117,15 +120,16 @@ fn rate(text: &str) -> Option<LinkRate> {
             .find_map(|(end, bits)| Some((unit.strip_suffix(end)?, bits)))?;
         RATE_UNITS.iter().find(|(name, _)| *name == unit)?.1 * bits
     };
+    // In u128, as 10^9 parts of a Tbit/s exceed 64 bits.
     let parts = u128::from(decimal(number, RATE_DIGITS)?) * u128::from(bits);
     LinkRate::bps(u64::try_from(parts / RATE_PARTS).ok()?)
 }
 
-/// Most digits of a rate behind its point, and what is counted then of 1.
+/// Most digits of a rate behind its point; rates are read in parts of 10^-9.
 const RATE_DIGITS: usize = 9;
 const RATE_PARTS: u128 = 1_000_000_000;
 
-/// A time of ns-3 in ps; a number alone is seconds.
+/// A time in the notation of ns-3, in ps; a number alone is in seconds.
 fn time(text: &str) -> Option<u64> {
     let is_number = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     if is_number { parse_time(&format!("{text}s")) } else { parse_time(text) }
@@ -134,7 +138,7 @@ fn time(text: &str) -> Option<u64> {
 /// Reads `flow.txt`.
 ///
 /// # Errors
-/// What is wrong first.
+/// The first problem.
 pub(super) fn flows(
     file: &str,
     text: &str,
@@ -152,6 +156,7 @@ pub(super) fn flows(
         flows.push(flow(&line, host)?);
     }
     let warnings = rest(all, "flows", count);
+    // HPCC starts its flows seconds into the run, which would only be idle here.
     let first = flows.iter().map(|flow| flow.start).min().unwrap_or(Instant::ZERO);
     for flow in &mut flows {
         flow.start = Instant::ZERO + flow.start.since(first);
@@ -171,6 +176,7 @@ fn flow(line: &Line<'_>, host: &dyn Fn(&str) -> Option<u16>) -> Result<Flow, Pro
     if from == to {
         return Err(line.refuse(1, "another host than the sender"));
     }
+    // Read for their range alone: a column that is shifted shows here.
     line.number(2, "a priority group", 0..=7)?;
     line.number(3, "a port", 0..=65_535)?;
     let bytes = line.number(4, "bytes", 1..=u64::MAX)?;

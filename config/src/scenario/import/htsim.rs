@@ -1,12 +1,13 @@
 //! htsim: `.topo` (folded Clos of two or three tiers) and `.cm` (connections).
 //!
-//! Text → [`Topology`], [`Flow`]s. Hosts are called h0, h1, ..., switches tor0, agg0, core0, ...
+//! The text of a file becomes a [`Topology`] or [`Flow`]s. Hosts are called h0, h1, ..., switches tor0, agg0, core0,
+//! ...
 //!
 //! Units: Gbit/s, nanoseconds; starts of connections in picoseconds.
 //! Source: Broadcom/csg-htsim, `sim/datacenter/fat_tree_topology.cpp` and `connection_matrix.cpp`.
 //!
-//! Keys are of any case. What a `.topo` says of queues is said in the scenario's own sections, and refused here with what
-//! to do; so are failures and triggers of a `.cm` that a flow does not have. A connection of size 0 has no end.
+//! Keys are of any case. Queue sizes of a `.topo` belong into the sections of the scenario, and are refused here with
+//! that advice; so are failures, and triggers of a `.cm` that flows cannot follow. A connection of size 0 has no end.
 
 use std::collections::BTreeMap;
 
@@ -20,22 +21,23 @@ use crate::quantity::TIME_PS_MAX;
 use crate::scenario::problem;
 use crate::{Place, Problem};
 
-/// A tier of switches: what is below it, and how many links up and down.
+/// A tier of switches: its links down, their rate and delay, and the number of links up. Zero until the file gives a
+/// value.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tier {
     rate_gbps: u64,
     latency_ns: u64,
-    /// Of its switches, where the file says it.
+    /// Latency of its switches, where the file gives one.
     switch_latency_ns: Option<u64>,
     down: usize,
     up: usize,
     bundle: usize,
 }
 
-/// Reads a `.topo`.
+/// Reads a `.topo` file.
 ///
 /// # Errors
-/// What is wrong first.
+/// The first problem.
 pub(super) fn topology(file: &str, text: &str) -> Result<Network, Problem> {
     let (mut nodes, mut count, mut pod) = (0, 0, 0);
     let mut tiers: Vec<Tier> = Vec::new();
@@ -84,6 +86,7 @@ pub(super) fn topology(file: &str, text: &str) -> Result<Network, Problem> {
             format_args!("Downlink_speed_Gbps, Downlink_Latency_ns and Radix_Down of tier {at}"),
         ));
     }
+    // Two tiers are one pod, whatever Podsize says.
     let topology = build(nodes, if pod == 0 || count == 2 { nodes } else { pod }, &tiers)
         .map_err(|expected| at_end(file, text, expected))?;
     let mut switch_latency_ns = BTreeMap::new();
@@ -98,7 +101,7 @@ pub(super) fn topology(file: &str, text: &str) -> Result<Network, Problem> {
     Ok(Network { topology, switch_latency_ns })
 }
 
-/// Names of switches of each tier, before their numbers.
+/// First part of the names of switches, by tier.
 const TIERS: [&str; 3] = ["tor", "agg", "core"];
 
 fn divide(what: &str, had: usize, by: usize) -> Result<usize, String> {
@@ -113,6 +116,7 @@ fn build(nodes: usize, pod: usize, tiers: &[Tier]) -> Result<Topology, String> {
     let pods = divide("hosts and pods", nodes, pod)?;
     let tors = divide("hosts of a pod and Radix_Down of tier 0", pod, tor.down)?;
     let aggs = divide("links up of a pod and Bundle of tier 1", tor.up, agg.bundle)?;
+    // Every switch of a pod has a bundle to each switch of the tier above: the numbers of the file must agree.
     if agg.down != tors * agg.bundle {
         return Err(format!(
             "Radix_Down of tier 1 to be {}: {tors} switches below in bundles of {}",
@@ -152,6 +156,7 @@ fn build(nodes: usize, pod: usize, tiers: &[Tier]) -> Result<Topology, String> {
                 join(
                     &mut net,
                     Some(below),
+                    // Switch i of each pod has the same cores, which no other switch of its pod has.
                     all_cores.get(index % aggs * each + up).copied(),
                     core,
                 )?;
@@ -161,7 +166,7 @@ fn build(nodes: usize, pod: usize, tiers: &[Tier]) -> Result<Topology, String> {
     Ok(net)
 }
 
-/// Links of a bundle between two nodes; what they are like says the tier above.
+/// Adds the links of a bundle between two nodes, with rate and delay of the upper tier `tier`. A host has one link.
 fn join(
     net: &mut Topology,
     a: Option<NodeId>,
@@ -171,6 +176,7 @@ fn join(
     let (Some(a), Some(b)) = (a, b) else {
         return Err("as many switches as links lead to".to_owned());
     };
+    // Bundles are between switches: hosts with several links are not modelled.
     let is_host = net.nodes().get(b).is_some_and(|node| node.kind == NodeKind::Host);
     for _ in 0..if is_host { 1 } else { tier.bundle } {
         let link = net.link(a, b).map_err(|error| error.to_string())?;
@@ -180,10 +186,10 @@ fn join(
     Ok(())
 }
 
-/// Reads a `.cm`.
+/// Reads a `.cm` file. `host` knows the numbers of hosts by name; connections without an end get `endless` bytes.
 ///
 /// # Errors
-/// What is wrong first.
+/// The first problem.
 pub(super) fn flows(
     file: &str,
     text: &str,
@@ -195,6 +201,7 @@ pub(super) fn flows(
     let (mut connections, mut triggers): (Option<u64>, Vec<Trigger<'_>>) = (None, Vec::new());
     for line in lines(file, text, char::is_whitespace) {
         match line.word(0).to_ascii_lowercase().as_str() {
+            // The network has the hosts; this line is only checked.
             "nodes" => drop(line.number(1, "nodes", 1..=1 << 20)?),
             "connections" => {
                 connections = Some(line.number(1, "connections", 0..=FLOWS_MAX as u64)?);
@@ -235,6 +242,7 @@ pub(super) fn flows(
         );
         warnings.push(problem(place, "", message));
     }
+    // At the end, as a connection may wait for a trigger that a later one fires.
     let resolved = flows.into_iter().map(|(mut flow, waits)| match waits {
         Some((trigger, line)) => match fired.get(&trigger) {
             Some(after) => {
@@ -274,10 +282,11 @@ fn trigger<'a>(line: &Line<'a>) -> Result<Trigger<'a>, Problem> {
 }
 
 impl Trigger<'_> {
-    /// That flows can do as it says, of which `fire` it and `wait` for it: each begins once, when all that fire are done.
+    /// Refuses a trigger that flows cannot follow: `fire` connections fire it and `wait` wait for it, and a flow
+    /// begins once, when all flows that it waits for are done.
     fn check(&self, fire: usize, wait: usize) -> Result<(), Problem> {
         match self.line.word(3) {
-            // The first that fires starts the first that waits, the second one the second, and so on.
+            // In htsim the first connection that fires starts the first that waits, the second the second, and so on.
             "multishot" if fire != 1 || wait != 1 => Err(self.line.refuse(3, format_args!("oneshot or barrier: multishot is read where one connection fires and one waits; {fire} and {wait} do"))),
             "barrier" if self.count.is_some_and(|count| count != fire as u64) => {
                 Err(self.line.refuse(5, format_args!("the number of connections that fire it, {fire}")))
@@ -287,8 +296,8 @@ impl Trigger<'_> {
     }
 }
 
-/// A start in ps. htsim reads it as a number with a fraction, and writes one: in microseconds, so that what another one
-/// than 0 means is not certain.
+/// A start in ps. htsim reads it as a number with a fraction, but writes microseconds: a fraction other than 0 could
+/// mean either, and is refused.
 fn start_ps(line: &Line<'_>, at: usize) -> Result<u64, Problem> {
     let (whole, fraction) = line.word(at).split_once('.').unwrap_or((line.word(at), ""));
     let number = whole.parse().ok().filter(|ps| *ps <= TIME_PS_MAX);
@@ -309,6 +318,7 @@ fn connection<'a>(
         .filter(|(from, to)| from != to)
         .ok_or_else(|| line.refuse(0, "SRC->DST, two hosts (h0, h1, ...) by number"))?;
     let (mut bytes, mut start, mut waits) = (None, None, None);
+    // Words come in pairs of a key and its value, in any order.
     for at in (1..line.len()).step_by(2) {
         let value = |what: &str| line.number(at + 1, what, 0..=u64::MAX);
         match line.word(at) {
@@ -316,6 +326,8 @@ fn connection<'a>(
             "start" => start = Some(start_ps(line, at + 1)?),
             "trigger" => waits = Some((value("the number of a trigger")?, line.clone())),
             "size" => bytes = Some(line.number(at + 1, "bytes", 0..=u64::MAX)?),
+            // No need to tell these apart: a flow that waits begins once the one before is done at its own sender
+            // (docs/spec/model.md §3).
             "send_done_trigger" | "recv_done_trigger" => {
                 fired.entry(value("the number of a trigger")?).or_default().push(number);
             }

@@ -1,6 +1,7 @@
-//! Lines of words, with their places.
+//! Lines of a text as words with their places.
 //!
-//! Text → [`Line`]s; a word is read as what it has to be, or refused with its place.
+//! [`lines`] splits a text into [`Line`]s, whose methods read a word as a number or another type, or refuse it with
+//! its place.
 //!
 //! Units: lines and columns count from 1.
 
@@ -11,17 +12,17 @@ use std::str::FromStr;
 use crate::scenario::problem;
 use crate::{Place, Problem};
 
-/// Words of a line.
+/// The words of a line, each with its column.
 #[derive(Clone, Debug)]
 pub(super) struct Line<'a> {
     file: &'a str,
     number: usize,
-    /// Column of the end.
+    /// Column behind the last character, for words that are missing.
     end: usize,
     words: Vec<(usize, &'a str)>,
 }
 
-/// Lines of `text` that are not empty, without what follows a `#`.
+/// Lines of `text` that have words; a `#` begins a comment.
 pub(super) fn lines<'a>(
     file: &'a str,
     text: &'a str,
@@ -31,6 +32,7 @@ pub(super) fn lines<'a>(
         let line = line.split('#').next().unwrap_or_default();
         let mut words = Vec::new();
         let mut start = None;
+        // A gap behind the end closes the last word.
         for (at, c) in line.char_indices().chain([(line.len(), ' ')]) {
             if is_gap(c) || at == line.len() {
                 if let Some(word) =
@@ -67,13 +69,13 @@ impl<'a> Line<'a> {
         problem(place, "", format!("expected {expected}, found {found}"))
     }
 
-    /// A remark on the line.
+    /// A warning about the line as a whole.
     pub fn remark(&self, message: impl Display) -> Problem {
         let place = Place::File { file: self.file.to_owned(), line: self.number, column: 1 };
         problem(place, "", format!("{message}"))
     }
 
-    /// Word `at` as what it has to be.
+    /// Word `at` as a `T`.
     pub fn read<T: FromStr>(&self, at: usize, expected: &str) -> Result<T, Problem> {
         self.word(at).parse().map_err(|_| self.refuse(at, expected))
     }
@@ -92,13 +94,13 @@ impl<'a> Line<'a> {
             .ok_or_else(|| self.refuse(at, format_args!("{what}, {least} to {most}")))
     }
 
-    /// That there are `count` words at most.
+    /// Refuses the first word after `count`, if there is one; `what` is the expectation in the message.
     pub fn at_most(&self, count: usize, what: &str) -> Result<(), Problem> {
         if self.len() > count { Err(self.refuse(count, what)) } else { Ok(()) }
     }
 }
 
-/// A problem at the end of a text.
+/// A problem at the end of the text.
 pub(super) fn at_end(file: &str, text: &str, expected: impl Display) -> Problem {
     let line = text.lines().count().max(1);
     let place = Place::File { file: file.to_owned(), line, column: 1 };

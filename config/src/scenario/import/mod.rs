@@ -1,6 +1,6 @@
-//! Files of other simulators, flows as CSV, and captures.
+//! Importers of files of other simulators, of flows as CSV, and of captures.
 //!
-//! Text → [`Topology`] or [`Flow`]s; what is wrong is told with file, line, what was found and what was expected.
+//! A file becomes a [`Topology`] or [`Flow`]s. Problems have file, line, the value found and the one expected.
 //!
 //! Units: those of each format end here.
 //! Source: docs/spec/model.md §3; csg-htsim (`.topo`, `.cm`); HPCC's simulator (`topology.txt`, `flow.txt`).
@@ -22,12 +22,12 @@ use weft_sim::topology::{Topology, TopologyError};
 
 use crate::Problem;
 
-/// What a file has, and what of it was left out or is doubtful.
+/// The contents of a file, with warnings about parts that were left out or are doubtful.
 #[derive(Debug)]
 pub struct Imported<T> {
-    /// What it has.
+    /// Contents of the file.
     pub what: T,
-    /// What the user should know of it.
+    /// Warnings for the user.
     pub warnings: Vec<Problem>,
 }
 
@@ -36,17 +36,17 @@ pub struct Imported<T> {
 pub struct Network {
     /// Hosts, switches and links.
     pub topology: Topology,
-    /// Latency of switches by name, in ns, where the file says it.
+    /// Latency of switches by name, in ns, where the file gives one.
     pub switch_latency_ns: BTreeMap<String, u64>,
 }
 
-/// Most flows of a file.
+/// Most flows of one file: bounds the memory of an import.
 pub const FLOWS_MAX: usize = 10_000_000;
 
-/// Reads a topology of htsim or HPCC: the first one begins with a word, the other one with numbers.
+/// Reads a topology of htsim, which begins with a word, or of HPCC, which begins with numbers.
 ///
 /// # Errors
-/// What is wrong first.
+/// The first problem.
 pub fn topology(file: &str, text: &str) -> Result<Imported<Network>, Problem> {
     let first = line::lines(file, text, char::is_whitespace).next();
     if first.is_some_and(|line| line.word(0).parse::<u64>().is_ok()) {
@@ -57,9 +57,10 @@ pub fn topology(file: &str, text: &str) -> Result<Imported<Network>, Problem> {
     }
 }
 
-/// The refusal of a link, whose ends are words 0 and 1 of `line`.
+/// The refusal of a link whose ends are words 0 and 1 of `line`.
 fn refuse_link(line: &line::Line<'_>, error: &TopologyError, names: [&str; 2]) -> Problem {
     let TopologyError::Ports { name, most } = error else { return line.refuse(0, error) };
+    // Blame the end that has no free port.
     let at = usize::from(names[0] != name);
     match most {
         1 => line.refuse(
@@ -73,11 +74,11 @@ fn refuse_link(line: &line::Line<'_>, error: &TopologyError, names: [&str; 2]) -
     }
 }
 
-/// Reads flows: CSV, `flow.txt` of HPCC or `.cm` of htsim, told apart by what the file begins with. Those of htsim that have
-/// no end get `endless` bytes.
+/// Reads flows from CSV, `flow.txt` of HPCC or a `.cm` of htsim, told apart by the first word of the file. Flows of
+/// htsim without an end get `endless` bytes.
 ///
 /// # Errors
-/// All that is wrong.
+/// All problems of a CSV file, or the first one of the other formats.
 pub fn flows(
     file: &str,
     text: &str,
