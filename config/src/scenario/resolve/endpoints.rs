@@ -1,6 +1,7 @@
-//! What the endpoints are like.
+//! The endpoints of the hosts.
 //!
-//! `[endpoint]` → [`Endpoints`], whose template changes the specification of each.
+//! `[endpoint]` becomes [`Endpoints`], whose template changes the specification of each host; `[[host]]` may give a
+//! host another virtual channel.
 //!
 //! Units: bytes without FCS, picoseconds.
 //! Source: docs/spec/model.md §4; docs/spec/wire-formats.md §1.1.
@@ -25,13 +26,13 @@ use super::switches::{Frames, Plan};
 use super::{Keys, Reader};
 use crate::value::Value;
 
-/// VLAN of frames with a tag.
+/// VLAN of frames with a tag: the one that ports have by default.
 const VID: Vid = Vid::from_low_bits(1);
-/// Keys that say nothing of frames without ACK.
+/// Keys without effect where frames are not acknowledged.
 const OF_ACKS: [&str; 3] = ["ack_delay", "ack_timeout", "rnr_timer"];
-/// Keys that say nothing of frames without an RC Link header, which have no CNPs either.
+/// Keys without effect where frames have no RC Link header, and so no CNPs either.
 const OF_ANSWERS: [&str; 4] = ["ack_vc", "cnp_delay", "cnp_merge_us", "controller"];
-/// Keys that count with DCQCN only.
+/// Keys that have an effect with DCQCN only.
 const OF_DCQCN: [&str; 7] = [
     "dcqcn_gain",
     "dcqcn_shift",
@@ -42,11 +43,11 @@ const OF_DCQCN: [&str; 7] = [
     "dcqcn_least_bytes",
 ];
 
-/// Keys that count with credits only.
+/// Keys that have an effect with credits only.
 const OF_CREDITS: [&str; 6] =
     ["credit_limit", "credit_size", "credit_overhead_bytes", "uf_limit", "dyn_uf", "drain_gbps"];
 
-/// What is set of all endpoints.
+/// The settings that all endpoints have in common.
 #[derive(Clone, Debug)]
 struct Template {
     vlan: bool,
@@ -62,12 +63,12 @@ struct Template {
     rate: Option<(Span, u32)>,
     slots: u16,
     dcqcn: Option<DcqcnSpec>,
-    /// How many, and whether they take turns.
+    /// Number of banks, and whether they take turns.
     banks: (u8, bool),
     rnr: Option<u8>,
     credits: Option<CreditSpec>,
     slow: Option<SlowSpec>,
-    /// Of hosts that have another one.
+    /// Virtual channels by host, for those that do not use `request_vc`.
     request_vcs: BTreeMap<String, u8>,
     classes: PriMap,
     parse: ParseConfig,
@@ -75,6 +76,7 @@ struct Template {
 
 impl Template {
     fn change(&self, name: &str, spec: &mut EndpointSpec) {
+        // An endpoint reads frames as the ports of switches do, but keeps its own address.
         spec.parse = ParseConfig { port_mac: spec.parse.port_mac, ..self.parse };
         spec.classes = self.classes;
         spec.transport = self.transport;
@@ -93,6 +95,7 @@ impl Template {
         match spec.frame.kind {
             Kind::Standard => spec.frame.dport = self.parse.udp_type1,
             Kind::Ethernet => {}
+            // TYPE2 has an EtherType of its own in AFH formats (docs/spec/model.md §4).
             _ if matches!(self.transport, Transport::Unreliable { .. }) => {
                 spec.frame.ether_type = self.parse.mac_type2;
             }
@@ -104,7 +107,7 @@ impl Template {
     }
 }
 
-/// How fast a receiver with credits drains; of its PFC nothing counts.
+/// The drain rate of a receiver with credits. Its thresholds are out of reach, so that it never sends PAUSE.
 fn drain(keys: &Keys<'_>) -> Option<SlowSpec> {
     let drain = keys.rate("drain_gbps")?;
     Some(SlowSpec {
@@ -117,7 +120,7 @@ fn drain(keys: &Keys<'_>) -> Option<SlowSpec> {
     })
 }
 
-/// Kind of frame of a word of the table.
+/// The kind of frame that the table calls `word`.
 fn kind_of(word: &str) -> Kind {
     Kind::from_name(word).unwrap_or(Kind::Standard)
 }
@@ -132,7 +135,7 @@ const fn header_len(kind: Kind) -> usize {
     }
 }
 
-/// How frames get there.
+/// The delivery service of frames, as `pkt_type` names it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Type {
     Reliable,
@@ -150,17 +153,19 @@ impl Type {
     }
 }
 
-/// Whether frames of `kind` are sent once, in LITE mode.
+/// Whether frames of `kind` are sent in LITE mode: once, without ACK.
 fn is_lite(keys: &Keys<'_>, kind: Kind) -> bool {
     kind == Kind::Lite || keys.flag("lite_mode")
 }
 
-/// How frames of `kind` get there.
+/// The transport of frames of `kind`.
 fn transport(keys: &Keys<'_>, kind: Kind) -> Transport {
     let exponent = keys.int("ack_timeout").and_then(|int| u32::try_from(int).ok()).unwrap_or(8);
+    // 4.096 us x 2^n, as InfiniBand counts timeouts; n is 8 by default (docs/spec/model.md §4).
     let timeout = Span::from_ns(4_096 << exponent);
     let small = |key| keys.int(key).and_then(|int| u16::try_from(int).ok());
     match Type::of(keys) {
+        // First, as `lite_mode` beside another type is refused: any answer will do there.
         _ if is_lite(keys, kind) => Transport::Lite,
         Type::Reliable => Transport::Reliable { timeout },
         Type::Unreliable => Transport::Unreliable {
@@ -176,19 +181,20 @@ fn transport(keys: &Keys<'_>, kind: Kind) -> Transport {
 }
 
 impl Reader<'_> {
-    /// The format, which `lite_mode` alone can say, and type3 has one of its own.
+    /// The format of frames. `lite_mode` alone chooses lite; type3 has a format of its own.
     fn format(keys: &Keys<'_>) -> Kind {
         if Type::of(keys) == Type::Raw {
             return Kind::Ethernet;
         }
         let is_set = keys.set("pkt_format").is_some();
+        // Beside a format that is set, `lite_mode` keeps that format and drops its ACKs.
         if !is_set && keys.flag("lite_mode") {
             return Kind::Lite;
         }
         kind_of(&keys.text("pkt_format").unwrap_or_default())
     }
 
-    /// What does not go with the type of the frames.
+    /// Refuses keys that contradict `pkt_type`.
     fn type_of_frames(&mut self, keys: &Keys<'_>, kind: Kind) {
         let ty = Type::of(keys);
         match ty {
@@ -222,7 +228,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What frames want of switches.
+    /// The properties of frames that switches must be configured for.
     pub(super) fn frames(&mut self) -> Frames {
         let keys = Keys::table(self.settings, "endpoint");
         let kind = Self::format(&keys);
@@ -254,15 +260,17 @@ impl Reader<'_> {
         let tag = if keys.flag("vlan_enabled") { 4 } else { 0 };
         let icrc = if Self::has_icrc(&keys, kind) { 4 } else { 0 };
         let len_max = header_len(kind) + tag + icrc + keys.count("payload_bytes").unwrap_or(0);
+        // Frames of TCP workloads cross the same switches.
         Frames { kind, len_max: len_max.max(self.tcp_len_max()) }
     }
 
-    /// Refuses what is set of ACKs and CNPs where there are none.
+    /// Refuses keys of ACKs and CNPs where there are none.
     fn keys_of_answers(&mut self, keys: &Keys<'_>, kind: Kind) {
         let is_lite = is_lite(keys, kind);
         let (acks, answers) = match kind {
             Kind::Lite => ("pkt_format lite", "pkt_format lite"),
             Kind::Ethernet => ("pkt_type type3", "pkt_type type3"),
+            // LITE in other formats has an RC Link header, and CNPs: only keys of ACKs have no effect.
             _ if is_lite => ("lite_mode", ""),
             _ => return,
         };
@@ -282,7 +290,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What endpoints take, which is said once.
+    /// The delay of endpoints. Refuses `delay` where parts of both directions replace it.
     fn delay(&mut self, keys: &Keys<'_>) -> Latency {
         let is_set = |parts: [&'static str; 3]| parts.iter().any(|key| keys.set(key).is_some());
         if is_set(SENDING) && is_set(RECEIVING) && keys.set("delay").is_some() {
@@ -292,7 +300,7 @@ impl Reader<'_> {
         host_delay(keys)
     }
 
-    /// The rate limit of a queue pair: its window, and bytes in it.
+    /// The rate limit of a queue pair: a window, and the bytes that may be granted in it.
     fn rate(&mut self, keys: &Keys<'_>) -> Option<(Span, u32)> {
         let windows = ["rate_window", "cc_window_ns"];
         let Some(bytes) = keys.int("length_thr") else {
@@ -309,6 +317,7 @@ impl Reader<'_> {
             );
         }
         let shift = keys.int("rate_window").unwrap_or(0);
+        // 4.096 us x 2^n, up to 65,536 ns (docs/spec/model.md §4).
         let ns = keys.int("cc_window_ns").unwrap_or(4_096 << shift.min(4));
         Some((Span::from_ns(ns), u32::try_from(bytes).unwrap_or(u32::MAX)))
     }
@@ -318,7 +327,7 @@ impl Reader<'_> {
         keys.get("icrc").map_or(is_usual, |icrc| icrc == Value::Bool(true))
     }
 
-    /// Virtual channels of hosts that have their own.
+    /// Virtual channels of requests by host, where `[[host]]` sets one.
     fn request_vcs(&mut self, vcs: u64) -> BTreeMap<String, u8> {
         let mut all = BTreeMap::new();
         for host in Keys::items(self.settings, "host") {
@@ -333,7 +342,7 @@ impl Reader<'_> {
         all
     }
 
-    /// The controller of rates, unless they are static.
+    /// The parameters of DCQCN; `None` where rates are static.
     fn dcqcn(&mut self, keys: &Keys<'_>) -> Option<DcqcnSpec> {
         if keys.text("controller").as_deref() != Some("dcqcn") {
             for key in OF_DCQCN {
@@ -347,7 +356,9 @@ impl Reader<'_> {
             }
             return None;
         }
+        // The table bounds these: nothing is cut off.
         let of = |key| keys.int(key).and_then(|int| u32::try_from(int).ok()).unwrap_or(0);
+        // DCQCN starts at this rate and never exceeds it.
         let Some(most) = keys.int("length_thr") else {
             self.refuse(
                 keys,
@@ -376,9 +387,10 @@ impl Reader<'_> {
         })
     }
 
-    /// Banks, which take virtual channels from that of requests down.
+    /// The number of banks. Each bank has a virtual channel of its own: that of requests, and those below it.
     fn banks(&mut self, keys: &Keys<'_>) -> u8 {
         let banks = keys.int("banks").unwrap_or(1);
+        // A host with a lower channel of its own has the fewest channels for banks.
         let own = Keys::items(self.settings, "host").filter_map(|host| host.int("request_vc"));
         let lowest = own.chain(keys.int("request_vc")).min().unwrap_or(0);
         if banks > lowest + 1 {
@@ -398,7 +410,7 @@ impl Reader<'_> {
         u8::try_from(banks).unwrap_or(1)
     }
 
-    /// Credits, where they are what stops an endpoint.
+    /// The parameters of credits; `None` where PFC stops endpoints.
     fn credits(&mut self, keys: &Keys<'_>) -> Option<CreditSpec> {
         match keys.text("flow_control_mode").as_deref() {
             Some("cbfc") => {}
@@ -433,12 +445,13 @@ impl Reader<'_> {
         })
     }
 
-    /// Credits go from endpoint to endpoint, and never beside PFC.
+    /// Refuses credits beside PFC of switches: credits go from endpoint to endpoint, and a switch does not know them.
     pub(super) fn check_credits(&mut self, topology: &Topology) {
         let keys = Keys::table(self.settings, "endpoint");
         let has_switches = topology.nodes().iter().any(|node| node.kind == NodeKind::Switch);
         let pfc = self.settings.table("pfc", "pfc_enabled").map(|set| &set.value);
         let by_credits = keys.text("flow_control_mode").as_deref() == Some("cbfc");
+        // Without switches, as in `direct`, there is no PFC to switch off.
         if by_credits && has_switches && pfc != Some(&Value::Bool(false)) {
             self.refuse(
                 &keys,
@@ -448,7 +461,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The endpoints of all hosts.
+    /// The endpoints of all hosts; `None` if the ports of switches are refused.
     pub(super) fn endpoints(&mut self, frames: Frames, plan: &Plan) -> Option<Endpoints> {
         let keys = Keys::table(self.settings, "endpoint");
         let vcs = keys.int("num_vc").unwrap_or(8);
@@ -462,6 +475,7 @@ impl Reader<'_> {
                 );
             }
         }
+        // Endpoints classify frames as the switches do, so that both speak of the same priorities.
         let (maps, port) = match plan.port() {
             Ok(port) => port,
             Err(error) => {

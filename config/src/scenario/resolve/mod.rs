@@ -1,6 +1,7 @@
-//! From what is set to a scenario: names, units, and what must fit together.
+//! From settings to a scenario: names, units, and contradictions between keys.
 //!
-//! [`scenario`] turns [`Settings`] into a [`Scenario`]; every contradiction is a [`Problem`] with its place.
+//! [`scenario`] turns [`Settings`] into a [`Scenario`], and reports every contradiction as a [`Problem`] with its
+//! place.
 //!
 //! Units: those of the table end here; results are bit/s, bytes, [`Span`]s and numbers of nodes.
 //! Source: docs/spec/model.md §3.
@@ -26,10 +27,10 @@ use crate::param::Form;
 use crate::problem::nearest;
 use crate::{ConfigError, Place, Problem, Settings};
 
-/// Works `settings`, which came from `source`, out.
+/// Resolves `settings`, which were read from `source`.
 ///
 /// # Errors
-/// All that is wrong with it.
+/// All problems found.
 pub(super) fn scenario(source: &Source, settings: &Settings) -> Result<Loaded, ConfigError> {
     let mut reader = Reader {
         source,
@@ -48,9 +49,11 @@ pub(super) fn scenario(source: &Source, settings: &Settings) -> Result<Loaded, C
     if net.time("sampling") == Some(Span::ZERO) {
         reader.refuse(&net, "sampling", "expected a time above 0");
     }
+    // Before the switches: they are refused if `max_frame` is below the longest frame of endpoints.
     let frames = reader.frames();
     let topology = reader.net();
     let plan = reader.switches(seed, frames);
+    // Stop here: names of hosts and links in later sections could not be told from misspelt ones.
     let Some(topology) = topology.filter(|_| reader.problems.is_empty()) else {
         return Err(reader.refusals());
     };
@@ -91,7 +94,8 @@ pub(super) fn scenario(source: &Source, settings: &Settings) -> Result<Loaded, C
     Ok(Loaded { scenario, settings: told(settings), warnings: reader.warnings, places })
 }
 
-/// What is set, in the order of the table of keys, but for what the results say themselves.
+/// All settings in the order of the table, for the results to repeat; without those of `[[expect]]`, which results
+/// have anyway.
 fn told(settings: &Settings) -> Vec<Setting> {
     let mut told = Vec::new();
     let root = SCENARIO.root().into_iter();
@@ -114,13 +118,13 @@ fn told(settings: &Settings) -> Vec<Setting> {
     told.into_iter().map(|(key, value)| Setting { key, value: value.to_string() }).collect()
 }
 
-/// What a file's scenario is called unless it says.
+/// Default title of a scenario: the name of its file.
 fn title_of(file: &str) -> String {
     let name = std::path::Path::new(file).file_stem().unwrap_or_default();
     if name.is_empty() { "scenario".to_owned() } else { name.to_string_lossy().into_owned() }
 }
 
-/// Hosts by name, as their numbers.
+/// Numbers of hosts by name, counted from 0 in the order of the network.
 pub(super) struct Hosts(BTreeMap<String, u16>);
 
 impl Hosts {
@@ -137,12 +141,13 @@ impl Hosts {
         self.0.len()
     }
 
-    /// Why `name` is none.
+    /// The message for a `name` that no host has.
     pub fn unknown(&self, name: &str) -> String {
         let names = self.0.keys().map(String::as_str);
         if let Some(near) = nearest(name, names) {
             return format!("expected the name of a host, found {name:?}, did you mean {near:?}?");
         }
+        // A list of a thousand hosts would help less than how many there are and how they are named.
         let first = self.0.iter().find(|(_, number)| **number == 0);
         let (count, first) = (self.len(), first.map_or("", |(name, _)| name.as_str()));
         format!(
@@ -151,18 +156,18 @@ impl Hosts {
     }
 }
 
-/// What a kind takes, of keys that not all kinds take.
+/// Keys that one kind of item must have or may have, of keys that only some kinds take.
 pub(super) struct Takes {
     pub kind: &'static str,
     pub must: &'static [&'static str],
     pub may: &'static [&'static str],
 }
 
-/// Reads sections, and gathers what is wrong with them.
+/// Reads sections, and collects problems and warnings.
 pub(super) struct Reader<'a> {
     pub source: &'a Source,
     pub settings: &'a Settings,
-    /// Latencies in ns that an imported network says its switches have, by name.
+    /// Latencies of switches by name, in ns, from an imported network.
     pub latencies: BTreeMap<String, u64>,
     pub problems: Vec<Problem>,
     pub warnings: Vec<Problem>,
@@ -178,18 +183,19 @@ impl Reader<'_> {
     }
 
     fn refusals(mut self) -> ConfigError {
-        // What nobody has written is wrong with the file as a whole.
+        // A problem of a default has no line: it stands at the file as a whole.
         for problem in &mut self.problems {
             if matches!(problem.place, Place::Default | Place::Derived) {
                 problem.place = Place::WholeFile(self.source.name.clone());
             }
         }
         self.problems.dedup();
+        // An imported file, or a thousand like items, can have any number of them.
         self.problems.truncate(crate::problem::PROBLEMS_MAX);
         ConfigError(self.problems)
     }
 
-    /// Warns of what would begin when the run is over.
+    /// Warns of workloads and faults that would begin after the run.
     fn warn_of_late(&mut self, until: Span) {
         for (section, key) in [("workload", "start"), ("fault", "from")] {
             for keys in Keys::items(self.settings, section) {
@@ -201,7 +207,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Refuses what is required and not set; whether all is there.
+    /// Refuses required keys that are not set; returns whether all are.
     pub fn requires(&mut self, keys: &Keys<'_>, all: &[&'static str]) -> bool {
         let missing = all.iter().filter(|key| keys.set(key).is_none());
         let missing: Vec<&'static str> = missing.copied().collect();
@@ -212,7 +218,8 @@ impl Reader<'_> {
         missing.is_empty()
     }
 
-    /// Refuses keys of `some` that `kind` does not take, and those that it must have and has not.
+    /// Checks an item against `takes`: refuses keys that only other kinds take, and keys that `kind` must have and
+    /// that are not set. Returns whether it passed.
     pub fn check_takes(
         &mut self,
         keys: &Keys<'_>,
@@ -226,6 +233,7 @@ impl Reader<'_> {
             let takers =
                 takes.iter().filter(|row| row.must.contains(&key) || row.may.contains(&key));
             let takers: Vec<&str> = takers.map(|row| row.kind).collect();
+            // A key that no row names is for all kinds.
             if !takers.is_empty() && !takers.contains(&kind) {
                 let message = format!(
                     "expected none with {what} = {kind:?}: it is for {}",

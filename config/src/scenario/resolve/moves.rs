@@ -1,6 +1,6 @@
-//! What moves, what goes wrong, and what is expected.
+//! Workloads, faults, and expectations.
 //!
-//! `[[workload]]`, `[[fault]]`, `[[expect]]` → [`Workload`]s, [`Fault`]s, [`Expect`]s.
+//! `[[workload]]`, `[[fault]]` and `[[expect]]` become [`Workload`]s, [`Fault`]s and [`Expect`]s.
 //!
 //! Units: bytes of payload, picoseconds, bit/s; numbers in parts of 10^-9.
 //! Source: docs/spec/model.md §3.
@@ -63,7 +63,7 @@ const FAULTS: &[Takes] = &[
 ];
 
 impl Reader<'_> {
-    /// A host that `key` names.
+    /// The number of the host that `key` names.
     fn host(&mut self, keys: &Keys<'_>, key: &'static str, hosts: &Hosts) -> Option<u16> {
         let name = keys.text(key)?;
         let found = hosts.number(&name);
@@ -73,7 +73,7 @@ impl Reader<'_> {
         found
     }
 
-    /// The hosts that `key` names, each once; empty where it is not set.
+    /// The numbers of the hosts that `key` names; refuses a host that is named twice. Empty where it is not set.
     fn hosts(&mut self, keys: &Keys<'_>, key: &'static str, hosts: &Hosts) -> Vec<u16> {
         let mut all = Vec::new();
         for name in keys.texts(key) {
@@ -103,6 +103,7 @@ impl Reader<'_> {
                 "expected a [[workload]] at least, found none: nothing would move",
             );
         }
+        // A workload without a name is called after its kind, with a number only where there are several.
         let kinds: Vec<String> = items.iter().filter_map(|keys| keys.text("kind")).collect();
         let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
         for keys in &items {
@@ -129,6 +130,8 @@ impl Reader<'_> {
         if !self.check_takes(keys, WORKLOADS, "kind", kind) {
             return None;
         }
+        // Checks below report and go on, so that a workload shows all its problems; the pattern counts only if there
+        // were none.
         let before = self.problems.len();
         let bytes = keys.size("bytes").unwrap_or(0);
         let some = self.hosts(keys, "hosts", hosts);
@@ -160,6 +163,7 @@ impl Reader<'_> {
                 Pattern::AllToAll { hosts: some, bytes, one_by_one: keys.flag("one_by_one") }
             }
             "ring-all-reduce" => {
+                // Each host of the ring sends chunks of bytes / hosts, which may not be empty.
                 let ring = if some.is_empty() { hosts.len() } else { some.len() } as u64;
                 if bytes < ring {
                     let message =
@@ -178,7 +182,7 @@ impl Reader<'_> {
         (before == self.problems.len()).then_some(pattern)
     }
 
-    /// Senders, none for all, and the receiver.
+    /// The senders and the receiver; without senders all other hosts send.
     fn many_to_one(&mut self, keys: &Keys<'_>, hosts: &Hosts) -> Option<(Vec<u16>, u16)> {
         let from = self.hosts(keys, "from", hosts);
         let to = self.host(keys, "to", hosts)?;
@@ -189,7 +193,6 @@ impl Reader<'_> {
         Some((from, to))
     }
 
-    /// TCP connections.
     fn tcp(&mut self, keys: &Keys<'_>, hosts: &Hosts) -> Option<Pattern> {
         let (from, to) = self.many_to_one(keys, hosts)?;
         let load = match (keys.size("bytes"), keys.time("duration")) {
@@ -214,7 +217,7 @@ impl Reader<'_> {
         Some(Pattern::Tcp { from, to, load, connections: connections.unwrap_or(1), connection })
     }
 
-    /// What TCP connections are like.
+    /// The parameters of TCP connections.
     fn connection(&mut self, keys: &Keys<'_>) -> Option<ConnectionSpec> {
         let mut buffer = |key| {
             let bytes = usize::try_from(keys.size(key)?).unwrap_or(usize::MAX);
@@ -249,7 +252,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Longest frame of TCP connections, without FCS; 0 without any.
+    /// Longest frame of TCP connections, in bytes without FCS; 0 without such a workload.
     pub(super) fn tcp_len_max(&self) -> usize {
         let all = Keys::items(self.settings, "workload");
         let all = all.filter(|keys| keys.text("kind").as_deref() == Some("tcp"));
@@ -257,7 +260,7 @@ impl Reader<'_> {
         longest.max().unwrap_or(0)
     }
 
-    /// Refuses what does not go with TCP connections.
+    /// Refuses settings that have no effect on TCP connections, or exclude them.
     pub(super) fn check_tcp(&mut self, kind: Kind, workloads: &[Workload], faults: &[Fault]) {
         let tcp = |pattern: &Pattern| matches!(pattern, Pattern::Tcp { .. });
         if !workloads.iter().any(|workload| tcp(&workload.kind)) {
@@ -273,6 +276,7 @@ impl Reader<'_> {
             let message = "expected none beside a workload of kind tcp, whose receivers read at once; leave it out";
             self.refuse(&endpoint, "drain_gbps", message);
         }
+        // A slow receiver slows the buffer of RC Link, which TCP frames do not go through.
         let all = Keys::items(self.settings, "fault");
         for (keys, fault) in all.zip(faults).collect::<Vec<_>>() {
             if let Fault::SlowReceiver { host, .. } = *fault
@@ -284,13 +288,13 @@ impl Reader<'_> {
         }
     }
 
-    /// Bytes of the longest message.
+    /// Most bytes of a message, with frames of `payload_bytes`.
     fn longest(&self) -> u64 {
         let payload = Keys::table(self.settings, "endpoint").count("payload_bytes").unwrap_or(1);
         (payload as u64).saturating_mul(MESSAGE_FRAMES_MAX)
     }
 
-    /// Refuses messages of more frames than there are numbers for.
+    /// Refuses messages with more frames than a stamp can number.
     fn check_bytes(&mut self, keys: &Keys<'_>, bytes: u64) {
         let most = self.longest();
         if bytes > most {
@@ -301,7 +305,7 @@ impl Reader<'_> {
         }
     }
 
-    /// One sender.
+    /// The sender, where `from` names exactly one host.
     fn sender(&mut self, keys: &Keys<'_>, hosts: &Hosts) -> Option<u16> {
         let from = self.hosts(keys, "from", hosts);
         if let &[from] = &from[..] {
@@ -313,7 +317,7 @@ impl Reader<'_> {
         None
     }
 
-    /// One sender and one receiver.
+    /// The sender and the receiver, where each is one host.
     fn pair(&mut self, keys: &Keys<'_>, hosts: &Hosts) -> Option<(u16, u16)> {
         let from = self.sender(keys, hosts);
         let to = self.host(keys, "to", hosts)?;
@@ -324,7 +328,7 @@ impl Reader<'_> {
         Some((from?, to))
     }
 
-    /// Takes what was read from a file, and what is to be said of it.
+    /// Returns the contents of an imported file, and keeps its warnings.
     pub(super) fn imported_with<T>(&mut self, read: Imported<T>) -> T {
         self.warnings.extend(read.warnings);
         read.what
@@ -388,6 +392,7 @@ impl Reader<'_> {
         end: Instant,
     ) -> Vec<Fault> {
         let items: Vec<Keys<'_>> = Keys::items(self.settings, "fault").collect();
+        // A host has one drain rate: two faults for it would contradict each other.
         let mut slow = Vec::new();
         let faults = items.iter().filter_map(|keys| {
             if !self.requires(keys, &["kind"]) {
@@ -418,6 +423,7 @@ impl Reader<'_> {
     ) -> Option<Fault> {
         let from = Instant::ZERO + keys.time("from").unwrap_or(Span::ZERO);
         let until = keys.time("until").map(|until| Instant::ZERO + until);
+        // Before the kind is looked at, as several kinds take both keys.
         if until.is_some_and(|until| until <= from) {
             self.refuse(keys, "until", "expected a time after `from`");
             return None;
@@ -436,6 +442,7 @@ impl Reader<'_> {
                     .filter_map(|class| Some(Pri::from_low_bits(u8::try_from(class).ok()?)))
                     .collect();
                 let host = self.host(keys, "host", hosts)?;
+                // A storm ends with a PAUSE of 0 quanta (docs/spec/model.md §3), and so needs an end.
                 Fault::PauseStorm { host, classes, from, until: until.unwrap_or(end) }
             }
             "link-down" => Fault::LinkDown { link: self.link_named(keys, topology)?, from, until },
@@ -457,6 +464,7 @@ impl Reader<'_> {
         let nodes: Vec<usize> =
             names.iter().filter_map(|name| self.node(topology, keys, name)).collect();
         let &[a, b] = &nodes[..] else { return None };
+        // A scenario names the ends of a link in any order.
         let joins = |ends: [usize; 2]| ends == [a, b] || ends == [b, a];
         let found = topology.links().iter().position(|link| joins(link.ends.map(|(node, _)| node)));
         if found.is_none() {
@@ -491,6 +499,7 @@ impl Reader<'_> {
                     quantity::Tolerance::AtLeast => Tolerance::AtLeast,
                     quantity::Tolerance::AtMost => Tolerance::AtMost,
                 },
+                // A bare number is in the unit of the metric.
                 absolute => Tolerance::Absolute(number(&absolute)?),
             };
             let (metric, source) = (keys.text("metric")?, keys.text("source").unwrap_or_default());
@@ -505,7 +514,7 @@ fn receives(pattern: &Pattern, host: u16) -> bool {
     matches!(pattern, Pattern::Tcp { to, .. } if *to == host)
 }
 
-/// One in so many, of a chance of at least 10^-18.
+/// Turns a chance of 10^-18 to 1 into a one in n.
 #[expect(
     clippy::float_arithmetic,
     clippy::cast_possible_truncation,
@@ -516,7 +525,7 @@ fn one_in(rate: f64) -> u64 {
     (1.0 / rate).round() as u64
 }
 
-/// A number as it was written, exact to 10^-9; nothing if it is finer.
+/// A number as it was written, exact to 10^-9; digits beyond that are cut off.
 fn number(value: &Value) -> Option<Number> {
     let text = match value {
         Value::Int(int) => return Some(Number(i128::from(*int) * PARTS)),
@@ -525,6 +534,7 @@ fn number(value: &Value) -> Option<Number> {
     };
     let (sign, text) = text.strip_prefix('-').map_or((1, text.as_str()), |rest| (-1, rest));
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    // In integers, as 650.3 in binary is not 650.3: tolerances are compared exactly.
     let fraction: String = format!("{fraction:0<9}").chars().take(9).collect();
     let parts = whole.parse::<i128>().ok()?.checked_mul(PARTS)? + fraction.parse::<i128>().ok()?;
     Some(Number(sign * parts))

@@ -1,6 +1,7 @@
 //! The network: generated, imported, or named node by node and link by link.
 //!
-//! `[net]`, `[[host]]`, `[[switch]]`, `[[link]]` → [`Topology`], of which every link says what it is like.
+//! `[net]`, `[[host]]`, `[[switch]]` and `[[link]]` become a [`Topology`], in which every link has its rate and
+//! delay.
 //!
 //! Units: bit/s, picoseconds.
 //! Source: docs/spec/model.md §3.
@@ -13,7 +14,7 @@ use crate::problem::nearest;
 use crate::scenario::import;
 
 const NONE: Takes = Takes { kind: "", must: &[], may: &[] };
-/// Which keys of `[net]` a generator takes.
+/// Keys of `[net]` that each generator takes.
 const GENERATORS: &[Takes] = &[
     Takes { kind: "direct", ..NONE },
     Takes { kind: "single", must: &["hosts"], ..NONE },
@@ -47,9 +48,10 @@ const OF_GENERATORS: [&str; 7] =
 const HOSTS_MAX: usize = 1_024;
 
 impl Reader<'_> {
-    /// The network, unless it is refused.
+    /// The network; `None` if it is refused.
     pub(super) fn net(&mut self) -> Option<Topology> {
         let net = Keys::table(self.settings, "net");
+        // One item is enough to tell that the network is named node by node.
         let named = ["host", "link", "switch"].map(|name| Keys::items(self.settings, name).next());
         let named = named.into_iter().flatten().next();
         let topology = match (net.text("generate"), net.text("import"), named) {
@@ -81,6 +83,7 @@ impl Reader<'_> {
             let message = format!("expected 2 to {HOSTS_MAX} hosts, found {hosts}");
             self.refuse_at(net.here(), "net", message);
         }
+        // A node without links could neither send nor receive, and is most likely a forgotten [[link]].
         let alone = topology.nodes().iter().find(|node| node.ports.is_empty());
         if let Some(node) = alone {
             let message = format!("expected a link at {:?}, found none", node.name);
@@ -119,6 +122,7 @@ impl Reader<'_> {
             }
         };
         let at_host = of_all(net, "rate_gbps", "link_m")?;
+        // Links between switches are like those of hosts, unless the keys for them are set.
         let between = LinkSpec {
             rate: net.rate("switch_rate_gbps").unwrap_or(at_host.rate),
             propagation: net.flight("switch_link_m").unwrap_or(at_host.propagation),
@@ -146,6 +150,7 @@ impl Reader<'_> {
     }
 
     fn imported(&mut self, net: &Keys<'_>, file: &str) -> Option<Topology> {
+        // Checked before the file is read, but refused with it: both problems show in one run.
         let is_free = self.refuse_generators(net);
         let read = match self.source.file(file) {
             Ok(text) => import::topology(file, &text).map_err(|problem| vec![problem]),
@@ -209,6 +214,7 @@ impl Reader<'_> {
         let ends = item.texts("ends");
         let nodes: Vec<usize> =
             ends.iter().filter_map(|name| self.node(topology, item, name)).collect();
+        // An unknown end has been refused by `node`.
         let [a, b] = nodes[..] else { return };
         match topology.link(a, b) {
             Ok(link) => topology.specify(link, spec),
@@ -216,7 +222,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The node called `name`, or a refusal of the link's ends.
+    /// The node called `name`; refuses the ends of the link, or the `link` of a fault, if there is none.
     pub(super) fn node(
         &mut self,
         topology: &Topology,
@@ -231,6 +237,7 @@ impl Reader<'_> {
                 "expected the name of a host or switch, found {name:?}{}",
                 near.unwrap_or_default()
             );
+            // Items of [[link]] and of [[fault]] name nodes by different keys.
             let key = if keys.has("ends") { "ends" } else { "link" };
             self.refuse(keys, key, message);
         }
@@ -243,7 +250,7 @@ fn of_all(net: &Keys<'_>, rate: &'static str, length: &'static str) -> Option<Li
     Some(LinkSpec { rate, propagation: net.flight(length)? })
 }
 
-/// Two hosts at one link.
+/// Two hosts that one link joins, without a switch.
 fn direct() -> Result<Topology, TopologyError> {
     let mut net = Topology::default();
     let (a, b) = (net.add("h0", NodeKind::Host)?, net.add("h1", NodeKind::Host)?);

@@ -1,6 +1,7 @@
-//! What each switch is like: the sections of a configuration, with ports after the links of the switch.
+//! The configuration of each switch: the sections of a switch, with a port for each of its links.
 //!
-//! Settings of all switches and of named ones → [`Plan`], which makes a [`SwitchPlan`] for a site.
+//! The settings of all switches and those of named ones become a [`Plan`], which makes a [`SwitchPlan`] for each site
+//! of the network.
 //!
 //! Units: bit/s, metres, bytes.
 //! Source: docs/spec/model.md §3; docs/configuration.md.
@@ -23,33 +24,33 @@ use crate::table::{CONFIG, section};
 use crate::value::Value;
 use crate::{ConfigError, Place, Problem, Settings};
 
-/// Entries of an FDB unless it is set: routes to all hosts, twice.
+/// Entries of an FDB unless it is set: twice as many as a network has hosts at most.
 const FDB_CAPACITY: i64 = 2_048;
 
-/// What named switches have of their own.
+/// Settings of `[[switch]]` items, by name.
 type Named = BTreeMap<String, Vec<(&'static str, Setting)>>;
 
-/// What the frames of endpoints want of all switches.
+/// The properties of the frames of endpoints that all switches must be configured for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frames {
-    /// Their kind.
+    /// Format of the frames.
     pub kind: Kind,
-    /// Longest one, without FCS.
+    /// Longest frame in bytes, without FCS.
     pub len_max: usize,
 }
 
-/// What one switch has that others may not have.
+/// The keys that are set for one named switch.
 type OwnKeys<'a> = Vec<(&'a str, &'a Value)>;
 
-/// How to make switches.
+/// The settings from which the configuration of each switch is made.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// What all have in common.
+    /// Settings of all switches.
     all: Settings,
-    /// What named ones have.
+    /// Settings of named switches, which override those of all.
     named: Named,
     seed: u64,
-    /// The longest that a neighbour of any takes to obey a PAUSE.
+    /// Longest time that a neighbour of any switch takes to obey a PAUSE.
     response: Span,
 }
 
@@ -67,7 +68,7 @@ impl Plan {
         Ok(config)
     }
 
-    /// What is set of the switch at a site, and what follows from its links.
+    /// The settings of the switch at a site, with those that follow from its links.
     fn settings(&self, site: &Site<'_>) -> Settings {
         let mut settings = self.all.clone();
         for (key, setting) in self.named.get(site.name).into_iter().flatten() {
@@ -75,20 +76,25 @@ impl Plan {
         }
         settings.put("switch", "name", derived(Value::Text(site.name.to_owned())));
         if settings.table("switch", "seed").is_none() {
+            // Another seed for each switch, or all would draw the same numbers at the same time; 63 bits, as TOML
+            // integers have.
             let seed = self.seed.wrapping_add(site.node as u64) & i64::MAX.unsigned_abs();
             settings.put("switch", "seed", derived(Value::Int(seed.cast_signed())));
         }
         if settings.table("buffer", "cable_m").is_none() {
+            // Headroom of all ports is planned for the longest cable.
             let longest = site.links.iter().map(|link| link.propagation.as_ps()).max().unwrap_or(0);
             settings.put("buffer", "cable_m", derived(Value::Num(metres(longest))));
         }
         for (number, link) in site.links.iter().enumerate() {
+            // Ports are numbered as the links of the node, which is how the network connects them.
             settings.push("port", port(number, link));
         }
         settings
     }
 
-    /// Has headroom cover what neighbours take to obey a PAUSE, where that is more than it covers by default.
+    /// Sets `peer_response_us` to the time that neighbours take to obey a PAUSE, where headroom does not cover that
+    /// by default.
     fn peers(&self, settings: &mut Settings) {
         let own = Span::from_ns(fixed_latency_ns(|key| settings.table("switch", key)));
         let default = response_by_default(own);
@@ -97,7 +103,7 @@ impl Plan {
         }
     }
 
-    /// What is doubtful about a `peer_response_us` that is set.
+    /// The warning about a `peer_response_us` that is set below the time that neighbours take.
     fn warn_of_quick_peers(&self, settings: &Settings) -> Option<Problem> {
         let set = settings.table("buffer", "peer_response_us")?;
         let has_own = settings.table("buffer", "headroom_bytes").is_some(); // another warning looks at that
@@ -109,16 +115,17 @@ impl Plan {
         Some(problem(set.place.clone(), "buffer.peer_response_us", message))
     }
 
-    /// Whether frames take their true wire time.
+    /// Whether preamble, gap and the least size of a frame take time on the wire.
     pub fn overhead(&self) -> bool {
         let set = self.all.table("switch", "wire_overhead");
         set.is_none_or(|set| set.value != Value::Bool(false))
     }
 
-    /// How ports of all switches are by default.
+    /// Priority maps of all switches, and a port with the defaults that they share.
     pub fn port(&self) -> Result<(PriMaps, PortConfig), ConfigError> {
+        // Rate and length of this link do not change the classification, for which it is made.
         let links = [LinkSpec { rate: LinkRate::gbps(100), propagation: Span::from_ns(50) }];
-        // No switch of the network: nobody is at its ports.
+        // Not a switch of the network: `settings` and not `config`, as there are no neighbours to warn of.
         let settings = self.settings(&Site { node: 0, name: "sw", links: &links });
         let config = Config::resolve(&settings, Timing::Virtual)?.switch;
         let maps = config.maps;
@@ -128,7 +135,7 @@ impl Plan {
         })
     }
 
-    /// What the switch at a site is like.
+    /// The configuration of the switch at a site, and the times around it.
     pub fn at(&self, site: &Site<'_>) -> Result<SwitchPlan, ConfigError> {
         let config = self.config(site)?;
         let around = Around {
@@ -145,7 +152,7 @@ impl Plan {
     }
 }
 
-/// A port after its link.
+/// The port at a link.
 fn port(number: usize, link: &LinkSpec) -> Item {
     let text = |text: &str| derived(Value::Text(text.to_owned()));
     let set = [
@@ -174,17 +181,18 @@ fn metres(ps: u64) -> f64 {
     ps as f64 / 5_000.0
 }
 
-/// The fixed latency of a switch by the keys that are set of it, in ns.
+/// The fixed latency of a switch in ns, from the keys that are set for it.
 fn fixed_latency_ns<'a>(set: impl Fn(&'static str) -> Option<&'a Setting>) -> u64 {
     let int = |key| set(key)?.value.as_int().and_then(|ns| u64::try_from(ns).ok());
     let parts = || Some(int("t_ingress_ns")? + int("t_crossbar_ns")?);
     let default = || Keys::default_of("switch", "fixed_latency_ns");
+    // Where both are set they agree, or `Resolver::fixed_latency_ns` refuses them.
     int("fixed_latency_ns").or_else(parts).or_else(default).unwrap_or(0)
 }
 
 impl Reader<'_> {
-    /// The longest that any neighbour of a switch takes to obey a PAUSE: a host for the PAUSE and for the frame that it sends
-    /// last, a switch for the PAUSE as for any frame.
+    /// Longest time that any neighbour of a switch takes to obey a PAUSE: a host for the PAUSE and for the frame that
+    /// it sends last, a switch for the PAUSE as for any frame.
     fn response(&self, all: &Settings, named: &Named) -> Span {
         let host = host_delay(&Keys::table(self.settings, "endpoint"));
         let of_all = fixed_latency_ns(|key| all.table("switch", key));
@@ -196,9 +204,10 @@ impl Reader<'_> {
         (host.receive + host.send).max(Span::from_ns(switch))
     }
 
-    /// What switches are like.
+    /// The plan of all switches, with the problems of their sections.
     pub(super) fn switches(&mut self, seed: u64, frames: Frames) -> Plan {
         let mut all = Settings::of(&CONFIG);
+        // [switch] of a scenario is the section of a configuration; [[switch]] names switches.
         for name in SWITCH_SECTIONS.into_iter().chain(["port_defaults"]) {
             let keys = Keys::table(self.settings, name);
             for (key, setting) in keys.all_set() {
@@ -211,6 +220,7 @@ impl Reader<'_> {
         let shared = Keys::table(self.settings, "switch_defaults");
         let mut named = Named::new();
         for item in Keys::items(self.settings, "switch") {
+            // The name belongs to the site; `settings` puts it in.
             let own = item.all_set().filter(|(key, _)| *key != "name");
             let own: Vec<_> = own.map(|(key, set)| (key, set.clone())).collect();
             for (key, setting) in &own {
@@ -220,6 +230,7 @@ impl Reader<'_> {
         }
         for (key, setting) in shared.all_set() {
             self.refuse_elsewhere("switch", key, setting);
+            // Without [[switch]] the keys would stand in two places, [switch] and [switch_defaults].
             if named.is_empty() {
                 self.refuse(&shared, key, "expected [[switch]] beside it; without, the keys of all switches stand in [switch]");
             }
@@ -229,9 +240,11 @@ impl Reader<'_> {
         if all.table("fdb", "capacity").is_none() {
             all.put("fdb", "capacity", derived(Value::Int(FDB_CAPACITY)));
         }
+        // Nothing in a frame marks it as Lite: ports have to be told (docs/spec/pipeline.md §1).
         if frames.kind == Kind::Lite && all.table("port_defaults", "afh").is_none() {
             all.put("port_defaults", "afh", derived(Value::Text("lite".to_owned())));
         }
+        // The default of the table, in case nothing is set.
         let most = Keys::table(self.settings, "switch").count("max_frame").unwrap_or(0);
         let set = all.table("switch", "max_frame");
         let most = set
@@ -250,7 +263,7 @@ impl Reader<'_> {
         Plan { all, named, seed, response }
     }
 
-    /// Gives switches the latencies that an imported network says, unless the scenario says one.
+    /// Gives switches the latencies of an imported network, unless the scenario sets one.
     fn add_latencies(
         &mut self,
         all: &Settings,
@@ -274,7 +287,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What is said elsewhere.
+    /// Refuses a key that a scenario sets elsewhere, or that counts only live.
     fn refuse_elsewhere(&mut self, section: &str, key: &str, setting: &Setting) {
         let row = ELSEWHERE.iter().find(|(of, keys, _)| *of == section && keys.contains(&key));
         if let Some((_, _, message)) = row {
@@ -282,7 +295,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Tells what is wrong with switches before they are built: once for those that are alike.
+    /// Reports the problems of switches before they are built, once for switches that are alike.
     pub(super) fn check_switches(&mut self, topology: &Topology, plan: &Plan) {
         let mut seen: Vec<(Vec<LinkSpec>, OwnKeys<'_>)> = Vec::new();
         for (node, it) in topology.nodes().iter().enumerate() {
@@ -293,6 +306,7 @@ impl Reader<'_> {
                 it.ports.iter().filter_map(|&link| topology.links().get(link)?.spec).collect();
             let named = plan.named.get(&it.name).into_iter().flatten();
             let named: OwnKeys<'_> = named.map(|(key, set)| (*key, &set.value)).collect();
+            // A fat tree has dozens of switches with the same links and keys, and so the same problems.
             if seen.contains(&(links.clone(), named.clone())) {
                 continue;
             }
@@ -306,6 +320,7 @@ impl Reader<'_> {
 
     fn warn(&mut self, warnings: Vec<Problem>) {
         for warning in warnings {
+            // Switches that differ in their links can still have the same warning.
             if !self.warnings.contains(&warning) {
                 self.warnings.push(warning);
             }
