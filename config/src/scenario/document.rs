@@ -1,6 +1,6 @@
 //! The documentation of all keys of a scenario file, from their table.
 //!
-//! [`SCENARIO`] in, Markdown out; a test holds `docs/scenarios.md` against it.
+//! [`markdown`] renders [`SCENARIO`]; a test compares the result with `docs/scenarios.md`.
 //!
 //! Units: each key's own.
 //! Source: docs/spec/model.md §3.
@@ -20,7 +20,6 @@ as `\"10ms\"` or `\"2.5us\"`; sizes are bytes, or texts such as `\"64KiB\"` (of 
 writes a file to start from, and docs/simulation.md says how to work with them.
 ";
 
-/// The whole page.
 #[must_use]
 pub fn markdown() -> String {
     let mut page = HEAD.to_owned();
@@ -50,6 +49,7 @@ fn of_section(section: &Section) -> String {
     if !section.name.is_empty() {
         let _ = writeln!(text, "{}\n", section.doc);
     }
+    // Both take the keys of `[switch]`, which docs/configuration.md explains.
     if section.name == "switch_defaults" || section.name == "switch" {
         let _ = writeln!(text, "Keys: those of `[switch]` in docs/configuration.md.");
         return text;

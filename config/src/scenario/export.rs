@@ -1,6 +1,6 @@
 //! Results in the columns of other simulators.
 //!
-//! [`Results`] → text.
+//! [`hpcc_fct`] writes [`Results`] as `fct.txt` of HPCC.
 //!
 //! Units: nanoseconds, rounded down; bytes of payload.
 //! Source: HPCC's simulator, `fct.txt`: `sip dip sport dport bytes start fct standalone_fct`.
@@ -9,14 +9,15 @@ use std::fmt::Write;
 
 use weft_sim::results::Results;
 
-/// A line for each flow that was delivered, in the order of their numbers. Addresses are those of HPCC's nodes,
-/// 0x0b000001 + 256 x number; ports are the flow's number, in two halves.
+/// A line for each delivered flow, in the order of their numbers. Addresses are those of nodes of HPCC, 0x0b000001 +
+/// 256 x number; the two ports are the upper and the lower half of the number of the flow.
 #[must_use]
 pub fn hpcc_fct(results: &Results) -> Vec<u8> {
     let mut text = String::new(); // writing to it cannot fail
     for flow in &results.flows {
         let (Some(start), Some(fct)) = (flow.start_ps, flow.fct_ps) else { continue };
         let addr = |host: u32| 0x0b00_0001_u32.wrapping_add(host << 8);
+        // Numbers of flows have 32 bits: as two ports of 16 bits each flow keeps a line of its own.
         let (high, low) = (flow.id >> 16, flow.id & 0xFFFF);
         let (from, to, bytes) = (addr(flow.from), addr(flow.to), flow.bytes);
         let [start, fct, alone] = [start, fct, flow.ideal_fct_ps].map(|ps| ps / 1_000);

@@ -1,6 +1,6 @@
-//! The keys of one section as they are set: values with their defaults, and their places.
+//! The keys of one section of a scenario file: values with their defaults, and places.
 //!
-//! [`Keys`] over a table of [`Settings`] or an item of a repeated section.
+//! [`Keys`] read a table of [`Settings`], or an item of a repeated section.
 //!
 //! Units: those of the table of keys.
 //! Source: docs/spec/model.md §3.
@@ -16,12 +16,12 @@ use crate::{Place, Settings};
 
 use super::table::SCENARIO;
 
-/// Bits of a Gbit.
+/// Bit/s of a Gbit/s.
 const GBIT: f64 = 1e9;
-/// What light takes for a metre, ps.
+/// Picoseconds that light takes for a metre of cable.
 const PS_A_METRE: f64 = 5_000.0;
 
-/// A table, or an item of a repeated section.
+/// A table, or an item of a repeated section; a cheap copy.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Keys<'a> {
     settings: &'a Settings,
@@ -30,7 +30,7 @@ pub(super) struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    /// The table called `name`; "" is what stands before all sections.
+    /// The table called `name`; "" for the keys before all sections.
     pub fn table(settings: &'a Settings, name: &str) -> Self {
         let section =
             if name.is_empty() { SCENARIO.root() } else { SCENARIO.section(name, Form::Table) };
@@ -56,16 +56,17 @@ impl<'a> Keys<'a> {
         if section.is_empty() { key.to_owned() } else { format!("{section}.{key}") }
     }
 
-    /// Where it begins; a table is where its first key is.
+    /// Where the item begins; for a table, where one of its keys is set.
     pub fn here(&self) -> Place {
         if let Some(item) = self.item {
             return item.place.clone();
         }
         let of_table = self.settings.tables().filter(|(section, ..)| *section == self.section.name);
+        // Settings do not keep the place of a heading.
         of_table.map(|(_, _, set)| set.place.clone()).next().unwrap_or(Place::Default)
     }
 
-    /// What is set for `key`.
+    /// The setting of `key`, without its default.
     pub fn set(&self, key: &'static str) -> Option<&'a Setting> {
         debug_assert!(self.section.param(key).is_some(), "{} is not in the table", self.name(key));
         match self.item {
@@ -90,10 +91,11 @@ impl<'a> Keys<'a> {
         self.set(key).map_or_else(|| self.here(), |set| set.place.clone())
     }
 
-    /// What is set, else the default.
+    /// The value of `key`, or its default.
     pub fn get(&self, key: &'static str) -> Option<Value> {
         match self.set(key) {
             Some(set) => Some(set.value.clone()),
+            // Defaults of a scenario's own keys do not depend on the number of priorities; any will do here.
             None => initial(self.section.param(key)?, 4),
         }
     }
@@ -102,7 +104,7 @@ impl<'a> Keys<'a> {
         self.get(key)?.as_int().and_then(|int| u64::try_from(int).ok())
     }
 
-    /// A count or a number of something, which the table bounds.
+    /// A number that the table bounds.
     pub fn count(&self, key: &'static str) -> Option<usize> {
         self.int(key).and_then(|int| usize::try_from(int).ok())
     }
@@ -142,8 +144,9 @@ impl<'a> Keys<'a> {
         LinkRate::bps(scale(self.num(key)?, GBIT))
     }
 
-    /// What light takes over a length in metres, 1 ps at least.
+    /// Time that light takes over a length in metres, 1 ps at least.
     pub fn flight(&self, key: &'static str) -> Option<Span> {
+        // Never 0: the two ends of a link would see each other at the same instant.
         Some(Span::from_ps(scale(self.num(key)?, PS_A_METRE).max(1)))
     }
 }

@@ -1,7 +1,7 @@
-//! Scenario files: a network, what moves over it, what goes wrong, and what is expected of it.
+//! Scenario files: a network, its workloads, its faults, and the results expected of it.
 //!
-//! [`Source`] (TOML text, flags over it, files beside it) → [`Scenario`] of `weft_sim`; one table of keys
-//! ([`table::SCENARIO`]) drives reading and the documentation.
+//! A [`Source`] (TOML text, flags that override it, files beside it) becomes a [`Scenario`] of `weft_sim`. One table
+//! of keys ([`table::SCENARIO`]) drives reading and the documentation.
 //!
 //! Units: those of the table.
 //! Source: docs/spec/model.md §3.
@@ -31,34 +31,33 @@ use crate::{ConfigError, Place, Problem, Settings};
 /// Longest file that a scenario names, in bytes.
 pub const FILE_LEN_MAX: u64 = 256 << 20;
 
-/// Where a scenario comes from.
+/// The texts that a scenario is read from.
 #[derive(Clone, Debug, Default)]
 pub struct Source {
-    /// What its file is called in messages.
+    /// Name of the file in messages.
     pub name: String,
-    /// Its text.
+    /// Text of the file, TOML.
     pub text: String,
-    /// Where files are that it names; without one, it may name none.
+    /// Folder of the files that the scenario names; without one it may name none.
     pub dir: Option<PathBuf>,
-    /// Keys that are set over it: `SECTION.KEY=VALUE`.
+    /// Assignments `SECTION.KEY=VALUE` that override the file.
     pub set: Vec<String>,
 }
 
-/// A scenario that holds together.
+/// A scenario without contradictions.
 #[derive(Debug)]
 pub struct Loaded {
-    /// The scenario.
     pub scenario: Scenario,
-    /// What the file and flags set, by key.
+    /// All settings of file and flags, for the results to repeat.
     pub settings: Vec<Setting>,
-    /// What is allowed but doubtful.
+    /// Settings that are allowed but doubtful.
     pub warnings: Vec<Problem>,
-    /// Where it says what, for what is refused only when it is about to run.
+    /// Places of its parts, for errors that show only when the scenario is about to run.
     pub places: Places,
 }
 
 impl Loaded {
-    /// Why it cannot run, with the place.
+    /// The error of a scenario that cannot run, with its place.
     #[must_use]
     pub fn refused(&self, error: &RunError) -> ConfigError {
         ConfigError(vec![self.places.problem(&self.scenario, error)])
@@ -75,25 +74,27 @@ impl Source {
         let dir = path.parent().map(|dir| {
             if dir.as_os_str().is_empty() { PathBuf::from(".") } else { dir.to_owned() }
         });
+        // A scenario from standard input has no folder that its file names could be relative to.
         let dir = dir.filter(|_| path != Path::new("-"));
         Ok(Self { name: path.display().to_string(), text, dir, set: Vec::new() })
     }
 
-    /// Reads the text and lays the flags over it.
+    /// Reads the text and applies the flags.
     ///
     /// # Errors
     /// All that the table of keys refuses.
     pub fn settings(&self) -> Result<Settings, ConfigError> {
         let mut settings = Settings::read_as(&table::SCENARIO, &self.name, &self.text)?;
+        // All flags, so that one run reports all that are wrong.
         let refused = self.set.iter().filter_map(|text| settings.set(text, "--set").err());
         let problems: Vec<Problem> = refused.flat_map(|error| error.0).collect();
         if problems.is_empty() { Ok(settings) } else { Err(ConfigError(problems)) }
     }
 
-    /// Works the scenario out.
+    /// Resolves the scenario.
     ///
     /// # Errors
-    /// All that is wrong with it, with its place.
+    /// All problems of the scenario, each with its place.
     pub fn load(&self) -> Result<Loaded, ConfigError> {
         resolve::scenario(self, &self.settings()?)
     }
@@ -128,7 +129,7 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
         .map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
-/// A problem with no more than a place and a key.
+/// Makes a problem.
 fn problem(place: Place, key: impl Into<String>, message: impl Into<String>) -> Problem {
     Problem { place, key: key.into(), message: message.into() }
 }

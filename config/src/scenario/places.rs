@@ -1,6 +1,6 @@
-//! Where a file says what, for what is refused only when the scenario is about to run.
+//! Places of the parts of a scenario, for errors that show only when it is about to run.
 //!
-//! [`RunError`] → [`Problem`] with a place.
+//! [`Places`] turn a [`RunError`] into a [`Problem`] with a place in the file.
 //!
 //! Source: docs/spec/model.md §3 (refusals with file, line and column).
 
@@ -15,14 +15,14 @@ use super::keys::Keys;
 use super::{Source, problem};
 use crate::{Place, Problem, Settings};
 
-/// Places of a scenario's parts.
+/// Places of the parts of a scenario.
 #[derive(Clone, Debug)]
 pub struct Places {
     file: Place,
     net: Place,
-    /// Files that it is read from.
+    /// All files that the scenario is read from.
     inputs: Vec<PathBuf>,
-    /// By number.
+    /// In the order of the file, as in [`Scenario::workloads`].
     workloads: Vec<Place>,
     expects: Vec<Place>,
 }
@@ -31,6 +31,7 @@ impl Places {
     pub(super) fn of(source: &Source, settings: &Settings) -> Self {
         let all = |name, key| Keys::items(settings, name).map(|item| item.place(key)).collect();
         let file = Place::WholeFile(source.name.clone());
+        // A network of `[[switch]]`, `[[host]]` and `[[link]]` may have no `[net]`.
         let net = match Keys::table(settings, "net").here() {
             Place::Default | Place::Derived => file.clone(),
             place => place,
@@ -38,18 +39,20 @@ impl Places {
         let named = Keys::items(settings, "workload").filter_map(|item| item.text("file"));
         let named = named.chain(Keys::table(settings, "net").text("import"));
         let mut inputs: Vec<PathBuf> = named.filter_map(|name| source.path(&name).ok()).collect();
+        // Without a folder it came from standard input, and is no file.
         inputs.extend(source.dir.is_some().then(|| PathBuf::from(&source.name)));
         let (workloads, expects) = (all("workload", "kind"), all("expect", "metric"));
         Self { file, net, inputs, workloads, expects }
     }
 
-    /// Files that it is read from: itself, and those that it names.
+    /// All files that the scenario is read from: itself, and those that it names. A run refuses to write results to
+    /// them.
     #[must_use]
     pub fn inputs(&self) -> &[PathBuf] {
         &self.inputs
     }
 
-    /// What is wrong, and where.
+    /// The problem that `error` stands for, at the place of the part that it names.
     pub(super) fn problem(&self, scenario: &Scenario, error: &RunError) -> Problem {
         let (place, key) = match error {
             RunError::Workload(of) => {

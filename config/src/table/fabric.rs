@@ -1,6 +1,6 @@
 //! Parameters of a switch that routes TLPs: its name to managers, its tables, its virtual switches.
 //!
-//! One array of [`Param`] for each section, and what a port of any role but `l2` has.
+//! Each section has one array of [`Param`]; one more has the keys of ports with a role other than `l2`.
 //!
 //! Units: bytes, entries, ms.
 //! Source: docs/spec/cxl-fabric.md "Port roles", "Tables of an edge", "The fabric manager"; docs/spec/wire-formats.md

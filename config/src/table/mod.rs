@@ -1,6 +1,7 @@
-//! The table of all parameters.
+//! The table of all parameters of a switch.
 //!
-//! [`SECTIONS`] in the order of the documentation; the parameters are in the sub-modules.
+//! [`SECTIONS`] stand in the order of the documentation; the sub-modules have their parameters. A [`Schema`] is the
+//! set of sections of one kind of file: [`CONFIG`], or that of scenarios.
 //!
 //! Units: each parameter's own.
 //! Source: docs/spec/pipeline.md §12 and §1 to §11.
@@ -19,12 +20,10 @@ use super::value::Kind;
 pub use port::PORT_KEYS;
 pub(crate) use switch::SWITCH as SWITCH_PARAMS;
 
-/// A priority.
+/// Priorities: `num_priorities` may allow 0 to 3 only, which the resolver checks.
 const PRI: Kind = Kind::Int(0, 7);
-/// A PFC class.
 const CLASS: Kind = Kind::Int(0, 7);
 
-/// All sections.
 pub static SECTIONS: &[Section] = &[
     Section {
         name: "switch",
@@ -178,7 +177,7 @@ pub static SECTIONS: &[Section] = &[
     },
 ];
 
-/// A kind of file: its sections.
+/// A kind of file, as the sections that it may have.
 pub struct Schema {
     sections: LazyLock<Vec<&'static Section>>,
 }
@@ -189,11 +188,12 @@ impl std::fmt::Debug for Schema {
     }
 }
 
-/// The configuration of a switch.
+/// The configuration file of a switch.
 pub static CONFIG: Schema = Schema { sections: LazyLock::new(|| SECTIONS.iter().collect()) };
 
 impl Schema {
-    /// A kind of file with these sections; the keys of the one without a name stand before all others.
+    /// A kind of file with these sections. The keys of the section without a name stand before all others in the
+    /// file.
     #[must_use]
     pub const fn new(sections: fn() -> Vec<&'static Section>) -> Self {
         Self { sections: LazyLock::new(sections) }
@@ -204,13 +204,14 @@ impl Schema {
         self.sections.iter().copied().filter(|section| !section.name.is_empty())
     }
 
-    /// The keys that stand before all sections.
+    /// The section without a name, whose keys stand before all others; `None` if the file has no such keys.
     #[must_use]
     pub fn root(&self) -> Option<&'static Section> {
         self.sections.iter().copied().find(|section| section.name.is_empty())
     }
 
-    /// The section of a name that occurs so often.
+    /// The section called `name` of form `form`: a name may be a table and a repeated section, as `switch` in
+    /// scenarios.
     #[must_use]
     pub fn section(&self, name: &str, form: Form) -> Option<&'static Section> {
         self.sections().find(|section| section.name == name && section.form == form)

@@ -1,6 +1,6 @@
 //! Parameters of a port.
 //!
-//! What names a port, and what it can also take from `port_defaults`.
+//! Keys that identify a port stand apart from those that it can also take from `[port_defaults]`.
 //!
 //! Units: rates in Gbit/s, frames/s or Mbit/s, lengths in bytes without FCS.
 //! Source: docs/spec/pipeline.md §1 to §3, §7, §11.

@@ -1,6 +1,6 @@
 //! Parameters of buffer, crossbar, ECN, WRED and PFC.
 //!
-//! One array of [`Param`] for each section.
+//! Each section has one array of [`Param`].
 //!
 //! Units: sizes in MiB or bytes, times in µs or ms, percentages 0..=100 of what the unit names.
 //! Source: docs/spec/pipeline.md §4, §6, §8 and §9.

@@ -1,6 +1,6 @@
 //! Parameters of the switch as a whole: threads, formats, classes, forwarding.
 //!
-//! One array of [`Param`] for each section.
+//! Each section has one array of [`Param`].
 //!
 //! Units: each parameter's own.
 //! Source: docs/spec/pipeline.md §1 to §3, §11 and §12; docs/spec/wire-formats.md §1.

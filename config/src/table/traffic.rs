@@ -1,6 +1,6 @@
 //! Parameters of the hosts that weft plays itself.
 //!
-//! One array of [`Param`].
+//! The keys of `[traffic]` are one array of [`Param`].
 //!
 //! Units: bytes, priorities, classes.
 //! Source: docs/spec/pipeline.md §12; docs/spec/wire-formats.md §1.1.

@@ -1,6 +1,6 @@
 //! Keys of the RC Link endpoints.
 //!
-//! One array of [`Param`].
+//! [`ENDPOINT`] has the keys of `[endpoint]`.
 //!
 //! Units: each key's own.
 //! Source: docs/spec/model.md §4.
@@ -12,18 +12,18 @@ use crate::value::Kind;
 use super::net::RATE;
 use Initial::{Derived, Fixed, Unset};
 
-/// Formats of frames that RC Link has.
+/// Words of `pkt_format`: the formats of frames that carry RC Link.
 pub(crate) const FORMATS: &[&str] = &["standard", "gen1", "gen2", "lite"];
 
-/// How frames get there.
+/// Words of `pkt_type`: the delivery services.
 pub(crate) const TYPES: &[&str] = &["type1", "type2", "type3"];
 
-/// What changes rates.
+/// Words of `controller`: the controllers of rates.
 pub(crate) const CONTROLLERS: &[&str] = &["static", "dcqcn"];
 
 const VC: Kind = Kind::Int(0, 7);
 
-/// A part of what an endpoint takes for a frame.
+/// The key of a part of the delay of an endpoint.
 const fn part(name: &'static str, doc: &'static str) -> Param {
     restart(
         name,

@@ -1,6 +1,6 @@
 //! The table of all keys of a scenario file.
 //!
-//! [`SCENARIO`], with the sections of a switch's configuration that count in virtual time.
+//! [`SCENARIO`] also has the sections of a switch's configuration that count in virtual time.
 //!
 //! Units: each key's own.
 //! Source: docs/spec/model.md §3.
@@ -12,11 +12,12 @@ mod net;
 use crate::param::{Form, Section};
 use crate::table::{self, Schema};
 
-/// Sections of a switch's configuration that hold for the switches of a scenario, with what a scenario says otherwise.
+/// Sections of a switch's configuration that a scenario takes over for its switches; [`ELSEWHERE`] has the
+/// exceptions.
 pub const SWITCH_SECTIONS: [&str; 9] =
     ["switch", "formats", "classify", "fdb", "buffer", "crossbar", "ecn", "wred", "pfc"];
 
-/// Keys of those that a scenario says elsewhere, or that count only live, and what to do.
+/// Section, keys and advice: keys of these sections that a scenario sets elsewhere, or that count only live.
 pub const ELSEWHERE: &[(&str, &[&str], &str)] = &[
     (
         "switch",
@@ -96,7 +97,7 @@ static OWN: [Section; 9] = [
     },
 ];
 
-/// What switches that are named have in common: the keys of `[switch]`.
+/// The keys of `[switch]` that named switches have in common.
 static SWITCH_DEFAULTS: Section = Section {
     name: "switch_defaults",
     form: Form::Table,
@@ -106,6 +107,7 @@ static SWITCH_DEFAULTS: Section = Section {
 
 /// Sections of a scenario file.
 pub static SCENARIO: Schema = Schema::new(|| {
+    // The tables of the configuration themselves, so that a new key of a switch is a key of scenarios at once.
     let of_switch = SWITCH_SECTIONS.iter().chain(&["port_defaults"]);
     let of_switch = of_switch.filter_map(|name| table::section(name));
     let [root, net, host, link, switch, rest @ ..] = &OWN;

@@ -1,6 +1,6 @@
 //! Keys of workloads, faults and expectations.
 //!
-//! One array of [`Param`] for each section.
+//! Each section has one array of [`Param`].
 //!
 //! Units: each key's own.
 //! Source: docs/spec/model.md §3.
@@ -11,7 +11,7 @@ use crate::value::Kind;
 use super::net::RATE;
 use Initial::{Derived, Fixed, Required, Unset};
 
-/// Kinds of workload.
+/// Words of `kind` of a workload.
 pub(crate) const WORKLOADS: &[&str] = &[
     "incast",
     "permutation",
@@ -23,13 +23,13 @@ pub(crate) const WORKLOADS: &[&str] = &[
     "capture",
     "tcp",
 ];
-/// Kinds of congestion control of TCP.
+/// Congestion controls that TCP connections can use.
 pub(crate) const CONGESTION: &[&str] = &["cubic", "reno"];
-/// Kinds of fault.
+/// Words of `kind` of a fault.
 pub(crate) const FAULTS: &[&str] =
     &["bit-error", "frame-error", "link-down", "slow-receiver", "pause-storm"];
 
-/// Hosts that a list may name.
+/// A list of names of hosts, as long as a network can have hosts.
 const HOSTS: Kind = Kind::List(&Kind::Name, 1, 1_024);
 
 pub(super) const WORKLOAD: &[Param] = &[

@@ -1,6 +1,6 @@
 //! Keys of the whole scenario, its network and its links.
 //!
-//! One array of [`Param`] for each section.
+//! Each section has one array of [`Param`].
 //!
 //! Units: each key's own.
 //! Source: docs/spec/model.md §3.
@@ -11,7 +11,7 @@ use crate::value::Kind;
 
 use Initial::{Derived, Fixed, Required, Unset};
 
-/// What makes a network.
+/// Words of `generate`: the generators of networks.
 pub(crate) const GENERATORS: &[&str] =
     &["direct", "single", "leaf-spine", "fat-tree", "mesh", "ring", "torus"];
 
@@ -193,8 +193,8 @@ pub(super) const LINK: &[Param] = &[
     ),
 ];
 
-/// What `[[switch]]` has: a name and the keys of a switch.
+/// The key that `[[switch]]` has beside those of [`SWITCH_SHARED`].
 pub(super) const SWITCH_NAME: &[Param] =
     &[restart("name", Kind::Name, "", Required, "Its name in links, faults and results.")];
-/// The keys of `[switch]`, of which the first one is the name.
+/// The keys of `[switch]` without the first one, which is the name.
 pub(super) const SWITCH_SHARED: &[Param] = SWITCH_PARAMS.split_at(1).1;
