@@ -1,7 +1,7 @@
 //! Results as tables for other programs: flows, ports, queues, series.
 //!
-//! [`Table`] → CSV (RFC 4180) with a head; units are in the names of columns; an empty cell is a figure that there
-//! is not.
+//! [`Table::write`] writes CSV (RFC 4180) with a head. Units are in the names of columns; an empty cell is a figure
+//! that does not exist.
 //!
 //! Units: as the names of columns end.
 //! Source: docs/results.md "CSV".
@@ -12,21 +12,21 @@ use weft_sim::results::Results;
 use weft_sim::results::flow::FlowResult;
 use weft_sim::results::network::{PortResult, SwitchResult};
 
-/// A table of results.
+/// A table of results, which is a file of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Table {
-    /// A row a flow.
+    /// One row for each flow.
     Flows,
-    /// A row a port of a switch.
+    /// One row for each port of each switch.
     Ports,
-    /// A row a priority of a port.
+    /// One row for each priority of each port.
     Queues,
-    /// A row a point of a series.
+    /// One row for each point of each series.
     Series,
 }
 
 impl Table {
-    /// All tables.
+    /// All tables, as `--csv` writes them.
     pub const ALL: [Self; 4] = [Self::Flows, Self::Ports, Self::Queues, Self::Series];
 
     /// Name of its file.
@@ -40,7 +40,7 @@ impl Table {
         }
     }
 
-    /// Writes it.
+    /// Writes the table with its head.
     ///
     /// # Errors
     /// The writer's.
@@ -68,7 +68,7 @@ impl Rows<'_> {
     }
 }
 
-/// A figure, or nothing.
+/// The text of a figure; empty if it does not exist.
 fn or_empty(value: Option<impl ToString>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
@@ -117,10 +117,10 @@ fn flow_row(flow: &FlowResult, name: impl Fn(u32) -> String) -> [String; 14] {
     ]
 }
 
-/// Flows one by one, as they end: the columns of `flows.csv`.
+/// A writer of flows as they end, with the columns of `flows.csv`.
 pub struct FlowStream<W: Write> {
     rows: csv::Writer<W>,
-    /// By number.
+    /// Names of hosts, by number.
     hosts: Vec<String>,
 }
 
@@ -132,11 +132,12 @@ impl<W: Write> FlowStream<W> {
     pub fn new(out: W, hosts: Vec<String>) -> io::Result<Self> {
         let mut rows = csv::Writer::from_writer(out);
         rows.write_record(FLOWS)?;
+        // The file has its head as soon as the run begins.
         rows.flush()?;
         Ok(Self { rows, hosts })
     }
 
-    /// Writes flows, so that whoever looks finds them whole.
+    /// Writes flows and flushes them: a killed run still leaves the flows that have ended.
     ///
     /// # Errors
     /// The writer's.
@@ -207,6 +208,7 @@ fn queues(results: &Results, rows: &mut Rows<'_>) -> io::Result<()> {
         "headroom_max_bytes",
     ])?;
     for (switch, at, port) in all_ports(results) {
+        // Watermarks are in cells, as switches count; columns are in bytes.
         let cell = u64::from(switch.cell_bytes);
         for (pri, queue) in (0u8..).zip(&port.queues) {
             rows.row(&[
@@ -238,7 +240,9 @@ fn series(results: &Results, rows: &mut Rows<'_>) -> io::Result<()> {
     for series in &results.series {
         for (at, mean) in (0u64..).zip(&series.mean) {
             let from = at.saturating_mul(series.interval_ps);
+            // The last interval ends with the run.
             let to = from.saturating_add(series.interval_ps).min(results.end_ps);
+            // Series of amounts have no maxima: the list is empty, and the cell, too.
             let max = usize::try_from(at).ok().and_then(|at| series.max.get(at));
             rows.row(&[
                 &series.kind.name(),

@@ -1,6 +1,6 @@
 //! Made-up results for tests of views: two hosts and a switch, with names that would break a careless page.
 //!
-//! [`results`].
+//! [`results`] has a host and an expectation whose texts need escaping.
 //!
 //! Units: as results.
 
@@ -65,7 +65,7 @@ fn link(host: &str, port: u8, frames: u64) -> LinkResult {
     }
 }
 
-/// The results.
+/// The results, the same at each call.
 #[must_use]
 pub fn results() -> Results {
     let end = us(100);

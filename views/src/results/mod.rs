@@ -1,6 +1,6 @@
 //! Results of a run in virtual time, for people and programs.
 //!
-//! [`Results`] → JSON, [`csv`], [`html`] and [`perfetto`].
+//! [`Results`] are written as JSON, [`csv`], [`html`] and [`perfetto`].
 //!
 //! Units: as docs/results.md says.
 //! Source: docs/spec/model.md §6; docs/results.md.
@@ -20,13 +20,13 @@ use weft_sim::results::Results;
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {path}: {source}")]
 pub struct WriteError {
-    /// Which.
+    /// Name of the file as it was given.
     pub path: PathBuf,
-    /// Why.
+    /// The kernel's answer, or the writer's.
     pub source: io::Error,
 }
 
-/// The whole of `results` as JSON, as docs/results.md describes it.
+/// Writes `results` as JSON, all of them, as docs/results.md describes it.
 ///
 /// # Errors
 /// The writer's.
@@ -35,7 +35,7 @@ pub fn write_json(results: &Results, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)
 }
 
-/// Writes a file at once or not at all: beside it first, then renamed, so that whoever finds it finds all of it.
+/// Writes a file whole or not at all: first beside it, then renamed, so that no reader finds half of it.
 ///
 /// # Errors
 /// The kernel's answer, or the writer's.
@@ -44,11 +44,12 @@ pub fn write_file(
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), WriteError> {
     let failed = |source| WriteError { path: path.to_owned(), source };
-    // What is not a file of a folder takes what comes: /dev/stdout, a pipe.
+    // Devices and pipes, such as /dev/stdout, cannot be replaced by a rename: write to them directly.
     if path.exists() && !path.is_file() {
         let mut out = BufWriter::new(files::create(path, Existing::Result).map_err(failed)?);
         return write(&mut out).and_then(|()| out.flush()).map_err(failed);
     }
+    // The rename would replace the link and leave its target as it was.
     if path.is_symlink() {
         return Err(failed(io::Error::other("it is a symbolic link, which is not followed")));
     }
@@ -56,6 +57,7 @@ pub fn write_file(
     let whole = |file: File| -> io::Result<()> {
         let mut out = BufWriter::new(file);
         write(&mut out)?;
+        // On the disk before the rename, or a power failure could leave an empty file under the final name.
         out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
         std::fs::rename(&beside, path)
     };
@@ -66,7 +68,7 @@ pub fn write_file(
     written.map_err(failed)
 }
 
-/// Whether [`write_file`] can write there: nothing is left of the try.
+/// Checks whether [`write_file`] can write to `path`, before a run that may take hours. Leaves no file behind.
 ///
 /// # Errors
 /// As [`write_file`]'s.
@@ -75,6 +77,7 @@ pub fn probe_file(path: &Path) -> Result<(), WriteError> {
     if path.is_dir() {
         return Err(failed(io::ErrorKind::IsADirectory.into()));
     }
+    // Opening a pipe could wait for its reader: take it for fine.
     if path.exists() && !path.is_file() {
         return Ok(());
     }
@@ -86,7 +89,7 @@ pub fn probe_file(path: &Path) -> Result<(), WriteError> {
     std::fs::remove_file(&beside).map_err(failed)
 }
 
-/// Where a file is written before it has its name: of this process alone.
+/// The name under which this process writes a file before it renames it.
 fn beside(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.part", std::process::id()));

@@ -1,7 +1,7 @@
 //! Results as Trace Event JSON, which Perfetto's viewer shows.
 //!
-//! A flow is a slice at its sender (async, `b` and `e`, as flows of a host overlap); queue depth, pause and
-//! throughput are counters of their switch or host; `M` names them.
+//! A flow is a slice at its sender (async, `b` and `e`, as flows of a host overlap). Queue depth, pause and
+//! throughput are counters of their switch or host; `M` events give these their names.
 //!
 //! Units: `ts` is in microseconds, to the picosecond.
 //! Source: "Trace Event Format" (Google); docs/results.md "Perfetto".
@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 use weft_sim::results::decimal::Decimal;
 use weft_sim::results::{Results, SeriesKind, SeriesResult};
 
-/// Flows that are told of at most: two events each.
+/// Most flows in the trace, with two events each.
 pub const FLOWS_MAX: usize = 50_000;
-/// Points of all series at most.
+/// Most points of all series together.
 pub const POINTS_MAX: usize = 200_000;
 
-/// Writes all of it, in the order of time.
+/// Writes the trace, its events in the order of time.
 ///
 /// # Errors
 /// The writer's.
@@ -38,7 +38,7 @@ pub fn write(results: &Results, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\n]}}")
 }
 
-/// Events, and how many flows and series are not among them.
+/// The events, and the numbers of flows and of series that are left out.
 fn events(results: &Results) -> (Vec<Value>, usize, usize) {
     let names = results.hosts.iter().map(|host| &host.name);
     let names = names.chain(results.switches.iter().map(|switch| &switch.name));
@@ -52,6 +52,7 @@ fn events(results: &Results) -> (Vec<Value>, usize, usize) {
     let mut timed: Vec<(u64, Value)> = Vec::new();
     for flow in results.flows.iter().take(FLOWS_MAX) {
         let Some(start) = flow.start_ps else { continue };
+        // A flow that was not delivered lasts until the end of the run.
         let end = flow.delivered_ps.unwrap_or(results.end_ps).max(start);
         let (from, to) = (results.host(flow.from), results.host(flow.to));
         let name = format!("flow {} from {from} to {to}", flow.id);
@@ -75,6 +76,7 @@ fn events(results: &Results) -> (Vec<Value>, usize, usize) {
     let (mut room, mut left_out) = (POINTS_MAX, 0);
     for series in &results.series {
         let Some(at) = names.iter().position(|name| **name == series.node) else { continue };
+        // Whole series only: one that is cut off would look as if it had ended. The one more is its last event.
         match room.checked_sub(series.mean.len() + 1) {
             Some(rest) => {
                 room = rest;
@@ -83,12 +85,13 @@ fn events(results: &Results) -> (Vec<Value>, usize, usize) {
             None => left_out += 1,
         }
     }
+    // Stable, so that a flow which begins and ends at one time keeps `b` before `e`.
     timed.sort_by_key(|&(at, _)| at);
     events.extend(timed.into_iter().map(|(_, event)| event));
     (events, results.flows.len().saturating_sub(FLOWS_MAX), left_out)
 }
 
-/// A series as a counter: an event where its value changes.
+/// Adds a series as a counter, with an event only where its value changes.
 fn counter(series: &SeriesResult, pid: u64, end: u64, timed: &mut Vec<(u64, Value)>) {
     let (what, unit) = match series.kind {
         SeriesKind::QueueDepthBytes => ("queue depth", "bytes"),
@@ -111,6 +114,7 @@ fn counter(series: &SeriesResult, pid: u64, end: u64, timed: &mut Vec<(u64, Valu
     for (at, &value) in (0u64..).zip(values) {
         tell(at.saturating_mul(series.interval_ps), value);
     }
+    // A viewer keeps drawing the last value of a counter.
     tell(end, 0);
 }
 

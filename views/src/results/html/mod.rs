@@ -1,7 +1,7 @@
-//! Results as one page: tables and pictures, nothing loaded from elsewhere.
+//! Results as one page of tables and pictures, which loads nothing else.
 //!
-//! [`Results`] → HTML that is well-formed XML too. The page carries its JSON; each figure of a table says where in
-//! it it is (`data-json`), and is that number in another unit (`data-places`).
+//! [`page`] makes HTML that is also well-formed XML. The page carries its JSON: each figure of a table has its JSON
+//! pointer (`data-json`), and is that number in another unit (`data-places`).
 //!
 //! Units: as the page says.
 //! Source: docs/results.md "The page".
@@ -17,9 +17,9 @@ use crate::figures::{grouped, scaled, us};
 use crate::page::{Cell, TIP_SCRIPT, TIP_STYLE, figures, head, script_json, table};
 use crate::svg::escape;
 
-/// Flows, and pairs of hosts, that the JSON of a page has at most; the file of JSON has all.
+/// Most flows, and most pairs of hosts, in the JSON of a page; the JSON file has all.
 const JSON_ROWS: usize = 2_000;
-/// Rows of a table.
+/// Most rows of a table of the page.
 const ROWS: usize = 50;
 
 const STYLE: &str = "
@@ -27,7 +27,7 @@ const STYLE: &str = "
 .node { stroke: var(--ink); fill: var(--soft); } .wire { fill: none; } .cell { stroke: var(--paper); stroke-width: .5; }
 ";
 
-/// The whole page.
+/// The page, from its head to its script.
 #[must_use]
 pub fn page(results: &Results) -> String {
     let mut out = String::new();
@@ -52,7 +52,7 @@ pub fn page(results: &Results) -> String {
     out
 }
 
-/// A note above what follows.
+/// Appends a note, which stands above the table that it is about.
 fn note(text: &str, out: &mut String) {
     let _ = writeln!(out, "<p class=\"note\">{}</p>", escape(text));
 }
@@ -62,17 +62,18 @@ fn embedded(results: &Results) -> String {
         return script_json(results);
     }
     let mut cut = results.clone();
+    // From the end: JSON pointers of the first rows, which tables show, stay right.
     cut.flows.truncate(JSON_ROWS);
     cut.matrix.truncate(JSON_ROWS);
     script_json(&cut)
 }
 
-/// A figure at `pointer`, as its JSON has it.
+/// The number at `pointer`, in the unit of the JSON.
 fn plain(number: u64, pointer: String) -> Cell {
     Cell::figure(grouped(number), pointer, 0)
 }
 
-/// Picoseconds at `pointer`, in microseconds.
+/// The picoseconds at `pointer`, in microseconds.
 fn micro(ps: u64, pointer: String) -> Cell {
     Cell::figure(us(ps), pointer, 6)
 }
@@ -92,6 +93,8 @@ fn about(results: &Results, out: &mut String) {
             figures(&["Who", "Waits for", "Since, us"], &rows, out);
         }
     }
+    // Never, unless the switch loses or doubles a frame: its frames are accounted for exactly once
+    // (docs/spec/pipeline.md §10).
     for switch in results.switches.iter().filter(|switch| switch.ledger.imbalance_frames != 0) {
         let frames = switch.ledger.imbalance_frames;
         note(&format!("{}: {frames} frames are not accounted for", switch.name), out);
@@ -165,6 +168,7 @@ fn summary(results: &Results, out: &mut String) {
         ("FCT to the acknowledgement, us", "fct_sender_ps", &sum.fct_sender_ps),
     ] {
         let Some(ranks) = ranks else { continue };
+        // `named` has the ranks in the order of the columns below.
         let mut row = vec![Cell::from(name)];
         for (rank, ps) in plots::named(ranks) {
             row.push(micro(ps, format!("/summary/{field}/{rank}")));
@@ -183,6 +187,7 @@ fn summary(results: &Results, out: &mut String) {
         let row = [("min", l.min_ps), ("p50", l.p50_ps), ("p90", l.p90_ps)].into_iter();
         let mut cells = vec![Cell::from("Latency of a frame, us")];
         cells.extend(row.map(|(name, ps)| micro(ps, format!("/latency/{name}_ps"))));
+        // Latencies have no p95.
         cells.push("".into());
         let row = [("p99", l.p99_ps), ("p999", l.p999_ps), ("max", l.max_ps)].into_iter();
         cells.extend(row.map(|(name, ps)| micro(ps, format!("/latency/{name}_ps"))));
@@ -193,7 +198,7 @@ fn summary(results: &Results, out: &mut String) {
     }
 }
 
-/// Says that a table has not all rows.
+/// Appends a note if a table does not have all rows.
 fn rest(shown: usize, all: usize, what: &str, out: &mut String) {
     if shown < all {
         let (shown, all) = (grouped(shown as u64), grouped(all as u64));
@@ -235,6 +240,7 @@ fn hosts(results: &Results, out: &mut String) {
         "Latency p50, us",
         "Most",
     ];
+    // Above the table, where it is seen before the end of a long one.
     rest(rows.len(), results.hosts.len(), "hosts", out);
     figures(&head, &rows, out);
 }

@@ -1,6 +1,6 @@
 //! Pictures of the page: times of flows, queues, pauses and rates over time, who sent to whom, links, parts of latency.
 //!
-//! [`all`] appends each as a `figure` with an id; marks carry their figures as titles.
+//! [`all`] appends each picture as a `figure` with an id; marks carry their figures as titles.
 //!
 //! Units: as the axes say.
 //! Source: docs/results.md "The page".
@@ -16,16 +16,16 @@ use weft_sim::results::{Results, SeriesKind, SeriesResult};
 use crate::figures::{gbps, grouped, us};
 use crate::svg::{Draw, Plot, Series, escape, place};
 
-/// Series of one picture: its colours.
+/// Most series of one picture: as many as there are colours.
 const SERIES: usize = 8;
-/// Points of a distribution.
+/// Most points of a distribution.
 const STEPS: usize = 200;
-/// Bars of one picture.
+/// Most bars of one picture.
 const BARS: usize = 24;
-/// Cells of the matrix, each way.
+/// Most cells of the matrix in each direction.
 const SIDE: usize = 64;
 
-/// All pictures that the results have something for.
+/// Appends all pictures for which the results have figures.
 pub fn all(results: &Results, out: &mut String) {
     fct(results, out);
     slowdown(results, out);
@@ -51,7 +51,7 @@ pub fn all(results: &Results, out: &mut String) {
     parts(results, out);
 }
 
-/// Names and values of ranks, as JSON has them.
+/// Names and values of ranks; names are those of the JSON.
 pub fn named<T: Copy>(ranks: &Ranks<T>) -> [(&'static str, T); 7] {
     let Ranks { min, p50, p90, p95, p99, p999, max } = *ranks;
     [
@@ -72,13 +72,15 @@ fn figure(id: &str, title: &str, text: Option<&str>, svg: &str, out: &mut String
     let _ = writeln!(out, "<figure id=\"{id}\"><h2>{title}</h2>{text}{svg}</figure>");
 }
 
-/// Five places on an axis from 0 to `most`, in words.
+/// Marks at 0 and at each fifth of an axis up to `most`, labelled by `words`.
 fn axis(most: u64, words: impl Fn(u64) -> String) -> Vec<(f64, String)> {
+    // In u128: picoseconds times five can exceed 64 bits.
     let at = |fifth: u64| u64::try_from(u128::from(most) * u128::from(fifth) / 5).unwrap_or(most);
     (0..=5).map(|fifth| (fifth as f64 / 5.0, words(at(fifth)))).collect()
 }
 
-/// Microseconds on an axis, where places are few: not below a nanosecond.
+/// Microseconds for the label of an axis, which has little room: cut to nanoseconds, or from a millisecond on to
+/// microseconds.
 fn short_us(ps: u64) -> String {
     us(if ps >= 1_000_000_000 { ps / 1_000_000 * 1_000_000 } else { ps / 1_000 * 1_000 })
 }
@@ -95,6 +97,7 @@ fn fct(results: &Results, out: &mut String) {
     let count = times.len();
     let steps = count.min(STEPS);
     let points = (1..=steps).filter_map(|step| {
+        // Every step ends at a flow that was measured: no point is interpolated.
         let rank = (count * step).div_ceil(steps);
         let (ps, id) = *times.get(rank - 1)?;
         let percent = rank as f64 * 100.0 / count as f64;
@@ -142,7 +145,7 @@ fn slowdown(results: &Results, out: &mut String) {
     figure("slowdown", "Slowdown by size of flow", None, &plot.svg(), out);
 }
 
-/// Bytes on an axis.
+/// Bytes for the label of an axis.
 fn bytes(bytes: u64) -> String {
     match bytes {
         1_000_000.. => format!("{} MB", bytes / 100_000 / 10),
@@ -151,7 +154,7 @@ fn bytes(bytes: u64) -> String {
     }
 }
 
-/// The most of a series, or the mean where there is no most.
+/// The highest values of a series, or its means if it has no highest ones.
 fn shown(series: &SeriesResult) -> &[u64] {
     if series.max.is_empty() { &series.mean } else { &series.max }
 }
@@ -174,6 +177,7 @@ fn over_time(
     of.sort_by_cached_key(|series| Reverse(sum(series)));
     let all = of.len();
     of.truncate(SERIES);
+    // Labels of the axes have these units: bytes, Gb/s, us.
     let unit = match kind {
         SeriesKind::QueueDepthBytes => 1.0,
         SeriesKind::ThroughputBps => 1e9,
@@ -186,6 +190,7 @@ fn over_time(
             let from = at.saturating_mul(series.interval_ps);
             let to = from.saturating_add(series.interval_ps).min(end);
             let words = format!("{place}: {} from {} to {} us", words(value), us(from), us(to));
+            // A value of an interval stands at its middle.
             (share(u64::midpoint(from, to), end), value as f64 / unit, words)
         });
         Series { points: points.collect(), name: place }
@@ -211,6 +216,7 @@ fn matrix(results: &Results, out: &mut String) {
     if results.matrix.is_empty() || hosts == 0 {
         return;
     }
+    // Neighbours by number share a cell, so that the matrix has 64 cells a side at most.
     let each = hosts.div_ceil(SIDE);
     let side = hosts.div_ceil(each);
     let mut sums = std::collections::BTreeMap::new();
@@ -245,6 +251,7 @@ fn matrix(results: &Results, out: &mut String) {
             svg,
             "<rect class=\"c0 cell\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{size:.1}\" height=\"{size:.1}\" \
              fill-opacity=\"{:.2}\"><title>{}</title></rect>",
+            // Even a few bytes are to be seen.
             0.15 + 0.85 * share(bytes, most),
             escape(&words)
         );
@@ -304,6 +311,7 @@ fn parts(results: &Results, out: &mut String) {
     let text = (count > bars.len()).then(|| {
         format!("All hosts, and the {} of {count} whose frames took longest.", bars.len())
     });
+    // After the sorting: the bar of all hosts always comes first.
     bars.insert(0, ("all", *all));
     let names: Vec<_> = all.parts().iter().map(|&(name, _)| name).collect();
     let series = names.iter().enumerate().map(|(part, name)| Series {
@@ -321,6 +329,7 @@ fn parts(results: &Results, out: &mut String) {
             .collect(),
     });
     let ticks = bars.iter().enumerate();
+    // The label under a bar has no room for more.
     let name = |name: &str| name.chars().take(8).collect::<String>();
     let plot = Plot {
         title: "What latency is made of".to_owned(),

@@ -1,6 +1,6 @@
-//! The network as a picture: hosts below, switches in rows by how far they are from hosts, links by how busy they are.
+//! A picture of the network: hosts at the bottom, switches in rows by distance from hosts, links coloured by load.
 //!
-//! [`draw`] appends one `figure`.
+//! [`draw`] appends the picture as one `figure`.
 //!
 //! Units: pixels of a box 720 wide.
 //! Source: docs/results.md "The page".
@@ -14,14 +14,14 @@ use weft_sim::results::Results;
 use crate::svg::escape;
 
 const WIDTH: f64 = 720.0;
-/// Between two rows.
+/// Height of a row.
 const ROW: f64 = 90.0;
-/// Links that are drawn at most.
+/// Most links that are drawn.
 const LINKS: usize = 4_000;
-/// Nodes of a row whose names are shown.
+/// Most nodes of a row with names; more would overlap.
 const NAMED: usize = 16;
 
-/// The picture.
+/// Appends the picture; nothing if there are no links.
 pub fn draw(results: &Results, out: &mut String) {
     let shown = results.links.iter().take(LINKS);
     if results.links.is_empty() {
@@ -44,6 +44,7 @@ pub fn draw(results: &Results, out: &mut String) {
         else {
             continue;
         };
+        // The busier direction decides the colour.
         let busy = link.a_to_b.utilisation.max(link.b_to_a.utilisation);
         let share = busy.0 as f64 / 1e9;
         let class = match share {
@@ -60,6 +61,7 @@ pub fn draw(results: &Results, out: &mut String) {
             link.a_to_b.utilisation,
             link.b_to_a.utilisation
         );
+        // A link within a row bends upwards, or it would run through the nodes between.
         let bend = f64::midpoint(a.1, b.1) - if (a.1 - b.1).abs() < 1.0 { 40.0 } else { 0.0 };
         let _ = write!(
             svg,
@@ -112,7 +114,7 @@ fn nodes(names: &[&str], is_switch: bool, places: &BTreeMap<&str, (f64, f64)>, s
     }
 }
 
-/// Names by row: hosts, then switches by the least number of links to a host.
+/// Names by row: hosts, then switches by the least number of links to a host (breadth-first search from all hosts).
 fn rows(results: &Results) -> Vec<Vec<&str>> {
     let mut near: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for link in &results.links {
@@ -134,6 +136,7 @@ fn rows(results: &Results) -> Vec<Vec<&str>> {
     let mut rows: Vec<Vec<&str>> =
         vec![results.hosts.iter().map(|host| host.name.as_str()).collect()];
     for switch in &results.switches {
+        // A switch that no host reaches stands in the first row of switches.
         let row = distance.get(switch.name.as_str()).copied().unwrap_or(1).max(1);
         if rows.len() <= row {
             rows.resize(row + 1, Vec::new());
