@@ -1,10 +1,10 @@
-//! Figures in words: whole numbers with commas, times and rates in units that people read, without rounding.
+//! Figures in words: numbers with commas, times and rates in units for people, never rounded.
 //!
-//! A number → text.
+//! Every function turns a number or a text into a text.
 //!
 //! Units: as the names say.
 
-/// A whole number with commas.
+/// A whole number with a comma after each three digits.
 #[must_use]
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -18,12 +18,13 @@ pub fn grouped(number: u64) -> String {
     out
 }
 
-/// A whole number in units of 10^`places`, exactly: picoseconds in microseconds with 6 places, bits a second in gigabits
-/// with 9.
+/// A whole number in units of 10^`places`, exactly: with 6 places picoseconds become microseconds, with 9 places
+/// bit/s become Gbit/s.
 #[must_use]
 pub fn scaled(number: u64, places: u32) -> String {
     let unit = 10u64.saturating_pow(places);
     let (whole, part) = (grouped(number / unit), number % unit);
+    // No point without digits behind it.
     if part == 0 {
         return whole;
     }
@@ -31,19 +32,20 @@ pub fn scaled(number: u64, places: u32) -> String {
     format!("{whole}.{}", format!("{part:0width$}").trim_end_matches('0'))
 }
 
-/// Picoseconds as microseconds.
+/// Picoseconds in microseconds, exactly.
 #[must_use]
 pub fn us(ps: u64) -> String {
     scaled(ps, 6)
 }
 
-/// Bits a second as gigabits.
+/// Bit/s in Gbit/s, exactly.
 #[must_use]
 pub fn gbps(bps: u64) -> String {
     scaled(bps, 9)
 }
 
-/// Text of somebody else on one line of a terminal: control characters, ends of lines among them, are shown as U+FFFD.
+/// Foreign text for one line of a terminal: control characters and line ends are shown as U+FFFD, so that they can
+/// neither move the cursor nor forge lines.
 #[must_use]
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect()

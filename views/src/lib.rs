@@ -1,6 +1,7 @@
-//! Views: figures in words, plots and pages, for whoever has results to show.
+//! Views: figures in words, plots and pages for all crates that show results.
 //!
-//! [`figures`] → text, [`svg`] → plots, [`page`] → HTML that needs nothing else, under a [`policy`].
+//! [`figures`] formats numbers, [`svg`] draws plots, [`page`] makes HTML files that load nothing else, and [`policy`]
+//! limits what they may do in a browser. [`results`] shows the results of a run.
 //!
 //! Units: as each says.
 

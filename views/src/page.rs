@@ -1,6 +1,6 @@
-//! Pages: one HTML file that is well-formed XML too, with nothing loaded from elsewhere.
+//! Pages: one HTML file each, which is also well-formed XML and loads nothing else.
 //!
-//! [`head`], tables and plots, the end; each is appended to text.
+//! A page is [`head`], tables and plots, and [`end`]; each function appends its part to the text.
 //!
 //! Source: WHATWG HTML; docs/results.md "The page".
 
@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::policy::{meta, policy};
 use super::svg::escape;
 
-/// What all pages look like.
+/// The style that all pages have.
 pub const STYLE: &str = "
 :root { color-scheme: light dark; --ink: #1c1c1c; --paper: #fff; --rule: #d4d4d4; --soft: #f3f3f3; }
 @media (prefers-color-scheme: dark) {
@@ -45,13 +45,14 @@ polyline { fill: none; stroke-width: 2; }
 .l4 { stroke: #7a68c7; } .l5 { stroke: #8f7a2c; } .l6 { stroke: #2f9c9c; } .l7 { stroke: #777; }
 ";
 
-/// What [`TIP_SCRIPT`] shows: an element with the id `tip`.
+/// The style of the element with the id `tip`, which [`TIP_SCRIPT`] shows.
 pub const TIP_STYLE: &str = "
 #tip { position: fixed; pointer-events: none; background: var(--ink); color: var(--paper); padding: .15rem .5rem;
   border-radius: 3px; font-size: 13px; max-width: 28rem; }
 ";
 
-/// Shows what is under the pointer at once, not when the browser thinks fit. Without characters that XML minds.
+/// Shows the title of the mark under the pointer at once, not after the browser's delay. It has no character that XML
+/// would need escaped.
 pub const TIP_SCRIPT: &str = "
 var tip = document.getElementById('tip');
 document.addEventListener('pointermove', function (event) {
@@ -66,18 +67,18 @@ document.addEventListener('pointermove', function (event) {
 });
 ";
 
-/// The beginning of a page, up to its heading; `style` is beside what all pages have.
+/// Appends the beginning of a page, up to its heading; `style` is added to [`STYLE`].
 pub fn head(title: &str, style: &str, out: &mut String) {
     begin(title, "", &[STYLE, style].concat(), out);
 }
 
-/// The same of a page that may run `script` alone, and ask nobody; [`end`] has the script.
+/// Like [`head`], for a page with a policy: it may run `script` only, which [`end`] appends, and makes no requests.
 pub fn sealed_head(title: &str, style: &str, script: &str, out: &mut String) {
     let style = [STYLE, style].concat();
     begin(title, &meta(&policy(&style, script)), &style, out);
 }
 
-/// The end of a page, with its script.
+/// Appends the end of a page, with its script.
 pub fn end(script: &str, out: &mut String) {
     let _ = write!(out, "<script>{script}</script>\n</body></html>\n");
 }
@@ -92,11 +93,13 @@ fn begin(title: &str, meta: &str, style: &str, out: &mut String) {
     );
 }
 
-/// JSON inside a `script` element: no character of it can end the element, nor bother a reader of XML.
+/// JSON for a `script` element: no character of it ends the element or needs escaping in XML.
 #[must_use]
 pub fn script_json(value: &impl Serialize) -> String {
     let text = serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned());
     let mut out = String::with_capacity(text.len());
+    // In JSON these characters stand in strings only, where an escape means the same. `<` could begin `</script>`;
+    // `&`, controls and U+FFFE trouble XML; U+2028 and U+2029 ended lines of older JavaScript.
     for c in text.chars() {
         match c {
             '<'
@@ -115,22 +118,21 @@ pub fn script_json(value: &impl Serialize) -> String {
     out
 }
 
-/// A row of a table whose cells are text, with attributes of the row: `data-...` and their values.
+/// A row of a table of text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
-    /// Names and values.
+    /// Attributes of the row: names without `data-`, and values.
     pub data: Vec<(&'static str, String)>,
-    /// Cells.
     pub cells: Vec<String>,
 }
 
-/// A table: its head, and rows of which every cell is text.
+/// Appends a table in which every cell is text.
 pub fn table(head: &[&str], rows: &[Vec<String>], out: &mut String) {
     let row = |cells: &Vec<String>| Row { data: Vec::new(), cells: cells.clone() };
     table_of(head, &rows.iter().map(row).collect::<Vec<_>>(), out);
 }
 
-/// The same with attributes of rows.
+/// Like [`table`], with attributes of rows.
 pub fn table_of(head: &[&str], rows: &[Row], out: &mut String) {
     out.push_str("<div class=\"scroll\"><table><thead><tr>");
     for cell in head {
@@ -144,6 +146,7 @@ pub fn table_of(head: &[&str], rows: &[Row], out: &mut String) {
         }
         out.push('>');
         for (cell, of) in cells.iter().zip(heads(head)) {
+            // By the cell and not by its column: words are aligned left, figures right.
             let words = cell.chars().next().is_some_and(char::is_alphabetic);
             let class = if words { " class=\"words\"" } else { "" };
             let _ = write!(out, "<td{class}{of}>{}</td>", escape(cell));
@@ -153,17 +156,18 @@ pub fn table_of(head: &[&str], rows: &[Row], out: &mut String) {
     out.push_str("</tbody></table></div>\n");
 }
 
-/// What each cell of a row says of its head, for screens on which it stands beside it.
+/// The attribute of each cell that has its head: on narrow screens the style shows it beside the cell.
 fn heads(head: &[&str]) -> impl Iterator<Item = String> {
     head.iter().map(|head| format!(" data-head=\"{}\"", escape(head)))
 }
 
-/// A cell: text, and for a figure where it is in the JSON of the page.
+/// A cell of a table of figures.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
-    /// What is shown.
+    /// The text shown.
     pub text: String,
-    /// JSON pointer (RFC 6901) of the figure, and how many places its unit is above that of the JSON.
+    /// JSON pointer (RFC 6901) of the figure, and the power of ten by which its unit is above that of the JSON;
+    /// `None` for mere text.
     pub figure: Option<(String, u32)>,
 }
 
@@ -180,14 +184,16 @@ impl From<String> for Cell {
 }
 
 impl Cell {
-    /// A figure: its text, where it is in the JSON, and its unit above that of the JSON in powers of ten.
+    /// A figure with the text shown, its JSON pointer, and the power of ten by which its unit is above that of the
+    /// JSON.
     #[must_use]
     pub fn figure(text: String, pointer: String, places: u32) -> Self {
         Self { text, figure: Some((pointer, places)) }
     }
 }
 
-/// A table of figures, each with its place in the JSON: `data-json`, and `data-places` for its unit.
+/// Appends a table of figures, each with its JSON pointer (`data-json`) and the power of ten of its unit
+/// (`data-places`), by which tests compare it with the JSON.
 pub fn figures(head: &[&str], rows: &[Vec<Cell>], out: &mut String) {
     out.push_str("<div class=\"scroll\"><table><thead><tr>");
     for cell in head {

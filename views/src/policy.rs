@@ -1,6 +1,7 @@
-//! What a browser may do with a page of ours: run its script, use its style, and nothing else.
+//! Content security policy of weft's pages: a browser runs the page's script, uses its style, and does nothing else.
 //!
-//! The text of the style and of the script -> `Content-Security-Policy`.
+//! [`policy`] names style and script by their hashes. They have to stand in the page byte for byte as they were
+//! hashed.
 //!
 //! Source: W3C Content Security Policy Level 3; FIPS 180-4 (SHA-256); RFC 4648 (base 64).
 
@@ -13,17 +14,18 @@ pub fn hash(text: &str) -> String {
     format!("'sha256-{}'", BASE64.encode(digest(&SHA256, text.as_bytes()).as_ref()))
 }
 
-/// What the browser may do: run this script and use this style. It loads nothing, and asks nobody.
+/// The policy that allows this script and this style, and no requests at all.
 #[must_use]
 pub fn policy(style: &str, script: &str) -> String {
     format!(
+        // `default-src` covers neither the base address nor the targets of forms: these need directives of their own.
         "default-src 'none'; script-src {}; style-src {}; base-uri 'none'; form-action 'none'",
         hash(script),
         hash(style)
     )
 }
 
-/// The policy as an element of the page's head; it has hashes and words, and no quote.
+/// The policy as an element of the page's head. It is not escaped, as it has no double quote.
 #[must_use]
 pub fn meta(policy: &str) -> String {
     format!("<meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\"/>")

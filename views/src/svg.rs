@@ -1,6 +1,7 @@
-//! Plots as SVG that stands inside a page: no script, nothing from elsewhere.
+//! Plots as inline SVG, without script and without anything from elsewhere.
 //!
-//! [`Plot`] → text of one `svg` element; points carry their figures as titles.
+//! [`Plot::svg`] makes one `svg` element; marks carry their figures as titles, which a browser shows under the
+//! pointer.
 //!
 //! Units: as the labels say; pixels of a 720 x 320 box inside.
 //! Source: W3C SVG 2 (in HTML, elements need no name space).
@@ -10,14 +11,14 @@ use std::fmt::Write as _;
 
 pub use weft_base::markup::escape;
 
-/// The box, and the frame of the plot in it.
+/// Size of the box, and margins of the plot in it: pixels of the `viewBox`.
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 320.0;
 const LEFT: f64 = 78.0;
 const RIGHT: f64 = 150.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 48.0;
-/// Classes of lines and bars; the page's style has their colours.
+/// Number of colours: classes c0 to c7 and l0 to l7 of the page's style.
 const COLOURS: usize = 8;
 
 /// How a plot is drawn.
@@ -27,13 +28,13 @@ pub enum Draw {
     Bars,
     /// A line with marks for each series.
     Lines,
-    /// A line for each series, whose marks are seen when pointed at.
+    /// A line for each series, with marks that show only under the pointer.
     Curves,
     /// Bars on top of each other for each place on the x axis.
     Stacked,
 }
 
-/// A series of values.
+/// A series of values, in one colour.
 #[derive(Clone, Debug)]
 pub struct Series {
     /// Name in the legend.
@@ -42,20 +43,17 @@ pub struct Series {
     pub points: Vec<(f64, f64, String)>,
 }
 
-/// A plot.
 #[derive(Clone, Debug)]
 pub struct Plot {
-    /// What it shows, for who cannot see it.
+    /// Description for readers who cannot see the plot.
     pub title: String,
-    /// What the x axis counts.
+    /// Label of the x axis, with the unit.
     pub x_label: &'static str,
-    /// What the y axis counts.
+    /// Label of the y axis, with the unit.
     pub y_label: &'static str,
-    /// Places on the x axis (0.0 to 1.0) and what stands there.
+    /// Places on the x axis (0.0 to 1.0) and their labels.
     pub x_ticks: Vec<(f64, String)>,
-    /// Values.
     pub series: Vec<Series>,
-    /// How.
     pub draw: Draw,
     /// Whether the y axis is logarithmic: for values above 0.
     pub log: bool,
@@ -68,7 +66,7 @@ pub fn place(index: usize, count: usize) -> f64 {
     (index as f64 + 0.5) / count.max(1) as f64
 }
 
-/// The y axis: its ends and marks.
+/// The y axis: its ends (decades if `log`) and marks.
 struct Scale {
     low: f64,
     high: f64,
@@ -81,8 +79,10 @@ impl Scale {
         let most = values.clone().fold(0.0, f64::max);
         if log {
             let least = values.filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
+            // Without a value above 0, `least` is infinite.
             let (least, most) = if least <= most { (least, most) } else { (1.0, 10.0) };
             let (low, high) = (least.log10().floor(), most.log10().ceil());
+            // All values in one decade: its ends could be the same mark.
             let high = if high > low { high } else { low + 1.0 };
             let mut ticks = vec![];
             let mut tick = low;
@@ -94,17 +94,20 @@ impl Scale {
         }
         let most = if most > 0.0 { most } else { 1.0 };
         let magnitude = 10f64.powf((most / 5.0).log10().floor());
+        // Round steps, at most five of them up to the largest value.
         let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * magnitude);
         let step = steps.into_iter().find(|step| most / step <= 5.0).unwrap_or(most);
         let mut ticks = vec![0.0];
+        // The bound ends the loop also for a value that no mark reaches, such as infinity.
         while ticks.last().is_some_and(|last| *last < most) && ticks.len() < 12 {
             ticks.push(ticks.last().copied().unwrap_or(0.0) + step);
         }
         Self { low: 0.0, high: ticks.last().copied().unwrap_or(most), log, ticks }
     }
 
-    /// Pixels from the top.
+    /// Height of `value`, in pixels from the top.
     fn y(&self, value: f64) -> f64 {
+        // 0 has no logarithm; it is drawn at the foot of the plot.
         let value = if self.log { value.max(1e-300).log10() } else { value };
         let share = ((value - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
         TOP + (HEIGHT - TOP - BOTTOM) * (1.0 - share)
@@ -115,7 +118,7 @@ fn x(place: f64) -> f64 {
     LEFT + (WIDTH - LEFT - RIGHT) * place
 }
 
-/// A value on the axis: 1,500,000 as 1.5 M.
+/// A label of the axis, such as 1.5 M for 1,500,000.
 fn short(value: f64) -> String {
     let (value, unit) = match value {
         v if v >= 1e9 => (v / 1e9, " G"),
@@ -128,10 +131,11 @@ fn short(value: f64) -> String {
 }
 
 impl Plot {
-    /// The plot as one element.
+    /// The plot as one `svg` element.
     #[must_use]
     pub fn svg(&self) -> String {
         let values = self.series.iter().flat_map(|series| series.points.iter().map(|p| p.1));
+        // Stacked bars: the height that earlier series have reached at each place.
         let mut floors = vec![0.0; self.x_ticks.len()];
         let scale = if self.draw == Draw::Stacked {
             let sum =
@@ -156,6 +160,7 @@ impl Plot {
                 Draw::Curves => line(index, series, &scale, &mut out, true),
                 Draw::Stacked => self.stack(index, series, &scale, &mut floors, &mut out),
             }
+            // The legend has a line of 18 pixels for each series: `place` is index + 0.5 here.
             let y = TOP + 14.0 + 18.0 * place(index, 1);
             let (box_x, text_x, class) =
                 (WIDTH - RIGHT + 12.0, WIDTH - RIGHT + 30.0, index % COLOURS);
@@ -242,6 +247,7 @@ impl Plot {
                 out,
                 "<rect class=\"c{class}\" x=\"{at:.1}\" y=\"{y:.1}\" width=\"{:.1}\" \
                  height=\"{:.1}\"><title>{}</title></rect>",
+                // A pixel of gap between bars, but never no bar.
                 (width - 1.0).max(1.0),
                 (floor - y).max(0.0),
                 escape(words)
@@ -250,7 +256,7 @@ impl Plot {
     }
 }
 
-/// A name as the legend has room for it.
+/// A name cut to the room that the legend has.
 fn fitting(name: &str) -> String {
     const ROOM: usize = 20;
     if name.chars().count() <= ROOM {
@@ -265,6 +271,7 @@ fn line(index: usize, series: &Series, scale: &Scale, out: &mut String, hidden: 
     let path: Vec<_> =
         series.points.iter().map(at).map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
     let _ = write!(out, "<polyline class=\"l{class}\" points=\"{}\"/>", path.join(" "));
+    // Class h is transparent until the pointer is over it.
     let mark = if hidden { "h".to_owned() } else { format!("c{class}") };
     for point in &series.points {
         let (x, y) = at(point);
