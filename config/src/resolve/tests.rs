@@ -1,4 +1,4 @@
-//! What configurations resolve to, and which contradictions are refused where.
+//! Tests of the resolver: resulting configurations, and contradictions with the places where they are refused.
 
 use weft_dataplane::config::{PfcMode, StormAction};
 use weft_dataplane::islip::Discipline;
@@ -41,7 +41,7 @@ fn two_named_ports_are_a_switch() {
     assert_eq!(switch.buffer.headroom_cells, [611 + 64 + 2_048; 2]);
     // 32 MiB, headroom of 2 ports x 2 priorities, and 2 cells of reserve for each.
     assert_eq!(switch.buffer.total_cells, 16_384 + 4 * 2_723 + 4 * 2);
-    // What is shared / (2 x outputs), of which ECN takes 50 and 80 %.
+    // The shared part / (2 x ports), of which ECN takes 50 and 80 %.
     let capacity: u64 = (32 << 20) / 4;
     assert_eq!(switch.ecn.low_bytes, capacity / 2);
     assert_eq!(switch.ecn.high_bytes, capacity * 8 / 10);
@@ -50,7 +50,7 @@ fn two_named_ports_are_a_switch() {
     assert!(config.warnings.is_empty(), "{:?}", config.warnings);
 }
 
-/// A switch with a host, a device and two others.
+/// A switch with links to a host, to a device and to two other switches.
 const ROLES: &str = "[fabric]\nuuid = '5ed8a1c0-0000-4000-8000-000000000001'\npid = 1\n\
     [[port]]\nname = 'p0'\nrole = 'usp'\n[[port]]\nname = 'p1'\nrole = 'dsp'\n\
     [[port]]\nname = 'p2'\nrole = 'fport'\n[[port]]\nname = 'p3'\nrole = 'fport'\n\
@@ -60,7 +60,7 @@ const FIXED: &str = "[[pid]]\nport = 'p0'\npid = 2\n[[pid]]\nport = 'p2'\npid = 
     [[route]]\npid = 9\nrouting_group = 5\n[[route]]\npid = 10\nport = 'p3'\n\
     [[bind]]\nvppb = 1\nport = 'p1'\n[[bind]]\nvppb = 2\nown = 2\nfar = 9\nlatency_base = 10\nlatency = 3\n";
 
-/// CXL 3.1 section 7.7.12.1; the text of what it comes to is the same configuration.
+/// CXL 3.1 section 7.7.12.1; the result, written as sections again, resolves to itself.
 #[test]
 fn a_switch_is_set_up_from_the_start() {
     let config = live(&format!("{ROLES}{FIXED}")).unwrap();
@@ -146,7 +146,8 @@ fn headroom_in_virtual_time_covers_the_densest_frames() {
     assert_eq!(config.switch.crossbar.burst, 1);
 }
 
-/// The bytes of docs/spec/model-reference.md §8 but for the last frame, each 84 of which may be a frame in a cell of its own.
+/// The bytes of docs/spec/model-reference.md §8 without the last frame. Each 84 of them may be a frame in a cell of
+/// its own.
 #[test]
 fn headroom_in_virtual_time_is_that_of_annex_o() {
     #[rustfmt::skip] // columns: Gbit/s, bytes at 3, 10, 100 and 300 m
@@ -168,7 +169,7 @@ fn headroom_in_virtual_time_is_that_of_annex_o() {
     }
 }
 
-/// What is under way counts in full, whatever key says it.
+/// Frames under way count in full, whichever key sets the latency.
 #[test]
 fn headroom_in_virtual_time_covers_the_switch_s_own_latency() {
     let at = |keys: &str| {
@@ -337,7 +338,7 @@ fn names_must_fit_together() {
     assert_eq!(refused, ["f:129:1: port: expected at most 64 ports, found 65"]);
 }
 
-/// Live ports pass whole frames: a switch says so, unless it is to take its model's configuration as it is.
+/// Live ports pass whole frames: cut-through is refused, unless the configuration of a model is to be taken as it is.
 #[test]
 fn cut_through_is_for_virtual_time() {
     let text = "[switch]\nforwarding_mode = 'cut-through'\nwire_overhead = false\n\
@@ -375,7 +376,7 @@ fn sixty_four_ports_need_no_settings() {
     }
 }
 
-/// None fills the FDB for the others; what is said is taken as it is said.
+/// By default no port can fill the FDB for the others; a value that is set counts as it is.
 #[test]
 fn a_port_learns_a_fair_share_by_default() {
     #[rustfmt::skip] // columns: settings, what each of two ports learns

@@ -1,4 +1,4 @@
-//! Scenario files that are read, and files that are refused with place, what was found and what was expected.
+//! Scenario files: those that are read, and those that are refused with place, value found and value expected.
 
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_hosts::frames::{Kind, Station};
@@ -15,10 +15,10 @@ fn load(text: &str) -> Result<Loaded, Vec<String>> {
     source.load().map_err(|error| error.to_string().lines().map(str::to_owned).collect())
 }
 
-/// A good end of a file.
+/// The end of a file that is accepted.
 const MOVES: &str = "[[workload]]\nkind = 'permutation'\nbytes = 1000\n";
 
-/// A file that says something of everything.
+/// A file with something in every section.
 const ALL: &str = "
 seed = 7
 until = '10ms'
@@ -216,7 +216,7 @@ fn the_page_is_as_the_table_has_it() {
     );
 }
 
-/// The scenarios that are shipped.
+/// Paths of the scenarios in `scenarios/`.
 fn shipped() -> Vec<std::path::PathBuf> {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios");
     let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());

@@ -1,4 +1,5 @@
-//! Files of other simulators that are read, and files that are refused with place, what was found and what was expected.
+//! Files of other simulators: those that are read, and those that are refused with place, value found and value
+//! expected.
 
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_sim::scenario::flow::Flow;
@@ -7,12 +8,12 @@ use weft_sim::topology::Topology;
 use super::{Imported, Network};
 use crate::Problem;
 
-/// Hosts h0 to h15, and n0 to n15 of HPCC's.
+/// Hosts h0 to h15, and n0 to n15 as HPCC names them.
 fn host(name: &str) -> Option<u16> {
     name.strip_prefix(['h', 'n'])?.parse().ok().filter(|number| *number < 16)
 }
 
-/// Bytes of flows without an end.
+/// Bytes that flows without an end get.
 const ENDLESS: u64 = 1 << 40;
 
 fn warned<T>(read: Imported<T>) -> (T, Vec<String>) {
@@ -20,14 +21,14 @@ fn warned<T>(read: Imported<T>) -> (T, Vec<String>) {
     (read.what, warnings)
 }
 
-/// A network, of which there is nothing to be said.
+/// A network that is read without warnings.
 fn topology(file: &str, text: &str) -> Result<Topology, Problem> {
     let (Network { topology, .. }, warnings) = warned(super::topology(file, text)?);
     assert!(warnings.is_empty(), "{warnings:?}");
     Ok(topology)
 }
 
-/// Flows, of which there is nothing to be said.
+/// Flows that are read without warnings.
 fn flows(
     file: &str,
     text: &str,
@@ -87,8 +88,8 @@ fn flows_are_read_in_each_form() {
     assert_eq!(flows("f.cm", cm, &host).unwrap(), [flow(0, 1, 5, 1, &[]), flow(2, 3, 6, 0, &[0])]);
 }
 
-/// As HPCC's project ships its files: decimals everywhere, and behind what the first line counts an explanation, or more
-/// flows, of which HPCC reads none.
+/// Files as HPCC's project ships them: decimals everywhere, and behind the entries that the first line counts an
+/// explanation, or more flows, which HPCC does not read.
 #[test]
 fn files_of_hpcc_go_on_behind_their_data() {
     let text = "4 1 3\n0\n0 1 12.5Gbps 0.001ms 0.000000\n0 2 1GB/s 1000ns 0\n0 3 25Gb/s 1us 0\n\nFirst line: total node #, switch node #, link #\nSecond line: switch node IDs...\nsrc0 dst0 rate delay error_rate\n...\n";

@@ -1,5 +1,6 @@
-//! The page: well-formed, complete, nothing from elsewhere, and its figures are those of its JSON.
-//! Made-up results in, elements of the page out.
+//! Tests of the page: it is well-formed and complete, loads nothing else, and has the figures of its JSON.
+//!
+//! Pages of made-up results are taken apart into elements, and shown by a browser where there is one.
 //!
 //! Units: as results.
 
@@ -82,7 +83,7 @@ fn names_cannot_break_the_page() {
     assert!(shown, "the name is shown as it is");
 }
 
-/// A mark twice as high stands for a figure twice as large, and says it.
+/// A mark twice as high stands for a figure twice as large, which its title has.
 #[test]
 fn parts_of_latency_stand_on_each_other() {
     let page = page(&example::results());
@@ -123,7 +124,7 @@ fn a_run_of_which_nothing_came_is_a_page_too_and_a_large_one_is_cut() {
     assert!(page.len() < 2_000_000, "{}", page.len());
 }
 
-/// What a browser finds on the page: told as JSON in an element of its own.
+/// Script for the page: writes the findings of a browser as JSON into an element of its own.
 const CHECK: &str = "
 window.addEventListener('load', function () {
   var json = JSON.parse(document.getElementById('results').textContent), wrong = [], checked = 0;
@@ -154,7 +155,8 @@ window.addEventListener('load', function () {
 });
 ";
 
-/// What a browser shows: no error, each picture, the figures of the JSON, and words at the pointer.
+/// In a browser there is no error, each picture is drawn, the figures are those of the JSON, and words show at the
+/// pointer.
 #[test]
 fn a_browser_shows_the_page_without_an_error() {
     use std::process::Command;
