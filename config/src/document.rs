@@ -2,7 +2,6 @@
 //!
 //! [`markdown`] renders [`table::SECTIONS`]; a test compares the result with `docs/configuration.md`.
 //!
-//! Units: each parameter's own.
 //! Source: docs/spec/pipeline.md §12.
 
 use std::fmt::Write;

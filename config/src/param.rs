@@ -3,7 +3,6 @@
 //! Reading, defaults, documentation and reports all walk the same [`Section`]s, so that a new row is enough for all
 //! of them.
 //!
-//! Units: each parameter's own, as text.
 //! Source: docs/spec/pipeline.md §12.
 
 use super::value::Kind;

@@ -1,8 +1,8 @@
 //! Faults of a configuration, each with its place.
 //!
-//! A [`Problem`] has a [`Place`]; a [`ConfigError`] prints all problems, a line each.
+//! A [`Problem`] has a [`Place`]; a [`ConfigError`] prints all problems, a line each. Lines and columns count from 1,
+//! columns in characters.
 //!
-//! Units: lines and columns count from 1, columns in characters.
 //! Source: GNU coding standards, "Formatting Error Messages" (`file:line:column: message`).
 
 use std::fmt;

@@ -2,7 +2,6 @@
 //!
 //! [`find`] returns a [`Profile`] by name. File and flags override its settings.
 //!
-//! Units: as each parameter.
 //! Source: docs/conform.md "Profiles".
 
 #[derive(Debug)]

@@ -2,7 +2,6 @@
 //!
 //! Each parser returns `None` for a text that it does not accept. All work in integers: no value is rounded.
 //!
-//! Units: as each function says.
 //! Source: docs/scenarios.md; docs/configuration.md.
 
 /// A decimal number such as `2.5`, in parts of 10^-`digits`; `None` if it has a sign, an exponent, or more digits

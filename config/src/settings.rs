@@ -4,7 +4,6 @@
 //! a repeated section. Flags replace the settings of files. Defaults are not among them: the table of parameters has
 //! these.
 //!
-//! Units: as the table of parameters says.
 //! Source: docs/spec/pipeline.md §12 ("effective values with where each came from").
 
 use std::collections::BTreeMap;

@@ -2,7 +2,6 @@
 //!
 //! [`Kind::check`] turns a TOML value into a [`Value`], or into [`Refusal`]s with their spans.
 //!
-//! Units: spans are byte offsets into the text that was read.
 //! Source: docs/spec/pipeline.md §12; TOML 1.1.
 
 use std::fmt;

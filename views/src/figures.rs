@@ -1,8 +1,6 @@
 //! Figures in words: numbers with commas, times and rates in units for people, never rounded.
 //!
 //! Every function turns a number or a text into a text.
-//!
-//! Units: as the names say.
 
 /// A whole number with a comma after each three digits.
 #[must_use]

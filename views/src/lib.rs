@@ -2,8 +2,6 @@
 //!
 //! [`figures`] formats numbers, [`svg`] draws plots, [`page`] makes HTML files that load nothing else, and [`policy`]
 //! limits what they may do in a browser. [`results`] shows the results of a run.
-//!
-//! Units: as each says.
 
 pub mod figures;
 pub mod page;

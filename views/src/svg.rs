@@ -1,9 +1,8 @@
 //! Plots as inline SVG, without script and without anything from elsewhere.
 //!
 //! [`Plot::svg`] makes one `svg` element; marks carry their figures as titles, which a browser shows under the
-//! pointer.
+//! pointer. Lengths are pixels of a box of 720 x 320.
 //!
-//! Units: as the labels say; pixels of a 720 x 320 box inside.
 //! Source: W3C SVG 2 (in HTML, elements need no name space).
 #![expect(clippy::float_arithmetic, reason = "places on a page")]
 

@@ -1,9 +1,8 @@
 //! The shared buffer: its cells, its headroom, and the capacity that percentages of a queue refer to.
 //!
 //! `[buffer]` becomes a [`BufferConfig`]. Headroom that is not set follows from rate, cable, latencies, longest frame
-//! and the response time of the peer.
+//! and the response time of the peer. Sizes become cells.
 //!
-//! Units: cells and bytes; times in ns.
 //! Source: docs/spec/pipeline.md §4.
 
 use weft_dataplane::buffer::{Headroom, live_cells};

@@ -3,7 +3,6 @@
 //! `[fabric]`, `[[vcs]]` and the roles in `[[port]]` become a [`FabricConfig`] and one more port, the CPU port, which
 //! leads to these functions.
 //!
-//! Units: bytes, entries, [`Span`]s.
 //! Source: docs/spec/cxl-fabric.md "Port roles"; CXL 3.1 sections 7.7.2.6, 7.7.5.
 
 use std::collections::BTreeMap;

@@ -2,9 +2,8 @@
 //!
 //! [`Config::resolve`] turns [`Settings`] into [`SwitchConfig`], [`RunConfig`] and [`TrafficConfig`], and reports
 //! every contradiction as a [`Problem`] with its place. Values that follow from other keys are noted as derived, so
-//! that reports can show them.
+//! that reports can show them. Percentages and MiB end here: results are bytes, cells, bit/s and [`Span`]s.
 //!
-//! Units: percentages and MiB end here; results are bytes, cells, bit/s and [`Span`]s.
 //! Source: docs/spec/pipeline.md §4, §8, §9, §12.
 //!
 //! [`SwitchConfig`]: weft_dataplane::config::SwitchConfig

@@ -1,8 +1,8 @@
 //! Ports, priority maps and forwarding tables.
 //!
 //! Each `[[port]]` becomes a [`PortConfig`]. Static entries and groups name ports, and become port numbers here.
+//! Rates become bit/s or frames/s; lengths are bytes without FCS.
 //!
-//! Units: rates in bit/s, frames/s; lengths in bytes without FCS.
 //! Source: docs/spec/pipeline.md §1 to §3, §7.
 
 use std::collections::BTreeMap;

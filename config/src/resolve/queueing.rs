@@ -1,9 +1,8 @@
 //! Crossbar, ECN and PFC.
 //!
 //! The sections become a [`CrossbarConfig`], an [`EcnConfig`] and a [`PfcConfig`]; contradictions between their
-//! thresholds are refused.
+//! thresholds are refused. Percentages of the queue's capacity become bytes here.
 //!
-//! Units: bytes, frames; percentages of the queue's capacity end here.
 //! Source: docs/spec/pipeline.md §2, §6, §8, §9.
 
 use weft_dataplane::config::{

@@ -2,7 +2,6 @@
 //!
 //! A [`RunConfig`] has one [`RunPort`] for each port, the CPU port included.
 //!
-//! Units: bytes, frames, CPU numbers.
 //! Source: docs/spec/pipeline.md §11 and §12; ARCHITECTURE.md "The path of a frame".
 
 use std::net::SocketAddr;

@@ -1,10 +1,8 @@
-//! Static initialisation of a switch: PIDs, routing groups, routes and bindings from its configuration, without a
-//! fabric manager.
+//! Static initialisation of a switch: PIDs, routing groups, routes and bindings from its configuration.
 //!
-//! `[fabric] pid`, `[[pid]]`, `[[routing_group]]`, `[[route]]` and `[[bind]]` become a [`StaticInit`]; `Switch::new`
-//! checks that it holds together.
+//! `[fabric] pid`, `[[pid]]`, `[[routing_group]]`, `[[route]]` and `[[bind]]` become a [`StaticInit`], which takes
+//! the place of a fabric manager; `Switch::new` checks that it holds together.
 //!
-//! Units: PIDs of 12 bits.
 //! Source: CXL 3.1 section 7.7.12.1; docs/spec/cxl-fabric.md "Start-up"; docs/spec/wire-formats.md §4.5, §5.3.
 
 use weft_dataplane::types::PortId;

@@ -2,7 +2,6 @@
 //!
 //! `[traffic]` becomes a [`TrafficConfig`]. A running switch does not read it.
 //!
-//! Units: bytes without FCS.
 //! Source: docs/spec/pipeline.md §12; docs/spec/wire-formats.md §1.1.
 
 use weft_parsers::Format;

@@ -1,9 +1,8 @@
 //! Early drops of lossy frames that ECN does not mark.
 //!
 //! Each priority may have a [`WredConfig`]. Thresholds that are not set are those of the ECN marks, so that a frame
-//! is dropped where another one would be marked.
+//! is dropped where another one would be marked. Percentages of the queue's capacity become bytes here.
 //!
-//! Units: bytes; percentages of the queue's capacity end here.
 //! Source: docs/spec/pipeline.md §4; RFC 3168 section 5 (drops in place of marks).
 
 use weft_dataplane::config::{PfcConfig, WredConfig};

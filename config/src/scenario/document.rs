@@ -2,7 +2,6 @@
 //!
 //! [`markdown`] renders [`SCENARIO`]; a test compares the result with `docs/scenarios.md`.
 //!
-//! Units: each key's own.
 //! Source: docs/spec/model.md §3.
 
 use std::fmt::Write;

@@ -1,8 +1,8 @@
 //! Results in the columns of other simulators.
 //!
-//! [`hpcc_fct`] writes [`Results`] as `fct.txt` of HPCC.
+//! [`hpcc_fct`] writes [`Results`] as `fct.txt` of HPCC. Times are nanoseconds, rounded down; sizes are bytes of
+//! payload.
 //!
-//! Units: nanoseconds, rounded down; bytes of payload.
 //! Source: HPCC's simulator, `fct.txt`: `sip dip sport dport bytes start fct standalone_fct`.
 
 use std::fmt::Write;

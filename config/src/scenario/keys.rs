@@ -2,7 +2,6 @@
 //!
 //! [`Keys`] read a table of [`Settings`], or an item of a repeated section.
 //!
-//! Units: those of the table of keys.
 //! Source: docs/spec/model.md §3.
 
 use weft_dataplane::time::{LinkRate, Span};

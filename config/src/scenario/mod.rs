@@ -3,7 +3,6 @@
 //! A [`Source`] (TOML text, flags that override it, files beside it) becomes a [`Scenario`] of `weft_sim`. One table
 //! of keys ([`table::SCENARIO`]) drives reading and the documentation.
 //!
-//! Units: those of the table.
 //! Source: docs/spec/model.md §3.
 
 pub mod document;
@@ -129,7 +128,6 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
         .map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
-/// Makes a problem.
 fn problem(place: Place, key: impl Into<String>, message: impl Into<String>) -> Problem {
     Problem { place, key: key.into(), message: message.into() }
 }

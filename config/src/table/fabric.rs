@@ -2,7 +2,6 @@
 //!
 //! Each section has one array of [`Param`]; one more has the keys of ports with a role other than `l2`.
 //!
-//! Units: bytes, entries, ms.
 //! Source: docs/spec/cxl-fabric.md "Port roles", "Tables of an edge", "The fabric manager"; docs/spec/wire-formats.md
 //! §3.7a, §4.1.
 

@@ -3,7 +3,6 @@
 //! [`SECTIONS`] stand in the order of the documentation; the sub-modules have their parameters. A [`Schema`] is the
 //! set of sections of one kind of file: [`CONFIG`], or that of scenarios.
 //!
-//! Units: each parameter's own.
 //! Source: docs/spec/pipeline.md §12 and §1 to §11.
 
 mod fabric;

@@ -2,7 +2,6 @@
 //!
 //! Keys that identify a port stand apart from those that it can also take from `[port_defaults]`.
 //!
-//! Units: rates in Gbit/s, frames/s or Mbit/s, lengths in bytes without FCS.
 //! Source: docs/spec/pipeline.md §1 to §3, §7, §11.
 
 use weft_dataplane::egress::Weighted;

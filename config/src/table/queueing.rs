@@ -2,7 +2,6 @@
 //!
 //! Each section has one array of [`Param`].
 //!
-//! Units: sizes in MiB or bytes, times in µs or ms, percentages 0..=100 of what the unit names.
 //! Source: docs/spec/pipeline.md §4, §6, §8 and §9.
 
 use weft_dataplane::config::{EcnMark, Sharing, StormAction};

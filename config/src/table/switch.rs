@@ -2,7 +2,6 @@
 //!
 //! Each section has one array of [`Param`].
 //!
-//! Units: each parameter's own.
 //! Source: docs/spec/pipeline.md §1 to §3, §11 and §12; docs/spec/wire-formats.md §1.
 
 use weft_parsers::Gen2Order;

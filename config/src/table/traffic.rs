@@ -2,7 +2,6 @@
 //!
 //! The keys of `[traffic]` are one array of [`Param`].
 //!
-//! Units: bytes, priorities, classes.
 //! Source: docs/spec/pipeline.md §12; docs/spec/wire-formats.md §1.1.
 
 use super::super::choice::{Choice, FlowControl, HostFormat};

@@ -3,7 +3,6 @@
 //! [`Table::write`] writes CSV (RFC 4180) with a head. Units are in the names of columns; an empty cell is a figure
 //! that does not exist.
 //!
-//! Units: as the names of columns end.
 //! Source: docs/results.md "CSV".
 
 use std::io::{self, Write};

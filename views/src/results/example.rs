@@ -1,8 +1,6 @@
 //! Made-up results for tests of views: two hosts and a switch, with names that would break a careless page.
 //!
 //! [`results`] has a host and an expectation whose texts need escaping.
-//!
-//! Units: as results.
 
 use weft_dataplane::pipeline::{Ledger, PortLedger, QueueLedger};
 use weft_dataplane::time::{Instant, LinkRate, Span};

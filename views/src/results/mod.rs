@@ -2,7 +2,6 @@
 //!
 //! [`Results`] are written as JSON, [`csv`], [`html`] and [`perfetto`].
 //!
-//! Units: as docs/results.md says.
 //! Source: docs/spec/model.md §6; docs/results.md.
 
 pub mod csv;

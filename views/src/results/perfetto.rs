@@ -1,9 +1,9 @@
 //! Results as Trace Event JSON, which Perfetto's viewer shows.
 //!
 //! A flow is a slice at its sender (async, `b` and `e`, as flows of a host overlap). Queue depth, pause and
-//! throughput are counters of their switch or host; `M` events give these their names.
+//! throughput are counters of their switch or host; `M` events give these their names. Times (`ts`) are microseconds,
+//! to the picosecond.
 //!
-//! Units: `ts` is in microseconds, to the picosecond.
 //! Source: "Trace Event Format" (Google); docs/results.md "Perfetto".
 
 use std::io::{self, Write};

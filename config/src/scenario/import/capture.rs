@@ -2,7 +2,6 @@
 //!
 //! Each frame becomes a message of its length at its time, counted from that of the first frame.
 //!
-//! Units: ns in captures, picoseconds in flows.
 //! Source: docs/spec/model.md §3.
 
 use std::collections::BTreeMap;

@@ -1,8 +1,7 @@
 //! Flows as CSV: the columns `from,to,bytes,start_us`; the first line names them.
 //!
-//! [`flows`] reads the text into [`Flow`]s.
+//! [`flows`] reads the text into [`Flow`]s. Sizes are bytes of payload, starts microseconds with a fraction.
 //!
-//! Units: bytes of payload, microseconds with a fraction.
 //! Source: docs/simulation.md "Flows from a file".
 
 use weft_dataplane::time::{Instant, Span};

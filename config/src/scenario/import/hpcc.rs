@@ -1,8 +1,8 @@
 //! HPCC's simulator: `topology.txt` and `flow.txt`.
 //!
-//! The text of a file becomes a [`Topology`] or [`Flow`]s. Nodes are called n0, n1, ... after their numbers.
+//! The text of a file becomes a [`Topology`] or [`Flow`]s. Nodes are called n0, n1, ... after their numbers. Rates
+//! have a form such as `100Gbps`, delays such as `0.001ms`; starts are in seconds.
 //!
-//! Units: rates such as `100Gbps`, delays such as `0.001ms`, starts in seconds.
 //! Source: alibaba-edu/High-Precision-Congestion-Control, the `simulation` folder.
 //!
 //! `topology.txt`: "nodes switches links", the numbers of the switches, then "a b RATE DELAY ERROR" for each link.

@@ -1,12 +1,11 @@
 //! htsim: `.topo` (folded Clos of two or three tiers) and `.cm` (connections).
 //!
 //! The text of a file becomes a [`Topology`] or [`Flow`]s. Hosts are called h0, h1, ..., switches tor0, agg0, core0,
-//! ...
+//! ... Rates are Gbit/s, delays nanoseconds, starts of connections picoseconds.
 //!
-//! Units: Gbit/s, nanoseconds; starts of connections in picoseconds.
 //! Source: Broadcom/csg-htsim, `sim/datacenter/fat_tree_topology.cpp` and `connection_matrix.cpp`.
 //!
-//! Keys are of any case. Queue sizes of a `.topo` belong into the sections of the scenario, and are refused here with
+//! Keys are of any case. Queue sizes of a `.topo` belong in the sections of the scenario, and are refused here with
 //! that advice; so are failures, and triggers of a `.cm` that flows cannot follow. A connection of size 0 has no end.
 
 use std::collections::BTreeMap;
@@ -326,8 +325,8 @@ fn connection<'a>(
             "start" => start = Some(start_ps(line, at + 1)?),
             "trigger" => waits = Some((value("the number of a trigger")?, line.clone())),
             "size" => bytes = Some(line.number(at + 1, "bytes", 0..=u64::MAX)?),
-            // No need to tell these apart: a flow that waits begins once the one before is done at its own sender
-            // (docs/spec/model.md §3).
+            // No need to tell these apart: a flow that waits begins once the one before is done as far as its own
+            // sender can know (docs/spec/model.md §3).
             "send_done_trigger" | "recv_done_trigger" => {
                 fired.entry(value("the number of a trigger")?).or_default().push(number);
             }

@@ -1,9 +1,7 @@
 //! Lines of a text as words with their places.
 //!
 //! [`lines`] splits a text into [`Line`]s, whose methods read a word as a number or another type, or refuse it with
-//! its place.
-//!
-//! Units: lines and columns count from 1.
+//! its place. Lines and columns count from 1.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;

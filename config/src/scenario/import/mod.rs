@@ -1,8 +1,8 @@
 //! Importers of files of other simulators, of flows as CSV, and of captures.
 //!
-//! A file becomes a [`Topology`] or [`Flow`]s. Problems have file, line, the value found and the one expected.
+//! A file becomes a [`Topology`] or [`Flow`]s. Problems have file, line, the value found and the one expected. The
+//! units of each format end here.
 //!
-//! Units: those of each format end here.
 //! Source: docs/spec/model.md §3; csg-htsim (`.topo`, `.cm`); HPCC's simulator (`topology.txt`, `flow.txt`).
 
 mod capture;

@@ -2,7 +2,6 @@
 //!
 //! The keys of `[endpoint]` become a [`Latency`].
 //!
-//! Units: picoseconds.
 //! Source: docs/spec/model.md §4.
 
 use weft_dataplane::time::Span;

@@ -3,7 +3,6 @@
 //! `[endpoint]` becomes [`Endpoints`], whose template changes the specification of each host; `[[host]]` may give a
 //! host another virtual channel.
 //!
-//! Units: bytes without FCS, picoseconds.
 //! Source: docs/spec/model.md §4; docs/spec/wire-formats.md §1.1.
 
 use std::collections::BTreeMap;

@@ -1,9 +1,8 @@
 //! From settings to a scenario: names, units, and contradictions between keys.
 //!
 //! [`scenario`] turns [`Settings`] into a [`Scenario`], and reports every contradiction as a [`Problem`] with its
-//! place.
+//! place. The units of the table end here: results are bit/s, bytes, [`Span`]s and numbers of nodes.
 //!
-//! Units: those of the table end here; results are bit/s, bytes, [`Span`]s and numbers of nodes.
 //! Source: docs/spec/model.md §3.
 
 mod delay;

@@ -1,8 +1,8 @@
 //! Workloads, faults, and expectations.
 //!
-//! `[[workload]]`, `[[fault]]` and `[[expect]]` become [`Workload`]s, [`Fault`]s and [`Expect`]s.
+//! `[[workload]]`, `[[fault]]` and `[[expect]]` become [`Workload`]s, [`Fault`]s and [`Expect`]s. Sizes are bytes of
+//! payload; numbers are parts of 10^-9.
 //!
-//! Units: bytes of payload, picoseconds, bit/s; numbers in parts of 10^-9.
 //! Source: docs/spec/model.md §3.
 
 use std::collections::BTreeMap;

@@ -3,7 +3,6 @@
 //! `[net]`, `[[host]]`, `[[switch]]` and `[[link]]` become a [`Topology`], in which every link has its rate and
 //! delay.
 //!
-//! Units: bit/s, picoseconds.
 //! Source: docs/spec/model.md §3.
 
 use weft_dataplane::time::{LinkRate, Span};

@@ -3,7 +3,6 @@
 //! The settings of all switches and those of named ones become a [`Plan`], which makes a [`SwitchPlan`] for each site
 //! of the network.
 //!
-//! Units: bit/s, metres, bytes.
 //! Source: docs/spec/model.md §3; docs/configuration.md.
 
 use std::collections::BTreeMap;

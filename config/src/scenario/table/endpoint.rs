@@ -2,7 +2,6 @@
 //!
 //! [`ENDPOINT`] has the keys of `[endpoint]`.
 //!
-//! Units: each key's own.
 //! Source: docs/spec/model.md §4.
 
 use crate::choice::{Choice, FlowControl};

@@ -2,7 +2,6 @@
 //!
 //! [`SCENARIO`] also has the sections of a switch's configuration that count in virtual time.
 //!
-//! Units: each key's own.
 //! Source: docs/spec/model.md §3.
 
 mod endpoint;

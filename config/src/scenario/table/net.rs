@@ -2,7 +2,6 @@
 //!
 //! Each section has one array of [`Param`].
 //!
-//! Units: each key's own.
 //! Source: docs/spec/model.md §3.
 
 use crate::param::{Initial, Param, restart};

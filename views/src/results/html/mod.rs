@@ -3,7 +3,6 @@
 //! [`page`] makes HTML that is also well-formed XML. The page carries its JSON: each figure of a table has its JSON
 //! pointer (`data-json`), and is that number in another unit (`data-places`).
 //!
-//! Units: as the page says.
 //! Source: docs/results.md "The page".
 
 mod plots;

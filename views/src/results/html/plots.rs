@@ -2,7 +2,6 @@
 //!
 //! [`all`] appends each picture as a `figure` with an id; marks carry their figures as titles.
 //!
-//! Units: as the axes say.
 //! Source: docs/results.md "The page".
 #![expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "places on a page")]
 

@@ -1,8 +1,6 @@
 //! Tests of the page: it is well-formed and complete, loads nothing else, and has the figures of its JSON.
 //!
 //! Pages of made-up results are taken apart into elements, and shown by a browser where there is one.
-//!
-//! Units: as results.
 
 use roxmltree::{Document, ParsingOptions};
 use serde_json::Value;

@@ -1,8 +1,7 @@
 //! A picture of the network: hosts at the bottom, switches in rows by distance from hosts, links coloured by load.
 //!
-//! [`draw`] appends the picture as one `figure`.
+//! [`draw`] appends the picture as one `figure`. Lengths are pixels of a box 720 wide.
 //!
-//! Units: pixels of a box 720 wide.
 //! Source: docs/results.md "The page".
 #![expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "places on a page")]
 
