@@ -1,7 +1,8 @@
 //! Enums that the configuration names by words.
 //!
 //! [`Choice`] gives an enum its words: the table of parameters takes [`Choice::NAMES`] as the words that a key
-//! accepts, and [`Choice::from_name`] reads one. Each word stands in one row of this file.
+//! accepts, and [`Choice::from_name`] reads one. Each word stands in one row: of this file, or for `PriSource` of
+//! `weft_parsers`.
 //!
 //! Source: docs/configuration.md.
 
@@ -200,7 +201,7 @@ pub enum FlowControl {
 pub enum CciOwner {
     /// Whoever claims the switch by the ordinary command.
     Claim,
-    /// Whoever connects first, until a manager claims the switch over another connection.
+    /// Whoever connects, all of them as one manager, until a manager claims the switch elsewhere.
     First,
 }
 

@@ -64,7 +64,6 @@ fn link(host: &str, port: u8, frames: u64) -> LinkResult {
 }
 
 /// The results, the same at each call.
-#[must_use]
 pub fn results() -> Results {
     let end = us(100);
     let mut results = Results::new("made up", 7, Ending::Until, end);
@@ -109,7 +108,7 @@ pub fn results() -> Results {
     results.expectations = vec![ExpectResult {
         metric: "fct_last_us".into(),
         found: "93".parse().ok(),
-        wanted: "92.9".parse().expect("a bound"),
+        wanted: "92.9".parse().unwrap(),
         tolerance: "0.3%".into(),
         least: "92.6213".parse().ok(),
         most: "93.1787".parse().ok(),
