@@ -5,6 +5,7 @@
 //!
 //! Source: GNU coding standards, "Formatting Error Messages" (`file:line:column: message`).
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// Where a value was set.
@@ -46,6 +47,12 @@ pub struct Problem {
     pub key: String,
     /// The expected value and the one found.
     pub message: String,
+}
+
+/// Drops repeated problems; the first of each keeps its place. Several ports may refuse one value that they share.
+pub(crate) fn drop_repeated(problems: &mut Vec<Problem>) {
+    let mut seen = BTreeSet::new();
+    problems.retain(|problem| seen.insert(problem.to_string()));
 }
 
 impl fmt::Display for Problem {

@@ -32,7 +32,7 @@ use weft_parsers::AfhMode;
 
 use super::choice::Choice;
 use super::param::{Apply, Form, Param};
-use super::problem::{ConfigError, Place, Problem};
+use super::problem::{ConfigError, Place, Problem, drop_repeated};
 use super::settings::{Item, Setting, Settings};
 use super::table::{self, SECTIONS};
 use super::value::Value;
@@ -117,7 +117,7 @@ impl Config {
             }
         }
         // Ports that take a key from `port_defaults` or a table refuse it once each, with the same words.
-        resolver.problems.dedup();
+        drop_repeated(&mut resolver.problems);
         Err(ConfigError(resolver.problems))
     }
 

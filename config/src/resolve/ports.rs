@@ -215,7 +215,7 @@ impl Resolver<'_> {
         config
     }
 
-    /// TPIDs of VLAN tags. Each port asks; the problems of a bad list are the same, and `dedup` leaves one.
+    /// TPIDs of VLAN tags. Each port asks; the problems of a bad list are the same, and one of them is left.
     fn tpids(&mut self) -> Tpids {
         let value = self.get("formats", "tpid");
         let members = value.iter().flat_map(Value::members).filter_map(Value::as_int);

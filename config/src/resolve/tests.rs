@@ -263,6 +263,15 @@ fn everything_set_arrives() {
     assert_eq!(config.run.poll, Poll::Busy);
 }
 
+/// Both ports refuse both of the values that they share.
+#[test]
+fn a_problem_of_several_ports_is_one_line() {
+    let text = "[port_defaults]\nmax_frame = 1600\ntrust = ['pcp', 'pcp']\n".to_owned() + TWO;
+    let refused = live(&text).unwrap_err();
+    let of = |key: &str| refused.iter().filter(|line| line.contains(key)).count();
+    assert_eq!((of("port.max_frame"), of("port.trust")), (1, 1), "{refused:#?}");
+}
+
 #[test]
 fn contradictions_are_refused_at_their_place() {
     #[rustfmt::skip] // columns: name, text before two ports, wanted start, wanted part
@@ -273,6 +282,7 @@ fn contradictions_are_refused_at_their_place() {
         ("class twice", "[pfc]\npri_to_pfc = [[0], [1, 2], [2, 3], [4]]\n", "f:2:1: pfc.pri_to_pfc", "found 2 at 1 and 2"),
         ("no class", "[pfc]\npri_to_pfc = [[0], [], [2], [4]]\n", "f:2:1: pfc.pri_to_pfc", "lossless priority 1, found none"),
         ("pri of 8", "[pfc]\npfc_priorities = [1, 5]\n", "f:2:1: pfc.pfc_priorities", "0..=3 (num_priorities is 4), found 5"),
+        ("more than there are", "[pfc]\npfc_priorities = [0, 1, 2, 3, 4, 5]\n", "f:2:1: pfc.pfc_priorities", "0..=3 (num_priorities is 4), found 4"),
         ("map of 8", "[classify]\npcp_to_pri = [0,1,2,3,4,5,6,7]\n", "f:2:1: classify.pcp_to_pri", "found 4"),
         ("alpha count", "[buffer]\ndt_alpha = [1,1,1,1,1]\n", "f:2:1: buffer.dt_alpha", "expected 4 members, one for each priority, found 5"),
         ("small buffer", "[buffer]\nbuffer_size_mb = 1\n", "f:2:1: buffer.buffer_size_mb", "leave nothing to share"),

@@ -330,7 +330,7 @@ fn connection<'a>(
             "send_done_trigger" | "recv_done_trigger" => {
                 fired.entry(value("the number of a trigger")?).or_default().push(number);
             }
-            _ => return Err(line.refuse(at, "id, start, trigger, size, send_done_trigger or recv_done_trigger; prio is the workload's vc")),
+            _ => return Err(line.refuse(at, "id, start, trigger, size, send_done_trigger or recv_done_trigger; prio is endpoint.request_vc")),
         }
     }
     let bytes = bytes.ok_or_else(|| line.refuse(line.len(), "size and bytes"))?;

@@ -23,7 +23,7 @@ use super::places::Places;
 use super::table::SCENARIO;
 use super::{Loaded, Source, problem};
 use crate::param::Form;
-use crate::problem::nearest;
+use crate::problem::{drop_repeated, nearest};
 use crate::{ConfigError, Place, Problem, Settings};
 
 /// Resolves `settings`, which were read from `source`.
@@ -188,7 +188,7 @@ impl Reader<'_> {
                 problem.place = Place::WholeFile(self.source.name.clone());
             }
         }
-        self.problems.dedup();
+        drop_repeated(&mut self.problems);
         // An imported file, or a thousand like items, can have any number of them.
         self.problems.truncate(crate::problem::PROBLEMS_MAX);
         ConfigError(self.problems)

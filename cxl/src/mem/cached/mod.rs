@@ -408,7 +408,9 @@ fn send_out(
             let head = MemHead { addr: Hpa(*line), ..MemHead::new(MemOp::BiConflict, tag) };
             (head, Some(&[0; LINE]), None, What::Conflict)
         }
-        Out::Read { .. } | Out::Answer { .. } | Out::Unanswered { .. } | Out::Done { .. } => return None,
+        Out::Read { .. } | Out::Answer { .. } | Out::Unanswered { .. } | Out::Done { .. } => {
+            return None;
+        }
     };
     send(&MemMessage { head, data, enables });
     Some((head.addr.0, what))
