@@ -1,8 +1,7 @@
-//! The command line.
+//! The tree of commands that clap parses.
 //!
-//! A tree of clap's derives; `commands` does what they ask for.
-//!
-//! Units: as each option says.
+//! Each command's arguments and `run` function are a file of `commands`. Documentation on these types is the help that
+//! users read.
 
 use clap::{Parser, Subcommand};
 
@@ -88,7 +87,8 @@ pub enum Command {
 }
 
 impl Command {
-    /// Whether it may serve clients as long as it runs: those go on where another one's request takes too much memory.
+    /// Whether the command may serve clients. Such a process refuses a request that needs too much memory and keeps
+    /// serving the others; any other command ends.
     #[must_use]
     pub const fn serves(&self) -> bool {
         matches!(self, Self::Run(_) | Self::Endpoint(_) | Self::Fm(_) | Self::Fabric(_))

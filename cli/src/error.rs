@@ -1,7 +1,6 @@
-//! How a command ends: exit codes, and what is said on standard error.
+//! How a command ends: its exit code, and its message on standard error.
 //!
-//! [`CliError`] with one [`ExitCode`] for each kind.
-//! The codes are documented in `weft --help`.
+//! Each kind of [`CliError`] has one [`ExitCode`], which `weft --help` documents.
 
 use std::io;
 use std::path::PathBuf;
@@ -23,7 +22,7 @@ pub const EXIT_CODES: &str = "Exit codes:
   7  a running switch made a system call that its filter refuses (docs/privileges.md)
   20 to 32  a thread of a process that serves ended: see `weft run --help`";
 
-/// What `weft run` ends with when a thread of it has, for its help.
+/// Exit codes of `weft run` when one of its threads ends unexpectedly, for its help.
 pub const THREAD_EXIT_CODES: &str = "Exit codes when a thread ends unexpectedly and so ends the process:
   20  worker                   26  writer of a mirror, or closer of sockets
   21  follower of express      27  events and their log, or looking after the main thread
@@ -41,7 +40,7 @@ pub enum CliError {
     /// A comparison or check failed; the text says which.
     #[error("{0}")]
     Difference(String),
-    /// The command line asks for what cannot be.
+    /// The arguments are contradictory or out of range.
     #[error("{0}")]
     Usage(String),
     /// A configuration was refused.
@@ -50,34 +49,30 @@ pub enum CliError {
     /// A file could not be read or written.
     #[error("{verb} {}", path.display())]
     File {
-        /// What was tried.
+        /// The operation, such as `read`.
         verb: &'static str,
-        /// The file.
         path: PathBuf,
-        /// The kernel's answer.
         source: io::Error,
     },
     /// Standard output could not be written.
     #[error("write standard output")]
     Output(#[source] io::Error),
-    /// Something of the system failed.
+    /// A device, thread or system call failed; `what` says which operation.
     #[error("{what}")]
     System {
-        /// What was tried.
+        /// The operation, as a verb and its object.
         what: String,
-        /// Why it failed.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// No switch answered, or it refused.
     #[error("{0}")]
     Switch(String),
-    /// Not all of the process has stopped.
+    /// A serving process was told to stop, and parts of it did not in time.
     #[error("{0}; its ports and counters may not be up to date")]
     Late(String),
 }
 
 impl CliError {
-    /// The exit code.
     #[must_use]
     pub const fn exit_code(&self) -> ExitCode {
         match self {
@@ -89,13 +84,13 @@ impl CliError {
         }
     }
 
-    /// Whether the reader of a pipe has gone: nothing to complain about.
+    /// Whether the reader of our output has closed the pipe, which is no failure (`weft show ports | head`).
     #[must_use]
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 
-    /// Something of the system failed: `what` was tried.
+    /// A [`CliError::System`]: the operation `what` failed because of `source`.
     pub fn system(
         what: impl Into<String>,
         source: impl std::error::Error + Send + Sync + 'static,
@@ -103,7 +98,7 @@ impl CliError {
         Self::System { what: what.into(), source: Box::new(source) }
     }
 
-    /// The message with all its causes.
+    /// The message followed by its causes, separated by colons.
     #[must_use]
     pub fn with_causes(&self) -> String {
         with_causes(self)
@@ -126,6 +121,7 @@ impl From<OpenError> for CliError {
     fn from(error: OpenError) -> Self {
         let what = error.to_string();
         match error {
+            // An unknown kind of port is a mistake in the arguments: exit code 2, not 3.
             OpenError::Kind(_) => Self::Usage(what),
             OpenError::Open(source) => Self::System { what, source: Box::new(source) },
         }

@@ -1,10 +1,9 @@
-//! Ports from the interfaces that are there: `weft run --ports`.
+//! Ports made from existing interfaces: `weft run --ports`.
 //!
-//! Patterns and the interfaces of the own network namespace → `--port` flags, once enough of them are there.
+//! Waits until enough interfaces of this network namespace match the patterns, and makes a `--port` flag of each.
 //!
-//! Units: interfaces; seconds.
-//! Source: proc(5) `/proc/net/dev`; names of interfaces: `dev_valid_name` of Linux (up to 15 bytes, no blank, `/` or `:`).
-//! docs/lab.md "Ports by pattern".
+//! Source: proc(5) `/proc/net/dev`; names of interfaces: `dev_valid_name` of Linux (up to 15 bytes, no blank, `/` or
+//! `:`); docs/lab.md "Ports by pattern".
 
 use std::cmp::Ordering;
 use std::io;
@@ -24,11 +23,11 @@ use weft_config::value::is_name;
 use weft_control::log::{Level, Log};
 use weft_dataplane::types::PORTS_MAX;
 
-/// The interfaces of the namespace, a line each behind two of headings.
+/// The namespace's interfaces: two lines of headings, then one line for each.
 const LIST: &str = "/proc/thread-self/net/dev";
-/// Where containerlab says how many interfaces a container gets beside eth0.
+/// Environment variable in which containerlab gives the number of a container's interfaces besides eth0.
 const COUNT_VAR: &str = "CLAB_INTFS";
-/// Interfaces that only a pattern without wildcards takes: the loopback, and the management of containers.
+/// Loopback and a container's management interface: only their full names match them, never a wildcard.
 const KEPT: [&str; 2] = ["lo", "eth0"];
 
 /// Which interfaces become ports.
@@ -50,7 +49,7 @@ pub struct InterfaceArgs {
     pub wait_limit: u16,
 }
 
-/// Names of interfaces, and how those are opened.
+/// A pattern of interface names, and the kind of port that opens them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfacePattern {
     /// A word of [`DeviceKind`].
@@ -85,44 +84,39 @@ impl InterfacePattern {
     }
 }
 
-/// Why there are no ports from interfaces.
+/// Why `--ports` gave no ports.
 #[derive(Debug, thiserror::Error)]
 pub enum InterfacesError {
-    /// They cannot be listed.
+    /// The kernel's list of interfaces cannot be read.
     #[error("read {LIST}")]
     List(#[source] io::Error),
-    /// Not enough came in time.
+    /// Too few interfaces matched within the limit.
     #[error("{} of {want} interfaces that match {patterns} came within {limit_s} s{}", found.len(), listed(found))]
     Few {
-        /// How many are wanted.
         want: usize,
-        /// The patterns.
         patterns: String,
-        /// How long they were waited for.
         limit_s: u16,
-        /// Those that are there.
+        /// Names that matched when time was up.
         found: Vec<String>,
     },
-    /// None is there, and none was waited for.
+    /// No interface matches, none was waited for, and the configuration has no ports either.
     #[error("no interface matches {patterns}; there is {}", listed_names(there))]
     Nothing {
-        /// The patterns.
         patterns: String,
-        /// All interfaces.
+        /// Names of all interfaces.
         there: Vec<String>,
     },
-    /// A port of that name has another device.
+    /// A configured port already has the interface's name, but another device.
     #[error(
         "interface {name:?} would be port {name:?}, which has another device; make it a port of another name by --port"
     )]
     NameTaken {
-        /// Both names.
+        /// Name of both port and interface.
         name: String,
     },
-    /// The environment has something else than a number.
+    /// `CLAB_INTFS` is not a number, or too large.
     #[error("{COUNT_VAR} in the environment: expected a number from 0 to {PORTS_MAX}, found {0:?}")]
     Count(String),
-    /// Signals cannot be caught.
     #[error("catch signals")]
     Signals(#[source] io::Error),
 }
@@ -132,28 +126,29 @@ fn listed(names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!(": {}", listed_names(names)) }
 }
 
-/// Names that whoever made the interfaces has chosen, so that they are quoted if they are not plain.
+/// Interface names for a message; quoted unless plain, because others chose them.
 fn listed_names(names: &[String]) -> String {
     let shown = |name: &String| if is_name(name) { name.clone() } else { format!("{name:?}") };
     names.iter().map(shown).collect::<Vec<_>>().join(", ")
 }
 
-/// What was found.
+/// Ports found by the patterns, with the signal handlers that were installed for the wait.
 #[derive(Default)]
 pub struct Interfaces {
-    /// A `--port` flag for each, in the order of their names.
+    /// A `--port` flag for each interface, ordered by name.
     pub flags: Vec<String>,
     stop: Option<Stop>,
 }
 
 impl Interfaces {
-    /// Whether a signal has said stop since the wait began.
+    /// Whether SIGTERM or SIGINT has arrived since the wait began.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stop.as_ref().is_some_and(Stop::is_told)
     }
 
-    /// Leaves signals to others, who catch them by now, and hands on the one that has come.
+    /// Removes the signal handlers of the wait. The caller has installed its own by now, and gets a signal that has
+    /// already arrived.
     pub fn hand_over(self) {
         if self.is_stopped() {
             let _ = signal_hook::low_level::raise(SIGTERM); // it cannot fail: this signal exists
@@ -162,7 +157,7 @@ impl Interfaces {
 }
 
 impl InterfaceArgs {
-    /// Waits for the interfaces that are asked for, and returns a `--port` flag for each that is no port of `settings`.
+    /// Waits for the wanted interfaces; returns a `--port` flag for each that is not a port of `settings` yet.
     ///
     /// # Errors
     /// See [`InterfacesError`].
@@ -180,6 +175,8 @@ impl InterfaceArgs {
         let Some(there) = self.wait(want, &stop, log)? else {
             return Ok(Interfaces { flags: Vec::new(), stop: Some(stop) });
         };
+        // A wanted count of 0 ends the wait at once, so the list may be empty. A switch that the configuration gives
+        // ports starts all the same.
         if settings.items("port").is_empty() && self.count(&there) == 0 {
             return Err(InterfacesError::Nothing { patterns: self.patterns(), there });
         }
@@ -206,7 +203,7 @@ impl InterfaceArgs {
         self.ports.iter().map(shown).collect::<Vec<_>>().join(" or ")
     }
 
-    /// All interfaces, sorted, as soon as `want` of them match; nothing if a signal comes first.
+    /// Sorted names of all interfaces, as soon as `want` of them match; `None` if a signal arrives first.
     fn wait(
         &self,
         want: usize,
@@ -226,6 +223,7 @@ impl InterfaceArgs {
             if count >= want {
                 return Some(Ok(Some(there)));
             }
+            // A line for each change, not for each poll.
             if last.replace(count) != Some(count) {
                 let patterns = self.patterns();
                 let text = format!("{count} of {want} interfaces that match {patterns} are there");
@@ -234,6 +232,7 @@ impl InterfaceArgs {
             None
         });
         ended.unwrap_or_else(|| {
+            // Read once more, so that the message lists the interfaces that are there now.
             let found = list().map_err(InterfacesError::List)?;
             let found = found.into_iter().filter(|name| self.wants(name)).collect();
             let (patterns, limit_s) = (self.patterns(), self.wait_limit);
@@ -241,7 +240,7 @@ impl InterfaceArgs {
         })
     }
 
-    /// A flag for each interface of `there` that is to be a port, and is none of `settings`.
+    /// A flag for each interface of `there` that matches and is not a port of `settings` yet.
     fn flags(
         &self,
         there: &[String],
@@ -251,6 +250,7 @@ impl InterfaceArgs {
         let mut flags = Vec::new();
         for name in there {
             let Some(pattern) = self.pattern(name) else { continue };
+            // Under whatever name: one interface can be opened by one port only.
             if settings.items("port").iter().any(|item| device(item) == Some(name)) {
                 continue;
             }
@@ -259,6 +259,7 @@ impl InterfaceArgs {
                 log.say(Level::Warn, "start", &text);
                 continue;
             }
+            // A `--port` flag of an existing name would replace that port's device (see `SettingsArgs::port`).
             if settings.items("port").iter().any(|item| text(item, "name") == Some(name)) {
                 return Err(InterfacesError::NameTaken { name: name.clone() });
             }
@@ -268,7 +269,7 @@ impl InterfaceArgs {
     }
 }
 
-/// How many interfaces the environment says there will be; 0 where it does not say.
+/// Number of interfaces that the environment announces; 0 if it announces none.
 fn count(var: Option<&str>) -> Result<usize, InterfacesError> {
     let Some(text) = var.map(str::trim).filter(|text| !text.is_empty()) else { return Ok(0) };
     let number = text.parse().ok().filter(|&number| number <= PORTS_MAX);
@@ -279,10 +280,11 @@ fn text<'a>(item: &'a Item, key: &str) -> Option<&'a str> {
     item.set.get(key)?.value.as_text()
 }
 
-/// The interface, or tap, of a configured port, if it has one.
+/// Interface or tap of a configured port; `None` for kinds without one.
 fn device(item: &Item) -> Option<&str> {
     let kind = text(item, "kind").map_or(Some(DeviceKind::Auto), DeviceKind::from_name)?;
     let is_one = matches!(kind.device(), DeviceIs::Interface | DeviceIs::Made);
+    // `device` defaults to the port's name, as in weft-config's resolver.
     is_one.then(|| text(item, "device").or_else(|| text(item, "name")))?
 }
 
@@ -292,7 +294,7 @@ fn list() -> io::Result<Vec<String>> {
     Ok(names(&String::from_utf8_lossy(&text)))
 }
 
-/// The names in a list, sorted as people do: `eth2` before `eth10`.
+/// The names in a list, in numeric order: `eth2` before `eth10`.
 fn names(list: &str) -> Vec<String> {
     // A name may have any character but a blank, `/` and `:`, which ends it here.
     let name = |line: &str| line.split_once(':').map(|(name, _)| name.trim_start().to_owned());
@@ -318,7 +320,7 @@ fn in_order(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// Text without digits, the number behind it, and the rest; a name is too short for a larger number.
+/// Splits off leading text and the number behind it. A name has at most 15 bytes, so the number fits a `u64`.
 fn part(text: &str) -> (&str, Option<u64>, &str) {
     let (head, tail) = text.split_at(text.find(|c: char| c.is_ascii_digit()).unwrap_or(text.len()));
     let end = tail.find(|c: char| !c.is_ascii_digit()).unwrap_or(tail.len());
@@ -326,7 +328,7 @@ fn part(text: &str) -> (&str, Option<u64>, &str) {
     (head, digits.parse().ok(), rest)
 }
 
-/// Whether SIGTERM or SIGINT has come, as long as it is kept.
+/// Catches SIGTERM and SIGINT until it is dropped.
 struct Stop {
     told: Arc<AtomicUsize>,
     caught: Vec<SigId>,

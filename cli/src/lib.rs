@@ -1,4 +1,4 @@
-//! The command line of weft: the tree of commands, what each does, and how it ends.
+//! The command line of weft: the tree of commands, their code and their exit codes.
 //!
 //! The binary `weft` is a thin `main` over [`commands`]; the running switch is `weft-control`, its configuration
 //! `weft-config`, pages and plots are `weft-views`.

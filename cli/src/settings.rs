@@ -1,4 +1,4 @@
-//! Flags of the commands that read a configuration: a file, and parameters over it.
+//! Flags of commands that read a configuration: a file, and parameters that override it.
 //!
 //! Source: docs/configuration.md.
 
@@ -31,7 +31,7 @@ pub struct SettingsArgs {
     pub set: Vec<String>,
 }
 
-/// Profiles, as values of a flag.
+/// Profiles as values of `--profile`, for its help and completion.
 fn names() -> impl Iterator<Item = PossibleValue> {
     PROFILES.iter().map(|profile| PossibleValue::new(profile.name).help(profile.about))
 }
@@ -44,15 +44,15 @@ impl From<SettingsArgs> for SettingsFlags {
 }
 
 impl SettingsArgs {
-    /// Reads the file and lays the flags over it.
+    /// Reads the file and applies the flags over it.
     ///
     /// # Errors
-    /// A file that cannot be read, and everything that is refused.
+    /// A file that cannot be read, or a setting that is refused.
     pub fn load(&self) -> Result<Settings, CliError> {
         Ok(self.sources()?.settings()?)
     }
 
-    /// Reads the file; its text is not looked at yet.
+    /// Reads the file without parsing it.
     ///
     /// # Errors
     /// A file that cannot be read.
