@@ -1,8 +1,8 @@
-//! The switch under test with this machine at its ports: held, filled, counted.
+//! The switch under test, with this machine at its ports.
 //!
-//! [`Bench`] over SAI's RPC and [`Links`]; ports by number, in the order of the command line.
+//! A [`Bench`] holds outputs, fills queues and reads counters: through SAI's RPC, and by frames through [`Links`].
+//! Ports are numbered in the order of the command line. Depths and watermarks are in bytes of whole cells.
 //!
-//! Units: frames, cells as bytes.
 //! Source: docs/conform.md; docs/spec/pipeline.md §4, §7, §9.
 
 use std::time::Duration;
@@ -20,13 +20,13 @@ use weft_parsers::Ecn;
 use super::links::{Links, Seen, Tag};
 use super::{CaseError, End};
 
-/// Frames that are sent before they are seen to have arrived: fewer than a port's receive ring has.
+/// Most frames in flight to the switch: fewer than a port's receive ring holds, so none is lost before it is counted.
 const FLIGHT: u64 = 256;
-/// How long something is watched that must not happen.
+/// Shortest time for which a counter is watched that must not change.
 const CALM: Span = Span::from_ms(100);
-/// Between two looks at it.
+/// Interval at which such a counter is read.
 const LOOK: Duration = Duration::from_millis(10);
-/// Counts of PFC frames that show that a PAUSE is repeated.
+/// PFC frames after which a PAUSE counts as repeated.
 const REPEATS: u64 = 3;
 
 /// The switch, and this machine's ends of its ports.
@@ -35,10 +35,10 @@ pub struct Bench {
     links: Links,
     ends: Vec<End>,
     objects: Vec<PortObjects>,
-    /// What is known of it.
+    /// Thresholds and maps of the switch, from `weft conform params` or a file.
     pub params: Params,
     pool: i64,
-    /// How long the switch may take for what is waited for.
+    /// Longest wait for a condition of the switch (`--limit`).
     limit: Duration,
 }
 
@@ -46,7 +46,7 @@ impl Bench {
     /// Looks up the ports of `ends` in `switch` and opens the interfaces.
     ///
     /// # Errors
-    /// A port that is not there, an interface that cannot be opened.
+    /// The switch lacks a port, or an interface cannot be opened.
     pub fn new(
         mut switch: SaiClient,
         ends: Vec<End>,
@@ -65,26 +65,25 @@ impl Bench {
         Ok(Self { switch, links, ends, objects, params, pool, limit })
     }
 
-    /// How many ports there are.
     #[must_use]
     pub const fn ports(&self) -> usize {
         self.ends.len()
     }
 
-    /// Name of a port.
+    /// Name of a port in the switch; empty for a number out of range.
     #[must_use]
     pub fn name(&self, port: usize) -> &str {
         self.ends.get(port).map_or("", |end| &end.port)
     }
 
-    /// Thresholds of a port and priority.
+    /// Thresholds of a port and priority; `None` if the parameters lack them.
     #[must_use]
     pub fn row(&self, port: usize, pri: u8) -> Option<&Row> {
         let name = self.name(port);
         self.params.rows.iter().find(|row| row.port == name && row.pri == pri)
     }
 
-    /// The first lossless, or lossy, priority of a port for which frames can be made.
+    /// First lossless, or lossy, priority of a port for which test frames can be tagged.
     #[must_use]
     pub fn priority(&self, port: usize, lossless: bool) -> Option<u8> {
         let name = self.name(port);
@@ -93,13 +92,13 @@ impl Bench {
             .map(|row| row.pri)
     }
 
-    /// The PFC class that a PAUSE for a priority of a port names.
+    /// PFC class in a PAUSE for a priority of a port; the priority's own number if the parameters give none.
     #[must_use]
     pub fn class(&self, port: usize, pri: u8) -> u8 {
         self.row(port, pri).and_then(|row| row.pfc_classes.first().copied()).unwrap_or(pri)
     }
 
-    /// What has `port` put a frame into priority `pri`.
+    /// Tag with which `port` puts a frame into priority `pri`; prefers DSCP, as it needs no VLAN tag.
     #[must_use]
     pub fn tag(&self, port: usize, pri: u8) -> Option<Tag> {
         let first =
@@ -110,14 +109,14 @@ impl Bench {
         by_dscp().or_else(by_pcp)
     }
 
-    /// Whether `port` looks at `field` of frames that have it; at both where nothing is known.
+    /// Whether `port` classifies by `field`; assumed for both fields where the parameters don't list the port.
     #[must_use]
     pub fn trusts(&self, port: usize, field: &str) -> bool {
         let known = self.params.port(self.name(port));
         known.is_none_or(|port| port.trust.iter().any(|of| of == field))
     }
 
-    /// Lets all ports send, waits until nothing is queued for them, and forgets what came.
+    /// Lets all ports send, waits until their queues are empty, discards the arrivals, and has all stations learnt.
     ///
     /// # Errors
     /// As [`Self::until`].
@@ -127,6 +126,7 @@ impl Bench {
             self.until("empty queues", |bench| Ok(bench.queued(port)? == 0))?;
         }
         for port in 0..self.ports() {
+            // Frames of the case before, which may have failed half-way.
             self.links.take(port)?;
         }
         self.links.announce()?;
@@ -136,6 +136,7 @@ impl Bench {
             self.until(&what, |bench| {
                 let came = bench.links.take(port)?;
                 heard += came.iter().filter(|seen| matches!(seen, Seen::Hello(_))).count();
+                // Each other station's: the switch doesn't send a broadcast back to its input.
                 Ok(heard + 1 >= bench.ports())
             })?;
         }
@@ -154,7 +155,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Holds a port's queues, or lets it send.
+    /// Lets a port send, or holds its queues.
     ///
     /// # Errors
     /// See [`CaseError`].
@@ -163,10 +164,10 @@ impl Bench {
         Ok(self.switch.set_tx(id, on)?)
     }
 
-    /// Waits for something to be so.
+    /// Waits until `is_so` is true; `what` names the condition in the error.
     ///
     /// # Errors
-    /// It is not within the limit, or cannot be asked.
+    /// It is not true within the limit, or cannot be evaluated.
     pub fn until(
         &mut self,
         what: &str,
@@ -180,16 +181,16 @@ impl Bench {
         looked.unwrap_or_else(|| Err(CaseError::Late(what.to_owned())))
     }
 
-    /// Sends frames that the switch is seen to take: their groups count them, before the next are sent.
+    /// Sends `count` frames, at most [`FLIGHT`] at a time, and waits until the priority group has counted each batch.
     ///
     /// # Errors
-    /// They do not arrive.
+    /// Frames do not arrive at the switch.
     pub fn fill(&mut self, way: (usize, usize), pri: u8, count: u64) -> Result<(), CaseError> {
         let frame = self.frame(way, pri, Ecn::NotEct)?;
         self.fill_with(way.0, pri, &frame, count)
     }
 
-    /// As [`Self::fill`], `frame` again and again.
+    /// Like [`Self::fill`], with copies of `frame`.
     ///
     /// # Errors
     /// As [`Self::fill`].
@@ -214,7 +215,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Sends frames, and does not wait.
+    /// Sends frames without waiting for the switch to count them.
     ///
     /// # Errors
     /// The device sends nothing.
@@ -222,19 +223,19 @@ impl Bench {
         self.links.send(src, frame, count)
     }
 
-    /// A frame from port to port of the length that the parameters are for.
+    /// A frame of the parameters' `packet_size` along `way` (source, destination), tagged for priority `pri`.
     ///
     /// # Errors
-    /// There is no such frame.
+    /// No tag leads to `pri`, or the frame cannot be made.
     pub fn frame(&self, way: (usize, usize), pri: u8, ecn: Ecn) -> Result<Vec<u8>, CaseError> {
         let tag = self.tag(way.0, pri).ok_or(CaseError::NoTag(pri))?;
         self.frame_with(way, tag, ecn)
     }
 
-    /// As [`Self::frame`], with a field of its own.
+    /// Like [`Self::frame`], with a given tag.
     ///
     /// # Errors
-    /// There is no such frame.
+    /// The frame cannot be made.
     pub fn frame_with(
         &self,
         way: (usize, usize),
@@ -242,15 +243,17 @@ impl Bench {
         ecn: Ecn,
     ) -> Result<Vec<u8>, CaseError> {
         let tagged = if matches!(tag, Tag::Pcp(_)) { 4 } else { 0 };
+        // 60 bytes are Ethernet's minimum without FCS. An output may remove the tag, and the frame must not get
+        // shorter.
         let len = usize::try_from(self.params.packet_size).unwrap_or(64).max(60 + tagged);
         let (src, dst) = way;
         Links::frame(src, dst, tag, ecn, len)
     }
 
-    /// Waits for test frames at an interface: those that came, in order.
+    /// Waits for `count` test frames at an interface; returns source, DSCP and ECN of each, in order of arrival.
     ///
     /// # Errors
-    /// Fewer come.
+    /// Fewer arrive within the limit.
     pub fn delivered(
         &mut self,
         dst: usize,
@@ -267,17 +270,18 @@ impl Bench {
             Ok(came.len() as u64 >= count)
         });
         if let Err(CaseError::Late(_)) = done {
+            // A count that falls short is a finding: report how many frames came, instead of a timeout.
             let (port, found) = (self.name(dst).to_owned(), came.len());
             return Err(CaseError::differs(format!("frames out of {port}"), count, found));
         }
         done.map(|()| came)
     }
 
-    /// Lets an output send, and waits until its queue is empty and has sent `count` frames. They are not looked at: there may be
-    /// more than an interface of this machine can take at once.
+    /// Lets an output send, and waits until its queue is empty and has sent `count` frames. Goes by the switch's
+    /// counters, because an interface of this machine may lose frames of so long a burst.
     ///
     /// # Errors
-    /// It sends others, or more.
+    /// It sends fewer frames, or more.
     pub fn release(&mut self, dst: usize, pri: u8, count: u64) -> Result<(), CaseError> {
         let before = self.left(dst, pri)?;
         self.send_on(dst, true)?;
@@ -292,6 +296,7 @@ impl Bench {
             found = bench.left(dst, pri)? - before;
             Ok(found >= count)
         });
+        // More frames than expected means that a threshold is higher than the parameters say.
         if matches!(sent, Err(CaseError::Late(_))) || found > count {
             return Err(CaseError::differs(what, count, found));
         }
@@ -314,7 +319,7 @@ impl Bench {
         first(self.switch.group_stats(group.unwrap_or(0), &[id as i32]))
     }
 
-    /// Frames of a priority's group that came to the switch.
+    /// Frames that the priority group of `pri` has received.
     ///
     /// # Errors
     /// See [`CaseError`].
@@ -322,7 +327,7 @@ impl Bench {
         self.group_counter(port, pri, GroupCounter::Packets)
     }
 
-    /// Most bytes of a group, headroom apart, since this was asked last.
+    /// Highest fill of a group in bytes, without headroom, since the last call.
     ///
     /// # Errors
     /// See [`CaseError`].
@@ -330,7 +335,7 @@ impl Bench {
         self.group_counter(port, pri, GroupCounter::SharedWatermarkBytes)
     }
 
-    /// Most bytes of a group's headroom since this was asked last.
+    /// Highest use of a group's headroom in bytes since the last call.
     ///
     /// # Errors
     /// See [`CaseError`].
@@ -338,7 +343,7 @@ impl Bench {
         self.group_counter(port, pri, GroupCounter::XoffRoomWatermarkBytes)
     }
 
-    /// Frames that left by a queue.
+    /// Frames that a queue has sent.
     ///
     /// # Errors
     /// See [`CaseError`].
@@ -346,7 +351,7 @@ impl Bench {
         self.queue_counter(port, pri, QueueCounter::Packets)
     }
 
-    /// Bytes of a queue.
+    /// Current depth of a queue in bytes.
     ///
     /// # Errors
     /// See [`CaseError`].
@@ -354,7 +359,7 @@ impl Bench {
         self.queue_counter(port, pri, QueueCounter::OccupancyBytes)
     }
 
-    /// Most bytes of a queue since this was asked last.
+    /// Highest depth of a queue in bytes since the last call.
     ///
     /// # Errors
     /// See [`CaseError`].
@@ -366,7 +371,7 @@ impl Bench {
         Ok(mark)
     }
 
-    /// Most bytes of the shared part, and of headroom, since this was asked last.
+    /// Highest use of the pool's shared part, and of all headroom, in bytes since the last call.
     ///
     /// # Errors
     /// See [`CaseError`].
@@ -377,7 +382,7 @@ impl Bench {
         Ok((marks.first().copied().unwrap_or(0), marks.get(1).copied().unwrap_or(0)))
     }
 
-    /// Bytes queued for an output.
+    /// Bytes in all queues of an output.
     ///
     /// # Errors
     /// See [`CaseError`].
@@ -390,7 +395,7 @@ impl Bench {
         Ok(sum)
     }
 
-    /// PFC frames of a class that a port has sent.
+    /// PFC frames that a port has sent for a class.
     ///
     /// # Errors
     /// See [`CaseError`].
@@ -398,7 +403,7 @@ impl Bench {
         self.port_counters(port, &[pfc_tx_counter(class)])
     }
 
-    /// PFC frames that a port has sent, of all classes.
+    /// PFC frames that a port has sent, summed over all classes.
     ///
     /// # Errors
     /// See [`CaseError`].
@@ -407,7 +412,7 @@ impl Bench {
         self.port_counters(port, &ids)
     }
 
-    /// PFC frames that a port has sent, of all classes but this one.
+    /// PFC frames that a port has sent, summed over all classes but this one.
     ///
     /// # Errors
     /// See [`CaseError`].
@@ -416,7 +421,7 @@ impl Bench {
         self.port_counters(port, &ids)
     }
 
-    /// Frames dropped of an input for want of headroom.
+    /// Frames of an input dropped because its headroom was full.
     ///
     /// # Errors
     /// See [`CaseError`].
@@ -424,7 +429,7 @@ impl Bench {
         self.port_counters(port, &[PortCounter::InDiscards as i32])
     }
 
-    /// Frames dropped that were to leave by an output, headroom apart.
+    /// Frames for an output dropped at its thresholds.
     ///
     /// # Errors
     /// See [`CaseError`].
@@ -432,11 +437,12 @@ impl Bench {
         self.port_counters(port, &[PortCounter::OutDiscards as i32])
     }
 
-    /// Has frames of a lossy priority pass the switch: one that waits for a processor sends no PFC frame, either. Two of them,
-    /// so that it has done all that was due between.
+    /// Sends two frames of a lossy priority through the switch, one after the other, to show that it is running. A
+    /// switch whose thread waits for a processor sends no PFC frames either, and its silence proves nothing. After the
+    /// first frame has passed, all that was due before the second is done.
     ///
     /// # Errors
-    /// They do not pass.
+    /// A frame does not pass.
     pub fn passes(&mut self, way: (usize, usize)) -> Result<(), CaseError> {
         let Some(pri) = self.priority(way.0, false) else { return Ok(()) };
         for _ in 0..2 {
@@ -450,10 +456,10 @@ impl Bench {
         Ok(())
     }
 
-    /// Waits until a count has stayed as it is for a while.
+    /// Waits until a count has not changed for [`CALM`], and returns it.
     ///
     /// # Errors
-    /// It does not within the limit.
+    /// It still changes at the limit.
     pub fn settles(
         &mut self,
         what: &str,
@@ -470,10 +476,10 @@ impl Bench {
         Ok(last)
     }
 
-    /// Watches for a while that a count stays as it is.
+    /// Checks that a count does not change for `span`, or [`CALM`] if that is longer.
     ///
     /// # Errors
-    /// It does not.
+    /// It changes.
     pub fn stays(
         &mut self,
         what: &str,
@@ -493,10 +499,11 @@ impl Bench {
         }
     }
 
-    /// Waits until PAUSE of a class is sent again and again; how long a repetition takes at most.
+    /// Waits until a port has sent [`REPEATS`] PFC frames of a class; returns the time that took, which is longer than
+    /// the interval of one repetition.
     ///
     /// # Errors
-    /// It is not.
+    /// It sends fewer within the limit.
     pub fn is_paused(&mut self, port: usize, class: u8) -> Result<Span, CaseError> {
         let (begun, at) = (self.pfc(port, class)?, now());
         let what = format!("PAUSE of class {class} by {}, again and again", self.name(port));
@@ -505,7 +512,7 @@ impl Bench {
     }
 }
 
-/// Held ports of a switch under test send again, however the test ends.
+/// However the test ends, no port of the switch stays held.
 impl Drop for Bench {
     fn drop(&mut self) {
         let _ = self.free_all(); // a switch that is gone holds nothing

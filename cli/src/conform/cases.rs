@@ -1,8 +1,8 @@
-//! The cases.
+//! The conformance cases, each a function.
 //!
-//! [`CASES`]: name, what it looks at, and the function; each begins with empty queues and all ports sending.
+//! [`CASES`] gives their names and descriptions. A case begins with empty queues and all ports sending, so thresholds
+//! are those of an empty buffer. Watermarks are in bytes of whole cells.
 //!
-//! Units: frames, cells as bytes.
 //! Source: docs/spec/pipeline.md §2, §4, §7, §8, §9; docs/conform.md.
 
 use weft_control::conform::{Port, Row};
@@ -15,18 +15,18 @@ use super::{Case, CaseError, same};
 
 /// Frames of each port pair and priority in `mesh`.
 const EACH: u64 = 5;
-/// Frames that are held in `hold`, and dropped beyond a threshold.
+/// Frames held in `hold`, and frames dropped beyond a threshold.
 const FEW: u64 = 50;
 const MORE: u64 = 5;
-/// Frames of each priority in `shares`, their length, and how often it is looked at: a switch whose thread waits for a
-/// processor leaves queues empty that should have sent.
+/// `shares`: frames of each priority, their length, and attempts. An attempt fails without fault of the switch if its
+/// thread waits for a processor, as queues run empty meanwhile.
 const SHARED: u64 = 150;
 const SHARED_LEN: usize = 1_000;
 const LOOKS: usize = 3;
-/// Frames that an egress queue may have taken from behind the thresholds.
+/// Frames that an egress queue may have taken from a VOQ already, where the scheduler's choice no longer moves them.
 const EGRESS: u64 = 64;
 
-/// All of them, those that need the least first.
+/// All cases, with the least demanding ones first: name, description, function.
 pub(super) const CASES: &[(&str, &str, Case)] = &[
     (
         "mesh",
@@ -61,7 +61,7 @@ pub(super) const CASES: &[(&str, &str, Case)] = &[
     ("shares", "an output is shared by strict priority, then by weight", shares),
 ];
 
-/// The ports of most cases: frames come in at the first and leave by the last.
+/// Input and output of most cases: the first and the last port.
 fn way(bench: &Bench) -> (usize, usize) {
     (0, bench.ports() - 1)
 }
@@ -78,7 +78,7 @@ fn lossy_of(bench: &Bench, src: usize) -> Result<(u8, Row), CaseError> {
     Ok((pri, bench.row(src, pri).cloned().unwrap_or_default()))
 }
 
-/// A threshold that the parameters have to say.
+/// A threshold that the case needs; skips the case if the parameters lack it.
 fn known(what: &str, number: Option<u64>) -> Result<u64, CaseError> {
     number.ok_or_else(|| CaseError::Skip(format!("the parameters say no {what}")))
 }
@@ -105,6 +105,7 @@ fn mesh(bench: &mut Bench) -> Result<String, CaseError> {
                 let expected = if bench.tag(src, pri).is_some() { EACH } else { 0 };
                 same(&format!("frames from {}", bench.name(src)), expected, of_src)?;
             }
+            // A frame may arrive here before the switch has published the queue's count.
             let what = format!("frames counted in queue {pri} of {}", bench.name(dst));
             bench.until(&what, |bench| Ok(bench.left(dst, pri)? == before + sent))?;
         }
@@ -112,7 +113,7 @@ fn mesh(bench: &mut Bench) -> Result<String, CaseError> {
     Ok(format!("{pairs} ways of port, port and priority, {EACH} frames each"))
 }
 
-/// Sends a frame with each of `tags`, and looks in which queue it was.
+/// Sends a frame with each of `tags`, and checks which queue has sent it.
 fn by_field(bench: &mut Bench, tags: &[(Tag, u8)]) -> Result<(), CaseError> {
     let (src, dst) = way(bench);
     let counts = |bench: &mut Bench| -> Result<Vec<u64>, CaseError> {
@@ -134,6 +135,7 @@ fn by_field(bench: &mut Bench, tags: &[(Tag, u8)]) -> Result<(), CaseError> {
         let mut found = Vec::new();
         let done = bench.until("a count", |bench| {
             found = counts(bench)?;
+            // Any queue's count ends the wait: a frame in the wrong queue is a difference, not a timeout.
             Ok(found.iter().sum::<u64>() >= expected.iter().sum())
         });
         done?;
@@ -156,7 +158,7 @@ fn pcp(bench: &mut Bench) -> Result<String, CaseError> {
     by_map(bench, "pcp", Tag::Pcp, &map)
 }
 
-/// [`by_field`] for each code of `map`.
+/// Runs [`by_field`] for each code of `map`.
 fn by_map(
     bench: &mut Bench,
     field: &str,
@@ -192,7 +194,7 @@ fn hold(bench: &mut Bench) -> Result<String, CaseError> {
     Ok(format!("{FEW} frames held, none sent, all sent afterwards"))
 }
 
-/// Fills the group of a held output to the frame before which no PAUSE may come, less `margin`.
+/// Fills a group up to `margin` frames short of `trigger`, checks that no PAUSE is sent, and fills it `margin` beyond.
 fn to_xoff(
     bench: &mut Bench,
     way: (usize, usize),
@@ -202,10 +204,11 @@ fn to_xoff(
 ) -> Result<(), CaseError> {
     let class = bench.class(way.0, pri);
     let what = format!("PFC frames before frame {trigger}");
-    // What was paused before may still be let go.
+    // The release of an earlier pause may still be under way, and is a PFC frame too.
     let paused = bench.settles(&what, |bench| bench.pfc(way.0, class))?;
     bench.fill(way, pri, (trigger - 1).saturating_sub(margin))?;
     same(&what, paused, bench.stays(&what, |bench| bench.pfc(way.0, class), Span::ZERO)?)?;
+    // To frame `trigger + margin`: where a PAUSE is due even if the threshold is off by the whole margin.
     bench.fill(way, pri, 1 + 2 * margin)
 }
 
@@ -215,10 +218,12 @@ fn xoff(bench: &mut Bench) -> Result<String, CaseError> {
     let (pri, row) = lossless(bench, src)?;
     let trigger = known("trig_pfc", row.trig_pfc)?;
     let class = bench.class(src, pri);
+    // Releases of other cases' pauses may still be under way.
     let others = bench.settles(OTHERS, |bench| bench.other_pfc(src, class))?;
     bench.send_on(dst, false)?;
     to_xoff(bench, way, pri, trigger, row.margin)?;
     bench.is_paused(src, class)?;
+    // A priority with several classes pauses all of them in one frame, and SAI counts each.
     if row.pfc_classes.len() <= 1 {
         same(OTHERS, others, bench.other_pfc(src, class)?)?;
     }
@@ -242,20 +247,25 @@ fn xon(bench: &mut Bench) -> Result<String, CaseError> {
     for dst in 1..4 {
         bench.send_on(dst, false)?;
     }
+    // All outputs share the input's group, so the three fills add up to `trigger` frames. Releasing output 3 leaves one
+    // frame above the release point, and releasing output 2 reaches it exactly.
     bench.fill((src, 1), pri, trigger - dismiss)?;
     bench.fill((src, 2), pri, 1)?;
     bench.fill((src, 3), pri, dismiss - 1)?;
     bench.is_paused(src, class)?;
     bench.release(3, pri, dismiss - 1)?;
+    // Still paused one frame above XON. The time of these repetitions is how long silence must last below.
     let repeated = bench.is_paused(src, class).map_err(|_| {
         CaseError::differs("the pause one frame above XON", "PAUSE again and again", "none")
     })?;
     bench.release(2, pri, 1)?;
     bench.until("the release of the pause", |bench| {
         let rests = match bench.stays("PFC frames", |bench| bench.pfc(src, class), repeated) {
+            // Refreshes or the release itself were still sent: wait for the next silence.
             Err(CaseError::Differs { .. }) => return Ok(false),
             rests => rests?,
         };
+        // Silence counts only of a switch that was running all the while.
         bench.passes((src, 3))?;
         Ok(bench.pfc(src, class)? == rests)
     })?;
@@ -263,8 +273,8 @@ fn xon(bench: &mut Bench) -> Result<String, CaseError> {
     Ok(format!("priority {pri}: of {trigger} frames {dismiss} had to leave"))
 }
 
-/// Fills a held queue to the frame before the one that is dropped first, and beyond: `drops` are counted from there on, and
-/// not before; how many frames wait then.
+/// Fills a held queue to just before the first drop, checks that `drops` has not moved, and sends [`MORE`] frames (and
+/// twice the margin) to see them dropped. Returns the number of frames that are queued then.
 fn to_drops(
     bench: &mut Bench,
     way: (usize, usize),
@@ -332,10 +342,12 @@ fn watermarks(bench: &mut Bench) -> Result<String, CaseError> {
     bench.send_on(dst, false)?;
     bench.fill(way, pri, trigger - 1 + room)?;
     bench.release(dst, pri, trigger - 1 + room)?;
+    // XOFF is crossed at frame `trigger`: it and the rest are counted in the headroom.
     same("watermark of the group", (trigger - 1) * frame, bench.group_mark(src, pri)?)?;
     same("watermark of the headroom", room * frame, bench.headroom_mark(src, pri)?)?;
     same("watermark of the queue", (trigger - 1 + room) * frame, bench.queue_mark(dst, pri)?)?;
     let (shared, headroom) = bench.pool_marks()?;
+    // The first frames of a group fill its reserve, which is no part of the shared pool.
     let reserve = row.fill_min * frame;
     same("watermark of the shared part", ((trigger - 1) * frame).saturating_sub(reserve), shared)?;
     same("watermark of all headroom", room * frame, headroom)?;
@@ -365,11 +377,13 @@ fn ecn(bench: &mut Bench) -> Result<String, CaseError> {
     bench.fill_with(src, pri, &frame, count)?;
     bench.send_on(dst, true)?;
     let came = bench.delivered(dst, count)?;
+    // The mark is set at dequeue, and the depth counts the departing frame (docs/spec/pipeline.md §8).
     for (left, (.., ecn)) in (1..=count).rev().zip(&came) {
         let depth = left * frame_bytes;
         let expected = match depth {
             depth if depth >= marks.high_bytes => Ecn::Ce,
             depth if depth < marks.low_bytes => Ecn::Ect0,
+            // Between the thresholds the mark is drawn at random.
             _ => continue,
         };
         if *ecn != expected {
@@ -391,6 +405,7 @@ fn shares(bench: &mut Bench) -> Result<String, CaseError> {
     let is_ours = |pri: &u8| matches!(bench.tag(src, *pri), Some(Tag::Dscp(_)));
     let pris: Vec<u8> =
         (0..8).filter(is_ours).filter(|&pri| bench.row(dst, pri).is_some()).collect();
+    // All frames must fit behind a held output, or drops would distort the shares.
     let each = room_for(bench, src, &pris)?.min(SHARED);
     let mut found = Ok(String::new());
     for _ in 0..LOOKS {
@@ -406,6 +421,7 @@ fn shares(bench: &mut Bench) -> Result<String, CaseError> {
         let pri_of = |dscp: u8| bench.params.dscp_to_pri.get(usize::from(dscp)).copied();
         let order: Vec<u8> = came.iter().filter_map(|(_, dscp, _)| pri_of(*dscp)).collect();
         found = look(&order, &pris, &port, each);
+        // One good attempt is enough: chance does not produce the configured shares.
         if found.is_ok() {
             break;
         }
@@ -413,12 +429,14 @@ fn shares(bench: &mut Bench) -> Result<String, CaseError> {
     found
 }
 
-/// Frames of [`SHARED_LEN`] for each of `pris` that get room when all of them have as many.
+/// Frames of [`SHARED_LEN`] that each of `pris` can queue when all of them queue as many.
 fn room_for(bench: &Bench, src: usize, pris: &[u8]) -> Result<u64, CaseError> {
     let cells = (SHARED_LEN as u64).div_ceil(bench.params.cell_size.max(1));
     let of = |&pri: &u8| {
         let row = bench.row(src, pri)?;
         let first = row.trig_pfc.or(row.trig_egr_drp)?;
+        // Dynamic thresholds fall as other queues fill, but never below 1/n of a lone queue's; n + 1 leaves room to
+        // spare.
         Some((first - 1) * bench.params.packet_cells / cells / (pris.len() as u64 + 1))
     };
     let least = pris.iter().filter_map(of).min().unwrap_or(0);
@@ -429,11 +447,11 @@ fn room_for(bench: &Bench, src: usize, pris: &[u8]) -> Result<u64, CaseError> {
     Ok(least)
 }
 
-/// Whether `each` frames of every priority came in an order that strict priorities and weights allow.
+/// Checks that the order of arrival, `each` frames of every priority, is one that strict priorities and weights allow.
 fn look(order: &[u8], pris: &[u8], port: &Port, each: u64) -> Result<String, CaseError> {
     let (strict, weighted): (Vec<u8>, Vec<u8>) =
         pris.iter().partition(|pri| port.strict.contains(pri));
-    // What egress queues took before goes before a strict priority that waits behind it.
+    // Frames already in egress queues leave before a strict priority's frames that still wait in a VOQ.
     let first = strict.len() as u64 * each + weighted.len() as u64 * EGRESS;
     for pri in strict {
         let last = order.iter().rposition(|&of| of == pri).unwrap_or(0) as u64;
@@ -443,6 +461,8 @@ fn look(order: &[u8], pris: &[u8], port: &Port, each: u64) -> Result<String, Cas
         }
     }
     let rest: Vec<u8> = order.iter().copied().filter(|pri| weighted.contains(pri)).collect();
+    // Weights show only while all queues have frames: from the first frame of the last priority to begin, to the last
+    // frame of the first to end.
     let begins = weighted.iter().filter_map(|&pri| rest.iter().position(|&of| of == pri));
     let ends = weighted.iter().filter_map(|&pri| rest.iter().rposition(|&of| of == pri));
     let (begin, end) = (begins.max().unwrap_or(0), ends.min().unwrap_or(0));
@@ -459,7 +479,7 @@ fn look(order: &[u8], pris: &[u8], port: &Port, each: u64) -> Result<String, Cas
     for pri in weighted {
         let count: u64 = window.iter().map(|&of| u64::from(of == pri)).sum();
         let expected = window.len() as u64 * weight(pri) / total;
-        // A round of deficits and a frame, or a tenth: the smallest weight is worth the longest frame.
+        // Deficit round robin is exact to a round and a frame; the smallest weight's quantum is the longest frame.
         let quantum = (weight(pri) * port.max_frame).div_ceil(least * SHARED_LEN as u64);
         let slack = (expected / 10).max(quantum + 2);
         if count.abs_diff(expected) > slack {

@@ -1,8 +1,8 @@
-//! This machine's ends of the switch's ports: what is sent into each, and what comes out.
+//! This machine's ends of the switch's ports: sends test frames and reads the arrivals.
 //!
-//! [`Links`] over network interfaces, one for each port; [`Seen`] of each frame that came.
+//! [`Links`] has a network interface for each port, and a [`Seen`] for each frame that arrived. Lengths are without
+//! FCS.
 //!
-//! Units: bytes without FCS, frames.
 //! Source: docs/spec/wire-formats.md §1.1, §2.1; IEEE 802.1Q clause 36 (PFC).
 
 use weft_base::wait;
@@ -19,16 +19,16 @@ use weft_parsers::{Dscp, Ecn, Pcp, Vid};
 
 use super::CaseError;
 
-/// Chunks for what is under way.
+/// Chunks for frames in flight and the interfaces' receive rings.
 const CHUNKS: usize = 4_096;
-/// Stations' numbers begin here, so that they are nobody else's.
+/// First number of the test's stations, away from those that other weft commands use.
 const STATIONS: u16 = 0x57E0;
 /// UDP port of test frames: Discard (RFC 863).
 const DISCARD: u16 = 9;
-/// How long a device may take to send what it was given.
+/// Time without a sent frame after which a device counts as dead.
 const SEND_MAX: Span = Span::from_ms(5_000);
 
-/// What says the priority of a frame.
+/// The field from which the switch takes a frame's priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tag {
     /// DSCP of IPv4, no VLAN tag.
@@ -37,31 +37,27 @@ pub enum Tag {
     Pcp(u8),
 }
 
-/// What is known of a frame that came.
+/// A frame that arrived, as far as cases need it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// A test frame.
+    /// A test frame, with its fields as the switch sent it.
     Test {
-        /// Whose: number of the interface.
+        /// Number of the interface that sent it.
         src: usize,
-        /// DSCP.
         dscp: u8,
-        /// ECN.
         ecn: Ecn,
     },
-    /// A station's announcement: number of its interface.
+    /// A station's broadcast, with the number of the interface that sent it.
     Hello(usize),
-    /// PFC: bits of classes, and their quanta.
+    /// A PFC frame: enable bits and pause quanta, by class.
     Pfc(u8, [u16; 8]),
 }
 
-/// One end.
 struct Link {
     port: Box<dyn Port>,
     seen: Vec<Seen>,
 }
 
-/// All ends.
 pub struct Links {
     ends: Vec<Link>,
     bufs: Bufs,
@@ -69,10 +65,10 @@ pub struct Links {
 }
 
 impl Links {
-    /// Opens `interfaces`.
+    /// Opens `interfaces`, one for each port.
     ///
     /// # Errors
-    /// One cannot be opened.
+    /// An interface cannot be opened or started.
     pub fn open(interfaces: &[&str]) -> Result<Self, CaseError> {
         let mut links = Vec::with_capacity(interfaces.len());
         for &interface in interfaces {
@@ -94,10 +90,10 @@ impl Links {
         Ok(Self { ends: links, bufs, batch: Batch::new() })
     }
 
-    /// A frame of interface `src`'s station to that of `dst`, `len` bytes long.
+    /// A frame of `len` bytes from the station of interface `src` to that of `dst`.
     ///
     /// # Errors
-    /// A length that cannot be.
+    /// A length that the format cannot have.
     pub fn frame(
         src: usize,
         dst: usize,
@@ -108,6 +104,7 @@ impl Links {
         let mut spec = FrameSpec::new(Kind::Standard, station(src), station(dst));
         (spec.dport, spec.stamped, spec.ecn) = (DISCARD, false, ecn);
         match tag {
+            // DSCP is the upper six bits of the octet (RFC 2474 §3).
             Tag::Dscp(dscp) => spec.dscp = Dscp::from_tos(dscp << 2),
             Tag::Pcp(pcp) => {
                 spec = spec.with_vlan(Pcp::from_low_bits(pcp), Vid::from_low_bits(0));
@@ -116,7 +113,7 @@ impl Links {
         bytes(&spec.with_sizes(Sizes::Fixed(len)))
     }
 
-    /// Has the switch learn where each station is.
+    /// Broadcasts from each station, so that the switch learns their ports.
     ///
     /// # Errors
     /// A device sends nothing.
@@ -132,12 +129,13 @@ impl Links {
     /// Sends `count` copies of a frame.
     ///
     /// # Errors
-    /// The device takes none for five seconds.
+    /// The device takes no frame for five seconds.
     pub fn send(&mut self, src: usize, frame: &[u8], count: u64) -> Result<(), CaseError> {
         let Some(link) = self.ends.get_mut(src) else { return Ok(()) };
         let (mut left, mut last) = (count, now());
         while left > 0 || !self.batch.is_empty() {
             while left > 0 && !self.batch.is_full() {
+                // The pool is empty until `service` has returned sent chunks to it.
                 let Some(desc) = self.bufs.alloc_from(frame) else { break };
                 self.batch.push(desc);
                 left -= 1;
@@ -148,6 +146,7 @@ impl Links {
             if took > 0 {
                 last = now();
             } else if now().since(last) > SEND_MAX {
+                // The batch serves all interfaces: the next call would send these frames out of another one.
                 self.bufs.free_all(self.batch.drain(..));
                 return Err(CaseError::Device(
                     "a device sends nothing for five seconds".to_owned(),
@@ -159,7 +158,7 @@ impl Links {
         Ok(())
     }
 
-    /// What has come to interface `at` since this was asked last.
+    /// Frames that arrived at interface `at` since the last call.
     ///
     /// # Errors
     /// The device is gone.
@@ -168,7 +167,7 @@ impl Links {
         Ok(self.ends.get_mut(at).map(|link| core::mem::take(&mut link.seen)).unwrap_or_default())
     }
 
-    /// Takes what has come to all interfaces.
+    /// Reads the arrivals of all interfaces, so that none of their receive rings overflows.
     ///
     /// # Errors
     /// A device is gone.
@@ -209,12 +208,14 @@ fn bytes(spec: &FrameSpec) -> Result<Vec<u8>, CaseError> {
     spec.to_vec(&stamp, 0).map_err(|error| CaseError::Device(error.to_string()))
 }
 
-/// What a frame is; `None` of one that is no test's.
+/// Reads a frame; `None` unless it is PFC or was sent by one of the test's stations.
 fn read(frame: &[u8], stations: usize) -> Option<Seen> {
+    // EtherType of MAC Control, then PFC's opcode (docs/spec/wire-formats.md §2.3).
     const PFC: [u8; 4] = [0x88, 0x08, 0x01, 0x01];
     let (dst, rest) = frame.split_first_chunk::<6>()?;
     let (src, mut rest) = rest.split_first_chunk::<6>()?;
     if let Some(fields) = rest.strip_prefix(&PFC) {
+        // The class-enable vector has 16 bits, of which the upper eight are reserved.
         let (&[_, classes], fields) = fields.split_first_chunk::<2>()?;
         let mut quanta = [0; 8];
         for (to, from) in quanta.iter_mut().zip(fields.chunks_exact(2)) {
@@ -228,6 +229,7 @@ fn read(frame: &[u8], stations: usize) -> Option<Seen> {
         return Some(Seen::Hello(src));
     }
     is_station(dst)?;
+    // The output may send with a C-tag or without, as it is configured.
     if let [0x81, 0x00, _, _, tagged @ ..] = rest {
         rest = tagged;
     }

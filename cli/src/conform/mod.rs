@@ -1,8 +1,8 @@
-//! Cases that hold a switch against what it should do: buffer, PFC, queues, ECN.
+//! Conformance tests of a switch: buffer, PFC, queues, ECN.
 //!
-//! [`Bench::new`] opens the interfaces; [`run`] → an [`Outcome`] of each case, in order; a case that fails does not keep the next ones from running.
+//! [`Bench::new`] opens the interfaces, and [`run`] returns an [`Outcome`] of each case, in order. A failed case does
+//! not stop the next ones.
 //!
-//! Units: frames, milliseconds.
 //! Source: docs/conform.md.
 
 mod bench;
@@ -18,52 +18,49 @@ use weft_lab::netdev::OpenError;
 pub use self::bench::Bench;
 use self::cases::CASES;
 
-/// A port of the switch, and the interface by which this machine reaches it.
+/// A port of the switch, and this machine's interface at the other end of its cable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
-    /// Its name there.
+    /// Name in the switch.
     pub port: String,
-    /// `[KIND:]DEVICE` here.
+    /// `[KIND:]DEVICE` on this machine.
     pub interface: String,
 }
 
-/// Why a case has not passed.
+/// Why a case failed or was skipped.
 #[derive(Debug, thiserror::Error)]
 pub enum CaseError {
-    /// The switch does something else.
+    /// The switch behaves differently.
     #[error("{what}: expected {expected}, found {found}")]
     Differs {
-        /// What was looked at.
+        /// The quantity that was compared.
         what: String,
-        /// What it should be.
         expected: String,
-        /// What it was.
         found: String,
     },
-    /// Something has not come to be so.
+    /// A condition was not met within the limit; names the condition.
     #[error("{0}: not within the limit")]
     Late(String),
-    /// It cannot be asked of this switch, or from here; says why.
+    /// The case does not apply to this switch, or cannot be run from here; the text says why.
     #[error("{0}")]
     Skip(String),
-    /// There is no such port.
+    /// The switch has no port of this name.
     #[error("the switch has no port {0:?}")]
     NoPort(String),
-    /// No field of a frame leads to a priority.
+    /// No DSCP or PCP maps to this priority.
     #[error("no DSCP or PCP that the port trusts leads to priority {0}")]
     NoTag(u8),
-    /// An interface is not opened.
+    /// An interface cannot be opened.
     #[error("interface {interface:?}")]
     Open {
-        /// Which.
+        /// `[KIND:]DEVICE`, as given.
         interface: String,
-        /// Why.
         source: Box<OpenError>,
     },
-    /// An interface does not do its work.
+    /// An interface failed, or a test frame could not be made.
     #[error("{0}")]
     Device(String),
-    /// The switch does not answer.
+    /// The switch does not answer, or refuses a call.
     #[error(transparent)]
     Sai(#[from] SaiError),
 }
@@ -76,59 +73,58 @@ impl CaseError {
     }
 }
 
-/// Whether a value is what it should be.
+/// Compares a value with the expected one; `what` names it in the error.
 fn same<T: PartialEq + ToString>(what: &str, expected: T, found: T) -> Result<(), CaseError> {
     if expected == found { Ok(()) } else { Err(CaseError::differs(what, expected, found)) }
 }
 
-/// What a case does; it returns what was found, for people.
+/// The code of a case. Returns a sentence about the figures that it found.
 type Case = fn(&mut Bench) -> Result<String, CaseError>;
 
-/// How a case ended.
+/// Result of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// The switch does what it should.
+    /// The switch behaves as specified.
     Passed,
-    /// It does not.
+    /// The switch behaves differently, or does not answer.
     Failed,
-    /// It cannot be asked.
+    /// The case does not apply: see `detail`.
     Skipped,
 }
 
-/// What became of a case.
+/// Result of a case, as JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Its name.
     pub case: &'static str,
-    /// How it ended.
     pub verdict: Verdict,
-    /// What was found, or what is wrong.
+    /// Figures that were found, or the reason of a failure or skip.
     pub detail: String,
-    /// How long it took, in milliseconds.
     pub ms: u64,
 }
 
-/// Names of all cases, and what each looks at.
+/// Names of all cases, each with its description.
 pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     CASES.iter().map(|(name, what, _)| (*name, *what))
 }
 
-/// Runs the cases of these names, or all if there are none; `told` hears of each case as it ends.
+/// Runs the cases of these names, or all if `names` is empty; calls `told` as each case ends.
 ///
 /// # Errors
-/// The switch cannot be brought to its defaults; no case has run then.
+/// The switch does not answer, or its queues do not drain, before the first case or after the last one.
 pub fn run(
     bench: &mut Bench,
     names: &[String],
     mut told: impl FnMut(&Outcome),
 ) -> Result<Vec<Outcome>, CaseError> {
+    // Fails early: if queues don't drain before any case, every case would fail for the same reason.
     bench.fresh()?;
     let wanted =
         CASES.iter().filter(|(name, ..)| names.is_empty() || names.iter().any(|of| of == name));
     let mut outcomes = Vec::new();
     for (name, _, case) in wanted {
         let begun = now();
+        // Thresholds are exact for an empty buffer only, and the case before may have left ports held.
         let done = bench.fresh().and_then(|()| case(bench));
         let (verdict, detail) = match done {
             Ok(detail) => (Verdict::Passed, detail),
@@ -140,6 +136,7 @@ pub fn run(
         told(&outcome);
         outcomes.push(outcome);
     }
+    // Leaves the switch with all ports sending, as docs/conform.md promises.
     bench.fresh()?;
     Ok(outcomes)
 }
