@@ -1,8 +1,7 @@
-//! The search for the longest burst: frames back to back, all of which come.
+//! The search for the longest burst of back-to-back frames that arrives whole.
 //!
-//! A length in, whether all came out; halving between what passed and what did not.
+//! Bisects the burst's length in frames, between the longest that passed and the shortest that lost a frame.
 //!
-//! Units: frames.
 //! Source: RFC 2544 §26.4.
 
 /// The longest burst of at most `frames_max` frames that `trial` passes, to `resolution` frames; 0 when
@@ -15,10 +14,12 @@ pub fn longest<E>(
     resolution: u64,
     mut trial: impl FnMut(u64) -> Result<bool, E>,
 ) -> Result<u64, E> {
+    // Most devices pass the longest burst, which saves the search.
     if trial(frames_max)? {
         return Ok(frames_max);
     }
     let (mut low, mut high) = (0, frames_max);
+    // `low` passed (or is 0), and `high` lost frames.
     while high - low > resolution.max(1) {
         let middle = low.midpoint(high);
         if trial(middle)? {

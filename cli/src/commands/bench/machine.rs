@@ -1,8 +1,7 @@
-//! Where figures come from: machine, kernel, versions, ports, command line.
+//! The origin of figures: machine, kernel, versions, ports, command line.
 //!
-//! Files of /proc and /sys → plain data; what cannot be read is none.
+//! Read from files of /proc and /sys; a field is `None` if its file cannot be read.
 //!
-//! Units: bit/s, seconds since 1970 (UTC).
 //! Source: proc(5); Linux Documentation/ABI/testing/sysfs-class-net; docs/bench.md.
 
 use std::fs;
@@ -11,18 +10,17 @@ use std::path::Path;
 use serde::Serialize;
 use weft_dataplane::port::PortCaps;
 
-/// Where it ran.
+/// The machine and process that measured.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
-    /// Version of weft.
     pub weft: &'static str,
-    /// Whether it was built with optimisation only, as figures want it.
+    /// Whether weft was built with optimisation and without debug assertions.
     pub optimised: bool,
-    /// Words of the command line.
+    /// Words of the command line, including the program's name.
     pub command: Vec<String>,
-    /// When it began.
+    /// Start time, in seconds since 1970 (UTC).
     pub started_unix_s: i64,
-    /// The processor's name.
+    /// The processor's model name.
     pub cpu: Option<String>,
     /// Processors that the process may use.
     pub cpus: usize,
@@ -40,7 +38,7 @@ fn read(path: &str) -> Option<String> {
 }
 
 impl Machine {
-    /// This one.
+    /// This machine, now.
     #[must_use]
     pub fn here() -> Self {
         let info = read("/proc/cpuinfo").unwrap_or_default();
@@ -56,13 +54,14 @@ impl Machine {
             started_unix_s: rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec,
             cpu: field("model name"),
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            // CPUID leaf 1, ECX bit 31: hypervisors set it, processors don't.
             is_virtual: flags.split(' ').any(|flag| flag == "hypervisor"),
             governor: read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
             kernel: read("/proc/sys/kernel/osrelease").map(|release| format!("Linux {release}")),
         }
     }
 
-    /// The command line, as one would type it.
+    /// The command line, quoted for a POSIX shell.
     #[must_use]
     pub fn command_line(&self) -> String {
         let plain = |word: &str| {
@@ -75,21 +74,23 @@ impl Machine {
         self.command.iter().map(quote).collect::<Vec<_>>().join(" ")
     }
 
-    /// When it began, as 2026-11-22 01:02:03 UTC.
+    /// Start time, as 2026-11-22 01:02:03 UTC.
     #[must_use]
     pub fn started(&self) -> String {
         utc(self.started_unix_s)
     }
 }
 
-/// A time as date and time of day (days to civil date as in Howard Hinnant's `civil_from_days`).
+/// Formats a time as date and time of day (the date by Howard Hinnant's `civil_from_days`).
 fn utc(unix_s: i64) -> String {
     let (days, second) = (unix_s.div_euclid(86_400), unix_s.rem_euclid(86_400));
     let z = days + 719_468; // days since 1 March of year 0
+    // The Gregorian calendar repeats after 400 years: 146,097 days. Years that begin in March have their leap day last.
     let (era, day_of_era) = (z.div_euclid(146_097), z.rem_euclid(146_097));
     let year_of_era =
         (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    // From March on, five months have 153 days: 31, 30, 31, 30, 31.
     let from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * from_march + 2) / 5 + 1;
     let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
@@ -98,27 +99,27 @@ fn utc(unix_s: i64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
-/// A port and what is behind it.
+/// A port and the interface or hardware behind it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Link {
-    /// The device.
+    /// Name of the interface, or another device's argument.
     pub device: String,
-    /// Kind of port.
+    /// Kind of port, as in `port.kind`.
     pub kind: &'static str,
-    /// The kernel's driver, of a device that has one.
+    /// Kernel driver of the interface's hardware.
     pub driver: Option<String>,
-    /// Whether there is no hardware behind the interface; none when it is not known.
+    /// Whether the interface has no hardware behind it; `None` if the device is no interface.
     pub is_virtual: Option<bool>,
-    /// Rate that hardware says of the link.
+    /// Link rate in bit/s, as the hardware reports it.
     pub bps: Option<u64>,
-    /// Longest packet, as the interface is set.
+    /// The interface's MTU in bytes.
     pub mtu: Option<u64>,
-    /// What is to be known of the port, such as why it is not of the kind that one would expect.
+    /// Remark on the port, such as why `auto` did not choose AF_XDP.
     pub note: Option<String>,
 }
 
 impl Link {
-    /// What is known of the port of `caps`, of which `note` is to be told.
+    /// Describes the port of `caps`; `note` is a remark from opening it.
     #[must_use]
     pub fn of(caps: &PortCaps, note: Option<String>) -> Self {
         Self { note, ..Self::below(Path::new("/sys/class/net"), caps) }
@@ -126,11 +127,13 @@ impl Link {
 
     fn below(root: &Path, caps: &PortCaps) -> Self {
         let dir = root.join(&caps.device);
+        // Devices of other kinds may be paths, which must not lead out of the folder.
         let known = !caps.device.contains('/') && dir.is_dir();
         let number = |file: &str| -> Option<u64> {
             fs::read_to_string(dir.join(file)).ok()?.trim().parse().ok()
         };
         let driver = fs::read_link(dir.join("device/driver")).ok();
+        // `device` links an interface to its bus (PCI, USB); a veth, tap or bridge has none.
         let is_virtual = known.then(|| !dir.join("device").exists());
         let hardware = is_virtual == Some(false);
         Self {
@@ -138,14 +141,14 @@ impl Link {
             kind: caps.kind,
             driver: driver.and_then(|path| Some(path.file_name()?.to_str()?.to_owned())),
             is_virtual,
-            // a veth or tap names a rate that it does not keep to
+            // A veth or tap reports a nominal rate that does not limit it.
             bps: number("speed").filter(|mbps| hardware && *mbps > 0).map(|mbps| mbps * 1_000_000),
             mtu: number("mtu").filter(|_| known),
             note: None,
         }
     }
 
-    /// Kind and device in a few words.
+    /// Kind and device as a phrase for reports.
     #[must_use]
     pub fn words(&self) -> String {
         let Self { device, kind, .. } = self;

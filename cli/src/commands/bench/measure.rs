@@ -1,8 +1,8 @@
 //! The tests of RFC 2544 with frames of one size.
 //!
-//! A [`Rig`] and a [`Plan`] → [`SizeResult`]; each test is a function.
+//! [`Measure::run`] carries out the tests of a [`Plan`] on a [`Rig`], each by a function of its own, and returns a
+//! [`SizeResult`].
 //!
-//! Units: frames, frames a second, parts per million.
 //! Source: RFC 2544 §26.1 to §26.4.
 
 use indicatif::ProgressBar;
@@ -19,14 +19,14 @@ use super::result::{
 use super::search::{Found, Limit, Offered, Search, share};
 use super::trial::{Ask, Extent, Outcome, Rig, TrialError};
 
-/// Frames and rate of the first look whether anything comes through at all.
+/// Frames and rate (frames/s) of the first trial, which checks whether any frame arrives at all.
 const LOOK_FRAMES: u64 = 20;
 const LOOK_FPS: u64 = 1_000;
 /// Offered loads of the loss test go down by this (RFC 2544 §26.3).
 const LOSS_STEP_PPM: u64 = 100_000;
-/// Pairs of searches that are made beside those of the plan where some contradict themselves.
+/// Additional pairs of searches for each size, in place of pairs that contradict themselves.
 const PAIRS_MORE_MAX: usize = 2;
-/// A generator that fills this much of its link is not what limits.
+/// From this share of the link's rate on, the link counts as full.
 const LINK_FULL_PPM: u64 = 990_000;
 
 /// Why a size has no result.
@@ -35,39 +35,38 @@ pub enum SizeError {
     /// A trial could not be run.
     #[error(transparent)]
     Trial(#[from] TrialError),
-    /// Nothing came through.
+    /// No frame arrived: frames sent, sending device, receiving device.
     #[error(
         "{0} frames were sent by {1} and none arrived at {2}: check the path between them and its MTU"
     )]
     NoWay(u64, String, String),
 }
 
-/// Tests with frames of one size.
+/// The tests of one frame size, with their running totals.
 pub struct Measure<'a> {
-    /// The ports.
     pub rig: &'a mut Rig,
-    /// What to do.
     pub plan: &'a Plan,
-    /// Frames of this size.
+    /// Template of the frames, with their size.
     pub frame: FrameSpec,
-    /// Name of the size.
+    /// Name of the size in results: bytes with FCS, or `imix`.
     pub size: String,
     /// Sending and receiving port.
     pub links: [&'a Link; 2],
-    /// Told of each trial.
+    /// Advanced by one with each trial.
     pub progress: &'a ProgressBar,
-    /// What was seen so far.
+    /// Frames counted so far, over all trials.
     pub totals: Totals,
     /// Most frames a second that were offered.
     pub most_fps: u64,
 }
 
 impl Measure<'_> {
-    /// Does all tests of the plan.
+    /// Carries out all tests of the plan.
     ///
     /// # Errors
-    /// What kept a trial from being run.
+    /// A trial cannot be run, or no frame arrives.
     pub fn run(mut self) -> Result<SizeResult, SizeError> {
+        // A path that loses every frame would cost a whole search before it shows.
         let look = Ask { fps: Some(LOOK_FPS), extent: Extent::Frames(LOOK_FRAMES), latency: false };
         let (look, _) = self.trial("first look", &look)?;
         if look.received_frames == 0 {
@@ -91,6 +90,7 @@ impl Measure<'_> {
         };
         let does = |test| self.plan.tests.contains(&test);
         let (latency, loss, burst) = (does(Test::Latency), does(Test::Loss), does(Test::Burst));
+        // Latency is measured at a share of the throughput, so it needs the search even if only latency was requested.
         if does(Test::Throughput) || latency {
             self.throughput(whole, &mut result)?;
         }
@@ -104,15 +104,17 @@ impl Measure<'_> {
             result.burst = Some(self.burst(whole.offered_fps)?);
         }
         result.totals = self.totals;
+        // Later trials may have offered more than the first one.
         result.generator_fps = self.most_fps;
         Ok(result)
     }
 
-    /// One trial, with what it saw added to the totals.
+    /// Runs one trial and adds its counts to the totals.
     fn trial(&mut self, what: &str, ask: &Ask) -> Result<(Offered, Outcome), TrialError> {
         let rate = ask.fps.map_or("as fast as can be".to_owned(), |fps| format!("{fps} frames/s"));
         self.progress.set_message(format!("{} bytes, {what}, {rate}", self.size));
         self.progress.inc(1);
+        // Lets the device recover between trials (RFC 2544 §23).
         if self.plan.rest_ms > 0 {
             wait::pause(std::time::Duration::from_millis(self.plan.rest_ms));
         }
@@ -129,7 +131,7 @@ impl Measure<'_> {
         Ok((outcome.offered(), outcome))
     }
 
-    /// A trial of the plan's length.
+    /// Runs a trial of the plan's length at `fps`, or at the generator's maximum.
     fn load(&mut self, what: &str, fps: Option<u64>) -> Result<Offered, TrialError> {
         let extent = Extent::Time(Span::from_ms(self.plan.trial_ms));
         let offered = self.trial(what, &Ask { fps, extent, latency: false })?.0;
@@ -137,13 +139,14 @@ impl Measure<'_> {
         Ok(offered)
     }
 
-    /// NDR and PDR (§26.1), as often as planned; every repetition begins anew. For those in which trials contradict each other
-    /// there are a few more.
+    /// Searches for NDR and PDR (§26.1) as often as planned, each time from the start. A pair of searches that
+    /// contradicts itself is repeated, up to [`PAIRS_MORE_MAX`] times.
     fn throughput(&mut self, whole: Offered, result: &mut SizeResult) -> Result<(), TrialError> {
         let planned = usize::from(self.plan.repetitions);
         let (mut steady, mut unsteady) = (Vec::new(), Vec::new());
         let mut whole = Some(whole);
         while steady.len() < planned && steady.len() + unsteady.len() < planned + PAIRS_MORE_MAX {
+            // The first pair reuses the trial at full load that `run` has made.
             let first = match whole.take() {
                 Some(whole) => whole,
                 None => self.load("all that can be offered", None)?,
@@ -153,7 +156,7 @@ impl Measure<'_> {
                 .push(pair);
         }
         let is_steady = steady.len() == planned;
-        // Pairs count whole: so no median of the PDR is below that of the NDR.
+        // Pairs are used or dropped whole. In each pair the PDR is at least the NDR, so their medians are, too.
         let (used, unused) =
             if steady.is_empty() { (unsteady, steady) } else { (steady, unsteady) };
         let of = |ppm, at: usize| {
@@ -169,7 +172,7 @@ impl Measure<'_> {
         Ok(())
     }
 
-    /// A search for the NDR and, with what it has seen, one for the PDR.
+    /// Searches for the NDR, then for the PDR, which reuses the trials of the first search.
     fn pair(&mut self, whole: Offered, link_fps: Option<u64>) -> Result<[Found; 2], TrialError> {
         let mut known = vec![whole];
         let ndr = self.search("throughput", self.plan.accepted_loss_ppm, &known)?;
@@ -188,7 +191,7 @@ impl Measure<'_> {
         search.run(known, |fps| self.load(what, fps))
     }
 
-    /// Latency at a share of the throughput, and of tagged frames at all of it (§26.2).
+    /// Measures latency at a share of the throughput, and of single tagged frames at the full throughput (§26.2).
     fn latency(&mut self, result: &mut SizeResult) -> Result<(), TrialError> {
         let throughput = result.throughput.as_ref().map_or(0, |found| found.median_fps);
         if throughput == 0 {
@@ -204,6 +207,7 @@ impl Measure<'_> {
         }
         result.latency = LatencyResult::of(offered, &latency);
         let (mut tagged_ns, mut expected, mut least_fps) = (Vec::new(), 0, throughput);
+        // §26.2 wants one tagged frame a trial, in the middle of the stream, and the mean over the trials.
         for _ in 0..self.plan.latency_repetitions {
             let ask = Ask { fps: Some(throughput), extent, latency: true };
             let (offered, outcome) = self.trial("latency of a tagged frame", &ask)?;
@@ -215,7 +219,7 @@ impl Measure<'_> {
         Ok(())
     }
 
-    /// Loss from the most that could be offered down by tenths, until two loads in turn lose nothing
+    /// Measures loss at the generator's maximum and at steps of a tenth below, until two successive loads lose nothing
     /// (§26.3).
     fn loss(&mut self, whole: Offered) -> Result<Vec<Offered>, TrialError> {
         let mut points = vec![whole];
@@ -232,7 +236,7 @@ impl Measure<'_> {
         Ok(points)
     }
 
-    /// Longest burst of which nothing is lost (§26.4).
+    /// Searches for the longest burst without loss (§26.4).
     fn burst(&mut self, most_fps: u64) -> Result<BurstResult, TrialError> {
         let most = share(most_fps, self.plan.burst_ms_max * 1_000).max(1);
         let resolution = share(most, self.plan.resolution_ppm);
@@ -249,13 +253,14 @@ impl Measure<'_> {
     }
 }
 
-/// Most frames a second that a link of `bps` carries, of which twelve have `twelve_bytes`.
+/// Maximum frames a second on a link of `bps`, where twelve frames have `twelve_bytes`.
 fn link_fps(bps: u64, twelve_bytes: u64) -> u64 {
+    // Over twelve frames, as the mean length of IMIX is no whole number of bytes.
     let bits = (twelve_bytes + 12 * PREAMBLE_AND_GAP) * 8;
     u64::try_from(u128::from(bps) * 12 / u128::from(bits)).unwrap_or(u64::MAX)
 }
 
-/// The limit of a search, which does not know of links.
+/// Refines the limit of a search, which knows nothing of links: a generator that fills its link is limited by it.
 fn at_link(found: &Found, link_fps: Option<u64>) -> Limit {
     let full = link_fps
         .zip(found.best)

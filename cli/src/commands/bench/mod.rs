@@ -1,9 +1,7 @@
-//! `weft bench`: how fast weft, or whatever lies between two ports, is.
+//! `weft bench`: measures weft in memory, or the device or link between two ports.
 //!
-//! A subcommand each for the switch in memory and for ports; trials, searches and reports in
-//! files of their own.
+//! One subcommand for each. Trials, searches and reports are in files of their own.
 //!
-//! Units: as each says.
 //! Source: RFC 2544; docs/bench.md.
 
 mod burst;
@@ -42,10 +40,10 @@ pub enum BenchCommand {
     Ports(Box<plan::PortsArgs>),
 }
 
-/// Measures.
+/// Runs the measurement that `command` names.
 ///
 /// # Errors
-/// A load that cannot be, a port that cannot be opened, a trial that could not be run.
+/// Impossible parameters, a port that cannot be opened, or a trial that cannot be run.
 pub fn run(command: &BenchCommand, out: &mut dyn Write) -> Result<(), CliError> {
     match command {
         BenchCommand::Pipeline(args) => pipeline::run(args, out),
@@ -53,7 +51,7 @@ pub fn run(command: &BenchCommand, out: &mut dyn Write) -> Result<(), CliError> 
     }
 }
 
-/// A flag that SIGINT and SIGTERM set.
+/// Returns a flag that SIGINT and SIGTERM set, so that a measurement ends between two trials or rounds.
 fn stop_flag() -> Result<Arc<AtomicBool>, CliError> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {

@@ -1,8 +1,6 @@
 //! Percentages on the command line, exact to a millionth of the whole.
 //!
-//! Decimal digits → [`Percent`].
-//!
-//! Units: percent in, parts per million out.
+//! [`Percent`] is read from decimal digits and kept in parts per million.
 
 use std::str::FromStr;
 
@@ -11,7 +9,7 @@ use std::str::FromStr;
 pub struct Percent(u64);
 
 impl Percent {
-    /// Parts per million.
+    /// The share in parts per million.
     #[must_use]
     pub const fn ppm(self) -> u64 {
         self.0
@@ -30,6 +28,7 @@ impl FromStr for Percent {
             return Err(refuse());
         }
         let whole: u64 = whole.parse().ok().filter(|whole| *whole <= 100).ok_or_else(refuse)?;
+        // Four decimals of a percent are millionths: pad ".5" to 5000.
         let part: u64 = format!("{part:0<4}").parse().map_err(|_| refuse())?;
         let ppm = whole * 10_000 + part;
         if ppm <= 1_000_000 { Ok(Self(ppm)) } else { Err(refuse()) }

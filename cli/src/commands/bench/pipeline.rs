@@ -1,8 +1,8 @@
-//! `weft bench pipeline`: the whole path in memory, by real workers, without a wire.
+//! `weft bench pipeline`: the whole forwarding path in memory, by real workers, without a wire.
 //!
-//! [`PipelineArgs`] → a switch of null ports that runs → rounds of frames, time and cycles.
+//! Runs a switch of null ports and samples its counters round by round: frames, nanoseconds, TSC cycles. Sizes count
+//! the FCS.
 //!
-//! Units: frames, nanoseconds, TSC cycles; sizes count the FCS.
 //! Source: docs/bench.md.
 
 use std::io::Write;
@@ -27,9 +27,9 @@ use crate::commands::frames::data_kind;
 use crate::commands::{progress, write_json};
 use crate::error::CliError;
 
-/// How much longer than it should a round without a frame lasts, at most.
+/// How much longer than planned a round lasts at most while no frame passes.
 const STARVED_NS: u64 = 5_000_000_000;
-/// How often such a round is looked at.
+/// Interval at which such a round is checked.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Arguments of `weft bench pipeline`.
@@ -64,16 +64,16 @@ pub struct PipelineArgs {
     json: bool,
 }
 
-/// One round.
+/// Difference of the counters over one round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 struct Round {
     frames: u64,
     ns: u64,
-    /// Of all workers together; none where the processor has no counter.
+    /// Summed over all workers; `None` where the processor has no counter.
     tsc_cycles: Option<u64>,
 }
 
-/// What came out.
+/// The result, as JSON.
 #[derive(Clone, Debug, Serialize)]
 struct PipelineResult {
     bench: &'static str,
@@ -83,19 +83,19 @@ struct PipelineResult {
     macs: u16,
     ports: u16,
     workers: u16,
-    /// All of the median round, with least and most of the rounds.
+    /// Rate of all ports.
     frames_per_s: Spread,
-    /// Time of a frame at one worker.
+    /// Worker time for a frame, in thousandths of a nanosecond.
     ns_per_frame_x1000: Spread,
-    /// Cycles that all workers together spend on a frame.
+    /// Cycles for a frame, summed over all workers, in thousandths.
     tsc_cycles_per_frame_x1000: Option<Spread>,
-    /// Frames that were received in all, and those that were dropped on the way.
+    /// Frames received and dropped from start to end, warm-up included.
     received: u64,
     dropped: u64,
     rounds: Vec<Round>,
 }
 
-/// Of the median round, least and most.
+/// A figure of the median round, with its minimum and maximum over all rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 struct Spread {
     median: u64,
@@ -104,22 +104,22 @@ struct Spread {
 }
 
 impl Spread {
-    /// The figures of all rounds, and which one is that of the median round.
+    /// `figures` of all rounds; `median` is the index of the median round.
     fn of(figures: &[u64], median: usize) -> Option<Self> {
         let (least, most) = (*figures.iter().min()?, *figures.iter().max()?);
         Some(Self { median: *figures.get(median)?, least, most })
     }
 }
 
-/// The round that the result is of, by its rate: of an even number the slower one of the two in the middle, so that all figures
-/// are of one round.
+/// Index of the round with the median rate. Of an even number of rounds it is the slower of the two in the middle, so
+/// that rate, time and cycles come from one round.
 fn median_of(rates: &[u64]) -> Option<usize> {
     let mut order: Vec<usize> = (0..rates.len()).collect();
     order.sort_by_key(|&round| rates.get(round));
     order.get(rates.len().checked_sub(1)? / 2).copied()
 }
 
-/// A run that measured nothing.
+/// A run in which no frame passed.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Nothing(&'static str);
@@ -127,7 +127,7 @@ struct Nothing(&'static str);
 /// Measures the path in memory.
 ///
 /// # Errors
-/// A load that cannot be made, a thread that cannot be started, no frame at all.
+/// Impossible parameters, a thread that cannot be started, or a run in which no frame passed.
 pub fn run(args: &PipelineArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let load = NullLoad {
         kind: args.format,
@@ -151,7 +151,7 @@ pub fn run(args: &PipelineArgs, out: &mut dyn Write) -> Result<(), CliError> {
     print(&result, out).map_err(CliError::Output)
 }
 
-/// Runs the workers and looks at their counters round after round.
+/// Runs the workers and samples their counters round by round.
 fn drive(
     args: &PipelineArgs,
     path: NullPath,
@@ -183,7 +183,8 @@ fn drive(
         }
         let pause = Duration::from_millis(args.round_ms);
         let look = || (frames_sent(core, usize::from(args.ports)), clock.now(), tsc());
-        // A machine that is busy elsewhere may not run a worker for a whole round: a round ends with a frame or `STARVED_NS`.
+        // A busy machine may not run a worker for a whole round. Without a frame the round's rate would be 0 and its
+        // time for a frame undefined, so extend it up to `STARVED_NS`.
         let round = |since: u64| {
             wait::pause(pause);
             let begun = clock.now();
@@ -211,6 +212,8 @@ fn drive(
             before = after;
             bar.inc(1);
         }
+        // With the workers held, frames received equal frames sent, queued and dropped. If one doesn't answer, an
+        // approximate ledger is better than none.
         ledger = group.with_quiesced(|| Ledger::read(core)).unwrap_or_else(|_| Ledger::read(core));
         group.stop();
     });
@@ -218,13 +221,13 @@ fn drive(
     started.map(|()| (rounds, ledger))
 }
 
-/// `part` times `times` by `whole`, rounded down; none by zero.
+/// `part` × `times` / `whole`, rounded down; `None` if `whole` is 0.
 fn scaled(part: u64, times: u64, whole: u64) -> Option<u64> {
     let quotient = (u128::from(part) * u128::from(times)).checked_div(u128::from(whole))?;
     u64::try_from(quotient).ok()
 }
 
-/// What the rounds say; none without a frame.
+/// Computes the result; `None` if a round is without a frame or time.
 fn result(args: &PipelineArgs, rounds: Vec<Round>, ledger: &Ledger) -> Option<PipelineResult> {
     let workers = u64::from(args.workers);
     let all = |of: &dyn Fn(&Round) -> Option<u64>| -> Option<Vec<u64>> {
@@ -232,6 +235,7 @@ fn result(args: &PipelineArgs, rounds: Vec<Round>, ledger: &Ledger) -> Option<Pi
     };
     let rates = all(&|r| scaled(r.frames, 1_000_000_000, r.ns))?;
     let median = median_of(&rates)?;
+    // All workers run for the whole round, each on a share of the frames.
     let ns = Spread::of(&all(&|r| scaled(r.ns, 1_000 * workers, r.frames))?, median)?;
     let cycles = all(&|r| scaled(r.tsc_cycles?, 1_000, r.frames));
     Some(PipelineResult {
@@ -251,7 +255,7 @@ fn result(args: &PipelineArgs, rounds: Vec<Round>, ledger: &Ledger) -> Option<Pi
     })
 }
 
-/// A thousandth as decimal with one digit.
+/// Formats thousandths with one decimal.
 fn tenths(thousandths: u64) -> String {
     format!("{}.{}", thousandths / 1_000, thousandths % 1_000 / 100)
 }

@@ -1,8 +1,8 @@
-//! What a run of `weft bench ports` does: from the flags, or after RFC 2544 to the letter.
+//! The plan of a run of `weft bench ports`: tests, sizes, durations and repetitions.
 //!
-//! [`PortsArgs`] → [`Plan`].
+//! [`Plan::new`] derives it from [`PortsArgs`], whose defaults are short; `--rfc-lengths` takes those of RFC 2544.
+//! Sizes count the FCS, as in RFC 2544 §9.
 //!
-//! Units: as each name says; sizes count the FCS, as in RFC 2544 §9.
 //! Source: RFC 2544 §9, §18, §23, §24, §26; RFC 6985 (IMIX by its genome).
 
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use weft_parsers::{Ecn, Pcp, Vid};
 use super::percent::Percent;
 use crate::commands::frames::data_kind;
 
-/// Bytes of the FCS, which ports neither take nor give.
+/// Bytes of the FCS, which frames at a port lack.
 pub const FCS_LEN: usize = 4;
 /// Sizes that RFC 2544 §9.1 asks for on Ethernet.
 const SIZES: [Size; 7] = [
@@ -29,7 +29,7 @@ const SIZES: [Size; 7] = [
     Size::Bytes(1280),
     Size::Bytes(1518),
 ];
-/// Simple IMIX: seven of 64, four of 570 and one of 1518, FCS counted, as evenly as can be.
+/// Simple IMIX: seven frames of 64 bytes, four of 570 and one of 1518, FCS counted, in an even mix.
 const IMIX: [usize; 12] = [64, 570, 64, 64, 570, 64, 1518, 64, 570, 64, 570, 64];
 
 /// Arguments of `weft bench ports`.
@@ -140,7 +140,7 @@ pub enum Test {
 pub enum Size {
     /// All of this many bytes, FCS counted.
     Bytes(usize),
-    /// Simple IMIX.
+    /// Twelve frames of three sizes, in turn.
     Imix,
 }
 
@@ -153,7 +153,7 @@ fn size(text: &str) -> Result<Size, String> {
 }
 
 impl Size {
-    /// Name in results.
+    /// Name of the size in results.
     #[must_use]
     pub fn name(self) -> String {
         match self {
@@ -163,48 +163,47 @@ impl Size {
     }
 }
 
-/// What is run; times and counts are what was used.
+/// The plan, with all defaults filled in; part of the JSON result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Plan {
     /// Format of all frames.
     pub format: &'static str,
-    /// Tests.
     pub tests: Vec<Test>,
-    /// Whether frames go both ways.
+    /// Whether both ports send at once.
     pub bidirectional: bool,
-    /// Sending of a trial.
+    /// How long a trial sends.
     pub trial_ms: u64,
-    /// Pause after the learning frames.
+    /// Pause between learning frames and a trial.
     pub settle_ms: u64,
-    /// Pause after the last frame.
+    /// Wait for frames in flight after the last one was sent.
     pub drain_ms: u64,
-    /// Pause between trials.
+    /// Pause before each trial.
     pub rest_ms: u64,
     /// Searches for each throughput.
     pub repetitions: u16,
-    /// Closeness of a search.
+    /// Resolution of a search, as a share of the generator's maximum.
     pub resolution_ppm: u64,
     /// Loss that passes for NDR.
     pub accepted_loss_ppm: u64,
     /// Loss that passes for PDR.
     pub partial_loss_ppm: u64,
-    /// Load of the latency histogram.
+    /// Load of the latency histogram, as a share of the NDR.
     pub latency_load_ppm: u64,
-    /// Sending of a trial for latencies.
+    /// How long a latency trial sends.
     pub latency_trial_ms: u64,
-    /// Tagged frames.
+    /// Tagged frames, each in a trial of its own.
     pub latency_repetitions: u16,
-    /// Longest burst.
+    /// Longest burst, as time at the generator's maximum rate.
     pub burst_ms_max: u64,
-    /// Searches for the longest burst.
+    /// Number of searches for the longest burst.
     pub burst_repetitions: u16,
-    /// Whether threads spin.
+    /// Whether threads poll without sleeping.
     pub busy: bool,
-    /// Cores of the threads.
+    /// Cores of the sending and the receiving thread; empty if not pinned.
     pub cores: Vec<usize>,
     #[serde(skip)]
     pub(super) sizes: Vec<Size>,
-    /// Whether the sizes were asked for one by one.
+    /// Whether sizes were given as arguments: one that the format cannot have is then a failure.
     #[serde(skip)]
     pub(super) sizes_given: bool,
     #[serde(skip)]
@@ -212,10 +211,10 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What `args` ask for.
+    /// The plan of `args`.
     ///
     /// # Errors
-    /// What contradicts itself.
+    /// Arguments that contradict each other, or are out of range.
     pub fn new(args: &PortsArgs) -> Result<Self, String> {
         if args.tx == args.rx {
             return Err(format!("--tx {0} --rx {0}: expected two ports", args.tx));
@@ -236,6 +235,8 @@ impl Plan {
         let times = |given: Option<u16>, rfc: u16, short: u16| {
             given.unwrap_or(if args.rfc_lengths { rfc } else { short })
         };
+        // RFC 2544 §24: at least 60 s. §23: 2 s after routing updates (here learning frames) and after the last frame,
+        // and 5 s between trials.
         let trial_ms = rfc(args.trial_ms, 60_000, 2_000);
         let (settle_ms, drain_ms) =
             (rfc(args.settle_ms, 2_000, 100), rfc(args.drain_ms, 2_000, 200));
@@ -254,6 +255,7 @@ impl Plan {
             accepted_loss_ppm: args.accepted_loss_percent.ppm(),
             partial_loss_ppm: args.partial_loss_percent.ppm(),
             latency_load_ppm: args.latency_load_percent.ppm(),
+            // RFC 2544 §26.2: 120 s and 20 times. §26.4: bursts of at least 2 s, 50 times.
             latency_trial_ms: rfc(args.latency_trial_ms, 120_000, trial_ms),
             latency_repetitions: times(args.latency_repetitions, 20, 5),
             burst_ms_max: rfc(args.burst_ms_max, 2_000, trial_ms.min(60_000)),
@@ -266,15 +268,16 @@ impl Plan {
         })
     }
 
-    /// Frames of `size`, or why the format, or ports of `frame_len_max` bytes, cannot have them.
+    /// Template of frames of `size`, for ports that carry up to `frame_len_max` bytes without FCS.
     ///
     /// # Errors
-    /// The reason.
+    /// The format or the ports cannot have this size; the text gives the possible range.
     pub fn frames(&self, size: Size, frame_len_max: usize) -> Result<FrameSpec, String> {
         let frame = &self.frame;
         let most = frame.len_max().min(frame_len_max);
         let fit = |bytes: usize| (bytes - FCS_LEN).clamp(frame.len_min(), most);
         let sizes = match size {
+            // A mix is clamped, as docs/bench.md says; a single size must be exact.
             Size::Imix => Sizes::List(IMIX.map(fit).to_vec()),
             Size::Bytes(bytes) if fit(bytes) + FCS_LEN == bytes => Sizes::Fixed(bytes - FCS_LEN),
             Size::Bytes(bytes) => {
@@ -289,10 +292,11 @@ impl Plan {
     }
 }
 
-/// The frame that the flags describe, before its size and stations.
+/// The frame that the flags describe, without size; stations are replaced by those of the trial's sides.
 fn frame(args: &PortsArgs) -> FrameSpec {
     let (from, to) = (Station::numbered(1), Station::numbered(2));
     let mut frame = FrameSpec::new(args.format, from, to);
+    // Not ECN-capable, so a switch that marks leaves the frames as they are.
     frame.ecn = Ecn::NotEct;
     if let Some(vid) = args.vlan {
         frame = frame.with_vlan(Pcp::from_low_bits(0), Vid::from_low_bits(vid));
@@ -300,7 +304,7 @@ fn frame(args: &PortsArgs) -> FrameSpec {
     frame
 }
 
-/// Bytes with FCS of the mean frame, times 12 so that IMIX stays whole.
+/// Bytes with FCS of twelve successive frames: the mean length of IMIX is no whole number, but twelve frames are.
 #[must_use]
 pub fn bytes_of_twelve(frame: &FrameSpec) -> u64 {
     (0..12).map(|seq| (frame.len_at(seq, 0) + FCS_LEN) as u64).sum()

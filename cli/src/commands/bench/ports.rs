@@ -1,8 +1,7 @@
-//! `weft bench ports`: opens two ports, measures size after size, and reports.
+//! `weft bench ports`: opens two ports, measures one frame size after another, and reports.
 //!
-//! [`PortsArgs`] → [`PortsResult`], as text or JSON, and HTML.
+//! Makes a [`PortsResult`] from [`PortsArgs`] and writes it as text or JSON, and as HTML.
 //!
-//! Units: bytes with FCS.
 //! Source: RFC 2544.
 
 use std::io::Write;
@@ -24,20 +23,20 @@ use super::{html, stop_flag, text};
 use crate::commands::{progress, write_json};
 use crate::error::CliError;
 
-/// Trials that could not be run.
+/// Sizes without a complete result, and the reasons.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct NotRun(String);
 
-/// Measures what lies between two ports.
+/// Measures the device or link between two ports.
 ///
 /// # Errors
-/// Flags that contradict each other, a port that cannot be opened, a trial that could not be run; what
-/// was measured until then is written all the same.
+/// Flags that contradict each other, a port that cannot be opened, or a trial that cannot be run. Results until then
+/// are written all the same.
 pub fn run(args: &PortsArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let plan = Plan::new(args).map_err(CliError::Usage)?;
     let config = config(args)?;
-    // now, not after hours
+    // Create the page before the measurement: a path that cannot be written must not show after hours.
     let failed = |source| CliError::File {
         verb: "write",
         path: args.html.clone().unwrap_or_default(),
@@ -75,7 +74,7 @@ pub fn run(args: &PortsArgs, out: &mut dyn Write) -> Result<(), CliError> {
     Err(CliError::system("run all trials", NotRun(missing.join("; "))))
 }
 
-/// The two ports as a configuration, so that every kind and parameter of `weft run` is there.
+/// Makes a configuration of the two ports, so that every kind and parameter of `weft run` is available.
 fn config(args: &PortsArgs) -> Result<Config, CliError> {
     let port = |name: &str, device: &str| match &args.kind {
         Some(kind) if !device.contains(':') => format!("{name}={kind}:{device}"),
@@ -84,7 +83,7 @@ fn config(args: &PortsArgs) -> Result<Config, CliError> {
     let ports = vec![port("tx", &args.tx), port("rx", &args.rx)];
     let sources = Sources { port: ports, set: args.set.clone(), ..Sources::default() };
     let config = Config::resolve(&sources.settings()?, Timing::Live)?;
-    // what is no kind was taken for a part of the device's name
+    // A word that is no kind is read as part of the device's name, and would be reported as a missing device.
     if let Some(kind) = &args.kind
         && config.run.ports.iter().any(|port| port.device.starts_with(&format!("{kind}:")))
     {
@@ -102,6 +101,7 @@ fn measure(plan: Plan, config: &Config, stop: Arc<AtomicBool>) -> Result<PortsRe
     let (ports, info, _) = devices::open_all(config, &mut switch, &pool, None)
         .map_err(|source| CliError::system("open the ports", source))?;
     let frame_len_max = switch.ports.iter().map(|port| port.frame_len_max).min().unwrap_or(0);
+    // `--set port...` may have added ports.
     let Ok(ports) = <[_; 2]>::try_from(ports) else {
         return Err(CliError::Usage("--set: expected no ports but --tx and --rx".to_owned()));
     };
@@ -116,6 +116,7 @@ fn measure(plan: Plan, config: &Config, stop: Arc<AtomicBool>) -> Result<PortsRe
         let frame = match plan.frames(size, frame_len_max) {
             Ok(frame) => frame,
             Err(why) => {
+                // Of the default sizes, those that the format cannot have are skipped without failing the run.
                 leave(why, plan.sizes_given);
                 continue;
             }
@@ -136,6 +137,8 @@ fn measure(plan: Plan, config: &Config, stop: Arc<AtomicBool>) -> Result<PortsRe
                 interrupted = true;
                 break;
             }
+            // A path may drop one size (its MTU) and pass others: go on. After any other error the ports are not
+            // reliable.
             Err(error @ SizeError::NoWay(..)) => leave(error.to_string(), true),
             Err(error) => {
                 leave(CliError::system("trial", error).with_causes(), true);

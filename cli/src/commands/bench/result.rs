@@ -1,9 +1,9 @@
-//! What a run of `weft bench ports` found: plain data, for JSON, text and HTML alike.
+//! Results of `weft bench ports`: plain data, from which JSON, text and HTML are made.
 //!
-//! [`PortsResult`] has a [`SizeResult`] for each size.
+//! [`PortsResult`] has a [`SizeResult`] for each frame size. Sizes and `_bps` count the FCS, `_wire_bps` also preamble
+//! and gap.
 //!
-//! Units: as each name says; sizes and `_bps` count the FCS, `_wire_bps` preamble and gap too.
-//! Source: RFC 2544 §26 (what is to be reported); docs/bench.md.
+//! Source: RFC 2544 §26 (reporting formats); docs/bench.md.
 
 use serde::Serialize;
 use weft_hosts::stream::rx::Latency;
@@ -12,93 +12,88 @@ use super::machine::{Link, Machine};
 use super::plan::Plan;
 use super::search::{Found, Limit, Offered};
 
-/// All of a run.
+/// The whole result; serialised for `--json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct PortsResult {
-    /// `ports`.
+    /// Always `ports`.
     pub bench: &'static str,
-    /// Where it ran.
     pub machine: Machine,
-    /// Sending port.
     pub tx: Link,
-    /// Receiving port.
     pub rx: Link,
-    /// What was run.
     pub plan: Plan,
-    /// By size.
     pub sizes: Vec<SizeResult>,
-    /// Sizes that were left out, or not finished, and why.
+    /// Sizes that were skipped or not finished.
     pub left_out: Vec<LeftOut>,
     /// Whether a signal ended the run.
     pub interrupted: bool,
 }
 
-/// A size that was left out.
+/// A size that was skipped or not finished.
 #[derive(Clone, Debug, Serialize)]
 pub struct LeftOut {
-    /// The size.
+    /// Bytes with FCS, or `imix`.
     pub size: String,
-    /// Why.
+    /// The reason, as text.
     pub why: String,
-    /// Whether it was asked for, or could have been measured.
+    /// Whether this fails the run: the size was an argument, or its trials failed.
     pub failed: bool,
 }
 
-/// What was found with frames of one size.
+/// Results of one frame size; `None` for tests that were not requested or gave no figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct SizeResult {
     /// Bytes with FCS, or `imix`.
     pub size: String,
     /// Bytes with FCS of twelve frames, one after the other.
     pub twelve_bytes: u64,
-    /// Most that the sending port's link carries, where its rate is known.
+    /// Maximum frames/s of the sending port's link, where its rate is known.
     pub link_fps: Option<u64>,
-    /// Most that the generator offered in any trial.
+    /// Highest rate that the generator offered in any trial.
     pub generator_fps: u64,
-    /// No more than the accepted loss (NDR).
+    /// Highest rate with at most the accepted loss (NDR).
     pub throughput: Option<Throughput>,
-    /// No more than the partial loss (PDR).
+    /// Highest rate with at most the partial loss (PDR).
     pub partial: Option<Throughput>,
-    /// At a share of the throughput.
+    /// Latencies at a share of the throughput.
     pub latency: Option<LatencyResult>,
-    /// At the throughput, of one frame a trial (RFC 2544 §26.2).
+    /// Latencies at the throughput, of one tagged frame a trial (RFC 2544 §26.2).
     pub latency_tagged: Option<TaggedResult>,
-    /// Loss over load (§26.3).
+    /// Loss over load, from the generator's maximum down (§26.3).
     pub loss: Vec<Offered>,
-    /// Back to back (§26.4).
+    /// Longest bursts without loss (§26.4).
     pub burst: Option<BurstResult>,
-    /// Over all trials.
+    /// Frames counted over all trials of the size.
     pub totals: Totals,
 }
 
 /// A throughput: the median of several searches.
 #[derive(Clone, Debug, Serialize)]
 pub struct Throughput {
-    /// Loss that passes.
+    /// Highest loss with which a trial passes.
     pub accepted_ppm: u64,
-    /// Median rate that was offered and passed; 0 when none did.
+    /// Median of the searches' rates; 0 if no rate passed.
     pub median_fps: u64,
     /// Bits of these frames a second, FCS counted.
     pub median_bps: u64,
-    /// Likewise with preamble and gap.
+    /// Bits a second including preamble and gap.
     pub median_wire_bps: u64,
-    /// Least of the searches.
+    /// Lowest rate that a search found.
     pub least_fps: u64,
-    /// Most of the searches.
+    /// Highest rate that a search found.
     pub most_fps: u64,
     /// Why the median is not higher.
     pub limit: Limit,
-    /// Whether as many searches as were asked for found no contradiction. If not, something else than the rate decides what is
-    /// lost, such as a machine that is busy elsewhere.
+    /// Whether as many searches as requested were free of contradictions. Otherwise losses have another cause than the
+    /// rate, such as a machine that is busy elsewhere.
     pub steady: bool,
-    /// Each search that counts, with its trials.
+    /// The searches of which the median is taken, with their trials.
     pub searches: Vec<Found>,
-    /// Those that do not, as trials contradict each other, while there are others.
+    /// Searches left out because their trials contradict each other; empty if all searches do.
     pub unused_searches: Vec<Found>,
 }
 
 impl Throughput {
-    /// The median of `searches`, of frames of which twelve have `twelve_bytes`; none without one.
+    /// The median of `searches`, where twelve frames have `twelve_bytes`; `None` without a search.
     #[must_use]
     pub fn of(accepted_ppm: u64, twelve_bytes: u64, mut searches: Vec<Found>) -> Option<Self> {
         let rate = |found: &Found| found.best.map_or(0, |best| best.offered_fps);
@@ -121,25 +116,22 @@ impl Throughput {
     }
 }
 
-/// Bytes of preamble, start of frame and least gap (IEEE 802.3 4.4.2).
+/// Bytes of preamble, start of frame delimiter and minimum gap (IEEE 802.3 4.4.2).
 pub const PREAMBLE_AND_GAP: u64 = 20;
 
-/// Bits a second of frames of which twelve have `twelve_bytes`.
+/// Bits a second of `fps` frames, where twelve frames have `twelve_bytes`.
 fn bits(fps: u64, twelve_bytes: u64) -> u64 {
     let bits = u128::from(fps) * u128::from(twelve_bytes) * 8 / 12;
     u64::try_from(bits).unwrap_or(u64::MAX)
 }
 
-/// Latencies under load.
 #[derive(Clone, Debug, Serialize)]
 pub struct LatencyResult {
-    /// The trial.
+    /// The trial whose frames were timed.
     pub trial: Offered,
     /// Frames whose latency is known.
     pub frames: u64,
-    /// Least.
     pub min_ns: u64,
-    /// Mean.
     pub mean_ns: u64,
     /// Not exceeded by half of them.
     pub p50_ns: u64,
@@ -149,11 +141,11 @@ pub struct LatencyResult {
     pub p999_ns: u64,
     /// Most.
     pub max_ns: u64,
-    /// Quantiles in parts per million, with their latencies.
+    /// Pairs of quantile, in parts per million, and latency.
     pub curve_ns: Vec<(u64, u64)>,
 }
 
-/// Quantiles of the curve.
+/// Quantiles of the curve: parts per million, and the same as a fraction.
 const CURVE: [(u64, f64); 12] = [
     (0, 0.0),
     (100_000, 0.1),
@@ -170,7 +162,7 @@ const CURVE: [(u64, f64); 12] = [
 ];
 
 impl LatencyResult {
-    /// What `latency` says; none when no latency is known.
+    /// Reads a histogram; `None` if it is empty.
     #[must_use]
     pub fn of(trial: Offered, latency: &Latency) -> Option<Self> {
         let at = |quantile| latency.quantile(quantile).as_ns();
@@ -191,22 +183,21 @@ impl LatencyResult {
 /// Latencies of tagged frames.
 #[derive(Clone, Debug, Serialize)]
 pub struct TaggedResult {
-    /// Least rate that was offered of the streams that they went in.
+    /// Lowest rate offered by the streams that carried the tagged frames.
     pub fps: u64,
-    /// Trials.
+    /// Tagged frames sent, one a trial and direction.
     pub trials: u64,
-    /// Trials whose tagged frames did not come.
+    /// Tagged frames that did not arrive.
     pub missing: u64,
-    /// Mean of those that came.
+    /// Mean latency of those that arrived.
     pub mean_ns: u64,
-    /// Least.
     pub min_ns: u64,
     /// Most.
     pub max_ns: u64,
 }
 
 impl TaggedResult {
-    /// What `latencies_ns` of `trials` trials say; none when no frame came.
+    /// Result of `trials` tagged frames, of which those in `latencies_ns` arrived; `None` if none did.
     #[must_use]
     pub fn of(fps: u64, trials: u64, latencies_ns: &[u64]) -> Option<Self> {
         let came = latencies_ns.len() as u64;
@@ -222,37 +213,36 @@ impl TaggedResult {
     }
 }
 
-/// Back-to-back frames.
+/// Longest bursts of back-to-back frames, by search.
 #[derive(Clone, Debug, Serialize)]
 pub struct BurstResult {
-    /// Longest burst that was tried: a result as long says only that.
+    /// Longest burst that was tried. A result of this length is only a lower bound.
     pub most_tried_frames: u64,
-    /// Mean of the longest bursts that came whole.
+    /// Mean over the searches.
     pub mean_frames: u64,
-    /// Each.
+    /// Longest burst without loss of each search.
     pub frames: Vec<u64>,
 }
 
-/// What all trials of a size saw.
+/// Counts over all trials of a size.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Totals {
-    /// Trials.
+    /// Trials of all tests.
     pub trials: u64,
-    /// Frames sent.
     pub sent: u64,
-    /// Frames that came, each counted once.
+    /// Frames that arrived, each counted once.
     pub received: u64,
-    /// Frames that came again.
+    /// Copies of frames that had arrived already.
     pub duplicates: u64,
-    /// Frames that came behind later ones.
+    /// Frames that arrived behind later ones.
     pub reordered: u64,
-    /// Frames that came with wrong bytes.
+    /// Frames that arrived with wrong bytes.
     pub corrupt: u64,
-    /// Frames that came after their trial was over.
+    /// Frames of earlier trials.
     pub late: u64,
 }
 
-/// A few words for why a throughput is not higher, and whether it can be relied on.
+/// A phrase for the limit of a throughput, with a warning if it is unsteady.
 #[must_use]
 pub fn limit_words(found: &Throughput) -> String {
     let limit = match found.limit {

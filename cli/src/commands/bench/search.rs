@@ -1,61 +1,62 @@
-//! The search for a throughput: the highest offered rate at which no more than so much is lost.
+//! The search for a throughput: the highest offered rate with at most the accepted loss.
 //!
-//! A rate in, an [`Offered`] out of each trial; halving between what passed and what did not. In the end both rates are
-//! tried once more: where one of them comes out otherwise, something else than the rate decides, and the search is unsteady.
+//! Bisects the rate by trials, each of which returns an [`Offered`]. In the end the best rate and the lowest one above
+//! it that failed are tried again. If one of them comes out differently, something else than the rate decides about
+//! losses, and the search is unsteady. Rates are in frames a second and direction.
 //!
-//! Units: frames a second, parts per million.
-//! Source: RFC 2544 §26.1; §24 and §20 (a rate counts as offered, not as asked); ETSI GS NFV-TST 009, "binary search with loss
-//! verification" (a loss may be of the test system, and is looked at twice).
+//! Source: RFC 2544 §26.1; §24 and §20 (a rate counts as offered, not as requested); ETSI GS NFV-TST 009, "binary
+//! search with loss verification" (a loss may be the test system's own, so it is looked at twice).
 
 use serde::Serialize;
 
-/// Parts of the whole.
+/// Parts per million in the whole.
 const MILLION: u128 = 1_000_000;
-/// A generator that offers less of what it was asked for, in parts per million, is at its limit.
+/// A generator that offers less than this share of the requested rate is at its limit.
 const REACHED_PPM: u64 = 990_000;
 /// Most trials of one search; halving 64 bits takes fewer.
 const TRIALS_MAX: usize = 70;
-/// A generator that offers less than this of what it offered before is not steady.
+/// A generator that offers less than this share of its earlier rate is not steady.
 const SAME_PPM: u64 = 950_000;
 
-/// What a trial offered, and what came of it.
+/// Frames offered and received in a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[expect(clippy::struct_field_names, reason = "keys of the JSON result")]
 pub struct Offered {
-    /// Frames a second and direction that were asked for; none for as many as possible.
+    /// Requested rate in frames a second and direction; `None` for the generator's maximum.
     pub asked_fps: Option<u64>,
-    /// Frames a second and direction that were sent.
+    /// Rate that was really sent, in frames a second and direction.
     pub offered_fps: u64,
-    /// Frames sent.
+    /// Frames sent, over all directions.
     pub sent_frames: u64,
-    /// Of these, frames that came, each counted once.
+    /// Frames of these that arrived undamaged, each counted once.
     pub received_frames: u64,
 }
 
 impl Offered {
-    /// Frames that did not come.
+    /// Frames that did not arrive.
     #[must_use]
     pub const fn lost(&self) -> u64 {
         self.sent_frames.saturating_sub(self.received_frames)
     }
 
-    /// Lost frames in parts per million of those sent, rounded up; all when none was sent.
+    /// Loss in parts per million of the frames sent, rounded up; a million if no frame was sent.
     #[must_use]
     pub fn lost_ppm(&self) -> u64 {
         if self.sent_frames == 0 {
             return 1_000_000;
         }
+        // Rounded up, so that with an accepted loss of 0 a single lost frame fails the trial.
         let ppm = (u128::from(self.lost()) * MILLION).div_ceil(u128::from(self.sent_frames));
         u64::try_from(ppm).unwrap_or(u64::MAX)
     }
 
-    /// Whether no more than `accepted_ppm` was lost.
+    /// Whether at most `accepted_ppm` was lost.
     #[must_use]
     pub fn passes(&self, accepted_ppm: u64) -> bool {
         self.lost_ppm() <= accepted_ppm
     }
 
-    /// Whether the generator sent what it was asked for; one that was asked for all it can, did not.
+    /// Whether the generator reached the requested rate; false for a trial at its maximum.
     #[must_use]
     pub fn is_reached(&self) -> bool {
         let reached = |asked| share(asked, REACHED_PPM) <= self.offered_fps;
@@ -63,53 +64,53 @@ impl Offered {
     }
 }
 
-/// `ppm` millionths of `whole`.
+/// `ppm` millionths of `whole`, rounded down.
 #[must_use]
 pub fn share(whole: u64, ppm: u64) -> u64 {
     u64::try_from(u128::from(whole) * u128::from(ppm) / MILLION).unwrap_or(u64::MAX)
 }
 
-/// What kept the throughput from being higher.
+/// The reason why a throughput is not higher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
-    /// What lies between the ports: above it, frames are lost.
+    /// The device between the ports: above this rate it loses frames.
     Device,
     /// The sending port's link: no more frames fit on it.
     Link,
-    /// The generator: it offers no more, and what it offers passes.
+    /// The generator: it offers no more, and all that it offers passes.
     Generator,
     /// No rate passed, down to the resolution.
     NonePassed,
 }
 
-/// What a search found.
+/// Result of a search.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Found {
-    /// The trial with the highest offered rate that passed; none if none did.
+    /// The passed trial with the highest offered rate; `None` if no trial passed.
     pub best: Option<Offered>,
-    /// Why it is not higher.
+    /// Why the rate is not higher.
     pub limit: Limit,
-    /// Whether no two trials contradict each other: what passed at a rate and did not at a lower one, or the next time.
+    /// Whether no two trials contradict each other: a rate failed below one that passed, or came out differently when
+    /// repeated.
     pub steady: bool,
-    /// Trials that the search made, in order; the last ones look at the result once more.
+    /// Trials of this search, in order; the last ones repeat the result.
     pub trials: Vec<Offered>,
 }
 
-/// What is searched for.
+/// Parameters of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Search {
-    /// Loss that passes.
+    /// Highest loss with which a trial passes.
     pub accepted_ppm: u64,
-    /// How far what passes and what does not may lie apart in the end, in parts of the most that was
-    /// ever offered.
+    /// Distance at which the search ends, between rates that pass and fail, as a share of the generator's maximum.
     pub resolution_ppm: u64,
 }
 
 impl Search {
-    /// Searches by means of `trial`, which is asked for a rate, or for all that can be offered.
-    /// `known` are trials made before with the same frames; the first of them, or else of this
-    /// search, asks for all that can be offered.
+    /// Searches by means of `trial`, which runs at the given rate, or at the generator's maximum for `None`. `known`
+    /// are earlier trials with the same frames, of which the first must be one at the maximum. Without them the search
+    /// begins with such a trial.
     ///
     /// # Errors
     /// The first trial that could not be run.
@@ -135,11 +136,12 @@ impl Search {
             trials.push(offered);
             ends.narrow(asked, &offered, self.accepted_ppm);
         }
+        // A single trial may lose frames to a busy machine, or pass by luck: both ends are tried again.
         let mut is_confirmed = true;
         for had in ends.best.into_iter().chain(ends.above) {
             let asked_so = |other: &&Offered| other.asked_fps == had.asked_fps;
             if known.iter().filter(asked_so).count() > 1 {
-                continue; // the search before has tried it twice
+                continue; // the search before has repeated it already
             }
             let again = trial(had.asked_fps)?;
             trials.push(again);
@@ -150,14 +152,15 @@ impl Search {
         Ok(Found { best: ends.best, limit, steady, trials })
     }
 
-    /// Whether a trial that was made again came out as it had, and what passed was offered again.
+    /// Whether a repeated trial passed or failed as before and, if it passed, offered the same rate.
     fn is_the_same(&self, had: &Offered, again: &Offered) -> bool {
         let close = |a: &Offered, b: &Offered| a.offered_fps >= share(b.offered_fps, SAME_PPM);
         let (passed, passes) = (had.passes(self.accepted_ppm), again.passes(self.accepted_ppm));
+        // A failed trial may have offered anything: its requested rate is what failed.
         passed == passes && (!passed || close(had, again) && close(again, had))
     }
 
-    /// Whether nothing was lost at a rate below one that passed, by more than the resolution.
+    /// Whether no trial failed at a rate below one that passed, to within the resolution.
     fn is_steady<'a>(&self, trials: impl Iterator<Item = &'a Offered>) -> bool {
         let (mut passed, mut failed, mut most) = (0, u64::MAX, 0);
         for trial in trials {
@@ -172,24 +175,25 @@ impl Search {
     }
 }
 
-/// Between what the throughput lies.
+/// Bounds of the throughput, with the trials that set them.
 struct Ends {
-    /// The highest rate that passed.
+    /// The trial with the highest rate that passed.
     best: Option<Offered>,
-    /// The lowest that did not, or could not be offered.
+    /// The trial with the lowest rate that failed or could not be offered.
     above: Option<Offered>,
-    /// Passed, or 0.
+    /// Highest requested rate that passed, or 0.
     low: u64,
-    /// Did not pass, or could not be offered.
+    /// Lowest requested rate that failed or could not be offered.
     high: u64,
     /// Why `high` is where it is.
     limit: Limit,
 }
 
 impl Ends {
-    /// Before the search, in which all that can be offered came out like `whole`.
+    /// Bounds after the trial at the generator's maximum.
     fn of_whole(whole: Offered, accepted_ppm: u64) -> Self {
         let high = whole.offered_fps;
+        // No search is needed: `low` equals `high`, and the generator is the limit.
         if whole.passes(accepted_ppm) {
             let limit = Limit::Generator;
             return Self { best: Some(whole), above: None, low: high, high, limit };
@@ -197,8 +201,8 @@ impl Ends {
         Self { best: None, above: Some(whole), low: 0, high, limit: Limit::Device }
     }
 
-    /// Takes over what the trials of an earlier search say. What passed there has passed: so no throughput with some loss is
-    /// below the one without. Above the best of it, the lowest rate that did not pass is where the search begins.
+    /// Takes over the trials of an earlier search. Rates that passed there pass here too, so the throughput with some
+    /// loss accepted is never below the one without. The lowest rate above them that fails is the upper bound.
     fn learn(&mut self, known: &[Offered], accepted_ppm: u64) {
         for trial in known.iter().filter(|trial| trial.passes(accepted_ppm)) {
             if trial.offered_fps > self.low {
@@ -212,7 +216,7 @@ impl Ends {
         }
     }
 
-    /// Moves one end to `asked` or beyond it, so that the distance is halved at least.
+    /// Moves one bound to `asked`, which halves the distance.
     fn narrow(&mut self, asked: u64, offered: &Offered, accepted_ppm: u64) {
         if offered.passes(accepted_ppm) {
             if self.best.is_none_or(|best| offered.offered_fps > best.offered_fps) {
@@ -222,7 +226,7 @@ impl Ends {
                 self.low = asked;
                 return;
             }
-            // passes, but less was offered than asked: nothing is known of what was asked for
+            // Passed, but the generator offered less than requested: nothing is known about the requested rate.
             self.limit = Limit::Generator;
         } else {
             self.limit = Limit::Device;
@@ -286,8 +290,8 @@ mod tests {
         }
     }
 
-    /// A machine that is busy elsewhere loses frames at some rates at some times: the search is marked. What is lost at random is
-    /// lost at a device that forwards everything, so there is no throughput but all.
+    /// A machine that is busy elsewhere loses frames at some rates at some times: the search is marked. What is lost at
+    /// random is lost at a device that forwards everything, so there is no throughput but all.
     #[test]
     fn a_search_among_losses_at_random_is_marked() {
         let model = Model { forwards_fps: 1 << 40, generates_fps: 10_000_000, floor_ppm: 0 };

@@ -1,8 +1,6 @@
 //! The result for a terminal: a line for each figure of each size.
 //!
-//! [`PortsResult`] → text; words for figures that HTML uses too.
-//!
-//! Units: as printed.
+//! Also formats figures and warnings for the HTML page.
 
 use std::io::{self, Write};
 
@@ -11,26 +9,26 @@ use weft_views::figures::grouped;
 use super::result::{PortsResult, SizeResult, Throughput, limit_words};
 use super::search::Offered;
 
-/// Parts per million as percent.
+/// Formats parts per million as percent.
 #[must_use]
 pub fn percent(ppm: u64) -> String {
     let text = format!("{}.{:04}", ppm / 10_000, ppm % 10_000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Nanoseconds as microseconds.
+/// Formats nanoseconds as microseconds with one decimal.
 #[must_use]
 pub fn us(ns: u64) -> String {
     format!("{}.{}", grouped(ns / 1_000), ns % 1_000 / 100)
 }
 
-/// Bits a second as megabits.
+/// Formats bits a second as megabits a second.
 #[must_use]
 pub fn mbps(bps: u64) -> String {
     grouped(bps / 1_000_000)
 }
 
-/// What keeps figures from being those of hardware, and other doubts of the reader.
+/// Reasons to doubt the figures: virtual interfaces, a build without optimisation, unsteady searches, missing sizes.
 #[must_use]
 pub fn warnings(result: &PortsResult) -> Vec<String> {
     let mut told = Vec::new();
@@ -66,7 +64,7 @@ pub fn warnings(result: &PortsResult) -> Vec<String> {
     told
 }
 
-/// Writes the result.
+/// Writes the result as text.
 ///
 /// # Errors
 /// Those of `out`.
@@ -136,7 +134,7 @@ fn print_size(size: &SizeResult, out: &mut dyn Write) -> io::Result<()> {
     )
 }
 
-/// A throughput in words.
+/// Formats a throughput.
 fn throughput(found: &Throughput) -> String {
     format!(
         "{} frames/s, {} Mbit/s ({} to {}), {} % lost passes; {}",
@@ -149,7 +147,7 @@ fn throughput(found: &Throughput) -> String {
     )
 }
 
-/// A point of the loss curve in words.
+/// Formats a point of the loss curve.
 fn loss(point: &Offered) -> String {
     format!("{} % at {}", percent(point.lost_ppm()), grouped(point.offered_fps))
 }

@@ -1,8 +1,8 @@
-//! One trial: frames out of one port or both for a while, and what of them came in at the other.
+//! One trial: sends frames from one port, or both, for a while, and counts the arrivals at the other.
 //!
-//! [`Rig`] has two ports, each driven by a thread of its own; [`Ask`] → [`Outcome`].
+//! [`Rig`] has two ports, each driven by a thread of its own. [`Rig::run`] carries out an [`Ask`] and returns an
+//! [`Outcome`].
 //!
-//! Units: frames, frames a second, picoseconds.
 //! Source: RFC 2544 §23 (trial description), §21 (bidirectional traffic).
 
 use std::sync::Arc;
@@ -24,26 +24,26 @@ use weft_parsers::AfhMode;
 use super::plan::Plan;
 use super::search::Offered;
 
-/// Chunks of both sides' pool, beside what the ports hold: bursts both ways.
+/// Chunks of the pool for bursts both ways, in addition to those that the ports hold.
 pub const CHUNKS: usize = 16_384;
 /// How far a generator may fall behind its schedule and still catch up.
 const LAG_MAX: Span = Span::from_ms(10);
-/// How much longer than planned sending may take before it is given up.
+/// How much longer than planned a side may send before it is stopped.
 const OVERTIME: Span = Span::from_ms(5_000);
-/// Longest time that a burst is expected to take.
+/// Planned time of a burst, whose rate is not known in advance.
 const FRAMES_TIME_MAX: Span = Span::from_ms(60_000);
-/// How long an idle side sleeps at most.
+/// Longest sleep of an idle side.
 const SLEEP_MAX: Span = Span::from_ms(1);
-/// Latencies that are kept of frames too short to carry their send time.
+/// Send times that are kept for frames too short to carry theirs.
 const KEPT: usize = 1 << 20;
-/// Stream numbers that trials use in turn, so that what comes late counts for none: below the
-/// announcements', and an even and an odd one a side.
+/// Upper bound of the stream numbers that trials use in turn, so that late frames count for no other trial. It is below
+/// the announcements' number. Each side takes two numbers a trial.
 const STREAMS: u16 = 0xFFF0;
 
 /// Why a trial could not be run.
 #[derive(Debug, thiserror::Error)]
 pub enum TrialError {
-    /// A signal ended it.
+    /// A signal ended the trial.
     #[error("interrupted")]
     Interrupted,
     /// The frames cannot be made.
@@ -55,7 +55,7 @@ pub enum TrialError {
     /// A side's thread did not come back.
     #[error("a sending or receiving thread failed")]
     Thread,
-    /// Nothing could be sent.
+    /// The port accepted no frame.
     #[error("{device}: accepted none of the frames")]
     Unsent {
         /// The sending port.
@@ -63,60 +63,59 @@ pub enum TrialError {
     },
 }
 
-/// What to send in a trial.
+/// The load of a trial.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
-    /// Frames a second and direction; none for as many as possible.
+    /// Frames a second and direction; `None` for the generator's maximum.
     pub fps: Option<u64>,
-    /// For how long, or how many.
+    /// Duration, or number of frames.
     pub extent: Extent,
-    /// Whether latencies are wanted; of frames too short to carry a send time it costs memory.
+    /// Whether latencies are measured, which costs memory for frames too short to carry a send time.
     pub latency: bool,
 }
 
 /// How long a trial sends.
 #[derive(Clone, Copy, Debug)]
 pub enum Extent {
-    /// For this time.
+    /// Sends for this time.
     Time(Span),
-    /// So many frames.
+    /// Sends this number of frames, one behind the other.
     Frames(u64),
 }
 
-/// What came of one direction's frames.
+/// Counts of one direction.
 #[derive(Clone, Debug, Default)]
 pub struct Way {
-    /// Frames that the port took and did not fail to send.
+    /// Frames that the port accepted and did not fail to send.
     pub sent: u64,
-    /// Frames a second over the time that sending took.
+    /// Frames a second, over the time that sending took.
     pub offered_fps: u64,
-    /// Frames that came, each counted once.
+    /// Frames that arrived, each counted once.
     pub unique: u64,
-    /// Frames that came again.
+    /// Copies of frames that had arrived already.
     pub duplicates: u64,
-    /// Frames that came behind later ones.
+    /// Frames that arrived behind later ones.
     pub reordered: u64,
-    /// Frames that came with wrong bytes.
+    /// Frames that arrived with wrong bytes.
     pub corrupt: u64,
     /// Frames of earlier trials.
     pub late: u64,
-    /// Latencies.
     pub latency: Latency,
-    /// Latency of the frame that was sent in the middle by itself.
+    /// Latency of the tagged frame in the middle of the trial; `None` if it did not arrive.
     pub tagged: Option<Span>,
 }
 
-/// What came of a trial.
+/// Result of a trial.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// By direction; one unless traffic is bidirectional.
     pub ways: Vec<Way>,
-    /// What was asked for.
+    /// Requested rate; `None` for the generator's maximum.
     asked_fps: Option<u64>,
 }
 
 impl Outcome {
-    /// All directions in one: the rate is the slowest's, frames are summed up.
+    /// Combines the directions: the rate of the slower one, and the sum of the frames.
     #[must_use]
     pub fn offered(&self) -> Offered {
         let sum = |of: fn(&Way) -> u64| self.ways.iter().map(of).sum();
@@ -124,12 +123,13 @@ impl Outcome {
             asked_fps: self.asked_fps,
             offered_fps: self.ways.iter().map(|way| way.offered_fps).min().unwrap_or(0),
             sent_frames: sum(|way| way.sent),
+            // A damaged frame counts as lost (docs/bench.md).
             received_frames: sum(|way| way.unique.saturating_sub(way.corrupt)),
         }
     }
 }
 
-/// One end of what is measured.
+/// One of the two ports, with its frame buffers and its station.
 struct Side {
     port: Box<dyn Port>,
     bufs: Bufs,
@@ -137,7 +137,7 @@ struct Side {
     core: Option<usize>,
 }
 
-/// Two ports and how trials go between them.
+/// Two ports, and the parameters that all trials between them share.
 pub struct Rig {
     sides: [Side; 2],
     settle: Span,
@@ -148,13 +148,12 @@ pub struct Rig {
     stop: Arc<AtomicBool>,
 }
 
-/// What the threads of a trial share.
+/// State shared by the two threads of a trial.
 struct Shared {
     /// Sides that still send.
     sending: AtomicUsize,
-    /// Whether a side failed.
     failed: AtomicBool,
-    /// When sending is given up.
+    /// Time at which a side that still sends is stopped.
     deadline: Instant,
     drain: Span,
     busy: bool,
@@ -162,7 +161,8 @@ struct Shared {
 }
 
 impl Rig {
-    /// Trials of frames in `pool` from the first port to the second, or both ways; `stop` ends one early.
+    /// A rig that sends from the first port to the second, or both ways, with chunks of `pool`; `stop` ends a trial
+    /// early.
     #[must_use]
     pub fn new(
         ports: [Box<dyn Port>; 2],
@@ -191,11 +191,12 @@ impl Rig {
         }
     }
 
-    /// Makes the stations known, sends what `ask` says in frames like `base`, and counts what came.
+    /// Announces both stations, sends the load `ask` in frames like `base`, and counts the arrivals.
     ///
     /// # Errors
-    /// What kept the trial from being run; its figures would say nothing.
+    /// A device failed, no frame was sent, or a signal ended the trial: its figures would be meaningless.
     pub fn run(&mut self, base: &FrameSpec, ask: &Ask) -> Result<Outcome, TrialError> {
+        // Two numbers for each side: the stream and its tagged frame.
         self.stream = if self.stream >= STREAMS { 0 } else { self.stream + 4 };
         let start = now() + self.settle;
         let planned = match ask.extent {
@@ -219,6 +220,7 @@ impl Rig {
             let back = scope.spawn(|| drive(far, &mut back.host, &shared));
             (forth.join(), back.join())
         });
+        // Also after an error or signal: both hosts still hold chunks, and the next trial uses the same pool.
         forth.finish(near);
         back.finish(far);
         let forth_at = forth_end.map_err(|_| TrialError::Thread)??;
@@ -234,21 +236,21 @@ impl Rig {
     }
 }
 
-/// One side's part in a trial.
+/// One side of a trial: its host, and the streams that it sends.
 struct Half {
     host: Host,
     device: String,
-    /// Number of its stream; the one above it is its tagged frame's.
+    /// Number of its stream; its tagged frame has the next one.
     stream: u16,
-    /// Frames that the port had failed to send before.
+    /// The port's count of failed sends before the trial.
     failed_before: u64,
-    /// Frames of this trial that were made and not sent.
+    /// Frames of this trial that were made but not sent.
     unsent: u64,
 }
 
 impl Half {
-    /// The host of `side`, with its announcement queued; it sends to `peer` what `ask` says, if
-    /// anything.
+    /// Makes the host of `side`, with its announcement queued. It sends the load `ask` to `peer`; without one it only
+    /// receives.
     fn new(
         side: &Side,
         peer: &Side,
@@ -263,9 +265,10 @@ impl Half {
         let device = side.port.caps().device.clone();
         let mut spec = HostSpec::new(device.clone(), src.mac);
         if frame.kind == Kind::Lite {
-            spec.parse.afh = AfhMode::Lite; // has no type of its own
+            spec.parse.afh = AfhMode::Lite; // without an EtherType of its own
         }
-        spec.honour_pfc = false; // what was asked for is sent
+        spec.honour_pfc = false; // a PAUSE must not lower the offered rate
+        // A latency runs until the burst has been read, which is later than the time of the poll.
         spec.arrival_clock = Some(now);
         spec.keep_arrivals = if latency { KEPT } else { 0 };
         spec.stations.push(FrameSpec { dst: Station::ALL, ..frame.clone() });
@@ -293,15 +296,16 @@ impl Half {
         Ok(Self { host, device, stream: id, failed_before, unsent: 0 })
     }
 
-    /// Counts what was made and not sent, and gives its chunks back.
+    /// Counts frames that were made but not sent, and returns the host's chunks.
     fn finish(&mut self, side: &mut Side) {
         let counters = side.port.counters();
+        // Before `release`, which frees the pending frames.
         let pending = self.host.report(Instant::ZERO, &counters).other.pending;
         self.unsent = pending + counters.tx_failed.saturating_sub(self.failed_before);
         self.host.release(&mut side.bufs);
     }
 
-    /// What came of this side's frames at `peer`, sending of which took `time`.
+    /// Counts this side's frames at `peer`; sending them took `time`.
     fn way(&self, peer: &Self, ask: &Ask, time: Span) -> Result<Way, TrialError> {
         let (mut way, mut frames) = (Way::default(), 0);
         for id in [self.stream, self.stream + 1] {
@@ -324,6 +328,8 @@ impl Half {
         if way.sent == 0 {
             return Err(TrialError::Unsent { device: self.device.clone() });
         }
+        // A side that was done early would have sent its last frame before the period's end, and the rate would be too
+        // high.
         let time = match ask.extent {
             Extent::Time(planned) => time.max(planned),
             Extent::Frames(_) => time,
@@ -331,6 +337,7 @@ impl Half {
         way.offered_fps = per_second(way.sent, time);
         let report = peer.host.report(Instant::ZERO, &PortCounters::default());
         let all: u64 = report.rx_streams.iter().map(|stream| stream.count.frames).sum();
+        // Streams of other numbers are those of earlier trials.
         way.late = all.saturating_sub(frames);
         Ok(way)
     }
@@ -343,11 +350,11 @@ fn per_second(frames: u64, time: Span) -> u64 {
     rate.and_then(|rate| u64::try_from(rate).ok()).unwrap_or(u64::MAX)
 }
 
-/// Moves one side until all sides have sent, and the frames under way have had time to come; returns
-/// when this side had sent all.
+/// Runs one side until both have finished sending and `drain` has passed for frames in flight. Returns the time at
+/// which this side had sent its last frame.
 fn drive(side: &mut Side, host: &mut Host, shared: &Shared) -> Result<Instant, PortError> {
     if let Some(id) = side.core {
-        drop(processors::bind(None, id)); // it was there when the plan was made
+        drop(processors::bind(None, id)); // the plan has checked that the core exists
     }
     let (mut sent_at, mut over) = (None, None);
     loop {
@@ -355,6 +362,7 @@ fn drive(side: &mut Side, host: &mut Host, shared: &Shared) -> Result<Instant, P
         let progress = match host.poll(at, side.port.as_mut(), &mut side.bufs) {
             Ok(progress) => progress,
             Err(error) => {
+                // The other side must not wait for this one to finish sending.
                 shared.failed.store(true, Ordering::Relaxed);
                 return Err(error);
             }
@@ -364,6 +372,7 @@ fn drive(side: &mut Side, host: &mut Host, shared: &Shared) -> Result<Instant, P
             if given_up {
                 host.stop();
             }
+            // A blocked port still holds frames that it has not accepted.
             if given_up || host.is_done() && !progress.blocked {
                 sent_at = Some(at);
                 shared.sending.fetch_sub(1, Ordering::AcqRel); // pairs with the load below

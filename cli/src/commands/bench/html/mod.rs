@@ -1,9 +1,8 @@
-//! The result as one page: tables and plots, nothing loaded from elsewhere.
+//! The result as one page of tables and plots that loads no other file.
 //!
-//! [`PortsResult`] → HTML that is well-formed XML too.
+//! The HTML is well-formed XML too, which the tests check.
 //!
-//! Units: as the page says.
-//! Source: RFC 2544 §26 (formats of reports); docs/bench.md.
+//! Source: RFC 2544 §26 (reporting formats); docs/bench.md.
 
 use std::fmt::Write as _;
 
@@ -14,7 +13,7 @@ use weft_views::svg::{Draw, Plot, Series, escape, place};
 use super::result::{PortsResult, SizeResult, Throughput, limit_words};
 use super::text::{mbps, percent, us, warnings};
 
-/// The whole page.
+/// Renders a [`PortsResult`].
 #[must_use]
 pub fn page(result: &PortsResult) -> String {
     let mut out = String::new();
@@ -134,6 +133,7 @@ fn latencies(result: &PortsResult, out: &mut String) {
     if !some.is_empty() {
         let load = percent(result.plan.latency_load_ppm);
         let _ = writeln!(out, "<h2>Latency at {load} % of the throughput</h2>");
+        // Evenly spaced: on a linear axis the tail, from p99 on, would be one point.
         let ticks = some.first().map_or(Vec::new(), |(_, latency)| {
             let count = latency.curve_ns.len();
             let tick = |(at, (ppm, _)): (usize, &(u64, u64))| (place(at, count), percent(*ppm));
@@ -202,6 +202,7 @@ fn losses(result: &PortsResult, out: &mut String) {
             .map(|point| {
                 let (lost, fps) = (percent(point.lost_ppm()), grouped(point.offered_fps));
                 let words = format!("{} bytes: {lost} % of {fps} frames/s", size.size);
+                // Relative to each size's own maximum, so that all sizes share an axis.
                 let load = ratio(point.offered_fps, size.generator_fps);
                 (load, ratio(point.lost_ppm(), 10_000), words)
             })
@@ -266,7 +267,7 @@ fn totals(result: &PortsResult, out: &mut String) {
     table(&head, &result.sizes.iter().map(row).collect::<Vec<_>>(), out);
 }
 
-/// Names of sizes along an axis.
+/// Ticks with the names of sizes, evenly spaced along an axis.
 fn names(sizes: &[&SizeResult]) -> Vec<(f64, String)> {
     let count = sizes.len();
     sizes.iter().enumerate().map(|(at, size)| (place(at, count), size.size.clone())).collect()
