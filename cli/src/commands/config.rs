@@ -1,8 +1,7 @@
-//! `weft config`: check, defaults, show.
+//! `weft config`: checks a configuration, lists all parameters, shows effective values.
 //!
-//! Settings in, what holds or what is wrong out.
+//! Parameters, units and ranges come from the table in `weft-config`; no switch is needed.
 //!
-//! Units: as the table of parameters says.
 //! Source: docs/spec/pipeline.md §12.
 
 use std::io::{self, Write};
@@ -72,7 +71,7 @@ pub struct ShowArgs {
     pub is_virtual: bool,
 }
 
-/// Does what `command` asks for.
+/// Runs `weft config`.
 ///
 /// # Errors
 /// A configuration that is refused, or a file that cannot be read.
@@ -95,6 +94,7 @@ const fn timing(is_virtual: bool) -> Timing {
 fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let mut from = args.settings.clone();
     if let Some(file) = &args.file
+        // The file may be an argument or `--config`, but not both.
         && from.config.replace(file.clone()).is_some()
     {
         return Err(CliError::Usage("expected one configuration file, found two".to_owned()));
@@ -117,7 +117,7 @@ fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<(), CliError> {
 
 fn show(args: &ShowArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let settings = args.settings.load()?;
-    // Without ports nothing can be worked out, but everything that is set can be shown.
+    // A switch needs ports to be resolved. A file without them is still shown, with its settings and plain defaults.
     let (all, warnings) = if settings.items("port").is_empty() {
         (effective(&settings, &std::collections::BTreeMap::new()), Vec::new())
     } else {
@@ -157,7 +157,7 @@ fn header(name: &str, form: Form) -> String {
     }
 }
 
-/// A line of TOML; what is unset is a comment.
+/// A line of TOML with its origin as comment; an unset parameter is a comment as a whole.
 fn shown_text(effective: &Effective) -> String {
     let (name, place) = (effective.param.name, &effective.place);
     let set = match (&effective.value, effective.param.initial) {

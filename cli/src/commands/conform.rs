@@ -1,8 +1,7 @@
-//! `weft conform`: what conformance tests of a switch's buffer and PFC need to know of a running switch, and tests of our own.
+//! `weft conform`: thresholds of a running switch for conformance tests, and weft's own tests of buffer and PFC.
 //!
-//! A subcommand for each; `params` asks the switch for [`Params`], `run` holds it against them.
+//! `params` asks the switch for its [`Params`]; `run` checks the switch against them.
 //!
-//! Units: frames, cells, bytes.
 //! Source: docs/conform.md.
 
 use std::io::Write;
@@ -66,7 +65,7 @@ pub struct RunArgs {
     switch: SwitchArgs,
 }
 
-/// What came of a run, as JSON.
+/// Result of a run, as JSON.
 #[derive(Serialize)]
 struct Report<'a> {
     cases: &'a [Outcome],
@@ -133,6 +132,8 @@ fn run_cases(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
     };
     let limit = Duration::from_secs(args.limit);
     let give_up = "give up what the cases do not need";
+    // Before the interfaces are opened: rights are each thread's own, and threads inherit them. System calls are
+    // filtered when all is open (docs/privileges.md).
     let entered = confine::enter_on(args.link.iter().map(|link| link.interface.as_str()))
         .map_err(|source| CliError::system(give_up, source))?;
     let refused = |error: CaseError| CliError::Switch(with_causes(&error));
@@ -140,6 +141,7 @@ fn run_cases(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let _confined = entered.seal().map_err(|source| CliError::system(give_up, source))?;
     let mut told = Ok(());
     let ran = conform::run(&mut bench, &args.case, |outcome| {
+        // If output fails, the cases still end in order; the error is returned below.
         if !args.json && told.is_ok() {
             told = writeln!(out, "{}", line(outcome)).and_then(|()| out.flush());
         }
@@ -162,7 +164,7 @@ fn run_cases(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Thresholds and maps: of a file, or of the running switch.
+/// Thresholds and maps from `--params`, or from the running switch.
 fn params_of(args: &RunArgs) -> Result<Params, CliError> {
     let Some(path) = &args.params else {
         let request = Request::ConformParams { packet_size: args.packet_size };

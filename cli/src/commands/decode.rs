@@ -1,8 +1,6 @@
-//! `weft decode`: the frames of a capture, one a line.
+//! `weft decode`: prints the frames of a capture, one a line.
 //!
-//! A pcap or pcapng file in, text or JSON lines out.
-//!
-//! Units: bytes without FCS; stamps in seconds and ns.
+//! Reads pcap or pcapng and writes text or JSON lines. Lengths are without FCS.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -72,19 +70,19 @@ pub struct DecodeArgs {
     pub count: Option<u64>,
 }
 
-/// A record as a line of JSON.
+/// A frame of the capture as a line of JSON.
 #[derive(Debug, Serialize)]
 struct Row<'a> {
     number: u64,
     ts_ns: u64,
     interface: u32,
-    /// Bytes that it had on the wire, where the capture has fewer.
+    /// Length on the wire, if the capture cut the frame off.
     #[serde(skip_serializing_if = "Option::is_none")]
     wire_len: Option<u32>,
-    /// Where the capture has frames with FCS: `right`, `wrong` or `cut_off`.
+    /// `right`, `wrong` or `cut_off` if the capture's frames include the FCS.
     #[serde(skip_serializing_if = "Option::is_none")]
     fcs: Option<&'static str>,
-    /// What the device that captured it saw go wrong on the link.
+    /// Link errors that the capturing device reported.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     link_errors: Vec<&'static str>,
     #[serde(flatten)]
@@ -96,7 +94,7 @@ struct Row<'a> {
 /// Prints the frames of a capture.
 ///
 /// # Errors
-/// A capture that cannot be read; what came before its fault is printed.
+/// A capture that cannot be read; frames before its fault are printed.
 pub fn run(args: &DecodeArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let config = ParseConfig {
         afh: match args.afh {
@@ -118,6 +116,7 @@ pub fn run(args: &DecodeArgs, out: &mut dyn Write) -> Result<(), CliError> {
         let more = match reader.read_into(&mut record) {
             Ok(more) => more,
             Err(error) => {
+                // Frames before the fault come first, then the message on standard error.
                 out.flush().map_err(CliError::Output)?;
                 return Err(capture_error(error));
             }
@@ -180,7 +179,7 @@ fn write(
     writeln!(out)
 }
 
-/// A capture's error: the file is at fault, or the system.
+/// Turns a capture's error into a usage error (no such interface in the file) or one of the system.
 pub(crate) fn capture_error(error: CaptureError) -> CliError {
     match error {
         CaptureError::NoInterface { .. } => CliError::Usage(error.to_string()),

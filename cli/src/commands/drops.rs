@@ -1,9 +1,7 @@
-//! `weft drops`: what drop counters mean, and what to do.
+//! `weft drops`: explains drop counters, with remedies.
 //!
-//! A counter's name → where it is counted, meaning, remedy; without one docs/drops.md, which a test holds
-//! against [`page`].
+//! Prints place, meaning and remedy of one counter, or all of docs/drops.md, which a test compares with [`page`].
 //!
-//! Units: frames.
 //! Source: `weft_dataplane::stats::DropReason`; docs/spec/pipeline.md §10.
 
 use std::fmt::Write as _;
@@ -61,7 +59,7 @@ fn names() -> PossibleValuesParser {
     DropReason::ALL.iter().map(|reason| reason.name()).collect::<Vec<_>>().into()
 }
 
-/// Prints what is asked for.
+/// Prints one counter's explanation, or the whole page.
 ///
 /// # Errors
 /// Output that cannot be written.
@@ -79,7 +77,7 @@ pub fn run(args: &DropsArgs, out: &mut dyn Write) -> Result<(), CliError> {
     out.write_all(text.as_bytes()).map_err(CliError::Output)
 }
 
-/// All of docs/drops.md.
+/// The text of docs/drops.md.
 #[must_use]
 pub fn page() -> String {
     let mut page = HEAD.to_owned();
@@ -90,6 +88,7 @@ pub fn page() -> String {
             reason.meaning().to_owned(),
             reason.remedy().to_owned(),
         ];
+        // Markdown would end the cell at `|`, and read `<` as a tag.
         let cells = cells.map(|cell| cell.replace('|', "\\|").replace('<', "&lt;"));
         let _ = writeln!(page, "| {} |", cells.join(" | ")); // to a String: cannot fail
     }
@@ -110,7 +109,7 @@ fn of_one(reason: DropReason) -> String {
     format!("{name} ({at})\n{}\n\nWhat to do: {}\n", reason.meaning(), reason.remedy())
 }
 
-/// Where a reason is counted, and by which switches, in the page's words.
+/// The place at which a reason is counted, and the kinds of switch that have it, in the page's words.
 fn counted_at(reason: DropReason) -> String {
     let place = match reason.place() {
         DropPlace::Input => "in",

@@ -1,9 +1,10 @@
-//! `weft extcap`: ports of running switches as interfaces that Wireshark captures at.
+//! `weft extcap`: offers ports of running switches to Wireshark as capture interfaces.
 //!
-//! Wireshark's questions (interfaces, link types, options, a filter) → sentences; a capture is one or two traces of
-//! the switch, written to Wireshark's pipe as pcapng, each frame as it came in, with its path as comment.
+//! Answers Wireshark's queries (interfaces, link types, options, a filter) with extcap sentences. A capture is one or
+//! two traces of the switch, written to Wireshark's pipe as pcapng: each frame as the switch received it, with its path
+//! as comment. A stamp, in ns since 1970, is the frame's receipt relative to the switch's start, added to the start's
+//! time by the wall clock.
 //!
-//! Units: stamps in ns since 1970: the time since the switch's start that a frame came in, after the wall clock.
 //! Source: extcap(4) of Wireshark; docs/wireshark.md, "A running switch's ports".
 
 use std::fs::File;
@@ -24,9 +25,9 @@ use weft_rpc::{Client, ClientError};
 use super::running::{read_answer, switch_error};
 use crate::error::CliError;
 
-/// How long nothing is looked at when no frame comes: neither the traces nor whether Wireshark has gone.
+/// Longest wait for a frame before the other trace is read and the pipe checked for Wireshark's departure.
 const IDLE: Duration = Duration::from_millis(100);
-/// Frames that are written before the pipe is flushed and looked at again.
+/// Most frames that are written before the pipe is flushed and checked again.
 const BURST: usize = 256;
 
 /// Which frames of a port are captured.
@@ -90,13 +91,13 @@ struct Interface {
 }
 
 impl Interface {
-    /// Its name for Wireshark.
+    /// Name of the interface in Wireshark.
     fn value(&self) -> String {
         format!("weft:{}:{}", self.switch, self.port)
     }
 }
 
-/// Answers Wireshark.
+/// Answers a query of Wireshark, or captures.
 ///
 /// # Errors
 /// No such interface, a switch that refuses, a pipe that cannot be written.
@@ -110,6 +111,7 @@ pub fn run(args: &ExtcapArgs, out: &mut dyn Write) -> Result<(), CliError> {
         return Err(CliError::Usage(message.to_owned()));
     };
     if args.extcap_dlts {
+        // LINKTYPE_ETHERNET; the interface isn't looked up, as Wireshark asks this of every one.
         let line = "dlt {number=1}{name=EN10MB}{display=Ethernet}";
         return writeln!(out, "{line}").map_err(CliError::Output);
     }
@@ -129,7 +131,8 @@ pub fn run(args: &ExtcapArgs, out: &mut dyn Write) -> Result<(), CliError> {
     }
 }
 
-/// All ports of all switches that answer who asks; others are passed over, as Wireshark lists interfaces often.
+/// All ports of all switches that answer this user. Others are skipped silently, because Wireshark lists interfaces
+/// often.
 fn interfaces() -> Vec<Interface> {
     let mut found = Vec::new();
     for (switch, socket) in sockets() {
@@ -143,7 +146,7 @@ fn interfaces() -> Vec<Interface> {
     found
 }
 
-/// What a switch says of itself.
+/// Asks a switch for all its counters, which include ports and uptime.
 fn ask(socket: &Path) -> Result<StatsSnapshot, CliError> {
     let request = Request::Show { what: ShowTopic::All, restart_watermarks: false };
     let asked = Client::connect(socket).and_then(|mut client| client.request(&request));
@@ -166,7 +169,7 @@ fn find(name: &str, all: Vec<Interface>) -> Result<Interface, CliError> {
     })
 }
 
-/// Text within the braces of a sentence, whose grammar knows no escape.
+/// Text for the braces of an extcap sentence, whose grammar has no escapes.
 fn plain(text: &str) -> String {
     text.replace(['{', '}', '\n'], " ")
 }
@@ -197,8 +200,8 @@ fn write_options(out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Filters of the traces that together give the frames of `port` that `user` wants: `in` and `out` of a trace are one port
-/// each, so that one that the user names may leave no frame of a direction.
+/// Filters of the traces that together show the frames of `port` that the filter `user` selects, one trace for each
+/// direction. A trace has one `in` and one `out` port, so a direction is left out if `user` names another port for it.
 fn filters(port: &str, frames: Frames, user: &str) -> Vec<String> {
     let parts = || user.split(',').map(str::trim).filter(|part| !part.is_empty());
     let of = |key: &str| {
@@ -219,16 +222,17 @@ fn filters(port: &str, frames: Frames, user: &str) -> Vec<String> {
     wanted.filter_map(|(key, _)| of(key)).collect()
 }
 
-/// Begins a trace of `count` frames.
+/// Starts a trace of `count` frames, with their bytes.
 fn begin(socket: &Path, filter: &str, count: u64) -> Result<Client, ClientError> {
     let mut client = Client::connect(socket)?;
     client.request(&Request::Trace { filter: Some(filter.to_owned()), count, bytes: true })?;
     Ok(client)
 }
 
-/// Says what is wrong with a filter; Wireshark takes every word for a complaint.
+/// Prints the error of a filter, and nothing if it is valid: Wireshark takes any output for an error.
 fn check(interface: &Interface, filters: &[String], out: &mut dyn Write) -> Result<(), CliError> {
     for filter in filters {
+        // A trace of no frames: the switch parses the filter and traces nothing.
         match begin(&interface.socket, filter, 0) {
             Ok(_) => {}
             Err(ClientError::Refused(refused)) => {
@@ -247,7 +251,7 @@ fn now_ns() -> u64 {
     s.saturating_mul(1_000_000_000).saturating_add(ns)
 }
 
-/// Whether nobody reads `pipe` any more; a file always has somebody.
+/// Whether the reader of `pipe` has closed it; never true for a file.
 fn is_closed(pipe: &File) -> io::Result<bool> {
     let mut fds = [PollFd::new(pipe, PollFlags::empty())];
     match poll(&mut fds, Some(&Timespec::default())) {
@@ -259,13 +263,15 @@ fn is_closed(pipe: &File) -> io::Result<bool> {
     }
 }
 
-/// Captures at `interface` until Wireshark closes the pipe, or the switch stops. The traces end with their connections.
+/// Captures at `interface` until Wireshark closes the pipe, or the switch stops. Closing the connections ends the
+/// traces.
 fn capture(interface: &Interface, filters: &[String], fifo: &Path) -> Result<(), CliError> {
     let traces = filters
         .iter()
         .map(|filter| begin(&interface.socket, filter, u64::MAX).map_err(switch_error))
         .collect::<Result<Vec<_>, _>>()?;
     let stats = ask(&interface.socket)?;
+    // Stamps of a trace count from the switch's start.
     let base_ns = now_ns().saturating_sub(stats.uptime_ns);
     let ports: Vec<String> = stats.ports.into_iter().map(|port| port.name).collect();
     let file = |source| CliError::File { verb: "write", path: fifo.to_owned(), source };
@@ -276,7 +282,7 @@ fn capture(interface: &Interface, filters: &[String], fifo: &Path) -> Result<(),
         .and_then(|capture| Sink::capture(capture, &ports, base_ns));
     let written = sink.and_then(|sink| follow(traces, sink, &pipe));
     match written {
-        // This is how Wireshark ends a capture.
+        // Wireshark ends a capture by closing the pipe.
         Err(error) if error.is_broken_pipe() => Ok(()),
         Err(TraceError::Write(source)) => Err(file(source)),
         Err(error) => Err(CliError::system("capture", error)),
@@ -284,7 +290,8 @@ fn capture(interface: &Interface, filters: &[String], fifo: &Path) -> Result<(),
     }
 }
 
-/// Writes what the traces bring until the pipe is closed or all have ended; `Ok` of an error is what a trace ended with.
+/// Writes the frames of all traces until the pipe is closed or all traces have ended. The outer error is that of
+/// writing, the inner one that of a trace.
 fn follow(
     mut traces: Vec<Client>,
     mut sink: Sink<'_>,
@@ -311,7 +318,7 @@ fn follow(
     Ok(Ok(()))
 }
 
-/// Writes what a trace has, up to [`BURST`] frames, if something comes within `wait`; whether it goes on.
+/// Writes up to [`BURST`] frames of a trace, if one arrives within `wait`; returns whether the trace goes on.
 fn drain(
     client: &mut Client,
     mut wait: Duration,

@@ -1,6 +1,6 @@
-//! `weft fabric`: whole fabrics of a topology file.
+//! `weft fabric`: checks, brings up and maps fabrics of a topology file.
 //!
-//! `check` says what a file is made of; `up` brings it up, in this process or by many, with a socket for each part.
+//! `up` runs all parts in this process, or each in its own, here or on several machines; each part has a socket.
 //!
 //! Source: docs/fabric.md.
 
@@ -38,13 +38,13 @@ use weft_lab::fabric::topology::Topology;
 use weft_lab::fabric::topology_file;
 use weft_rpc::Refused;
 
-/// Longest file: a topology of a thousand switches takes less than 1 MiB.
+/// Largest topology file in bytes; a thousand switches take less than 1 MiB.
 const FILE_MAX: u64 = 16 << 20;
-/// How often the manager looks at the fabric.
+/// Interval at which the manager polls a fabric in this process.
 const PAUSE: Duration = Duration::from_millis(200);
-/// How often it is looked whether a process has ended, or a signal has come.
+/// Interval at which ended processes and signals are noticed.
 const HOUSEKEEPING: Duration = Duration::from_millis(20);
-/// How long the parts rest when nothing moves.
+/// Pause of the fabric's thread when no part had anything to do.
 const REST: Duration = Duration::from_micros(200);
 
 /// What to do with a topology file.
@@ -108,16 +108,16 @@ pub struct UpArgs {
     pause: u32,
 }
 
-/// An interface has at most 15 letters: room for the number of the wire and the end.
+/// Parses `--prefix`. An interface's name has at most 15 bytes, which must also hold the wire's number and its end.
 fn prefix(text: &str) -> Result<String, String> {
     let good = (1..=8).contains(&text.len()) && text.bytes().all(|c| c.is_ascii_alphanumeric());
     good.then(|| text.to_owned()).ok_or_else(|| "expected 1 to 8 letters and digits".to_owned())
 }
 
-/// Does it.
+/// Runs `weft fabric`.
 ///
 /// # Errors
-/// A file that cannot be read or be; a fabric that does not come up; sockets that cannot be had.
+/// A file that cannot be read or is wrong, a fabric that does not come up, or sockets that cannot be made.
 pub fn run(command: &FabricCommand, out: &mut dyn Write) -> Result<(), CliError> {
     match command {
         FabricCommand::Check { file, json } => check(file, *json, out),
@@ -153,7 +153,7 @@ fn map(file: &Path, dir: &Path, hosts: Option<&Path>) -> Result<(), CliError> {
             .map_err(|source| CliError::system("map memory", source));
     };
     let text = read(file)?;
-    // Nothing is started by it.
+    // `reach` starts nothing, so prefix and limits are not used.
     let (dir, prefix, answer_ms, pause_ms) = (dir.to_owned(), "wf".to_owned(), 10_000, 200);
     let setup = Setup { dir, prefix, answer_ms, pause_ms, here: None };
     let reached = Machines::reach(&text, hosts_of(hosts_file)?, &setup);
@@ -161,20 +161,21 @@ fn map(file: &Path, dir: &Path, hosts: Option<&Path>) -> Result<(), CliError> {
     done.map_err(|error| of_files(error, file, Some(hosts_file), "map memory"))
 }
 
-/// Does what standard input says; without the buffer of `Stdin`, as the descriptor is polled.
+/// Serves the orders on standard input, past the buffer of `Stdin`: the descriptor is polled, and a buffered order
+/// would not wake the poll.
 fn serve_orders() -> std::io::Result<()> {
     let input = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     let output = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
     agent::serve(input, output)
 }
 
-/// Reads which machine runs what.
+/// Reads the file of `--hosts`: the machines, and the parts that each runs.
 fn hosts_of(file: &Path) -> Result<HostsFile, CliError> {
     HostsFile::parse(&read(file)?)
         .map_err(|error| CliError::Usage(format!("{}: {error}", file.display())))
 }
 
-/// An error with the file that is wrong, if it is one.
+/// Names the faulty file in an error of the topology or of `--hosts`; other errors are the system's.
 fn of_files(
     error: ProcessError,
     file: &Path,
@@ -198,7 +199,7 @@ fn check(file: &Path, is_json: bool, out: &mut dyn Write) -> Result<(), CliError
     show(&topology, &layout, out).map_err(CliError::Output)
 }
 
-/// What each bridge of a virtual switch leads to.
+/// The name of the part behind each vPPB of a virtual switch, or `nothing`.
 fn bindings<'a>(
     layout: &'a Layout,
     switch: &'a Switch,
@@ -214,7 +215,7 @@ fn bindings<'a>(
     })
 }
 
-/// The parts of a fabric, as `show` has them.
+/// The parts of a fabric as JSON; `show` prints the same as text.
 fn parts(topology: &Topology, layout: &Layout) -> Value {
     let virtual_switch = |switch: &Switch, vcs: &Vcs| {
         let vppbs: Vec<String> = bindings(layout, switch, vcs).collect();
@@ -263,7 +264,7 @@ fn show(topology: &Topology, layout: &Layout, out: &mut dyn Write) -> std::io::R
     )
 }
 
-/// A fabric of processes, here or on several machines.
+/// A fabric of processes, on this machine or on several.
 enum Parts {
     Here(Box<Processes>),
     Machines(Box<Machines>),
@@ -311,10 +312,12 @@ impl Parts {
 }
 
 fn up_processes(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    // Before the parts start: by default a signal ends the process without `Drop`, and interfaces would be left behind.
     let mut signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|source| CliError::system("wait for signals", source))?;
     let mut up = Parts::up(args)?;
     for host in up.topology().hosts.clone() {
+        // A host that doesn't answer here is no reason to take the fabric down again.
         if let Ok(Answer::Tree { text, .. }) = up.ask(&host.name, &Command::Tree {}) {
             writeln!(out, "{} sees\n{text}", host.name).map_err(CliError::Output)?;
         }
@@ -336,7 +339,7 @@ fn up_processes(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
 fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let text = read(&args.file)?;
     let mut supervisor = Supervisor::begin(Log::default())?;
-    // With `once` nothing is written.
+    // `--once` opens no sockets, so another fabric may use the directory.
     let own = || DirLock::take(&args.dir, &dir_lock::new_name());
     let _lock = (!args.once)
         .then(own)
@@ -355,6 +358,7 @@ fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
             writeln!(out, "{} sees\n{text}", host.name).map_err(CliError::Output)?;
         }
     }
+    // The desired state may not be met yet. `up` keeps running, as the manager retries; `--once` fails.
     let errors = fm.board().status().errors;
     for error in &errors {
         writeln!(out, "error: {error}").map_err(CliError::Output)?;
@@ -382,15 +386,16 @@ fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
     out.flush().map_err(CliError::Output)?;
     let signal = supervisor.wait(no_reload);
     anstream::eprintln!("stopping on {signal}");
-    // A server ends once its clients have their answers, and a transfer may take minutes.
+    // Servers end when their clients have their answers, and a transfer may take minutes: refuse all that is in flight.
     shared.with(InProcessFabric::end_commands);
     drop((servers, manager, service));
+    // After the servers: their clients' commands need a fabric that moves.
     stop.store(true, Ordering::Release); // pairs with `drive`
     let _ = driver.join(); // a panic has been printed
     shared.with(|parts| books(parts, out)).map_err(CliError::Output)
 }
 
-/// What each switch has counted.
+/// Prints the frame ledger of each switch.
 fn books(parts: &InProcessFabric, out: &mut dyn Write) -> std::io::Result<()> {
     for (at, switch) in parts.layout().switches.iter().enumerate() {
         let Some(ledger) = parts.ledger(at) else { continue };
@@ -407,7 +412,7 @@ fn books(parts: &InProcessFabric, out: &mut dyn Write) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A socket for each part that is no PBR switch.
+/// Serves a socket for each part except PBR switches, which the manager controls.
 fn serve(shared: &SharedFabric, dir: &Path) -> Result<Vec<Server>, CliError> {
     let handles = shared.with(|parts| parts.handles());
     let mut servers = Vec::new();

@@ -1,9 +1,7 @@
-//! Frames as commands describe them: lengths, rates, formats and virtual channels, of flags and of `[traffic]`.
+//! Frames as flags and `[traffic]` describe them: lengths, rates, formats, virtual channels.
 //!
-//! Texts of a command line → [`SizesArg`], [`RateArg`], [`Kind`]; a [`FrameSpec`] held against what
-//! [`TrafficConfig`] lets a host send.
+//! Parses [`SizesArg`], [`RateArg`] and [`Kind`], and checks a [`FrameSpec`] against the limits of [`TrafficConfig`].
 //!
-//! Units: bytes without FCS, bit/s, frames/s.
 //! Source: docs/configuration.md "`[traffic]`".
 
 use std::str::FromStr;
@@ -16,7 +14,7 @@ use weft_parsers::{Format, Pcp, Tci, TrafficClass};
 
 use crate::error::CliError;
 
-/// Frame lengths on the command line.
+/// Frame lengths on the command line, in bytes without FCS.
 #[derive(Clone, Debug)]
 pub struct SizesArg(pub Sizes);
 
@@ -42,7 +40,7 @@ impl FromStr for SizesArg {
     }
 }
 
-/// A rate on the command line.
+/// A rate on the command line, in bit/s or frames/s.
 #[derive(Clone, Copy, Debug)]
 pub struct RateArg(pub Rate);
 
@@ -70,13 +68,13 @@ impl FromStr for RateArg {
     }
 }
 
-/// A kind of frame that carries data, by its name.
+/// Parses the name of a data frame's kind; PFC and PAUSE are refused.
 pub(super) fn data_kind(text: &str) -> Result<Kind, String> {
     let data = Kind::from_name(text).filter(|kind| !kind.is_control());
     data.ok_or_else(|| "expected standard, roce_v2, gen1, gen2, lite or ethernet".to_owned())
 }
 
-/// The format of the configuration, as a kind of frame.
+/// The kind of frame for a configured format.
 pub(super) const fn kind_of(format: Format) -> Kind {
     match format {
         Format::AfhGen1 => Kind::Gen1,
@@ -87,7 +85,7 @@ pub(super) const fn kind_of(format: Format) -> Kind {
     }
 }
 
-/// Refuses lengths above what a host sends, `most` bytes.
+/// Refuses lengths above `most` bytes, the limit of `traffic.max_frame_size`.
 pub(super) fn check_len(spec: &FrameSpec, most: usize) -> Result<(), CliError> {
     let longest = spec.sizes.bounds(spec.len_min(), spec.len_max()).map_or(0, |(_, max)| max);
     if longest <= most || spec.kind.is_control() {
@@ -98,7 +96,7 @@ pub(super) fn check_len(spec: &FrameSpec, most: usize) -> Result<(), CliError> {
     )))
 }
 
-/// Puts a frame on a virtual channel: of the Traffic Class of AFH, and of the PCP of a tag.
+/// Puts a frame on a virtual channel, by the Traffic Class of AFH and the PCP of a tag.
 pub(super) fn on_vc(
     mut spec: FrameSpec,
     vc: u8,

@@ -1,8 +1,8 @@
-//! `weft gen`: a capture of frames of any format, with chosen fields.
+//! `weft gen`: writes a capture of frames of any format, with chosen fields.
 //!
-//! Flags to [`FrameSpec`]s, one stream for each (format, priority); streams take turns.
+//! Makes a [`FrameSpec`] of the flags for each (format, priority): a stream. Streams take turns, and stamps follow back
+//! to back at the link's rate. Lengths are without FCS.
 //!
-//! Units: bytes without FCS; stamps in ns, back to back at a rate.
 //! Source: docs/spec/wire-formats.md §1 and §2.
 
 use std::io::Write;
@@ -29,7 +29,7 @@ use super::{progress, write_json};
 use crate::error::CliError;
 use crate::settings::SettingsArgs;
 
-/// Most frames of one run.
+/// Maximum number of frames in one run.
 const FRAMES_MAX: u64 = 1 << 32;
 
 /// ECN codepoint.
@@ -237,7 +237,7 @@ fn kind(text: &str) -> Result<Kind, String> {
     Kind::from_name(text).ok_or_else(|| format!("expected one of {}", names()))
 }
 
-/// A number, hexadecimal with 0x.
+/// Parses a decimal number, or a hexadecimal one after 0x.
 fn number<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -260,7 +260,7 @@ fn payload_bits(text: &str) -> Result<(u32, u32), String> {
     pair.ok_or_else(|| "expected HI,LO, two numbers of 24 bits".to_owned())
 }
 
-/// A stream that was made.
+/// A stream in the capture, for the report.
 #[derive(Debug, Serialize)]
 struct Made {
     stream: u16,
@@ -328,7 +328,7 @@ fn usage(message: impl Into<String>) -> CliError {
     CliError::Usage(message.into())
 }
 
-/// What each stream's frames are, and the priority that was asked for.
+/// The frames of each stream, with the requested priority if there is one.
 fn streams(
     args: &GenArgs,
     traffic: &TrafficConfig,
@@ -338,11 +338,13 @@ fn streams(
     let configured = kind_of(traffic.format);
     let kinds = if args.formats.is_empty() { vec![configured] } else { args.formats.clone() };
     let is_configured = args.settings.config.is_some() || !args.settings.set.is_empty();
+    // Without a configuration the default `max_frame_size` must not limit a capture of long frames.
     let most = if is_configured { traffic.frame_len_max } else { usize::MAX };
     let mut streams = Vec::new();
     for kind in kinds {
         let spec = spec(args, traffic, kind)?;
         check_len(&spec, most)?;
+        // PFC and PAUSE have no field that selects a priority.
         if args.pri.is_empty() || kind.is_control() {
             streams.push((spec, None));
             continue;
@@ -355,6 +357,7 @@ fn streams(
             streams.push((with, Some(pri)));
         }
     }
+    // Checked before the file is created.
     for (spec, _) in &streams {
         spec.check().map_err(|error| usage(error.to_string()))?;
     }

@@ -1,8 +1,6 @@
-//! What each command does.
+//! The commands, one module each: arguments, and a function that takes them and a writer.
 //!
-//! One module a command, arguments and a function that takes them and a writer.
-//!
-//! Units: as each command says.
+//! Results go to the writer; warnings and progress go to standard error.
 
 pub mod bench;
 pub mod config;
@@ -34,11 +32,13 @@ use weft_parsers::fabric::Pid;
 use crate::cli::{Cli, Command};
 use crate::error::CliError;
 
-/// Does what `cli` asks for; results go to `out`.
+/// Runs the command of `cli`; results go to `out`.
 ///
 /// # Errors
-/// Whatever keeps the command from ending with exit code 0.
+/// The command's failure: any exit code but 0.
 pub fn run(cli: Cli, out: &mut dyn Write) -> Result<(), CliError> {
+    // A server must refuse one client's huge request and serve the others; any other command can only end, with a
+    // message.
     if !cli.command.serves() {
         memory::end_where_none_is_left();
     }
@@ -82,32 +82,33 @@ pub(crate) fn write_json(
     write(out).map_err(CliError::Output)
 }
 
-/// An opcode of CCI: hexadecimal digits as the pages have them, such as 5700, 0x5700 or 5700h.
+/// Parses an opcode of CCI: hexadecimal digits as the documentation has them, such as 5700, 0x5700 or 5700h.
 ///
 /// # Errors
-/// It is none.
+/// The text is no opcode.
 fn opcode(text: &str) -> Result<u16, String> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
     let digits = digits.strip_suffix(['h', 'H']).unwrap_or(digits);
+    // `from_str_radix` would also accept a sign.
     let is_plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     let number = u16::from_str_radix(digits, 16).ok().filter(|_| is_plain);
     number.ok_or_else(|| format!("expected an opcode in hexadecimal digits, found {text:?}"))
 }
 
-/// A PID as `weft fm` shows it: hexadecimal digits, such as 014, with 0x or without.
+/// Parses a PID as `weft fm` shows it: hexadecimal digits, such as 014, with 0x or without.
 ///
 /// # Errors
-/// It is none.
+/// The text is no PID.
 fn pid(text: &str) -> Result<Pid, String> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
     weft_fm::text::parse_pid(digits)
         .map_err(|_| format!("expected a PID in hexadecimal digits, 000 to ffe, found {text:?}"))
 }
 
-/// As [`pid`], for commands that have it as a number.
+/// Like [`pid`], for commands that carry the PID as a number.
 ///
 /// # Errors
-/// It is none.
+/// The text is no PID.
 fn pid_bits(text: &str) -> Result<u16, String> {
     pid(text).map(Pid::bits)
 }

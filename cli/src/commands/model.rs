@@ -1,8 +1,7 @@
 //! `weft model`: experiments on the switch's own code.
 //!
-//! Parameters in, a table or JSON out.
+//! Time is in slots; load and throughput are in cells per port and slot.
 //!
-//! Units: slots; load and throughput in cells per port and slot.
 //! Source: McKeown 1999.
 
 use std::io::Write;
@@ -44,7 +43,7 @@ pub struct IslipArgs {
     pub json: bool,
 }
 
-/// What is reported, its parameters first.
+/// The report: first its parameters, then the figures.
 #[derive(Debug, Serialize)]
 struct IslipReport {
     model: &'static str,
@@ -60,7 +59,7 @@ struct IslipReport {
     measured_slots: u64,
 }
 
-/// Does what `command` asks for.
+/// Runs a model and reports its figures.
 ///
 /// # Errors
 /// A parameter out of its range.

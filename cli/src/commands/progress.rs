@@ -1,9 +1,6 @@
-//! Progress of long work, on a terminal's standard error only.
+//! Progress bars for long work, shown on standard error if that is a terminal.
 //!
-//! A bar that others move.
-//!
-//! Units: whatever is counted.
-//! Source: indicatif.
+//! The caller advances them; `what` names the unit that is counted.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 

@@ -1,9 +1,8 @@
-//! `weft run`: the switch, live, until it is told to stop.
+//! `weft run`: runs the switch until a signal stops it.
 //!
-//! Settings → [`SwitchHandle`], management socket, metrics; at the end the final counters, and
-//! what became of the record.
+//! Starts a [`SwitchHandle`] from the settings, serves the management socket, metrics and SAI, and prints the final
+//! counters, in frames, and the result of the record.
 //!
-//! Units: frames.
 //! Source: docs/spec/pipeline.md §10 and §11.
 
 use std::io::Write;
@@ -41,7 +40,7 @@ use crate::error::CliError;
 use crate::interfaces::InterfaceArgs;
 use crate::settings::SettingsArgs;
 
-/// Where the SAI service is where no other address is given.
+/// Address of the SAI service if `--sai` gives none.
 const SAI_LISTEN: &str = "127.0.0.1:9092";
 
 /// Arguments of `weft run`.
@@ -68,7 +67,7 @@ pub struct RunArgs {
     json: bool,
 }
 
-/// What is said at the end, as JSON.
+/// Final counters and record, as JSON.
 #[derive(Serialize)]
 struct Final<'a> {
     #[serde(flatten)]
@@ -77,19 +76,19 @@ struct Final<'a> {
     record: Option<Recorded>,
 }
 
-/// What became of the record.
+/// Result of a record.
 #[derive(Serialize)]
 struct Recorded {
     file: PathBuf,
     steps: u64,
     bytes: u64,
-    /// Decisions.
+    /// Number of decisions that the trace hash covers.
     events: u64,
-    /// Hash of every decision and its time.
+    /// Hash of all decisions and their times; `None` if it was not computed.
     trace_hash: Option<String>,
-    /// Hash of every frame that a port took.
+    /// Hash of all frames that ports have sent.
     sent_hash: String,
-    /// Why the record ends before the run.
+    /// Why the record ends before the run does.
     error: Option<String>,
 }
 
@@ -135,7 +134,7 @@ pub fn run(mut args: RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
     if found.is_stopped() {
         return Ok(());
     }
-    // As if they had been given by --port: reloading finds the same ports, and a record has them.
+    // Like ports of `--port`: a reload then finds the same ports, and a record contains them.
     for flag in &found.flags {
         settings.set_port(flag, "--ports")?;
     }
@@ -147,18 +146,21 @@ pub fn run(mut args: RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
     }
     config.run.metrics = args.metrics.or(config.run.metrics);
     config.run.sai = args.sai.or(config.run.sai);
+    // SAI reads watermarks of every priority group; without it those of lossy groups are not worth their cost.
     config.switch.lossy_watermarks = config.run.sai.is_some();
     let log = Log { least: config.run.log, format: config.run.log_format };
     for warning in &config.warnings {
         log.say(Level::Warn, "start", &warning.to_string());
     }
-    // A file that may not grow on is an error where it is written, not the end.
+    // With SIGXFSZ caught, a file at its size limit (setrlimit(2)) fails the write with EFBIG instead of ending the
+    // switch.
     signal_hook::flag::register(SIGXFSZ, Arc::default())
         .map_err(|source| CliError::system("catch SIGXFSZ", source))?;
     let record =
         args.record.as_deref().map(|path| new_record(path, args.overwrite, &config, sources));
     let (switch, entered, mut supervisor) =
         open_confined(&args, &config, record.transpose()?, log)?;
+    // The supervisor catches signals by now.
     found.hand_over();
     let watcher = Watcher::start(&switch, log)
         .map_err(|source| CliError::system("start a thread", source))?;
@@ -171,6 +173,7 @@ pub fn run(mut args: RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let mut look = Look::new(&switch);
     let signal = supervisor.wait(|notifier, is_hup| look.look(notifier, is_hup));
     log.say_in_time(Level::Info, "stop", &format!("stopping on {signal}"));
+    // No client may change the switch, or wait for it, while it stops.
     drop(served);
     let (counters, stuck, summary) = switch.stop();
     drop(watcher);
@@ -182,6 +185,7 @@ pub fn run(mut args: RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
         print(&config, &counters, out).map_err(CliError::Output)?;
         record.map_or(Ok(()), |record| record.print(out)).map_err(CliError::Output)?;
     }
+    // After the counters were printed: they are approximate, but still useful.
     if let Some(stuck) = stuck {
         return Err(CliError::Late(stuck.to_string()));
     }
@@ -191,7 +195,7 @@ pub fn run(mut args: RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
     }
 }
 
-/// Says what the switch has opened, and where it serves clients.
+/// Logs the devices that the switch has opened, and the addresses at which it serves clients.
 fn say_up(config: &Config, switch: &SwitchHandle, served: &Served, log: Log) {
     for (port, opened) in config.switch.ports.iter().zip(switch.devices()) {
         let (name, kind, device) = (&port.name, &opened.kind, &opened.device);
@@ -216,7 +220,7 @@ fn say_up(config: &Config, switch: &SwitchHandle, served: &Served, log: Log) {
     log.say(Level::Info, "start", &format!("switch {:?} is up", config.run.name));
 }
 
-/// Gives up what the switch does not need and starts it; system calls are filtered later, when all is open.
+/// Gives up unneeded rights and starts the switch. System calls are filtered later, when everything is open.
 fn open_confined(
     args: &RunArgs,
     config: &Config,
@@ -225,11 +229,11 @@ fn open_confined(
 ) -> Result<(Arc<SwitchHandle>, confine::Entered, Supervisor), CliError> {
     raise_descriptor_limit()
         .map_err(|source| CliError::system("raise the limit of descriptors", source))?;
-    // The last that is done with all rights, and before any thread is made.
+    // Before any thread is made: capabilities and Landlock's rules are each thread's own, and are inherited.
     let mut entered = confine::enter(config)
         .map_err(|source| CliError::system("give up what the switch does not need", source))?;
     warn_of_reload(args.settings.config.as_deref(), log);
-    // Before any other thread is made, so that it looks after all of them.
+    // First of all threads, so that it notices the unexpected end of any other.
     let supervisor = Supervisor::begin(log)?;
     let started =
         SwitchHandle::start(args.settings.clone().into(), config.clone(), record, entered.raiser());
@@ -247,8 +251,8 @@ fn open_confined(
     Ok((Arc::new(switch), entered, supervisor))
 }
 
-/// Says so if the configuration, which was just read, could not be read again: without the rights that
-/// were given up, or as another user.
+/// Warns if the configuration, which was read a moment ago, cannot be read again: without the rights that were given
+/// up, or as another user.
 fn warn_of_reload(config: Option<&Path>, log: Log) {
     let Some(path) = config.filter(|path| *path != Path::new("-")) else { return };
     if let Err(error) = files::open(path, OpenedBy::Service) {
@@ -261,14 +265,14 @@ fn warn_of_reload(config: Option<&Path>, log: Log) {
     }
 }
 
-/// What serves clients; it ends in this order.
+/// The servers of clients; dropped in this order.
 struct Served {
     sai: Option<TcpServer>,
     _metrics: Option<TcpServer>,
     _management: Server,
 }
 
-/// Serves the management socket, and metrics and the SAI service where they are wanted.
+/// Serves the management socket, and metrics and SAI if they are configured.
 fn serve(config: &Config, switch: &Arc<SwitchHandle>) -> Result<Served, CliError> {
     let service = Arc::new(Service::new(switch.clone()));
     let handler = SwitchHandler::new(switch.clone()).with_sai(service.clone());
@@ -281,11 +285,11 @@ fn serve(config: &Config, switch: &Arc<SwitchHandle>) -> Result<Served, CliError
     Ok(Served { sai, _metrics: metrics, _management: server })
 }
 
-/// What is to be looked at while the switch runs.
+/// Duties of the main thread while the switch runs: reloads, and the workers' heartbeats.
 struct Look {
     switch: Arc<SwitchHandle>,
     heartbeats: Heartbeats,
-    /// The thread that reads the configuration again, and whether that is asked for once more.
+    /// The thread of the current reload, and whether another one was requested meanwhile.
     reload: Option<JoinHandle<()>>,
     again: bool,
 }
@@ -300,17 +304,19 @@ impl Look {
         }
     }
 
-    /// Begins and ends reloads; whether all workers move.
+    /// Starts and reaps reloads; returns whether all workers are alive.
     fn look(&mut self, notifier: &mut Notifier, is_hup: bool) -> bool {
         self.again |= is_hup;
         if self.reload.take_if(|thread| thread.is_finished()).is_some() {
             notifier.ready(); // with the configuration before, where that was refused: an event says so
         }
+        // One reload at a time. Any number of SIGHUPs during one ask for a single further one.
         if self.again && self.reload.is_none() {
             self.again = false;
             notifier.reloading();
             let switch = self.switch.clone();
             let read = move || drop(switch.reload(None)); // an event says how it ended
+            // On a thread of its own: this one must go on feeding the service manager's watchdog.
             let thread = threads::spawn(Role::Reload, "weft-reload", Ends::Freely, read);
             match thread {
                 Ok(thread) => self.reload = Some(thread),
@@ -324,7 +330,7 @@ impl Look {
     }
 }
 
-/// Makes the file of a record.
+/// Creates the file of a record.
 fn new_record(
     path: &Path,
     overwrite: bool,
@@ -346,7 +352,7 @@ fn new_record(
     Ok(NewRecord { file, sources, on_failure })
 }
 
-/// The final counters, as text.
+/// Prints the final counters.
 fn print(config: &Config, ledger: &Ledger, out: &mut dyn Write) -> std::io::Result<()> {
     for (port, counts) in config.switch.ports.iter().zip(&ledger.port) {
         let name = &port.name;

@@ -1,8 +1,7 @@
-//! Commands that ask a running switch: `show`, `fdb`, `reload`, `mirror`.
+//! Commands that ask a running switch: `show`, `fdb`, `reload`, `mirror`, `port`.
 //!
-//! Arguments to a [`Request`], its answer to a table, JSON or a line.
-//!
-//! Units: as the report's fields.
+//! Each turns its arguments into a [`Request`] over the management socket, and prints the answer as a table, a line or
+//! JSON.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -31,7 +30,7 @@ pub struct SwitchArgs {
     pub switch: Option<String>,
 }
 
-/// Reads a topic of `weft show`.
+/// Parses a topic of `weft show`, and gives its help.
 fn topics() -> impl TypedValueParser<Value = ShowTopic> {
     let topics = || ShowTopic::ALL.iter().copied();
     PossibleValuesParser::new(
@@ -194,17 +193,17 @@ pub(super) fn switch_error(error: ClientError) -> CliError {
     CliError::Switch(text)
 }
 
-/// What the answer of a switch says.
+/// Parses an answer of a switch.
 pub(super) fn read_answer<T: DeserializeOwned>(answer: Value) -> Result<T, CliError> {
     serde_json::from_value(answer)
         .map_err(|error| switch_error(ClientError::Answer(error.to_string())))
 }
 
-/// `weft show`.
+/// Runs `weft show`.
 ///
 /// # Errors
-/// No switch answers; an interval that is none; output that cannot be written; with
-/// `conservation`, a sum that does not come out even.
+/// No switch answers, the interval is out of range, output cannot be written, or, with `conservation`, frames are
+/// unaccounted for.
 pub fn show(args: &ShowArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let interval = Duration::try_from_secs_f64(args.interval)
         .ok()
@@ -218,6 +217,7 @@ pub fn show(args: &ShowArgs, out: &mut dyn Write) -> Result<(), CliError> {
     if args.what == ShowTopic::Events && args.watch {
         return events(&mut client, args.json, interval, out);
     }
+    // Only topics that show watermarks: others must not reset them behind the reader's back.
     let restarts = matches!(
         args.what,
         ShowTopic::Queues | ShowTopic::Pfc | ShowTopic::Buffer | ShowTopic::All
@@ -240,6 +240,7 @@ pub fn show(args: &ShowArgs, out: &mut dyn Write) -> Result<(), CliError> {
         out.flush().map_err(CliError::Output)?;
         if !args.watch {
             return match shown {
+                // A worker did not answer, so the counters are not of one moment: neither a pass nor a failure.
                 ShowResponse::Conservation(sum) if sum.inexact.is_some() => {
                     Err(CliError::Switch(sum.inexact.unwrap_or_default()))
                 }
@@ -250,13 +251,14 @@ pub fn show(args: &ShowArgs, out: &mut dyn Write) -> Result<(), CliError> {
                 _ => Ok(()),
             };
         }
+        // Waits on the socket, so that a switch that stops ends the command at once.
         if !client.wait(interval).map_err(switch_error)? {
             return Err(CliError::Switch("the switch has stopped".to_owned()));
         }
     }
 }
 
-/// Writes events as they happen, a line each, those that are kept first.
+/// Writes events as they happen, a line each, beginning with those that the switch has kept.
 fn events(
     client: &mut Client,
     json: bool,
@@ -273,6 +275,7 @@ fn events(
                 writeln!(out, "{line}").map_err(CliError::Output)?;
             }
         } else {
+            // Before the first page nothing was watched, so older events are not lost.
             let lost = if after == 0 { 0 } else { page.lost };
             let text = tables::of_events(&Page { lost, ..page.clone() });
             out.write_all(text.as_bytes()).map_err(CliError::Output)?;
@@ -285,7 +288,7 @@ fn events(
     }
 }
 
-/// `weft fdb`; prints the entry as JSON if that is wanted.
+/// Runs `weft fdb`; prints the entry with `--json`.
 ///
 /// # Errors
 /// No switch answers, or it refuses.
@@ -305,12 +308,12 @@ pub fn fdb(command: &FdbCommand, out: &mut dyn Write) -> Result<(), CliError> {
     json_if(is_json, &done, out)
 }
 
-/// Writes what a command without words on success has done, where JSON is wanted.
+/// Writes the effect of a command as JSON if requested; otherwise success is silent.
 fn json_if(is_json: bool, done: &Value, out: &mut dyn Write) -> Result<(), CliError> {
     if is_json { write_json(out, done) } else { Ok(()) }
 }
 
-/// The path as the switch, whose own directory is another, is to see it.
+/// The absolute path: the switch has another working directory.
 fn absolute(path: &Path) -> Result<PathBuf, CliError> {
     std::path::absolute(path).map_err(|source| CliError::File {
         verb: "find",
@@ -319,10 +322,10 @@ fn absolute(path: &Path) -> Result<PathBuf, CliError> {
     })
 }
 
-/// `weft reload`; prints what the switch says about it.
+/// Runs `weft reload`; prints the number of the configuration in force.
 ///
 /// # Errors
-/// No switch answers, or it refuses the configuration; all is then as it was.
+/// No switch answers, or it refuses the configuration and keeps the current one.
 pub fn reload(args: &ReloadArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let path = args.file.as_deref().map(absolute).transpose()?;
     let answer = args.switch.ask(&Request::Reload { path })?;
@@ -333,7 +336,7 @@ pub fn reload(args: &ReloadArgs, out: &mut dyn Write) -> Result<(), CliError> {
     writeln!(out, "configuration {epoch} is in force").map_err(CliError::Output)
 }
 
-/// `weft mirror`.
+/// Runs `weft mirror`; silent on success.
 ///
 /// # Errors
 /// No switch answers, or it refuses.
@@ -353,7 +356,7 @@ pub fn mirror(args: &MirrorArgs, out: &mut dyn Write) -> Result<(), CliError> {
     json_if(args.json, &json!({ "port": args.port, "to": place }), out)
 }
 
-/// `weft port`.
+/// Runs `weft port`; silent on success.
 ///
 /// # Errors
 /// No switch answers, or it refuses.

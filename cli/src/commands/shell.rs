@@ -1,8 +1,4 @@
-//! What shells and manuals need: completions, the manual page.
-//!
-//! The command line's own description in, scripts and roff out.
-//!
-//! Source: clap's generators.
+//! Completion scripts for shells, and the manual page; both generated from clap's commands.
 
 use std::io::Write;
 
@@ -16,6 +12,7 @@ use crate::error::CliError;
 /// # Errors
 /// Output that cannot be written.
 pub fn completions(shell: clap_complete::Shell, out: &mut dyn Write) -> Result<(), CliError> {
+    // Into memory: `clap_complete` panics on a writer that fails, such as a closed pipe.
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "weft", &mut script);
     out.write_all(&script).map_err(CliError::Output)
@@ -27,6 +24,7 @@ pub fn completions(shell: clap_complete::Shell, out: &mut dyn Write) -> Result<(
 /// Output that cannot be written.
 pub fn man(out: &mut dyn Write) -> Result<(), CliError> {
     let mut root = Cli::command();
+    // Gives subcommands their full names and the options of the commands above them.
     root.build();
     let mut page = Vec::new();
     let write = |command: &clap::Command, page: &mut Vec<u8>| {
@@ -40,6 +38,7 @@ pub fn man(out: &mut dyn Write) -> Result<(), CliError> {
             .filter(|c| !c.is_hide_set() && c.get_name() != "help")
             .cloned()
             .collect();
+        // `left` is a stack: reversed, commands come in the order of the help.
         subcommands.reverse();
         left.append(&mut subcommands);
     }

@@ -1,9 +1,4 @@
-//! `weft tls`: certificates for switches and fabric managers that speak over TCP.
-//!
-//! A directory in, files in it out.
-//!
-//! Units: days.
-//! Source: `tls`.
+//! `weft tls`: makes certificates for switches and fabric managers that connect over TCP.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -39,10 +34,10 @@ pub struct InitArgs {
     json: bool,
 }
 
-/// Does what `command` asks for.
+/// Makes the certificates and lists their files.
 ///
 /// # Errors
-/// Files that are there already, or that cannot be written.
+/// Files that exist already, or cannot be written.
 pub fn run(command: &TlsCommand, out: &mut dyn Write) -> Result<(), CliError> {
     let TlsCommand::Init(args) = command;
     let made = tls::make(&args.dir, &args.names, args.days).map_err(|error| CliError::System {

@@ -1,9 +1,8 @@
 //! `weft trace`: the path of frames through a running switch, stage by stage.
 //!
-//! A filter and a count → paths, as text or JSON lines in order of time, or as pcapng with comments.
-//!
-//! Units: seconds since the switch started and nanoseconds since each frame's receipt (text), nanoseconds
-//! since the start (stamps of pcapng), picoseconds since the start (JSON).
+//! Writes the paths of frames that match a filter: as text or JSON lines in order of time, or as pcapng with comments.
+//! Text has seconds since the switch's start and nanoseconds since the frame's receipt, pcapng nanoseconds since the
+//! start, JSON picoseconds since the start.
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -20,7 +19,7 @@ use weft_rpc::{Client, ClientError};
 use super::running::{SwitchArgs, read_answer, switch_error};
 use crate::error::CliError;
 
-/// How long a line waits for earlier ones: of frames that take longer through the switch, lines come late.
+/// How long a line waits for earlier ones. Lines of frames that spend more time in the switch come out of order.
 const HOLD: Duration = Duration::from_millis(200);
 
 /// Arguments of `weft trace`.
@@ -48,10 +47,10 @@ pub struct TraceArgs {
     switch: SwitchArgs,
 }
 
-/// Follows frames until enough were seen, or the switch stops.
+/// Follows frames until `count` were seen, or the switch stops.
 ///
 /// # Errors
-/// No switch, or a filter that it refuses; a file that cannot be written.
+/// No switch answers, it refuses the filter, or a file cannot be written.
 pub fn run(args: &TraceArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let mut client = args.switch.connect()?;
     let bytes = !args.json && is_capture(&args.out);
@@ -66,14 +65,14 @@ pub fn run(args: &TraceArgs, out: &mut dyn Write) -> Result<(), CliError> {
         return in_order(&mut client, &mut sink, write);
     }
     while let Ok(path) = next_path(&mut client).map_err(switch_error)? {
-        // Whoever ends this in between has all frames until then.
+        // Flushed for each frame: an interrupted trace has all frames until then.
         sink.path(&path).and_then(|()| sink.flush()).map_err(write)?;
     }
     Ok(())
 }
 
-/// Writes the lines of all paths in order of time: frames overlap, and come as they end. Whoever ends this in between
-/// has all lines but those of the last [`HOLD`].
+/// Writes the lines of all paths in order of time. Frames overlap in the switch and are reported as they leave it. An
+/// interrupted trace has all lines but those of the last [`HOLD`].
 fn in_order(
     client: &mut Client,
     sink: &mut Sink<'_>,
@@ -103,7 +102,7 @@ fn in_order(
     }
 }
 
-/// Names of the switch's ports.
+/// Asks the switch for the names of its ports.
 fn ports(client: &mut Client) -> Result<Vec<String>, CliError> {
     let request = Request::Show { what: ShowTopic::Ports, restart_watermarks: false };
     let answer = client.request(&request).map_err(switch_error)?;
@@ -117,8 +116,8 @@ fn is_capture(path: &Path) -> bool {
     CaptureFormat::for_path(path) == CaptureFormat::PcapNg
 }
 
-/// What `path` asks for: text to `out` if it is "-", pcapng if its name ends so, else JSON lines.
-/// Stamps of pcapng are `base_ns` and the time of receipt.
+/// The sink for `path`: text to `out` for "-", pcapng if the name ends with .pcapng, else JSON lines. A stamp of pcapng
+/// is `base_ns` plus the time of receipt.
 pub(super) fn sink<'a>(
     path: &Path,
     existing: Existing,

@@ -290,8 +290,8 @@ mod tests {
         }
     }
 
-    /// A machine that is busy elsewhere loses frames at some rates at some times: the search is marked. What is lost at
-    /// random is lost at a device that forwards everything, so there is no throughput but all.
+    /// A machine that is busy elsewhere loses frames at some rates at some times: the search is marked. What is lost at random is
+    /// lost at a device that forwards everything, so there is no throughput but all.
     #[test]
     fn a_search_among_losses_at_random_is_marked() {
         let model = Model { forwards_fps: 1 << 40, generates_fps: 10_000_000, floor_ppm: 0 };
