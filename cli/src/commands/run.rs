@@ -146,7 +146,7 @@ pub fn run(mut args: RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
     }
     config.run.metrics = args.metrics.or(config.run.metrics);
     config.run.sai = args.sai.or(config.run.sai);
-    // SAI reads watermarks of every priority group; without it those of lossy groups are not worth their cost.
+    // Only SAI reads watermarks of lossy priority groups.
     config.switch.lossy_watermarks = config.run.sai.is_some();
     let log = Log { least: config.run.log, format: config.run.log_format };
     for warning in &config.warnings {

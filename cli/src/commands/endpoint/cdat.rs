@@ -1,10 +1,9 @@
-//! `weft endpoint ctl HOST cdat`: latency and bandwidth of a device's memory and of the way there, by DOE; or of the way to a
-//! component by its PID, as the host's GAE tells it (0702h).
+//! `weft endpoint ctl HOST cdat`: latency and bandwidth of memory, as the host sees it.
 //!
-//! PID -> [`Command::Gae`] -> a row for each range of the host's window that leads there; a device, or none ->
-//! [`Command::Cdat`] -> each range of its memory.
+//! For a device, or all below the host, [`Command::Cdat`] reads the tables by DOE, of the device and of the switches on
+//! the way. For a component's PID the host's GAE tells them (0702h, by [`Command::Gae`]): a row for each range of the
+//! host's window that leads there. Latencies are in ns, bandwidths in MB/s.
 //!
-//! Units: bytes, ns, MB/s.
 //! Source: CDAT 1.03 (DSMAS, DSLBIS); CXL 3.1 section 7.7.12.4; docs/spec/wire-formats.md §3.13, §4.4.
 
 use std::io::{self, Write};
@@ -21,15 +20,15 @@ use weft_parsers::fabric::Pid;
 
 use crate::error::CliError;
 
-/// Bytes that are asked for: more than a mailbox holds.
+/// Requested length in bytes: more than a mailbox holds, so the answer is as long as possible.
 const MOST: u64 = 1 << 20;
 
-/// Whose CDAT is asked for.
+/// The owner of the requested CDAT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Of {
-    /// That of a component of the fabric.
+    /// A component of the fabric.
     Pid(Pid),
-    /// That of a device which the host has enumerated.
+    /// A device that the host has enumerated.
     Device(Id),
 }
 
@@ -44,7 +43,7 @@ impl FromStr for Of {
     }
 }
 
-/// A range of a host's window.
+/// A range of the host's window; a bandwidth of 0 means that no link bounds it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Row {
     base: u64,
@@ -53,14 +52,14 @@ pub(super) struct Row {
     bandwidth_mbps: u64,
 }
 
-/// What a table says, and whether the mailbox had room for all of it.
+/// The rows of a table, and whether the mailbox had room for all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Table {
     cdat: Vec<Row>,
     whole: bool,
 }
 
-/// The command that asks for it.
+/// The command that asks for the CDAT of `of`, or of all devices below the host.
 pub(super) fn ask(
     of: Option<Of>,
     block: Option<Num>,
@@ -76,7 +75,7 @@ pub(super) fn ask(
     })
 }
 
-/// Shows the mailbox's answer; `output` is none where that was refused, with the name of the reason.
+/// Shows the mailbox's answer; if the command was refused, `output` is `None` and `name` the reason.
 pub(super) fn show(
     pid: Pid,
     name: &str,
@@ -93,7 +92,7 @@ pub(super) fn show(
     print(&table, out).map_err(CliError::Output)
 }
 
-/// The command for the mailbox.
+/// The command that the host sends through its mailbox.
 fn command(pid: Pid, block: Option<Num>, timeout_ms: u64) -> Command {
     let request = Request::ReadCdat(ReadCdat { target: pid, start: 0, len: MOST });
     let mut input = [0; 64];
@@ -102,10 +101,11 @@ fn command(pid: Pid, block: Option<Num>, timeout_ms: u64) -> Command {
     Command::Gae { opcode: Num(Opcode::READ_CDAT.0.into()), input, block, timeout_ms }
 }
 
-/// Reads the answer; none where it is no CDAT.
+/// Reads the answer; `None` if it is no CDAT.
 fn read(output: &[u8]) -> Option<Table> {
     let answer = Cdat::parse(output).ok()?;
     let bytes = answer.data.bytes();
+    // `total` is the table's length; the data ends where the mailbox did.
     let whole = usize::try_from(answer.total).is_ok_and(|total| total <= bytes.len());
     bytes.get(..HEAD)?;
     let found = Contents::of_table(bytes);
@@ -130,7 +130,7 @@ fn figures(it: &AccessFigures) -> String {
     format!("{latency}, {}", pair(it.read_bandwidth_mbps, it.write_bandwidth_mbps, "MB/s"))
 }
 
-/// Prints what devices and the switches above them tell.
+/// Prints the tables of devices and of the switches above them.
 pub(super) fn print_devices(devices: &[CdatDevice], out: &mut dyn Write) -> io::Result<()> {
     if devices.is_empty() {
         writeln!(out, "no device that the host has enumerated has a CDAT")?;
@@ -161,7 +161,7 @@ pub(super) fn print_devices(devices: &[CdatDevice], out: &mut dyn Write) -> io::
     Ok(())
 }
 
-/// Prints it for people.
+/// Prints a table as text.
 fn print(table: &Table, out: &mut dyn Write) -> io::Result<()> {
     if table.cdat.is_empty() {
         writeln!(out, "no range of the host's window leads there")?;

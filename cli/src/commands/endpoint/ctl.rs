@@ -1,8 +1,7 @@
-//! `weft endpoint ctl`: one command for an endpoint that runs, and its answer.
+//! `weft endpoint ctl`: sends one command to a running endpoint and prints the answer.
 //!
-//! Arguments → [`Command`] → the answer as text or JSON.
+//! Turns the arguments into a [`Command`]; the answer is printed as text or JSON.
 //!
-//! Units: bytes, milliseconds.
 //! Source: docs/endpoint.md.
 
 use std::io::Write;
@@ -21,7 +20,7 @@ use weft_lab::endpoint::number::{Hex, Id, Num};
 use weft_lab::endpoint::time_limit::{TIMEOUT_MS, TIMEOUT_MS_MAX};
 use weft_lab::endpoint::{Answer, Command};
 
-/// What an endpoint is given beyond a command's own time.
+/// How much longer than a command's own limit the client waits for the answer.
 const GRACE: Duration = Duration::from_secs(15);
 
 /// Arguments of `weft endpoint ctl`.
@@ -334,7 +333,7 @@ fn bits<T: TryFrom<u64>>(what: &str, number: Num) -> Result<T, CliError> {
     T::try_from(number.0).map_err(|_| CliError::Usage(text()))
 }
 
-/// The command that the arguments ask for.
+/// The command of the arguments.
 fn command(args: &CtlArgs) -> Result<Command, CliError> {
     let timeout_ms = args.timeout_ms;
     Ok(match &args.what {
@@ -390,6 +389,7 @@ fn command(args: &CtlArgs) -> Result<Command, CliError> {
             Command::Cci { opcode: *opcode, input: input.clone(), from: *from }
         }
         CtlCommand::Load(Load::Start { access, rounds, pause_ms }) => {
+            // A load always reads back and compares.
             let (access, rounds, pause_ms) = (access.access(true, timeout_ms), *rounds, *pause_ms);
             Command::LoadStart { access, rounds, pause_ms }
         }
@@ -402,17 +402,19 @@ fn command(args: &CtlArgs) -> Result<Command, CliError> {
     })
 }
 
-/// Asks, and prints the answer.
+/// Sends the command and prints the answer.
 ///
 /// # Errors
-/// Nobody answers, the endpoint refuses, or a transfer did not come to a good end.
+/// No endpoint answers, it refuses, or a transfer failed.
 pub(super) fn run(args: &CtlArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let command = command(args)?;
+    // Checked here, where the message can name the way out: the socket accepts no longer line.
     let long = serde_json::to_vec(&command).map_or(0, |line| line.len()) >= LINE_LEN_MAX;
     if long {
         let text = format!("a command has at most {LINE_LEN_MAX} bytes: use --seed for more data");
         return Err(CliError::Usage(text));
     }
+    // A single word is an endpoint's name, unless the working directory has a socket of that name.
     let named = args.socket.components().count() == 1 && !args.socket.exists();
     let path = if named {
         super::default_socket(&args.socket.display().to_string())
@@ -449,6 +451,7 @@ pub(super) fn run(args: &CtlArgs, out: &mut dyn Write) -> Result<(), CliError> {
     } else {
         show::print(&answer, out).map_err(CliError::Output)?;
     }
+    // After the report was printed: a transfer that failed is exit code 1.
     match answer {
         Answer::Transfer(report) if !report.ok => {
             let mut text = format!(

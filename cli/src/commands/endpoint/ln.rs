@@ -1,8 +1,7 @@
-//! `weft endpoint ctl … ln`: lines that a device keeps copies of, and who watches which at a host.
+//! `weft endpoint ctl … ln`: lines of host memory that a device keeps copies of, and the watchers at a host.
 //!
-//! Arguments → [`Command`]; [`LnReport`], [`LnrFunction`]s and [`LncReport`] → lines for people.
+//! Makes a [`Command`] of the arguments, and prints [`LnReport`], [`LnrFunction`]s and [`LncReport`] as text.
 //!
-//! Units: bytes, lines.
 //! Source: docs/endpoint.md "Lightweight Notification".
 
 use std::io::{self, Write};
@@ -53,7 +52,7 @@ impl Line {
     }
 }
 
-/// The command that the arguments ask for.
+/// The command of the arguments.
 pub(super) fn command(what: &Ln, timeout_ms: u64) -> Command {
     let plain = |line: &Line| line.access(None, timeout_ms);
     match what {
@@ -80,7 +79,7 @@ const fn word(outcome: LnOutcome) -> &'static str {
     }
 }
 
-/// What a report says in one line.
+/// A report in one line.
 pub(super) fn summary(report: &LnReport) -> String {
     let why = report.failure.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
     let kept = match (report.outcome, report.copy) {
@@ -91,7 +90,7 @@ pub(super) fn summary(report: &LnReport) -> String {
     format!("line {:#x}: {}{why}{kept}", report.line, word(report.outcome))
 }
 
-/// Prints how a request for a line ended.
+/// Prints the result of a request for a line.
 pub(super) fn report(report: &LnReport, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", summary(report))?;
     report.data.as_ref().map_or(Ok(()), |data| writeln!(out, "{data}"))
@@ -133,7 +132,7 @@ pub(super) fn requesters(functions: &[LnrFunction], out: &mut dyn Write) -> io::
     Ok(())
 }
 
-/// Prints who watches which line.
+/// Prints a host's watched lines, each with its watchers.
 pub(super) fn completer(it: &LncReport, out: &mut dyn Write) -> io::Result<()> {
     let LncReport { line, lines_max, watchers_max, watched, pending, .. } = it;
     writeln!(

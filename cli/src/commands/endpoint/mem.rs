@@ -1,8 +1,7 @@
-//! `weft endpoint ctl H mem`: transfers of fabric memory, their arguments and the text of the answers.
+//! `weft endpoint ctl H mem`: transfers of fabric memory.
 //!
-//! Arguments → [`MemCommand`]; [`MemAnswer`] → lines.
+//! Makes a [`MemCommand`] of the arguments, and prints a [`MemAnswer`] as text.
 //!
-//! Units: bytes, milliseconds, nanoseconds.
 //! Source: docs/fabric-memory.md.
 
 use std::io::{self, Write};
@@ -108,7 +107,7 @@ impl TransferArgs {
 }
 
 impl Mem {
-    /// The command that the arguments ask for.
+    /// The command of the arguments.
     pub(super) fn command(&self, timeout_ms: u64) -> MemCommand {
         match self {
             Self::Register { addr, len } => MemCommand::Register { addr: *addr, len: *len },
@@ -132,6 +131,7 @@ fn range(it: &MemRange, out: &mut dyn Write) -> io::Result<()> {
     let MemRange { handle, addr, len, kind, hpa } = it;
     write!(out, "handle {handle}: {len} bytes of {kind} memory at {addr:#x}")?;
     match hpa {
+        // Others reach the host's own memory through its window, at another address.
         Some(hpa) if hpa != addr => writeln!(out, ", for others at {hpa:#x}"),
         _ => writeln!(out),
     }
@@ -167,7 +167,7 @@ fn list(it: &MemList, out: &mut dyn Write) -> io::Result<()> {
     )
 }
 
-/// Prints an answer.
+/// Prints an answer as text.
 pub(super) fn print(answer: &MemAnswer, out: &mut dyn Write) -> io::Result<()> {
     match answer {
         MemAnswer::Registered(it) => range(it, out),
@@ -177,7 +177,7 @@ pub(super) fn print(answer: &MemAnswer, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
-/// Why an answer is a failure: a transfer that did not come to a good end.
+/// The error text of a transfer that failed or timed out; `None` for any other answer.
 pub(super) fn failure(answer: &MemAnswer) -> Option<String> {
     let MemAnswer::Transfer(it) = answer else { return None };
     match it.status {

@@ -1,8 +1,7 @@
-//! `weft endpoint`: a CXL endpoint as a process on its ports, and `ctl`, which steers one.
+//! `weft endpoint`: runs a CXL endpoint on its ports; `ctl` controls one.
 //!
-//! Flags and a file → [`Runner`] → its loop, with a control socket beside it; SIGINT and SIGTERM end it.
+//! Flags and a file make a [`Runner`], which runs with a control socket beside it until SIGINT or SIGTERM.
 //!
-//! Units: as each option says.
 //! Source: docs/endpoint.md.
 
 mod cdat;
@@ -36,7 +35,7 @@ use weft_lab::netdev;
 
 /// Chunks of the pool, for each link.
 const CHUNKS: usize = 16_384;
-/// Longest file.
+/// Largest configuration file in bytes.
 const FILE_MAX: u64 = 1 << 20;
 
 /// What to play, or to ask.
@@ -49,10 +48,10 @@ pub enum EndpointCommand {
     Ctl(ctl::CtlArgs),
 }
 
-/// Plays it or asks it.
+/// Runs an endpoint, or sends a command to a running one.
 ///
 /// # Errors
-/// Whatever keeps it from being done.
+/// Wrong arguments, an interface that cannot be opened, or an endpoint that refuses the command.
 pub fn run(command: EndpointCommand, out: &mut dyn Write) -> Result<(), CliError> {
     match command {
         EndpointCommand::Play(flags) => {
@@ -72,7 +71,7 @@ fn usage(error: &SpecError) -> CliError {
     CliError::Usage(text)
 }
 
-/// The file that is named, or nothing.
+/// The text of the configuration file; empty if none is named.
 fn text(path: Option<&Path>) -> Result<String, CliError> {
     let Some(path) = path else { return Ok(String::new()) };
     files::read_text(path, OpenedBy::Command, FILE_MAX).map_err(|source| CliError::File {
@@ -82,12 +81,12 @@ fn text(path: Option<&Path>) -> Result<String, CliError> {
     })
 }
 
-/// Where the endpoint called `name` listens unless it is told otherwise.
+/// Default control socket of the endpoint `name`.
 fn default_socket(name: &str) -> PathBuf {
     endpoint_socket(&sockets_dir(), name)
 }
 
-/// Plays `spec` until a signal says stop; it listens at `socket`.
+/// Runs the endpoint `spec` until a signal stops it; it listens at `socket`, or at the default of its name.
 fn play(spec: &EndpointSpec, socket: Option<&Path>, out: &mut dyn Write) -> Result<(), CliError> {
     let (kind, common) = (spec.kind(), spec.common());
     let name = common.name(kind);
@@ -102,11 +101,12 @@ fn play(spec: &EndpointSpec, socket: Option<&Path>, out: &mut dyn Write) -> Resu
     let macs: Vec<MacAddr> = made.into_iter().map_while(|mac| mac).collect();
     let endpoint = spec.endpoint(&macs).map_err(|error| usage(&error))?;
     let give_up = "give up what the endpoint does not need";
+    // Before any thread is made: rights are each thread's own, and threads inherit them.
     let entered = confine::enter_on(common.port.iter().map(String::as_str))
         .map_err(|source| CliError::system(give_up, source))?;
     let rate = common.rate().map_err(|error| usage(&error))?;
     let frame_len_max = common.frame_len_max().map_err(|error| usage(&error))?;
-    // Before any other thread is made, so that it looks after all of them.
+    // First of all threads, so that it notices the unexpected end of any other.
     let mut supervisor = Supervisor::begin(Log::default())?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -124,6 +124,7 @@ fn play(spec: &EndpointSpec, socket: Option<&Path>, out: &mut dyn Write) -> Resu
     let path = socket.map_or_else(|| default_socket(&name), Path::to_owned);
     let server = Server::start(&path, Arc::new(runner.handle()))
         .map_err(|source| CliError::system("listen for commands", source))?;
+    // All ports and sockets are open now, so their system calls can be refused.
     let _confined = entered.seal().map_err(|source| CliError::system(give_up, source))?;
     if let Some(note) = spec.note() {
         writeln!(out, "{kind} {name}: {note}").map_err(CliError::Output)?;

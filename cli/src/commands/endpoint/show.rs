@@ -1,8 +1,5 @@
-//! Answers of an endpoint for people.
+//! Prints an endpoint's [`Answer`] as text.
 //!
-//! [`Answer`] → lines.
-//!
-//! Units: bytes, nanoseconds.
 //! Source: docs/endpoint.md.
 
 use std::collections::BTreeMap;
@@ -46,7 +43,7 @@ fn load(report: &LoadReport, out: &mut dyn Write) -> io::Result<()> {
     load_as(report, if report.running { "running" } else { "ended" }, out)
 }
 
-/// A load that was told to end, and does when its round is over.
+/// Prints a load that was told to stop, which it does when its round is over.
 pub(super) fn load_stopped(report: &LoadReport, out: &mut dyn Write) -> io::Result<()> {
     load_as(report, if report.running { "ends after this round" } else { "ended" }, out)
 }
@@ -75,7 +72,7 @@ fn status(status: &Status, out: &mut dyn Write) -> io::Result<()> {
     fields("", &status.detail, out)
 }
 
-/// Numbers that are not 0, and words, a line each.
+/// Prints a JSON value's non-zero numbers and its texts, a line each, with dotted names.
 fn fields(name: &str, value: &Value, out: &mut dyn Write) -> io::Result<()> {
     match value {
         Value::Object(all) => all.iter().try_for_each(|(key, value)| {
@@ -93,7 +90,7 @@ fn fields(name: &str, value: &Value, out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
-/// Prints an answer.
+/// Prints an answer as text.
 pub(super) fn print(answer: &Answer, out: &mut dyn Write) -> io::Result<()> {
     match answer {
         Answer::Done => writeln!(out, "done"),

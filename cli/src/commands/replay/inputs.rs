@@ -1,6 +1,6 @@
-//! `--in` and `--in-all`: which captures come in at which ports.
+//! `--in` and `--in-all`: the captures that a replay's ports receive.
 //!
-//! `PORT=FILE`, `PORT=FILE#INTERFACE`, or all interfaces of a file → a [`Source`] for each port.
+//! `PORT=FILE`, `PORT=FILE#INTERFACE`, or all interfaces of a file, give a [`Source`] to each port.
 //!
 //! Source: docs/replay.md.
 
@@ -14,11 +14,10 @@ use weft_dataplane::types::{PORTS_MAX, PortId};
 use super::{ReplayArgs, capture};
 use crate::error::CliError;
 
-/// A capture that comes in at a port.
+/// A capture, and the port that receives its frames.
 pub(super) struct Given {
-    /// The argument that says so.
+    /// The argument, for error messages.
     argument: String,
-    /// The port's name.
     port: String,
     source: Source,
 }
@@ -27,7 +26,7 @@ pub(super) struct Given {
 #[derive(Default)]
 pub(super) struct AllGiven {
     all: Vec<Given>,
-    /// Interfaces that no port receives.
+    /// Notes on interfaces whose frames no port receives.
     pub warnings: Vec<String>,
 }
 
@@ -36,13 +35,14 @@ fn refuse<T>(argument: &str, expected: &str) -> Result<T, CliError> {
 }
 
 impl AllGiven {
-    /// Reads the arguments; of `--in-all` also the file, as far as its interfaces.
+    /// Parses the arguments, and reads the interfaces of the file of `--in-all`.
     ///
     /// # Errors
-    /// An argument of another form, a pipe that is given twice, a file without interfaces that can be read.
+    /// A malformed argument, a pipe that is given twice, or a file without Ethernet interfaces.
     pub fn read(args: &ReplayArgs) -> Result<Self, CliError> {
         let mut given = Self::default();
         let mut pipes = Vec::new();
+        // By the pipe, not by the path: `-`, /dev/stdin and a FIFO's two names may be one pipe.
         let mut check_pipe = |argument: &str, path: &Path| match pipe_of(path) {
             Some(pipe) if pipes.contains(&pipe) => refuse(
                 argument,
@@ -85,12 +85,13 @@ impl AllGiven {
         Ok(given)
     }
 
-    /// Gives each Ethernet interface of the capture `name` to the port that has its number.
+    /// Gives each Ethernet interface of the capture `name` to the port of the same number.
     fn add_all(&mut self, argument: &str, name: CaptureName) -> Result<(), CliError> {
         let file = name.path.display().to_string();
         let source = Source::new(name).kept().map_err(capture)?;
         let before = self.all.len();
         for (interface, numbers) in source.interfaces().map_err(capture)? {
+            // Later sections of a file describe the same interfaces again: one interface may have several numbers.
             let Some(&number) = numbers.first() else { continue };
             if !interface.is_ethernet() {
                 let (shown, link_type) = (Shown(number, &interface), interface.link_type);
@@ -115,11 +116,11 @@ impl AllGiven {
         Ok(())
     }
 
-    /// Ports of a switch that has no configuration: those that frames come in at, and a second one.
+    /// Ports of a switch without configuration: those that receive captures, and a second one if that is only one.
     pub fn made_ports(&self) -> Vec<String> {
         let mut names: Vec<&str> = Vec::new();
         for given in &self.all {
-            // A port that is named twice is refused with the inputs.
+            // `by_port` refuses a port that is named twice, with a better message than the configuration's.
             if !names.contains(&given.port.as_str()) {
                 names.push(&given.port);
             }
@@ -131,10 +132,10 @@ impl AllGiven {
         names.iter().map(|name| format!("{name}=null:{name}")).collect()
     }
 
-    /// The sources by port.
+    /// The sources, each with its port's number.
     ///
     /// # Errors
-    /// A port that is not there, or has a source already.
+    /// A port that the switch lacks, or that has a source already.
     pub fn by_port(self, config: &Config) -> Result<Vec<(PortId, Source)>, CliError> {
         let ports = &config.switch.ports;
         let mut inputs: Vec<(PortId, Source)> = Vec::new();
@@ -154,7 +155,7 @@ impl AllGiven {
     }
 }
 
-/// Whether the configuration is read from what `path` reads.
+/// Whether `path` is the pipe from which the configuration is read.
 fn is_config(args: &ReplayArgs, path: &Path) -> bool {
     let stdin = Path::new("/dev/stdin");
     args.settings.config.as_deref() == Some(Path::new("-")) && pipe_of(path) == pipe_of(stdin)

@@ -1,8 +1,7 @@
-//! `weft replay`: captures through the switch in virtual time.
+//! `weft replay`: runs captures through the switch in virtual time.
 //!
-//! Configuration and captures in; a capture a port, `result.json` and a summary out.
+//! Writes a capture of each port, `result.json` and a summary, and compares them with expected captures if requested.
 //!
-//! Units: frames, nanoseconds.
 //! Source: docs/spec/pipeline.md §13.
 
 mod inputs;
@@ -92,10 +91,10 @@ pub struct ReplayArgs {
     pub trace_count: Option<u64>,
 }
 
-/// Replays.
+/// Replays captures, or a record.
 ///
 /// # Errors
-/// A configuration or capture that is refused; a difference from what was expected.
+/// A configuration or capture that is refused, or a difference from the expected output.
 pub fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), CliError> {
     match (&args.record, &args.out) {
         (Some(record), _) => record::run(args, record, out),
@@ -116,12 +115,14 @@ fn run_captures(args: &ReplayArgs, dir: &Path, out: &mut dyn Write) -> Result<()
     }
     let warnings = core::mem::take(&mut given.warnings);
     let by_port = given.by_port(&config)?;
+    // Before the captures are opened: a folder that cannot be made must not cost a run.
     let text_trace = check_outputs(args, Some(dir))?;
     let inputs = Inputs::open(&by_port, args.max_gap).map_err(capture)?;
     inputs.warn(warnings);
     let base = inputs.base();
     let looks = PageLooks::new(&config.run.name);
     let bar = progress::spinner("frames read");
+    // A block of its own: the tracer borrows `out`.
     let report = {
         let tracer = tracer(args, &config, base, &mut *out)?;
         let look = |now, core: &_, is_end| looks.look(now, core, is_end);
@@ -148,7 +149,7 @@ fn run_captures(args: &ReplayArgs, dir: &Path, out: &mut dyn Write) -> Result<()
     }
 }
 
-/// Looks at the switch while it is replayed, for the page.
+/// Samples of the replayed switch for the page; after the last sample, the finished run.
 struct PageLooks(RefCell<(Option<Looks>, Option<SwitchRun>)>);
 
 impl PageLooks {
@@ -165,7 +166,7 @@ impl PageLooks {
         }
     }
 
-    /// Writes the page, if it is wanted.
+    /// Writes the page if `--page` is given.
     fn write(self, path: Option<&Path>, title: &str) -> Result<(), CliError> {
         let Some(path) = path else { return Ok(()) };
         let (_, run) = self.0.into_inner();
@@ -174,7 +175,7 @@ impl PageLooks {
     }
 }
 
-/// Makes the folder; returns whether the trace goes to standard output, as JSON then must not.
+/// Makes the output folder. Returns whether the trace goes to standard output; `--json` is refused then.
 fn check_outputs(args: &ReplayArgs, dir: Option<&Path>) -> Result<bool, CliError> {
     let text_trace = args.trace.as_deref() == Some(Path::new("-"));
     if args.json && text_trace {
@@ -191,7 +192,7 @@ fn check_outputs(args: &ReplayArgs, dir: Option<&Path>) -> Result<bool, CliError
     Ok(text_trace)
 }
 
-/// A capture's error: an interface that it does not have, or what is wrong with the file or the system.
+/// Turns a capture's error into a usage error (no such interface in the file) or one of the system.
 fn capture(error: CaptureError) -> CliError {
     match error {
         CaptureError::NoInterface { .. } => CliError::Usage(error.to_string()),
@@ -242,7 +243,7 @@ fn write_result(path: &Path, report: &impl serde::Serialize) -> Result<(), CliEr
     write().map_err(|source| CliError::File { verb: "write", path: path.to_owned(), source })
 }
 
-/// The summary.
+/// Prints the summary.
 fn print(report: &Report, out: &mut dyn Write) -> std::io::Result<()> {
     print_ports(&report.ports, &report.conservation, out)?;
     if report.xoff_overruns > 0 {
@@ -258,7 +259,7 @@ fn print(report: &Report, out: &mut dyn Write) -> std::io::Result<()> {
     writeln!(out, "trace hash {} over {} decisions", report.trace_hash, report.events)
 }
 
-/// What each port did, and that it adds up.
+/// Prints each port's counts, and the sum that shows that no frame is unaccounted for.
 fn print_ports(
     ports: &[PortReport],
     sum: &Conservation,
@@ -278,7 +279,7 @@ fn print_ports(
     )
 }
 
-/// Holds every port's output against what is wanted of it.
+/// Compares every port's output with the expected capture.
 fn expect(args: &ReplayArgs, dir: &Path, config: &Config, want: &Path) -> Result<(), CliError> {
     let wanted = wanted_captures(want, config)?;
     let (mut equal, mut differing) = (0, Vec::new());
@@ -300,7 +301,7 @@ fn expect(args: &ReplayArgs, dir: &Path, config: &Config, want: &Path) -> Result
     Err(CliError::Difference(format!("not as expected: port {}", differing.join(", "))))
 }
 
-/// The port whose capture a file is by its name; `None` of other files.
+/// The port to which a capture belongs by its file name; `None` for other files.
 fn captured_port(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_string_lossy();
     let unpacked = [".gz", ".zst"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(&name);
@@ -308,7 +309,7 @@ fn captured_port(path: &Path) -> Option<String> {
     Some(port.to_owned())
 }
 
-/// The wanted capture of each port; a capture of no port is refused, as it would be passed over.
+/// The expected capture of each port. A capture of an unknown port is refused: ignored, it would pass silently.
 fn wanted_captures(dir: &Path, config: &Config) -> Result<Vec<Option<PathBuf>>, CliError> {
     let error = |source| CliError::File { verb: "read", path: dir.to_owned(), source };
     let mut found = vec![None; config.switch.ports.len()];
@@ -330,6 +331,7 @@ fn wanted_captures(dir: &Path, config: &Config) -> Result<Vec<Option<PathBuf>>, 
             }
         }
     }
+    // A wrong folder would otherwise pass for a switch that sends nothing.
     if found.iter().all(Option::is_none) {
         let text = format!("--expect: expected PORT.pcap in {}, found none", dir.display());
         return Err(CliError::Usage(text));

@@ -1,8 +1,7 @@
-//! `weft replay --record`: does again what a record says, and tells whether it came to the same.
+//! `weft replay --record`: repeats a recorded run and compares hashes and counters with it.
 //!
-//! A record → hashes and counters of both runs; captures and `result.json` if wanted.
+//! Also writes captures and `result.json` if `--out` is given.
 //!
-//! Units: frames.
 //! Source: docs/spec/pipeline.md §13.
 
 use std::io::Write;
@@ -38,6 +37,7 @@ pub fn run(args: &ReplayArgs, path: &Path, out: &mut dyn Write) -> Result<(), Cl
     let text_trace = check_outputs(args, args.out.as_deref())?;
     let looks = PageLooks::new(&record.config().run.name);
     let bar = progress::spinner("steps");
+    // A block of its own: the tracer borrows `out`.
     let report = {
         let tracer = tracer(args, record.config(), Base::ZERO, &mut *out)?;
         let look = |now, core: &_, is_end| looks.look(now, core, is_end);
@@ -69,7 +69,7 @@ fn print(report: &RecordReport, out: &mut dyn Write) -> std::io::Result<()> {
     writeln!(out, "replayed: trace hash {}, sent {}", report.trace_hash, report.sent_hash)
 }
 
-/// What to say of it, and how to end.
+/// Reports the comparison on standard error, and returns its failure.
 fn conclude(report: &RecordReport) -> Result<(), CliError> {
     if let Some(at) = report.cut_at {
         anstream::eprintln!(
