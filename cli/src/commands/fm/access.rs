@@ -1,6 +1,4 @@
-//! `weft fm access`: whom a host's edge lets it reach.
-//!
-//! [`AccessArgs`] -> [`Request::Access`], [`Request::SetAccess`] -> a line a vector.
+//! `weft fm access`: shows or changes the PIDs that a host's edge lets it reach.
 //!
 //! Source: `docs/fm.md`.
 

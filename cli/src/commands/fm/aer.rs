@@ -1,6 +1,4 @@
-//! `weft fm aer`: a bridge reports an error to its host.
-//!
-//! [`AerArgs`] -> [`Request::GenerateAer`].
+//! `weft fm aer`: has a bridge report an error to its host.
 //!
 //! Source: `docs/fm.md`; CXL 3.1 section 7.6.7.2.4.
 
@@ -27,6 +25,7 @@ pub struct AerArgs {
 
 impl Query for AerArgs {
     fn request(&self) -> Result<Request, CliError> {
+        // Checked here as well as by the manager: a mistyped argument is exit code 2.
         tlp_header(self.tlp.as_deref()).map_err(CliError::Usage)?;
         let (bridge, error, tlp) = (self.bridge.clone(), self.error.clone(), self.tlp.clone());
         Ok(Request::GenerateAer { bridge, error, tlp })

@@ -1,6 +1,4 @@
-//! `weft fm bind` and `weft fm unbind`: what hosts see at their bridges.
-//!
-//! [`BindArgs`] -> [`Request::Bindings`], [`Request::Bind`] -> rows; [`UnbindArgs`] -> [`Request::Unbind`].
+//! `weft fm bind` and `weft fm unbind`: devices and virtual switches at hosts' bridges.
 //!
 //! Source: `docs/fm.md`.
 

@@ -1,8 +1,5 @@
-//! `weft fm cci`: a CCI command as bytes, for any component.
+//! `weft fm cci`: sends a CCI command as bytes to any component, and prints the return code and the payload.
 //!
-//! [`CciArgs`] -> [`Request::Cci`] with a whole message -> the return code and the payload.
-//!
-//! Units: bytes.
 //! Source: `docs/fm.md`; docs/spec/wire-formats.md §4.1.
 
 use clap::Args;
@@ -43,7 +40,7 @@ impl Query for CciArgs {
     }
 }
 
-/// A request with a header around a payload; the digits of both.
+/// Hexadecimal digits of a request: a header for the payload, and the payload.
 fn whole(opcode: u16, payload: &str) -> Result<String, String> {
     let digits: String = payload.chars().filter(|c| !c.is_ascii_whitespace()).collect();
     let len = digits.len() / 2;

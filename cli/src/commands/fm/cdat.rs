@@ -1,8 +1,7 @@
-//! `weft fm cdat`: what paths cost, or the CDAT of a component.
+//! `weft fm cdat`: latency and bandwidth of paths, or the CDAT of a component.
 //!
-//! [`CdatArgs`] -> [`Request::Cdat`] -> rows, or hexadecimal digits.
+//! Prints latencies in ns and bandwidths in MB/s, or the table's hexadecimal digits.
 //!
-//! Units: ns, MB/s.
 //! Source: `docs/fm.md`.
 
 use clap::Args;

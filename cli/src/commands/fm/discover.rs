@@ -1,6 +1,4 @@
-//! `weft fm discover` and `weft fm take-over`: what makes a fabric manager look at the whole fabric.
-//!
-//! [`DiscoverArgs`] -> [`Request::Discover`]; [`TakeOverArgs`] -> [`Request::TakeOver`].
+//! `weft fm discover` and `weft fm take-over`: have a fabric manager read the whole fabric again.
 //!
 //! Source: `docs/fm.md`.
 

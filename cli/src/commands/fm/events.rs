@@ -1,6 +1,4 @@
-//! `weft fm events`: what happened.
-//!
-//! [`EventsArgs`] -> [`Request::Events`] -> a line an event.
+//! `weft fm events`: prints the fabric manager's events, one a line.
 //!
 //! Source: `docs/fm.md`.
 

@@ -1,8 +1,5 @@
 //! `weft fm gim`: memory that hosts and devices export to each other.
 //!
-//! [`GimArgs`] -> [`Request::Gim`], [`Request::ShowGim`], [`Request::Release`] -> rows.
-//!
-//! Units: bytes.
 //! Source: `docs/fm.md`.
 
 use clap::{Args, Subcommand};

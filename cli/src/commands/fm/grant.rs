@@ -1,6 +1,4 @@
-//! `weft fm grant` and `weft fm revoke`: one host more or less that has memory.
-//!
-//! [`GrantArgs`] -> [`Request::Grant`]; [`RevokeArgs`] -> [`Request::Revoke`].
+//! `weft fm grant` and `weft fm revoke`: give memory to one more host, or take it from one.
 //!
 //! Source: `docs/fm.md`.
 

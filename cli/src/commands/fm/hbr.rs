@@ -1,6 +1,6 @@
-//! `weft fm --hbr`: a plain CXL switch, which is not PBR and has no fabric manager of ours, commanded directly.
+//! `weft fm --hbr`: commands a plain CXL switch (hierarchy-based routing, no PBR) directly.
 //!
-//! The words `topology`, `bind`, `unbind` and `aer` -> commands to the switch itself -> text or JSON.
+//! Such a switch has no fabric manager of weft, so `topology`, `bind`, `unbind` and `aer` go to the switch itself.
 //!
 //! Source: docs/mctp.md "Plain switches".
 
@@ -24,7 +24,7 @@ use super::text::table;
 use super::{AskArgs, FmCommand};
 use crate::error::CliError;
 
-/// Time limit of an answer.
+/// Longest wait for an answer of the switch.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 const WORDS: &str = "expected topology, bind, unbind or aer with --hbr, or nothing (--json only with topology, bind alone or nothing): a plain CXL switch has no other commands, \
     and no fabric manager of weft";
@@ -33,7 +33,7 @@ const SOCKET: &str =
 const PATH: &str = "expected an address of loopback, or --insecure: nothing on the way is encrypted, and whoever is on it can \
     command the switch";
 
-/// Where a plain switch answers.
+/// The transport and address of a plain switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HbrPeer {
     /// `mctp:HOST:PORT`: MCTP packets over TCP.
@@ -74,10 +74,10 @@ impl HbrPeer {
     }
 }
 
-/// Does what `command` asks of the switch behind `peer`.
+/// Sends `command` to the switch at `peer`; without one, shows its ports and virtual switches.
 ///
 /// # Errors
-/// Words that do not fit; the switch refuses, or does not answer.
+/// A command that plain switches lack, or a switch that refuses or does not answer.
 pub fn run(
     peer: &HbrPeer,
     is_insecure: bool,
@@ -117,7 +117,7 @@ pub fn run(
     }
 }
 
-/// What is asked of the switch.
+/// A command that a plain switch has.
 #[derive(Debug, PartialEq, Eq)]
 enum Word {
     Show { json: bool },
@@ -129,6 +129,7 @@ enum Word {
 impl Word {
     fn of(command: Option<&FmCommand>, ask: &AskArgs) -> Result<Self, CliError> {
         let AskArgs { socket, json } = ask;
+        // `serve` has no query, and every command that this function does not know is refused in the same words.
         let other = || CliError::Usage(WORDS.to_owned());
         let query = command.map(|command| command.query().ok_or_else(other)).transpose()?;
         if socket.is_some() {
@@ -154,7 +155,7 @@ impl Word {
     }
 }
 
-/// `VCS/VPPB`.
+/// Parses `VCS/VPPB`.
 fn vppb(text: &str) -> Result<Vppb, CliError> {
     let parts = text
         .split_once('/')
@@ -162,11 +163,12 @@ fn vppb(text: &str) -> Result<Vppb, CliError> {
     parts.ok_or_else(|| CliError::Usage(format!("expected VCS/VPPB, such as 0/1, found {text:?}")))
 }
 
-/// `port:N` or `port:N.LD`.
+/// Parses `port:N` or `port:N.LD`.
 fn target(text: &str) -> Result<(u8, Option<u16>), CliError> {
     let parts = text.strip_prefix("port:").and_then(|rest| match rest.split_once('.') {
         None => Some((rest.parse().ok()?, None)),
         Some((port, ld)) => {
+            // In the command, LD FFFFh stands for the whole port.
             let ld = ld.parse().ok().filter(|&ld| ld < u16::MAX)?;
             Some((port.parse().ok()?, Some(ld)))
         }

@@ -1,8 +1,7 @@
-//! `weft fm ld`: logical devices, and what each has of its device's memory and bandwidth.
+//! `weft fm ld`: logical devices and their shares of a device's memory and bandwidth.
 //!
-//! [`LdArgs`] -> [`Request::Lds`], [`Request::SetLd`] or one of dynamic capacity -> rows.
+//! Shares of the bandwidth are in 256ths.
 //!
-//! Units: bytes; 256ths of the bandwidth.
 //! Source: `docs/fm.md`; CXL 3.1 section 7.6.7.4.
 
 use clap::{Args, Subcommand};
@@ -128,7 +127,7 @@ impl CapacityCommand {
         let (which, change) = match self {
             Self::List => return Request::LdCapacity,
             Self::Block { device, size } => {
-                // It is of the device: any logical device does.
+                // The block size belongs to the device; the request needs an LD all the same, and any will do.
                 let change = CapacityChange::Block { size: *size };
                 return Request::SetLdCapacity { device: device.clone(), ld: 0, change };
             }
@@ -182,6 +181,7 @@ impl Query for LdArgs {
             Response::LdCapacity(rows) => return Some(capacity_text(rows)),
             _ => return None,
         };
+        // `None` where the device does not say.
         let part = |part: Option<u8>| part.map_or_else(|| "-".to_owned(), |it| format!("{it}/256"));
         let limit = |row: &LdRow| match row.limit {
             Some(0) => "none".to_owned(),
@@ -196,7 +196,7 @@ impl Query for LdArgs {
     }
 }
 
-/// What is shown of dynamic capacity: a line for each device, then who has what.
+/// Formats dynamic capacity: a line for each device, then a table of extents with their logical devices.
 fn capacity_text(rows: &[CapacityRow]) -> String {
     if rows.is_empty() {
         return "no device has dynamic capacity\n".to_owned();

@@ -1,9 +1,10 @@
-//! `weft fm topology --html --listen`: the page of the fabric for browsers, made anew while somebody looks.
+//! `weft fm topology --html --listen`: serves the page of the fabric to browsers, rendered anew while one looks.
 //!
-//! `GET /` -> [`Request::Overview`] to the fabric manager -> the page; browsers ask again by themselves.
+//! `GET /` asks the fabric manager for an overview ([`Request::Overview`]) and renders it. Browsers reload the page by
+//! themselves.
 //!
-//! Units: seconds.
-//! Source: docs/fm.md "The page of a fabric"; RFC 9110; the header `Refresh` is that of WHATWG HTML "Pragma directives".
+//! Source: docs/fm.md "The page of a fabric"; RFC 9110; the header `Refresh` is that of WHATWG HTML "Pragma
+//! directives".
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,27 +25,27 @@ use weft_fm::service::{Request, Response};
 use super::{AskArgs, FmClient, page};
 use crate::error::CliError;
 
-/// What browsers may use.
+/// Limits of the HTTP server.
 const LIMITS: Limits = Limits { clients: 16, ..metrics::LIMITS };
-/// Shortest time from one page to the next; whoever asks meanwhile has the last one.
+/// Shortest time between two renderings; requests in between get the last page.
 const EVERY: Span = Span::from_ms(1_000);
-/// So many times as long as it took to make a page, none is made: the manager does nothing else meanwhile, and a host that
-/// does not answer it takes long.
+/// After rendering, wait SHARE times the render time, so that rendering takes at most a tenth of the manager's time: it
+/// does nothing else meanwhile, and a silent host makes it slow.
 const SHARE: u64 = 10;
-/// What a page says: ask again in so many seconds, and stand in no other page. What may be in it, it says itself.
+/// Headers of a page: reload after 2 s, and refuse to be framed by other pages. The page itself limits its content.
 const AGAIN: &str = "Refresh: 2\r\nContent-Security-Policy: frame-ancestors 'none'\r\n";
-/// What is said instead of one: the same, and nothing is in it.
+/// Headers of an error: the same, and no content may be loaded at all.
 const NOT_YET: &str =
     "Refresh: 2\r\nContent-Security-Policy: default-src 'none'; frame-ancestors 'none'\r\n";
 
-/// Makes the page, or says why not.
+/// Renders the page, or returns the reason why it cannot.
 type Make = Box<dyn Fn() -> Result<String, String> + Send + Sync>;
 
 struct Pages {
     make: Make,
     guard: Guard,
     clock: Clock,
-    /// The last response, and when there may be a new one.
+    /// The last response, and the time from which it may be replaced.
     last: Mutex<Option<(Instant, Vec<u8>)>>,
 }
 
@@ -53,8 +54,9 @@ impl Pages {
         Self { make, guard: Guard::new(addr), clock: Clock::start(), last: Mutex::new(None) }
     }
 
-    /// The page, or that there is none now: made for all who ask in the same second.
+    /// The page, or an error; shared by all requests until it may be replaced.
     fn page(&self) -> Vec<u8> {
+        // Held while rendering: concurrent requests wait for this page instead of asking the manager themselves.
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match &*last {
             Some((due, response)) if self.clock.now() < *due => response.clone(),
@@ -64,6 +66,7 @@ impl Pages {
                     Ok(html) => message("200 OK", HTML, AGAIN, &html),
                     Err(why) => message("503 Service Unavailable", TEXT, NOT_YET, &(why + "\n")),
                 };
+                // The pause runs from the end, or a slow page would be due again at once.
                 let end = self.clock.now();
                 let pause = EVERY.max(Span::from_ns(end.since(begin).as_ns() * SHARE));
                 last.insert((end + pause, response)).1.clone()
@@ -72,7 +75,7 @@ impl Pages {
     }
 
     fn response(&self, asked: &Asked<'_>) -> Vec<u8> {
-        // A link from elsewhere may lead here; no other page can read what it finds.
+        // Links from other sites may lead here: the same-origin policy keeps those sites from reading the answer.
         let mut response = match self.guard.check(asked.headers, true) {
             Some(why) => message("403 Forbidden", TEXT, "", why),
             None if asked.path == "/" => self.page(),
@@ -113,13 +116,14 @@ impl Protocol for Pages {
     }
 }
 
-/// Serves the page at `addr` until a signal comes; the manager may come and go.
+/// Serves the page at `addr` until a signal arrives; the manager may stop and start meanwhile.
 ///
 /// # Errors
-/// The address cannot be had.
+/// The server cannot listen at the address.
 pub(super) fn run(addr: SocketAddr, ask: &AskArgs) -> Result<(), CliError> {
     let ask = ask.clone();
     let make = move || {
+        // A connection for each page, as the manager may have restarted.
         let answer = FmClient::connect(&ask).and_then(|mut fm| fm.ask(&Request::Overview));
         match answer.map_err(|error| error.to_string())? {
             Response::Overview(overview) => Ok(page::page(&overview)),

@@ -1,8 +1,5 @@
-//! `weft fm memory`: memory of GFDs, and which hosts have it.
+//! `weft fm memory`: memory of GFDs, and the hosts that share it.
 //!
-//! [`MemoryArgs`] -> [`Request::Memory`], [`Request::Share`], [`Request::Release`] -> rows.
-//!
-//! Units: bytes.
 //! Source: `docs/fm.md`.
 
 use clap::{Args, Subcommand};

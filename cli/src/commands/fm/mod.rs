@@ -1,9 +1,8 @@
-//! `weft fm`: the fabric manager as a service, and the words that ask it.
+//! `weft fm`: the fabric manager as a service, and the commands that ask it.
 //!
-//! A file a subcommand, or a pair of opposites: arguments -> [`Request`]; [`Response`] -> text. [`FmCommand`] lists
-//! them, [`run`] asks; `serve` has the service, `hbr` asks a switch without one.
+//! Each subcommand, or pair of opposites, is a file, which makes a [`Request`] of its arguments and a text of the
+//! [`Response`]. [`FmCommand`] lists them. `serve` runs the service; `hbr` commands a switch that has none.
 //!
-//! Units: as the answers' fields.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; `docs/fm.md`.
 
 mod access;
@@ -46,9 +45,9 @@ use crate::error::CliError;
 
 const NO_WORD: &str = "expected a command, or --hbr PEER: `weft fm --help` lists them";
 const NO_JSON: &str = "expected no --json with serve, which prints no answer";
-/// How long an answer may take: a discovery asks every component.
+/// Longest wait for an answer: a discovery asks every component.
 const ANSWER_MAX: Duration = Duration::from_mins(10);
-/// How often a request is sent whose answer is not the final one.
+/// Interval at which a request is repeated whose answer was not final.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Arguments of `weft fm`.
@@ -80,7 +79,7 @@ struct AskArgs {
 }
 
 impl AskArgs {
-    /// What `query` asks for in the format of these.
+    /// The request of `query`, for text or JSON.
     fn request(&self, query: &dyn Query) -> Result<Request, CliError> {
         if self.json { query.json_request() } else { query.request() }
     }
@@ -88,36 +87,36 @@ impl AskArgs {
 
 /// Arguments of a subcommand that asks a fabric manager.
 trait Query {
-    /// What it asks for.
+    /// The request of the arguments.
     ///
     /// # Errors
-    /// The arguments do not fit together.
+    /// The arguments contradict each other.
     fn request(&self) -> Result<Request, CliError>;
 
-    /// What it asks for to print JSON, where that is another request.
+    /// The request for JSON output, which differs for some commands.
     ///
     /// # Errors
-    /// As [`Self::request`]; it has no JSON.
+    /// As [`Self::request`], or the command has no JSON.
     fn json_request(&self) -> Result<Request, CliError> {
         self.request()
     }
 
-    /// Whether `response` ends it; else it asks again.
+    /// Whether `response` is final; otherwise the request is sent again.
     ///
     /// # Errors
-    /// There will be no better one.
+    /// The response is a failure that waiting will not change.
     fn is_final(&self, _response: &Response) -> Result<bool, CliError> {
         Ok(true)
     }
 
-    /// `response` as text that ends with a newline; `None` if that is no answer to its request. The text of
-    /// [`Response::Done`] is the same for all.
+    /// Formats `response` as text that ends with a newline; `None` if it answers another request. [`Response::Done`] is
+    /// formatted by the caller.
     fn text(&self, _response: &Response) -> Option<String> {
         None
     }
 }
 
-/// Makes [`FmCommand`] of a row a subcommand that asks: help, name and arguments.
+/// Makes [`FmCommand`] from one row for each subcommand that asks a manager: help, name and arguments.
 macro_rules! fm_command {
     ($($(#[$help:meta])+ $name:ident($args:ty),)+) => {
         /// What to do.
@@ -129,7 +128,7 @@ macro_rules! fm_command {
         }
 
         impl FmCommand {
-            /// The arguments of what asks; `None` for what serves.
+            /// The query of the subcommand; `None` for `serve`.
             fn query(&self) -> Option<&dyn Query> {
                 match self {
                     Self::Serve(_) => None,
@@ -185,15 +184,15 @@ fm_command! {
     Cci(cci::CciArgs),
 }
 
-/// Where a fabric manager listens unless it is told otherwise.
+/// Default management socket of a fabric manager.
 fn default_socket() -> PathBuf {
     manager_socket(&sockets_dir())
 }
 
-/// Does what `command` asks for.
+/// Runs `weft fm`.
 ///
 /// # Errors
-/// Nobody answers, or the fabric manager refuses; output that cannot be written.
+/// No fabric manager answers, it refuses, or output cannot be written.
 pub fn run(args: &FmArgs, out: &mut dyn Write) -> Result<(), CliError> {
     if let Some(peer) = &args.hbr {
         return hbr::run(peer, args.insecure, args.command.as_ref(), &args.ask, out);
@@ -210,7 +209,7 @@ pub fn run(args: &FmArgs, out: &mut dyn Write) -> Result<(), CliError> {
     }
 }
 
-/// Sends the request until its answer is the final one, and writes that.
+/// Sends the request until the answer is final, and writes that answer.
 fn ask(query: &dyn Query, ask: &AskArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let request = ask.request(query)?;
     let mut client = FmClient::connect(ask)?;
@@ -219,6 +218,7 @@ fn ask(query: &dyn Query, ask: &AskArgs, out: &mut dyn Write) -> Result<(), CliE
         if query.is_final(&response)? {
             return write(query, ask, &response, out);
         }
+        // Waits on the socket, so that a manager that stops ends the command at once.
         if !client.0.wait(LOOK).map_err(|error| failed(&error))? {
             return Err(CliError::Switch("the fabric manager has stopped".to_owned()));
         }
@@ -262,7 +262,7 @@ fn write(
     out: &mut dyn Write,
 ) -> Result<(), CliError> {
     if ask.json {
-        // What kind of answer it is goes without saying.
+        // A response is `{"Kind": …}`; the kind follows from the command, so only its content is printed.
         let value =
             serde_json::to_value(response).map_err(|error| CliError::Output(error.into()))?;
         let inner = value.as_object().and_then(|object| object.values().next());

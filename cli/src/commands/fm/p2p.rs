@@ -1,8 +1,5 @@
 //! `weft fm p2p`: memory devices that accelerators access directly, by UIO (direct P2P to HDM).
 //!
-//! [`P2pArgs`] -> [`Request::P2p`], [`Request::AddP2p`], [`Request::Release`] -> rows.
-//!
-//! Units: bytes.
 //! Source: `docs/fm.md`; CXL 3.1 section 7.7.9.
 
 use clap::{Args, Subcommand};

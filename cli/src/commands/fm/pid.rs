@@ -1,6 +1,4 @@
-//! `weft fm pid`: which PIDs there are, and who gets one.
-//!
-//! [`PidArgs`] -> [`Request::Pids`], [`Request::Assign`] -> rows.
+//! `weft fm pid`: lists PIDs and their owners, or assigns one.
 //!
 //! Source: `docs/fm.md`.
 
@@ -41,7 +39,7 @@ impl Query for PidArgs {
     }
 }
 
-/// A target: SWITCH/TARGET or SWITCH/TARGET/INSTANCE.
+/// Parses the target of an assignment: SWITCH/TARGET or SWITCH/TARGET/INSTANCE.
 fn assignment(text: &str, pid: Option<String>) -> Result<Request, String> {
     let bad = || format!("expected SWITCH/TARGET or SWITCH/TARGET/INSTANCE, found {text:?}");
     let parts: Vec<&str> = text.split('/').collect();

@@ -1,6 +1,4 @@
-//! `weft fm port`: what is at a port of a switch is reset.
-//!
-//! [`PortArgs`] -> [`Request::ControlPort`].
+//! `weft fm port`: resets the device or GFD at a port of a switch.
 //!
 //! Source: `docs/fm.md`; CXL 3.1 section 7.6.7.1.3.
 

@@ -1,6 +1,4 @@
-//! `weft fm routes`: tables of the switches, or the proof that they are free of deadlock.
-//!
-//! [`RoutesArgs`] -> [`Request::Routes`] -> rows or the proof.
+//! `weft fm routes`: the switches' routing tables, or the proof that they are free of deadlock.
 //!
 //! Source: `docs/fm.md`.
 

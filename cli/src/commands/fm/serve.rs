@@ -1,8 +1,8 @@
-//! `weft fm serve`: the fabric manager, until it is told to stop.
+//! `weft fm serve`: runs the fabric manager until a signal stops it.
 //!
-//! Arguments -> [`Fm`] -> [`Service`] and its management socket.
+//! Makes an [`Fm`] of the arguments and runs it as a [`Service`] with a management socket; with `--ha` as one of
+//! several managers, by an [`HaService`].
 //!
-//! Units: milliseconds.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager".
 
 use std::io;
@@ -37,10 +37,10 @@ use super::default_socket;
 use super::serve_ha::HaArgs;
 use crate::error::CliError;
 
-/// How long packets to a PID may be under way after its routes were withdrawn.
+/// Time in which packets to a PID leave the fabric after its routes were withdrawn.
 const DRAIN: Duration = Duration::from_millis(10);
 
-/// How long a host's endpoint may take for an answer.
+/// Longest wait for an answer of a host's endpoint.
 const HOST_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Arguments of `weft fm serve`.
@@ -110,7 +110,7 @@ impl ServeArgs {
         match peer {
             GaePeer::Cci(peer) => self.fabric(&peer, MessageType::Cci, identity, gate),
             GaePeer::Endpoint(path) => {
-                // Nothing but what is shown hangs on it, and the fabric waits meanwhile: one try, and no long one.
+                // Only the display depends on it, and the whole fabric waits meanwhile: one short try.
                 let timeout = Duration::from_millis(self.timeout).min(HOST_TIMEOUT);
                 let endpoint = Endpoint::new(path, timeout).with_gate(gate.cloned());
                 Fabric::new(Box::new(endpoint), RetryPolicy { tries: 1, ..RetryPolicy::live() })
@@ -118,7 +118,7 @@ impl ServeArgs {
         }
     }
 
-    /// Who the manager is over TCP.
+    /// The manager's TLS identity; `None` without `--tls-ca`.
     fn identity(&self) -> Result<Option<Identity>, CliError> {
         let files = self.tls_ca.clone().zip(self.tls_cert.clone()).zip(self.tls_key.clone());
         let Some(((ca, cert), key)) = files else { return Ok(None) };
@@ -127,7 +127,7 @@ impl ServeArgs {
         Ok(Some(Identity { config, name: self.tls_name.clone() }))
     }
 
-    /// Whether `peer` may be spoken with as it is.
+    /// Refuses a TCP peer without TLS, unless `--insecure` is given.
     fn may_speak(&self, peer: &Peer, identity: Option<&Identity>) -> Result<(), CliError> {
         match peer {
             Peer::Tcp(at) if identity.is_none() && !self.insecure => Err(CliError::Usage(format!(
@@ -151,7 +151,7 @@ impl ServeArgs {
         self.make(want, store, identity.as_ref(), None)
     }
 
-    /// A manager of a wanted state, all of whose ways to components ask `gate`.
+    /// Makes a manager for a desired state. All its connections to components ask `gate` before they send.
     fn make(
         &self,
         desired: DesiredState,
@@ -168,6 +168,7 @@ impl ServeArgs {
             GaePeer::Cci(peer) => Some(peer),
             GaePeer::Endpoint(_) => None,
         });
+        // All before the first connection: a file with one unprotected address must not start half a fabric.
         for peer in [&self.entry].into_iter().chain(by_cci) {
             self.may_speak(peer, identity)?;
         }
@@ -185,7 +186,7 @@ impl ServeArgs {
         Ok(fm)
     }
 
-    /// What only one manager alone may have.
+    /// Refuses options that make sense for a single manager only.
     fn refuse_with_ha(&self) -> Result<(), CliError> {
         let instead = [
             (self.store.is_some(), "--store", "etcd keeps the state: leave --store out"),
@@ -209,7 +210,7 @@ impl ServeArgs {
         }
     }
 
-    /// One of several managers, for a lead that comes when it comes.
+    /// The setup of one of several managers; its [`Fm`] is made when it is elected leader.
     fn several(&self, address: Address, socket: &Path) -> Result<service::Setup, CliError> {
         self.refuse_with_ha()?;
         let identity = self.identity()?;
@@ -225,6 +226,8 @@ impl ServeArgs {
         let name = self.ha.name(socket);
         let (ttl, replace) = (self.ha.ttl(), self.ha.replace_want);
         let of_term = self.clone();
+        // For each term anew, with the desired state from etcd. The gate closes when the term ends, so that a former
+        // leader sends nothing more.
         let make = move |Term { desired, store, gate }: Term| {
             let fm = of_term.make(desired, Some(store), identity.as_ref(), Some(&gate));
             fm.map_err(|error| with_causes(&error))
@@ -243,11 +246,11 @@ fn open(path: &Path) -> Result<Store, CliError> {
     Store::open(path).map_err(|error| CliError::system("open the store", error))
 }
 
-/// Serves.
+/// Runs the fabric manager.
 ///
 /// # Errors
-/// A wanted state or store that cannot be read, or a socket that cannot be had. That the fabric does not come up is none:
-/// it is tried again, and `weft fm status` says why.
+/// A desired state or store that cannot be read, or a socket that cannot be made. A fabric that fails to come up is not
+/// an error: the manager retries, and `weft fm status` gives the reason.
 pub fn run(args: &ServeArgs) -> Result<(), CliError> {
     let path = args.socket.clone().unwrap_or_else(default_socket);
     let pause = Duration::from_millis(args.pause);
@@ -259,7 +262,7 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
     serve(&path, || Service::start(manager, pause), Service::handler)
 }
 
-/// Serves the management socket of a service that is started when privileges are given up, until a signal comes.
+/// Gives up privileges, starts the service, and serves its management socket until a signal arrives.
 fn serve<T>(
     path: &Path,
     start: impl FnOnce() -> io::Result<T>,
@@ -272,9 +275,10 @@ fn serve<T>(
     let server = Server::start(path, handler(&service))
         .map_err(|source| CliError::system("serve the management socket", source))?;
     anstream::eprintln!("fabric manager is up at {}", path.display());
-    // SIGHUP has nothing to read again: what is wanted is changed by commands.
+    // SIGHUP reloads nothing: commands change the desired state.
     let signal = supervisor.wait(no_reload);
     anstream::eprintln!("stopping on {signal}");
+    // First the server: no client may wait for a manager that has ended.
     drop(server);
     drop(service);
     Ok(())

@@ -1,8 +1,7 @@
-//! `weft fm serve --ha`: where several fabric managers keep what they share, and how they reach it.
+//! `weft fm serve --ha`: the etcd that several fabric managers share.
 //!
-//! [`HaArgs`] -> a client of etcd, the manager's name and its lease.
+//! [`HaArgs`] gives the client of etcd, the manager's name, and the duration of its lease.
 //!
-//! Units: seconds.
 //! Source: docs/fm.md "Several managers".
 
 use std::path::{Path, PathBuf};
@@ -56,12 +55,12 @@ pub struct HaArgs {
 }
 
 impl HaArgs {
-    /// How long a lease lasts.
+    /// Duration of a lease.
     pub const fn ttl(&self) -> Duration {
         Duration::from_secs(self.ha_ttl)
     }
 
-    /// What the manager with this management socket is called.
+    /// The manager's name among the others; by default made from the machine and the management socket.
     pub fn name(&self, socket: &Path) -> String {
         let machine = rustix::system::uname();
         let machine = machine.nodename().to_string_lossy();
@@ -69,10 +68,10 @@ impl HaArgs {
         given.unwrap_or_else(|| format!("{machine}:{}", socket.display()))
     }
 
-    /// The way to etcd.
+    /// The client of etcd.
     ///
     /// # Errors
-    /// The files of TLS are none, or an etcd elsewhere is to be used without.
+    /// Files of TLS that are not valid, or an etcd on another machine without TLS.
     pub fn post(&self, address: &Address) -> Result<Arc<dyn Post>, CliError> {
         let credentials = self.credentials()?;
         if credentials.is_none()
@@ -84,6 +83,7 @@ impl HaArgs {
                  --ha-insecure, with which anyone on the network path can command the fabric"
             )));
         }
+        // An answer of etcd must come well within the lease: three tries fit into it.
         let made = Http::new(address, self.ttl() / 3, credentials.as_ref());
         made.map(|http| Arc::new(http) as Arc<dyn Post>)
             .map_err(|error| CliError::Usage(with_causes(&error)))
@@ -94,7 +94,7 @@ impl HaArgs {
         let Some(((ca, cert), key)) = files else { return Ok(None) };
         let files = TlsFiles { ca, cert, key };
         let read = |path: &Path| {
-            // Read twice, which no pipe gives.
+            // `tls::client` reads the files again to check them, so they cannot be pipes.
             files::read(path, OpenedBy::Service, FILE_MAX)
                 .map_err(|error| CliError::Usage(format!("{}: {error}", path.display())))
         };

@@ -1,6 +1,6 @@
-//! `weft fm status`: how far the fabric manager is.
+//! `weft fm status`: the fabric manager's phase and counts.
 //!
-//! [`StatusArgs`] -> [`Request::Status`], again and again with `--wait` -> [`Status`] as text.
+//! With `--wait` the request is repeated until the fabric is up.
 //!
 //! Source: `docs/fm.md`.
 
@@ -36,6 +36,7 @@ impl Query for StatusArgs {
             return Err(CliError::Switch("expected a status, found another answer".to_owned()));
         };
         match status.phase {
+            // A standby has no fabric to bring up: the leader does that.
             Phase::Up | Phase::Standby => Ok(true),
             Phase::Failed => {
                 let why = status.failed.clone().unwrap_or_default();

@@ -1,6 +1,4 @@
-//! What the texts of answers have in common: tables and PIDs.
-//!
-//! Rows -> lines of columns; numbers -> digits.
+//! Tables and PIDs, as all answers of `weft fm` print them.
 
 use comfy_table::{Table, presets};
 use weft_fm::service::request::NamedPid;
@@ -16,6 +14,7 @@ pub(super) fn table<const N: usize>(
     table.column_iter_mut().for_each(|column| {
         column.set_padding((0, 2));
     });
+    // Columns are padded, the last one too, which would leave blanks at the ends of lines.
     table.lines().fold(String::new(), |text, line| text + line.trim_end() + "\n")
 }
 
@@ -23,7 +22,7 @@ pub(super) fn pid(bits: u16) -> String {
     format!("{bits:03x}")
 }
 
-/// Who it is: the name, and the PID.
+/// A component's name, with its PID.
 pub(super) fn named(who: &NamedPid) -> String {
     format!("{} ({})", who.name, pid(who.pid))
 }

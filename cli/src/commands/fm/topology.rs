@@ -1,7 +1,6 @@
-//! `weft fm topology`: switches, links, and what is attached to them.
+//! `weft fm topology`: switches, links, and the hosts and devices attached to them.
 //!
-//! [`TopologyArgs`] -> [`Request::Topology`] -> the drawing, as the fabric manager made it; [`Request::Overview`] ->
-//! the page of the fabric, made here.
+//! The fabric manager makes the drawing ([`Request::Topology`]); the page is rendered here, from [`Request::Overview`].
 //!
 //! Source: `docs/fm.md`.
 

@@ -1,8 +1,5 @@
 //! `weft fm trace`: every lookup on the path of one address of one host.
 //!
-//! [`TraceArgs`] -> [`Request::Trace`] -> [`Trace`] as text, a line a lookup.
-//!
-//! Units: bytes.
 //! Source: `docs/fm.md`.
 
 use std::fmt::Write;

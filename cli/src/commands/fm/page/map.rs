@@ -1,12 +1,10 @@
-//! Memory maps: what each host or device finds at which address, drawn to scale.
+//! Memory maps: the address space of each host or device, drawn to scale.
 //!
-//! [`AddressMap`], memory and GIM -> [`Strip`]s, one for each run of segments with one FAST entry -> SVG and tables.
+//! A window may be a thousand times as long as the memory in it. So the window is drawn once as a whole, by segments,
+//! and each run of segments with one FAST entry again as a [`Strip`], on a scale of its own that ends with its memory.
+//! Coordinates are pixels of a box 760 wide.
 //!
-//! Units: bytes; pixels of a box 760 wide.
 //! Source: docs/spec/wire-formats.md §5.1; docs/fm.md "The page of a fabric".
-//!
-//! A window may be a thousand times as long as the memory in it. So the window is drawn once as a whole, by segments, and
-//! each run of segments again on a scale of its own, which is written at it: as much of it as has memory.
 
 use std::fmt::Write as _;
 
@@ -19,23 +17,23 @@ use weft_views::svg::escape;
 
 use super::{View, pid, size, ways};
 
-/// Bar and margins.
+/// Width of a bar, and of the margins beside it, in pixels.
 const BAR: u64 = 720;
 const LEFT: u64 = 20;
-/// Height of the whole window, and of one strip.
+/// Height of a window, and of a strip, in pixels.
 const WINDOW: usize = 62;
 const STRIP: usize = 86;
-/// Strips that are drawn at most; the table has all.
+/// Most strips that are drawn; the table lists all.
 const STRIPS: usize = 64;
-/// Colours of the style.
+/// Number of colour classes in page.css (`c0` and on).
 const COLOURS: usize = 8;
 
-/// GIM whose requests name the target themselves.
+/// Kind of GIM whose requests carry the target's PID, past FAST.
 const BY_PREFIX: &str = "GIM by prefix";
-/// Memory devices that are accessed directly.
+/// Kind of memory devices that accelerators access directly, by LDST.
 const P2P: &str = "P2P";
 
-/// Memory that was granted, of GFDs, of a host or device, or of a memory device.
+/// Memory granted to a requester: of GFDs, of a host or device (GIM), or of a memory device (P2P).
 struct Granted<'a> {
     name: &'a str,
     hpa: u64,
@@ -46,27 +44,27 @@ struct Granted<'a> {
 }
 
 impl Granted<'_> {
-    /// FAST leads there.
+    /// Whether FAST routes requests to it.
     fn by_fast(&self) -> bool {
         self.kind != BY_PREFIX && self.kind != P2P
     }
 }
 
-/// Addresses on one scale.
+/// A range of addresses that is drawn on one scale.
 struct Strip<'a> {
     title: String,
     base: u64,
-    /// Bytes that the bar shows, of all that the strip has.
+    /// Bytes that the bar shows; at most `size`.
     shown: u64,
     size: u64,
     granted: Vec<&'a Granted<'a>>,
     targets: &'a [u16],
     granularity: u32,
-    /// What does not agree.
+    /// A disagreement between the tables and the grants.
     wrong: Option<String>,
 }
 
-/// The maps of all requesters.
+/// Writes the maps of all requesters.
 pub(super) fn all(view: &View<'_>, out: &mut String) {
     out.push_str("<h2>Memory maps</h2>\n");
     if view.all.maps.is_empty() {
@@ -94,7 +92,7 @@ fn one(view: &View<'_>, map: &AddressMap, out: &mut String) {
     out.push_str("</section>\n");
 }
 
-/// A table that was read and is on.
+/// The table, if it was read and is enabled.
 fn table(asked: &Asked<SegmentTable>) -> Option<&SegmentTable> {
     match asked {
         Asked::Read(table) if table.base != 0 => Some(table),
@@ -102,7 +100,7 @@ fn table(asked: &Asked<SegmentTable>) -> Option<&SegmentTable> {
     }
 }
 
-/// All that a requester was granted.
+/// All memory granted to a requester, by address.
 fn granted<'a>(view: &View<'a>, requester: u16) -> Vec<Granted<'a>> {
     let shares = view.all.memory.iter().filter(|share| share.hosts.contains(&requester));
     let shares = shares.map(|share| Granted {
@@ -138,7 +136,7 @@ fn granted<'a>(view: &View<'a>, requester: u16) -> Vec<Granted<'a>> {
     all
 }
 
-/// What is known of the tables, in words.
+/// Writes the state of the requester's tables as text.
 fn notes(view: &View<'_>, map: &AddressMap, out: &mut String) {
     let mut say = |text: String| {
         let _ = writeln!(out, "<li>{}</li>", escape(&view.called.with_names(&text)));
@@ -171,7 +169,7 @@ fn notes(view: &View<'_>, map: &AddressMap, out: &mut String) {
     ));
 }
 
-/// The strips of a map: runs of FAST, and what is granted beside them.
+/// The strips of a map: runs of FAST, and granted memory that no run covers.
 fn strips<'a>(
     fast: Option<&'a SegmentTable>,
     ldst: &Asked<SegmentTable>,
@@ -185,6 +183,7 @@ fn strips<'a>(
         let whole = bytes.saturating_mul(run.segments.into());
         let within: Vec<&Granted<'_>> =
             granted.iter().filter(by_fast).filter(|one| meets(one, run.hpa, whole)).collect();
+        // FAST sends requests to its own targets, whatever the grant says.
         let other = within.iter().find(|one| one.targets != run.targets);
         let wrong = other.map(|one| format!("{} was granted with other targets", one.name));
         let title = format!(
@@ -203,6 +202,7 @@ fn strips<'a>(
         if one.by_fast() && runs.iter().any(is_there) {
             continue;
         }
+        // Whole segments, as if FAST had an entry for it.
         let base = one.hpa / SEGMENT * SEGMENT;
         let whole = end(one).div_ceil(SEGMENT).saturating_mul(SEGMENT).saturating_sub(base);
         let (why, wrong) = match (one.kind, fast.is_some()) {
@@ -218,7 +218,7 @@ fn strips<'a>(
     strips
 }
 
-/// What LDST lacks of memory that is accessed directly.
+/// Why LDST does not lead to memory that is accessed directly; `None` if it does, or was not read.
 fn lacks(ldst: &Asked<SegmentTable>, one: &Granted<'_>) -> Option<String> {
     let Asked::Read(table) = ldst else { return None };
     let is_there = |run: &&SegmentRun| {
@@ -240,13 +240,14 @@ fn strip<'a>(
     granularity: u32,
     wrong: Option<String>,
 ) -> Strip<'a> {
+    // A run without granted memory is shown as a whole. Otherwise the scale ends at a power of two, a round figure.
     let last = granted.iter().map(|one| end(one)).max().unwrap_or(u64::MAX);
     let used = last.saturating_sub(base).checked_next_power_of_two().unwrap_or(u64::MAX);
     let shown = used.min(size).max(1);
     Strip { title, base, shown, size, granted, targets, granularity, wrong }
 }
 
-/// The first address behind memory.
+/// The first address behind the memory.
 fn end(one: &Granted<'_>) -> u64 {
     one.hpa.saturating_add(one.size)
 }
@@ -259,13 +260,13 @@ fn count(number: u32, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Where an address is on a bar of `BAR` pixels for `all` bytes, in tenths of pixels.
+/// Position of an offset on a bar that stands for `all` bytes, in tenths of a pixel.
 fn tenths(offset: u64, all: u64) -> u64 {
     let at = u128::from(offset.min(all)) * u128::from(10 * BAR) / u128::from(all.max(1));
     u64::try_from(at).unwrap_or(10 * BAR)
 }
 
-/// A box on a bar: where it begins and how wide it is; at least a pixel.
+/// SVG attributes of a box on a bar; at least a pixel wide, or small memory would not show.
 fn span(from: u64, to: u64, all: u64) -> String {
     let (begin, last) = (tenths(from, all), tenths(to, all));
     let wide = last.saturating_sub(begin).max(10);
@@ -293,6 +294,7 @@ fn draw(
         "<figure><svg class=\"map\" viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"Memory map\">"
     );
     let mut seen: Vec<&[u16]> = Vec::new();
+    // By the list of targets: the same targets have the same colour in windows and strips.
     let mut colour = |targets| {
         let at = seen.iter().position(|one: &&[u16]| *one == targets);
         at.unwrap_or_else(|| {
@@ -317,7 +319,7 @@ fn draw(
     out.push_str("</figure>\n");
 }
 
-/// The whole window of a table, by segments.
+/// Draws the whole window of a table, by segments.
 fn draw_window<'a>(
     view: &View<'_>,
     name: &str,
@@ -366,7 +368,7 @@ fn draw_window<'a>(
     );
 }
 
-/// One strip: its granted memory on its own scale, and below that one round of interleaving.
+/// Draws a strip: its granted memory, and below that one round of interleaving.
 fn draw_strip(view: &View<'_>, strip: &Strip<'_>, y: usize, colour: usize, out: &mut String) {
     let scale = if strip.shown == strip.size {
         format!("bar: all {}", size(strip.size))
@@ -397,6 +399,7 @@ fn draw_strip(view: &View<'_>, strip: &Strip<'_>, y: usize, colour: usize, out: 
             escape(&title)
         );
         let start = LEFT + tenths(from, strip.shown) / 10 + 4;
+        // Twelve letters take 90 pixels.
         if tenths(to, strip.shown).saturating_sub(tenths(from, strip.shown)) > 900 {
             let name: String = one.name.chars().take(12).collect();
             let _ = write!(
@@ -415,7 +418,7 @@ fn draw_strip(view: &View<'_>, strip: &Strip<'_>, y: usize, colour: usize, out: 
     out.push_str("</g>\n");
 }
 
-/// One round of interleaving: a box for each way.
+/// Draws one round of interleaving: a box for each way.
 fn round(view: &View<'_>, strip: &Strip<'_>, y: usize, out: &mut String) {
     let all = u64::try_from(strip.targets.len()).unwrap_or(u64::MAX).max(1);
     for (way, target) in (0_u64..).zip(strip.targets) {
@@ -433,6 +436,7 @@ fn round(view: &View<'_>, strip: &Strip<'_>, y: usize, out: &mut String) {
             span(way, way + 1, all),
             escape(&title)
         );
+        // With more ways a box is narrower than the 90 pixels of a name.
         if all <= 8 {
             let short: String = who.chars().take(12).collect();
             let x = LEFT + tenths(way, all) / 10 + 3;
@@ -446,7 +450,7 @@ fn round(view: &View<'_>, strip: &Strip<'_>, y: usize, out: &mut String) {
     }
 }
 
-/// Everything that is drawn, as a table.
+/// Writes all segments and grants as a table.
 fn addresses(view: &View<'_>, map: &AddressMap, granted: &[Granted<'_>], out: &mut String) {
     let mut rows = Vec::new();
     for (name, asked) in [("FAST", &map.fast), ("LDST", &map.ldst)] {
@@ -483,7 +487,7 @@ fn addresses(view: &View<'_>, map: &AddressMap, granted: &[Granted<'_>], out: &m
     table_of(&["What", "HPA", "Size", "Interleaving", "Targets, by way"], &rows, out);
 }
 
-/// Groups and capacity of GFDs that a requester may access.
+/// Writes a table of the GFD groups and capacity that a requester may access.
 fn capacity(view: &View<'_>, requester: u16, out: &mut String) {
     let mut rows = Vec::new();
     for share in view.all.memory.iter().filter(|share| share.hosts.contains(&requester)) {

@@ -1,13 +1,12 @@
-//! The page of a fabric: one HTML file with the drawing, tables and a memory map of each requester, and nothing from elsewhere.
+//! The page of a fabric: one HTML file with the drawing, tables, and a memory map of each requester.
 //!
-//! [`Overview`] -> HTML that is well-formed XML too. Rows say by `data-` attributes what they are of; ids of the
-//! drawing are places (`s0`, `s0.3`, `s0.5-s1.0`).
+//! It loads no other file and is well-formed XML too. A row's `data-` attributes name its subject; ids in the drawing
+//! are places (`s0`, `s0.3`, `s0.5-s1.0`).
 //!
-//! Units: bytes; MB/s; percent.
+//! Names, addresses and reasons come from components, configuration and the manager. They are escaped text, and none of
+//! them is part of the script.
+//!
 //! Source: docs/fm.md "The page of a fabric"; WHATWG HTML.
-//!
-//! Names, addresses and reasons come from components, configuration and the manager: they are text, and none of them is in
-//! the script.
 
 mod map;
 
@@ -30,14 +29,14 @@ use super::text::pid;
 
 const CSS: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
-/// What capacity of GFDs is counted in.
+/// Unit of a GFD's capacity, in bytes.
 const CAPACITY_UNIT: u64 = 256 << 20;
 
 const LOAD: &str = "The numbers at a link are DPIDs whose static messages are routed over it, from the upper or left end \
     and from the other one; a link is the wider the more they are. The more of the busiest link's load a link has, the \
     more orange it is; how much that is stands in its tooltip and in the table of links. A dashed link is down.";
 
-/// An overview, and names to show it by.
+/// An overview, with the names that the page shows.
 struct View<'a> {
     all: &'a Overview,
     called: DisplayNames,
@@ -45,7 +44,7 @@ struct View<'a> {
     names: BTreeMap<u16, String>,
 }
 
-/// The whole page.
+/// Renders the page.
 pub(super) fn page(all: &Overview) -> String {
     let view = View::new(all);
     let (style, script) = ([TIP_STYLE, CSS].concat(), [SCRIPT, TIP_SCRIPT].concat());
@@ -65,7 +64,7 @@ pub(super) fn page(all: &Overview) -> String {
     out
 }
 
-/// A heading and a table, or that there is nothing.
+/// Writes a heading and a table, or "None." without rows.
 fn section(title: &str, head: &[&str], rows: &[Row], out: &mut String) {
     let _ = writeln!(out, "<h2>{}</h2>", escape(title)); // writing into text cannot fail
     if rows.is_empty() {
@@ -75,7 +74,7 @@ fn section(title: &str, head: &[&str], rows: &[Row], out: &mut String) {
     }
 }
 
-/// Bytes in the largest unit that has no fraction.
+/// Formats bytes in the largest unit without a fraction.
 fn size(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     let fits = |(shift, _): &&(u32, &str)| bytes > 0 && bytes.is_multiple_of(1 << shift);
@@ -85,7 +84,7 @@ fn size(bytes: u64) -> String {
     )
 }
 
-/// How requests are dealt out over targets.
+/// Formats an interleaving; a granularity of 0 is not known.
 fn ways(ways: usize, granularity: u32) -> String {
     match (ways, granularity) {
         (0 | 1, _) => "1 way".to_owned(),
@@ -108,7 +107,7 @@ impl<'a> View<'a> {
         Self { all, called, names }
     }
 
-    /// A port by the name of its switch.
+    /// A port, with the name of its switch.
     fn place(&self, at: PortRef) -> String {
         self.called.with_names(&at.to_string())
     }
@@ -117,7 +116,7 @@ impl<'a> View<'a> {
         format!("{}/{}/{}", self.called.switch(bridge.switch), bridge.vcs, bridge.vppb)
     }
 
-    /// A host, device or GFD by its PID.
+    /// The name of a host, device or GFD, with its PID.
     fn who(&self, bits: u16) -> String {
         match self.names.get(&bits) {
             Some(name) => format!("{name} ({})", pid(bits)),
@@ -210,11 +209,12 @@ impl<'a> View<'a> {
         out.push_str("<p>Backpressure is the average that a GFD itself reports (4910h).</p>\n");
     }
 
-    /// What is at an edge port; one without name and link has none.
+    /// The row of an edge port; `None` for one without name and link.
     fn end(&self, id: SwitchId, switch: &Switch, port: &Port) -> Option<Row> {
         let at = PortRef::new(id, port.number);
         let name = self.called.at(&self.all.inventory, id, port.number).trim_end().to_owned();
         let (kind, what) = match port.partner {
+            // A port with a name is listed although nothing is attached: a component is missing there.
             Partner::Nobody if name.is_empty() => return None,
             Partner::Nobody => ("absent", "nobody".to_owned()),
             Partner::Host => ("host", "host".to_owned()),
@@ -278,7 +278,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// What a binding leads to: by numbers, and in words.
+    /// The target of a binding: by numbers, and as text.
     fn target(&self, one: &BindingUse) -> (String, String) {
         if let Some(Bridge { switch, vcs, vppb }) = one.below {
             let below = Bridge { switch, vcs, vppb };
@@ -290,8 +290,9 @@ impl<'a> View<'a> {
         (format!("port:{}{ld}", at.port), format!("{name}port {}{ld}", at.port))
     }
 
-    /// The links that a virtual link goes over.
+    /// The links that a binding's virtual link passes over.
     fn links_of(&self, one: &BindingUse) -> Vec<[PortRef; 2]> {
+        // The path has both ends of each link; one of them identifies it.
         let links = one.path.iter().step_by(2).filter_map(|at| self.all.inventory.link_at(*at));
         links.collect()
     }
@@ -368,7 +369,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// Ids of the drawing that a binding leads over.
+/// Ids of the switches, links and ports in the drawing that a binding passes over, separated by blanks.
 fn marks(one: &BindingUse, links: &[[PortRef; 2]]) -> String {
     let mut ids: Vec<String> = links.iter().map(|[a, b]| format!("{a}-{b}")).collect();
     ids.extend(one.path.iter().map(|at| at.switch.to_string()));
