@@ -1,8 +1,7 @@
-//! `weft sim check`: scenarios against what they expect.
+//! `weft sim check`: runs scenarios and compares the results with their expectations.
 //!
-//! Files and folders → a line for each expectation.
+//! Prints a line for each expectation.
 //!
-//! Units: those of the metrics.
 //! Source: docs/simulation.md.
 
 use std::io::Write;
@@ -32,7 +31,7 @@ pub struct CheckArgs {
     pub json: bool,
 }
 
-/// The files that are named, those of a folder in the order of their names.
+/// The named files; of a folder its scenario files, sorted by name.
 fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
     let mut all = Vec::new();
     for path in named {
@@ -62,7 +61,7 @@ fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
 /// Checks scenarios.
 ///
 /// # Errors
-/// One that is refused; one that is not as expected.
+/// A scenario that is refused, or whose results are not as expected.
 pub fn run(args: &CheckArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let files = files(&args.files)?;
     let mut failed = Vec::new();
@@ -92,17 +91,18 @@ pub fn run(args: &CheckArgs, out: &mut dyn Write) -> Result<(), CliError> {
     )))
 }
 
-/// What came of one.
+/// Result of a scenario.
 enum Verdict {
     AsExpected,
     NotAsExpected,
-    /// Nothing is known of it.
+    /// A signal ended the run, so nothing is known.
     Interrupted,
 }
 
-/// Runs one; whether it is as expected.
+/// Runs a scenario and prints its expectations.
 fn check(path: &Path, args: &CheckArgs, out: &mut dyn Write) -> Result<Verdict, CliError> {
     let mut loaded = Source::read(path)?.load()?;
+    // Whatever the file says: a check is for finding faults, not for speed.
     loaded.scenario.options.checks = Checks::On;
     let results = execute(&loaded, args.threads, None, false)?;
     if results.ending == Ending::Interrupted {

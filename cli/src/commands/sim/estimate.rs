@@ -1,8 +1,7 @@
-//! How much work a scenario is, before it runs.
+//! Estimate of a scenario's work, before it runs.
 //!
-//! [`Scenario`] → [`Work`].
+//! Counts frames, and frame-hops: frames times the switches that they pass.
 //!
-//! Units: frames, and frames times the switches that they pass (frame-hops).
 //! Source: docs/simulation.md.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -17,7 +16,7 @@ use weft_sim::scenario::workload::{Workload, expand};
 use weft_sim::scenario::{Scenario, Site};
 use weft_sim::topology::{NodeKind, Topology};
 
-/// How much there is to do.
+/// The size of a scenario.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Work {
     hosts: usize,
@@ -25,7 +24,7 @@ pub(super) struct Work {
     links: usize,
     flows: u64,
     frames: u64,
-    /// Frames that switches send, without ACKs and what is sent again.
+    /// Frames that switches forward, without ACKs and retransmissions.
     pub hops: u64,
 }
 
@@ -39,7 +38,7 @@ impl fmt::Display for Work {
     }
 }
 
-/// Bytes of payload in a frame.
+/// Bytes of payload in a frame of the scenario's endpoints.
 fn payload(scenario: &Scenario) -> u64 {
     let peers: Vec<Station> = vec![Station::numbered(1), Station::numbered(2)];
     let mut spec = EndpointSpec::new(0, peers.into(), scenario.endpoints.kind);
@@ -52,8 +51,8 @@ fn payload(scenario: &Scenario) -> u64 {
     }
 }
 
-/// Frames of payload of a flow, `payload` bytes in each of an endpoint's; of a connection without a number of bytes as
-/// many as a link takes.
+/// Frames of a flow, with `payload` bytes in each of an endpoint's. A TCP connection that lasts for a time is taken to
+/// fill the slowest link.
 fn frames_of(scenario: &Scenario, flow: &Flow, payload: u64) -> u64 {
     let workload = scenario.workloads.get(usize::from(flow.workload));
     let Some(spec) = workload.and_then(Workload::connection) else {
@@ -69,7 +68,7 @@ fn frames_of(scenario: &Scenario, flow: &Flow, payload: u64) -> u64 {
     }
 }
 
-/// Switches on the shortest way from a node to all others.
+/// Number of switches on the shortest path from a node to each other one; `u64::MAX` if there is none.
 fn switches_from(topology: &Topology, from: usize) -> Vec<u64> {
     let mut hops = vec![u64::MAX; topology.nodes().len()];
     let mut next = VecDeque::from([(from, 0)]);
@@ -77,6 +76,7 @@ fn switches_from(topology: &Topology, from: usize) -> Vec<u64> {
         let Some(slot) = hops.get_mut(node).filter(|slot| **slot == u64::MAX) else { continue };
         *slot = passed;
         let Some(it) = topology.nodes().get(node) else { continue };
+        // Hosts don't forward: a path ends there.
         if it.kind == NodeKind::Host && node != from {
             continue;
         }
@@ -87,7 +87,7 @@ fn switches_from(topology: &Topology, from: usize) -> Vec<u64> {
     hops
 }
 
-/// What a scenario takes.
+/// Estimates a scenario.
 pub(super) fn of(scenario: &Scenario) -> Work {
     let topology = &scenario.topology;
     let hosts: Vec<usize> = topology.hosts().collect();
@@ -97,7 +97,7 @@ pub(super) fn of(scenario: &Scenario) -> Work {
         links: topology.links().len(),
         ..Work::default()
     };
-    // What cannot be expanded is refused when it runs.
+    // Workloads that cannot be expanded count as none here; the run refuses them.
     let flows = expand(&scenario.workloads, hosts.len(), Rng::new(scenario.seed).next_u64());
     let payload = payload(scenario);
     let mut ways: BTreeMap<u16, Vec<u64>> = BTreeMap::new();

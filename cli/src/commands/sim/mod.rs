@@ -1,8 +1,7 @@
-//! `weft sim`: networks of the switch in virtual time.
+//! `weft sim`: runs networks of the switch in virtual time.
 //!
 //! One file for each subcommand.
 //!
-//! Units: as each says.
 //! Source: docs/spec/model.md; docs/simulation.md.
 
 pub mod check;
@@ -38,10 +37,10 @@ pub enum SimCommand {
     Keys,
 }
 
-/// Does what `command` asks for.
+/// Runs `weft sim`.
 ///
 /// # Errors
-/// A scenario that is refused, or that is not as expected; a file that cannot be read or written.
+/// A scenario that is refused or not as expected, or a file that cannot be read or written.
 pub fn run(command: &SimCommand, out: &mut dyn Write) -> Result<(), CliError> {
     match command {
         SimCommand::Run(args) => run::run(args, out),

@@ -1,8 +1,7 @@
-//! `weft sim new`: a scenario file to start from.
+//! `weft sim new`: writes a scenario file to start from.
 //!
-//! A kind → TOML with comments, which runs as it is.
+//! The file is commented TOML and runs as it is.
 //!
-//! Units: those of the table of keys.
 //! Source: docs/scenarios.md.
 
 use std::io::Write;
@@ -130,7 +129,7 @@ pkt_format = \"lite\" # no ACK, nothing is sent again: PFC has to keep all
 
 const FLOWS_CSV: &str = "from,to,bytes,start_us\nh0,h1,64KiB,0\nh2,h1,64KiB,0\nh3,h4,1000000,2.5\n";
 
-/// The workload of a kind; `csv` is the name of the file beside it.
+/// The `[[workload]]` section of a kind; `csv` is the name of the file of flows.
 fn workload(kind: NewKind, csv: &str) -> String {
     let text = match kind {
         NewKind::Incast => {
@@ -179,7 +178,7 @@ from = \"5us\"
 until = \"2ms\"
 ";
 
-/// The file.
+/// The text of the scenario file.
 #[must_use]
 pub fn text(kind: NewKind, csv: &str) -> String {
     let net = match kind {
@@ -220,7 +219,7 @@ until = \"20ms\" # at the latest; it ends before when all is done
 /// Writes the file.
 ///
 /// # Errors
-/// A file that is there, or cannot be written.
+/// A file that exists already, or cannot be written.
 pub fn run(args: &NewArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let Some(path) = &args.out else {
         if args.kind == NewKind::Flows {

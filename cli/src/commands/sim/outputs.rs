@@ -1,6 +1,6 @@
-//! Files of results that a run writes beside its summary.
+//! Files of results that a run writes in addition to its summary.
 //!
-//! [`OutputArgs`], flattened into the arguments of `weft sim run`.
+//! [`OutputArgs`] are flattened into the arguments of `weft sim run`.
 //!
 //! Source: docs/results.md.
 
@@ -33,7 +33,7 @@ pub struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// Writes what was asked for.
+    /// Writes the requested files.
     ///
     /// # Errors
     /// A file or folder that cannot be written.
@@ -59,11 +59,11 @@ impl OutputArgs {
     }
 }
 
-/// Checks, before a run, that what comes of it can be written: each file once, none that the scenario is read from, and none
-/// where there can be none.
+/// Checks before a run that all result files can be written, that each is named once, and that none is read by the
+/// scenario.
 ///
 /// # Errors
-/// A file that is named twice or read; one that cannot be made.
+/// A file that is named twice, read by the scenario, or cannot be created.
 pub(super) fn check(
     files: &[(&'static str, &Path)],
     folder: Option<&Path>,
@@ -78,6 +78,7 @@ pub(super) fn check(
     if let Some(folder) = folder {
         all.extend(Table::ALL.iter().map(|table| ("--csv", folder.join(table.file()))));
     }
+    // By canonical path, as different names may lead to one file.
     let inputs: Vec<PathBuf> = inputs.iter().filter_map(|path| path.canonicalize().ok()).collect();
     let mut seen: Vec<(&str, PathBuf)> = Vec::new();
     for (flag, path) in &all {
@@ -104,7 +105,8 @@ pub(super) fn check(
     folder.map_or(Ok(()), make_folder)
 }
 
-/// What a file is called whichever way it is named; nothing if it is no file of a folder.
+/// The canonical path of a file that may not exist yet; `None` for pipes and devices, which may be named twice, and
+/// where the folder is missing.
 fn place(path: &Path) -> Option<PathBuf> {
     if path.exists() && !path.is_file() {
         return None;

@@ -1,8 +1,7 @@
-//! `weft sim run`: one scenario, its summary and its results.
+//! `weft sim run`: runs one scenario, prints its summary and writes its results.
 //!
-//! A file and flags → a run → text, JSON, flow completion times.
+//! Also has the functions that `weft sim check` shares: running a scenario, and judging its results.
 //!
-//! Units: as the names of columns and fields end.
 //! Source: docs/spec/model.md §6; docs/simulation.md.
 
 use std::fs::File;
@@ -79,7 +78,7 @@ impl ThreadsArg {
 }
 
 impl RunArgs {
-    /// Files that it writes, by flag.
+    /// Files that the run writes, by flag.
     fn files(&self) -> Vec<(&'static str, &Path)> {
         let json = self.json.as_deref().filter(|path| *path != Path::new("-"));
         let all = [
@@ -93,7 +92,7 @@ impl RunArgs {
         all.into_iter().filter_map(|(flag, path)| Some((flag, path?))).collect()
     }
 
-    /// The file with flags over it.
+    /// The scenario's source, with the flags applied over it.
     fn source(&self) -> Result<Source, CliError> {
         let mut source = Source::read(&self.file)?;
         source.set.extend(self.set.iter().cloned());
@@ -118,6 +117,7 @@ impl RunArgs {
 /// A file that is refused or cannot be read; results that cannot be written or are not as expected.
 pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let loaded = args.source()?.load()?;
+    // A run may take hours: results that cannot be written are an error before it.
     outputs::check(&args.files(), args.outputs.csv.as_deref(), loaded.places.inputs())?;
     let results = execute(&loaded, args.threads, args.flows.as_deref(), true)?;
     args.outputs.write(&results)?;
@@ -134,6 +134,7 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
         }
         None => summary::write(&results, out).map_err(CliError::Output)?,
     }
+    // Last: results that fail an expectation are written all the same.
     judge(loaded.scenario.endpoints.lite, &results)
 }
 
@@ -141,7 +142,7 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
     weft_views::results::write_file(path, |out| out.write_all(bytes)).map_err(CliError::from)
 }
 
-/// Runs what was loaded; SIGINT and SIGTERM end it early, a second one at once.
+/// Runs a scenario. SIGINT or SIGTERM ends it early, with its results so far; a second signal ends the process at once.
 ///
 /// # Errors
 /// The network cannot be built.
@@ -167,7 +168,7 @@ pub(super) fn execute(
         if let Some((path, stream)) = &mut flows
             && let Err(source) = stream.push(&at.ended)
         {
-            // What cannot be written ends the run.
+            // Flows that cannot be written end the run: there is no reason to go on.
             failed = Some(WriteError { path: path.clone(), source });
             stop.store(true, Ordering::Relaxed);
         }
@@ -190,7 +191,7 @@ pub(super) fn execute(
     Ok(results)
 }
 
-/// A file to which flows are written as they end.
+/// Creates the file to which flows are written as they end.
 fn stream(scenario: &Scenario, path: &Path) -> Result<(PathBuf, FlowStream<File>), CliError> {
     let failed = |source| CliError::from(WriteError { path: path.to_owned(), source });
     let nodes = scenario.topology.nodes();
@@ -200,11 +201,12 @@ fn stream(scenario: &Scenario, path: &Path) -> Result<(PathBuf, FlowStream<File>
     Ok((path.to_owned(), FlowStream::new(file, names).map_err(failed)?))
 }
 
-/// A flag that SIGINT and SIGTERM set.
+/// A flag that SIGINT and SIGTERM set; a second signal ends the process.
 fn stop_flag() -> Result<Arc<AtomicBool>, CliError> {
     const INTERRUPTED: i32 = 130;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
+        // The order matters: handlers run in the order of registration, and the first signal must find the flag unset.
         flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&stop))
             .and_then(|_| flag::register(signal, Arc::clone(&stop)))
             .map_err(|error| CliError::system("wait for signals", error))?;
@@ -212,7 +214,7 @@ fn stop_flag() -> Result<Arc<AtomicBool>, CliError> {
     Ok(stop)
 }
 
-/// What is wrong with the run, whatever was expected, a line each.
+/// Faults of the run that no scenario may expect, a line each.
 pub(super) fn broken(is_lite: bool, results: &Results) -> Vec<String> {
     let mut failures = Vec::new();
     if is_lite {
@@ -244,7 +246,7 @@ pub(super) fn broken(is_lite: bool, results: &Results) -> Vec<String> {
     failures
 }
 
-/// What LITE has lost, which sends nothing again.
+/// Lost frames of LITE: a fault, as LITE has no retransmission.
 fn lite_loss(results: &Results) -> Option<String> {
     let hosts = || results.hosts.iter().flat_map(|host| &host.counters);
     let of = |is_one: fn(&str) -> bool| -> u64 {
@@ -259,13 +261,13 @@ fn lite_loss(results: &Results) -> Option<String> {
     })
 }
 
-/// Expectations that the results do not meet; those of an interrupted run are not judged.
+/// Expectations that the results do not meet; none for an interrupted run, whose figures are incomplete.
 pub(super) fn unmet(results: &Results) -> impl Iterator<Item = &ExpectResult> {
     let is_whole = results.ending != Ending::Interrupted;
     results.expectations.iter().filter(move |expectation| is_whole && !expectation.passed)
 }
 
-/// Whether results are as they have to be.
+/// Fails on faults and unmet expectations.
 fn judge(is_lite: bool, results: &Results) -> Result<(), CliError> {
     let mut failures = broken(is_lite, results);
     let unmet = unmet(results).map(|it| format!("not as expected: {}", summary::expectation(it)));

@@ -1,8 +1,5 @@
-//! Results for people, as text.
+//! The summary of a run's results as text.
 //!
-//! [`Results`] → lines.
-//!
-//! Units: as each line says.
 //! Source: docs/spec/model.md §6.
 
 use std::io::{self, Write};
@@ -11,7 +8,7 @@ use weft_sim::results::decimal::Decimal;
 use weft_sim::results::flow::Ranks;
 use weft_sim::results::{Ending, ExpectResult, Results};
 
-/// An expectation and what came of it, in a line.
+/// An expectation and its figure, in a line.
 pub(super) fn expectation(it: &ExpectResult) -> String {
     let found = it.found.map_or_else(|| "nothing".to_owned(), |found| found.to_string());
     format!("{} is {found}, wanted {} ({})", it.metric, it.wanted, it.tolerance)
@@ -30,7 +27,7 @@ fn times(what: &str, ranks: Option<&Ranks<u64>>, out: &mut dyn Write) -> io::Res
 /// Writes the summary.
 ///
 /// # Errors
-/// `out` takes no more.
+/// `out` cannot be written.
 pub(super) fn write(results: &Results, out: &mut dyn Write) -> io::Result<()> {
     let all = &results.summary;
     writeln!(out, "{} (seed {})", results.scenario, results.seed)?;

@@ -1,8 +1,7 @@
-//! `weft sim transfer`: transfers of fabric memory over links of given rates, in virtual time.
+//! `weft sim transfer`: runs transfers of fabric memory over links of given rates, in virtual time.
 //!
-//! Rates, payload, requests under way → a line for each rate and direction, beside what the links allow.
+//! Prints a line for each rate and direction, with the rate that the links allow. GB/s are 10^9 bytes a second.
 //!
-//! Units: GB/s (10^9 bytes); bytes; microseconds.
 //! Source: docs/fabric-memory.md "Rates in virtual time".
 
 use std::io::Write;
@@ -16,7 +15,7 @@ use weft_sim::fabric_transfer::{Outcome, TransferSpec};
 
 use crate::error::CliError;
 
-/// Most GB/s of a link.
+/// Highest rate of a link in GB/s.
 const GBYTES_MAX: u64 = 1_000;
 
 /// Arguments of `weft sim transfer`.
@@ -39,13 +38,13 @@ pub struct TransferArgs {
     pub json: bool,
 }
 
-/// What goes which way, as users say it.
+/// Both directions, by the names that users know.
 const DIRECTIONS: [(Op, &str); 2] = [(Op::Write, "write (D2RH)"), (Op::Read, "read (RH2D)")];
 
 /// Runs a transfer each way for each rate.
 ///
 /// # Errors
-/// A figure that cannot be; bytes that differ at the end.
+/// An argument out of range, or bytes that differ at the end.
 pub fn run(args: &TransferArgs, out: &mut dyn Write) -> Result<(), CliError> {
     if !args.json {
         let head = "link GB/s  direction     payload  in flight       bytes          us    GB/s  allowed  of link";
@@ -72,13 +71,13 @@ pub fn run(args: &TransferArgs, out: &mut dyn Write) -> Result<(), CliError> {
     Ok(())
 }
 
-/// GB/s with two digits.
+/// Formats bytes a second as GB/s with two decimals.
 fn gbps(bytes_a_second: u64) -> String {
     let hundredths = bytes_a_second / 10_000_000;
     format!("{}.{:02}", hundredths / 100, hundredths % 100)
 }
 
-/// What is said of one transfer.
+/// Formats one transfer as a line of text or JSON.
 fn line(
     as_json: bool,
     gbytes: u64,
@@ -105,6 +104,7 @@ fn line(
         .to_string();
     }
     let (whole, part) = (took.as_ns() / 1_000, took.as_ns() % 1_000);
+    // `rate` is in bytes a second, and the link carries `gbytes` × 10^9 of them.
     let per_mille = rate / (gbytes * 1_000_000);
     let (got, most) = (gbps(rate), gbps(allowed));
     let us = format!("{whole}.{part:03}");

@@ -1,6 +1,6 @@
-//! Runs the jobs of a sweep: one process a core, each job once.
+//! Runs the jobs of a sweep, each as a process of its own.
 //!
-//! Jobs that have no results yet → `weft sim run`, as many at once as wanted; what became of each.
+//! A thread for each process that may run at once takes jobs off a queue and runs `weft sim run`.
 //!
 //! Source: docs/sweep.md.
 
@@ -22,35 +22,35 @@ use weft_sim::results::{Ending, Results, SCHEMA};
 use super::plan::{Job, result_path};
 use crate::error::CliError;
 
-/// Bytes of what a failed job said that are told.
+/// Longest part of a failed job's standard error that is reported, in characters.
 const SAID_MAX: usize = 2_000;
 
-/// Time between two looks at a process.
+/// Interval at which a process is polled.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// What runs jobs, and where.
+/// Runs jobs with a binary and a scenario, into a folder.
 pub struct Runner<'a> {
-    /// The binary.
+    /// The `weft` binary, normally this process's own.
     pub weft: PathBuf,
-    /// The scenario's file.
+    /// The scenario file that each job reads.
     pub file: &'a Path,
-    /// Where results go.
+    /// Folder of the sweep's results.
     pub out: &'a Path,
-    /// Processes at once.
+    /// Number of processes that run at once.
     pub at_once: usize,
-    /// Set when no more is to begin.
+    /// Set by a signal: no further job begins.
     pub stop: &'a AtomicBool,
-    /// Set when what runs is to end, too.
+    /// Set by SIGINT: running jobs end, too.
     pub end: &'a AtomicBool,
 }
 
 /// Why a job has no results.
 pub type Failure = String;
 
-/// Results of a job, if it has finished.
+/// Results of a finished job.
 ///
 /// # Errors
-/// There are none, they are not whole, or of another version of weft.
+/// The results are missing, incomplete, or of another schema.
 pub fn finished(out: &Path, job: &Job) -> Result<Results, Failure> {
     let path = result_path(out, job);
     let bytes = files::read(&path, OpenedBy::Command, u64::MAX)
@@ -67,7 +67,7 @@ pub fn finished(out: &Path, job: &Job) -> Result<Results, Failure> {
 }
 
 impl Runner<'_> {
-    /// Arguments of a job's process, without where its results go.
+    /// Arguments of a job's process, without `--json`.
     #[must_use]
     pub fn args(&self, job: &Job) -> Vec<String> {
         let mut args = vec!["sim".to_owned(), "run".to_owned(), self.file.display().to_string()];
@@ -77,10 +77,10 @@ impl Runner<'_> {
         args
     }
 
-    /// Runs `jobs`; tells `each` of every one that is over.
+    /// Runs `jobs`; calls `each` as every one ends.
     ///
     /// # Errors
-    /// The folder of results cannot be made.
+    /// The folder of results cannot be created.
     pub fn run(
         &self,
         jobs: Vec<&Job>,
@@ -108,6 +108,7 @@ impl Runner<'_> {
                     }
                 });
             }
+            // `told` ends when the last sender is gone, and the threads have theirs.
             drop(tell);
             for (job, outcome) in told {
                 each(job, outcome);
@@ -116,9 +117,10 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Runs one job. Its results have their name when they are whole.
+    /// Runs one job. Its results get their final name when they are complete.
     fn one(&self, job: &Job) -> Result<(), Failure> {
         let path = result_path(self.out, job);
+        // With this process's id, as another sweep may run the same job into the same folder.
         let beside = path.with_extension(format!("{}.part", std::process::id()));
         let ran = Command::new(&self.weft)
             .args(self.args(job))
@@ -134,13 +136,14 @@ impl Runner<'_> {
             let had = fs::rename(&beside, &path);
             let results =
                 had.map_err(|error| error.to_string()).and_then(|()| finished(self.out, job));
-            // Exit code 1 beside whole results: something was not as expected, which its row tells.
+            // Exit code 1 with complete results: an expectation was not met, which the job's row shows.
             match results {
                 Ok(_) if matches!(ran.status.code(), Some(0 | 1)) => Ok(()),
                 Ok(_) => Err(said(&ran, None)),
                 Err(why) => Err(said(&ran, Some(&why))),
             }
         });
+        // Results of a failed job would count as finished, and the job would not run again.
         if outcome.is_err() {
             for path in [&beside, &path] {
                 drop(fs::remove_file(path)); // it may not be there
@@ -151,11 +154,12 @@ impl Runner<'_> {
 }
 
 impl Runner<'_> {
-    /// Waits for a process, and passes SIGINT on to it, which not every sender of SIGINT gives to all.
+    /// Waits for a process and passes SIGINT on to it: a terminal sends it to the whole process group, `kill` does not.
     fn wait(&self, mut child: Child) -> io::Result<Output> {
         let mut stderr = child.stderr.take();
         let mut said = Vec::new();
         let status = thread::scope(|scope| {
+            // Read while the process runs: with its pipe full it would never end.
             let reader = scope.spawn(|| stderr.as_mut().map(|it| it.read_to_end(&mut said)));
             let mut is_told = false;
             let status = loop {
@@ -164,7 +168,7 @@ impl Runner<'_> {
                 }
                 if !is_told && self.end.load(Ordering::Relaxed) {
                     is_told = true;
-                    // Its number is its own until it was waited for.
+                    // The process id cannot be reused before `try_wait` has reaped it.
                     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
                     pid.map(|pid| kill_process(pid, Signal::INT)).transpose()?;
                 }
@@ -177,7 +181,7 @@ impl Runner<'_> {
     }
 }
 
-/// What a failed process said, and how it ended.
+/// The exit status of a failed process, with its standard error or else `why`.
 fn said(ran: &Output, why: Option<&str>) -> Failure {
     let text = String::from_utf8_lossy(&ran.stderr);
     let text: String = text.trim().chars().take(SAID_MAX).collect();

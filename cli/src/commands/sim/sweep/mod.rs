@@ -1,6 +1,6 @@
-//! `weft sim sweep`: one scenario with many values and seeds, and what came of each.
+//! `weft sim sweep`: runs one scenario with many values and seeds.
 //!
-//! [`SweepArgs`] → jobs, each a `weft sim run` of its own; finished ones are not run again.
+//! Each combination is a job, a `weft sim run` of its own. Finished jobs are not run again.
 //!
 //! Source: docs/sweep.md.
 
@@ -69,6 +69,7 @@ pub fn run(args: &SweepArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let plan = Plan::new(&source, &args.vary, args.seeds.as_ref())?;
     let stop = Arc::new(AtomicBool::new(false));
     let end = Arc::new(AtomicBool::new(false));
+    // SIGTERM lets running jobs finish; SIGINT ends them.
     for (signal, flag) in [(SIGINT, &stop), (SIGTERM, &stop), (SIGINT, &end)] {
         signal_hook::flag::register(signal, flag.clone())
             .map_err(|source| CliError::system("wait for signals", source))?;
@@ -91,7 +92,7 @@ pub fn run(args: &SweepArgs, out: &mut dyn Write) -> Result<(), CliError> {
     tell(args, &plan, &failures, stop.load(Ordering::Relaxed), out)
 }
 
-/// The jobs, for another program.
+/// Prints the jobs as JSON lines, for a program that runs them elsewhere.
 fn list(runner: &Runner<'_>, plan: &Plan, out: &mut dyn Write) -> Result<(), CliError> {
     for job in &plan.jobs {
         let line = serde_json::json!({
@@ -105,12 +106,13 @@ fn list(runner: &Runner<'_>, plan: &Plan, out: &mut dyn Write) -> Result<(), Cli
     Ok(())
 }
 
-/// Runs what is not finished; what failed, by name of the job.
+/// Runs the unfinished jobs; returns the failed ones, by name, with the reason.
 fn run_all(runner: &Runner<'_>, plan: &Plan) -> Result<Vec<(String, String)>, CliError> {
     let todo: Vec<&Job> =
         plan.jobs.iter().filter(|job| finished(runner.out, job).is_err()).collect();
     let bar = progress::bar(plan.jobs.len() as u64, "runs");
     bar.set_position((plan.jobs.len() - todo.len()) as u64);
+    // Finished jobs took no time, and would make the estimate too short.
     bar.reset_eta();
     let mut failures = Vec::new();
     runner.run(todo, |job, outcome| {
@@ -124,7 +126,7 @@ fn run_all(runner: &Runner<'_>, plan: &Plan) -> Result<Vec<(String, String)>, Cl
     Ok(failures)
 }
 
-/// Writes table and page, and says what failed.
+/// Writes table and page, and fails if a job has no results.
 fn tell(
     args: &SweepArgs,
     plan: &Plan,

@@ -1,6 +1,7 @@
-//! What a sweep runs: every combination of values, with every seed, and what each job is called.
+//! The jobs of a sweep: every combination of values, with every seed.
 //!
-//! `--vary KEY=A,B` and `--seeds 1..20` → [`Job`]s; a job's name is a hash of all that its results depend on.
+//! A [`Job`] is named by a hash of everything that its results depend on, so results of that name are results of that
+//! job.
 //!
 //! Source: FIPS 180-4 (SHA-256); docs/sweep.md.
 
@@ -16,15 +17,15 @@ use crate::error::CliError;
 
 /// Most jobs of a sweep.
 pub const JOBS_MAX: usize = 100_000;
-/// Bytes of the hash that name a job, as hexadecimal digits twice as many.
+/// Bytes of the hash in a job's name, which has twice as many hexadecimal digits.
 const NAME_LEN: usize = 16;
 
-/// A key, and the values that it takes in turn.
+/// A key, with the values that it takes in turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vary {
-    /// As in `--set`.
+    /// SECTION.KEY, as in `--set`.
     pub key: String,
-    /// As in `--set`; at least one.
+    /// Values, as in `--set`; at least one.
     pub values: Vec<String>,
 }
 
@@ -32,7 +33,7 @@ impl Vary {
     /// Reads `KEY=A,B,C`. A comma inside brackets, braces or quotes is part of a value.
     ///
     /// # Errors
-    /// No key, no value, one value twice.
+    /// The key or a value is missing, or a value is given twice.
     pub fn read(text: &str) -> Result<Self, String> {
         let expected = "expected KEY=VALUE,VALUE such as buffer.dt_alpha=0.125,1,8";
         let (key, list) = text.split_once('=').ok_or(expected)?;
@@ -49,7 +50,7 @@ impl Vary {
     }
 }
 
-/// Cuts at commas that are not inside brackets or quotes.
+/// Splits at commas outside brackets and quotes.
 fn split(list: &str) -> Vec<&str> {
     let (mut parts, mut from, mut depth, mut quoted) = (Vec::new(), 0, 0u32, false);
     for (at, c) in list.char_indices() {
@@ -76,7 +77,7 @@ impl Seeds {
     /// Reads `7`, `1..20` (both included) and lists of them: `1..3,8`.
     ///
     /// # Errors
-    /// Anything else, none, too many, or one twice.
+    /// Any other form, no seed, too many, or one twice.
     pub fn read(text: &str) -> Result<Self, String> {
         let expected = || format!("expected seeds such as 7, 1..20 or 1..3,8, found {text:?}");
         let mut seeds: Vec<u64> = Vec::new();
@@ -84,6 +85,7 @@ impl Seeds {
             let (from, to) = part.split_once("..").unwrap_or((part, part));
             let read = |text: &str| text.trim().parse::<u64>().map_err(|_| expected());
             let (from, to) = (read(from)?, read(to)?);
+            // Before `extend`: a range such as 0..18446744073709551615 must not be expanded.
             if from > to || to - from >= JOBS_MAX as u64 || seeds.len() > JOBS_MAX {
                 return Err(format!("{}: at most {JOBS_MAX}, the first one first", expected()));
             }
@@ -102,27 +104,27 @@ impl Seeds {
 /// One run of a sweep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Hexadecimal digits of the hash.
+    /// Hash of the job's inputs, in hexadecimal digits.
     pub name: String,
-    /// Values of what is varied, in the order of the command line.
+    /// Values of the varied keys, in the order of the command line.
     pub values: Vec<String>,
     /// Seed; `None` for that of the scenario.
     pub seed: Option<u64>,
-    /// `--set` of all of it.
+    /// Arguments of `--set`: the common ones, the varied ones, the seed.
     pub set: Vec<String>,
 }
 
-/// All of a sweep.
+/// All jobs of a sweep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Keys that are varied.
+    /// The varied keys.
     pub keys: Vec<String>,
-    /// Jobs, combination by combination, with all seeds of one side by side.
+    /// Jobs, combination by combination; all seeds of one combination stand together.
     pub jobs: Vec<Job>,
 }
 
 impl Plan {
-    /// Works it out. Every combination is read as a scenario, so that nothing begins that is going to be refused.
+    /// Makes the plan. Every combination is loaded as a scenario, so that none is refused after others have run.
     ///
     /// # Errors
     /// A scenario that is refused with some combination; a key that is varied twice; too many jobs.
@@ -134,6 +136,7 @@ impl Plan {
             }
         }
         let each = seeds.map_or(1, |seeds| seeds.0.len());
+        // Before the combinations are made, which grow as the product of all values.
         let count = vary.iter().try_fold(each, |n, one| n.checked_mul(one.values.len()));
         if count.is_none_or(|count| count > JOBS_MAX) {
             return Err(CliError::Usage(format!("more than {JOBS_MAX} jobs: vary less")));
@@ -167,12 +170,13 @@ impl Plan {
     }
 }
 
-/// Files that the scenario names, with what is in them: every text in it, or set over it, that is the name of one.
+/// Files that the scenario may read, with their contents: every text in it, or set over it, that is the name of a file.
+/// A text that only happens to be one costs no more than a needless run.
 fn named_files(source: &Source, vary: &[Vary]) -> Result<Vec<(String, Vec<u8>)>, CliError> {
     let Some(dir) = &source.dir else { return Ok(Vec::new()) };
     let mut names = BTreeSet::new();
     let mut todo: Vec<toml::Value> = Vec::new();
-    // What is no TOML is refused when it is read as a scenario.
+    // Text that is no TOML is refused when it is loaded as a scenario.
     todo.extend(toml::from_str::<toml::Table>(&source.text).ok().map(toml::Value::Table));
     while let Some(value) = todo.pop() {
         match value {
@@ -198,10 +202,11 @@ fn named_files(source: &Source, vary: &[Vary]) -> Result<Vec<(String, Vec<u8>)>,
     Ok(files)
 }
 
-/// A hash of the scenario's text, the files that it names, what is set over it, and the version that runs it.
+/// Hash of the version of weft, the scenario's text, the files that it names, and the settings over it.
 fn name(text: &str, files: &[(String, Vec<u8>)], set: &[String]) -> String {
     let mut hash = Context::new(&SHA256);
     let mut add = |bytes: &[u8]| {
+        // The length first, so that no two lists of inputs are the same bytes.
         hash.update(&(bytes.len() as u64).to_be_bytes());
         hash.update(bytes);
     };
@@ -218,7 +223,7 @@ fn name(text: &str, files: &[(String, Vec<u8>)], set: &[String]) -> String {
     HEXLOWER.encode(digest.as_ref().get(..NAME_LEN).unwrap_or_default())
 }
 
-/// What tells one job from another, in words: `buffer.dt_alpha=1/8 seed=3`.
+/// The job's values as text: `buffer.dt_alpha=1/8 seed=3`.
 #[must_use]
 pub fn words(keys: &[String], job: &Job) -> String {
     let values = keys.iter().zip(&job.values).map(|(key, value)| format!("{key}={value}"));
@@ -227,7 +232,7 @@ pub fn words(keys: &[String], job: &Job) -> String {
     if words.is_empty() { "as it is".to_owned() } else { words.join(" ") }
 }
 
-/// Where the results of a job are.
+/// File of a job's results.
 #[must_use]
 pub fn result_path(out: &Path, job: &Job) -> std::path::PathBuf {
     out.join("jobs").join(format!("{}.json", job.name))

@@ -1,8 +1,7 @@
-//! What came of a sweep: one table, as CSV, as text and as a page with a picture of each figure.
+//! The results of a sweep: one table, as CSV, JSON, text, and a page with a plot of each figure.
 //!
-//! A [`Row`] for each job → CSV, text, HTML.
+//! The table has a [`Row`] for each job; names of columns end with their unit.
 //!
-//! Units: as the names of columns end.
 //! Source: docs/sweep.md.
 #![expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "places on a page")]
 
@@ -20,13 +19,13 @@ use weft_views::svg::{Draw, Plot, Series, escape, place};
 
 use super::plan::{Job, Plan, words};
 
-/// Pictures have as many combinations at most.
+/// Most combinations in a plot; further ones are in the table only.
 const COMBINATIONS: usize = 40;
 
-/// A figure of a run: its column, and how it is read.
+/// A figure of a run: its column, and its value in the results.
 type Figure = (&'static str, fn(&Results) -> Option<Decimal>);
 
-/// Figures of a row, in order.
+/// Figures of a row, in the order of the columns.
 const FIGURES: [Figure; 15] = [
     ("end_us", |r| Some(Decimal::us_of_ps(r.end_ps))),
     ("flows_delivered", |r| Some(Decimal::whole(r.summary.flows_delivered))),
@@ -47,19 +46,19 @@ const FIGURES: [Figure; 15] = [
     ("queue_max_bytes", |r| Some(Decimal::whole(r.summary.queue_depth_max_bytes))),
 ];
 
-/// A rank's name, and its place among so many in order.
+/// A rank's name, and its index among `n` sorted values.
 type Rank = (&'static str, fn(usize) -> usize);
 
-/// No frame has no latency.
+/// A latency; `None` if no frame was measured.
 fn latency(results: &Results, ps: u64) -> Option<Decimal> {
     (results.latency.frames > 0).then(|| Decimal::us_of_ps(ps))
 }
 
-/// A job and what came of it.
+/// A job with its results.
 pub struct Row<'a> {
-    /// The job.
+    /// The job, with values and seed.
     pub job: &'a Job,
-    /// Its figures, in order, or why there are none.
+    /// The figures, in the order of [`FIGURES`], or the reason why there are none.
     outcome: Result<Figures, String>,
 }
 
@@ -71,7 +70,7 @@ struct Figures {
 }
 
 impl<'a> Row<'a> {
-    /// The row of a job.
+    /// Makes the row of a job from its results, or from the reason why there are none.
     #[must_use]
     pub fn new(job: &'a Job, outcome: Result<&Results, String>) -> Self {
         let outcome = outcome.map(|results| Figures {
@@ -88,7 +87,7 @@ impl<'a> Row<'a> {
         Self { job, outcome }
     }
 
-    /// Why there are no figures.
+    /// The reason why the job has no figures.
     #[must_use]
     pub fn failure(&self) -> Option<&str> {
         self.outcome.as_ref().err().map(String::as_str)
@@ -115,7 +114,7 @@ fn columns(plan: &Plan) -> Vec<String> {
     plan.keys.iter().cloned().chain(after.map(str::to_owned)).collect()
 }
 
-/// A row a job, for other programs.
+/// Writes the table as CSV, a row for each job.
 ///
 /// # Errors
 /// The writer's.
@@ -130,7 +129,7 @@ pub fn csv(plan: &Plan, rows: &[Row<'_>], out: &mut dyn Write) -> io::Result<()>
     table.flush()
 }
 
-/// A row a job, with the columns of [`csv`]: numbers where there are some, no key where there is nothing.
+/// The table as JSON, an object for each job with the columns of [`csv`]; empty cells have no key.
 #[must_use]
 pub fn json(plan: &Plan, rows: &[Row<'_>]) -> Value {
     let names = columns(plan);
@@ -148,7 +147,7 @@ pub fn json(plan: &Plan, rows: &[Row<'_>]) -> Value {
     rows.iter().map(of).collect()
 }
 
-/// A number that JSON has, to the digit, else the text.
+/// A JSON number if that prints as the same digits, otherwise the text: a value such as `1/8` or `007` stays as given.
 fn number_or_text(cell: String) -> Value {
     match serde_json::from_str::<Number>(&cell) {
         Ok(number) if number.to_string() == cell => Value::Number(number),
@@ -156,7 +155,7 @@ fn number_or_text(cell: String) -> Value {
     }
 }
 
-/// A row a job, for people; columns that are empty or 0 throughout are left out.
+/// Writes the table as text, without columns that are empty or 0 throughout.
 ///
 /// # Errors
 /// The writer's.
@@ -193,7 +192,7 @@ pub fn text(plan: &Plan, rows: &[Row<'_>], out: &mut dyn Write) -> io::Result<()
     Ok(())
 }
 
-/// One page: a picture of each figure that differs, and the table. Its JSON has the rows.
+/// The page: a plot of each figure that differs between jobs, and the table, also as JSON in a script element.
 #[must_use]
 pub fn page(scenario: &str, plan: &Plan, rows: &[Row<'_>]) -> String {
     let mut out = String::new();
@@ -223,7 +222,7 @@ pub fn page(scenario: &str, plan: &Plan, rows: &[Row<'_>]) -> String {
     out
 }
 
-/// Least, median and most over the seeds of each combination; nothing where all are equal.
+/// Plots minimum, median and maximum over the seeds of each combination; nothing if all values are equal.
 fn picture(plan: &Plan, rows: &[Row<'_>], figure: usize, name: &'static str, out: &mut String) {
     let mut combinations: Vec<(String, Vec<Decimal>)> = Vec::new();
     let keyless: Vec<String> = plan.keys.clone();
@@ -232,6 +231,7 @@ fn picture(plan: &Plan, rows: &[Row<'_>], figure: usize, name: &'static str, out
         let value =
             row.outcome.as_ref().ok().and_then(|of| of.values.get(figure).copied().flatten());
         let Some(value) = value else { continue };
+        // Jobs of one combination stand together in the plan.
         match combinations.last_mut() {
             Some((last, values)) if *last == label => values.push(value),
             _ => combinations.push((label, vec![value])),
@@ -261,6 +261,7 @@ fn picture(plan: &Plan, rows: &[Row<'_>], figure: usize, name: &'static str, out
             .filter_map(|(at, (label, values))| {
                 let value = values.get(of(values.len()))?;
                 let words = format!("{label}: {rank} {value} of {}", values.len());
+                // A `Decimal` counts billionths.
                 Some((place(at, count), value.0 as f64 / 1e9, words))
             })
             .collect(),
@@ -270,6 +271,7 @@ fn picture(plan: &Plan, rows: &[Row<'_>], figure: usize, name: &'static str, out
             .split(' ')
             .map(|part| part.split_once('=').map_or(part, |(_, value)| value))
             .collect();
+        // More labels than these would overlap; a point's tooltip has its values.
         let text = if count <= 12 { values.join(" ") } else { (at + 1).to_string() };
         (place(at, count), text)
     };
