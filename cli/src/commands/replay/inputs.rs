@@ -77,6 +77,7 @@ impl AllGiven {
             check_pipe(&argument, &name.path)?;
             given.add_all(&argument, name)?;
         }
+        // Gaps are found over all captures before the replay reads them again, so a pipe's bytes are kept in a file.
         if args.max_gap.is_some() {
             for one in &mut given.all {
                 one.source = one.source.clone().kept().map_err(capture)?;

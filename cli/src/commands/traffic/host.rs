@@ -1,9 +1,8 @@
 //! The host that the flags and the configuration of `weft traffic` describe.
 //!
-//! [`TrafficArgs`] -> [`HostSpec`]: a stream for each format, receiver and priority. Streams are numbered
-//! station × 256 + index, so that hosts with different stations never share one.
+//! Makes a [`HostSpec`] with a stream for each format, receiver and priority. Streams are numbered station × 256 +
+//! index, so that hosts with different stations never share a number. Lengths are without FCS.
 //!
-//! Units: bit/s, frames/s, bytes without FCS.
 //! Source: docs/spec/pipeline.md §9; docs/configuration.md "`[traffic]`".
 
 use weft_config::TrafficConfig;
@@ -25,12 +24,12 @@ use crate::commands::frames::{RateArg, check_len, kind_of, on_vc};
 use crate::error::CliError;
 use crate::settings::SettingsArgs;
 
-/// What waits at a slow receiver at most.
+/// Largest backlog of a slow receiver, in bytes.
 const SLOW_CAPACITY_BYTES: usize = 16 << 20;
 
-/// What the configuration says of the host, and of the switch at the other end.
+/// The configuration's settings of the host, and of the switch at the other end.
 struct Given {
-    /// Whether a configuration was given; else flags and their defaults are all.
+    /// Whether a configuration was given; otherwise only flags and their defaults apply.
     is_configured: bool,
     config: TrafficConfig,
     classes: PriMap,
@@ -48,6 +47,7 @@ impl Given {
             settings.set(&format!("switch.num_priorities={count}"), "--priorities")?;
         }
         let (config, sorts) = traffic_of(&settings)?;
+        // Without a configuration the switch is taken to have the default maps for its number of priorities.
         let classes = match (is_configured, sorts.pris) {
             (true, _) => PriMap::of_port(&sorts.maps, &sorts.trust, Pri::default()),
             (false, 8) => PriMap::eight(),
@@ -58,7 +58,7 @@ impl Given {
     }
 }
 
-/// The host that the flags describe.
+/// Makes the host's spec.
 pub(super) fn spec(args: &TrafficArgs) -> Result<HostSpec, CliError> {
     let given = Given::read(args)?;
     let me = Station::numbered(args.station);
@@ -73,6 +73,7 @@ pub(super) fn spec(args: &TrafficArgs) -> Result<HostSpec, CliError> {
     spec.rate = Some(LinkRate::gbps(args.gbps));
     spec.honour_pfc = !args.ignore_pfc && given.config.obeys_pfc;
     spec.slow = args.slow.map(|rate| slow(args, rate, given.lossless)).transpose()?;
+    // All streams start together, once the switch has learnt the stations from their announcements.
     let start = now() + seconds(args.delay);
     let configured = [kind_of(given.config.format)];
     for &kind in if args.format.is_empty() { &configured[..] } else { &args.format } {
@@ -91,7 +92,7 @@ pub(super) fn spec(args: &TrafficArgs) -> Result<HostSpec, CliError> {
     Ok(spec)
 }
 
-/// `base` at each priority that is asked for.
+/// `base` at each requested priority.
 fn at_priorities(
     args: &TrafficArgs,
     given: &Given,
@@ -106,6 +107,8 @@ fn at_priorities(
     for &wanted in &args.pri {
         match wanted {
             PriArg::All => {
+                // Some formats cannot select every priority: AFH without a tag has no Traffic Class for priority 1 of
+                // 4.
                 frames.extend(existing().filter_map(|pri| base.clone().with_pri(pri, map).ok()));
             }
             PriArg::One(pri) => {
@@ -121,12 +124,13 @@ fn at_priorities(
     Ok(frames)
 }
 
-/// A frame of `kind`, before its priority.
+/// A frame of `kind`, without its priority.
 fn frame(args: &TrafficArgs, given: &Given, kind: Kind, me: Station, to: Station) -> FrameSpec {
     let mut frame = FrameSpec::new(kind, me, to).with_sizes(args.size.0.clone());
     frame.gen2_order = args.gen2_order;
     let is_ect = args.ecn || given.is_configured && given.config.ecn;
     frame.ecn = if is_ect { Ecn::Ect0 } else { Ecn::NotEct };
+    // AFH_Lite has no place for a tag.
     let tagged = given.config.vlan && kind != Kind::Lite;
     if let Some(vid) = args.vlan.or(tagged.then_some(1)) {
         frame = frame.with_vlan(Pcp::from_low_bits(0), Vid::from_low_bits(vid));
@@ -154,7 +158,7 @@ fn stream(
     })
 }
 
-/// A receiver that drains at a rate and pauses the lossless priorities.
+/// A receiver that drains at `rate` and pauses the lossless priorities.
 pub(super) fn slow(
     args: &TrafficArgs,
     rate: RateArg,

@@ -1,8 +1,8 @@
-//! `weft traffic`: a host on an interface: sends streams, checks those that arrive, honours PFC.
+//! `weft traffic`: a host on an interface, which sends streams, checks those that arrive, and obeys PFC.
 //!
-//! Flags → the host that they describe → a loop over [`Host::poll`]; at the end a report.
+//! Flags describe the host, a loop polls it ([`Host::poll`]), and a report concludes. With `--rclink` or `--tcp` the
+//! host is an RC Link endpoint or a TCP host.
 //!
-//! Units: seconds, frames.
 //! Source: docs/spec/pipeline.md §9.
 
 mod args;
@@ -31,23 +31,23 @@ use crate::error::CliError;
 
 pub use self::args::TrafficArgs;
 
-/// Chunks for a host: bursts both ways and what waits.
+/// Chunks of a host's pool: bursts both ways, and a slow receiver's backlog.
 const CHUNKS: usize = 4_096;
-/// How long nothing comes to a port that is empty.
+/// Silence after which a port counts as empty.
 const QUIET: Span = Span::from_ms(50);
-/// How long emptying a port may take.
+/// Longest time for emptying a port.
 const EMPTY_MAX: Span = Span::from_ms(2_000);
-/// How long an idle host sleeps at most.
+/// Longest sleep of an idle host.
 const SLEEP_MAX_NS: u64 = 5_000_000;
 
-/// Who is at the port.
+/// The kind of host at the port.
 enum Player {
     Host(Box<Host>),
     Endpoint(Box<rclink::Prepared>),
     Tcp(Box<weft_hosts::tcp::TcpHost>),
 }
 
-/// Plays the host.
+/// Runs the host.
 ///
 /// # Errors
 /// Flags that contradict each other, a device that cannot be opened, an expectation that failed.
@@ -56,6 +56,7 @@ pub fn run(args: &TrafficArgs, out: &mut dyn Write) -> Result<(), CliError> {
         let text = format!("--ready {}: the file exists already; remove it first", path.display());
         return Err(CliError::Usage(text));
     }
+    // Before the device is opened: contradictory flags need no rights.
     let player = if args.tcp.tcp {
         Player::Tcp(Box::new(tcp::prepare(args)?))
     } else if args.rclink.rclink {
@@ -68,7 +69,7 @@ pub fn run(args: &TrafficArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let entered = confine::enter_on([args.device.as_str()])
         .map_err(|source| CliError::system(give_up, source))?;
     let mut port = open(&args.device, LinkRate::gbps(args.gbps), FRAME_LEN_MAX)?;
-    // The device is open: from here on the host makes files and memory only.
+    // The device is open: from here on the host needs no system calls but those of files, memory and its port.
     let _confined = entered.seal().map_err(|source| CliError::system(give_up, source))?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -87,6 +88,7 @@ pub fn run(args: &TrafficArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let mut bufs = Bufs::new(pool, CHUNKS / 4, 4);
     host.announce();
     drive(args, &mut host, port.as_mut(), &mut bufs, &stop)?;
+    // Frames in flight when the signal arrived still count as received.
     if stop.load(Ordering::Relaxed) {
         empty(&mut host, port.as_mut(), &mut bufs);
     }
@@ -113,7 +115,7 @@ pub fn run(args: &TrafficArgs, out: &mut dyn Write) -> Result<(), CliError> {
     Err(CliError::Difference(found))
 }
 
-/// Polls until all is sent and the linger is over, or a signal says stop.
+/// Polls until all frames are sent and the linger is over, or a signal arrives.
 fn drive(
     args: &TrafficArgs,
     host: &mut Host,
@@ -130,6 +132,7 @@ fn drive(
             wait(port, Span::from_ms(1)); // the device is away; it may come back
             continue;
         };
+        // Not before the announcement has left: whoever waits for `--ready` may send at once.
         if !told && !progress.blocked {
             told = true;
             is_open(args)?;
@@ -139,6 +142,7 @@ fn drive(
             if end <= at {
                 break;
             }
+        // A host that only receives ends after `--duration`; without it, by a signal.
         } else if !sends && args.duration.is_some() {
             let end = *over.get_or_insert(at + seconds(args.duration.unwrap_or(0.0)) + linger);
             if end <= at {
@@ -154,13 +158,14 @@ fn drive(
     Ok(())
 }
 
-/// Says that the port is open: what is sent to it from now on is heard.
+/// Reports that the port is open: frames to it are received from now on.
 fn is_open(args: &TrafficArgs) -> Result<(), CliError> {
     let say = || anstream::eprintln!("port {} is open", args.device);
     let Some(path) = &args.ready else {
         say();
         return Ok(());
     };
+    // `create_new` doesn't follow a symbolic link, nor truncate another's file.
     let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let written = made.and_then(|mut file| writeln!(file, "{}", std::process::id()));
     written.map_err(|source| CliError::File { verb: "make", path: path.clone(), source })?;
@@ -168,8 +173,8 @@ fn is_open(args: &TrafficArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Takes what has come to the port, and is on its way to it, and sends no more: until nothing comes for [`QUIET`], or
-/// [`EMPTY_MAX`] is over.
+/// Stops sending, and receives frames that are queued or in flight, until none arrives for [`QUIET`], or [`EMPTY_MAX`]
+/// is over.
 fn empty(host: &mut Host, port: &mut dyn Port, bufs: &mut Bufs) {
     host.stop();
     let begun = now();

@@ -1,8 +1,4 @@
-//! Arguments of `weft traffic`.
-//!
-//! Clap's derive; each value is read by the function or type that its option names.
-//!
-//! Units: as each option says.
+//! Arguments of `weft traffic`, with the parsers of their values.
 
 use std::path::PathBuf;
 

@@ -1,8 +1,5 @@
 //! Arguments of `weft traffic --rclink`.
 //!
-//! Clap's derive; all need `--rclink`.
-//!
-//! Units: as each option says.
 //! Source: docs/rclink.md.
 
 use clap::Args;

@@ -1,8 +1,5 @@
-//! Arguments of `weft traffic --tcp`.
+//! Arguments of `weft traffic --tcp`, with the parsers of their values.
 //!
-//! Clap's derive; all need `--tcp`.
-//!
-//! Units: as each option says.
 //! Source: docs/tcp.md.
 
 use core::net::{Ipv4Addr, SocketAddrV4};

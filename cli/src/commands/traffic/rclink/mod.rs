@@ -1,8 +1,7 @@
 //! `weft traffic --rclink`: an RC Link endpoint on an interface, with the state machine of virtual time.
 //!
-//! Flags → [`EndpointSpec`] → a loop over [`Endpoint::poll`]; at the end a report.
+//! Flags make an [`EndpointSpec`], a loop polls the endpoint ([`Endpoint::poll`]), and a report concludes.
 //!
-//! Units: requests, frames, picoseconds.
 //! Source: docs/rclink.md; docs/spec/model.md §4.
 
 mod args;
@@ -36,22 +35,24 @@ use crate::error::CliError;
 
 pub(super) use args::RclinkArgs;
 
-/// Requests that are given to the endpoint and not done at once: what it has to keep.
+/// Most requests that the endpoint has at once, which bounds its memory.
 const OPEN_MAX: usize = 4_096;
-/// Windows of a rate: 65.536 us.
+/// Length of a rate limiter's window (docs/rclink.md).
 const WINDOW_NS: u64 = 65_536;
 
-/// An endpoint, and the frame that makes it known.
+/// An endpoint, with the frame that announces it.
 pub(super) struct Prepared {
     endpoint: Endpoint,
     hello: FrameSpec,
 }
 
-/// The endpoint that the flags describe, and the frame that makes it known.
+/// Makes the endpoint that the flags describe.
 ///
 /// # Errors
-/// Flags that contradict each other, or that no endpoint can be.
+/// Flags that contradict each other, or are impossible for an endpoint.
 pub(super) fn prepare(args: &TrafficArgs) -> Result<Prepared, CliError> {
+    // Requests are numbered with 32 bits over all stations (`Plan::give`).
+    // Requests are numbered with 32 bits over all stations (`Plan::give`).
     let all = args.to.len() as u64 * u64::from(args.rclink.requests);
     if u32::try_from(all).is_err() {
         return Err(usage(format!("expected at most {} requests in all, found {all}", u32::MAX)));
@@ -63,10 +64,10 @@ pub(super) fn prepare(args: &TrafficArgs) -> Result<Prepared, CliError> {
     Ok(Prepared { endpoint, hello })
 }
 
-/// Plays the endpoint at `port`.
+/// Runs the endpoint at `port`.
 ///
 /// # Errors
-/// As `weft traffic`; requests that were given up.
+/// As for `weft traffic`, and requests that were given up.
 pub(super) fn run(
     args: &TrafficArgs,
     Prepared { mut endpoint, hello }: Prepared,
@@ -92,7 +93,7 @@ pub(super) fn run(
     verdict(args, &tally)
 }
 
-/// Whether all came about that was asked for.
+/// Fails unless all requests were acknowledged (LITE: sent), and all expected ones arrived in order.
 fn verdict(args: &TrafficArgs, tally: &Tally) -> Result<(), CliError> {
     let wanted = args.to.len() as u64 * u64::from(args.rclink.requests);
     if tally.done < wanted {
@@ -118,7 +119,7 @@ fn verdict(args: &TrafficArgs, tally: &Tally) -> Result<(), CliError> {
     }
 }
 
-/// Whether requests are acknowledged: LITE sends them, and hears nothing of them.
+/// Whether requests are acknowledged; in LITE they are not.
 fn has_acks(args: &TrafficArgs) -> bool {
     args.format.first() != Some(&Kind::Lite) && !args.rclink.lite
 }
@@ -127,7 +128,7 @@ fn usage(error: impl std::fmt::Display) -> CliError {
     CliError::Usage(format!("--rclink: {error}"))
 }
 
-/// The endpoint that the flags describe.
+/// The spec of the endpoint that the flags describe.
 fn spec(args: &TrafficArgs) -> Result<EndpointSpec, CliError> {
     let kind = match args.format[..] {
         [] => Kind::Standard,
@@ -144,7 +145,7 @@ fn spec(args: &TrafficArgs) -> Result<EndpointSpec, CliError> {
     spec.frame = frame(args, kind);
     spec.frame.check().map_err(usage)?;
     let port_mac = Station::numbered(args.station).mac;
-    // no other link carries Lite, and none of these carries another format
+    // A Lite link carries no other format, and no other link carries Lite.
     let afh = if kind == Kind::Lite { AfhMode::Lite } else { args.afh };
     let gen2_order = args.gen2_order;
     spec.parse = ParseConfig { afh, gen2_order, port_mac, ..ParseConfig::DEFAULT };
@@ -166,11 +167,12 @@ fn spec(args: &TrafficArgs) -> Result<EndpointSpec, CliError> {
         least: 82,
         ..DcqcnSpec::DEFAULT
     });
+    // There is no `--config` here that says which priorities are lossless, so all are paused.
     spec.slow = args.slow.map(|rate| slow(args, rate, PriSet::from_bits(0xFF))).transpose()?;
     Ok(spec)
 }
 
-/// A frame of the endpoint, before its receiver.
+/// A frame of the endpoint, without its receiver.
 fn frame(args: &TrafficArgs, kind: Kind) -> FrameSpec {
     let me = Station::numbered(args.station);
     let mut frame = FrameSpec::new(kind, me, me);
@@ -182,7 +184,7 @@ fn frame(args: &TrafficArgs, kind: Kind) -> FrameSpec {
     }
 }
 
-/// Bytes a window for a rate.
+/// The limiter's window and its bytes in it, for `--limit`.
 fn threshold(rate: Rate) -> Result<(Span, u32), CliError> {
     let Rate::FrameBps(bps) = rate else {
         return Err(CliError::Usage("--limit: expected N[k|M|G]bps".to_owned()));
@@ -196,7 +198,7 @@ fn threshold(rate: Rate) -> Result<(Span, u32), CliError> {
     Ok((Span::from_ns(WINDOW_NS), threshold))
 }
 
-/// Tells the switch where this station is.
+/// Broadcasts a frame, so that the switch learns this station.
 fn announce(hello: &FrameSpec, port: &mut dyn Port, bufs: &mut Bufs) {
     let at = now();
     let stamp = Stamp { stream: ANNOUNCE, seq: 0, sent: at };
@@ -209,7 +211,7 @@ fn announce(hello: &FrameSpec, port: &mut dyn Port, bufs: &mut Bufs) {
     }
 }
 
-/// What is still to be sent.
+/// The requests that are still to be sent.
 struct Plan<'a> {
     to: &'a [u16],
     bytes: u64,
@@ -218,7 +220,8 @@ struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    /// Gives the endpoint requests, one to each station in turn, while it has few; counts those that it does not take.
+    /// Gives the endpoint requests, one to each station in turn, up to [`OPEN_MAX`] at once; counts those that it
+    /// refuses.
     fn give(&mut self, endpoint: &mut Endpoint, tally: &mut Tally) {
         while self.next < self.all && tally.open() < OPEN_MAX as u64 {
             let turn = usize::try_from(self.next % self.to.len() as u64).unwrap_or(0);
@@ -234,7 +237,7 @@ impl Plan<'_> {
     }
 }
 
-/// Polls until all is done and the linger is over, the duration is over, or a signal says stop.
+/// Polls until all requests are done and the linger is over, the duration is over, or a signal arrives.
 fn drive(
     args: &TrafficArgs,
     endpoint: &mut Endpoint,
@@ -264,10 +267,12 @@ fn drive(
         if limit.is_some_and(|limit| at >= limit) {
             return;
         }
+        // An endpoint that sends nothing runs until its duration or a signal ends it.
         let is_done = all > 0 && plan.next == all && endpoint.is_idle();
         if is_done && *over.get_or_insert(at + seconds(args.linger)) <= at {
             return;
         }
+        // An idle poll may have completed requests, whose places can be filled at once.
         let has_more = plan.next < all && tally.open() < OPEN_MAX as u64 && at >= begin;
         if progress.sent + progress.received == 0 && !has_more {
             let next = progress.next.map_or(Span::from_ns(SLEEP_MAX_NS), |next| next.since(at));

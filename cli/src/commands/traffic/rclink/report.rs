@@ -1,8 +1,7 @@
-//! What `weft traffic --rclink` says at the end.
+//! The final report of `weft traffic --rclink`.
 //!
-//! [`Tally`] counts events while it runs; [`Report`] is data, for programs as JSON.
+//! A [`Tally`] counts events during the run; a [`Report`] is printed as text or JSON. Bytes are those of payload.
 //!
-//! Units: requests, frames, bytes of payload, picoseconds (`_ps`).
 //! Source: docs/rclink.md.
 
 use std::collections::BTreeMap;
@@ -16,44 +15,44 @@ use weft_hosts::stream::rx::Latency;
 use super::has_acks;
 use crate::commands::traffic::TrafficArgs;
 
-/// Requests, as events tell of them.
+/// Counts of requests, by events.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// Given to the endpoint.
+    /// Requests given to the endpoint.
     pub given: u64,
-    /// Of these, not taken: their queue pair had failed.
+    /// Requests that the endpoint refused, because their queue pair had failed.
     pub refused: u64,
-    /// Acknowledged; where nothing is, sent.
+    /// Requests acknowledged; in LITE, sent.
     pub done: u64,
-    /// Frames that were given up.
+    /// Frames given up without an ACK.
     pub given_up: u64,
-    /// Queue pairs that have failed.
+    /// Queue pairs that failed.
     pub failed: u64,
-    /// Requests that have come whole.
+    /// Requests that arrived complete.
     pub delivered: u64,
-    /// Their bytes.
+    /// Payload bytes of the delivered requests.
     pub bytes: u64,
-    /// Of these, not behind the one before of the same sender.
+    /// Delivered requests that were out of order within their sender's.
     pub disordered: u64,
-    /// CNPs that were passed on.
+    /// CNPs that the endpoint passed on.
     pub congested: u64,
-    /// By sender: the last request.
+    /// Number of the last request, by sender.
     last: BTreeMap<u16, u32>,
     latency: Latency,
 }
 
 impl Tally {
-    /// Requests that are neither done nor given up.
+    /// Requests in progress. After a failure 0, so that the remaining ones are given (and refused) at once.
     pub const fn open(&self) -> u64 {
         if self.failed > 0 { 0 } else { self.given - self.done }
     }
 
-    /// Counts an event.
     pub fn take(&mut self, event: &Event) {
         match *event {
             Event::Sent { .. } => self.done += 1,
             Event::Delivered { from, id, bytes, first, at } => {
                 let last = self.last.insert(from, id);
+                // A sender's numbers rise, but not by one: it serves its stations in turn.
                 self.disordered += u64::from(last.is_some_and(|last| last >= id));
                 self.delivered += 1;
                 self.bytes += bytes;
@@ -73,7 +72,7 @@ impl Tally {
 #[derive(Debug, Serialize)]
 struct Requests {
     given: u64,
-    /// Where nothing is acknowledged: those of which all frames were sent.
+    /// LITE only: requests whose frames were all sent.
     sent: Option<u64>,
     acknowledged: Option<u64>,
     refused: u64,
@@ -84,7 +83,7 @@ struct Requests {
     out_of_order: u64,
 }
 
-/// What is said.
+/// The report, as JSON.
 #[derive(Debug, Serialize)]
 pub struct Report {
     station: u16,
@@ -97,7 +96,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Of an endpoint that is done.
+    /// Makes the report of an endpoint that is done.
     pub fn new(args: &TrafficArgs, endpoint: &Endpoint, tally: &Tally) -> Self {
         let is_acked = has_acks(args);
         Self {
@@ -121,7 +120,7 @@ impl Report {
         }
     }
 
-    /// For people.
+    /// Prints the report as text.
     pub fn print(&self, out: &mut dyn Write) -> io::Result<()> {
         let Self { requests, frames, .. } = self;
         let done = match (requests.acknowledged, requests.sent) {

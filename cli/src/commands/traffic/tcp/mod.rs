@@ -1,8 +1,7 @@
 //! `weft traffic --tcp`: a TCP host on an interface, with the stack of virtual time.
 //!
-//! Flags → [`TcpHostSpec`] → a loop over [`TcpHost::poll`]; at the end a report.
+//! Flags make a [`TcpHostSpec`], a loop polls the host ([`TcpHost::poll`]), and a report concludes.
 //!
-//! Units: bytes of payload, picoseconds.
 //! Source: docs/tcp.md; docs/spec/model.md §7.
 
 mod args;
@@ -31,13 +30,13 @@ use crate::error::CliError;
 
 pub(super) use args::TcpArgs;
 
-/// Ports of connections that are begun, unless those are in use here: the dynamic ones (RFC 6335).
+/// First local port and number of ports for connections that this host begins: the dynamic ones (RFC 6335).
 const PORTS: (u16, u16) = (49_152, 16_384);
 
-/// The host that the flags describe.
+/// Makes the host that the flags describe.
 ///
 /// # Errors
-/// Flags that contradict each other, or that no host can be.
+/// Flags that contradict each other, or are impossible for a host.
 pub(super) fn prepare(args: &TrafficArgs) -> Result<TcpHost, CliError> {
     let flags = &args.tcp;
     if flags.connect.is_none() && flags.listen.is_none() {
@@ -59,7 +58,7 @@ pub(super) fn prepare(args: &TrafficArgs) -> Result<TcpHost, CliError> {
         origin: at,
         whole: true,
         classes: PriMap::eight(),
-        // First sequence numbers and ports are not to be those of the run before.
+        // From the clock, so that initial sequence numbers and ports differ from those of the run before.
         seed: at.as_ps(),
     };
     let mut host = TcpHost::new(spec).map_err(usage)?;
@@ -71,7 +70,7 @@ fn usage(error: impl std::fmt::Display) -> CliError {
     CliError::Usage(format!("--tcp: {error}"))
 }
 
-/// What connections are like.
+/// Parameters of all connections.
 fn connection(args: &TrafficArgs) -> ConnectionSpec {
     let flags = &args.tcp;
     ConnectionSpec {
@@ -86,7 +85,7 @@ fn connection(args: &TrafficArgs) -> ConnectionSpec {
     }
 }
 
-/// What goes over each connection that begins at `start`.
+/// The data of each connection that begins at `start`.
 fn transfer(args: &TrafficArgs, start: Instant) -> Transfer {
     let flags = &args.tcp;
     let lasts = args.duration.map(|duration| Amount::Until(start + seconds(duration)));
@@ -94,7 +93,7 @@ fn transfer(args: &TrafficArgs, start: Instant) -> Transfer {
     Transfer { send: flags.send.map(Amount::Bytes).or(lasts), expect: None, seed }
 }
 
-/// Gives the host its connections.
+/// Has the host listen, or begin its connections.
 fn begin(args: &TrafficArgs, host: &mut TcpHost, start: Instant) -> Result<(), CliError> {
     let (flags, spec, transfer) = (&args.tcp, connection(args), transfer(args, start));
     if let Some(port) = flags.listen {
@@ -102,7 +101,7 @@ fn begin(args: &TrafficArgs, host: &mut TcpHost, start: Instant) -> Result<(), C
     }
     let Some(to) = flags.connect else { return Ok(()) };
     let (first, count) = PORTS;
-    // A peer may still know the connections of the run before (TIME-WAIT).
+    // From another port than the run before: a peer may still have its connections in TIME-WAIT.
     let offset = u16::try_from(start.as_ps() / 1_000_000 % u64::from(count)).unwrap_or(0);
     for id in 0..flags.connections {
         let place = u16::try_from(id).unwrap_or(0).wrapping_add(offset) % count;
@@ -112,10 +111,10 @@ fn begin(args: &TrafficArgs, host: &mut TcpHost, start: Instant) -> Result<(), C
     Ok(())
 }
 
-/// Plays the host at `port`.
+/// Runs the host at `port`.
 ///
 /// # Errors
-/// As `weft traffic`; connections that failed, data that is not the expected one.
+/// As for `weft traffic`, and connections that failed or brought other data than expected.
 pub(super) fn run(
     args: &TrafficArgs,
     mut host: TcpHost,
@@ -136,6 +135,7 @@ pub(super) fn run(
         .map_err(|source| CliError::system("make room for frames", source))?;
     let mut bufs = Bufs::new(pool, CHUNKS / 4, 4);
     let mut connections = Connections::default();
+    // Its error is returned only after host and port have given their chunks back.
     let driven = drive(args, &mut host, &mut connections, port, &mut bufs, stop);
     host.release(&mut bufs);
     port.release(&mut bufs);
@@ -149,7 +149,7 @@ pub(super) fn run(
     report.verdict(args)
 }
 
-/// Polls until all connections are over, or a signal says stop.
+/// Polls until all connections are over, or a signal arrives.
 fn drive(
     args: &TrafficArgs,
     host: &mut TcpHost,
@@ -162,6 +162,7 @@ fn drive(
     let (mut begun, mut told) = (false, false);
     while !stop.load(Ordering::Relaxed) {
         let at = now();
+        // `--delay` is for connections that this host begins: a listener must be ready as soon as its port is.
         if !begun && (at >= begins || args.tcp.listen.is_some()) {
             begin(args, host, at)?;
             begun = true;

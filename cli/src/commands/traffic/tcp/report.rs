@@ -1,8 +1,7 @@
-//! What `weft traffic --tcp` says at the end.
+//! The final report of `weft traffic --tcp`.
 //!
-//! [`Connections`] follows events while it runs; [`Report`] is data, for programs as JSON.
+//! [`Connections`] follows events during the run; a [`Report`] is printed as text or JSON. Bytes are those of payload.
 //!
-//! Units: bytes of payload, segments, picoseconds (`_ps`), bits a second (`_bps`).
 //! Source: docs/tcp.md.
 
 use std::collections::BTreeMap;
@@ -15,14 +14,14 @@ use weft_hosts::tcp::{TcpEvent, TcpHost, TcpStats};
 use crate::commands::traffic::TrafficArgs;
 use crate::error::CliError;
 
-/// One connection.
+/// The course of one connection.
 #[derive(Debug, Default, Serialize)]
 struct Connection {
     id: u32,
     established: bool,
-    /// From the first segment to the end of the handshake; `None` where the other end began.
+    /// From the first segment to the end of the handshake; `None` if the other end began.
     handshake_ps: Option<u64>,
-    /// Acknowledged by the other end.
+    /// Bytes that the other end has acknowledged.
     sent_bytes: Option<u64>,
     resent_segments: Option<u64>,
     /// From the end of the handshake to the last acknowledgement.
@@ -31,7 +30,7 @@ struct Connection {
     received_bytes: Option<u64>,
     received_ps: Option<u64>,
     received_bps: Option<u64>,
-    /// Place of the first byte that was not the expected one.
+    /// Offset of the first byte that differs from the expected data.
     differs_at: Option<u64>,
     failed: bool,
     closed: bool,
@@ -42,7 +41,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// What `bytes` since the end of the handshake took until `at`, and bits a second.
+    /// The time from the end of the handshake to `at`, and the rate of `bytes` in it.
     fn rate(&self, bytes: u64, at: Instant) -> (Option<u64>, Option<u64>) {
         let took = self.open.map(|open| at.since(open).as_ps());
         let bits = u128::from(bytes) * 8 * 1_000_000_000_000;
@@ -51,17 +50,17 @@ impl Connection {
     }
 }
 
-/// Connections, by number.
+/// All connections, by number.
 #[derive(Debug, Default)]
 pub struct Connections(BTreeMap<u32, Connection>);
 
 impl Connections {
-    /// Connections that are over.
+    /// Number of connections that are over.
     pub fn closed(&self) -> u64 {
         self.0.values().filter(|it| it.closed).count() as u64
     }
 
-    /// Follows an event.
+    /// Updates the connection of an event.
     pub fn take(&mut self, event: &TcpEvent) {
         let (TcpEvent::Begun { id, .. }
         | TcpEvent::Established { id, .. }
@@ -78,6 +77,7 @@ impl Connections {
             }
             TcpEvent::Acknowledged { bytes, resent, at, .. } => {
                 (it.sent_bytes, it.resent_segments) = (Some(bytes), Some(resent));
+                // `bytes` counts from the start, so the last event's rate is that of the whole connection.
                 (it.sent_ps, it.sent_bps) = it.rate(bytes, at);
             }
             TcpEvent::Received { bytes, at, .. } => {
@@ -90,7 +90,7 @@ impl Connections {
     }
 }
 
-/// What is said.
+/// The report, as JSON.
 #[derive(Debug, Serialize)]
 pub struct Report {
     station: u16,
@@ -99,13 +99,13 @@ pub struct Report {
 }
 
 impl Report {
-    /// Of a host that is done.
+    /// Makes the report of a host that is done.
     pub fn new(args: &TrafficArgs, host: &TcpHost, connections: Connections) -> Self {
         let connections = connections.0.into_values().collect();
         Self { station: args.station, connections, segments: host.stats() }
     }
 
-    /// For people.
+    /// Prints the report as text.
     pub fn print(&self, out: &mut dyn Write) -> io::Result<()> {
         for it in &self.connections {
             let Connection { id, sent_bytes, received_bytes, .. } = it;
@@ -141,10 +141,10 @@ impl Report {
         )
     }
 
-    /// Whether all came about that was asked for.
+    /// Checks the connections against the arguments.
     ///
     /// # Errors
-    /// What did not.
+    /// A connection failed, did not close, or brought other data than expected.
     pub fn verdict(&self, args: &TrafficArgs) -> Result<(), CliError> {
         let wanted = args.tcp.connections as usize;
         let whole = self.connections.iter().filter(|it| it.closed && !it.failed).count();
