@@ -250,7 +250,7 @@ impl InterfaceArgs {
         let mut flags = Vec::new();
         for name in there {
             let Some(pattern) = self.pattern(name) else { continue };
-            // Under whatever name: one interface can be opened by one port only.
+            // Under any name: one interface can be opened by one port only.
             if settings.items("port").iter().any(|item| device(item) == Some(name)) {
                 continue;
             }

@@ -111,7 +111,7 @@ pub fn run(args: &ExtcapArgs, out: &mut dyn Write) -> Result<(), CliError> {
         return Err(CliError::Usage(message.to_owned()));
     };
     if args.extcap_dlts {
-        // LINKTYPE_ETHERNET; the interface isn't looked up, as Wireshark asks this of every one.
+        // Every interface has LINKTYPE_ETHERNET, so the switch need not be asked.
         let line = "dlt {number=1}{name=EN10MB}{display=Ethernet}";
         return writeln!(out, "{line}").map_err(CliError::Output);
     }

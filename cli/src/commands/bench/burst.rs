@@ -14,7 +14,7 @@ pub fn longest<E>(
     resolution: u64,
     mut trial: impl FnMut(u64) -> Result<bool, E>,
 ) -> Result<u64, E> {
-    // Most devices pass the longest burst, which saves the search.
+    // A device that passes the longest burst needs no search.
     if trial(frames_max)? {
         return Ok(frames_max);
     }

@@ -66,7 +66,6 @@ impl Pages {
                     Ok(html) => message("200 OK", HTML, AGAIN, &html),
                     Err(why) => message("503 Service Unavailable", TEXT, NOT_YET, &(why + "\n")),
                 };
-                // The pause runs from the end, or a slow page would be due again at once.
                 let end = self.clock.now();
                 let pause = EVERY.max(Span::from_ns(end.since(begin).as_ns() * SHARE));
                 last.insert((end + pause, response)).1.clone()

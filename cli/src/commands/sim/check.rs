@@ -102,7 +102,7 @@ enum Verdict {
 /// Runs a scenario and prints its expectations.
 fn check(path: &Path, args: &CheckArgs, out: &mut dyn Write) -> Result<Verdict, CliError> {
     let mut loaded = Source::read(path)?.load()?;
-    // Whatever the file says: a check is for finding faults, not for speed.
+    // Overrides the file: a check is for finding faults, not for speed.
     loaded.scenario.options.checks = Checks::On;
     let results = execute(&loaded, args.threads, None, false)?;
     if results.ending == Ending::Interrupted {

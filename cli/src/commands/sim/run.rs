@@ -168,7 +168,7 @@ pub(super) fn execute(
         if let Some((path, stream)) = &mut flows
             && let Err(source) = stream.push(&at.ended)
         {
-            // Flows that cannot be written end the run: there is no reason to go on.
+            // End the run: a long one would go on without the file that was requested.
             failed = Some(WriteError { path: path.clone(), source });
             stop.store(true, Ordering::Relaxed);
         }

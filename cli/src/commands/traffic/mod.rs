@@ -132,7 +132,7 @@ fn drive(
             wait(port, Span::from_ms(1)); // the device is away; it may come back
             continue;
         };
-        // Not before the announcement has left: whoever waits for `--ready` may send at once.
+        // Not before the announcement has left: a script that waits for `--ready` may have others send at once.
         if !told && !progress.blocked {
             told = true;
             is_open(args)?;

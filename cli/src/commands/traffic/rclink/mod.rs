@@ -52,7 +52,6 @@ pub(super) struct Prepared {
 /// Flags that contradict each other, or are impossible for an endpoint.
 pub(super) fn prepare(args: &TrafficArgs) -> Result<Prepared, CliError> {
     // Requests are numbered with 32 bits over all stations (`Plan::give`).
-    // Requests are numbered with 32 bits over all stations (`Plan::give`).
     let all = args.to.len() as u64 * u64::from(args.rclink.requests);
     if u32::try_from(all).is_err() {
         return Err(usage(format!("expected at most {} requests in all, found {all}", u32::MAX)));
