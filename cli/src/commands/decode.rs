@@ -166,6 +166,7 @@ fn write(
     if let Some(wire_len) = wire_len {
         write!(out, " TRUNCATED of {wire_len}")?;
     }
+    // A right FCS is the rule, and is not mentioned.
     if record.fcs == Fcs::Wrong {
         write!(out, " BAD FCS")?;
     }
@@ -174,6 +175,7 @@ fn write(
         write!(out, " LINK ERRORS {}", errors.join(", "))?;
     }
     if let Some(comment) = &record.comment {
+        // A capture may come from anywhere: line ends and escape sequences must not reach the terminal.
         write!(out, " # {}", comment.escape_debug())?;
     }
     writeln!(out)

@@ -276,6 +276,7 @@ fn capture(interface: &Interface, filters: &[String], fifo: &Path) -> Result<(),
     let ports: Vec<String> = stats.ports.into_iter().map(|port| port.name).collect();
     let file = |source| CliError::File { verb: "write", path: fifo.to_owned(), source };
     let pipe = files::create(fifo, Existing::Refuse).map_err(file)?;
+    // The writer takes one descriptor; the other one is polled for the reader's departure.
     let out = pipe.try_clone().map_err(file)?;
     let sink = CaptureWriter::new(fifo, io::BufWriter::new(out), CaptureFormat::PcapNg, 0)
         .map_err(TraceError::from)

@@ -304,6 +304,7 @@ pub fn run(args: &GenArgs, out: &mut dyn Write) -> Result<(), CliError> {
             let ts_ns = args.start_ns.saturating_add(at.as_ns());
             let meta = Meta { ts_ns, interface, direction: Direction::In, ..Meta::default() };
             writer.write_with(meta, &frame).map_err(capture_error)?;
+            // All streams share one link: a frame follows the one before, whichever stream that is of.
             at = at + rate.frame_time(frame.len()) + Span::from_ns(args.gap_ns);
             made.frames += 1;
             made.bytes += frame.len() as u64;
@@ -368,6 +369,7 @@ fn spec(args: &GenArgs, traffic: &TrafficConfig, kind: Kind) -> Result<FrameSpec
     let fields = &args.fields;
     let (src, dst) = (args.ends.sender(), args.ends.receiver());
     let mut spec = FrameSpec::new(kind, src, dst);
+    // PFC and PAUSE frames have a fixed length.
     if !kind.is_control() {
         spec.sizes = args.size.0.clone();
     }
@@ -394,6 +396,7 @@ fn spec(args: &GenArgs, traffic: &TrafficConfig, kind: Kind) -> Result<FrameSpec
         spec.payload_bits = PayloadBits::Fixed(hi, lo);
     }
     spec.tc = fields.tc.map_or(spec.tc, TrafficClass);
+    // The configuration's tag applies only to formats that can have one.
     let can_tag = kind != Kind::Lite && !kind.is_control();
     let vlan = fields.vlan.or((traffic.vlan && can_tag).then_some(1));
     if let Some(vid) = vlan {

@@ -187,6 +187,7 @@ pub(super) fn switch_error(error: ClientError) -> CliError {
             "the switch has closed the connection: it has stopped, or has sent this client away"
                 .to_owned()
         }
+        // A refusal's own text is that of its source.
         Some(source) if !matches!(error, ClientError::Refused(_)) => format!("{error}: {source}"),
         _ => error.to_string(),
     };
@@ -227,6 +228,7 @@ pub fn show(args: &ShowArgs, out: &mut dyn Write) -> Result<(), CliError> {
     loop {
         let answer = client.request(&request).map_err(switch_error)?;
         let shown: ShowResponse = read_answer(answer.clone())?;
+        // A file or pipe gets the tables one behind the other.
         if args.watch && !args.json && io::stdout().is_terminal() {
             out.write_all(b"\x1b[H\x1b[2J").map_err(CliError::Output)?; // home, clear
         }

@@ -53,10 +53,12 @@ pub struct TraceArgs {
 /// No switch answers, it refuses the filter, or a file cannot be written.
 pub fn run(args: &TraceArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let mut client = args.switch.connect()?;
+    // The switch sends the frames' bytes only where pcapng needs them.
     let bytes = !args.json && is_capture(&args.out);
     let ports = if bytes { ports(&mut client)? } else { Vec::new() };
     let request = Request::Trace { filter: args.filter.clone(), count: args.count, bytes };
     client.request(&request).map_err(switch_error)?;
+    // After the switch has accepted the filter: a refused one must not replace a file.
     let existing = Existing::replace_if(args.overwrite);
     let mut sink =
         if args.json { Sink::json(out) } else { sink(&args.out, existing, &ports, 0, out)? };
@@ -83,6 +85,7 @@ fn in_order(
     loop {
         let told = match client.has_line(HOLD) {
             Ok(true) => next_path(client).map(Some),
+            // Silence for `HOLD` settles all lines that wait.
             Ok(false) => Ok(None), // whatever still comes is late
             Err(error) => Err(error),
         };

@@ -181,7 +181,7 @@ impl Bench {
         looked.unwrap_or_else(|| Err(CaseError::Late(what.to_owned())))
     }
 
-    /// Sends `count` frames, at most [`FLIGHT`] at a time, and waits until the priority group has counted each batch.
+    /// Sends `count` frames, at most `FLIGHT` at a time, and waits until the priority group has counted each batch.
     ///
     /// # Errors
     /// Frames do not arrive at the switch.
@@ -456,7 +456,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Waits until a count has not changed for [`CALM`], and returns it.
+    /// Waits until a count has not changed for `CALM`, and returns it.
     ///
     /// # Errors
     /// It still changes at the limit.
@@ -476,7 +476,7 @@ impl Bench {
         Ok(last)
     }
 
-    /// Checks that a count does not change for `span`, or [`CALM`] if that is longer.
+    /// Checks that a count does not change for `span`, or `CALM` if that is longer.
     ///
     /// # Errors
     /// It changes.
@@ -499,7 +499,7 @@ impl Bench {
         }
     }
 
-    /// Waits until a port has sent [`REPEATS`] PFC frames of a class; returns the time that took, which is longer than
+    /// Waits until a port has sent `REPEATS` PFC frames of a class; returns the time that took, which is longer than
     /// the interval of one repetition.
     ///
     /// # Errors

@@ -143,6 +143,7 @@ fn run_captures(args: &ReplayArgs, dir: &Path, out: &mut dyn Write) -> Result<()
     } else if !text_trace {
         print(&report, out).map_err(CliError::Output)?;
     }
+    // After all results are written: a difference is exit code 1, and they show its reason.
     match &args.expect {
         Some(want) => expect(args, dir, &config, want),
         None => Ok(()),

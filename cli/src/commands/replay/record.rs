@@ -31,6 +31,7 @@ pub fn run(args: &ReplayArgs, path: &Path, out: &mut dyn Write) -> Result<(), Cl
     })?;
     let record = Record::open(file).map_err(failed)?;
     let (ours, theirs) = (env!("CARGO_PKG_VERSION"), &record.header().weft);
+    // Another version may decide differently, so a difference need not be a fault.
     if theirs != ours {
         anstream::eprintln!("warning: recorded by weft {theirs}, replayed by weft {ours}");
     }

@@ -42,6 +42,7 @@ impl fmt::Display for Work {
 fn payload(scenario: &Scenario) -> u64 {
     let peers: Vec<Station> = vec![Station::numbered(1), Station::numbered(2)];
     let mut spec = EndpointSpec::new(0, peers.into(), scenario.endpoints.kind);
+    // The first host stands for all: an estimate needs no more.
     let first = scenario.topology.hosts().next().unwrap_or(0);
     let name = scenario.topology.nodes().get(first).map_or("", |node| node.name.as_str());
     let site = Site { node: first, name, links: &[] };

@@ -159,6 +159,7 @@ fn latencies(result: &PortsResult, out: &mut String) {
             x_ticks: ticks,
             series: series.collect(),
             draw: Draw::Lines,
+            // Tails may be orders of magnitude above the median.
             log: true,
         };
         out.push_str(&plot.svg());

@@ -120,6 +120,7 @@ fn granted<'a>(view: &View<'a>, requester: u16) -> Vec<Granted<'a>> {
         granularity: 0,
         kind: if grant.prefix { BY_PREFIX } else { "GIM" },
     });
+    // Grants that wait or were refused have no entries in LDST.
     let is_given = |grant: &&P2pRow| {
         grant.state == P2pState::Given && grant.from.iter().any(|one| one.pid == requester)
     };
@@ -270,6 +271,7 @@ fn tenths(offset: u64, all: u64) -> u64 {
 fn span(from: u64, to: u64, all: u64) -> String {
     let (begin, last) = (tenths(from, all), tenths(to, all));
     let wide = last.saturating_sub(begin).max(10);
+    // A box that was widened to a pixel must not end beyond the bar.
     let begin = begin.min(10 * BAR - wide.min(10 * BAR)) + 10 * LEFT;
     format!("x=\"{}.{}\" width=\"{}.{}\"", begin / 10, begin % 10, wide / 10, wide % 10)
 }

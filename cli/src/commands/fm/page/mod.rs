@@ -179,6 +179,7 @@ impl<'a> View<'a> {
             cells.extend(link.load.map(|load| load.map_or_else(String::new, LinkLoad::text)));
             cells.extend([there, back, group_there, group_back].map(|count| count.to_string()));
             let (id, state) = (format!("{a}-{b}"), cells.get(2).cloned().unwrap_or_default());
+            // page.js highlights the drawing's elements of these ids when the row is clicked.
             Row { data: vec![("link", id.clone()), ("state", state), ("marks", id)], cells }
         };
         let rows: Vec<Row> = self.all.links.iter().map(row).collect();

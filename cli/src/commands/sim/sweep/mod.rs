@@ -142,6 +142,7 @@ fn tell(
             let failed = failures.iter().find(|(name, _)| *name == job.name);
             let results = finished(&args.out, job);
             if let Ok(results) = &results {
+                // The scenario's title is known from results only.
                 name.clone_from(&results.scenario);
             }
             let outcome = match (&results, failed) {

@@ -162,11 +162,13 @@ fn number_or_text(cell: String) -> Value {
 pub fn text(plan: &Plan, rows: &[Row<'_>], out: &mut dyn Write) -> io::Result<()> {
     let names = columns(plan);
     let cells: Vec<Vec<String>> = rows.iter().map(|row| row.cells(plan.keys.len())).collect();
+    // Varied keys are shown even where all values are 0.
     let is_told = |at: usize| {
         at < plan.keys.len()
             || cells.iter().filter_map(|row| row.get(at)).any(|c| !c.is_empty() && c != "0")
     };
     let told: Vec<usize> = (0..names.len()).filter(|&at| is_told(at)).collect();
+    // Keys and values are texts of files and arguments: no control character may reach the terminal.
     let pick = |row: &[String]| -> Vec<String> {
         told.iter().filter_map(|&at| row.get(at)).map(|cell| printable(cell)).collect()
     };
