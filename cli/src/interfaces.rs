@@ -418,7 +418,7 @@ mod tests {
         assert!(error.contains("interface \"eth1\" would be port \"eth1\""), "{error}");
     }
 
-    /// Whoever makes interfaces chooses their names: none of them becomes an option, or text of a terminal.
+    /// Others choose the names of interfaces: a name never becomes an option, nor reaches a terminal unescaped.
     #[test]
     fn names_that_no_port_has_are_left_out() {
         let there =

@@ -38,7 +38,7 @@ const CONFIG: &str = "[switch]\nname = \"t\"\nseed = 1\n[buffer]\ndt_alpha = 1\n
     [[port]]\nname = \"a\"\nkind = \"pcap\"\ndevice = \"in.pcap:out.pcap\"\n\
     [[port]]\nname = \"b\"\nkind = \"null\"\n";
 
-/// Frames that port a receives: to a station that is not known, so that they go to port b.
+/// Frames that port a receives: to an unknown station, so they are flooded to port b.
 const MAKE: &[&str] =
     &["gen", "standard", "gen1", "gen2", "--count", "20", "--size", "100", "--out", "in.pcap"];
 const FRAMES: u64 = 60;
@@ -50,7 +50,7 @@ struct Switch {
     metrics: u16,
 }
 
-/// A port of loopback that nobody listens at.
+/// A free TCP port of loopback.
 fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -85,8 +85,8 @@ impl Switch {
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
     }
 
-    /// What it answers in JSON. On a busy machine a worker may be away for longer than the switch waits for it: then it is
-    /// asked again.
+    /// The JSON answer. On a busy machine a worker may be away for longer than the switch waits for it, so the command
+    /// is repeated.
     fn json(&self, args: &[&str]) -> Value {
         let out = until(LONG, "its workers answer", || {
             let (code, out, err) = self.ask(args);
@@ -97,7 +97,7 @@ impl Switch {
         serde_json::from_str(&out).unwrap()
     }
 
-    /// Ends it as an operator does; its exit code, standard output and the rest of standard error.
+    /// Ends the switch as an operator does; returns exit code, standard output and the rest of standard error.
     fn stop(mut self) -> (Option<i32>, String, String, tempfile::TempDir) {
         let pid = rustix::process::Pid::from_child(&self.child.0);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -107,7 +107,7 @@ impl Switch {
         (self.child.0.wait().unwrap().code(), out, err, self.dir)
     }
 
-    /// Ends it as an operator does, and expects that all has been written and closed in time.
+    /// Ends the switch as an operator does, and expects exit code 0.
     fn stop_well(self) {
         let (code, _, err, _) = self.stop();
         assert_eq!(code, Some(0), "{err}");
@@ -128,7 +128,7 @@ impl Sai {
         Self(stream)
     }
 
-    /// Calls a method with arguments that `write` puts; the whole answer.
+    /// Calls a method with the arguments that `write` adds; returns the whole answer.
     fn call(&mut self, name: &str, write: impl FnOnce(&mut Output)) -> Vec<u8> {
         let (kind, name) = (MessageKind::Call, name.to_owned());
         let message = Message { name, kind, seq: 1, strict: true, args: Fields::new() };
@@ -200,7 +200,7 @@ fn a_running_switch_is_held_and_read_by_sai() {
     switch.stop_well();
 }
 
-/// Frames came and went: the most there were is each reader's own.
+/// After frames came and went, each reader has a watermark of its own.
 #[test]
 fn watermarks_begin_again_for_their_reader() {
     let at = free_port();
@@ -289,7 +289,7 @@ fn a_running_switch_shows_and_changes_its_state() {
 }
 
 /// Frames to a station that is not known leave once, each flow by one port of the LAG.
-/// `run.log` is the least level of what is told.
+/// `run.log` is the lowest level that is logged.
 #[test]
 fn a_log_of_errors_does_not_tell_what_goes_well() {
     let dir = tempfile::tempdir().unwrap();
@@ -412,7 +412,7 @@ fn acceptor_ticks(pid: u32) -> u64 {
     fields.skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
 }
 
-/// Clients beyond that are sent away, nobody spins, and it goes on when descriptors are free again.
+/// Clients beyond that are sent away, no thread spins, and clients are served when descriptors are free again.
 #[test]
 fn acceptors_wait_when_descriptors_run_out() {
     use rustix::process::{Pid, Resource, Rlimit, prlimit};
@@ -422,7 +422,7 @@ fn acceptors_wait_when_descriptors_run_out() {
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     let [soft, hard] = [3, 4].map(|at| line.split_whitespace().nth(at).unwrap());
     assert_eq!(soft, hard, "raised to what it may have");
-    // The lowest number that is free: from then on there is none.
+    // The limit is the lowest free number: no further descriptor can be opened.
     let none_left = || {
         let open = std::fs::read_dir(format!("/proc/{id}/fd")).unwrap();
         let open: BTreeSet<u64> =
@@ -438,7 +438,7 @@ fn acceptors_wait_when_descriptors_run_out() {
         stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         stream
     };
-    // One after the other, each asked something: whoever has no answer was sent away.
+    // One after the other, each with a request: a client without an answer was sent away.
     let served = |mut stream: &UnixStream| {
         let asked = stream.write_all(b"{\"cmd\":\"show\",\"what\":\"drops\"}\n");
         let mut answer = String::new();
@@ -464,7 +464,7 @@ fn acceptors_wait_when_descriptors_run_out() {
     switch.stop_well();
 }
 
-/// What a switch saw is its owner's, and stays unless the owner says otherwise.
+/// Captures and records are readable by their owner only; existing files are replaced only with --overwrite.
 #[test]
 fn files_with_frames_are_private_and_are_not_overwritten() {
     let switch = Switch::start();

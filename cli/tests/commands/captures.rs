@@ -1,9 +1,7 @@
-//! Captures as users have them: of several interfaces, packed, cut off, from pipes, years apart; and a trace whose reader
-//! goes away.
+//! Captures as users have them: several interfaces, packed, cut off, from pipes, years apart.
 //!
-//! Captures made here → exit codes, `result.json`, what is said.
+//! Makes captures, and checks exit codes, `result.json` and messages. A trace whose reader goes away is here, too.
 //!
-//! Units: ns, frames.
 //! Source: docs/replay.md.
 
 use std::fs;
@@ -223,7 +221,7 @@ fn captures_are_read_packed_and_from_pipes() {
     assert!(code == SYSTEM && err.contains("unpack it first (xz -d)"), "{err}");
 }
 
-/// What comes before the cut is replayed and printed, with a warning; a wanted capture has to be whole.
+/// Frames before the cut are replayed and printed, with a warning; an expected capture has to be complete.
 #[test]
 fn a_capture_that_is_cut_off_is_read_as_far_as_it_goes() {
     let dir = tempfile::tempdir().unwrap();
@@ -287,7 +285,7 @@ fn long_gaps_are_made_short() {
     }
 }
 
-/// A reader that goes away, such as `head`, is no error; what goes elsewhere is written all the same.
+/// A reader that goes away, such as `head`, is no error; other outputs are written all the same.
 #[test]
 fn an_output_that_nobody_reads_ends_quietly() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 //! `weft run` as a switch with roles, commanded over its Unix socket by the independent client `tests/py/check_cci.py`.
 //!
-//! The binary with ports that lead nowhere and CCI at a file of the test's; the client says what is wrong.
+//! The switch has ports that lead nowhere and serves CCI at a socket of the test; the client reports faults.
 //!
 //! Source: docs/spec/wire-formats.md §4, which is all that the client knows.
 
@@ -17,7 +17,8 @@ const CONFIG: &str = "[switch]\nname = \"t\"\n\
     [[port]]\nname = \"a\"\nkind = \"null\"\nrole = \"fport\"\npids = 2\n\
     [[vcs]]\nusp = \"h\"\nvppbs = 4\n";
 
-/// What needs somebody behind a port, or a host's mailbox, is driven in `pbr_switch/tests/component/check_cci.rs`.
+/// Commands that need a component behind a port, or a host's mailbox, are tested in
+/// `pbr_switch/tests/component/check_cci.rs`.
 #[test]
 fn the_independent_client_finds_nothing_wrong_with_a_running_switch() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,4 @@
-//! The binary as a user meets it: what it prints, where, and its exit codes.
-//!
-//! Command lines in; standard output, standard error and exit codes out.
+//! The binary as a user meets it: standard output, standard error and exit codes of command lines.
 //!
 //! Source: `weft --help`.
 
@@ -106,7 +104,7 @@ fn documentation_is_that_of_the_table() {
         page == weft_config::document::markdown(),
         "docs/configuration.md is out of date: weft config docs > docs/configuration.md"
     );
-    // What `config defaults` says of each key is on the page, too.
+    // The page has the text of `config defaults` for each key.
     let defaults = json(&weft(&["config", "defaults", "--json"]).out);
     let text = weft(&["config", "defaults"]).out;
     for row in defaults.as_array().unwrap() {
@@ -132,7 +130,7 @@ fn the_page_of_drops_is_that_of_the_reasons() {
     let page = std::fs::read_to_string(root.join("docs/drops.md")).unwrap();
     assert!(page == drops::page(), "docs/drops.md is out of date: weft drops > docs/drops.md");
     assert_eq!(weft(&["drops"]).out, page);
-    // What the page names is there.
+    // Every metric that the page names exists.
     let metrics = prometheus::render(&StatsSnapshot::default());
     for named in page.split('`').skip(1).step_by(2).filter(|code| code.starts_with("weft_")) {
         let family = named.split('{').next().unwrap();
@@ -182,7 +180,7 @@ fn config_show_says_where_values_come_from() {
     assert_eq!(from("port", "device"), ("veth0".into(), "--port a=veth0".into()));
     assert_eq!(from("crossbar", "speedup"), (2.into(), "default".into()));
     assert_eq!(from("buffer", "cell_bytes"), (2_048.into(), "derived".into()));
-    // The text is TOML that reads back, but for places and what is unset.
+    // The text is TOML that can be read back, except for origins and unset keys.
     let args = ["config", "show", "-c", "w.toml", "--port", "a=veth0"];
     let text = weft_in(dir.path(), &args).out;
     std::fs::write(dir.path().join("again.toml"), &text).unwrap();
@@ -266,8 +264,8 @@ fn made_fields_are_read_back() {
     }
 }
 
-/// `[traffic]` says what `weft gen` makes where no flag does, and what it refuses.
-/// Settings, more arguments, those of `decode`, and part of the line or of the refusal.
+/// `[traffic]` gives the defaults and limits of `weft gen`. Columns: settings, further arguments, those of `decode`,
+/// and part of the line or refusal.
 type HostCase<'a> = (&'a [&'a str], &'a [&'a str], &'a [&'a str], Result<&'a str, &'a str>);
 
 #[test]

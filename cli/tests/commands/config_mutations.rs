@@ -1,4 +1,4 @@
-//! Configurations that are almost right: each is read or refused with its place, none panics.
+//! Configurations that are almost right are read, or refused with their place; reading never panics.
 //!
 //! Seeded mutations of `full.toml`, by byte, by line and by value.
 //!

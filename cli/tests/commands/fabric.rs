@@ -1,6 +1,6 @@
-//! `weft fabric`: a file that is right, files that are not, and a fabric that comes up and shows what hosts see.
+//! `weft fabric`: a correct file, wrong files, and a fabric that comes up and shows the hosts' devices.
 //!
-//! The binary with a topology file → its output and exit code.
+//! Runs the binary with a topology file, and checks output and exit code.
 //!
 //! Source: docs/fabric.md.
 
@@ -84,7 +84,8 @@ fn up_in(dir: &Path, figure: &str) -> Guard {
     child
 }
 
-/// A second fabric is refused before anything of it is made, and the first one goes on; one that is killed holds nothing.
+/// A second fabric is refused before any part of it is made, and the first one continues; a killed fabric holds no
+/// lock.
 #[test]
 fn a_directory_has_one_fabric() {
     let folder = tempfile::tempdir().unwrap();
@@ -107,7 +108,8 @@ fn a_directory_has_one_fabric() {
     }
 }
 
-/// What a manager lists as an error and repairs when it can, nothing would repair here.
+/// A manager lists such an error and repairs it when it can. In a static fabric nothing would repair it, so the fabric
+/// does not come up.
 #[test]
 fn a_static_fabric_that_would_lack_something_does_not_come_up() {
     let folder = tempfile::tempdir().unwrap();

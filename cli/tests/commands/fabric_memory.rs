@@ -1,6 +1,6 @@
 //! docs/fabric-memory.md: every command block of the page is run, in order, by one shell on a running fabric.
 //!
-//! The page's blocks of `sh` → a script; what they print is compared with the blocks of `text`.
+//! The page's blocks of `sh` become a script, whose output is compared with the blocks of `text`.
 //!
 //! Source: docs/fabric-memory.md.
 

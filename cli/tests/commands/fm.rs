@@ -2,7 +2,6 @@
 //!
 //! A line of two switches and four GFDs in this process; the fabric manager and its clients are processes.
 //!
-//! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; `docs/fm.md`.
 
 #[path = "../../../tests/tests/fabric/service/world.rs"]
@@ -47,7 +46,7 @@ impl Served {
             let more = ["--store", "fm.redb", "--socket", "s/fm.sock", "--pause", "50"];
             command.args(args).args(more).current_dir(self.dir.path())
         });
-        // What it says later is read, so that it never waits for us.
+        // Read later output too, so that a full pipe never blocks the manager.
         std::thread::spawn(move || err.read_to_end(&mut Vec::new()));
         child
     }
@@ -61,7 +60,7 @@ impl Served {
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
     }
 
-    /// A bridge reports what it is told to, and no more.
+    /// A bridge reports the requested error, and no other.
     fn assert_aer(&self) {
         let text = self.text(&["aer", "entry/0/1", "malformed-tlp", "--tlp", "40000001"]);
         assert_eq!(text, "entry/0/1 reports the error malformed-tlp\n");

@@ -1,8 +1,6 @@
 //! Frames of captures, for tests.
 //!
-//! A capture → its frames, sorted.
-//!
-//! Units: bytes.
+//! Reads a capture's frames, sorted.
 
 use std::path::Path;
 

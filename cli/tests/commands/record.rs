@@ -2,7 +2,6 @@
 //!
 //! `weft run --record` on captures and sinks, then `weft replay --record` of the file.
 //!
-//! Units: bytes.
 //! Source: docs/spec/pipeline.md §13.
 
 use std::io::{BufReader, Read};
@@ -67,7 +66,7 @@ impl Switch {
         Self { child, err }
     }
 
-    /// Ends it as an operator does: exit code, final counters, rest of standard error.
+    /// Ends the switch as an operator does; returns exit code, final counters and the rest of standard error.
     fn stop(mut self) -> (i32, Value, String) {
         let pid = rustix::process::Pid::from_child(&self.child.0);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -144,7 +143,7 @@ fn a_recorded_run_comes_to_the_same_again() {
     let kept: Value =
         serde_json::from_slice(&std::fs::read(path.join("out/result.json")).unwrap()).unwrap();
     assert_eq!(kept, report);
-    // What port b sent in the replay is what it sent in the run, stamps included.
+    // In the replay port b sends the same frames as in the run, with the same stamps.
     let live = std::fs::read(path.join("b_out.pcap")).unwrap();
     assert!(live.len() > 1_000 && live == std::fs::read(path.join("out/b.pcap")).unwrap());
     let events = std::fs::read_to_string(path.join("t.json")).unwrap();
@@ -161,14 +160,14 @@ fn a_recorded_run_comes_to_the_same_again() {
     assert!(code == OK && out.matches(hash).count() == 2, "{out}");
 }
 
-/// A switch that is killed leaves a record that goes as far as it goes; so does a cut one.
+/// A killed switch leaves a record that can be replayed up to its end, and so does a truncated record.
 #[test]
 fn a_killed_switch_leaves_whole_steps() {
     let dir = directory();
     let path = dir.path();
     let mut switch = Switch::start(path, &[]);
     wait_for(path, 1_800);
-    // All that is complete is written within a fraction of a second.
+    // Complete steps are written within a fraction of a second.
     until(LONG, "all frames are in the record", || {
         let (code, out, _) = weft(path, &["replay", "--record", "run.rec", "--json"]);
         let report: Value = serde_json::from_str(&out).unwrap_or_default();
@@ -238,7 +237,7 @@ fn what_cannot_be_is_refused() {
     assert!(!path.join("run.rec").exists(), "nothing was begun");
 }
 
-/// A file that may not grow on: the switch goes on, the record ends, and the end says so.
+/// A file at its size limit: the record ends, the switch continues, and reports it at its end.
 #[test]
 fn a_full_disk_ends_the_record_not_the_switch() {
     let dir = directory();

@@ -1,8 +1,7 @@
 //! `weft replay` as a user meets it: golden captures, the shipped scenario, differences, traces.
 //!
-//! Captures and configurations of `pcaps/` in; exit codes, captures and `result.json` out.
+//! Replays captures of `pcaps/`, and checks exit codes, captures and `result.json`.
 //!
-//! Units: bytes without FCS, picoseconds.
 //! Source: docs/spec/pipeline.md §13.
 
 use std::fs;
@@ -85,7 +84,7 @@ fn golden_captures_come_out_as_wanted() {
     assert_eq!(malformed["conservation"]["consumed"], 5);
 }
 
-/// Without a configuration the inputs name the ports, and what comes in at the only one has somewhere to go.
+/// Without a configuration the inputs name the ports; a single one gets a second port to send to.
 #[test]
 fn ports_are_made_for_inputs_without_a_configuration() {
     let dir = tempfile::tempdir().unwrap();
@@ -231,8 +230,8 @@ fn pcapng(fcs_len: u8, flags: u32, frame: &[u8]) -> Vec<u8> {
     [block(0x0A0D_0D0A, &section), block(1, &interface), block(6, &packet)].concat()
 }
 
-/// A frame that was damaged before it was captured is dropped with the reason that docs/drops.md gives, whether the file has
-/// its FCS or the error that the device saw.
+/// A frame that was damaged before it was captured is dropped with the reason that docs/drops.md gives, whether the
+/// file has its FCS or the error that the device saw.
 #[test]
 fn damaged_frames_are_dropped_by_reason() {
     let frame: Vec<u8> = (0..60).collect();

@@ -1,8 +1,5 @@
 //! Files of results as `weft sim run` writes them: all of them, the same each time.
 //!
-//! A small scenario in a folder of its own; files out.
-//!
-//! Units: as docs/results.md says.
 //! Source: docs/results.md; docs/spec/model.md §6.
 
 use std::collections::BTreeMap;
@@ -118,7 +115,7 @@ fn shipped_scenarios_leave_the_same_bytes_on_any_number_of_threads() {
     assert!(count >= 16, "{count}");
 }
 
-/// With whole frames, files differ in what they say of that key, and in nothing else.
+/// With whole frames, files differ only in the text of that key.
 #[test]
 fn all_files_have_the_same_bytes_with_whole_frames() {
     const KEY: &str = "net.full_frames";

@@ -1,9 +1,8 @@
-//! The three networks that are shipped to compare: latency, a receiver at half of the rate, PFC with and without rate control,
-//! and, over many seeds, that nothing is lost where nothing may be.
+//! The three networks that are shipped for comparison, each with one change.
 //!
-//! Files of `scenarios/` changed in one place → figures of their results.
+//! Checks latency, a receiver at half of the rate, PFC with and without rate control, and, over many seeds, that
+//! lossless frames are never lost.
 //!
-//! Units: picoseconds, bytes, frames.
 //! Source: docs/spec/model.md §5; docs/spec/model-reference.md §4, §6, §10.
 
 use std::collections::BTreeSet;
@@ -77,7 +76,8 @@ fn a_largest_frame_takes_its_time_over_each() {
     }
 }
 
-/// A receiver that drains half of the line holds its sender to that: by credits to a frame, by PFC within 1 %, with no overflow.
+/// A receiver that drains half of the line holds its sender to that: by credits to a frame, by PFC within 1 %, with no
+/// overflow.
 #[test]
 fn a_receiver_at_half_of_the_rate_holds_its_sender() {
     const FRAMES: u64 = 2_000;
@@ -121,8 +121,8 @@ fn a_receiver_at_half_of_the_rate_holds_its_sender() {
     }
 }
 
-/// Neither slow switches and endpoints nor long cables lose a frame of a lossless priority: headroom counts what each of
-/// them has under way.
+/// Neither slow switches and endpoints nor long cables lose a frame of a lossless priority: headroom counts the bytes
+/// that each of them has in flight.
 #[test]
 fn lossless_priorities_stay_whole_however_slow_the_network_is() {
     let mut runs = Runs::new();
@@ -148,7 +148,7 @@ fn lossless_priorities_stay_whole_however_slow_the_network_is() {
     }
 }
 
-/// CNPs that cut rates leave PFC less to do: hosts are paused for a part in 3.2 of the time.
+/// CNPs that cut rates leave PFC less to do: hosts are paused for 1/3.2 of the time.
 #[test]
 fn rate_control_shortens_pauses() {
     let mut runs = Runs::new();

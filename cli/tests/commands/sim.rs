@@ -1,8 +1,5 @@
 //! `weft sim` as a user meets it: runs, refusals, files to start from, checks, exit codes, an interrupted run.
 //!
-//! Scenario files in; exit codes, text and JSON out.
-//!
-//! Units: those of the results.
 //! Source: docs/simulation.md; docs/spec/model.md §3, §5, §6.
 
 use std::fs;
@@ -50,8 +47,8 @@ fn shipped_scenarios_are_as_they_expect() {
     assert!(out.contains(exact), "{out}");
 }
 
-/// On links so slow that ACKs come after the time of their frames, all behind such a frame is sent again though it is
-/// acknowledged by then: no checker objects to that.
+/// On links so slow that ACKs arrive after the timeout, all frames behind a late one are sent again although they are
+/// acknowledged by then. No checker objects.
 #[test]
 fn frames_behind_a_late_one_may_be_sent_again() {
     let text = "until = '1ms'\n[net]\ngenerate = 'fat-tree'\nhosts = 16\nrate_gbps = 3\n[switch]\nfixed_latency_ns = 300\n[buffer]\nbuffer_size_mb = 4\n[[workload]]\nkind = 'permutation'\nbytes = 672000\n";
@@ -62,7 +59,8 @@ fn frames_behind_a_late_one_may_be_sent_again() {
 
 const CREDITS: &str = "until = '100us'\n[net]\ngenerate = 'single'\nhosts = 3\nrate_gbps = 100\n[pfc]\npfc_enabled = false\n[[workload]]\nkind = 'incast'\nto = 'h0'\nbytes = 10000\n[endpoint]\nflow_control_mode = 'cbfc'\ncredit_limit = 99\n";
 
-/// Credits of what is lost for good, where nobody asks for more, do not come back: no checker objects to that.
+/// Credits of frames that are lost for good do not come back if their sender has no further request. No checker
+/// objects.
 #[test]
 fn credits_of_what_is_lost_for_good_do_not_come_back() {
     let fault = "pkt_type = 'type3'\n[[fault]]\nkind = 'link-down'\nlink = ['h0', 'sw']\n";
@@ -71,7 +69,7 @@ fn credits_of_what_is_lost_for_good_do_not_come_back() {
     assert_eq!(code, OK, "{out}{err}");
 }
 
-/// Whether it is expected or not: LITE sends nothing again.
+/// Lost LITE frames fail a run whatever it expects, as LITE has no retransmission.
 #[test]
 fn a_loss_of_lite_fails_the_run() {
     let fault =
@@ -137,7 +135,7 @@ fn what_is_not_as_expected_is_told_with_exit_code_1() {
     assert!(err.contains("metric \"no_such\" is not known: expected one of flows,"), "{err}");
 }
 
-/// What turns out when a scenario is about to run is refused with its place, too.
+/// Faults that show only when a scenario is about to run are refused with their place, too.
 #[test]
 fn what_cannot_run_is_refused_with_its_place() {
     let net = "[net]\ngenerate = 'single'\nhosts = 2\n";
@@ -175,7 +173,7 @@ fn what_cannot_run_is_refused_with_its_place() {
     assert!(code == USAGE && err.contains("2886218022912"), "{code} {err}");
 }
 
-/// What a run would not come to is told, and does not stop it.
+/// A workload or fault that begins after the run's end is a warning, not an error.
 #[test]
 fn what_begins_too_late_is_warned_of() {
     let late = "[[workload]]\nkind = 'permutation'\nbytes = 1\nstart = '2ms'\n[[fault]]\nkind = 'link-down'\nlink = ['h0', 'edge0']\nfrom = '1ms'\n";
@@ -331,7 +329,8 @@ fn interrupted(args: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
-/// Flows are written as they end: those of `flows.csv`, before anything is known of their ACKs; a run that is killed leaves them.
+/// Flows are written as they are delivered, before their ACKs arrive, so a killed run still leaves the flows finished
+/// so far.
 #[test]
 fn flows_are_written_as_they_end() {
     let (dir, path) = file(SMALL);
@@ -425,7 +424,7 @@ fn a_capture_is_sent_from_a_host() {
     );
 }
 
-/// What an imported file says of its switches' latency acts, by tier; the scenario's own comes first, and says so.
+/// Latencies of an imported file apply by tier; the scenario's own values take precedence, with a warning.
 #[test]
 fn switches_of_an_imported_network_have_the_latency_that_it_says() {
     let (dir, path) =

@@ -1,9 +1,8 @@
-//! `weft sim` where memory is short: each run is done or refused, none is ended by a signal.
+//! `weft sim` where memory is short: each run completes or is refused, and is never ended by a signal.
 //!
 //! Runs under a limit of their address space (`ulimit -v`), from one under which the program just starts to one that
 //! suffices.
 //!
-//! Units: KiB.
 //! Source: docs/simulation.md, "Running"; getrlimit(2), `RLIMIT_AS`.
 
 use std::fs;
@@ -29,7 +28,7 @@ fn least() -> u64 {
     (1..200).map(|step| step * 8_192).find(starts).expect("1.6 GB for a line of text")
 }
 
-/// Runs `args` under more and more memory until it suffices; gives what was said where it did not.
+/// Runs `args` with more and more memory until it suffices; returns the messages of the runs before.
 fn refusals(args: &[&str]) -> Vec<String> {
     let least = least();
     let mut refused = Vec::new();
@@ -52,8 +51,8 @@ fn refusals(args: &[&str]) -> Vec<String> {
     panic!("{args:?} never had enough: {refused:?}");
 }
 
-/// A network of 20 switches: some limits are too low for it, and it says so with its size before it is built; under others it
-/// begins and has to end early. A run on two threads, a check, and a sweep are no different.
+/// A network of 20 switches: some limits are too low for it, and it says so with its size before it is built; under
+/// others it begins and has to end early. A run on two threads, a check, and a sweep are no different.
 #[test]
 fn a_network_that_memory_does_not_suffice_for_is_refused() {
     let dir = tempfile::tempdir().unwrap();

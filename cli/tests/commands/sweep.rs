@@ -1,6 +1,6 @@
-//! `weft sim sweep` as a user meets it: jobs, what is finished, what fails, table and page.
+//! `weft sim sweep` as a user meets it: jobs, finished and failed ones, table and page.
 //!
-//! A small scenario in a folder of its own; exit codes, files and text out.
+//! Runs a small scenario in a folder of its own, and checks exit codes, files and text.
 //!
 //! Source: docs/sweep.md.
 
@@ -89,7 +89,8 @@ fn every_combination_runs_once_and_a_table_has_them_all() {
     assert!(page.contains("<figure id=\"fct_last_us\">"));
 }
 
-/// After a crash only what has no whole results runs again; so it does when a file changes that the scenario names.
+/// After a crash only jobs without complete results run again, and all jobs when a file changes that the scenario
+/// names.
 #[test]
 fn what_is_finished_is_not_run_again() {
     let sweep = Sweep::new();
@@ -151,7 +152,7 @@ fn what_cannot_be_swept_is_refused_before_anything_runs() {
     assert!(!sweep.out("").exists());
 }
 
-/// SIGINT to the sweep alone ends what it runs, too; nothing of that counts as finished.
+/// SIGINT to the sweep alone also ends the running jobs, which then do not count as finished.
 #[test]
 fn an_interrupted_sweep_ends_its_jobs() {
     let sweep = Sweep::new();

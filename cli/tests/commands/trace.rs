@@ -3,7 +3,7 @@
 //! Numbered frames of one length and one beginning, played by a port with pauses between them;
 //! the trace must show each as it came in.
 //!
-//! Units: bytes without FCS, nanoseconds.
+//! Lengths are without FCS.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -213,8 +213,8 @@ fn text_and_json_say_the_same() {
     }
 }
 
-/// Three workers of which two receive and each sends: what a frame goes through is told by several of them, and frames
-/// overlap. Only lines of frames that take longer than lines wait, on a machine that is busy with others, come late.
+/// Three workers, of which two receive and each sends: several of them report a frame's stages, and frames overlap.
+/// Lines are out of order only for frames that take longer than lines wait, on a busy machine.
 #[test]
 fn lines_of_several_workers_are_in_order_of_time() {
     const COUNT: usize = 200;

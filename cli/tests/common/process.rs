@@ -1,6 +1,6 @@
 //! A switch as a child process of a test.
 //!
-//! A command that runs `weft run` → the process, once it says that it is up.
+//! Starts `weft run`, and waits until it reports that it is up.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStderr, Command, Stdio};
@@ -16,8 +16,8 @@ impl Drop for Guard {
     }
 }
 
-/// Starts `weft` with what `args` adds, and waits until the switch is up; the rest of standard error
-/// can be read.
+/// Starts `weft` with the arguments that `args` adds, and waits until the switch is up; returns the rest of standard
+/// error to read.
 pub fn start(args: impl FnOnce(&mut Command) -> &mut Command) -> (Guard, BufReader<ChildStderr>) {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin("weft"));
     let command = args(&mut command).stdout(Stdio::piped()).stderr(Stdio::piped());

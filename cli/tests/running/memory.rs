@@ -2,7 +2,6 @@
 //!
 //! `weft run` whose address space is bounded while it runs (`RLIMIT_AS`), and clients that want more than is there.
 //!
-//! Units: bytes.
 //! Source: docs/security.md; getrlimit(2).
 
 use std::io::{BufRead, BufReader, Write};
@@ -15,7 +14,7 @@ use super::{Switch, socket};
 
 const MIB: u64 = 1 << 20;
 
-/// Leaves the switch `left` bytes more than it has; `None` all that there is.
+/// Limits the switch's address space to `left` bytes more than it uses; `None` removes the limit.
 fn bound(switch: &Switch, left: Option<u64>) {
     let status = std::fs::read_to_string(format!("/proc/{}/status", switch.child.0.id())).unwrap();
     let size = status.lines().find_map(|line| {
@@ -30,7 +29,7 @@ fn bound(switch: &Switch, left: Option<u64>) {
     .unwrap();
 }
 
-/// A client that has sent a request, and the first line of its answer; nothing where it was sent away.
+/// A client that has sent a request, with the first line of the answer; `None` if it was sent away.
 fn ask(switch: &Switch, request: &str) -> (UnixStream, String) {
     let mut stream = UnixStream::connect(socket(switch.dir.path())).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
@@ -40,7 +39,7 @@ fn ask(switch: &Switch, request: &str) -> (UnixStream, String) {
     (stream, line)
 }
 
-/// As many traces as clients may be, and a mirror; what is left is anything from nothing to more than all of them take.
+/// As many traces as there may be clients, and a mirror, with limits from no further memory to more than they need.
 #[test]
 fn clients_are_refused_where_memory_is_short_and_the_switch_goes_on() {
     let mut refused = 0;

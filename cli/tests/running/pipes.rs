@@ -1,4 +1,4 @@
-//! Pipes and devices in place of files: none keeps a running switch waiting.
+//! Pipes and devices in place of files never keep a running switch waiting.
 //!
 //! `weft run` and commands that name a pipe; a switch that hung would not answer, or not stop by itself.
 //!
@@ -20,7 +20,7 @@ fn fifo(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// A client names a pipe that nothing writes, then a device; then the configuration's own name is a pipe's.
+/// A client names a pipe without a writer, then a device; then the configuration's own path becomes a pipe.
 #[test]
 fn a_reload_reads_regular_files_and_waits_for_no_other() {
     let switch = Switch::start();
@@ -43,7 +43,7 @@ fn a_reload_reads_regular_files_and_waits_for_no_other() {
     assert_eq!(code, Some(0), "{err}");
 }
 
-/// What a pipe's writer has written is read once, at the start.
+/// A configuration in a pipe is read once, at the start.
 #[test]
 fn a_configuration_from_a_pipe_starts_a_switch_that_cannot_read_it_again() {
     let dir = tempfile::tempdir().unwrap();

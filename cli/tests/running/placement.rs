@@ -46,7 +46,7 @@ struct Worker {
     policy: i64,
 }
 
-/// Field `at` of a `stat` file, counted from the one after the name.
+/// Field `at` of a `stat` file; the one after the name is number 0.
 fn field(stat: &str, at: usize) -> &str {
     stat.rsplit(") ").next().unwrap().split(' ').nth(at).unwrap()
 }
@@ -56,7 +56,7 @@ fn workers(pid: u32) -> Vec<Worker> {
     let mut all = Vec::new();
     for task in std::fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
         let path = task.unwrap().path();
-        // A thread that has ended meanwhile is none of them.
+        // Skip a thread that has ended meanwhile.
         let Ok(status) = std::fs::read_to_string(path.join("status")) else { continue };
         let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         if line("Name:").trim().starts_with("weft-worker") {
@@ -88,7 +88,7 @@ fn workers_are_bound_and_have_a_priority() {
     assert_ne!(field(&others, 16), "7", "the main thread keeps its own: {others}");
 }
 
-/// Workers of a switch that sleep where nothing comes may come before all others; its other threads do not.
+/// `run.priority` gives workers a real-time policy; the main thread keeps its own.
 #[test]
 fn workers_run_in_real_time_where_they_are_to() {
     let dir = tempfile::tempdir().unwrap();
@@ -100,7 +100,7 @@ fn workers_run_in_real_time_where_they_are_to() {
     assert_eq!(field(&main, 38), "0", "{main}");
 }
 
-/// What cannot be had is refused, and said with what there is; nothing runs elsewhere without a word.
+/// Cores that are absent or named twice, too few cores, and an impossible priority are refused.
 #[test]
 fn processors_that_are_absent_or_named_twice_are_refused() {
     #[rustfmt::skip] // columns: what is set, parts of the refusal

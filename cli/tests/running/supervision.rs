@@ -1,8 +1,7 @@
-//! What ends, gets stuck or is told to stop: a switch whose threads end one after the other, and one that is asked meanwhile.
+//! Threads of a switch that end or get stuck, and signals that stop it.
 //!
 //! `weft run` with the hook of docs/running.md, and a supervisor of the test's own that starts it again.
 //!
-//! Units: milliseconds.
 //! Source: docs/running.md; `sd_notify(3)`.
 
 use std::io::{BufRead, Read};
@@ -19,9 +18,9 @@ use weft_dataplane::port::capture::{CaptureFormat, CaptureWriter};
 use super::process::start;
 use super::{CONFIG, FRAMES, MAKE, Switch, free_port, socket};
 
-/// A port that makes the switch one that routes TLPs, between the two that one worker has.
+/// A port that makes the switch route TLPs, between the two ports of the first worker.
 const TLPS: &str = "[[port]]\nname = \"f\"\nkind = \"null\"\nrole = \"fport\"\n";
-/// A second worker, which has that port, and the agent's.
+/// A second worker, which has that port, and the agent's socket.
 const MORE: &str = "[run]\nworkers = 2\n\
     [fabric]\nuuid = \"5ed8a1c0-0000-4000-8000-000000000001\"\n";
 
@@ -31,13 +30,13 @@ fn now_ms() -> i64 {
     time.tv_sec * 1_000 + time.tv_nsec / 1_000_000
 }
 
-/// What `wait` returns, and how long that took.
+/// The result of `wait`, and how long it took.
 fn timed<T>(wait: impl FnOnce() -> T) -> (T, i64) {
     let begun = now_ms();
     (wait(), now_ms() - begun)
 }
 
-/// A switch with the hook, and all that it can serve.
+/// A switch with the test hook, and every service that it can have.
 struct Hooked {
     switch: Switch,
     hook: PathBuf,
@@ -72,7 +71,7 @@ impl Hooked {
         Self::start(tempfile::tempdir().unwrap(), None)
     }
 
-    /// Has something become of a thread; waits until that is done.
+    /// Orders the hook to do `fate` to a thread.
     fn hook(&self, fate: &str, thread: &str) {
         let fresh = self.hook.with_extension("new");
         std::fs::write(&fresh, format!("{fate} {thread}")).unwrap();
@@ -83,7 +82,7 @@ impl Hooked {
         kill_process(Pid::from_child(&self.switch.child.0), signal).unwrap();
     }
 
-    /// Waits for the end; exit code, how long it took, and what was said since the start.
+    /// Waits for the end of the process; returns exit code, duration, and standard error since the start.
     fn end(mut self) -> (i32, i64, String, tempfile::TempDir) {
         let child = &mut self.switch.child.0;
         let (status, took) = timed(|| until(LONG, "the end", || child.try_wait().unwrap()));
@@ -92,7 +91,7 @@ impl Hooked {
         (status.code().unwrap_or(-1), took, err, self.switch.dir)
     }
 
-    /// Waits until it has forwarded all that comes in.
+    /// Waits until the switch has forwarded all frames.
     fn forwards(&self) -> i64 {
         let sent = || {
             let shown = self.switch.json(&["show", "ports", "--json"]);
@@ -101,8 +100,8 @@ impl Hooked {
         timed(|| until(LONG, "it forwards", sent)).1
     }
 
-    /// Waits until a command fails with exit code 4 and says `why`: on a busy machine other workers may be away, too, and it
-    /// names them all.
+    /// Waits until a command fails with exit code 4 and says `why`: on a busy machine other workers may be away, too,
+    /// and it names them all.
     fn refuses(&self, command: &[&str], why: &str) {
         until(LONG, format!("{command:?} says: {why}"), || {
             let (code, out, err) = self.switch.ask(command);
@@ -122,8 +121,8 @@ impl Hooked {
     }
 }
 
-/// Each kind of thread in turn ends as by exit(2): the process ends with the code of the documentation, says which it was,
-/// and whoever starts it again has a switch that forwards.
+/// Each kind of thread in turn ends as by exit(2): the process ends with the documented code and names the thread, and
+/// a new process forwards again.
 #[test]
 fn a_thread_that_is_gone_ends_the_process_and_it_comes_back() {
     #[rustfmt::skip] // columns: thread, exit code
@@ -157,7 +156,7 @@ fn a_thread_that_is_gone_ends_the_process_and_it_comes_back() {
     hooked.switch.stop_well(); // what is left of the ones before is no harm
 }
 
-/// A worker that is stuck keeps nobody: the switch says so, in time, and stops.
+/// A stuck worker holds up no other part: the switch reports it in time, and stops.
 #[test]
 fn a_stuck_worker_is_told_and_stops_nobody() {
     let dir = tempfile::tempdir().unwrap();
@@ -172,7 +171,7 @@ fn a_stuck_worker_is_told_and_stops_nobody() {
     let hooked = Hooked::start(dir, Some(&path));
     assert_eq!(listen(), "READY=1\nSTATUS=up\n");
     assert_eq!(listen(), "WATCHDOG=1\n");
-    // What is read again, and what is ignored.
+    // SIGHUP reloads; SIGUSR1 is ignored.
     hooked.signal(Signal::USR1);
     hooked.signal(Signal::HUP);
     let said: Vec<String> =
@@ -194,7 +193,7 @@ fn a_stuck_worker_is_told_and_stops_nobody() {
     hooked.refuses(&["reload"], "worker 1 does not answer");
     heard.set_nonblocking(true).unwrap();
     until(LONG, "the manager is not told any more that all is well", || {
-        // What was said before, and found no room in the socket, comes when there is some.
+        // Notifications that found the socket full are sent when it has room.
         while heard.recv(&mut [0; 512]).is_ok() {}
         pause(Duration::from_millis(500)); // five times the interval in which nothing may come
         heard.recv(&mut [0; 512]).is_err().then_some(())
@@ -203,7 +202,7 @@ fn a_stuck_worker_is_told_and_stops_nobody() {
     hooked.signal(Signal::TERM);
     let (code, took, err, _dir) = hooked.end();
     println!("stopped in {took} ms");
-    // On a busy machine the stop is given up before it is known which worker it is.
+    // On a busy machine the stop may be given up before the stuck worker is known.
     let told = err.contains("worker 1 does not answer") || err.contains("was aborted");
     assert!(code == 5 && told, "{code} {err}");
     let mut bytes = [0; 512];
@@ -211,7 +210,7 @@ fn a_stuck_worker_is_told_and_stops_nobody() {
     assert_eq!(&bytes[..len], b"STOPPING=1\nSTATUS=stopping on SIGTERM\n");
 }
 
-/// A worker that is away for longer than a reload waits once, as on a busy machine, does not have it refused.
+/// A reload is not refused because a worker is away for longer than one wait, as happens on a busy machine.
 #[test]
 fn a_reload_waits_again_for_a_worker_that_was_away() {
     let hooked = Hooked::new();
@@ -223,7 +222,7 @@ fn a_reload_waits_again_for_a_worker_that_was_away() {
     hooked.switch.stop_well();
 }
 
-/// Whatever does not move, SIGTERM ends the process; a main thread that does not move ends it without.
+/// SIGTERM ends the process whichever thread is stuck; a stuck main thread ends it without a signal.
 #[test]
 fn a_stop_is_done_in_time_whatever_is_stuck() {
     let mut dir = tempfile::tempdir().unwrap();
@@ -244,7 +243,7 @@ fn a_stop_is_done_in_time_whatever_is_stuck() {
     assert!(code == 31 && err.contains("weft-main"), "{code} {err}");
 }
 
-/// A process that was stopped for longer than any thread may be stuck goes on as if nothing had been.
+/// A process that was stopped (SIGSTOP) for longer than a thread may be stuck continues as before.
 #[test]
 fn a_switch_that_was_stopped_goes_on() {
     let dir = tempfile::tempdir().unwrap();
@@ -254,8 +253,8 @@ fn a_switch_that_was_stopped_goes_on() {
     let hooked = Hooked::start(dir, Some(&path));
     hooked.forwards();
     hooked.signal(Signal::STOP);
-    // Longer than a main thread that has not moved is waited for, 3 s: there is nothing to look for in a process that is
-    // stopped.
+    // Longer than the 3 s after which a stuck main thread ends the process. No condition can be polled in a stopped
+    // process, so wait.
     pause(Duration::from_millis(3_500));
     heard.set_nonblocking(true).unwrap();
     while heard.recv(&mut [0; 512]).is_ok() {}
@@ -273,11 +272,11 @@ fn a_switch_that_was_stopped_goes_on() {
     assert_eq!(hooked.end().0, 0);
 }
 
-/// Nobody reads what a switch writes: it serves, and it stops.
+/// A switch whose standard error is not read still serves, and stops.
 #[test]
 fn a_log_that_nobody_reads_stops_nobody() {
     let hooked = Hooked::new();
-    // Standard error is a pipe that is not read from here on; refused configurations fill it, as far as they may.
+    // Standard error is a pipe that is not read from here on; refused configurations fill it.
     std::fs::write(hooked.switch.dir.path().join("t.toml"), "[switch]\nname = 7\n").unwrap();
     for _ in 0..80 {
         assert_ne!(hooked.switch.ask(&["reload"]).0, 0);
@@ -293,7 +292,7 @@ fn a_log_that_nobody_reads_stops_nobody() {
     hooked.switch.stop_well();
 }
 
-/// Events as text, as JSON, and as they happen; a configuration that is refused is one.
+/// Events as text, as JSON, and as they happen; a refused configuration is an event.
 #[test]
 fn events_are_shown_and_logged_in_one_form() {
     let dir = tempfile::tempdir().unwrap();
@@ -342,7 +341,7 @@ fn capture(path: &Path, frames: impl Iterator<Item = (u64, Vec<u8>)>) {
     writer.finish().unwrap();
 }
 
-/// A frame of 100 bytes from a station to one that nobody knows.
+/// A frame of 100 bytes from a station to an unknown one.
 fn from_station(number: u8) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 9, 9, 2, 0, 0, 0, 1, number, 0x08, 0x00];
     frame.resize(100, 0);
@@ -357,8 +356,7 @@ fn pause_all() -> Vec<u8> {
     frame
 }
 
-/// A station at two ports at once, more stations than there is room for, a peer that pauses for
-/// ever: each is told, with where it was.
+/// Events name the place of a station at two ports, of a full forwarding database, and of a peer that pauses for ever.
 #[test]
 fn what_happens_at_ports_is_told() {
     const CONFIG: &str = "[switch]\nname = \"t\"\n[fdb]\ncapacity = 64\nloop_action = \"alarm\"\nsticky_s = 0\n\

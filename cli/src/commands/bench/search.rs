@@ -290,8 +290,8 @@ mod tests {
         }
     }
 
-    /// A machine that is busy elsewhere loses frames at some rates at some times: the search is marked. What is lost at random is
-    /// lost at a device that forwards everything, so there is no throughput but all.
+    /// A busy machine loses frames at any rate, at some times: the search is marked. The device of this test forwards
+    /// everything, so no figure below the full rate is right.
     #[test]
     fn a_search_among_losses_at_random_is_marked() {
         let model = Model { forwards_fps: 1 << 40, generates_fps: 10_000_000, floor_ppm: 0 };
@@ -310,7 +310,7 @@ mod tests {
             wrong += u64::from(found.steady && !is_right);
         }
         assert!(steady > 50, "{steady} of 200: what was not disturbed is not marked");
-        // a loss that chance has come twice in turn at the same rate is taken for one of the device
+        // Chance may lose frames twice in turn at the same rate, which counts as a loss of the device.
         assert!(wrong <= 10, "{wrong} of 200 have a rate too low and are not marked");
     }
 
@@ -331,7 +331,7 @@ mod tests {
         }
     }
 
-    /// Whatever trials say: a rate that passed without loss passes with some.
+    /// For any results of trials, a rate that passed without loss also passes with some loss accepted.
     #[test]
     fn no_partial_drop_rate_is_below_the_throughput() {
         for seed in 0..500 {

@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(text, b"0x10000000000 0x1000000000 bytes: 205 ns, 121000 MB/s\n");
     }
 
-    /// Whatever a switch says: what is cut off is said, and nothing is read beyond the end.
+    /// Tables of any content: a truncated one is reported, and nothing is read beyond its end.
     #[test]
     fn what_is_no_table_is_none() {
         let whole = bytes();

@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(made.load(Ordering::SeqCst), 1, "made once in a second, and only for a page");
     }
 
-    /// A host that does not answer the manager does not keep it busy by way of browsers.
+    /// Browsers do not keep the manager busy when a silent host makes its answers slow.
     #[test]
     fn a_page_that_takes_long_is_made_the_more_seldom() {
         let make = || {

@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    /// What `weft fm WORDS` asks for, or why it asks for nothing.
+    /// The request of `weft fm WORDS`, or the reason why there is none.
     fn parsed(words: &str) -> Result<Request, String> {
         let args = args(words)?;
         let command = args.command.as_ref().ok_or("no command")?;
@@ -301,14 +301,14 @@ mod tests {
         args.ask.request(query).map_err(|error| error.to_string())
     }
 
-    /// All words ask for what stands beside them.
+    /// All words give the request that stands beside them.
     pub fn assert_requests<const N: usize>(cases: [(&str, Request); N]) {
         for (words, want) in cases {
             assert_eq!(parsed(words), Ok(want), "{words}");
         }
     }
 
-    /// All words are refused with an error that says what stands beside them.
+    /// All words are refused with an error that contains the text beside them.
     pub fn assert_refused<const N: usize>(cases: [(&str, &str); N]) {
         for (words, part) in cases {
             let error = parsed(words).expect_err(words);

@@ -1,8 +1,7 @@
-//! What `docs/forwarding.md` says of formats, tags and learning, on the wire.
+//! The rules of `docs/forwarding.md` on formats, tags and learning, on the wire.
 //!
-//! A few frames through a switch of three ports; what leaves by which port.
+//! Sends a few frames through a switch of three ports, and checks the output of each port.
 //!
-//! Units: ns; bytes without FCS.
 //! Source: docs/spec/pipeline.md §1 to §3; IEEE 802.1Q 6.9, 8.6.3, 8.7; docs/spec/wire-formats.md §1.4.
 
 use weft_hosts::frames::{FrameSpec, Kind, Station};
@@ -16,7 +15,7 @@ fn from_p0(frames: Vec<Vec<u8>>) -> Vec<Arrival> {
     (0..).zip(frames).map(|(n, frame)| (0, n * 10_000, frame)).collect()
 }
 
-/// How many frames left by each port.
+/// Number of frames that left each port.
 fn left(run: &Run) -> Vec<usize> {
     run.sent.iter().map(Vec::len).collect()
 }
@@ -168,7 +167,7 @@ fn a_reserved_group_is_forwarded_where_its_own_key_says_so() {
         let dropped = 16 - forwarded.len();
         assert_eq!(came.number("/drops/reserved_group"), dropped.to_string(), "{value}");
     }
-    // A group of its own says to which ports; a storm limit holds; a Lite port's frames are read as Lite.
+    // A configured group gives its ports; a storm limit holds; a Lite port's frames are read as Lite.
     let lldp = with(THREE, "fdb.reserved_groups", "[\"lldp\"]");
     let group = "[[group]]\naddr = \"01:80:c2:00:00:0e\"\nports = [\"p2\"]\n";
     let came = run(from_p0(all.clone()), &format!("{lldp}{group}"));

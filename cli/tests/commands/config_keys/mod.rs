@@ -1,9 +1,8 @@
 //! Every key of the configuration acts: one change of each, alone, and the outcome that it has.
 //!
 //! [`rows`] has a [`Row`] for each key of the table; a key without one fails the test. To add a row: name
-//! the key, the value, and what is looked at (a number of a replay, frames that leave, a refusal).
+//! the key, the value, and the observed outcome (a number of a replay, frames that leave, a refusal).
 //!
-//! Units: ns, bytes.
 //! Source: docs/spec/pipeline.md §12.
 
 mod forwarding;
@@ -17,7 +16,7 @@ use run::{Flow, Run, replay};
 use weft_config::table::SECTIONS;
 use weft_config::{Config, Settings, Timing};
 
-/// A key, a change of it, and what comes of that.
+/// A key, a change of it, and the effect.
 pub struct Row {
     /// `section.key`; of `port.key`, `port_defaults.key` is tried as well where it is one.
     pub key: &'static str,
@@ -25,21 +24,21 @@ pub struct Row {
     pub value: &'static str,
     /// Settings of both runs, `section.key=value`.
     pub beside: &'static [&'static str],
-    /// What is looked at.
+    /// The observed outcome.
     pub seen: Seen,
-    /// What it is after the change, and was not before.
+    /// Its value after the change, which it must not have before.
     pub want: &'static str,
 }
 
-/// Where an outcome is looked for. The texts that functions give are compared.
+/// The place of an outcome; outcomes are compared as text.
 pub enum Seen {
     /// A number of `result.json` of a replay, by its JSON pointer.
     Count(Flow, &'static str),
     /// Anything else of a replay: frames that leave, and when.
     Sent(Flow, fn(&Run) -> String),
-    /// The configuration is refused; what is wanted is part of the message.
+    /// The configuration is refused, and the wanted text is part of the message.
     Refused(&'static str),
-    /// What a live device, thread or manager is handed; the test `file::name` holds what it does there.
+    /// A value that is handed to a live device, thread or manager; the test `file::name` checks its effect there.
     Live(&'static str, fn(&Config) -> String, &'static str),
 }
 
@@ -100,7 +99,7 @@ fn outcome(seen: &Seen, text: &str) -> String {
     }
 }
 
-/// What is wrong with a row for `key`.
+/// The fault of a row for `key`, if it has one.
 fn fault(row: &Row, key: &str) -> Option<String> {
     let base = match row.seen {
         Seen::Live(base, ..) | Seen::Refused(base) => base.to_owned(),
@@ -118,7 +117,7 @@ fn fault(row: &Row, key: &str) -> Option<String> {
     let name = format!("{key} = {}: {before} before, {after} after", row.value);
     println!("{name}");
     let good = match row.seen {
-        // It says what to do instead, or what cannot be.
+        // The message gives a way out, or the reason.
         Seen::Refused(_) => {
             let says = after.contains("expected") || after.contains("cannot");
             before == "taken" && after.contains(row.want) && says
@@ -151,7 +150,7 @@ fn every_key_acts_or_is_refused() {
     assert!(missing.is_empty(), "keys of which nobody knows what they do: {missing:?}");
 }
 
-/// What a row leaves to another test is a test that there is.
+/// Every test that a row refers to exists.
 #[test]
 fn tests_that_rows_name_are_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

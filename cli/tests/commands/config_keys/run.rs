@@ -1,8 +1,7 @@
-//! Small replays: a switch of three ports, a few frames, and what comes out.
+//! Small replays: a switch of three ports at 1 Gbit/s, a few frames, and the output.
 //!
 //! A [`Flow`] has frames and a configuration; [`replay`] runs them; [`Run`] is `result.json` and captures.
 //!
-//! Units: ns; bytes without FCS; ports at 1 Gbit/s.
 //! Source: docs/spec/pipeline.md §13.
 
 use serde_json::Value;
@@ -52,7 +51,7 @@ pub enum Flow {
     Of(Kind),
     /// Standard frames of DSCP 0 with a tag: PCP and VLAN.
     Tagged(u8, u16),
-    /// Plain Ethernet to everybody, to a group, or to a station that nobody knows.
+    /// Plain Ethernet: broadcast, to a group, or to an unknown station.
     Broadcast,
     Group,
     /// As LLDP sends.
@@ -172,7 +171,7 @@ impl Flow {
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 pub struct Run {
     result: Value,
     /// By port: stamp in ns and bytes of each frame that left.
@@ -180,7 +179,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// A number of `result.json`; what is not there is 0.
+    /// A number of `result.json`; 0 if it is missing.
     pub fn number(&self, at: &str) -> String {
         self.result.pointer(at).map_or_else(|| "0".to_owned(), ToString::to_string)
     }

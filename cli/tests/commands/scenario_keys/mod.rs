@@ -1,9 +1,8 @@
 //! Every key of a scenario acts: one change of each, alone, in a small network, and the figure that it changes.
 //!
-//! [`rows`] has a [`Row`] for each key; one without fails the test. To add a row: name the key, its value, the scenario,
-//! what is looked at and what that becomes.
+//! [`rows`] has a [`Row`] for each key; a key without one fails the test. To add a row, name the key, its value, the
+//! scenario, the observed figure, and its change.
 //!
-//! Units: those of results: picoseconds, bytes, frames.
 //! Source: docs/spec/model.md §2, §3, §4; docs/spec/model-reference.md.
 
 mod rows;
@@ -26,7 +25,7 @@ const SECTIONS: [&str; 11] = [
     "", "net", "host", "link", "switch", "buffer", "crossbar", "ecn", "pfc", "endpoint", "workload",
 ];
 
-/// A key, a change of it, and what comes of that.
+/// A key, a change of it, and the effect.
 pub struct Row {
     /// `section.key`, or a key that stands before all sections.
     pub key: &'static str,
@@ -36,13 +35,13 @@ pub struct Row {
     pub base: &'static str,
     /// Settings of both runs, `section.key=value`.
     pub beside: &'static [&'static str],
-    /// What is looked at.
+    /// The observed figure.
     pub look: Look,
-    /// What that is after the change, and was not before.
+    /// Its value after the change, which it must not have before.
     pub want: Want,
 }
 
-/// Where an outcome is looked for.
+/// The place of an outcome.
 pub enum Look {
     /// In the results as JSON, by pointer.
     At(&'static str),
@@ -50,13 +49,13 @@ pub enum Look {
     Hosts(&'static str),
     /// Which priorities frames had that left by a port of the first switch.
     Pris(usize),
-    /// Nothing comes of it but other work: how the scenario is run, and the test `file::name` that holds that.
+    /// The key changes how the scenario is run, not its results; the test `file::name` checks that.
     Work(fn(&weft_sim::scenario::Scenario) -> String, &'static str),
 }
 
-/// What an outcome becomes.
+/// The change of an outcome.
 pub enum Want {
-    /// This.
+    /// Exactly this value.
     Is(&'static str),
     /// More than it was.
     More,
@@ -107,7 +106,7 @@ impl Runs {
         Self { dir: tempfile::tempdir().unwrap(), done: BTreeMap::new() }
     }
 
-    /// Forgets what was run.
+    /// Forgets earlier runs.
     pub fn forget(&mut self) {
         self.done.clear();
     }
@@ -132,7 +131,7 @@ impl Runs {
         done
     }
 
-    /// What is seen of a scenario; what refuses it, as an error.
+    /// The outcome of a scenario, or the message that refuses it.
     fn look(&mut self, look: &Look, text: &str) -> Result<String, String> {
         if let Look::Work(of, _) = look {
             return self
@@ -163,7 +162,7 @@ impl Runs {
         })
     }
 
-    /// What is wrong with a row.
+    /// The fault of a row, if it has one.
     fn fault(&mut self, row: &Row) -> Option<String> {
         let base = row.beside.iter().fold(row.base.to_owned(), |text, assignment| {
             let (path, value) = assignment.split_once('=').unwrap();
@@ -232,7 +231,7 @@ fn keys() -> BTreeSet<String> {
     keys
 }
 
-/// Keys that a scenario says elsewhere are refused, with what to do instead.
+/// Keys that a scenario sets in another way are refused, with a hint.
 #[test]
 fn keys_that_are_said_elsewhere_are_refused() {
     let mut runs = Runs::new();
@@ -267,7 +266,7 @@ fn named_switches_have_keys_of_their_own() {
     }
 }
 
-/// What a row leaves to another test is a test that there is.
+/// Every test that a row refers to exists.
 #[test]
 fn tests_that_rows_name_are_there() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -1,7 +1,6 @@
-//! The page: well-formed, complete, nothing from elsewhere, and plots that show the figures.
-//! A made-up result in, elements of the page out.
+//! The page is well-formed, complete, loads nothing, and its plots show the figures.
 //!
-//! Units: as the result.
+//! Renders a made-up result, and checks elements of the page.
 
 use clap::Parser;
 use roxmltree::{Document, Node, ParsingOptions};
@@ -110,7 +109,7 @@ fn names_cannot_break_the_page() {
     assert_eq!(title, "weft bench: <b>&\"' to b");
 }
 
-/// A bar twice as high stands for a figure twice as large, and says it.
+/// A bar is as high as its figure is large, and its tooltip has the figure.
 #[test]
 fn bars_and_lines_are_where_the_figures_are() {
     let page = page(&result("a"));
@@ -140,7 +139,7 @@ fn bars_and_lines_are_where_the_figures_are() {
     }
 }
 
-/// A run of which nothing came still makes a page.
+/// A run without results still makes a page.
 #[test]
 fn an_empty_result_is_a_page_too() {
     let empty = PortsResult { sizes: vec![], interrupted: true, ..result("a") };

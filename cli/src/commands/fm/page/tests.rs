@@ -1,8 +1,8 @@
-//! The page of a fabric: complete, to scale, under its policy, and with no name of anybody as markup.
-//! An overview as the manager sends it in, elements of the page out; what a browser makes of it is in
+//! The page of a fabric: complete, to scale, within its content policy, and with names as text only.
+//!
+//! Renders an overview as the manager sends it, and checks elements of the page. A browser's view of it is tested in
 //! `tests/py/test_live_fabric_page.py`.
 //!
-//! Units: bytes; pixels.
 //! Source: docs/fm.md "The page of a fabric".
 
 use roxmltree::{Document, Node, ParsingOptions};
@@ -46,8 +46,8 @@ fn gfd(pid: u16, at: &Value) -> Value {
     json!({"uuid": format!("6f6f6f6f-0000-0000-0000-0000000000{pid:02}"), "pid": pid, "at": at, "capacity": 4, "groups": 64})
 }
 
-/// Two switches, one of them not read; a link that is up and one that is down; a host, a device and one without link; two
-/// GFDs.
+/// Two switches, one of them not read; a link that is up and one that is down; a host, a device and one without link;
+/// two GFDs.
 fn inventory() -> Value {
     let first = [
         port(0, &json!("Host")),

@@ -10,7 +10,7 @@ use weft_config::resolve::FabricConfig;
 use super::super::Seen;
 use super::{OTHER, Row, refused};
 
-/// A host, a device, two links to switches, and what such a switch is set up with.
+/// A host, a device, two links to switches, and the settings of such a switch.
 const FABRIC: &str = "\
 [fabric]
 uuid = \"5ed8a1c0-0000-4000-8000-000000000001\"
@@ -97,13 +97,15 @@ pub fn rows() -> Vec<Row> {
         live("fabric.uuid", "\"6ed8a1c0-0000-4000-8000-000000000001\"", |c| fabric(c).switch.uuid[0].to_string(), "110", ROLES),
         live("fabric.serial", "77", |c| fabric(c).switch.identity.serial.to_string(), "77", IDENTIFY),
         live("fabric.cci", "\"/run/t/cci.sock\"", |c| fabric(c).cci.is_some().to_string(), "true", COMMANDED),
-        // What they do where there is a place is in managers_connect_in_one_of_three_ways (config/resolve/tests.rs).
+        // Their effect where there is a place is tested by `managers_connect_in_one_of_three_ways`
+        // (config/src/resolve/tests.rs).
         wrong("fabric.cci_ca", "\"ca.pem\"", "expected a place where cci_insecure"),
         wrong("fabric.cci_cert", "\"switch.pem\"", "expected a place where cci_insecure"),
         wrong("fabric.cci_key", "\"switch.key\"", "expected a place where cci_insecure"),
         wrong("fabric.cci_insecure", "true", "expected a place where cci_insecure"),
         live("fabric.cci_mctp", "\"127.0.0.1:2508\"", |c| fabric(c).mctp.is_some().to_string(), "true", FOREIGN),
-        // What they do where there is an address is in managers_of_others_connect_at_loopback (config/resolve/tests.rs).
+        // Their effect where there is an address is tested by `managers_of_others_connect_at_loopback`
+        // (config/src/resolve/tests.rs).
         wrong("fabric.cci_mctp", "\"0.0.0.0:2508\"", "expected an address of loopback"),
         wrong("fabric.cci_mctp_insecure", "true", "expected an address other than loopback"),
         wrong("fabric.cci_owner", "\"first\"", "expected an address in cci_mctp beside it"),

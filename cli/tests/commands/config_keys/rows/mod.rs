@@ -1,8 +1,5 @@
-//! The rows: by section, what each key does.
+//! The rows: the effect of each key, by section.
 //!
-//! Lists of [`Row`].
-//!
-//! Units: ns; bytes; frames.
 //! Source: docs/spec/pipeline.md §1 to §12.
 
 mod fabric;
@@ -46,7 +43,7 @@ fn refused(key: &'static str, value: &'static str, want: &'static str) -> Row {
     Row { key, value, beside: &[], seen: Seen::Refused(super::run::THREE), want }
 }
 
-/// What is handed to devices, threads and managers, and the test of that.
+/// A value that is handed to devices, threads or managers, with the test that checks its effect.
 fn live(
     key: &'static str,
     value: &'static str,
@@ -74,17 +71,17 @@ fn formats(run: &Run) -> String {
     run.number("/ports/0/rx_formats")
 }
 
-/// When the first frame has left p1, ns.
+/// Time at which the first frame has left p1, in ns.
 fn first_ns(run: &Run) -> String {
     run.sent[1].first().map_or_else(|| "never".to_owned(), |(at, _)| at.to_string())
 }
 
-/// When the last one has.
+/// Time at which the last frame has left p1, in ns.
 fn last_ns(run: &Run) -> String {
     run.sent[1].last().map_or_else(|| "never".to_owned(), |(at, _)| at.to_string())
 }
 
-/// Who sent the frames that left p1, in their order: the last byte of each source.
+/// Senders of the frames that left p1, in order: the last byte of each source address.
 fn order(run: &Run) -> String {
     let each: Vec<String> =
         run.sent[1].iter().map(|(_, frame)| format!("{:x}", frame[11])).collect();

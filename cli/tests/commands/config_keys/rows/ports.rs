@@ -1,8 +1,5 @@
 //! Rows of ports, LAGs, static entries, groups, and of the hosts that weft plays.
 //!
-//! A list of [`Row`].
-//!
-//! Units: ns; bytes; frames.
 //! Source: docs/spec/pipeline.md §1 to §3, §7, §11; docs/spec/wire-formats.md §1.1.
 
 use weft_config::Config;

@@ -1,8 +1,5 @@
 //! Rows of the switch as a whole, its threads, formats, classes, forwarding, buffer, crossbar, marks and PFC.
 //!
-//! A list of [`Row`].
-//!
-//! Units: ns; bytes; frames.
 //! Source: docs/spec/pipeline.md §1 to §9, §12.
 
 use weft_hosts::frames::Kind;

@@ -1,8 +1,5 @@
 //! Keys of endpoints.
 //!
-//! A list of [`Row`].
-//!
-//! Units: picoseconds, frames.
 //! Source: docs/spec/model.md §4; docs/spec/model-reference.md §1, §10.
 
 use super::*;

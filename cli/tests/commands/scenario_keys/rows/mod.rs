@@ -1,8 +1,7 @@
-//! The rows: what each key of a scenario does.
+//! The rows: the effect of each key of a scenario.
 //!
 //! Lists of [`Row`], and the scenarios that they change.
 //!
-//! Units: picoseconds, bytes, frames.
 //! Source: docs/spec/model.md §2, §3, §4.
 
 mod endpoint;
@@ -21,9 +20,9 @@ pub fn rows() -> Vec<Row> {
     [net::rows(), switch::rows(), endpoint::rows(), moves::rows()].into_iter().flatten().collect()
 }
 
-/// When the last flow is there.
+/// Time at which the last flow is delivered.
 pub const LAST: Look = At("/summary/fct_ps/max");
-/// When the last flow is acknowledged.
+/// Time at which the last flow is acknowledged.
 const ACKNOWLEDGED: Look = At("/summary/fct_sender_ps/max");
 const MARKED: Look = At("/summary/ecn_marked_frames");
 const DROPPED: Look = At("/summary/dropped_frames");

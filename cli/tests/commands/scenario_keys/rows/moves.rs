@@ -1,8 +1,5 @@
 //! Keys of workloads, faults and expectations.
 //!
-//! A list of [`Row`].
-//!
-//! Units: picoseconds, bytes, frames.
 //! Source: docs/spec/model.md §3.
 
 use super::*;

@@ -1,8 +1,5 @@
 //! Keys before all sections, of the network, its hosts and its links.
 //!
-//! A list of [`Row`].
-//!
-//! Units: picoseconds.
 //! Source: docs/spec/model.md §2 (store-and-forward), §3.
 
 use super::*;

@@ -1,8 +1,5 @@
 //! Keys of switches, their buffers, crossbars, ECN and PFC.
 //!
-//! A list of [`Row`].
-//!
-//! Units: picoseconds, bytes, frames.
 //! Source: docs/spec/model.md §2; docs/spec/pipeline.md §4, §6, §8, §9.
 
 use super::*;
