@@ -132,8 +132,8 @@ fn run_cases(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
     };
     let limit = Duration::from_secs(args.limit);
     let give_up = "give up what the cases do not need";
-    // Before the interfaces are opened: rights are each thread's own, and threads inherit them. System calls are
-    // filtered when all is open (docs/privileges.md).
+    // Unneeded rights go before the interfaces are opened; system calls are filtered when all is open
+    // (docs/privileges.md).
     let entered = confine::enter_on(args.link.iter().map(|link| link.interface.as_str()))
         .map_err(|source| CliError::system(give_up, source))?;
     let refused = |error: CaseError| CliError::Switch(with_causes(&error));

@@ -208,6 +208,7 @@ impl Bench {
             self.links.send(src, frame, more)?;
             sent += more;
             self.until("frames that were sent to arrive at the switch", |bench| {
+                // Frames that the switch forwards meanwhile must not fill this machine's receive rings.
                 bench.links.poll()?;
                 Ok(bench.arrived(src, pri)? >= begun + sent)
             })?;
