@@ -121,7 +121,7 @@ pub enum InterfacesError {
     Signals(#[source] io::Error),
 }
 
-/// Names behind a colon, if there are any.
+/// A colon and the names; empty if there are no names.
 fn listed(names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!(": {}", listed_names(names)) }
 }
@@ -170,7 +170,8 @@ impl InterfaceArgs {
             Some(count) => usize::from(count),
             None => count(var.as_deref())?,
         };
-        // The first process of a container is not ended by a signal that it does not catch.
+        // The kernel discards signals to a container's first process unless it catches them, so the wait could not be
+        // stopped.
         let stop = Stop::catch().map_err(InterfacesError::Signals)?;
         let Some(there) = self.wait(want, &stop, log)? else {
             return Ok(Interfaces { flags: Vec::new(), stop: Some(stop) });
@@ -189,7 +190,7 @@ impl InterfaceArgs {
         self.ports.iter().find(|pattern| pattern.matches(name))
     }
 
-    /// Whether an interface is to be a port.
+    /// Whether an interface matches, and has a name that a port can have.
     fn wants(&self, name: &str) -> bool {
         is_name(name) && self.pattern(name).is_some()
     }
@@ -288,7 +289,7 @@ fn device(item: &Item) -> Option<&str> {
     is_one.then(|| text(item, "device").or_else(|| text(item, "name")))?
 }
 
-/// The interfaces of this thread's namespace, sorted. Bytes that are no UTF-8 are shown as U+FFFD.
+/// The interfaces of this thread's network namespace, sorted. Bytes that are not UTF-8 become U+FFFD.
 fn list() -> io::Result<Vec<String>> {
     let text = std::fs::read(LIST)?;
     Ok(names(&String::from_utf8_lossy(&text)))
@@ -303,7 +304,7 @@ fn names(list: &str) -> Vec<String> {
     names
 }
 
-/// Compares names with the numbers in them by value.
+/// Compares names, and numbers within them by value.
 fn in_order(a: &str, b: &str) -> Ordering {
     let (mut left, mut right) = (a, b);
     loop {

@@ -125,7 +125,7 @@ fn listen(text: &str) -> Result<SocketAddr, String> {
 /// Runs the switch.
 ///
 /// # Errors
-/// A configuration that is refused, interfaces that do not come, a device that cannot be opened.
+/// A configuration that is refused, interfaces that do not appear in time, or a device that cannot be opened.
 pub fn run(mut args: RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let mut sources = args.settings.sources()?;
     let mut settings = sources.settings()?;

@@ -161,7 +161,7 @@ impl Links {
     /// Frames that arrived at interface `at` since the last call.
     ///
     /// # Errors
-    /// The device is gone.
+    /// The device failed.
     pub fn take(&mut self, at: usize) -> Result<Vec<Seen>, CaseError> {
         self.poll()?;
         Ok(self.ends.get_mut(at).map(|link| core::mem::take(&mut link.seen)).unwrap_or_default())
@@ -170,7 +170,7 @@ impl Links {
     /// Reads the arrivals of all interfaces, so that none of their receive rings overflows.
     ///
     /// # Errors
-    /// A device is gone.
+    /// A device failed.
     pub fn poll(&mut self) -> Result<(), CaseError> {
         let stations = self.ends.len();
         for link in &mut self.ends {

@@ -4,8 +4,8 @@
 //!
 //! Source: RFC 2544 §26.4.
 
-/// The longest burst of at most `frames_max` frames that `trial` passes, to `resolution` frames; 0 when
-/// not even the shortest that was tried does.
+/// The longest burst of at most `frames_max` frames that passes `trial`, to within `resolution` frames; 0 if even the
+/// shortest one tried fails.
 ///
 /// # Errors
 /// The first trial that could not be run.

@@ -24,7 +24,7 @@ pub struct Machine {
     pub cpu: Option<String>,
     /// Processors that the process may use.
     pub cpus: usize,
-    /// Whether the processor is a virtual one.
+    /// Whether a hypervisor runs below this kernel.
     pub is_virtual: bool,
     /// The frequency governor of the first processor.
     pub governor: Option<String>,

@@ -22,7 +22,7 @@ use super::trial::{Ask, Extent, Outcome, Rig, TrialError};
 /// Frames and rate (frames/s) of the first trial, which checks whether any frame arrives at all.
 const LOOK_FRAMES: u64 = 20;
 const LOOK_FPS: u64 = 1_000;
-/// Offered loads of the loss test go down by this (RFC 2544 §26.3).
+/// Step by which the loss test lowers the offered load (RFC 2544 §26.3).
 const LOSS_STEP_PPM: u64 = 100_000;
 /// Additional pairs of searches for each size, in place of pairs that contradict themselves.
 const PAIRS_MORE_MAX: usize = 2;
@@ -56,7 +56,7 @@ pub struct Measure<'a> {
     pub progress: &'a ProgressBar,
     /// Frames counted so far, over all trials.
     pub totals: Totals,
-    /// Most frames a second that were offered.
+    /// Highest rate that was offered, in frames a second.
     pub most_fps: u64,
 }
 

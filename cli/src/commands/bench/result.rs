@@ -73,7 +73,7 @@ pub struct Throughput {
     pub accepted_ppm: u64,
     /// Median of the searches' rates; 0 if no rate passed.
     pub median_fps: u64,
-    /// Bits of these frames a second, FCS counted.
+    /// The median in bits a second, FCS counted.
     pub median_bps: u64,
     /// Bits a second including preamble and gap.
     pub median_wire_bps: u64,
@@ -133,13 +133,12 @@ pub struct LatencyResult {
     pub frames: u64,
     pub min_ns: u64,
     pub mean_ns: u64,
-    /// Not exceeded by half of them.
+    /// Latency that half of the frames do not exceed.
     pub p50_ns: u64,
-    /// By 99 of 100.
+    /// Latency that 99 of 100 frames do not exceed.
     pub p99_ns: u64,
-    /// By 999 of 1,000.
+    /// Latency that 999 of 1,000 frames do not exceed.
     pub p999_ns: u64,
-    /// Most.
     pub max_ns: u64,
     /// Pairs of quantile, in parts per million, and latency.
     pub curve_ns: Vec<(u64, u64)>,
@@ -192,7 +191,6 @@ pub struct TaggedResult {
     /// Mean latency of those that arrived.
     pub mean_ns: u64,
     pub min_ns: u64,
-    /// Most.
     pub max_ns: u64,
 }
 

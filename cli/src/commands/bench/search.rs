@@ -13,7 +13,7 @@ use serde::Serialize;
 const MILLION: u128 = 1_000_000;
 /// A generator that offers less than this share of the requested rate is at its limit.
 const REACHED_PPM: u64 = 990_000;
-/// Most trials of one search; halving 64 bits takes fewer.
+/// Most trials of one search; bisecting a range of 64 bits takes fewer.
 const TRIALS_MAX: usize = 70;
 /// A generator that offers less than this share of its earlier rate is not steady.
 const SAME_PPM: u64 = 950_000;

@@ -49,16 +49,16 @@ pub enum TrialError {
     /// The frames cannot be made.
     #[error(transparent)]
     Frames(#[from] StreamError),
-    /// A device is gone.
+    /// A device failed.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// A side's thread did not come back.
+    /// A side's thread panicked.
     #[error("a sending or receiving thread failed")]
     Thread,
     /// The port accepted no frame.
     #[error("{device}: accepted none of the frames")]
     Unsent {
-        /// The sending port.
+        /// Device of the sending port.
         device: String,
     },
 }

@@ -46,7 +46,7 @@ impl Query for TopologyArgs {
     }
 
     fn json_request(&self) -> Result<Request, CliError> {
-        // clap refuses --json behind `topology` (`conflicts_with`), but not before it.
+        // clap refuses `--json` after `topology` (`conflicts_with`), but not before it.
         if self.dot || self.svg || self.html {
             return Err(CliError::Usage(
                 "expected --json, or one of --dot, --svg and --html".to_owned(),
