@@ -389,7 +389,6 @@ fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
     // Servers end when their clients have their answers, and a transfer may take minutes: refuse all that is in flight.
     shared.with(InProcessFabric::end_commands);
     drop((servers, manager, service));
-    // After the servers: their clients' commands need a fabric that moves.
     stop.store(true, Ordering::Release); // pairs with `drive`
     let _ = driver.join(); // a panic has been printed
     shared.with(|parts| books(parts, out)).map_err(CliError::Output)
