@@ -268,7 +268,7 @@ pub(super) fn attach_tap(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
 /// Attaches a descriptor of /dev/net/tun to a new tap without carrier. Its frames have a virtio-net header of
 /// `header_len` bytes in front and may be super-frames of tunnels. Returns its name, `weft-out` and a number.
 pub(super) fn attach_tunnel_tap(fd: BorrowedFd<'_>, header_len: usize) -> io::Result<String> {
-    /// TUN_F_UDP_TUNNEL_GSO and TUN_F_UDP_TUNNEL_GSO_CSUM (Linux 6.17).
+    /// `TUN_F_UDP_TUNNEL_GSO` and `TUN_F_UDP_TUNNEL_GSO_CSUM` (Linux 6.17).
     const TUNNELS: libc::c_uint = 0x80 | 0x100;
     let offloads = TUNNELS | libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
     // The kernel puts the first free number for `%d` and writes the name back into the request.

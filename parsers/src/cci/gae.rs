@@ -143,7 +143,7 @@ message! {
         7 => prefix: PrefixFlags,
         /// First HPA of the range that FAST decodes; 0 while it is off.
         10 => base: Hpa,
-        /// FabricLimit: the last HPA that FAST decodes; 0 while it is off.
+        /// `FabricLimit`: the last HPA that FAST decodes; 0 while it is off.
         18 => limit: Hpa,
     }
     /// PIDs of this edge port.

@@ -95,15 +95,15 @@ message_ops! {
 pub enum MemClass {
     /// M2S Req: request without data.
     Req = 1,
-    /// M2S RwD: request with data.
+    /// M2S `RwD`: request with data.
     RwD = 2,
     /// S2M NDR: response without data.
     Ndr = 3,
     /// S2M DRS: response with data.
     Drs = 4,
-    /// S2M BISnp: back-invalidate snoop of a device.
+    /// S2M `BISnp`: back-invalidate snoop of a device.
     BiSnp = 5,
-    /// M2S BIRsp: the host's response to a snoop.
+    /// M2S `BIRsp`: the host's response to a snoop.
     BiRsp = 6,
 }
 

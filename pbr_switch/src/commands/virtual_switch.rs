@@ -17,7 +17,7 @@ use crate::vcs::Bound;
 
 /// State of a VCS that is enabled.
 const ENABLED: u8 = 1;
-/// FFh in a port or LD field: there is no such port or LD.
+/// `FFh` in a port or LD field: there is no such port or LD.
 const NOBODY: u8 = 255;
 
 impl Switch {

@@ -270,7 +270,7 @@ impl AfPacket {
         }
     }
 
-    /// Fetches the socket's pending error (SO_ERROR): as long as it is pending, poll says that the socket is readable.
+    /// Fetches the socket's pending error (`SO_ERROR`): as long as it is pending, poll says that the socket is readable.
     fn take_error(&mut self) {
         let Some(open) = &self.open else { return };
         self.other_calls += 1;
