@@ -9,6 +9,7 @@ use data_encoding::BASE64;
 use ring::digest::{SHA256, digest};
 
 /// The hash of an inline element, as a policy names it.
+#[must_use]
 pub fn hash(text: &str) -> String {
     format!("'sha256-{}'", BASE64.encode(digest(&SHA256, text.as_bytes()).as_ref()))
 }

@@ -191,6 +191,7 @@ pub fn refuse_unusable(key: &'static str, cores: &[usize]) -> Result<(), String>
 }
 
 /// Processor of worker `index`: as configured, else counted from the last. `None` if there are too few.
+#[must_use]
 pub fn core_for(configured: &[usize], index: usize) -> Option<usize> {
     if !configured.is_empty() {
         return configured.get(index).copied();

@@ -112,7 +112,7 @@ pub fn results() -> Results {
     results.expectations = vec![ExpectResult {
         metric: "fct_last_us".into(),
         found: "93".parse().ok(),
-        wanted: "92.9".parse().unwrap(),
+        wanted: "92.9".parse().expect("a bound"),
         tolerance: "0.3%".into(),
         least: "92.6213".parse().ok(),
         most: "93.1787".parse().ok(),
