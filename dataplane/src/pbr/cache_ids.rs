@@ -60,7 +60,7 @@ impl CacheDecoding {
     #[inline]
     #[must_use]
     pub fn of_message(self, told: u8) -> Option<u8> {
-        // An assigned CacheID replaces the message's own: no device can use another one's (cxl-fabric.md, "CXL.cache").
+        // An assigned CacheID replaces the message's own: no device can use another one's (docs/spec/cxl-fabric.md, "CXL.cache").
         self.assigns.or_else(|| self.has_forwarded(told).then_some(told))
     }
 

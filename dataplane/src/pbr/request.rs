@@ -47,7 +47,7 @@ impl Route {
         let to =
             |bdf: Bdf, type1: bool| if type1 { Self::Config1(bdf) } else { Self::Config0(bdf) };
         Some(match (tlp.kind(), tlp.route()) {
-            // A NOP fills a link and is not routed (wire-formats.md, 3.7).
+            // A NOP fills a link and is not routed (docs/spec/wire-formats.md, 3.7).
             (tlp::Kind::Nop, _) => return None,
             (tlp::Kind::CfgRead { type1 } | tlp::Kind::CfgWrite { type1 }, tlp::Route::Id(bdf)) => {
                 to(bdf, type1)
@@ -76,7 +76,7 @@ impl Request {
             kind: Kind::of(tlp),
             requester: (tlp.is_uio() && !tlp.is_completion()).then(|| tlp.requester()),
             route: Route::of(tlp)?,
-            // On a link to logical devices the same prefix carries the LD-ID instead of a PID (wire-formats.md, 3.2).
+            // On a link to logical devices the same prefix carries the LD-ID instead of a PID (docs/spec/wire-formats.md, 3.2).
             prefix: vend.filter(|_| !has_lds).map(VendPrefixL0::pid),
             segment: tlp.dest_segment(),
             ld: vend.filter(|_| has_lds).map(VendPrefixL0::ld_id),

@@ -88,7 +88,7 @@ impl Routes {
         let entry = RgtEntry { ports: [first, 0, 0, 0, 0, 0, 0, 0], ..RgtEntry::default() };
         let mut drt = [0; Pid::COUNT];
         if let Some(last) = drt.last_mut() {
-            // DPID FFFh always means the switch itself (cxl-fabric.md, "Inside: DRT").
+            // DPID FFFh always means the switch itself (docs/spec/cxl-fabric.md, "Inside: DRT").
             *last = HERE;
         }
         Ok(Self { drt: drt.into(), rgt: vec![Group(entry); groups].into(), ports })
@@ -274,7 +274,7 @@ fn dynamic(group: &RgtEntry, up: PortSet, draw: u64, load: &impl Load) -> Option
     let secondary = members(rest, up).without(primary);
     let open = match group.mix {
         // Mix 7 prefers primary ports and overflows to secondary ones; mix 0 to 6 is 7 to 1 eighths primary
-        // (wire-formats.md, 4.5).
+        // (docs/spec/wire-formats.md, 4.5).
         7 if primary.iter().any(|port| !load.is_full(port)) => {
             primary.iter().filter(|&port| !load.is_full(port)).collect()
         }

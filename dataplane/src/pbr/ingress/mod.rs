@@ -206,7 +206,7 @@ pub fn ingress(port: &EdgePort, vcs: Option<&Vcs>, request: &Request) -> Verdict
     if request.kind.is_cxl_mem() {
         return cxl_mem(port, request);
     }
-    // Before FAST and LDST: a prefix replaces the address decode (cxl-fabric.md, step 1).
+    // Before FAST and LDST: a prefix replaces the address decode (docs/spec/cxl-fabric.md, step 1).
     if let Some(pid) = request.prefix {
         return by_prefix(port, request.kind, pid);
     }

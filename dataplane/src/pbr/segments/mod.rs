@@ -75,7 +75,7 @@ impl Segments {
     /// # Errors
     /// `entries` is no power of two up to 32,768, or `idt` is above 4,096.
     pub fn new(entries: usize, idt: usize) -> Result<Self, TableError> {
-        // The hardware index is a mask of address bits (wire-formats.md, 5.1).
+        // The hardware index is a mask of address bits (docs/spec/wire-formats.md, 5.1).
         if !entries.is_power_of_two() || entries > ENTRIES_MAX {
             return Err(TableError::Entries(entries));
         }
@@ -142,7 +142,7 @@ impl Segments {
             }
         }
         let mut bytes = 0;
-        // A base or limit of 0 switches the window off (wire-formats.md, 5.1).
+        // A base or limit of 0 switches the window off (docs/spec/wire-formats.md, 5.1).
         if base != 0 && limit != 0 {
             if limit <= base {
                 return Err(TableError::Order { base, limit });
