@@ -3,13 +3,16 @@
 //! Each command's arguments and `run` function are a file of `commands`. Documentation on these types is the help that
 //! users read.
 
-use clap::{Parser, Subcommand};
+use std::io::Write;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use weft_base::memory;
 
 use crate::commands::{
     bench, config, conform, decode, drops, endpoint, extcap, fabric, fm, generate, model, replay,
-    run, running, sim, tls, trace, traffic,
+    run, running, shell, sim, tls, trace, traffic,
 };
-use crate::error::{EXIT_CODES, THREAD_EXIT_CODES};
+use crate::error::{CliError, EXIT_CODES, THREAD_EXIT_CODES};
 
 /// A software switch for AI scale-up Ethernet.
 #[derive(Debug, Parser)]
@@ -84,6 +87,46 @@ pub enum Command {
     },
     /// Print the manual page, as roff
     Man,
+}
+
+impl Cli {
+    /// Runs the command; results go to `out`.
+    ///
+    /// # Errors
+    /// The command's failure: any exit code but 0.
+    pub fn run(self, out: &mut dyn Write) -> Result<(), CliError> {
+        // A server must refuse one client's huge request and serve the others; any other command can only end, with a
+        // message.
+        if !self.command.serves() {
+            memory::end_where_none_is_left();
+        }
+        match self.command {
+            Command::Bench(command) => bench::run(&command, out),
+            Command::Config(command) => config::run(&command, out),
+            Command::Sim(command) => sim::run(&command, out),
+            Command::Model(command) => model::run(&command, out),
+            Command::Replay(args) => replay::run(&args, out),
+            Command::Run(args) => run::run(args, out),
+            Command::Trace(args) => trace::run(&args, out),
+            Command::Traffic(args) => traffic::run(&args, out),
+            Command::Endpoint(command) => endpoint::run(*command, out),
+            Command::Show(args) => running::show(&args, out),
+            Command::Drops(args) => drops::run(&args, out),
+            Command::Fdb(command) => running::fdb(&command, out),
+            Command::Reload(args) => running::reload(&args, out),
+            Command::Mirror(args) => running::mirror(&args, out),
+            Command::Port(args) => running::port(&args, out),
+            Command::Conform(command) => conform::run(&command, out),
+            Command::Extcap(args) => extcap::run(&args, out),
+            Command::Decode(args) => decode::run(&args, out),
+            Command::Fm(args) => fm::run(&args, out),
+            Command::Fabric(command) => fabric::run(&command, out),
+            Command::Tls(command) => tls::run(&command, out),
+            Command::Gen(args) => generate::run(&args, out),
+            Command::Completions { shell } => shell::completions(Self::command(), shell, out),
+            Command::Man => shell::man(Self::command(), out),
+        }
+    }
 }
 
 impl Command {

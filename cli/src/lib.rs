@@ -1,6 +1,6 @@
 //! The command line of weft: the tree of commands, their code and their exit codes.
 //!
-//! The binary `weft` is a thin `main` over [`commands`]; the running switch is `weft-control`, its configuration
+//! The binary `weft` is a thin `main` over [`cli::Cli::run`]; the running switch is `weft-control`, its configuration
 //! `weft-config`, pages and plots are `weft-views`.
 #![forbid(unsafe_code)]
 

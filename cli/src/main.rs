@@ -7,7 +7,6 @@ use anstyle::{AnsiColor, Style};
 use clap::Parser;
 
 use weft::cli::Cli;
-use weft::commands;
 
 #[global_allocator]
 static ALLOCATOR: weft_base::memory::Ending = weft_base::memory::Ending;
@@ -21,8 +20,7 @@ fn main() -> ExitCode {
     }
     let mut out = anstream::AutoStream::auto(std::io::stdout());
     // A command's last lines may still be buffered, and failing to write them is the command's failure.
-    let ended = commands::run(cli, &mut out)
-        .and_then(|()| out.flush().map_err(weft::error::CliError::Output));
+    let ended = cli.run(&mut out).and_then(|()| out.flush().map_err(weft::error::CliError::Output));
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         // Rust ignores SIGPIPE, so `weft show ports | head` gets EPIPE here.

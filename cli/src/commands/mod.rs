@@ -26,49 +26,9 @@ pub mod traffic;
 
 use std::io::Write;
 
-use weft_base::memory;
 use weft_parsers::fabric::Pid;
 
-use crate::cli::{Cli, Command};
 use crate::error::CliError;
-
-/// Runs the command of `cli`; results go to `out`.
-///
-/// # Errors
-/// The command's failure: any exit code but 0.
-pub fn run(cli: Cli, out: &mut dyn Write) -> Result<(), CliError> {
-    // A server must refuse one client's huge request and serve the others; any other command can only end, with a
-    // message.
-    if !cli.command.serves() {
-        memory::end_where_none_is_left();
-    }
-    match cli.command {
-        Command::Bench(command) => bench::run(&command, out),
-        Command::Config(command) => config::run(&command, out),
-        Command::Sim(command) => sim::run(&command, out),
-        Command::Model(command) => model::run(&command, out),
-        Command::Replay(args) => replay::run(&args, out),
-        Command::Run(args) => run::run(args, out),
-        Command::Trace(args) => trace::run(&args, out),
-        Command::Traffic(args) => traffic::run(&args, out),
-        Command::Endpoint(command) => endpoint::run(*command, out),
-        Command::Show(args) => running::show(&args, out),
-        Command::Drops(args) => drops::run(&args, out),
-        Command::Fdb(command) => running::fdb(&command, out),
-        Command::Reload(args) => running::reload(&args, out),
-        Command::Mirror(args) => running::mirror(&args, out),
-        Command::Port(args) => running::port(&args, out),
-        Command::Conform(command) => conform::run(&command, out),
-        Command::Extcap(args) => extcap::run(&args, out),
-        Command::Decode(args) => decode::run(&args, out),
-        Command::Fm(args) => fm::run(&args, out),
-        Command::Fabric(command) => fabric::run(&command, out),
-        Command::Tls(command) => tls::run(&command, out),
-        Command::Gen(args) => generate::run(&args, out),
-        Command::Completions { shell } => shell::completions(shell, out),
-        Command::Man => shell::man(out),
-    }
-}
 
 /// Writes `value` as one JSON document.
 pub(crate) fn write_json(

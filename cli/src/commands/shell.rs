@@ -2,28 +2,28 @@
 
 use std::io::Write;
 
-use clap::CommandFactory;
-
-use crate::cli::Cli;
 use crate::error::CliError;
 
-/// Prints the completion script for `shell`.
+/// Prints the completion script of `root` for `shell`.
 ///
 /// # Errors
 /// Output that cannot be written.
-pub fn completions(shell: clap_complete::Shell, out: &mut dyn Write) -> Result<(), CliError> {
+pub fn completions(
+    mut root: clap::Command,
+    shell: clap_complete::Shell,
+    out: &mut dyn Write,
+) -> Result<(), CliError> {
     // Into memory: `clap_complete` panics on a writer that fails, such as a closed pipe.
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "weft", &mut script);
+    clap_complete::generate(shell, &mut root, "weft", &mut script);
     out.write_all(&script).map_err(CliError::Output)
 }
 
-/// Prints the manual page, each command in a section of its own.
+/// Prints the manual page of `root`, each command in a section of its own.
 ///
 /// # Errors
 /// Output that cannot be written.
-pub fn man(out: &mut dyn Write) -> Result<(), CliError> {
-    let mut root = Cli::command();
+pub fn man(mut root: clap::Command, out: &mut dyn Write) -> Result<(), CliError> {
     // Gives subcommands their full names and the options of the commands above them.
     root.build();
     let mut page = Vec::new();

@@ -92,7 +92,7 @@ impl Switch {
         let socket = socket(self.dir.path());
         let cli = [&["weft", "trace", "--socket", socket.to_str().unwrap()], args].concat();
         let mut out = Vec::new();
-        let ended = weft::commands::run(Cli::parse_from(cli), &mut out);
+        let ended = Cli::parse_from(cli).run(&mut out);
         (String::from_utf8(out).unwrap(), ended)
     }
 }

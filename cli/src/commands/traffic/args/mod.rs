@@ -1,5 +1,8 @@
 //! Arguments of `weft traffic`, with the parsers of their values.
 
+pub(super) mod rclink;
+pub(super) mod tcp;
+
 use std::path::PathBuf;
 
 use clap::Args;
@@ -13,9 +16,9 @@ use crate::commands::frames::{RateArg, SizesArg, data_kind};
 #[derive(Args, Debug)]
 pub struct TrafficArgs {
     #[command(flatten)]
-    pub(super) rclink: super::rclink::RclinkArgs,
+    pub(super) rclink: rclink::RclinkArgs,
     #[command(flatten)]
-    pub(super) tcp: super::tcp::TcpArgs,
+    pub(super) tcp: tcp::TcpArgs,
     /// Interface, or `tap:NAME`
     #[arg(value_name = "[KIND:]DEVICE")]
     pub(super) device: String,

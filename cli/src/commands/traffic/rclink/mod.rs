@@ -4,7 +4,6 @@
 //!
 //! Source: docs/rclink.md; docs/spec/model.md §4.
 
-mod args;
 mod report;
 
 use std::io::Write;
@@ -32,8 +31,6 @@ use super::host::slow;
 use super::{CHUNKS, SLEEP_MAX_NS, is_open, seconds};
 use crate::commands::write_json;
 use crate::error::CliError;
-
-pub(super) use args::RclinkArgs;
 
 /// Most requests that the endpoint has at once, which bounds its memory.
 const OPEN_MAX: usize = 4_096;

@@ -4,7 +4,6 @@
 //!
 //! Source: docs/tcp.md; docs/spec/model.md §7.
 
-mod args;
 mod report;
 
 use std::io::Write;
@@ -27,8 +26,6 @@ use super::args::TrafficArgs;
 use super::{CHUNKS, SLEEP_MAX_NS, is_open, seconds};
 use crate::commands::write_json;
 use crate::error::CliError;
-
-pub(super) use args::TcpArgs;
 
 /// First local port and number of ports for connections that this host begins: the dynamic ones (RFC 6335).
 const PORTS: (u16, u16) = (49_152, 16_384);
