@@ -18,12 +18,10 @@ use crate::error::{CliError, EXIT_CODES, THREAD_EXIT_CODES};
 #[derive(Debug, Parser)]
 #[command(name = "weft", version, after_help = EXIT_CODES, max_term_width = 100)]
 pub struct Cli {
-    /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Check, list or show configuration parameters
@@ -36,56 +34,56 @@ pub enum Command {
     Trace(trace::TraceArgs),
     /// Act as a host on an interface: send streams and check those that arrive
     Traffic(traffic::TrafficArgs),
-    /// Act as a CXL host, device, G-FAM device or HBR switch on interfaces, or control a running one
+    /// Act as a CXL host, device, G-FAM device or HBR switch on network interfaces, or control a running one
     #[command(subcommand)]
     Endpoint(Box<endpoint::EndpointCommand>),
-    /// Show the state and counters of a running switch
+    /// Show state and counters of a running switch
     Show(running::ShowArgs),
-    /// Explain a drop counter and what to do about it, or all of them, as Markdown
+    /// Explain a drop counter and its remedy; without NAME, print all of them as Markdown
     Drops(drops::DropsArgs),
     /// Add or remove entries of a running switch's forwarding database
     #[command(subcommand)]
     Fdb(running::FdbCommand),
-    /// Make a running switch read its configuration again; applies all of it or nothing
+    /// Make a running switch read its configuration again; either all changes apply, or the reload is refused
     Reload(running::ReloadArgs),
-    /// Copy what enters and leaves by a port of a running switch to a file or port
+    /// Mirror a port of a running switch: copy the frames that it receives and sends to a file or another port
     Mirror(running::MirrorArgs),
-    /// Let a port of a running switch send, or hold its queues
+    /// Start or stop transmission at a port of a running switch
     Port(running::PortArgs),
-    /// Test buffer and PFC of a switch for conformance
+    /// Test whether a switch's buffer and PFC behave as its thresholds say
     #[command(subcommand)]
     Conform(conform::ConformCommand),
-    /// Show the ports of running switches to Wireshark as interfaces, and capture there; Wireshark calls this
+    /// Offer the ports of running switches to Wireshark as capture interfaces; run by Wireshark
     Extcap(extcap::ExtcapArgs),
-    /// Print the frames of a capture, one a line
+    /// Print the frames of a capture, one per line
     Decode(decode::DecodeArgs),
     /// Make certificates for switches and fabric managers that connect over TCP
     #[command(subcommand)]
     Tls(tls::TlsCommand),
-    /// Write a capture of frames of any format, with chosen fields
+    /// Generate a capture file of frames of any format, with chosen header fields
     Gen(Box<generate::GenArgs>),
-    /// Run captures through the switch in virtual time
+    /// Replay captures through the switch in virtual time
     Replay(replay::ReplayArgs),
-    /// Run networks of the switch in virtual time, from scenario files
+    /// Simulate networks of switches and hosts in virtual time, from scenario files
     #[command(subcommand)]
     Sim(sim::SimCommand),
-    /// Run a model on the switch's own code
+    /// Run a performance model on the switch's own code
     #[command(subcommand)]
     Model(model::ModelCommand),
-    /// Measure the switch in memory, or the device or link between two ports
+    /// Measure the forwarding path in memory, or the device or link between two ports
     #[command(subcommand)]
     Bench(bench::BenchCommand),
     /// Manage a CXL fabric: run as its fabric manager, or send commands to a running one
     Fm(Box<fm::FmArgs>),
-    /// Bring up a whole CXL fabric from a topology file, with its hosts and its manager
+    /// Bring up a whole CXL fabric from a topology file, with its hosts and its fabric manager
     #[command(subcommand)]
     Fabric(fabric::FabricCommand),
     /// Print a completion script for a shell
     Completions {
-        /// The shell
+        /// Shell to complete for
         shell: clap_complete::Shell,
     },
-    /// Print the manual page, as roff
+    /// Print the manual page in roff format
     Man,
 }
 

@@ -18,16 +18,15 @@ use crate::settings::SettingsArgs;
 
 use super::write_json;
 
-/// What to do with the configuration.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Check a configuration; each error has file, line and what was expected
+    /// Check a configuration; each error names file, line and the expected value
     Check(CheckArgs),
-    /// List every parameter with unit, range, default and whether a reload changes it
+    /// List all parameters with unit, range, default, and whether a reload can change them
     Defaults(DefaultsArgs),
-    /// Show effective values and where each comes from
+    /// Show effective values and the source of each
     Show(ShowArgs),
-    /// Print the documentation of all parameters, as Markdown
+    /// Print the documentation of all parameters as Markdown
     #[command(hide = true)]
     Docs,
 }
@@ -38,13 +37,12 @@ pub struct CheckArgs {
     /// Configuration file, TOML; "-" is standard input
     #[arg(value_name = "FILE")]
     pub file: Option<std::path::PathBuf>,
-    /// Settings.
     #[command(flatten)]
     pub settings: SettingsArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Check for virtual time: replay and models
+    /// Check the configuration for virtual time (replay and models)
     #[arg(long = "virtual")]
     pub is_virtual: bool,
 }
@@ -60,13 +58,12 @@ pub struct DefaultsArgs {
 /// Arguments of `weft config show`.
 #[derive(Args, Debug)]
 pub struct ShowArgs {
-    /// Settings.
     #[command(flatten)]
     pub settings: SettingsArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Show for virtual time: replay and models
+    /// Show the values for virtual time (replay and models)
     #[arg(long = "virtual")]
     pub is_virtual: bool,
 }

@@ -25,37 +25,37 @@ use super::write_json;
 use crate::conform::{self, Bench, CaseError, End, Outcome, Verdict};
 use crate::error::CliError;
 
-/// `weft conform`.
 #[derive(Subcommand, Debug)]
 pub enum ConformCommand {
-    /// Print at which frame each (port, priority) of a running switch pauses, drops and resumes
+    /// Print, for each (port, priority) of a running switch, the frame at which it pauses, drops and resumes
     Params(ParamsArgs),
-    /// Hold a switch against its thresholds and maps, by frames into and out of its ports
+    /// Test a switch against its thresholds and maps, with frames into and out of its ports
     Run(RunArgs),
 }
 
 /// Arguments of `weft conform run`.
 #[derive(Args, Debug)]
 pub struct RunArgs {
-    /// A port of the switch, and the interface of this machine (or namespace) at its other end; at least two, four for all cases
+    /// Switch port NAME and the local interface connected to it; at least two links, four for all cases
     #[arg(long, value_name = "NAME=[KIND:]DEVICE", value_parser = end, required_unless_present = "list")]
     link: Vec<End>,
-    /// Case to run; by default all: see --list
+    /// Test case to run, one of --list; by default all
     #[arg(long, value_name = "NAME", value_parser = case)]
     case: Vec<String>,
-    /// Print the cases, and run none
+    /// List the test cases without running them
     #[arg(long)]
     list: bool,
-    /// Bytes of each frame, without FCS
+    /// Frame size in bytes, without FCS
     #[arg(long, value_name = "BYTES", default_value_t = 64, conflicts_with = "params")]
     packet_size: u64,
-    /// Test the switch that serves SAI's RPC here, instead of a running weft by its management socket
+    /// Test the switch whose SAI RPC server listens here, instead of a running weft through its management socket
     #[arg(long, value_name = "ADDRESS:PORT", requires = "params", conflicts_with_all = ["socket", "switch"])]
     server: Option<SocketAddr>,
-    /// Thresholds and maps of the switch, as `weft conform params --json` prints them; by default the running weft is asked
+    /// Thresholds and maps of the switch, as `weft conform params --json` prints them; by default those of the running
+    /// weft
     #[arg(long, value_name = "FILE")]
     params: Option<PathBuf>,
-    /// Seconds that the switch may take for what is waited for
+    /// Time limit in seconds for each expected reaction of the switch
     #[arg(long, value_name = "S", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     limit: u64,
     /// Print JSON
@@ -93,7 +93,7 @@ fn case(text: &str) -> Result<String, String> {
 /// Arguments of `weft conform params`.
 #[derive(Args, Debug)]
 pub struct ParamsArgs {
-    /// Bytes of each frame, without FCS
+    /// Frame size in bytes, without FCS
     #[arg(long, value_name = "BYTES", default_value_t = 64)]
     packet_size: u64,
     /// Print JSON

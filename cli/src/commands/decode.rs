@@ -13,10 +13,10 @@ use weft_parsers::{AfhMode, Gen2Order, ParseConfig};
 
 use crate::error::CliError;
 
-/// AFH mode of the port that a frame is read as.
+/// AFH mode of a port, by which its frames are parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Afh {
-    /// GEN1 or GEN2, told apart by their bytes; never Lite
+    /// GEN1 or GEN2, detected from the frame; never Lite
     Auto,
     /// No AFH
     None,
@@ -50,19 +50,19 @@ impl From<Order> for Gen2Order {
 /// Arguments of `weft decode`.
 #[derive(Args, Debug)]
 pub struct DecodeArgs {
-    /// Capture, pcap or pcapng, also packed by gzip or zstd; FILE#INTERFACE is one interface of it, by number or name, and
-    /// "-" standard input
+    /// Capture file, pcap or pcapng, also compressed by gzip or zstd; FILE#INTERFACE selects one interface by number or
+    /// name; "-" is standard input
     pub file: PathBuf,
-    /// One JSON object a line
+    /// Print JSON, one object per line
     #[arg(long)]
     pub json: bool,
-    /// AFH mode that frames are read with
+    /// AFH mode to parse frames by
     #[arg(long, value_enum, default_value_t = Afh::Auto)]
     pub afh: Afh,
     /// Byte order of GEN2 and Lite
     #[arg(long, value_enum, default_value_t = Order::Slap)]
     pub gen2_order: Order,
-    /// Second UDP port of Standard frames; 0 for none
+    /// Second UDP port of Standard frames; 0 disables it
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub udp_type2_port: u16,
     /// Maximum number of frames to print

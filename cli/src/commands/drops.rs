@@ -47,7 +47,7 @@ lossless priorities the event `kernel_lost` says for how long the worker was awa
 /// Arguments of `weft drops`.
 #[derive(Args, Debug)]
 pub struct DropsArgs {
-    /// The counter, by its name in `weft show drops`
+    /// Name of the counter in `weft show drops`
     #[arg(value_name = "NAME", value_parser = names(), hide_possible_values = true)]
     name: Option<String>,
     /// Print JSON

@@ -26,17 +26,16 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::error::CliError;
 
-/// What to measure.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Measure the whole path in memory, between null ports that make and take frames
+    /// Measure the whole forwarding path in memory, between null ports that generate and consume frames
     Pipeline(pipeline::PipelineArgs),
-    /// Measure what connects two ports by the method of RFC 2544: throughput, latency, loss, bursts
+    /// Measure the device or link between two ports by RFC 2544: throughput, latency, loss, back-to-back bursts
     ///
-    /// Frames go out of one port and are checked where they come in at the other: through a running
-    /// switch, another switch, or a cable. Rates are those that were really offered; where the generator
-    /// is the limit, the result says so. Latencies are from when a frame is made to when its burst is
-    /// taken from the port.
+    /// Frames leave by one port and are checked as they arrive at the other: through a running switch,
+    /// another switch, or a cable. Reported rates are the rates really offered; where the generator is the
+    /// bottleneck, the result says so. A frame's latency is the time from its generation until its burst is
+    /// read from the receiving port.
     Ports(Box<plan::PortsArgs>),
 }
 

@@ -35,31 +35,31 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Arguments of `weft bench pipeline`.
 #[derive(Args, Clone, Debug)]
 pub struct PipelineArgs {
-    /// Format: standard, roce6, gen1, gen2, lite, ethernet
+    /// Frame format: standard, roce6, gen1, gen2, lite, ethernet
     #[arg(long, default_value = "ethernet", value_parser = data_kind)]
     format: Kind,
-    /// Bytes of a frame, with FCS
+    /// Frame size in bytes, with FCS
     #[arg(long, default_value_t = 64, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(64..=1_522))]
     size: u16,
-    /// Stations, spread over the ports
+    /// Number of stations (MAC addresses), spread over the ports
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u16).range(2..=32_767))]
     macs: u16,
-    /// Ports, all of them sending and receiving
+    /// Number of ports, all of which send and receive
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(2..=64))]
     ports: u16,
-    /// Worker threads; ports are assigned to them in turn
+    /// Number of worker threads; ports are assigned to them in turn
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
-    /// Cores that workers are pinned to; the last ones by default
+    /// Cores to pin workers to; the last ones by default
     #[arg(long, value_name = "CPU,...", value_delimiter = ',')]
     cores: Vec<usize>,
-    /// Number of rounds; the result is the median one. One more round warms up
+    /// Number of measured rounds, after one round of warm-up; the result is the median
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     rounds: u16,
-    /// Length of a round
+    /// Length of a round in milliseconds
     #[arg(long, default_value_t = 200, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=600_000))]
     round_ms: u64,
-    /// Result as JSON
+    /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }

@@ -36,102 +36,102 @@ const IMIX: [usize; 12] = [64, 570, 64, 64, 570, 64, 1518, 64, 570, 64, 570, 64]
 #[derive(Args, Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub struct PortsArgs {
-    /// Port that frames are sent from
+    /// Port to send frames from
     #[arg(long, value_name = "[KIND:]DEVICE")]
     pub tx: String,
-    /// Port that frames are received at
+    /// Port to receive frames at
     #[arg(long, value_name = "[KIND:]DEVICE")]
     pub rx: String,
-    /// Kind of both ports: those of `port.kind` in `weft config defaults`
+    /// Kind of both ports, one of the values of `port.kind` in `weft config defaults`
     #[arg(long)]
     pub kind: Option<String>,
-    /// Set one parameter of the ports: see `weft config defaults`
+    /// Set one parameter of the ports; `weft config defaults` lists them
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     pub set: Vec<String>,
-    /// Format: standard, roce6, gen1, gen2, lite, ethernet
+    /// Frame format: standard, roce6, gen1, gen2, lite, ethernet
     #[arg(long, default_value = "ethernet", value_parser = data_kind)]
     pub format: Kind,
     /// Tag frames with this VLAN
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=4094))]
     pub vlan: Option<u16>,
-    /// Frame sizes in bytes with FCS, and imix (7:4:1 of 64, 570 and 1518) [default: those of RFC 2544
-    /// that the format can have]
+    /// Frame sizes in bytes with FCS, or imix (7:4:1 of 64, 570 and 1518) [default: the sizes of RFC 2544
+    /// that the format allows]
     #[arg(long, value_delimiter = ',', value_parser = size)]
     pub size: Vec<Size>,
-    /// What to measure
+    /// Tests to run
     #[arg(long, value_delimiter = ',', default_value = "throughput,latency,loss,burst")]
     pub test: Vec<Test>,
-    /// Send in both directions at once; rates are those of each direction
+    /// Send in both directions at once; rates are per direction
     #[arg(long)]
     pub bidirectional: bool,
-    /// Durations and repetitions of RFC 2544 (60 s a trial, 120 s and 20 times for latency, 50 bursts),
-    /// where none is given: takes hours
+    /// Default to the durations and repetitions of RFC 2544 (60 s per trial, 120 s and 20 repetitions for
+    /// latency, 50 bursts); takes hours
     #[arg(long)]
     pub rfc_lengths: bool,
-    /// How long a trial sends [default: 2000]
+    /// Duration of a trial in milliseconds [default: 2000]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     pub trial_ms: Option<u64>,
-    /// Pause between learning frames and a trial [default: 100]
+    /// Pause between learning frames and a trial, in milliseconds [default: 100]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=600_000))]
     pub settle_ms: Option<u64>,
-    /// How long to wait for frames after the last one was sent [default: 200]
+    /// Time to wait for frames after the last one was sent, in milliseconds [default: 200]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=600_000))]
     pub drain_ms: Option<u64>,
-    /// Pause between trials [default: 0]
+    /// Pause between trials, in milliseconds [default: 0]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=600_000))]
     pub rest_ms: Option<u64>,
-    /// Searches for each throughput; the result is their median [default: 3]
+    /// Number of searches for each throughput; the result is their median [default: 3]
     #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub repetitions: Option<u16>,
-    /// Resolution of a search, as a part of the maximum that can be offered
+    /// Resolution of a search, in percent of the maximum that can be offered
     #[arg(long, value_name = "PERCENT", default_value = "1")]
     pub resolution_percent: Percent,
-    /// Loss that is accepted in the search for the throughput (NDR)
+    /// Frame loss accepted in the search for the throughput (NDR)
     #[arg(long, value_name = "PERCENT", default_value = "0")]
     pub accepted_loss_percent: Percent,
-    /// Loss that is accepted in the search for the partial drop rate (PDR)
+    /// Frame loss accepted in the search for the partial drop rate (PDR)
     #[arg(long, value_name = "PERCENT", default_value = "0.5")]
     pub partial_loss_percent: Percent,
-    /// Load of the latency histogram, of the throughput found
+    /// Load for the latency histogram, in percent of the measured throughput
     #[arg(long, value_name = "PERCENT", default_value = "50")]
     pub latency_load_percent: Percent,
-    /// How long a trial for latencies sends [default: --trial-ms]
+    /// Duration of a latency trial in milliseconds [default: --trial-ms]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=3_600_000))]
     pub latency_trial_ms: Option<u64>,
-    /// Tagged frames at full throughput, of which latency is the mean [default: 5]
+    /// Number of latency trials at full throughput, one tagged frame each; the result is their mean [default: 5]
     #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub latency_repetitions: Option<u16>,
-    /// Longest burst that is tried, as time at the maximum rate that can be offered [default: --trial-ms]
+    /// Longest burst to try, in milliseconds at the maximum rate that can be offered [default: --trial-ms]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub burst_ms_max: Option<u64>,
-    /// Searches for the longest burst; the result is their mean [default: 3]
+    /// Number of searches for the longest burst; the result is their mean [default: 3]
     #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub burst_repetitions: Option<u16>,
     /// Cores of the sending and the receiving thread
     #[arg(long, value_name = "CPU,CPU", value_delimiter = ',')]
     pub cores: Vec<usize>,
-    /// Poll without sleeping: exact latencies; needs cores that nothing else uses
+    /// Poll without sleeping, for exact latencies; needs cores that nothing else uses
     #[arg(long)]
     pub busy: bool,
-    /// Result as JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
-    /// Write a report with plots, in one file
+    /// Write an HTML report with plots to FILE
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }
 
-/// What to measure.
+/// A test of RFC 2544.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Test {
-    /// NDR and PDR.
+    /// Throughput without loss (NDR) and at the partial drop rate (PDR).
     Throughput,
-    /// Latency, for which it takes the throughput.
+    /// Latency; includes the search for the throughput.
     Latency,
-    /// Loss over load.
+    /// Frame loss over offered load.
     Loss,
-    /// Back-to-back frames.
+    /// Longest back-to-back burst without loss.
     Burst,
 }
 
