@@ -30,15 +30,15 @@ const IDLE: Duration = Duration::from_millis(100);
 /// Most frames that are written before the pipe is flushed and checked again.
 const BURST: usize = 256;
 
-/// Which frames of a port are captured.
+/// Frames of a port to capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Frames {
-    /// Those that come in there, and those that are forwarded to it
+    /// Frames received at the port, and frames forwarded to it
     #[default]
     Both,
-    /// Those that come in there
+    /// Frames received at the port
     In,
-    /// Those that are forwarded to it, as they came in elsewhere
+    /// Frames forwarded to the port, as they were received at other ports
     Out,
 }
 
@@ -50,13 +50,13 @@ pub enum Frames {
 ))]
 #[expect(clippy::struct_excessive_bools, reason = "Wireshark asks by flags")]
 pub struct ExtcapArgs {
-    /// List the interfaces: a line for each port of each running switch
+    /// List the interfaces, one for each port of each running switch
     #[arg(long)]
     extcap_interfaces: bool,
-    /// Version of Wireshark that asks
+    /// Version of the calling Wireshark
     #[arg(long, value_name = "VERSION")]
     extcap_version: Option<String>,
-    /// The interface that is meant
+    /// Interface to query or to capture at
     #[arg(long, value_name = "NAME")]
     extcap_interface: Option<String>,
     /// List the link types of the interface
@@ -65,19 +65,19 @@ pub struct ExtcapArgs {
     /// List the options of the interface
     #[arg(long, requires = "extcap_interface")]
     extcap_config: bool,
-    /// Option whose values are to be listed again
+    /// Reload the values of this option
     #[arg(long, value_name = "OPTION")]
     extcap_reload_option: Option<String>,
-    /// Frames to capture; without --capture it is only checked
+    /// Frames to capture; without --capture, only check the filter
     #[arg(long, value_name = "FILTER", requires = "extcap_interface")]
     extcap_capture_filter: Option<String>,
     /// Capture until Wireshark closes the pipe, or the switch stops
     #[arg(long, requires = "extcap_interface", requires = "fifo")]
     capture: bool,
-    /// Where the capture is written
+    /// Pipe or file to write the capture to
     #[arg(long, value_name = "FILE")]
     fifo: Option<PathBuf>,
-    /// Which frames of the port
+    /// Frames of the port to capture
     #[arg(long, value_enum, default_value_t)]
     frames: Frames,
 }

@@ -47,25 +47,24 @@ const HOUSEKEEPING: Duration = Duration::from_millis(20);
 /// Pause of the fabric's thread when no part had anything to do.
 const REST: Duration = Duration::from_micros(200);
 
-/// What to do with a topology file.
 #[derive(Debug, Subcommand)]
 pub enum FabricCommand {
     /// Check a topology file and print its parts
     Check {
-        /// The file, TOML
+        /// Topology file, TOML
         file: PathBuf,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Let the hosts of a running fabric map memory, GIM and P2P that its manager has given now, and nothing else
+    /// Have the hosts of a running fabric map exactly the memory, GIM and P2P that its manager grants them now
     Map {
-        /// The topology file of the running fabric
+        /// Topology file of the running fabric
         file: PathBuf,
-        /// Directory of its sockets
+        /// Directory of the fabric's sockets
         #[arg(long, value_name = "DIR", default_value = "/run/weft/fabric")]
         dir: PathBuf,
-        /// The machines that it runs on, TOML
+        /// Machines that the fabric runs on, TOML
         #[arg(long, value_name = "FILE")]
         hosts: Option<PathBuf>,
         /// Print JSON
@@ -74,7 +73,7 @@ pub enum FabricCommand {
     },
     /// Bring up a topology: switches, hosts, devices, GFDs and their manager
     Up(UpArgs),
-    /// Run by `up --hosts` on each machine: does what standard input says
+    /// Run by `up --hosts` on each machine: carry out the commands from standard input
     #[command(hide = true)]
     Agent,
 }
@@ -83,27 +82,28 @@ pub enum FabricCommand {
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("parts").args(["processes", "hosts"]))]
 pub struct UpArgs {
-    /// The file, TOML
+    /// Topology file, TOML
     file: PathBuf,
-    /// Directory for sockets: DIR/fm/fm.sock for --socket of the commands of `weft fm`, DIR/NAME/endpoint.sock for `weft endpoint ctl`
+    /// Directory for sockets: DIR/fm/fm.sock for `weft fm --socket`, DIR/NAME/endpoint.sock for `weft endpoint ctl`
     #[arg(long, value_name = "DIR", default_value = "/run/weft/fabric")]
     dir: PathBuf,
-    /// When the fabric is up, print what hosts see, and end
+    /// Bring the fabric up, print the devices that each host sees, and exit
     #[arg(long)]
     once: bool,
-    /// Run each part in a process of its own, connected by veth pairs in this network namespace (needs root)
+    /// Run each part in its own process, connected by veth pairs in this network namespace (needs root)
     #[arg(long)]
     processes: bool,
-    /// Run each part in a process of its own, on the machines of this file (TOML), connected by VXLAN
+    /// Run each part in its own process, on the machines of this file (TOML), connected by VXLAN
     #[arg(long, value_name = "FILE", conflicts_with = "processes")]
     hosts: Option<PathBuf>,
-    /// Prefix of the names of the interfaces
+    /// Prefix of interface names
     #[arg(long, default_value = "wf", value_parser = prefix, requires = "parts")]
     prefix: String,
-    /// Time limit for the answer to a TLP or a command, in milliseconds
+    /// Time limit for the answer to a TLP or a command in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 10_000, requires = "parts", value_parser = clap::value_parser!(u32).range(1..=600_000))]
     answer_ms: u32,
-    /// Milliseconds between two polls of the fabric by its manager; what switches notify of does not wait for them
+    /// Longest time between two polls of the fabric by its manager, in milliseconds; a notification from a switch
+    /// causes one at once
     #[arg(long, value_name = "MS", default_value_t = 200, requires = "parts", value_parser = clap::value_parser!(u32).range(10..=3_600_000))]
     pause: u32,
 }

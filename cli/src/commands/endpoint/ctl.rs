@@ -26,15 +26,14 @@ const GRACE: Duration = Duration::from_secs(15);
 /// Arguments of `weft endpoint ctl`.
 #[derive(Args, Debug)]
 pub struct CtlArgs {
-    /// Control socket, or the name of an endpoint
+    /// Control socket, or name, of the endpoint
     socket: PathBuf,
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
-    /// Time limit of the command, in milliseconds, at most a day
+    /// Time limit of the command in milliseconds, at most a day
     #[arg(long, default_value_t = TIMEOUT_MS, global = true, value_parser = clap::value_parser!(u64).range(..=TIMEOUT_MS_MAX))]
     timeout_ms: u64,
-    /// The command
     #[command(subcommand)]
     what: CtlCommand,
 }
@@ -43,26 +42,25 @@ fn opcode(text: &str) -> Result<Num, String> {
     crate::commands::opcode(text).map(|opcode| Num(opcode.into()))
 }
 
-/// What to ask.
 #[derive(Debug, Subcommand)]
 enum CtlCommand {
     /// Show the endpoint's kind, links and counters
     Status,
-    /// Show events since the last call
+    /// Show the events since the last call
     Events,
-    /// Host: enumerate the devices below it
+    /// Host: enumerate all devices below it
     Enumerate,
     /// Host: enumerate the devices behind a slot again
     Rescan {
-        /// The bridge with the slot
+        /// Bridge that has the slot
         bdf: Id,
     },
-    /// Host: reset the bus below a bridge, and enumerate the devices there again
+    /// Host: reset the bus below a bridge, then enumerate the devices there again
     Reset {
-        /// The bridge
+        /// Bridge above the bus
         bdf: Id,
     },
-    /// Host: give a device below another switch than the host's a `CacheID`, or take it back
+    /// Host: assign a `CacheID` to a device below another switch than the host's, or clear it
     #[command(subcommand)]
     CacheId(CacheId),
     /// Host: show the result of the last enumeration
@@ -81,59 +79,59 @@ enum CtlCommand {
     Store(OwnArgs),
     /// Read the endpoint's own memory
     Peek(OwnArgs),
-    /// Host: export memory to others; replaces earlier exports
+    /// Host: export memory to other hosts and devices; replaces all earlier exports
     Export {
-        /// Others reach the local address LOCAL at BASE
+        /// Memory at local address LOCAL, exported at address BASE
         #[arg(value_name = "BASE:SIZE=LOCAL", value_parser = export)]
         ranges: Vec<Export>,
-        /// Only to these PIDs, in hexadecimal digits
+        /// Export only to these PIDs (hexadecimal)
         #[arg(long, value_name = "PID", value_parser = pid_bits)]
         from: Vec<u16>,
     },
     /// Host: send a command to the mailbox of a Global Access Endpoint
     Gae {
-        /// Opcode, in hexadecimal digits, such as 5804
+        /// Opcode (hexadecimal), such as 5804
         #[arg(value_parser = opcode)]
         opcode: Num,
-        /// Input, in hexadecimal digits
+        /// Payload of the command (hexadecimal)
         #[arg(default_value = "")]
         input: Hex,
-        /// Address of its register block
+        /// Address of the register block of the mailbox
         #[arg(long)]
         block: Option<Num>,
     },
-    /// Host: latency and bandwidth of devices' memory and of the way there, or of the way to a component of the fabric
+    /// Host: show latency and bandwidth of devices' memory and the path to it, or of the path to a fabric component
     Cdat {
-        /// A device, such as 05:00.0, or the PID of whose memory it is; without it all devices below
+        /// Device, such as 05:00.0, or PID of the component; by default all devices below the host
         #[arg(value_name = "BDF|PID")]
         of: Option<cdat::Of>,
-        /// Of a PID: address of the mailbox's register block
+        /// For a PID: address of the register block of the mailbox
         #[arg(long)]
         block: Option<Num>,
     },
-    /// Host: read the ring of notifications
+    /// Host: read the notifications since the last call from the notification ring
     Ring {
-        /// First place the ring at this address
+        /// First place the ring at this address (8 KiB)
         #[arg(long)]
         base: Option<Num>,
-        /// Address of the mailbox's register block
+        /// Address of the register block of the mailbox
         #[arg(long)]
         block: Option<Num>,
     },
-    /// Host: prepare all devices below it for power off
+    /// Host: prepare all devices below it for power-off (`PME_Turn_Off`)
     TurnOff,
-    /// Device: write back and give up all lines of its cache for the host's memory
+    /// Device: write back and invalidate all lines of its cache for the host's memory
     CacheFlush {
-        /// Which function
+        /// Function number
         #[arg(long, default_value_t = 0)]
         function: u8,
     },
-    /// Device: send an interrupt to the host
+    /// Device: send an interrupt (MSI) to the host
     Interrupt {
-        /// Which function
+        /// Function number
         #[arg(long, default_value_t = 0)]
         function: u8,
-        /// Which logical device, of a device that has some
+        /// Number of the logical device, for a device with logical devices
         #[arg(long)]
         ld: Option<u8>,
     },
@@ -142,28 +140,28 @@ enum CtlCommand {
     Intx(intx::Intx),
     /// G-FAM device: carry out a CCI command as if a host's GAE had forwarded it
     Cci {
-        /// Opcode, in hexadecimal digits, such as 5804
+        /// Opcode (hexadecimal), such as 5804
         #[arg(value_parser = opcode)]
         opcode: Num,
-        /// Input, in hexadecimal digits
+        /// Payload of the command (hexadecimal)
         #[arg(default_value = "")]
         input: Hex,
-        /// PID of the host, in hexadecimal digits
+        /// PID of the host (hexadecimal)
         #[arg(long, value_name = "PID", default_value = "000", value_parser = pid_bits)]
         from: u16,
     },
-    /// Write a range and read it back, repeatedly
+    /// Run a load: write a range and read it back, repeatedly
     #[command(subcommand)]
     Load(Load),
-    /// Lightweight Notification: lines of the host's memory that a device keeps copies of
+    /// Lightweight Notification: keep copies of lines of the host's memory in a device
     #[command(subcommand)]
     Ln(ln::Ln),
     /// Host: transfer fabric memory
     #[command(subcommand)]
     Mem(Mem),
-    /// Send a command as JSON, in the form of the socket's protocol
+    /// Send a command as a JSON object of the socket's protocol
     Raw {
-        /// The command
+        /// Command, a JSON object
         #[arg(id = "command", value_name = "JSON")]
         json: String,
     },
@@ -171,39 +169,39 @@ enum CtlCommand {
 
 #[derive(Debug, Subcommand)]
 enum CacheId {
-    /// Give the device this one, in place of the one that it had
+    /// Assign a `CacheID`; replaces the previous one
     Set {
-        /// The device
+        /// Device with the cache
         bdf: Id,
-        /// 0 to 15
+        /// `CacheID`, 0 to 15
         #[arg(value_parser = clap::value_parser!(u8).range(..16))]
         id: u8,
     },
-    /// Take it back
+    /// Clear the `CacheID`
     Clear {
-        /// The device
+        /// Device with the cache
         bdf: Id,
     },
 }
 
 #[derive(Debug, Subcommand)]
 enum Config {
-    /// Read four bytes
+    /// Read four bytes of configuration space
     Read {
-        /// Function
+        /// Function, such as 05:00.0
         bdf: Id,
-        /// Offset, a multiple of 4
+        /// Offset in bytes, a multiple of 4
         reg: Num,
     },
-    /// Write four bytes, or some of them
+    /// Write four bytes of configuration space, or some of them
     Write {
-        /// Function
+        /// Function, such as 05:00.0
         bdf: Id,
-        /// Offset, a multiple of 4
+        /// Offset in bytes, a multiple of 4
         reg: Num,
-        /// Value
+        /// New value of the four bytes
         value: Num,
-        /// Which bytes, a bit each
+        /// Byte enables, bit 0 for the first byte
         #[arg(long, default_value = "15")]
         enables: Num,
     },
@@ -211,9 +209,9 @@ enum Config {
 
 #[derive(Debug, Subcommand)]
 enum Dma {
-    /// Read
+    /// Read memory of the host or a peer
     Read(AccessArgs),
-    /// Write
+    /// Write memory of the host or a peer
     Write(WriteArgs),
 }
 
@@ -221,45 +219,45 @@ enum Dma {
 enum Load {
     /// Start a load
     Start {
-        /// Which range
+        /// Range of the load
         #[command(flatten)]
         access: AccessArgs,
-        /// Stop after this many rounds
+        /// Stop after this many rounds; 0: run until stopped
         #[arg(long, default_value_t = 0)]
         rounds: u64,
-        /// Milliseconds between one round and the next
+        /// Pause between rounds in milliseconds
         #[arg(long, default_value_t = 0)]
         pause_ms: u64,
     },
-    /// Stop after this round
+    /// Stop the load after its current round
     Stop,
-    /// Show its progress
+    /// Show the progress of the load
     Status,
 }
 
-/// A range.
+/// A range of memory to access.
 #[derive(Args, Debug)]
 struct AccessArgs {
-    /// First address
+    /// First address of the range
     addr: Num,
-    /// Bytes; those of --data by default
+    /// Length in bytes; by default that of --data
     len: Option<Num>,
-    /// What is written, or expected, in hexadecimal digits
+    /// Bytes to write, or to compare with (hexadecimal)
     #[arg(long, conflicts_with = "seed")]
     data: Option<Hex>,
-    /// Instead: a pattern with this seed
+    /// Use a pattern with this seed instead of --data
     #[arg(long)]
     seed: Option<u64>,
-    /// Kind of the requests
+    /// Kind of requests to use
     #[arg(long, value_enum, default_value_t = Via::Auto)]
     via: Via,
-    /// PID that UIO requests go to, in hexadecimal digits
+    /// Send UIO requests to this PID (hexadecimal)
     #[arg(long, value_name = "PID", value_parser = pid_bits)]
     to: Option<u16>,
-    /// Which function of a device
+    /// Function number of a device
     #[arg(long, default_value_t = 0)]
     function: u8,
-    /// Which logical device, of a device that has some
+    /// Number of the logical device, for a device with logical devices
     #[arg(long)]
     ld: Option<u8>,
 }
@@ -268,30 +266,30 @@ struct AccessArgs {
 struct WriteArgs {
     #[command(flatten)]
     access: AccessArgs,
-    /// Read back and compare
+    /// Read the bytes back and compare
     #[arg(long)]
     check: bool,
 }
 
 #[derive(Args, Debug)]
 struct OwnArgs {
-    /// A host: an address; a device: an offset
+    /// At a host, an address; at a device, an offset
     addr: Num,
-    /// Bytes; those of --data by default
+    /// Length in bytes; by default that of --data
     len: Option<Num>,
-    /// What is stored, or expected, in hexadecimal digits
+    /// Bytes to store, or to compare with (hexadecimal)
     #[arg(long, conflicts_with = "seed")]
     data: Option<Hex>,
-    /// Instead: a pattern with this seed
+    /// Use a pattern with this seed instead of --data
     #[arg(long)]
     seed: Option<u64>,
-    /// Which function of a device
+    /// Function number of a device
     #[arg(long, default_value_t = 0)]
     function: u8,
-    /// Which logical device, of a device that has some
+    /// Number of the logical device, for a device with logical devices
     #[arg(long)]
     ld: Option<u8>,
-    /// Which BAR of it; without, memory that the host manages
+    /// BAR number of a device; by default host-managed memory (HDM)
     #[arg(long)]
     bar: Option<u8>,
 }

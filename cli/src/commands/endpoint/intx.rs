@@ -4,25 +4,24 @@ use clap::{Args, Subcommand};
 use weft_cxl::pci::intx::Pin;
 use weft_lab::endpoint::Command;
 
-/// What becomes of the level.
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub(super) enum Intx {
-    /// Assert it, until it is deasserted
+    /// Assert the interrupt; it stays asserted until it is deasserted
     Assert(Whose),
-    /// Deassert it
+    /// Deassert the interrupt
     Deassert(Whose),
 }
 
-/// Whose it is.
+/// The function that interrupts.
 #[derive(Args, Clone, Copy, Debug)]
 pub(super) struct Whose {
-    /// Which function
+    /// Function number
     #[arg(long, default_value_t = 0, conflicts_with = "pin")]
     function: u8,
-    /// Instead: the first function with this pin, A to D
+    /// Use the first function with this pin, A to D
     #[arg(long, value_parser = pin)]
     pin: Option<Pin>,
-    /// Which logical device, of a device that has some
+    /// Number of the logical device, for a device with logical devices
     #[arg(long)]
     ld: Option<u8>,
 }

@@ -11,36 +11,34 @@ use weft_lab::endpoint::Command;
 use weft_lab::endpoint::ln::report::{LnAccess, LnOutcome, LnReport, LncReport, LnrFunction};
 use weft_lab::endpoint::number::{Hex, Num};
 
-/// What to ask.
 #[derive(Debug, Subcommand)]
 pub(super) enum Ln {
-    /// Device: read a line of the host's memory and keep a copy; the host tells of its next change
+    /// Device: read a line of the host's memory and keep a copy; the host notifies the device of its next change
     Read(Line),
-    /// Device: ask whether the host registers lines of a page
+    /// Device: ask whether the host accepts registrations for a page
     Probe(Line),
-    /// Device: write within a line, which the host registers
+    /// Device: write within a line, and register the line with the host
     Write {
-        /// Which line
         #[command(flatten)]
         line: Line,
-        /// What is written, in hexadecimal digits
+        /// Bytes to write (hexadecimal)
         #[arg(long)]
         data: Hex,
     },
-    /// Device: give a line back
+    /// Device: deregister a line and discard its copy
     Drop(Line),
-    /// Device: show the copy of a line, without a request
+    /// Device: show the local copy of a line, without a request to the host
     Copy(Line),
-    /// Device: show its requesters and lines; host: show who watches which line
+    /// Device: show its requesters and lines; host: show the watched lines and their watchers
     Status,
 }
 
-/// A line.
+/// A line of the host's memory.
 #[derive(Args, Debug)]
 pub(super) struct Line {
-    /// An address in the line
+    /// Any address in the line
     addr: Num,
-    /// Which function of the device
+    /// Function number of the device
     #[arg(long, default_value_t = 0)]
     function: u8,
 }

@@ -13,69 +13,68 @@ use weft_lab::endpoint::fabric_mem::{
 };
 use weft_lab::endpoint::number::Num;
 
-/// What to do with fabric memory.
 #[derive(Debug, Subcommand)]
 pub(super) enum Mem {
-    /// Register a range of the host's own memory, or of fabric memory that it was granted
+    /// Register a range of the host's own memory, or of fabric memory granted to the host
     Register {
-        /// First address
+        /// First address of the range
         addr: Num,
-        /// Bytes
+        /// Length in bytes
         len: Num,
     },
-    /// Take a registration back
+    /// Remove a registration
     Deregister {
-        /// Handle, as `register` and `list` show it
+        /// Handle of the registration, as `register` and `list` show it
         handle: u64,
     },
-    /// Show registered host memory to others there; a fabric's hosts have their window from the fabric
+    /// Set the window through which peers reach registered host memory; hosts of `weft fabric up` have one already
     Window {
-        /// Where others reach it
+        /// Address range at which peers reach the window; 0:0 closes it
         #[arg(value_name = "BASE:SIZE", value_parser = window)]
         range: (Num, Num),
-        /// Only to these PIDs, in hexadecimal digits
+        /// Allow only these PIDs (hexadecimal)
         #[arg(long, value_name = "PID", value_parser = pid_bits)]
         from: Vec<u16>,
     },
-    /// Listen at a mailbox of 8 KiB in registered fabric memory
+    /// Listen for a connection at a mailbox of 8 KiB in registered fabric memory
     Listen {
         /// Address of the mailbox
         mailbox: Num,
     },
-    /// Connect to a peer: by the start of its window, or a mailbox that it listens at
+    /// Connect to a peer through the start of its window, or through a mailbox that it listens at
     Connect {
         /// Address of the mailbox
         mailbox: Num,
     },
-    /// End a connection, or stop to listen
+    /// Close a connection, or stop listening
     Disconnect {
-        /// Number of the peer
+        /// Peer number, as `connect`, `listen` and `list` show it
         peer: u32,
     },
-    /// Copy from the peer's memory to the host's own
+    /// Copy from a peer's memory to the host's own
     Read(TransferArgs),
-    /// Copy from the host's own memory to the peer's
+    /// Copy from the host's own memory to a peer's
     Write(TransferArgs),
-    /// Show how far a transfer is that was not waited for; its end is shown once
+    /// Show the progress of a transfer started with --no-wait; its final result is shown only once
     Status {
-        /// Number of the transfer
+        /// Transfer number
         transfer: u64,
     },
-    /// Show registrations, peers, transfers and what is in use
+    /// List registrations, peers, transfers and resources in use
     List,
-    /// End all connections and free everything, for good
+    /// Close all connections, free all resources, and disable transfers for good
     Finalize,
 }
 
-/// A transfer.
+/// A list of copies from or to a peer.
 #[derive(Args, Debug)]
 pub(super) struct TransferArgs {
-    /// Number of the peer
+    /// Peer number, as `connect`, `listen` and `list` show it
     peer: u32,
-    /// Operations: own address, the peer's address, bytes
+    /// Copies: local address, the peer's address, length in bytes
     #[arg(required = true, value_name = "LOCAL:REMOTE:LEN", value_parser = operation)]
     ops: Vec<MemOp>,
-    /// Do not wait for the end
+    /// Return at once, without waiting for the end of the transfer
     #[arg(long)]
     no_wait: bool,
 }

@@ -38,10 +38,8 @@ const CHUNKS: usize = 16_384;
 /// Largest configuration file in bytes.
 const FILE_MAX: u64 = 1 << 20;
 
-/// What to play, or to ask.
 #[derive(Debug, Subcommand)]
 pub enum EndpointCommand {
-    /// Act as an endpoint
     #[command(flatten)]
     Play(Box<EndpointSpec>),
     /// Control a running endpoint
