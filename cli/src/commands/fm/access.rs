@@ -13,15 +13,15 @@ use crate::error::CliError;
 /// Arguments of `weft fm access`.
 #[derive(Args, Debug)]
 pub struct AccessArgs {
-    /// The host
+    /// Host, by name
     host: String,
-    /// Allow access to this PID
+    /// Allow the host to access this PID
     #[arg(long, value_name = "PID", conflicts_with = "forbid")]
     allow: Option<String>,
-    /// Forbid access to this PID
+    /// Forbid the host to access this PID
     #[arg(long, value_name = "PID")]
     forbid: Option<String>,
-    /// The vector to change
+    /// Access vector to change
     #[arg(long, default_value = "gmv")]
     vector: Vector,
 }

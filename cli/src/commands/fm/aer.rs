@@ -13,12 +13,12 @@ use crate::error::CliError;
 /// Arguments of `weft fm aer`.
 #[derive(Args, Debug)]
 pub struct AerArgs {
-    /// SWITCH/VCS/VPPB; with --hbr VCS/VPPB
+    /// vPPB as SWITCH/VCS/VPPB; with --hbr as VCS/VPPB
     bridge: String,
-    /// The error
+    /// Error to report
     #[arg(value_parser = PossibleValuesParser::new(AerError::names()))]
     error: String,
-    /// Header of the TLP that is at fault, up to 32 bytes in hexadecimal digits; zeros without it
+    /// Header of the TLP at fault, up to 32 bytes (hexadecimal); zeros by default
     #[arg(long, value_name = "HEX")]
     tlp: Option<String>,
 }

@@ -12,10 +12,11 @@ use crate::error::CliError;
 /// Arguments of `weft fm bind`.
 #[derive(Args, Debug)]
 pub struct BindArgs {
-    /// Name of a host, whose first free bridge is used, or SWITCH/VCS/VPPB, such as s0/0/1
+    /// Host, whose first free vPPB is used, or a vPPB as SWITCH/VCS/VPPB, such as s0/0/1
     #[arg(requires = "to", value_name = "HOST|BRIDGE")]
     bridge: Option<String>,
-    /// For a host: a device, such as ep1, mld0.2 or s1.3. For a bridge: port:N, port:N.LD, or SWITCH/VCS/VPPB of another switch
+    /// For a host: a device, such as ep1, mld0.2 or s1.3. For a vPPB: port:N, port:N.LD, or SWITCH/VCS/VPPB of another
+    /// switch
     #[arg(value_name = "DEVICE|TO")]
     to: Option<String>,
 }
@@ -40,7 +41,7 @@ impl Query for BindArgs {
 /// Arguments of `weft fm unbind`.
 #[derive(Args, Debug)]
 pub struct UnbindArgs {
-    /// SWITCH/VCS/VPPB
+    /// vPPB as SWITCH/VCS/VPPB
     bridge: String,
 }
 

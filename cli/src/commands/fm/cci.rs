@@ -14,12 +14,12 @@ use crate::error::CliError;
 /// Arguments of `weft fm cci`.
 #[derive(Args, Debug)]
 pub struct CciArgs {
-    /// Hexadecimal digits: the whole message, or its payload with --opcode
+    /// Whole message, or with --opcode its payload (hexadecimal)
     hex: String,
-    /// Opcode of the payload, in hexadecimal digits, such as 5700
+    /// Opcode of the command (hexadecimal), such as 5700
     #[arg(long, value_parser = opcode)]
     opcode: Option<u16>,
-    /// The component: entry, port:N, pid:P, or pid:P/port:N
+    /// Destination of the command: entry (the entry switch), port:N, pid:P, or pid:P/port:N
     #[arg(long, default_value = "entry")]
     to: String,
 }

@@ -11,7 +11,7 @@ use crate::error::CliError;
 /// Arguments of `weft fm events`.
 #[derive(Args, Debug)]
 pub struct EventsArgs {
-    /// Only events after this number
+    /// Show only events after this number
     #[arg(long, default_value_t = 0)]
     after: u64,
 }

@@ -18,32 +18,31 @@ pub struct GimArgs {
     command: Option<GimCommand>,
 }
 
-/// What to do with memory that hosts and devices show each other.
 #[derive(Debug, Subcommand)]
 enum GimCommand {
-    /// Give hosts and devices access to memory of another host or device
+    /// Give hosts and devices access to memory of another host or device (GIM)
     Add {
-        /// Its name
+        /// Name of the GIM
         name: String,
         /// Owner of the memory: a host, a device, SWITCH/port:N or a PID
         #[arg(long)]
         of: String,
-        /// Host or device that may access it; may be given several times
+        /// Host or device that may access the memory; may be given several times
         #[arg(long, required = true)]
         from: Vec<String>,
-        /// Requesters name the target themselves (`VendPrefixL0`); by default FAST finds it
+        /// Have requesters name the target themselves (`VendPrefixL0`); by default, FAST decodes the address
         #[arg(long)]
         prefix: bool,
-        /// Size, such as 16MiB
+        /// Size of the memory, such as 16MiB
         #[arg(long, value_parser = parse_size)]
         size: u64,
-        /// Address at which all of them see it
+        /// Host physical address at which all of them access the memory
         #[arg(long, value_parser = parse_address)]
         hpa: u64,
     },
-    /// Revoke it from all hosts and devices
+    /// Revoke a GIM from all hosts and devices
     Release {
-        /// Its name
+        /// Name of the GIM
         name: String,
     },
 }

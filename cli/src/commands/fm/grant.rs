@@ -11,9 +11,9 @@ use crate::error::CliError;
 /// Arguments of `weft fm grant`.
 #[derive(Args, Debug)]
 pub struct GrantArgs {
-    /// Name of the memory
+    /// Name of the memory, as `memory`, `gim` and `p2p` show it
     name: String,
-    /// The host
+    /// Host to give access to; for P2P also a device
     host: String,
 }
 
@@ -26,9 +26,9 @@ impl Query for GrantArgs {
 /// Arguments of `weft fm revoke`.
 #[derive(Args, Debug)]
 pub struct RevokeArgs {
-    /// Name of the memory
+    /// Name of the memory, as `memory`, `gim` and `p2p` show it
     name: String,
-    /// The host; for GIM and P2P also a device
+    /// Host to revoke access from; for GIM and P2P also a device
     host: String,
 }
 

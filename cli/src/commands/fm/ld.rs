@@ -20,104 +20,104 @@ pub struct LdArgs {
     command: Option<LdCommand>,
 }
 
-/// What to do with logical devices.
 #[derive(Debug, Subcommand)]
 enum LdCommand {
-    /// Show all, with their memory, bandwidth and the vPPB that shows each
+    /// List all logical devices with memory, bandwidth and the vPPB that each is bound to
     List,
-    /// Give one memory, a multiple of 256 MiB; nobody finds again what is taken from it
+    /// Set the memory size of a logical device, a multiple of 256 MiB; memory taken away loses its contents
     Allocate {
         #[command(flatten)]
         which: Which,
-        /// Size, such as 512MiB
+        /// New size, such as 512MiB
         #[arg(value_parser = parse_size)]
         size: u64,
     },
-    /// Dynamic capacity: show who has which, add it to one, release it
+    /// Show dynamic capacity, add it to a logical device, release or share it
     #[command(subcommand)]
     Capacity(CapacityCommand),
-    /// Set what one has of the bandwidth when all want more, in 256ths
+    /// Set a logical device's share of the bandwidth under contention, in 256ths
     Qos {
         #[command(flatten)]
         which: Which,
-        /// 0 to 255; 0 for what others leave
+        /// Share, 0 to 255 (256ths); 0: only bandwidth that others leave unused
         fraction: u8,
     },
-    /// Set what one has of the bandwidth at most, in 256ths
+    /// Limit the bandwidth of a logical device, in 256ths
     Limit {
         #[command(flatten)]
         which: Which,
-        /// 0 to 255; 0 for no limit
+        /// Limit, 0 to 255 (256ths); 0: no limit
         fraction: u8,
     },
 }
 
-/// What to do with dynamic capacity.
 #[derive(Debug, Subcommand)]
 enum CapacityCommand {
-    /// Show what there is of each device, what is nobody's, and which logical device has which
+    /// Show each device's dynamic capacity, its unallocated part, and the extents of each logical device
     List,
-    /// Add some to one: its host reaches it at once
+    /// Add dynamic capacity to a logical device; its host can access it at once
     Add {
         #[command(flatten)]
         which: Which,
-        /// Size, such as 64MiB
+        /// Size to add, such as 64MiB
         #[arg(value_parser = parse_size)]
         size: u64,
-        /// What it is called, up to 16 bytes
+        /// Tag of the added capacity, up to 16 bytes
         #[arg(long)]
         tag: Option<String>,
-        /// Where in the logical device, in bytes; anywhere without it
+        /// Offset in the logical device, in bytes; by default any free place
         #[arg(long, value_parser = parse_address)]
         at: Option<u64>,
-        /// All of it beside each other
+        /// Add it as one contiguous extent
         #[arg(long, conflicts_with = "at")]
         contiguous: bool,
     },
-    /// Release some of one: it is refused to its host from then on, and nobody finds again what was in it
+    /// Release dynamic capacity of a logical device; its host is refused access from then on, and the contents are lost
+    /// unless they are shared or kept
     Release {
         #[command(flatten)]
         which: Which,
-        /// Size, such as 64MiB; all of the tag without it
+        /// Size to release, such as 64MiB; by default all of the tag
         #[arg(value_parser = parse_size)]
         size: Option<u64>,
-        /// What it is called; what has no tag without it
+        /// Tag of the capacity to release; by default capacity without a tag
         #[arg(long, conflicts_with = "at")]
         tag: Option<String>,
-        /// Where in the logical device, in bytes
+        /// Offset in the logical device, in bytes
         #[arg(long, value_parser = parse_address, requires = "size")]
         at: Option<u64>,
-        /// Also while its host has its memory on
+        /// Release it even while the host has the device's memory enabled
         #[arg(long)]
         force: bool,
     },
-    /// Give one what another one has, or nobody and it is kept: the same bytes
+    /// Give a logical device the same bytes that another one holds under a tag, or that the device keeps
     Share {
         #[command(flatten)]
         which: Which,
-        /// What it is called
+        /// Tag of the capacity to share
         tag: String,
     },
-    /// Keep the content of what one has for whoever shares it later, also while nobody has it
+    /// Keep a tag's contents for later sharing, even while no logical device holds them
     Keep {
         #[command(flatten)]
         which: Which,
-        /// What it is called
+        /// Tag to keep
         tag: String,
     },
-    /// Deal it out in blocks of another size, while nobody has any of it
+    /// Set the block size of dynamic capacity; possible only while no logical device holds any
     Block {
-        /// Its device: the name, s0.3, or SWITCH/port:N
+        /// Device: its name, s0.3, or SWITCH/port:N
         device: String,
-        /// Bytes of a block, such as 64KiB
+        /// Block size, such as 64KiB, one that the device supports
         #[arg(value_parser = parse_size)]
         size: u64,
     },
-    /// End that: what nobody has is lost; the logical device is any of the device
+    /// Stop keeping a tag's contents. Data that no logical device holds is erased. LD may be any logical device of
+    /// DEVICE
     Forget {
         #[command(flatten)]
         which: Which,
-        /// What it is called
+        /// Tag to stop keeping
         tag: String,
     },
 }
@@ -147,12 +147,12 @@ impl CapacityCommand {
     }
 }
 
-/// Which logical device.
+/// A logical device.
 #[derive(Args, Debug)]
 struct Which {
-    /// Its device: the name, s0.3, or SWITCH/port:N
+    /// Device: its name, s0.3, or SWITCH/port:N
     device: String,
-    /// Its number
+    /// Number of the logical device
     ld: u8,
 }
 

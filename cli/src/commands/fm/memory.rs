@@ -19,35 +19,35 @@ pub struct MemoryArgs {
     command: Option<MemoryCommand>,
 }
 
-/// What to do with memory.
 #[derive(Debug, Subcommand)]
 enum MemoryCommand {
-    /// Share memory with hosts
+    /// Give hosts shared access to memory of GFDs
     Add {
-        /// Its name, 1 to 16 bytes
+        /// Name of the memory, 1 to 16 bytes
         name: String,
-        /// A host; may be given several times
+        /// Host that may access the memory; may be given several times
         #[arg(long, required = true)]
         host: Vec<String>,
-        /// A GFD, in the order of interleaving; 1, 2, 4, ... or 256 of them
+        /// GFD to interleave over, in interleaving order; given 1, 2, 4, ... or 256 times
         #[arg(long)]
         gfd: Vec<String>,
-        /// Instead of --gfd: interleave over this many GFDs, in the order of discovery
+        /// Interleave over this many GFDs, in discovery order, instead of --gfd
         #[arg(long)]
         ways: Option<u16>,
         /// Total size, such as 4GiB
         #[arg(long, value_parser = parse_size)]
         size: u64,
-        /// Bytes of an interleave granule, such as 4KiB
+        /// Size of an interleave granule, such as 4KiB
         #[arg(long, value_parser = parse_size, default_value = "4KiB")]
         granularity: u64,
-        /// Address at which all hosts see it
+        /// Host physical address at which all hosts access the memory
         #[arg(long, value_parser = parse_address)]
         hpa: u64,
-        /// Kind of memory, dram or pm; by default, the first partitions that have room
+        /// Kind of memory, dram or pm; by default, the first partitions with room
         #[arg(long)]
         media: Option<Media>,
-        /// Have the GFDs notify its hosts, in their rings (`weft endpoint ctl HOST ring`), of accesses that they refuse
+        /// Have the GFDs notify the hosts of refused accesses, in their notification rings (`weft endpoint ctl HOST
+        /// ring`)
         #[arg(long)]
         notify: bool,
     },
@@ -55,7 +55,7 @@ enum MemoryCommand {
     Partitions,
     /// Revoke memory from all hosts, and free its capacity on the GFDs
     Release {
-        /// Its name
+        /// Name of the memory
         name: String,
     },
 }

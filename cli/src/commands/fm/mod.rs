@@ -54,11 +54,11 @@ const LOOK: Duration = Duration::from_millis(200);
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true)]
 pub struct FmArgs {
-    /// Command a plain CXL switch itself, one that is not PBR: topology, bind, unbind and aer; alone it shows its
-    /// ports and virtual switches
+    /// Command a plain CXL switch (HBR) itself: topology, bind, unbind and aer; without a command, show its ports and
+    /// virtual switches
     #[arg(long, value_name = "PEER")]
     hbr: Option<hbr::HbrPeer>,
-    /// With --hbr: the switch may be elsewhere, though anyone on the network path can command it
+    /// With --hbr: allow a switch on another machine, although anyone on the network path can command it
     #[arg(long, requires = "hbr")]
     insecure: bool,
     #[command(flatten)]
@@ -67,7 +67,7 @@ pub struct FmArgs {
     command: Option<FmCommand>,
 }
 
-/// Which fabric manager, and the format of the answer.
+/// The fabric manager, and the format of the answer.
 #[derive(Args, Clone, Debug, Default)]
 struct AskArgs {
     /// Management socket of the fabric manager
@@ -119,7 +119,7 @@ trait Query {
 /// Makes [`FmCommand`] from one row for each subcommand that asks a manager: help, name and arguments.
 macro_rules! fm_command {
     ($($(#[$help:meta])+ $name:ident($args:ty),)+) => {
-        /// What to do.
+        /// A command to a fabric manager, or `serve`, which runs one.
         #[derive(Debug, Subcommand)]
         pub enum FmCommand {
             /// Run as the fabric manager until SIGINT or SIGTERM
@@ -150,21 +150,21 @@ fm_command! {
     Topology(topology::TopologyArgs),
     /// Show bindings, or bind a device or a virtual switch of another switch to a vPPB
     Bind(bind::BindArgs),
-    /// Unbind what is bound to a vPPB
+    /// Unbind the device or virtual switch that is bound to a vPPB
     Unbind(bind::UnbindArgs),
-    /// Have a vPPB report an error of PCIe to its host (AER)
+    /// Have a vPPB report a PCIe error to its host (AER)
     Aer(aer::AerArgs),
-    /// Reset the device or GFD at a port of a switch: hot reset, or PERST# until it is deasserted
+    /// Reset the device or GFD at a switch port: by hot reset, or by PERST# until it is deasserted
     Port(port::PortArgs),
-    /// Show the routes, or check and print the proof that they are free of deadlock
+    /// Show the routes, or check and print the proof that they are deadlock-free
     Routes(routes::RoutesArgs),
-    /// Show which hosts have which memory, or share and release memory
+    /// Show the memory that hosts share, or share and release memory
     Memory(memory::MemoryArgs),
-    /// Show logical devices, or change what one has of its device's memory and bandwidth
+    /// Show logical devices, or change a logical device's memory and bandwidth
     Ld(ld::LdArgs),
     /// Show memory that hosts and devices export to each other (GIM), or export some
     Gim(gim::GimArgs),
-    /// Show which memory devices accelerators access directly (P2P), or give such access
+    /// Show the direct access of accelerators to memory devices (P2P), or give such access
     P2p(p2p::P2pArgs),
     /// Revoke memory from one host, or GIM or P2P from one host or device; others keep it
     Revoke(grant::RevokeArgs),
@@ -176,11 +176,11 @@ fm_command! {
     Cdat(cdat::CdatArgs),
     /// Show PIDs, or assign a PID to a target
     Pid(pid::PidArgs),
-    /// Explain every lookup on the path of one address of one host
+    /// Explain every lookup on the path from a host to an address
     Trace(trace::TraceArgs),
     /// Show events
     Events(events::EventsArgs),
-    /// Send a CCI command as bytes, and print the response
+    /// Send a CCI command given as bytes, and print the response
     Cci(cci::CciArgs),
 }
 

@@ -18,31 +18,30 @@ pub struct P2pArgs {
     command: Option<P2pCommand>,
 }
 
-/// What to do with direct access to memory devices.
 #[derive(Debug, Subcommand)]
 enum P2pCommand {
-    /// Show it
+    /// List all P2P accesses
     List,
     /// Give devices direct access to a memory device
     Add {
-        /// Its name
+        /// Name of the P2P access
         name: String,
-        /// Device that accesses it; may be given several times
+        /// Device to give access to; may be given several times
         #[arg(long, required = true)]
         from: Vec<String>,
-        /// The memory device: its name, SWITCH/port:N or a PID
+        /// Memory device: its name, SWITCH/port:N or a PID
         #[arg(long)]
         to: String,
-        /// Size, such as 16MiB
+        /// Size of the memory, such as 16MiB
         #[arg(long, value_parser = parse_size)]
         size: u64,
-        /// Address at which all of them, and the memory device itself, see it
+        /// Address of the memory for all of them, including the memory device itself
         #[arg(long, value_parser = parse_address)]
         hpa: u64,
     },
-    /// Revoke it from all devices
+    /// Revoke a P2P access from all devices
     Remove {
-        /// Its name
+        /// Name of the P2P access
         name: String,
     },
 }

@@ -12,10 +12,10 @@ use crate::error::CliError;
 /// Arguments of `weft fm pid`.
 #[derive(Args, Debug)]
 pub struct PidArgs {
-    /// SWITCH/TARGET or SWITCH/TARGET/INSTANCE, as the list shows them
+    /// Assign a PID to this target, SWITCH/TARGET or SWITCH/TARGET/INSTANCE as `weft fm pid` lists it
     #[arg(long, value_name = "TARGET")]
     assign: Option<String>,
-    /// The PID; by default a free one
+    /// PID to assign; by default a free one
     #[arg(long, value_name = "PID", requires = "assign")]
     to: Option<String>,
 }

@@ -12,9 +12,9 @@ use crate::error::CliError;
 /// Arguments of `weft fm port`.
 #[derive(Args, Debug)]
 pub struct PortArgs {
-    /// Name of a device or GFD, SWITCH.N or SWITCH/port:N
+    /// Port, by the name of its device or GFD, as SWITCH.N or as SWITCH/port:N
     port: String,
-    /// Hot reset, reset until PERST# is deasserted, or the end of that
+    /// Kind of reset
     #[arg(value_enum)]
     what: PortReset,
 }

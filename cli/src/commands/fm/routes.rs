@@ -18,7 +18,7 @@ pub struct RoutesArgs {
     /// Check the proof again, and print the order of channels
     #[arg(long)]
     prove: bool,
-    /// Routes of this switch only
+    /// Show only the routes of this switch
     #[arg(long, conflicts_with = "prove")]
     switch: Option<String>,
 }

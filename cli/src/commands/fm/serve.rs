@@ -46,19 +46,19 @@ const HOST_TIMEOUT: Duration = Duration::from_secs(3);
 /// Arguments of `weft fm serve`.
 #[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
-    /// Where the entry switch answers commands: tcp:HOST:PORT or unix:PATH
+    /// CCI address of the entry switch: tcp:HOST:PORT or unix:PATH
     #[arg(long, value_name = "PEER")]
     entry: Peer,
-    /// Certificates (PEM) of the authorities that sign the certificates of switches, for connections over TCP
+    /// Certificates (PEM) of the authorities that sign switch certificates, for connections over TCP
     #[arg(long, value_name = "FILE", requires = "tls_cert", requires = "tls_key")]
     tls_ca: Option<PathBuf>,
-    /// Certificate (PEM) of this fabric manager; it says what role it has
+    /// Certificate (PEM) of this fabric manager, which determines its role
     #[arg(long, value_name = "FILE", requires = "tls_ca")]
     tls_cert: Option<PathBuf>,
-    /// Its private key (PEM); no other user may be able to read the file
+    /// Private key (PEM) of this fabric manager; the file must not be readable by other users
     #[arg(long, value_name = "FILE", requires = "tls_ca")]
     tls_key: Option<PathBuf>,
-    /// The name in the certificates of switches
+    /// Name to expect in the certificates of switches
     #[arg(long, value_name = "NAME", default_value = SWITCH_NAME, requires = "tls_ca", value_parser = server_name)]
     tls_name: ServerName<'static>,
     /// Use TCP without TLS: anyone on the network path can command the fabric
@@ -67,25 +67,25 @@ pub struct ServeArgs {
     /// Management socket to serve
     #[arg(long, value_name = "FILE")]
     socket: Option<PathBuf>,
-    /// Database that keeps the state of the fabric over restarts
+    /// Database that keeps the state of the fabric across restarts
     #[arg(long, value_name = "FILE")]
     store: Option<PathBuf>,
-    /// Wanted state (TOML): names, bindings, memory
+    /// Wanted state of the fabric (TOML): names, bindings, memory
     #[arg(long, value_name = "FILE")]
     want: Option<PathBuf>,
     /// Start mode of the fabric
     #[arg(long, value_name = "MODE", default_value = "fm-first")]
     start: StartMode,
-    /// UUID of this fabric manager; overrides the file
+    /// UUID of this fabric manager; overrides the one in the file of --want
     #[arg(long, value_parser = parse_uuid)]
     uuid: Option<Uuid>,
-    /// As the second fabric manager: take over from the primary one
+    /// As the second fabric manager, take over from the primary one at once
     #[arg(long)]
     take_over: bool,
-    /// Milliseconds between two polls of the fabric
+    /// Longest time between two polls of the fabric, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 250, value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
     pause: u64,
-    /// Time limit for the answer of a component, in milliseconds
+    /// Time limit for the answer of a component in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(1..=600_000))]
     timeout: u64,
     #[command(flatten)]

@@ -22,19 +22,20 @@ use crate::error::CliError;
 /// Arguments of `weft fm serve` for one of several managers.
 #[derive(Args, Clone, Debug)]
 pub struct HaArgs {
-    /// As one of several fabric managers, which elect a leader and keep their state in etcd: etcd://HOST:PORT[,HOST:PORT...]/PREFIX
+    /// Run as one of several fabric managers, which elect a leader and keep their state in etcd:
+    /// etcd://HOST:PORT[,HOST:PORT...]/PREFIX
     #[arg(long = "ha", value_name = "URL")]
     pub address: Option<Address>,
-    /// Seconds after which another fabric manager leads where the leader is not heard of
+    /// Seconds without a sign of life from the leader until another fabric manager takes the lead
     #[arg(long, value_name = "SECONDS", default_value_t = 3, requires = "address", value_parser = clap::value_parser!(u64).range(2..=600))]
     ha_ttl: u64,
-    /// What this fabric manager is called by the others; the machine and the socket by default
+    /// Name of this fabric manager among the others; by default the machine's name and the socket
     #[arg(long, value_name = "NAME", requires = "address")]
     ha_name: Option<String>,
-    /// Replace the wanted state in etcd by the file of --want, once
+    /// Replace the wanted state in etcd with the file of --want, once
     #[arg(long, requires = "address", requires = "want")]
     pub replace_want: bool,
-    /// Certificates (PEM) of the authorities that sign the certificates of etcd, for TLS to it
+    /// Certificates (PEM) of the authorities that sign etcd's certificates, for TLS to etcd
     #[arg(
         long,
         value_name = "FILE",
@@ -46,10 +47,10 @@ pub struct HaArgs {
     /// Certificate (PEM) of this fabric manager as a client of etcd
     #[arg(long, value_name = "FILE", requires = "ha_ca")]
     ha_cert: Option<PathBuf>,
-    /// Its private key (PEM); no other user may be able to read the file
+    /// Private key (PEM) for --ha-cert; the file must not be readable by other users
     #[arg(long, value_name = "FILE", requires = "ha_ca")]
     ha_key: Option<PathBuf>,
-    /// Use an etcd on other machines without TLS: anyone on the network path can command the fabric
+    /// Use etcd on other machines without TLS: anyone on the network path can command the fabric
     #[arg(long, requires = "address", conflicts_with = "ha_ca")]
     ha_insecure: bool,
 }

@@ -18,16 +18,17 @@ use crate::error::CliError;
 /// Arguments of `weft fm topology`.
 #[derive(Args, Debug)]
 pub struct TopologyArgs {
-    /// For Graphviz
+    /// Print a graph for Graphviz (dot)
     #[arg(long, conflicts_with_all = ["svg", "html", "json"])]
     dot: bool,
-    /// As an SVG picture
+    /// Print an SVG picture
     #[arg(long, conflicts_with_all = ["html", "json"])]
     svg: bool,
-    /// As one HTML page: picture, bindings, and a memory map for each host
+    /// Print one HTML page: picture, bindings, and a memory map for each host
     #[arg(long, conflicts_with = "json")]
     html: bool,
-    /// Serve the page here until SIGINT or SIGTERM, made anew while a browser looks; port 0 takes any
+    /// Serve the page at this address until SIGINT or SIGTERM, updated while a browser shows it; port 0 picks a free
+    /// port
     #[arg(long, value_name = "ADDRESS:PORT", requires = "html")]
     pub(super) listen: Option<SocketAddr>,
 }

@@ -16,13 +16,13 @@ use crate::error::CliError;
 /// Arguments of `weft fm trace`.
 #[derive(Args, Debug)]
 pub struct TraceArgs {
-    /// The host
+    /// Host, or device, that makes the request
     #[arg(long)]
     host: String,
-    /// The address
+    /// Host physical address of the request
     #[arg(long, value_parser = parse_address)]
     hpa: u64,
-    /// Kind of the requests
+    /// Kind of request
     #[arg(long, value_enum, default_value_t = ViaArg::Uio)]
     via: ViaArg,
 }
@@ -32,7 +32,7 @@ pub struct TraceArgs {
 enum ViaArg {
     /// UIO requests
     Uio,
-    /// Loads and stores by CXL.mem
+    /// CXL.mem loads and stores
     CxlMem,
 }
 
