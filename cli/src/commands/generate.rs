@@ -35,13 +35,13 @@ const FRAMES_MAX: u64 = 1 << 32;
 /// ECN codepoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum EcnArg {
-    /// 00
+    /// ECN bits 00
     NotEct,
-    /// 01
+    /// ECN bits 01
     Ect1,
-    /// 10
+    /// ECN bits 10
     Ect0,
-    /// 11
+    /// ECN bits 11
     Ce,
 }
 
@@ -54,53 +54,50 @@ pub enum OpcodeArg {
     Ack,
     /// Congestion notification
     Cnp,
-    /// Not defined
+    /// An undefined opcode
     Reserved,
 }
 
 /// Arguments of `weft gen`.
 #[derive(Args, Debug)]
 pub struct GenArgs {
-    /// Formats: standard, gen1, gen2, lite, ethernet, roce6, pfc, pause; default `traffic.pkt_format`
+    /// Frame formats: standard, gen1, gen2, lite, ethernet, roce6, pfc, pause [default: `traffic.pkt_format`]
     #[arg(value_name = "FORMAT", value_parser = kind)]
     pub formats: Vec<Kind>,
-    /// Capture to write: pcapng for .pcapng, else pcap
+    /// Capture file to write: pcapng if its name ends with .pcapng, else pcap
     #[arg(short, long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Frames of each (format, priority)
+    /// Number of frames for each (format, priority)
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1)]
     pub count: u64,
-    /// Bytes of a frame: N, N-M, N,M,..., or imix
+    /// Frame sizes in bytes: N, N-M, N,M,..., or imix
     #[arg(long, default_value = "256")]
     pub size: SizesArg,
-    /// Priorities that the header fields select, 0 the lowest; a stream for each
+    /// Priorities to generate a stream for, selected by header fields; 0 is the lowest
     #[arg(long, value_delimiter = ',', value_name = "PRI")]
     pub pri: Vec<u8>,
-    /// Virtual channel: of the Traffic Class, and of the PCP by `traffic.vc_pcp_mapping`
+    /// Virtual channel: sets the Traffic Class, and the PCP by `traffic.vc_pcp_mapping`
     #[arg(long, value_name = "VC", conflicts_with_all = ["pri", "pcp", "tc"])]
     pub vc: Option<u8>,
-    /// Seed of random lengths
+    /// Seed for random frame sizes
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Rate of the link, for timestamps: frames follow back to back
+    /// Link rate in Gbit/s, for timestamps: frames follow back to back
     #[arg(long, value_name = "GBPS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub gbps: u64,
-    /// Extra time between two frames
+    /// Extra gap between two frames in nanoseconds
     #[arg(long, value_name = "NS", default_value_t = 0)]
     pub gap_ns: u64,
-    /// Timestamp of the first frame
+    /// Timestamp of the first frame in nanoseconds
     #[arg(long, value_name = "NS", default_value_t = 0)]
     pub start_ns: u64,
-    /// Print what was made, as JSON
+    /// Print a summary of the frames as JSON
     #[arg(long)]
     pub json: bool,
-    /// Settings; `[traffic]` and `[classify]` count.
     #[command(flatten)]
     pub settings: SettingsArgs,
-    /// Ends of the frames.
     #[command(flatten)]
     pub ends: Ends,
-    /// Fields of the frames.
     #[command(flatten)]
     pub fields: Fields,
 }
@@ -109,10 +106,10 @@ pub struct GenArgs {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Addresses")]
 pub struct Ends {
-    /// Sender's number: 02:00:00:00:HH:LL, 10.0.H.L, `fd00::HHLL`, id
+    /// Sender's number, from which its addresses are made: 02:00:00:00:HH:LL, 10.0.H.L, `fd00::HHLL`, id
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub src: u16,
-    /// Receiver's number
+    /// Receiver's number, from which its addresses are made
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub dst: u16,
     /// Sender's MAC address
@@ -121,10 +118,10 @@ pub struct Ends {
     /// Receiver's MAC address
     #[arg(long, value_name = "MAC")]
     pub dst_mac: Option<MacAddr>,
-    /// Sender's id of GEN2 and Lite
+    /// Sender's id in GEN2 and Lite frames
     #[arg(long, value_name = "ID", value_parser = number::<u16>)]
     pub src_id: Option<u16>,
-    /// Receiver's id of GEN2 and Lite
+    /// Receiver's id in GEN2 and Lite frames
     #[arg(long, value_name = "ID", value_parser = number::<u16>)]
     pub dst_id: Option<u16>,
     /// Sender's IPv4 address
@@ -141,30 +138,30 @@ pub struct Ends {
     pub dst_ip6: Option<Ipv6Addr>,
 }
 
-/// Header fields; a format takes those that it has.
+/// Header fields; a format uses the fields that it has.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Fields")]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub struct Fields {
-    /// Tag with this VLAN; 0 is priority-tagged
+    /// Tag frames with this VLAN; 0 is priority-tagged
     #[arg(long, value_name = "VID", value_parser = clap::value_parser!(u16).range(0..=4095))]
     pub vlan: Option<u16>,
-    /// Priority code point of the tag
+    /// Priority code point of the VLAN tag
     #[arg(long, value_parser = clap::value_parser!(u8).range(0..=7))]
     pub pcp: Option<u8>,
-    /// Drop eligible bit of the tag
+    /// Set the drop eligible bit of the VLAN tag
     #[arg(long)]
     pub dei: bool,
-    /// EtherType of the tag
+    /// EtherType of the VLAN tag
     #[arg(long, value_name = "TYPE", value_parser = number::<u16>)]
     pub tpid: Option<u16>,
     /// EtherType of AFH or plain Ethernet
     #[arg(long, value_name = "TYPE", value_parser = number::<u16>)]
     pub ether_type: Option<u16>,
-    /// DSCP
+    /// DSCP of the IP header
     #[arg(long, value_parser = clap::value_parser!(u8).range(0..=63))]
     pub dscp: Option<u8>,
-    /// ECN codepoint
+    /// ECN codepoint of the IP header
     #[arg(long)]
     pub ecn: Option<EcnArg>,
     /// Time to live, or hop limit
@@ -191,13 +188,13 @@ pub struct Fields {
     /// Payload bits in a GEN2 header, the same in every frame; by default they differ
     #[arg(long, value_name = "HI,LO", value_parser = payload_bits)]
     pub payload_bits: Option<(u32, u32)>,
-    /// XPU id of Lite
+    /// XPU id in Lite frames
     #[arg(long, value_parser = number::<u16>)]
     pub xpu: Option<u16>,
     /// Opcode of the RC Link header
     #[arg(long, value_enum)]
     pub opcode: Option<OpcodeArg>,
-    /// Ask for an ACK
+    /// Ask for an ACK in the RC Link header
     #[arg(long)]
     pub fack: bool,
     /// Timestamp of the RC Link header
@@ -215,16 +212,16 @@ pub struct Fields {
     /// Syndrome of an ACK
     #[arg(long, value_parser = number::<u8>)]
     pub syndrome: Option<u8>,
-    /// A class of PFC and its quanta; 0 is resume; several times
+    /// Class of a PFC frame and its pause time in quanta of 512 bit times; 0 resumes; may be given several times
     #[arg(long = "class", value_name = "CLASS:QUANTA", value_parser = class)]
     pub classes: Vec<(u8, u16)>,
-    /// Quanta of PAUSE
+    /// Pause time of a PAUSE frame, in quanta of 512 bit times
     #[arg(long, default_value_t = 0xFFFF, value_parser = number::<u16>)]
     pub quanta: u16,
     /// Append an ICRC
     #[arg(long)]
     pub icrc: bool,
-    /// Use zeros as payload, without the signature that `weft traffic` checks
+    /// Fill the payload with zeros, without the signature that `weft traffic` checks
     #[arg(long)]
     pub plain: bool,
     /// Allow payloads above the format's maximum
