@@ -13,29 +13,28 @@ use weft_sim::islip_model::IslipModel;
 use super::{progress, write_json};
 use crate::error::CliError;
 
-/// Which model.
 #[derive(Debug, Subcommand)]
 pub enum ModelCommand {
-    /// Throughput and delay of the iSLIP crossbar under uniform Bernoulli arrivals
+    /// Measure throughput and delay of the iSLIP crossbar under uniform Bernoulli arrivals
     Islip(IslipArgs),
 }
 
 /// Arguments of `weft model islip`.
 #[derive(Args, Debug)]
 pub struct IslipArgs {
-    /// Inputs, and outputs: 1 to 64
+    /// Number of inputs, and of outputs, 1 to 64
     #[arg(long, value_name = "N", default_value_t = 16)]
     pub ports: usize,
-    /// Iterations in a slot: 1 to 4
+    /// iSLIP iterations per slot, 1 to 4
     #[arg(long, value_name = "I", default_value_t = 1)]
     pub iterations: u32,
-    /// Chance of an arrival at an input in a slot: 0 to 1
+    /// Probability of an arrival per input and slot, 0 to 1
     #[arg(long, value_name = "L", default_value_t = 1.0)]
     pub load: f64,
-    /// Slots; the first tenth is not measured
+    /// Number of slots to run; the first tenth is warm-up and not measured
     #[arg(long, value_name = "S", default_value_t = 100_000)]
     pub slots: u64,
-    /// Seed of all arrivals
+    /// Seed for random arrivals
     #[arg(long, value_name = "X", default_value_t = 1)]
     pub seed: u64,
     /// Print JSON

@@ -20,13 +20,12 @@ use crate::error::CliError;
 /// Arguments of `weft sim check`.
 #[derive(Args, Debug)]
 pub struct CheckArgs {
-    /// Scenario files, and folders of them
+    /// Scenario files, or folders of them
     #[arg(value_name = "FILE|DIR", default_value = "scenarios")]
     pub files: Vec<PathBuf>,
-    /// How they run.
     #[command(flatten)]
     pub threads: ThreadsArg,
-    /// Print JSON, an object a file and line
+    /// Print JSON, one object per file, each on its own line
     #[arg(long)]
     pub json: bool,
 }

@@ -20,20 +20,19 @@ use weft_config::scenario::document;
 
 use crate::error::CliError;
 
-/// What to do.
 #[derive(Debug, Subcommand)]
 pub enum SimCommand {
-    /// Run a scenario file, and tell whether its results are as it expects
+    /// Run a scenario file, and report whether its results meet its expectations
     Run(run::RunArgs),
-    /// Run scenario files against what they expect; a line for each expectation
+    /// Run scenario files and check their expectations, one line per expectation
     Check(check::CheckArgs),
-    /// Run a scenario file with many values and seeds; one table and one page of what came
+    /// Run a scenario file with many values and seeds, and collect the results in one table and one page
     Sweep(sweep::SweepArgs),
-    /// Write a scenario file to start from, with comments
+    /// Write a commented scenario file to start from
     New(new::NewArgs),
-    /// Run transfers of fabric memory over links of some rates, and tell what the links allow
+    /// Run transfers of fabric memory over links of given rates, and compare them with the limits of the links
     Transfer(transfer::TransferArgs),
-    /// Print the documentation of all keys of a scenario file, as Markdown
+    /// Print the documentation of all keys of a scenario file as Markdown
     Keys,
 }
 

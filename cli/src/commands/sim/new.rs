@@ -14,43 +14,43 @@ use weft_base::files::{self, Existing};
 use crate::commands::write_json;
 use crate::error::CliError;
 
-/// What the file shows.
+/// The subject of a scenario file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum NewKind {
-    /// Many send to one
+    /// Many hosts send to one
     Incast,
-    /// Each host sends to one other, and receives from one other
+    /// Each host sends to one other host, and receives from one other
     Permutation,
-    /// Messages at random times to hosts drawn at random
+    /// Messages at random times, to randomly chosen hosts
     Uniform,
-    /// Each host sends to each other one
+    /// Each host sends to every other host
     AllToAll,
-    /// A reduction around a ring of hosts
+    /// An all-reduce around a ring of hosts
     RingAllReduce,
-    /// One host sends to one other
+    /// One host sends to one other host
     PointToPoint,
-    /// Flows of a CSV file, which is written beside it; takes --out
+    /// Flows from a CSV file, which is written beside the scenario file; needs --out
     Flows,
-    /// Switches, hosts and links by name
+    /// A topology of named switches, hosts and links
     Graph,
-    /// LITE frames, which are never sent again, and PFC
+    /// LITE frames, which are never retransmitted, and PFC
     Lite,
-    /// A link that damages frames, and Go-Back-N
+    /// A link that corrupts frames, and Go-Back-N retransmission
     Lossy,
-    /// A host that says PAUSE without end, and the watchdog
+    /// A host that sends PAUSE without end, and the PFC watchdog
     Storm,
 }
 
 /// Arguments of `weft sim new`.
 #[derive(Args, Debug)]
 pub struct NewArgs {
-    /// What the file shows
+    /// Subject of the scenario
     #[arg(value_name = "KIND", value_enum)]
     pub kind: NewKind,
-    /// The file; standard output without. One that is there is left alone
+    /// File to write; by default standard output. An existing file is not replaced
     #[arg(short, long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-    /// Print JSON: the files that were written, or without --out the text
+    /// Print JSON: the names of the written files, or without --out the text
     #[arg(long)]
     pub json: bool,
 }

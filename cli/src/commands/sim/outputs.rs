@@ -18,16 +18,16 @@ use crate::error::CliError;
 /// Files of results.
 #[derive(Args, Debug, Default)]
 pub struct OutputArgs {
-    /// Write one HTML page with pictures, which needs nothing else
+    /// Write one self-contained HTML page with plots
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Write the page of a switch with the run's series inside: docs/page.md
+    /// Write the page of a switch with the time series of the run (docs/page.md)
     #[arg(long, value_name = "FILE")]
     pub page: Option<PathBuf>,
-    /// Write flows.csv, ports.csv, queues.csv and series.csv into a folder, which is made if it is not there
+    /// Write flows.csv, ports.csv, queues.csv and series.csv to a folder, created if missing
     #[arg(long, value_name = "DIR")]
     pub csv: Option<PathBuf>,
-    /// Write Trace Event JSON, which ui.perfetto.dev shows
+    /// Write Trace Event JSON, for ui.perfetto.dev
     #[arg(long, value_name = "FILE")]
     pub perfetto: Option<PathBuf>,
 }

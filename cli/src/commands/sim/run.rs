@@ -34,28 +34,26 @@ pub struct RunArgs {
     /// Scenario file, TOML (docs/scenarios.md); "-" is standard input
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Seed of all that is random, instead of the file's
+    /// Seed for all random numbers, instead of the file's
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// When the run ends at the latest, such as 10ms, instead of the file's
+    /// Virtual time at which the run ends at the latest, such as 10ms, instead of the file's
     #[arg(long, value_name = "TIME")]
     pub until: Option<String>,
-    /// Set one key over the file: see `weft sim keys`
+    /// Set one key; overrides the file. `weft sim keys` lists the keys
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     pub set: Vec<String>,
-    /// Run though PFC can wait for itself in a circle of links
+    /// Run even if PFC can deadlock: a cycle of links whose pauses wait for each other
     #[arg(long)]
     pub allow_pfc_circles: bool,
-    /// How it runs.
     #[command(flatten)]
     pub threads: ThreadsArg,
     /// Write all results as JSON; "-" is standard output, instead of the summary
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Other files of results.
     #[command(flatten)]
     pub outputs: OutputArgs,
-    /// Write each flow as a row of CSV as soon as it is delivered, however the run ends
+    /// Write each flow as a CSV row as soon as it is delivered; a killed run still leaves the flows finished so far
     #[arg(long, value_name = "FILE")]
     pub flows: Option<PathBuf>,
     /// Write flow completion times in the columns of HPCC's fct.txt
@@ -66,7 +64,7 @@ pub struct RunArgs {
 /// Threads of a run.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct ThreadsArg {
-    /// Threads that share the switches and hosts; the results are the same with any number of them
+    /// Number of threads that share the switches and hosts; results are the same with any number
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
     pub threads: u64,
 }

@@ -21,19 +21,19 @@ const GBYTES_MAX: u64 = 1_000;
 /// Arguments of `weft sim transfer`.
 #[derive(Args, Debug)]
 pub struct TransferArgs {
-    /// Rates of the links, GB/s; several with commas
+    /// Link rates in GB/s, separated by commas
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "64,103")]
     pub gbytes: Vec<u64>,
-    /// `Max_Payload_Size` of the links, which no request crosses a multiple of: 128 to 4096, a power of two
+    /// `Max_Payload_Size` of the links in bytes, a power of two from 128 to 4096; no request crosses a multiple of it
     #[arg(long, value_name = "BYTES", default_value_t = 4_096)]
     pub payload: u16,
-    /// Requests under way
+    /// Maximum number of outstanding requests
     #[arg(long, value_name = "N", default_value_t = 128)]
     pub in_flight: usize,
-    /// Bytes of the transfer, in whole MiB
+    /// Size of the transfer, in whole MiB
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     pub size: Num,
-    /// Print JSON, an object a line
+    /// Print JSON, one object per line
     #[arg(long)]
     pub json: bool,
 }

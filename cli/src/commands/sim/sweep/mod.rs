@@ -30,28 +30,28 @@ pub struct SweepArgs {
     /// Scenario file
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Values that a key takes in turn; may be repeated: every combination is run
+    /// Values for a key to take in turn; may be given several times, then every combination is run
     #[arg(long, value_name = "SECTION.KEY=A,B,C", value_parser = Vary::read)]
     pub vary: Vec<Vary>,
-    /// Seeds that each combination is run with: 7, 1..20, 1..3,8; without, that of the file
+    /// Seeds to run each combination with: 7, 1..20, 1..3,8; by default the file's seed
     #[arg(long, value_name = "SEEDS", value_parser = Seeds::read)]
     pub seeds: Option<Seeds>,
-    /// A key that is set for all runs
+    /// Set one key for all runs
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     pub set: Vec<String>,
-    /// Folder of the results; what is finished in it is not run again
+    /// Folder for the results; jobs that are finished there are not run again
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
-    /// Runs at once; one a core by default
+    /// Number of jobs to run at once; by default one per core
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_024))]
     pub jobs: Option<u16>,
-    /// Print the jobs, one JSON object a line, and run none: for who runs them elsewhere
+    /// Print the jobs, one JSON object per line, without running them, to run them elsewhere
     #[arg(long, conflicts_with = "collect")]
     pub list: bool,
-    /// Run none: make the table and the page of what is finished
+    /// Run no job; make the table and the page of the finished ones
     #[arg(long)]
     pub collect: bool,
-    /// Print the table as JSON, an object a row
+    /// Print the table as JSON, one object per row
     #[arg(long, conflicts_with = "list")]
     pub json: bool,
 }
