@@ -19,47 +19,47 @@ pub struct TrafficArgs {
     pub(super) rclink: rclink::RclinkArgs,
     #[command(flatten)]
     pub(super) tcp: tcp::TcpArgs,
-    /// Interface, or `tap:NAME`
+    /// Network interface, or `tap:NAME`
     #[arg(value_name = "[KIND:]DEVICE")]
     pub(super) device: String,
-    /// Number of this host: its addresses are made of it (02:00:00:00:HH:LL, 10.0.H.L, id)
+    /// Number of this host, from which its addresses are made (02:00:00:00:HH:LL, 10.0.H.L, id)
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=255))]
     pub(super) station: u16,
     /// Send to this station; may be given several times
     #[arg(long = "to", value_name = "STATION", value_parser = clap::value_parser!(u16).range(1..=255))]
     pub(super) to: Vec<u16>,
-    /// Formats to send: standard, `roce_v2`, gen1, gen2, lite, ethernet; default `traffic.pkt_format`
+    /// Frame formats to send: standard, `roce_v2`, gen1, gen2, lite, ethernet [default: `traffic.pkt_format`]
     #[arg(long, value_delimiter = ',', value_parser = data_kind)]
     pub(super) format: Vec<Kind>,
-    /// Priorities to send, 0 the lowest, a stream for each; `all` for those that the format can ask
-    /// for (AFH without a tag has no Traffic Class for priority 1 of 4)
+    /// Priorities to send a stream for, 0 is the lowest; `all` for every priority that the format can select
+    /// (AFH without a tag has no Traffic Class for priority 1 of 4)
     #[arg(long, value_delimiter = ',', default_value = "0", value_parser = pri)]
     pub(super) pri: Vec<PriArg>,
-    /// Virtual channel to send on: of the Traffic Class, and of the PCP by `traffic.vc_pcp_mapping`
+    /// Virtual channel to send on: sets the Traffic Class, and the PCP by `traffic.vc_pcp_mapping`
     #[arg(long, value_name = "VC", conflicts_with = "pri")]
     pub(super) vc: Option<u8>,
-    /// Priorities of the switch, 4 or 8; default `switch.num_priorities`
+    /// Number of priorities of the switch, 4 or 8 [default: `switch.num_priorities`]
     #[arg(long, value_parser = priorities)]
     pub(super) priorities: Option<u8>,
-    /// Bytes of a frame: N, N-M, N,M,..., or imix
+    /// Frame sizes in bytes: N, N-M, N,M,..., or imix
     #[arg(long, default_value = "64")]
     pub(super) size: SizesArg,
     /// Rate of each stream: N[k|M|G]bps, N[k|M]fps, or max
     #[arg(long, default_value = "1000fps")]
     pub(super) rate: RateArg,
-    /// Frames of each stream; without it and --duration, no limit
+    /// Number of frames per stream; by default no limit
     #[arg(long)]
     pub(super) count: Option<u64>,
-    /// Seconds to send for
+    /// Time to send for in seconds; by default no limit
     #[arg(long)]
     pub(super) duration: Option<f64>,
-    /// Seconds to go on receiving after the last frame was sent
+    /// Time to go on receiving after the last frame was sent, in seconds
     #[arg(long, default_value_t = 1.0)]
     pub(super) linger: f64,
-    /// Seconds to wait before the first frame, after the announcement
+    /// Time to wait between the announcement and the first frame, in seconds
     #[arg(long, default_value_t = 0.5)]
     pub(super) delay: f64,
-    /// Tag frames with this VLAN; the PCP decides the priority then
+    /// Tag frames with this VLAN; the PCP then selects the priority
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=4094))]
     pub(super) vlan: Option<u16>,
     /// Mark IP frames as ECN-capable
@@ -71,36 +71,36 @@ pub struct TrafficArgs {
     /// Byte order of GEN2 and Lite: slap, `as_documented`
     #[arg(long, default_value = "slap", value_parser = order)]
     pub(super) gen2_order: Gen2Order,
-    /// Rate of the link in Gbit/s, for pause quanta
+    /// Link rate in Gbit/s, for pause quanta
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=800))]
     pub(super) gbps: u64,
-    /// Do not obey PFC
+    /// Ignore received PFC frames
     #[arg(long)]
     pub(super) ignore_pfc: bool,
-    /// Receive slowly: drain at this rate and send PFC for the lossless priorities of the switch
+    /// Receive slowly: drain at this rate, and send PFC for the lossless priorities of the switch
     #[arg(long, value_name = "RATE")]
     pub(super) slow: Option<RateArg>,
-    /// Bytes waiting at which a slow receiver sends PAUSE
+    /// Receive backlog in bytes at which a slow receiver sends PAUSE
     #[arg(long, value_name = "BYTES", requires = "slow", default_value_t = 64 << 10)]
     pub(super) slow_xoff: usize,
-    /// Bytes waiting at which it sends RESUME
+    /// Receive backlog in bytes at which a slow receiver sends RESUME
     #[arg(long, value_name = "BYTES", requires = "slow", default_value_t = 32 << 10)]
     pub(super) slow_xon: usize,
     /// Fail (exit code 1) unless this many frames of streams (with --rclink: requests) arrive, undamaged and in order
     #[arg(long, value_name = "FRAMES")]
     pub(super) expect: Option<u64>,
-    /// Create this file, which must not exist, when the port is open and the announcement is sent; standard error says
-    /// so, too
+    /// Create this file, which must not exist, when the port is open and the announcement has been sent; standard error
+    /// reports it, too
     #[arg(long, value_name = "FILE")]
     pub(super) ready: Option<PathBuf>,
-    /// Report as JSON
+    /// Print the report as JSON
     #[arg(long)]
     pub(super) json: bool,
-    /// Configuration file, TOML; its `[traffic]` has further settings, and `[classify]`,
-    /// `[pfc]` and `port_defaults.trust` say how the switch classifies
+    /// Configuration file, TOML; its `[traffic]` has further settings; `[classify]`, `[pfc]` and
+    /// `port_defaults.trust` describe how the switch classifies
     #[arg(short, long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// Set one parameter; overrides the file: see `weft config defaults`
+    /// Set one parameter; overrides the file. `weft config defaults` lists the parameters
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     pub(super) set: Vec<String>,
 }
