@@ -30,20 +30,20 @@ const COUNT_VAR: &str = "CLAB_INTFS";
 /// Loopback and a container's management interface: only their full names match them, never a wildcard.
 const KEPT: [&str; 2] = ["lo", "eth0"];
 
-/// Which interfaces become ports.
+/// The interfaces that become ports.
 #[derive(Args, Clone, Debug, Default)]
 pub struct InterfaceArgs {
-    /// A port for each interface whose name matches, such as 'eth[1-9]*'; several may be given
+    /// Make a port of each interface whose name matches, such as 'eth[1-9]*'; may be given several times
     ///
     /// Wildcards are *, ? and [...]. They never match lo and eth0, which can be given in full. KIND is one of auto (the
-    /// default), `af_packet` and `af_xdp`. A port has the name of its interface; interfaces that are ports already, by the
-    /// configuration or --port, are left as they are.
+    /// default), `af_packet` and `af_xdp`. A port has the name of its interface; interfaces that are already ports, by
+    /// the configuration or --port, stay as they are.
     #[arg(long, value_name = "[KIND:]PATTERN")]
     pub ports: Vec<InterfacePattern>,
-    /// Wait until so many interfaces match --ports; by default as many as the environment's `CLAB_INTFS` says
+    /// Wait until this many interfaces match --ports; by default the number in environment variable `CLAB_INTFS`, or 0
     #[arg(long, value_name = "N", requires = "ports", value_parser = clap::value_parser!(u8).range(1..=PORTS_MAX as i64))]
     pub wait_ports: Option<u8>,
-    /// How long to wait for them
+    /// Time limit for --wait-ports in seconds
     #[arg(long, value_name = "SECONDS", requires = "ports", default_value_t = 60,
         value_parser = clap::value_parser!(u16).range(0..=3_600))]
     pub wait_limit: u16,

@@ -12,21 +12,21 @@ use weft_config::{Settings, SettingsFlags, Sources};
 
 use crate::error::CliError;
 
-/// Where settings come from: a file, then flags over it.
+/// Sources of settings: a file, then flags that override it.
 #[derive(Args, Clone, Debug, Default)]
 pub struct SettingsArgs {
     /// Configuration file, TOML; "-" is standard input
     #[arg(short, long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// A port, or another device for a port of the file
+    /// Add a port, or give a port of the file another device
     ///
-    /// KIND is one of those of `port.kind` in `weft config defaults`; a network interface by default.
+    /// KIND is one of the values of `port.kind` in `weft config defaults`; a network interface by default.
     #[arg(long, value_name = "NAME=[KIND:]DEVICE")]
     pub port: Vec<String>,
-    /// Settings that make the buffer behave as a known chip's, below those of file and flags: see docs/conform.md
+    /// Settings that make the buffer behave like a known chip's; file and flags override them (docs/conform.md)
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(names()))]
     pub profile: Option<String>,
-    /// Set one parameter; overrides the file: see `weft config defaults`
+    /// Set one parameter; overrides the file. `weft config defaults` lists the parameters
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     pub set: Vec<String>,
 }

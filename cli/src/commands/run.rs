@@ -50,16 +50,16 @@ pub struct RunArgs {
     settings: SettingsArgs,
     #[command(flatten)]
     interfaces: InterfaceArgs,
-    /// Address to serve Prometheus metrics at, such as 127.0.0.1:9464, or 9464 on loopback
+    /// Serve Prometheus metrics at this address, such as 127.0.0.1:9464, or 9464 on loopback
     #[arg(long, value_name = "ADDR", value_parser = listen)]
     metrics: Option<SocketAddr>,
-    /// Serve SAI's RPC at an address, such as 127.0.0.1:9092, or 9092 on loopback (docs/sai.md)
+    /// Serve SAI's RPC at this address, such as 127.0.0.1:9092, or 9092 on loopback (docs/sai.md)
     #[arg(long, value_name = "ADDR", value_parser = listen, num_args = 0..=1, default_missing_value = SAI_LISTEN)]
     sai: Option<SocketAddr>,
-    /// Record the run, with one worker, for `weft replay --record`: contains all received frames
+    /// Record the run for `weft replay --record`; needs a single worker. The file contains all received frames
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Replace existing files: the record, and captures that ports write
+    /// Replace existing files: the record, and captures written by ports
     #[arg(long)]
     overwrite: bool,
     /// Print the final counters as JSON

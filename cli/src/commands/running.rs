@@ -19,13 +19,13 @@ use weft_rpc::{Client, ClientError};
 use super::write_json;
 use crate::error::CliError;
 
-/// Which switch to ask.
+/// The running switch to connect to.
 #[derive(Args, Clone, Debug, Default)]
 pub struct SwitchArgs {
-    /// Management socket; by default that of the running switch
+    /// Management socket of the switch; by default that of the running switch
     #[arg(long, value_name = "FILE", conflicts_with = "switch")]
     pub socket: Option<PathBuf>,
-    /// Name of the switch, when several run
+    /// Name of the switch, if several are running
     #[arg(long, value_name = "NAME")]
     pub switch: Option<String>,
 }
@@ -42,7 +42,7 @@ fn topics() -> impl TypedValueParser<Value = ShowTopic> {
 /// Arguments of `weft show`.
 #[derive(Args, Debug)]
 pub struct ShowArgs {
-    /// What to show
+    /// Topic to show
     #[arg(value_parser = topics())]
     pub what: ShowTopic,
     /// Print JSON
@@ -51,47 +51,43 @@ pub struct ShowArgs {
     /// Repeat until interrupted
     #[arg(long)]
     pub watch: bool,
-    /// Seconds between two repeats
+    /// Interval between repeats in seconds
     #[arg(long, value_name = "S", default_value_t = 1.0, requires = "watch")]
     pub interval: f64,
-    /// Keep watermarks; by default showing queues, pfc, buffer or all resets those that it shows
+    /// Keep watermarks; by default, showing queues, pfc, buffer or all resets the watermarks that it shows
     #[arg(long)]
     pub keep_watermarks: bool,
-    /// Which switch.
     #[command(flatten)]
     pub switch: SwitchArgs,
 }
 
-/// What to do with the forwarding database.
 #[derive(Debug, Subcommand)]
 pub enum FdbCommand {
     /// Add a static entry
     Add {
-        /// Address, as `weft show fdb` prints it
+        /// Station address, as `weft show fdb` prints it
         addr: String,
-        /// Name of the port
+        /// Name of the port to the station
         port: String,
-        /// VLAN
+        /// VLAN ID of the entry
         #[arg(long, default_value_t = 1)]
         vid: u16,
         /// Print JSON
         #[arg(long)]
         json: bool,
-        /// Which switch.
         #[command(flatten)]
         switch: SwitchArgs,
     },
     /// Remove an entry, static or learned
     Del {
-        /// Address, as `weft show fdb` prints it
+        /// Station address, as `weft show fdb` prints it
         addr: String,
-        /// VLAN
+        /// VLAN ID of the entry
         #[arg(long, default_value_t = 1)]
         vid: u16,
         /// Print JSON
         #[arg(long)]
         json: bool,
-        /// Which switch.
         #[command(flatten)]
         switch: SwitchArgs,
     },
@@ -100,12 +96,11 @@ pub enum FdbCommand {
 /// Arguments of `weft reload`.
 #[derive(Args, Debug)]
 pub struct ReloadArgs {
-    /// Configuration file; by default the one that the switch was started with
+    /// Configuration file to read; by default the file that the switch was started with
     pub file: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Which switch.
     #[command(flatten)]
     pub switch: SwitchArgs,
 }
@@ -113,21 +108,20 @@ pub struct ReloadArgs {
 /// Arguments of `weft mirror`.
 #[derive(Args, Debug)]
 pub struct MirrorArgs {
-    /// Port whose frames are copied
+    /// Port to mirror
     pub port: String,
-    /// Destination: a port, or a capture file (with a '/', or ending with .pcap or .pcapng)
+    /// Destination of the copies: a port, or a capture file (a name with '/', or ending with .pcap or .pcapng)
     #[arg(value_name = "FILE|PORT", required_unless_present = "off")]
     pub to: Option<String>,
-    /// Replace an existing file
+    /// Replace an existing capture file
     #[arg(long, conflicts_with = "off")]
     pub overwrite: bool,
-    /// End the mirror
+    /// Stop mirroring the port
     #[arg(long, conflicts_with = "to")]
     pub off: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Which switch.
     #[command(flatten)]
     pub switch: SwitchArgs,
 }
@@ -135,34 +129,33 @@ pub struct MirrorArgs {
 /// Arguments of `weft port`.
 #[derive(Args, Debug)]
 pub struct PortArgs {
-    /// The port
+    /// Name of the port
     pub port: String,
-    /// What is set
+    /// Setting to change
     pub set: PortSetting,
-    /// On or off
+    /// New state
     pub state: OnOff,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Which switch.
     #[command(flatten)]
     pub switch: SwitchArgs,
 }
 
-/// What can be set of a port while it runs.
+/// A setting of a port that can change at run time.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortSetting {
-    /// Whether it sends: off holds all its queues, drops nothing, and lets PFC frames through; it stays so through reloads,
-    /// until it is set on again or the switch ends
+    /// Transmission: off holds all queues of the port, drops nothing, and still sends PFC frames; it stays off across
+    /// reloads, until it is set on again or the switch ends
     Tx,
 }
 
 /// On or off.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnOff {
-    /// It sends
+    /// The port transmits
     On,
-    /// Its queues are held
+    /// The port's queues are held
     Off,
 }
 

@@ -10,20 +10,19 @@ use weft_control::tls;
 use super::write_json;
 use crate::error::CliError;
 
-/// What `weft tls` does.
 #[derive(Debug, Subcommand)]
 pub enum TlsCommand {
-    /// Make a test authority, and certificates for a switch and for managers of each role
+    /// Create a test authority, and certificates for a switch and for a fabric manager of each role
     Init(InitArgs),
 }
 
 /// Arguments of `weft tls init`.
 #[derive(Args, Debug)]
 pub struct InitArgs {
-    /// Directory for them; created with mode 0700 if it does not exist
+    /// Directory for the certificates and keys; created with mode 0700 if missing
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Another name or address of switches that clients may check; may be given several times
+    /// Another name or address for the switch certificate, which clients may check; may be given several times
     #[arg(long = "name", value_name = "NAME")]
     names: Vec<String>,
     /// Validity of the certificates, in days

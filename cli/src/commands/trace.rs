@@ -29,20 +29,19 @@ pub struct TraceArgs {
     /// Frames to follow; all by default
     #[arg(value_name = "FILTER")]
     filter: Option<String>,
-    /// How many frames
+    /// Number of frames to follow
     #[arg(short = 'n', long, default_value_t = 1)]
     count: u64,
-    /// One JSON object a line, with the values behind each decision
+    /// Print JSON, one object per line, with the values behind each decision
     #[arg(long)]
     json: bool,
-    /// Destination: text to "-" (standard output); pcapng if the name ends so, with the frames as they
-    /// came in, their paths as comments and stamps from the switch's start; else JSON lines
+    /// Destination: text to "-" (standard output); pcapng if the name ends with .pcapng, with the frames as
+    /// received, their paths as comments, and timestamps since the switch's start; else JSON lines
     #[arg(long, value_name = "FILE", default_value = "-", conflicts_with = "json")]
     out: PathBuf,
     /// Replace an existing file
     #[arg(long)]
     overwrite: bool,
-    /// Which switch.
     #[command(flatten)]
     switch: SwitchArgs,
 }

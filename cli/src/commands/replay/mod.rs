@@ -36,26 +36,25 @@ use crate::settings::SettingsArgs;
 /// Arguments of `weft replay`.
 #[derive(Args, Debug)]
 pub struct ReplayArgs {
-    /// Settings.
     #[command(flatten)]
     pub settings: SettingsArgs,
-    /// Capture of the frames that come in at a port, pcap or pcapng, also packed by gzip or zstd
+    /// Capture of the frames that arrive at a port: pcap or pcapng, also compressed by gzip or zstd
     ///
-    /// FILE#INTERFACE takes one interface of a capture, by number or name. FILE can be a pipe; "-" is standard input.
-    /// Without -c and --port the switch has the ports that are named so, and a second one if that is only one.
+    /// FILE#INTERFACE selects one interface of a capture, by number or name. FILE can be a pipe; "-" is standard input.
+    /// Without -c and --port the switch has the ports named by --in, plus a second one if that is only one.
     #[arg(long = "in", value_name = "PORT=FILE", required_unless_present_any = ["record", "in_all"])]
     pub input: Vec<String>,
-    /// Capture of several interfaces: the frames of interface 0 come in at port p0, of 1 at p1, and so on
+    /// Capture of several interfaces: frames of interface 0 arrive at port p0, those of 1 at p1, and so on
     #[arg(long, value_name = "FILE")]
     pub in_all: Option<String>,
-    /// Make gaps between frames that are longer as short as this, such as 1s
+    /// Shorten gaps between frames to at most this, such as 1s
     #[arg(long, value_name = "DURATION", value_parser = gap)]
     pub max_gap: Option<u64>,
-    /// Folder for PORT.pcap of each port and result.json; it is made, files in it are replaced
+    /// Output folder for result.json and PORT.pcap of each port; created if missing, files in it are replaced
     #[arg(long, value_name = "DIR", required_unless_present = "record")]
     pub out: Option<PathBuf>,
-    /// Repeat what `weft run --record` recorded, with the record's own configuration, and compare hashes
-    /// and counters with it. Exit code 1 on a difference; --out is optional
+    /// Repeat a run recorded by `weft run --record`, with the record's own configuration, and compare hashes
+    /// and counters. Exit code 1 on a difference; --out is optional
     #[arg(
         long,
         value_name = "FILE",
@@ -63,30 +62,30 @@ pub struct ReplayArgs {
     )]
     pub record: Option<PathBuf>,
     /// Compare each output with DIR/PORT.pcap or .pcapng (also .gz or .zst); a port without a file must send nothing.
-    /// Exit code 1 on a difference, of which the first at each port is shown
+    /// Exit code 1 on a difference; the first one at each port is shown
     #[arg(long, value_name = "DIR")]
     pub expect: Option<PathBuf>,
-    /// Compare time stamps, too
+    /// Compare timestamps, too
     #[arg(long, requires = "expect")]
     pub expect_times: bool,
-    /// Drop frames under 60 bytes, as a wire does; by default they are taken as captured before padding
+    /// Drop frames under 60 bytes, as on a wire; by default they are taken as captured before padding
     #[arg(long)]
     pub drop_runts: bool,
-    /// Write a page that shows the run over time: throughput, queues, pauses, buffer, drops (docs/page.md)
+    /// Write an HTML page that shows the run over time: throughput, queues, pauses, buffer, drops (docs/page.md)
     #[arg(long, value_name = "FILE")]
     pub page: Option<PathBuf>,
     /// Print result.json, too
     #[arg(long)]
     pub json: bool,
-    /// Write every decision: text to "-" (standard output), pcapng with comments if the name ends
-    /// so, else JSON lines
+    /// Write every decision for each frame: as text to "-" (standard output), as pcapng with comments if the
+    /// name ends with .pcapng, else as JSON lines
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
     /// Trace only frames that match: in=PORT, out=PORT, pri=N, format=NAME, drop or
     /// drop=REASON, joined by commas
     #[arg(long, value_name = "FILTER", requires = "trace")]
     pub trace_filter: Option<String>,
-    /// Trace at most so many frames
+    /// Maximum number of frames to trace
     #[arg(short = 'n', long, value_name = "N", requires = "trace")]
     pub trace_count: Option<u64>,
 }
