@@ -21,21 +21,21 @@ const fn rounds() -> u64 {
     0
 }
 
-/// By which kind of requests memory is reached.
+/// Kind of requests by which memory is accessed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "snake_case")]
 pub enum Via {
-    /// A host: UIO within its fabric window, memory requests elsewhere. A device: UIO where its link has it.
+    /// Host: UIO within its fabric window, memory requests elsewhere. Device: UIO if its link is in flit mode.
     #[default]
     Auto,
     /// Memory requests.
     Plain,
     /// UIO requests.
     Uio,
-    /// A host: loads and stores of lines by CXL.mem.
+    /// Host: loads and stores of lines by CXL.mem.
     CxlMem,
-    /// A device: loads and stores through its cache for the host's memory.
+    /// Device: loads and stores through its cache for the host's memory.
     CxlCache,
 }
 

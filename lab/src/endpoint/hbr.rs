@@ -24,14 +24,13 @@ use super::spec::{Common, Spec, SpecError, identity};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HbrSpec {
-    /// What all endpoints have
     #[cfg_attr(feature = "clap", command(flatten))]
     #[serde(flatten)]
     pub common: Common,
-    /// Number of the first slot [default: 16]
+    /// Number of the first physical slot [default: 16]
     #[cfg_attr(feature = "clap", arg(long))]
     pub slot_first: Option<u16>,
-    /// What vanishes from a slot without notice is an error
+    /// Report a device that disappears from a slot without notice as an error
     #[cfg_attr(feature = "clap", arg(long))]
     pub no_surprise: bool,
 }

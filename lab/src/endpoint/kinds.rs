@@ -8,7 +8,7 @@
 /// Makes the enum of all specifications from one row for each kind.
 macro_rules! endpoint_kinds {
     ($($(#[$doc:meta])* $kind:ident($spec:ty),)*) => {
-        /// What an endpoint of any kind is to be.
+        /// Specification of an endpoint of any kind.
         #[derive(Clone, Debug)]
         #[cfg_attr(feature = "clap", derive(clap::Subcommand))]
         pub enum EndpointSpec {

@@ -33,13 +33,13 @@ pub use host::spec::HostSpec;
 pub use runner::{Runner, RunnerError, RunnerHandle};
 
 kinds::endpoint_kinds! {
-    /// Play a host: a root port, memory, and the software that uses both
+    /// Act as a host: a root port, memory, and the software that uses both
     Host(HostSpec),
-    /// Play a device with BARs and DMA
+    /// Act as a device with BARs and DMA
     Device(DeviceSpec),
-    /// Play a G-FAM device
+    /// Act as a G-FAM device
     Gfd(GfdSpec),
-    /// Play an HBR switch: the first port is the upstream one
+    /// Act as an HBR switch, whose first port is the upstream port
     Hbr(HbrSpec),
 }
 

@@ -66,26 +66,26 @@ pub(super) fn field(field: &'static str, text: impl Into<String>) -> SpecError {
     SpecError::Field { field, text: text.into() }
 }
 
-/// What all endpoints have.
+/// Options of every kind of endpoint.
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Common {
-    /// TOML file with the same fields, with underscores; flags override it
+    /// TOML file with the same options as keys (underscores for dashes); flags override it
     #[cfg_attr(feature = "clap", arg(short, long, value_name = "FILE"))]
     #[serde(skip)]
     pub config: Option<PathBuf>,
-    /// Control socket; by default in the user's directory of sockets, by name
+    /// Control socket; by default NAME/endpoint.sock in the user's directory of sockets
     #[cfg_attr(feature = "clap", arg(long))]
     #[serde(skip)]
     pub socket: Option<PathBuf>,
-    /// Interface, `af_packet:INTERFACE` or `tap:NAME`; of a switch the upstream one first
+    /// Network interface, `af_packet:INTERFACE` or `tap:NAME`; for an HBR switch the upstream port first
     #[cfg_attr(feature = "clap", arg(long, value_name = "[KIND:]DEVICE"))]
     pub port: Vec<String>,
-    /// Name, in reports and of the socket's directory
+    /// Name in reports, and of the socket's directory [default: the kind]
     #[cfg_attr(feature = "clap", arg(long))]
     pub name: Option<String>,
-    /// Address on its link; that of the interface by default
+    /// MAC address on the link; by default that of the interface
     #[cfg_attr(feature = "clap", arg(long))]
     pub mac: Option<String>,
     /// Layout of TLPs: flit or non-flit [default: flit]
@@ -94,13 +94,13 @@ pub struct Common {
     /// `Max_Payload_Size`, a power of two from 128 to 4096 [default: 256]
     #[cfg_attr(feature = "clap", arg(long))]
     pub payload_max: Option<Num>,
-    /// Priorities of the switch at the other end, 4 or 8 [default: 8]
+    /// Number of priorities of the switch at the other end, 4 or 8 [default: 8]
     #[cfg_attr(feature = "clap", arg(long))]
     pub priorities: Option<u8>,
-    /// Rate of the link in Gbit/s, for pause quanta [default: 100]
+    /// Link rate in Gbit/s, for pause quanta [default: 100]
     #[cfg_attr(feature = "clap", arg(long))]
     pub gbps: Option<u64>,
-    /// Time limit for the answer to a request, in milliseconds [default: 1000]
+    /// Time limit for the answer to a request in milliseconds [default: 1000]
     #[cfg_attr(feature = "clap", arg(long))]
     pub answer_ms: Option<u64>,
 }

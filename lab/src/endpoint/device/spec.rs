@@ -30,14 +30,13 @@ use crate::endpoint::spec::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DeviceSpec {
-    /// What all endpoints have
     #[cfg_attr(feature = "clap", command(flatten))]
     #[serde(flatten)]
     pub common: Common,
-    /// A BAR of each function; KIND is io, mem32, pref32, mem64 or pref64 [default: 0=pref64:1MiB]
+    /// BAR number N of each function; KIND is io, mem32, pref32, mem64 or pref64 [default: 0=pref64:1MiB]
     #[cfg_attr(feature = "clap", arg(long, value_name = "N=KIND:SIZE"))]
     pub bar: Vec<String>,
-    /// Functions, 1 to 8, alike but for the Device ID [default: 1]
+    /// Number of functions, 1 to 8, identical except for the Device ID [default: 1]
     #[cfg_attr(feature = "clap", arg(long))]
     pub functions: Option<u8>,
     /// Vendor ID [default: 0x1E98]
@@ -46,61 +45,63 @@ pub struct DeviceSpec {
     /// Device ID of the first function; the others count up from it [default: 0x0D01]
     #[cfg_attr(feature = "clap", arg(long))]
     pub device_id: Option<Num>,
-    /// Serial number
+    /// Serial number [default: none]
     #[cfg_attr(feature = "clap", arg(long))]
     pub serial: Option<Num>,
-    /// Memory that hosts manage (HDM), behind the first function, for CXL.mem and UIO; at BASE, or where the host likes
+    /// Host-managed memory (HDM) of the first function, for CXL.mem and UIO; placed at BASE, or by default where the
+    /// host chooses
     #[cfg_attr(feature = "clap", arg(long, value_name = "[BASE:]SIZE"))]
     pub hdm: Option<String>,
-    /// Lines of a cache for the host's memory (CXL.cache), 1 to 1048576, of the first function; 0 for none [default: 0]
+    /// Number of lines of the first function's cache for the host's memory (CXL.cache), 1 to 1048576; 0: no cache
+    /// [default: 0]
     #[cfg_attr(feature = "clap", arg(long))]
     pub cache_lines: Option<Num>,
-    /// Latency of memory that hosts manage, as its CDAT tells it, in ns, 1 to 1000000 [default: 150]
+    /// Latency of host-managed memory that its CDAT reports, in ns, 1 to 1000000 [default: 150]
     #[cfg_attr(feature = "clap", arg(long))]
     pub latency_ns: Option<u64>,
-    /// Bandwidth of that memory, as its CDAT tells it, in MB/s, 1 to 100000000 [default: 64000]
+    /// Bandwidth of host-managed memory that its CDAT reports, in MB/s, 1 to 100000000 [default: 64000]
     #[cfg_attr(feature = "clap", arg(long))]
     pub bandwidth_mbps: Option<u64>,
-    /// A requester of Lightweight Notification for 2 to the power of so many lines
+    /// Make each function a requester of Lightweight Notification for 2^LNR lines, 0 to 31; non-flit mode only
     #[cfg_attr(feature = "clap", arg(long))]
     pub lnr: Option<u8>,
-    /// Line sizes of that requester: 64, 128 or both [default: both]
+    /// Line sizes of the LN requester: 64, 128 or both [default: both]
     #[cfg_attr(feature = "clap", arg(long))]
     pub lnr_line: Option<String>,
-    /// No UIO request crosses a multiple of this, a power of two from 128 to 4096, at most a GFD's granularity
-    /// [default: 256]
+    /// Boundary in bytes that no UIO request crosses, a power of two from 128 to 4096, at most a GFD's interleave
+    /// granularity [default: 256]
     #[cfg_attr(feature = "clap", arg(long))]
     pub uio_max: Option<Num>,
-    /// Requests under way, of each function [default: 32]
+    /// Maximum number of outstanding requests of each function [default: 32]
     #[cfg_attr(feature = "clap", arg(long))]
     pub in_flight: Option<usize>,
-    /// Logical devices, 1 to 16, each with a configuration space, a BAR 0 and memory of its own [default: none]
+    /// Number of logical devices, 1 to 16, each with its own configuration space, BAR 0 and memory [default: none]
     #[cfg_attr(feature = "clap", arg(long))]
     pub lds: Option<u8>,
-    /// Where the memory of a logical device is to be in its host's addresses, a multiple of 256 MiB; once for each; where
-    /// the host likes without it
+    /// Address at which the host is to place the memory of a logical device, a multiple of 256 MiB; given once for
+    /// each; by default the host chooses
     #[cfg_attr(feature = "clap", arg(long, value_name = "LD=BASE"))]
     pub ld_at: Vec<String>,
-    /// Memory of all logical devices together, a multiple of 256 MiB [default: 256 MiB each]
+    /// Total memory of all logical devices, a multiple of 256 MiB [default: 256 MiB each]
     #[cfg_attr(feature = "clap", arg(long))]
     pub capacity: Option<Num>,
-    /// Part of that memory that is dynamic capacity, a multiple of 256 MiB: nobody's until the manager adds it
-    /// [default: none]
+    /// Part of --capacity that is dynamic capacity, a multiple of 256 MiB; unallocated until the fabric manager adds it
+    /// to a logical device [default: none]
     #[cfg_attr(feature = "clap", arg(long))]
     pub dynamic: Option<Num>,
-    /// Accept UIO requests that name their sender (GIM, accelerators)
+    /// Accept UIO requests that name their sender (from GIM and accelerators)
     #[cfg_attr(feature = "clap", arg(long))]
     pub gim: bool,
-    /// Memory that such requests reach, behind the first function
+    /// Memory of the first function that requests accepted by --gim access
     #[cfg_attr(feature = "clap", arg(long, value_name = "BASE:SIZE"))]
     pub gim_memory: Option<String>,
-    /// Addresses of the fabric's memory, for transfers of fabric memory
+    /// Address range of the fabric's memory, for transfers of fabric memory
     #[cfg_attr(feature = "clap", arg(long, value_name = "BASE:SIZE"))]
     pub fabric_window: Option<String>,
-    /// Transfers of fabric memory by the first function: commands `mem ...` of its control socket
+    /// Let the first function transfer fabric memory, by the commands `mem ...` of its control socket
     #[cfg_attr(feature = "clap", arg(long))]
     pub enable_use_fabric_mem: bool,
-    /// Option of these transfers, such as `streams_per_transfer=8`; may be given several times
+    /// Option of fabric memory transfers, such as `streams_per_transfer=8`; may be given several times
     #[cfg_attr(feature = "clap", arg(long, value_name = "KEY=VALUE"))]
     pub fabric_mem: Vec<String>,
 }

@@ -32,38 +32,37 @@ use crate::endpoint::spec::{Common, MEMORY_MAX, Spec, SpecError, field, number, 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GfdSpec {
-    /// What all endpoints have
     #[cfg_attr(feature = "clap", command(flatten))]
     #[serde(flatten)]
     pub common: Common,
-    /// Its memory, a multiple of 256 MiB, one partition and region [default: 256MiB]
+    /// Capacity of the device, a multiple of 256 MiB, at first one partition with one region [default: 256MiB]
     #[cfg_attr(feature = "clap", arg(long))]
     pub capacity: Option<Num>,
-    /// Block size of its capacity, a power of two from 4 KiB [default: 16MiB]
+    /// Block size for allocating capacity, a power of two from 4 KiB [default: 16MiB]
     #[cfg_attr(feature = "clap", arg(long))]
     pub block: Option<Num>,
-    /// Keep its memory in this file; by default in this process
+    /// File that keeps the memory contents; by default they are lost with the process
     #[cfg_attr(feature = "clap", arg(long))]
     pub file: Option<PathBuf>,
-    /// Its port id before a fabric manager gives it one: a number, 0x for hexadecimal digits [default: 1; none where it is managed]
+    /// PID until a fabric manager assigns one; decimal, or hexadecimal with 0x [default: 1; none with --managed]
     #[cfg_attr(feature = "clap", arg(long))]
     pub pid: Option<Num>,
     /// Serial number [default: 1]
     #[cfg_attr(feature = "clap", arg(long))]
     pub serial: Option<Num>,
-    /// Without a fabric manager: give a requester this much memory at this address, each time in a new group
+    /// Without a fabric manager: grant a requester SIZE bytes of memory at address HPA, in a new group each time
     #[cfg_attr(feature = "clap", arg(long, value_name = "PID=HPA:SIZE"))]
     pub grant: Vec<String>,
-    /// Keep its lines coherent in hosts' caches, by back-invalidate (HDM-DB)
+    /// Keep memory lines coherent in hosts' caches, by back-invalidate (HDM-DB)
     #[cfg_attr(feature = "clap", arg(long))]
     pub coherent: bool,
-    /// Lines that hosts can hold at once, 1 to 1048576; with --coherent [default: 65536]
+    /// With --coherent: number of lines that hosts can hold at once, 1 to 1048576 [default: 65536]
     #[cfg_attr(feature = "clap", arg(long))]
     pub filter_lines: Option<Num>,
-    /// How long a host may take to answer a snoop, in milliseconds, 1 to 60000; with --coherent [default: 200]
+    /// With --coherent: time limit for a host's answer to a snoop, in milliseconds, 1 to 60000 [default: 200]
     #[cfg_attr(feature = "clap", arg(long))]
     pub snoop_ms: Option<Num>,
-    /// With a fabric manager: accept its commands as messages
+    /// Accept commands from a fabric manager, as messages on the link
     #[cfg_attr(feature = "clap", arg(long))]
     pub managed: bool,
 }

@@ -40,51 +40,51 @@ const FILTER_LINES: usize = 1 << 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HostSpec {
-    /// What all endpoints have
     #[cfg_attr(feature = "clap", command(flatten))]
     #[serde(flatten)]
     pub common: Common,
-    /// Its memory; may be given several times; from 0x100000 on by default [default: 64MiB]
+    /// Memory of the host; may be given several times; without BASE from 0x100000 on [default: 64MiB]
     #[cfg_attr(feature = "clap", arg(long, value_name = "[BASE:]SIZE"))]
     pub hpa_memory: Vec<String>,
-    /// Addresses that are reached by UIO: the fabric's memory
+    /// Address range of the fabric's memory, which the host accesses by UIO
     #[cfg_attr(feature = "clap", arg(long, value_name = "BASE:SIZE"))]
     pub fabric_window: Option<String>,
-    /// Most bytes of a read, a power of two from 128 to 4096 [default: 512]
+    /// Maximum size of a read request in bytes, a power of two from 128 to 4096 [default: 512]
     #[cfg_attr(feature = "clap", arg(long))]
     pub read_max: Option<Num>,
-    /// No UIO request crosses a multiple of this, a power of two from 128 to 4096, at most a GFD's granularity
-    /// [default: 256]
+    /// Boundary in bytes that no UIO request crosses, a power of two from 128 to 4096, at most a GFD's interleave
+    /// granularity [default: 256]
     #[cfg_attr(feature = "clap", arg(long))]
     pub uio_max: Option<Num>,
-    /// Requests under way [default: 64]
+    /// Maximum number of outstanding requests [default: 64]
     #[cfg_attr(feature = "clap", arg(long))]
     pub in_flight: Option<usize>,
-    /// Its PCIe segment, 0 to 255, which those below learn from its configuration requests [default: none is told]
+    /// PCIe segment of the host, 0 to 255, announced to devices by configuration requests [default: not announced]
     #[cfg_attr(feature = "clap", arg(long))]
     pub segment: Option<Num>,
-    /// Lines of a write-back cache for CXL.mem, 1 to 1048576; 0 for none [default: 0]
+    /// Number of lines of a write-back cache for CXL.mem, 1 to 1048576; 0: no cache [default: 0]
     #[cfg_attr(feature = "clap", arg(long))]
     pub cache_lines: Option<Num>,
-    /// How long a device with a cache may take to answer a snoop, in milliseconds, 1 to 60000 [default: 200]
+    /// Time limit for a caching device's answer to a snoop, in milliseconds, 1 to 60000 [default: 200]
     #[cfg_attr(feature = "clap", arg(long))]
     pub snoop_ms: Option<Num>,
-    /// Memory that others access by UIO (GIM): their address BASE is LOCAL here
+    /// Memory at local address LOCAL that others access by UIO at address BASE (GIM)
     #[cfg_attr(feature = "clap", arg(long, value_name = "BASE:SIZE=LOCAL"))]
     pub export: Vec<String>,
-    /// Lines that may be watched by Lightweight Notification, in non-flit mode
+    /// Number of lines that can be watched by Lightweight Notification; non-flit mode only
     #[cfg_attr(feature = "clap", arg(long))]
     pub ln_lines: Option<usize>,
-    /// Bytes of such a line, 64 or 128, in the whole system [default: 64]
+    /// Size of a watched line in bytes, 64 or 128, the same in the whole system [default: 64]
     #[cfg_attr(feature = "clap", arg(long))]
     pub ln_line: Option<Num>,
-    /// Watchers of one line that are told by directed messages; beyond, by a broadcast; 0: always [default: 4]
+    /// Maximum number of watchers of a line to notify by directed messages; more get a broadcast (0: all do)
+    /// [default: 4]
     #[cfg_attr(feature = "clap", arg(long))]
     pub ln_watchers: Option<usize>,
-    /// Transfers of fabric memory: commands `mem ...` of its control socket
+    /// Transfer fabric memory, by the commands `mem ...` of the control socket
     #[cfg_attr(feature = "clap", arg(long))]
     pub enable_use_fabric_mem: bool,
-    /// Option of these transfers, such as `streams_per_transfer=8`; may be given several times
+    /// Option of fabric memory transfers, such as `streams_per_transfer=8`; may be given several times
     #[cfg_attr(feature = "clap", arg(long, value_name = "KEY=VALUE"))]
     pub fabric_mem: Vec<String>,
 }
