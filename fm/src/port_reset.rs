@@ -11,11 +11,11 @@ use weft_parsers::cci::switch::{PortControl, PortOp};
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "snake_case")]
 pub enum PortReset {
-    /// Hot reset.
+    /// Hot reset, once.
     Reset,
-    /// Resets it until PERST# is deasserted.
+    /// Assert PERST#: the component stays in reset until PERST# is deasserted.
     AssertPerst,
-    /// Ends that.
+    /// Deassert PERST#.
     DeassertPerst,
 }
 

@@ -34,11 +34,11 @@ pub enum TopologyFormat {
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "snake_case")]
 pub enum Vector {
-    /// GFDs that may be mapped.
+    /// GFDs that the host may map.
     Gmv,
-    /// Hosts whose memory may be mapped.
+    /// Hosts whose memory (GIM) the host may map.
     Vtv,
-    /// Ports of LD-FAM that may be mapped.
+    /// Ports with LD-FAM that the host may map.
     Lav,
 }
 

@@ -6,17 +6,17 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// In which order hosts and fabric come up (CXL 3.1 section 7.7.12.1).
+/// Order in which hosts and fabric come up (CXL 3.1 section 7.7.12.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
 pub enum StartMode {
-    /// Switches have PIDs, tables and bindings from files of their own, and nothing manages them; the FM only looks.
+    /// Switches take PIDs, tables and bindings from their own configuration files; the fabric manager only shows them.
     Static,
-    /// Hosts are held until all is brought about.
+    /// Hosts must be held until the fabric is set up.
     #[default]
     FmFirst,
-    /// Hosts come up on empty hierarchies; what is bound later is a hot-add.
+    /// Hosts come up on empty hierarchies; devices bound later are hot-added.
     Simultaneous,
 }
 
