@@ -15,7 +15,7 @@ use crate::events::Page;
 /// A row for each topic: its help, report, name, and the function of [`tables`] that writes it for people.
 macro_rules! show_topics {
     ($(#[doc = $about:literal] $topic:ident($report:ty) $name:literal by $text:ident;)+) => {
-        /// What `weft show` can show.
+        /// A topic of `weft show`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
         pub enum ShowTopic {
@@ -43,7 +43,7 @@ macro_rules! show_topics {
             }
         }
 
-        /// What `weft show` answers.
+        /// The answer to `weft show`.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
         pub enum ShowResponse {
@@ -65,27 +65,27 @@ macro_rules! show_topics {
 show_topics! {
     /// Links, frames and bytes of each port
     Ports(Vec<PortReport>) "ports" by of_ports;
-    /// Forwarding database
+    /// Forwarding database (FDB)
     Fdb(FdbReport) "fdb" by of_fdb;
     /// Depth, drops and marks of each (port, priority)
     Queues(Vec<QueueReport>) "queues" by of_queues;
     /// Shared buffer and packet pool
     Buffer(BufferReport) "buffer" by of_buffer;
-    /// Pauses, ingress groups and headroom
+    /// PFC pauses, ingress groups and headroom
     Pfc(Vec<PfcReport>) "pfc" by of_pfc;
     /// Drops by reason
     Drops(DropsReport) "drops" by of_drops;
-    /// Whether every frame is accounted for
+    /// Frame conservation: whether every received frame is accounted for
     Conservation(ConservationReport) "conservation" by of_conservation;
     /// Worker threads
     Workers(Vec<WorkerReport>) "workers" by of_workers;
     /// User, capabilities and restrictions of the process
     Process(ProcessReport) "process" by of_process;
-    /// PIDs, virtual switches, routes and functions of a switch that routes TLPs
+    /// PIDs, virtual switches, routes and functions of a CXL switch
     Fabric(Option<Box<FabricReport>>) "fabric" by of_fabric;
-    /// What happened: links, storms, loops, stations, refused clients; with --watch as it happens
+    /// Events: links, storms, loops, stations, refused clients; with --watch as they occur
     Events(Page) "events" by of_events;
-    /// All of it but FDB entries and the process
+    /// All topics except FDB entries, process and the list of events
     All(Box<StatsSnapshot>) "all" by of_all;
 }
 
