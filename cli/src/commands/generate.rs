@@ -61,7 +61,7 @@ pub enum OpcodeArg {
 /// Arguments of `weft gen`.
 #[derive(Args, Debug)]
 pub struct GenArgs {
-    /// Frame formats: standard, gen1, gen2, lite, ethernet, roce6, pfc, pause [default: `traffic.pkt_format`]
+    /// Frame formats: standard, gen1, gen2, lite, ethernet, roce6, pfc, pause; by default `traffic.pkt_format`
     #[arg(value_name = "FORMAT", value_parser = kind)]
     pub formats: Vec<Kind>,
     /// Capture file to write: pcapng if its name ends with .pcapng, else pcap

@@ -46,8 +46,7 @@ enum MemoryCommand {
         /// Kind of memory, dram or pm; by default, the first partitions with room
         #[arg(long)]
         media: Option<Media>,
-        /// Have the GFDs notify the hosts of refused accesses, in their notification rings (`weft endpoint ctl HOST
-        /// ring`)
+        /// Have the GFDs notify the hosts of refused accesses; `weft endpoint ctl HOST ring` reads the notifications
         #[arg(long)]
         notify: bool,
     },

@@ -28,7 +28,7 @@ pub struct TrafficArgs {
     /// Send to this station; may be given several times
     #[arg(long = "to", value_name = "STATION", value_parser = clap::value_parser!(u16).range(1..=255))]
     pub(super) to: Vec<u16>,
-    /// Frame formats to send: standard, `roce_v2`, gen1, gen2, lite, ethernet [default: `traffic.pkt_format`]
+    /// Frame formats to send: standard, `roce_v2`, gen1, gen2, lite, ethernet; by default `traffic.pkt_format`
     #[arg(long, value_delimiter = ',', value_parser = data_kind)]
     pub(super) format: Vec<Kind>,
     /// Priorities to send a stream for, 0 is the lowest; `all` for every priority that the format can select
@@ -38,7 +38,7 @@ pub struct TrafficArgs {
     /// Virtual channel to send on: sets the Traffic Class, and the PCP by `traffic.vc_pcp_mapping`
     #[arg(long, value_name = "VC", conflicts_with = "pri")]
     pub(super) vc: Option<u8>,
-    /// Number of priorities of the switch, 4 or 8 [default: `switch.num_priorities`]
+    /// Number of priorities of the switch, 4 or 8; by default `switch.num_priorities`
     #[arg(long, value_parser = priorities)]
     pub(super) priorities: Option<u8>,
     /// Frame sizes in bytes: N, N-M, N,M,..., or imix
