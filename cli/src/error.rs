@@ -13,19 +13,19 @@ use weft_lab::netdev::OpenError;
 
 /// The codes, for `weft --help`.
 pub const EXIT_CODES: &str = "Exit codes:
-  0  done; what was compared is equal, what was checked holds
+  0  done; comparisons found no difference, and checks passed
   1  a comparison or check failed
   2  the command line or a configuration is wrong
   3  a file, device or system call failed
   4  no switch answered, or it refused the request
-  5  a process that serves was told to stop, and not all of it did in time
+  5  a serving process was told to stop, and parts of it did not stop in time
   7  a running switch made a system call that its filter refuses (docs/privileges.md)
   20 to 32  a thread of a process that serves ended: see `weft run --help`";
 
 /// Exit codes of `weft run` when one of its threads ends unexpectedly, for its help.
 pub const THREAD_EXIT_CODES: &str = "Exit codes when a thread ends unexpectedly and so ends the process:
   20  worker                   26  writer of a mirror, or closer of sockets
-  21  follower of express      27  events and their log, or looking after the main thread
+  21  follower of express      27  events and their log, or supervision of the main thread
   22  agent                    28  reading the configuration again
   23  CCI                      29  fabric manager (weft fm serve)
   24  management socket        30  fabric (weft fabric up)

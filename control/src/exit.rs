@@ -5,7 +5,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExitCode {
-    /// Done; what was compared is equal, what was checked holds.
+    /// Done; comparisons found no difference, and checks passed.
     Ok = 0,
     /// A comparison or check failed.
     Difference = 1,
