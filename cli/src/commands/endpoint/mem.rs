@@ -27,7 +27,8 @@ pub(super) enum Mem {
         /// Handle of the registration, as `register` and `list` show it
         handle: u64,
     },
-    /// Set the window through which peers reach registered host memory; hosts of `weft fabric up` have one already
+    /// Set the window through which peers reach registered host memory; hosts of `weft fabric up` get theirs from the
+    /// topology file
     Window {
         /// Address range at which peers reach the window; 0:0 closes it
         #[arg(value_name = "BASE:SIZE", value_parser = window)]

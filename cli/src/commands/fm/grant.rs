@@ -11,7 +11,7 @@ use crate::error::CliError;
 /// Arguments of `weft fm grant`.
 #[derive(Args, Debug)]
 pub struct GrantArgs {
-    /// Name of the memory, as `memory`, `gim` and `p2p` show it
+    /// Name of the memory or P2P access
     name: String,
     /// Host to give access to; for P2P also a device
     host: String,
@@ -26,7 +26,7 @@ impl Query for GrantArgs {
 /// Arguments of `weft fm revoke`.
 #[derive(Args, Debug)]
 pub struct RevokeArgs {
-    /// Name of the memory, as `memory`, `gim` and `p2p` show it
+    /// Name of the memory, GIM or P2P access
     name: String,
     /// Host to revoke access from; for GIM and P2P also a device
     host: String,

@@ -168,7 +168,7 @@ fm_command! {
     P2p(p2p::P2pArgs),
     /// Revoke memory from one host, or GIM or P2P from one host or device; others keep it
     Revoke(grant::RevokeArgs),
-    /// Give one more host access to memory that is already shared
+    /// Give one more host access to memory that is already shared, or one more device a P2P access
     Grant(grant::GrantArgs),
     /// Show or change the access vectors at a host's edge
     Access(access::AccessArgs),

@@ -35,7 +35,7 @@ enum P2pCommand {
         /// Size of the memory, such as 16MiB
         #[arg(long, value_parser = parse_size)]
         size: u64,
-        /// Address of the memory for all of them, including the memory device itself
+        /// Address at which all of them, and the memory device itself, access the memory
         #[arg(long, value_parser = parse_address)]
         hpa: u64,
     },
