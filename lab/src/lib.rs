@@ -24,7 +24,7 @@
 //! )?;
 //! assert!(Layout::new(&topology).is_ok());
 //!
-//! An endpoint at a switch that is not in the file is refused by name.
+//! // An endpoint at a switch that is not in the file is refused by name.
 //! let lost = Topology::parse("switch = [{ name = \"s\" }]\nhost = [{ name = \"a\", at = \"u\" }]")?;
 //! assert!(Layout::new(&lost).is_err());
 //!
