@@ -199,9 +199,9 @@ pub enum FlowControl {
 /// Who may command a switch by MCTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CciOwner {
-    /// Whoever claims the switch by the ordinary command.
+    /// The manager that claims the switch by the ordinary command.
     Claim,
-    /// Whoever connects, all of them as one manager, until a manager claims the switch elsewhere.
+    /// All clients that connect, as one manager, until a manager claims the switch elsewhere.
     First,
 }
 

@@ -475,7 +475,7 @@ impl<T: Copy + PartialEq> Cache<T> {
                 // the snoop gets none, and the device poisons the line when it gives up.
                 (place.state, place.doing) = (State::Invalid, Doing::Nothing);
                 if place.snoop.take().is_some() {
-                    // Whoever keeps the snoop's tag must forget it, or takes later answers and data to be for it.
+                    // The owner of this cache has to forget the snoop's tag: it would match later answers and data to it.
                     self.out.push_back(Out::Unanswered { line });
                 }
                 self.lose(line);

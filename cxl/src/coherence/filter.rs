@@ -151,7 +151,7 @@ impl<T> Line<T> {
         self.holders.retain(|(pid, _)| *pid != who);
         if let Some(hold) = hold {
             self.holders.push((who, hold));
-            // Sorted: the same set of holders is the same state, whoever came first (the exploration hashes it).
+            // Sorted: the exploration hashes the state, and the order in which holders came is no part of it.
             self.holders.sort_unstable();
         }
     }

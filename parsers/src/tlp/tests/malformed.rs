@@ -180,7 +180,7 @@ fn what_may_stand_on_a_pbr_link() {
     assert!(PbrTlp::parse(&hex("8E 00 00 00")).is_err(), "a prefix of nothing");
 }
 
-/// Edges must not send a `VendPrefixL0` to a PBR link: whoever does is found out, whatever stands in front of it.
+/// Edges must not send a `VendPrefixL0` to a PBR link. One that does is detected behind other local prefixes, too.
 #[test]
 fn other_local_prefixes_hide_no_vend_prefix() {
     const TLP: &str = "C1 0A 11 23 22 00 00 10 01 00 00 05 00 00 01 23 45 67 BA 40";
