@@ -275,7 +275,10 @@ const fn is_new(port: &Port, now: Seen) -> bool {
         (_, _, Partner::Foreign | Partner::Switch(_) | Partner::Host) => !port.up,
         (_, false, _) | (Role::Fabric, true, Partner::Nobody) => now.partner != 0,
         (Role::Fabric, true, _) => false,
-        (Role::Dsp, true, Partner::Device(was)) => now.partner != was && now.partner != 0,
+        // A device that was restarted between two scans may be seen before it has told of its logical devices.
+        (Role::Dsp, true, Partner::Device(was)) => {
+            now.partner != was && now.partner != 0 || now.lds != port.lds
+        }
         (Role::Dsp, true, Partner::Gfd(_)) => now.partner != PBR && now.partner != 0,
         (Role::Dsp, true, Partner::Nobody) => now.partner != 0,
     }

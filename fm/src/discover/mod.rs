@@ -23,6 +23,7 @@ use weft_parsers::fabric::{DrtEntry, Pid};
 use self::claim::Claimed;
 pub use self::claim::{claim_as, identify};
 pub(crate) use self::read::PORTS_AT_ONCE;
+pub(crate) use self::read::is_up;
 pub use self::read::{Seen, partners, ports_seen, ports_up, targets, virtual_switches};
 use super::cci::{CallError, Fabric, Way};
 use super::graph::{Key, PortRef, SwitchId};

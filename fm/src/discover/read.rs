@@ -35,7 +35,7 @@ const fn role(config_state: u8) -> Role {
 }
 
 /// Whether the link is up: L0, L0s, L1 or L2 of table 7-19.
-const fn is_up(ltssm: u8) -> bool {
+pub(crate) const fn is_up(ltssm: u8) -> bool {
     ltssm >= 4 && ltssm <= 7
 }
 
@@ -86,6 +86,8 @@ pub struct Seen {
     pub lanes: (u8, u8),
     /// PERST# is asserted: the partner is held in reset.
     pub perst: bool,
+    /// Logical devices that the partner has told the switch of; 0 before it has, and without a link.
+    pub lds: u8,
 }
 
 const fn is_perst(link_state: u16) -> bool {
@@ -104,10 +106,10 @@ pub fn ports_seen(fabric: &mut Fabric, way: Way, asked: &[u8]) -> Result<Vec<See
         let states = answer.read::<PortStates<'_>>()?.ports;
         seen.extend(states.iter().map(|state| {
             let (port, up) = (state.port, is_up(state.ltssm));
-            // The type of an earlier partner is of no use while the link is down.
-            let partner = if up { state.partner_type } else { 0 };
+            // What an earlier partner said is of no use while the link is down.
+            let (partner, lds) = if up { (state.partner_type, state.lds) } else { (0, 0) };
             let (lanes, perst) = ((state.width, state.speed), is_perst(state.link_state));
-            Seen { port, up, partner, lanes, perst }
+            Seen { port, up, partner, lanes, perst, lds }
         }));
     }
     Ok(seen)

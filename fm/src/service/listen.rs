@@ -3,8 +3,9 @@
 //! [`Fm::subscribe`] asks for notifications, [`Fm::take_in`] tells whether one has come, and [`Fm::read_logs`] turns
 //! records of refused accesses into events that name the requester, the place and the rule.
 //!
-//! A notification leads to a look at the fabric, whatever it says and whoever sent it; records are shown to people.
-//! Neither decides anything.
+//! A notification leads to a look at the fabric, whatever it says and whoever sent it. Records of refusals are shown to
+//! people. A record of a lost link leads to a discovery where the link is up again: nothing else tells that a device
+//! was restarted between two looks.
 //!
 //! Source: docs/spec/wire-formats.md §4.2 ("Events"); docs/spec/cxl-fabric.md "Dynamic change"; CXL 3.1 section
 //! 8.2.9.2.
@@ -13,7 +14,9 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 
-use weft_parsers::cci::events::{INFO, REFUSAL_EVENT, RefusalEvent, WARNING};
+use weft_parsers::cci::events::{
+    INFO, PORT_EVENT, PortEvent, REFUSAL_EVENT, RefusalEvent, WARNING,
+};
 use weft_parsers::cci::generic::{ClearEvents, EventRecords};
 use weft_parsers::cci::{List, Request, Wire};
 use weft_parsers::fabric::Pid;
@@ -24,6 +27,7 @@ use super::display_names::DisplayNames;
 use super::news::{KINDS_MAX, News};
 use crate::cci::{CallError, Fabric, Way};
 use crate::change::Running;
+use crate::discover::is_up;
 use crate::graph::{PortRef, SwitchId};
 use crate::inventory::Switch;
 
@@ -39,8 +43,15 @@ pub(super) struct Refusals {
     is_full: bool,
 }
 
-/// Reads the records of refused accesses of a switch, and clears all records that it returned.
-fn read_log(fabric: &mut Fabric, way: Way, log: u8) -> Result<Vec<RefusalEvent>, CallError> {
+/// What the records of a log tell.
+struct Told {
+    refusals: Vec<RefusalEvent>,
+    /// Ports whose link was lost.
+    link_lost: Vec<u8>,
+}
+
+/// Reads the records of a switch's log, and clears all that it returned.
+fn read_log(fabric: &mut Fabric, way: Way, log: u8) -> Result<Told, CallError> {
     let answer = fabric.call(way, &Request::GetEvents(log))?;
     let records = answer.read::<EventRecords<'_>>()?.records;
     let handles: Vec<u16> = records.iter().map(|record| record.handle).collect();
@@ -48,8 +59,11 @@ fn read_log(fabric: &mut Fabric, way: Way, log: u8) -> Result<Vec<RefusalEvent>,
         let (all, handles) = (false, List::of(&handles));
         fabric.call(way, &Request::ClearEvents(ClearEvents { log, all, handles }))?;
     }
-    let refusals = records.iter().filter(|record| record.kind == REFUSAL_EVENT);
-    Ok(refusals.filter_map(|record| RefusalEvent::read(&record.data).ok()).collect())
+    let of_kind = |kind| records.iter().filter(move |record| record.kind == kind);
+    let refusals = of_kind(REFUSAL_EVENT).filter_map(|it| RefusalEvent::read(&it.data).ok());
+    let ports = of_kind(PORT_EVENT).filter_map(|it| PortEvent::read(&it.data).ok());
+    let lost = ports.filter(|event| !is_up(event.ltssm));
+    Ok(Told { refusals: refusals.collect(), link_lost: lost.map(|event| event.port).collect() })
 }
 
 impl Fm {
@@ -87,23 +101,34 @@ impl Fm {
         ControlFlow::Continue(readable)
     }
 
-    /// Reads the event logs of all switches, and reports refused accesses; returns switches that did not answer.
+    /// Reads the event logs of all switches: reports refused accesses, and devices that may have lost what they were
+    /// given. Returns switches that did not answer.
     pub(super) fn read_logs(&mut self) -> BTreeSet<SwitchId> {
         let (mut lines, mut silent) = (Vec::new(), BTreeSet::new());
         let Some(running) = &self.running else { return silent };
         let inventory = running.inventory.clone();
         for (id, switch) in inventory.by_id().filter(|(_, switch)| switch.whole) {
             let way = switch.way();
-            // Records about links are only cleared: the links' state has been read.
             for log in [WARNING, INFO] {
-                let refusals = match read_log(&mut self.fabric, way, log) {
-                    Ok(refusals) => refusals,
+                let Told { refusals, link_lost } = match read_log(&mut self.fabric, way, log) {
+                    Ok(told) => told,
                     Err(error) => {
                         // Each further command would cost another time limit.
                         silent.extend(error.is_silence().then_some(id));
                         break;
                     }
                 };
+                // A loss that the look before has seen left the port down, or a discovery has followed it.
+                let is_back =
+                    |number: &u8| switch.port(*number).is_some_and(|port| port.up && port.lds > 0);
+                for number in link_lost.into_iter().filter(is_back) {
+                    let at = PortRef::new(id, number);
+                    lines.push((
+                        Cause::Port(at),
+                        format!("{at} lost its link between two looks and has it again"),
+                    ));
+                    self.relinked.insert(at);
+                }
                 for refusal in refusals {
                     let rule: String = refusal.rule().collect();
                     let cause = Cause::Port(PortRef::new(id, refusal.port));

@@ -33,6 +33,7 @@ impl Fm {
             Some(false) => return self.bring_back(),
             None => return self.show(),
         }
+        let relinked = std::mem::take(&mut self.relinked);
         let watched = running.watch(&mut self.fabric);
         self.record_withdrawn();
         let Some(running) = &self.running else { return };
@@ -59,7 +60,7 @@ impl Fm {
         // The cause of an error may be gone without any event.
         let is_due = !self.errors.is_empty() && self.rounds.is_multiple_of(ERROR_ROUNDS);
         // A discovery also saves; without one the state is saved if it changed.
-        if may_be_back || again || is_due {
+        if may_be_back || again || is_due || !relinked.is_empty() {
             if let Err(error) = self.rediscover() {
                 self.board.record_event(with_causes(&error));
                 self.errors.push(with_causes(&error));

@@ -16,7 +16,7 @@ use weft_lab::endpoint::command::{Access, Command, OwnRange, TransferReport};
 use weft_lab::endpoint::number::Num;
 use weft_lab::fabric::layout::Part;
 use weft_lab::fabric::managed::ManagedFabric;
-use weft_tests::fabric_here::{bars, books, cci, file, range, transfer, up, up_text};
+use weft_tests::fabric_here::{bars, books, cci, file, look, range, transfer, up, up_text};
 
 const MLD: Part = Part::Device(0);
 const MIB: u64 = 1 << 20;
@@ -365,6 +365,42 @@ fn logical_devices_have_what_the_file_says() {
     let errors = fabric.fm().board().status().errors;
     assert!(errors.iter().any(|error| error.contains("uses its memory")), "{errors:?}");
     books(&fabric);
+}
+
+/// A device that is started again has again what it had, whenever the manager looks: also where its link was lost and
+/// came back between two looks, and where it has not told its switch of its logical devices yet.
+#[test]
+fn a_device_has_again_what_it_had_whenever_the_manager_looks() {
+    let mut fabric = up("mld");
+    for (ld, change) in [
+        (3, LdChange::Memory(0)),
+        (1, LdChange::Memory(512 * MIB)),
+        (0, LdChange::Bandwidth(128)),
+        (2, LdChange::Limit(32)),
+    ] {
+        let asked = Request::SetLd { device: "mld0".to_owned(), ld, change };
+        fabric.fm().request(&asked).unwrap();
+    }
+    change_capacity(&mut fabric, 2, more(4, Some("db"), None)).unwrap();
+    let rows = |fabric: &mut ManagedFabric| fabric.fm().request(&Request::Lds);
+    let had = (format!("{:?}", rows(&mut fabric)), capacity(&mut fabric));
+    let pass_us = |fabric: &ManagedFabric, us: u64| {
+        fabric.parts().until(Span::from_us(us), |_| false);
+    };
+    // Microseconds without a link, and until the first look after it has come back.
+    for away in [1, 1_000] {
+        for back in [0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 20_000] {
+            fabric.parts().stop(MLD).unwrap();
+            pass_us(&fabric, away);
+            fabric.parts().run(MLD);
+            pass_us(&fabric, back);
+            fabric.fm().watch();
+            look(&mut fabric);
+            let has = (format!("{:?}", rows(&mut fabric)), capacity(&mut fabric));
+            assert_eq!(has, had, "{away} µs away, looked at {back} µs later");
+            assert_eq!(fabric.fm().board().status().errors, [""; 0]);
+        }
+    }
 }
 
 /// CXL 3.1 section 7.6.7.4.10: a limit holds within 2 % in virtual time, while another host has what it had without the flood.

@@ -333,13 +333,26 @@ fn tlps_with_a_clean_way_are_sent_on_by_the_kernel() {
         "the first by the pipeline"
     );
 
-    // The kernel's tables follow soon.
+    // The kernel's tables follow soon. What becomes of a frame may take as long as a busy machine likes.
+    let dropped = || switch.show("all")["conservation"]["dropped"].as_u64().unwrap();
+    let mut comes = |ear: &mut Station| {
+        let (before, mut heard) = (dropped(), send(1, 0, ear));
+        until(LONG, "the frame came or was dropped", || {
+            heard.extend(frames_heard(&net, ear, 0, 0));
+            (!heard.is_empty() || dropped() > before).then_some(())
+        });
+        !heard.is_empty()
+    };
     fm.lead(None);
-    until(LONG, "nowhere to go", || send(1, 0, &mut ear).is_empty().then_some(()));
-    assert_eq!(send(10, 0, &mut ear), [], "nowhere to go");
+    until(LONG, "nowhere to go", || (!comes(&mut ear)).then_some(()));
+    for _ in 0..10 {
+        assert!(!comes(&mut ear), "nowhere to go");
+    }
     fm.lead(Some(2));
-    until(LONG, "somewhere to go", || (!send(1, 0, &mut ear).is_empty()).then_some(()));
-    assert_eq!(send(10, 10, &mut ear).len(), 10);
+    until(LONG, "somewhere to go", || comes(&mut ear).then_some(()));
+    for _ in 0..10 {
+        assert!(comes(&mut ear), "somewhere to go");
+    }
     let counters = switch.stop();
     let count = |what: &str| counters[what].as_u64().unwrap();
     assert_eq!(count("rx"), count("tx") + count("dropped"), "{counters}");
