@@ -229,15 +229,15 @@ fn traffic_goes_on_when_the_device_is_back() {
     let access = Access { timeout_ms: TIMEOUT_MS, ..range(seen.bar(FAR), 1 << 16, 1) };
     let load = Command::LoadStart { access, rounds: 0, pause_ms: 0 };
     assert!(fabric.ask(HOST, &load).is_ok());
-    pass(&fabric, 20);
+    pass(&fabric, 2);
     reset(&fabric, seen.above(FAR, 0));
     let answered = |fabric: &ManagedFabric| match fabric.ask(HOST, &Command::LoadStatus {}) {
         Ok(Answer::Load(report)) => (report.answered, report.wrong),
         other => panic!("{other:?}"),
     };
     let then = answered(&fabric);
-    let goes_on = (0..200).any(|_| {
-        pass(&fabric, 20);
+    let goes_on = (0..2_000).any(|_| {
+        pass(&fabric, 2);
         answered(&fabric).0 > then.0 + 64
     });
     assert!(goes_on && answered(&fabric).1 == 0, "{then:?} {:?}", answered(&fabric));
