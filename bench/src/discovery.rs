@@ -7,12 +7,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use weft_fm::bind::Bindings;
-use weft_fm::change::Running;
+use weft_fm::cci::send::send;
+use weft_fm::cci::wires::read_all;
+use weft_fm::components::bind::Bindings;
+use weft_fm::discover::change::Running;
 use weft_fm::discover::{self, Finding, discover};
-use weft_fm::graph::{Graph, GraphError, generate};
-use weft_fm::plan::send::send;
-use weft_fm::plan::wires::read_all;
+use weft_fm::model::graph::{Graph, GraphError, generate};
 use weft_fm::plan::{self, make, number};
 use weft_parsers::fabric::Pid;
 use weft_tests::crowd::{World, fabric, manager};

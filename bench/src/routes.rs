@@ -8,9 +8,9 @@
 
 use std::collections::BTreeSet;
 
-use weft_fm::graph::{Graph, GraphError, LinkId, generate};
-use weft_fm::proof::{Fault, Proof, Traffic};
-use weft_fm::routes::{Known, Options, Transit, route};
+use weft_fm::model::graph::{Graph, GraphError, LinkId, generate};
+use weft_fm::plan::proof::{Fault, Proof, Traffic};
+use weft_fm::plan::routes::{Known, Options, Transit, route};
 
 /// The most that routes and proof may take, seconds.
 pub const WHOLE_S: f64 = 10.0;
@@ -103,9 +103,9 @@ pub fn measure(mut graph: Graph) -> Result<Cost, Fault> {
 
 fn prove(
     graph: &Graph,
-    tables: &weft_fm::routes::Tables,
+    tables: &weft_fm::plan::tables::Tables,
     traffic: &Traffic,
-) -> Result<weft_fm::proof::ProofStats, Fault> {
+) -> Result<weft_fm::plan::proof::ProofStats, Fault> {
     Proof::find(graph, tables, traffic)?.check(graph, tables)
 }
 

@@ -1,8 +1,17 @@
 //! Fabric manager: discovers, numbers, routes, binds and monitors a PBR fabric.
 //!
-//! [`inventory`] is the result of a discovery, [`graph::Graph`] its switches and links. [`routes`] makes routing
-//! tables, and [`proof`] checks them. [`bind`] and [`memory`] give devices and memory to hosts. [`service`] does all of
-//! this and answers clients.
+//! | folder | holds |
+//! |---|---|
+//! | [`model`] | what a fabric consists of: [`model::inventory`] and, of its switches and links, [`model::graph`] |
+//! | [`plan`] | routing tables and their proof; asks no component |
+//! | [`cci`] | commands to components: transports, and what of them is read and written together |
+//! | [`components`] | bindings, memory, rights, logical devices: what components are told beside routing tables |
+//! | [`discover`] | what is there, and what of it has changed since |
+//! | [`state`] | what is wanted and remembered, and names for it |
+//! | [`show`] | a fabric for people |
+//! | [`service`] | the manager, which does all of this and answers clients; several of them, in [`service::ha`] |
+//!
+//! Each uses those above it, and none below.
 //!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 section 7.7.12.
 //!
@@ -10,9 +19,9 @@
 //! cycle:
 //!
 //! ```
-//! use weft_fm::graph::generate;
-//! use weft_fm::proof::{Proof, Traffic};
-//! use weft_fm::routes::{Options, route};
+//! use weft_fm::model::graph::generate;
+//! use weft_fm::plan::proof::{Proof, Traffic};
+//! use weft_fm::plan::routes::{Options, route};
 //!
 //! let graph = generate::ring(4, 1)?;
 //! let routed = route(&graph, &Options::default(), None);
@@ -24,36 +33,13 @@
 //! ```
 #![forbid(unsafe_code)]
 
-pub mod aer;
-pub mod bind;
 pub mod cci;
-pub mod cdat;
-pub mod change;
+pub mod components;
 pub mod discover;
-pub mod edge;
-pub mod gim;
-pub mod graph;
-pub mod ha;
-pub mod hbr;
-pub mod inventory;
-pub mod ld_capacity;
-pub mod lds;
-pub mod media;
-pub mod memory;
-pub mod overview;
-pub mod p2p;
-pub mod picture;
+pub mod model;
 pub mod plan;
-pub mod port_reset;
-pub mod proof;
-pub mod rights;
-pub mod routes;
-pub mod rules;
-pub mod segment_tables;
 pub mod service;
-pub mod store;
+pub mod show;
+pub mod state;
 #[cfg(test)]
 mod tests;
-pub mod text;
-pub mod topology;
-pub mod trace;

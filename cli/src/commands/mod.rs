@@ -61,7 +61,7 @@ fn opcode(text: &str) -> Result<u16, String> {
 /// The text is no PID.
 fn pid(text: &str) -> Result<Pid, String> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
-    weft_fm::text::parse_pid(digits)
+    weft_fm::model::text::parse_pid(digits)
         .map_err(|_| format!("expected a PID in hexadecimal digits, 000 to ffe, found {text:?}"))
 }
 

@@ -20,7 +20,7 @@ use weft_parsers::cci::{Category, Header, Opcode, Payload, Request, ReturnCode, 
 use weft_parsers::fabric::Pid;
 
 use super::{Transport, TransportError, Tunnel, Way};
-use crate::inventory::Manager;
+use crate::model::inventory::Manager;
 
 /// Why a command failed, or may have failed.
 #[derive(Debug, thiserror::Error)]

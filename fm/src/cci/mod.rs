@@ -8,9 +8,12 @@
 pub mod client;
 pub mod endpoint;
 pub mod mctp;
+pub mod segment_tables;
+pub mod send;
 pub mod socket;
+pub mod switch_state;
 pub mod tunnel;
-pub mod way;
+pub mod wires;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -25,7 +28,7 @@ pub use self::endpoint::{Endpoint, GaePeer};
 pub use self::mctp::Mctp;
 pub use self::socket::{Gate, Identity, Peer, Socket};
 pub use self::tunnel::Tunnel;
-pub use self::way::Way;
+pub use crate::model::way::Way;
 
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {

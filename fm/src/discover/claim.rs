@@ -7,11 +7,12 @@ use weft_parsers::cci::{Opcode, Request, Uuid};
 use weft_parsers::fabric::Pid;
 
 use super::{Finding, Search};
+use crate::cci::wires;
 use crate::cci::{CallError, Fabric, Way};
-use crate::graph::{Key, PortRef, SwitchId};
-use crate::ha::identity::Lineage;
-use crate::inventory::{Manager, Target, TargetKind};
-use crate::plan::{Assignment, wires};
+use crate::model::graph::{Key, PortRef, SwitchId};
+use crate::model::inventory::{Manager, Target, TargetKind};
+use crate::model::lineage::Lineage;
+use crate::plan::Assignment;
 
 /// A component that now belongs to the manager.
 #[derive(Clone, Copy, Debug)]

@@ -10,6 +10,7 @@
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 section 7.7.12.2; docs/spec/wire-formats.md §3.8,
 //! §4.4, §4.5, §4.8.
 
+pub mod change;
 mod claim;
 mod read;
 
@@ -22,15 +23,12 @@ use weft_parsers::fabric::{DrtEntry, Pid};
 
 use self::claim::Claimed;
 pub use self::claim::{claim_as, identify};
-pub(crate) use self::read::PORTS_AT_ONCE;
-pub(crate) use self::read::is_up;
-pub use self::read::{Seen, partners, ports_seen, ports_up, targets, virtual_switches};
-use super::cci::{CallError, Fabric, Way};
-use super::graph::{Key, PortRef, SwitchId};
-use super::ha::identity::Lineage;
-use super::inventory::{Gfd, Inventory, Manager, Partner, ReachedFrom, Role, Switch};
-use super::rules::{End, Forbidden, check};
-use super::text::UuidText;
+use crate::cci::{CallError, Fabric, Way};
+use crate::model::graph::{Key, PortRef, SwitchId};
+use crate::model::inventory::{Gfd, Inventory, Manager, Partner, ReachedFrom, Role, Switch};
+use crate::model::lineage::Lineage;
+use crate::model::rules::{End, Forbidden, check};
+use crate::model::text::UuidText;
 
 /// Component type of a GFD in Identify (0001h).
 const COMPONENT_GFD: u8 = 4;
@@ -180,14 +178,14 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Port at which a switch was found; [`OWN_PORT`](super::inventory::OWN_PORT) for the entry switch.
+    /// Port at which a switch was found; [`OWN_PORT`](crate::model::inventory::OWN_PORT) for the entry switch.
     fn seen_at(&self, id: SwitchId) -> PortRef {
         let came = self.found.switch(id).and_then(|switch| switch.came);
-        came.map_or(PortRef::new(id, super::inventory::OWN_PORT), |came| came.from)
+        came.map_or(PortRef::new(id, crate::model::inventory::OWN_PORT), |came| came.from)
     }
 
     fn entry(&mut self) -> Result<(), Finding> {
-        let at = PortRef::new(SwitchId(0), super::inventory::OWN_PORT);
+        let at = PortRef::new(SwitchId(0), crate::model::inventory::OWN_PORT);
         if let Some((serial, pid)) = self.options.entry {
             let asked = self.fabric.call(Way::Entry, &Request::Identify);
             let told = asked.and_then(|answer| answer.read::<Identity>());
@@ -251,7 +249,7 @@ impl<'a> Search<'a> {
         if is_gfd { self.gfd(at, partner) } else { self.switch(at, partner) }
     }
 
-    fn port_mut(&mut self, at: PortRef) -> Option<&mut super::inventory::Port> {
+    fn port_mut(&mut self, at: PortRef) -> Option<&mut crate::model::inventory::Port> {
         let switch = self.found.switches.get_mut(at.switch.index())?;
         switch.ports.iter_mut().find(|port| port.number == at.port)
     }
@@ -265,7 +263,7 @@ impl<'a> Search<'a> {
     /// Refuses the announcement at a port. If the switch itself reports a device there, that stays: a device must not
     /// be able to remove itself from the inventory by what it announces.
     fn note_refused(&mut self, at: PortRef) {
-        let has_device = |port: &mut super::inventory::Port| matches!(port.partner, Partner::Device(kind) if kind != 0);
+        let has_device = |port: &mut crate::model::inventory::Port| matches!(port.partner, Partner::Device(kind) if kind != 0);
         if !self.port_mut(at).is_some_and(has_device) {
             self.note(at, Partner::Foreign);
         }
@@ -294,7 +292,7 @@ impl<'a> Search<'a> {
             self.names(id, partner.uuid);
             return Ok(());
         }
-        if self.found.switches.len() >= super::graph::SWITCHES_MAX {
+        if self.found.switches.len() >= crate::model::graph::SWITCHES_MAX {
             return Err(Finding::Full { at, what: "switch numbers" });
         }
         let came = ReachedFrom { from: at, at: partner.far_port };

@@ -1,23 +1,27 @@
 //! Plans: which PID each target gets, and the routing tables that every switch is to hold.
 //!
-//! [`number`] adds [`Assignment`]s to an [`Inventory`], [`make`] turns the result into a [`Plan`], and [`send::send`]
-//! brings that into the switches.
+//! [`number`] adds [`Assignment`]s to an [`Inventory`], and [`make`] turns the result into a [`Plan`], which
+//! [`crate::cci::send::send`] brings into the switches.
 //!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 sections 7.7.6.5, 7.7.12.3; docs/spec/wire-formats.md
 //! §4.5.
 
-pub mod send;
-pub mod wires;
+pub mod order;
+pub mod proof;
+pub mod routes;
+pub mod tables;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use weft_parsers::fabric::{DrtEntry, Pid, RgtMode};
 
-use super::graph::{Graph, GraphError, Key, PortRef, SwitchId};
-use super::inventory::{Inventory, Partner, Switch, Target, TargetKind};
-use super::proof::{Fault, Proof, Traffic};
-use super::routes::{self, Basis, Order, Routed, Tables, route_from};
+use self::order::Order;
+use self::proof::{Fault, Proof, Traffic};
+use self::routes::{Basis, Routed, route_from};
+use self::tables::Tables;
+use crate::model::graph::{Graph, GraphError, Key, PortRef, SwitchId};
+use crate::model::inventory::{Inventory, Partner, Switch, Target, TargetKind};
 
 /// Bits of the modes of a switch (5700h byte Bh).
 const RANDOM: u8 = 1 << 0;
@@ -296,4 +300,22 @@ fn pin(graph: &Graph, tables: &mut Tables, management: &BTreeSet<Pid>) {
             }
         }
     }
+}
+
+/// Both ends of each link on the path of static messages from a switch to a PID; `None` when they do not arrive.
+pub(crate) fn way(graph: &Graph, tables: &Tables, from: SwitchId, to: Pid) -> Option<Vec<PortRef>> {
+    let (mut at, mut way) = (from, Vec::new());
+    for _ in 0..=graph.switch_count() {
+        let port = tables.get(at)?.static_port(to)?;
+        let here = PortRef::new(at, port);
+        match graph.far(here) {
+            Some(far) => {
+                way.extend([here, far]);
+                at = far.switch;
+            }
+            // An edge port of the PID's own switch, or a link that is lost.
+            None => return graph.endpoint(to).filter(|end| end.at == here).map(|_| way),
+        }
+    }
+    None
 }

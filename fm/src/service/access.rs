@@ -11,15 +11,15 @@ use weft_rpc::Refused;
 
 use super::request::Vector;
 use super::{Fm, NO_COST, refuse};
-use crate::bind::Bindings;
 use crate::cci::{CallError, Fabric, Way};
-use crate::cdat::{self, Figures};
-use crate::change::Running;
-use crate::edge::{AccessBit, EdgeContext};
-use crate::graph::SwitchId;
-use crate::inventory::Switch;
-use crate::memory::Share;
-use crate::text::{name_of, parse_pid};
+use crate::components::bind::Bindings;
+use crate::components::cdat::{self, Figures};
+use crate::components::edge::{AccessBit, EdgeContext};
+use crate::components::memory::Share;
+use crate::discover::change::Running;
+use crate::model::graph::SwitchId;
+use crate::model::inventory::Switch;
+use crate::model::text::{name_of, parse_pid};
 
 /// Calls `f` with the means to change rights at edges: figures for costs, and the wait for packets under way.
 pub(super) fn at_edges<R>(

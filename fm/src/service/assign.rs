@@ -11,13 +11,13 @@ use weft_parsers::fabric::Pid;
 use weft_rpc::Refused;
 
 use super::{Fm, refuse};
-use crate::bind::Remote;
-use crate::graph::{PortRef, SwitchId};
-use crate::inventory::Target;
-use crate::memory::Share;
-use crate::plan::send::send;
+use crate::cci::send::send;
+use crate::components::bind::Remote;
+use crate::components::memory::Share;
+use crate::model::graph::{PortRef, SwitchId};
+use crate::model::inventory::Target;
+use crate::model::text::name_of;
 use crate::plan::{self, Assignment};
-use crate::text::name_of;
 
 impl Fm {
     /// Assigns a PID to a target, the first free one if none is given, and sends the routes.
@@ -90,7 +90,7 @@ impl Fm {
         if let Some(grant) = self.gim.user(pid, None) {
             return Some(format!("GIM {:?}", grant.name));
         }
-        let names = |grant: &&crate::p2p::Grant| {
+        let names = |grant: &&crate::components::p2p::Grant| {
             grant.to.pid == pid || grant.from.iter().any(|one| one.pid == pid)
         };
         if let Some(grant) = self.p2p.all().find(names) {

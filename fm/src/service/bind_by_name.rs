@@ -7,11 +7,11 @@
 
 use weft_rpc::Refused;
 
-use super::names::Names;
 use super::{Fm, Request, Response};
-use crate::bind::Bridge;
-use crate::graph::{PortRef, SwitchId};
-use crate::inventory::Vcs;
+use crate::components::bind::Bridge;
+use crate::model::graph::{PortRef, SwitchId};
+use crate::model::inventory::Vcs;
+use crate::state::names::Names;
 
 type VcsPlace = (SwitchId, u8);
 

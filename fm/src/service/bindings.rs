@@ -9,19 +9,19 @@ use weft_parsers::cci::pbr::Vppb;
 use weft_parsers::cci::vcs::UnbindOption;
 use weft_rpc::Refused;
 
-use super::names::{Binding, Names, requesters};
 use super::{Fm, NO_COST, refuse};
-use crate::aer::{AerError, tlp_header};
-use crate::bind::{BindError, Bridge, way};
 use crate::cci::CallError;
-use crate::cdat;
-use crate::change::Running;
-use crate::discover::{ports_seen, virtual_switches};
-use crate::graph::Key;
-use crate::inventory::{Switch, Target, TargetKind};
-use crate::memory::Host;
-use crate::port_reset::PortReset;
-use crate::text::name_of;
+use crate::cci::switch_state::{ports_seen, virtual_switches};
+use crate::components::aer::{AerError, tlp_header};
+use crate::components::bind::{BindError, Bridge, way};
+use crate::components::cdat;
+use crate::components::memory::Host;
+use crate::components::port_reset::PortReset;
+use crate::discover::change::Running;
+use crate::model::graph::Key;
+use crate::model::inventory::{Switch, Target, TargetKind};
+use crate::model::text::name_of;
+use crate::state::names::{Binding, Names, requesters};
 
 /// A refusal; `what` explains Invalid Input, which comes without a reason.
 fn invalid(error: &CallError, what: &str) -> Refused {

@@ -8,9 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use weft_parsers::fabric::Pid;
 
-use super::display_names::DisplayNames;
 use super::status::{EventRecord, Status};
-use crate::graph::PortRef;
+use crate::model::graph::PortRef;
+use crate::show::display_names::DisplayNames;
 
 /// Events of the manager's own that are kept.
 pub const OWN_MAX: usize = 2_048;
@@ -171,7 +171,7 @@ impl StatusBoard {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::SwitchId;
+    use crate::model::graph::SwitchId;
 
     fn said(board: &StatusBoard, what: &str) -> usize {
         board.events(0).iter().filter(|event| event.what.contains(what)).count()

@@ -12,14 +12,15 @@ use weft_parsers::cci::Uuid;
 use weft_parsers::cci::component::PbrIdentity;
 use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
 
+use crate::cci::switch_state::targets;
+use crate::cci::wires::read_switch;
 use crate::cci::{CallError, Fabric};
-use crate::change::Running;
-use crate::discover::{identify, targets};
-use crate::graph::SwitchId;
-use crate::inventory::{Inventory, OWN_PORT, Switch, Target};
-use crate::plan::wires::read_switch;
-use crate::routes::SwitchTables;
-use crate::text::UuidText;
+use crate::discover::change::Running;
+use crate::discover::identify;
+use crate::model::graph::SwitchId;
+use crate::model::inventory::{Inventory, OWN_PORT, Switch, Target};
+use crate::model::text::UuidText;
+use crate::plan::tables::SwitchTables;
 
 /// Lines shown of one look.
 const LINES_MAX: usize = 16;

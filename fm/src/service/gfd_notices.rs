@@ -19,10 +19,10 @@ use weft_parsers::fabric::Pid;
 
 use super::Fm;
 use super::board::Cause;
-use super::display_names::DisplayNames;
 use super::news::{KINDS_MAX, News, Told};
-use crate::graph::SwitchId;
-use crate::inventory::Inventory;
+use crate::model::graph::SwitchId;
+use crate::model::inventory::Inventory;
+use crate::show::display_names::DisplayNames;
 
 /// Notifications of one device that may wait.
 const WAITING_MAX: usize = 64;
@@ -237,7 +237,7 @@ fn text(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::desired::DesiredState;
+    use crate::state::desired::DesiredState;
     use crate::tests::memory::fabric;
     use weft_parsers::cci::pbr::CrawlOut;
     use weft_parsers::cci::{List, Wire};

@@ -1,21 +1,21 @@
 //! Requests that give and take memory: of GFDs, and of hosts and devices (GIM).
 //!
-//! Names are resolved to a [`Grant`] for [`crate::gim::Gim`]; rows show the present grants.
+//! Names are resolved to a [`Grant`] for [`crate::components::gim::Gim`]; rows show the present grants.
 //!
 //! Source: docs/spec/cxl-fabric.md "Memory"; CXL 3.1 section 7.7.3; docs/fm.md.
 
 use weft_rpc::Refused;
 
 use super::access::at_edges;
-use super::desired::{DesiredGim, DesiredMemory};
-use super::names::Names;
 use super::request::{GimRow, NamedPid, Request};
 use super::{Fm, refuse, with_causes};
-use crate::edge::EdgeContext;
-use crate::gim::{Gim, GimError, Grant};
-use crate::memory::map::Beside;
-use crate::memory::{Host, Memory};
-use crate::text::{is_word, tag};
+use crate::components::edge::EdgeContext;
+use crate::components::gim::{Gim, GimError, Grant};
+use crate::components::memory::map::Beside;
+use crate::components::memory::{Host, Memory};
+use crate::model::text::{is_word, tag};
+use crate::state::desired::{DesiredGim, DesiredMemory};
+use crate::state::names::Names;
 
 impl Fm {
     /// Rows of all GIM.

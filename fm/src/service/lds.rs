@@ -7,16 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_parsers::cci::dcd::Extent;
 use weft_rpc::Refused;
 
-use super::names::Names;
 use super::request::{CapacityChange, CapacityExtent, CapacityRow, LdChange, LdRow};
 use super::{Fm, refuse, with_causes};
 use crate::cci::Way;
-use crate::change::Running;
-use crate::graph::PortRef;
-use crate::inventory::{Partner, Port};
-use crate::ld_capacity::{Addition, BlockWanted, CapacityWanted, Removal};
-use crate::lds::{LdDevice, LdWanted};
-use crate::text::{name_of, tag};
+use crate::components::ld_capacity::{Addition, BlockWanted, CapacityWanted, Removal};
+use crate::components::lds::{LdDevice, LdWanted};
+use crate::discover::change::Running;
+use crate::model::graph::PortRef;
+use crate::model::inventory::{Partner, Port};
+use crate::model::text::{name_of, tag};
+use crate::state::names::Names;
 
 /// The way to the switch of a device with logical devices; `None` if there is none at the port.
 fn running_switch(running: Option<&Running>, at: PortRef) -> Option<Way> {
@@ -27,7 +27,7 @@ fn running_switch(running: Option<&Running>, at: PortRef) -> Option<Way> {
 impl Fm {
     /// All devices with logical devices, and the ways to their switches.
     fn ld_devices(&mut self) -> Result<Vec<(PortRef, Way)>, Refused> {
-        let of = |(id, switch): (_, &crate::inventory::Switch)| {
+        let of = |(id, switch): (_, &crate::model::inventory::Switch)| {
             let with_lds = switch.ports.iter().filter(|port| port.lds > 0);
             let way = switch.way();
             with_lds.map(|port| (PortRef::new(id, port.number), way)).collect::<Vec<_>>()
@@ -64,7 +64,7 @@ impl Fm {
     /// Name of a device, or its place.
     fn device_name(&self, at: PortRef) -> Result<String, Refused> {
         self.names(|names| {
-            let is_it = |device: &&super::desired::DeviceName| {
+            let is_it = |device: &&crate::state::desired::DeviceName| {
                 device.port == at.port && names.switch(&device.switch) == Ok(at.switch)
             };
             let named = names.desired.devices.iter().find(is_it);

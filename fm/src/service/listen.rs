@@ -23,13 +23,13 @@ use weft_parsers::fabric::Pid;
 
 use super::Fm;
 use super::board::Cause;
-use super::display_names::DisplayNames;
 use super::news::{KINDS_MAX, News};
+use crate::cci::switch_state::is_up;
 use crate::cci::{CallError, Fabric, Way};
-use crate::change::Running;
-use crate::discover::is_up;
-use crate::graph::{PortRef, SwitchId};
-use crate::inventory::Switch;
+use crate::discover::change::Running;
+use crate::model::graph::{PortRef, SwitchId};
+use crate::model::inventory::Switch;
+use crate::show::display_names::DisplayNames;
 
 /// Logs whose records cause notifications. Refused accesses are not among them: any host could cause looks at will.
 const POLICY: u16 = 1 << WARNING;

@@ -13,15 +13,14 @@ mod assign;
 mod bind_by_name;
 mod bindings;
 pub mod board;
-pub mod desired;
-pub mod display_names;
 mod foreign;
 mod gfd_notices;
 mod gim;
+pub mod ha;
 pub mod ld_request;
 mod lds;
 mod listen;
-pub mod names;
+mod named_answers;
 mod news;
 mod overview;
 mod p2p;
@@ -49,26 +48,26 @@ use weft_parsers::fabric::{Hpa, Pid};
 use weft_rpc::Refused;
 
 use self::board::StatusBoard;
-use self::desired::DesiredState;
-use self::display_names::DisplayNames;
-use self::names::{Names, Requester, way};
 pub use self::request::{Request, Response, Vector};
 pub use self::start::StartError;
 use self::status::{Counts, StartMode, Status};
 use super::cci::{Fabric, Way};
-use super::change::Running;
-use super::edge::AccessBit;
-use super::gim::Gim;
-use super::graph::{PortRef, SwitchId};
-use super::inventory::Inventory;
-use super::media::Dmp;
-use super::memory::Memory;
-use super::p2p::P2p;
 use super::plan::{self, Baseline};
-use super::store::{State, Store, StoreError};
-use super::trace::{Edge, TraceContext, Via, trace};
-use crate::bind::Bridge;
-use crate::text::{bytes, name_of, parse_pid, tag};
+use crate::components::bind::Bridge;
+use crate::components::edge::AccessBit;
+use crate::components::gim::Gim;
+use crate::components::media::Dmp;
+use crate::components::memory::Memory;
+use crate::components::p2p::P2p;
+use crate::discover::change::Running;
+use crate::model::graph::{PortRef, SwitchId};
+use crate::model::inventory::Inventory;
+use crate::model::text::{bytes, name_of, parse_pid, tag};
+use crate::show::display_names::DisplayNames;
+use crate::show::trace::{Edge, TraceContext, Via, trace};
+use crate::state::desired::DesiredState;
+use crate::state::names::{self, Names, Requester, way};
+use crate::state::store::{State, Store, StoreError};
 
 /// Configuration of a fabric manager.
 pub struct Setup {
@@ -159,7 +158,7 @@ impl Fm {
         board.set(|status| {
             status.mode = mode;
             status.hosts_held = mode == StartMode::FmFirst;
-            status.manager = super::text::UuidText(manager.uuid).to_string();
+            status.manager = crate::model::text::UuidText(manager.uuid).to_string();
             status.pid = manager.pid.bits();
         });
         Self {

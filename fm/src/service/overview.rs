@@ -12,15 +12,15 @@ use weft_parsers::cci::tables::{VcsVectorRange, Vector, VectorRange};
 use weft_rpc::Refused;
 
 use super::Fm;
-use super::names::{Names, Requester, requesters};
 use super::query::{VECTOR, bits};
 use super::request::Overview;
 use super::status::StartMode;
+use crate::cci::segment_tables::{Kind, SegmentTable};
 use crate::cci::{CallError, Fabric, Way};
-use crate::graph::{PortRef, SwitchId};
-use crate::inventory::{Inventory, TargetKind};
-use crate::overview::{AddressMap, AddressRange, Asked, GfdLoad, bindings, links};
-use crate::segment_tables::{Kind, SegmentTable};
+use crate::model::graph::{PortRef, SwitchId};
+use crate::model::inventory::{Inventory, TargetKind};
+use crate::show::overview::{AddressMap, AddressRange, Asked, GfdLoad, bindings, links};
+use crate::state::names::{Names, Requester, requesters};
 
 const STATIC: &str = "the fabric is static: its components are not asked";
 

@@ -1,6 +1,6 @@
 //! P2P by request (direct P2P to HDM), and the domains of the hosts involved.
 //!
-//! Names are resolved to a [`Grant`] for [`crate::p2p::P2p`]; secrets of virtual switches decide whether it is
+//! Names are resolved to a [`Grant`] for [`crate::components::p2p::P2p`]; secrets of virtual switches decide whether it is
 //! [`Unproved`].
 //!
 //! Source: CXL 3.1 section 7.7.9; docs/spec/wire-formats.md §4.3 (5106h, 5107h); docs/fm.md.
@@ -13,18 +13,18 @@ use weft_parsers::fabric::Pid;
 use weft_rpc::Refused;
 
 use super::access::at_edges;
-use super::desired::DesiredP2p;
-use super::names::Names;
 use super::request::{NamedPid, P2pRow, P2pState, Request};
 use super::{Fm, refuse, with_causes};
 use crate::cci::{CallError, Way};
-use crate::edge::EdgeContext;
-use crate::gim::Gim;
-use crate::graph::SwitchId;
-use crate::inventory::Switch;
-use crate::memory::Host;
-use crate::memory::map::{Beside, Range};
-use crate::p2p::{Grant, P2p, P2pError, Unproved};
+use crate::components::edge::EdgeContext;
+use crate::components::gim::Gim;
+use crate::components::memory::Host;
+use crate::components::memory::map::{Beside, Range};
+use crate::components::p2p::{Grant, P2p, P2pError, Unproved};
+use crate::model::graph::SwitchId;
+use crate::model::inventory::Switch;
+use crate::state::desired::DesiredP2p;
+use crate::state::names::Names;
 
 /// A virtual switch, by switch and number.
 type Place = (SwitchId, u8);

@@ -7,8 +7,8 @@ use weft_base::causes::with_causes;
 use super::Fm;
 use super::reconcile::is_there;
 use super::request::DmpRow;
-use crate::media::{self, Media};
-use crate::memory::Part;
+use crate::components::media::{self, Media};
+use crate::components::memory::Part;
 
 impl Fm {
     /// Sets the wanted partitions of GFDs, before any of their memory is given; returns errors.

@@ -9,20 +9,21 @@ use weft_parsers::cci::{Header, Request as Command};
 use weft_parsers::fabric::{DrtEntry, Pid};
 use weft_rpc::Refused;
 
-use super::display_names::DisplayNames;
 use super::request::{
     Access, BindingRow, CciAnswer, CostRow, PartRow, PidRow, Request, Response, RouteRow, Routes,
     ShareRow, TopologyFormat,
 };
-use super::{Fm, names, refuse, with_causes};
+use super::{Fm, refuse, with_causes};
 use crate::cci::{CallError, TransportError, Way};
-use crate::cdat;
-use crate::change::Running;
-use crate::inventory::{OWN_PORT, Switch, TargetKind};
-use crate::memory::Host;
-use crate::overview::links;
-use crate::text::{name_of, parse_pid};
-use crate::{picture, topology};
+use crate::components::cdat;
+use crate::components::memory::Host;
+use crate::discover::change::Running;
+use crate::model::inventory::{OWN_PORT, Switch, TargetKind};
+use crate::model::text::{name_of, parse_pid};
+use crate::show::display_names::DisplayNames;
+use crate::show::overview::links;
+use crate::show::{picture, topology};
+use crate::state::names;
 
 /// Bytes of a vector with a bit for each PID.
 pub(super) const VECTOR: u32 = 512;
@@ -117,14 +118,14 @@ impl Fm {
     }
 
     pub(super) fn shares(&self) -> Vec<ShareRow> {
-        let part = |part: &crate::memory::Part| PartRow {
+        let part = |part: &crate::components::memory::Part| PartRow {
             gfd: part.gfd.bits(),
             group: part.group,
             decoder: part.decoder,
             dpa: part.dpa,
             media: self.media_of(part),
         };
-        let row = |share: &crate::memory::Share| ShareRow {
+        let row = |share: &crate::components::memory::Share| ShareRow {
             name: name_of(&share.tag),
             hpa: share.hpa,
             size: share.len,
@@ -245,7 +246,7 @@ fn bindings(running: &Running) -> Vec<BindingRow> {
     local.chain(remote).collect()
 }
 
-fn place(bridge: crate::bind::Bridge) -> String {
+fn place(bridge: crate::components::bind::Bridge) -> String {
     format!("{}/{}/{}", bridge.switch, bridge.vcs, bridge.vppb)
 }
 

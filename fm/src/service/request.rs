@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 pub use super::ld_request::{CapacityChange, CapacityExtent, CapacityRow, LdChange, LdRow};
 pub use super::status::{EventRecord, Status};
-use crate::inventory::Inventory;
-use crate::media::{Dmp, Media};
-use crate::overview::{AddressMap, BindingUse, GfdLoad, LinkRow, NameRow};
-use crate::port_reset::PortReset;
-use crate::trace::{Trace, Via};
+use crate::components::media::{Dmp, Media};
+use crate::components::port_reset::PortReset;
+use crate::model::inventory::Inventory;
+use crate::show::overview::{AddressMap, BindingUse, GfdLoad, LinkRow, NameRow};
+use crate::show::trace::{Trace, Via};
 
 /// Format of a topology.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,8 +2,8 @@
 //!
 //! The wanted settings of each component are derived from the manager's state, compared with the component, and set
 //! where they are missing. They are PIDs of targets ([`Inventory`]), DRT and RGT ([`crate::plan::Plan`]), bindings
-//! ([`Bindings`](crate::bind::Bindings)), access at edges ([`Fm::wanted_access`]), extents, decoders and rights
-//! ([`Memory`](crate::memory::Memory)), and the secondary manager. Start-up and every later discovery compare all
+//! ([`Bindings`](crate::components::bind::Bindings)), access at edges ([`Fm::wanted_access`]), extents, decoders and rights
+//! ([`Memory`](crate::components::memory::Memory)), and the secondary manager. Start-up and every later discovery compare all
 //! components.
 //!
 //! A component that was claimed anew has nothing and gets all of it, whichever command or file asked for it. At others,
@@ -17,17 +17,17 @@ use weft_parsers::cci::Uuid;
 use weft_parsers::fabric::Pid;
 
 use super::access::at_edges;
-use super::names::{Binding, Names};
 use super::reconcile::is_there;
 use super::{Fm, NO_COST, with_causes};
-use crate::bind::{BindError, Bridge};
-use crate::cdat;
-use crate::change::Event;
-use crate::edge::{self, AccessBit};
-use crate::graph::{PortRef, SwitchId};
-use crate::inventory::{Inventory, Role, Switch};
-use crate::plan::send::Sent;
-use crate::text::{UuidText, name_of, tag};
+use crate::cci::send::Sent;
+use crate::components::bind::{BindError, Bridge};
+use crate::components::cdat;
+use crate::components::edge::{self, AccessBit};
+use crate::discover::change::Event;
+use crate::model::graph::{PortRef, SwitchId};
+use crate::model::inventory::{Inventory, Role, Switch};
+use crate::model::text::{UuidText, name_of, tag};
+use crate::state::names::{Binding, Names};
 
 impl Fm {
     /// Whether memory lost by these GFDs is given again: it is in the wanted state, or all of them were restarted.

@@ -15,24 +15,24 @@ use weft_parsers::cci::component::{ClaimOp, ClaimOwnership};
 use weft_parsers::cci::{Request, Uuid};
 use weft_parsers::fabric::{Hpa, Pid};
 
-use super::desired::DesiredMemory;
-use super::names::{Binding, Names, hosts};
 use super::p2p::ranges_beside;
 use super::reconcile::{self, Reconciled, reconcile};
 use super::status::{Phase, StartMode};
 use super::{Fm, with_causes};
+use crate::cci::send::{SendError, send};
+use crate::cci::wires::read_all;
 use crate::cci::{CallError, Way};
-use crate::change::Running;
+use crate::components::edge::AccessBit;
+use crate::components::memory::{self, Host, MemoryError, OtherRanges};
+use crate::discover::change::Running;
 use crate::discover::{self, Discovered, Finding, discover, identify};
-use crate::edge::AccessBit;
-use crate::graph::{Key, PortRef, SwitchId};
-use crate::inventory::{Inventory, Switch};
-use crate::memory::{self, Host, MemoryError, OtherRanges};
-use crate::plan::send::{SendError, send};
-use crate::plan::wires::read_all;
+use crate::model::graph::{Key, PortRef, SwitchId};
+use crate::model::inventory::{Inventory, Switch};
+use crate::model::text::{name_of, tag};
 use crate::plan::{self, Assignment, Baseline, PlanError, PreviousRoutes};
-use crate::store::{State, Store, StoreError};
-use crate::text::{name_of, tag};
+use crate::state::desired::DesiredMemory;
+use crate::state::names::{Binding, Names, hosts};
+use crate::state::store::{State, Store, StoreError};
 
 /// Why a fabric does not come up.
 #[derive(Debug, thiserror::Error)]
@@ -355,7 +355,7 @@ impl Fm {
                     .enumerate()
                     .filter(|(_, target)| target.pid.is_none())
                     .filter_map(|(at, target)| {
-                        let same = |t: &&crate::inventory::Target| {
+                        let same = |t: &&crate::model::inventory::Target| {
                             (t.id, t.instance, t.kind) == (target.id, target.instance, target.kind)
                         };
                         let pid = old.targets.iter().find(same)?.pid;

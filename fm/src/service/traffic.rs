@@ -11,11 +11,11 @@ use weft_parsers::cci::switch::{PortList, PortTraffic, PortsTraffic};
 use weft_parsers::cci::{List, Request, ReturnCode};
 
 use super::Fm;
+use crate::cci::switch_state::PORTS_AT_ONCE;
 use crate::cci::{CallError, Fabric, Way};
-use crate::discover::PORTS_AT_ONCE;
-use crate::graph::{PortRef, SwitchId};
-use crate::inventory::Switch;
-use crate::overview::{LinkLoad, LinkRow};
+use crate::model::graph::{PortRef, SwitchId};
+use crate::model::inventory::Switch;
+use crate::show::overview::{LinkLoad, LinkRow};
 
 /// Shortest averaging interval, ns.
 const SHORTEST_NS: u64 = 200_000_000;

@@ -12,20 +12,20 @@
 use weft_parsers::cci::Uuid;
 use weft_rpc::Refused;
 
-use super::desired::{DesiredGim, DesiredP2p};
-use super::names::{Binding, Names, requesters};
 use super::p2p::grant as p2p_grant;
 use super::reconcile::is_there;
 use super::request::{Request, Vector};
 use super::{Fm, NO_COST, with_causes};
-use crate::bind::{self, Bridge};
-use crate::edge::{self, AccessBit, EdgeContext};
-use crate::gim::{Gim, Grant};
-use crate::inventory::Gfd;
-use crate::memory::{Host, withdraw};
-use crate::p2p::{self, P2p};
-use crate::store::State;
-use crate::text::{parse_pid, tag};
+use crate::components::bind::{self, Bridge};
+use crate::components::edge::{self, AccessBit, EdgeContext};
+use crate::components::gim::{Gim, Grant};
+use crate::components::memory::{Host, withdraw};
+use crate::components::p2p::{self, P2p};
+use crate::model::inventory::Gfd;
+use crate::model::text::{parse_pid, tag};
+use crate::state::desired::{DesiredGim, DesiredP2p};
+use crate::state::names::{Binding, Names, requesters};
+use crate::state::store::State;
 
 /// How a change was settled, and errors.
 type Settled = (&'static str, Vec<String>);

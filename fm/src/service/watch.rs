@@ -10,8 +10,8 @@ use std::fmt::Write;
 use super::status::{Phase, StartMode};
 use super::{Fm, with_causes};
 use crate::cci::Way;
-use crate::change::{Event, Report};
-use crate::inventory::{Inventory, Switch};
+use crate::discover::change::{Event, Report};
+use crate::model::inventory::{Inventory, Switch};
 
 /// Looks between two attempts to discover a component that has not come back.
 const ROUNDS: u32 = 16;
@@ -104,7 +104,7 @@ impl Fm {
                 if now.primary.is_none() || now.primary_uuid == ours {
                     return Some(now.primary_uuid == ours);
                 }
-                let owner = crate::text::UuidText(now.primary_uuid);
+                let owner = crate::model::text::UuidText(now.primary_uuid);
                 let why = format!("the fabric is now owned by the fabric manager {owner}");
                 self.board.record_event(why.clone());
                 self.board.set(|status| (status.phase, status.failed) = (Phase::Failed, Some(why)));
@@ -139,7 +139,7 @@ impl Fm {
         for &end in inventory.down.iter().flatten() {
             let switch = inventory.switch(end.switch).filter(|switch| switch.whole);
             let Some(way) = switch.map(Switch::way) else { continue };
-            let seen = crate::discover::ports_seen(&mut self.fabric, way, &[end.port]);
+            let seen = crate::cci::switch_state::ports_seen(&mut self.fabric, way, &[end.port]);
             let up = seen.unwrap_or_default().into_iter().find(|seen| seen.up);
             // The partner announces itself after the link is up; that is worth another try.
             half.extend(up.map(|seen| (end, seen.partner)));

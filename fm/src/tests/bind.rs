@@ -12,9 +12,9 @@ use weft_parsers::fabric::Pid;
 use super::discovery::{US, number};
 use super::fake::{Fake, Faults, Shared};
 use super::plan::set_up;
-use crate::bind::{BindError, Bindings, Bridge, LinkEnd, Local, Remote};
-use crate::graph::{SwitchId, generate};
-use crate::inventory::{Inventory, Target, TargetKind};
+use crate::components::bind::{BindError, Bindings, Bridge, LinkEnd, Local, Remote};
+use crate::model::graph::{SwitchId, generate};
+use crate::model::inventory::{Inventory, Target, TargetKind};
 
 pub const COST: PathCost =
     PathCost { latency_base: 1_000, latency: 250, bandwidth_base: 1_000, bandwidth: 64 };
@@ -86,8 +86,11 @@ fn a_device_is_bound_to_one_bridge_of_its_switch() {
     let second = Local { bridge: bridge(0, 1, 1), ..wanted };
     let refused = bindings.bind_local(&mut fabric, &inventory, second);
     assert!(matches!(refused, Err(BindError::DeviceTaken { .. })), "{refused:?}");
-    let host_port =
-        inventory.switches[0].ports.iter().find(|p| p.role == crate::inventory::Role::Usp).unwrap();
+    let host_port = inventory.switches[0]
+        .ports
+        .iter()
+        .find(|p| p.role == crate::model::inventory::Role::Usp)
+        .unwrap();
     let no_device = Local { bridge: bridge(0, 0, 2), port: host_port.number, ld: None };
     let refused = bindings.bind_local(&mut fabric, &inventory, no_device);
     assert!(matches!(refused, Err(BindError::NoDevice(_))), "{refused:?}");

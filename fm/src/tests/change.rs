@@ -12,11 +12,11 @@ use super::bind::{COST, link};
 use super::discovery::{US, number};
 use super::fake::{Fake, Shared};
 use super::plan::{all_reach_all, set_up};
-use crate::bind::{Bindings, Bridge};
-use crate::change::{ChangeError, Event, Running};
-use crate::graph::{Graph, PortRef, SwitchId, generate};
+use crate::cci::wires::read_all;
+use crate::components::bind::{Bindings, Bridge};
+use crate::discover::change::{ChangeError, Event, Running};
+use crate::model::graph::{Graph, PortRef, SwitchId, generate};
 use crate::plan::Options;
-use crate::plan::wires::read_all;
 
 fn running(graph: &Graph, device_at: Option<SwitchId>) -> (Shared, Running) {
     let mut fake = Fake::of(graph);

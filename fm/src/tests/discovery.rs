@@ -13,9 +13,9 @@ use weft_parsers::fabric::Pid;
 use super::fake::{End, Fake, FakePort, Faults, Shared};
 use super::fake_gfd::GfdState;
 use crate::discover::{Discovered, Finding, Options, discover};
-use crate::graph::{Graph, Key, PortRef, SwitchId, generate};
-use crate::inventory::{Inventory, Manager, Partner, Role};
-use crate::rules::{Forbidden, Rule};
+use crate::model::graph::{Graph, Key, PortRef, SwitchId, generate};
+use crate::model::inventory::{Inventory, Manager, Partner, Role};
+use crate::model::rules::{Forbidden, Rule};
 
 pub const US: Uuid = [0xF1; 16];
 

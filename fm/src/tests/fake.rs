@@ -24,7 +24,7 @@ use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
 use super::fake_edge::on_edge;
 use super::fake_gfd::GfdState;
 use crate::cci::{Fabric, Gate, InProcess, RetryPolicy, TransportError};
-use crate::graph::{Graph, Key, PortUse, SwitchId};
+use crate::model::graph::{Graph, Key, PortUse, SwitchId};
 
 pub type Reply = Result<Vec<u8>, ReturnCode>;
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use data_encoding::BASE64;
 use serde_json::{Value, json};
 
-use crate::ha::etcd::{EtcdError, Post};
+use crate::service::ha::etcd::{EtcdError, Post};
 
 #[derive(Clone, Debug)]
 pub struct Stored {

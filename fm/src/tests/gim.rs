@@ -11,13 +11,13 @@ use weft_parsers::fabric::Pid;
 
 use super::fake::{FakeVcs, Faults, Shared};
 use super::service::{done, holds, manager, shared, started, status, want};
-use crate::graph::{SwitchId, generate};
-use crate::memory::Host;
+use crate::components::memory::Host;
+use crate::model::graph::{SwitchId, generate};
 use crate::service::request::GimRow;
 use crate::service::status::StartMode;
 use crate::service::{Fm, Request, Response, Vector};
-use crate::store::Store;
-use crate::trace::{End, Trace, Via};
+use crate::show::trace::{End, Trace, Via};
+use crate::state::store::Store;
 
 const HPA: u64 = 1 << 40;
 const ON: PrefixFlags = PrefixFlags { out: true, into: false };

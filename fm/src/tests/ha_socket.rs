@@ -16,11 +16,11 @@ use weft_base::wait::pause;
 
 use super::fake_etcd::FakeEtcd;
 use super::ha::mutate;
-use crate::ha::answer::ANSWER_MAX;
-use crate::ha::election::Candidate;
-use crate::ha::etcd::{Etcd, EtcdError, Post};
-use crate::ha::http::Http;
-use crate::ha::permit::clock;
+use crate::service::ha::answer::ANSWER_MAX;
+use crate::service::ha::election::Candidate;
+use crate::service::ha::etcd::{Etcd, EtcdError, Post};
+use crate::service::ha::http::Http;
+use crate::service::ha::permit::clock;
 
 const TIMEOUT: Duration = Duration::from_millis(300);
 
@@ -129,7 +129,7 @@ fn whatever_etcd_sends_ends_in_time_and_within_bounds() {
     let etcd = Arc::new(FakeEtcd::default());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("etcd://{}/weft", listener.local_addr().unwrap());
-    let address: crate::ha::address::Address = address.parse().unwrap();
+    let address: crate::service::ha::address::Address = address.parse().unwrap();
     let http = Arc::new(Http::new(&address, TIMEOUT, None).unwrap());
     let (sent, over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let way = Arc::new(std::sync::Mutex::new(Way::Well));

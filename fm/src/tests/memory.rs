@@ -15,10 +15,10 @@ use super::discovery::{US, number};
 use super::fake::{Fake, Faults, Kind, Shared};
 use super::fake_gfd::{BLOCK, GfdState};
 use super::plan::set_up;
-use crate::graph::{SwitchId, generate};
-use crate::inventory::{Inventory, TargetKind};
-use crate::memory::map::{LocalRange, SEGMENT};
-use crate::memory::{Host, Memory, MemoryError, OtherRanges, Request};
+use crate::components::memory::map::{LocalRange, SEGMENT};
+use crate::components::memory::{Host, Memory, MemoryError, OtherRanges, Request};
+use crate::model::graph::{SwitchId, generate};
+use crate::model::inventory::{Inventory, TargetKind};
 
 /// A line of two switches with a host each, and `gfds` GFDs of 16 blocks.
 pub fn fabric(gfds: u16) -> (Shared, Inventory) {
@@ -32,7 +32,7 @@ pub fn fabric(gfds: u16) -> (Shared, Inventory) {
 }
 
 pub fn hosts(inventory: &Inventory) -> Vec<Host> {
-    let of = |(switch, found): (SwitchId, &crate::inventory::Switch)| {
+    let of = |(switch, found): (SwitchId, &crate::model::inventory::Switch)| {
         let target = found.targets.iter().find(|t| t.kind == TargetKind::Host && !t.pid.is_none());
         target.map(|target| Host { switch, vcs: target.vcs, pid: target.pid })
     };

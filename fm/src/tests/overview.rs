@@ -14,17 +14,17 @@ use super::fake::{Fake, Kind, Shared};
 use super::fake_gfd::GfdState;
 use super::plan::set_up;
 use super::service::{holds, manager, shared, started, status, want};
-use crate::bind::{Bindings, Bridge, Local};
-use crate::graph::{SwitchId, generate};
-use crate::inventory::Inventory;
-use crate::overview::{Asked, BindingState, LinkLoad, LinkRow, NameRow, bindings, links};
-use crate::picture::svg;
-use crate::routes::SwitchTables;
-use crate::service::display_names::DisplayNames;
+use crate::components::bind::{Bindings, Bridge, Local};
+use crate::model::graph::{SwitchId, generate};
+use crate::model::inventory::Inventory;
+use crate::plan::tables::SwitchTables;
 use crate::service::request::Overview;
 use crate::service::status::StartMode;
 use crate::service::{Fm, Request, Response};
-use crate::store::Store;
+use crate::show::display_names::DisplayNames;
+use crate::show::overview::{Asked, BindingState, LinkLoad, LinkRow, NameRow, bindings, links};
+use crate::show::picture::svg;
+use crate::state::store::Store;
 
 const POOL: &str = "[[memory]]\nname = \"pool\"\nhosts = [\"h0\"]\nways = 4\nsize = \"2GiB\"\nhpa = \"0x10000000000\"\n";
 
@@ -279,7 +279,7 @@ fn a_link_carries_the_dpids_that_are_beyond_it() {
 #[test]
 fn a_group_counts_at_each_of_its_ports() {
     let mut graph = generate::line(2, 1).unwrap();
-    let [a, b] = [SwitchId(0), SwitchId(1)].map(|id| crate::graph::PortRef::new(id, 40));
+    let [a, b] = [SwitchId(0), SwitchId(1)].map(|id| crate::model::graph::PortRef::new(id, 40));
     graph.link(a, b).unwrap();
     let (inventory, mut plan, _) = set_up(&Shared::new(Fake::of(&graph)));
     let ports: Vec<u8> = inventory.links.iter().map(|ends| ends[0].port).collect();
@@ -311,7 +311,8 @@ fn bindings_lead_to_their_host_and_over_their_links() {
     let bridge = |switch, vcs, vppb| Bridge { switch: SwitchId(switch), vcs, vppb };
     let device = |at: Bridge| {
         let ports = &inventory.switch(at.switch).unwrap().ports;
-        let port = ports.iter().find(|port| port.role == crate::inventory::Role::Dsp).unwrap();
+        let port =
+            ports.iter().find(|port| port.role == crate::model::inventory::Role::Dsp).unwrap();
         Local { bridge: at, port: port.number, ld: None }
     };
     let (near, below, behind) = (bridge(0, 0, 1), bridge(2, 2, 0), bridge(2, 2, 1));
@@ -331,7 +332,7 @@ fn bindings_lead_to_their_host_and_over_their_links() {
     let host = rows[0].host.unwrap();
     assert_eq!(host.switch, SwitchId(0));
     let port = inventory.switch(SwitchId(0)).unwrap().port(host.port).unwrap();
-    assert_eq!(port.partner, crate::inventory::Partner::Host);
+    assert_eq!(port.partner, crate::model::inventory::Partner::Host);
     assert!(rows.iter().all(|row| row.host == Some(host)), "{rows:?}");
     assert_eq!(rows[1].port.map(|at| at.switch), Some(SwitchId(2)));
     assert_eq!((rows[3].below, rows[3].path.len()), (Some(below), 4), "two links");
@@ -364,10 +365,10 @@ fn names_in_a_picture_are_text() {
 fn links_side_by_side_are_seen_apart() {
     let mut graph = generate::line(2, 1).unwrap();
     for _ in 0..2 {
-        let free = |graph: &crate::graph::Graph, id| {
+        let free = |graph: &crate::model::graph::Graph, id| {
             let used: BTreeSet<u8> = graph.ports(id).map(|(port, _)| port).collect();
             let port = (0..=u8::MAX).find(|port| !used.contains(port)).unwrap();
-            crate::graph::PortRef::new(id, port)
+            crate::model::graph::PortRef::new(id, port)
         };
         let (a, b) = (free(&graph, SwitchId(0)), free(&graph, SwitchId(1)));
         graph.link(a, b).unwrap();
@@ -391,7 +392,7 @@ fn links_side_by_side_are_seen_apart() {
     let mut inventory = inventory;
     let ports = &mut inventory.switches[usize::from(far.switch.0)].ports;
     ports.iter_mut().find(|port| port.number == far.port).unwrap().partner =
-        crate::inventory::Partner::Foreign;
+        crate::model::inventory::Partner::Foreign;
     let text = drawn(&inventory, &[], &rows);
     assert_eq!((text.matches("class=\"load\"").count(), text.matches("dasharray").count()), (2, 1));
     assert_eq!(text.matches("class=\"link down\"").count(), 1, "{text}");

@@ -12,13 +12,13 @@ use weft_parsers::fabric::Pid;
 
 use super::fake::{Fake, FakeVcs, Faults, Shared};
 use super::service::{done, manager, started, status, want};
-use crate::graph::{SwitchId, generate};
-use crate::p2p::Grant;
+use crate::components::p2p::Grant;
+use crate::model::graph::{SwitchId, generate};
 use crate::service::request::{P2pRow, P2pState};
 use crate::service::status::StartMode;
 use crate::service::{Fm, Request, Response, Vector};
-use crate::store::Store;
-use crate::trace::{End, Trace, Via};
+use crate::show::trace::{End, Trace, Via};
+use crate::state::store::Store;
 
 const HPA: u64 = 1 << 40;
 const SEGMENT: u64 = 64 << 30;

@@ -12,10 +12,10 @@ use weft_parsers::fabric::Pid;
 use super::discovery::{US, found, number};
 use super::fake::{Fake, Faults, Kind, Shared};
 use super::fake_gfd::GfdState;
-use crate::graph::{Graph, SwitchId, generate};
-use crate::inventory::{Inventory, OWN_PORT};
-use crate::plan::send::{SendError, Sent, send};
-use crate::plan::wires::read_all;
+use crate::cci::send::{SendError, Sent, send};
+use crate::cci::wires::read_all;
+use crate::model::graph::{Graph, SwitchId, generate};
+use crate::model::inventory::{Inventory, OWN_PORT};
 use crate::plan::{self, Options, Plan};
 
 /// Discovers, numbers, routes and sends.
@@ -91,7 +91,7 @@ fn a_target_has_as_many_pids_as_asked_for() {
     let host = inventory.switches[0]
         .targets
         .iter()
-        .find(|t| t.vcs == 0 && t.kind == crate::inventory::TargetKind::Host)
+        .find(|t| t.vcs == 0 && t.kind == crate::model::inventory::TargetKind::Host)
         .unwrap()
         .id;
     let pids = BTreeMap::from([((SwitchId(0), host), 2)]);
@@ -118,7 +118,7 @@ fn lost_answers_leave_nothing_half_done_silently() {
             let mut now = inventory.clone();
             let mut read = true;
             for switch in &mut now.switches {
-                match crate::discover::targets(&mut fabric, switch.way()) {
+                match crate::cci::switch_state::targets(&mut fabric, switch.way()) {
                     Ok(targets) => switch.targets = targets,
                     Err(_) => read = false,
                 }

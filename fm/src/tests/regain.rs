@@ -13,10 +13,10 @@ use super::discovery::number;
 use super::fake::{Kind, Shared};
 use super::fake_gfd::GfdState;
 use super::service::{manager, shared, started, want};
+use crate::model::text::tag;
 use crate::service::Request;
 use crate::service::status::StartMode;
-use crate::store::{State, Store};
-use crate::text::tag;
+use crate::state::store::{State, Store};
 
 const POOL: &str = "[[memory]]\nname = \"pool\"\nhosts = [\"h0\"]\nways = 4\nsize = \"2GiB\"\nhpa = \"0x10000000000\"\n";
 

@@ -14,13 +14,13 @@ use super::discovery::number;
 use super::fake::{End, Fake, Kind, Node, Shared, follow};
 use super::fake_gfd::GfdState;
 use super::service::{manager, status};
-use crate::graph::{Graph, PortRef, SwitchId, generate};
-use crate::inventory::{Inventory, OWN_PORT, Partner};
-use crate::routes::order::{Arc, Net};
+use crate::model::graph::{Graph, PortRef, SwitchId, generate};
+use crate::model::inventory::{Inventory, OWN_PORT, Partner};
+use crate::plan::order::{Arc, Net};
 use crate::service::Fm;
-use crate::service::desired::DesiredState;
 use crate::service::status::StartMode;
-use crate::store::{State, Store};
+use crate::state::desired::DesiredState;
+use crate::state::store::{State, Store};
 
 fn want() -> DesiredState {
     DesiredState::parse(&format!("[fm]\nuuid = \"{}\"\n", "f1".repeat(16))).unwrap()

@@ -5,7 +5,7 @@
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Start-up"; CXL 3.1 section 7.7.12.1.
 
-use crate::trace::Via;
+use crate::show::trace::Via;
 use std::time::Duration;
 
 use weft_base::wait::{LONG, until};
@@ -17,16 +17,16 @@ use super::bind::fabric as three_switches;
 use super::discovery::{US, number};
 use super::fake::{Fake, Kind, Shared};
 use super::fake_gfd::{BLOCK, GfdState};
-use crate::graph::{SwitchId, generate};
-use crate::inventory::Partner;
-use crate::service::desired::DesiredState;
+use crate::model::graph::{SwitchId, generate};
+use crate::model::inventory::Partner;
+use crate::model::text::UuidText;
+use crate::model::text::tag;
 use crate::service::request::TopologyFormat;
 use crate::service::run::Service;
 use crate::service::status::{Phase, StartMode, Status};
 use crate::service::{Fm, Request, Response, Setup, Vector};
-use crate::store::Store;
-use crate::text::UuidText;
-use crate::text::tag;
+use crate::state::desired::DesiredState;
+use crate::state::store::Store;
 
 const THEM: Uuid = [0xF2; 16];
 
@@ -535,7 +535,7 @@ fn links_and_switches_that_go_and_come_back_are_followed() {
     }
     let back = fm.state().unwrap();
     assert_eq!((status(&fm).counts.silent, status(&fm).counts.down), (0, 0), "{:?}", status(&fm));
-    let pids = |state: &crate::store::State| {
+    let pids = |state: &crate::state::store::State| {
         let mut pids: Vec<Pid> = state.inventory.pids().map(|(pid, _)| pid).collect();
         pids.sort_unstable();
         pids

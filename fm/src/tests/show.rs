@@ -8,13 +8,13 @@
 use super::fake::{Fake, Shared};
 use super::fake_gfd::GfdState;
 use super::plan::set_up;
-use crate::cdat::{Figures, cost, link_cost};
-use crate::graph::{SwitchId, generate};
-use crate::inventory::Inventory;
-use crate::overview::NameRow;
+use crate::components::cdat::{Figures, cost, link_cost};
+use crate::model::graph::{SwitchId, generate};
+use crate::model::inventory::Inventory;
 use crate::plan::Plan;
-use crate::service::display_names::DisplayNames;
-use crate::topology::{dot, tree};
+use crate::show::display_names::DisplayNames;
+use crate::show::overview::NameRow;
+use crate::show::topology::{dot, tree};
 
 fn line() -> (Inventory, Plan) {
     let mut fake = Fake::of(&generate::line(3, 1).unwrap());

@@ -6,12 +6,12 @@
 
 use super::bind::{COST, fabric, link};
 use super::discovery::{US, manager};
-use crate::bind::{Bindings, Bridge};
+use crate::components::bind::{Bindings, Bridge};
+use crate::components::edge::AccessBit;
+use crate::components::memory::{Memory, Part, Share};
 use crate::discover::{Options, discover};
-use crate::edge::AccessBit;
-use crate::graph::SwitchId;
-use crate::memory::{Memory, Part, Share};
-use crate::store::{State, Store, StoreError};
+use crate::model::graph::SwitchId;
+use crate::state::store::{State, Store, StoreError};
 use weft_base::rng::Rng;
 use weft_parsers::fabric::Pid;
 
@@ -36,8 +36,8 @@ fn a_restart_finds_what_was_kept_and_the_fabric_as_it_was() {
         granularity: 256,
         notify: false,
     };
-    let gim = crate::gim::Gim::default();
-    let p2p = crate::p2p::P2p::default();
+    let gim = crate::components::gim::Gim::default();
+    let p2p = crate::components::p2p::P2p::default();
     let granted =
         [AccessBit::Lav(SwitchId(2), 1, part.gfd), AccessBit::Gmv(SwitchId(0), 0, part.gfd)].into();
     let memory = Memory { shares: vec![share] };
@@ -56,13 +56,14 @@ fn a_restart_finds_what_was_kept_and_the_fabric_as_it_was() {
     let mut fabric = shared.fabric(US);
     let options = Options { known: kept.inventory.known(), ..Options::new(manager()) };
     let now = discover(&mut fabric, &options).unwrap();
-    let pids = |inventory: &crate::inventory::Inventory| inventory.pids().collect::<Vec<_>>();
+    let pids =
+        |inventory: &crate::model::inventory::Inventory| inventory.pids().collect::<Vec<_>>();
     assert_eq!(pids(&now.inventory), pids(&kept.inventory));
     assert_eq!(kept.bindings.compare(&mut fabric, &now.inventory).unwrap(), []);
     // Meanwhile the host's end was unbound.
     shared.with(|fake| fake.switch(0).vcss[0].vppbs[1] = (0, 255, 255, Pid::NONE, None));
     let differ = kept.bindings.compare(&mut fabric, &now.inventory).unwrap();
-    assert_eq!(differ, [(host, crate::bind::BridgeState::Nothing)]);
+    assert_eq!(differ, [(host, crate::components::bind::BridgeState::Nothing)]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use weft_parsers::fabric::Interleave;
 use super::fake::Shared;
 use super::service::{shared, started};
 use crate::service::{Fm, Request, Response};
-use crate::trace::{End, Trace, Via};
+use crate::show::trace::{End, Trace, Via};
 
 const POOL: &str = "[[memory]]\nname = \"pool\"\nhosts = [\"h0\"]\nways = 4\nsize = \"2GiB\"\nhpa = \"0x10000000000\"\n";
 const HPA: u64 = 1 << 40;

@@ -15,10 +15,10 @@ use super::fake_gfd::GfdState;
 use super::ha::of_term_on;
 use super::service::status;
 use crate::cci::Gate;
-use crate::graph::{SwitchId, generate};
+use crate::model::graph::{SwitchId, generate};
 use crate::service::status::Phase;
 use crate::service::{Fm, Request, Vector};
-use crate::store::{Backend, Store, StoreError};
+use crate::state::store::{Backend, Store, StoreError};
 
 /// Number of commands and writes that a manager may still send.
 type Fuse = Arc<AtomicU64>;

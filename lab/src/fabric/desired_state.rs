@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use weft_fm::text::{UuidText, is_name};
+use weft_fm::model::text::{UuidText, is_name};
 
 use super::endpoint_spec::hdm_bytes;
 use super::layout::gim::OWN;
@@ -195,7 +195,7 @@ fn write_memory(text: &mut String, topology: &Topology, layout: &Layout) -> std:
 
 #[cfg(test)]
 mod tests {
-    use weft_fm::service::desired::DesiredState;
+    use weft_fm::state::desired::DesiredState;
 
     use super::*;
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use weft_fm::text::tag;
+use weft_fm::model::text::tag;
 use weft_parsers::cci::tables::{EdgeRange, Entries, LdstCaps};
 use weft_parsers::cci::{Opcode, Payload as _, Request};
 use weft_parsers::fabric::{Bdf, Hpa, ReRouterEntry};

@@ -14,7 +14,7 @@ use weft_parsers::cci::tables::{SetEntries, SetIdt};
 use weft_parsers::cci::{List, Opcode, Request};
 use weft_parsers::fabric::{FastEntry, Hpa, Interleave, Pid, Target};
 
-use weft_fm::memory::map::SEGMENT;
+use weft_fm::components::memory::map::SEGMENT;
 
 /// Segments of a window at most.
 const SEGMENTS_MAX: usize = 4_096;

@@ -4,8 +4,8 @@
 //!
 //! Source: docs/fabric.md "Memory"; CXL 3.1 sections 7.7.3, 7.7.9.
 
+use weft_fm::model::text::is_name;
 use weft_fm::service::request::{GimRow, NamedPid, P2pRow, P2pState};
-use weft_fm::text::is_name;
 use weft_parsers::fabric::Pid;
 
 use super::layout::{Layout, Part};

@@ -4,7 +4,7 @@
 //!
 //! Source: docs/spec/wire-formats.md §4.5 (570Dh, 570Fh, 5713h), §5.1; CXL 3.1 section 7.7.9.
 
-use weft_fm::memory::map::SEGMENT;
+use weft_fm::components::memory::map::SEGMENT;
 use weft_parsers::cci::tables::{SetEntries, SetLdst};
 use weft_parsers::cci::{List, Request};
 use weft_parsers::fabric::{Bdf, Hpa, Interleave, LdstEntry, Pid, ReRouterEntry, Target};

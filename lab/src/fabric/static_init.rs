@@ -7,8 +7,8 @@
 
 use std::fmt::Write;
 
-use weft_fm::store::State;
-use weft_fm::text::mode_name;
+use weft_fm::model::text::mode_name;
+use weft_fm::state::store::State;
 use weft_parsers::fabric::DrtEntry;
 use weft_pbr_switch::{BindingEnd, StaticBinding, StaticInit, StaticPid};
 

@@ -7,7 +7,7 @@
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
-use weft_fm::media::{Media, Partition};
+use weft_fm::components::media::{Media, Partition};
 use weft_fm::service::status::StartMode;
 
 use crate::endpoint::number::Num;

@@ -4,7 +4,7 @@
 //!
 //! Source: docs/fabric.md.
 
-use weft_fm::service::desired::{DesiredState, DesiredStateError};
+use weft_fm::state::desired::{DesiredState, DesiredStateError};
 
 use super::desired_state::desired_state;
 use super::endpoint_spec::endpoint_spec;

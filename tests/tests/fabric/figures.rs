@@ -11,7 +11,7 @@ use weft_cxl::cci::Component;
 use weft_dataplane::time::Span;
 use weft_fm::service::status::Phase;
 use weft_fm::service::{Request, Response};
-use weft_fm::trace::{End, Via as TraceVia};
+use weft_fm::show::trace::{End, Via as TraceVia};
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Access, Command, OwnRange, Via};
 use weft_lab::endpoint::number::Num;

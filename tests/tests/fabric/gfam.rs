@@ -10,7 +10,7 @@
 
 use weft_base::rng::Rng;
 use weft_fm::service::{Request, Response};
-use weft_fm::trace::{End, Trace, Via};
+use weft_fm::show::trace::{End, Trace, Via};
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Access, Command, OwnRange};
 use weft_lab::endpoint::number::Num;

@@ -9,7 +9,7 @@
 
 use weft_fm::service::request::GimRow;
 use weft_fm::service::{Request, Response};
-use weft_fm::trace::{End, Trace, Via as TraceVia};
+use weft_fm::show::trace::{End, Trace, Via as TraceVia};
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Access, Command, OwnRange, Via};
 use weft_lab::endpoint::number::{Hex, Num};

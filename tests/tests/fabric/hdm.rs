@@ -11,7 +11,7 @@ use serde_json::Value;
 use weft_dataplane::time::Span;
 use weft_dataplane::types::PortId;
 use weft_fm::service::{Request, Response, Vector};
-use weft_fm::trace::{End, Via as TraceVia};
+use weft_fm::show::trace::{End, Via as TraceVia};
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Access, Command, OwnRange, Via};
 use weft_lab::endpoint::number::{Hex, Num};

@@ -8,7 +8,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
-use weft_fm::bind::Remote;
+use weft_fm::components::bind::Remote;
 use weft_fm::service::Request;
 use weft_lab::endpoint::command::{Access, Command, OwnRange};
 use weft_lab::endpoint::number::Num;

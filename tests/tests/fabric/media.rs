@@ -8,10 +8,10 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
-use weft_fm::media::Media;
+use weft_fm::components::media::Media;
 use weft_fm::service::request::{DmpRow, ShareRow};
 use weft_fm::service::{Request, Response};
-use weft_fm::trace::{End, Via};
+use weft_fm::show::trace::{End, Via};
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Command, OwnRange};
 use weft_lab::endpoint::number::{Hex, Num};

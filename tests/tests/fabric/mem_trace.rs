@@ -6,7 +6,7 @@
 //! Source: docs/fm.md "Trace"; docs/spec/cxl-fabric.md "CXL.mem"; CXL 3.1 sections 7.7.2.5, 7.7.3.3.
 
 use weft_fm::service::{Request, Response};
-use weft_fm::trace::{End, Trace, Via};
+use weft_fm::show::trace::{End, Trace, Via};
 use weft_lab::endpoint::command::{Access, Command, OwnRange, Via as By};
 use weft_lab::endpoint::number::Num;
 use weft_lab::fabric::layout::{Part, uuid};

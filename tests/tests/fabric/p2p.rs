@@ -11,7 +11,7 @@ use serde_json::Value;
 use weft_dataplane::time::Span;
 use weft_fm::service::request::{P2pRow, P2pState};
 use weft_fm::service::{Request, Response, Vector};
-use weft_fm::trace::{End, Trace, Via as TraceVia};
+use weft_fm::show::trace::{End, Trace, Via as TraceVia};
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Access, Command, OwnRange, Via};
 use weft_lab::endpoint::number::{Hex, Num};

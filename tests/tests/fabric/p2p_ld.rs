@@ -9,7 +9,7 @@
 
 use weft_fm::service::request::P2pState;
 use weft_fm::service::{Request, Response};
-use weft_fm::trace::{End, Via as TraceVia};
+use weft_fm::show::trace::{End, Via as TraceVia};
 use weft_lab::endpoint::command::{Access, Command, OwnRange, Via};
 use weft_lab::endpoint::number::Num;
 use weft_lab::fabric::layout::Part;

@@ -9,7 +9,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 use serde_json::Value;
-use weft_fm::port_reset::PortReset;
+use weft_fm::components::port_reset::PortReset;
 use weft_fm::service::Request;
 use weft_fm::service::request::TopologyFormat;
 use weft_lab::endpoint::Answer;

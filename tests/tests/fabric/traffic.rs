@@ -7,10 +7,10 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
-use weft_fm::graph::PortRef;
-use weft_fm::overview::LinkRow;
+use weft_fm::model::graph::PortRef;
 use weft_fm::service::request::TopologyFormat;
 use weft_fm::service::{Request, Response};
+use weft_fm::show::overview::LinkRow;
 use weft_lab::fabric::layout::Part;
 use weft_lab::fabric::managed::ManagedFabric;
 use weft_tests::fabric_here::{access, books, cci, pass, range, up_text};

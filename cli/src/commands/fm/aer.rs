@@ -4,7 +4,7 @@
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use weft_fm::aer::{AerError, tlp_header};
+use weft_fm::components::aer::{AerError, tlp_header};
 use weft_fm::service::Request;
 
 use super::Query;

@@ -3,9 +3,9 @@
 //! Source: `docs/fm.md`.
 
 use clap::{Args, Subcommand};
+use weft_fm::model::text::{parse_address, parse_size};
 use weft_fm::service::request::GimRow;
 use weft_fm::service::{Request, Response};
-use weft_fm::text::{parse_address, parse_size};
 
 use super::Query;
 use super::text::{named, table};

@@ -11,9 +11,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use weft_base::causes::with_causes;
-use weft_fm::aer::{AerError, tlp_header};
 use weft_fm::cci::{Mctp, Peer, RetryPolicy, Socket, Transport};
-use weft_fm::hbr::{HbrSwitch, HbrView};
+use weft_fm::components::aer::{AerError, tlp_header};
+use weft_fm::components::hbr::{HbrSwitch, HbrView};
 use weft_fm::service::Request;
 use weft_fm::service::request::TopologyFormat;
 use weft_parsers::cci::mctp::MessageType;

@@ -5,9 +5,9 @@
 //! Source: `docs/fm.md`; CXL 3.1 section 7.6.7.4.
 
 use clap::{Args, Subcommand};
+use weft_fm::model::text::{parse_address, parse_size};
 use weft_fm::service::request::{CapacityChange, CapacityRow, LdChange, LdRow};
 use weft_fm::service::{Request, Response};
-use weft_fm::text::{parse_address, parse_size};
 
 use super::Query;
 use super::text::table;

@@ -3,10 +3,10 @@
 //! Source: `docs/fm.md`.
 
 use clap::{Args, Subcommand};
-use weft_fm::media::{Media, short};
+use weft_fm::components::media::{Media, short};
+use weft_fm::model::text::{parse_address, parse_size};
 use weft_fm::service::request::{DmpRow, ShareRow};
 use weft_fm::service::{Request, Response};
-use weft_fm::text::{parse_address, parse_size};
 
 use super::Query;
 use super::text::{pid, pids, table};

@@ -3,7 +3,7 @@
 //! Source: `docs/fm.md`; CXL 3.1 section 7.6.7.1.3.
 
 use clap::Args;
-use weft_fm::port_reset::PortReset;
+use weft_fm::components::port_reset::PortReset;
 use weft_fm::service::Request;
 
 use super::Query;

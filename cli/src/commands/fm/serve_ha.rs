@@ -13,9 +13,9 @@ use weft_base::causes::with_causes;
 use weft_base::files::{self, OpenedBy};
 use weft_config::resolve::TlsFiles;
 use weft_control::tls::{self, FILE_MAX};
-use weft_fm::ha::address::Address;
-use weft_fm::ha::etcd::Post;
-use weft_fm::ha::http::{Credentials, Http};
+use weft_fm::service::ha::address::Address;
+use weft_fm::service::ha::etcd::Post;
+use weft_fm::service::ha::http::{Credentials, Http};
 
 use crate::error::CliError;
 

@@ -7,10 +7,10 @@
 use std::net::SocketAddr;
 
 use clap::Args;
-use weft_fm::service::display_names::DisplayNames;
 use weft_fm::service::request::TopologyFormat;
 use weft_fm::service::{Request, Response};
-use weft_fm::topology::tree;
+use weft_fm::show::display_names::DisplayNames;
+use weft_fm::show::topology::tree;
 
 use super::{Query, page};
 use crate::error::CliError;

@@ -5,9 +5,9 @@
 use std::fmt::Write;
 
 use clap::{Args, ValueEnum};
+use weft_fm::model::text::parse_address;
 use weft_fm::service::{Request, Response};
-use weft_fm::text::parse_address;
-use weft_fm::trace::{End, Trace, Via};
+use weft_fm::show::trace::{End, Trace, Via};
 
 use super::Query;
 use super::text::{pid, table};

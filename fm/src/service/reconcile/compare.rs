@@ -9,13 +9,13 @@ use weft_parsers::cci::Uuid;
 use weft_parsers::fabric::Pid;
 
 use super::is_there;
-use crate::bind::{Bindings, Bridge};
-use crate::gim::Gim;
-use crate::inventory::Inventory;
-use crate::memory::{Memory, Part, Share};
-use crate::service::names::Binding;
-use crate::store::State;
-use crate::text::name_of;
+use crate::components::bind::{Bindings, Bridge};
+use crate::components::gim::Gim;
+use crate::components::memory::{Memory, Part, Share};
+use crate::model::inventory::Inventory;
+use crate::model::text::name_of;
+use crate::state::names::Binding;
+use crate::state::store::State;
 
 /// State of bindings and memory after the comparison, and the differences found.
 #[derive(Debug, Default)]

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::graph::{Key, PortRef, SwitchId};
-use crate::inventory::{Gfd, Inventory, Partner, ReachedFrom, Switch};
-use crate::store::State;
+use crate::model::graph::{Key, PortRef, SwitchId};
+use crate::model::inventory::{Gfd, Inventory, Partner, ReachedFrom, Switch};
+use crate::state::store::State;
 
 /// Carries the stored state over to a new inventory. Components that were not found stay known, and are down. Those
 /// that were found keep their numbers, so that bindings, memory and requests keep their meaning.

@@ -21,9 +21,9 @@ pub use self::compare::Reconciled;
 use self::compare::compare;
 pub use self::merge::{merge, same_entry};
 use crate::cci::{CallError, Fabric};
-use crate::graph::PortRef;
-use crate::inventory::{Inventory, Partner};
-use crate::store::State;
+use crate::model::graph::PortRef;
+use crate::model::inventory::{Inventory, Partner};
+use crate::state::store::State;
 
 /// Reads the fabric and compares it with `believed`. GFDs may have lost their part of `wanted` memory; GIM rights lost
 /// by a component of `fresh` are restored later.

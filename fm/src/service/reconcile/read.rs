@@ -13,14 +13,14 @@ use weft_parsers::cci::{Request, Uuid};
 use weft_parsers::fabric::Pid;
 
 use super::is_there;
-use crate::bind::{self, Bindings, Bridge, BridgeState, LinkEnd, Local, Remote};
 use crate::cci::{CallError, Fabric, Way};
-use crate::gim::Gim;
-use crate::graph::SwitchId;
-use crate::inventory::{Gfd, Inventory, TargetKind};
-use crate::memory::{DECODERS, GROUPS_MAX, Host, Memory, Part, Share, group_bit};
-use crate::service::names::{hosts, requesters};
-use crate::text::name_of;
+use crate::components::bind::{self, Bindings, Bridge, BridgeState, LinkEnd, Local, Remote};
+use crate::components::gim::Gim;
+use crate::components::memory::{DECODERS, GROUPS_MAX, Host, Memory, Part, Share, group_bit};
+use crate::model::graph::SwitchId;
+use crate::model::inventory::{Gfd, Inventory, TargetKind};
+use crate::model::text::name_of;
+use crate::state::names::{hosts, requesters};
 
 /// Extents read from a group's list.
 const EXTENTS_MAX: u32 = 64;

@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weft_fm::rules::{self, Forbidden};
-use weft_fm::text;
+use weft_fm::model::rules::{self, Forbidden};
+use weft_fm::model::text;
 
 use super::super::topology::{self, Topology};
 use super::{

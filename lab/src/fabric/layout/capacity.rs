@@ -2,7 +2,7 @@
 //!
 //! Source: docs/fabric.md.
 
-use weft_fm::media;
+use weft_fm::components::media;
 
 use super::super::topology::Gfd;
 use super::LayoutError;

@@ -6,8 +6,8 @@
 
 use std::fmt;
 
-use weft_fm::memory::map::Conflict;
-use weft_fm::rules::Forbidden;
+use weft_fm::components::memory::map::Conflict;
+use weft_fm::model::rules::Forbidden;
 
 /// Reasons why a topology cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use weft_fm::memory::map::{LocalRange, SEGMENT};
+use weft_fm::components::memory::map::{LocalRange, SEGMENT};
 
 use super::super::topology::{DeviceKind, Flow, Gim};
 use super::build::Builder;

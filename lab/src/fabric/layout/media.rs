@@ -5,8 +5,8 @@
 //!
 //! Source: docs/fabric.md; CXL 3.1 section 7.7.2.3.
 
-use weft_fm::media::{self, Media, Partition};
-use weft_fm::memory::map;
+use weft_fm::components::media::{self, Media, Partition};
+use weft_fm::components::memory::map;
 
 use super::super::topology::Memory;
 use super::build::Builder;

@@ -6,9 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use weft_fm::memory::DECODERS;
-use weft_fm::memory::map::{self, Kind, Range};
-use weft_fm::text;
+use weft_fm::components::memory::DECODERS;
+use weft_fm::components::memory::map::{self, Kind, Range};
+use weft_fm::model::text;
 
 use super::super::topology::Memory;
 use super::build::Builder;

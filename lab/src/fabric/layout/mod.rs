@@ -21,8 +21,8 @@ pub mod p2p;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weft_fm::media::Partition;
-use weft_fm::rules;
+use weft_fm::components::media::Partition;
+use weft_fm::model::rules;
 use weft_parsers::cci::Uuid;
 
 pub use error::LayoutError;

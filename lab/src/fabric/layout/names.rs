@@ -4,7 +4,7 @@
 //!
 //! Source: docs/fabric.md, docs/fm.md.
 
-use weft_fm::text::{is_name, is_word};
+use weft_fm::model::text::{is_name, is_word};
 
 use super::super::topology::Topology;
 use super::build::Builder;

@@ -7,9 +7,9 @@
 
 use weft_cxl::mld::{GRANULE, Mld};
 use weft_cxl::pci::component::hdm::UNIT;
-use weft_fm::memory::map::{self, Kind, Range, SEGMENT};
+use weft_fm::components::memory::map::{self, Kind, Range, SEGMENT};
+use weft_fm::model::text::is_name;
 use weft_fm::service::status::StartMode;
-use weft_fm::text::is_name;
 
 use super::super::topology::{DeviceKind, P2p};
 use super::build::Builder;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use weft_fm::text::is_word;
+use weft_fm::model::text::is_word;
 
 use crate::fabric::layout::{End, Layout, MANAGER, Part};
 

@@ -29,7 +29,7 @@ use std::time::Duration;
 use weft_base::{files, wait};
 use weft_fm::service::status::{Phase, StartMode};
 use weft_fm::service::{Request, Response};
-use weft_fm::store::{Store, StoreError};
+use weft_fm::state::store::{Store, StoreError};
 use weft_rpc::Refused;
 
 pub use self::ask::{endpoint_socket, manager_socket, map};

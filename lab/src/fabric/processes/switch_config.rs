@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use weft_fm::text::UuidText;
+use weft_fm::model::text::UuidText;
 
 use super::Processes;
 use crate::fabric::layout::{End, Part, PortRole, uuid};

@@ -175,7 +175,7 @@ fn unbinding_disturbs_nobody_else() {
     fabric.fm().request(&Request::Bind { bridge, to }).unwrap();
     pass(&fabric, 30);
     // What is bound last stands last in the list.
-    let sorted = |state: Option<weft_fm::store::State>| {
+    let sorted = |state: Option<weft_fm::state::store::State>| {
         let mut state = state.unwrap();
         state.bindings.local.sort_by_key(|local| local.bridge);
         state

@@ -8,9 +8,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use weft_fm::graph::{Endpoint, Graph, PortRef, PortUse, SwitchId};
-use weft_fm::proof::Traffic;
-use weft_fm::routes::Tables;
+use weft_fm::model::graph::{Endpoint, Graph, PortRef, PortUse, SwitchId};
+use weft_fm::plan::proof::Traffic;
+use weft_fm::plan::tables::Tables;
 use weft_parsers::fabric::{DrtEntry, Pid};
 
 /// One direction of a cable: into the fabric, between switches, or out of it; by the port that sends or takes.
@@ -41,7 +41,7 @@ impl Dependencies {
                 far.insert(b, a);
             }
         }
-        let up = |end: &weft_fm::graph::Endpoint| graph.is_up(end.at.switch);
+        let up = |end: &weft_fm::model::graph::Endpoint| graph.is_up(end.at.switch);
         let edge = graph.endpoints().filter(up).map(|end| end.at).collect();
         Self { waits: BTreeMap::new(), far, edge }
     }

@@ -17,11 +17,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use check::{Dependencies, arrivals, circle, shortest};
 use sim::{Sim, SimEnd};
 use weft_base::rng::Rng;
-use weft_fm::graph::generate::{self, join};
-use weft_fm::graph::{Graph, GraphError, LinkId, PortRef, SwitchId};
-use weft_fm::proof::{Fault, Proof, Traffic};
-use weft_fm::routes::transit::Steps;
-use weft_fm::routes::{Change, Known, Options, Routed, Tables, Transit, route};
+use weft_fm::model::graph::generate::{self, join};
+use weft_fm::model::graph::{Graph, GraphError, LinkId, PortRef, SwitchId};
+use weft_fm::plan::proof::{Fault, Proof, Traffic};
+use weft_fm::plan::routes::transit::Steps;
+use weft_fm::plan::routes::{Known, Options, Routed, Transit, route};
+use weft_fm::plan::tables::{Change, Tables};
 use weft_parsers::fabric::{DrtEntry, Pid, RgtMode};
 
 fn seed() -> u64 {

@@ -10,8 +10,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weft_base::rng::Rng;
-use weft_fm::graph::{Graph, LinkId, PortRef, SwitchId, generate};
-use weft_fm::routes::{Known, Options, Order, Routed, Tables, Transit, route};
+use weft_fm::model::graph::{Graph, LinkId, PortRef, SwitchId, generate};
+use weft_fm::plan::order::Order;
+use weft_fm::plan::routes::{Known, Options, Routed, Transit, route};
+use weft_fm::plan::tables::Tables;
 use weft_parsers::fabric::{DrtEntry, Pid, RgtMode};
 
 use super::check::{Dependencies, circle, walk_static};

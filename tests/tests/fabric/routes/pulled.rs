@@ -9,8 +9,9 @@
 use std::collections::BTreeSet;
 
 use weft_base::rng::Rng;
-use weft_fm::graph::{Graph, generate};
-use weft_fm::routes::{Basis, Options, Order, Routed, route, route_from};
+use weft_fm::model::graph::{Graph, generate};
+use weft_fm::plan::order::Order;
+use weft_fm::plan::routes::{Basis, Options, Routed, route, route_from};
 
 use super::{judge, mixtures, planned, seed};
 

@@ -9,9 +9,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use weft_base::rng::Rng;
-use weft_fm::graph::{Graph, PortRef};
-use weft_fm::proof::Traffic;
-use weft_fm::routes::Tables;
+use weft_fm::model::graph::{Graph, PortRef};
+use weft_fm::plan::proof::Traffic;
+use weft_fm::plan::tables::Tables;
 use weft_parsers::fabric::{DrtEntry, Pid};
 
 /// How a run ended.

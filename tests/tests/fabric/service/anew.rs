@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use weft_cxl::cci::{Component, Served, Session, serve};
 use weft_dataplane::time::Instant;
 use weft_fm::cci::{CallError, Fabric, InProcess, RetryPolicy, TransportError, Way};
-use weft_fm::inventory::Manager;
+use weft_fm::model::inventory::Manager;
 use weft_parsers::cci::component::{ClaimOp, ClaimOwnership};
 use weft_parsers::cci::{Header, Payload, Request, ReturnCode, Uuid, pbr};
 use weft_parsers::fabric::Pid;

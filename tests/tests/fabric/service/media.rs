@@ -8,10 +8,10 @@
 use std::sync::{Arc, Mutex};
 
 use weft_cxl::cci::Session;
-use weft_fm::media::Media;
-use weft_fm::service::desired::DesiredState;
+use weft_fm::components::media::Media;
 use weft_fm::service::status::StartMode;
 use weft_fm::service::{Fm, Request, Response, Setup};
+use weft_fm::state::desired::DesiredState;
 
 use super::session;
 use super::world::{BLOCK, HOST, World};

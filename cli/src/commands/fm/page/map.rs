@@ -8,10 +8,10 @@
 
 use std::fmt::Write as _;
 
-use weft_fm::memory::map::SEGMENT;
-use weft_fm::overview::{AddressMap, Asked};
-use weft_fm::segment_tables::{SegmentRun, SegmentTable};
+use weft_fm::cci::segment_tables::{SegmentRun, SegmentTable};
+use weft_fm::components::memory::map::SEGMENT;
 use weft_fm::service::request::{P2pRow, P2pState};
+use weft_fm::show::overview::{AddressMap, Asked};
 use weft_views::page::{Row, table_of};
 use weft_views::svg::escape;
 
