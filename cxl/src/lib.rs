@@ -51,6 +51,7 @@ pub mod fabric_mem;
 pub mod gfd;
 pub mod gfd_end;
 pub mod hbr;
+pub mod in_band;
 pub mod ln;
 pub mod mctp;
 pub mod mem;

@@ -10,7 +10,8 @@ use std::collections::VecDeque;
 
 use weft_base::rng::Rng;
 use weft_dataplane::pfc::{PauseRx, PfcFrame};
-use weft_dataplane::port::wire::{Flaw, WireConfig, WireEnd};
+use weft_dataplane::port::flaw::Flaw;
+use weft_dataplane::port::wire::{WireConfig, WireEnd};
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::{PerPri, Pri};
 use weft_parsers::{MacAddr, Pfc};

@@ -14,7 +14,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
 
-use weft_dataplane::port::wire::{Flaw, Wire, WireConfig, WireEnd, cable};
+use weft_dataplane::port::flaw::Flaw;
+use weft_dataplane::port::wire::{Wire, WireConfig, WireEnd, cable};
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_hosts::frames::{Kind, Station};
 use weft_hosts::rclink::endpoint::{Endpoint, EndpointSpec, Message, QPS};

@@ -18,7 +18,7 @@ use weft_control::conform::Params;
 use weft_control::live::confine;
 use weft_control::report::tables;
 use weft_control::requests::Request;
-use weft_control::sai::client::SaiClient;
+use weft_control::sai_client::SaiClient;
 
 use super::running::{SwitchArgs, read_answer};
 use super::write_json;

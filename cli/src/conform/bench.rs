@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use weft_base::wait;
 use weft_control::conform::{Params, Row};
-use weft_control::sai::client::{PortObjects, SaiClient, SaiError};
 use weft_control::sai::objects::{
     GroupCounter, PoolCounter, PortCounter, QueueCounter, pfc_tx_counter,
 };
+use weft_control::sai_client::{PortObjects, SaiClient, SaiError};
 use weft_dataplane::time::Span;
 use weft_lab::clock::now;
 use weft_parsers::Ecn;

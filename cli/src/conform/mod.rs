@@ -11,7 +11,7 @@ mod links;
 
 use serde::Serialize;
 use weft_base::causes::with_causes;
-use weft_control::sai::client::SaiError;
+use weft_control::sai_client::SaiError;
 use weft_lab::clock::now;
 use weft_lab::netdev::OpenError;
 

@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 use weft_base::files::{self, OpenedBy};
 use weft_dataplane::port::capture::{CaptureName, Choice};
 use weft_sim::results::Setting;
+use weft_sim::run::RunError;
 use weft_sim::scenario::Scenario;
-use weft_sim::scenario::run::RunError;
 
 pub use self::places::Places;
 use crate::read::{ReadError, read_text};

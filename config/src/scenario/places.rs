@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use weft_base::causes::with_causes;
 use weft_sim::network::NetworkError;
+use weft_sim::run::RunError;
 use weft_sim::scenario::Scenario;
-use weft_sim::scenario::run::RunError;
 
 use super::keys::Keys;
 use super::{Source, problem};

@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde::{Deserialize, Serialize};
 use weft_base::eventfd::EventFd;
 use weft_base::threads::{self, Ends, Role};
 use weft_config::resolve::FabricConfig;
@@ -32,6 +31,7 @@ use weft_pbr_switch as pbr_switch;
 
 use super::LiveError;
 use super::refusals::RefusalWatch;
+use crate::report::fabric::AgentCounts;
 
 /// Free chunks that the thread keeps for itself, so that it rarely goes to the shared pool.
 pub const CACHE: usize = 64;
@@ -47,17 +47,6 @@ const LATE_MAX: usize = 256 * 1024;
 const NOTICES_MAX: usize = 64;
 /// Longest payload in bytes that any link may have.
 const PAYLOAD_MAX: usize = 4_096;
-
-/// Counters of the agent's thread.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AgentCounts {
-    pub turns: u64,
-    /// Times that changed tables were put in force.
-    pub published: u64,
-    pub links: u64,
-    /// Counters of the functions themselves.
-    pub functions: pbr_switch::AgentCounts,
-}
 
 /// Names a connection of a manager; a session may have several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,7 +8,7 @@ use core::fmt::{self, Write};
 use std::path::Path;
 
 use weft_dataplane::port::capture::{CaptureError, CaptureReader, Record};
-use weft_dataplane::port::wire::Flaw;
+use weft_dataplane::port::flaw::Flaw;
 use weft_parsers::ParseConfig;
 
 use crate::decode::{decode, field_spans};

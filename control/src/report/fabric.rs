@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use weft_cxl::cci::Component;
+use weft_cxl::mctp::MctpCounts;
 use weft_dataplane::pbr::explain::{EdgeSteps, RouteSteps, SegmentSteps};
 use weft_dataplane::pbr::tables::Assigned;
 use weft_dataplane::pbr::{Dispatch, Refusal, Tables, Verdict};
@@ -17,9 +18,50 @@ use weft_dataplane::types::PortId;
 use weft_parsers::fabric::{DrtEntry, Pid, Target};
 use weft_pbr_switch::{self as pbr_switch, Bound, Role};
 
-use crate::live::agent::AgentCounts;
-use crate::live::cci::CciCounts;
-use crate::live::cci::mctp::MctpReport;
+/// Counters of the thread of a switch's agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentCounts {
+    pub turns: u64,
+    /// Times that changed tables were put in force.
+    pub published: u64,
+    pub links: u64,
+    /// Counters of the functions themselves.
+    pub functions: pbr_switch::AgentCounts,
+}
+
+/// Counters of the listener that managers connect to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CciCounts {
+    pub open: u64,
+    pub accepted: u64,
+    /// Connections that were refused: too many, or of another user.
+    pub refused: u64,
+    /// Connections that had to go for others.
+    pub evicted: u64,
+    /// Connections that were closed for a missed deadline: idle, a request that does not end, answers not taken.
+    pub overdue: u64,
+    /// Connections without a certificate that names a right.
+    pub denied: u64,
+    /// Connections that were closed because their stream was out of step.
+    pub malformed: u64,
+    /// Messages that were no requests.
+    pub ignored: u64,
+}
+
+/// Counters of the listener for MCTP, and of packets and messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MctpReport {
+    pub open: u64,
+    pub accepted: u64,
+    /// Connections that were refused: too many.
+    pub refused: u64,
+    /// Connections that had to go for others.
+    pub evicted: u64,
+    /// Connections that were closed for a missed deadline: idle, half a message, answers not taken.
+    pub overdue: u64,
+    #[serde(flatten)]
+    pub messages: MctpCounts,
+}
 
 /// Gives the name of a port.
 pub type NameOf<'a> = &'a dyn Fn(PortId) -> String;

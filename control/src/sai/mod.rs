@@ -2,7 +2,7 @@
 //! operating systems.
 //!
 //! [`start`] serves over TCP, with a thread for each connection, which carries out its calls one after the other.
-//! [`service`] has the methods; [`client`] calls them.
+//! [`service`] has the methods; [`crate::sai_client`] calls them.
 //!
 //! Source: docs/sai.md.
 //!
@@ -11,7 +11,6 @@
 
 mod answer;
 mod args;
-pub mod client;
 pub mod objects;
 mod scheduler;
 pub mod service;

@@ -2,16 +2,14 @@
 //!
 //! Each takes received [`Vdm`]s and `now`; it returns messages to send, accesses to a host's memory and events, and
 //! tells by `next_due` when to poll it again. [`partner`] discovers the far end of a link, [`reset`]
-//! keeps a virtual link, [`link_reset`] resets the lower end of a link, [`mctp`] carries CCI messages, [`in_band`]
-//! serves them at a GFD, [`proxy`] hands a host's commands to a GFD, [`gam`] puts notifications into a host's ring,
-//! [`rtupdate`] distributes `CacheID`s.
+//! keeps a virtual link, [`link_reset`] resets the lower end of a link, [`mctp`] carries CCI messages, [`proxy`] hands a
+//! host's commands to a GFD, [`gam`] puts notifications into a host's ring, [`rtupdate`] distributes `CacheID`s.
 //!
 //! Source: docs/spec/wire-formats.md §3.8; CXL 3.1 section 7.7.11.
 //!
 //! No machine reads a clock, allocates without bound, or panics on any input.
 
 pub mod gam;
-pub mod in_band;
 pub mod link_reset;
 pub mod mctp;
 pub mod partner;

@@ -19,6 +19,7 @@ pub mod disturbance;
 pub mod dpdk;
 mod error;
 mod field;
+pub mod flaw;
 #[expect(unsafe_code, reason = "words of rings that the kernel shares")]
 mod gauge;
 pub mod gso;

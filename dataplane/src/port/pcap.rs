@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use weft_base::files::Existing;
 
 use super::capture::{CaptureFormat, CaptureName, CaptureReader, CaptureWriter, Record};
-use super::wire::Flaw;
+use super::flaw::Flaw;
 use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, csum};
 use crate::batch::{BURST, Batch};
 use crate::pool::Bufs;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::fabric_mem::{MemAnswer, MemCommand};
-use super::ln::report::{LnAccess, LnReport, LncReport, LnrFunction};
+use super::ln_report::{LnAccess, LnReport, LncReport, LnrFunction};
 use super::number::{Hex, Id, Num, number_or_hex};
 use super::time_limit::{TIMEOUT_MS, timeout, timeout_ms};
 

@@ -15,6 +15,7 @@ pub mod hbr;
 pub mod host;
 mod kinds;
 pub mod ln;
+pub mod ln_report;
 pub mod number;
 pub mod own_memory;
 pub mod runner;

@@ -14,7 +14,7 @@ use std::thread;
 use serde::Serialize;
 use weft_base::rng::Rng;
 use weft_dataplane::pipeline::Ledger;
-use weft_dataplane::port::wire::Flaw;
+use weft_dataplane::port::flaw::Flaw;
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::trace::Event;
 use weft_dataplane::types::{PortId, Pri};

@@ -3,7 +3,8 @@
 //! The result is the same with any number of threads and any numbering of components.
 
 use weft_base::rng::Rng;
-use weft_dataplane::port::wire::{Flaw, WireEnd};
+use weft_dataplane::port::flaw::Flaw;
+use weft_dataplane::port::wire::WireEnd;
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::types::{PortId, PortSet};
 

@@ -13,7 +13,7 @@ use weft_dataplane::types::{PORTS_MAX, PortId, Pri, PriSet};
 use weft_parsers::HEAD_LEN;
 
 use super::{Hop, Key};
-use crate::rclink_checkers::heard::{FrameKind, Reader};
+use crate::rclink_heard::{FrameKind, Reader};
 
 /// A frame in the switch.
 #[derive(Clone, Copy, Debug, Default)]

@@ -6,7 +6,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use weft_dataplane::port::wire::{Flaw, WireEnd};
+use weft_dataplane::port::flaw::Flaw;
+use weft_dataplane::port::wire::WireEnd;
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::PortId;
 use weft_hosts::rclink::endpoint::{CreditKind, CreditUpdate, Endpoint};

@@ -36,7 +36,7 @@ use crate::checkers::Violation;
 use crate::engine::{CableError, CableSpec, Cables, Latency, Place, Schedule};
 use crate::journey::{self, SwitchLog};
 use crate::nodes::{Node, Nodes};
-use crate::rclink_checkers::heard::Reader;
+use crate::rclink_heard::Reader;
 use crate::results::network::LatencyParts;
 use crate::scenario::fault::Fault;
 use crate::scenario::flow::{Flow, FlowError};

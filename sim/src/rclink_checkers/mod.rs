@@ -6,7 +6,6 @@
 //!
 //! Source: docs/spec/model.md §4.
 
-pub mod heard;
 mod receiver;
 mod sender;
 mod stops;
@@ -23,13 +22,13 @@ use weft_hosts::rclink::endpoint::{
 };
 use weft_parsers::Pfc;
 
-use self::heard::{Frame, FrameKind, Heard, Reader};
 use self::receiver::Receiver;
 use self::sender::Sender;
 use self::stops::Stops;
 use self::tap::Tap;
 use crate::checkers::{Violation, is_kept};
 use crate::journey::HostLog;
+use crate::rclink_heard::{Frame, FrameKind, Heard, Reader};
 
 /// Violations kept, beside the first one of each checker; all are counted.
 const KEEP: usize = 16;

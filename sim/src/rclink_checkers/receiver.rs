@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use weft_hosts::rclink::queue_pair::{PSNS, psn_since};
 
-use super::heard::FrameKind;
+use crate::rclink_heard::FrameKind;
 
 type Found<T> = Result<T, (&'static str, String)>;
 

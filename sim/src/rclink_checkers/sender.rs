@@ -11,7 +11,7 @@ use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::Pri;
 use weft_hosts::rclink::queue_pair::psn_since;
 
-use super::heard::FrameKind;
+use crate::rclink_heard::FrameKind;
 
 type Found<T> = Result<T, (&'static str, String)>;
 

@@ -8,7 +8,7 @@ use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortCaps, PortCounters, PortError};
 use weft_dataplane::time::Instant;
 
-use super::heard::{Frame, Heard, Reader};
+use crate::rclink_heard::{Frame, Heard, Reader};
 
 /// A port that notes all frames, and passes them on.
 pub struct Tap<'a, P> {

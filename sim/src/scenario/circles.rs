@@ -62,7 +62,7 @@ fn neighbours(
 }
 
 /// A circle of elements of `all`, each of which leads to those that `next` gives, found by a search in depth.
-pub(super) fn find<T: Copy + Ord>(
+pub(crate) fn find<T: Copy + Ord>(
     all: impl Iterator<Item = T>,
     next: impl Fn(T) -> Vec<T>,
 ) -> Option<Vec<T>> {

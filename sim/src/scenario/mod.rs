@@ -9,7 +9,6 @@ pub mod expect;
 pub mod fault;
 pub mod flow;
 pub mod metrics;
-pub mod run;
 pub mod workload;
 
 use std::error::Error;

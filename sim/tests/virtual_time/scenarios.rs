@@ -7,7 +7,7 @@
 
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::pipeline::Ledger;
-use weft_dataplane::port::wire::Flaw;
+use weft_dataplane::port::flaw::Flaw;
 use weft_dataplane::stats::DropReason;
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::Event;

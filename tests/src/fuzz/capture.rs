@@ -8,7 +8,7 @@
 use std::io::Cursor;
 
 use weft_dataplane::port::capture::{CaptureReader, Record};
-use weft_dataplane::port::wire::Flaw;
+use weft_dataplane::port::flaw::Flaw;
 
 /// Bytes that the records of a file may have beyond those of the file itself. Only a packed file
 /// may grow more; no more than [`UNPACKED`] of it are read.

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use weft_base::rng::Rng;
 use weft_config::{Config, Sources, Timing};
-use weft_control::record::{Header, Job, Record, replay};
+use weft_control::record::Header;
+use weft_control::rerun::{Job, Record, replay};
 use weft_dataplane::port::record::Recorder;
 
 /// A small switch of three ports, so that frames can be flooded.

@@ -10,7 +10,7 @@ use weft_dataplane::time::Span;
 use weft_fm::service::Request;
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Command, OwnRange};
-use weft_lab::endpoint::ln::report::{LnAccess, LnOutcome, LnReport, LncReport};
+use weft_lab::endpoint::ln_report::{LnAccess, LnOutcome, LnReport, LncReport};
 use weft_lab::endpoint::number::{Hex, Num};
 use weft_lab::fabric::layout::Part;
 use weft_lab::fabric::managed::ManagedFabric;

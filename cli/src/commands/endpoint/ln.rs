@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use clap::{Args, Subcommand};
 use weft_lab::endpoint::Command;
-use weft_lab::endpoint::ln::report::{LnAccess, LnOutcome, LnReport, LncReport, LnrFunction};
+use weft_lab::endpoint::ln_report::{LnAccess, LnOutcome, LnReport, LncReport, LnrFunction};
 use weft_lab::endpoint::number::{Hex, Num};
 
 #[derive(Debug, Subcommand)]

@@ -8,8 +8,8 @@ use std::io::Write;
 use std::path::Path;
 
 use weft_base::files::{self, OpenedBy};
-use weft_control::record::{Job, Record, RecordReport, ReplayError};
 use weft_control::replay::{Base, Look};
+use weft_control::rerun::{Job, Record, RecordReport, ReplayError};
 
 use super::{PageLooks, ReplayArgs, check_outputs, print_ports, tracer, write_result};
 use crate::commands::{progress, write_json};
@@ -44,7 +44,7 @@ pub fn run(args: &ReplayArgs, path: &Path, out: &mut dyn Write) -> Result<(), Cl
         let look = |now, core: &_, is_end| looks.look(now, core, is_end);
         let look: Option<Look<'_>> = args.page.as_ref().map(|_| &look as _);
         let job = Job { out: args.out.as_deref(), look };
-        weft_control::record::replay(record, &job, tracer, &|steps| bar.set_position(steps))
+        weft_control::rerun::replay(record, &job, tracer, &|steps| bar.set_position(steps))
             .map_err(failed)?
     };
     bar.finish_and_clear();

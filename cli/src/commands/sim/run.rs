@@ -18,8 +18,8 @@ use weft_config::scenario::{Loaded, Source, export};
 use weft_config::value::Kind;
 use weft_sim::network::NetworkError;
 use weft_sim::results::{Ending, ExpectResult, Results};
+use weft_sim::run::{Progress, RunError, RunOptions, run as run_scenario};
 use weft_sim::scenario::Scenario;
-use weft_sim::scenario::run::{Progress, RunError, RunOptions, run as run_scenario};
 use weft_views::results::WriteError;
 use weft_views::results::csv::FlowStream;
 

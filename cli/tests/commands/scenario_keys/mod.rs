@@ -16,7 +16,7 @@ use weft_config::param::Form;
 use weft_config::scenario::Source;
 use weft_config::scenario::table::{ELSEWHERE, SCENARIO};
 use weft_config::table::CONFIG;
-use weft_sim::scenario::run::{RunOptions, run};
+use weft_sim::run::{RunOptions, run};
 
 use crate::config_mutations::config_keys;
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use weft_dataplane::port::capture::{CaptureReader, Choice, Record};
-use weft_dataplane::port::wire::Flaw;
+use weft_dataplane::port::flaw::Flaw;
 use weft_dataplane::time::Instant;
 use weft_sim::scenario::flow::Flow;
 

@@ -19,7 +19,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustls::{ServerConfig, ServerConnection};
-use serde::{Deserialize, Serialize};
 use weft_base::eventfd::EventFd;
 use weft_base::threads::Role;
 use weft_config::places::Listen;
@@ -29,6 +28,7 @@ use weft_cxl::cci::{Right, StreamServer};
 
 use super::agent::{Agent, PeerId};
 use crate::mgmt::trusted;
+use crate::report::fabric::CciCounts;
 use crate::serve::{self, Client, Limits, Listener, Protocol, SocketError, Stream, Trust, wait};
 use crate::tls::{self, TlsError};
 
@@ -47,25 +47,6 @@ pub const LIMITS: Limits = Limits {
 const PIECE: usize = 16 * 1024;
 /// Bytes of responses after which no more requests are carried out until the client has taken them.
 const OUT_MAX: usize = 64 * 1024;
-
-/// Counters of the listener.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CciCounts {
-    pub open: u64,
-    pub accepted: u64,
-    /// Connections that were refused: too many, or of another user.
-    pub refused: u64,
-    /// Connections that had to go for others.
-    pub evicted: u64,
-    /// Connections that were closed for a missed deadline: idle, a request that does not end, answers not taken.
-    pub overdue: u64,
-    /// Connections without a certificate that names a right.
-    pub denied: u64,
-    /// Connections that were closed because their stream was out of step.
-    pub malformed: u64,
-    /// Messages that were no requests.
-    pub ignored: u64,
-}
 
 /// Why managers cannot connect.
 #[derive(Debug, thiserror::Error)]

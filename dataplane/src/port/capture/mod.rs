@@ -22,7 +22,7 @@ pub use link_errors::LinkErrors;
 pub use read::CaptureReader;
 pub use write::{CaptureWriter, Direction, Meta};
 
-use crate::port::wire::Flaw;
+use crate::port::flaw::Flaw;
 
 /// `LINKTYPE_ETHERNET`, the only link type that weft reads and writes.
 const LINK_ETHERNET: u16 = 1;

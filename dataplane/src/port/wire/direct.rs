@@ -5,8 +5,9 @@
 //!
 //! Source: docs/spec/model.md §2.
 
-use super::{Flaw, Wire, WireFrame};
+use super::{Wire, WireFrame};
 use crate::port::Port;
+use crate::port::flaw::Flaw;
 use crate::time::Instant;
 
 impl Wire {

@@ -11,39 +11,12 @@ use weft_base::sync::{Arc, AtomicBool, AtomicU64, Ordering};
 
 use crate::pool::FRONT_LEN;
 use crate::port::disturbance::{Errors, Outages};
-use crate::stats::DropReason;
+use crate::port::flaw::Flaw;
 use crate::time::{Instant, LinkRate, Span};
 use crate::types::{PortId, PortSet};
 
 /// Bytes on the wire, preamble included, after which a switch has the whole header of a frame.
 pub const HEADER_LEN: usize = 72;
-
-/// Damage of a frame on a cable.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Flaw {
-    /// The frame is whole and right.
-    #[default]
-    None,
-    /// Its FCS does not match.
-    Fcs,
-    /// The capture that it comes from has only its front.
-    Truncated,
-    /// The capture that it comes from reports under 64 bytes on the wire.
-    Runt,
-}
-
-impl Flaw {
-    /// Reason for which a port drops a frame with this flaw, before it looks at the contents.
-    #[must_use]
-    pub const fn reason(self) -> Option<DropReason> {
-        match self {
-            Self::None => None,
-            Self::Fcs => Some(DropReason::Fcs),
-            Self::Truncated => Some(DropReason::Truncated),
-            Self::Runt => Some(DropReason::Runt),
-        }
-    }
-}
 
 /// Frames for which a cable has memory at first; its ring grows up to its depth.
 const FIRST: usize = 16;

@@ -11,10 +11,11 @@ mod end;
 use core::cell::Cell;
 
 use self::end::Early;
-pub use self::end::{Departures, Flaw, HEADER_LEN, WireEnd, WireFrame, cable};
+pub use self::end::{Departures, HEADER_LEN, WireEnd, WireFrame, cable};
 use crate::batch::Batch;
 use crate::desc::Desc;
 use crate::pool::Bufs;
+use crate::port::flaw::Flaw;
 use crate::port::{Port, PortCaps, PortCounters, PortError};
 use crate::stats::DropReason;
 use crate::time::{Instant, LinkRate, Span, WireTimes};

@@ -6,8 +6,8 @@ use weft_cxl::cxl_host::CxlHost;
 use weft_cxl::ln::Watched;
 use weft_rpc::Refused;
 
-use super::report::{LISTED_MAX, LncLine, LncReport, LncRequester};
 use crate::endpoint::command::Answer;
+use crate::endpoint::ln_report::{LISTED_MAX, LncLine, LncReport, LncRequester};
 
 /// Lists the watched lines with their watchers.
 ///

@@ -16,9 +16,9 @@ use weft_dataplane::time::{Instant, Span};
 use weft_parsers::fabric::Hpa;
 use weft_rpc::Refused;
 
-use super::report::{LISTED_MAX, LnAccess, LnOutcome, LnReport, LnrFunction, LnrLine};
 use crate::endpoint::command::{Answer, Command};
 use crate::endpoint::event_log::EventLog;
+use crate::endpoint::ln_report::{LISTED_MAX, LnAccess, LnOutcome, LnReport, LnrFunction, LnrLine};
 use crate::endpoint::number::Hex;
 use crate::endpoint::transfer::name;
 

@@ -1,7 +1,7 @@
 //! Commands of Lightweight Notification, with host and device back to back and through an HBR switch.
 
 use super::*;
-use crate::endpoint::ln::report::{LnAccess, LnOutcome, LnReport, LncReport, LnrFunction};
+use crate::endpoint::ln_report::{LnAccess, LnOutcome, LnReport, LncReport, LnrFunction};
 
 /// Address of a line in the host's memory.
 const LINE: u64 = RAM + 0x4000;

@@ -8,7 +8,7 @@ mod line_rate;
 mod queues;
 mod waiting;
 
-use weft_dataplane::port::wire::Flaw;
+use weft_dataplane::port::flaw::Flaw;
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::Event;
 use weft_dataplane::types::{PortId, Pri};

@@ -57,7 +57,7 @@ fn metrics_that_there_are_not_are_refused_before_the_run() {
 /// A frame that a switch counts as sent and did not send unbalances its ledger.
 #[test]
 fn books_that_are_wrong_are_uneven() {
-    let mut network = weft_sim::scenario::run::build(&scenario(Vec::new())).unwrap();
+    let mut network = weft_sim::run::build(&scenario(Vec::new())).unwrap();
     network.run(Instant::from_ns(100_000), 1).unwrap();
     assert!(network.is_idle());
     assert_eq!(network.ledgers()[0].imbalance(), 0);

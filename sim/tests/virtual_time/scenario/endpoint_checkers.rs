@@ -10,7 +10,7 @@ use weft_hosts::rclink::endpoint::{EndpointStats, Event};
 use weft_parsers::Pfc;
 use weft_sim::network::Network;
 use weft_sim::rclink_checkers::Rest;
-use weft_sim::rclink_checkers::heard::{Frame, FrameKind, Heard};
+use weft_sim::rclink_heard::{Frame, FrameKind, Heard};
 use weft_sim::scenario::Checks;
 use weft_sim::scenario::fault::Fault;
 
@@ -61,7 +61,7 @@ fn lite() -> Network {
 /// A network that has run until nothing moves, without an objection.
 fn drained(mut scenario: Scenario) -> Network {
     scenario.options.checks = Checks::Keep;
-    let mut network = weft_sim::scenario::run::build(&scenario).unwrap();
+    let mut network = weft_sim::run::build(&scenario).unwrap();
     network.run(Instant::from_ns(500_000_000), 1).unwrap();
     assert!(network.is_idle());
     assert_eq!(network.violations(), []);

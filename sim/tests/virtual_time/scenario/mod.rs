@@ -26,8 +26,8 @@ use weft_hosts::frames::Kind;
 use weft_hosts::rclink::endpoint::EndpointSpec;
 use weft_sim::engine::Latency;
 use weft_sim::results::Results;
+use weft_sim::run::{RunError, RunOptions};
 use weft_sim::scenario::flow::Flow;
-use weft_sim::scenario::run::{RunError, RunOptions};
 use weft_sim::scenario::workload::{Pattern, Workload};
 use weft_sim::scenario::{Endpoints, Options, Scenario, Site, SwitchPlan};
 use weft_sim::setup::Setup;
@@ -103,7 +103,7 @@ pub fn try_run(scenario: &Scenario, threads: usize) -> Result<Results, RunError>
     let stop = AtomicBool::new(false);
     let mut progress = |_: &_| ();
     let options = RunOptions { threads, stop: &stop, progress: &mut progress };
-    weft_sim::scenario::run::run(scenario, options)
+    weft_sim::run::run(scenario, options)
 }
 
 /// Runs a scenario, and checks that its ledgers balance.

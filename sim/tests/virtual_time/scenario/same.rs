@@ -54,9 +54,9 @@ fn json(scenario: &Scenario, threads: usize) -> String {
     let stop = AtomicBool::new(false);
     let mut flows = Vec::new();
     let mut progress =
-        |progress: &weft_sim::scenario::run::Progress| flows.extend(progress.ended.iter().cloned());
+        |progress: &weft_sim::run::Progress| flows.extend(progress.ended.iter().cloned());
     let options = RunOptions { threads, stop: &stop, progress: &mut progress };
-    let results = weft_sim::scenario::run::run(scenario, options).unwrap();
+    let results = weft_sim::run::run(scenario, options).unwrap();
     for switch in &results.switches {
         assert_eq!(switch.ledger.imbalance_frames, 0, "{} on {threads} threads", switch.name);
     }
@@ -156,7 +156,7 @@ fn a_run_that_is_stopped_has_results() {
     let scenario = scenario(Topology::fat_tree(16).unwrap());
     let stop = AtomicBool::new(false);
     let mut looks = 0;
-    let mut progress = |progress: &weft_sim::scenario::run::Progress| {
+    let mut progress = |progress: &weft_sim::run::Progress| {
         looks += 1;
         assert!(progress.delivered <= progress.flows);
         if looks == 10 {
@@ -164,7 +164,7 @@ fn a_run_that_is_stopped_has_results() {
         }
     };
     let options = RunOptions { threads: 1, stop: &stop, progress: &mut progress };
-    let results = weft_sim::scenario::run::run(&scenario, options).unwrap();
+    let results = weft_sim::run::run(&scenario, options).unwrap();
     assert_eq!(results.ending, weft_sim::results::Ending::Interrupted);
     assert_eq!(results.end_ps, 11_000_000);
     let whole = run(&scenario);

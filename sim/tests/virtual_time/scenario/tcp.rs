@@ -6,8 +6,8 @@
 
 use weft_hosts::tcp::{Congestion, ConnectionSpec};
 use weft_sim::network::Network;
+use weft_sim::run::build;
 use weft_sim::scenario::fault::Fault;
-use weft_sim::scenario::run::build;
 use weft_sim::scenario::workload::TcpLoad;
 
 use super::*;

@@ -124,7 +124,7 @@ fn pfc() -> Vec<Row> {
 
 /// Which frames the first switch marks.
 fn mark(scenario: &weft_sim::scenario::Scenario) -> String {
-    let network = weft_sim::scenario::run::build(scenario).unwrap();
+    let network = weft_sim::run::build(scenario).unwrap();
     let snapshot = network.switches().next().unwrap().core().snapshot.load();
     format!("{:?}", snapshot.config.ecn.mark)
 }

@@ -16,7 +16,6 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use weft_base::eventfd::EventFd;
 use weft_base::threads::Role;
 use weft_config::choice::CciOwner;
@@ -30,6 +29,7 @@ use self::kernel::Bus;
 pub use self::kernel::BusError;
 use super::{OUT_MAX, PIECE};
 use crate::live::agent::{Agent, PeerId};
+use crate::report::fabric::MctpReport;
 use crate::serve::{Client, Counts, Limits, Protocol, Stream, TcpError, TcpServer, Trust, wait};
 
 /// Limits for these managers together. Connections without a whole message yet take no place of those that have sent
@@ -42,21 +42,6 @@ pub const LIMITS: Limits = Limits {
     answer: Duration::from_secs(10),
     unread: 8 << 20,
 };
-
-/// Counters of the listener, and of packets and messages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MctpReport {
-    pub open: u64,
-    pub accepted: u64,
-    /// Connections that were refused: too many.
-    pub refused: u64,
-    /// Connections that had to go for others.
-    pub evicted: u64,
-    /// Connections that were closed for a missed deadline: idle, half a message, answers not taken.
-    pub overdue: u64,
-    #[serde(flatten)]
-    pub messages: MctpCounts,
-}
 
 /// Why these managers cannot connect.
 #[derive(Debug, thiserror::Error)]

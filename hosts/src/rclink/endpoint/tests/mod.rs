@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use weft_base::rng::Rng;
 use weft_dataplane::pool::Pool;
-use weft_dataplane::port::wire::{Flaw, Wire, WireConfig, WireEnd, cable};
+use weft_dataplane::port::flaw::Flaw;
+use weft_dataplane::port::wire::{Wire, WireConfig, WireEnd, cable};
 use weft_dataplane::time::LinkRate;
 use weft_dataplane::types::PriSet;
 use weft_parsers::{Ecn, Pcp, RhOpcode, Tci, Vid, rh};

@@ -5,6 +5,8 @@
 //!
 //! Source: docs/spec/pipeline.md §13.
 
+mod report;
+
 use std::io::Read;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,10 +25,11 @@ use weft_dataplane::trace::{Event, Listen};
 use weft_dataplane::types::{PortId, PortSet};
 use weft_dataplane::worker::{Divergence, Replaying};
 
-use super::change::{self, Change, Header};
-use super::report::{Counts, RecordReport, Recorded, differences, hex};
+use self::report::{Counts, differences};
+pub use self::report::{RecordReport, Recorded, hex};
 use crate::live::{LiveError, assemble, chunks, pool, successor, take_over};
 use crate::paths::TraceError;
+use crate::record::{self, Change, Header};
 use crate::replay::trace::Tracer;
 use crate::replay::{Look, capture_name};
 use crate::report::watermarks::Mark;
@@ -322,9 +325,9 @@ impl<L: Listen> Run<L> {
                     None => self.switch.clone(),
                 };
                 let entries: Option<Vec<_>> =
-                    entries.into_iter().map(change::Entry::read).collect();
+                    entries.into_iter().map(record::Entry::read).collect();
                 switch.forward.static_entries = entries.ok_or_else(wrong)?;
-                let mirror = mirror.map(|(from, to)| change::mirror(from, to).ok_or_else(wrong));
+                let mirror = mirror.map(|(from, to)| record::mirror(from, to).ok_or_else(wrong));
                 switch.mirror = mirror.transpose()?;
                 switch.tx_off = PortSet::from_bits(tx_off);
                 // `successor` checks the configuration itself; a bit set in the record may name any port.
@@ -342,7 +345,7 @@ impl<L: Listen> Run<L> {
                 }
             }
             Change::FdbDel { vid, addr } => {
-                core.fdb.del(change::key(vid, addr).ok_or_else(wrong)?);
+                core.fdb.del(record::key(vid, addr).ok_or_else(wrong)?);
             }
             Change::RestartWatermarks { marks } => restart_watermarks(core, &marks),
         }

@@ -8,9 +8,9 @@ use weft_dataplane::time::Instant;
 use weft_dataplane::types::{PortId, Pri};
 use weft_hosts::rclink::endpoint::Hold;
 
-use super::Scenario;
 use crate::network::{Host, Network, Sent};
 use crate::results::Waiting;
+use crate::scenario::Scenario;
 use crate::scenario::circles::find;
 use crate::switch::Switch;
 use crate::topology::{NodeId, NodeKind, Topology};

@@ -9,7 +9,6 @@ use weft_dataplane::time::{Instant, Span};
 use weft_hosts::rclink::endpoint::Endpoint;
 use weft_hosts::stream::rx::Latency;
 
-use super::Scenario;
 use crate::network::{Delivered, Host, Network, TcpSide};
 use crate::results::flow::FlowResult;
 use crate::results::network::{
@@ -17,6 +16,7 @@ use crate::results::network::{
     endpoint_counters, tcp_counters,
 };
 use crate::results::{Ending, Results};
+use crate::scenario::Scenario;
 use crate::topology::{LinkSpec, NodeId, NodeKind};
 
 /// Results of the network until `end`.

@@ -8,11 +8,11 @@ use weft_dataplane::pipeline::Core;
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::{PortId, Pri};
 
-use super::Scenario;
 use crate::network::Network;
 use crate::results::series::{Amount, Level};
 use crate::results::{SeriesKind, SeriesResult};
 use crate::scenario::Options;
+use crate::scenario::Scenario;
 use crate::switch::Switch;
 use crate::topology::NodeId;
 

@@ -14,13 +14,13 @@ use weft_parsers::cci::{Request, Wire, header};
 use weft_parsers::fabric::Pid;
 use weft_parsers::tlp::{MctpPacket, PbrVdm, Pth, VdmOp};
 
-use super::Vdm;
-use super::mctp::{Event, Peer, Tunnel};
-use super::proxy::device::GfdProxy;
 use crate::cci::{Component, Served, Session, serve};
 use crate::gfd::events::FM_LEN;
 use crate::gfd_end::{Device, InBand};
 use crate::tlp_end::Outbox;
+use crate::vdm::Vdm;
+use crate::vdm::mctp::{Event, Peer, Tunnel};
+use crate::vdm::proxy::device::GfdProxy;
 
 /// Receives commands over the fabric and has a GFD carry them out.
 #[derive(Debug)]

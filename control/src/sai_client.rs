@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use data_encoding::BASE64;
 
-use super::objects::{SUCCESS, attribute};
-use super::thrift::{Fields, Kind, Message, MessageKind, Output, Value, WireError, read_answer};
 use crate::requests::Request;
+use crate::sai::objects::{SUCCESS, attribute};
+use crate::sai::thrift::{
+    Fields, Kind, Message, MessageKind, Output, Value, WireError, read_answer,
+};
 
 /// Longest time to connect, and to wait for one answer.
 const PATIENCE: Duration = Duration::from_secs(10);

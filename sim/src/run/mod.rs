@@ -14,14 +14,14 @@ use weft_base::sync::{AtomicBool, Ordering};
 use weft_dataplane::time::{Instant, Span};
 
 use self::sample::Sampler;
-use super::circles;
-use super::fault::Fault;
-use super::metrics::{self, MetricError};
-use super::workload::{Workload, WorkloadError, expand};
-use super::{Checks, Scenario};
 use crate::network::{Host, Network, NetworkError, Plan};
 use crate::results::flow::FlowResult;
 use crate::results::{Ending, Objection, Results};
+use crate::scenario::circles;
+use crate::scenario::fault::Fault;
+use crate::scenario::metrics::{self, MetricError};
+use crate::scenario::workload::{Workload, WorkloadError, expand};
+use crate::scenario::{Checks, Scenario};
 use crate::topology::TopologyError;
 
 /// A run stalls if nothing has moved for this many times as long as an endpoint waits for an ACK.
