@@ -16,7 +16,7 @@ use weft_hosts::rclink::endpoint::Transport;
 use weft_sim::network::{Network, NetworkError, NetworkSpec};
 use weft_sim::scenario::flow::Flow;
 use weft_sim::setup::Setup;
-use weft_sim::switch::Around;
+use weft_sim::switch::SwitchTiming;
 use weft_sim::topology::Topology;
 
 /// Bytes of payload of a frame.
@@ -86,7 +86,7 @@ fn network(work: Work) -> Result<Network, NetworkError> {
     let spec = NetworkSpec {
         topology,
         setup,
-        around: Around { fronts: true, ..Around::default() },
+        around: SwitchTiming { fronts: true, ..SwitchTiming::default() },
         kind: Kind::Standard,
         endpoint_delay: Span::from_ns(60),
     };

@@ -17,12 +17,12 @@ use weft_sim::checkers::Watch;
 use weft_sim::frames::FrameSpec;
 use weft_sim::setup::Setup;
 use weft_sim::station::Stream;
-use weft_sim::switch::Around;
+use weft_sim::switch::SwitchTiming;
 use weft_sim::world::World;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let setup = Setup::new(2, 4);
-    let around = Around::default();
+    let around = SwitchTiming::default();
     let mut world = World::new(&setup, &around, |_| ())?;
     let mut watch = Watch::new(&world.switch.core().snapshot.load(), |_, _: &Event| ());
     let pri = Pri::default();

@@ -32,7 +32,7 @@ use weft_sim::scenario::workload::{Pattern, Workload};
 use weft_sim::scenario::{Checks, Endpoints, Options, Scenario, Site, SwitchPlan};
 use weft_sim::setup::Setup;
 use weft_sim::station::Stream;
-use weft_sim::switch::Around;
+use weft_sim::switch::SwitchTiming;
 use weft_sim::topology::{LinkSpec, NodeKind, Topology};
 use weft_sim::world::World;
 
@@ -108,7 +108,7 @@ fn full() -> Result<Objections, Box<dyn Error>> {
 fn crowd(setup: &Setup, obeys: bool, alpha: Option<Alpha>) -> Result<Objections, Box<dyn Error>> {
     let setup = Setup { rates: vec![(0, LinkRate::gbps(10))], ..setup.clone() };
     let vid = Vid::new(1).ok_or("a VLAN")?;
-    let mut world = World::new(&setup, &Around::default(), |config| {
+    let mut world = World::new(&setup, &SwitchTiming::default(), |config| {
         stations_known(config, vid);
         (config.ecn.low_bytes, config.ecn.high_bytes) = (10_000, 60_000);
         if let Some(alpha) = alpha {
@@ -265,7 +265,8 @@ impl Net {
     fn scenario(self) -> Scenario {
         let Self { kind, mut topology, flows, rate, buffer_bytes, marks, faults, endpoint, afh } =
             self;
-        let (setup, around) = (Setup { rate, buffer_bytes, ..Setup::new(1, 4) }, Around::default());
+        let (setup, around) =
+            (Setup { rate, buffer_bytes, ..Setup::new(1, 4) }, SwitchTiming::default());
         topology.specify_others(LinkSpec { rate, propagation: around.propagation });
         let overhead = around.overhead;
         let frame_len_max = setup.frame_len_max;

@@ -25,7 +25,7 @@ use weft_parsers::tlp::{At, Body, Completion, Kind, Mode, Pth, Status, TlpRepr};
 use crate::engine::{CableError, Cables, Latency, Place, Schedule};
 use crate::nodes::{Edge, Node, Nodes};
 use crate::setup::Setup;
-use crate::switch::{Around, Switch};
+use crate::switch::{Switch, SwitchTiming};
 
 /// Payload of each write.
 const PAYLOAD: [u8; 128] = [0x5A; 128];
@@ -165,15 +165,15 @@ impl Fabric {
 }
 
 /// Conditions around every switch of a fabric.
-pub(crate) fn around() -> Around {
+pub(crate) fn around() -> SwitchTiming {
     // TLPs may be shorter than the least Ethernet frame.
-    Around { drop_runts: false, ..Around::default() }
+    SwitchTiming { drop_runts: false, ..SwitchTiming::default() }
 }
 
 /// The switches of `plan`, and the components at their edges, which `seat` makes.
 pub(crate) fn nodes<E: Edge, X: From<FabricError>>(
     plan: &Plan,
-    around: &Around,
+    around: &SwitchTiming,
     mut seat: impl FnMut(Pid, WireEnd) -> Result<E, X>,
 ) -> Result<Nodes<E>, X> {
     // Switches before seats: `Fabric` finds its seats by that.
@@ -205,7 +205,7 @@ pub(crate) fn nodes<E: Edge, X: From<FabricError>>(
 fn switch(
     plan: &Plan,
     index: usize,
-    around: &Around,
+    around: &SwitchTiming,
     ends: Vec<Option<WireEnd>>,
 ) -> Result<Switch, FabricError> {
     let buffer_bytes = plan.setup.buffer_bytes * ends.len() as u64;
@@ -242,7 +242,7 @@ pub(crate) struct Link {
 /// The link of the seat with this PID.
 pub(crate) fn link(
     plan: &Plan,
-    around: &Around,
+    around: &SwitchTiming,
     pid: Pid,
     end: WireEnd,
 ) -> Result<Link, FabricError> {
@@ -285,7 +285,7 @@ pub(crate) fn due(progress: Progress, port: &mut Wire, now: Instant) -> Option<I
 impl Seat {
     fn new(
         plan: &Plan,
-        around: &Around,
+        around: &SwitchTiming,
         pid: Pid,
         pids: Arc<[Pid]>,
         end: WireEnd,

@@ -17,10 +17,10 @@
 //! use weft_sim::frames::FrameSpec;
 //! use weft_sim::setup::Setup;
 //! use weft_sim::station::Stream;
-//! use weft_sim::switch::Around;
+//! use weft_sim::switch::SwitchTiming;
 //! use weft_sim::world::World;
 //!
-//! let (setup, around) = (Setup::new(2, 4), Around::default()); // ports, priorities
+//! let (setup, around) = (Setup::new(2, 4), SwitchTiming::default()); // ports, priorities
 //! let mut world = World::new(&setup, &around, |_| ())?;
 //! let mut watch = Watch::new(&world.switch.core().snapshot.load(), |_, _: &Event| ());
 //! let pri = Pri::default();

@@ -18,7 +18,7 @@ use weft_dataplane::trace::Listen;
 use weft_dataplane::types::PortId;
 
 use crate::checkers::{Violation, Watch};
-use crate::switch::{Around, Switch};
+use crate::switch::{Switch, SwitchTiming};
 
 /// A frame of a capture, or of another source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,7 +147,7 @@ impl<I: Iterator<Item = InputFrame>> Input<I> {
 /// The switch cannot be built, or an input has no port of its own.
 pub fn replay<I, L>(
     config: SwitchConfig,
-    around: &Around,
+    around: &SwitchTiming,
     inputs: Vec<(PortId, I)>,
     outputs: &mut dyn FnMut(PortId, Instant, &[u8]),
     listener: L,
@@ -168,7 +168,7 @@ pub type Look<'a> = &'a mut dyn FnMut(Instant, &Core, bool);
 /// Those of [`replay`].
 pub fn replay_seen<I, L>(
     config: SwitchConfig,
-    around: &Around,
+    around: &SwitchTiming,
     inputs: Vec<(PortId, I)>,
     outputs: &mut dyn FnMut(PortId, Instant, &[u8]),
     listener: L,
@@ -179,7 +179,7 @@ where
     L: Listen,
 {
     // Without propagation an arrival at the far end is the end of transmission, the stamp of an output.
-    let around = Around { cable_frames: AHEAD, propagation: Span::ZERO, ..around.clone() };
+    let around = SwitchTiming { cable_frames: AHEAD, propagation: Span::ZERO, ..around.clone() };
     let rates: Vec<LinkRate> = config.ports.iter().map(|port| port.rate).collect();
     let (mut switch, ends) = Switch::new(config, &around)?;
     let mut given: Vec<Option<I>> = ends.iter().map(|_| None).collect();

@@ -1,6 +1,6 @@
 //! One switch in virtual time: a lane over wires, with the far ends of its cables for its peers.
 //!
-//! [`Switch::new`] takes a [`SwitchConfig`] and [`Around`], and also returns one [`WireEnd`] a port. The caller steps
+//! [`Switch::new`] takes a [`SwitchConfig`] and [`SwitchTiming`], and also returns one [`WireEnd`] a port. The caller steps
 //! the switch when the switch asks for it, and when it has sent the switch a frame.
 //!
 //! Source: docs/spec/pipeline.md §13; docs/spec/model.md.
@@ -24,7 +24,7 @@ use crate::engine::{CableSpec, Latency};
 /// Conditions around the switching core: latency, cables, memory.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "settings that do not hang together")]
-pub struct Around {
+pub struct SwitchTiming {
     /// Fixed latency of a frame: parse, look-up and crossbar.
     pub latency: Span,
     /// Propagation delay of every cable, unless `propagations` has another.
@@ -46,7 +46,7 @@ pub struct Around {
     pub chunks: Option<usize>,
 }
 
-impl Around {
+impl SwitchTiming {
     /// Latency of the switch, as the engine needs it.
     #[must_use]
     pub const fn of_switch(&self) -> Latency {
@@ -67,7 +67,7 @@ impl Around {
     }
 }
 
-impl Default for Around {
+impl Default for SwitchTiming {
     fn default() -> Self {
         Self {
             latency: Span::from_ns(300),
@@ -107,7 +107,10 @@ impl Switch {
     ///
     /// # Panics
     /// Never: a switch has the one lane that it is built with.
-    pub fn new(config: SwitchConfig, around: &Around) -> Result<(Self, Vec<WireEnd>), BuildError> {
+    pub fn new(
+        config: SwitchConfig,
+        around: &SwitchTiming,
+    ) -> Result<(Self, Vec<WireEnd>), BuildError> {
         let cables = config.ports.iter().map(|_| cable(around.cable_frames));
         let (near, far): (Vec<_>, Vec<_>) = cables.unzip();
         Ok((Self::on(config, around, near)?, far))
@@ -122,7 +125,7 @@ impl Switch {
     /// Never, like [`Switch::new`].
     pub fn on(
         mut config: SwitchConfig,
-        around: &Around,
+        around: &SwitchTiming,
         ends: Vec<WireEnd>,
     ) -> Result<Self, BuildError> {
         // The crossbar holds input and output for a frame's wire time, which must be counted as on the wires.

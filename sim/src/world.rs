@@ -14,7 +14,7 @@ use crate::checkers::Watch;
 use crate::engine::{CableError, Cables, Latency, Place, Schedule};
 use crate::setup::Setup;
 use crate::station::Station;
-use crate::switch::{Around, Switch};
+use crate::switch::{Switch, SwitchTiming};
 
 /// The switch's number among the components; the station of port n is n + 1.
 const SWITCH: usize = 0;
@@ -48,7 +48,7 @@ impl World {
     /// The switch or a cable cannot be made.
     pub fn new(
         setup: &Setup,
-        around: &Around,
+        around: &SwitchTiming,
         change: impl FnOnce(&mut weft_dataplane::config::SwitchConfig),
     ) -> Result<Self, WorldError> {
         let mut config = setup.config();

@@ -22,7 +22,7 @@ use weft_hosts::rclink::endpoint::{Endpoint, EndpointSpec, Message, QPS};
 use weft_sim::network::{Network, NetworkSpec};
 use weft_sim::scenario::flow::Flow;
 use weft_sim::setup::Setup;
-use weft_sim::switch::{Around, Switch};
+use weft_sim::switch::{Switch, SwitchTiming};
 use weft_sim::topology::{NodeKind, Topology};
 
 thread_local! {
@@ -80,7 +80,7 @@ fn spec(topology: Topology) -> NetworkSpec {
     NetworkSpec {
         topology,
         setup: Setup { rate: RATE, buffer_bytes: 16 << 20, ..Setup::new(1, 4) },
-        around: Around { fronts: true, ..Around::default() },
+        around: SwitchTiming { fronts: true, ..SwitchTiming::default() },
         kind: Kind::Standard,
         endpoint_delay: Span::from_ns(60),
     }
@@ -180,7 +180,7 @@ fn size_and_resident() -> [u64; 2] {
 fn a_switch_of_16_ports_takes_little_before_frames_come() {
     let make = || {
         let setup = Setup { rate: RATE, buffer_bytes: 32 << 20, ..Setup::new(16, 4) };
-        let around = Around { fronts: true, ..Around::default() };
+        let around = SwitchTiming { fronts: true, ..SwitchTiming::default() };
         Switch::on(setup.config(), &around, (0..16).map(|_| cable(1).0).collect()).unwrap()
     };
     let first = make(); // and what all need once

@@ -15,7 +15,7 @@ use weft_cxl::pci::express::Link;
 use weft_dataplane::pbr::Dispatch;
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::PortId;
-use weft_fm::cci::{Fabric, InProcess, RetryPolicy, TransportError};
+use weft_fm::cci::{CciSession, InProcess, RetryPolicy, TransportError};
 use weft_fm::model::graph::{Graph, PortUse};
 use weft_fm::model::inventory::Manager;
 use weft_parsers::cci::component::Owners;
@@ -254,11 +254,11 @@ impl World {
 /// # Panics
 /// Another user of `world` has panicked.
 #[must_use]
-pub fn fabric(world: &Arc<Mutex<World>>) -> Fabric {
+pub fn fabric(world: &Arc<Mutex<World>>) -> CciSession {
     let world = world.clone();
     let entry = InProcess(move |request: &[u8]| {
         let answer = world.lock().unwrap().message(0, Session::Fm(1), request);
         answer.ok_or(TransportError::Timeout(0))
     });
-    Fabric::new(Box::new(entry), RetryPolicy::quick())
+    CciSession::new(Box::new(entry), RetryPolicy::quick())
 }

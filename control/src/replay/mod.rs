@@ -26,7 +26,7 @@ use weft_dataplane::time::Instant;
 use weft_dataplane::trace::{Event, Listen};
 use weft_dataplane::types::PortId;
 use weft_sim::replay::{ReplayError, replay_seen};
-use weft_sim::switch::Around;
+use weft_sim::switch::SwitchTiming;
 
 use crate::paths::TraceError;
 
@@ -93,12 +93,12 @@ pub fn run(
         outputs.captures.push(CaptureWriter::create(path, CaptureFormat::Pcap, 0)?);
     }
     let in_virtual_time = job.config.run.in_virtual_time;
-    let around = Around {
+    let around = SwitchTiming {
         latency: in_virtual_time.fixed_latency,
         cut_through: in_virtual_time.cut_through,
         overhead: in_virtual_time.wire_overhead,
         drop_runts: job.drop_runts,
-        ..Around::default()
+        ..SwitchTiming::default()
     };
     let listener = Hearer { tracer: tracer.as_mut(), events: 0, shared: &shared, progress };
     let result = replay_seen(

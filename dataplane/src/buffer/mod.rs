@@ -107,7 +107,7 @@ pub struct Buffer {
     pris: usize,
     ports: usize,
     /// There is one worker. It sees every departure itself, so tallies need not be folded in.
-    solo: bool,
+    single_worker: bool,
     /// Cells by input, output and priority, as far as the input's worker knows. Each input starts
     /// on a cache line of its own.
     voq: PerThreadCounters,
@@ -127,17 +127,17 @@ impl Buffer {
     #[must_use]
     pub fn new(ports: usize, pris: usize, workers: usize) -> Self {
         let stride = (ports * pris).next_multiple_of(LINE);
-        let solo = workers <= 1;
+        let single_worker = workers <= 1;
         Self {
             pris,
             ports,
-            solo,
+            single_worker,
             voq: PerThreadCounters::new(ports * stride),
             stride,
             group: PerThreadCounters::new(ports * LINE),
             standing: PerThreadCounters::new(ports * stride),
             shared: Shared(AtomicU64::new(0)),
-            workers: (0..workers.max(1)).map(|_| Tally::new(ports, pris, solo)).collect(),
+            workers: (0..workers.max(1)).map(|_| Tally::new(ports, pris, single_worker)).collect(),
         }
     }
 
@@ -170,7 +170,7 @@ impl Buffer {
     #[inline]
     #[must_use]
     pub const fn is_solo(&self) -> bool {
-        self.solo
+        self.single_worker
     }
 
     /// Tops the lease up until it holds `need` cells; false, and nothing taken, if the shared part
@@ -201,7 +201,7 @@ impl Buffer {
     /// it is too large.
     #[inline]
     fn give_back(&self, lease: &mut Lease, cells: u64) {
-        if self.solo {
+        if self.single_worker {
             let used = self.shared.0.load(Ordering::Relaxed);
             // No other thread writes the counter, so this needs no locked instruction.
             debug_assert!(used >= cells, "a queue gives back what it took");
@@ -239,7 +239,7 @@ impl Buffer {
     #[must_use]
     pub fn shared_above(&self, lease: &Lease, most: u64) -> Option<u64> {
         let taken = self.shared.0.load(Ordering::Relaxed);
-        if self.solo {
+        if self.single_worker {
             return Some(taken).filter(|&taken| taken > most);
         }
         self.tell_lease(lease);
@@ -286,7 +286,7 @@ impl Buffer {
             return false;
         };
         let need = over(after, reserve) - over(used, reserve);
-        if self.solo {
+        if self.single_worker {
             // No other thread writes the counter between the load and the store.
             debug_assert_eq!(lease.cells, 0, "alone, nothing is taken ahead");
             let shared = self.shared.0.load(Ordering::Relaxed);
@@ -319,7 +319,7 @@ impl Buffer {
         // The owner's counter is never too low, so a frame that fits by it fits indeed. Only a
         // refusal has to be checked against the departures that others have noted.
         let known = self.admit_with(lease, thresholds, voq, used, cells);
-        if self.solo || known.verdict == Verdict::Queue {
+        if self.single_worker || known.verdict == Verdict::Queue {
             return known;
         }
         self.admit_folded_voq(lease, thresholds, voq, cells)
@@ -358,7 +358,7 @@ impl Buffer {
         let word = self.voq.at(self.voq_at(input, output, pri));
         let occupancy = Occupancy { used, limit, reserve, total };
         let verdict = if self.charge(lease, word, occupancy, cells) {
-            self.deepen(lease, output, pri, cells);
+            self.count_queued(lease, output, pri, cells);
             Verdict::Queue
         } else {
             Verdict::Drop(DropReason::Dt)
@@ -388,7 +388,7 @@ impl Buffer {
         let wanted = u64::from(demand.cells());
         // For all cells at once, though reserves may cover some of them: `charge_burst` then cannot
         // fail.
-        if !self.solo && !self.reserve(lease, wanted, thresholds.shared) {
+        if !self.single_worker && !self.reserve(lease, wanted, thresholds.shared) {
             return false;
         }
         self.charge_burst(lease, thresholds, input, lossless, demand, &groups);
@@ -432,7 +432,7 @@ impl Buffer {
             }
             let voq = QueueKey { input, output: queue.output(), pri };
             // As in `admit_voq`: exact numbers before the answer is no.
-            if self.solo || self.fold_voq(lease, thresholds, voq) + cells > limit {
+            if self.single_worker || self.fold_voq(lease, thresholds, voq) + cells > limit {
                 return None;
             }
         }
@@ -479,7 +479,7 @@ impl Buffer {
                 charge(word, cells, thresholds.voq_reserve);
             }
         }
-        if self.solo {
+        if self.single_worker {
             let used = self.shared.0.load(Ordering::Relaxed);
             self.shared.0.store(used + taken, Ordering::Relaxed);
         } else {
@@ -513,7 +513,7 @@ impl Buffer {
         let (reserve, total) = (thresholds.group_reserve(), thresholds.shared);
         let occupancy = Occupancy { used, limit, reserve, total };
         let mut fits = self.charge(lease, word, occupancy, cells);
-        if !fits && !self.solo {
+        if !fits && !self.single_worker {
             // A false refusal would send a PAUSE, or drop from a full headroom, so departures that
             // others have noted are folded in first. The limit is read anew, since that returned
             // cells.
@@ -537,7 +537,7 @@ impl Buffer {
 
     /// Counts a copy of a frame that was queued for an output.
     #[inline]
-    fn deepen(&self, lease: &Lease, output: PortId, pri: Pri, cells: u32) {
+    fn count_queued(&self, lease: &Lease, output: PortId, pri: Pri, cells: u32) {
         add(self.tally(lease).entered(output, pri), cells);
     }
 
@@ -545,7 +545,7 @@ impl Buffer {
     #[inline]
     pub fn deepen_by(&self, lease: &Lease, QueueKey { input, output, pri }: QueueKey, cells: u32) {
         add(self.standing_word(input, output, pri), 1);
-        self.deepen(lease, output, pri, cells);
+        self.count_queued(lease, output, pri, cells);
     }
 
     /// Whether lossless frames from `input` are queued for (output, pri): in the VOQ, in the egress
@@ -588,7 +588,7 @@ impl Buffer {
     #[must_use]
     pub fn group_used(&self, input: PortId, pri: Pri) -> u32 {
         let known = self.group_word(input, pri).load(Ordering::Relaxed);
-        if self.solo {
+        if self.single_worker {
             return known;
         }
         let head = self.headroom_word(input, pri).load(Ordering::Relaxed);
@@ -601,14 +601,18 @@ impl Buffer {
     #[must_use]
     pub fn headroom_used(&self, input: PortId, pri: Pri) -> u32 {
         let known = self.headroom_word(input, pri).load(Ordering::Relaxed);
-        if self.solo { known } else { known.saturating_sub(self.unseen_of_group(input, pri)) }
+        if self.single_worker {
+            known
+        } else {
+            known.saturating_sub(self.unseen_of_group(input, pri))
+        }
     }
 
     /// Cells of the shared part in use, leases included; exact while no worker changes anything.
     #[must_use]
     pub fn shared_used(&self, thresholds: &Thresholds) -> u64 {
         let taken = self.shared.0.load(Ordering::Relaxed);
-        if self.solo {
+        if self.single_worker {
             return taken;
         }
         // Departures that the input's worker has not folded in: it returns their cells when it does.

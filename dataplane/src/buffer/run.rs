@@ -67,7 +67,7 @@ impl<'a> Leaving<'a> {
     /// Uncharges a lossy frame from `input` from its VOQ.
     #[inline]
     pub fn lossy(&mut self, input: PortId, cells: u32) {
-        if self.buffer.solo || self.own.contains(input) {
+        if self.buffer.single_worker || self.own.contains(input) {
             let before = sub(self.voq(input), cells);
             debug_assert!(before >= cells, "a queue gives back what it took");
             self.freed += over(before, self.reserve).min(u64::from(cells));
@@ -87,7 +87,7 @@ impl<'a> Leaving<'a> {
     pub fn lossy_alike(&mut self, inputs: impl Iterator<Item = PortId>, cells: u32) {
         let mut count = 0;
         // The common case in a loop without branches: every cell of a VOQ is shared.
-        if self.buffer.solo && self.reserve == 0 {
+        if self.buffer.single_worker && self.reserve == 0 {
             for input in inputs {
                 sub(self.voq(input), cells);
                 count += 1;
@@ -107,7 +107,7 @@ impl<'a> Leaving<'a> {
     #[inline]
     pub fn lossless_alike(&mut self, inputs: impl Iterator<Item = PortId>, cells: u32) {
         let mut count = 0;
-        if self.buffer.solo {
+        if self.buffer.single_worker {
             let mut freed = 0;
             for input in inputs {
                 self.copy_of(input);
@@ -129,7 +129,7 @@ impl<'a> Leaving<'a> {
     /// Counts that a copy of a lossless frame from `input` left.
     #[inline]
     pub fn copy_of(&self, input: PortId) {
-        if self.buffer.solo {
+        if self.buffer.single_worker {
             let before = sub(self.buffer.standing_word(input, self.output, self.pri), 1);
             debug_assert!(before > 0, "who leaves was counted");
         } else {
@@ -140,7 +140,7 @@ impl<'a> Leaving<'a> {
     /// Uncharges a lossless frame from `input` from its group, when its last copy leaves.
     #[inline]
     pub fn lossless(&mut self, input: PortId, cells: u32) {
-        if self.buffer.solo || self.own.contains(input) {
+        if self.buffer.single_worker || self.own.contains(input) {
             let group = GroupKey { input, pri: self.pri };
             self.freed += self.buffer.release(self.tally, self.thresholds, group, cells);
         } else {
@@ -172,14 +172,14 @@ impl<'a> Leaving<'a> {
     #[inline]
     #[must_use]
     pub const fn depth_of_all(&self) -> Option<u32> {
-        if self.buffer.solo { None } else { Some(self.depth_before) }
+        if self.buffer.single_worker { None } else { Some(self.depth_before) }
     }
 
     /// Ends the run: publishes its departures, and returns the cells of the shared part that they
     /// freed.
     #[inline]
     pub fn end(self, lease: &mut Lease) {
-        if self.buffer.solo {
+        if self.buffer.single_worker {
             sub(self.tally.entered(self.output, self.pri), self.left);
         } else {
             let word = self.tally.left(self.output, self.pri);

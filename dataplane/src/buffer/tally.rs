@@ -34,19 +34,19 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    pub fn new(ports: usize, pris: usize, solo: bool) -> Self {
+    pub fn new(ports: usize, pris: usize, single_worker: bool) -> Self {
         // A single worker changes the queues' counters itself, and saves the memory.
-        let unless_solo = |count| PerThreadCounters::new(if solo { 0 } else { count });
+        let unless_single = |count| PerThreadCounters::new(if single_worker { 0 } else { count });
         // A cache line for each (output, pri): a run of departures stays within it.
         let row = ports.next_multiple_of(LINE);
         Self {
             pris,
             entered: PerThreadCounters::new(ports * pris),
-            left: unless_solo(ports * pris),
-            voq: unless_solo(ports * pris * row),
+            left: unless_single(ports * pris),
+            voq: unless_single(ports * pris * row),
             row,
-            group: unless_solo(ports * PRIS_MAX),
-            gone: unless_solo(ports * pris * row),
+            group: unless_single(ports * PRIS_MAX),
+            gone: unless_single(ports * pris * row),
             own: PerThreadCounters::new(2),
         }
     }
@@ -109,7 +109,7 @@ impl Buffer {
     #[inline]
     #[must_use]
     pub fn depth(&self, output: PortId, pri: Pri) -> u32 {
-        if self.solo {
+        if self.single_worker {
             return sum(&self.workers, |tally| tally.entered(output, pri));
         }
         let left = sum(&self.workers, |tally| tally.left(output, pri));
@@ -123,19 +123,27 @@ impl Buffer {
     /// them off where it added them.
     #[inline]
     pub(super) fn gone(&self, input: PortId, output: PortId, pri: Pri) -> u32 {
-        if self.solo { 0 } else { sum(&self.workers, |tally| tally.gone(input, output, pri)) }
+        if self.single_worker {
+            0
+        } else {
+            sum(&self.workers, |tally| tally.gone(input, output, pri))
+        }
     }
 
     /// Cells that left a VOQ by other workers, and that its own worker has not folded in yet.
     #[inline]
     pub(super) fn unseen_of_voq(&self, input: PortId, output: PortId, pri: Pri) -> u32 {
-        if self.solo { 0 } else { sum(&self.workers, |tally| tally.voq(input, output, pri)) }
+        if self.single_worker {
+            0
+        } else {
+            sum(&self.workers, |tally| tally.voq(input, output, pri))
+        }
     }
 
     /// Cells that left a group by other workers, and that its own worker has not folded in yet.
     #[inline]
     pub(super) fn unseen_of_group(&self, input: PortId, pri: Pri) -> u32 {
-        if self.solo { 0 } else { sum(&self.workers, |tally| tally.group(input, pri)) }
+        if self.single_worker { 0 } else { sum(&self.workers, |tally| tally.group(input, pri)) }
     }
 
     /// Folds departures that other workers have noted into a VOQ of this worker's; returns the
@@ -210,7 +218,7 @@ impl Buffer {
     /// `lossless`, and into its VOQs if these have a reserve. True if any of these still uses a
     /// cell, so that more departures are to come.
     pub fn catch_up(&self, lease: &mut Lease, thresholds: &Thresholds, lossless: PriSet) -> bool {
-        if self.solo {
+        if self.single_worker {
             return false;
         }
         let mut uses = false;

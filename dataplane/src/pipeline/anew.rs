@@ -100,7 +100,7 @@ impl Lane {
         tracer: &mut T,
     ) {
         let Self { ctx, inputs, scratch, .. } = self;
-        ctx.is_stirred = true;
+        ctx.crossbar_dirty = true;
         // Queued again by its own input, it keeps its place in its flow. If that input is another
         // worker's, whose counters this one may not write, it counts as received by the port that it was
         // to leave by.
@@ -150,7 +150,7 @@ impl Lane {
         }
         self.ctx.held.turn = Turn::First;
         self.ctx.held.by = (!self.ctx.held.is_empty()).then_some((tables, up));
-        self.ctx.is_stirred |= gone > 0;
+        self.ctx.crossbar_dirty |= gone > 0;
         gone
     }
 
@@ -214,8 +214,8 @@ impl Context {
     /// Takes a frame off the counters of `output`'s queues.
     fn unqueue(&mut self, desc: &Desc, output: PortId) {
         self.stats.port[output].pri[desc.pri()].purged.add(1);
-        let (cells, pri) = (self.release(desc, output), desc.pri());
-        self.relieve(output, pri, cells);
+        let (cells, pri) = (self.uncharge(desc, output), desc.pri());
+        self.clear_congestion(output, pri, cells);
     }
 }
 

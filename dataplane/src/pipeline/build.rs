@@ -114,13 +114,13 @@ pub fn build(
 ) -> Result<Built, BuildError> {
     let snapshot = Arc::new(Snapshot::compile(config, 0)?);
     check_spread(&snapshot, spread)?;
-    let solo = spread.len() == 1;
+    let single_worker = spread.len() == 1;
     // A lone worker keeps many free chunks, as the chunk that was freed last is taken next, while it is
     // still in the cache. Through the shared list, which is a queue, the whole pool would go round. But it
     // must leave some: the far end of a pipe takes chunks there, which come back to this worker, and
     // would have none in the end.
     let keep = |shared| match timing {
-        _ if !solo => shared,
+        _ if !single_worker => shared,
         Timing::Live => SOLO_CACHE.min(pool.count() - pool.count() / 8),
         Timing::Virtual => usize::MAX,
     };
@@ -157,9 +157,9 @@ pub fn build(
             joined_lags: Joined::new(),
             joined_spreads: Joined::new(),
             over_xoff: PortSet::EMPTY,
-            uncalm: own.iter().copied().collect(),
+            paused_or_storming: own.iter().copied().collect(),
             has_released: true,
-            is_stirred: true,
+            crossbar_dirty: true,
             held: super::held::Held::default(),
         };
         lanes.push(Lane {

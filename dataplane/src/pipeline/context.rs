@@ -42,12 +42,12 @@ pub(super) struct Context {
     /// Inputs with a group that is above XOFF, or was when it was last looked at.
     pub(super) over_xoff: PortSet,
     /// Outputs that are paused or in a storm, or whose release has not been published yet.
-    pub(super) uncalm: PortSet,
+    pub(super) paused_or_storming: PortSet,
     /// Cells were returned, or a group has crossed XOFF, since groups were last checked for XON.
     pub(super) has_released: bool,
     /// The crossbar's inputs changed since its last pass (time and frames that egress queues sent
     /// excluded).
-    pub(super) is_stirred: bool,
+    pub(super) crossbar_dirty: bool,
     /// TLPs without a route at the moment.
     pub(super) held: Held,
 }
@@ -69,8 +69,8 @@ impl Context {
     }
 
     /// Uncharges a queued frame that leaves the queues of `output`; returns the depth of (output,
-    /// pri) that is left, in cells. [`Self::relieve`] follows.
-    pub(super) fn release(&mut self, desc: &Desc, output: PortId) -> u32 {
+    /// pri) that is left, in cells. [`Self::clear_congestion`] follows.
+    pub(super) fn uncharge(&mut self, desc: &Desc, output: PortId) -> u32 {
         self.has_released = true;
         let Self { core, snapshot, bufs, lease, .. } = self;
         let mut run = core.buffer.leaving(lease, &snapshot.thresholds, output, desc.pri());
@@ -83,7 +83,7 @@ impl Context {
     /// `egress-queue` mode: clears the congestion of a queue that has fallen below its XON, at the
     /// frame that takes it there.
     #[inline]
-    pub(super) fn relieve(&self, output: PortId, pri: Pri, cells: u32) {
+    pub(super) fn clear_congestion(&self, output: PortId, pri: Pri, cells: u32) {
         if let PfcMode::EgressQueue { xon_bytes, .. } = self.snapshot.config.pfc.mode
             && u64::from(cells) * u64::from(self.snapshot.config.buffer.cell_bytes) < xon_bytes
         {
@@ -103,8 +103,8 @@ impl Context {
     ) {
         // Uncharged before it is freed: the descriptor says how many cells it took, and of which
         // group.
-        let (cells, pri) = (self.release(&desc, output), desc.pri());
-        self.relieve(output, pri, cells);
+        let (cells, pri) = (self.uncharge(&desc, output), desc.pri());
+        self.clear_congestion(output, pri, cells);
         self.end_at(now, desc, output, reason, tracer);
     }
 

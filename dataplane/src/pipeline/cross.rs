@@ -45,7 +45,7 @@ impl Lane {
                 let moved = crossbar.transfer(ctx, QueueKey { input, output, pri });
                 total += moved;
                 step.fed.insert(output);
-                tell(now, found, moved, tracer);
+                trace_match(now, found, moved, tracer);
                 n += 1;
             }
             if crossbar.spent() {
@@ -70,7 +70,7 @@ impl Lane {
             ToCrossbar::Remote(_) => true,
         };
         let mut total = if is_empty(self) { 0 } else { self.purge(now, tracer) };
-        self.ctx.is_stirred |= total > 0;
+        self.ctx.crossbar_dirty |= total > 0;
         while !is_empty(self) {
             // Without this most collections of requests would find none. Builds with assertions
             // collect them all the same, and must find none.
@@ -79,7 +79,7 @@ impl Lane {
                 return total;
             }
             // Before the slot, not after it: what the slot itself changes must be looked at again.
-            self.ctx.is_stirred = false;
+            self.ctx.crossbar_dirty = false;
             let moved = self.slot_timed(now, ports, tracer, step);
             if moved == 0 {
                 return total;
@@ -139,7 +139,7 @@ impl Lane {
         let Self { ctx, crossbar: Some(crossbar), .. } = self else { return 0 };
         let Match { input, output, pri, .. } = found;
         let desc = crossbar.take(ctx, QueueKey { input, output, pri });
-        tell(now, found, usize::from(desc.is_some()), tracer);
+        trace_match(now, found, usize::from(desc.is_some()), tracer);
         desc.map_or(0, |desc| self.cross_over(now, desc, output, ports, step, tracer))
     }
 
@@ -218,7 +218,7 @@ impl Lane {
 
 /// Traces a match, and how many frames it moved.
 #[inline]
-fn tell<T: Tracer>(now: Instant, found: Match, moved: usize, tracer: &mut T) {
+fn trace_match<T: Tracer>(now: Instant, found: Match, moved: usize, tracer: &mut T) {
     if !T::ON {
         return;
     }

@@ -160,7 +160,7 @@ impl Crossbar {
         let waits = |holds: &Holds| {
             holds.is_settled && !holds.drained && holds.until.is_none_or(|until| now < until)
         };
-        !ctx.is_stirred && self.holds.as_ref().is_some_and(waits)
+        !ctx.crossbar_dirty && self.holds.as_ref().is_some_and(waits)
     }
 
     /// Whether neither `input` nor `output` is held by a frame in transfer.
@@ -195,7 +195,7 @@ impl Crossbar {
         let holds = self.holds.as_mut()?;
         (holds.until, holds.full, holds.drained) = (None, false, false);
         // The answer of each early return below: nothing can move until `until`, or until the queue
-        // that is full or paused changes, of which `drained` or `is_stirred` tell.
+        // that is full or paused changes, of which `drained` or `crossbar_dirty` tell.
         holds.is_settled = true;
         if ctx.core.closed(output).contains(pri) || !ctx.core.up().contains(output) {
             return None;

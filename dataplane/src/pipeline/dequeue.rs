@@ -102,7 +102,7 @@ impl OutputLane {
                 // frames among those taken, so that it waits until they are sent.
                 fence(Ordering::Release);
                 run.end(lease);
-                return ctx.relieve(port, pri, left);
+                return ctx.clear_congestion(port, pri, left);
             }
         }
         let mut lost = ArrayVec::<Desc, BURST>::new();
@@ -117,11 +117,11 @@ impl OutputLane {
         fence(Ordering::Release); // as above
         let left = run.depth();
         run.end(lease);
-        ctx.relieve(port, pri, left);
+        ctx.clear_congestion(port, pri, left);
         for desc in lost {
             // There is room in its queue now although nothing was sent, by which the crossbar would
             // hear of it.
-            ctx.is_stirred = true;
+            ctx.crossbar_dirty = true;
             ctx.stats.port[port].late_drops.add(1);
             ctx.end_at(now, desc, port, DropReason::Pool, tracer);
         }
@@ -159,11 +159,11 @@ impl Context {
         fence(Ordering::Release); // as in `take`
         let left = run.depth();
         run.end(lease);
-        self.relieve(output, pri, left);
+        self.clear_congestion(output, pri, left);
         match kept {
             Ok(desc) => Some(desc),
             Err(desc) => {
-                self.is_stirred = true; // as in `take`
+                self.crossbar_dirty = true; // as in `take`
                 self.stats.port[output].late_drops.add(1);
                 self.end_at(now, desc, output, DropReason::Pool, tracer);
                 None

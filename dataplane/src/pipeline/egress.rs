@@ -83,7 +83,7 @@ impl OutputLane {
         reason: DropReason,
         tracer: &mut T,
     ) {
-        ctx.is_stirred = true;
+        ctx.crossbar_dirty = true;
         for pri in pris.iter() {
             while let Some(desc) = self.queues[pri].as_mut().and_then(Rx::pop) {
                 ctx.purge(now, desc, self.port, reason, tracer);

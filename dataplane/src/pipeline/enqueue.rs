@@ -238,7 +238,7 @@ impl InputLane {
     ) {
         let pri = desc.pri();
         let queue = QueueId::new(output, pri);
-        ctx.is_stirred = true;
+        ctx.crossbar_dirty = true;
         let pushed = match &mut ctx.to_crossbar {
             ToCrossbar::Local(voqs) => voqs.push(self.port, queue, desc),
             ToCrossbar::Remote(uplink) => uplink.push(desc, queue),
@@ -334,7 +334,7 @@ impl InputLane {
     /// Ends a burst: counts the frames that it put into VOQs, and notes how deep these have become.
     #[inline]
     pub(super) fn publish(&mut self, ctx: &mut Context) {
-        ctx.is_stirred = true;
+        ctx.crossbar_dirty = true;
         ctx.note_shared();
         for pri in core::mem::take(&mut self.enqueued_pris).iter() {
             let count = core::mem::take(&mut self.enqueued[pri]);

@@ -27,7 +27,7 @@ impl Lane {
             return;
         }
         let old = core::mem::replace(&mut self.ctx.snapshot, Arc::clone(&current));
-        (self.ctx.has_released, self.ctx.is_stirred) = (true, true);
+        (self.ctx.has_released, self.ctx.crossbar_dirty) = (true, true);
         let snapshot = &self.ctx.snapshot;
         if old.links.is_any() != snapshot.links.is_any() {
             (self.ctx.joined_lags, self.ctx.joined_spreads) = (Joined::new(), Joined::new());
@@ -76,7 +76,7 @@ impl Lane {
                 continue;
             }
             lane.up = up;
-            self.ctx.is_stirred = true;
+            self.ctx.crossbar_dirty = true;
             let bit = PortSet::only(lane.port).bits();
             if up {
                 self.ctx.core.up.fetch_or(bit, Ordering::Relaxed);

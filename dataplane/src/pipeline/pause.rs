@@ -133,7 +133,7 @@ impl OutputLane {
             StormAction::Drop => (paused, storming),
             StormAction::Forward => (paused.without(storming), PriSet::EMPTY),
         };
-        ctx.is_stirred |= ctx.core.closed(self.port) != held.or(thrown);
+        ctx.crossbar_dirty |= ctx.core.closed(self.port) != held.or(thrown);
         let before = ctx.core.paused(self.port);
         // Relaxed: the crossbar's owner may match a few frames more, which then wait in the egress
         // queue.
@@ -142,9 +142,9 @@ impl OutputLane {
         ctx.core.storming[self.port].store(thrown.bits(), Ordering::Relaxed);
         self.calm = paused.or(storming).is_empty() && self.pause.is_idle();
         if self.calm {
-            ctx.uncalm.remove(self.port);
+            ctx.paused_or_storming.remove(self.port);
         } else {
-            ctx.uncalm.insert(self.port);
+            ctx.paused_or_storming.insert(self.port);
         }
         let port = self.port;
         let bit = PortSet::only(port).bits();

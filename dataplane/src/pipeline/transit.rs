@@ -110,7 +110,7 @@ impl Lane {
         let Self { ctx, .. } = self;
         let Transit { desc, output } = frame;
         let (input, id) = (desc.input(), QueueId::new(output, desc.pri()));
-        ctx.is_stirred = true;
+        ctx.crossbar_dirty = true;
         let ToCrossbar::Local(voqs) = &mut ctx.to_crossbar else { return };
         if let Err(desc) = voqs.push(input, id, desc) {
             ctx.purge(now, desc, output, DropReason::Pool, tracer); // it was counted as queued

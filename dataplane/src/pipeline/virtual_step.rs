@@ -40,9 +40,9 @@ impl Lane {
         if spread {
             self.keep_joined();
         }
-        let uncalm = look.and(self.ctx.uncalm);
-        if !uncalm.is_empty() {
-            self.pauses(now, uncalm, tracer);
+        let paused_or_storming = look.and(self.ctx.paused_or_storming);
+        if !paused_or_storming.is_empty() {
+            self.pauses(now, paused_or_storming, tracer);
         }
         tracer.part(Part::Rest);
         for place in look.iter() {
@@ -144,7 +144,7 @@ impl Lane {
             }
         }
         // Frames that are dropped as they leave a queue make room, too.
-        let has_drained = sent > 0 || self.ctx.is_stirred;
+        let has_drained = sent > 0 || self.ctx.crossbar_dirty;
         if let Some(crossbar) = self.crossbar.as_mut().filter(|_| has_drained) {
             crossbar.drained();
         }

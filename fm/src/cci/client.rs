@@ -266,7 +266,7 @@ impl<'a> Client<'a> {
 }
 
 /// Sends CCI commands to any component of a fabric, tunnelled through the entry switch.
-pub struct Fabric {
+pub struct CciSession {
     entry: Box<dyn Transport + Send>,
     pace: RetryPolicy,
     /// One attempt for each command, with a short time limit.
@@ -277,13 +277,13 @@ pub struct Fabric {
     withdrawn: BTreeSet<Pid>,
 }
 
-impl fmt::Debug for Fabric {
+impl fmt::Debug for CciSession {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fabric").field("calls", &self.calls).finish_non_exhaustive()
+        f.debug_struct("CciSession").field("calls", &self.calls).finish_non_exhaustive()
     }
 }
 
-impl Fabric {
+impl CciSession {
     /// The fabric behind `entry`.
     #[must_use]
     pub fn new(entry: Box<dyn Transport + Send>, pace: RetryPolicy) -> Self {

@@ -1,6 +1,6 @@
 //! CCI: how the manager talks to components.
 //!
-//! A [`Transport`] carries the bytes of one request and its response. [`Fabric`] finds the way to a component, sends
+//! A [`Transport`] carries the bytes of one request and its response. [`CciSession`] finds the way to a component, sends
 //! typed requests over it and checks the answers.
 //!
 //! Source: docs/spec/wire-formats.md §4.1, §4.5 (5701h); docs/spec/cxl-fabric.md "The fabric manager".
@@ -23,7 +23,7 @@ use weft_parsers::ParseError;
 use weft_parsers::cci::ReturnCode;
 use weft_parsers::cci::pbr::CrawlTarget;
 
-pub use self::client::{Answer, CallError, Client, Fabric, RetryPolicy};
+pub use self::client::{Answer, CallError, CciSession, Client, RetryPolicy};
 pub use self::endpoint::{Endpoint, GaePeer};
 pub use self::mctp::Mctp;
 pub use self::socket::{Gate, Identity, Peer, Socket};

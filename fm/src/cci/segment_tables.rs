@@ -13,7 +13,7 @@ use weft_parsers::cci::gae::{FastCaps, GetFastCaps};
 use weft_parsers::cci::tables::{EdgeRange, Entries, LdstCaps};
 use weft_parsers::fabric::{FastEntry, Hpa, Interleave, LdstEntry, Pid, Target};
 
-use crate::cci::{CallError, Fabric, Way};
+use crate::cci::{CallError, CciSession, Way};
 
 /// Entries read by one command: the answer fits a small mailbox.
 const ENTRIES_AT_ONCE: u16 = 120;
@@ -117,7 +117,7 @@ impl Kind {
     }
 
     /// Reads the configuration of the table.
-    pub(crate) fn window(self, gae: &mut Fabric, vppb: u8) -> Result<Window, CallError> {
+    pub(crate) fn window(self, gae: &mut CciSession, vppb: u8) -> Result<Window, CallError> {
         Ok(match self {
             Self::Fast => {
                 let request = Request::GetFastCaps(GetFastCaps { vppb });
@@ -136,7 +136,7 @@ impl Kind {
     /// Reads entries of the table; `None` for an invalid one.
     pub(crate) fn segments(
         self,
-        gae: &mut Fabric,
+        gae: &mut CciSession,
         range: EdgeRange,
     ) -> Result<Vec<Option<Segment>>, CallError> {
         Ok(match self {
@@ -158,7 +158,11 @@ impl Kind {
     }
 
     /// Reads entries of the interleave DPID table.
-    pub(crate) fn dpids(self, gae: &mut Fabric, range: EdgeRange) -> Result<Vec<Pid>, CallError> {
+    pub(crate) fn dpids(
+        self,
+        gae: &mut CciSession,
+        range: EdgeRange,
+    ) -> Result<Vec<Pid>, CallError> {
         let request = match self {
             Self::Fast => Request::GetIdt(range),
             Self::Ldst => Request::GetLdstIdt(range),
@@ -171,7 +175,7 @@ impl Kind {
     ///
     /// # Errors
     /// The GAE refuses, or does not answer.
-    pub(crate) fn read(self, gae: &mut Fabric, vppb: u8) -> Result<SegmentTable, CallError> {
+    pub(crate) fn read(self, gae: &mut CciSession, vppb: u8) -> Result<SegmentTable, CallError> {
         let window = self.window(gae, vppb)?;
         let (segment_bytes, entries) = (1 << window.shift, window.entries);
         let mut table = SegmentTable { segment_bytes, entries, ..SegmentTable::default() };
@@ -211,7 +215,7 @@ impl Kind {
     /// DPIDs of a segment by way; each interleave list is read once.
     fn targets(
         self,
-        gae: &mut Fabric,
+        gae: &mut CciSession,
         vppb: u8,
         idt: u16,
         segment: Segment,

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_parsers::fabric::{DrtEntry, Pid};
 
 use super::wires;
-use crate::cci::{CallError, Fabric, Way};
+use crate::cci::{CallError, CciSession, Way};
 use crate::model::graph::{PortRef, SwitchId};
 use crate::model::inventory::{Inventory, OWN_PORT};
 use crate::plan::order::Order;
@@ -70,7 +70,7 @@ pub struct Sent {
 /// # Errors
 /// See [`SendError`]. After any of them the tables can be read anew and sent again.
 pub fn send(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     inventory: &Inventory,
     assignments: &[Assignment],
     plan: &Plan,
@@ -124,7 +124,7 @@ pub fn send(
 }
 
 struct Work<'a> {
-    fabric: &'a mut Fabric,
+    fabric: &'a mut CciSession,
     inventory: &'a Inventory,
     plan: &'a Plan,
     standing: &'a mut Tables,
@@ -151,7 +151,7 @@ impl Work<'_> {
     }
 
     fn way(&self, at: SwitchId) -> Way {
-        self.inventory.switch(at).map_or(Way::Entry, crate::model::inventory::Switch::way)
+        self.inventory.switch(at).map_or(Way::Entry, crate::model::inventory::DiscoveredSwitch::way)
     }
 
     /// Ports from the entry switch to a PID by the new tables; `None` when they do not lead there.

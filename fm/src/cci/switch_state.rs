@@ -7,7 +7,7 @@ use weft_parsers::cci::switch::{LINK_STATE_PERST, PortList, PortStates};
 use weft_parsers::cci::vcs::{GetVcsInfo, VcsInfos};
 use weft_parsers::cci::{List, Request};
 
-use crate::cci::{CallError, Fabric, Way};
+use crate::cci::{CallError, CciSession, Way};
 use crate::model::inventory::{Target, Vcs, Vppb};
 
 /// Ports in one request; their 36h-byte partner blocks fit one message through two tunnels.
@@ -26,7 +26,7 @@ pub(crate) const fn is_up(ltssm: u8) -> bool {
 ///
 /// # Errors
 /// The switch does not answer, or not to the end.
-pub fn targets(fabric: &mut Fabric, way: Way) -> Result<Vec<Target>, CallError> {
+pub fn targets(fabric: &mut CciSession, way: Way) -> Result<Vec<Target>, CallError> {
     let mut list = Vec::new();
     loop {
         let start = u16::try_from(list.len()).unwrap_or(u16::MAX);
@@ -46,7 +46,7 @@ pub fn targets(fabric: &mut Fabric, way: Way) -> Result<Vec<Target>, CallError> 
 ///
 /// # Errors
 /// The switch does not answer.
-pub fn ports_up(fabric: &mut Fabric, way: Way, asked: &[u8]) -> Result<Vec<u8>, CallError> {
+pub fn ports_up(fabric: &mut CciSession, way: Way, asked: &[u8]) -> Result<Vec<u8>, CallError> {
     let seen = ports_seen(fabric, way, asked)?;
     Ok(seen.iter().filter(|seen| seen.up).map(|seen| seen.port).collect())
 }
@@ -74,7 +74,7 @@ pub(crate) const fn is_perst(link_state: u16) -> bool {
 ///
 /// # Errors
 /// The switch does not answer.
-pub fn ports_seen(fabric: &mut Fabric, way: Way, asked: &[u8]) -> Result<Vec<Seen>, CallError> {
+pub fn ports_seen(fabric: &mut CciSession, way: Way, asked: &[u8]) -> Result<Vec<Seen>, CallError> {
     let mut seen = Vec::new();
     for list in asked.chunks(PORTS_AT_ONCE) {
         let request = Request::GetPortState(PortList { ports: List::of(list) });
@@ -96,7 +96,7 @@ pub fn ports_seen(fabric: &mut Fabric, way: Way, asked: &[u8]) -> Result<Vec<See
 /// # Errors
 /// The switch does not answer.
 pub fn partners(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     way: Way,
     asked: &[u8],
 ) -> Result<Vec<LinkPartner>, CallError> {
@@ -115,7 +115,11 @@ pub fn partners(
 ///
 /// # Errors
 /// The switch does not answer.
-pub fn virtual_switches(fabric: &mut Fabric, way: Way, ids: &[u8]) -> Result<Vec<Vcs>, CallError> {
+pub fn virtual_switches(
+    fabric: &mut CciSession,
+    way: Way,
+    ids: &[u8],
+) -> Result<Vec<Vcs>, CallError> {
     let mut list = Vec::new();
     for id in ids {
         let vcss = List::of(std::slice::from_ref(id));

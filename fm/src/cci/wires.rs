@@ -12,7 +12,7 @@ use weft_parsers::cci::{List, Opcode, Request};
 use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
 
 use crate::cci::switch_state::targets;
-use crate::cci::{CallError, Fabric, Way};
+use crate::cci::{CallError, CciSession, Way};
 use crate::model::graph::SwitchId;
 use crate::model::inventory::{Inventory, OWN_PORT};
 use crate::plan::Assignment;
@@ -27,7 +27,7 @@ const PIDS_AT_ONCE: usize = 256;
 ///
 /// # Errors
 /// The switch does not answer.
-pub fn read_switch(fabric: &mut Fabric, way: Way, rgts: u8) -> Result<SwitchTables, CallError> {
+pub fn read_switch(fabric: &mut CciSession, way: Way, rgts: u8) -> Result<SwitchTables, CallError> {
     let mut tables = SwitchTables::default();
     let mut start = 0;
     while usize::from(start) < Pid::COUNT {
@@ -53,7 +53,7 @@ pub fn read_switch(fabric: &mut Fabric, way: Way, rgts: u8) -> Result<SwitchTabl
 /// Reads the tables of all switches that discovery could read. Those that do not answer now get empty ones, and are
 /// listed.
 pub fn read_all(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     inventory: &Inventory,
 ) -> (Tables, Vec<(SwitchId, CallError)>) {
     let mut all = Tables::new(inventory.switches.len());
@@ -91,7 +91,7 @@ fn runs<T: Copy>(entries: &BTreeMap<u16, T>, most: u16) -> Vec<(u16, Vec<T>)> {
 ///
 /// # Errors
 /// The switch refused or did not answer. It is not known then which changes it made.
-pub fn write(fabric: &mut Fabric, way: Way, changes: &[Change]) -> Result<(), CallError> {
+pub fn write(fabric: &mut CciSession, way: Way, changes: &[Change]) -> Result<(), CallError> {
     let mut routes: BTreeMap<u16, DrtEntry> = BTreeMap::new();
     let mut groups: BTreeMap<u16, RgtEntry> = BTreeMap::new();
     for change in changes {
@@ -120,7 +120,7 @@ pub fn write(fabric: &mut Fabric, way: Way, changes: &[Change]) -> Result<(), Ca
 ///
 /// # Errors
 /// The switch refused, did not answer, or reports other PIDs afterwards.
-pub fn assign(fabric: &mut Fabric, way: Way, list: &[Assignment]) -> Result<(), CallError> {
+pub fn assign(fabric: &mut CciSession, way: Way, list: &[Assignment]) -> Result<(), CallError> {
     let of = |a: &Assignment, pid| PidAssignment { pid, target: a.target, instance: a.instance };
     let clear: Vec<_> = list.iter().filter_map(|a| Some(of(a, a.instead_of?))).collect();
     let give: Vec<_> = list.iter().map(|a| of(a, a.pid)).collect();

@@ -17,9 +17,9 @@ use weft_parsers::cci::tables::{
 use weft_parsers::cci::{Opcode, Request};
 use weft_parsers::fabric::Pid;
 
-use crate::cci::{CallError, Fabric, Way};
+use crate::cci::{CallError, CciSession, Way};
 use crate::model::graph::SwitchId;
-use crate::model::inventory::{Inventory, Switch, pid_number};
+use crate::model::inventory::{DiscoveredSwitch, Inventory, pid_number};
 
 /// Bytes of a vector with a bit for each of the 4,096 PIDs. 5901h answers GMV, and VTV behind it.
 const VECTOR: u32 = 512;
@@ -78,7 +78,7 @@ impl AccessBit {
 
 /// The fabric, its inventory and the two functions that [`set`] needs to change rights.
 pub struct EdgeContext<'a> {
-    pub fabric: &'a mut Fabric,
+    pub fabric: &'a mut CciSession,
     pub inventory: &'a Inventory,
     /// Latency and bandwidth of the path from a switch to a PID, told to the host along with a right (5902h).
     pub cost: &'a dyn Fn(SwitchId, Pid) -> PathCost,
@@ -92,7 +92,7 @@ pub struct EdgeContext<'a> {
 /// # Errors
 /// A switch that was reachable does not answer.
 pub fn lacks(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     inventory: &Inventory,
     wanted: &BTreeSet<AccessBit>,
 ) -> Result<Vec<AccessBit>, CallError> {
@@ -126,7 +126,7 @@ impl Held {
     /// Reads the vector that has `bit`, if it was not read before.
     fn ask(
         &mut self,
-        fabric: &mut Fabric,
+        fabric: &mut CciSession,
         inventory: &Inventory,
         bit: AccessBit,
     ) -> Result<(), CallError> {
@@ -170,7 +170,7 @@ impl Held {
 }
 
 fn way(inventory: &Inventory, at: SwitchId) -> Way {
-    inventory.switch(at).map_or(Way::Entry, Switch::way)
+    inventory.switch(at).map_or(Way::Entry, DiscoveredSwitch::way)
 }
 
 /// Reads whether a PID is in VTV of a virtual switch.
@@ -178,7 +178,7 @@ fn way(inventory: &Inventory, at: SwitchId) -> Way {
 /// # Errors
 /// The switch does not answer.
 pub fn has_vtv(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     inventory: &Inventory,
     at: SwitchId,
     vcs: u8,
@@ -189,7 +189,7 @@ pub fn has_vtv(
 
 /// Whether GMV (`vector` 0) or VTV (`vector` [`VECTOR`]) has a PID.
 fn has(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     inventory: &Inventory,
     at: SwitchId,
     vcs: u8,
@@ -208,7 +208,7 @@ fn has(
 /// # Errors
 /// The switch does not answer.
 pub fn has_lav(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     inventory: &Inventory,
     at: SwitchId,
     vcs: u8,
@@ -226,7 +226,7 @@ pub fn has_lav(
 /// # Errors
 /// The switch does not answer.
 pub fn prefixes(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     inventory: &Inventory,
     at: SwitchId,
     vcs: u8,
@@ -239,7 +239,7 @@ pub fn prefixes(
 /// # Errors
 /// The switch does not answer.
 pub fn is_set(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     inventory: &Inventory,
     bit: AccessBit,
 ) -> Result<bool, CallError> {

@@ -19,8 +19,8 @@ use super::edge::{AccessBit, EdgeContext, is_set};
 use super::memory::map::{Beside, Kind, Range, fits};
 use super::memory::{Host as Edge, Memory};
 use super::rights::{self, Rights, RightsError};
-use crate::cci::{CallError, Fabric};
-use crate::model::inventory::{Inventory, Switch};
+use crate::cci::{CallError, CciSession};
+use crate::model::inventory::{DiscoveredSwitch, Inventory};
 
 /// A grant of GIM: memory of one host or device that others may access.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -175,7 +175,7 @@ impl Gim {
     /// A switch that was reachable does not answer.
     pub fn lacks(
         &self,
-        fabric: &mut Fabric,
+        fabric: &mut CciSession,
         inventory: &Inventory,
         fresh: &BTreeSet<Pid>,
     ) -> Result<Vec<(String, String)>, CallError> {
@@ -184,7 +184,8 @@ impl Gim {
             let alone = Self { grants: vec![grant.clone()] };
             for bit in &alone.access_bits() {
                 let (at, _) = bit.place();
-                let asked = |switch: &Switch| switch.whole && !fresh.contains(&switch.pid);
+                let asked =
+                    |switch: &DiscoveredSwitch| switch.whole && !fresh.contains(&switch.pid);
                 if inventory.switch(at).is_some_and(asked) && !is_set(fabric, inventory, *bit)? {
                     lacks.push((grant.name.clone(), bit.to_string()));
                     break;

@@ -13,7 +13,7 @@ use weft_parsers::cci::mld::{TunnelRequest, TunnelResponse, TunnelTarget};
 use weft_parsers::cci::{Header, List, Opcode, Payload, Request, ReturnCode, header, mctp};
 use weft_parsers::{Layer, ParseError};
 
-use crate::cci::{CallError, Fabric, Way};
+use crate::cci::{CallError, CciSession, Way};
 use crate::model::graph::PortRef;
 
 /// Largest number of logical devices in a device.
@@ -92,7 +92,7 @@ impl LdWanted {
 
 /// A device with logical devices, behind a port of a switch.
 pub struct LdDevice<'a> {
-    pub fabric: &'a mut Fabric,
+    pub fabric: &'a mut CciSession,
     /// Way to its switch.
     pub way: Way,
     pub port: u8,

@@ -18,7 +18,7 @@ use weft_parsers::cci::gfd::{
 use weft_parsers::cci::{List, Opcode, Request};
 use weft_parsers::fabric::{Dpa, Pid};
 
-use crate::cci::{CallError, Fabric, Way};
+use crate::cci::{CallError, CciSession, Way};
 use crate::model::text::parse_size;
 
 /// Unit of bases and sizes of partitions and of capacities of GFDs: 256 MiB.
@@ -234,7 +234,7 @@ struct Found {
 }
 
 impl Found {
-    fn read(fabric: &mut Fabric, gfd: Pid) -> Result<Self, CallError> {
+    fn read(fabric: &mut CciSession, gfd: Pid) -> Result<Self, CallError> {
         let (available, dmps) = entries(fabric, gfd)?;
         let request = Request::GetDcRegions(GfdRange { count: REGIONS_MAX, start: 0 });
         let answer = fabric.call(Way::Pid(gfd), &request)?;
@@ -291,7 +291,7 @@ fn placed(wanted: &[Partition]) -> impl Iterator<Item = (u8, u64, &Partition)> {
 }
 
 /// Largest number of partitions of a GFD, and its present ones.
-fn entries(fabric: &mut Fabric, gfd: Pid) -> Result<(u8, Vec<DmpEntry>), CallError> {
+fn entries(fabric: &mut CciSession, gfd: Pid) -> Result<(u8, Vec<DmpEntry>), CallError> {
     let request = Request::GetDmps(GfdRange { count: PARTITIONS_MAX, start: 0 });
     let answer = fabric.call(Way::Pid(gfd), &request)?;
     let told = answer.read::<Dmps<'_>>()?;
@@ -302,7 +302,7 @@ fn entries(fabric: &mut Fabric, gfd: Pid) -> Result<(u8, Vec<DmpEntry>), CallErr
 ///
 /// # Errors
 /// The GFD does not answer.
-pub fn dmps(fabric: &mut Fabric, gfd: Pid) -> Result<Vec<Dmp>, CallError> {
+pub fn dmps(fabric: &mut CciSession, gfd: Pid) -> Result<Vec<Dmp>, CallError> {
     let (_, entries) = entries(fabric, gfd)?;
     let dmp = |one: &DmpEntry| Dmp {
         index: one.index,
@@ -318,7 +318,7 @@ pub fn dmps(fabric: &mut Fabric, gfd: Pid) -> Result<Vec<Dmp>, CallError> {
 ///
 /// # Errors
 /// The GFD does not answer.
-pub fn regions(fabric: &mut Fabric, gfd: Pid) -> Result<Vec<Region>, CallError> {
+pub fn regions(fabric: &mut CciSession, gfd: Pid) -> Result<Vec<Region>, CallError> {
     Ok(Found::read(fabric, gfd)?.regions)
 }
 
@@ -327,7 +327,7 @@ pub fn regions(fabric: &mut Fabric, gfd: Pid) -> Result<Vec<Region>, CallError> 
 /// # Errors
 /// The GFD cannot have them, its memory is in use, a command failed, or other values are read back. Setting again
 /// continues from the state at hand.
-pub fn set(fabric: &mut Fabric, gfd: Pid, wanted: &[Partition]) -> Result<bool, MediaError> {
+pub fn set(fabric: &mut CciSession, gfd: Pid, wanted: &[Partition]) -> Result<bool, MediaError> {
     let answer = fabric.call(Way::Pid(gfd), &Request::IdentifyGfd)?;
     let identity = answer.read::<GfdIdentity>()?;
     let found = Found::read(fabric, gfd)?;
@@ -375,7 +375,7 @@ fn check(identity: &GfdIdentity, available: u8, wanted: &[Partition]) -> Result<
 }
 
 /// Sends a command whose answer may be lost, as the result is read back in any case.
-fn send(fabric: &mut Fabric, gfd: Pid, request: &Request<'_>) -> Result<(), CallError> {
+fn send(fabric: &mut CciSession, gfd: Pid, request: &Request<'_>) -> Result<(), CallError> {
     match fabric.call(Way::Pid(gfd), request) {
         Err(error) if error.is_refusal() => Err(error),
         Ok(_) | Err(_) => Ok(()),
@@ -384,7 +384,7 @@ fn send(fabric: &mut Fabric, gfd: Pid, request: &Request<'_>) -> Result<(), Call
 
 /// Clears regions first, because an old one may lie across two new partitions, then sets all partitions by one command.
 fn set_dmps(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     gfd: Pid,
     wanted: &[Partition],
     found: &Found,
@@ -412,7 +412,7 @@ fn set_dmps(
 }
 
 fn set_region(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     gfd: Pid,
     region: Region,
     sanitize: bool,

@@ -20,11 +20,11 @@ use weft_parsers::fabric::Pid;
 
 use crate::cci::send::{SendError, Sent, send};
 use crate::cci::switch_state::{Seen, partners, ports_seen, ports_up};
-use crate::cci::{CallError, Fabric};
+use crate::cci::{CallError, CciSession};
 use crate::components::bind::{Bindings, Bridge, Remote};
 use crate::discover::identify;
 use crate::model::graph::{Graph, Key, PortRef, SwitchId};
-use crate::model::inventory::{Inventory, OWN_PORT, Partner, Port, Role, Switch};
+use crate::model::inventory::{DiscoveredSwitch, Inventory, OWN_PORT, Partner, Port, Role};
 use crate::plan::routes::Partition;
 use crate::plan::tables::Tables;
 use crate::plan::{Options, Plan, PlanError, make, way};
@@ -146,9 +146,9 @@ pub struct ScanResult {
 }
 
 /// Asks all switches for changes, nearest first by the routes of `plan`.
-pub fn scan(fabric: &mut Fabric, inventory: &Inventory, plan: &Plan) -> ScanResult {
+pub fn scan(fabric: &mut CciSession, inventory: &Inventory, plan: &Plan) -> ScanResult {
     let mut found = ScanResult::default();
-    let mut all: Vec<(usize, Vec<PortRef>, SwitchId, &Switch)> = Vec::new();
+    let mut all: Vec<(usize, Vec<PortRef>, SwitchId, &DiscoveredSwitch)> = Vec::new();
     let (graph, tables) = (&plan.graph, &plan.routed.tables);
     let entry = inventory.switches.first().map(|switch| switch.pid);
     for (id, switch) in inventory.by_id().filter(|(_, switch)| switch.whole) {
@@ -180,10 +180,10 @@ pub fn scan(fabric: &mut Fabric, inventory: &Inventory, plan: &Plan) -> ScanResu
 
 /// Asks one switch for the state of its ports and for its link partners.
 fn scan_switch(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     inventory: &Inventory,
     id: SwitchId,
-    switch: &Switch,
+    switch: &DiscoveredSwitch,
     ScanResult { events, pid_mismatches, changed, .. }: &mut ScanResult,
 ) -> Result<(), CallError> {
     let asked: Vec<u8> = switch.ports.iter().map(|port| port.number).collect();
@@ -231,7 +231,7 @@ fn scan_switch(
     Ok(())
 }
 
-fn is_role(switch: &Switch, number: u8, role: Role) -> bool {
+fn is_role(switch: &DiscoveredSwitch, number: u8, role: Role) -> bool {
     switch.port(number).is_some_and(|port| port.role == role)
 }
 
@@ -247,9 +247,9 @@ fn is_ours(inventory: &Inventory, port: &Port) -> bool {
 /// Announcements of partners at ports whose link is up: of the manager's own components, and of all at downstream
 /// ports.
 fn told(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     inventory: &Inventory,
-    switch: &Switch,
+    switch: &DiscoveredSwitch,
     seen: &[Seen],
 ) -> Result<Vec<LinkPartner>, CallError> {
     let is_up = |number: u8| seen.iter().any(|seen| seen.port == number && seen.up);
@@ -260,7 +260,7 @@ fn told(
 }
 
 /// Ports whose partner had a PID and now announces none: it was restarted, faster than its link was seen to go down.
-fn forgotten(inventory: &Inventory, switch: &Switch, told: &[LinkPartner]) -> Vec<u8> {
+fn forgotten(inventory: &Inventory, switch: &DiscoveredSwitch, told: &[LinkPartner]) -> Vec<u8> {
     let of_ours = |told: &&LinkPartner| {
         told.far.pid.is_none()
             && switch.port(told.port).is_some_and(|port| is_ours(inventory, port))
@@ -312,14 +312,14 @@ impl Running {
     ///
     /// # Errors
     /// See [`ChangeError`]; calling it again continues.
-    pub fn on(&mut self, fabric: &mut Fabric, event: Event) -> Result<Report, ChangeError> {
+    pub fn on(&mut self, fabric: &mut CciSession, event: Event) -> Result<Report, ChangeError> {
         self.on_all(fabric, event, Vec::new())
     }
 
     /// Handles events that came together.
     fn on_all(
         &mut self,
-        fabric: &mut Fabric,
+        fabric: &mut CciSession,
         event: Event,
         mut more: Vec<Event>,
     ) -> Result<Report, ChangeError> {
@@ -350,7 +350,7 @@ impl Running {
     }
 
     /// Unbinds virtual links without a path, at the ends that can be reached; returns them, and the ends that were not.
-    pub fn sever(&mut self, fabric: &mut Fabric) -> (Vec<Remote>, Vec<Bridge>) {
+    pub fn sever(&mut self, fabric: &mut CciSession) -> (Vec<Remote>, Vec<Bridge>) {
         let (graph, tables) = (&self.plan.graph, &self.plan.routed.tables);
         let lost = |link: &Remote| both_ways(graph, tables, link).is_none();
         self.bindings.sever(fabric, &self.inventory, lost)
@@ -361,7 +361,7 @@ impl Running {
     ///
     /// # Errors
     /// The first event that was not handled completely, as [`ChangeError::Event`].
-    pub fn watch(&mut self, fabric: &mut Fabric) -> Result<Vec<Report>, ChangeError> {
+    pub fn watch(&mut self, fabric: &mut CciSession) -> Result<Vec<Report>, ChangeError> {
         let mut reports = Vec::new();
         let mut misses = 0;
         // Bounded: each round takes away a link or a switch, brings back a link once, or waits for a silent switch.
@@ -392,7 +392,7 @@ impl Running {
                     continue;
                 }
                 // Asked once more with full patience before it is given up.
-                let way = self.inventory.switch(*id).map(Switch::way);
+                let way = self.inventory.switch(*id).map(DiscoveredSwitch::way);
                 if way.is_some_and(|way| identify(fabric, way).is_ok()) {
                     break;
                 }
@@ -411,7 +411,7 @@ impl Running {
     /// which the next scan finds. If none is, the tables are sent once more with full patience.
     fn on_in_haste(
         &mut self,
-        fabric: &mut Fabric,
+        fabric: &mut CciSession,
         event: Event,
         mut more: Vec<Event>,
     ) -> Result<Report, ChangeError> {

@@ -8,7 +8,7 @@ use weft_parsers::fabric::Pid;
 
 use super::{Finding, Search};
 use crate::cci::wires;
-use crate::cci::{CallError, Fabric, Way};
+use crate::cci::{CallError, CciSession, Way};
 use crate::model::graph::{Key, PortRef, SwitchId};
 use crate::model::inventory::{Manager, Target, TargetKind};
 use crate::model::lineage::Lineage;
@@ -28,7 +28,7 @@ pub(super) struct Claimed {
 ///
 /// # Errors
 /// The component does not answer.
-pub fn identify(fabric: &mut Fabric, way: Way) -> Result<PbrIdentity, CallError> {
+pub fn identify(fabric: &mut CciSession, way: Way) -> Result<PbrIdentity, CallError> {
     fabric.call(way, &Request::IdentifyPbrComponent)?.read()
 }
 
@@ -37,7 +37,7 @@ pub fn identify(fabric: &mut Fabric, way: Way) -> Result<PbrIdentity, CallError>
 /// # Errors
 /// The component refused, or has another primary manager.
 pub fn claim_as(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     way: Way,
     manager: Manager,
     op: ClaimOp,

@@ -23,9 +23,11 @@ use weft_parsers::fabric::{DrtEntry, Pid};
 
 use self::claim::Claimed;
 pub use self::claim::{claim_as, identify};
-use crate::cci::{CallError, Fabric, Way};
+use crate::cci::{CallError, CciSession, Way};
 use crate::model::graph::{Key, PortRef, SwitchId};
-use crate::model::inventory::{Gfd, Inventory, Manager, Partner, ReachedFrom, Role, Switch};
+use crate::model::inventory::{
+    DiscoveredSwitch, Gfd, Inventory, Manager, Partner, ReachedFrom, Role,
+};
 use crate::model::lineage::Lineage;
 use crate::model::rules::{End, Forbidden, check};
 use crate::model::text::UuidText;
@@ -115,7 +117,7 @@ pub struct Discovered {
 ///
 /// # Errors
 /// The entry switch cannot be claimed; nothing is reachable without it.
-pub fn discover(fabric: &mut Fabric, options: &Options) -> Result<Discovered, Finding> {
+pub fn discover(fabric: &mut CciSession, options: &Options) -> Result<Discovered, Finding> {
     fabric.manage(options.manager);
     let mut search = Search::new(fabric, options);
     search.entry()?;
@@ -137,7 +139,7 @@ pub fn discover(fabric: &mut Fabric, options: &Options) -> Result<Discovered, Fi
 }
 
 struct Search<'a> {
-    fabric: &'a mut Fabric,
+    fabric: &'a mut CciSession,
     options: &'a Options,
     found: Inventory,
     findings: Vec<Finding>,
@@ -154,7 +156,7 @@ struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    fn new(fabric: &'a mut Fabric, options: &'a Options) -> Self {
+    fn new(fabric: &'a mut CciSession, options: &'a Options) -> Self {
         let manager = options.manager;
         let (switches, gfds) = (Vec::new(), Vec::new());
         let (links, down) = (BTreeSet::new(), BTreeSet::new());
@@ -206,7 +208,7 @@ impl<'a> Search<'a> {
         }
         let (ports, targets, vcss) = (Vec::new(), Vec::new(), Vec::new());
         let (serial, modes, rgts, whole) = (0, 0, 0, false);
-        self.found.switches.push(Switch {
+        self.found.switches.push(DiscoveredSwitch {
             uuid,
             serial,
             pid,
@@ -326,7 +328,7 @@ impl<'a> Search<'a> {
         let way = self.behind(at)?;
         let claimed = self.claim(way, at, Some(partner.uuid), true)?;
         let silent = |error| Finding::Silent { at, error };
-        let identify = |fabric: &mut Fabric| {
+        let identify = |fabric: &mut CciSession| {
             let kind = fabric.call(way, &Request::Identify)?.read::<Identity>()?.component;
             if kind != COMPONENT_GFD {
                 // The partner type at the link is what the far end announced; Identify is its component's own answer.

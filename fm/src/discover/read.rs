@@ -36,7 +36,10 @@ fn ports(mask: &[u8; 32]) -> Vec<u8> {
 impl Search<'_> {
     /// Reads all of a switch that was claimed.
     pub(super) fn read_switch(&mut self, id: SwitchId) -> Result<(), CallError> {
-        let Some(way) = self.found.switch(id).map(super::Switch::way) else { return Ok(()) };
+        let Some(way) = self.found.switch(id).map(crate::model::inventory::DiscoveredSwitch::way)
+        else {
+            return Ok(());
+        };
         let serial = self.fabric.call(way, &Request::Identify)?.read::<Identity>()?.serial;
         let physical = self.fabric.call(way, &Request::IdentifySwitch)?.read::<SwitchIdentity>()?;
         let pbr =

@@ -165,7 +165,7 @@ pub struct ReachedFrom {
 
 /// A PBR switch, as it reports itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Switch {
+pub struct DiscoveredSwitch {
     /// For the entry switch `None` until a neighbour has told it: a switch cannot be asked for its own UUID.
     #[serde(with = "some_uuid_text", default)]
     pub uuid: Option<Uuid>,
@@ -186,7 +186,7 @@ pub struct Switch {
     pub whole: bool,
 }
 
-impl Switch {
+impl DiscoveredSwitch {
     #[must_use]
     pub fn port(&self, number: u8) -> Option<&Port> {
         self.ports.iter().find(|port| port.number == number)
@@ -229,7 +229,7 @@ pub struct Inventory {
     /// The manager that owns them.
     pub manager: Manager,
     /// Switches, the entry switch first, by [`SwitchId`].
-    pub switches: Vec<Switch>,
+    pub switches: Vec<DiscoveredSwitch>,
     pub gfds: Vec<Gfd>,
     /// Links between fabric ports, each once, the lower end first.
     pub links: BTreeSet<[PortRef; 2]>,
@@ -239,7 +239,7 @@ pub struct Inventory {
 
 impl Inventory {
     #[must_use]
-    pub fn switch(&self, id: SwitchId) -> Option<&Switch> {
+    pub fn switch(&self, id: SwitchId) -> Option<&DiscoveredSwitch> {
         self.switches.get(id.index())
     }
 
@@ -249,7 +249,7 @@ impl Inventory {
         self.switch(id).map_or(&[], |switch| &switch.targets)
     }
 
-    pub fn by_id(&self) -> impl Iterator<Item = (SwitchId, &Switch)> {
+    pub fn by_id(&self) -> impl Iterator<Item = (SwitchId, &DiscoveredSwitch)> {
         self.switches.iter().enumerate().map(|(at, switch)| (SwitchId::at(at), switch))
     }
 
@@ -260,7 +260,7 @@ impl Inventory {
 
     /// All PIDs in use, with the switch and the port; a switch's own and a fabric port's at [`OWN_PORT`].
     pub fn pids(&self) -> impl Iterator<Item = (Pid, PortRef)> {
-        let targets = move |(id, switch): (SwitchId, &Switch)| {
+        let targets = move |(id, switch): (SwitchId, &DiscoveredSwitch)| {
             let own = (switch.pid, PortRef::new(id, OWN_PORT));
             let rest = switch.targets.iter().filter_map(move |target| {
                 // Packets to a fabric port's PID end inside the switch, not at the port's partner.

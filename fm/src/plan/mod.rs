@@ -21,7 +21,7 @@ use self::proof::{Fault, Proof, Traffic};
 use self::routes::{Basis, Routed, route_from};
 use self::tables::Tables;
 use crate::model::graph::{Graph, GraphError, Key, PortRef, SwitchId};
-use crate::model::inventory::{Inventory, Partner, Switch, Target, TargetKind};
+use crate::model::inventory::{DiscoveredSwitch, Inventory, Partner, Target, TargetKind};
 
 /// Bits of the modes of a switch (5700h byte Bh).
 const RANDOM: u8 = 1 << 0;
@@ -130,13 +130,18 @@ fn taken_pids(inventory: &Inventory) -> (BTreeSet<Pid>, BTreeSet<(SwitchId, usiz
 }
 
 /// Whether a device other than a GFD is at a port.
-fn has_device(switch: &Switch, port: u8) -> bool {
+fn has_device(switch: &DiscoveredSwitch, port: u8) -> bool {
     let partner = switch.port(port).map(|port| port.partner);
     matches!(partner, Some(Partner::Device(kind)) if kind != 0)
 }
 
 /// Number of PIDs of a target for which the options have none.
-fn pids_by_default(inventory: &Inventory, at: SwitchId, switch: &Switch, target: Target) -> u8 {
+fn pids_by_default(
+    inventory: &Inventory,
+    at: SwitchId,
+    switch: &DiscoveredSwitch,
+    target: Target,
+) -> u8 {
     match target.kind {
         TargetKind::Host => 1,
         TargetKind::Downstream => {

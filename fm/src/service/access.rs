@@ -11,19 +11,19 @@ use weft_rpc::Refused;
 
 use super::request::Vector;
 use super::{Fm, NO_COST, refuse};
-use crate::cci::{CallError, Fabric, Way};
+use crate::cci::{CallError, CciSession, Way};
 use crate::components::bind::Bindings;
 use crate::components::cdat::{self, Figures};
 use crate::components::edge::{AccessBit, EdgeContext};
 use crate::components::memory::Share;
 use crate::discover::change::Running;
 use crate::model::graph::SwitchId;
-use crate::model::inventory::Switch;
+use crate::model::inventory::DiscoveredSwitch;
 use crate::model::text::{name_of, parse_pid};
 
 /// Calls `f` with the means to change rights at edges: figures for costs, and the wait for packets under way.
 pub(super) fn at_edges<R>(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     running: &Running,
     figures: Figures,
     drain: fn(),
@@ -53,7 +53,7 @@ impl Fm {
         let inventory = &running.inventory;
         let cost = cdat::cost(inventory, &running.plan, from, pid, self.desired.figures())?;
         let access = PidOp { pid, op: AccessOp::UpdateCost };
-        let way = inventory.switch(from).map_or(Way::Entry, Switch::way);
+        let way = inventory.switch(from).map_or(Way::Entry, DiscoveredSwitch::way);
         Some((ConfigureAccess { vcs, access, cost }, way, cost))
     }
 
@@ -128,7 +128,7 @@ impl Fm {
             return Err(Refused::because(format!("P2P {name:?} needs it: revoke that first")));
         }
         let running = self.up()?;
-        let way = running.inventory.switch(host.switch).map_or(Way::Entry, Switch::way);
+        let way = running.inventory.switch(host.switch).map_or(Way::Entry, DiscoveredSwitch::way);
         let op = match (vector, on) {
             (Vector::Gmv, true) => Some(AccessOp::EnableGmv),
             (Vector::Gmv, false) => Some(AccessOp::DisableGmv),

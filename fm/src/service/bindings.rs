@@ -19,7 +19,7 @@ use crate::components::memory::Host;
 use crate::components::port_reset::PortReset;
 use crate::discover::change::Running;
 use crate::model::graph::Key;
-use crate::model::inventory::{Switch, Target, TargetKind};
+use crate::model::inventory::{DiscoveredSwitch, Target, TargetKind};
 use crate::model::text::name_of;
 use crate::state::names::{Binding, Names, requesters};
 
@@ -148,7 +148,8 @@ impl Fm {
         let place = self.names(|names| names.end_port(text))?;
         let inventory = &self.up()?.inventory;
         let switch = inventory.switches.get(place.switch.index());
-        let way = switch.map(Switch::way).ok_or_else(|| Refused::because("no such switch"))?;
+        let way =
+            switch.map(DiscoveredSwitch::way).ok_or_else(|| Refused::because("no such switch"))?;
         // Read before: the switch answers both cases with Invalid Input, which would not tell why.
         let seen = ports_seen(&mut self.fabric, way, &[place.port]).map_err(refuse)?;
         let is_held = seen.iter().any(|seen| seen.port == place.port && seen.perst);

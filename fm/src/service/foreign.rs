@@ -14,11 +14,11 @@ use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
 
 use crate::cci::switch_state::targets;
 use crate::cci::wires::read_switch;
-use crate::cci::{CallError, Fabric};
+use crate::cci::{CallError, CciSession};
 use crate::discover::change::Running;
 use crate::discover::identify;
 use crate::model::graph::SwitchId;
-use crate::model::inventory::{Inventory, OWN_PORT, Switch, Target};
+use crate::model::inventory::{DiscoveredSwitch, Inventory, OWN_PORT, Target};
 use crate::model::text::UuidText;
 use crate::plan::tables::SwitchTables;
 
@@ -45,7 +45,7 @@ impl Foreign {
     /// Reads all switches that answer; returns a line for each new difference.
     pub(super) fn check(
         &mut self,
-        fabric: &mut Fabric,
+        fabric: &mut CciSession,
         running: &Running,
         manager: Uuid,
     ) -> Vec<String> {
@@ -97,10 +97,10 @@ fn is_linked(inventory: &Inventory, id: SwitchId) -> bool {
 
 /// Differences of one switch, by place.
 fn of_switch(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     running: &Running,
     id: SwitchId,
-    switch: &Switch,
+    switch: &DiscoveredSwitch,
     manager: Uuid,
 ) -> Result<BTreeMap<Place, String>, CallError> {
     let way = switch.way();
@@ -146,7 +146,7 @@ impl Differences {
         self.found.insert(place, text);
     }
 
-    fn compare_targets(&mut self, switch: &Switch, all: &[Target]) {
+    fn compare_targets(&mut self, switch: &DiscoveredSwitch, all: &[Target]) {
         for target in &switch.targets {
             let (number, instance) = (target.id, target.instance);
             let has = all.iter().find(|it| (it.id, it.instance) == (number, instance));

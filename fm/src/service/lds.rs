@@ -27,7 +27,7 @@ fn running_switch(running: Option<&Running>, at: PortRef) -> Option<Way> {
 impl Fm {
     /// All devices with logical devices, and the ways to their switches.
     fn ld_devices(&mut self) -> Result<Vec<(PortRef, Way)>, Refused> {
-        let of = |(id, switch): (_, &crate::model::inventory::Switch)| {
+        let of = |(id, switch): (_, &crate::model::inventory::DiscoveredSwitch)| {
             let with_lds = switch.ports.iter().filter(|port| port.lds > 0);
             let way = switch.way();
             with_lds.map(|port| (PortRef::new(id, port.number), way)).collect::<Vec<_>>()

@@ -25,10 +25,10 @@ use super::Fm;
 use super::board::Cause;
 use super::news::{KINDS_MAX, News};
 use crate::cci::switch_state::is_up;
-use crate::cci::{CallError, Fabric, Way};
+use crate::cci::{CallError, CciSession, Way};
 use crate::discover::change::Running;
 use crate::model::graph::{PortRef, SwitchId};
-use crate::model::inventory::Switch;
+use crate::model::inventory::DiscoveredSwitch;
 use crate::show::display_names::DisplayNames;
 
 /// Logs whose records cause notifications. Refused accesses are not among them: any host could cause looks at will.
@@ -51,7 +51,7 @@ struct Told {
 }
 
 /// Reads the records of a switch's log, and clears all that it returned.
-fn read_log(fabric: &mut Fabric, way: Way, log: u8) -> Result<Told, CallError> {
+fn read_log(fabric: &mut CciSession, way: Way, log: u8) -> Result<Told, CallError> {
     let answer = fabric.call(way, &Request::GetEvents(log))?;
     let records = answer.read::<EventRecords<'_>>()?.records;
     let handles: Vec<u16> = records.iter().map(|record| record.handle).collect();
@@ -71,7 +71,7 @@ impl Fm {
     pub(super) fn subscribe(&mut self) {
         let Some(running) = &self.running else { return };
         let switches = running.inventory.switches.iter().filter(|switch| switch.whole);
-        for way in switches.map(Switch::way).collect::<Vec<_>>() {
+        for way in switches.map(DiscoveredSwitch::way).collect::<Vec<_>>() {
             // A refusal is no error: nothing depends on notifications.
             let _ = self.fabric.call(way, &Request::SetMctpEvents(POLICY));
         }

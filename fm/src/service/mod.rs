@@ -51,7 +51,7 @@ use self::board::StatusBoard;
 pub use self::request::{Request, Response, Vector};
 pub use self::start::StartError;
 use self::status::{Counts, StartMode, Status};
-use super::cci::{Fabric, Way};
+use super::cci::{CciSession, Way};
 use super::plan::{self, Baseline};
 use crate::components::bind::Bridge;
 use crate::components::edge::AccessBit;
@@ -72,7 +72,7 @@ use crate::state::store::{State, Store, StoreError};
 /// Configuration of a fabric manager.
 pub struct Setup {
     /// Connection to the entry switch.
-    pub fabric: Fabric,
+    pub fabric: CciSession,
     pub desired: DesiredState,
     pub mode: StartMode,
     /// Whether this one, as the secondary manager, takes over.
@@ -85,9 +85,9 @@ pub struct Setup {
 
 /// The fabric manager: its knowledge of the fabric, and the connection to it.
 pub struct Fm {
-    fabric: Fabric,
+    fabric: CciSession,
     /// Sessions with hosts' GAEs, by the host's name.
-    gaes: BTreeMap<String, Fabric>,
+    gaes: BTreeMap<String, CciSession>,
     desired: DesiredState,
     mode: StartMode,
     take_over: bool,
@@ -210,7 +210,7 @@ impl Fm {
     }
 
     /// Adds a session with the GAE of a host.
-    pub fn set_gae(&mut self, host: &str, gae: Fabric) {
+    pub fn set_gae(&mut self, host: &str, gae: CciSession) {
         self.gaes.insert(host.to_owned(), gae);
     }
 

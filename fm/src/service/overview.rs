@@ -16,7 +16,7 @@ use super::query::{VECTOR, bits};
 use super::request::Overview;
 use super::status::StartMode;
 use crate::cci::segment_tables::{Kind, SegmentTable};
-use crate::cci::{CallError, Fabric, Way};
+use crate::cci::{CallError, CciSession, Way};
 use crate::model::graph::{PortRef, SwitchId};
 use crate::model::inventory::{Inventory, TargetKind};
 use crate::show::overview::{AddressMap, AddressRange, Asked, GfdLoad, bindings, links};
@@ -26,7 +26,7 @@ const STATIC: &str = "the fabric is static: its components are not asked";
 
 /// Session with a host's GAE; closed after the first request without an answer.
 enum Gae<'a> {
-    Open(&'a mut Fabric),
+    Open(&'a mut CciSession),
     Closed(String),
 }
 
@@ -60,7 +60,7 @@ struct Lavs {
 impl Lavs {
     fn of(
         &mut self,
-        fabric: &mut Fabric,
+        fabric: &mut CciSession,
         inventory: &Inventory,
         at: SwitchId,
         vcs: u8,
@@ -187,7 +187,7 @@ fn is_host(inventory: &Inventory, one: Requester) -> Option<bool> {
 }
 
 /// Reads LAV of a virtual switch.
-fn lav(fabric: &mut Fabric, way: Way, vcs: u8) -> Result<Asked<Vec<u16>>, CallError> {
+fn lav(fabric: &mut CciSession, way: Way, vcs: u8) -> Result<Asked<Vec<u16>>, CallError> {
     let range = VcsVectorRange { vcs, range: VectorRange { start: 0, len: VECTOR } };
     let answer = fabric.call(way, &Command::GetVcsLav(range))?;
     let bytes: Vec<u8> = answer.read::<Vector<'_>>()?.data.iter().collect();
@@ -195,7 +195,7 @@ fn lav(fabric: &mut Fabric, way: Way, vcs: u8) -> Result<Asked<Vec<u16>>, CallEr
 }
 
 /// Reads the average backpressure of a GFD, if it samples that.
-fn backpressure(fabric: &mut Fabric, way: Way) -> Result<Asked<u8>, CallError> {
+fn backpressure(fabric: &mut CciSession, way: Way) -> Result<Asked<u8>, CallError> {
     let control = fabric.call(way, &Command::GetQosControl)?.read::<QosControl>()?;
     if control.interval == 0 {
         return Ok(Asked::NotRead("the GFD samples none: its interval is 0".to_owned()));

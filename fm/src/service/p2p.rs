@@ -22,7 +22,7 @@ use crate::components::memory::Host;
 use crate::components::memory::map::{Beside, Range};
 use crate::components::p2p::{Grant, P2p, P2pError, Unproved};
 use crate::model::graph::SwitchId;
-use crate::model::inventory::Switch;
+use crate::model::inventory::DiscoveredSwitch;
 use crate::state::desired::DesiredP2p;
 use crate::state::names::Names;
 
@@ -344,7 +344,7 @@ impl Fm {
         let (switch, vcs) = at;
         let running = self.running.as_ref();
         let found = running.and_then(|running| running.inventory.switch(switch));
-        let way = found.map_or(Way::Entry, Switch::way);
+        let way = found.map_or(Way::Entry, DiscoveredSwitch::way);
         let state = self.fabric.call(way, &Command::GetVcsSvState(vcs))?.read::<u8>()?;
         let secret = match state {
             0 => None,

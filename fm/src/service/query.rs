@@ -18,7 +18,7 @@ use crate::cci::{CallError, TransportError, Way};
 use crate::components::cdat;
 use crate::components::memory::Host;
 use crate::discover::change::Running;
-use crate::model::inventory::{OWN_PORT, Switch, TargetKind};
+use crate::model::inventory::{DiscoveredSwitch, OWN_PORT, TargetKind};
 use crate::model::text::{name_of, parse_pid};
 use crate::show::display_names::DisplayNames;
 use crate::show::overview::links;
@@ -140,7 +140,7 @@ impl Fm {
     fn access(&mut self, host: Host) -> Result<Access, CallError> {
         let switch =
             self.running.as_ref().and_then(|running| running.inventory.switch(host.switch));
-        let way = switch.map_or(Way::Entry, Switch::way);
+        let way = switch.map_or(Way::Entry, DiscoveredSwitch::way);
         let mut vector = |start, command: fn(VcsVectorRange) -> Command<'static>| {
             let range = VectorRange { start, len: VECTOR };
             let answer =

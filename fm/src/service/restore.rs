@@ -25,7 +25,7 @@ use crate::components::cdat;
 use crate::components::edge::{self, AccessBit};
 use crate::discover::change::Event;
 use crate::model::graph::{PortRef, SwitchId};
-use crate::model::inventory::{Inventory, Role, Switch};
+use crate::model::inventory::{DiscoveredSwitch, Inventory, Role};
 use crate::model::text::{UuidText, name_of, tag};
 use crate::state::names::{Binding, Names};
 
@@ -245,7 +245,7 @@ impl Fm {
     }
 
     /// Text that says whose a switch is, if another manager owns it.
-    fn taken(&self, id: SwitchId, switch: &Switch) -> Option<String> {
+    fn taken(&self, id: SwitchId, switch: &DiscoveredSwitch) -> Option<String> {
         let owner = UuidText(*self.owned.get(&switch.uuid?)?);
         Some(format!("{id}, PID {}, is owned by the fabric manager {owner}", switch.pid))
     }

@@ -27,7 +27,7 @@ use crate::components::memory::{self, Host, MemoryError, OtherRanges};
 use crate::discover::change::Running;
 use crate::discover::{self, Discovered, Finding, discover, identify};
 use crate::model::graph::{Key, PortRef, SwitchId};
-use crate::model::inventory::{Inventory, Switch};
+use crate::model::inventory::{DiscoveredSwitch, Inventory};
 use crate::model::text::{name_of, tag};
 use crate::plan::{self, Assignment, Baseline, PlanError, PreviousRoutes};
 use crate::state::desired::DesiredMemory;
@@ -604,8 +604,8 @@ impl Fm {
 }
 
 /// The same switch in an earlier inventory.
-fn had<'a>(before: &'a Inventory, switch: &Switch) -> Option<&'a Switch> {
-    let same = |old: &&Switch| match (old.uuid, switch.uuid) {
+fn had<'a>(before: &'a Inventory, switch: &DiscoveredSwitch) -> Option<&'a DiscoveredSwitch> {
+    let same = |old: &&DiscoveredSwitch| match (old.uuid, switch.uuid) {
         (Some(old), Some(new)) => old == new,
         // Without a UUID only the entry switch can be meant.
         _ => old.serial == switch.serial && old.came.is_none() == switch.came.is_none(),

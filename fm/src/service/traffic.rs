@@ -12,9 +12,9 @@ use weft_parsers::cci::{List, Request, ReturnCode};
 
 use super::Fm;
 use crate::cci::switch_state::PORTS_AT_ONCE;
-use crate::cci::{CallError, Fabric, Way};
+use crate::cci::{CallError, CciSession, Way};
 use crate::model::graph::{PortRef, SwitchId};
-use crate::model::inventory::Switch;
+use crate::model::inventory::DiscoveredSwitch;
 use crate::show::overview::{LinkLoad, LinkRow};
 
 /// Shortest averaging interval, ns.
@@ -96,7 +96,7 @@ impl Traffic {
 
 /// Reads counts of ports, and hands each to `note` with its time.
 fn ask(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     way: Way,
     ports: &[u8],
     mut note: impl FnMut(u64, PortTraffic),
@@ -125,7 +125,7 @@ impl Fm {
         for (id, ports) in by_switch {
             let switch = inventory.switch(id).filter(|switch| switch.whole);
             let asked = !traffic.unable.contains(&id) && !silent.contains(&id);
-            let Some(way) = switch.map(Switch::way).filter(|_| asked) else { continue };
+            let Some(way) = switch.map(DiscoveredSwitch::way).filter(|_| asked) else { continue };
             let failed = ask(fabric, way, &ports, |at_ns, port| {
                 if ports.contains(&port.port) {
                     // Only ports that were asked for become keys of the map.

@@ -11,7 +11,7 @@ use super::status::{Phase, StartMode};
 use super::{Fm, with_causes};
 use crate::cci::Way;
 use crate::discover::change::{Event, Report};
-use crate::model::inventory::{Inventory, Switch};
+use crate::model::inventory::{DiscoveredSwitch, Inventory};
 
 /// Looks between two attempts to discover a component that has not come back.
 const ROUNDS: u32 = 16;
@@ -138,7 +138,7 @@ impl Fm {
         let (inventory, mut half) = (&running.inventory, BTreeSet::new());
         for &end in inventory.down.iter().flatten() {
             let switch = inventory.switch(end.switch).filter(|switch| switch.whole);
-            let Some(way) = switch.map(Switch::way) else { continue };
+            let Some(way) = switch.map(DiscoveredSwitch::way) else { continue };
             let seen = crate::cci::switch_state::ports_seen(&mut self.fabric, way, &[end.port]);
             let up = seen.unwrap_or_default().into_iter().find(|seen| seen.up);
             // The partner announces itself after the link is up; that is worth another try.

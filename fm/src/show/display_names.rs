@@ -45,7 +45,7 @@ impl DisplayNames {
     #[must_use]
     pub fn new(desired: &DesiredState, inventory: &Inventory) -> Self {
         let first = desired.fm.entry_in(inventory);
-        let name = |(id, switch): (SwitchId, &crate::model::inventory::Switch)| {
+        let name = |(id, switch): (SwitchId, &crate::model::inventory::DiscoveredSwitch)| {
             let entry = desired.fm.entry.clone().filter(|_| Some(id) == first);
             let mut named = desired.switches.iter();
             let own = switch.uuid.and_then(|uuid| named.find(|named| named.uuid == uuid));

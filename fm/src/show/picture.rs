@@ -14,7 +14,7 @@ use weft_base::markup::escape;
 use super::overview::{LinkLoad, LinkRow};
 use super::topology::partner;
 use crate::model::graph::{PortRef, SwitchId};
-use crate::model::inventory::{Inventory, Partner, Port, Switch};
+use crate::model::inventory::{DiscoveredSwitch, Inventory, Partner, Port};
 use crate::show::display_names::DisplayNames;
 
 /// Width of a box, and of the gap beside it.
@@ -214,7 +214,7 @@ fn draw_switch(
     inventory: &Inventory,
     called: &DisplayNames,
     id: SwitchId,
-    switch: &Switch,
+    switch: &DiscoveredSwitch,
     x: i64,
     y: i64,
     to: &mut dyn Write,
@@ -273,7 +273,7 @@ fn attached<'a>(
     inventory: &Inventory,
     called: &DisplayNames,
     id: SwitchId,
-    switch: &'a Switch,
+    switch: &'a DiscoveredSwitch,
 ) -> Vec<(&'a Port, String)> {
     let ports = switch.ports.iter().filter(|port| is_edge(inventory, id, port));
     ports

@@ -5,12 +5,12 @@
 use std::fmt::{self, Write};
 
 use crate::model::graph::SwitchId;
-use crate::model::inventory::{Inventory, Partner, Port, Switch, TargetKind, Vcs};
+use crate::model::inventory::{DiscoveredSwitch, Inventory, Partner, Port, TargetKind, Vcs};
 use crate::model::text::UuidText;
 use crate::show::display_names::DisplayNames;
 
 /// PIDs of a port's targets, each preceded by a blank.
-fn pids(switch: &Switch, port: &Port) -> String {
+fn pids(switch: &DiscoveredSwitch, port: &Port) -> String {
     let has = |t: &&crate::model::inventory::Target| {
         t.port == port.number && t.kind != TargetKind::Fabric && !t.pid.is_none()
     };
@@ -26,7 +26,7 @@ pub(crate) fn partner(
     inventory: &Inventory,
     called: &DisplayNames,
     id: SwitchId,
-    switch: &Switch,
+    switch: &DiscoveredSwitch,
     port: &Port,
 ) -> Option<String> {
     let at = crate::model::graph::PortRef::new(id, port.number);
@@ -70,7 +70,7 @@ fn free_vppbs(vcs: &Vcs) -> String {
 }
 
 /// Port of the host whose virtual switch this is, at the host's edge.
-fn host_of(switch: &Switch, vcs: &Vcs) -> Option<u8> {
+fn host_of(switch: &DiscoveredSwitch, vcs: &Vcs) -> Option<u8> {
     let is_it =
         |t: &&crate::model::inventory::Target| t.kind == TargetKind::Host && t.vcs == vcs.id;
     switch.targets.iter().find(is_it).map(|target| target.port)
@@ -106,7 +106,7 @@ pub fn tree(inventory: &Inventory, called: &DisplayNames, to: &mut dyn Write) ->
                 writeln!(to, "{indent}  VCS {}, of {}: free {free}", vcs.id, of.trim_end())?;
             }
         }
-        let found = |(below, switch): (SwitchId, &Switch)| {
+        let found = |(below, switch): (SwitchId, &DiscoveredSwitch)| {
             switch.came.filter(|came| came.from.switch == id).map(|_| (below, depth + 1))
         };
         let mut below: Vec<_> = inventory.by_id().filter_map(found).collect();

@@ -358,7 +358,7 @@ impl Names<'_> {
 /// All host edges with a PID.
 #[must_use]
 pub fn hosts(inventory: &Inventory) -> Vec<Host> {
-    let of = |(switch, found): (SwitchId, &crate::model::inventory::Switch)| {
+    let of = |(switch, found): (SwitchId, &crate::model::inventory::DiscoveredSwitch)| {
         let targets = found
             .targets
             .iter()

@@ -23,7 +23,7 @@ use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
 
 use super::fake_edge::on_edge;
 use super::fake_gfd::GfdState;
-use crate::cci::{Fabric, Gate, InProcess, RetryPolicy, TransportError};
+use crate::cci::{CciSession, Gate, InProcess, RetryPolicy, TransportError};
 use crate::model::graph::{Graph, Key, PortUse, SwitchId};
 
 pub type Reply = Result<Vec<u8>, ReturnCode>;
@@ -636,14 +636,14 @@ impl Shared {
     }
 
     /// Access to the fabric for a manager of this UUID.
-    pub fn fabric(&self, manager: Uuid) -> Fabric {
+    pub fn fabric(&self, manager: Uuid) -> CciSession {
         let shared = self.clone();
         let call = move |message: &[u8]| shared.with(|fake| answer(fake, manager, message));
-        Fabric::new(Box::new(InProcess(call)), RetryPolicy::quick())
+        CciSession::new(Box::new(InProcess(call)), RetryPolicy::quick())
     }
 
     /// Like [`fabric`](Self::fabric), but each command passes a gate first.
-    pub fn gated(&self, manager: Uuid, gate: Gate) -> Fabric {
+    pub fn gated(&self, manager: Uuid, gate: Gate) -> CciSession {
         let shared = self.clone();
         let call = move |message: &[u8]| {
             if !(gate.0)() {
@@ -651,7 +651,7 @@ impl Shared {
             }
             shared.with(|fake| answer(fake, manager, message))
         };
-        Fabric::new(Box::new(InProcess(call)), RetryPolicy::quick())
+        CciSession::new(Box::new(InProcess(call)), RetryPolicy::quick())
     }
 }
 

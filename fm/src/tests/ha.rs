@@ -18,7 +18,7 @@ use weft_rpc::Answer;
 use super::fake::Shared;
 use super::fake_etcd::FakeEtcd;
 use super::service::{manager, shared, status, want, want_text};
-use crate::cci::{Fabric, Gate};
+use crate::cci::{CciSession, Gate};
 use crate::model::graph::SwitchId;
 use crate::model::lineage::Lineage;
 use crate::service::ha::address::Address;
@@ -47,7 +47,7 @@ fn candidate<P: Post>(post: P, name: &str) -> Candidate<P> {
 
 /// A manager of a term, as [`HaService`] makes it.
 pub fn of_term_on(
-    fabric: impl FnOnce(Uuid) -> Fabric,
+    fabric: impl FnOnce(Uuid) -> CciSession,
     more: &str,
     term: u64,
     store: Option<Store>,

@@ -32,7 +32,7 @@ pub fn fabric(gfds: u16) -> (Shared, Inventory) {
 }
 
 pub fn hosts(inventory: &Inventory) -> Vec<Host> {
-    let of = |(switch, found): (SwitchId, &crate::model::inventory::Switch)| {
+    let of = |(switch, found): (SwitchId, &crate::model::inventory::DiscoveredSwitch)| {
         let target = found.targets.iter().find(|t| t.kind == TargetKind::Host && !t.pid.is_none());
         target.map(|target| Host { switch, vcs: target.vcs, pid: target.pid })
     };

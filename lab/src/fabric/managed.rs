@@ -166,11 +166,11 @@ fn partners_known(topology: &Topology, parts: &InProcessFabric) -> bool {
 }
 
 /// A transport to a switch under a session.
-fn way(shared: &SharedFabric, switch: usize, session: Session) -> cci::Fabric {
+fn way(shared: &SharedFabric, switch: usize, session: Session) -> cci::CciSession {
     let bell = (session == FM).then(|| shared.with(|parts| parts.bell()));
     let entry = Entry { shared: shared.clone(), switch, session, quick: false, bell };
     // Each poll steps the parts, so it needs no pause.
-    cci::Fabric::new(Box::new(entry), RetryPolicy { polls: POLLS, ..RetryPolicy::quick() })
+    cci::CciSession::new(Box::new(entry), RetryPolicy { polls: POLLS, ..RetryPolicy::quick() })
 }
 
 /// One session at a switch of the parts.

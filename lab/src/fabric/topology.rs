@@ -24,10 +24,10 @@ pub struct Topology {
     pub start: StartMode,
     /// PBR switches; the fabric manager connects to the first one.
     #[serde(default, rename = "switch")]
-    pub switches: Vec<Switch>,
+    pub switches: Vec<TopologySwitch>,
     /// Links between PBR switches.
     #[serde(default, rename = "link")]
-    pub links: Vec<Link>,
+    pub links: Vec<TopologyLink>,
     #[serde(default, rename = "host")]
     pub hosts: Vec<Host>,
     /// Devices other than GFDs.
@@ -51,14 +51,14 @@ pub struct Topology {
 /// A PBR switch of a topology file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Switch {
+pub struct TopologySwitch {
     pub name: String,
 }
 
 /// One or more links between two switches.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Link {
+pub struct TopologyLink {
     /// Names of both switches.
     #[serde(deserialize_with = "two")]
     pub ends: [String; 2],

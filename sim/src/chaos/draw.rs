@@ -16,7 +16,7 @@ use weft_parsers::{AfhMode, Format, MacAddr, Pfc, Vid, mac_control};
 use crate::frames::{FrameSpec, stations_known};
 use crate::setup::Setup;
 use crate::station::Stream;
-use crate::switch::Around;
+use crate::switch::SwitchTiming;
 
 /// One of `choices`, each equally likely.
 pub(super) fn pick<T: Copy>(rng: &mut Rng, choices: &[T]) -> T {
@@ -34,7 +34,7 @@ fn index(rng: &mut Rng, count: usize) -> usize {
 }
 
 /// Draws a switch and the conditions around it.
-pub(super) fn setup(rng: &mut Rng) -> (Setup, Around) {
+pub(super) fn setup(rng: &mut Rng) -> (Setup, SwitchTiming) {
     let ports = pick(rng, &[1, 2, 3, 4, 4, 6, 8]);
     let mut setup = Setup::new(ports, pick(rng, &[4, 8]));
     setup.rate = LinkRate::gbps(pick(rng, &[100, 100, 200, 400]));
@@ -53,7 +53,7 @@ pub(super) fn setup(rng: &mut Rng) -> (Setup, Around) {
     let cells: u64 = (0..ports).map(|p| u64::from(setup.headroom(p).cells(setup.cell_bytes))).sum();
     let reserved = (cells + 64 * ports as u64) * 4 * u64::from(setup.cell_bytes);
     setup.buffer_bytes += if setup.pfc { reserved } else { 0 };
-    let around = Around {
+    let around = SwitchTiming {
         latency: setup.latency,
         propagation: Headroom::propagation(setup.cable_m),
         propagations: Vec::new(),

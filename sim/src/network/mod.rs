@@ -42,7 +42,7 @@ use crate::scenario::fault::Fault;
 use crate::scenario::flow::{Flow, FlowError};
 use crate::scenario::{Checks, Site, SwitchPlan, TemplateError};
 use crate::setup::Setup;
-use crate::switch::{Around, Switch};
+use crate::switch::{Switch, SwitchTiming};
 use crate::switch_watch::SwitchWatch;
 use crate::topology::{LinkSpec, NodeId, NodeKind, Topology, TopologyError};
 
@@ -92,7 +92,7 @@ pub struct NetworkSpec {
     /// Every switch; it has a port for each of its links, and `buffer_bytes` in all.
     pub setup: Setup,
     /// Conditions around every switch.
-    pub around: Around,
+    pub around: SwitchTiming,
     /// Kind of the frames that hosts send.
     pub kind: Kind,
     /// Latency of an endpoint for each frame, each way.

@@ -20,7 +20,7 @@ use weft_hosts::frames::Kind;
 use weft_hosts::rclink::endpoint::EndpointSpec;
 
 use crate::engine::Latency;
-use crate::switch::Around;
+use crate::switch::SwitchTiming;
 use crate::topology::{LinkSpec, NodeId, Topology};
 use expect::Expect;
 use fault::Fault;
@@ -47,7 +47,7 @@ pub struct SwitchPlan {
     /// static entries for routes.
     pub config: SwitchConfig,
     /// Conditions around it; the propagation here is that of ports without a link.
-    pub around: Around,
+    pub around: SwitchTiming,
 }
 
 /// Gives the description of the switch at a site.

@@ -18,7 +18,7 @@ use weft_sim::checkers::Watch;
 use weft_sim::frames::{FrameSpec, stations_known};
 use weft_sim::setup::Setup;
 use weft_sim::station::Stream;
-use weft_sim::switch::Around;
+use weft_sim::switch::SwitchTiming;
 use weft_sim::world::World;
 
 /// A frame of 250 bytes takes 21.92 ns at 100 Gb/s.
@@ -29,7 +29,7 @@ const FRAME_NS: u64 = 22;
 /// that one's output is ten times slower.
 fn congested(
     setup: &Setup,
-    around: &Around,
+    around: &SwitchTiming,
     senders: usize,
     of: u8,
     change: impl FnOnce(&mut SwitchConfig),
@@ -106,7 +106,8 @@ fn overrun(headroom: &Headroom, cut_through: bool, cells: u32) -> Overrun {
     let slow = LinkRate::bps(rate.as_bps() / 100).unwrap();
     let mut setup = Setup { rate, frame_len_max, ecn: false, ..Setup::new(5, 4) };
     setup.rates = vec![(2, slow)];
-    let around = Around { latency, propagation, overhead, cut_through, ..Around::default() };
+    let around =
+        SwitchTiming { latency, propagation, overhead, cut_through, ..SwitchTiming::default() };
     let mut world = World::new(&setup, &around, |config| {
         stations_known(config, Vid::new(1).unwrap());
         config.pfc.lossless = PriSet::from_bits(0b100);
@@ -190,7 +191,7 @@ fn a_group_goes_on_with_its_headroom_empty() {
     setup.latency = Span::from_us(1);
     setup.peer_response = Span::ZERO;
     let propagation = Headroom::propagation(setup.cable_m);
-    let around = Around { latency: setup.latency, propagation, ..Around::default() };
+    let around = SwitchTiming { latency: setup.latency, propagation, ..SwitchTiming::default() };
     let cells = setup.headroom(0).cells(256);
     let mut world = World::new(&setup, &around, |config| {
         stations_known(config, Vid::new(1).unwrap());
@@ -223,7 +224,7 @@ fn an_incast_fills_buffers_with_what_comes_in_beyond_what_goes_out() {
     for (gbps, senders, bytes) in
         [(200, 8, 1_750_000), (400, 8, 3_500_000), (400, 16, 7_500_000), (400, 32, 15_500_000)]
     {
-        let (rate, around) = (LinkRate::gbps(gbps), Around::default());
+        let (rate, around) = (LinkRate::gbps(gbps), SwitchTiming::default());
         let (pfc, ecn, buffer_bytes) = (false, false, 64 << 20);
         let setup = Setup { rate, pfc, ecn, buffer_bytes, ..Setup::new(senders + 1, 4) };
         let mut world = congested(&setup, &around, senders, 0, |config| {
@@ -254,7 +255,7 @@ fn dynamic_thresholds_balance() {
             let (pfc, ecn) = (false, false);
             let buffer_bytes = CELLS << 10;
             let setup = Setup { buffer_bytes, cell_bytes: 1_024, pfc, ecn, ..Setup::new(16, 4) };
-            let mut world = congested(&setup, &Around::default(), senders, 0, |config| {
+            let mut world = congested(&setup, &SwitchTiming::default(), senders, 0, |config| {
                 config.buffer.alpha = PerPri([Alpha::ratio(times, parts).unwrap(); 8]);
                 config.buffer.voq_reserve_cells = 0;
             });
@@ -295,7 +296,7 @@ fn the_first_pause_comes_at_its_share() {
     const HEADROOM: u32 = 37_500 / 256 + 1;
     for (senders, bytes) in [(1, 3_436_572), (16, 1_291_275)] {
         let setup = Setup { ecn: false, ..Setup::new(64, 4) };
-        let around = Around { propagation: Span::from_us(1), ..Around::default() };
+        let around = SwitchTiming { propagation: Span::from_us(1), ..SwitchTiming::default() };
         let world = congested(&setup, &around, senders, 2, |config| {
             config.pfc.lossless = PriSet::from_bits(0b100);
             config.buffer.alpha = PerPri([Alpha::shift(-3); 8]);

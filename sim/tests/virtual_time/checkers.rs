@@ -12,7 +12,7 @@ use weft_sim::checkers::{Checkers, Watch};
 use weft_sim::frames::{FrameSpec, stations_known};
 use weft_sim::setup::Setup;
 use weft_sim::station::Stream;
-use weft_sim::switch::Around;
+use weft_sim::switch::SwitchTiming;
 use weft_sim::world::World;
 
 type Events = Vec<(Instant, Event)>;
@@ -22,7 +22,7 @@ fn record() -> (World, Events) {
     let mut setup = Setup::new(4, 4);
     setup.rates = vec![(0, LinkRate::gbps(10))];
     setup.buffer_bytes = 1 << 20;
-    let mut world = World::new(&setup, &Around::default(), |config| {
+    let mut world = World::new(&setup, &SwitchTiming::default(), |config| {
         stations_known(config, Vid::new(1).unwrap());
         (config.ecn.low_bytes, config.ecn.high_bytes) = (10_000, 60_000);
     })

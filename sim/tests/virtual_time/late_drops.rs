@@ -13,7 +13,7 @@ use weft_sim::checkers::Watch;
 use weft_sim::frames::{FrameSpec, stations_known};
 use weft_sim::setup::Setup;
 use weft_sim::station::Stream;
-use weft_sim::switch::Around;
+use weft_sim::switch::SwitchTiming;
 use weft_sim::world::World;
 
 /// Outputs 1 and 2 are busy with a long frame each, for 1.2 us and 12 us, when two broadcasts come. At output 1 one of
@@ -24,7 +24,7 @@ fn what_waits_for_a_queue_goes_on_when_a_frame_is_dropped_off_it() {
     let mut setup = Setup::new(3, 4);
     (setup.pfc, setup.ecn) = (false, true);
     setup.rates = vec![(1, LinkRate::gbps(10)), (2, LinkRate::gbps(1))];
-    let mut world = World::new(&setup, &Around::default(), |config| {
+    let mut world = World::new(&setup, &SwitchTiming::default(), |config| {
         stations_known(config, Vid::new(1).unwrap());
         (config.ecn.low_bytes, config.ecn.high_bytes) = (0, 1);
         config.crossbar.egress_queue_frames = 1;

@@ -11,12 +11,12 @@ use weft_hosts::frames::Kind;
 use weft_sim::network::{Network, NetworkSpec};
 use weft_sim::scenario::flow::Flow;
 use weft_sim::setup::Setup;
-use weft_sim::switch::Around;
+use weft_sim::switch::SwitchTiming;
 use weft_sim::topology::{NodeKind, Topology};
 
 pub fn spec(topology: Topology, gbps: u64, kind: Kind) -> NetworkSpec {
     let setup = Setup { rate: LinkRate::gbps(gbps), ..Setup::new(1, 4) };
-    let around = Around::default(); // 300 ns a switch, 50 ns a cable
+    let around = SwitchTiming::default(); // 300 ns a switch, 50 ns a cable
     NetworkSpec { topology, setup, around, kind, endpoint_delay: Span::ZERO }
 }
 

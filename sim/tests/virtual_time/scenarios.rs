@@ -17,7 +17,7 @@ use weft_sim::checkers::Watch;
 use weft_sim::frames::{FrameSpec, stations_known};
 use weft_sim::setup::Setup;
 use weft_sim::station::Stream;
-use weft_sim::switch::Around;
+use weft_sim::switch::SwitchTiming;
 use weft_sim::world::World;
 
 const SECOND: Instant = Instant::from_ns(1_000_000_000);
@@ -31,7 +31,7 @@ fn port(index: usize) -> PortId {
 }
 
 fn world(setup: &Setup, change: impl FnOnce(&mut SwitchConfig)) -> World {
-    let around = Around { latency: setup.latency, ..Around::default() };
+    let around = SwitchTiming { latency: setup.latency, ..SwitchTiming::default() };
     World::new(setup, &around, |config| {
         stations_known(config, Vid::new(1).unwrap());
         change(config);
@@ -392,7 +392,7 @@ fn marking_follows_the_formula_through_the_whole_pipeline() {
 fn one_afh_station_is_one_entry() {
     let setup = Setup::new(2, 8);
     for format in [Format::AfhGen1, Format::AfhGen2] {
-        let mut world = World::new(&setup, &Around::default(), |_| ()).unwrap();
+        let mut world = World::new(&setup, &SwitchTiming::default(), |_| ()).unwrap();
         let mut watch = watch(&world);
         for index in 0..64u8 {
             let mut spec = FrameSpec::new(format, 0, 1, 100, pri(0), 8);

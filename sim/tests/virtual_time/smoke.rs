@@ -10,14 +10,14 @@ use weft_sim::checkers::Watch;
 use weft_sim::frames::{FrameSpec, stations_known};
 use weft_sim::setup::Setup;
 use weft_sim::station::Stream;
-use weft_sim::switch::Around;
+use weft_sim::switch::SwitchTiming;
 use weft_sim::world::World;
 
 #[test]
 fn every_format_and_priority_crosses() {
     for pris in [4, 8] {
         let setup = Setup::new(4, pris);
-        let mut world = World::new(&setup, &Around::default(), |config| {
+        let mut world = World::new(&setup, &SwitchTiming::default(), |config| {
             stations_known(config, Vid::new(1).unwrap());
             stations_known(config, Vid::new(0).unwrap());
         })

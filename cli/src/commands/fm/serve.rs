@@ -20,7 +20,7 @@ use weft_control::log::Log;
 use weft_control::mgmt::Server;
 use weft_control::supervise::{Supervisor, no_reload};
 use weft_control::tls::{self, SWITCH_NAME};
-use weft_fm::cci::{Endpoint, Fabric, GaePeer, Gate, Identity, Peer, RetryPolicy, Socket};
+use weft_fm::cci::{CciSession, Endpoint, GaePeer, Gate, Identity, Peer, RetryPolicy, Socket};
 use weft_fm::model::text::parse_uuid;
 use weft_fm::service::ha::address::Address;
 use weft_fm::service::ha::service::{self, HaService, Term};
@@ -99,21 +99,21 @@ impl ServeArgs {
         kind: MessageType,
         identity: Option<&Identity>,
         gate: Option<&Gate>,
-    ) -> Fabric {
+    ) -> CciSession {
         let timeout = Duration::from_millis(self.timeout);
         let socket = Socket::new(peer.clone(), kind, timeout).with_identity(identity.cloned());
         let socket = socket.with_gate(gate.cloned());
-        Fabric::new(Box::new(socket), RetryPolicy::live())
+        CciSession::new(Box::new(socket), RetryPolicy::live())
     }
 
-    fn gae(&self, peer: GaePeer, identity: Option<&Identity>, gate: Option<&Gate>) -> Fabric {
+    fn gae(&self, peer: GaePeer, identity: Option<&Identity>, gate: Option<&Gate>) -> CciSession {
         match peer {
             GaePeer::Cci(peer) => self.fabric(&peer, MessageType::Cci, identity, gate),
             GaePeer::Endpoint(path) => {
                 // Only the display depends on it, and the whole fabric waits meanwhile: one short try.
                 let timeout = Duration::from_millis(self.timeout).min(HOST_TIMEOUT);
                 let endpoint = Endpoint::new(path, timeout).with_gate(gate.cloned());
-                Fabric::new(Box::new(endpoint), RetryPolicy { tries: 1, ..RetryPolicy::live() })
+                CciSession::new(Box::new(endpoint), RetryPolicy { tries: 1, ..RetryPolicy::live() })
             }
         }
     }

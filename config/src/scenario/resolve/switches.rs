@@ -11,7 +11,7 @@ use weft_dataplane::config::{PortConfig, PriMaps};
 use weft_dataplane::time::{LinkRate, Span};
 use weft_hosts::frames::Kind;
 use weft_sim::scenario::{Site, SwitchPlan};
-use weft_sim::switch::Around;
+use weft_sim::switch::SwitchTiming;
 use weft_sim::topology::{LinkSpec, NodeKind, Topology};
 
 use super::delay::host_delay;
@@ -137,15 +137,15 @@ impl Plan {
     /// The configuration of the switch at a site, and the times around it.
     pub fn at(&self, site: &Site<'_>) -> Result<SwitchPlan, ConfigError> {
         let config = self.config(site)?;
-        let around = Around {
+        let around = SwitchTiming {
             latency: config.run.in_virtual_time.fixed_latency,
             overhead: config.run.in_virtual_time.wire_overhead,
             cut_through: config.run.in_virtual_time.cut_through,
             propagation: site
                 .links
                 .first()
-                .map_or(Around::default().propagation, |it| it.propagation),
-            ..Around::default()
+                .map_or(SwitchTiming::default().propagation, |it| it.propagation),
+            ..SwitchTiming::default()
         };
         Ok(SwitchPlan { config: config.switch, around })
     }

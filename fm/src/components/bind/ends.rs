@@ -9,8 +9,8 @@ use weft_parsers::fabric::Pid;
 
 use super::{Bridge, BridgeState, LinkEnd};
 use crate::cci::switch_state::virtual_switches;
-use crate::cci::{CallError, Fabric, Way};
-use crate::model::inventory::{Inventory, Switch, Target, TargetKind};
+use crate::cci::{CallError, CciSession, Way};
+use crate::model::inventory::{DiscoveredSwitch, Inventory, Target, TargetKind};
 
 /// Status of a vPPB in 5200h: no binding.
 const UNBOUND: u8 = 0;
@@ -21,7 +21,7 @@ const BOUND_TO_LD: u8 = 3;
 
 /// The way to the switch of a bridge.
 pub fn way(inventory: &Inventory, bridge: Bridge) -> Way {
-    inventory.switch(bridge.switch).map_or(Way::Entry, Switch::way)
+    inventory.switch(bridge.switch).map_or(Way::Entry, DiscoveredSwitch::way)
 }
 
 /// Reads the binding of a bridge.
@@ -29,7 +29,7 @@ pub fn way(inventory: &Inventory, bridge: Bridge) -> Way {
 /// # Errors
 /// The switch does not answer.
 pub fn read_bridge(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     way: Way,
     bridge: Bridge,
 ) -> Result<BridgeState, CallError> {
@@ -52,7 +52,7 @@ pub fn read_bridge(
 /// Sends a command that changes a bridge, and reads the bridge afterwards: that decides, also when the answer was lost.
 /// A bridge that shows another binding after a successful command is an error, too.
 pub(super) fn apply(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     way: Way,
     bridge: Bridge,
     request: &Request<'_>,
@@ -94,7 +94,7 @@ fn own_of(inventory: &Inventory, end: LinkEnd) -> Chosen {
 }
 
 pub(super) fn bind_end(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     inventory: &Inventory,
     end: LinkEnd,
     pid: Pid,
@@ -109,7 +109,7 @@ pub(super) fn bind_end(
 
 /// Binds one end to the PID of the other, and tells it the cost of the path.
 fn bind_pid(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     inventory: &Inventory,
     end: LinkEnd,
     pid: Pid,
@@ -124,7 +124,7 @@ fn bind_pid(
 /// Tells the switch of one end of a virtual link the cost of its path, unless it knows that. An end that shows another
 /// PID is left alone.
 pub(super) fn tell_cost(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     inventory: &Inventory,
     end: LinkEnd,
     pid: Pid,
@@ -144,7 +144,11 @@ pub(super) fn tell_cost(
 ///
 /// # Errors
 /// The switch refused, or does not answer.
-pub fn free(fabric: &mut Fabric, inventory: &Inventory, bridge: Bridge) -> Result<bool, CallError> {
+pub fn free(
+    fabric: &mut CciSession,
+    inventory: &Inventory,
+    bridge: Bridge,
+) -> Result<bool, CallError> {
     let way = way(inventory, bridge);
     match read_bridge(fabric, way, bridge)? {
         BridgeState::Nothing => return Ok(false),
@@ -159,7 +163,7 @@ pub fn free(fabric: &mut Fabric, inventory: &Inventory, bridge: Bridge) -> Resul
 }
 
 pub(super) fn unbind_end(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     inventory: &Inventory,
     bridge: Bridge,
 ) -> Result<(), CallError> {

@@ -28,7 +28,7 @@ pub(crate) use ends::{free, way};
 
 use super::ld_capacity::{BlockWanted, CapacityWanted};
 use super::lds::{LdWanted, NoLd};
-use crate::cci::{CallError, Fabric};
+use crate::cci::{CallError, CciSession};
 use crate::model::graph::{PortRef, SwitchId};
 use crate::model::inventory::{Inventory, Partner, Role, pid_number};
 
@@ -267,7 +267,7 @@ impl Bindings {
     /// The binding is not allowed, or the switch refused. Nothing has changed then, or the error says what is left.
     pub fn bind_local(
         &mut self,
-        fabric: &mut Fabric,
+        fabric: &mut CciSession,
         inventory: &Inventory,
         wanted: Local,
     ) -> Result<(), BindError> {
@@ -293,7 +293,7 @@ impl Bindings {
     /// The bridge has no binding, or the switch did not remove it.
     pub fn unbind_local(
         &mut self,
-        fabric: &mut Fabric,
+        fabric: &mut CciSession,
         inventory: &Inventory,
         bridge: Bridge,
         option: UnbindOption,
@@ -315,7 +315,7 @@ impl Bindings {
     /// The link is not allowed, or an end failed. Changes are undone then, or the error says what is left.
     pub fn bind_remote(
         &mut self,
-        fabric: &mut Fabric,
+        fabric: &mut CciSession,
         inventory: &Inventory,
         wanted: Remote,
         cost: PathCost,
@@ -358,7 +358,7 @@ impl Bindings {
     /// # Errors
     /// A switch refuses, or does not answer.
     pub fn tell_cost(
-        fabric: &mut Fabric,
+        fabric: &mut CciSession,
         inventory: &Inventory,
         link: &Remote,
         cost: PathCost,
@@ -375,7 +375,7 @@ impl Bindings {
     /// left.
     pub fn unbind_remote(
         &mut self,
-        fabric: &mut Fabric,
+        fabric: &mut CciSession,
         inventory: &Inventory,
         host: Bridge,
         cost: PathCost,
@@ -412,7 +412,7 @@ impl Bindings {
     /// Returns them, and the ends that did not answer: those are found bound when they come back.
     pub fn sever(
         &mut self,
-        fabric: &mut Fabric,
+        fabric: &mut CciSession,
         inventory: &Inventory,
         lost: impl Fn(&Remote) -> bool,
     ) -> (Vec<Remote>, Vec<Bridge>) {
@@ -432,7 +432,7 @@ impl Bindings {
     /// An end has another binding, or its switch failed. The other end stays as it was made.
     pub fn restore(
         &mut self,
-        fabric: &mut Fabric,
+        fabric: &mut CciSession,
         inventory: &Inventory,
         link: Remote,
         cost: PathCost,
@@ -461,7 +461,7 @@ impl Bindings {
     /// A switch does not answer.
     pub fn compare(
         &self,
-        fabric: &mut Fabric,
+        fabric: &mut CciSession,
         inventory: &Inventory,
     ) -> Result<Vec<(Bridge, BridgeState)>, CallError> {
         let mut wanted: BTreeMap<Bridge, BridgeState> = BTreeMap::new();

@@ -29,7 +29,7 @@ pub(crate) use self::steps::group_bit;
 use self::steps::{NOTIFY, Place, Step, UndoLog};
 use super::edge::AccessBit;
 use super::media::{self, Media};
-use crate::cci::{CallError, Fabric};
+use crate::cci::{CallError, CciSession};
 use crate::model::graph::SwitchId;
 use crate::model::inventory::{Inventory, TargetKind, pid_number, uuid_text};
 use crate::model::text::name_of;
@@ -176,7 +176,7 @@ impl Memory {
     /// See [`MemoryError`].
     pub fn share(
         &mut self,
-        fabric: &mut Fabric,
+        fabric: &mut CciSession,
         inventory: &Inventory,
         beside: OtherRanges<'_>,
         wanted: &Request,
@@ -255,7 +255,7 @@ impl Memory {
     /// which are left.
     pub fn grant(
         &mut self,
-        fabric: &mut Fabric,
+        fabric: &mut CciSession,
         inventory: &Inventory,
         beside: OtherRanges<'_>,
         tag: &Uuid,
@@ -303,7 +303,7 @@ impl Memory {
     /// There is no such part, or a step failed: the steps before it are undone then, or the error says which are left.
     pub fn repair(
         &mut self,
-        fabric: &mut Fabric,
+        fabric: &mut CciSession,
         inventory: &Inventory,
         tag: &Uuid,
         gfd: Pid,
@@ -344,7 +344,7 @@ impl Memory {
     /// left.
     pub fn revoke(
         &mut self,
-        fabric: &mut Fabric,
+        fabric: &mut CciSession,
         inventory: &Inventory,
         tag: &Uuid,
         host: Host,
@@ -388,7 +388,7 @@ impl Memory {
     /// releasing it again continues.
     pub fn release(
         &mut self,
-        fabric: &mut Fabric,
+        fabric: &mut CciSession,
         inventory: &Inventory,
         tag: &Uuid,
     ) -> Result<Share, MemoryError> {

@@ -8,14 +8,14 @@ use weft_parsers::fabric::Pid;
 
 use super::steps::{NOTIFY, Step, UndoLog};
 use super::{Host, Memory, MemoryError, Share};
-use crate::cci::Fabric;
+use crate::cci::CciSession;
 use crate::model::inventory::Inventory;
 
 impl Memory {
     /// Switches on notifications of a share's GFDs to a host, where no other share has done so.
     pub(super) fn notify(
         &self,
-        fabric: &mut Fabric,
+        fabric: &mut CciSession,
         inventory: &Inventory,
         done: &mut UndoLog,
         share: &Share,

@@ -22,9 +22,9 @@ use weft_parsers::cci::{List, Opcode, Request, Uuid};
 use weft_parsers::fabric::{Dpa, Hpa, Interleave, Pid};
 
 use super::{GROUPS_MAX, Host, MemoryError};
-use crate::cci::{CallError, Fabric, Way};
+use crate::cci::{CallError, CciSession, Way};
 use crate::components::media::{self, Media, Region};
-use crate::model::inventory::{Inventory, Switch};
+use crate::model::inventory::{DiscoveredSwitch, Inventory};
 
 /// Extents read from a list: a contiguous add makes one.
 const EXTENTS_MAX: u32 = 64;
@@ -161,7 +161,7 @@ impl UndoLog {
     /// Returns the address of capacity that was added, else 0.
     pub fn take(
         &mut self,
-        fabric: &mut Fabric,
+        fabric: &mut CciSession,
         inventory: &Inventory,
         step: Step,
     ) -> Result<u64, MemoryError> {
@@ -177,7 +177,7 @@ impl UndoLog {
 
     fn undo(
         &mut self,
-        fabric: &mut Fabric,
+        fabric: &mut CciSession,
         inventory: &Inventory,
         failed: Step,
         source: CallError,
@@ -210,7 +210,7 @@ impl UndoLog {
 }
 
 /// The step that undoes another, built before that one is made.
-fn undoes(fabric: &mut Fabric, step: Step) -> Result<Option<Step>, CallError> {
+fn undoes(fabric: &mut CciSession, step: Step) -> Result<Option<Step>, CallError> {
     Ok(match step {
         // Capacity given again keeps its bytes if the step is undone: the next try needs them.
         Step::Capacity { gfd, group, tag, place, .. } => {
@@ -233,7 +233,7 @@ fn undoes(fabric: &mut Fabric, step: Step) -> Result<Option<Step>, CallError> {
 }
 
 pub(super) fn run(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     inventory: &Inventory,
     step: Step,
 ) -> Result<u64, CallError> {
@@ -263,7 +263,7 @@ pub(super) fn run(
 
 /// Start and length of the extent of a tag in a group; `None` if there is none.
 fn extent(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     gfd: Pid,
     group: u16,
     tag: Uuid,
@@ -277,7 +277,7 @@ fn extent(
 
 /// Adds capacity to a group, from the first region that gives it.
 fn add(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     gfd: Pid,
     group: u16,
     tag: Uuid,
@@ -363,7 +363,7 @@ pub(super) fn block(
 }
 
 fn release(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     gfd: Pid,
     group: u16,
     tag: Uuid,
@@ -385,14 +385,19 @@ fn release(
     answer.and(Err(CallError::Unexpected { way, opcode: Opcode::DC_RELEASE, what }))
 }
 
-fn decoder(fabric: &mut Fabric, gfd: Pid, rpid: Pid, index: u8) -> Result<GdtEntry, CallError> {
+fn decoder(fabric: &mut CciSession, gfd: Pid, rpid: Pid, index: u8) -> Result<GdtEntry, CallError> {
     let range = GdtRange { rpid, count: 1, start: index };
     let answer = fabric.call(Way::Pid(gfd), &Request::GetGdt(range))?;
     let entries = answer.read::<Gdt<'_>>()?.entries;
     Ok(entries.get(0).unwrap_or(GdtEntry { index, decoder: None }))
 }
 
-fn set_decoder(fabric: &mut Fabric, gfd: Pid, rpid: Pid, entry: GdtEntry) -> Result<(), CallError> {
+fn set_decoder(
+    fabric: &mut CciSession,
+    gfd: Pid,
+    rpid: Pid,
+    entry: GdtEntry,
+) -> Result<(), CallError> {
     let way = Way::Pid(gfd);
     let entries = [entry];
     let set = SetGdt { rpid, start: entry.index, entries: List::of(&entries) };
@@ -405,7 +410,13 @@ fn set_decoder(fabric: &mut Fabric, gfd: Pid, rpid: Pid, entry: GdtEntry) -> Res
 }
 
 /// Sets or clears one bit of an access vector; the others stay.
-fn right(fabric: &mut Fabric, gfd: Pid, rpid: Pid, group: u16, on: bool) -> Result<(), CallError> {
+fn right(
+    fabric: &mut CciSession,
+    gfd: Pid,
+    rpid: Pid,
+    group: u16,
+    on: bool,
+) -> Result<(), CallError> {
     let way = Way::Pid(gfd);
     // 490Dh writes the whole vector of a requester, whose other bits belong to other shares.
     let now = vector(fabric, gfd, rpid)?;
@@ -422,7 +433,7 @@ fn right(fabric: &mut Fabric, gfd: Pid, rpid: Pid, group: u16, on: bool) -> Resu
     Err(CallError::Unexpected { way, opcode: Opcode::SET_SAT, what })
 }
 
-pub(super) fn vector(fabric: &mut Fabric, gfd: Pid, rpid: Pid) -> Result<u32, CallError> {
+pub(super) fn vector(fabric: &mut CciSession, gfd: Pid, rpid: Pid) -> Result<u32, CallError> {
     let way = Way::Pid(gfd);
     let answer = fabric.call(way, &Request::GetSat(SatRange { count: 1, start: rpid }))?;
     let what = "it reports no access rights of the requester";
@@ -432,13 +443,13 @@ pub(super) fn vector(fabric: &mut Fabric, gfd: Pid, rpid: Pid) -> Result<u32, Ca
 
 /// Sets or clears a GFD's bit in GMV of a host's edge.
 fn edge(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     inventory: &Inventory,
     host: Host,
     gfd: Pid,
     on: bool,
 ) -> Result<(), CallError> {
-    let way = inventory.switch(host.switch).map_or(Way::Entry, Switch::way);
+    let way = inventory.switch(host.switch).map_or(Way::Entry, DiscoveredSwitch::way);
     let op = if on { AccessOp::EnableGmv } else { AccessOp::DisableGmv };
     // Told afterwards by `UpdateCost` (5902h), once the share is complete.
     let cost = PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };

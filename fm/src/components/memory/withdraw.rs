@@ -15,7 +15,7 @@ use weft_parsers::fabric::Pid;
 
 use super::steps::{Step, run, vector};
 use super::{DECODERS, GROUPS_MAX, Host, group_bit};
-use crate::cci::{CallError, Fabric, Way};
+use crate::cci::{CallError, CciSession, Way};
 use crate::model::inventory::{Gfd, Inventory};
 
 /// Extents read from a group's list.
@@ -33,7 +33,7 @@ pub struct Extent {
 ///
 /// # Errors
 /// The GFD does not answer.
-pub fn extents(fabric: &mut Fabric, gfd: &Gfd, tag: &Uuid) -> Result<Vec<Extent>, CallError> {
+pub fn extents(fabric: &mut CciSession, gfd: &Gfd, tag: &Uuid) -> Result<Vec<Extent>, CallError> {
     let mut found = Vec::new();
     for group in 0..gfd.groups.min(GROUPS_MAX) {
         let range = GetExtents { owner: group, count: EXTENTS_MAX, start: 0 };
@@ -50,7 +50,7 @@ pub fn extents(fabric: &mut Fabric, gfd: &Gfd, tag: &Uuid) -> Result<Vec<Extent>
 /// # Errors
 /// The GFD refused, or does not answer.
 pub fn rights(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     inventory: &Inventory,
     gfd: Pid,
     extents: &[Extent],
@@ -81,7 +81,7 @@ pub fn rights(
 /// # Errors
 /// The GFD refused, or does not answer.
 pub fn capacity(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     inventory: &Inventory,
     gfd: Pid,
     extents: &[Extent],

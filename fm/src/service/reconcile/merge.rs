@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::model::graph::{Key, PortRef, SwitchId};
-use crate::model::inventory::{Gfd, Inventory, Partner, ReachedFrom, Switch};
+use crate::model::inventory::{DiscoveredSwitch, Gfd, Inventory, Partner, ReachedFrom};
 use crate::state::store::State;
 
 /// Carries the stored state over to a new inventory. Components that were not found stay known, and are down. Those
@@ -41,7 +41,10 @@ pub fn merge(kept: &State, now: Inventory) -> State {
 }
 
 /// The known switches under their present numbers, as if none of them answered.
-fn unanswered(kept: &Inventory, id: impl Fn(SwitchId) -> SwitchId) -> BTreeMap<SwitchId, Switch> {
+fn unanswered(
+    kept: &Inventory,
+    id: impl Fn(SwitchId) -> SwitchId,
+) -> BTreeMap<SwitchId, DiscoveredSwitch> {
     let at = |old: PortRef| PortRef::new(id(old.switch), old.port);
     let lost = kept.by_id().map(|(old, switch)| {
         let mut lost = switch.clone();
@@ -178,7 +181,7 @@ pub fn same_entry(kept: &State, now: &State) -> bool {
     first.is_none_or(|first| may_be_entry(first, &now.inventory))
 }
 
-fn may_be_entry(old: &Switch, now: &Inventory) -> bool {
+fn may_be_entry(old: &DiscoveredSwitch, now: &Inventory) -> bool {
     let Some(entry) = now.switches.first() else { return false };
     match (old.uuid, entry.uuid) {
         (Some(old), Some(new)) => old == new,

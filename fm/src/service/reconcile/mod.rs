@@ -20,7 +20,7 @@ use weft_parsers::fabric::Pid;
 pub use self::compare::Reconciled;
 use self::compare::compare;
 pub use self::merge::{merge, same_entry};
-use crate::cci::{CallError, Fabric};
+use crate::cci::{CallError, CciSession};
 use crate::model::graph::PortRef;
 use crate::model::inventory::{Inventory, Partner};
 use crate::state::store::State;
@@ -31,7 +31,7 @@ use crate::state::store::State;
 /// # Errors
 /// A component that was reachable does not answer.
 pub fn reconcile(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     believed: &State,
     fresh: &BTreeSet<Pid>,
     wanted: &dyn Fn(&Uuid, &[Pid]) -> bool,

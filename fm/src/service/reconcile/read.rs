@@ -13,7 +13,7 @@ use weft_parsers::cci::{Request, Uuid};
 use weft_parsers::fabric::Pid;
 
 use super::is_there;
-use crate::cci::{CallError, Fabric, Way};
+use crate::cci::{CallError, CciSession, Way};
 use crate::components::bind::{self, Bindings, Bridge, BridgeState, LinkEnd, Local, Remote};
 use crate::components::gim::Gim;
 use crate::components::memory::{DECODERS, GROUPS_MAX, Host, Memory, Part, Share, group_bit};
@@ -30,7 +30,7 @@ const EXTENTS_MAX: u32 = 64;
 /// # Errors
 /// A switch does not answer.
 pub fn bindings(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     inventory: &Inventory,
     believed: &Bindings,
 ) -> Result<(Bindings, Vec<String>), CallError> {
@@ -141,7 +141,7 @@ struct Rights {
 /// # Errors
 /// A GFD does not answer.
 pub fn memory(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     inventory: &Inventory,
     bindings: &Bindings,
 ) -> Result<(Memory, Vec<String>), CallError> {
@@ -164,7 +164,7 @@ pub fn memory(
 }
 
 /// Reads decoders and rights of `edges` at a GFD.
-fn rights(fabric: &mut Fabric, gfd: Pid, edges: &[Host]) -> Result<Vec<Rights>, CallError> {
+fn rights(fabric: &mut CciSession, gfd: Pid, edges: &[Host]) -> Result<Vec<Rights>, CallError> {
     let (way, mut rights) = (Way::Pid(gfd), Vec::new());
     for &host in edges {
         let range = GdtRange { rpid: host.pid, count: DECODERS, start: 0 };
@@ -185,7 +185,7 @@ fn rights(fabric: &mut Fabric, gfd: Pid, edges: &[Host]) -> Result<Vec<Rights>, 
 
 /// Reads the extents of a GFD, and which hosts have them.
 fn pieces(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     gfd: &Gfd,
     rights: &[Rights],
 ) -> Result<Vec<(Uuid, Piece)>, CallError> {
@@ -242,7 +242,7 @@ fn share(tag: Uuid, mut pieces: Vec<Piece>) -> (Share, Option<String>) {
 /// # Errors
 /// A switch does not answer.
 pub fn gim(
-    fabric: &mut Fabric,
+    fabric: &mut CciSession,
     inventory: &Inventory,
     believed: Gim,
     fresh: &BTreeSet<Pid>,

@@ -11,11 +11,11 @@ use weft_parsers::fabric::{Interleave, Pid, Target as To};
 
 use super::{End, Reached, Stop, Target, Via, Walk, refused};
 use crate::cci::segment_tables::Kind;
-use crate::cci::{Fabric, Way};
+use crate::cci::{CciSession, Way};
 use crate::components::edge::prefixes;
 use crate::components::gim::Grant;
 use crate::components::memory::{DECODERS, Part};
-use crate::model::inventory::Switch;
+use crate::model::inventory::DiscoveredSwitch;
 
 /// Offset of VTV in the vectors of a VCS: GMV has 512 bytes.
 const VTV_AT: u32 = 512;
@@ -61,7 +61,7 @@ impl Walk<'_> {
     }
 
     /// The target of a CXL.mem request: FAST and LDST decide alone, as an edge has no HDM decoders.
-    fn by_tables_alone(&mut self, gae: &mut Fabric) -> Result<Target, Stop> {
+    fn by_tables_alone(&mut self, gae: &mut CciSession) -> Result<Target, Stop> {
         match self.segment(gae, Kind::Fast)? {
             Some((dpid, false)) => {
                 self.may("GMV", dpid, 0)?;
@@ -80,7 +80,7 @@ impl Walk<'_> {
     }
 
     /// Looks the address up in one table: window, entry, way and IDT. Returns the DPID, and whether it is GIM.
-    fn segment(&mut self, gae: &mut Fabric, kind: Kind) -> Result<Option<(Pid, bool)>, Stop> {
+    fn segment(&mut self, gae: &mut CciSession, kind: Kind) -> Result<Option<(Pid, bool)>, Stop> {
         let (hpa, at, name, vppb) = (self.hpa, self.host.switch, kind.name(), self.asked.vppb);
         let window = kind.window(gae, vppb)?;
         let bounds = format!("{:#x} to {:#x}", window.base, window.limit);
@@ -232,7 +232,7 @@ impl Walk<'_> {
     }
 
     fn edge_way(&self) -> Way {
-        self.asked.inventory.switch(self.host.switch).map_or(Way::Entry, Switch::way)
+        self.asked.inventory.switch(self.host.switch).map_or(Way::Entry, DiscoveredSwitch::way)
     }
 
     /// Checks a DPID's bit in GMV (`first` 0) or VTV.

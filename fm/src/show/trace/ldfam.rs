@@ -7,7 +7,7 @@ use weft_parsers::cci::tables::{EdgeRange, Entries};
 use weft_parsers::fabric::{Pid, ReRouterEntry};
 
 use super::{Edge, End, Reached, Stop, Target, Via, Walk, refused};
-use crate::cci::{CallError, Fabric, Way};
+use crate::cci::{CallError, CciSession, Way};
 use crate::components::edge::has_lav;
 use crate::state::names::Requester;
 
@@ -163,7 +163,10 @@ fn only_gaes_tell() -> Stop {
 }
 
 /// Entries in use of the re-router of a memory device's bridge.
-fn re_routers(gae: &mut Fabric, device: Requester) -> Result<Vec<(u16, ReRouterEntry)>, CallError> {
+fn re_routers(
+    gae: &mut CciSession,
+    device: Requester,
+) -> Result<Vec<(u16, ReRouterEntry)>, CallError> {
     let mut all = Vec::new();
     for start in (0..ENTRIES).step_by(ENTRIES_AT_ONCE.into()) {
         let range = EdgeRange { vppb: device.vppb, count: ENTRIES_AT_ONCE, start };

@@ -22,7 +22,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use weft_parsers::fabric::{Hpa, Pid};
 
-use crate::cci::{CallError, Fabric};
+use crate::cci::{CallError, CciSession};
 use crate::components::gim::Gim;
 use crate::components::memory::{Host, Memory};
 use crate::components::p2p::P2p;
@@ -41,9 +41,9 @@ pub enum Via {
 
 /// The fabric, its inventory and the manager's records, for a trace.
 pub struct TraceContext<'a> {
-    pub fabric: &'a mut Fabric,
+    pub fabric: &'a mut CciSession,
     /// Sessions with hosts' GAEs, by the host's name.
-    pub gaes: BTreeMap<String, &'a mut Fabric>,
+    pub gaes: BTreeMap<String, &'a mut CciSession>,
     /// Name of the host whose GAE has the tables of the requester.
     pub gae: Option<String>,
     /// Hosts and bound devices.

@@ -12,7 +12,7 @@ use super::{Stop, Walk, refused};
 use crate::cci::Way;
 use crate::cci::switch_state::ports_up;
 use crate::model::graph::{PortRef, SwitchId};
-use crate::model::inventory::Switch;
+use crate::model::inventory::DiscoveredSwitch;
 use crate::model::text::mode_name;
 
 impl Walk<'_> {
@@ -83,7 +83,7 @@ impl Walk<'_> {
     }
 
     fn way_to(&self, at: SwitchId) -> Way {
-        self.asked.inventory.switch(at).map_or(Way::Entry, Switch::way)
+        self.asked.inventory.switch(at).map_or(Way::Entry, DiscoveredSwitch::way)
     }
 
     /// Ports that a switch may use for a PID, that of static messages first; empty if the PID is the switch's own.

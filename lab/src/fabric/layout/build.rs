@@ -72,7 +72,7 @@ impl Layout {
 
 impl<'a> Builder<'a> {
     fn new(topology: &'a Topology) -> Result<Self, LayoutError> {
-        let switch = |(at, switch): (usize, &topology::Switch)| Switch {
+        let switch = |(at, switch): (usize, &topology::TopologySwitch)| Switch {
             name: switch.name.clone(),
             serial: serial(SWITCH, at),
             ports: Vec::new(),

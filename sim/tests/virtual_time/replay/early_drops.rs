@@ -43,7 +43,7 @@ fn flood(
         (PortId::new(0).unwrap(), frames.collect::<Vec<_>>().into_iter()),
         (PortId::new(1).unwrap(), vec![hold].into_iter()),
     ];
-    let around = Around { latency: Span::ZERO, ..Around::default() };
+    let around = SwitchTiming { latency: Span::ZERO, ..SwitchTiming::default() };
     let mut take = |_, _, _: &[u8]| ();
     let result = replay(config, &around, inputs, &mut take, |_, _: &Event| ()).unwrap();
     assert_eq!((result.imbalance, result.stuck, result.violation_count), (0, 0, 0), "{result:?}");

@@ -14,7 +14,7 @@ use weft_parsers::{Format, Vid};
 use weft_sim::frames::{FrameSpec, stations_known};
 use weft_sim::replay::{InputFrame, replay};
 use weft_sim::setup::Setup;
-use weft_sim::switch::Around;
+use weft_sim::switch::SwitchTiming;
 
 /// Lengths that come in turn at an input.
 const LENGTHS: [&[usize]; 11] = [
@@ -92,7 +92,8 @@ impl Case {
         let inputs = inputs.into_iter().enumerate();
         let inputs = inputs.map(|(port, frames)| (PortId::new(port).unwrap(), frames.into_iter()));
         let overhead = self.overhead;
-        let around = Around { chunks: Some(2 * FRAMES_MAX), overhead, ..Around::default() };
+        let around =
+            SwitchTiming { chunks: Some(2 * FRAMES_MAX), overhead, ..SwitchTiming::default() };
         let mut out = Vec::new();
         let mut take = |port: PortId, at, bytes: &[u8]| {
             let pri = [0, 1, 9, 2, 9, 3][usize::from(bytes[15] >> 5)]; // as `frames::pcp_of`
@@ -112,7 +113,7 @@ impl Case {
         let mut leave = |&len: &usize| {
             let at = last.map_or(START, |last| last + self.wire_time(input, len));
             last = Some(at);
-            idle = idle.max(at + Around::default().latency) + self.wire_time(output, len);
+            idle = idle.max(at + SwitchTiming::default().latency) + self.wire_time(output, len);
             idle
         };
         lens.iter().map(&mut leave).collect()
@@ -226,7 +227,7 @@ fn a_slow_port_holds_no_fast_one_up() {
         let case = Case { rates: vec![(4, 400)], ..Case::new(100, 5, 256) };
         let frames: Vec<_> = (0..480).map(|n| (n % 4, 4, of, 0)).collect();
         let out = case.run(&frames);
-        let first = START + Around::default().latency;
+        let first = START + SwitchTiming::default().latency;
         for (n, &(_, at, ..)) in (1..).zip(&out) {
             let want = first.as_ps() + n * case.wire_time(4, of).as_ps();
             assert!(at.as_ps().abs_diff(want) <= n, "{of} bytes, frame {n}: a picosecond each");
@@ -259,7 +260,7 @@ fn all_to_all_at_line_rate_is_carried_fairly() {
         let frames: Vec<_> = (0..ROUNDS * PORTS).flat_map(round).collect();
         let out = case.run(&frames);
         let wire = case.wire_time(0, of).as_ps();
-        let first = (START + Around::default().latency).as_ps();
+        let first = (START + SwitchTiming::default().latency).as_ps();
         let last = out.iter().map(|d| d.1.as_ps()).max().unwrap();
         // Each input sends 7 frames in 8 turns: without a wait, all would be gone after these turns.
         let turns = (last - first) / wire;

@@ -16,7 +16,7 @@ use weft_parsers::{Format, Vid};
 use weft_sim::frames::{FrameSpec, stations_known};
 use weft_sim::replay::{InputFrame, ReplayResult, replay};
 use weft_sim::setup::Setup;
-use weft_sim::switch::Around;
+use weft_sim::switch::SwitchTiming;
 
 type Inputs = Vec<(usize, Vec<InputFrame>)>;
 type Outputs = Vec<(u8, Instant, usize)>;
@@ -30,7 +30,7 @@ fn frame(at_ns: u64, ends: (usize, usize), len: usize, pri: u8) -> InputFrame {
 fn run(setup: &Setup, inputs: Inputs) -> (ReplayResult, Outputs) {
     let mut config = setup.config();
     stations_known(&mut config, Vid::new(1).unwrap());
-    let around = Around { latency: setup.latency, ..Around::default() };
+    let around = SwitchTiming { latency: setup.latency, ..SwitchTiming::default() };
     let inputs =
         inputs.into_iter().map(|(port, frames)| (PortId::new(port).unwrap(), frames.into_iter()));
     let mut out = Vec::new();

@@ -25,7 +25,7 @@ const CLASSES: u8 = 1 << 3 | 1 << 4;
 fn events(config: &SwitchConfig, inputs: Inputs) -> (ReplayResult, Vec<(Instant, Event)>) {
     let mut config = config.clone();
     stations_known(&mut config, Vid::new(1).unwrap());
-    let around = Around { latency: Span::ZERO, ..Around::default() };
+    let around = SwitchTiming { latency: Span::ZERO, ..SwitchTiming::default() };
     let inputs =
         inputs.into_iter().map(|(p, frames)| (PortId::new(p).unwrap(), frames.into_iter()));
     let mut seen = Vec::new();
@@ -218,7 +218,7 @@ fn the_longest_frame_is_what_leaves() {
         ("long as it came",        tagged(1_527),                  None),
     ];
     for (name, input, want) in cases {
-        let (around, mut out) = (Around::default(), Vec::new());
+        let (around, mut out) = (SwitchTiming::default(), Vec::new());
         let mut take = |port: PortId, _, bytes: &[u8]| out.push((port.get(), bytes.len()));
         let inputs = vec![(PortId::new(0).unwrap(), vec![input].into_iter())];
         let result = replay(config.clone(), &around, inputs, &mut take, |_, _: &Event| ()).unwrap();
@@ -228,7 +228,7 @@ fn the_longest_frame_is_what_leaves() {
     config.mirror =
         Some(MirrorConfig { from: PortSet::from_bits(1 << 3), to: PortId::new(1).unwrap() });
     for (len, copies) in [(1_518, 1), (1_519, 0)] {
-        let (around, mut out) = (Around::default(), Vec::new());
+        let (around, mut out) = (SwitchTiming::default(), Vec::new());
         let mut take = |port: PortId, _, bytes: &[u8]| out.push((port.get(), bytes.len()));
         let inputs =
             vec![(PortId::new(0).unwrap(), vec![frame(1_000, (0, 3), len, 0)].into_iter())];

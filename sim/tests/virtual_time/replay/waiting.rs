@@ -54,7 +54,7 @@ fn waits(
     config.buffer.alpha = PerPri([Alpha::shift(7); 8]);
     config.crossbar.speedup = speedup;
     stations_known(&mut config, Vid::new(1).unwrap());
-    let around = Around { latency: setup.latency, ..Around::default() };
+    let around = SwitchTiming { latency: setup.latency, ..SwitchTiming::default() };
     let pri = Pri::default();
     let inputs = inputs.into_iter().enumerate().map(|(from, frames)| {
         let frames = frames.map(move |(at, to, len)| {

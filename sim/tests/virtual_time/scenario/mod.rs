@@ -31,13 +31,13 @@ use weft_sim::scenario::flow::Flow;
 use weft_sim::scenario::workload::{Pattern, Workload};
 use weft_sim::scenario::{Endpoints, Options, Scenario, Site, SwitchPlan};
 use weft_sim::setup::Setup;
-use weft_sim::switch::Around;
+use weft_sim::switch::SwitchTiming;
 use weft_sim::topology::{LinkSpec, NodeKind, Topology};
 
 /// Common base of all scenarios here.
 pub struct Bench {
     pub setup: Setup,
-    pub around: Around,
+    pub around: SwitchTiming,
     pub kind: Kind,
     pub delay: Span,
     pub switch: fn(&mut SwitchConfig),
@@ -49,7 +49,7 @@ impl Bench {
     pub fn new(gbps: u64, kind: Kind) -> Self {
         let rate = LinkRate::gbps(gbps);
         let setup = Setup { rate, buffer_bytes: 16 << 20, ..Setup::new(1, 4) };
-        let around = Around::default();
+        let around = SwitchTiming::default();
         Self { setup, around, kind, delay: Span::ZERO, switch: |_| (), endpoint: |_| () }
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use weft_cxl::cci::{Component, Served, Session, serve};
 use weft_dataplane::time::Instant;
-use weft_fm::cci::{CallError, Fabric, InProcess, RetryPolicy, TransportError, Way};
+use weft_fm::cci::{CallError, CciSession, InProcess, RetryPolicy, TransportError, Way};
 use weft_fm::model::inventory::Manager;
 use weft_parsers::cci::component::{ClaimOp, ClaimOwnership};
 use weft_parsers::cci::{Header, Payload, Request, ReturnCode, Uuid, pbr};
@@ -36,7 +36,7 @@ impl Far {
     }
 
     /// The way of a manager to it.
-    fn fabric(&self, manager: Manager) -> Fabric {
+    fn fabric(&self, manager: Manager) -> CciSession {
         let (switch, port, spid) = (self.switch.clone(), self.port.clone(), manager.pid);
         let entry = InProcess(move |request: &[u8]| -> Result<Vec<u8>, TransportError> {
             let (outer, payload) = Header::parse(request)?;
@@ -51,7 +51,7 @@ impl Far {
             outer.response(ReturnCode::Success).emit(answer.len() + 4, &mut out).unwrap();
             Ok(out)
         });
-        let mut fabric = Fabric::new(Box::new(entry), RetryPolicy::quick());
+        let mut fabric = CciSession::new(Box::new(entry), RetryPolicy::quick());
         fabric.manage(manager);
         fabric
     }

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use weft_cxl::cci::Session;
 use weft_dataplane::pbr::segments::Found;
-use weft_fm::cci::{Fabric, InProcess, RetryPolicy, Socket, TransportError, Way};
+use weft_fm::cci::{CciSession, InProcess, RetryPolicy, Socket, TransportError, Way};
 use weft_fm::service::status::{Phase, StartMode};
 use weft_fm::service::{Fm, Request, Response, Setup};
 use weft_fm::show::overview::Asked;
@@ -47,13 +47,13 @@ fn want(gae: Option<&str>) -> DesiredState {
 }
 
 /// A way to switch 0 by a session.
-fn session(world: &Arc<Mutex<World>>, session: Session) -> Fabric {
+fn session(world: &Arc<Mutex<World>>, session: Session) -> CciSession {
     let world = world.clone();
     let entry = InProcess(move |request: &[u8]| {
         let answer = world.lock().unwrap().message(0, session, request);
         answer.ok_or(TransportError::Timeout(0))
     });
-    Fabric::new(Box::new(entry), RetryPolicy::quick())
+    CciSession::new(Box::new(entry), RetryPolicy::quick())
 }
 
 const OF_HOST: Session = Session::Host { vcs: 0 };
@@ -68,7 +68,7 @@ fn manager(world: &Arc<Mutex<World>>) -> Fm {
 }
 
 /// The host writes its FAST: four ways of 4 KiB, in the order that the FM gave.
-fn write_fast(host: &mut Fabric, gfds: &[Pid]) {
+fn write_fast(host: &mut CciSession, gfds: &[Pid]) {
     let (base, limit) = (Hpa(BASE), Hpa(BASE + SEGMENT));
     let prefix = PrefixFlags::default();
     let set = SetFast { vppb: 0, segment_size: 0, prefix, base, limit };
@@ -217,7 +217,7 @@ fn over_tcp_a_manager_is_known_again_after_a_break_and_after_a_restart() {
     let made = || {
         let socket =
             Socket::new(entry.peer.parse().unwrap(), MessageType::FmApi, Duration::from_secs(10));
-        let fabric = Fabric::new(Box::new(socket), RetryPolicy::live());
+        let fabric = CciSession::new(Box::new(socket), RetryPolicy::live());
         let (want, mode) = (want(None), StartMode::Simultaneous);
         let mut fm = Fm::new(Setup {
             fabric,

@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 
 use weft_fm::components::bind::Bridge;
 use weft_fm::model::graph::{PortRef, SwitchId};
-use weft_fm::model::inventory::{Partner, Port, Switch, TargetKind};
+use weft_fm::model::inventory::{DiscoveredSwitch, Partner, Port, TargetKind};
 use weft_fm::model::text::UuidText;
 use weft_fm::service::request::{NamedPid, Overview, P2pState};
 use weft_fm::show::display_names::DisplayNames;
@@ -146,7 +146,7 @@ impl<'a> View<'a> {
     }
 
     fn switches(&self, out: &mut String) {
-        let row = |(id, switch): (SwitchId, &Switch)| Row {
+        let row = |(id, switch): (SwitchId, &DiscoveredSwitch)| Row {
             data: vec![("switch", id.to_string())],
             cells: vec![
                 self.called.switch(id),
@@ -211,7 +211,7 @@ impl<'a> View<'a> {
     }
 
     /// The row of an edge port; `None` for one without name and link.
-    fn end(&self, id: SwitchId, switch: &Switch, port: &Port) -> Option<Row> {
+    fn end(&self, id: SwitchId, switch: &DiscoveredSwitch, port: &Port) -> Option<Row> {
         let at = PortRef::new(id, port.number);
         let name = self.called.at(&self.all.inventory, id, port.number).trim_end().to_owned();
         let (kind, what) = match port.partner {
