@@ -159,6 +159,7 @@ impl Common {
     }
 
     /// Whether the response to a request is still pending.
+    #[cfg(test)]
     #[must_use]
     pub fn is_pending(&self, ticket: Ticket) -> bool {
         self.pending.contains_key(&ticket)

@@ -26,7 +26,7 @@ pub(super) enum JobStep {
 }
 
 /// An item that is done for a requester.
-pub(super) trait Owed: Copy {
+pub(super) trait DueJob: Copy {
     fn requester(&self) -> Pid;
 }
 
@@ -39,7 +39,7 @@ pub(super) struct DueQueue<T> {
     next: Option<Instant>,
 }
 
-impl<T: Owed> DueQueue<T> {
+impl<T: DueJob> DueQueue<T> {
     pub(super) fn new(room: usize) -> Self {
         let (ready, held) = (VecDeque::with_capacity(room), vec![0; Pid::COUNT]);
         Self { ready, later: Vec::new(), held, next: None }

@@ -11,7 +11,7 @@ use weft_parsers::fabric::{Hpa, Pid};
 use weft_parsers::tlp::{Body, Kind, Pth, Status, TlpRepr};
 
 use super::config::{JOBS_MAX, Order};
-use super::due::{DueQueue, JobStep, Owed};
+use super::due::{DueJob, DueQueue, JobStep};
 use crate::gfd::device::Request;
 use crate::gfd::{Gfd, Refusal, qos};
 use crate::tlp_end::{PlaceError, TlpEnd};
@@ -44,7 +44,7 @@ pub(super) struct Job {
     pub content: Content,
 }
 
-impl Owed for Job {
+impl DueJob for Job {
     fn requester(&self) -> Pid {
         self.pth.dpid
     }

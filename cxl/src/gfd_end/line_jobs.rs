@@ -9,7 +9,7 @@ use weft_parsers::cxl_mem::{LINE, MemHead, MemMessage, MemOp};
 use weft_parsers::fabric::{Hpa, Pid};
 use weft_parsers::tlp::Pth;
 
-use super::due::{DueQueue, JobStep, Owed};
+use super::due::{DueJob, DueQueue, JobStep};
 use crate::gfd::Gfd;
 use crate::gfd::device::Request;
 use crate::tlp_end::{PlaceError, TlpEnd};
@@ -25,7 +25,7 @@ pub(super) struct LineJob {
     pub line: Option<Hpa>,
 }
 
-impl Owed for LineJob {
+impl DueJob for LineJob {
     fn requester(&self) -> Pid {
         self.pth.dpid
     }

@@ -12,7 +12,7 @@ use weft_parsers::fabric::{Dpa, Hpa, Pid};
 use weft_parsers::tlp::Pth;
 
 use super::config::CoherentConfig;
-use super::due::{DueQueue, Owed};
+use super::due::{DueJob, DueQueue};
 use crate::coherence::filter::{Filter, FilterCounts, Wrong};
 use crate::coherence::news::News;
 use crate::coherence::snoops::{NotAsked, Snoops};
@@ -77,7 +77,7 @@ pub(super) struct MemAsk {
     pub load: qos::DevLoad,
 }
 
-impl Owed for MemAsk {
+impl DueJob for MemAsk {
     fn requester(&self) -> Pid {
         self.pth.spid
     }

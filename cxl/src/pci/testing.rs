@@ -7,7 +7,7 @@
 
 use weft_parsers::fabric::{Bdf, Hpa};
 
-use super::bridge::{Bridge, BridgeSpec, BusRoute, SlotSpec};
+use super::bridge::{Bridge, BridgeSpec, BusRoute, SlotSpec, Windows};
 use super::cxl::{CxlKind, CxlSpec};
 use super::enumerate::ConfigAccess;
 use super::express::{Identity, Link, LnSystem, PortKind};
@@ -210,5 +210,19 @@ impl ConfigAccess for Fabric {
 
     fn wait(&mut self, ns: u64) {
         self.waited_ns += ns;
+    }
+}
+
+impl Windows {
+    /// Whether a memory request to `address` is forwarded downstream.
+    #[must_use]
+    pub fn claim_memory(&self, address: Hpa) -> bool {
+        [self.mem, self.pref].into_iter().flatten().any(|window| window.contains(address.0))
+    }
+
+    /// Whether an I/O request to `port` is forwarded downstream.
+    #[must_use]
+    pub fn claim_io(&self, port: u32) -> bool {
+        self.io.is_some_and(|window| window.contains(port.into()))
     }
 }

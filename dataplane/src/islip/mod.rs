@@ -88,16 +88,6 @@ impl Requests {
         self.set(output, pri, inputs);
     }
 
-    /// Withdraws all requests to `output`.
-    #[inline]
-    pub fn clear_output(&mut self, output: PortId) {
-        for pri in self.pris[output].iter() {
-            self.inputs[output][pri] = PortSet::EMPTY;
-        }
-        self.pris[output] = PriSet::EMPTY;
-        self.active.remove(output);
-    }
-
     /// Inputs that ask `output` at `pri`.
     #[inline]
     #[must_use]

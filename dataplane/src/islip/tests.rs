@@ -350,7 +350,7 @@ fn requests_know_what_is_active() {
     requests.remove(port(1), port(63), high);
     assert_eq!(requests.pris(port(63)).bits(), 1);
     requests.remove(port(9), port(63), high); // was not there
-    requests.clear_output(port(63));
+    requests.remove(port(2), port(63), low);
     assert_eq!(requests.active(), PortSet::only(port(5)));
     assert!(requests.voq(port(63), low).is_empty());
     requests.clear();

@@ -54,6 +54,7 @@ impl PauseTx {
     }
 
     /// Classes that the peer was last asked to pause.
+    #[cfg(test)]
     #[must_use]
     pub const fn classes_paused(&self) -> u8 {
         self.sent

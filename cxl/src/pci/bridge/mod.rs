@@ -8,7 +8,7 @@
 
 pub mod slot;
 
-use weft_parsers::fabric::{Bdf, Hpa};
+use weft_parsers::fabric::Bdf;
 
 use super::aer::{Aer, ErrorMessage, Uncorrectable};
 use super::component;
@@ -93,20 +93,6 @@ pub struct Windows {
     pub mem: Option<Window>,
     /// Window of prefetchable memory, up to 64 bits.
     pub pref: Option<Window>,
-}
-
-impl Windows {
-    /// Whether a memory request to `address` is forwarded downstream.
-    #[must_use]
-    pub fn claim_memory(&self, address: Hpa) -> bool {
-        [self.mem, self.pref].into_iter().flatten().any(|window| window.contains(address.0))
-    }
-
-    /// Whether an I/O request to `port` is forwarded downstream.
-    #[must_use]
-    pub fn claim_io(&self, port: u32) -> bool {
-        self.io.is_some_and(|window| window.contains(port.into()))
-    }
 }
 
 /// Bus numbers of a bridge, set by software.

@@ -1,4 +1,5 @@
 use weft_base::rng::Rng;
+use weft_parsers::fabric::Hpa;
 
 use super::*;
 

@@ -255,6 +255,7 @@ impl Tables {
     ///
     /// # Errors
     /// There is no such edge port, or `change` failed.
+    #[cfg(test)]
     pub fn change_edge(
         &mut self,
         port: PortId,
