@@ -3,8 +3,8 @@
 //! [`Fm::subscribe`] asks for notifications, [`Fm::take_in`] tells whether one has come, and [`Fm::read_logs`] turns
 //! records of refused accesses into events that name the requester, the place and the rule.
 //!
-//! A notification leads to a look at the fabric, whatever it says and whoever sent it. Records of refusals are shown to
-//! people. A record of a lost link leads to a discovery where the link is up again: nothing else tells that a device
+//! Any notification makes the manager look at the fabric: neither its content nor its sender matters. Records of refusals
+//! are shown to people. A record of a lost link leads to a discovery where the link is up again: nothing else tells that a device
 //! was restarted between two looks.
 //!
 //! Source: docs/spec/wire-formats.md §4.2 ("Events"); docs/spec/cxl-fabric.md "Dynamic change"; CXL 3.1 section
@@ -41,6 +41,15 @@ pub(super) struct Refusals {
     news: News<(u8, String)>,
     /// Whether there are too many kinds, which was reported.
     is_full: bool,
+}
+
+/// Result of reading the event logs of all switches.
+#[derive(Debug, Default)]
+pub(super) struct LogsRead {
+    /// Switches that did not answer.
+    pub silent: BTreeSet<SwitchId>,
+    /// Whether a device with logical devices has lost its link and has it again: it may have been restarted.
+    pub relinked: bool,
 }
 
 /// What the records of a log tell.
@@ -101,11 +110,11 @@ impl Fm {
         ControlFlow::Continue(readable)
     }
 
-    /// Reads the event logs of all switches: reports refused accesses, and devices that may have lost what they were
-    /// given. Returns switches that did not answer.
-    pub(super) fn read_logs(&mut self) -> BTreeSet<SwitchId> {
-        let (mut lines, mut silent) = (Vec::new(), BTreeSet::new());
-        let Some(running) = &self.running else { return silent };
+    /// Reads the event logs of all switches; reports refused accesses, and devices that may have lost what they were
+    /// given.
+    pub(super) fn read_logs(&mut self) -> LogsRead {
+        let (mut lines, mut read) = (Vec::new(), LogsRead::default());
+        let Some(running) = &self.running else { return read };
         let inventory = running.inventory.clone();
         for (id, switch) in inventory.by_id().filter(|(_, switch)| switch.whole) {
             let way = switch.way();
@@ -114,11 +123,11 @@ impl Fm {
                     Ok(told) => told,
                     Err(error) => {
                         // Each further command would cost another time limit.
-                        silent.extend(error.is_silence().then_some(id));
+                        read.silent.extend(error.is_silence().then_some(id));
                         break;
                     }
                 };
-                // A loss that the look before has seen left the port down, or a discovery has followed it.
+                // A loss that this look has seen by the port's state has left the port down in the inventory.
                 let is_back =
                     |number: &u8| switch.port(*number).is_some_and(|port| port.up && port.lds > 0);
                 for number in link_lost.into_iter().filter(is_back) {
@@ -127,7 +136,7 @@ impl Fm {
                         Cause::Port(at),
                         format!("{at} lost its link between two looks and has it again"),
                     ));
-                    self.relinked.insert(at);
+                    read.relinked = true;
                 }
                 for refusal in refusals {
                     let rule: String = refusal.rule().collect();
@@ -150,7 +159,7 @@ impl Fm {
         for (cause, line) in lines {
             self.board.record_caused(cause, &line);
         }
-        silent
+        read
     }
 
     fn refusal_line(&self, id: SwitchId, refusal: &RefusalEvent, rule: &str) -> String {

@@ -118,8 +118,6 @@ pub struct Fm {
     /// Ends that are up of links that are down, with the partner's type, for which a discovery was tried.
     tried: BTreeSet<(PortRef, u8)>,
     rounds: u32,
-    /// Ports of devices with logical devices that lost their link between two looks: they may have been restarted.
-    relinked: BTreeSet<PortRef>,
     /// Whether the entry switch left the last request unanswered.
     entry_silent: bool,
     /// Whether the entry switch has ever belonged to this manager.
@@ -185,7 +183,6 @@ impl Fm {
             foreign: foreign::Foreign::default(),
             tried: BTreeSet::new(),
             rounds: 0,
-            relinked: BTreeSet::new(),
             entry_silent: false,
             has_claimed: false,
             pid_mismatches: BTreeSet::new(),

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use super::listen::LogsRead;
 use super::status::{Phase, StartMode};
 use super::{Fm, with_causes};
 use crate::cci::Way;
@@ -33,7 +34,6 @@ impl Fm {
             Some(false) => return self.bring_back(),
             None => return self.show(),
         }
-        let relinked = std::mem::take(&mut self.relinked);
         let watched = running.watch(&mut self.fabric);
         self.record_withdrawn();
         let Some(running) = &self.running else { return };
@@ -55,12 +55,14 @@ impl Fm {
                 true
             }
         };
+        // Before a discovery, so that none follows for what it has dealt with.
+        let LogsRead { silent, relinked } = self.read_logs();
         let changed = self.running.as_ref().is_some_and(|running| running.inventory != before);
         let may_be_back = self.may_be_back();
         // The cause of an error may be gone without any event.
         let is_due = !self.errors.is_empty() && self.rounds.is_multiple_of(ERROR_ROUNDS);
         // A discovery also saves; without one the state is saved if it changed.
-        if may_be_back || again || is_due || !relinked.is_empty() {
+        if may_be_back || again || is_due || relinked {
             if let Err(error) = self.rediscover() {
                 self.board.record_event(with_causes(&error));
                 self.errors.push(with_causes(&error));
@@ -72,7 +74,6 @@ impl Fm {
         self.report_pid_mismatches();
         self.look_for_others();
         self.tell_costs();
-        let silent = self.read_logs();
         self.read_traffic(&silent);
         self.tell_gfd_notices();
         self.show();
