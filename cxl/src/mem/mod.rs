@@ -9,6 +9,7 @@
 //! Source: docs/spec/cxl-fabric.md "CXL.mem"; docs/spec/wire-formats.md §3.9.
 
 pub mod cached;
+mod in_flight;
 mod operation;
 pub(crate) mod ops;
 mod throttle;
@@ -16,12 +17,11 @@ mod throttle;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
-
 use weft_dataplane::time::Instant;
 use weft_parsers::cxl_mem::{LINE, MemHead, MemMessage, MemOp};
 use weft_parsers::fabric::Hpa;
 
+use in_flight::InFlight;
 pub use operation::{IN_FLIGHT_MAX, MemCounts, MemDone, MemFailure, MemId, MemOperation, MemSpec};
 use ops::{Ops, Piece};
 pub use throttle::Throttle;
@@ -34,22 +34,11 @@ pub fn refusal(request: &MemHead) -> Option<(MemHead, bool)> {
     Some((head, op == MemOp::MemDataNxm))
 }
 
-/// A request under way.
-#[derive(Clone, Copy)]
-struct Flight {
-    piece: Piece,
-    serial: u64,
-}
-
 /// Sends loads and stores as messages, and matches responses to them.
 pub struct MemRequester {
-    spec: MemSpec,
     throttle: Throttle,
     ops: Ops,
-    flights: Vec<Option<Flight>>,
-    free: VecDeque<u16>,
-    under_way: usize,
-    deadlines: VecDeque<(Instant, u16, u64)>,
+    requests: InFlight<Piece>,
     counts: MemCounts,
 }
 
@@ -59,15 +48,11 @@ impl MemRequester {
     pub fn new(spec: MemSpec) -> Self {
         let most = spec.in_flight_max.clamp(1, IN_FLIGHT_MAX);
         // Twice as many tags as requests under way: each rests before it is used again.
-        let tags = u16::try_from(2 * most - 1).unwrap_or(u16::MAX);
+        let requests = InFlight::new(2 * most, spec.timeout);
         Self {
-            spec: MemSpec { in_flight_max: most, ..spec },
             throttle: Throttle::new(most),
             ops: Ops::default(),
-            flights: vec![None; usize::from(tags) + 1],
-            free: (0..=tags).collect(),
-            under_way: 0,
-            deadlines: VecDeque::new(),
+            requests,
             counts: MemCounts::default(),
         }
     }
@@ -85,13 +70,13 @@ impl MemRequester {
     /// When the next request times out.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
-        self.deadlines.front().map(|&(at, ..)| at)
+        self.requests.next_due()
     }
 
     /// Number of requests under way.
     #[must_use]
     pub const fn in_flight(&self) -> usize {
-        self.under_way
+        self.requests.len()
     }
 
     /// Loads and stores that have not ended.
@@ -107,18 +92,12 @@ impl MemRequester {
 
     /// Hands messages that may be sent to `send`.
     pub fn flush(&mut self, now: Instant, send: &mut dyn FnMut(&MemMessage<'_>)) {
-        while self.under_way < self.throttle.limit() {
-            let Some(&tag) = self.free.front() else { return };
+        while self.requests.len() < self.throttle.limit() {
+            let Some(tag) = self.requests.next_tag() else { return };
             let Some((piece, data)) = self.ops.next_piece() else { return };
-            self.free.pop_front();
             self.counts.sent += 1;
-            let serial = self.counts.sent;
             send_piece(&piece, data.as_ref(), tag, send);
-            if let Some(place) = self.flights.get_mut(usize::from(tag)) {
-                *place = Some(Flight { piece, serial });
-            }
-            self.under_way += 1;
-            self.deadlines.push_back((now + self.spec.timeout, tag, serial));
+            self.requests.start(now, piece);
         }
     }
 
@@ -127,16 +106,14 @@ impl MemRequester {
         let head = &message.head;
         let class = head.op.class();
         // A device may send a request by mistake or malice: its tag is the device's own, and ends none of ours.
-        let place = self.flights.get_mut(usize::from(head.tag)).filter(|_| class.is_response());
-        let Some(flight) = place.and_then(Option::take) else {
+        let answered = if class.is_response() { self.requests.end(head.tag) } else { None };
+        let Some(piece) = answered else {
             self.counts.unexpected += 1;
             return false;
         };
-        self.free.push_back(head.tag);
-        self.under_way -= 1;
         self.counts.answered += 1;
-        self.throttle.answered(head.load, self.under_way);
-        let loaded = match (flight.piece.reads, head.op, message.data) {
+        self.throttle.answered(head.load, self.requests.len());
+        let loaded = match (piece.reads, head.op, message.data) {
             (true, MemOp::MemData, Some(_)) if head.poison => Err(MemFailure::Poisoned),
             (true, MemOp::MemData, Some(line)) => Ok(Some(line)),
             (true, MemOp::MemDataNxm, _) => Err(MemFailure::NoMemory),
@@ -146,42 +123,24 @@ impl MemRequester {
                 Err(MemFailure::Mismatch)
             }
         };
-        self.ops.ended(&flight.piece, loaded);
+        self.ops.ended(&piece, loaded);
         true
     }
 
     /// Ends requests that were not answered by `now`; returns their number.
     pub fn expire(&mut self, now: Instant) -> usize {
         let mut expired = 0;
-        while let Some(&(at, tag, serial)) = self.deadlines.front() {
-            let place = self.flights.get_mut(usize::from(tag));
-            // Deadlines of answered requests stay in the queue; by now another request may have the tag, so the serial
-            // decides.
-            let flight = place.filter(|flight| flight.is_some_and(|one| one.serial == serial));
-            if flight.is_some() && at > now {
-                break;
-            }
-            self.deadlines.pop_front();
-            let Some(flight) = flight.and_then(Option::take) else { continue };
-            self.free.push_back(tag);
-            self.under_way -= 1;
+        while let Some(piece) = self.requests.next_expired(now) {
             self.counts.timeouts += 1;
             expired += 1;
-            self.ops.ended(&flight.piece, Err(MemFailure::Timeout));
+            self.ops.ended(&piece, Err(MemFailure::Timeout));
         }
         expired
     }
 
     /// Gives up everything, after a reset or a loss of the link.
     pub fn give_up(&mut self) {
-        self.counts.given_up += self.under_way as u64;
-        self.under_way = 0;
-        self.deadlines.clear();
-        for (tag, flight) in (0..).zip(&mut self.flights) {
-            if flight.take().is_some() {
-                self.free.push_back(tag);
-            }
-        }
+        self.counts.given_up += self.requests.clear() as u64;
         self.ops.give_up();
     }
 }

@@ -1,7 +1,7 @@
 //! Loads and stores against a memory that answers in any order, and throttling against an overloaded device.
 
 use super::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use weft_base::rng::Rng;
 use weft_dataplane::time::Span;
 use weft_parsers::tlp::DevLoad;

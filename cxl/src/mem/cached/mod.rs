@@ -12,6 +12,7 @@ use weft_dataplane::time::Instant;
 use weft_parsers::cxl_mem::{LINE, MemClass, MemHead, MemMessage, MemOp, MetaField};
 use weft_parsers::fabric::Hpa;
 
+use super::in_flight::InFlight;
 use super::operation::{MemCounts, MemDone, MemFailure, MemId, MemOperation, MemSpec};
 use super::ops::{Ops, Piece};
 use super::throttle::Throttle;
@@ -56,7 +57,6 @@ enum What {
 struct Flight {
     line: u64,
     what: What,
-    serial: u64,
     /// When it was sent: the lease that its answer names counts from then.
     sent: Instant,
 }
@@ -77,11 +77,8 @@ pub struct CachedRequester {
     reads: VecDeque<Out<Piece>>,
     /// Tags and senders of each line's open snoops: one, and those that the device has given up on.
     snoops: BTreeMap<u64, VecDeque<(u16, u16)>>,
-    flights: Vec<Option<Flight>>,
-    free: VecDeque<u16>,
-    under_way: usize,
+    requests: InFlight<Flight>,
     reads_under_way: usize,
-    deadlines: VecDeque<(Instant, u16, u64)>,
     counts: MemCounts,
 }
 
@@ -92,7 +89,7 @@ impl CachedRequester {
         let most = spec.in_flight_max.clamp(1, super::operation::IN_FLIGHT_MAX);
         // Reads are bounded by `most`, write-backs and conflicts are not: these must not wait for a tag while reads
         // hold all.
-        let tags = u16::try_from((4 * most).max(1_024) - 1).unwrap_or(u16::MAX);
+        let requests = InFlight::new((4 * most).max(1_024), spec.timeout);
         Self {
             spec: MemSpec { in_flight_max: most, ..spec },
             throttle: Throttle::new(most),
@@ -102,11 +99,8 @@ impl CachedRequester {
             urgent: VecDeque::new(),
             reads: VecDeque::new(),
             snoops: BTreeMap::new(),
-            flights: vec![None; usize::from(tags) + 1],
-            free: (0..=tags).collect(),
-            under_way: 0,
+            requests,
             reads_under_way: 0,
-            deadlines: VecDeque::new(),
             counts: MemCounts::default(),
         }
     }
@@ -124,7 +118,7 @@ impl CachedRequester {
     /// When the next request times out.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
-        self.deadlines.front().map(|&(at, ..)| at)
+        self.requests.next_due()
     }
 
     /// Loads and stores that have not ended.
@@ -191,16 +185,15 @@ impl CachedRequester {
         }
         self.send_urgent(now, send);
         while self.reads_under_way < self.throttle.limit()
-            && let Some(&tag) = self.free.front()
+            && let Some(tag) = self.requests.next_tag()
             && let Some(Out::Read { line, exclusive }) = self.reads.pop_front()
         {
-            self.free.pop_front();
             self.reads_under_way += 1;
             let (snoop, meta_value) =
                 if exclusive { (SNP_INV, META_ANY) } else { (SNP_DATA, META_SHARED) };
             let head = MemHead { snoop, ..of_line(MemOp::MemRd, tag, line, meta_value) };
             send(&MemMessage { head, data: None, enables: None });
-            self.sent(now, tag, line, What::Read { granted: false, data: false });
+            self.sent(now, line, What::Read { granted: false, data: false });
         }
     }
 
@@ -216,22 +209,17 @@ impl CachedRequester {
                 }
                 continue;
             }
-            let Some(&tag) = self.free.front() else { return };
+            let Some(tag) = self.requests.next_tag() else { return };
             let Some(out) = self.urgent.pop_front() else { return };
             let Some((line, what)) = send_out(&out, tag, send) else { continue };
-            self.free.pop_front();
-            self.sent(now, tag, line, what);
+            self.sent(now, line, what);
         }
     }
 
-    fn sent(&mut self, now: Instant, tag: u16, line: u64, what: What) {
+    /// Notes a request that was sent with the next tag.
+    fn sent(&mut self, now: Instant, line: u64, what: What) {
         self.counts.sent += 1;
-        self.under_way += 1;
-        let serial = self.counts.sent;
-        if let Some(place) = self.flights.get_mut(usize::from(tag)) {
-            *place = Some(Flight { line, what, serial, sent: now });
-        }
-        self.deadlines.push_back((now + self.spec.timeout, tag, serial));
+        self.requests.start(now, Flight { line, what, sent: now });
     }
 
     /// Takes a message; false if it is no snoop and answers no request.
@@ -255,23 +243,23 @@ impl CachedRequester {
             return true;
         }
         let is_answer = head.op.class().is_response();
-        let place = self.flights.get_mut(usize::from(head.tag)).filter(|_| is_answer);
-        let Some(flight) = place.and_then(|place| *place) else {
+        let request = if is_answer { self.requests.get_mut(head.tag) } else { None };
+        let Some(flight) = request.copied() else {
             self.counts.unexpected += 1;
             return false;
         };
         // Before the answer takes effect: a line granted by it is kept only if its lease is known.
         self.cache.leases().renew(head.lease, flight.sent);
         match self.answered(&flight, message) {
-            Ok(None) => self.end(head.tag, &flight),
+            Ok(None) => self.end(head.tag),
             Ok(Some(what)) => {
-                if let Some(place) = self.flights.get_mut(usize::from(head.tag)) {
-                    *place = Some(Flight { what, ..flight });
+                if let Some(request) = self.requests.get_mut(head.tag) {
+                    request.what = what;
                 }
             }
             Err(failure) => {
                 self.counts.mismatched += u64::from(failure == Failure::Mismatch);
-                self.end(head.tag, &flight);
+                self.end(head.tag);
                 self.lost(&flight, failure);
             }
         }
@@ -314,14 +302,16 @@ impl CachedRequester {
         Ok(None)
     }
 
-    fn end(&mut self, tag: u16, flight: &Flight) {
-        if let Some(place) = self.flights.get_mut(usize::from(tag)) {
-            *place = None;
+    fn end(&mut self, tag: u16) {
+        if let Some(flight) = self.requests.end(tag) {
+            self.ended(&flight);
+            self.counts.answered += 1;
         }
-        self.free.push_back(tag);
-        self.under_way -= 1;
+    }
+
+    /// A request has ended, answered or not: a read makes room for the next one.
+    fn ended(&mut self, flight: &Flight) {
         self.reads_under_way -= usize::from(matches!(flight.what, What::Read { .. }));
-        self.counts.answered += 1;
     }
 
     /// A request ends without a fitting answer.
@@ -337,17 +327,8 @@ impl CachedRequester {
     pub fn expire(&mut self, now: Instant) -> usize {
         self.set_now(now);
         let mut expired = 0;
-        while let Some(&(at, tag, serial)) = self.deadlines.front() {
-            let place = self.flights.get(usize::from(tag)).copied().flatten();
-            let flight = place.filter(|flight| flight.serial == serial);
-            if flight.is_some() && at > now {
-                break;
-            }
-            self.deadlines.pop_front();
-            let Some(flight) = flight else { continue };
-            self.end(tag, &flight);
-            // `end` has counted it as answered.
-            self.counts.answered -= 1;
+        while let Some(flight) = self.requests.next_expired(now) {
+            self.ended(&flight);
             self.counts.timeouts += 1;
             expired += 1;
             self.lost(&flight, Failure::Timeout);
@@ -358,18 +339,12 @@ impl CachedRequester {
 
     /// Gives up everything under way, after a reset or a loss of the link. Lines stay usable while their leases last.
     pub fn give_up(&mut self) {
-        self.counts.given_up += self.under_way as u64;
-        (self.under_way, self.reads_under_way, self.accesses) = (0, 0, 0);
-        self.deadlines.clear();
+        self.counts.given_up += self.requests.clear() as u64;
+        (self.reads_under_way, self.accesses) = (0, 0);
         self.cache.link_down();
         self.urgent.clear();
         self.reads.clear();
         self.snoops.clear();
-        for (tag, flight) in (0..).zip(&mut self.flights) {
-            if flight.take().is_some() {
-                self.free.push_back(tag);
-            }
-        }
         self.ops.give_up();
     }
 }
