@@ -82,9 +82,13 @@ class GivingWay:
 
     @staticmethod
     def set(group, nice):
-        """Sets how nice a group is, unless it has ended."""
+        """Sets how nice a group is, which is a session of its own (`run`), unless it has ended."""
         with contextlib.suppress(ProcessLookupError):
             os.setpriority(os.PRIO_PGRP, group, nice)
+        # Where Linux has autogroups, it shares the processors between sessions first, each by a nice of its own: that of a
+        # process counts within its session alone (sched(7)).
+        with contextlib.suppress(OSError), open(f"/proc/{group}/autogroup", "w", encoding="ascii") as autogroup:
+            autogroup.write(str(nice))
 
 
 GIVING_WAY = GivingWay()
