@@ -158,17 +158,20 @@ def notices():
 def refuses():
     """What cannot be begun is refused with what is wrong, and nothing is held afterwards."""
     with switch("af_packet", 1, BUFFER):
-        for flags, part in (
-            (["--link=p9=h1"], 'no port "p9"'),
-            (["--link=p1=h9"], 'interface "h9"'),
-            (["--server", "127.0.0.1:1", "--params", "/run/params.json"], "connect to 127.0.0.1:1"),
-            (["--params", "/run/weft.toml"], "--params /run/weft.toml"),
+        with open("/run/params.json", "w", encoding="ascii") as file:
+            json.dump(params(), file)
+        with open("/run/no-pool.json", "w", encoding="ascii") as file:
+            json.dump(params() | {"buf_pool_roid": "0xpool"}, file)
+        for flags, expected, part in (
+            (["--link=p9=h1"], 2, 'no port "p9"'),
+            (["--link=p1=h9"], 3, 'interface "h9"'),
+            (["--server", "127.0.0.1:1", "--params", "/run/params.json"], 4, "connect to 127.0.0.1:1"),
+            (["--params", "/run/weft.toml"], 2, "--params /run/weft.toml"),
+            (["--params", "/run/no-pool.json"], 2, 'found "0xpool"'),
         ):
-            with open("/run/params.json", "w", encoding="ascii") as file:
-                json.dump(params(), file)
             code, verdicts, said = conform(*flags)
             print(said)
-            assert code not in (0, 1, 101) and not verdicts and part in said, (code, said)
+            assert code == expected and not verdicts and part in said, (code, said)
         assert_nothing_is_held()
         answers = {
             b"": "no answer",

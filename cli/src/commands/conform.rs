@@ -22,7 +22,7 @@ use weft_control::sai_client::SaiClient;
 
 use super::running::{SwitchArgs, read_answer};
 use super::write_json;
-use crate::conform::{self, Bench, CaseError, End, Outcome, Verdict};
+use crate::conform::{self, Bench, CaseError, End, Outcome, Ran, Verdict};
 use crate::error::CliError;
 
 #[derive(Subcommand, Debug)]
@@ -136,8 +136,7 @@ fn run_cases(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
     // (docs/privileges.md).
     let entered = confine::enter_on(args.link.iter().map(|link| link.interface.as_str()))
         .map_err(|source| CliError::system(give_up, source))?;
-    let refused = |error: CaseError| CliError::Switch(with_causes(&error));
-    let mut bench = Bench::new(client, args.link.clone(), params, limit).map_err(refused)?;
+    let mut bench = Bench::new(client, args.link.clone(), params, limit).map_err(failed)?;
     let _confined = entered.seal().map_err(|source| CliError::system(give_up, source))?;
     let mut told = Ok(());
     let ran = conform::run(&mut bench, &args.case, |outcome| {
@@ -147,7 +146,7 @@ fn run_cases(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
         }
     });
     told.map_err(CliError::Output)?;
-    let outcomes = ran.map_err(refused)?;
+    let Ran { outcomes, restored } = ran.map_err(failed)?;
     let count = |verdict| outcomes.iter().filter(|outcome| outcome.verdict == verdict).count();
     let (passed, failed, skipped) =
         (count(Verdict::Passed), count(Verdict::Failed), count(Verdict::Skipped));
@@ -161,7 +160,16 @@ fn run_cases(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
     if failed > 0 {
         return Err(CliError::Difference(format!("{failed} of {} cases failed", outcomes.len())));
     }
-    Ok(())
+    restored.map_err(|error| CliError::Switch(format!("after the cases: {}", with_causes(&error))))
+}
+
+/// Why the cases cannot be run at all.
+fn failed(error: CaseError) -> CliError {
+    match error {
+        CaseError::NoPort(_) | CaseError::NoPool(_) => CliError::Usage(error.to_string()),
+        CaseError::Open { .. } | CaseError::Device(_) => CliError::system("run the cases", error),
+        _ => CliError::Switch(with_causes(&error)),
+    }
 }
 
 /// Thresholds and maps from `--params`, or from the running switch.

@@ -46,13 +46,16 @@ impl Bench {
     /// Looks up the ports of `ends` in `switch` and opens the interfaces.
     ///
     /// # Errors
-    /// The switch lacks a port, or an interface cannot be opened.
+    /// The switch lacks a port, the parameters have no pool, or an interface cannot be opened.
     pub fn new(
         mut switch: SaiClient,
         ends: Vec<End>,
         params: Params,
         limit: Duration,
     ) -> Result<Self, CaseError> {
+        let digits = params.buf_pool_roid.trim_start_matches("0x");
+        let pool = i64::from_str_radix(digits, 16)
+            .map_err(|_| CaseError::NoPool(params.buf_pool_roid.clone()))?;
         let mut objects = Vec::with_capacity(ends.len());
         for end in &ends {
             let found = switch.port(&end.port)?;
@@ -60,8 +63,6 @@ impl Bench {
         }
         let interfaces: Vec<&str> = ends.iter().map(|end| end.interface.as_str()).collect();
         let links = Links::open(&interfaces)?;
-        let digits = params.buf_pool_roid.trim_start_matches("0x");
-        let pool = i64::from_str_radix(digits, 16).unwrap_or(0);
         Ok(Self { switch, links, ends, objects, params, pool, limit })
     }
 

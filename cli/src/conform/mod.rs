@@ -52,11 +52,10 @@ pub enum CaseError {
     NoTag(u8),
     /// An interface cannot be opened.
     #[error("interface {interface:?}")]
-    Open {
-        /// `[KIND:]DEVICE`, as given.
-        interface: String,
-        source: Box<OpenError>,
-    },
+    Open { interface: String, source: Box<OpenError> },
+    /// The parameters name no buffer pool.
+    #[error("buf_pool_roid: expected an object ID such as 0x18000000000001, found {0:?}")]
+    NoPool(String),
     /// An interface failed, or a test frame could not be made.
     #[error("{0}")]
     Device(String),
@@ -108,15 +107,22 @@ pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     CASES.iter().map(|(name, what, _)| (*name, *what))
 }
 
+/// Results of a run.
+pub struct Ran {
+    pub outcomes: Vec<Outcome>,
+    /// Whether the switch was left with all ports sending and its queues empty. The outcomes count all the same.
+    pub restored: Result<(), CaseError>,
+}
+
 /// Runs the cases of these names, or all if `names` is empty; calls `told` as each case ends.
 ///
 /// # Errors
-/// The switch does not answer, or its queues do not drain, before the first case or after the last one.
+/// Before the first case, the switch does not answer or its queues do not drain.
 pub fn run(
     bench: &mut Bench,
     names: &[String],
     mut told: impl FnMut(&Outcome),
-) -> Result<Vec<Outcome>, CaseError> {
+) -> Result<Ran, CaseError> {
     // Fails early: if queues don't drain before any case, every case would fail for the same reason.
     bench.fresh()?;
     let wanted =
@@ -137,6 +143,5 @@ pub fn run(
         outcomes.push(outcome);
     }
     // Leaves the switch with all ports sending, as docs/conform.md promises.
-    bench.fresh()?;
-    Ok(outcomes)
+    Ok(Ran { outcomes, restored: bench.fresh() })
 }
