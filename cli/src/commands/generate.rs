@@ -32,7 +32,6 @@ use crate::settings::SettingsArgs;
 /// Maximum number of frames in one run.
 const FRAMES_MAX: u64 = 1 << 32;
 
-/// ECN codepoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum EcnArg {
     /// ECN bits 00

@@ -150,7 +150,6 @@ pub enum PortSetting {
     Tx,
 }
 
-/// On or off.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnOff {
     /// The port transmits

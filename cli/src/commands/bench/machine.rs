@@ -38,7 +38,6 @@ fn read(path: &str) -> Option<String> {
 }
 
 impl Machine {
-    /// This machine, now.
     #[must_use]
     pub fn here() -> Self {
         let info = read("/proc/cpuinfo").unwrap_or_default();

@@ -15,7 +15,7 @@ use super::search::{Found, Limit, Offered};
 /// The whole result; serialised for `--json`.
 #[derive(Clone, Debug, Serialize)]
 pub struct PortsResult {
-    /// Always `ports`.
+    /// Kind of the benchmark: always `ports`.
     pub bench: &'static str,
     pub machine: Machine,
     pub tx: Link,

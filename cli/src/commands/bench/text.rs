@@ -134,7 +134,6 @@ fn print_size(size: &SizeResult, out: &mut dyn Write) -> io::Result<()> {
     )
 }
 
-/// Formats a throughput.
 fn throughput(found: &Throughput) -> String {
     format!(
         "{} frames/s, {} Mbit/s ({} to {}), {} % lost passes; {}",

@@ -49,7 +49,6 @@ pub enum TrialError {
     /// The frames cannot be made.
     #[error(transparent)]
     Frames(#[from] StreamError),
-    /// A device failed.
     #[error(transparent)]
     Port(#[from] PortError),
     /// A side's thread panicked.

@@ -155,7 +155,6 @@ impl Word {
     }
 }
 
-/// Parses `VCS/VPPB`.
 fn vppb(text: &str) -> Result<Vppb, CliError> {
     let parts = text
         .split_once('/')

@@ -200,7 +200,6 @@ fn capture(error: CaptureError) -> CliError {
     }
 }
 
-/// `--max-gap` in nanoseconds.
 fn gap(text: &str) -> Result<u64, String> {
     let ps = parse_time(text).filter(|ps| ps % 1_000 == 0).map(|ps| ps / 1_000);
     ps.ok_or_else(|| "expected a time of whole nanoseconds, such as 1s, 20ms or 500ns".to_owned())
@@ -243,7 +242,6 @@ fn write_result(path: &Path, report: &impl serde::Serialize) -> Result<(), CliEr
     write().map_err(|source| CliError::File { verb: "write", path: path.to_owned(), source })
 }
 
-/// Prints the summary.
 fn print(report: &Report, out: &mut dyn Write) -> std::io::Result<()> {
     print_ports(&report.ports, &report.conservation, out)?;
     if report.xoff_overruns > 0 {

@@ -88,7 +88,6 @@ fn switches_from(topology: &Topology, from: usize) -> Vec<u64> {
     hops
 }
 
-/// Estimates a scenario.
 pub(super) fn of(scenario: &Scenario) -> Work {
     let topology = &scenario.topology;
     let hosts: Vec<usize> = topology.hosts().collect();

@@ -13,7 +13,6 @@ use weft_views::svg::{Draw, Plot, Series, escape, place};
 use super::result::{PortsResult, SizeResult, Throughput, limit_words};
 use super::text::{mbps, percent, us, warnings};
 
-/// Renders a [`PortsResult`].
 #[must_use]
 pub fn page(result: &PortsResult) -> String {
     let mut out = String::new();

@@ -44,7 +44,6 @@ struct View<'a> {
     names: BTreeMap<u16, String>,
 }
 
-/// Renders the page.
 pub(super) fn page(all: &Overview) -> String {
     let view = View::new(all);
     let (style, script) = ([TIP_STYLE, CSS].concat(), [SCRIPT, TIP_SCRIPT].concat());

@@ -117,7 +117,6 @@ pub struct Job {
 /// All jobs of a sweep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// The varied keys.
     pub keys: Vec<String>,
     /// Jobs, combination by combination; all seeds of one combination stand together.
     pub jobs: Vec<Job>,
