@@ -11,7 +11,6 @@ pub mod choice;
 pub mod document;
 pub mod param;
 pub mod places;
-pub mod problem;
 pub mod profiles;
 pub mod quantity;
 pub mod read;
@@ -22,8 +21,8 @@ pub mod sources;
 pub mod table;
 pub mod value;
 
-pub use problem::{ConfigError, Place, Problem};
 pub use read::{ReadError, SettingsFlags};
 pub use resolve::{Config, Effective, RunConfig, RunPort, Timing, TrafficConfig};
 pub use settings::Settings;
 pub use sources::Sources;
+pub use weft_toml::{ConfigError, Place, Problem};

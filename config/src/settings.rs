@@ -10,10 +10,11 @@ use std::collections::BTreeMap;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use weft_toml::words::unknown;
+use weft_toml::{ConfigError, Document, Findings, Place, Problem};
 
 use super::choice::{Choice, DeviceKind};
 use super::param::{Form, Param, Section};
-use super::problem::{ConfigError, Lines, PROBLEMS_MAX, Place, Problem, nearest};
 use super::table::{CONFIG, PORT_KEYS, Schema};
 use super::value::{Value, is_name};
 
@@ -78,28 +79,11 @@ impl Settings {
             let place = Place::WholeFile(file.to_owned());
             return Err(ConfigError(vec![Problem { place, key: String::new(), message }]));
         }
-        let mut reader = Reader {
-            lines: Lines::new(file, text),
-            settings: Self::of(schema),
-            problems: Vec::new(),
-        };
-        // The parser goes on after a syntax error, so one run reports them all.
-        let (root, errors) = DeTable::parse_recoverable(text);
-        for error in errors {
-            let at = error.span().map_or(0, |span| span.start);
-            reader.problem(at, String::new(), error.message().to_owned());
-        }
-        if reader.problems.is_empty() {
-            // A tree that the parser has recovered lacks the broken parts: checking it would report errors that only
-            // follow from those.
-            reader.root(root.get_ref());
-        }
-        if reader.problems.is_empty() {
-            return Ok(reader.settings);
-        }
-        // Tables iterate by key, and keys of the root are checked last; people read a list in the order of the text.
-        reader.problems.sort_by_key(|(at, _)| *at);
-        Err(ConfigError(reader.problems.into_iter().map(|(_, problem)| problem).collect()))
+        let document = Document::parse(file, text)?;
+        let settings = Self::of(schema);
+        let mut reader = Reader { document: &document, settings, found: document.findings() };
+        reader.root(document.root());
+        if reader.found.is_empty() { Ok(reader.settings) } else { Err(reader.found.into_error()) }
     }
 
     /// Sets `section.key=value` in place of an earlier setting; `value` is TOML, or text without quotes. `flag` is
@@ -259,30 +243,15 @@ fn check_text(param: &Param, text: &str) -> Result<Value, String> {
     })
 }
 
-fn unknown<'a>(what: &str, given: &str, names: impl Iterator<Item = &'a str> + Clone) -> String {
-    const GIVEN_MAX: usize = 60;
-    let shown: String = given.chars().take(GIVEN_MAX).collect();
-    if let Some(name) = nearest(given, names.clone()) {
-        format!("unknown {what} {shown:?}, did you mean {name:?}?")
-    } else {
-        let all: Vec<_> = names.collect();
-        format!("unknown {what} {shown:?}, expected one of {}", all.join(", "))
-    }
-}
-
 struct Reader<'a> {
-    lines: Lines<'a>,
+    document: &'a Document<'a>,
     settings: Settings,
-    problems: Vec<(usize, Problem)>,
+    found: Findings<'a>,
 }
 
 impl Reader<'_> {
     fn problem(&mut self, at: usize, key: String, message: String) {
-        if self.problems.len() >= PROBLEMS_MAX {
-            return;
-        }
-        let place = self.lines.place(at);
-        self.problems.push((at, Problem { place, key, message }));
+        self.found.add(at, key, message);
     }
 
     fn root(&mut self, root: &DeTable<'_>) {
@@ -347,7 +316,7 @@ impl Reader<'_> {
                 continue;
             };
             let set = self.keys(section, table);
-            let item = Item { place: self.lines.place(at), set };
+            let item = Item { place: self.document.place(at), set };
             self.settings.items.entry(section.name).or_default().push(item);
         }
     }
@@ -371,7 +340,7 @@ impl Reader<'_> {
             };
             match param.kind.check(raw) {
                 Ok(value) => {
-                    let place = self.lines.place(at);
+                    let place = self.document.place(at);
                     set.insert(param.name, Setting { value, place });
                 }
                 Err(refusals) => {

@@ -11,6 +11,7 @@ use std::str::FromStr;
 use toml::Spanned;
 use toml::de::{DeInteger, DeValue};
 use weft_parsers::{AddrKey, AddrSpace, MacAddr};
+use weft_toml::words::{choice, describe};
 
 use super::places::{is_path, listen_addr, listen_place, mctp_place};
 use super::quantity::{is_ratio_within, parse_ratio, parse_size, parse_time, parse_tolerance};
@@ -223,16 +224,6 @@ impl fmt::Display for Kind {
 
 fn count(min: usize, max: usize) -> String {
     if min == max { min.to_string() } else { format!("{min} to {max}") }
-}
-
-/// Joins items as in `a`, `a or b`, `a, b or c`.
-fn choice(items: impl Iterator<Item = String>) -> String {
-    let items: Vec<String> = items.collect();
-    match items.split_last() {
-        Some((last, [])) => last.clone(),
-        Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
-        None => String::new(),
-    }
 }
 
 impl Kind {
@@ -463,26 +454,6 @@ fn number(raw: &DeValue<'_>) -> Option<f64> {
 fn tidy(num: f64) -> Value {
     // Below 2^53 (9e15) every whole f64 is exact.
     if num.fract() == 0.0 && num.abs() < 1e15 { Value::Int(num as i64) } else { Value::Num(num) }
-}
-
-/// `raw` for a message: the start of its text, or its type.
-fn describe(raw: &DeValue<'_>) -> String {
-    const SHOWN_MAX: usize = 60;
-    let text = match raw {
-        DeValue::Integer(int) => int.to_string(),
-        DeValue::Float(float) => float.to_string(),
-        DeValue::Boolean(bool) => bool.to_string(),
-        DeValue::String(text) => format!("{text:?}"),
-        DeValue::Array(items) => return format!("a list of {}", items.len()),
-        DeValue::Table(_) => return "a table".into(),
-        DeValue::Datetime(_) => return "a date or time".into(),
-    };
-    if text.chars().count() <= SHOWN_MAX {
-        return text;
-    }
-    // By characters, as a cut at a byte could fall inside one.
-    let start: String = text.chars().take(SHOWN_MAX).collect();
-    format!("{start}...")
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use super::{File, Finding, Tree};
 const MAP: &[(&str, &[&str])] = &[
     ("weft-base", &[]),
     ("weft-rpc", &[]),
+    ("weft-toml", &[]),
     ("weft-fm", &["weft-rpc", "weft-base", "weft-parsers"]),
     ("weft-parsers", &[]),
     ("weft-ebpf", &["weft-parsers"]),
@@ -42,6 +43,7 @@ const MAP: &[(&str, &[&str])] = &[
             "weft-pbr-switch",
             "weft-hosts",
             "weft-dataplane",
+            "weft-toml",
             "weft-base",
             "weft-parsers",
         ],
@@ -104,6 +106,7 @@ const TOP: &[&str] = &[
     "weft-dataplane",
     "weft-fm",
     "weft-rpc",
+    "weft-toml",
     "weft-base",
     "weft-parsers",
 ];

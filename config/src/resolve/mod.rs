@@ -29,10 +29,11 @@ use weft_dataplane::config::{PriMaps, PriSource, SwitchConfig};
 use weft_dataplane::snapshot::{Snapshot, SnapshotError};
 use weft_dataplane::types::{PORTS_MAX, PerPri, PortSet, PriSet};
 use weft_parsers::AfhMode;
+use weft_toml::problem::drop_repeated;
+use weft_toml::{ConfigError, Place, Problem};
 
 use super::choice::Choice;
 use super::param::{Apply, Form, Param};
-use super::problem::{ConfigError, Place, Problem, drop_repeated};
 use super::settings::{Item, Setting, Settings};
 use super::table::{self, SECTIONS};
 use super::value::Value;

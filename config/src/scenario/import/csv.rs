@@ -6,11 +6,11 @@
 
 use weft_dataplane::time::{Instant, Span};
 use weft_sim::scenario::flow::Flow;
+use weft_toml::problem::PROBLEMS_MAX;
 
 use super::FLOWS_MAX;
 use super::line::{Line, at_end, lines};
 use crate::Problem;
-use crate::problem::PROBLEMS_MAX;
 use crate::quantity::{parse_size, parse_time};
 
 const COLUMNS: [&str; 4] = ["from", "to", "bytes", "start_us"];

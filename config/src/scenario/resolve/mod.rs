@@ -17,13 +17,14 @@ use weft_dataplane::time::{Instant, Span};
 use weft_sim::results::Setting;
 use weft_sim::scenario::{Options, Scenario};
 use weft_sim::topology::{NodeKind, Topology};
+use weft_toml::problem::{PROBLEMS_MAX, drop_repeated};
+use weft_toml::words::nearest;
 
 use super::keys::Keys;
 use super::places::Places;
 use super::table::SCENARIO;
 use super::{Loaded, Source, problem};
 use crate::param::Form;
-use crate::problem::{drop_repeated, nearest};
 use crate::{ConfigError, Place, Problem, Settings};
 
 /// Resolves `settings`, which were read from `source`.
@@ -190,7 +191,7 @@ impl Reader<'_> {
         }
         drop_repeated(&mut self.problems);
         // An imported file, or a thousand like items, can have any number of them.
-        self.problems.truncate(crate::problem::PROBLEMS_MAX);
+        self.problems.truncate(PROBLEMS_MAX);
         ConfigError(self.problems)
     }
 

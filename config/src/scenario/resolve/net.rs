@@ -7,9 +7,9 @@
 
 use weft_dataplane::time::{LinkRate, Span};
 use weft_sim::topology::{LinkSpec, NodeKind, Topology, TopologyError};
+use weft_toml::words::nearest;
 
 use super::{Keys, Reader, Takes};
-use crate::problem::nearest;
 use crate::scenario::import;
 
 const NONE: Takes = Takes { kind: "", must: &[], may: &[] };

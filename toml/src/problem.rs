@@ -50,7 +50,7 @@ pub struct Problem {
 }
 
 /// Drops repeated problems; the first of each keeps its place. Several ports may refuse one value that they share.
-pub(crate) fn drop_repeated(problems: &mut Vec<Problem>) {
+pub fn drop_repeated(problems: &mut Vec<Problem>) {
     let mut seen = BTreeSet::new();
     problems.retain(|problem| seen.insert(problem.to_string()));
 }
@@ -79,22 +79,6 @@ impl fmt::Display for ConfigError {
         }
         Ok(())
     }
-}
-
-/// The name of `names` that `given` was most likely meant to be.
-#[must_use]
-pub fn nearest<'a>(given: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    const LIKE: f64 = 0.8; // Jaro-Winkler: "dt_alfa" and "dt_alpha" have 0.95
-    const GIVEN_LEN_MAX: usize = 64;
-    // The comparison takes time by the product of both lengths, and a key of a hostile file may be a megabyte.
-    if given.len() > GIVEN_LEN_MAX {
-        return None;
-    }
-    names
-        .map(|name| (strsim::jaro_winkler(given, name), name))
-        .filter(|(like, _)| *like >= LIKE)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map(|(_, name)| name)
 }
 
 /// Lines and columns of a text.
@@ -144,19 +128,5 @@ mod tests {
             assert_eq!(lines.place(offset).to_string(), want, "{offset}");
         }
         assert_eq!(Lines::new("f", "").place(0).to_string(), "f:1:1");
-    }
-
-    #[test]
-    fn near_names_are_suggested_and_far_ones_not() {
-        let names = ["dt_alpha", "cell_bytes", "burst"];
-        #[rustfmt::skip] // columns: given, want
-        let cases = [
-            ("dt_alfa", Some("dt_alpha")), ("cellbytes", Some("cell_bytes")), ("bursts", Some("burst")),
-            ("zzz", None), ("", None),
-        ];
-        for (given, want) in cases {
-            assert_eq!(nearest(given, names.into_iter()), want, "{given}");
-        }
-        assert_eq!(nearest(&"dt_alpha".repeat(1000), names.into_iter()), None);
     }
 }
