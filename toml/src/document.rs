@@ -79,6 +79,16 @@ impl Findings<'_> {
         self.found.len() >= PROBLEMS_MAX
     }
 
+    /// Adds those of `more`, which was found below `key` where no other key is said.
+    pub(crate) fn extend(&mut self, more: Findings<'_>, key: &str) {
+        for (at, mut problem) in more.found {
+            if problem.key.is_empty() {
+                key.clone_into(&mut problem.key);
+            }
+            self.add(at, problem.key, problem.message);
+        }
+    }
+
     /// All of them, in the order of the text: tables iterate by key, but people read from top to bottom.
     #[must_use]
     pub fn into_error(mut self) -> ConfigError {

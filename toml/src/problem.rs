@@ -72,6 +72,19 @@ pub const PROBLEMS_MAX: usize = 100;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ConfigError(pub Vec<Problem>);
 
+impl ConfigError {
+    /// Names the file that the text came from, in place of what it was called when it was parsed.
+    #[must_use]
+    pub fn in_file(mut self, name: &str) -> Self {
+        for problem in &mut self.0 {
+            if let Place::File { file, .. } | Place::WholeFile(file) = &mut problem.place {
+                name.clone_into(file);
+            }
+        }
+        self
+    }
+}
+
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, problem) in self.0.iter().enumerate() {
