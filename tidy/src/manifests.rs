@@ -30,6 +30,7 @@ const MAP: &[(&str, &[&str])] = &[
             "weft-hosts",
             "weft-dataplane",
             "weft-rpc",
+            "weft-toml",
             "weft-base",
             "weft-parsers",
         ],

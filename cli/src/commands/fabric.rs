@@ -32,10 +32,10 @@ use weft_lab::fabric::in_process::InProcessFabric;
 use weft_lab::fabric::layout::{Layout, Part, Switch, Vcs, VppbBinding};
 use weft_lab::fabric::managed::{ManagedFabric, SharedFabric, UpError};
 use weft_lab::fabric::processes::coordinator::Machines;
-use weft_lab::fabric::processes::hosts_file::HostsFile;
+use weft_lab::fabric::processes::hosts_file::{HostsError, HostsFile};
 use weft_lab::fabric::processes::{self, ProcessError, Processes, Setup, agent};
 use weft_lab::fabric::topology::Topology;
-use weft_lab::fabric::topology_file;
+use weft_lab::fabric::topology_file::{self, FileError};
 use weft_rpc::Refused;
 
 /// Largest topology file in bytes; a thousand switches take less than 1 MiB.
@@ -142,8 +142,23 @@ fn read(file: &Path) -> Result<String, CliError> {
 }
 
 fn laid_out(file: &Path) -> Result<(Topology, Layout), CliError> {
-    let wrong = |text: String| CliError::Usage(format!("{}: {text}", file.display()));
-    topology_file::read(&read(file)?).map_err(|error| wrong(error.to_string()))
+    topology_file::read(&read(file)?).map_err(|error| of_topology(error, file))
+}
+
+/// An error in the topology `file`.
+fn of_topology(error: FileError, file: &Path) -> CliError {
+    match error {
+        FileError::Text(error) => CliError::Config(error.in_file(&file.display().to_string())),
+        other => CliError::Usage(format!("{}: {other}", file.display())),
+    }
+}
+
+/// An error in the `file` of `--hosts`.
+fn of_hosts(error: HostsError, file: &Path) -> CliError {
+    match error {
+        HostsError::Text(error) => CliError::Config(error.in_file(&file.display().to_string())),
+        other => CliError::Usage(format!("{}: {other}", file.display())),
+    }
 }
 
 fn map(file: &Path, dir: &Path, hosts: Option<&Path>) -> Result<(), CliError> {
@@ -171,8 +186,7 @@ fn serve_orders() -> std::io::Result<()> {
 
 /// Reads the file of `--hosts`: the machines, and the parts that each runs.
 fn hosts_of(file: &Path) -> Result<HostsFile, CliError> {
-    HostsFile::parse(&read(file)?)
-        .map_err(|error| CliError::Usage(format!("{}: {error}", file.display())))
+    HostsFile::parse(&read(file)?).map_err(|error| of_hosts(error, file))
 }
 
 /// Names the faulty file in an error of the topology or of `--hosts`; other errors are the system's.
@@ -182,12 +196,10 @@ fn of_files(
     hosts: Option<&Path>,
     what: &'static str,
 ) -> CliError {
-    match (&error, hosts) {
-        (ProcessError::File(_), _) => CliError::Usage(format!("{}: {error}", file.display())),
-        (ProcessError::Hosts(_), Some(hosts)) => {
-            CliError::Usage(format!("{}: {error}", hosts.display()))
-        }
-        _ => CliError::system(what, error),
+    match (error, hosts) {
+        (ProcessError::File(error), _) => of_topology(error, file),
+        (ProcessError::Hosts(error), Some(hosts)) => of_hosts(error, hosts),
+        (error, _) => CliError::system(what, error),
     }
 }
 
@@ -347,7 +359,8 @@ fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
         .map_err(|source| CliError::system("bring the fabric up", source))?;
     let fabric = ManagedFabric::up(&text, Box::new(|_| weft_lab::clock::now()));
     let fabric = fabric.map_err(|error| match error {
-        UpError::File(_) | UpError::Layout(_) | UpError::DesiredState(_) => {
+        UpError::File(error) => of_topology(error, &args.file),
+        UpError::Layout(_) | UpError::DesiredState(_) => {
             CliError::Usage(format!("{}: {error}", args.file.display()))
         }
         other => CliError::system("bring the fabric up", other),

@@ -87,6 +87,14 @@ macro_rules! endpoint_kinds {
                 })
             }
 
+            /// The place of a field's value in the TOML of `text`, unless these settings take precedence.
+            #[must_use]
+            pub fn place(&self, text: &str, field: &str) -> Option<weft_toml::Place> {
+                match self {
+                    $(Self::$kind(spec) => spec::place(text, spec, field),)*
+                }
+            }
+
             /// The TOML from which [`Self::over`] makes the same settings.
             #[must_use]
             pub fn to_toml(&self) -> String {

@@ -20,6 +20,7 @@ use weft_dataplane::time::{LinkRate, Span};
 use weft_hosts::classes::PriMap;
 use weft_parsers::MacAddr;
 use weft_parsers::tlp::Mode;
+use weft_toml::{ConfigError, Document, Place};
 
 use super::api::Endpoint;
 use super::number::Num;
@@ -28,6 +29,8 @@ use super::number::Num;
 const ANSWER_MS_MAX: u64 = 3_600_000;
 /// Largest BAR, memory range or GFD in bytes.
 pub(super) const MEMORY_MAX: u64 = 1 << 48;
+/// Name of a specification's text in messages, unless its file is known.
+const TEXT: &str = "specification";
 /// Vendor id of all endpoints: the CXL consortium's.
 const VENDOR: u16 = 0x1E98;
 
@@ -43,8 +46,11 @@ pub enum SpecError {
         text: String,
     },
     /// The file is not TOML, or has an unknown field.
+    #[error(transparent)]
+    File(#[from] ConfigError),
+    /// Fields that are right alone do not go together.
     #[error("{0}")]
-    File(String),
+    Whole(String),
     /// The host rejects the configuration.
     #[error(transparent)]
     Host(#[from] HostError),
@@ -127,36 +133,41 @@ pub trait Spec {
 /// Merges the TOML in `text` with `flags`, which take precedence.
 ///
 /// # Errors
-/// Invalid TOML, an unknown field, or a value of the wrong type.
+/// Invalid TOML, unknown fields, or values of the wrong type.
 pub fn over<T>(text: &str, flags: &T) -> Result<T, SpecError>
 where
     T: Default + Serialize + DeserializeOwned,
 {
-    let file = |text: String| SpecError::File(text);
-    let mut all: Map<String, Value> = toml::from_str(text).map_err(|e| file(e.to_string()))?;
     let object = |of: &T| match serde_json::to_value(of) {
         Ok(Value::Object(fields)) => fields,
         _ => Map::new(),
     };
     // A default specification has all fields, so its keys are the known names.
     let known = object(&T::default());
-    // By hand: serde's `deny_unknown_fields` does not work with the flattened `Common`.
-    if let Some(name) = all.keys().find(|name| !known.contains_key(*name)) {
-        let names: Vec<&str> = known.keys().map(String::as_str).collect();
-        return Err(file(format!("no field {name:?}; there are {}", names.join(", "))));
-    }
+    let names: Vec<&str> = known.keys().map(String::as_str).collect();
+    let document = Document::parse(TEXT, text)?;
+    document.check_keys::<T>(&names)?;
+    let mut all: Map<String, Value> = document.read()?;
     // A flag that equals the default was not given, and must not hide the file's value.
     for (name, value) in object(flags) {
         if known.get(&name) != Some(&value) {
             all.insert(name, value);
         }
     }
-    // One field at a time, so that an error can name its field.
-    for (name, value) in &all {
-        let one = Value::Object(Map::from_iter([(name.clone(), value.clone())]));
-        serde_json::from_value::<T>(one).map_err(|e| file(format!("{name}: {e}")))?;
+    // Each field was accepted alone.
+    let whole = serde_json::from_value(Value::Object(all));
+    whole.map_err(|error| SpecError::Whole(error.to_string()))
+}
+
+/// The place in `text` of the value of `field`; `None` if the text has none, or `flags` override it.
+pub fn place<T: Default + Serialize>(text: &str, flags: &T, field: &str) -> Option<Place> {
+    let value = |of: &T| serde_json::to_value(of).ok()?.get(field).cloned();
+    if value(flags) != value(&T::default()) {
+        return None;
     }
-    serde_json::from_value(Value::Object(all)).map_err(|e| file(e.to_string()))
+    let document = Document::parse(TEXT, text).ok()?;
+    let (_, value) = document.root().iter().find(|(key, _)| key.get_ref() == field)?;
+    Some(document.place(value.span().start))
 }
 
 /// The TOML from which [`over`] makes `spec`: one line for each field that is set.

@@ -601,9 +601,12 @@ fn specifications_are_refused_with_what_is_wrong() {
     let cases = [
         (host(""), ""),
         (host("hpa_memory = [\"1MiB\", \"0x40000000:0x1000\"]\npayload_max = \"512\"\nread_max = 256"), ""),
-        (host("colour = 1"), "no field \"colour\"; there are "),
-        (host("hpa_memory = 7"), "hpa_memory: "),
-        (host("port ="), "TOML parse error"),
+        (host("colour = 1"), "specification:1:1: unknown key \"colour\", expected one of "),
+        (host("hpa_memory = 7"), "specification:1:14: hpa_memory: expected a list, found 7"),
+        (host("read_mx = 1\nport = 5\ngbps = -1"), "specification:1:1: unknown key \"read_mx\", did you mean \"read_max\"?\n\
+            specification:2:8: port: expected a list, found 5\n\
+            specification:3:8: gbps: expected a whole number, 0 or above, found -1"),
+        (host("port ="), "specification:1:"),
         (host("hpa_memory = [\"much\"]"), "hpa_memory: expected a number"),
         (host("hpa_memory = [\"1MiB\", \"2MiB\"]"), "overlap other memory"),
         (host("hpa_memory = [\"0x70000000:1GiB\"]"), "hpa_memory: 0x40000000 bytes at 0x70000000 reach into 0x80000000"),

@@ -9,6 +9,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use weft_fm::components::media::{Media, Partition};
 use weft_fm::service::status::StartMode;
+use weft_toml::ConfigError;
 
 use crate::endpoint::number::Num;
 
@@ -270,7 +271,7 @@ pub struct Gfd {
 
 /// A name or a list of names.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a name, or a list of names")]
 pub enum OneOrMany {
     One(String),
     Many(Vec<String>),
@@ -354,8 +355,8 @@ impl Topology {
     /// Reads the text of a topology file.
     ///
     /// # Errors
-    /// Place and reason, as the TOML parser reports them.
-    pub fn parse(text: &str) -> Result<Self, toml::de::Error> {
-        toml::from_str(text)
+    /// All that is wrong with keys and values.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        weft_toml::read("topology", text)
     }
 }

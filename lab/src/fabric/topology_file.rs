@@ -5,6 +5,7 @@
 //! Source: docs/fabric.md.
 
 use weft_fm::state::desired::{DesiredState, DesiredStateError};
+use weft_toml::ConfigError;
 
 use super::desired_state::desired_state;
 use super::endpoint_spec::endpoint_spec;
@@ -16,8 +17,8 @@ use crate::endpoint::spec::SpecError;
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// It is not TOML, or not a topology.
-    #[error("{0}")]
-    Toml(String),
+    #[error(transparent)]
+    Text(#[from] ConfigError),
     /// The topology cannot be built.
     #[error(transparent)]
     Layout(#[from] LayoutError),
@@ -39,7 +40,7 @@ pub enum FileError {
 /// # Errors
 /// See [`FileError`].
 pub fn read(text: &str) -> Result<(Topology, Layout), FileError> {
-    let topology = Topology::parse(text).map_err(|error| FileError::Toml(error.to_string()))?;
+    let topology = Topology::parse(text)?;
     let layout = Layout::new(&topology)?;
     layout.check_manager_names(&topology)?;
     for part in layout.endpoints() {

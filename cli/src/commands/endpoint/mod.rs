@@ -18,8 +18,10 @@ use std::sync::atomic::AtomicBool;
 
 use clap::Subcommand;
 use signal_hook::consts::{SIGINT, SIGTERM};
+use weft_base::causes::with_causes;
 use weft_base::files::{self, OpenedBy};
 use weft_config::resolve::sockets_dir;
+use weft_config::{ConfigError, Problem};
 use weft_control::live::confine;
 use weft_control::log::Log;
 use weft_control::mgmt::Server;
@@ -53,20 +55,39 @@ pub enum EndpointCommand {
 pub fn run(command: EndpointCommand, out: &mut dyn Write) -> Result<(), CliError> {
     match command {
         EndpointCommand::Play(flags) => {
-            let file = text(flags.common().config.as_deref())?;
-            let spec = flags.over(&file).map_err(|error| usage(&error))?;
-            play(&spec, flags.common().socket.as_deref(), out)
+            let file = flags.common().config.as_deref();
+            let given = Given { text: text(file)?, file, flags: &flags };
+            let spec = flags.over(&given.text).map_err(|error| given.refused(error))?;
+            play(&spec, &given, out)
         }
         EndpointCommand::Ctl(args) => ctl::run(&args, out),
     }
 }
 
-fn usage(error: &SpecError) -> CliError {
-    let mut text = error.to_string();
-    if let Some(source) = std::error::Error::source(error) {
-        text = format!("{text}: {source}");
+/// What a specification is made of.
+struct Given<'a> {
+    file: Option<&'a Path>,
+    /// The text of the file; empty without one.
+    text: String,
+    flags: &'a EndpointSpec,
+}
+
+impl Given<'_> {
+    /// The error of a command whose specification is refused, with its place if that is in the file.
+    fn refused(&self, error: SpecError) -> CliError {
+        let file = self.file.map(|file| file.display().to_string()).unwrap_or_default();
+        match error {
+            SpecError::File(error) => CliError::Config(error.in_file(&file)),
+            SpecError::Field { field, text } => match self.flags.place(&self.text, field) {
+                Some(place) => {
+                    let problem = Problem { place, key: field.to_owned(), message: text };
+                    CliError::Config(ConfigError(vec![problem]).in_file(&file))
+                }
+                None => CliError::Usage(format!("{field}: {text}")),
+            },
+            other => CliError::Usage(with_causes(&other)),
+        }
     }
-    CliError::Usage(text)
 }
 
 /// The text of the configuration file; empty if none is named.
@@ -84,8 +105,10 @@ fn default_socket(name: &str) -> PathBuf {
     endpoint_socket(&sockets_dir(), name)
 }
 
-/// Runs the endpoint `spec` until a signal stops it; it listens at `socket`, or at the default of its name.
-fn play(spec: &EndpointSpec, socket: Option<&Path>, out: &mut dyn Write) -> Result<(), CliError> {
+/// Runs the endpoint `spec` until a signal stops it; it listens at the socket of the flags, or at the default of its
+/// name.
+fn play(spec: &EndpointSpec, given: &Given<'_>, out: &mut dyn Write) -> Result<(), CliError> {
+    let socket = given.flags.common().socket.as_deref();
     let (kind, common) = (spec.kind(), spec.common());
     let name = common.name(kind);
     if !weft_config::value::is_name(&name) {
@@ -97,13 +120,13 @@ fn play(spec: &EndpointSpec, socket: Option<&Path>, out: &mut dyn Write) -> Resu
     }
     let made: Vec<Option<MacAddr>> = common.port.iter().map(|port| netdev::mac(port)).collect();
     let macs: Vec<MacAddr> = made.into_iter().map_while(|mac| mac).collect();
-    let endpoint = spec.endpoint(&macs).map_err(|error| usage(&error))?;
+    let endpoint = spec.endpoint(&macs).map_err(|error| given.refused(error))?;
     let give_up = "give up what the endpoint does not need";
     // Before any thread is made: rights are each thread's own, and threads inherit them.
     let entered = confine::enter_on(common.port.iter().map(String::as_str))
         .map_err(|source| CliError::system(give_up, source))?;
-    let rate = common.rate().map_err(|error| usage(&error))?;
-    let frame_len_max = common.frame_len_max().map_err(|error| usage(&error))?;
+    let rate = common.rate().map_err(|error| given.refused(error))?;
+    let frame_len_max = common.frame_len_max().map_err(|error| given.refused(error))?;
     // First of all threads, so that it notices the unexpected end of any other.
     let mut supervisor = Supervisor::begin(Log::default())?;
     let stop = Arc::new(AtomicBool::new(false));

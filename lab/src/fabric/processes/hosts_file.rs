@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use weft_fm::model::text::is_word;
+use weft_toml::ConfigError;
 
 use crate::fabric::layout::{End, Layout, MANAGER, Part};
 
@@ -77,8 +78,8 @@ pub struct Machine {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HostsError {
     /// It is not TOML, or has unknown keys.
-    #[error("{0}")]
-    Toml(String),
+    #[error(transparent)]
+    Text(#[from] ConfigError),
     /// It has no machine.
     #[error("expected a [[machine]]")]
     None,
@@ -136,7 +137,7 @@ impl HostsFile {
     /// # Errors
     /// It is not one.
     pub fn parse(text: &str) -> Result<Self, HostsError> {
-        toml::from_str(text).map_err(|error| HostsError::Toml(error.to_string()))
+        Ok(weft_toml::read("hosts file", text)?)
     }
 
     /// Checks that each part of a layout is on exactly one machine. Places the manager beside the entry switch if it is
