@@ -11,7 +11,7 @@ const MAP: &[(&str, &[&str])] = &[
     ("weft-base", &[]),
     ("weft-rpc", &[]),
     ("weft-toml", &[]),
-    ("weft-fm", &["weft-rpc", "weft-base", "weft-parsers"]),
+    ("weft-fm", &["weft-rpc", "weft-toml", "weft-base", "weft-parsers"]),
     ("weft-parsers", &[]),
     ("weft-ebpf", &["weft-parsers"]),
     ("weft-xdp", &["weft-parsers"]),

@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer};
 use weft_base::files::{self, OpenedBy};
 use weft_parsers::cci::Uuid;
 use weft_parsers::fabric::Pid;
+use weft_toml::ConfigError;
 
 pub use self::lds::DesiredLd;
 use crate::cci::GaePeer;
@@ -39,8 +40,8 @@ pub enum DesiredStateError {
     #[error("{0} is larger than 16 MiB")]
     Long(String),
     /// It is no TOML, or has unknown keys.
-    #[error("{0}")]
-    Toml(String),
+    #[error(transparent)]
+    Text(#[from] ConfigError),
     /// It contradicts itself, or a rule that can be checked without a fabric.
     #[error("{0}")]
     Bad(String),
@@ -295,7 +296,10 @@ impl DesiredState {
             Ok(_) if text.len() as u64 > LEN_MAX => Err(DesiredStateError::Long(name)),
             Ok(_) => match Self::parse(&text) {
                 Ok(desired) => Ok((desired, text)),
-                Err(DesiredStateError::Toml(why) | DesiredStateError::Bad(why)) => {
+                Err(DesiredStateError::Text(error)) => {
+                    Err(DesiredStateError::Text(error.in_file(&name)))
+                }
+                Err(DesiredStateError::Bad(why)) => {
                     Err(DesiredStateError::Bad(format!("{name}: {why}")))
                 }
                 Err(other) => Err(other),
@@ -308,9 +312,7 @@ impl DesiredState {
     /// # Errors
     /// The text is no such TOML, or names something twice.
     pub fn parse(text: &str) -> Result<Self, DesiredStateError> {
-        // The message of the `toml` crate shows line and column; it ends with a line break.
-        let desired: Self = toml::from_str(text)
-            .map_err(|error| DesiredStateError::Toml(error.to_string().trim().to_owned()))?;
+        let desired: Self = weft_toml::read("wanted state", text)?;
         let named = desired.switches.iter().map(|one| one.name.as_str());
         let named = named.chain(desired.gfds.iter().map(|gfd| gfd.name.as_str()));
         let named = named.chain(desired.devices.iter().map(|device| device.name.as_str()));
@@ -462,7 +464,7 @@ const fn granularity_default() -> u32 {
 
 /// A TOML value that is a number or text.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a whole number, 0 or above, or text")]
 enum Value {
     Number(u64),
     Text(String),

@@ -120,10 +120,10 @@ fn what_means_nothing_is_refused_with_what_was_expected() {
         ("ways = 4", "ways = 3", "3 GFDs"),
         ("ways = 4", "", "expected gfds, one for each way"),
         ("\"4GiB\"", "\"4097\"", "size is no multiple of 0x400"),
-        ("ways = 4", "way = 4", "unknown field `way`"),
+        ("ways = 4", "way = 4", "wanted state:21:1: memory: unknown key \"way\", did you mean \"ways\"?"),
         ("hosts = [\"h0\"]", "hosts = []", "at least one host in `hosts` of memory \"pool\""),
         ("port = 3", "port = 300", "300"),
-        ("[[bind]]", "[[bind", "TOML"),
+        ("[[bind]]", "[[bind", "wanted state:15:"),
     ];
     for (what, by, part) in cases {
         let text = GOOD.replacen(what, by, 1);
@@ -183,8 +183,8 @@ fn logical_devices_are_wanted_by_number() {
         ("ld = 0\nbandwidth = 57",      "are 257 of 256 together"),
         ("ld = 0\nbandwidth = 256",     "256"),
         ("ld = 0\nlimit = -1",          "-1"),
-        ("limit = 1",                   "missing field `ld`"),
-        ("ld = 0\nqos = 1",             "unknown field `qos`"),
+        ("limit = 1",                   "ld: expected a key \"ld\", found none"),
+        ("ld = 0\nqos = 1",             "ld: unknown key \"qos\", expected one of "),
     ];
     for (rest, part) in cases {
         let error = with(rest).unwrap_err().to_string();
