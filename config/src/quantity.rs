@@ -4,21 +4,7 @@
 //!
 //! Source: docs/scenarios.md; docs/configuration.md.
 
-/// A decimal number such as `2.5`, in parts of 10^-`digits`; `None` if it has a sign, an exponent, or more digits
-/// behind its point.
-pub(crate) fn decimal(text: &str, digits: usize) -> Option<u64> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
-    let is_plain = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    if !is_plain(whole) || !is_plain(fraction) || fraction.trim_end_matches('0').len() > digits {
-        return None;
-    }
-    // Zeros at the end do not count as digits: 1.500 is exact in tenths.
-    let parts = format!("{:0<digits$}", fraction.trim_end_matches('0'));
-    // Without places the text is empty, which does not parse as a number.
-    let parts = if digits == 0 { 0 } else { parts.parse().ok()? };
-    let ten = 10_u64.checked_pow(u32::try_from(digits).ok()?)?;
-    whole.parse::<u64>().ok()?.checked_mul(ten)?.checked_add(parts)
-}
+use weft_toml::quantity::{decimal, parse_number};
 
 /// Longest time that a file can give: 100 days, in ps. It is below 2^63 ps (106 days), within which
 /// [`Instant`](weft_dataplane::time::Instant)s compare.
@@ -43,25 +29,11 @@ pub fn parse_time(text: &str) -> Option<u64> {
     decimal(number.trim_end(), digits).filter(|ps| *ps <= TIME_PS_MAX)
 }
 
-/// `"64KiB"` in bytes, 1 or above: a whole number and B, KB, MB, GB (of 1000) or KiB, MiB, GiB (of 1024).
+/// `"64KiB"` in bytes, 1 or above: see [`parse_number`].
 #[must_use]
 pub fn parse_size(text: &str) -> Option<u64> {
-    let text = text.trim();
-    let at = text.find(|c: char| c.is_ascii_alphabetic())?;
-    let (number, unit) = text.split_at_checked(at)?;
-    let unit: u64 = match unit {
-        "B" => 1,
-        "KB" => 1_000,
-        "MB" => 1_000_000,
-        "GB" => 1_000_000_000,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        _ => return None,
-    };
-    let bytes = decimal(number.trim_end(), 0)?.checked_mul(unit)?;
     // The bound of TOML's integers: a size means the same as a number and as a text.
-    (1..=i64::MAX.unsigned_abs()).contains(&bytes).then_some(bytes)
+    parse_number(text).filter(|bytes| (1..=i64::MAX.unsigned_abs()).contains(bytes))
 }
 
 /// `"3/4"` or `"0.75"` as numerator and denominator, exactly; at most 9 digits stand behind the point. The

@@ -10,6 +10,7 @@
 
 pub mod document;
 pub mod problem;
+pub mod quantity;
 pub mod read;
 pub mod words;
 

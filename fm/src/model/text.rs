@@ -9,6 +9,7 @@ use std::fmt;
 use data_encoding::HEXLOWER_PERMISSIVE;
 use weft_parsers::cci::Uuid;
 use weft_parsers::fabric::{Pid, RgtMode};
+use weft_toml::quantity::parse_number;
 
 /// Whether a name has only letters, digits, `-`, `_` and `.`, so that it can be typed and shown as it is.
 #[must_use]
@@ -122,12 +123,8 @@ pub fn parse_pid(text: &str) -> Result<Pid, String> {
 /// # Errors
 /// The text is no size, or does not fit 64 bits.
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    let bad = || format!("expected bytes, or a number with KiB, MiB, GiB or TiB, found {text:?}");
-    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
-    let unit = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, *shift)));
-    let (number, shift) = unit.unwrap_or((text, 0));
-    let number: u64 = number.trim().parse().map_err(|_| bad())?;
-    number.checked_mul(1 << shift).ok_or_else(bad)
+    let bad = || format!("expected bytes, such as 4096, 0x1000 or 4KiB, found {text:?}");
+    parse_number(text).ok_or_else(bad)
 }
 
 /// Reads an address: hexadecimal with 0x, or decimal; `_` may group the digits.
@@ -135,10 +132,5 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 /// # Errors
 /// The text is no address.
 pub fn parse_address(text: &str) -> Result<u64, String> {
-    let digits = text.replace('_', "");
-    let number = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
-        Some(digits) => u64::from_str_radix(digits, 16),
-        None => digits.parse(),
-    };
-    number.map_err(|_| format!("expected an address, found {text:?}"))
+    parse_number(text).ok_or_else(|| format!("expected an address, found {text:?}"))
 }

@@ -9,43 +9,19 @@ use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use weft_parsers::fabric::Bdf;
+use weft_toml::quantity::parse_number;
 
-/// An address, a size or another number: `4096`, `0x1000` or `4KiB`; underscores are ignored.
+/// An address, a size or another number: see [`parse_number`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct Num(pub u64);
-
-/// Suffixes of sizes, with their powers of two.
-const UNITS: [(&str, u32); 8] = [
-    ("KiB", 10),
-    ("MiB", 20),
-    ("GiB", 30),
-    ("TiB", 40),
-    ("K", 10),
-    ("M", 20),
-    ("G", 30),
-    ("T", 40),
-];
 
 impl FromStr for Num {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let refuse = || format!("expected a number like 4096, 0x1000 or 4KiB, found {text:?}");
-        // `from_str_radix` also accepts a sign, such as in `0x+10`: only digits may pass.
-        let plain: String = text.chars().filter(|&c| c != '_').collect();
-        if let Some(digits) = plain.strip_prefix("0x") {
-            let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-            let number = u64::from_str_radix(digits, 16).ok().filter(|_| is_hex);
-            return number.map(Self).ok_or_else(refuse);
-        }
-        let endpoint = UNITS
-            .iter()
-            .find_map(|(endpoint, shift)| Some((plain.strip_suffix(endpoint)?, *shift)));
-        let (digits, shift) = endpoint.unwrap_or((&plain, 0));
-        let is_number = digits.bytes().all(|digit| digit.is_ascii_digit());
-        let number: u64 = digits.parse().ok().filter(|_| is_number).ok_or_else(refuse)?;
-        number.checked_mul(1 << shift).map(Self).ok_or_else(refuse)
+        parse_number(text).map(Self).ok_or_else(refuse)
     }
 }
 

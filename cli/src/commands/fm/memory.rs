@@ -166,7 +166,7 @@ mod tests {
         assert_refused([
             ("memory add pool --ways 4 --size 4GiB --hpa 0", "--host"),
             ("memory add pool --host h0 --size 4GiB --hpa 0", "expected --gfd NAME, once for each way"),
-            ("memory add pool --host h0 --ways 4 --size 4GB --hpa 0", "expected bytes"),
+            ("memory add pool --host h0 --ways 4 --size 4gb --hpa 0", "expected bytes"),
             ("memory add pool --host h0 --ways 4 --size 4GiB --hpa 0 --media nand", "expected dram or pm"),
             ("memory add pool --host h0 --ways 4 --size 1 --hpa 0 --granularity 8GiB", "16 KiB"),
         ]);

@@ -14,11 +14,12 @@
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_sim::scenario::flow::Flow;
 use weft_sim::topology::{LinkSpec, NODES_MAX, NodeKind, Topology};
+use weft_toml::quantity::decimal;
 
 use super::line::{Line, at_end, lines};
 use super::{FLOWS_MAX, Imported, refuse_link};
 use crate::Problem;
-use crate::quantity::{decimal, parse_time};
+use crate::quantity::parse_time;
 
 /// Most nodes of a file, and most links.
 const COUNT_MAX: u64 = NODES_MAX as u64;

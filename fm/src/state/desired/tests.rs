@@ -97,7 +97,7 @@ fn what_means_nothing_is_refused_with_what_was_expected() {
         ("\"ffd\"", "\"fff\"", "expected a PID of 000 to ffe"),
         ("\"ffd\"", "\"+1\"", "expected a PID"),
         ("f1f1f1f1-", "f1f1f1f-", "expected a UUID"),
-        ("\"4GiB\"", "\"4GB\"", "expected bytes"),
+        ("\"4GiB\"", "\"4gb\"", "expected bytes"),
         ("\"4GiB\"", "\"99999999999TiB\"", "expected bytes"),
         ("\"256\"", "\"1TiB\"", "at most 16 KiB"),
         ("\"0x0100_0000_0000\"", "\"0x\"", "expected an address"),
