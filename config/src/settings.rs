@@ -284,8 +284,11 @@ impl Reader<'_> {
             }
             (DeValue::Array(items), _, Some(section)) => self.items(section, at, items.iter()),
             (_, None, None) => {
-                let message = unknown("section", name, schema.sections().map(|s| s.name));
-                self.problem(at, String::new(), message);
+                let is_key = !matches!(value, DeValue::Table(_) | DeValue::Array(_));
+                let what = if is_key && schema.root().is_some() { "key" } else { "section" };
+                let keys = schema.root().into_iter().flat_map(Section::params).map(|p| p.name);
+                let names = keys.chain(schema.sections().map(|section| section.name));
+                self.problem(at, String::new(), unknown(what, name, names));
             }
             (_, Some(_), _) => {
                 let message = format!("expected a table: [{name}]");

@@ -96,6 +96,57 @@ fn all_refusals_of_a_file_are_told_a_line_each() {
     assert_eq!((ended.code, ended.err.as_str()), (USAGE, want));
 }
 
+/// Whatever a file is for, each mistake in it has its place, and all are told at once.
+#[test]
+fn all_kinds_of_file_are_refused_with_the_places_of_all_mistakes() {
+    #[rustfmt::skip] // columns: arguments, text of the file, what is said of it behind its name
+    let cases: &[(&[&str], &str, &[&str])] = &[
+        (&["fabric", "check", "w.toml"], "[[swich]]\nname = 'a'\n[[host]]\nname = 'h'\nmemory_mb = 1\nsegment = 300\n", &[
+            "1:3: unknown section \"swich\", did you mean \"switch\"?",
+            "5:1: host: unknown key \"memory_mb\", did you mean \"memory_mib\"?",
+            "6:11: host.segment: expected a whole number 0..=255, found 300",
+        ]),
+        (&["fabric", "up", "--processes", "w.toml"], "strat = 'static'\nabout = 1\n", &[
+            "1:1: unknown key \"strat\", did you mean \"start\"?",
+            "2:9: about: expected text, found 1",
+        ]),
+        (&["fabric", "map", "t.toml", "--hosts", "w.toml"], "vxlan_prt = 1\nvni = -1\n[[machine]]\nname = 'm'\nparts = ['s']\n", &[
+            "1:1: unknown key \"vxlan_prt\", did you mean \"vxlan_port\"?",
+            "2:7: vni: expected a whole number 0..=4294967295, found -1",
+            "3:1: machine: expected a key \"address\", found none",
+        ]),
+        (&["fm", "serve", "--entry", "unix:/nonexistent", "--want", "w.toml"], "[fm]\nswich_ns = 1\n[[memory]]\nname = 'm'\nhosts = ['h', 5]\nsize = '4giB'\nhpa = 0\n", &[
+            "2:1: fm: unknown key \"swich_ns\", did you mean \"switch_ns\"?",
+            "5:15: memory.hosts: expected text, found 5",
+            "6:8: memory.size: expected bytes, such as 4096, 0x1000 or 4KiB, found \"4giB\"",
+        ]),
+        (&["endpoint", "host", "-c", "w.toml"], "prot = ['veth0']\npriorities = 'four'\nhpa_memory = '1MiB'\n", &[
+            "1:1: unknown key \"prot\", did you mean \"port\"?",
+            "2:14: priorities: expected a whole number 0..=255, found \"four\"",
+            "3:14: hpa_memory: expected a list, found \"1MiB\"",
+        ]),
+        (&["endpoint", "host", "-c", "w.toml"], "port = ['null:']\npayload_max = 100\n", &[
+            "2:15: payload_max: expected a power of two from 128 to 4096, found 100",
+        ]),
+        (&["sim", "check", "w.toml"], "sed = 1\n[net]\nhosts = 'x'\n", &[
+            "1:1: unknown key \"sed\", did you mean \"seed\"?",
+            "3:9: net.hosts: ",
+        ]),
+    ];
+    for (args, text, want) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("w.toml"), text).unwrap();
+        std::fs::write(dir.path().join("t.toml"), "[[switch]]\nname = 's'\n").unwrap();
+        let ended = weft_in(dir.path(), args);
+        assert_eq!(ended.code, USAGE, "{args:?}: {}", ended.err);
+        let said: Vec<&str> = ended.err.lines().collect();
+        assert_eq!(said.len(), want.len(), "{args:?}: {}", ended.err);
+        for (said, want) in said.iter().zip(*want) {
+            assert!(said.starts_with(&format!("error: w.toml:{want}")), "{args:?}: {said}");
+        }
+    }
+}
+
 #[test]
 fn documentation_is_that_of_the_table() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
