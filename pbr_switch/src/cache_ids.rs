@@ -95,7 +95,7 @@ mod tests {
     use weft_dataplane::types::PortId;
     use weft_hosts::classes::PriMap;
     use weft_parsers::cci::List;
-    use weft_parsers::cci::pbr::{AssignOp, AssignPids, PathCost, PidAssignment};
+    use weft_parsers::cci::pbr::{AssignOp, AssignPids, PathCost, PidAssignment, Vppb};
     use weft_parsers::cci::tables::SetDrt;
     use weft_parsers::fabric::DrtEntry;
     use weft_parsers::tlp::VdmOp;
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn what_was_sent_before_a_reset_is_not_taken_after_it() {
         let mut agent = agent();
-        agent.command(Instant::ZERO, |switch| switch.reset_path(0, 1));
+        agent.command(Instant::ZERO, |switch| switch.reset_path(Vppb { vcs: 0, vppb: 1 }));
         assert_eq!((tells(&mut agent, EDGE, HOST, &[(0x123, 4)]), held(&agent)), (1, vec![]));
         let mut by_route = Vdm::new(EDGE, HOST, VdmOp::RtUpdate);
         by_route.payload = [0; 4].into_iter().collect();
@@ -200,7 +200,9 @@ mod tests {
             },
             |agent| agent.set_link(Instant::ZERO, at(1), None),
             |agent| agent.set_link(Instant::ZERO, at(0), None),
-            |agent| agent.command(Instant::ZERO, |switch| switch.reset_path(0, 1)),
+            |agent| {
+                agent.command(Instant::ZERO, |switch| switch.reset_path(Vppb { vcs: 0, vppb: 1 }))
+            },
         ];
         for (name, end) in ["unbind", "path", "host", "reset"].into_iter().zip(ends) {
             let mut agent = agent();

@@ -15,6 +15,7 @@ use weft_cxl::pci::{ByteEnables, Msi, Reg, regs};
 use weft_cxl::vdm::rtupdate::CacheIds;
 use weft_dataplane::pbr::{EdgePort, Fast, Function, Ldst};
 use weft_dataplane::time::Instant;
+use weft_parsers::cci::pbr::Vppb;
 use weft_parsers::cci::{Header, Opcode};
 use weft_parsers::fabric::{Bdf, Hpa, Pid};
 
@@ -63,30 +64,23 @@ impl Switch {
         enables: ByteEnables,
     ) -> bool {
         let written = match vppb_of(function) {
-            Some(vppb) => self.write_bridge(vcs, vppb, reg, value, enables),
+            Some(vppb) => self.write_bridge(Vppb { vcs, vppb }, reg, value, enables),
             None => self.write_gae(vcs, reg, value, enables),
         };
         self.refresh();
         written.is_some()
     }
 
-    fn write_bridge(
-        &mut self,
-        vcs: u8,
-        vppb: u8,
-        reg: Reg,
-        value: u32,
-        enables: ByteEnables,
-    ) -> Option<()> {
-        let effects = self.vppb_mut(vcs, vppb)?.bridge.write(reg, value, enables);
+    fn write_bridge(&mut self, at: Vppb, reg: Reg, value: u32, enables: ByteEnables) -> Option<()> {
+        let effects = self.vppb_mut(at)?.bridge.write(reg, value, enables);
         // The registers that route TLPs, BAR 0 included; a write of any other leaves the tables as they are.
         if effects.buses || effects.windows || effects.master {
-            self.touch(vcs);
+            self.touch(at.vcs);
         }
-        self.note(vcs, vppb, effects);
+        self.note(at, effects);
         // `reset` reports the change of Secondary Bus Reset, so a bit that stays set resets once.
-        if vppb == 0 && effects.reset == Some(true) {
-            self.reset_below(vcs);
+        if at.vppb == 0 && effects.reset == Some(true) {
+            self.reset_below(at.vcs);
         }
         Some(())
     }
@@ -182,7 +176,7 @@ impl Switch {
         address: Hpa,
         len: usize,
     ) -> Option<(&mut Component, u64)> {
-        let vppb = self.vppb_mut(vcs, vppb_of(function)?)?;
+        let vppb = self.vppb_mut(Vppb { vcs, vppb: vppb_of(function)? })?;
         let window = vppb.registers()?;
         let offset = address.0.checked_sub(window.base)?;
         // An access that runs off the end is not split: none of it is this bridge's.

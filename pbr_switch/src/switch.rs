@@ -15,7 +15,7 @@ use weft_dataplane::types::{PortId, PortSet};
 use weft_parsers::cci::Uuid;
 use weft_parsers::cci::events::RefusalEvent;
 use weft_parsers::cci::mld::MemAccess;
-use weft_parsers::cci::pbr::LinkPartner;
+use weft_parsers::cci::pbr::{LinkPartner, Vppb};
 use weft_parsers::cci::switch::{ConfigAccess, PortOp};
 use weft_parsers::fabric::{Hpa, Pid};
 
@@ -287,11 +287,11 @@ impl Switch {
             state.ppb.set_link(link);
         }
         self.stale_ports.insert(port);
-        for (vcs, vppb) in self.bound_to(port) {
+        for at in self.bound_to(port) {
             // An LD's link comes up only when the device has reported its LDs: [`Self::set_partner`].
-            let is_whole = self.bound_at(vcs, vppb) == Bound::Port(port);
+            let is_whole = self.bound_at(at) == Bound::Port(port);
             let shown = link.filter(|_| is_whole && !self.is_resetting(port));
-            self.show_link(vcs, vppb, shown, true);
+            self.show_link(at, shown, true);
         }
         self.refresh();
     }
@@ -314,12 +314,12 @@ impl Switch {
         }
         let link = state.link.filter(|_| !on);
         self.stale_ports.insert(port);
-        for (vcs, vppb) in self.bound_to(port) {
+        for at in self.bound_to(port) {
             // The manager alone resets a whole MLD, and that takes down its link, which the LDs' bridges see instead.
-            if self.bound_at(vcs, vppb) == Bound::Port(port) {
-                self.show_link(vcs, vppb, link, false);
+            if self.bound_at(at) == Bound::Port(port) {
+                self.show_link(at, link, false);
             }
-            self.stale_vcses.insert(vcs);
+            self.stale_vcses.insert(at.vcs);
         }
         self.refresh();
     }
@@ -330,15 +330,15 @@ impl Switch {
     }
 
     /// Reports that the host resets the far end of a virtual link: the path is down until the far end reports Link Up.
-    pub fn reset_path(&mut self, vcs: u8, vppb: u8) {
-        let Some(state) = self.vppb_mut(vcs, vppb) else { return };
+    pub fn reset_path(&mut self, at: Vppb) {
+        let Some(state) = self.vppb_mut(at) else { return };
         let Bound::Pid(bound) = &mut state.bound else { return };
         bound.up = false;
         let far = bound.far;
         // The reset clears the CacheID registers of the edge below, which sends no update for that.
-        self.forget_cache_ids(vcs, far);
-        self.show_link(vcs, vppb, None, false);
-        self.stale_vcses.insert(vcs);
+        self.forget_cache_ids(at.vcs, far);
+        self.show_link(at, None, false);
+        self.stale_vcses.insert(at.vcs);
         self.refresh();
     }
 
@@ -387,10 +387,10 @@ impl Switch {
             }
             self.stale_ports.insert(port);
             let (_, _, had) = held;
-            for (vcs, vppb) in self.bound_to(port).into_iter().filter(|_| lds != had) {
-                if let Bound::Ld(_, ld) = self.bound_at(vcs, vppb) {
+            for at in self.bound_to(port).into_iter().filter(|_| lds != had) {
+                if let Bound::Ld(_, ld) = self.bound_at(at) {
                     // The device reports its LDs after link up: only now is there a device behind the LD's vPPB.
-                    self.show_link(vcs, vppb, link.filter(|_| ld < lds.into()), true);
+                    self.show_link(at, link.filter(|_| ld < lds.into()), true);
                 }
             }
             self.refresh();
@@ -406,8 +406,8 @@ impl Switch {
 
     /// Reports that the path of a virtual link is down or whole again. A loss is shown to the host as a surprise link
     /// down at the vPPB of its edge.
-    pub fn set_path(&mut self, vcs: u8, vppb: u8, is_up: bool) {
-        let Some(state) = self.vppb_mut(vcs, vppb) else { return };
+    pub fn set_path(&mut self, at: Vppb, is_up: bool) {
+        let Some(state) = self.vppb_mut(at) else { return };
         let Bound::Pid(bound) = &mut state.bound else { return };
         if bound.up == is_up {
             return;
@@ -416,10 +416,10 @@ impl Switch {
         // An end without a PID cannot send, so its link stays down even with a path.
         let (link, far) = ((is_up && bound.own.is_some()).then(Link::default), bound.far);
         if !is_up {
-            self.forget_cache_ids(vcs, far);
+            self.forget_cache_ids(at.vcs, far);
         }
-        self.show_link(vcs, vppb, link, true);
-        self.stale_vcses.insert(vcs);
+        self.show_link(at, link, true);
+        self.stale_vcses.insert(at.vcs);
         self.refresh();
     }
 
@@ -456,37 +456,39 @@ impl Switch {
         self.vcs(vcs)?.cost_to(far)
     }
 
-    /// All (virtual switch, vPPB) pairs bound to a port: several for an MLD, else at most one.
-    pub(super) fn bound_to(&self, port: PortId) -> Vec<(u8, u8)> {
+    /// All vPPBs bound to a port: several for an MLD, else at most one.
+    pub(super) fn bound_to(&self, port: PortId) -> Vec<Vppb> {
         let vcses = (0..=u8::MAX).zip(&self.vcses);
         let all = vcses.flat_map(|(vcs, state)| {
-            (0..=u8::MAX).zip(&state.vppbs).map(move |(at, vppb)| (vcs, at, vppb.bound))
+            let vppbs = (0..=u8::MAX).zip(&state.vppbs);
+            vppbs.map(move |(vppb, state)| (Vppb { vcs, vppb }, state.bound))
         });
-        all.filter(|(_, _, bound)| bound.port() == Some(port)).map(|(v, at, _)| (v, at)).collect()
+        all.filter(|(_, bound)| bound.port() == Some(port)).map(|(at, _)| at).collect()
     }
 
     /// Binding of a vPPB; `Bound::No` if there is no such vPPB.
-    pub(super) fn bound_at(&self, vcs: u8, vppb: u8) -> Bound {
-        let vppb = self.vcs(vcs).and_then(|state| state.vppbs.get(usize::from(vppb)));
+    pub(super) fn bound_at(&self, at: Vppb) -> Bound {
+        let vppb = self.vcs(at.vcs).and_then(|state| state.vppbs.get(usize::from(at.vppb)));
         vppb.map_or(Bound::No, |vppb| vppb.bound)
     }
 
-    pub(super) fn vppb_mut(&mut self, vcs: u8, vppb: u8) -> Option<&mut super::vcs::VppbState> {
-        self.vcses.get_mut(usize::from(vcs))?.vppbs.get_mut(usize::from(vppb))
+    pub(super) fn vppb_mut(&mut self, at: Vppb) -> Option<&mut super::vcs::VppbState> {
+        self.vcses.get_mut(usize::from(at.vcs))?.vppbs.get_mut(usize::from(at.vppb))
     }
 
     /// Changes the link state that a bridge shows, and queues the effects.
-    pub(super) fn show_link(&mut self, vcs: u8, vppb: u8, link: Option<Link>, is_surprise: bool) {
-        let Some(state) = self.vppb_mut(vcs, vppb) else { return };
+    pub(super) fn show_link(&mut self, at: Vppb, link: Option<Link>, is_surprise: bool) {
+        let Some(state) = self.vppb_mut(at) else { return };
         let effects = match link {
             None if is_surprise => state.bridge.lose_link(),
             link => state.bridge.set_link(link),
         };
-        self.note(vcs, vppb, effects);
+        self.note(at, effects);
     }
 
     /// Queues the effects of a change at a bridge, if any.
-    pub(super) fn note(&mut self, vcs: u8, vppb: u8, effects: BridgeEffects) {
+    pub(super) fn note(&mut self, at: Vppb, effects: BridgeEffects) {
+        let Vppb { vcs, vppb } = at;
         if effects != BridgeEffects::default() {
             self.events.push_back(Event::Bridge { vcs, vppb, effects });
         }
@@ -549,7 +551,7 @@ impl Switch {
         }
         let mut edge = None;
         let mut lds = Vec::new();
-        for (vcs, at) in self.bound_to(port) {
+        for Vppb { vcs, vppb: at } in self.bound_to(port) {
             let Some(owner) = self.vcs(vcs) else { continue };
             let Some(vppb) = owner.vppbs.get(usize::from(at)) else { continue };
             let mut part = vppb.tables.clone();

@@ -5,7 +5,7 @@
 //! Source: docs/spec/wire-formats.md §4.3, §4.5; docs/spec/cxl-fabric.md "Binding".
 
 use weft_dataplane::types::PortId;
-use weft_parsers::cci::pbr::PathCost;
+use weft_parsers::cci::pbr::{PathCost, Vppb};
 use weft_parsers::cci::vcs::UnbindOption;
 use weft_parsers::fabric::Pid;
 
@@ -38,13 +38,13 @@ pub enum Work {
 }
 
 impl Work {
-    /// The (virtual switch, vPPB) pair that it concerns.
-    pub const fn at(&self) -> (u8, u8) {
+    /// The vPPB that it concerns.
+    pub const fn at(&self) -> Vppb {
         match *self {
             Self::Bind { vcs, vppb, .. }
             | Self::Unbind { vcs, vppb, .. }
             | Self::BindPid { vcs, vppb, .. }
-            | Self::UnbindPid { vcs, vppb } => (vcs, vppb),
+            | Self::UnbindPid { vcs, vppb } => Vppb { vcs, vppb },
         }
     }
 }

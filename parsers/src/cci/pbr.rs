@@ -227,6 +227,7 @@ message! {
 
 record! {
     /// A virtual PCI-to-PCI bridge of a virtual switch: request of Get PID Binding (5705h).
+    #[derive(PartialOrd, Ord)]
     struct Vppb: 2 {
         /// Number of the virtual switch.
         0 => vcs: u8,

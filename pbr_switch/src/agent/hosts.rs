@@ -19,6 +19,7 @@ use weft_dataplane::pbr::{Function, Gather, Side, Verdict};
 use weft_dataplane::time::Instant;
 use weft_dataplane::types::PortId;
 use weft_parsers::cci::gae::ProxyCommand;
+use weft_parsers::cci::pbr::Vppb;
 use weft_parsers::fabric::{Bdf, Hpa, Pid};
 use weft_parsers::tlp::{At, Body, Completion, Kind, Mode, Routing, Status, Tlp, TlpRepr, VdmOp};
 
@@ -225,9 +226,11 @@ impl Agent {
         let any = !all.is_empty();
         for event in all {
             match event {
-                Event::Bridge { vcs, vppb, effects } => self.bridge(now, vcs, vppb, &effects),
+                Event::Bridge { vcs, vppb, effects } => {
+                    self.bridge(now, Vppb { vcs, vppb }, &effects);
+                }
                 Event::PidBinding { vcs, vppb, bound, own, far } => {
-                    self.bound(now, (vcs, vppb), bound, Binding { own, far });
+                    self.bound(now, Vppb { vcs, vppb }, bound, Binding { own, far });
                 }
                 Event::AccessChanged { vcs } | Event::GaeInterrupt { vcs } => {
                     self.interrupt(vcs, Function::Gae);
@@ -245,7 +248,8 @@ impl Agent {
         any
     }
 
-    fn bridge(&mut self, now: Instant, vcs: u8, vppb: u8, effects: &BridgeEffects) {
+    fn bridge(&mut self, now: Instant, at: Vppb, effects: &BridgeEffects) {
+        let Vppb { vcs, vppb } = at;
         let function = match vppb.checked_sub(1) {
             Some(below) => Function::Below(below),
             // A GAE without a switch keeps its bus number in a bridge that its host does not see.

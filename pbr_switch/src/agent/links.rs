@@ -16,7 +16,7 @@ use weft_cxl::vdm::reset::{
 use weft_dataplane::pbr::Dispatch;
 use weft_dataplane::time::Instant;
 use weft_dataplane::types::PortId;
-use weft_parsers::cci::pbr::{LinkPartner, PidAndKind};
+use weft_parsers::cci::pbr::{LinkPartner, PidAndKind, Vppb};
 use weft_parsers::fabric::Pid;
 use weft_parsers::tlp::vdm::PartnerInfo;
 use weft_parsers::tlp::{Pth, VdmOp};
@@ -116,8 +116,8 @@ fn may_call_itself(port: &port::Port, far: FarEnd, spid: Pid, info: &PartnerInfo
 impl Agent {
     /// Counts of messages that this end of a virtual link sent and refused; `None` if the vPPB has none.
     #[must_use]
-    pub fn link_counts(&self, vcs: u8, vppb: u8) -> Option<LinkCounts> {
-        self.virtuals.get(&(vcs, vppb)).map(|link| match &link.end {
+    pub fn link_counts(&self, at: Vppb) -> Option<LinkCounts> {
+        self.virtuals.get(&at).map(|link| match &link.end {
             VirtualEnd::Dsp(end) => end.counts(),
             VirtualEnd::Usp(end) => end.counts(),
         })
@@ -223,7 +223,7 @@ impl Agent {
     fn virtual_message(&mut self, now: Instant, vdm: &Vdm) {
         // Found by its ends, as the tables do not contain virtual links that are down.
         let found = self.virtuals.iter_mut().find(|(_, link)| link.ends.matches(vdm));
-        let Some((&(vcs, vppb), link)) = found else {
+        let Some((&at, link)) = found else {
             self.counts.unknown += 1;
             return;
         };
@@ -231,13 +231,13 @@ impl Agent {
             VirtualEnd::Dsp(end) => end.receive(vdm),
             VirtualEnd::Usp(end) => {
                 if vdm.op == VdmOp::DeassertReset && end.state() == LinkState::Up {
-                    self.switch.tell_cache_ids_again(vcs); // that end has lost the link, and forgotten
+                    self.switch.tell_cache_ids_again(at.vcs); // that end has lost the link, and forgotten
                 }
                 end.receive(now, vdm)
             }
         };
         if let Some(event) = event {
-            self.link_event(now, vcs, vppb, event);
+            self.link_event(now, at, event);
         }
     }
 
@@ -252,25 +252,25 @@ impl Agent {
         }
     }
 
-    fn link_event(&mut self, now: Instant, vcs: u8, vppb: u8, event: LinkEvent) {
+    fn link_event(&mut self, now: Instant, at: Vppb, event: LinkEvent) {
         match event {
-            LinkEvent::Up => self.switch.set_path(vcs, vppb, true),
+            LinkEvent::Up => self.switch.set_path(at, true),
             // The far end restarted between two messages: the host must see the loss before it sees the link again.
             LinkEvent::Anew => {
-                self.switch.set_path(vcs, vppb, false);
-                self.switch.set_path(vcs, vppb, true);
+                self.switch.set_path(at, false);
+                self.switch.set_path(at, true);
             }
             LinkEvent::SurpriseDown | LinkEvent::NoAnswer => {
-                self.switch.set_path(vcs, vppb, false);
-                if vppb == 0 {
-                    self.reset_below(now, vcs); // as any loss of the link above
+                self.switch.set_path(at, false);
+                if at.vppb == 0 {
+                    self.reset_below(now, at.vcs); // as any loss of the link above
                 }
             }
-            LinkEvent::Asserted(_) => self.reset_below(now, vcs),
+            LinkEvent::Asserted(_) => self.reset_below(now, at.vcs),
             LinkEvent::Deasserted => {
                 // Link Up must wait until the devices below are out of reset, too.
                 self.stale_resets = true;
-                self.recovering.insert(vcs);
+                self.recovering.insert(at.vcs);
             }
         }
     }
@@ -283,29 +283,30 @@ impl Agent {
 
     /// All devices below a virtual switch are back: its vUSP sends Link Up.
     pub(super) fn ready(&mut self, now: Instant, vcs: u8) {
-        if let Some(Virtual { end: VirtualEnd::Usp(end), .. }) = self.virtuals.get_mut(&(vcs, 0)) {
+        let upstream = Vppb { vcs, vppb: 0 };
+        if let Some(Virtual { end: VirtualEnd::Usp(end), .. }) = self.virtuals.get_mut(&upstream) {
             end.ready(now);
         }
     }
 
     /// Starts or ends the state machine of a virtual link that was bound or unbound.
-    pub(super) fn bound(&mut self, now: Instant, at: (u8, u8), on: bool, ends: Binding) {
+    pub(super) fn bound(&mut self, now: Instant, at: Vppb, on: bool, ends: Binding) {
         if !on {
             self.virtuals.remove(&at);
-            self.switch.forget_cache_ids(at.0, ends.far);
-            if at.1 == 0 {
-                self.reset_devices(now, at.0, None); // their host has gone
+            self.switch.forget_cache_ids(at.vcs, ends.far);
+            if at.vppb == 0 {
+                self.reset_devices(now, at.vcs, None); // their host has gone
             }
             return;
         }
         // Without a path yet, nothing is lost: the devices below wait for the first one.
-        let way = at.1 > 0 || self.has_way(ends.far);
-        let end = if at.1 == 0 {
+        let way = at.vppb > 0 || self.has_way(ends.far);
+        let end = if at.vppb == 0 {
             let mut end = VirtualUsp::bind(ends);
             if !way {
                 end.path_lost();
             }
-            self.recovering.insert(at.0);
+            self.recovering.insert(at.vcs);
             VirtualEnd::Usp(end)
         } else {
             VirtualEnd::Dsp(VirtualDsp::bind(now, ends, None))
@@ -314,18 +315,18 @@ impl Agent {
     }
 
     /// Asserts a reset at the other end of a virtual link; it holds until [`Self::deassert_far`].
-    pub(super) fn assert_far(&mut self, now: Instant, at: (u8, u8)) {
+    pub(super) fn assert_far(&mut self, now: Instant, at: Vppb) {
         if let Some(Virtual { end: VirtualEnd::Dsp(end), .. }) = self.virtuals.get_mut(&at)
             // `sync_resets` repeats this while a reset holds: only the first call counts.
             && !matches!(end.state(), LinkState::Reset(_))
         {
             end.assert(now, Reset::Hot);
-            self.switch.reset_path(at.0, at.1);
+            self.switch.reset_path(at);
         }
     }
 
     /// Ends a reset of [`Self::assert_far`].
-    pub(super) fn deassert_far(&mut self, now: Instant, at: (u8, u8)) {
+    pub(super) fn deassert_far(&mut self, now: Instant, at: Vppb) {
         if let Some(Virtual { end: VirtualEnd::Dsp(end), .. }) = self.virtuals.get_mut(&at)
             && matches!(end.state(), LinkState::Reset(_))
         {
@@ -342,7 +343,7 @@ impl Agent {
     /// Sends the messages of links that are due, and acts on their events; true if there were any.
     pub(super) fn poll_links(&mut self, now: Instant) -> bool {
         let mut any = self.tell_partners(now);
-        let places: Vec<(u8, u8)> = self.virtuals.keys().copied().collect();
+        let places: Vec<Vppb> = self.virtuals.keys().copied().collect();
         for at in places {
             any |= self.poll_virtual(now, at);
         }
@@ -396,7 +397,7 @@ impl Agent {
         any
     }
 
-    fn poll_virtual(&mut self, now: Instant, at: (u8, u8)) -> bool {
+    fn poll_virtual(&mut self, now: Instant, at: Vppb) -> bool {
         let Some(far) = self.virtuals.get(&at).map(|link| link.ends.far) else { return false };
         let way = self.has_way(far);
         let Some(link) = self.virtuals.get_mut(&at) else { return false };
@@ -408,7 +409,7 @@ impl Agent {
             (VirtualEnd::Dsp(end), true, false) => event = end.path_lost(),
             (VirtualEnd::Usp(end), true, true) => {
                 end.path_back();
-                self.recovering.insert(at.0); // the loss has reset the devices below
+                self.recovering.insert(at.vcs); // the loss has reset the devices below
                 event = Some(LinkEvent::Up);
             }
             (VirtualEnd::Usp(end), true, false) => event = end.path_lost(),
@@ -433,7 +434,7 @@ impl Agent {
             self.send_by(vdm.pth, &vdm.message().repr());
         }
         if let Some(event) = event {
-            self.link_event(now, at.0, at.1, event);
+            self.link_event(now, at, event);
         }
         any
     }

@@ -36,6 +36,7 @@ use weft_dataplane::time::Instant;
 use weft_dataplane::types::PortId;
 use weft_hosts::classes::PriMap;
 use weft_parsers::MacAddr;
+use weft_parsers::cci::pbr::Vppb;
 use weft_parsers::fabric::Bdf;
 use weft_parsers::tlp::convert::{flit_repr, non_flit_repr};
 use weft_parsers::tlp::{MctpPacket, Mode, PbrVdm, Pth, Status, Tlp, TlpRepr, VendPrefixL0};
@@ -136,7 +137,7 @@ pub struct Agent {
     end: TlpEnd,
     links: BTreeMap<PortId, LinkSide>,
     mlds: BTreeMap<PortId, MldSide>,
-    virtuals: BTreeMap<(u8, u8), Virtual>,
+    virtuals: BTreeMap<Vppb, Virtual>,
     resets: BTreeMap<PortId, PortResets>,
     host_resets: HostResets,
     /// The inputs of `sync_resets` have changed.

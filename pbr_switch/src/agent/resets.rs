@@ -15,6 +15,7 @@ use weft_cxl::vdm::reset::{LinkState, Reset};
 use weft_dataplane::pipeline::cpu_mac_of_port;
 use weft_dataplane::time::Instant;
 use weft_dataplane::types::PortId;
+use weft_parsers::cci::pbr::Vppb;
 use weft_parsers::cci::switch::PortOp;
 use weft_parsers::tlp::{LinkReset, ResetWord};
 
@@ -127,7 +128,7 @@ impl Agent {
                     self.reset_ld(port, ld, true);
                     self.reset_ld(port, ld, false);
                 }
-                Bound::Pid(_) => self.assert_far(now, (vcs, at)),
+                Bound::Pid(_) => self.assert_far(now, Vppb { vcs, vppb: at }),
                 Bound::No => {}
             }
         }
@@ -135,19 +136,20 @@ impl Agent {
     }
 
     /// Whether the devices below a vPPB are held in reset by software or from above.
-    fn is_held(&self, vcs: u8, vppb: u8) -> bool {
-        let Some(state) = self.switch.vcs(vcs) else { return false };
+    fn is_held(&self, at: Vppb) -> bool {
+        let Some(state) = self.switch.vcs(at.vcs) else { return false };
         let is_set = |at: u8| {
             let vppb = state.vppbs.get(usize::from(at));
             vppb.is_some_and(|vppb| vppb.bridge.is_resetting())
         };
-        let from_above = self.virtuals.get(&(vcs, 0)).is_some_and(|link| match link.end() {
+        let upstream = Vppb { vppb: 0, ..at };
+        let from_above = self.virtuals.get(&upstream).is_some_and(|link| match link.end() {
             VirtualEnd::Usp(end) => matches!(end.state(), LinkState::Reset(_)),
             VirtualEnd::Dsp(_) => false,
         });
         let by_host = state.usp.and_then(|usp| self.host_resets.get(&usp));
         let by_host = by_host.is_some_and(ResetReceiver::is_held);
-        from_above || by_host || is_set(0) || is_set(vppb)
+        from_above || by_host || is_set(0) || is_set(at.vppb)
     }
 
     /// Makes each port and each virtual link hold the reset that now applies to it.
@@ -158,8 +160,8 @@ impl Agent {
             let bound = self.switch.bound_to(port).into_iter();
             let mut whole =
                 // LDs are reset one by one; only a whole binding holds the device.
-                bound.filter(|&at| self.switch.bound_at(at.0, at.1) == Bound::Port(port));
-            let is_held = whole.any(|(vcs, vppb)| self.is_held(vcs, vppb));
+                bound.filter(|&at| self.switch.bound_at(at) == Bound::Port(port));
+            let is_held = whole.any(|at| self.is_held(at));
             let by_host = is_held.then_some(Reset::Hot);
             let Some(resets) = self.resets.get_mut(&port) else { continue };
             // The stronger of both: PERST# of the manager is a fundamental reset, the host's a hot one.
@@ -167,9 +169,9 @@ impl Agent {
             let is_open = resets.orders.is_open();
             self.switch.set_resetting(port, !is_open);
         }
-        let far: Vec<(u8, u8)> = self.virtuals.keys().copied().filter(|at| at.1 > 0).collect();
+        let far: Vec<Vppb> = self.virtuals.keys().copied().filter(|at| at.vppb > 0).collect();
         for at in far {
-            if self.is_held(at.0, at.1) {
+            if self.is_held(at) {
                 self.assert_far(now, at);
             } else {
                 self.deassert_far(now, at);
@@ -423,7 +425,7 @@ mod tests {
         let entries = List::of(&[DrtEntry::Port(3)]);
         let way = SetDrt { table: 0, start: far.bits(), entries };
         assert!(agent.switch.set_drt(&way).is_ok());
-        agent.bound(ms(1), (VUSP, 0), true, Ends { own, far });
+        agent.bound(ms(1), Vppb { vcs: VUSP, vppb: 0 }, true, Ends { own, far });
         agent.settle(ms(1));
         let says = |agent: &mut Agent, now, op| {
             let mut vdm = Vdm::new(far, own, op);
@@ -431,7 +433,7 @@ mod tests {
             agent.message(now, at(3), &vdm);
             agent.settle(now);
         };
-        let state = |agent: &Agent| match agent.virtuals[&(VUSP, 0)].end() {
+        let state = |agent: &Agent| match agent.virtuals[&Vppb { vcs: VUSP, vppb: 0 }].end() {
             VirtualEnd::Usp(end) => end.state(),
             VirtualEnd::Dsp(_) => panic!("another end"),
         };
@@ -452,7 +454,7 @@ mod tests {
         assert_eq!((is_open(&agent, FAR), state(&agent)), (false, LinkState::Up));
         // Without the virtual link the devices have no host.
         answers(&mut agent, ms(300), FAR);
-        agent.bound(ms(301), (VUSP, 0), false, Ends { own, far });
+        agent.bound(ms(301), Vppb { vcs: VUSP, vppb: 0 }, false, Ends { own, far });
         agent.settle(ms(301));
         assert!(!is_open(&agent, FAR));
     }

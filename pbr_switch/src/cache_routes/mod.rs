@@ -12,6 +12,7 @@ use weft_cxl::pci::component::cache_id::commit_decoders;
 use weft_cxl::vdm::Vdm;
 use weft_cxl::vdm::rtupdate::{Answer, RtSender};
 use weft_dataplane::time::Instant;
+use weft_parsers::cci::pbr::Vppb;
 use weft_parsers::fabric::Pid;
 use weft_parsers::tlp::vdm::RtPair;
 
@@ -29,9 +30,9 @@ fn link_above(state: &VcsState) -> Option<(Pid, Pid)> {
 
 impl Switch {
     /// PID of the port that a downstream vPPB is bound to as a whole.
-    fn port_pid(&self, vcs: u8, vppb: u8) -> Option<Pid> {
-        match self.bound_at(vcs, vppb) {
-            Bound::Port(port) if vppb > 0 => self.port(port).map(super::Port::pid),
+    fn port_pid(&self, at: Vppb) -> Option<Pid> {
+        match self.bound_at(at) {
+            Bound::Port(port) if at.vppb > 0 => self.port(port).map(super::Port::pid),
             _ => None,
         }
         .filter(|pid| !pid.is_none())
@@ -41,7 +42,7 @@ impl Switch {
     pub(super) fn commit_cache_ids(&mut self, vcs: u8) {
         // Decoders first: a table that is committed by the same write may rely on them.
         self.commit_decoders(vcs);
-        let table = self.vppb_mut(vcs, 0).and_then(|vppb| vppb.component.as_mut());
+        let table = self.vppb_mut(Vppb { vcs, vppb: 0 }).and_then(|vppb| vppb.component.as_mut());
         let Some(table) = table.and_then(|it| it.cache_id_table_mut()) else { return };
         let Some(number) = table.commit.take() else { return };
         let wanted: Vec<(u8, u8)> = table.wanted().collect();
@@ -88,14 +89,14 @@ impl Switch {
     /// Looks up the target of a route table entry; `None` if it is not valid. Entries name a vPPB by its number, as if
     /// that were the port.
     fn route(&self, vcs: u8, cache_id: u8, vppb: u8) -> Option<Route> {
-        let pid = self.port_pid(vcs, vppb)?;
+        let pid = self.port_pid(Vppb { vcs, vppb })?;
         let component = self.vcs(vcs)?.vppbs.get(usize::from(vppb))?.component.as_ref()?;
         let has = component.cache_id_decoder()?.in_force().has(cache_id);
         has.then_some(Route { vppb, pair: RtPair { pid, cache_id } })
     }
 
     fn end_commit(&mut self, vcs: u8, commit: Option<u64>, is_done: bool) {
-        let table = self.vppb_mut(vcs, 0).and_then(|vppb| vppb.component.as_mut());
+        let table = self.vppb_mut(Vppb { vcs, vppb: 0 }).and_then(|vppb| vppb.component.as_mut());
         if let (Some(table), Some(number)) = (table.and_then(|it| it.cache_id_table_mut()), commit)
         {
             table.commit.end(number, is_done);
@@ -108,12 +109,12 @@ impl Switch {
     }
 
     /// Withdraws the routes of a downstream vPPB whose binding changed, and resets its decoder.
-    pub(super) fn lose_cache_ids(&mut self, vcs: u8, vppb: u8) {
-        if let Some(component) = self.vppb_mut(vcs, vppb).and_then(|it| it.component.as_mut())
-            && vppb > 0
+    pub(super) fn lose_cache_ids(&mut self, at: Vppb) {
+        if let Some(component) = self.vppb_mut(at).and_then(|it| it.component.as_mut())
+            && at.vppb > 0
         {
             component.reset();
-            self.keep_cache_ids(vcs, |route| route.vppb != vppb);
+            self.keep_cache_ids(at.vcs, |route| route.vppb != at.vppb);
         }
     }
 
@@ -161,7 +162,8 @@ impl Switch {
     pub(super) fn drop_stale_cache_ids(&mut self, vcs: u8) {
         let Some(state) = self.vcs(vcs) else { return };
         let vppbs = state.cache_routes.in_force.iter().map(|route| route.vppb);
-        let pids: Vec<(u8, Option<Pid>)> = vppbs.map(|at| (at, self.port_pid(vcs, at))).collect();
+        let pids: Vec<(u8, Option<Pid>)> =
+            vppbs.map(|vppb| (vppb, self.port_pid(Vppb { vcs, vppb }))).collect();
         let holds = |route: &Route| {
             let now = pids.iter().find(|(vppb, _)| *vppb == route.vppb);
             now.is_none_or(|(_, pid)| *pid == Some(route.pair.pid))

@@ -221,7 +221,7 @@ fn a_table_that_leads_nowhere_is_refused_and_told_to_nobody() {
         ("no decoder committed",     |it| { unbind(it, 1); bind(it, 1, 1); }, &[(4, 1)], REFUSED),
         ("a switch below",           |it| { decode(it, 1, cache_regs::FORWARD); }, &[(0, 1), (15, 1)], 0),
         ("unbound again",            |it| unbind(it, 1), &[(4, 1)], REFUSED),
-        ("virtual link down",        |it| it.set_path(0, 0, false), &[], REFUSED),
+        ("virtual link down",        |it| it.set_path(Vppb { vcs: 0, vppb: 0 }, false), &[], REFUSED),
     ];
     for (name, before, targets, want) in cases {
         let mut switch = committed();
@@ -435,7 +435,8 @@ fn random_writes_leave_the_hosts_edge_with_what_holds() {
             refused += u32::from(now == REFUSED);
             most = most.max(edge.iter().count());
             for (cache_id, port, from) in edge.iter() {
-                let owner = (1..=3).find(|&vppb| switch.port_pid(0, vppb) == Some(port));
+                let owner =
+                    (1..=3).find(|&vppb| switch.port_pid(Vppb { vcs: 0, vppb }) == Some(port));
                 assert!(owner.is_some() && from == EDGE, "seed {seed}: {cache_id} at {port}");
             }
         }
@@ -454,8 +455,10 @@ fn random_step(rng: &mut Rng, switch: &mut Switch) -> bool {
             let at = u16::try_from(rng.below(0x40)).unwrap();
             write(switch, vppb, at, &bytes);
         }
-        1 if vppb > 0 && switch.port_pid(0, vppb).is_some() => unbind(switch, vppb),
-        1 | 2 if vppb > 0 && switch.port_pid(0, vppb).is_none() => bind(switch, vppb, vppb.into()),
+        1 if vppb > 0 && switch.port_pid(Vppb { vcs: 0, vppb }).is_some() => unbind(switch, vppb),
+        1 | 2 if vppb > 0 && switch.port_pid(Vppb { vcs: 0, vppb }).is_none() => {
+            bind(switch, vppb, vppb.into())
+        }
         3 if rng.below(8) == 0 => {
             switch.reset_vcs(0);
             place(switch);
@@ -496,7 +499,7 @@ fn hosts_edge() -> Switch {
     bind(&mut switch, 2, 2);
     let cost = PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };
     switch.do_now(&Work::BindPid { vcs: 0, vppb: 3, far: EDGE, own: None, cost }).unwrap();
-    switch.set_path(0, 3, true);
+    switch.set_path(Vppb { vcs: 0, vppb: 3 }, true);
     place(&mut switch);
     assert_eq!(tells(&mut switch, &[(0x123, 9)]), Some(VdmOp::RtUpdateAck));
     switch
@@ -593,7 +596,7 @@ fn at_a_hosts_own_edge_nothing_is_left_of_what_has_gone() {
         ("another PID", |it| give(it, 1, 0x61), (vec![(0x52, 5), (0x123, 9)], [vec![4], vec![5]])),
         ("bus reset",   |it| { it.config_write(0, Function::Upstream, Reg::at(regs::BRIDGE_CONTROL), u32::MAX, ByteEnables::from_low_bits(0b1100)); }, (vec![(0x123, 9)], [vec![], vec![]])),
         ("reset",       |it| it.reset_vcs(0), (vec![], [vec![], vec![]])),
-        ("path lost",   |it| it.set_path(0, 3, false), (vec![(0x51, 4), (0x52, 5)], [vec![4], vec![5]])),
+        ("path lost",   |it| it.set_path(Vppb { vcs: 0, vppb: 3 }, false), (vec![(0x51, 4), (0x52, 5)], [vec![4], vec![5]])),
         ("device in reset", |it| it.set_resetting(at(1), true), (vec![(0x51, 4), (0x52, 5), (0x123, 9)], [vec![], vec![5]])),
     ];
     for (name, event, (ports, decoders)) in cases {

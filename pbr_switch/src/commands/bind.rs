@@ -8,7 +8,7 @@
 use weft_cxl::cci::{Done, Outcome};
 use weft_cxl::pci::Link;
 use weft_dataplane::time::{Instant, Span};
-use weft_parsers::cci::pbr::{BindOp, BindPid, PathCost};
+use weft_parsers::cci::pbr::{BindOp, BindPid, PathCost, Vppb};
 use weft_parsers::cci::vcs::{BindVppb, UnbindOption, UnbindVppb};
 use weft_parsers::cci::{Opcode, ReturnCode};
 use weft_parsers::fabric::Pid;
@@ -52,7 +52,7 @@ impl Switch {
         // This option waits for the host or device to take the link down, for which it gets more time than the unbind
         // itself.
         if let Work::Unbind { vcs, vppb, option: UnbindOption::WaitLinkDown } = work
-            && self.is_link_up(vcs, vppb)
+            && self.is_link_up(Vppb { vcs, vppb })
         {
             time = LINK_DOWN;
         }
@@ -62,17 +62,17 @@ impl Switch {
     }
 
     /// Whether the port that a vPPB is bound to has a link.
-    fn is_link_up(&self, vcs: u8, vppb: u8) -> bool {
-        let port = self.vppb_of(vcs, vppb).ok().and_then(|vppb| vppb.bound.port());
+    fn is_link_up(&self, at: Vppb) -> bool {
+        let port = self.vppb_of(at).ok().and_then(|vppb| vppb.bound.port());
         port.and_then(|port| self.port(port)).is_some_and(|port| port.link.is_some())
     }
 
     /// Checks that a bind or unbind is possible now.
     fn check(&self, work: &Work) -> Result<(), ReturnCode> {
-        let (vcs, vppb) = work.at();
-        let owner = self.vcs_of(vcs)?;
-        let bound = self.vppb_of(vcs, vppb)?.bound;
-        let is_usp = vppb == 0 && owner.usp.is_some();
+        let at = work.at();
+        let owner = self.vcs_of(at.vcs)?;
+        let bound = self.vppb_of(at)?.bound;
+        let is_usp = at.vppb == 0 && owner.usp.is_some();
         let fits = match *work {
             _ if is_usp => false, // the host's port is the host's
             // A vPPB 0 that gets here is a vUSP, which is bound by PID only: hence `vppb > 0`.
@@ -80,13 +80,13 @@ impl Switch {
                 let state = self.port(port).ok_or(NONE_SUCH)?;
                 let used = self.bound_to(port);
                 // A port is bound once, or once for each of its LDs; a whole binding beside an LD conflicts with it.
-                let same = |&(vcs, at): &(u8, u8)| {
-                    let other = self.vppb_of(vcs, at).map(|it| it.bound);
+                let same = |other: &Vppb| {
+                    let other = self.vppb_of(*other).map(|it| it.bound);
                     ld.is_none() || !matches!(other, Ok(Bound::Ld(_, other)) if Some(other) != ld)
                 };
                 // A device with LDs has no host of its own, and a device without LDs has none to bind.
                 let there = ld.map_or(state.lds() == 0, |ld| ld < state.lds().into());
-                vppb > 0
+                at.vppb > 0
                     && bound == Bound::No
                     && state.role == Role::Dsp
                     && !state.is_gfd()
@@ -96,7 +96,9 @@ impl Switch {
             Work::Unbind { .. } => bound.port().is_some(),
             Work::BindPid { far, own, .. } => {
                 let ends = match bound {
-                    Bound::No => own.is_none_or(|own| self.own_pids(vcs, far).any(|it| it == own)),
+                    Bound::No => {
+                        own.is_none_or(|own| self.own_pids(at.vcs, far).any(|it| it == own))
+                    }
                     // A repeated bind to the same end only updates the cost of the path.
                     Bound::Pid(old) => old.far == far && (own.is_none() || own == old.own),
                     _ => false,
@@ -116,11 +118,10 @@ impl Switch {
     /// Finishes the bind or unbind if it is due.
     pub(crate) fn finish_work(&mut self, now: Instant) {
         let Some(work) = self.work else { return };
-        let (vcs, vppb) = work.at();
         // With this option the unbind ends as soon as the link is down; at the deadline a link that is still up aborts
         // it.
         let waits = matches!(work, Work::Unbind { option: UnbindOption::WaitLinkDown, .. });
-        let up = waits && self.is_link_up(vcs, vppb);
+        let up = waits && self.is_link_up(work.at());
         let due = self.common.background.due(now).is_some();
         if !due && (up || !waits) {
             return;
@@ -145,7 +146,8 @@ impl Switch {
     }
 
     fn carry_out(&mut self, work: &Work) {
-        let (vcs, vppb) = work.at();
+        let at = work.at();
+        let Vppb { vcs, vppb } = at;
         self.touch(vcs); // the port that it leaves
         match *work {
             Work::Bind { port, ld, .. } => {
@@ -153,33 +155,33 @@ impl Switch {
                 let link =
                     self.port(port).filter(|port| !port.resetting).and_then(|port| port.link);
                 // As when a card is plugged in: presence first, then the link. An unbind goes the other way round.
-                self.bind(vcs, vppb, bound);
-                self.show_present(vcs, vppb, true);
-                self.show_link(vcs, vppb, link, false);
+                self.bind(at, bound);
+                self.show_present(at, true);
+                self.show_link(at, link, false);
             }
             Work::Unbind { option, .. } => {
                 // The mode tells the host's software whether the loss is an error.
-                self.show_link(vcs, vppb, None, option == UnbindOption::Surprise);
-                self.show_present(vcs, vppb, false);
-                match self.vppb_of(vcs, vppb).map(|it| it.bound) {
+                self.show_link(at, None, option == UnbindOption::Surprise);
+                self.show_present(at, false);
+                match self.vppb_of(at).map(|it| it.bound) {
                     // Reset before another host gets it, so that nothing of this host's state is left.
                     Ok(Bound::Ld(port, ld)) => self.events.push_back(Event::LdReset { port, ld }),
                     Ok(Bound::Port(port)) => self.events.push_back(Event::PortReset { port }),
                     _ => {}
                 }
-                self.bind(vcs, vppb, Bound::No);
+                self.bind(at, Bound::No);
             }
-            Work::BindPid { far, own, cost, .. } => self.bind_far(vcs, vppb, far, own, cost),
+            Work::BindPid { far, own, cost, .. } => self.bind_far(at, far, own, cost),
             Work::UnbindPid { .. } => {
                 // Note the ends before the binding goes: the agent tears down the virtual link by them.
-                let bound = self.vppb_of(vcs, vppb).map(|it| it.bound);
+                let bound = self.vppb_of(at).map(|it| it.bound);
                 if let Ok(Bound::Pid(PidBound { far, own, .. })) = bound {
                     let own = own.unwrap_or(Pid::NONE);
                     self.events.push_back(Event::PidBinding { vcs, vppb, bound: false, own, far });
                 }
-                self.show_link(vcs, vppb, None, false);
-                self.show_present(vcs, vppb, false);
-                self.bind(vcs, vppb, Bound::No);
+                self.show_link(at, None, false);
+                self.show_present(at, false);
+                self.bind(at, Bound::No);
                 if vppb == 0 {
                     self.forget_host(vcs);
                 }
@@ -188,52 +190,53 @@ impl Switch {
         self.touch(vcs); // and the one that it comes to
     }
 
-    fn bind_far(&mut self, vcs: u8, vppb: u8, far: Pid, own: Option<Pid>, cost: PathCost) {
-        let old = self.vppb_of(vcs, vppb).map(|it| it.bound);
+    fn bind_far(&mut self, at: Vppb, far: Pid, own: Option<Pid>, cost: PathCost) {
+        let old = self.vppb_of(at).map(|it| it.bound);
         if let Ok(Bound::Pid(old)) = old {
             // The same path at another cost: nothing below is bound anew.
-            self.set_bound(vcs, vppb, Bound::Pid(PidBound { cost, ..old }));
+            self.set_bound(at, Bound::Pid(PidBound { cost, ..old }));
             return;
         }
-        let own = own.or_else(|| self.own_pid(vcs, far));
+        let own = own.or_else(|| self.own_pid(at.vcs, far));
         // Without a PID first: `name_end` brings the link up, now or when the manager assigns one.
-        self.bind(vcs, vppb, Bound::Pid(PidBound { far, own: None, cost, up: true }));
-        self.show_present(vcs, vppb, true);
+        self.bind(at, Bound::Pid(PidBound { far, own: None, cost, up: true }));
+        self.show_present(at, true);
         if let Some(own) = own {
-            self.name_end(vcs, vppb, own);
+            self.name_end(at, own);
         }
     }
 
     /// Gives a virtual link its own PID, which brings the link up.
-    pub(super) fn name_end(&mut self, vcs: u8, vppb: u8, own: Pid) {
-        let Some(state) = self.vppb_mut(vcs, vppb) else { return };
+    pub(super) fn name_end(&mut self, at: Vppb, own: Pid) {
+        let Vppb { vcs, vppb } = at;
+        let Some(state) = self.vppb_mut(at) else { return };
         let Bound::Pid(bound) = &mut state.bound else { return };
         bound.own = Some(own);
         let (far, up) = (bound.far, bound.up);
-        self.show_link(vcs, vppb, up.then(Link::default), false);
+        self.show_link(at, up.then(Link::default), false);
         self.events.push_back(Event::PidBinding { vcs, vppb, bound: true, own, far });
         self.touch(vcs);
     }
 
-    fn bind(&mut self, vcs: u8, vppb: u8, bound: Bound) {
-        self.set_bound(vcs, vppb, bound);
+    fn bind(&mut self, at: Vppb, bound: Bound) {
+        self.set_bound(at, bound);
         // CacheIDs belong to the device that was bound here.
-        self.lose_cache_ids(vcs, vppb);
+        self.lose_cache_ids(at);
     }
 
-    fn set_bound(&mut self, vcs: u8, vppb: u8, bound: Bound) {
-        if let Some(state) = self.vppb_mut(vcs, vppb) {
+    fn set_bound(&mut self, at: Vppb, bound: Bound) {
+        if let Some(state) = self.vppb_mut(at) {
             state.bound = bound;
         }
-        if let Some(state) = self.vcses.get_mut(usize::from(vcs)) {
+        if let Some(state) = self.vcses.get_mut(usize::from(at.vcs)) {
             state.renew_cdat();
         }
     }
 
-    fn show_present(&mut self, vcs: u8, vppb: u8, is_present: bool) {
-        if let Some(state) = self.vppb_mut(vcs, vppb) {
+    fn show_present(&mut self, at: Vppb, is_present: bool) {
+        if let Some(state) = self.vppb_mut(at) {
             let effects = state.bridge.set_present(is_present);
-            self.note(vcs, vppb, effects);
+            self.note(at, effects);
         }
     }
 }

@@ -10,6 +10,7 @@ use weft_cxl::cci::{Done, Reply};
 use weft_dataplane::pbr::segments::{Entry, Table};
 use weft_dataplane::pbr::{EdgePort, Prefixes, ReRouter, TableError};
 use weft_parsers::cci::gae::{FastCaps, PrefixFlags, SetFast};
+use weft_parsers::cci::pbr::Vppb;
 use weft_parsers::cci::tables::{EdgeRange, Entries, LdstCaps, SetEntries, SetIdt, SetLdst};
 use weft_parsers::cci::{List, Response, ReturnCode};
 use weft_parsers::fabric::{Bdf, FastEntry, LdstEntry, Pid, ReRouterEntry};
@@ -25,11 +26,10 @@ impl Switch {
     /// Changes the tables of a vPPB, completely or not at all.
     fn change(
         &mut self,
-        vcs: u8,
-        vppb: u8,
+        at: Vppb,
         change: impl FnOnce(&mut EdgePort) -> Result<(), TableError>,
     ) -> Done {
-        let state = self.vppb_mut(vcs, vppb).ok_or(NONE_SUCH)?;
+        let state = self.vppb_mut(at).ok_or(NONE_SUCH)?;
         // On a copy: a list of entries may fail in the middle.
         let mut tables = state.tables.clone();
         invalid(change(&mut tables))?;
@@ -42,23 +42,23 @@ impl Switch {
     }
 
     /// PIDs of the port that a vPPB is bound to.
-    fn pids_of(&self, vcs: u8, vppb: u8) -> Result<Vec<Pid>, ReturnCode> {
-        let port = self.vppb_of(vcs, vppb)?.bound.port().and_then(|port| self.port(port));
+    fn pids_of(&self, at: Vppb) -> Result<Vec<Pid>, ReturnCode> {
+        let port = self.vppb_of(at)?.bound.port().and_then(|port| self.port(port));
         let pids = port.map_or(&[][..], |port| &port.pids);
         Ok(pids.iter().copied().filter(|pid| !pid.is_none()).collect())
     }
 
-    pub(super) fn ldst_caps(&self, vcs: u8, vppb: u8, reply: &mut Reply) -> Done {
-        let state = self.vppb_of(vcs, vppb)?;
+    pub(super) fn ldst_caps(&self, at: Vppb, reply: &mut Reply) -> Done {
+        let state = self.vppb_of(at)?;
         let segments = state.tables.ldst().segments();
         let (segment_size, base, limit) = segments.config();
-        let pid = self.pids_of(vcs, vppb)?.first().copied().unwrap_or(Pid::NONE);
+        let pid = self.pids_of(at)?.first().copied().unwrap_or(Pid::NONE);
         reply.send(&Response::GetLdstCaps(LdstCaps {
-            vppb,
+            vppb: at.vppb,
             segments: count(segments.len()),
             segment_size,
             idt: count(segments.idt_len()),
-            re_routers: count(re_routers(vppb)),
+            re_routers: count(re_routers(at.vppb)),
             pid,
             base,
             limit,
@@ -66,12 +66,14 @@ impl Switch {
     }
 
     pub(super) fn set_ldst(&mut self, vcs: u8, set: &SetLdst) -> Done {
-        self.change(vcs, set.vppb, |it| it.configure_ldst(set.segment_size, set.base, set.limit))
+        self.change(Vppb { vcs, vppb: set.vppb }, |it| {
+            it.configure_ldst(set.segment_size, set.base, set.limit)
+        })
     }
 
     pub(super) fn ldst_segments(&self, vcs: u8, range: EdgeRange, reply: &mut Reply) -> Done {
         let entries: Vec<Option<LdstEntry>> =
-            segments(self.vppb_of(vcs, range.vppb)?.tables.ldst(), range)?;
+            segments(self.vppb_of(Vppb { vcs, vppb: range.vppb })?.tables.ldst(), range)?;
         let (start, entries) = (range.start, List::of(&entries));
         reply.send(&Response::GetLdstSegments(Entries { start, entries }))
     }
@@ -82,22 +84,22 @@ impl Switch {
         set: &SetEntries<'_, Option<LdstEntry>>,
     ) -> Done {
         let entries: Vec<_> = set.entries.iter().collect();
-        self.change(vcs, set.vppb, |it| it.set_ldst(set.start.into(), &entries))
+        self.change(Vppb { vcs, vppb: set.vppb }, |it| it.set_ldst(set.start.into(), &entries))
     }
 
     pub(super) fn ldst_idt(&self, vcs: u8, range: EdgeRange, reply: &mut Reply) -> Done {
-        let pids = idt(self.vppb_of(vcs, range.vppb)?.tables.ldst(), range)?;
+        let pids = idt(self.vppb_of(Vppb { vcs, vppb: range.vppb })?.tables.ldst(), range)?;
         let (start, entries) = (range.start, List::of(&pids));
         reply.send(&Response::GetLdstIdt(Entries { start, entries }))
     }
 
     pub(super) fn set_ldst_idt(&mut self, vcs: u8, set: &SetIdt<'_>) -> Done {
         let pids: Vec<Pid> = set.entries.iter().collect();
-        self.change(vcs, set.vppb, |it| it.set_ldst_idt(set.start.into(), &pids))
+        self.change(Vppb { vcs, vppb: set.vppb }, |it| it.set_ldst_idt(set.start.into(), &pids))
     }
 
     pub(super) fn re_router(&self, vcs: u8, range: EdgeRange, reply: &mut Reply) -> Done {
-        let tables = &self.vppb_of(vcs, range.vppb)?.tables;
+        let tables = &self.vppb_of(Vppb { vcs, vppb: range.vppb })?.tables;
         let span = whole(range.start.into(), range.count.into(), re_routers(range.vppb))?;
         let one = |at| tables.rerouter().and_then(|it| it.get(at)).unwrap_or(NO_ROUTE);
         let entries: Vec<ReRouterEntry> = span.map(one).collect();
@@ -110,17 +112,17 @@ impl Switch {
         let entries: Vec<_> =
             // As an entry of the dataplane it would route completions for requester 00:00.0 to PID 0.
             set.entries.iter().map(|entry| (entry != NO_ROUTE).then_some(entry)).collect();
-        self.change(vcs, set.vppb, |it| it.set_rerouter(set.start.into(), &entries))
+        self.change(Vppb { vcs, vppb: set.vppb }, |it| it.set_rerouter(set.start.into(), &entries))
     }
 
-    pub(super) fn fast_caps(&self, vcs: u8, vppb: u8, reply: &mut Reply) -> Done {
-        let state = self.vppb_of(vcs, vppb)?;
+    pub(super) fn fast_caps(&self, at: Vppb, reply: &mut Reply) -> Done {
+        let state = self.vppb_of(at)?;
         let segments = state.tables.fast().segments();
         let (segment_size, base, limit) = segments.config();
-        let prefixes = self.vcs_of(vcs)?.prefixes_at(state);
-        let pids = self.pids_of(vcs, vppb)?;
+        let prefixes = self.vcs_of(at.vcs)?.prefixes_at(state);
+        let pids = self.pids_of(at)?;
         reply.send(&Response::GetFastCaps(FastCaps {
-            vppb,
+            vppb: at.vppb,
             segments: count(segments.len()),
             segment_size,
             idt: count(segments.idt_len()),
@@ -140,9 +142,10 @@ impl Switch {
             return Err(ReturnCode::InvalidInput);
         }
         let (size, base, limit) = (set.segment_size, set.base, set.limit);
-        let done = self.change(vcs, set.vppb, |it| it.configure_fast(size, base, limit))?;
+        let done =
+            self.change(Vppb { vcs, vppb: set.vppb }, |it| it.configure_fast(size, base, limit))?;
         // After the change, which can be refused and then must leave the prefixes alone.
-        if let Some(state) = self.vppb_mut(vcs, set.vppb) {
+        if let Some(state) = self.vppb_mut(Vppb { vcs, vppb: set.vppb }) {
             state.prefixes = Some(wanted);
         }
         Ok(done)
@@ -150,7 +153,7 @@ impl Switch {
 
     pub(super) fn fast_segments(&self, vcs: u8, range: EdgeRange, reply: &mut Reply) -> Done {
         let entries: Vec<Option<FastEntry>> =
-            segments(self.vppb_of(vcs, range.vppb)?.tables.fast(), range)?;
+            segments(self.vppb_of(Vppb { vcs, vppb: range.vppb })?.tables.fast(), range)?;
         let (start, entries) = (range.start, List::of(&entries));
         reply.send(&Response::GetFastSegments(Entries { start, entries }))
     }
@@ -161,18 +164,18 @@ impl Switch {
         set: &SetEntries<'_, Option<FastEntry>>,
     ) -> Done {
         let entries: Vec<_> = set.entries.iter().collect();
-        self.change(vcs, set.vppb, |it| it.set_fast(set.start.into(), &entries))
+        self.change(Vppb { vcs, vppb: set.vppb }, |it| it.set_fast(set.start.into(), &entries))
     }
 
     pub(super) fn fast_idt(&self, vcs: u8, range: EdgeRange, reply: &mut Reply) -> Done {
-        let pids = idt(self.vppb_of(vcs, range.vppb)?.tables.fast(), range)?;
+        let pids = idt(self.vppb_of(Vppb { vcs, vppb: range.vppb })?.tables.fast(), range)?;
         let (start, entries) = (range.start, List::of(&pids));
         reply.send(&Response::GetIdt(Entries { start, entries }))
     }
 
     pub(super) fn set_fast_idt(&mut self, vcs: u8, set: &SetIdt<'_>) -> Done {
         let pids: Vec<Pid> = set.entries.iter().collect();
-        self.change(vcs, set.vppb, |it| it.set_fast_idt(set.start.into(), &pids))
+        self.change(Vppb { vcs, vppb: set.vppb }, |it| it.set_fast_idt(set.start.into(), &pids))
     }
 }
 

@@ -10,7 +10,7 @@ use weft_dataplane::pbr::Dispatch;
 use weft_dataplane::time::Instant;
 use weft_parsers::cci::component::{Cdat, ReadCdat};
 use weft_parsers::cci::mld::{LdConfig, LdMemRequest, TunnelRequest, TunnelTarget};
-use weft_parsers::cci::pbr::{CrawlOut, CrawlTarget};
+use weft_parsers::cci::pbr::{CrawlOut, CrawlTarget, Vppb};
 use weft_parsers::cci::{List, Response, ReturnCode, nest};
 use weft_parsers::fabric::Pid;
 
@@ -136,11 +136,11 @@ impl Switch {
             }
             None => return Err(NONE_SUCH),
             Some(vcs) if pid.is_none() => {
-                let upstream = self.vppb_of(vcs, 0)?;
+                let upstream = self.vppb_of(Vppb { vcs, vppb: 0 })?;
                 upstream.bridge.cdat().ok_or(NONE_SUCH)?.bytes()
             }
             Some(vcs) => {
-                let fast = self.vppb_of(vcs, 0)?.tables.fast();
+                let fast = self.vppb_of(Vppb { vcs, vppb: 0 })?.tables.fast();
                 let state = self.vcs_of(vcs)?;
                 // Invalid Input as for an unknown PID: a host learns nothing of components that it may not reach.
                 if !state.access.gmv.contains(pid) && !state.access.vtv.contains(pid) {

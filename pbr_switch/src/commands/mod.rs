@@ -19,6 +19,7 @@ mod virtual_switch;
 use weft_dataplane::pbr::TableError;
 use weft_dataplane::time::Instant;
 use weft_dataplane::types::PortId;
+use weft_parsers::cci::pbr::Vppb;
 use weft_parsers::cci::{Request, ReturnCode};
 
 pub(super) use static_init::STATIC_COMMANDS;
@@ -120,7 +121,7 @@ impl Switch {
         FM set SET_DRT SetDrt(it) => self.set_drt(&it);
         FM get GET_RGT GetRgt(it) => self.get_rgt(it, reply);
         FM set SET_RGT SetRgt(it) => self.set_rgt(&it);
-        HOST get GET_LDST_CAPS GetLdstCaps(vppb) => self.ldst_caps(host(session)?, vppb, reply);
+        HOST get GET_LDST_CAPS GetLdstCaps(vppb) => self.ldst_caps(Vppb { vcs: host(session)?, vppb }, reply);
         HOST set SET_LDST SetLdst(it) => self.set_ldst(host(session)?, &it);
         HOST get GET_LDST_SEGMENTS GetLdstSegments(it) => self.ldst_segments(host(session)?, it, reply);
         HOST set SET_LDST_SEGMENTS SetLdstSegments(it) => self.set_ldst_segments(host(session)?, &it);
@@ -134,7 +135,7 @@ impl Switch {
         HOST get IDENTIFY_GAE IdentifyGae(it) => self.identify_gae(host(session)?, it, reply);
         HOST set GET_PID_INTERRUPTS GetPidInterrupts(it) => self.pid_interrupts(host(session)?, &it, reply);
         HOST get GET_PID_ACCESS GetPidAccess(it) => self.host_access(host(session)?, it, reply);
-        HOST get GET_FAST_CAPS GetFastCaps(it) => self.fast_caps(host(session)?, it.vppb, reply);
+        HOST get GET_FAST_CAPS GetFastCaps(it) => self.fast_caps(Vppb { vcs: host(session)?, vppb: it.vppb }, reply);
         HOST set SET_FAST SetFast(it) => self.set_fast(host(session)?, &it);
         HOST get GET_FAST_SEGMENTS GetFastSegments(it) => self.fast_segments(host(session)?, it, reply);
         HOST set SET_FAST_SEGMENTS SetFastSegments(it) => self.set_fast_segments(host(session)?, &it);
@@ -159,8 +160,8 @@ impl Switch {
         self.vcses.get_mut(usize::from(vcs)).ok_or(NONE_SUCH)
     }
 
-    fn vppb_of(&self, vcs: u8, vppb: u8) -> Result<&VppbState, ReturnCode> {
-        self.vcs_of(vcs)?.vppbs.get(usize::from(vppb)).ok_or(NONE_SUCH)
+    fn vppb_of(&self, at: Vppb) -> Result<&VppbState, ReturnCode> {
+        self.vcs_of(at.vcs)?.vppbs.get(usize::from(at.vppb)).ok_or(NONE_SUCH)
     }
 
     /// Looks a port up by its number in a command.

@@ -7,7 +7,7 @@
 
 use weft_cxl::cci::{Done, NO_UUID, Reply};
 use weft_cxl::pci::{ByteEnables, Reg};
-use weft_parsers::cci::pbr::{LinkPartner, LinkPartners, PidAndKind};
+use weft_parsers::cci::pbr::{LinkPartner, LinkPartners, PidAndKind, Vppb};
 use weft_parsers::cci::switch::{
     PortControl, PortList, PortOp, PortState, PortStates, PortTraffic, PortsTraffic, PpbConfig,
     SwitchIdentity,
@@ -52,7 +52,7 @@ impl Switch {
             let binding = match &self.work {
                 Some(Work::Bind { port: bound, .. }) if *bound == port.id => Some(true),
                 Some(Work::Unbind { vcs, vppb, .. })
-                    if self.bound_to(port.id).contains(&(*vcs, *vppb)) =>
+                    if self.bound_to(port.id).contains(&Vppb { vcs: *vcs, vppb: *vppb }) =>
                 {
                     Some(false)
                 }

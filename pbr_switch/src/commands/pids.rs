@@ -126,17 +126,17 @@ impl Switch {
     /// Names the virtual links that had no own PID, if one is free now.
     fn find_own_pids(&mut self) {
         let vcses = (0..=u8::MAX).zip(&self.vcses);
-        let waiting: Vec<(u8, u8, Pid)> = vcses
+        let waiting: Vec<(Vppb, Pid)> = vcses
             .flat_map(|(vcs, state)| {
-                (0..=u8::MAX).zip(&state.vppbs).filter_map(move |(at, vppb)| match vppb.bound {
-                    Bound::Pid(PidBound { own: None, far, .. }) => Some((vcs, at, far)),
+                (0..=u8::MAX).zip(&state.vppbs).filter_map(move |(vppb, state)| match state.bound {
+                    Bound::Pid(PidBound { own: None, far, .. }) => Some((Vppb { vcs, vppb }, far)),
                     _ => None,
                 })
             })
             .collect();
-        for (vcs, at, far) in waiting {
-            if let Some(own) = self.own_pid(vcs, far) {
-                self.name_end(vcs, at, own);
+        for (at, far) in waiting {
+            if let Some(own) = self.own_pid(at.vcs, far) {
+                self.name_end(at, own);
             }
         }
     }
@@ -144,7 +144,7 @@ impl Switch {
     pub(super) fn pid_binding(&self, at: Vppb, reply: &mut Reply) -> Done {
         let vcs = self.vcs_of(at.vcs)?;
         let free = PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };
-        let (pid, cost) = match self.vppb_of(at.vcs, at.vppb)?.bound {
+        let (pid, cost) = match self.vppb_of(at)?.bound {
             Bound::Pid(bound) => (bound.far, bound.cost),
             _ => (Pid::NONE, free),
         };

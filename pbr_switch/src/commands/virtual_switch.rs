@@ -8,6 +8,7 @@ use weft_cxl::cci::{Done, Reply};
 use weft_cxl::pci::Uncorrectable;
 use weft_cxl::pci::bridge::BridgeEffects;
 use weft_dataplane::types::PortId;
+use weft_parsers::cci::pbr::Vppb;
 use weft_parsers::cci::vcs::{GenerateAer, GetVcsInfo, VcsInfo, VcsInfos, VppbState};
 use weft_parsers::cci::{List, Response, ReturnCode};
 
@@ -29,7 +30,7 @@ impl Switch {
             let wanted = vppbs.skip(request.start.into()).take(request.limit.into());
             all.push((
                 vcs,
-                wanted.map(|(at, vppb)| self.vppb_state(vcs, at, vppb.bound)).collect(),
+                wanted.map(|(vppb, it)| self.vppb_state(Vppb { vcs, vppb }, it.bound)).collect(),
             ));
         }
         let usp = |vcs| self.vcs(vcs).and_then(|it| it.usp).map_or(NOBODY, PortId::get);
@@ -45,7 +46,7 @@ impl Switch {
         reply.send(&Response::GetVcsInfo(VcsInfos::of(&infos)))
     }
 
-    fn vppb_state(&self, vcs: u8, vppb: u8, bound: Bound) -> VppbState {
+    fn vppb_state(&self, at: Vppb, bound: Bound) -> VppbState {
         // Binding states of table 7-28: 0 unbound, 1 in progress, 2 port, 3 LD, 4 PID.
         let (status, port, ld) = match bound {
             Bound::No => (0, NOBODY, NOBODY),
@@ -53,7 +54,7 @@ impl Switch {
             Bound::Ld(port, ld) => (3, port.get(), u8::try_from(ld).unwrap_or(NOBODY)),
             Bound::Pid(_) => (4, NOBODY, NOBODY),
         };
-        let busy = self.work.as_ref().is_some_and(|work| work.at() == (vcs, vppb));
+        let busy = self.work.as_ref().is_some_and(|work| work.at() == at);
         VppbState { status: if busy { 1 } else { status }, port, ld }
     }
 
@@ -69,9 +70,9 @@ impl Switch {
         if request.vppb == 0 && self.vcs_of(request.vcs)?.gae_is_alone() {
             return Err(ReturnCode::InvalidInput); // there is no bridge to tell it
         }
-        let vppb = self.vppb_mut(request.vcs, request.vppb).ok_or(NONE_SUCH)?;
-        let message = vppb.bridge.report(error, true, header);
-        self.note(request.vcs, request.vppb, BridgeEffects { message, ..BridgeEffects::default() });
+        let at = Vppb { vcs: request.vcs, vppb: request.vppb };
+        let message = self.vppb_mut(at).ok_or(NONE_SUCH)?.bridge.report(error, true, header);
+        self.note(at, BridgeEffects { message, ..BridgeEffects::default() });
         DONE
     }
 }

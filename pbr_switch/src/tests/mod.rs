@@ -17,7 +17,8 @@ use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::PortId;
 use weft_parsers::cci::component::{ClaimOp, ClaimOwnership};
 use weft_parsers::cci::pbr::{
-    AssignOp, AssignPids, BindOp, BindPid, Chosen, LinkPartner, PathCost, PidAndKind, PidAssignment,
+    AssignOp, AssignPids, BindOp, BindPid, Chosen, LinkPartner, PathCost, PidAndKind,
+    PidAssignment, Vppb,
 };
 use weft_parsers::cci::{Header, List, Opcode, Payload, Request, ReturnCode};
 use weft_parsers::fabric::Pid;

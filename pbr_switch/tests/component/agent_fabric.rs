@@ -25,7 +25,7 @@ use weft_parsers::cci::gae::{
 use weft_parsers::cci::gfd::GfdIdentity;
 use weft_parsers::cci::mld::{LdConfig, TunnelRequest, TunnelTarget};
 use weft_parsers::cci::notify::{HostNotification, kind, trigger};
-use weft_parsers::cci::pbr::{BindOp, BindPid, Chosen, CrawlOut, CrawlTarget, PidAndKind};
+use weft_parsers::cci::pbr::{BindOp, BindPid, Chosen, CrawlOut, CrawlTarget, PidAndKind, Vppb};
 use weft_parsers::cci::switch::{ConfigAccess, SwitchIdentity};
 use weft_parsers::cci::tables::{PidOp, SetDrt, SetEntries, Vector, VectorRange};
 use weft_parsers::cci::vcs::{BindVppb, UnbindOption, UnbindVppb};
@@ -257,7 +257,8 @@ fn a_host_finds_its_virtual_switch_and_what_is_bound_and_unbound_later() {
 fn link_up_ends_when_the_host_makes_use_of_the_link() {
     let mut fabric = up();
     fabric.bind_far();
-    let sent = |fabric: &Fabric| fabric.nodes[1].agent.link_counts(0, 0).unwrap().sent;
+    let sent =
+        |fabric: &Fabric| fabric.nodes[1].agent.link_counts(Vppb { vcs: 0, vppb: 0 }).unwrap().sent;
     fabric.wait_for(FAR, true);
     let heard = sent(&fabric);
     assert!((1..10).contains(&heard), "{heard}");
