@@ -1,6 +1,6 @@
 //! Event logs of a switch: link changes (warning) and refused accesses (informational).
 //!
-//! [`EventLogs`] serves Get and Clear Event Records (0100h, 0101h). [`EventLogs::take_changed`] returns the changed
+//! [`EventLogs`] carries out the event commands (0100h, 0101h, 0104h, 0105h). [`EventLogs::take_changed`] returns the changed
 //! logs that the fabric manager subscribed to (0105h).
 //!
 //! Source: docs/spec/wire-formats.md §4.2 ("Events"); CXL 3.1 sections 7.6.8.1, 8.2.9.2.
@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 
+use weft_cxl::cci::{Done, Reply};
 use weft_dataplane::time::Instant;
 use weft_parsers::cci::Wire;
 use weft_parsers::cci::events::{
@@ -17,7 +18,9 @@ use weft_parsers::cci::events::{
 };
 use weft_parsers::cci::generic::{ClearEvents, EventRecord, EventRecords};
 use weft_parsers::cci::switch::PortState;
-use weft_parsers::cci::{List, ReturnCode, Uuid};
+use weft_parsers::cci::{List, Response, ReturnCode, Uuid};
+
+use super::cci::DONE;
 
 /// Records that one log keeps.
 pub const RECORDS_MAX: usize = 64;
@@ -120,15 +123,20 @@ impl EventLogs {
         }
     }
 
-    /// Logs that the manager is notified of: bits as in 0104h.
-    #[must_use]
-    pub const fn policy(&self) -> u16 {
-        self.policy
+    /// Get MCTP Event Interrupt Policy (0104h): logs that the manager is notified of.
+    ///
+    /// # Errors
+    /// See [`Reply::send`].
+    pub fn policy(&self, reply: &mut Reply) -> Done {
+        reply.send(&Response::GetMctpEvents(self.policy))
     }
 
-    /// Subscribes the manager to the logs in `policy` and returns those of them that exist. Records already in a log
-    /// count as a change.
-    pub fn set_policy(&mut self, policy: u16) -> u16 {
+    /// Set MCTP Event Interrupt Policy (0105h): subscribes the manager to the logs in `policy` and answers those of
+    /// them that exist. Records already in a log count as a change.
+    ///
+    /// # Errors
+    /// See [`Reply::send`].
+    pub fn set_policy(&mut self, policy: u16, reply: &mut Reply) -> Done {
         self.policy = policy & LOGS;
         // A manager that subscribes late, such as after its restart, must not wait for the next event.
         for (log, number) in [(&self.info, INFO), (&self.warning, WARNING)] {
@@ -136,7 +144,7 @@ impl EventLogs {
                 self.changed |= 1 << number;
             }
         }
-        self.policy
+        reply.send(&Response::SetMctpEvents(self.policy))
     }
 
     /// Takes the changed logs that the manager subscribed to; each change is reported once.
@@ -147,15 +155,11 @@ impl EventLogs {
         changed
     }
 
-    /// Calls `then` with the response of Get Event Records (0100h): the records of a log, oldest first.
+    /// Get Event Records (0100h): the records of a log, oldest first.
     ///
     /// # Errors
     /// Invalid Input: no log has that number.
-    pub fn get<R>(
-        &self,
-        log: u8,
-        then: impl FnOnce(EventRecords<'_>) -> R,
-    ) -> Result<R, ReturnCode> {
+    pub fn get(&self, log: u8, reply: &mut Reply) -> Done {
         // Logs of the standard that a switch never writes read as empty, not as an error.
         let none = Log::default();
         let log = match log {
@@ -165,7 +169,7 @@ impl EventLogs {
             _ => return Err(ReturnCode::InvalidInput),
         };
         let records: Vec<EventRecord> = log.records.iter().copied().collect();
-        Ok(then(EventRecords {
+        reply.send(&Response::GetEvents(EventRecords {
             flags: if log.lost > 0 { OVERFLOW } else { 0 },
             lost: log.lost,
             first_lost_ns: log.first_lost_ns,
@@ -178,11 +182,11 @@ impl EventLogs {
     ///
     /// # Errors
     /// Invalid Input: no such log, or handles are given with "clear all". Invalid Handle: no such record.
-    pub fn clear(&mut self, request: &ClearEvents<'_>) -> Result<(), ReturnCode> {
+    pub fn clear(&mut self, request: &ClearEvents<'_>) -> Done {
         let log = match request.log {
             INFO => &mut self.info,
             WARNING => &mut self.warning,
-            log if log <= LAST && request.handles.is_empty() => return Ok(()),
+            log if log <= LAST && request.handles.is_empty() => return DONE,
             log if log <= LAST => return Err(ReturnCode::InvalidHandle),
             _ => return Err(ReturnCode::InvalidInput),
         };
@@ -191,7 +195,7 @@ impl EventLogs {
                 return Err(ReturnCode::InvalidInput);
             }
             *log = Log::default();
-            return Ok(());
+            return DONE;
         }
         // Check all before removing any: a refused command changes nothing.
         let is_there = |handle: u16| log.records.iter().any(|record| record.handle == handle);
@@ -200,6 +204,6 @@ impl EventLogs {
         }
         log.records.retain(|record| !request.handles.iter().any(|it| it == record.handle));
         (log.lost, log.first_lost_ns, log.last_lost_ns) = (0, 0, 0);
-        Ok(())
+        DONE
     }
 }

@@ -5,6 +5,17 @@
 //! through `Common::complete`. [`Agent`] is everything a switch does by itself at the far end of its CPU port. This
 //! crate reads no clock and uses no sockets or threads.
 //!
+//! A switch has parts, each with its own commands; `Switch` dispatches to them, and carries out what concerns several:
+//!
+//! | part | owns |
+//! |---|---|
+//! | `Ports` | links, link partners, PIDs and PPB registers of the ports; counts of their traffic |
+//! | `VirtualSwitches` | the virtual switches; events, and marks of tables that must be rebuilt |
+//! | [`VcsState`] | one virtual switch: vPPBs with registers, bindings and tables, its GAE, rights of its host |
+//! | [`CacheIds`](cache_ids::CacheIds) | `CacheID`s of one virtual switch: routes in force, and updates to the host's edge |
+//! | `Routing` | DRT, RGT, PIDs that are here, and the dataplane's tables |
+//! | [`EventLogs`](event_log::EventLogs) | event records for the fabric manager |
+//!
 //! Source: docs/spec/cxl-fabric.md; docs/spec/wire-formats.md §4.3 to §4.6, §4.8, §5; CXL 3.1 sections 7.7.2.6, 7.7.5,
 //! 7.7.6, 7.7.9, 7.7.12.
 //!
@@ -41,26 +52,27 @@
 //! ```
 
 pub mod agent;
-mod cache_ids;
-mod cache_routes;
-mod cache_updates;
+pub mod cache_ids;
+mod cci;
 pub mod cdat;
-mod commands;
-mod component;
 pub mod config;
+pub mod event;
 pub mod event_log;
 pub mod port;
-mod registers;
+mod ports;
+mod routing;
 pub mod static_init;
 pub mod switch;
 #[cfg(test)]
 mod tests;
 pub mod vcs;
+mod virtual_switches;
 mod work;
 
 pub use agent::{Agent, AgentConfig, AgentCounts};
 pub use config::{ConfigError, PortConfig, Role, Sizes, SwitchConfig, VcsConfig};
+pub use event::Event;
 pub use port::{Partner, Port};
 pub use static_init::{BindingEnd, StaticBinding, StaticInit, StaticInitError, StaticPid};
-pub use switch::{Event, FarRequest, Outgoing, Switch};
+pub use switch::{FarRequest, Outgoing, Switch};
 pub use vcs::{Bound, GaeState, PidBound, VcsState, VppbState};

@@ -1,6 +1,6 @@
 //! The bind or unbind in progress.
 //!
-//! At most one [`Work`] exists at a time; `commands::bind` starts and finishes it.
+//! At most one [`Work`] exists at a time; `switch::bind` starts and finishes it.
 //!
 //! Source: docs/spec/wire-formats.md §4.3, §4.5; docs/spec/cxl-fabric.md "Binding".
 

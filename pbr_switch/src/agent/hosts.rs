@@ -24,9 +24,10 @@ use weft_parsers::fabric::{Bdf, Hpa, Pid};
 use weft_parsers::tlp::{At, Body, Completion, Kind, Mode, Routing, Status, Tlp, TlpRepr, VdmOp};
 
 use super::{Agent, From};
+use crate::event::Event;
 use crate::port::Port;
-use crate::switch::Event;
 use crate::vcs::{VcsState, function_of};
+use crate::virtual_switches::VirtualSwitches;
 
 /// Payload of a completion in bytes: the least `Max_Payload_Size` of PCIe.
 const READ_PART: usize = 128;
@@ -62,10 +63,10 @@ impl Agent {
     /// Resets the virtual switches of a port whose host is gone, and all devices below them.
     pub(super) fn host_lost(&mut self, now: Instant, port: PortId) {
         let of = |vcs: &u8| self.switch.vcs(*vcs).is_some_and(|state| state.usp == Some(port));
-        let lost: Vec<u8> = (0..=u8::MAX).take(self.switch.vcses.len()).filter(of).collect();
+        let lost: Vec<u8> = self.switch.virtual_switches().numbers().filter(of).collect();
         for vcs in lost {
             // The switch first: `reset_devices` then finds the bridges without the host's settings.
-            self.switch.reset_vcs(vcs);
+            self.switch.change(|vcses, _| vcses.reset(vcs));
             self.reset_devices(now, vcs, None);
             self.hosts.remove(&vcs);
         }
@@ -126,16 +127,16 @@ impl Agent {
             let enables = ByteEnables::from_low_bits(tlp.first_be());
             // Writes alone: a read does not tell a function its segment or bus (PCIe 6.0, 2.2.6.2).
             if let Some(segment) = tlp.dest_segment() {
-                self.switch.capture_segment(vcs, segment);
+                self.switch.change(|vcses, _| vcses.capture_segment(vcs, segment));
             }
             if function == Function::Gae {
-                self.switch.capture_bus(vcs, me.bus());
+                self.switch.change(|vcses, _| vcses.capture_bus(vcs, me.bus()));
             }
             let value = u32::from_le_bytes(value);
             let there = self.switch.config_write(vcs, function, reg, value, enables);
             (there, Completion::of(tlp, Status::Success, me))
         } else {
-            let value = self.switch.config_read(vcs, function, reg);
+            let value = self.switch.vcs(vcs).and_then(|state| state.config_read(function, reg));
             bytes = value.unwrap_or_default().to_le_bytes();
             (value.is_some(), Completion::with_data(tlp, me, 0, &bytes))
         };
@@ -151,11 +152,12 @@ impl Agent {
     /// Carries out a memory request to the registers of a GAE or a bridge.
     fn memory(&mut self, now: Instant, vcs: u8, function: Function, from: From, tlp: &Tlp<'_>) {
         let Some(addr) = tlp.addr() else { return self.refuse(from, tlp) };
-        let me = self.switch.id_of(vcs, function).unwrap_or(Bdf::from_bits(0));
+        let me = self.id_of(vcs, function);
         match tlp.kind() {
             Kind::MemRead => {
                 let mut bytes = vec![0; usize::from(tlp.length_dw()) * 4];
-                if !self.switch.register_read(vcs, function, addr, &mut bytes) {
+                let state = self.switch.vcs(vcs);
+                if !state.is_some_and(|state| state.register_read(function, addr, &mut bytes)) {
                     return self.refuse(from, tlp);
                 }
                 self.counts.served += 1;
@@ -199,9 +201,15 @@ impl Agent {
         self.up(vcs, Function::Upstream, kind, body, &[]);
     }
 
+    /// Routing id of a function, 00:00.0 if there is none.
+    fn id_of(&self, vcs: u8, function: Function) -> Bdf {
+        let id = self.switch.vcs(vcs).and_then(|state| state.id_of(function));
+        id.unwrap_or(Bdf::from_bits(0))
+    }
+
     /// Sends a TLP of a function of a virtual switch to the root.
     fn up(&mut self, vcs: u8, function: Function, kind: Kind, body: Body, payload: &[u8]) {
-        let id = self.switch.id_of(vcs, function).unwrap_or(Bdf::from_bits(0));
+        let id = self.id_of(vcs, function);
         self.up_with(vcs, |mode| TlpRepr { payload, ..TlpRepr::new(mode, kind, id, 0, body) });
     }
 
@@ -276,7 +284,8 @@ impl Agent {
     }
 
     fn interrupt(&mut self, vcs: u8, function: Function) {
-        let Some(msi) = self.switch.msi_of(vcs, function) else { return };
+        let state = self.switch.vcs(vcs);
+        let Some(msi) = state.and_then(|state| state.msi_of(function)) else { return };
         let body = Body::Address {
             addr: Hpa(msi.address),
             // Addresses below 4 GiB must use the format with 3 DWs (PCIe 6.0, 2.2.4.1).
@@ -299,7 +308,7 @@ impl Agent {
 
     fn begin_proxy(&mut self, now: Instant, vcs: u8, seq: u8, command: &ProxyCommand) {
         let own = self.host_pid(vcs);
-        let threads = u8::try_from(self.switch.config.threads).unwrap_or(THREADS_MAX);
+        let threads = u8::try_from(self.switch.config().threads).unwrap_or(THREADS_MAX);
         let side = self.host(vcs);
         // Another PID of the port makes a new requester: answers to the old one no longer come here.
         if side.proxies.as_ref().is_none_or(|(pid, _)| *pid != own) {
@@ -311,7 +320,7 @@ impl Agent {
             side.seqs.insert(command.pid, seq);
         } else {
             // Refused at once, such as for want of a thread: the switch and the host must not wait for it.
-            self.switch.proxy_ended(vcs, command.pid, seq);
+            self.switch.change(|vcses, _| vcses.proxy_ended(vcs, command.pid, seq));
         }
     }
 
@@ -328,9 +337,9 @@ impl Agent {
 
     /// The virtual switch whose host is at the port with this PID.
     fn vcs_of_host(&self, pid: Pid) -> Option<u8> {
-        let all = (0..=u8::MAX).take(self.switch.vcses.len());
+        let mut all = self.switch.virtual_switches().numbers().filter(|_| !pid.is_none());
         // FFFh is the PID of every virtual switch without a host port, and must not match one of these.
-        all.filter(|_| !pid.is_none()).find(|&vcs| self.host_pid(vcs) == pid)
+        all.find(|&vcs| self.host_pid(vcs) == pid)
     }
 
     /// Handles a message addressed to a host's edge.
@@ -346,10 +355,11 @@ impl Agent {
                     return;
                 };
                 // A target outside of the host's GMV may not write into the host's memory.
-                let state = self.switch.vcses.get_mut(usize::from(vcs));
-                let state = state.filter(|state| state.access.gmv.contains(vdm.pth.spid));
-                self.counts.refused += u64::from(state.is_none());
-                if let Some(post) = state.and_then(|state| state.gam.post(entry)) {
+                let state = self.switch.vcs(vcs);
+                let is_allowed = state.is_some_and(|it| it.access.gmv.contains(vdm.pth.spid));
+                self.counts.refused += u64::from(!is_allowed);
+                let post = |vcses: &mut VirtualSwitches| vcses.get_mut(vcs)?.gam.post(entry);
+                if is_allowed && let Some(post) = self.switch.change(|vcses, _| post(vcses)) {
                     self.write_host(vcs, &HostWrite::new(post.hpa, &post.payload));
                     self.interrupt(vcs, Function::Gae);
                 }
@@ -367,7 +377,8 @@ impl Agent {
                 }
             }
             VdmOp::RtUpdate => {
-                if let Some(answer) = self.switch.receive_cache_ids(vcs, vdm) {
+                let answer = self.switch.change(|vcses, _| vcses.receive_cache_ids(vcs, vdm));
+                if let Some(answer) = answer {
                     self.send_by(answer.pth, &answer.message().repr());
                 }
             }
@@ -376,7 +387,7 @@ impl Agent {
     }
 
     fn write_host(&mut self, vcs: u8, write: &HostWrite) {
-        let id = self.switch.id_of(vcs, Function::Gae).unwrap_or(Bdf::from_bits(0));
+        let id = self.id_of(vcs, Function::Gae);
         self.up_with(vcs, |mode| write.repr(mode, id));
     }
 
@@ -419,7 +430,7 @@ impl Agent {
     /// Advances forwarded commands, and sends `CacheID` updates to hosts' edges; true if there was anything to do.
     pub(super) fn poll_hosts(&mut self, now: Instant) -> bool {
         let mut any = false;
-        for vdm in self.switch.poll_cache_ids(now) {
+        for vdm in self.switch.change(|vcses, ports| vcses.poll_cache_ids(now, ports)) {
             any = true;
             self.send_by(vdm.pth, &vdm.message().repr());
         }
@@ -431,14 +442,13 @@ impl Agent {
                 match out {
                     EdgeOut::Vdm(vdm) => self.send_by(vdm.pth, &vdm.message().repr()),
                     EdgeOut::Read(read) => {
-                        let id = self.switch.id_of(vcs, Function::Gae);
-                        let id = id.unwrap_or(Bdf::from_bits(0));
+                        let id = self.id_of(vcs, Function::Gae);
                         self.up_with(vcs, |mode| read.repr(mode, id));
                     }
                     EdgeOut::Write(write) => self.write_host(vcs, &write),
                     EdgeOut::Ended { pid, .. } => {
                         if let Some(seq) = self.host(vcs).seqs.remove(&pid) {
-                            self.switch.proxy_ended(vcs, pid, seq);
+                            self.switch.change(|vcses, _| vcses.proxy_ended(vcs, pid, seq));
                         }
                     }
                 }

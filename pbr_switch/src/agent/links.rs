@@ -182,7 +182,7 @@ impl Agent {
 
     /// Looks a port up by its number in a message.
     pub(super) fn port_of(&self, number: u8) -> Option<PortId> {
-        self.switch.ports.iter().map(|port| port.id).find(|port| port.get() == number)
+        self.switch.ports().all().iter().map(|port| port.id).find(|port| port.get() == number)
     }
 
     /// Handles a message of the fabric.
@@ -194,7 +194,8 @@ impl Agent {
                 self.virtual_message(now, vdm);
             }
             VdmOp::RtUpdateAck | VdmOp::RtUpdateNak => {
-                self.counts.unknown += u64::from(!self.switch.answered_cache_ids(vdm));
+                let known = self.switch.change(|vcses, _| vcses.answered_cache_ids(vdm));
+                self.counts.unknown += u64::from(!known);
             }
             _ => self.host_message(now, vdm),
         }
@@ -231,7 +232,8 @@ impl Agent {
             VirtualEnd::Dsp(end) => end.receive(vdm),
             VirtualEnd::Usp(end) => {
                 if vdm.op == VdmOp::DeassertReset && end.state() == LinkState::Up {
-                    self.switch.tell_cache_ids_again(at.vcs); // that end has lost the link, and forgotten
+                    // that end has lost the link, and forgotten
+                    self.switch.change(|vcses, _| vcses.repeat_cache_ids(at.vcs));
                 }
                 end.receive(now, vdm)
             }
@@ -252,16 +254,20 @@ impl Agent {
         }
     }
 
+    fn set_path(&mut self, at: Vppb, is_up: bool) {
+        self.switch.change(|vcses, _| vcses.set_path(at, is_up));
+    }
+
     fn link_event(&mut self, now: Instant, at: Vppb, event: LinkEvent) {
         match event {
-            LinkEvent::Up => self.switch.set_path(at, true),
+            LinkEvent::Up => self.set_path(at, true),
             // The far end restarted between two messages: the host must see the loss before it sees the link again.
             LinkEvent::Anew => {
-                self.switch.set_path(at, false);
-                self.switch.set_path(at, true);
+                self.set_path(at, false);
+                self.set_path(at, true);
             }
             LinkEvent::SurpriseDown | LinkEvent::NoAnswer => {
-                self.switch.set_path(at, false);
+                self.set_path(at, false);
                 if at.vppb == 0 {
                     self.reset_below(now, at.vcs); // as any loss of the link above
                 }
@@ -277,7 +283,7 @@ impl Agent {
 
     /// Resets a virtual switch without a host port from above, with all devices below it.
     fn reset_below(&mut self, now: Instant, vcs: u8) {
-        self.switch.reset_vcs(vcs);
+        self.switch.change(|vcses, _| vcses.reset(vcs));
         self.reset_devices(now, vcs, None);
     }
 
@@ -293,7 +299,7 @@ impl Agent {
     pub(super) fn bound(&mut self, now: Instant, at: Vppb, on: bool, ends: Binding) {
         if !on {
             self.virtuals.remove(&at);
-            self.switch.forget_cache_ids(at.vcs, ends.far);
+            self.switch.change(|vcses, _| vcses.forget_cache_ids(at.vcs, ends.far));
             if at.vppb == 0 {
                 self.reset_devices(now, at.vcs, None); // their host has gone
             }
@@ -321,7 +327,7 @@ impl Agent {
             && !matches!(end.state(), LinkState::Reset(_))
         {
             end.assert(now, Reset::Hot);
-            self.switch.reset_path(at);
+            self.switch.change(|vcses, _| vcses.reset_path(at));
         }
     }
 
@@ -356,7 +362,7 @@ impl Agent {
         let (mut sent, mut changed) = (Vec::new(), Vec::new());
         for (&port, side) in &mut self.links {
             let mut own = PartnerInfo::new(pid, PartnerInfo::SWITCH);
-            (own.port, own.uuid) = (port.get(), self.switch.config.uuid);
+            (own.port, own.uuid) = (port.get(), self.switch.config().uuid);
             (own.vcs, own.uio_vcs) = (VCS, UIO_VCS);
             let is_edge = self.switch.port(port).is_none_or(|port| port.role != Role::Fabric);
             // A partner at an edge needs neither this PID nor the UUIDs of managers, and could only send in their name.
@@ -565,9 +571,9 @@ mod tests {
         let notice = Vdm::new(pid(0x30), pid(0xA1), VdmOp::Gam).with_payload(&[1; 32]);
         agent.message(Instant::ZERO, at(DSP), &notice);
         assert_eq!((agent.counts.refused, agent.counts.unknown), (1, 0));
-        let mut access = (*agent.switch.vcses[0].access).clone();
+        let mut access = (*agent.switch.vcs(0).unwrap().access).clone();
         access.gmv.allow(pid(0x30)).unwrap();
-        agent.switch.vcses[0].access = access.into();
+        agent.switch.change(|vcses, _| vcses.get_mut(0).unwrap().access = access.into());
         agent.message(Instant::ZERO, at(DSP), &notice);
         assert_eq!((agent.counts.refused, agent.counts.unknown), (1, 0), "it may reach that one");
     }

@@ -162,10 +162,10 @@ impl Agent {
         let AgentConfig { modes, tlp, classes, payload_max } = config;
         let end =
             EndConfig { mac: CPU_PORT_MAC, carries: Carries::Both, tlp, classes, payload_max };
-        let links = switch.ports.iter().filter_map(LinkSide::new).collect();
-        let mlds = switch.ports.iter().filter_map(MldSide::new).collect();
-        let resets = switch.ports.iter().filter_map(PortResets::new).collect();
-        let host_resets = resets::of_hosts(&switch.ports);
+        let links = switch.ports().all().iter().filter_map(LinkSide::new).collect();
+        let mlds = switch.ports().all().iter().filter_map(MldSide::new).collect();
+        let resets = switch.ports().all().iter().filter_map(PortResets::new).collect();
+        let host_resets = resets::of_hosts(switch.ports().all());
         let tunnel = Tunnel::new(switch.common().ownership.pid());
         Self {
             switch,
@@ -286,7 +286,7 @@ impl Agent {
         let hosts = self.hosts.values().filter_map(HostSide::next_due);
         let own = [
             self.switch.next(),
-            self.switch.cache_ids_due(),
+            self.switch.virtual_switches().cache_ids_due(),
             self.tunnel.next_due(),
             self.notices.next_due(),
         ];

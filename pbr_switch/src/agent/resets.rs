@@ -157,10 +157,10 @@ impl Agent {
         self.stale_resets = false;
         let ports: Vec<PortId> = self.resets.keys().copied().collect();
         for port in ports {
-            let bound = self.switch.bound_to(port).into_iter();
+            let bound = self.switch.virtual_switches().bound_to(port).into_iter();
             let mut whole =
                 // LDs are reset one by one; only a whole binding holds the device.
-                bound.filter(|&at| self.switch.bound_at(at) == Bound::Port(port));
+                bound.filter(|&at| self.switch.virtual_switches().bound_at(at) == Bound::Port(port));
             let is_held = whole.any(|at| self.is_held(at));
             let by_host = is_held.then_some(Reset::Hot);
             let Some(resets) = self.resets.get_mut(&port) else { continue };
@@ -424,7 +424,7 @@ mod tests {
         let [own, far] = [0x30, 0x40].map(Pid::from_low_bits);
         let entries = List::of(&[DrtEntry::Port(3)]);
         let way = SetDrt { table: 0, start: far.bits(), entries };
-        assert!(agent.switch.set_drt(&way).is_ok());
+        assert!(agent.switch.routing_mut().set_drt(&way).is_ok());
         agent.bound(ms(1), Vppb { vcs: VUSP, vppb: 0 }, true, Ends { own, far });
         agent.settle(ms(1));
         let says = |agent: &mut Agent, now, op| {

@@ -363,9 +363,9 @@ fn gfd_commands_are_forwarded_by_as_many_threads_as_there_are() {
         (it.running, it.free)
     };
     assert_eq!(status(&mut bench, 0x51, 0), (true, 0));
-    bench.switch.proxy_done(0, pid(0x51), 1);
+    bench.switch.change(|vcses, _| vcses.proxy_ended(0, pid(0x51), 1));
     assert_eq!(status(&mut bench, 0x51, 0), (true, 0), "another one");
-    bench.switch.proxy_done(0, pid(0x51), 0);
+    bench.switch.change(|vcses, _| vcses.proxy_ended(0, pid(0x51), 0));
     assert_eq!(status(&mut bench, 0x51, 0), (false, 1));
     bench.bad(HOST, &Request::GetProxyStatus(named(0x51, 1)), BAD);
     bench.bad(HOST, &Request::GetProxyStatus(named(0x53, 0)), BAD);

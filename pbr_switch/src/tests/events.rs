@@ -21,11 +21,11 @@ fn a_lost_path_is_a_surprise_link_down_at_the_vppb() {
     };
     assert_eq!(state(&bench), (true, 0, true));
     let epoch = bench.switch.epoch();
-    bench.switch.set_path(Vppb { vcs: 0, vppb: 1 }, true);
+    bench.switch.change(|vcses, _| vcses.set_path(Vppb { vcs: 0, vppb: 1 }, true));
     assert_eq!(bench.switch.epoch(), epoch, "nothing new");
-    bench.switch.set_path(Vppb { vcs: 0, vppb: 1 }, false);
+    bench.switch.change(|vcses, _| vcses.set_path(Vppb { vcs: 0, vppb: 1 }, false));
     assert_eq!(state(&bench), (false, Uncorrectable::SurpriseDown.bit(), false));
-    bench.switch.set_path(Vppb { vcs: 0, vppb: 1 }, true);
+    bench.switch.change(|vcses, _| vcses.set_path(Vppb { vcs: 0, vppb: 1 }, true));
     assert_eq!(state(&bench), (true, Uncorrectable::SurpriseDown.bit(), true));
 }
 

@@ -120,7 +120,7 @@ fn a_host_that_is_lost_takes_its_secret_with_it() {
     for secret in [5, 6] {
         bench.ok(HOST, &Request::SetSv([secret; 16]));
         assert_eq!(bench.ok(FM, &Request::GetSv(0)), [secret; 16]);
-        bench.switch.reset_vcs(0);
+        bench.switch.change(|vcses, _| vcses.reset(0));
         assert_eq!(bench.ok(FM, &Request::GetVcsSvState(0)), [0]);
         assert_eq!(bench.ok(FM, &Request::GetSv(0)), [0; 16]);
     }

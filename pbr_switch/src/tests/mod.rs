@@ -2,6 +2,8 @@
 
 mod absent;
 mod bytes;
+mod cache_ids;
+mod cache_routes;
 mod edge;
 mod events;
 mod everyone;

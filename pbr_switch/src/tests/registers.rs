@@ -59,7 +59,10 @@ impl Host {
 
     fn peek<const N: usize>(&self, at: u64) -> [u8; N] {
         let mut bytes = [0xEE; N];
-        assert!(self.bench.switch.gae_read(0, Hpa(at), &mut bytes), "{at:#x} is the GAE's");
+        assert!(
+            self.bench.switch.vcs(0).unwrap().gae_read(Hpa(at), &mut bytes),
+            "{at:#x} is the GAE's"
+        );
         bytes
     }
 
@@ -84,7 +87,7 @@ impl ConfigAccess for Host {
             return (bdf.bits() == 0).then(|| self.root.read(reg));
         }
         let function = self.function(bdf)?;
-        self.bench.switch.config_read(0, function, reg)
+        self.bench.switch.vcs(0)?.config_read(function, reg)
     }
 
     fn write(&mut self, bdf: Bdf, reg: Reg, value: u32, enables: ByteEnables) {
@@ -118,10 +121,10 @@ fn a_host_finds_its_bridges_and_the_gae_and_gives_them_addresses() {
     assert_eq!(route(base + vcs::GAE_BAR - 1), Ok(Hop::Internal(Function::Gae)));
     assert_ne!(route(base + vcs::GAE_BAR), Ok(Hop::Internal(Function::Gae)));
     for (vppb, function) in [(0, Function::Upstream), (4, Function::Below(3))] {
-        let bdf = host.bench.switch.id_of(0, function).expect("there");
+        let bdf = host.bench.switch.vcs(0).unwrap().id_of(function).expect("there");
         assert_eq!(host.function(bdf), Some(function), "{vppb}");
     }
-    assert_eq!(host.bench.switch.id_of(0, Function::Gae), Some(GAE));
+    assert_eq!(host.bench.switch.vcs(0).unwrap().id_of(Function::Gae), Some(GAE));
 }
 
 #[test]
@@ -153,8 +156,8 @@ fn a_host_commands_its_gae_by_the_mailbox() {
     let fast_after = host.bench.switch.tables().edge(port(0)).expect("an edge").fast().clone();
     assert!(fast == fast_after);
     let mut bytes = [0; 4];
-    assert!(!host.bench.switch.gae_read(0, Hpa(base - 1), &mut bytes), "not its");
-    assert!(!host.bench.switch.gae_read(1, Hpa(base), &mut bytes), "it has none");
+    assert!(!host.bench.switch.vcs(0).unwrap().gae_read(Hpa(base - 1), &mut bytes), "not its");
+    assert!(!host.bench.switch.vcs(1).unwrap().gae_read(Hpa(base), &mut bytes), "it has none");
 }
 
 /// A bind is a hot-add: it changes the slot's status, and interrupts the host if that has asked for it.
@@ -172,9 +175,9 @@ fn a_bind_is_a_hot_add_with_an_interrupt_and_a_lost_link_a_message() {
     };
     assert_eq!(interrupts(host.bench.events()), 1, "presence and link in one");
     let function = Function::Below(1);
-    let bdf = host.bench.switch.id_of(0, function).expect("there");
+    let bdf = host.bench.switch.vcs(0).unwrap().id_of(function).expect("there");
     let want = Msi { address: 0xFEE0_0000, data: bdf.bits() };
-    assert_eq!(host.bench.switch.msi_of(0, function), Some(want));
+    assert_eq!(host.bench.switch.vcs(0).unwrap().msi_of(function), Some(want));
     host.bench.switch.set_link(port(1), None);
     assert!(!host.bench.events().is_empty());
     assert_eq!(host.bench.switch.vcs(0).expect("there").vppbs[2].bridge.link(), None);
@@ -197,7 +200,7 @@ fn a_reset_of_the_bus_below_clears_bridges_and_tables_and_keeps_bindings() {
     ConfigAccess::write(&mut host, upstream, reg, 0x40 << 16, ByteEnables::of(2, 2));
     assert_eq!(numbers(&host), (2, 0, binding));
     let epoch = host.bench.switch.epoch();
-    host.bench.switch.reset_vcs(0);
+    host.bench.switch.change(|vcses, _| vcses.reset(0));
     assert_ne!(host.bench.switch.epoch(), epoch);
     assert_eq!(numbers(&host), (0, 0, binding));
     let gae = host.bench.switch.tables().vcs(0).expect("there").gae().expect("one").bar;
@@ -214,12 +217,12 @@ fn the_segment_of_a_host_is_that_of_its_edge_ports() {
         [0, 1, 2].map(|at| bench.switch.tables().edge(port(at)).expect("an edge").segment)
     };
     let epoch = bench.switch.epoch();
-    bench.switch.capture_segment(0, 0x5A);
-    bench.switch.capture_segment(1, 0x77);
-    bench.switch.capture_segment(9, 0x77);
+    bench.switch.change(|vcses, _| vcses.capture_segment(0, 0x5A));
+    bench.switch.change(|vcses, _| vcses.capture_segment(1, 0x77));
+    bench.switch.change(|vcses, _| vcses.capture_segment(9, 0x77));
     assert_eq!(segments(&bench), [0x5A, 0x5A, 0]);
     assert_ne!(bench.switch.epoch(), epoch, "the dataplane is told");
-    bench.switch.reset_vcs(0);
+    bench.switch.change(|vcses, _| vcses.reset(0));
     assert_eq!(segments(&bench), [0, 0, 0]);
 }
 
@@ -228,9 +231,13 @@ fn what_is_not_there_is_not_read_or_written() {
     let mut bench = Bench::new();
     let (reg, all) = (Reg::at(0), ByteEnables::ALL);
     for (vcs, function) in [(2, Function::Upstream), (0, Function::Below(4)), (1, Function::Gae)] {
-        assert_eq!(bench.switch.config_read(vcs, function, reg), None);
+        let state = bench.switch.vcs(vcs);
+        assert_eq!(state.and_then(|state| state.config_read(function, reg)), None);
+        assert_eq!(state.and_then(|state| state.msi_of(function)), None);
         assert!(!bench.switch.config_write(vcs, function, reg, 1, all));
-        assert_eq!(bench.switch.msi_of(vcs, function), None);
     }
-    assert_eq!(bench.switch.config_read(1, Function::Below(1), reg), Some(0x5747_1E98));
+    assert_eq!(
+        bench.switch.vcs(1).unwrap().config_read(Function::Below(1), reg),
+        Some(0x5747_1E98)
+    );
 }

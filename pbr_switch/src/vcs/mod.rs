@@ -6,6 +6,12 @@
 //! Source: CXL 3.1 sections 7.7.2.6, 7.7.6.1, 7.7.6.4; docs/spec/cxl-fabric.md "Tables of an edge";
 //! docs/spec/wire-formats.md §4.5, §4.6.
 
+mod access;
+mod cache_ids;
+pub(crate) mod host_tables;
+mod registers;
+mod threads;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -20,7 +26,6 @@ use weft_cxl::pci::{
     BarKind, BarSpec, Bridge, BridgeSpec, Component, Function, Identity, Link, Mailbox, PortKind,
     RegisterBlock, SlotSpec, regs,
 };
-use weft_cxl::vdm::rtupdate::CacheIds;
 use weft_dataplane::pbr;
 use weft_dataplane::pbr::vcs::Gae as GaePlace;
 use weft_dataplane::pbr::{Access, AccessVector, EdgePort, Fast, Ldst, Prefixes, TableError};
@@ -29,10 +34,12 @@ use weft_parsers::cci::pbr::PathCost;
 use weft_parsers::cci::{Uuid, generic};
 use weft_parsers::fabric::{Hpa, Pid};
 
-use super::cache_updates::CacheRoutes;
+use super::cache_ids::CacheIds;
 use super::cdat;
 use super::config::{ConfigError, SwitchConfig, VcsConfig};
 use super::port::BRIDGE;
+
+pub use threads::{Thread, Threads};
 
 /// Size of a GAE's BAR0 in bytes: device registers with the mailbox.
 pub const GAE_BAR: u64 = 1 << 17;
@@ -90,17 +97,6 @@ pub struct GaeState {
     pub mailbox: Mailbox,
 }
 
-/// A GFD command that a GAE forwards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Thread {
-    /// PID of the GFD.
-    pub pid: Pid,
-    /// Sequence number among the commands to that GFD, 3 bits.
-    pub seq: u8,
-    /// False once it was answered or given up.
-    pub running: bool,
-}
-
 /// The state of a virtual switch: its bridges, its host's rights, its GAE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VcsState {
@@ -125,12 +121,8 @@ pub struct VcsState {
     pub segment: u8,
     /// PID of the switch at the host's edge, if that is another switch.
     pub host_edge: Pid,
-    /// `CacheID`s behind virtual links, as their downstream edges reported them.
     pub cache_ids: CacheIds,
-    /// Its own `CacheID` route table, and the updates that a vUSP sends to the host's edge.
-    pub(crate) cache_routes: CacheRoutes,
-    /// Last command forwarded to each GFD, running or done.
-    pub threads: Vec<Thread>,
+    pub threads: Threads,
 }
 
 impl VcsState {
@@ -179,8 +171,7 @@ impl VcsState {
             segment: 0,
             host_edge: Pid::NONE,
             cache_ids: CacheIds::default(),
-            cache_routes: CacheRoutes::default(),
-            threads: Vec::new(),
+            threads: Threads::new(switch.threads),
         };
         // Before the host's first read: the bridge's DOE must never answer with an empty table.
         made.renew_cdat();
@@ -225,15 +216,6 @@ impl VcsState {
     pub fn prefixes_at(&self, vppb: &VppbState) -> Prefixes {
         let host = vppb.prefixes.unwrap_or(self.prefixes);
         Prefixes::from_bits(host.bits() & self.prefixes.bits())
-    }
-
-    /// Latency and bandwidth of the virtual link to `pid`.
-    #[must_use]
-    pub fn cost_to(&self, pid: Pid) -> Option<PathCost> {
-        self.vppbs.iter().find_map(|vppb| match vppb.bound {
-            Bound::Pid(bound) if bound.far == pid => Some(bound.cost),
-            _ => None,
-        })
     }
 
     /// Builds the dataplane's table that routes TLPs of this virtual switch. Ports for which `is_resetting` holds count

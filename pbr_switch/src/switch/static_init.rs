@@ -8,13 +8,13 @@
 use std::sync::LazyLock;
 
 use weft_cxl::cci::{Command, Component};
-use weft_parsers::cci::pbr::{AssignOp, AssignPids, PidAssignment};
+use weft_parsers::cci::pbr::{AssignOp, AssignPids, PidAssignment, Vppb};
 use weft_parsers::cci::tables::{Rgt, SetDrt};
 use weft_parsers::cci::{List, Opcode};
 use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
 
+use super::Switch;
 use crate::static_init::{BindingEnd, StaticBinding, StaticInit, StaticInitError, StaticPid};
-use crate::switch::Switch;
 use crate::vcs::{Bound, PidBound};
 use crate::work::Work;
 
@@ -32,7 +32,7 @@ const CHANGE: [Opcode; 9] = [
 ];
 
 /// Commands of a statically configured switch beside those that every component has.
-pub(crate) static STATIC_COMMANDS: LazyLock<Vec<Command>> = LazyLock::new(|| {
+pub(super) static STATIC_COMMANDS: LazyLock<Vec<Command>> = LazyLock::new(|| {
     Switch::COMMANDS.iter().filter(|command| !CHANGE.contains(&command.opcode)).copied().collect()
 });
 
@@ -40,18 +40,18 @@ impl StaticInit {
     /// Reads the set-up off a switch in its current state, without the routes to its manager.
     #[must_use]
     pub fn of(switch: &Switch) -> Self {
-        let ports = switch.ports.iter().flat_map(|port| {
+        let ports = switch.ports.all().iter().flat_map(|port| {
             let pids = (0..=u8::MAX).zip(&port.pids).filter(|(_, pid)| !pid.is_none());
             pids.map(|(instance, &pid)| StaticPid { port: port.id, instance, pid })
         });
         let ownership = &switch.common.ownership;
         let manager = ownership.primary().map(|fm| fm.pid);
-        let table = switch.tables.routes();
+        let table = switch.tables().routes();
         let routes = (0..).map_while(Pid::assignable).map(|to| (to, table.drt(to)));
         let groups = (0..=u8::MAX).take(table.groups());
         let groups = groups.filter_map(|at| Some((at, table.rgt(at.into())?)));
         let mut binds = Vec::new();
-        for (vcs, state) in (0..=u8::MAX).zip(&switch.vcses) {
+        for (vcs, state) in switch.vcses.iter() {
             for (vppb, bridge) in (0..=u8::MAX).zip(&state.vppbs) {
                 let to = match bridge.bound {
                     Bound::Port(port) if vppb > 0 => BindingEnd::Port(port),
@@ -80,7 +80,7 @@ impl StaticInit {
 
 impl Switch {
     /// Applies the set-up to a switch that has none.
-    pub(crate) fn start_static(&mut self, static_init: &StaticInit) -> Result<(), StaticInitError> {
+    pub(super) fn start_static(&mut self, static_init: &StaticInit) -> Result<(), StaticInitError> {
         if static_init.pid.is_none() || !self.can_be(static_init.pid) {
             return Err(StaticInitError::Own(static_init.pid));
         }
@@ -89,7 +89,7 @@ impl Switch {
         self.owned();
         for &StaticPid { port, instance, pid } in &static_init.targets {
             let refused = StaticInitError::Target { port: port.get(), instance, pid };
-            let target = self.ports.iter().position(|other| other.id == port);
+            let target = self.ports.all().iter().position(|other| other.id == port);
             let target = target.and_then(|at| u16::try_from(at).ok()).ok_or(refused)?;
             // `assign_pids` would replace a PID that an earlier entry has set; two entries for one place are a mistake.
             let has = self.port(port).and_then(|port| port.pids.get(usize::from(instance)));
@@ -103,12 +103,12 @@ impl Switch {
         for &(at, group) in &static_init.groups {
             let entry = [group];
             let set = Rgt { table: 0, start: at.into(), entries: List::of(&entry) };
-            self.set_rgt(&set).map_err(|_| StaticInitError::Group(at))?;
+            self.routing.set_rgt(&set).map_err(|_| StaticInitError::Group(at))?;
         }
         for &(to, entry) in &static_init.routes {
             let entry = [entry];
             let set = SetDrt { table: 0, start: to.bits(), entries: List::of(&entry) };
-            self.set_drt(&set).map_err(|_| StaticInitError::Route(to))?;
+            self.routing.set_drt(&set).map_err(|_| StaticInitError::Route(to))?;
         }
         // Bindings last: a virtual link needs the PID of its end here.
         for bind in &static_init.binds {
@@ -122,7 +122,7 @@ impl Switch {
     fn bind_static(&mut self, bind: &StaticBinding) -> Option<()> {
         let StaticBinding { vcs, vppb, to } = *bind;
         // `check` accepts a second bind to the same end as a new cost; here it is a duplicate entry.
-        if self.vcs(vcs)?.vppbs.get(usize::from(vppb))?.bound != Bound::No {
+        if self.vcses.vppb(Vppb { vcs, vppb }).ok()?.bound != Bound::No {
             return None;
         }
         match to {

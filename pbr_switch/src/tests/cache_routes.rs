@@ -7,6 +7,7 @@ use weft_base::rng::Rng;
 use weft_cxl::pci::component::cache_id::regs as cache_regs;
 use weft_cxl::pci::component::{LEN, PRIMARY};
 use weft_cxl::pci::{ByteEnables, Link, Reg, regs};
+use weft_cxl::vdm::Vdm;
 use weft_cxl::vdm::rtupdate::CacheIds;
 use weft_dataplane::config::TlpConfig;
 use weft_dataplane::pbr::Function;
@@ -18,6 +19,7 @@ use weft_parsers::cci::tables::SetDrt;
 use weft_parsers::cci::vcs::UnbindOption;
 use weft_parsers::fabric::{DrtEntry, Hpa};
 use weft_parsers::tlp::VdmOp;
+use weft_parsers::tlp::vdm::RtPair;
 
 use super::*;
 use crate::agent::{Agent, AgentConfig};
@@ -59,7 +61,9 @@ fn without_devices() -> Switch {
         give(&mut switch, target, bits);
     }
     let entries = List::of(&[DrtEntry::Port(0)]);
-    assert!(switch.set_drt(&SetDrt { table: 0, start: HOST.bits(), entries }).is_ok());
+    assert!(
+        switch.routing_mut().set_drt(&SetDrt { table: 0, start: HOST.bits(), entries }).is_ok()
+    );
     let cost = PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };
     switch.do_now(&Work::BindPid { vcs: 0, vppb: 0, far: HOST, own: None, cost }).unwrap();
     switch
@@ -104,6 +108,26 @@ fn place(switch: &mut Switch) {
     }
 }
 
+fn poll(switch: &mut Switch, now: Instant) -> Vec<Vdm> {
+    switch.change(|vcses, ports| vcses.poll_cache_ids(now, ports))
+}
+
+fn due(switch: &Switch) -> Option<Instant> {
+    switch.virtual_switches().cache_ids_due()
+}
+
+fn reset(switch: &mut Switch) {
+    switch.change(|vcses, _| vcses.reset(0));
+}
+
+fn set_path(switch: &mut Switch, vppb: u8, is_up: bool) {
+    switch.change(|vcses, _| vcses.set_path(Vppb { vcs: 0, vppb }, is_up));
+}
+
+fn port_pid(switch: &Switch, vppb: u8) -> Option<Pid> {
+    switch.vcs(0).unwrap().port_pid(switch.ports(), vppb)
+}
+
 fn write(switch: &mut Switch, vppb: u8, at: u16, bytes: &[u8]) {
     let at = Hpa(BASE + u64::from(vppb) * LEN + STRUCTURE + u64::from(at));
     assert!(switch.register_write(Instant::ZERO, 0, function(vppb), at, bytes), "{at}");
@@ -112,7 +136,7 @@ fn write(switch: &mut Switch, vppb: u8, at: u16, bytes: &[u8]) {
 fn read(switch: &mut Switch, vppb: u8, at: u16) -> u32 {
     let mut bytes = [0; 4];
     let at = Hpa(BASE + u64::from(vppb) * LEN + STRUCTURE + u64::from(at));
-    assert!(switch.register_read(0, function(vppb), at, &mut bytes), "{at}");
+    assert!(switch.vcs(0).unwrap().register_read(function(vppb), at, &mut bytes), "{at}");
     u32::from_le_bytes(bytes)
 }
 
@@ -146,7 +170,7 @@ fn commit(switch: &mut Switch, targets: &[(u8, u8)]) {
 
 /// The updates that the switch sends at a time, each as its pairs.
 fn says(switch: &mut Switch, now: Instant) -> Vec<Vec<(u16, u8)>> {
-    let all = switch.poll_cache_ids(now);
+    let all = poll(switch, now);
     let one = |vdm: Vdm| {
         assert_eq!((vdm.op, vdm.pth.hie), (VdmOp::RtUpdate, true));
         assert_eq!((vdm.pth.spid, vdm.pth.dpid), (EDGE, HOST));
@@ -158,7 +182,7 @@ fn says(switch: &mut Switch, now: Instant) -> Vec<Vec<(u16, u8)>> {
 fn answer(switch: &mut Switch, from: Pid, to: Pid, hie: bool, op: VdmOp) -> bool {
     let mut vdm = Vdm::new(from, to, op);
     vdm.pth.hie = hie;
-    switch.answered_cache_ids(&vdm)
+    switch.change(|vcses, _| vcses.answered_cache_ids(&vdm))
 }
 
 fn ack(switch: &mut Switch) -> bool {
@@ -195,9 +219,9 @@ fn a_commit_is_told_and_its_answer_shown() {
         assert_eq!(says(&mut switch, ms(10 * n)), [Vec::new()], "try {n}");
         assert_eq!(says(&mut switch, ms(10 * n)), Vec::<Vec<_>>::new());
     }
-    assert_eq!((status(&mut switch, 0), switch.cache_ids_due()), (0, Some(ms(100))));
+    assert_eq!((status(&mut switch, 0), due(&switch)), (0, Some(ms(100))));
     assert_eq!(says(&mut switch, ms(100)), Vec::<Vec<_>>::new());
-    assert_eq!((status(&mut switch, 0), switch.cache_ids_due()), (REFUSED, None), "nobody answers");
+    assert_eq!((status(&mut switch, 0), due(&switch)), (REFUSED, None), "nobody answers");
     assert!(!ack(&mut switch), "too late");
     assert_eq!(status(&mut switch, 0), REFUSED);
 }
@@ -221,7 +245,7 @@ fn a_table_that_leads_nowhere_is_refused_and_told_to_nobody() {
         ("no decoder committed",     |it| { unbind(it, 1); bind(it, 1, 1); }, &[(4, 1)], REFUSED),
         ("a switch below",           |it| { decode(it, 1, cache_regs::FORWARD); }, &[(0, 1), (15, 1)], 0),
         ("unbound again",            |it| unbind(it, 1), &[(4, 1)], REFUSED),
-        ("virtual link down",        |it| it.set_path(Vppb { vcs: 0, vppb: 0 }, false), &[], REFUSED),
+        ("virtual link down",        |it| set_path(it, 0, false), &[], REFUSED),
     ];
     for (name, before, targets, want) in cases {
         let mut switch = committed();
@@ -264,7 +288,7 @@ fn what_holds_no_more_is_taken_back() {
         ("unbind",      |it| unbind(it, 1), Some(vec![(0x52, 5)]), true),
         ("another PID", |it| give(it, 1, 0x61), Some(vec![(0x52, 5)]), true),
         ("bus reset",   |it| { it.config_write(0, Function::Upstream, Reg::at(regs::BRIDGE_CONTROL), u32::MAX, ByteEnables::from_low_bits(0b1100)); }, Some(vec![]), false),
-        ("reset",       |it| it.reset_vcs(0), None, false),
+        ("reset",       |it| reset(it), None, false),
         ("link gone",   |it| it.do_now(&Work::UnbindPid { vcs: 0, vppb: 0 }).unwrap(), None, false),
         ("nothing",     |_| (), None, true),
     ];
@@ -313,8 +337,8 @@ fn an_edge_that_asks_again_is_told_again() {
         agent.tells(Instant::ZERO, at(0), &vdm);
     };
     let routes = |agent: &Agent| {
-        let sent = &agent.switch().vcs(0).unwrap().cache_routes.sent;
-        sent.as_ref().map(|(_, update)| (update.routes.len(), update.commit.is_some()))
+        let sent = agent.switch().vcs(0).unwrap().cache_ids.sent();
+        sent.map(|update| (update.routes.len(), update.commit.is_some()))
     };
     says(&mut agent, VdmOp::DeassertReset);
     assert_eq!(routes(&agent), None, "there is nothing to tell");
@@ -388,18 +412,24 @@ fn registers_are_where_their_bar_is_and_beside_no_gae_that_is_alone() {
         [(BASE, true), (BASE - 4, false), (BASE + LEN - 4, false), (BASE + LEN - 8, true)]
     {
         assert_eq!(
-            switch.register_read(0, Function::Upstream, Hpa(at), &mut bytes),
+            switch.vcs(0).unwrap().register_read(Function::Upstream, Hpa(at), &mut bytes),
             there,
             "{at:#x}"
         );
         assert_eq!(switch.register_write(ms(0), 0, Function::Upstream, Hpa(at), &bytes), there);
     }
-    assert!(!switch.register_read(0, Function::Below(0), Hpa(BASE), &mut bytes), "another's");
+    assert!(
+        !switch.vcs(0).unwrap().register_read(Function::Below(0), Hpa(BASE), &mut bytes),
+        "another's"
+    );
     let bar = switch.tables().vcs(0).unwrap().below()[1].bar;
     assert_eq!(bar, weft_dataplane::pbr::Window::new(BASE + 2 * LEN, BASE + 3 * LEN - 1));
     let off = ByteEnables::ALL;
     switch.config_write(0, Function::Upstream, Reg::at(regs::COMMAND), 0, off);
-    assert!(!switch.register_read(0, Function::Upstream, Hpa(BASE), &mut bytes), "memory is off");
+    assert!(
+        !switch.vcs(0).unwrap().register_read(Function::Upstream, Hpa(BASE), &mut bytes),
+        "memory is off"
+    );
     let mut config = SwitchConfig::new([0x51; 16], 7);
     config.ports = vec![PortConfig { port: at(0), role: Role::Usp, pids: 1 }];
     for (vppbs, there) in [(0, false), (1, true)] {
@@ -424,9 +454,12 @@ fn random_writes_leave_the_hosts_edge_with_what_holds() {
             }
             let was = status(&mut switch, 0);
             let mut answers = 0;
-            while let [vdm] = switch.poll_cache_ids(ms(step)).as_slice() {
+            while let [vdm] = poll(&mut switch, ms(step)).as_slice() {
                 let one = edge.receive(vdm, true).unwrap();
-                assert!(switch.answered_cache_ids(&one), "seed {seed} step {step}");
+                assert!(
+                    switch.change(|vcses, _| vcses.answered_cache_ids(&one)),
+                    "seed {seed} step {step}"
+                );
                 answers += 1;
             }
             let now = status(&mut switch, 0);
@@ -435,8 +468,7 @@ fn random_writes_leave_the_hosts_edge_with_what_holds() {
             refused += u32::from(now == REFUSED);
             most = most.max(edge.iter().count());
             for (cache_id, port, from) in edge.iter() {
-                let owner =
-                    (1..=3).find(|&vppb| switch.port_pid(Vppb { vcs: 0, vppb }) == Some(port));
+                let owner = (1..=3).find(|&vppb| port_pid(&switch, vppb) == Some(port));
                 assert!(owner.is_some() && from == EDGE, "seed {seed}: {cache_id} at {port}");
             }
         }
@@ -455,12 +487,10 @@ fn random_step(rng: &mut Rng, switch: &mut Switch) -> bool {
             let at = u16::try_from(rng.below(0x40)).unwrap();
             write(switch, vppb, at, &bytes);
         }
-        1 if vppb > 0 && switch.port_pid(Vppb { vcs: 0, vppb }).is_some() => unbind(switch, vppb),
-        1 | 2 if vppb > 0 && switch.port_pid(Vppb { vcs: 0, vppb }).is_none() => {
-            bind(switch, vppb, vppb.into())
-        }
+        1 if vppb > 0 && port_pid(switch, vppb).is_some() => unbind(switch, vppb),
+        1 | 2 if vppb > 0 && port_pid(switch, vppb).is_none() => bind(switch, vppb, vppb.into()),
         3 if rng.below(8) == 0 => {
-            switch.reset_vcs(0);
+            reset(switch);
             place(switch);
             return true;
         }
@@ -471,7 +501,10 @@ fn random_step(rng: &mut Rng, switch: &mut Switch) -> bool {
             let targets: Vec<(u8, u8)> = (1..=3).map(|port| (draw(rng, 5), port)).collect();
             let true_ones: Vec<(u8, u8)> = (0..5)
                 .flat_map(|id| (1..=3).map(move |port| (id, port)))
-                .filter(|&(id, port)| switch.route(0, id, port).is_some())
+                .filter(|&(id, port)| {
+                    let state = switch.vcs(0).unwrap();
+                    state.route(switch.ports(), id, port).is_some()
+                })
                 .collect();
             commit(switch, if rng.below(4) == 0 { &targets } else { &true_ones });
         }
@@ -491,7 +524,9 @@ fn hosts_edge() -> Switch {
         give(&mut switch, target, bits);
     }
     let entries = List::of(&[DrtEntry::Port(3)]);
-    assert!(switch.set_drt(&SetDrt { table: 0, start: EDGE.bits(), entries }).is_ok());
+    assert!(
+        switch.routing_mut().set_drt(&SetDrt { table: 0, start: EDGE.bits(), entries }).is_ok()
+    );
     for port in 0..4 {
         switch.set_link(at(port), Some(Link::default()));
     }
@@ -499,7 +534,7 @@ fn hosts_edge() -> Switch {
     bind(&mut switch, 2, 2);
     let cost = PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };
     switch.do_now(&Work::BindPid { vcs: 0, vppb: 3, far: EDGE, own: None, cost }).unwrap();
-    switch.set_path(Vppb { vcs: 0, vppb: 3 }, true);
+    set_path(&mut switch, 3, true);
     place(&mut switch);
     assert_eq!(tells(&mut switch, &[(0x123, 9)]), Some(VdmOp::RtUpdateAck));
     switch
@@ -514,7 +549,8 @@ fn tells(switch: &mut Switch, pairs: &[(u16, u8)]) -> Option<VdmOp> {
     let payload: Vec<u8> = pairs.flatten().collect();
     let mut vdm = Vdm::new(EDGE, HOST, VdmOp::RtUpdate).with_payload(&payload);
     vdm.pth.hie = true;
-    switch.receive_cache_ids(0, &vdm).map(|answer| answer.op)
+    let answer = switch.change(|vcses, _| vcses.receive_cache_ids(0, &vdm));
+    answer.map(|answer| answer.op)
 }
 
 /// Routes of a host's edge: port of each `CacheID`, and the `CacheID`s from 0 to 15 that each device's port lets pass.
@@ -548,7 +584,7 @@ fn at_a_hosts_own_edge_a_commit_is_in_force_at_once() {
         .map(|(id, port, vppb)| (id, port.bits(), vppb))
         .collect();
     assert_eq!(own, [(4, 0x51, 1), (5, 0x52, 2)]);
-    assert!(switch.poll_cache_ids(ms(1)).is_empty(), "nobody is told");
+    assert!(poll(&mut switch, ms(1)).is_empty(), "nobody is told");
     #[rustfmt::skip] // columns: name, targets
     let refused: [(&str, &[(u8, u8)]); 6] = [
         ("another's",              &[(4, 2)]),
@@ -595,8 +631,8 @@ fn at_a_hosts_own_edge_nothing_is_left_of_what_has_gone() {
         ("unbind",      |it| unbind(it, 1), (vec![(0x52, 5), (0x123, 9)], [vec![], vec![5]])),
         ("another PID", |it| give(it, 1, 0x61), (vec![(0x52, 5), (0x123, 9)], [vec![4], vec![5]])),
         ("bus reset",   |it| { it.config_write(0, Function::Upstream, Reg::at(regs::BRIDGE_CONTROL), u32::MAX, ByteEnables::from_low_bits(0b1100)); }, (vec![(0x123, 9)], [vec![], vec![]])),
-        ("reset",       |it| it.reset_vcs(0), (vec![], [vec![], vec![]])),
-        ("path lost",   |it| it.set_path(Vppb { vcs: 0, vppb: 3 }, false), (vec![(0x51, 4), (0x52, 5)], [vec![4], vec![5]])),
+        ("reset",       |it| reset(it), (vec![], [vec![], vec![]])),
+        ("path lost",   |it| set_path(it, 3, false), (vec![(0x51, 4), (0x52, 5)], [vec![4], vec![5]])),
         ("device in reset", |it| it.set_resetting(at(1), true), (vec![(0x51, 4), (0x52, 5), (0x123, 9)], [vec![], vec![5]])),
     ];
     for (name, event, (ports, decoders)) in cases {
@@ -608,7 +644,7 @@ fn at_a_hosts_own_edge_nothing_is_left_of_what_has_gone() {
         switch.refresh(); // as at the end of each command
         let ports: Vec<(u8, u16)> = ports.into_iter().map(|(port, id)| (id, port)).collect();
         assert_eq!(routed(&switch), (ports, decoders), "{name}");
-        assert!(switch.poll_cache_ids(ms(1)).is_empty(), "{name}: nobody is told");
+        assert!(poll(&mut switch, ms(1)).is_empty(), "{name}: nobody is told");
     }
     // A device that is bound anew has no `CacheID`.
     let mut switch = hosts_edge();
@@ -646,6 +682,6 @@ fn below_a_virtual_link_the_dataplane_knows_what_the_hosts_edge_has() {
     unbind(&mut switch, 2);
     switch.refresh();
     assert_eq!((has(&switch, 1), has(&switch, 2)), (vec![4], vec![]));
-    switch.reset_vcs(0);
+    reset(&mut switch);
     assert_eq!(has(&switch, 1), Vec::<u8>::new());
 }

@@ -5,19 +5,64 @@
 //! Source: docs/spec/wire-formats.md §4.1, §4.3, §4.4, §4.5; CXL 3.1 section 7.7.12.2.
 
 use weft_cxl::cci::reply::PAYLOAD_MAX;
-use weft_cxl::cci::{Done, Outcome, Reply, Session};
+use weft_cxl::cci::{Done, Outcome, Reply, Session, Ticket};
 use weft_dataplane::pbr::Dispatch;
 use weft_dataplane::time::Instant;
+use weft_dataplane::types::PortId;
 use weft_parsers::cci::component::{Cdat, ReadCdat};
-use weft_parsers::cci::mld::{LdConfig, LdMemRequest, TunnelRequest, TunnelTarget};
+use weft_parsers::cci::mld::{LdConfig, LdMemRequest, MemAccess, TunnelRequest, TunnelTarget};
 use weft_parsers::cci::pbr::{CrawlOut, CrawlTarget, Vppb};
+use weft_parsers::cci::switch::ConfigAccess;
 use weft_parsers::cci::{List, Response, ReturnCode, nest};
 use weft_parsers::fabric::Pid;
 
-use super::NONE_SUCH;
+use super::Switch;
+use crate::cci::NONE_SUCH;
 use crate::cdat;
 use crate::port::Port;
-use crate::switch::{FarRequest, Outgoing, Switch};
+
+/// The receiver and content of a request to a component further out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FarRequest {
+    /// A CCI message to the PBR component at the other end of a port, which has no PID yet (DPID `FFF`).
+    Port(PortId, Vec<u8>),
+    /// A CCI message to a component with a PID.
+    Pid(Pid, Vec<u8>),
+    /// A CCI message to LD `FFFFh` of an MLD, or to the device itself, behind a port.
+    Device(PortId, Vec<u8>),
+    /// An access to configuration space of a logical device; the answer is the 4 bytes read, zero for a write.
+    LdConfig {
+        port: PortId,
+        ld: u16,
+        /// Register, direction and byte enables.
+        access: ConfigAccess,
+        /// Data to write; unused for a read.
+        data: u32,
+    },
+    /// An access to memory of a logical device; the answer is a response of 5302h.
+    LdMem {
+        port: PortId,
+        ld: u16,
+        /// Direction of the access.
+        access: MemAccess,
+        /// Length in bytes.
+        len: u16,
+        /// First byte within the memory of the logical device.
+        offset: u64,
+        /// Data to write; empty for a read.
+        data: Vec<u8>,
+    },
+}
+
+/// A request to a component further out; the answer goes to `Common::complete` under the ticket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outgoing {
+    /// Ticket under which the answer completes.
+    pub ticket: Ticket,
+    /// PID of the requester: the fabric manager.
+    pub spid: Pid,
+    pub to: FarRequest,
+}
 
 /// Bytes in front of the data of a Read CDAT response.
 const CDAT_HEAD: usize = 16;
@@ -53,14 +98,14 @@ impl Switch {
         let message = message.to_vec();
         let to = match request.target {
             CrawlTarget::Port(number) => {
-                let port = self.port_of(number)?;
+                let port = self.ports.named(number)?;
                 // Only such a partner answers CCI addressed to DPID FFFh.
                 if !port.is_pbr() {
                     return Err(ReturnCode::InvalidInput);
                 }
                 FarRequest::Port(with_link(port)?.id, message)
             }
-            CrawlTarget::Pid(pid) => match self.tables.routes().lookup(pid) {
+            CrawlTarget::Pid(pid) => match self.routing.tables().routes().lookup(pid) {
                 Ok(Dispatch::Here) | Err(_) => return Err(ReturnCode::InvalidInput),
                 // As at a port without link: the request would be lost, and there may be another route the next time.
                 Ok(_) if self.static_port(pid).is_none() => return Err(ReturnCode::RetryRequired),
@@ -78,7 +123,7 @@ impl Switch {
     ) -> Done {
         let message = request.message.bytes();
         fits_in_tunnel(nest::split_type(message).1)?;
-        let port = self.port_of(request.id)?;
+        let port = self.ports.named(request.id)?;
         // The LD-pool CCI belongs to a multi-headed device, not to a port of a switch.
         if port.lds() == 0 || request.target != TunnelTarget::PortOrLd {
             return Err(ReturnCode::InvalidInput);
@@ -89,7 +134,7 @@ impl Switch {
 
     /// The port of an MLD that has a logical device with that LD-ID.
     fn ld_port(&self, number: u8, ld: u16) -> Result<&Port, ReturnCode> {
-        let port = self.port_of(number)?;
+        let port = self.ports.named(number)?;
         if ld >= port.lds().into() {
             return Err(NONE_SUCH);
         }
@@ -132,16 +177,16 @@ impl Switch {
         let cdat = match vcs {
             // Before it is claimed the switch has no PID (FFFh), and FFFh must not name it.
             None if !pid.is_none() && pid == self.common.ownership.pid() => {
-                cdat::of_switch(&self.ports)
+                cdat::of_switch(self.ports.all())
             }
             None => return Err(NONE_SUCH),
             Some(vcs) if pid.is_none() => {
-                let upstream = self.vppb_of(Vppb { vcs, vppb: 0 })?;
+                let upstream = self.vcses.vppb(Vppb { vcs, vppb: 0 })?;
                 upstream.bridge.cdat().ok_or(NONE_SUCH)?.bytes()
             }
             Some(vcs) => {
-                let fast = self.vppb_of(Vppb { vcs, vppb: 0 })?.tables.fast();
-                let state = self.vcs_of(vcs)?;
+                let fast = self.vcses.vppb(Vppb { vcs, vppb: 0 })?.tables.fast();
+                let state = self.vcses.named(vcs)?;
                 // Invalid Input as for an unknown PID: a host learns nothing of components that it may not reach.
                 if !state.access.gmv.contains(pid) && !state.access.vtv.contains(pid) {
                     return Err(NONE_SUCH);

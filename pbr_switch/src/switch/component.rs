@@ -5,13 +5,12 @@
 //! Source: docs/spec/cxl-fabric.md "Port roles"; docs/spec/wire-formats.md §4.2 to §4.6.
 
 use weft_cxl::cci::{Command, Common, Component, Done, Reply, Session};
-use weft_dataplane::pbr::tables::Assigned;
 use weft_dataplane::time::Instant;
 use weft_parsers::cci::Request;
 use weft_parsers::fabric::Pid;
 
-use super::commands::STATIC_COMMANDS;
-use super::switch::Switch;
+use super::Switch;
+use super::static_init::STATIC_COMMANDS;
 
 impl Component for Switch {
     fn common(&self) -> &Common {
@@ -41,11 +40,10 @@ impl Component for Switch {
     }
 
     fn can_be(&self, pid: Pid) -> bool {
-        let other = |&(taken, to): &(Pid, Assigned)| taken == pid && to != Assigned::Switch;
         // A statically configured switch keeps its PID, because other switches already have routes to it.
         let own = self.common.ownership.pid();
         let keeps = self.config.static_init.is_none() || own.is_none() || pid == own;
-        keeps && !pid.is_none() && !self.tables.assigned().any(|it| other(&it))
+        keeps && !pid.is_none() && !self.routing.is_of_port(pid)
     }
 
     fn owned(&mut self) {
@@ -53,27 +51,7 @@ impl Component for Switch {
         let pid = ownership.pid();
         // A fabric manager with a connection to this switch is reached here: its PID routes to the switch itself.
         let fm = ownership.primary().filter(|_| ownership.is_local()).map(|fm| fm.pid);
-        // The PIDs that the switch and its manager had before. Collected first, as the loop changes the table.
-        let own: Vec<Pid> = self
-            .tables
-            .assigned()
-            .filter(|&(taken, to)| to == Assigned::Switch && taken != pid && Some(taken) != fm)
-            .map(|(taken, _)| taken)
-            .collect();
-        for other in own {
-            let cleared = self.tables.clear(other);
-            debug_assert!(cleared.is_ok(), "it was assigned");
-        }
-        if !pid.is_none() {
-            let assigned = self.tables.assign(pid, Assigned::Switch);
-            debug_assert!(assigned.is_ok(), "`can_be` has said so");
-        }
-        if let Some(fm) = fm {
-            // If a port already has the manager's PID, its answers from further out are lost until it claims with
-            // another one.
-            let _ = self.tables.assign(fm, Assigned::Switch);
-        }
-        self.changed();
+        self.routing.set_own(pid, fm);
     }
 
     fn tick(&mut self, now: Instant) {
