@@ -54,7 +54,7 @@ pub fn tuple_parameters(tree: &Tree) -> Vec<Finding> {
 }
 
 /// Whether an item with these attributes is compiled for tests only.
-fn is_for_tests(attributes: &[Attribute]) -> bool {
+pub(super) fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let syn::Meta::List(list) = &attribute.meta else { return false };
         list.path.is_ident("cfg") && list.tokens.clone().into_iter().any(|token| says_test(&token))

@@ -13,6 +13,7 @@ pub mod citations;
 pub mod clauses;
 pub mod functions;
 pub mod manifests;
+pub mod methods;
 pub mod mutants;
 mod names;
 pub mod pages;
@@ -198,8 +199,9 @@ pub const RULES: [(&str, Rule); 21] = [
 ];
 
 /// Warnings by name: places worth a look, which fail nothing.
-pub const WARNINGS: [(&str, Rule); 2] = [
+pub const WARNINGS: [(&str, Rule); 3] = [
     ("a file of more than 1,000 lines is often two ideas", text::lengths),
+    ("a type with methods in more than four files is often several types", methods::spread),
     ("a clause of a standard is named above code, and above no test", clauses::untested),
 ];
 
@@ -232,6 +234,11 @@ mod tests {
             ("lab/src/signature.rs", "fn f((a, b): (u8, u8)) {}\n"),
             ("lab/src/clause.rs", "//= RFC 1 section 2\nfn f() {}\n"),
             ("lab/src/reads.rs", "std::fs::read(path)\n"),
+            ("hosts/src/wide.rs", "struct Wide;\nimpl Wide {}\n"),
+            ("hosts/src/p.rs", "impl Wide {}\n"),
+            ("hosts/src/q.rs", "impl Wide {}\n"),
+            ("hosts/src/r.rs", "impl Wide {}\n"),
+            ("hosts/src/s.rs", "impl Wide {}\n"),
             ("sim/src/checkers.rs", "self.object(now, \"order\", saw);\n"),
         ]);
         for (name, rule) in RULES.into_iter().chain(WARNINGS) {
