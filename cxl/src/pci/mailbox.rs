@@ -28,7 +28,6 @@ const CAPABILITIES: usize = 0x00;
 pub(crate) const CONTROL: usize = 0x04;
 pub(crate) const COMMAND: usize = 0x08;
 pub(crate) const STATUS: usize = 0x10;
-const BACKGROUND: usize = 0x18;
 pub(crate) const PAYLOAD: usize = 0x20;
 
 pub(crate) const DOORBELL: u8 = 1 << 0;
@@ -41,8 +40,6 @@ const READY: u8 = 1 << 4;
 pub mod code {
     /// The command completed.
     pub const SUCCESS: u16 = 0x00;
-    /// The command continues in the background.
-    pub const BACKGROUND: u16 = 0x01;
     /// The executor returned more output than fits the payload area.
     pub const INTERNAL: u16 = 0x04;
     /// The input payload does not fit the payload area.
@@ -106,8 +103,6 @@ pub struct Mailbox {
     head: Vec<u8>,
     /// The mailbox from [`MAILBOX_AT`] on: registers, then the payload area.
     registers: Vec<u8>,
-    /// Opcode of the command in the background.
-    background: Option<u16>,
 }
 
 impl Mailbox {
@@ -119,11 +114,7 @@ impl Mailbox {
         if !(8..=20).contains(&shift) {
             return Err(MailboxError::Payload { shift });
         }
-        let mut this = Self {
-            head: vec![0; 0x100],
-            registers: vec![0; PAYLOAD + (1 << shift)],
-            background: None,
-        };
+        let mut this = Self { head: vec![0; 0x100], registers: vec![0; PAYLOAD + (1 << shift)] };
         let mailbox_len = u32::try_from(this.registers.len()).unwrap_or(0);
         let mut blocks = vec![(ID_STATUS, STATUS_AT, 8), (ID_MAILBOX, MAILBOX_AT, mailbox_len)];
         if kind == BlockKind::Memory {
@@ -225,7 +216,8 @@ impl Mailbox {
     }
 
     /// Ends the running command with a return code, a vendor-specific status and its output; returns whether the
-    /// host wants an interrupt. With [`code::BACKGROUND`] the command continues in the background.
+    /// host wants an interrupt. No command of a mailbox here continues in the background, so its background status
+    /// stays zero.
     pub fn complete(&mut self, code: u16, vendor: u16, output: &[u8]) -> bool {
         // A reset of the function may have ended the command before its executor did.
         if !self.is_busy() {
@@ -234,48 +226,16 @@ impl Mailbox {
         let fits = output.len() <= self.payload_max();
         let (code, output) = if fits { (code, output) } else { (code::INTERNAL, &[][..]) };
         put(&mut self.registers, PAYLOAD, output);
-        let [low, high, ..] = self.command();
         // The reserved bits above the length are cleared with it.
         put(&mut self.registers, COMMAND + 2, &[0; 6]);
         let len = u32::try_from(output.len()).unwrap_or(0);
         put(&mut self.registers, COMMAND + 2, &len.to_le_bytes());
         put(&mut self.registers, STATUS + 4, &code.to_le_bytes());
         put(&mut self.registers, STATUS + 6, &vendor.to_le_bytes());
-        if code == code::BACKGROUND {
-            self.background = Some(u16::from_le_bytes([low, high]));
-            put(&mut self.registers, STATUS, &[1]);
-            put(&mut self.registers, BACKGROUND, &[low, high, 0, 0, 0, 0, 0, 0]);
-        }
         // Cleared last: the host may use the result as soon as it reads the doorbell as 0.
         let control = self.control() & !DOORBELL;
         put(&mut self.registers, CONTROL, &[control]);
         control & DOORBELL_INTERRUPT != 0
-    }
-
-    /// Sets the progress of the background command, in percent.
-    pub fn progress(&mut self, percent: u8) {
-        if self.background.is_some() {
-            // 100 % means finished, which only `finish_background` may say.
-            put(&mut self.registers, BACKGROUND + 2, &[percent.min(99)]);
-        }
-    }
-
-    /// Ends the command in the background; returns whether an interrupt is to be sent.
-    pub fn finish_background(&mut self, code: u16, vendor: u16) -> bool {
-        if self.background.take().is_none() {
-            return false;
-        }
-        put(&mut self.registers, BACKGROUND + 2, &[100]);
-        put(&mut self.registers, BACKGROUND + 4, &code.to_le_bytes());
-        put(&mut self.registers, BACKGROUND + 6, &vendor.to_le_bytes());
-        put(&mut self.registers, STATUS, &[0]);
-        self.control() & BACKGROUND_INTERRUPT != 0
-    }
-
-    /// Opcode of the command in the background. An executor answers another command of that kind with Busy.
-    #[must_use]
-    pub const fn background(&self) -> Option<u16> {
-        self.background
     }
 
     /// Sets the event status of the device: a bit for each log that holds records.
@@ -285,7 +245,6 @@ impl Mailbox {
 
     /// Returns to idle, as the function was reset.
     pub fn reset(&mut self) {
-        self.background = None;
         // Capabilities stay, as they describe the hardware; control, command, status and payload are cleared.
         if let Some(registers) = self.registers.get_mut(CONTROL..) {
             registers.fill(0);
@@ -454,31 +413,13 @@ mod tests {
     }
 
     #[test]
-    fn a_command_may_go_on_in_the_background() {
-        let mut mailbox = mailbox();
-        assert!(!mailbox.finish_background(0, 0), "nothing is there");
-        send(&mut mailbox, 0x5201, &[], 6);
-        assert!(mailbox.complete(code::BACKGROUND, 0, &[]));
-        assert_eq!(mailbox.background(), Some(0x5201));
-        mailbox.progress(40);
-        assert_eq!(get(&mailbox, AT + 0x10), [1, 0, 0, 0, 1, 0, 0, 0]);
-        assert_eq!(get(&mailbox, AT + 0x18), [0x01, 0x52, 40, 0, 0, 0, 0, 0]);
-        assert!(send(&mut mailbox, 0x0002, &[], 6).command.is_some(), "others run meanwhile");
-        assert!(mailbox.complete(code::SUCCESS, 0, &[]));
-        assert!(mailbox.finish_background(2, 5));
-        assert_eq!(get(&mailbox, AT + 0x18), [0x01, 0x52, 100, 0, 2, 0, 5, 0]);
-        assert_eq!(get(&mailbox, AT + 0x10), [0; 8]);
-        assert_eq!(mailbox.background(), None);
-    }
-
-    #[test]
     fn a_reset_leaves_an_idle_mailbox() {
         let mut mailbox = mailbox();
         let fresh = mailbox.clone();
         mailbox.set_events(0b101);
         assert_eq!(get(&mailbox, STATUS_AT.into()), [0b101]);
         send(&mut mailbox, 0x5201, &[1; 256], 6);
-        mailbox.complete(code::BACKGROUND, 0, &[]);
+        mailbox.complete(code::INTERNAL, 0, &[]);
         send(&mut mailbox, 0x5202, &[1; 256], 6);
         mailbox.reset();
         assert_eq!(mailbox, fresh);

@@ -231,13 +231,6 @@ impl Switch {
         }
     }
 
-    /// Sets the PID of the switch at a host's edge, for a virtual switch whose upstream vPPB is a vUSP.
-    pub fn set_host_edge(&mut self, vcs: u8, pid: Pid) {
-        if let Some(state) = self.vcses.get_mut(vcs) {
-            state.host_edge = pid;
-        }
-    }
-
     pub(super) const fn ports(&self) -> &Ports {
         &self.ports
     }

@@ -253,9 +253,8 @@ fn configure_pid_binding_ends_a_virtual_link_at_both_kinds_of_switch() {
     assert_eq!(bench.background(&bind(1, 0, 0x98)), ReturnCode::Success);
     let vcs = bench.switch.tables().vcs(1).expect("there");
     assert_eq!(vcs.upstream().binding, Binding::Fabric { spid: pid(0x40), dpid: pid(0x98) });
-    bench.switch.set_host_edge(1, pid(0x70));
     let it = get(&mut bench, 1, 0);
-    assert_eq!((it.pid, it.host_edge), (pid(0x98), pid(0x70)));
+    assert_eq!((it.pid, it.host_edge), (pid(0x98), Pid::NONE));
     for (name, request) in [
         ("bound to another", bind(0, 3, 0x97)),
         ("upstream of a host", bind(0, 0, 0x97)),

@@ -119,8 +119,6 @@ pub struct VcsState {
     pub secret: Option<Uuid>,
     /// PCIe segment of the host's hierarchy.
     pub segment: u8,
-    /// PID of the switch at the host's edge, if that is another switch.
-    pub host_edge: Pid,
     pub cache_ids: CacheIds,
     pub threads: Threads,
 }
@@ -169,7 +167,6 @@ impl VcsState {
             gam,
             secret: None,
             segment: 0,
-            host_edge: Pid::NONE,
             cache_ids: CacheIds::default(),
             threads: Threads::new(switch.threads),
         };

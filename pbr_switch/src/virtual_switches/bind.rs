@@ -272,8 +272,8 @@ impl VirtualSwitches {
             Bound::Pid(bound) => (bound.far, bound.cost),
             _ => (Pid::NONE, free),
         };
-        // At the host's own edge the managing PID is this switch; below a link the manager sets it (`set_host_edge`).
-        let host_edge = if vcs.usp.is_some() { own } else { vcs.host_edge };
+        // At the host's own edge the managing PID is this switch. Below a link no command says which switch that is.
+        let host_edge = if vcs.usp.is_some() { own } else { Pid::NONE };
         reply.send(&Response::GetPidBinding(PidBinding { pid, host_edge, cost }))
     }
 }

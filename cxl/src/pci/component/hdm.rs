@@ -192,13 +192,6 @@ impl Hdm {
         *self = Self::new(self.role);
     }
 
-    /// Changes the capacity of a device; committed decoders stay.
-    pub const fn set_capacity(&mut self, bytes: u64) {
-        if let HdmRole::Device { capacity } = &mut self.role {
-            *capacity = bytes;
-        }
-    }
-
     /// Length of the structure in bytes.
     pub(super) fn len(&self) -> u16 {
         let [count, ..] = self.decoders.len().to_le_bytes();

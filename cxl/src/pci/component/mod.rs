@@ -127,14 +127,6 @@ impl Component {
         })
     }
 
-    /// HDM decoders, for changes by the component itself.
-    pub fn hdm_mut(&mut self) -> Option<&mut Hdm> {
-        self.structures.iter_mut().find_map(|(_, structure)| match structure {
-            Structure::Hdm(hdm) => Some(hdm),
-            _ => None,
-        })
-    }
-
     /// Route table of `CacheID`s, for the owner, who decides about its commits.
     pub fn cache_id_table_mut(&mut self) -> Option<&mut CacheIdTable> {
         self.structures.iter_mut().find_map(|(_, structure)| match structure {

@@ -224,18 +224,6 @@ fn a_switch_has_nothing_to_switch_on_and_all_of_its_targets() {
     assert_eq!(read(&block, at(31, 0x1C)), 0, "reserved");
 }
 
-/// A device loses memory under a committed decoder: the memory itself refuses accesses behind its end, and further
-/// commits fail.
-#[test]
-fn less_memory_keeps_what_is_committed() {
-    let mut block = block(DEVICE);
-    switch_on(&mut block);
-    assert_eq!(commit(&mut block, 0, 0, 4 * UNIT, 0), DONE);
-    block.hdm_mut().unwrap().set_capacity(2 * UNIT);
-    assert_eq!(block.hdm().unwrap().dpa(Hpa(3 * UNIT), 64, false), Some(Dpa(3 * UNIT)));
-    assert_eq!(commit(&mut block, 1, 4 * UNIT, UNIT, 0), REFUSED);
-}
-
 /// Random writes of bytes and registers: committed decoders are the first ones, in order, never overlap, never
 /// change without being released, and a device never decodes beyond its memory.
 #[test]
