@@ -40,9 +40,9 @@ pub fn tables(fabric: &mut ManagedFabric) -> Rows {
         rows.insert(format!("gfd {at}"), status.detail.to_string());
     }
     let state = fabric.fm().state().expect("it is up");
-    rows.insert("manager memory".to_owned(), format!("{:?}", state.memory));
+    rows.insert("manager memory".to_owned(), format!("{:?}", state.grants.memory));
     rows.insert("manager bindings".to_owned(), format!("{:?}", state.bindings));
-    rows.insert("manager GIM".to_owned(), format!("{:?}", (state.gim, state.granted)));
+    rows.insert("manager GIM".to_owned(), format!("{:?}", (state.grants.gim, state.grants.access)));
     let links = (&state.inventory.links, &state.inventory.down);
     rows.insert("manager links".to_owned(), format!("{links:?}"));
     rows

@@ -9,6 +9,7 @@ pub mod bind;
 pub mod cdat;
 pub mod edge;
 pub mod gim;
+pub mod grants;
 pub mod hbr;
 pub mod ld_capacity;
 pub mod lds;

@@ -15,11 +15,10 @@ use crate::cci::{CallError, CciSession, Way};
 use crate::components::bind::Bindings;
 use crate::components::cdat::{self, Figures};
 use crate::components::edge::{AccessBit, EdgeContext};
-use crate::components::memory::Share;
 use crate::discover::change::Running;
 use crate::model::graph::SwitchId;
 use crate::model::inventory::DiscoveredSwitch;
-use crate::model::text::{name_of, parse_pid};
+use crate::model::text::parse_pid;
 
 /// Calls `f` with the means to change rights at edges: figures for costs, and the wait for packets under way.
 pub(super) fn at_edges<R>(
@@ -59,7 +58,7 @@ impl Fm {
 
     /// Tells edges the costs that have changed: hosts read them in CDATs, and are notified of the change.
     pub(super) fn tell_costs(&mut self) {
-        let wanted = self.wanted_access();
+        let wanted = self.grants.access_bits();
         self.told_costs.retain(|bit, _| wanted.contains(bit));
         for bit in wanted {
             let told = self.told_costs.get(&bit);
@@ -102,30 +101,10 @@ impl Fm {
     ) -> Result<String, Refused> {
         let host = self.names(|names| names.host(host))?;
         let pid = self.names(|names| names.gfd(pid).or_else(|_| parse_pid(pid)))?;
-        let uses = |share: &Share| {
-            share.hosts.contains(&host) && share.parts.iter().any(|part| part.gfd == pid)
-        };
+        let bit = vector.bit(host, pid);
         // A bit that memory, GIM or P2P needs would be set again at the next comparison; refused with its name instead.
-        if let Some(share) = self.memory.shares.iter().find(|share| uses(share))
-            && vector == Vector::Gmv
-            && !on
-        {
-            let name = name_of(&share.tag);
-            return Err(Refused::because(format!("memory {name:?} needs it: revoke that first")));
-        }
-        if let Some(grant) = self.gim.user(pid, Some(host))
-            && vector == Vector::Vtv
-            && !on
-        {
-            let name = &grant.name;
-            return Err(Refused::because(format!("GIM {name:?} needs it: revoke that first")));
-        }
-        if let Some(grant) = self.p2p.user(pid, Some(host))
-            && vector == Vector::Lav
-            && !on
-        {
-            let name = &grant.name;
-            return Err(Refused::because(format!("P2P {name:?} needs it: revoke that first")));
+        if let Some(user) = self.grants.user_of_bit(host, bit).filter(|_| !on) {
+            return Err(Refused::because(format!("{user} needs it: revoke that first")));
         }
         let running = self.up()?;
         let way = running.inventory.switch(host.switch).map_or(Way::Entry, DiscoveredSwitch::way);
@@ -148,13 +127,8 @@ impl Fm {
             Command::ConfigureLdstAccess(ConfigureLdstAccess { vcs, access: PidOp { pid, op } })
         };
         self.fabric.call(way, &command).map_err(refuse)?;
-        let bit = match vector {
-            Vector::Gmv => AccessBit::Gmv(host.switch, vcs, pid),
-            Vector::Vtv => AccessBit::Vtv(host.switch, vcs, pid),
-            Vector::Lav => AccessBit::Lav(host.switch, vcs, pid),
-        };
         // Remembered, so that a restarted edge gets it back; memory, GIM and P2P account for their own bits.
-        let _ = if on { self.granted.insert(bit) } else { self.granted.remove(&bit) };
+        let _ = if on { self.grants.access.insert(bit) } else { self.grants.access.remove(&bit) };
         let vector = match vector {
             Vector::Gmv => "GMV",
             Vector::Vtv => "VTV",

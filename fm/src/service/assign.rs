@@ -13,10 +13,8 @@ use weft_rpc::Refused;
 use super::{Fm, refuse};
 use crate::cci::send::send;
 use crate::components::bind::Remote;
-use crate::components::memory::Share;
 use crate::model::graph::{PortRef, SwitchId};
 use crate::model::inventory::Target;
-use crate::model::text::name_of;
 use crate::plan::{self, Assignment};
 
 impl Fm {
@@ -86,17 +84,6 @@ impl Fm {
         if let Some(link) = running.bindings.remote.iter().find(ends) {
             return Some(format!("the virtual link at {}", link.host.bridge));
         }
-        let has = |share: &&Share| share.hosts.iter().any(|host| host.pid == pid);
-        if let Some(grant) = self.gim.user(pid, None) {
-            return Some(format!("GIM {:?}", grant.name));
-        }
-        let names = |grant: &&crate::components::p2p::Grant| {
-            grant.to.pid == pid || grant.from.iter().any(|one| one.pid == pid)
-        };
-        if let Some(grant) = self.p2p.all().find(names) {
-            return Some(format!("P2P {:?}", grant.name));
-        }
-        let share = self.memory.shares.iter().find(has)?;
-        Some(format!("memory {:?}", name_of(&share.tag)))
+        self.grants.user_of_pid(pid)
     }
 }

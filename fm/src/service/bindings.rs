@@ -77,8 +77,9 @@ impl Fm {
             .map(|one| one.edge)
             .filter(|edge| names.virtual_hierarchy(*edge) == Some(own))
             .partition(|edge| (edge.switch, edge.vcs) == own && names.hosts().contains(edge));
-        let shares = self.memory.shares.iter().map(|share| (name_of(&share.tag), &share.hosts));
-        let gim = self.gim.grants.iter().map(|grant| (grant.name.clone(), &grant.from));
+        let shares =
+            self.grants.memory.shares.iter().map(|share| (name_of(&share.tag), &share.hosts));
+        let gim = self.grants.gim.grants.iter().map(|grant| (grant.name.clone(), &grant.from));
         let mut said = Vec::new();
         for (name, given) in shares.chain(gim) {
             // Rights go by the PID of the device's port, which stays when another host binds the device.

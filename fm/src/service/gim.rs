@@ -13,7 +13,7 @@ use crate::components::edge::EdgeContext;
 use crate::components::gim::{Gim, GimError, Grant};
 use crate::components::memory::map::Beside;
 use crate::components::memory::{Host, Memory};
-use crate::model::text::{is_word, tag};
+use crate::model::text::is_word;
 use crate::state::desired::{DesiredGim, DesiredMemory};
 use crate::state::names::Names;
 
@@ -31,7 +31,7 @@ impl Fm {
             hpa: grant.hpa,
             size: grant.len,
         };
-        self.gim.grants.iter().map(row).collect()
+        self.grants.gim.grants.iter().map(row).collect()
     }
 
     fn as_grant(&self, wanted: &DesiredGim) -> Result<Grant, String> {
@@ -87,25 +87,28 @@ impl Fm {
                 };
                 vec![self.show_gim(&wanted)?]
             }
-            Request::Release { name } if self.gim.find(name).is_some() => {
+            Request::Release { name } if self.grants.gim.find(name).is_some() => {
                 vec![self.hide_gim(name)?]
             }
-            Request::Revoke { name, host } if self.gim.find(name).is_some() => {
+            Request::Revoke { name, host } if self.grants.gim.find(name).is_some() => {
                 self.revoke_gim(name, host)?
             }
             Request::Release { name } => {
                 let tag = self.tag_of(name)?;
                 let inventory = self.up()?.inventory.clone();
-                self.memory.release(&mut self.fabric, &inventory, &tag).map_err(refuse)?;
+                self.grants.memory.release(&mut self.fabric, &inventory, &tag).map_err(refuse)?;
                 vec![format!("memory {name:?} is released")]
             }
             Request::Revoke { name, host } => {
                 let (tag, host) = (self.tag_of(name)?, self.names(|names| names.host(host))?);
                 let inventory = self.up()?.inventory.clone();
-                self.memory.revoke(&mut self.fabric, &inventory, &tag, host).map_err(refuse)?;
+                self.grants
+                    .memory
+                    .revoke(&mut self.fabric, &inventory, &tag, host)
+                    .map_err(refuse)?;
                 vec![format!("host {} does not have memory {name:?} any more", host.pid)]
             }
-            Request::Grant { name, .. } if self.gim.find(name).is_some() => {
+            Request::Grant { name, .. } if self.grants.gim.find(name).is_some() => {
                 let text = format!(
                     "GIM is given to all at once: weft fm gim release {name}, and gim add with one --from more"
                 );
@@ -130,7 +133,7 @@ impl Fm {
         };
         let (figures, drain) = (self.desired.figures(), self.drain);
         at_edges(&mut self.fabric, running, figures, drain, |means| {
-            f(&mut self.gim, means, &self.memory)
+            f(&mut self.grants.gim, means, &self.grants.memory)
         })
     }
 
@@ -138,7 +141,7 @@ impl Fm {
     fn beside(&self, from: &[Host]) -> Vec<Beside> {
         let Some(running) = &self.running else { return Vec::new() };
         let names = Names::new(&self.desired, running);
-        let of = |one: &Host| Beside { others: self.p2p.ranges(*one), own: names.own(*one) };
+        let of = |one: &Host| Beside { others: self.grants.p2p.ranges(*one), own: names.own(*one) };
         from.iter().map(of).collect()
     }
 
@@ -148,8 +151,7 @@ impl Fm {
             let why = "expected a name of letters, digits, -, _ and .";
             return Err(Refused::bad_request(format!("{why}, found {name:?}")));
         }
-        let share = tag(name).ok().and_then(|tag| self.memory.find(&tag));
-        if share.is_some() || self.gim.find(name).is_some() || self.p2p.known(name).is_some() {
+        if self.grants.has_name(name) {
             let why = "expected a name that no other memory, GIM or P2P has";
             return Err(Refused::because(format!("{why}, found {name:?}")));
         }
@@ -180,8 +182,8 @@ impl Fm {
         self.change_gim(|gim, means, _| gim.revoke(means, name, edge)).map_err(refuse)?;
         let mut said = vec![format!("GIM {name:?} is revoked from {from}")];
         // VTV belongs to a virtual switch, not to one of its ports.
-        let of = self.gim.find(name).map(|grant| grant.of.pid);
-        let still = of.and_then(|of| self.gim.still_allows(of, edge));
+        let of = self.grants.gim.find(name).map(|grant| grant.of.pid);
+        let still = of.and_then(|of| self.grants.gim.still_allows(of, edge));
         if let Some(why) = still {
             said.push(format!(
                 "its edge still lets its requests through, as {why}: the owner of the memory must refuse them"
@@ -192,7 +194,7 @@ impl Fm {
 
     pub(super) fn apply_desired_gim(&mut self, wanted: &DesiredGim) -> Result<(), String> {
         let grant = self.as_grant(wanted)?;
-        let Some(own) = self.gim.find(&wanted.name) else {
+        let Some(own) = self.grants.gim.find(&wanted.name) else {
             let beside = self.beside(&grant.from);
             self.change_gim(|gim, means, memory| gim.show(means, memory, &beside, grant))
                 .map_err(|error| with_causes(&error))?;

@@ -55,14 +55,12 @@ use super::cci::{CciSession, Way};
 use super::plan::{self, Baseline};
 use crate::components::bind::Bridge;
 use crate::components::edge::AccessBit;
-use crate::components::gim::Gim;
+use crate::components::grants::Grants;
 use crate::components::media::Dmp;
-use crate::components::memory::Memory;
-use crate::components::p2p::P2p;
 use crate::discover::change::Running;
 use crate::model::graph::{PortRef, SwitchId};
 use crate::model::inventory::Inventory;
-use crate::model::text::{bytes, name_of, parse_pid, tag};
+use crate::model::text::{bytes, parse_pid};
 use crate::show::display_names::DisplayNames;
 use crate::show::trace::{Edge, TraceContext, Via, trace};
 use crate::state::desired::DesiredState;
@@ -93,13 +91,9 @@ pub struct Fm {
     take_over: bool,
     options: plan::Options,
     running: Option<Running>,
-    memory: Memory,
-    gim: Gim,
-    p2p: P2p,
+    grants: Grants,
     /// Media partitions of GFDs, as read last.
     partitions: BTreeMap<Pid, Vec<Dmp>>,
-    /// Access bits set by command.
-    granted: BTreeSet<AccessBit>,
     /// Path costs told to edges, by the bit that opens the path.
     told_costs: BTreeMap<AccessBit, PathCost>,
     /// Path costs told to the lower ends of virtual links.
@@ -167,11 +161,8 @@ impl Fm {
             take_over,
             options: plan::Options::default(),
             running: None,
-            memory: Memory::default(),
-            gim: Gim::default(),
-            p2p: P2p::default(),
+            grants: Grants::default(),
             partitions: BTreeMap::new(),
-            granted: BTreeSet::new(),
             told_costs: BTreeMap::new(),
             told_links: BTreeMap::new(),
             fresh: BTreeSet::new(),
@@ -222,8 +213,7 @@ impl Fm {
     pub fn state(&self) -> Option<State> {
         let running = self.running.as_ref()?;
         let (inventory, bindings) = (running.inventory.clone(), running.bindings.clone());
-        let (memory, gim, p2p) = (self.memory.clone(), self.gim.clone(), self.p2p.clone());
-        Some(State { inventory, bindings, memory, gim, p2p, granted: self.granted.clone() })
+        Some(State { inventory, bindings, grants: self.grants.clone() })
     }
 
     /// Updates status and names on the board.
@@ -241,7 +231,7 @@ impl Fm {
                 links: links.len(),
                 down: down.len(),
                 bindings: running.bindings.local.len() + running.bindings.remote.len(),
-                shares: self.memory.shares.len(),
+                shares: self.grants.memory.shares.len(),
             }
         });
         self.board.name(self.called());
@@ -393,10 +383,7 @@ impl Fm {
     /// The tag of existing memory.
     fn tag_of(&self, name: &str) -> Result<Uuid, Refused> {
         self.up()?;
-        // By the name's own tag first; tags that are no text are shown as UUIDs, and found by that.
-        let by_name = tag(name).ok().filter(|tag| self.memory.find(tag).is_some());
-        let shown = || self.memory.shares.iter().find(|share| name_of(&share.tag) == name);
-        let found = by_name.or_else(|| shown().map(|share| share.tag));
+        let found = self.grants.tag_of(name);
         found.ok_or_else(|| Refused::because(format!("there is no memory {name:?}")))
     }
 
@@ -437,7 +424,7 @@ impl Fm {
         })?;
         let Some(running) = &self.running else { return Err(Refused::unavailable("not up")) };
         let (fabric, inventory) = (&mut self.fabric, &running.inventory);
-        let (memory, gim, p2p) = (&self.memory, &self.gim, &self.p2p);
+        let Grants { memory, gim, p2p, .. } = &self.grants;
         let (edge, vppb) = (from.edge, from.vppb);
         if via == Via::CxlMem && vppb > 0 {
             let text = format!("{host} is a device: only hosts load and store by CXL.mem");

@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weft_parsers::cci::Request as Command;
 use weft_parsers::cci::Uuid;
-use weft_parsers::fabric::Pid;
 use weft_rpc::Refused;
 
 use super::access::at_edges;
@@ -17,9 +16,8 @@ use super::request::{NamedPid, P2pRow, P2pState, Request};
 use super::{Fm, refuse, with_causes};
 use crate::cci::{CallError, Way};
 use crate::components::edge::EdgeContext;
-use crate::components::gim::Gim;
 use crate::components::memory::Host;
-use crate::components::memory::map::{Beside, Range};
+use crate::components::memory::map::Beside;
 use crate::components::p2p::{Grant, P2p, P2pError, Unproved};
 use crate::model::graph::SwitchId;
 use crate::model::inventory::DiscoveredSwitch;
@@ -68,13 +66,6 @@ fn has_room(to: &str, size: u64, memory: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// Ranges of a requester beside memory of GFDs.
-pub(super) fn ranges_beside(gim: &Gim, p2p: &P2p, host: Host) -> Vec<Range<Pid>> {
-    let mut all = gim.ranges(host);
-    all.extend(p2p.ranges(host));
-    all
-}
-
 /// Secrets of virtual switches, each read once.
 #[derive(Default)]
 struct Secrets(BTreeMap<Place, Option<Uuid>>);
@@ -104,8 +95,8 @@ impl Fm {
             },
             why: why.map(ToString::to_string),
         };
-        let given = self.p2p.grants.iter().map(|grant| row(grant, None));
-        let waiting = self.p2p.waiting.iter().map(|one| row(&one.grant, Some(&one.why)));
+        let given = self.grants.p2p.grants.iter().map(|grant| row(grant, None));
+        let waiting = self.grants.p2p.waiting.iter().map(|one| row(&one.grant, Some(&one.why)));
         given.chain(waiting).collect()
     }
 
@@ -115,7 +106,7 @@ impl Fm {
             Request::AddP2p { .. } => true,
             Request::Release { name }
             | Request::Revoke { name, .. }
-            | Request::Grant { name, .. } => self.p2p.known(name).is_some(),
+            | Request::Grant { name, .. } => self.grants.p2p.known(name).is_some(),
             _ => false,
         }
     }
@@ -160,7 +151,7 @@ impl Fm {
             })
         })?;
         let beside = self.beside_p2p(edge).map_err(refuse)?;
-        let more = self.p2p.check_one_more(beside, name, edge).map_err(refuse)?;
+        let more = self.grants.p2p.check_one_more(beside, name, edge).map_err(refuse)?;
         let proved = self.proved(&more, &mut Secrets::default()).map_err(refuse)?;
         proved.map_err(refuse)?;
         let to = more.to.pid;
@@ -180,14 +171,14 @@ impl Fm {
         let edge = self.names(|names| names.host(from))?;
         self.change_p2p(|p2p, means| p2p.revoke(means, name, edge)).map_err(refuse)?;
         let mut said = vec![format!("P2P {name:?} is revoked from {from}")];
-        if self.p2p.known(name).is_some_and(|grant| grant.from.is_empty()) {
+        if self.grants.p2p.known(name).is_some_and(|grant| grant.from.is_empty()) {
             said.push(format!(
                 "nobody has it any more: weft fm grant {name} DEVICE gives it again, weft fm p2p remove {name} ends it"
             ));
         }
         // LAV belongs to a virtual switch, not to one of its ports.
-        let to = self.p2p.known(name).map(|grant| grant.to.pid);
-        if let Some(other) = to.and_then(|to| self.p2p.sharer(to, edge)) {
+        let to = self.grants.p2p.known(name).map(|grant| grant.to.pid);
+        if let Some(other) = to.and_then(|to| self.grants.p2p.sharer(to, edge)) {
             said.push(format!(
                 "its edge still lets its requests through, as PID {other} of the same virtual switch has access, \
                  until the host clears its LDST"
@@ -200,7 +191,7 @@ impl Fm {
     pub(super) fn apply_desired_p2p(&mut self, wanted: &DesiredP2p) -> Result<(), String> {
         let running = self.running.as_ref().ok_or("the fabric is not up")?;
         let grant = grant(&Names::new(&self.desired, running), wanted)?;
-        if let Some(own) = self.p2p.find(&wanted.name) {
+        if let Some(own) = self.grants.p2p.find(&wanted.name) {
             if let Some(lacks) = grant.from.iter().find(|edge| !own.from.contains(edge)) {
                 return Err(format!("PID {} has no access to it: release it first", lacks.pid));
             }
@@ -210,12 +201,12 @@ impl Fm {
             return if differs { Err(text.to_owned()) } else { Ok(()) };
         }
         // Decided anew below; the waiting one would be in the way of the check.
-        self.p2p.waiting.retain(|one| one.grant.name != wanted.name);
+        self.grants.p2p.waiting.retain(|one| one.grant.name != wanted.name);
         self.check_p2p(&grant).map_err(|error| with_causes(&error))?;
         let proved = self.proved(&grant, &mut Secrets::default());
         if let Err(why) = proved.map_err(|error| error.with_causes())? {
             let (text, waits) = (why.to_string(), matches!(why, Unproved::NoSecret(_)));
-            self.p2p.wait(grant, why);
+            self.grants.p2p.wait(grant, why);
             self.board.record_event(format!("P2P {:?} waits: {text}", wanted.name));
             return if waits { Ok(()) } else { Err(text) };
         }
@@ -227,7 +218,7 @@ impl Fm {
     /// Compares the domains of all P2P between hierarchies: a grant whose hosts are no longer of one domain loses its
     /// rights, and a waiting one gets them once they are.
     pub(super) fn watch_domains(&mut self) {
-        let (mut secrets, before) = (Secrets::default(), self.p2p.clone());
+        let (mut secrets, before) = (Secrets::default(), self.grants.p2p.clone());
         // Over a copy, as suspending a grant changes the list.
         for grant in &before.grants {
             // Goes on where it is proved, or a switch is silent: rights are not taken for lack of an answer.
@@ -255,11 +246,11 @@ impl Fm {
                 continue;
             };
             if why != waiting.why {
-                self.p2p.wait(grant, why);
+                self.grants.p2p.wait(grant, why);
                 self.tell_unproved(&name);
             }
         }
-        if self.p2p != before
+        if self.grants.p2p != before
             && let Err(error) = self.save()
         {
             self.errors.push(with_causes(&error));
@@ -269,7 +260,7 @@ impl Fm {
     /// Lists a grant between different domains as an error; a grant that only waits shows in the list.
     fn tell_unproved(&mut self, name: &str) {
         self.clear_p2p_errors(name);
-        let waiting = self.p2p.waiting.iter().find(|one| one.grant.name == name);
+        let waiting = self.grants.p2p.waiting.iter().find(|one| one.grant.name == name);
         if let Some(why @ Unproved::Differ(..)) = waiting.map(|one| &one.why) {
             self.errors.push(format!("P2P {name:?}: {why}"));
         }
@@ -282,7 +273,7 @@ impl Fm {
 
     fn check_p2p(&self, grant: &Grant) -> Result<(), P2pError> {
         let beside = grant.from.iter().map(|one| self.beside_p2p(*one));
-        self.p2p.check(&beside.collect::<Result<Vec<_>, _>>()?, grant)
+        self.grants.p2p.check(&beside.collect::<Result<Vec<_>, _>>()?, grant)
     }
 
     /// Ranges of a requester beside P2P.
@@ -290,8 +281,8 @@ impl Fm {
         let Some(running) = &self.running else {
             return Err(P2pError::Misfit("the fabric is not up".to_owned()));
         };
-        let mut others = self.memory.ranges(one);
-        others.extend(self.gim.ranges(one));
+        let mut others = self.grants.memory.ranges(one);
+        others.extend(self.grants.gim.ranges(one));
         Ok(Beside { others, own: Names::new(&self.desired, running).own(one) })
     }
 
@@ -304,7 +295,7 @@ impl Fm {
             return Err(P2pError::Misfit("the fabric is not up".to_owned()));
         };
         let (figures, drain) = (self.desired.figures(), self.drain);
-        at_edges(&mut self.fabric, running, figures, drain, |means| f(&mut self.p2p, means))
+        at_edges(&mut self.fabric, running, figures, drain, |means| f(&mut self.grants.p2p, means))
     }
 
     /// Whether the hosts of a grant's edges are of one domain; within one hierarchy there is nothing to prove.

@@ -49,7 +49,7 @@ impl Fm {
     /// Rows of all partitions, with the bytes in use.
     pub(super) fn dmp_rows(&self) -> Vec<DmpRow> {
         let parts = || {
-            self.memory.shares.iter().flat_map(|share| {
+            self.grants.memory.shares.iter().flat_map(|share| {
                 let ways = u64::try_from(share.parts.len().max(1)).unwrap_or(u64::MAX);
                 share.parts.iter().map(move |part| (part, share.len / ways))
             })

@@ -134,7 +134,7 @@ impl Fm {
             notify: share.notify,
             parts: share.parts.iter().map(part).collect(),
         };
-        self.memory.shares.iter().map(row).collect()
+        self.grants.memory.shares.iter().map(row).collect()
     }
 
     fn access(&mut self, host: Host) -> Result<Access, CallError> {
@@ -178,12 +178,12 @@ impl Fm {
         for host in names::hosts(inventory) {
             inventory.gfds.iter().for_each(|gfd| row(host, gfd.pid, "GFD".to_owned()));
         }
-        for grant in &self.gim.grants {
+        for grant in &self.grants.gim.grants {
             grant.from.iter().for_each(|&from| {
                 row(from, grant.of.pid, format!("GIM {:?}", grant.name));
             });
         }
-        for grant in &self.p2p.grants {
+        for grant in &self.grants.p2p.grants {
             grant.from.iter().for_each(|&from| {
                 row(from, grant.to.pid, format!("P2P {:?}", grant.name));
             });

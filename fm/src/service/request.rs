@@ -5,10 +5,13 @@
 //! Source: docs/spec/cxl-fabric.md "The fabric manager".
 
 use serde::{Deserialize, Serialize};
+use weft_parsers::fabric::Pid;
 
 pub use super::ld_request::{CapacityChange, CapacityExtent, CapacityRow, LdChange, LdRow};
 pub use super::status::{EventRecord, Status};
+use crate::components::edge::AccessBit;
 use crate::components::media::{Dmp, Media};
+use crate::components::memory::Host;
 use crate::components::port_reset::PortReset;
 use crate::model::inventory::Inventory;
 use crate::show::overview::{AddressMap, BindingUse, GfdLoad, LinkRow, NameRow};
@@ -40,6 +43,17 @@ pub enum Vector {
     Vtv,
     /// Ports with LD-FAM that the host may map.
     Lav,
+}
+
+impl Vector {
+    /// The bit of a PID in this vector of a host's virtual switch.
+    pub(super) const fn bit(self, host: Host, pid: Pid) -> AccessBit {
+        match self {
+            Self::Gmv => AccessBit::Gmv(host.switch, host.vcs, pid),
+            Self::Vtv => AccessBit::Vtv(host.switch, host.vcs, pid),
+            Self::Lav => AccessBit::Lav(host.switch, host.vcs, pid),
+        }
+    }
 }
 
 /// A request to the fabric manager. Switches, GFDs and hosts are named as in the wanted state, by UUID, by PID, or by

@@ -2,7 +2,7 @@
 //!
 //! The wanted settings of each component are derived from the manager's state, compared with the component, and set
 //! where they are missing. They are PIDs of targets ([`Inventory`]), DRT and RGT ([`crate::plan::Plan`]), bindings
-//! ([`Bindings`](crate::components::bind::Bindings)), access at edges ([`Fm::wanted_access`]), extents, decoders and rights
+//! ([`Bindings`](crate::components::bind::Bindings)), access at edges ([`Grants`](crate::components::grants::Grants)), extents, decoders and rights
 //! ([`Memory`](crate::components::memory::Memory)), and the secondary manager. Start-up and every later discovery compare all
 //! components.
 //!
@@ -10,8 +10,6 @@
 //! differences that no file asks to correct are reported and left.
 //!
 //! Source: docs/spec/cxl-fabric.md "State"; "Dynamic change".
-
-use std::collections::BTreeSet;
 
 use weft_parsers::cci::Uuid;
 use weft_parsers::fabric::Pid;
@@ -22,7 +20,7 @@ use super::{Fm, NO_COST, with_causes};
 use crate::cci::send::Sent;
 use crate::components::bind::{BindError, Bridge};
 use crate::components::cdat;
-use crate::components::edge::{self, AccessBit};
+use crate::components::edge;
 use crate::discover::change::Event;
 use crate::model::graph::{PortRef, SwitchId};
 use crate::model::inventory::{DiscoveredSwitch, Inventory, Role};
@@ -51,7 +49,7 @@ impl Fm {
         }
         // In the order of addresses, so that each part finds its old place.
         let at = |(tag, gfd): &(Uuid, Pid)| {
-            let parts = self.memory.find(tag).map(|share| share.parts.as_slice());
+            let parts = self.grants.memory.find(tag).map(|share| share.parts.as_slice());
             let part = parts.unwrap_or_default().iter().find(|part| part.gfd == *gfd);
             part.map(|part| part.dpa)
         };
@@ -154,7 +152,7 @@ impl Fm {
     fn repair(&mut self, tag: &Uuid, gfd: Pid) -> Option<String> {
         let text = format!("GFD {gfd} had lost its part of memory {:?}", name_of(tag));
         let inventory = &self.running.as_ref()?.inventory;
-        match self.memory.repair(&mut self.fabric, inventory, tag, gfd) {
+        match self.grants.memory.repair(&mut self.fabric, inventory, tag, gfd) {
             Ok(()) => {
                 self.board.record_event(format!(
                     "{text}: its part is set up again, with what it has kept"
@@ -165,21 +163,11 @@ impl Fm {
         }
     }
 
-    /// Every access bit that the manager wants: for G-FAM of its hosts, for GIM and P2P at both edges, and those set by
-    /// command. Derived each time rather than stored, so that no grant is left out.
-    pub(super) fn wanted_access(&self) -> BTreeSet<AccessBit> {
-        let mut all = self.memory.access_bits();
-        all.extend(self.gim.access_bits());
-        all.extend(self.p2p.access_bits());
-        all.extend(&self.granted);
-        all
-    }
-
     /// Sets access bits that edges lack; returns errors.
     fn reopen(&mut self) -> Vec<String> {
         let Some(running) = &self.running else { return Vec::new() };
         let inventory = &running.inventory;
-        let wanted = self.wanted_access();
+        let wanted = self.grants.access_bits();
         let lacks = match edge::lacks(&mut self.fabric, inventory, &wanted) {
             Ok(lacks) => lacks,
             Err(error) => {

@@ -15,7 +15,6 @@ use weft_parsers::cci::component::{ClaimOp, ClaimOwnership};
 use weft_parsers::cci::{Request, Uuid};
 use weft_parsers::fabric::{Hpa, Pid};
 
-use super::p2p::ranges_beside;
 use super::reconcile::{self, Reconciled, reconcile};
 use super::status::{Phase, StartMode};
 use super::{Fm, with_causes};
@@ -23,6 +22,7 @@ use crate::cci::send::{SendError, send};
 use crate::cci::wires::read_all;
 use crate::cci::{CallError, Way};
 use crate::components::edge::AccessBit;
+use crate::components::grants::Grants;
 use crate::components::memory::{self, Host, MemoryError, OtherRanges};
 use crate::discover::change::Running;
 use crate::discover::{self, Discovered, Finding, discover, identify};
@@ -189,11 +189,12 @@ impl Fm {
             return Err(StartError::Static(text));
         }
         let kept = self.store.as_ref().map_or(Ok(None), Store::load)?;
-        let Some(State { inventory, bindings, memory, gim, p2p, .. }) = kept else {
+        let Some(State { inventory, bindings, grants }) = kept else {
             return Err(StartError::Static(
                 "a static start needs a store that was kept before".into(),
             ));
         };
+        let Grants { memory, gim, p2p, .. } = grants;
         if !memory.shares.is_empty() || bindings.local.iter().any(|local| local.ld.is_some()) {
             let text = "a static fabric has no G-FAM and no MLD: the store has";
             return Err(StartError::Static(text.into()));
@@ -282,8 +283,7 @@ impl Fm {
         let (options, inventory) = (self.options.clone(), believed.inventory);
         let Reconciled { bindings, memory, gim, said, forgotten, unbound } = shown;
         errors.extend(said);
-        (self.memory, self.gim, self.granted) = (memory, gim, believed.granted);
-        self.p2p = believed.p2p;
+        self.grants = Grants { memory, gim, ..believed.grants };
         self.set_running(Running {
             inventory,
             plan,
@@ -477,7 +477,7 @@ impl Fm {
 
     fn apply_memory(&mut self, wanted: &DesiredMemory) -> Result<(), String> {
         let request = self.resolve(wanted)?;
-        let Some(share) = self.memory.find(&request.tag) else {
+        let Some(share) = self.grants.memory.find(&request.tag) else {
             self.share(&request).map_err(|error| with_causes(&error))?;
             self.board.record_event(format!("memory {:?} given", wanted.name));
             return Ok(());
@@ -549,9 +549,10 @@ impl Fm {
             return Err(MemoryError::Misfit("the fabric is not up".to_owned()));
         };
         let names = Names::new(&self.desired, running);
-        let more = |host| ranges_beside(&self.gim, &self.p2p, host);
+        let Grants { memory, gim, p2p, .. } = &mut self.grants;
+        let more = |host| [gim.ranges(host), p2p.ranges(host)].concat();
         let beside = OtherRanges { more: &more, own: &|host| names.own(host) };
-        self.memory.share(&mut self.fabric, &running.inventory, beside, request)?;
+        memory.share(&mut self.fabric, &running.inventory, beside, request)?;
         for host in &request.hosts {
             self.update_path_costs(*host, &request.gfds);
         }
@@ -564,10 +565,12 @@ impl Fm {
             return Err(MemoryError::Misfit("the fabric is not up".to_owned()));
         };
         let names = Names::new(&self.desired, running);
-        let more = |host| ranges_beside(&self.gim, &self.p2p, host);
+        let Grants { memory, gim, p2p, .. } = &mut self.grants;
+        let more = |host| [gim.ranges(host), p2p.ranges(host)].concat();
         let beside = OtherRanges { more: &more, own: &|host| names.own(host) };
-        self.memory.grant(&mut self.fabric, &running.inventory, beside, tag, host)?;
-        let parts = self.memory.find(tag).map(|share| share.parts.iter().map(|part| part.gfd));
+        memory.grant(&mut self.fabric, &running.inventory, beside, tag, host)?;
+        let parts =
+            self.grants.memory.find(tag).map(|share| share.parts.iter().map(|part| part.gfd));
         let gfds: Vec<Pid> = parts.into_iter().flatten().collect();
         self.update_path_costs(host, &gfds);
         Ok(())
@@ -592,8 +595,9 @@ impl Fm {
             switches.len(),
             gfds.len(),
             links.len(),
-            self.memory.shares.len(),
-            self.memory
+            self.grants.memory.shares.len(),
+            self.grants
+                .memory
                 .shares
                 .iter()
                 .map(|share| name_of(&share.tag))

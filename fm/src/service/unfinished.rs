@@ -14,7 +14,7 @@ use weft_rpc::Refused;
 
 use super::p2p::grant as p2p_grant;
 use super::reconcile::is_there;
-use super::request::{Request, Vector};
+use super::request::Request;
 use super::{Fm, NO_COST, with_causes};
 use crate::components::bind::{self, Bridge};
 use crate::components::edge::{self, AccessBit, EdgeContext};
@@ -105,17 +105,19 @@ impl Fm {
         let names =
             Names { desired: &desired, inventory: &known.inventory, bindings: &known.bindings };
         Ok(match request {
-            Request::Share { name, hosts, .. } if known.memory.find(&tag(name)?).is_none() => {
+            Request::Share { name, hosts, .. }
+                if known.grants.memory.find(&tag(name)?).is_none() =>
+            {
                 let hosts: Vec<Host> = hosts.iter().filter_map(|h| names.host(h).ok()).collect();
                 let taken = Taken { tag: tag(name)?, hosts: &hosts, capacity: true };
                 (UNDONE, self.withdraw(&taken, kept))
             }
-            Request::Grant { name, .. } if known.p2p.known(name).is_some() => {
+            Request::Grant { name, .. } if known.grants.p2p.known(name).is_some() => {
                 return self.settle_p2p(request, kept, &names);
             }
             Request::Grant { name, host } => {
                 let (tag, host) = (tag(name)?, names.host(host)?);
-                let share = known.memory.find(&tag).ok_or("there is no such memory")?;
+                let share = known.grants.memory.find(&tag).ok_or("there is no such memory")?;
                 if share.hosts.contains(&host) {
                     // It had the memory before: the request was about to be refused.
                     return Ok(("", Vec::new()));
@@ -124,7 +126,7 @@ impl Fm {
                 (UNDONE, self.withdraw(&taken, kept))
             }
             Request::ShowGim { name, of, from, prefix, size, hpa }
-                if known.gim.find(name).is_none() =>
+                if known.grants.gim.find(name).is_none() =>
             {
                 let (name, of, from) = (name.clone(), of.clone(), from.clone());
                 let (prefix, size, hpa) = (*prefix, *size, *hpa);
@@ -132,34 +134,35 @@ impl Fm {
                 (UNDONE, self.hide(&grant(&names, &wanted)?, kept))
             }
             Request::Release { name } | Request::Revoke { name, .. }
-                if let Some(grant) = known.gim.find(name) =>
+                if let Some(grant) = known.grants.gim.find(name) =>
             {
                 let host = if let Request::Revoke { host, .. } = request {
                     Some(names.host(host)?)
                 } else {
                     None
                 };
-                for own in kept.gim.grants.iter_mut().filter(|own| own.name == *name) {
+                for own in kept.grants.gim.grants.iter_mut().filter(|own| own.name == *name) {
                     own.from.retain(|one| host.is_some_and(|host| *one != host));
                 }
-                kept.gim.grants.retain(|own| host.is_some() || own.name != *name);
+                kept.grants.gim.grants.retain(|own| host.is_some() || own.name != *name);
                 (DONE, self.hide(grant, kept))
             }
             Request::AddP2p { .. } => return self.settle_p2p(request, kept, &names),
             Request::Release { name } | Request::Revoke { name, .. }
-                if known.p2p.known(name).is_some() =>
+                if known.grants.p2p.known(name).is_some() =>
             {
                 return self.settle_p2p(request, kept, &names);
             }
             Request::Release { name } => {
                 let tag = tag(name)?;
-                let hosts = known.memory.find(&tag).ok_or("there is no such memory")?.hosts.clone();
-                kept.memory.shares.retain(|share| share.tag != tag);
+                let hosts =
+                    known.grants.memory.find(&tag).ok_or("there is no such memory")?.hosts.clone();
+                kept.grants.memory.shares.retain(|share| share.tag != tag);
                 (DONE, self.withdraw(&Taken { tag, hosts: &hosts, capacity: true }, kept))
             }
             Request::Revoke { name, host } => {
                 let (tag, host) = (tag(name)?, names.host(host)?);
-                for share in kept.memory.shares.iter_mut().filter(|share| share.tag == tag) {
+                for share in kept.grants.memory.shares.iter_mut().filter(|share| share.tag == tag) {
                     share.hosts.retain(|one| *one != host);
                 }
                 (DONE, self.withdraw(&Taken { tag, hosts: &[host], capacity: false }, kept))
@@ -176,7 +179,7 @@ impl Fm {
         names: &Names<'_>,
     ) -> Result<Settled, String> {
         let (done, gone) = match request {
-            Request::AddP2p { name, .. } if kept.p2p.known(name).is_some() => {
+            Request::AddP2p { name, .. } if kept.grants.p2p.known(name).is_some() => {
                 // It existed before: the request was about to be refused.
                 return Ok(("", Vec::new()));
             }
@@ -187,7 +190,7 @@ impl Fm {
             }
             Request::Grant { name, host } => {
                 let edge = names.host(host)?;
-                match kept.p2p.known(name) {
+                match kept.grants.p2p.known(name) {
                     Some(own) if !own.from.contains(&edge) => {
                         (UNDONE, p2p::Grant { from: vec![edge], ..own.clone() })
                     }
@@ -199,8 +202,8 @@ impl Fm {
                     Request::Revoke { host, .. } => Some(names.host(host)?),
                     _ => None,
                 };
-                let known = kept.p2p.known(name).cloned().ok_or("there is no such P2P")?;
-                let (grants, waiting) = (&mut kept.p2p.grants, &mut kept.p2p.waiting);
+                let known = kept.grants.p2p.known(name).cloned().ok_or("there is no such P2P")?;
+                let (grants, waiting) = (&mut kept.grants.p2p.grants, &mut kept.grants.p2p.waiting);
                 for own in grants.iter_mut().chain(waiting.iter_mut().map(|it| &mut it.grant)) {
                     own.from.retain(|one| own.name != *name || host.is_some_and(|it| *one != it));
                 }
@@ -225,12 +228,7 @@ impl Fm {
             Request::SetAccess { host, vector, pid, .. } => {
                 let host = names.host(host)?;
                 let pid = names.gfd(pid).or_else(|_| parse_pid(pid))?;
-                let bit = match vector {
-                    Vector::Gmv => AccessBit::Gmv(host.switch, host.vcs, pid),
-                    Vector::Vtv => AccessBit::Vtv(host.switch, host.vcs, pid),
-                    Vector::Lav => AccessBit::Lav(host.switch, host.vcs, pid),
-                };
-                (UNDONE, self.reset(kept, [bit]))
+                (UNDONE, self.reset(kept, [vector.bit(host, pid)]))
             }
             Request::Bind { bridge, to } => {
                 let ends = ends(&names.binding(bridge, to)?);
@@ -299,10 +297,7 @@ impl Fm {
 
     /// Sets access bits to the values that the known state wants.
     fn reset(&mut self, kept: &State, bits: impl IntoIterator<Item = AccessBit>) -> Vec<String> {
-        let mut wanted = kept.memory.access_bits();
-        wanted.extend(kept.gim.access_bits());
-        wanted.extend(kept.p2p.access_bits());
-        wanted.extend(&kept.granted);
+        let wanted = kept.grants.access_bits();
         let (fabric, inventory, drain) = (&mut self.fabric, &kept.inventory, self.drain);
         let mut means = EdgeContext { fabric, inventory, cost: &|_, _| NO_COST, drain };
         let mut errors = Vec::new();

@@ -9,7 +9,6 @@
 //!
 //! Source: docs/spec/cxl-fabric.md "State".
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
@@ -22,10 +21,7 @@ use serde::{Deserialize, Serialize};
 use weft_base::files::{self, Existing};
 
 use crate::components::bind::Bindings;
-use crate::components::edge::AccessBit;
-use crate::components::gim::Gim;
-use crate::components::memory::Memory;
-use crate::components::p2p::P2p;
+use crate::components::grants::Grants;
 use crate::model::inventory::Inventory;
 use crate::plan::routes::{Routed, StoredRoutes};
 
@@ -84,20 +80,14 @@ pub trait Backend: fmt::Debug + Send {
 pub struct State {
     pub inventory: Inventory,
     pub bindings: Bindings,
-    pub memory: Memory,
-    pub gim: Gim,
-    pub p2p: P2p,
-    /// Access bits set by command, beyond those that memory, GIM and P2P need.
-    pub granted: BTreeSet<AccessBit>,
+    pub grants: Grants,
 }
 
 impl State {
     /// State of a fabric of which only the inventory is known.
     #[must_use]
     pub fn of(inventory: Inventory) -> Self {
-        let (bindings, memory, gim) = (Bindings::default(), Memory::default(), Gim::default());
-        let (p2p, granted) = (P2p::default(), BTreeSet::new());
-        Self { inventory, bindings, memory, gim, p2p, granted }
+        Self { inventory, bindings: Bindings::default(), grants: Grants::default() }
     }
 }
 
@@ -195,14 +185,15 @@ impl Store {
     /// # Errors
     /// It could not be written; the state stored before is still there.
     pub fn save(&self, state: &State) -> Result<(), StoreError> {
+        let grants = &state.grants;
         self.backend.write(&[
             ("form", Some(self.json("form", &FORM)?)),
             ("inventory", Some(self.json("inventory", &state.inventory)?)),
             ("bindings", Some(self.json("bindings", &state.bindings)?)),
-            ("memory", Some(self.json("memory", &state.memory)?)),
-            ("gim", Some(self.json("gim", &state.gim)?)),
-            ("p2p", Some(self.json("p2p", &state.p2p)?)),
-            ("granted", Some(self.json("granted", &state.granted)?)),
+            ("memory", Some(self.json("memory", &grants.memory)?)),
+            ("gim", Some(self.json("gim", &grants.gim)?)),
+            ("p2p", Some(self.json("p2p", &grants.p2p)?)),
+            ("granted", Some(self.json("granted", &grants.access)?)),
             // In the same transaction as the result, so that no restart finds the change both done and begun.
             (BEGUN, None),
         ])
@@ -224,8 +215,8 @@ impl Store {
         };
         let gim = self.part("gim")?.unwrap_or_default(); // a part that was never written is empty
         let p2p = self.part("p2p")?.unwrap_or_default();
-        let granted = self.part("granted")?.unwrap_or_default();
-        Ok(Some(State { inventory, bindings, memory, gim, p2p, granted }))
+        let access = self.part("granted")?.unwrap_or_default();
+        Ok(Some(State { inventory, bindings, grants: Grants { memory, gim, p2p, access } }))
     }
 
     /// Stores a change of several steps before its first step.

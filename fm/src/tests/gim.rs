@@ -40,7 +40,7 @@ fn file(prefix: bool) -> String {
 
 /// Requester of the first grant, and the host whose memory it is.
 fn ends(fm: &Fm) -> (Host, Host) {
-    let grant = fm.state().unwrap().gim.grants[0].clone();
+    let grant = fm.state().unwrap().grants.gim.grants[0].clone();
     (grant.from[0], grant.of)
 }
 
@@ -149,13 +149,13 @@ fn a_restart_keeps_it_and_what_was_lost_is_told_and_made_again() {
     let third = start(&file(false));
     let errors = status(&third).errors;
     assert!(errors.len() == 1 && errors[0].contains("not as it was"), "{errors:?}");
-    assert_eq!((third.state().unwrap().gim, holds(&shared)), (state.gim, before));
+    assert_eq!((third.state().unwrap().grants.gim, holds(&shared)), (state.grants.gim, before));
     with_vcs(&shared, &third, from, |vcs| vcs.vtv.clear());
     drop(third);
     let fourth = start("");
     let errors = status(&fourth).errors;
     assert!(errors.len() == 1 && errors[0].contains("VTV"), "{errors:?}");
-    assert_eq!(fourth.state().unwrap().gim.grants, vec![]);
+    assert_eq!(fourth.state().unwrap().grants.gim.grants, vec![]);
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn secret(shared: &Shared, fm: &Fm, at: u16, secret: Option<u8>) {
 }
 
 fn grant(fm: &Fm) -> Grant {
-    fm.state().unwrap().p2p.all().next().unwrap().clone()
+    fm.state().unwrap().grants.p2p.all().next().unwrap().clone()
 }
 
 fn traced(fm: &mut Fm, host: &str, hpa: u64) -> Trace {

@@ -62,7 +62,7 @@ fn memory_that_its_last_host_lost_outlives_a_restart() {
     let (name, host) = ("pool".to_owned(), "h0".to_owned());
     first.request(&Request::Revoke { name: name.clone(), host: host.clone() }).unwrap();
     let revoked = first.state().unwrap();
-    assert_eq!(revoked.memory.shares[0].hosts, []);
+    assert_eq!(revoked.grants.memory.shares[0].hosts, []);
     drop(first);
     let mut second = restart();
     assert_eq!(second.state().unwrap(), revoked);
@@ -88,13 +88,13 @@ fn a_gfd_that_comes_back_empty_gets_its_part_anew() {
     let shared = shared();
     let mut fm = started(&shared, POOL);
     let (before, held) = (fm.state().unwrap(), holds(&shared));
-    let part = before.memory.find(&tag("pool").unwrap()).unwrap().parts[2];
+    let part = before.grants.memory.find(&tag("pool").unwrap()).unwrap().parts[2];
     let (place, (switch, port)) = places(&shared, &before, part.gfd);
     shared.with(|fake| fake.cut(switch, port));
     fm.watch();
     let events = fm.board().events(0);
     assert!(events.iter().any(|event| event.what.contains("has lost its component")));
-    assert_eq!(fm.state().unwrap().memory, before.memory, "what is away stays known");
+    assert_eq!(fm.state().unwrap().grants.memory, before.grants.memory, "what is away stays known");
     shared.with(|fake| {
         let node = &mut fake.nodes[place];
         node.kind = Kind::Gfd(GfdState::new(16));
@@ -124,7 +124,7 @@ fn a_gfd_that_is_lost_during_a_discovery_is_an_event() {
         let shared = shared();
         let mut fm = started(&shared, POOL);
         let before = fm.state().unwrap();
-        let gfd = before.memory.find(&tag("pool").unwrap()).unwrap().parts[2].gfd;
+        let gfd = before.grants.memory.find(&tag("pool").unwrap()).unwrap().parts[2].gfd;
         let (place, (switch, port)) = places(&shared, &before, gfd);
         let seen = fm.board().events(0).len();
         let (left, is_cut) = (Arc::new(AtomicU64::new(commands)), Arc::new(AtomicBool::new(false)));
@@ -172,7 +172,7 @@ fn a_part_that_cannot_be_set_up_again_is_not_wiped() {
     let shared = shared();
     let mut fm = started(&shared, POOL);
     let before = fm.state().unwrap();
-    let part = before.memory.find(&tag("pool").unwrap()).unwrap().parts[2];
+    let part = before.grants.memory.find(&tag("pool").unwrap()).unwrap().parts[2];
     let (place, _) = places(&shared, &before, part.gfd);
     let restart = |no_decoders| {
         shared.with(|fake| {

@@ -111,7 +111,7 @@ fn what_is_wanted_is_brought_about() {
     let counts = now.counts;
     assert_eq!((counts.switches, counts.gfds, counts.hosts, counts.shares), (2, 4, 2, 1));
     let state = fm.state().unwrap();
-    let share = state.memory.find(&tag("pool").unwrap()).unwrap();
+    let share = state.grants.memory.find(&tag("pool").unwrap()).unwrap();
     let host = share.hosts[0].pid;
     for part in &share.parts {
         shared.with(|fake| {
@@ -404,7 +404,7 @@ fn a_restart_finds_the_same_state_and_changes_nothing() {
     assert_eq!(holds(&shared), before);
     drop(second);
     // A right is gone meanwhile: the manager reports that, and does not take the share for the wanted one.
-    let host = state.memory.shares[0].hosts[0].pid;
+    let host = state.grants.memory.shares[0].hosts[0].pid;
     shared.with(|fake| {
         let place =
             fake.nodes.iter().position(|n| n.base.pid == state.inventory.gfds[2].pid).unwrap();
@@ -475,7 +475,7 @@ fn a_second_manager_stands_by_and_takes_over_what_there_is() {
     done(second.request(&Request::TakeOver));
     assert_eq!(status(&second).phase, Phase::Up);
     let (old, new) = (first.state().unwrap(), second.state().unwrap());
-    assert_eq!(new.memory, old.memory, "read from the GFDs: there is no store");
+    assert_eq!(new.grants.memory, old.grants.memory, "read from the GFDs: there is no store");
     assert_eq!(new.inventory.links, old.inventory.links);
     let refused = first.request(&Request::Access { host: "h0".into() }).unwrap_err();
     assert!(refused.message.contains("Unsupported"), "{refused}");

@@ -8,6 +8,7 @@ use super::bind::{COST, fabric, link};
 use super::discovery::{US, manager};
 use crate::components::bind::{Bindings, Bridge};
 use crate::components::edge::AccessBit;
+use crate::components::grants::Grants;
 use crate::components::memory::{Memory, Part, Share};
 use crate::discover::{Options, discover};
 use crate::model::graph::SwitchId;
@@ -38,10 +39,10 @@ fn a_restart_finds_what_was_kept_and_the_fabric_as_it_was() {
     };
     let gim = crate::components::gim::Gim::default();
     let p2p = crate::components::p2p::P2p::default();
-    let granted =
+    let access =
         [AccessBit::Lav(SwitchId(2), 1, part.gfd), AccessBit::Gmv(SwitchId(0), 0, part.gfd)].into();
     let memory = Memory { shares: vec![share] };
-    let state = State { inventory, bindings, memory, gim, p2p, granted };
+    let state = State { inventory, bindings, grants: Grants { memory, gim, p2p, access } };
     {
         let store = Store::open(&path).unwrap();
         assert!(store.load().unwrap().is_none());

@@ -31,7 +31,7 @@ fn pool() -> (Shared, Fm) {
 #[test]
 fn every_turn_leads_to_its_gfd_and_its_place_there() {
     let (_shared, mut fm) = pool();
-    let share = fm.state().unwrap().memory.shares[0].clone();
+    let share = fm.state().unwrap().grants.memory.shares[0].clone();
     let interleave = Interleave::from_codes(2, 4).unwrap();
     for offset in [0, 4_095, 4_096, 8_192 + 7, 3 * 4_096, 4 * 4_096, (2 << 30) - 1] {
         let trace = traced(&mut fm, HPA + offset);
@@ -52,7 +52,7 @@ fn every_turn_leads_to_its_gfd_and_its_place_there() {
 #[test]
 fn a_trace_says_which_table_it_ends_at() {
     let (shared, mut fm) = pool();
-    let share = fm.state().unwrap().memory.shares[0].clone();
+    let share = fm.state().unwrap().grants.memory.shares[0].clone();
     let (host, part) = (share.hosts[0].pid, share.parts[0]);
     let place = shared.with(|fake| fake.nodes.iter().position(|n| n.base.pid == part.gfd).unwrap());
     let why = |fm: &mut Fm| match traced(fm, HPA).end {

@@ -110,7 +110,10 @@ impl Rig {
 /// Knowledge of a manager without its inventory.
 fn known(fm: &Fm) -> String {
     let state = fm.state().unwrap();
-    format!("{:?} {:?} {:?} {:?}", state.bindings, state.memory, state.gim, state.granted)
+    format!(
+        "{:?} {:?} {:?} {:?}",
+        state.bindings, state.grants.memory, state.grants.gim, state.grants.access
+    )
 }
 
 fn hosts() -> [String; 2] {

@@ -42,7 +42,7 @@ pub(super) fn compare(
     let (bindings, memory) = shown;
     let mut now = Reconciled { bindings, memory, ..Reconciled::default() };
     now.compare_bindings(believed);
-    for share in &believed.memory.shares {
+    for share in &believed.grants.memory.shares {
         now.compare_share(&believed.inventory, share, wanted);
     }
     now.bindings.local.sort_by_key(|local| local.bridge);

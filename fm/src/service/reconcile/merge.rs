@@ -104,20 +104,18 @@ fn carried_over(
     for wanted in &mut bindings.blocks {
         wanted.at.switch = id(wanted.at.switch);
     }
-    let mut memory = kept.memory.clone();
-    for host in memory.shares.iter_mut().flat_map(|share| &mut share.hosts) {
+    let mut grants = kept.grants.clone();
+    for host in grants.memory.shares.iter_mut().flat_map(|share| &mut share.hosts) {
         host.switch = id(host.switch);
     }
-    let mut gim = kept.gim.clone();
-    for grant in &mut gim.grants {
+    for grant in &mut grants.gim.grants {
         for edge in grant.from.iter_mut().chain([&mut grant.of]) {
             edge.switch = id(edge.switch);
         }
     }
-    let mut p2p = kept.p2p.clone();
-    p2p.edges_mut().for_each(|edge| edge.switch = id(edge.switch));
-    let granted = kept.granted.iter().map(|bit| bit.moved(id)).collect();
-    State { inventory, bindings, memory, gim, p2p, granted }
+    grants.p2p.edges_mut().for_each(|edge| edge.switch = id(edge.switch));
+    grants.access = kept.grants.access.iter().map(|bit| bit.moved(id)).collect();
+    State { inventory, bindings, grants }
 }
 
 /// Present number of an earlier switch: unchanged, unless another switch is the entry now, which has number 0.

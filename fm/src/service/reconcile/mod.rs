@@ -42,7 +42,7 @@ pub fn reconcile(
     let (memory, odd) = read::memory(fabric, inventory, &bindings)?;
     said.extend(odd);
     let mut now = compare(believed, (bindings, memory), wanted);
-    let (gim, odd) = read::gim(fabric, inventory, believed.gim.clone(), fresh)?;
+    let (gim, odd) = read::gim(fabric, inventory, believed.grants.gim.clone(), fresh)?;
     said.extend(odd);
     said.append(&mut now.said);
     Ok(Reconciled { gim, said, ..now })

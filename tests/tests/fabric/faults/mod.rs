@@ -190,7 +190,7 @@ fn unbinding_disturbs_nobody_else() {
 #[test]
 fn hosts_read_what_a_longer_way_costs() {
     let mut fabric = up("fig-7-43");
-    let far = fabric.fm().state().unwrap().memory.shares[0].parts[1].gfd;
+    let far = fabric.fm().state().unwrap().grants.memory.shares[0].parts[1].gfd;
     let read = |fabric: &ManagedFabric| {
         let input = [&far.bits().to_le_bytes()[..], &[0; 10], &4_096_u64.to_le_bytes()].concat();
         let gae = Command::Gae {

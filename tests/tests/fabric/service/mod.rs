@@ -116,7 +116,7 @@ fn a_trace_says_what_the_tables_do() {
     let status = fm.board().status();
     assert_eq!((status.phase, status.errors.len()), (Phase::Up, 0), "{status:?}");
     assert_eq!((status.counts.switches, status.counts.gfds, status.counts.shares), (4, 4, 1));
-    let share = fm.state().unwrap().memory.shares[0].clone();
+    let share = fm.state().unwrap().grants.memory.shares[0].clone();
     let (host, gfds): (Pid, Vec<Pid>) =
         (share.hosts[0].pid, share.parts.iter().map(|part| part.gfd).collect());
     // Before the host has written its FAST, nothing of the fabric is mapped.
@@ -170,7 +170,7 @@ fn an_overview_has_the_tables_of_the_host() {
     let before = overview(&mut fm);
     let off = before.maps.iter().find(|map| map.at.switch.0 == 0).unwrap();
     assert!(matches!(&off.fast, Asked::Read(table) if table.base == 0 && table.runs.is_empty()));
-    let share = fm.state().unwrap().memory.shares[0].clone();
+    let share = fm.state().unwrap().grants.memory.shares[0].clone();
     let gfds: Vec<Pid> = share.parts.iter().map(|part| part.gfd).collect();
     let mut host = session(&world, OF_HOST);
     write_fast(&mut host, &gfds);
