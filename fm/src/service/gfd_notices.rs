@@ -17,12 +17,12 @@ use weft_parsers::cci::pbr::CrawlTarget;
 use weft_parsers::cci::{Header, Request, events};
 use weft_parsers::fabric::Pid;
 
-use super::Fm;
-use super::board::Cause;
+use super::board::{Cause, StatusBoard};
 use super::news::{KINDS_MAX, News, Told};
 use crate::model::graph::SwitchId;
 use crate::model::inventory::Inventory;
 use crate::show::display_names::DisplayNames;
+use crate::state::desired::DesiredState;
 
 /// Notifications of one device that may wait.
 const WAITING_MAX: usize = 64;
@@ -178,27 +178,23 @@ impl GfdNotices {
         });
         news
     }
-}
 
-impl Fm {
-    /// Reports the notifications of G-FAM devices as events.
-    pub(super) fn tell_gfd_notices(&mut self) {
-        let Some(running) = &self.running else { return };
-        let inventory = &running.inventory;
-        let news = self.gfd_notices.news(inventory);
-        if let Some(lost) = self.gfd_notices.lost.news() {
+    /// Reports the notifications that have come as events.
+    pub fn report(&mut self, inventory: &Inventory, desired: &DesiredState, board: &StatusBoard) {
+        let news = self.news(inventory);
+        if let Some(lost) = self.lost.news() {
             let text =
                 format!("{lost} notifications of too many G-FAM devices were not read in time");
-            self.board.record_event(text);
+            board.record_event(text);
         }
         if news.is_empty() {
             return;
         }
         // Made only when there are lines: it goes through all PIDs of the fabric.
-        let names = DisplayNames::new(&self.desired, inventory);
+        let names = DisplayNames::new(desired, inventory);
         for (gfd, at, line) in news {
             let text = text(inventory, &names, gfd, at, &line);
-            self.board.record_caused(Cause::Gfd(gfd), &text);
+            board.record_caused(Cause::Gfd(gfd), &text);
         }
     }
 }
@@ -237,7 +233,6 @@ fn text(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::desired::DesiredState;
     use crate::tests::memory::fabric;
     use weft_parsers::cci::pbr::CrawlOut;
     use weft_parsers::cci::{List, Wire};

@@ -1,7 +1,7 @@
 //! Messages of components about themselves: notifications, and records of their event logs.
 //!
-//! [`Fm::subscribe`] asks for notifications, [`Fm::take_in`] tells whether one has come, and [`Fm::read_logs`] turns
-//! records of refused accesses into events that name the requester, the place and the rule.
+//! [`subscribe`] asks for notifications, [`Fm::take_in`](super::Fm::take_in) tells whether one has come, and
+//! [`EventLogs::read`] turns records of refused accesses into events that name the requester, the place and the rule.
 //!
 //! Any notification makes the manager look at the fabric: neither its content nor its sender matters. Records of refusals
 //! are shown to people. A record of a lost link leads to a discovery where the link is up again: nothing else tells that a device
@@ -10,9 +10,7 @@
 //! Source: docs/spec/wire-formats.md §4.2 ("Events"); docs/spec/cxl-fabric.md "Dynamic change"; CXL 3.1 section
 //! 8.2.9.2.
 
-use std::collections::BTreeSet;
-use std::ops::ControlFlow;
-use std::os::fd::OwnedFd;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weft_parsers::cci::events::{
     INFO, PORT_EVENT, PortEvent, REFUSAL_EVENT, RefusalEvent, WARNING,
@@ -21,22 +19,21 @@ use weft_parsers::cci::generic::{ClearEvents, EventRecords};
 use weft_parsers::cci::{List, Request, Wire};
 use weft_parsers::fabric::Pid;
 
-use super::Fm;
-use super::board::Cause;
+use super::board::{Cause, StatusBoard};
 use super::news::{KINDS_MAX, News};
 use crate::cci::switch_state::is_up;
 use crate::cci::{CallError, CciSession, Way};
-use crate::discover::change::Running;
 use crate::model::graph::{PortRef, SwitchId};
-use crate::model::inventory::DiscoveredSwitch;
+use crate::model::inventory::Inventory;
 use crate::show::display_names::DisplayNames;
+use crate::state::desired::DesiredState;
 
 /// Logs whose records cause notifications. Refused accesses are not among them: any host could cause looks at will.
 const POLICY: u16 = 1 << WARNING;
 
 /// Refused accesses of one switch.
 #[derive(Debug, Default)]
-pub(super) struct Refusals {
+struct Refusals {
     /// Reported counts, by port and rule.
     news: News<(u8, String)>,
     /// Whether there are too many kinds, which was reported.
@@ -75,51 +72,33 @@ fn read_log(fabric: &mut CciSession, way: Way, log: u8) -> Result<Told, CallErro
     Ok(Told { refusals: refusals.collect(), link_lost: lost.map(|event| event.port).collect() })
 }
 
-impl Fm {
-    /// Asks all switches for notifications of link changes. Switches without them are covered by regular polls.
-    pub(super) fn subscribe(&mut self) {
-        let Some(running) = &self.running else { return };
-        let switches = running.inventory.switches.iter().filter(|switch| switch.whole);
-        for way in switches.map(DiscoveredSwitch::way).collect::<Vec<_>>() {
-            // A refusal is no error: nothing depends on notifications.
-            let _ = self.fabric.call(way, &Request::SetMctpEvents(POLICY));
-        }
+/// Asks all switches for notifications of link changes. Switches without them are covered by regular polls.
+pub(super) fn subscribe(cci: &mut CciSession, inventory: &Inventory) {
+    for switch in inventory.switches.iter().filter(|switch| switch.whole) {
+        // A refusal is no error: nothing depends on notifications.
+        let _ = cci.call(switch.way(), &Request::SetMctpEvents(POLICY));
     }
+}
 
-    /// Takes messages that came between two requests; returns whether there was a notification of a change.
-    pub fn take_in(&mut self) -> bool {
-        self.fabric.take_in();
-        let mut any = false;
-        while let Some(message) = self.fabric.event() {
-            // A refusal at a device is no change, and any host can cause one.
-            any |= !self.gfd_notices.take(&message);
-        }
-        any
-    }
+/// Refused accesses that the event logs of switches have told of, by switch.
+#[derive(Debug, Default)]
+pub(super) struct EventLogs(BTreeMap<SwitchId, Refusals>);
 
-    /// Breaks if the fabric should be looked at now: after a notification, or when the connection to the entry switch
-    /// has ended. Otherwise returns the descriptor to wait for.
-    pub(crate) fn look_out(&mut self) -> ControlFlow<(), Option<OwnedFd>> {
-        // Compared with the state afterwards: only the end of a connection that was there is news.
-        let was_open = self.fabric.readable().is_some();
-        let is_notified = self.take_in();
-        let readable = self.fabric.readable();
-        if is_notified || was_open && readable.is_none() {
-            return ControlFlow::Break(());
-        }
-        ControlFlow::Continue(readable)
-    }
-
+impl EventLogs {
     /// Reads the event logs of all switches; reports refused accesses, and devices that may have lost what they were
     /// given.
-    pub(super) fn read_logs(&mut self) -> LogsRead {
+    pub fn read(
+        &mut self,
+        cci: &mut CciSession,
+        inventory: &Inventory,
+        desired: &DesiredState,
+        board: &StatusBoard,
+    ) -> LogsRead {
         let (mut lines, mut read) = (Vec::new(), LogsRead::default());
-        let Some(running) = &self.running else { return read };
-        let inventory = running.inventory.clone();
         for (id, switch) in inventory.by_id().filter(|(_, switch)| switch.whole) {
             let way = switch.way();
             for log in [WARNING, INFO] {
-                let Told { refusals, link_lost } = match read_log(&mut self.fabric, way, log) {
+                let Told { refusals, link_lost } = match read_log(cci, way, log) {
                     Ok(told) => told,
                     Err(error) => {
                         // Each further command would cost another time limit.
@@ -142,7 +121,7 @@ impl Fm {
                     let rule: String = refusal.rule().collect();
                     let cause = Cause::Port(PortRef::new(id, refusal.port));
                     let kind = (refusal.port, rule.clone());
-                    let known = self.refusals.entry(id).or_default();
+                    let known = self.0.entry(id).or_default();
                     if !known.news.has_room_for(&kind) {
                         if !std::mem::replace(&mut known.is_full, true) {
                             lines.push((
@@ -151,32 +130,30 @@ impl Fm {
                             ));
                         }
                     } else if known.news.is_news(kind, refusal.count) {
-                        lines.push((cause, self.refusal_line(id, &refusal, &rule)));
+                        let names = DisplayNames::new(desired, inventory);
+                        let name = names.at(inventory, id, refusal.port);
+                        lines.push((cause, refusal_line(id, name.trim_end(), &refusal, &rule)));
                     }
                 }
             }
         }
         for (cause, line) in lines {
-            self.board.record_caused(cause, &line);
+            board.record_caused(cause, &line);
         }
         read
     }
+}
 
-    fn refusal_line(&self, id: SwitchId, refusal: &RefusalEvent, rule: &str) -> String {
-        let RefusalEvent { port, count, pid, .. } = *refusal;
-        let running = self.running.as_ref();
-        let name = running.map_or_else(String::new, |Running { inventory, .. }| {
-            let name = DisplayNames::new(&self.desired, inventory).at(inventory, id, port);
-            name.trim_end().to_owned()
-        });
-        let pid = Pid::from_low_bits(pid);
-        let who = match (name.is_empty(), pid.is_none()) {
-            (true, true) => "another switch".to_owned(),
-            (false, true) => name,
-            (true, false) => format!("PID {pid}"),
-            (false, false) => format!("{name} (PID {pid})"),
-        };
-        let times = if count == 1 { "time" } else { "times" };
-        format!("{id}.{port} refused an access of {who}: {rule}, {count} {times}")
-    }
+/// A line about a refused access at a switch; `name` is that of the component at the port, if it has one.
+fn refusal_line(id: SwitchId, name: &str, refusal: &RefusalEvent, rule: &str) -> String {
+    let RefusalEvent { port, count, pid, .. } = *refusal;
+    let pid = Pid::from_low_bits(pid);
+    let who = match (name.is_empty(), pid.is_none()) {
+        (true, true) => "another switch".to_owned(),
+        (false, true) => name.to_owned(),
+        (true, false) => format!("PID {pid}"),
+        (false, false) => format!("{name} (PID {pid})"),
+    };
+    let times = if count == 1 { "time" } else { "times" };
+    format!("{id}.{port} refused an access of {who}: {rule}, {count} {times}")
 }

@@ -58,7 +58,6 @@ use crate::components::edge::AccessBit;
 use crate::components::grants::Grants;
 use crate::components::media::Dmp;
 use crate::discover::change::Running;
-use crate::model::graph::{PortRef, SwitchId};
 use crate::model::inventory::Inventory;
 use crate::model::text::{bytes, parse_pid};
 use crate::show::display_names::DisplayNames;
@@ -107,24 +106,13 @@ pub struct Fm {
     begun: Option<Request>,
     board: Arc<StatusBoard>,
     errors: Vec<String>,
-    /// Changes by other managers.
-    foreign: foreign::Foreign,
-    /// Ends that are up of links that are down, with the partner's type, for which a discovery was tried.
-    tried: BTreeSet<(PortRef, u8)>,
-    rounds: u32,
+    monitor: watch::Monitor,
     /// Whether the entry switch left the last request unanswered.
     entry_silent: bool,
     /// Whether the entry switch has ever belonged to this manager.
     has_claimed: bool,
-    /// Downstream ports whose partner announces a PID other than the port's.
-    pid_mismatches: BTreeSet<(PortRef, Pid)>,
     /// Components that belonged to another manager in the last discovery, with that manager.
     owned: BTreeMap<Uuid, Uuid>,
-    /// Refused accesses, by switch.
-    refusals: BTreeMap<SwitchId, listen::Refusals>,
-    traffic: traffic::Traffic,
-    /// Notifications of G-FAM devices.
-    gfd_notices: gfd_notices::GfdNotices,
     drain: fn(),
 }
 
@@ -171,16 +159,10 @@ impl Fm {
             begun: None,
             board,
             errors: Vec::new(),
-            foreign: foreign::Foreign::default(),
-            tried: BTreeSet::new(),
-            rounds: 0,
+            monitor: watch::Monitor::default(),
             entry_silent: false,
             has_claimed: false,
-            pid_mismatches: BTreeSet::new(),
             owned: BTreeMap::new(),
-            refusals: BTreeMap::new(),
-            traffic: traffic::Traffic::default(),
-            gfd_notices: gfd_notices::GfdNotices::default(),
             drain,
         }
     }
@@ -220,7 +202,7 @@ impl Fm {
     fn show(&self) {
         let (mut errors, calls) = (self.errors.clone(), self.fabric.calls());
         errors.extend(self.ongoing_problems());
-        errors.extend(self.foreign.errors());
+        errors.extend(self.monitor.errors());
         let counts = self.running.as_ref().map_or_else(Counts::default, |running| {
             let Inventory { switches, gfds, links, down, .. } = &running.inventory;
             Counts {

@@ -97,7 +97,7 @@ impl Fm {
         // Loads and routes are shown by the tables that switches hold, not by the plan.
         let (graph, tables) = (&running.plan.graph, &running.standing);
         let mut links = links(&inventory, tables);
-        self.load_links(&mut links);
+        self.monitor.traffic.load_links(&mut links);
         Ok(Overview {
             names: names.rows(&inventory),
             links,

@@ -49,7 +49,7 @@ impl Fm {
                     TopologyFormat::Dot => topology::dot(inventory, called, &mut text),
                     TopologyFormat::Svg => {
                         let mut links = links(inventory, &running.standing);
-                        self.load_links(&mut links);
+                        self.monitor.traffic.load_links(&mut links);
                         picture::svg(inventory, called, &links, &mut text)
                     }
                 };

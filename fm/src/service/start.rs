@@ -15,6 +15,7 @@ use weft_parsers::cci::component::{ClaimOp, ClaimOwnership};
 use weft_parsers::cci::{Request, Uuid};
 use weft_parsers::fabric::{Hpa, Pid};
 
+use super::listen::subscribe;
 use super::reconcile::{self, Reconciled, reconcile};
 use super::status::{Phase, StartMode};
 use super::{Fm, with_causes};
@@ -239,7 +240,7 @@ impl Fm {
     /// Discovery, PIDs and routes, then reconciliation with the fabric and restoration of lost settings.
     fn bring_up(&mut self, kept: Option<&State>) -> Result<(), StartError> {
         self.step("discovery");
-        self.traffic.clear(); // numbers of switches may change, and counts begin anew
+        self.monitor.traffic.clear(); // numbers of switches may change, and counts begin anew
         self.has_no_double()?;
         let Discovered { inventory, findings, fresh } = self.find(kept)?;
         self.has_claimed = true;
@@ -298,7 +299,9 @@ impl Fm {
         errors.extend(self.restore(forgotten, unbound));
         errors.extend(self.register_secondary());
         self.on_connect();
-        self.subscribe();
+        if let Some(running) = &self.running {
+            subscribe(&mut self.fabric, &running.inventory);
+        }
         self.errors = errors;
         self.board.record_change(format!("found {}", self.counted()));
         Ok(())

@@ -1,6 +1,6 @@
 //! Load of links: averages of the byte counts of switch ports between two looks.
 //!
-//! [`Fm::read_traffic`] reads the counts of all switches (C510h), [`Fm::load_links`] puts averages into rows of links.
+//! [`Traffic::read`] reads the counts of all switches (C510h), [`Traffic::load_links`] puts averages into rows of links.
 //! Bytes are without FCS; averages are over a number of ms of the switch's own clock.
 //!
 //! Source: docs/spec/wire-formats.md §4.3 (C510h); docs/fm.md "The page of a fabric".
@@ -10,11 +10,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use weft_parsers::cci::switch::{PortList, PortTraffic, PortsTraffic};
 use weft_parsers::cci::{List, Request, ReturnCode};
 
-use super::Fm;
 use crate::cci::switch_state::PORTS_AT_ONCE;
 use crate::cci::{CallError, CciSession, Way};
 use crate::model::graph::{PortRef, SwitchId};
-use crate::model::inventory::DiscoveredSwitch;
+use crate::model::inventory::{DiscoveredSwitch, Inventory};
 use crate::show::overview::{LinkLoad, LinkRow};
 
 /// Shortest averaging interval, ns.
@@ -92,6 +91,48 @@ impl Traffic {
         let both = [self.rate(from, |port| port.tx), self.rate(to, |port| port.rx)];
         both.into_iter().flatten().max_by_key(|load| load.bps)
     }
+
+    /// Reads the counts of all switches but those in `silent`, which have just not answered.
+    pub(super) fn read(
+        &mut self,
+        cci: &mut CciSession,
+        inventory: &Inventory,
+        silent: &BTreeSet<SwitchId>,
+    ) {
+        self.counts.values_mut().for_each(|counts| counts.looks += 1);
+        self.counts.retain(|_, counts| counts.looks < STALE);
+        // Only ports of links: edge ports are not shown, and a large switch has many.
+        let mut by_switch: BTreeMap<SwitchId, Vec<u8>> = BTreeMap::new();
+        for end in inventory.links.iter().flatten() {
+            by_switch.entry(end.switch).or_default().push(end.port);
+        }
+        for (id, ports) in by_switch {
+            let switch = inventory.switch(id).filter(|switch| switch.whole);
+            let asked = !self.unable.contains(&id) && !silent.contains(&id);
+            let Some(way) = switch.map(DiscoveredSwitch::way).filter(|_| asked) else { continue };
+            let failed = ask(cci, way, &ports, |at_ns, port| {
+                if ports.contains(&port.port) {
+                    // Only ports that were asked for become keys of the map.
+                    self.note(PortRef::new(id, port.port), Count { at_ns, by_then: port });
+                }
+            });
+            if let Err(CallError::Refused { code: ReturnCode::Unsupported, .. }) = failed {
+                self.unable.insert(id);
+            }
+            if failed.is_err() {
+                // After a gap an average would cover a time in which nothing was read.
+                self.counts.retain(|at, _| at.switch != id);
+            }
+        }
+    }
+
+    /// Adds the load to each row of a link that is up, as far as it was counted.
+    pub(super) fn load_links(&self, links: &mut [LinkRow]) {
+        for link in links.iter_mut().filter(|link| !link.down) {
+            let [one, other] = link.ends;
+            link.load = [self.load(one, other), self.load(other, one)];
+        }
+    }
 }
 
 /// Reads counts of ports, and hands each to `note` with its time.
@@ -108,45 +149,4 @@ fn ask(
         told.ports.iter().for_each(|port| note(told.at_ns, port));
     }
     Ok(())
-}
-
-impl Fm {
-    /// Reads the counts of all switches but those in `silent`, which have just not answered.
-    pub(super) fn read_traffic(&mut self, silent: &BTreeSet<SwitchId>) {
-        let Self { running: Some(running), fabric, traffic, .. } = self else { return };
-        traffic.counts.values_mut().for_each(|counts| counts.looks += 1);
-        traffic.counts.retain(|_, counts| counts.looks < STALE);
-        // Only ports of links: edge ports are not shown, and a large switch has many.
-        let inventory = &running.inventory;
-        let mut by_switch: BTreeMap<SwitchId, Vec<u8>> = BTreeMap::new();
-        for end in inventory.links.iter().flatten() {
-            by_switch.entry(end.switch).or_default().push(end.port);
-        }
-        for (id, ports) in by_switch {
-            let switch = inventory.switch(id).filter(|switch| switch.whole);
-            let asked = !traffic.unable.contains(&id) && !silent.contains(&id);
-            let Some(way) = switch.map(DiscoveredSwitch::way).filter(|_| asked) else { continue };
-            let failed = ask(fabric, way, &ports, |at_ns, port| {
-                if ports.contains(&port.port) {
-                    // Only ports that were asked for become keys of the map.
-                    traffic.note(PortRef::new(id, port.port), Count { at_ns, by_then: port });
-                }
-            });
-            if let Err(CallError::Refused { code: ReturnCode::Unsupported, .. }) = failed {
-                traffic.unable.insert(id);
-            }
-            if failed.is_err() {
-                // After a gap an average would cover a time in which nothing was read.
-                traffic.counts.retain(|at, _| at.switch != id);
-            }
-        }
-    }
-
-    /// Adds the load to each row of a link that is up, as far as it was counted.
-    pub(super) fn load_links(&self, links: &mut [LinkRow]) {
-        for link in links.iter_mut().filter(|link| !link.down) {
-            let [one, other] = link.ends;
-            link.load = [self.traffic.load(one, other), self.traffic.load(other, one)];
-        }
-    }
 }

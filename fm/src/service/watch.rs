@@ -6,12 +6,19 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
 
-use super::listen::LogsRead;
+use super::foreign::Foreign;
+use super::gfd_notices::GfdNotices;
+use super::listen::{EventLogs, LogsRead};
+use super::pid_mismatch::PidMismatches;
 use super::status::{Phase, StartMode};
+use super::traffic::Traffic;
 use super::{Fm, with_causes};
-use crate::cci::Way;
+use crate::cci::{CciSession, Way};
 use crate::discover::change::{Event, Report};
+use crate::model::graph::PortRef;
 use crate::model::inventory::{DiscoveredSwitch, Inventory};
 
 /// Looks between two attempts to discover a component that has not come back.
@@ -56,11 +63,13 @@ impl Fm {
             }
         };
         // Before a discovery, so that none follows for what it has dealt with.
-        let LogsRead { silent, relinked } = self.read_logs();
-        let changed = self.running.as_ref().is_some_and(|running| running.inventory != before);
-        let may_be_back = self.may_be_back();
+        let (monitor, inventory) = (&mut self.monitor, &running.inventory);
+        let LogsRead { silent, relinked } =
+            monitor.logs.read(&mut self.fabric, inventory, &self.desired, &self.board);
+        let changed = *inventory != before;
+        let may_be_back = monitor.may_be_back(&mut self.fabric, inventory);
         // The cause of an error may be gone without any event.
-        let is_due = !self.errors.is_empty() && self.rounds.is_multiple_of(ERROR_ROUNDS);
+        let is_due = !self.errors.is_empty() && monitor.looks.is_multiple_of(ERROR_ROUNDS);
         // A discovery also saves; without one the state is saved if it changed.
         if may_be_back || again || is_due || relinked {
             if let Err(error) = self.rediscover() {
@@ -71,21 +80,21 @@ impl Fm {
             self.errors.push(with_causes(&error));
         }
         self.watch_domains();
-        self.report_pid_mismatches();
-        self.look_for_others();
-        self.tell_costs();
-        self.read_traffic(&silent);
-        self.tell_gfd_notices();
-        self.show();
-    }
-
-    /// Reports changes by other managers since the last look.
-    fn look_for_others(&mut self) {
-        let Some(running) = &self.running else { return };
-        let manager = self.desired.manager().uuid;
-        for line in self.foreign.check(&mut self.fabric, running, manager) {
-            self.board.record_event(line);
+        if let Some(running) = &self.running {
+            let now = &running.pid_mismatches;
+            self.monitor.pid_mismatches.report(now, &mut self.errors, &self.board);
+            let manager = self.desired.manager().uuid;
+            for line in self.monitor.foreign.check(&mut self.fabric, running, manager) {
+                self.board.record_event(line);
+            }
         }
+        self.tell_costs();
+        if let Some(running) = &self.running {
+            let inventory = &running.inventory;
+            self.monitor.traffic.read(&mut self.fabric, inventory, &silent);
+            self.monitor.gfd_notices.report(inventory, &self.desired, &self.board);
+        }
+        self.show();
     }
 
     /// Whether the entry switch answered the last request.
@@ -129,18 +138,71 @@ impl Fm {
         self.show();
     }
 
+    /// Takes messages that came between two requests; returns whether there was a notification of a change.
+    pub fn take_in(&mut self) -> bool {
+        self.monitor.take_in(&mut self.fabric)
+    }
+
+    /// Breaks if the fabric should be looked at now: after a notification, or when the connection to the entry switch
+    /// has ended. Otherwise returns the descriptor to wait for.
+    pub(crate) fn look_out(&mut self) -> ControlFlow<(), Option<OwnedFd>> {
+        // Compared with the state afterwards: only the end of a connection that was there is news.
+        let was_open = self.fabric.readable().is_some();
+        let is_notified = self.take_in();
+        let readable = self.fabric.readable();
+        if is_notified || was_open && readable.is_none() {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(readable)
+    }
+}
+
+/// What monitoring remembers from one look to the next, so that each finding is reported once.
+#[derive(Debug, Default)]
+pub(super) struct Monitor {
+    /// Changes by other managers.
+    foreign: Foreign,
+    /// Refused accesses at edges.
+    logs: EventLogs,
+    /// Loads of links.
+    pub traffic: Traffic,
+    /// Requests that G-FAM devices refused.
+    gfd_notices: GfdNotices,
+    pid_mismatches: PidMismatches,
+    /// Ends that are up of links that are down, with the partner's type, for which a discovery was tried.
+    tried: BTreeSet<(PortRef, u8)>,
+    /// Looks so far; it wraps around.
+    looks: u32,
+}
+
+impl Monitor {
+    /// Present problems that monitoring has found.
+    pub fn errors(&self) -> Vec<String> {
+        self.foreign.errors()
+    }
+
+    /// Takes the messages that have come; returns whether there was a notification of a change.
+    fn take_in(&mut self, cci: &mut CciSession) -> bool {
+        cci.take_in();
+        let mut any = false;
+        while let Some(message) = cci.event() {
+            // A refusal at a device is no change, and any host can cause one.
+            any |= !self.gfd_notices.take(&message);
+        }
+        any
+    }
+
     /// Whether a link that is known to be down has an end that is up: its component may be back.
-    fn may_be_back(&mut self) -> bool {
-        let Some(running) = &self.running else { return false };
-        self.rounds = self.rounds.wrapping_add(1);
-        if self.rounds.is_multiple_of(ROUNDS) {
+    fn may_be_back(&mut self, cci: &mut CciSession, inventory: &Inventory) -> bool {
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks.is_multiple_of(ROUNDS) {
             self.tried.clear();
         }
-        let (inventory, mut half) = (&running.inventory, BTreeSet::new());
+        let mut half = BTreeSet::new();
         for &end in inventory.down.iter().flatten() {
             let switch = inventory.switch(end.switch).filter(|switch| switch.whole);
             let Some(way) = switch.map(DiscoveredSwitch::way) else { continue };
-            let seen = crate::cci::switch_state::ports_seen(&mut self.fabric, way, &[end.port]);
+            let seen = crate::cci::switch_state::ports_seen(cci, way, &[end.port]);
             let up = seen.unwrap_or_default().into_iter().find(|seen| seen.up);
             // The partner announces itself after the link is up; that is worth another try.
             half.extend(up.map(|seen| (end, seen.partner)));
