@@ -17,6 +17,7 @@ mod foreign;
 mod gfd_notices;
 mod gim;
 pub mod ha;
+mod journal;
 pub mod ld_request;
 mod lds;
 mod listen;
@@ -48,11 +49,12 @@ use weft_parsers::fabric::{Hpa, Pid};
 use weft_rpc::Refused;
 
 use self::board::StatusBoard;
+use self::journal::Journal;
 pub use self::request::{Request, Response, Vector};
 pub use self::start::StartError;
 use self::status::{Counts, StartMode, Status};
 use super::cci::{CciSession, Way};
-use super::plan::{self, Baseline};
+use super::plan;
 use crate::components::bind::Bridge;
 use crate::components::edge::AccessBit;
 use crate::components::grants::Grants;
@@ -99,11 +101,7 @@ pub struct Fm {
     told_links: BTreeMap<Bridge, PathCost>,
     /// Components claimed anew, whose settings may not be restored yet.
     fresh: BTreeSet<Pid>,
-    /// Tables that the store has.
-    kept: Option<Arc<Baseline>>,
-    store: Option<Store>,
-    /// A change begun by an earlier manager, whose progress is unknown.
-    begun: Option<Request>,
+    journal: Journal,
     board: Arc<StatusBoard>,
     errors: Vec<String>,
     monitor: watch::Monitor,
@@ -154,9 +152,7 @@ impl Fm {
             told_costs: BTreeMap::new(),
             told_links: BTreeMap::new(),
             fresh: BTreeSet::new(),
-            kept: None,
-            store,
-            begun: None,
+            journal: Journal::new(store),
             board,
             errors: Vec::new(),
             monitor: watch::Monitor::default(),
@@ -230,29 +226,19 @@ impl Fm {
     }
 
     fn save(&mut self) -> Result<(), StoreError> {
-        let (Some(store), Some(state)) = (&self.store, self.state()) else { return Ok(()) };
-        store.save(&state)?;
-        let home = self.running.as_ref().map(|running| running.plan.home.clone());
-        // By pointer first: comparing two equal baselines goes through all entries of all switches.
-        let is_kept = |home: &Arc<Baseline>| {
-            self.kept.as_ref().is_some_and(|kept| Arc::ptr_eq(kept, home) || kept == home)
-        };
-        if let Some(home) = home.filter(|home| !is_kept(home)) {
-            store.save_home(&home.routed)?;
-            self.kept = Some(home);
-        }
-        Ok(())
+        let (Some(running), Some(state)) = (&self.running, self.state()) else { return Ok(()) };
+        self.journal.save(&state, &running.plan.home)
     }
 
     /// Sets the store, before the manager starts.
     pub fn set_store(&mut self, store: Option<Store>) {
-        self.store = store;
+        self.journal.set_store(store);
     }
 
     /// Ends the manager, and returns its store for the next one.
     #[must_use]
     pub fn into_store(self) -> Option<Store> {
-        self.store
+        self.journal.into_store()
     }
 
     fn up(&self) -> Result<&Running, Refused> {
@@ -290,11 +276,11 @@ impl Fm {
 
     fn change(&mut self, request: &Request) -> Result<Response, Refused> {
         // Stored before the first step, so that the next manager can finish or undo it.
-        self.begin(request)?;
+        self.journal.begin(request)?;
         let said = match self.carry_out(request) {
             Ok(Done::Said(said)) => said,
             Ok(Done::Answer(answer)) => return Ok(*answer),
-            Err(refused) => return Err(self.abandon(request, refused)),
+            Err(refused) => return Err(self.journal.abandon(request, refused)),
         };
         for line in &said {
             self.board.record_event(line.clone());

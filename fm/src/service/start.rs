@@ -33,7 +33,7 @@ use crate::model::text::{name_of, tag};
 use crate::plan::{self, Assignment, Baseline, PlanError, PreviousRoutes};
 use crate::state::desired::DesiredMemory;
 use crate::state::names::{Binding, Names, hosts};
-use crate::state::store::{State, Store, StoreError};
+use crate::state::store::{State, StoreError};
 
 /// Why a fabric does not come up.
 #[derive(Debug, thiserror::Error)]
@@ -86,9 +86,8 @@ impl Fm {
     }
 
     fn start_managed(&mut self) -> Result<(), StartError> {
-        let kept = self.store.as_ref().map_or(Ok(None), Store::load)?;
         // Read before anything is claimed: a change that an earlier manager began is settled in `bring_up`.
-        self.begun = self.store.as_ref().map_or(Ok(None), Store::begun)?;
+        let kept = self.journal.load()?;
         match self.bring_up(kept.as_ref()) {
             Err(StartError::Entry(Finding::Owned { .. }))
                 // Managers of a group never stand by here: their election decides who leads.
@@ -115,10 +114,10 @@ impl Fm {
     /// Stores which switch the wanted state calls its entry, as the next manager may enter by another one.
     fn keep_entry(&mut self) -> Result<(), StoreError> {
         let entry = self.running.as_ref().and_then(|running| running.inventory.switches.first());
-        if let (Some(entry), Some(store), Some(_), None) =
-            (entry, &self.store, self.desired.fm.lineage, self.desired.fm.entry_serial)
+        if let (Some(entry), Some(_), None) =
+            (entry, self.desired.fm.lineage, self.desired.fm.entry_serial)
+            && self.journal.save_entry(entry.serial)?
         {
-            store.save_entry(entry.serial)?;
             self.desired.fm.entry_serial = Some(entry.serial);
         }
         Ok(())
@@ -189,7 +188,7 @@ impl Fm {
                 format!("a static fabric is bound by its switches: {:?} is refused", bind.bridge);
             return Err(StartError::Static(text));
         }
-        let kept = self.store.as_ref().map_or(Ok(None), Store::load)?;
+        let kept = self.journal.load_state()?;
         let Some(State { inventory, bindings, grants }) = kept else {
             return Err(StartError::Static(
                 "a static start needs a store that was kept before".into(),
@@ -312,16 +311,12 @@ impl Fm {
         if let Some(running) = &self.running {
             return Ok(Some(running.plan.home.clone()));
         }
-        let (Some(kept), Some(store)) = (kept, &self.store) else { return Ok(None) };
-        if !reconcile::same_entry(kept, now) {
-            return Ok(None); // its switches have other numbers now
+        match kept {
+            Some(kept) if reconcile::same_entry(kept, now) => {
+                Ok(self.journal.home(&kept.inventory, &self.options)?)
+            }
+            _ => Ok(None), // none, or its switches have other numbers now
         }
-        let mut whole = kept.inventory.clone();
-        whole.down.clear();
-        let Ok(graph) = whole.graph() else { return Ok(None) };
-        let made = store.load_home()?;
-        let options = plan::how(&whole, &self.options);
-        Ok(made.map(|routed| Arc::new(Baseline { graph, options, routed })))
     }
 
     fn find(&mut self, kept: Option<&State>) -> Result<Discovered, StartError> {

@@ -1,7 +1,7 @@
 //! Unfinished changes: begun by a manager that ended before it was done.
 //!
-//! A [`Request`] is stored before its first step ([`Fm::begin`]). The next start finds it, reads the components, and
-//! undoes a change that gives something or finishes one that takes something away ([`Fm::settle`]).
+//! A [`Request`] is stored before its first step ([`Journal`](super::journal::Journal)). The next start finds it, reads
+//! the components, and undoes a change that gives something or finishes one that takes something away ([`Fm::settle`]).
 //!
 //! No client was told that such a change is done, so either is right, but not half of it. The stored state from before
 //! the change tells which: a request that was about to be refused has changed nothing, and the things it names are left
@@ -10,12 +10,11 @@
 //! Source: docs/fm.md "Several managers".
 
 use weft_parsers::cci::Uuid;
-use weft_rpc::Refused;
 
 use super::p2p::grant as p2p_grant;
 use super::reconcile::is_there;
 use super::request::Request;
-use super::{Fm, NO_COST, with_causes};
+use super::{Fm, NO_COST};
 use crate::components::bind::{self, Bridge};
 use crate::components::edge::{self, AccessBit, EdgeContext};
 use crate::components::gim::{Gim, Grant};
@@ -33,22 +32,6 @@ type Settled = (&'static str, Vec<String>);
 const UNDONE: &str = "undone";
 const DONE: &str = "finished";
 
-/// Whether a request has several steps, or a step that the store would not know of.
-const fn is_kept(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::Bind { .. }
-            | Request::Unbind { .. }
-            | Request::Share { .. }
-            | Request::ShowGim { .. }
-            | Request::AddP2p { .. }
-            | Request::Release { .. }
-            | Request::Revoke { .. }
-            | Request::Grant { .. }
-            | Request::SetAccess { .. }
-    )
-}
-
 /// Memory to be taken back.
 struct Taken<'a> {
     tag: Uuid,
@@ -57,33 +40,10 @@ struct Taken<'a> {
 }
 
 impl Fm {
-    /// Stores that a change begins.
-    pub(super) fn begin(&mut self, request: &Request) -> Result<(), Refused> {
-        let Some(store) = self.store.as_ref().filter(|_| is_kept(request)) else { return Ok(()) };
-        store.begin(request).map_err(|error| {
-            Refused::unavailable(format!(
-                "nothing was changed: the store does not take that it begins: {}",
-                with_causes(&error)
-            ))
-        })
-    }
-
-    /// Stores that a change was refused or undone.
-    pub(super) fn abandon(&mut self, request: &Request, refused: Refused) -> Refused {
-        let Some(store) = self.store.as_ref().filter(|_| is_kept(request)) else { return refused };
-        match store.abandon() {
-            Ok(()) => refused,
-            Err(error) => {
-                let (message, why) = (&refused.message, with_causes(&error));
-                Refused { message: format!("{message}; the store: {why}"), ..refused }
-            }
-        }
-    }
-
     /// Settles the change that an earlier manager began, from the state of components and `kept`, the stored state
     /// before it. Returns the state afterwards, and errors.
     pub(super) fn settle(&mut self, kept: State) -> (State, Vec<String>) {
-        let Some(request) = self.begun.take() else { return (kept, Vec::new()) };
+        let Some(request) = self.journal.take_begun() else { return (kept, Vec::new()) };
         let mut kept = kept;
         let (did, errors) = match self.settle_one(&request, &mut kept) {
             Ok(settled) => settled,
