@@ -55,7 +55,7 @@ impl Fm {
         let plan = plan::make(&inventory, &running.options, Some(&running.plan)).map_err(refuse)?;
         let instead_of = (!old.is_none()).then_some(old);
         let assignment = Assignment { at, target, instance, pid, instead_of };
-        let (drain, fabric) = (self.drain, &mut self.fabric);
+        let (drain, fabric) = (self.session.drain, &mut self.session.cci);
         let Some(running) = &mut self.running else { return Err(Refused::unavailable("not up")) };
         let standing = &mut running.standing;
         let sent = send(fabric, &inventory, &[assignment], &plan, standing, drain);

@@ -1,13 +1,10 @@
 //! Bindings by name: chooses free bridges to show a host a device.
 //!
-//! The choice is a list of [`Step`]s, each a [`Request::Bind`]; all are made, or none.
+//! The choice is a list of [`Step`]s, each a [`Request::Bind`](super::Request::Bind); all are made, or none.
 //!
 //! Source: docs/fm.md, "Commands"; CXL 3.1 section 7.7.6.1 (a host sees its edge switch and one level of switches below
 //! it).
 
-use weft_rpc::Refused;
-
-use super::{Fm, Request, Response};
 use crate::components::bind::Bridge;
 use crate::model::graph::{PortRef, SwitchId};
 use crate::model::inventory::Vcs;
@@ -18,7 +15,7 @@ type VcsPlace = (SwitchId, u8);
 /// One binding: a bridge, and the device or bridge that it gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The bridge as `SWITCH/VCS/VPPB`, which [`Request::Bind`] takes.
+    /// The bridge as `SWITCH/VCS/VPPB`, which [`Request::Bind`](super::Request::Bind) takes.
     pub bridge: String,
     /// `port:N`, `port:N.LD`, or the bridge at the other end of a virtual link.
     pub to: String,
@@ -123,36 +120,5 @@ impl Names<'_> {
             let below = self.free_in((switch, vcs.id)).filter(|_| is_spare)?;
             Some((upstream, below))
         })
-    }
-}
-
-impl Fm {
-    /// Shows a host a device. Each step is a change of its own; if one fails, those before it are undone.
-    pub(super) fn bind_by_name(&mut self, host: &str, device: &str) -> Result<Response, Refused> {
-        let steps = self.names(|names| names.steps(host, device))?;
-        let mut said = Vec::new();
-        for (done, step) in steps.iter().enumerate() {
-            let request = Request::Bind { bridge: step.bridge.clone(), to: step.to.clone() };
-            match self.change(&request) {
-                Ok(Response::Done(lines)) => said.extend(lines),
-                Ok(_) => {}
-                Err(refused) => {
-                    let mut left = Vec::new();
-                    // In reverse order, so that the host's own bridge goes before the device behind it.
-                    for step in steps.iter().take(done).rev() {
-                        let back = Request::Unbind { bridge: step.bridge.clone() };
-                        if let Err(why) = self.change(&back) {
-                            left.push(format!(
-                                "; {} still shows {device}: {}",
-                                step.bridge, why.message
-                            ));
-                        }
-                    }
-                    let message = refused.message + &left.concat();
-                    return Err(Refused { message, ..refused });
-                }
-            }
-        }
-        Ok(Response::Done(said))
     }
 }

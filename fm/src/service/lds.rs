@@ -7,43 +7,57 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_parsers::cci::dcd::Extent;
 use weft_rpc::Refused;
 
+use super::board::StatusBoard;
 use super::request::{CapacityChange, CapacityExtent, CapacityRow, LdChange, LdRow};
-use super::{Fm, refuse, with_causes};
-use crate::cci::Way;
+use super::{refuse, with_causes};
+use crate::cci::{CciSession, Way};
 use crate::components::ld_capacity::{Addition, BlockWanted, CapacityWanted, Removal};
 use crate::components::lds::{LdDevice, LdWanted};
 use crate::discover::change::Running;
 use crate::model::graph::PortRef;
-use crate::model::inventory::{Partner, Port};
+use crate::model::inventory::{DiscoveredSwitch, Partner, Port};
 use crate::model::text::{name_of, tag};
+use crate::state::desired::{DesiredState, DeviceName};
 use crate::state::names::Names;
 
 /// The way to the switch of a device with logical devices; `None` if there is none at the port.
-fn running_switch(running: Option<&Running>, at: PortRef) -> Option<Way> {
-    let switch = running?.inventory.switch(at.switch)?;
+fn running_switch(running: &Running, at: PortRef) -> Option<Way> {
+    let switch = running.inventory.switch(at.switch)?;
     switch.port(at.port).filter(|port| port.lds > 0).map(|_| switch.way())
 }
 
-impl Fm {
+/// Requests about logical devices of a fabric that is up.
+pub(super) struct LdRequests<'a> {
+    pub cci: &'a mut CciSession,
+    pub desired: &'a DesiredState,
+    pub running: &'a mut Running,
+    pub board: &'a StatusBoard,
+}
+
+impl LdRequests<'_> {
+    fn names<T>(&self, of: impl FnOnce(Names<'_>) -> Result<T, String>) -> Result<T, Refused> {
+        of(Names::new(self.desired, self.running)).map_err(Refused::bad_request)
+    }
+
     /// All devices with logical devices, and the ways to their switches.
-    fn ld_devices(&mut self) -> Result<Vec<(PortRef, Way)>, Refused> {
-        let of = |(id, switch): (_, &crate::model::inventory::DiscoveredSwitch)| {
+    fn devices(&self) -> Vec<(PortRef, Way)> {
+        let of = |(id, switch): (_, &DiscoveredSwitch)| {
             let with_lds = switch.ports.iter().filter(|port| port.lds > 0);
             let way = switch.way();
             with_lds.map(|port| (PortRef::new(id, port.number), way)).collect::<Vec<_>>()
         };
-        Ok(self.up()?.inventory.by_id().flat_map(of).collect())
+        self.running.inventory.by_id().flat_map(of).collect()
     }
 
     /// Rows of all logical devices.
-    pub(super) fn lds(&mut self) -> Result<Vec<LdRow>, Refused> {
+    pub fn rows(&mut self) -> Result<Vec<LdRow>, Refused> {
         let mut rows = Vec::new();
-        for (at, way) in self.ld_devices()? {
+        for (at, way) in self.devices() {
             let called = self.device_name(at)?;
-            let mut device = LdDevice { fabric: &mut self.fabric, way, port: at.port };
+            let mut device = LdDevice { fabric: self.cci, way, port: at.port };
             let shares = device.shares().map_err(refuse)?;
             for (ld, share) in (0_u8..).zip(shares) {
-                let local = self.running.iter().flat_map(|running| &running.bindings.local);
+                let local = self.running.bindings.local.iter();
                 let mut shown = local.filter(|local| {
                     let place = PortRef::new(local.bridge.switch, local.port);
                     (place, local.ld) == (at, Some(ld.into()))
@@ -64,7 +78,7 @@ impl Fm {
     /// Name of a device, or its place.
     fn device_name(&self, at: PortRef) -> Result<String, Refused> {
         self.names(|names| {
-            let is_it = |device: &&crate::state::desired::DeviceName| {
+            let is_it = |device: &&DeviceName| {
                 device.port == at.port && names.switch(&device.switch) == Ok(at.switch)
             };
             let named = names.desired.devices.iter().find(is_it);
@@ -73,24 +87,20 @@ impl Fm {
     }
 
     /// Memory of a logical device named `DEVICE.LD`; `None` if `ld` is.
-    pub(super) fn ld_memory(
-        &mut self,
-        name: &str,
-        ld: Option<u16>,
-    ) -> Result<Option<u64>, Refused> {
+    pub fn memory_of(&mut self, name: &str, ld: Option<u16>) -> Result<Option<u64>, Refused> {
         let named = name.rsplit_once('.').zip(ld.and_then(|ld| u8::try_from(ld).ok()));
         let Some(((device, _), ld)) = named else { return Ok(None) };
         let at = self.names(|names| names.device(device))?;
         let called = self.device_name(at)?;
-        let rows = self.lds()?;
+        let rows = self.rows()?;
         let own = rows.into_iter().find(|row| row.device == called && row.ld == ld);
         Ok(own.map(|row| row.memory))
     }
 
     /// Port of a logical device, and the way to its switch.
-    fn ld_place(&mut self, device: &str, ld: u8) -> Result<(PortRef, Way), Refused> {
+    fn place(&self, device: &str, ld: u8) -> Result<(PortRef, Way), Refused> {
         let at = self.names(|names| names.device(device))?;
-        let switch = self.up()?.inventory.switch(at.switch);
+        let switch = self.running.inventory.switch(at.switch);
         let port = switch.and_then(|switch| switch.port(at.port));
         let (Some(switch), Some(port)) = (switch, port.filter(|port| port.lds > 0)) else {
             return Err(Refused::because(format!(
@@ -106,11 +116,11 @@ impl Fm {
     }
 
     /// Rows of all devices with dynamic capacity.
-    pub(super) fn ld_capacity(&mut self) -> Result<Vec<CapacityRow>, Refused> {
+    pub fn capacity(&mut self) -> Result<Vec<CapacityRow>, Refused> {
         let mut rows = Vec::new();
-        for (at, way) in self.ld_devices()? {
+        for (at, way) in self.devices() {
             let device = self.device_name(at)?;
-            let mut known = LdDevice { fabric: &mut self.fabric, way, port: at.port };
+            let mut known = LdDevice { fabric: self.cci, way, port: at.port };
             let Some(capacity) = known.capacity().map_err(refuse)? else { continue };
             let shown = |(ld, extent): (u8, &Extent)| CapacityExtent {
                 ld,
@@ -134,14 +144,14 @@ impl Fm {
     }
 
     /// Changes dynamic capacity; returns the text of the answer.
-    pub(super) fn set_ld_capacity(
+    pub fn set_capacity(
         &mut self,
         device: &str,
         ld: u8,
         change: &CapacityChange,
     ) -> Result<String, Refused> {
-        let (at, way) = self.ld_place(device, ld)?;
-        let mut known = LdDevice { fabric: &mut self.fabric, way, port: at.port };
+        let (at, way) = self.place(device, ld)?;
+        let mut known = LdDevice { fabric: self.cci, way, port: at.port };
         let named = |name: &str| tag(name).map_err(Refused::bad_request);
         let of = |name: &Option<String>| name.as_deref().map_or(Ok([0; 16]), named);
         let (done, what) = match change {
@@ -164,11 +174,9 @@ impl Fm {
             }
             CapacityChange::Block { size } => {
                 known.set_block(*size).map_err(refuse)?;
-                if let Some(running) = &mut self.running {
-                    let blocks = &mut running.bindings.blocks;
-                    blocks.retain(|wanted| wanted.at != at);
-                    blocks.push(BlockWanted { at, block: *size });
-                }
+                let blocks = &mut self.running.bindings.blocks;
+                blocks.retain(|wanted| wanted.at != at);
+                blocks.push(BlockWanted { at, block: *size });
                 let text = format!("{device} deals dynamic capacity out in {} KiB", size >> 10);
                 return Ok(text);
             }
@@ -180,8 +188,8 @@ impl Fm {
         done.map_err(refuse)?;
         // Read back rather than computed: the device chose the places.
         let now = known.capacity().map_err(refuse)?;
-        if let (Some(running), Some(now)) = (&mut self.running, now) {
-            let wanted = &mut running.bindings.capacity;
+        if let Some(now) = now {
+            let wanted = &mut self.running.bindings.capacity;
             wanted.retain(|piece| (piece.at, piece.ld) != (at, ld));
             let all = now.extents.get(usize::from(ld)).into_iter().flatten();
             wanted.extend(all.map(|extent| {
@@ -193,19 +201,18 @@ impl Fm {
     }
 
     /// Adds dynamic capacity again where a device has lost it; returns errors.
-    pub(super) fn restore_ld_capacity(&mut self) -> Vec<String> {
-        let Some(running) = &self.running else { return Vec::new() };
-        let all = running.bindings.capacity.clone();
-        let blocks = running.bindings.blocks.clone();
+    pub fn restore_capacity(&mut self) -> Vec<String> {
+        let all = self.running.bindings.capacity.clone();
+        let blocks = self.running.bindings.blocks.clone();
         let places = all.iter().map(|wanted| wanted.at).chain(blocks.iter().map(|it| it.at));
         let places: BTreeSet<PortRef> = places.collect();
         let mut errors = Vec::new();
         for at in places {
-            let switch = running_switch(self.running.as_ref(), at);
+            let switch = running_switch(self.running, at);
             let Some(way) = switch else { continue }; // its device is away: when it is back
             let wanted: Vec<CapacityWanted> =
                 all.iter().filter(|it| it.at == at).copied().collect();
-            let mut device = LdDevice { fabric: &mut self.fabric, way, port: at.port };
+            let mut device = LdDevice { fabric: self.cci, way, port: at.port };
             let block = blocks.iter().find(|it| it.at == at).map(|it| it.block);
             // The block size first: extents are multiples of it.
             let shaped = block.map_or(Ok(()), |block| device.set_block(block));
@@ -223,14 +230,9 @@ impl Fm {
     }
 
     /// Changes a setting of a logical device; returns the text of the answer.
-    pub(super) fn set_ld(
-        &mut self,
-        device: &str,
-        ld: u8,
-        change: LdChange,
-    ) -> Result<String, Refused> {
-        let (at, way) = self.ld_place(device, ld)?;
-        let mut device_at = LdDevice { fabric: &mut self.fabric, way, port: at.port };
+    pub fn set(&mut self, device: &str, ld: u8, change: LdChange) -> Result<String, Refused> {
+        let (at, way) = self.place(device, ld)?;
+        let mut device_at = LdDevice { fabric: self.cci, way, port: at.port };
         let (done, what) = match change {
             LdChange::Memory(bytes) => {
                 (device_at.set_memory(ld, bytes), format!("{} MiB of memory", bytes >> 20))
@@ -251,8 +253,7 @@ impl Fm {
 
     /// Records a wanted setting, so that it can be restored.
     fn want_ld(&mut self, at: PortRef, ld: u8, change: LdChange) {
-        let Some(running) = &mut self.running else { return };
-        let lds = &mut running.bindings.lds;
+        let lds = &mut self.running.bindings.lds;
         let place = lds.iter().position(|it| (it.at, it.ld) == (at, ld));
         let place = place.unwrap_or_else(|| {
             lds.push(LdWanted::new(at, ld));
@@ -268,11 +269,11 @@ impl Fm {
 
     /// Takes over the wanted state's settings of logical devices; returns errors.
     fn follow_desired_lds(&mut self) -> Vec<String> {
-        let Some(running) = &mut self.running else { return Vec::new() };
+        let running = &mut *self.running;
         let (mut errors, mut said) = (Vec::new(), BTreeMap::new());
         for wanted in &self.desired.lds {
             let (device, ld) = (&wanted.device, wanted.ld);
-            let at = match Names::new(&self.desired, running).device(device) {
+            let at = match Names::new(self.desired, running).device(device) {
                 Ok(at) => at,
                 Err(why) => {
                     errors.push(format!("LD {ld} of {device:?}: {why}"));
@@ -304,16 +305,15 @@ impl Fm {
     }
 
     /// Sets wanted resources of logical devices that have others; returns errors.
-    pub(super) fn restore_lds(&mut self) -> Vec<String> {
+    pub fn restore(&mut self) -> Vec<String> {
         let mut errors = self.follow_desired_lds();
-        let Some(running) = &self.running else { return errors };
-        let all = running.bindings.lds.clone();
+        let all = self.running.bindings.lds.clone();
         let places: BTreeSet<PortRef> = all.iter().map(|wanted| wanted.at).collect();
         for at in places {
-            let switch = running_switch(self.running.as_ref(), at);
+            let switch = running_switch(self.running, at);
             let Some(way) = switch else { continue }; // its device is away: when it is back
             let wanted: Vec<LdWanted> = all.iter().filter(|it| it.at == at).copied().collect();
-            let mut device = LdDevice { fabric: &mut self.fabric, way, port: at.port };
+            let mut device = LdDevice { fabric: self.cci, way, port: at.port };
             match device.set_all(&wanted) {
                 Ok(0) => {}
                 Ok(count) => self.board.record_event(format!(

@@ -3,6 +3,19 @@
 //! [`Fm`] owns the connection to the fabric and its knowledge of it; it answers a [`Request`] with a [`Response`].
 //! [`Fm::start`] brings the fabric up, [`Fm::watch`] monitors it. [`run::Service`] has the threads and clients.
 //!
+//! | part of it | has |
+//! |---|---|
+//! | `Session` | connections to the entry switch and to hosts |
+//! | [`Running`] | what was discovered, routes, bindings; present once the fabric is up |
+//! | [`Grants`] | memory of all kinds, and access bits set by command |
+//! | `Partitions`, `PathCosts` | what GFDs were last read to have, and what edges were last told |
+//! | `Journal` | the store, and a change that was begun |
+//! | `Monitor` | what was found by earlier looks, so that nothing is reported twice |
+//! | [`StatusBoard`] | status and events, for other threads |
+//!
+//! `BindingRequests`, `LdRequests`, `MemoryRequests`, `Query`, `Restoration` and `Settlement` borrow those parts of a
+//! fabric that is up that their subject needs.
+//!
 //! A refused request has changed nothing, or the refusal says what is left. Changes are stored before they are
 //! answered.
 //!
@@ -13,6 +26,7 @@ mod assign;
 mod bind_by_name;
 mod bindings;
 pub mod board;
+mod costs;
 mod foreign;
 mod gfd_notices;
 mod gim;
@@ -21,6 +35,7 @@ mod journal;
 pub mod ld_request;
 mod lds;
 mod listen;
+mod memory;
 mod named_answers;
 mod news;
 mod overview;
@@ -33,6 +48,7 @@ pub mod reconcile;
 pub mod request;
 mod restore;
 pub mod run;
+mod session;
 mod start;
 pub mod status;
 mod traffic;
@@ -43,29 +59,33 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use weft_base::causes::with_causes;
-use weft_parsers::cci::Uuid;
-use weft_parsers::cci::pbr::PathCost;
-use weft_parsers::fabric::{Hpa, Pid};
+use weft_parsers::fabric::Pid;
 use weft_rpc::Refused;
 
+use self::bindings::{BindingRequests, reached_by_devices};
 use self::board::StatusBoard;
+use self::costs::PathCosts;
 use self::journal::Journal;
+use self::lds::LdRequests;
+use self::memory::MemoryRequests;
+use self::partitions::Partitions;
+use self::query::Query;
 pub use self::request::{Request, Response, Vector};
+use self::restore::ForeignOwners;
+use self::session::Session;
 pub use self::start::StartError;
 use self::status::{Counts, StartMode, Status};
-use super::cci::{CciSession, Way};
+use self::watch::Monitor;
+use super::cci::CciSession;
 use super::plan;
-use crate::components::bind::Bridge;
-use crate::components::edge::AccessBit;
+use crate::components::bind::BindError;
 use crate::components::grants::Grants;
-use crate::components::media::Dmp;
 use crate::discover::change::Running;
-use crate::model::inventory::Inventory;
-use crate::model::text::{bytes, parse_pid};
+use crate::model::inventory::{Inventory, Target, TargetKind};
+use crate::model::text::parse_pid;
 use crate::show::display_names::DisplayNames;
-use crate::show::trace::{Edge, TraceContext, Via, trace};
 use crate::state::desired::DesiredState;
-use crate::state::names::{self, Names, Requester, way};
+use crate::state::names::{self, Binding, Names};
 use crate::state::store::{State, Store, StoreError};
 
 /// Configuration of a fabric manager.
@@ -84,34 +104,28 @@ pub struct Setup {
 
 /// The fabric manager: its knowledge of the fabric, and the connection to it.
 pub struct Fm {
-    fabric: CciSession,
-    /// Sessions with hosts' GAEs, by the host's name.
-    gaes: BTreeMap<String, CciSession>,
+    session: Session,
     desired: DesiredState,
     mode: StartMode,
     take_over: bool,
     options: plan::Options,
+    /// The fabric, once it is up.
     running: Option<Running>,
     grants: Grants,
-    /// Media partitions of GFDs, as read last.
-    partitions: BTreeMap<Pid, Vec<Dmp>>,
-    /// Path costs told to edges, by the bit that opens the path.
-    told_costs: BTreeMap<AccessBit, PathCost>,
-    /// Path costs told to the lower ends of virtual links.
-    told_links: BTreeMap<Bridge, PathCost>,
+    partitions: Partitions,
+    costs: PathCosts,
     /// Components claimed anew, whose settings may not be restored yet.
     fresh: BTreeSet<Pid>,
+    owners: ForeignOwners,
     journal: Journal,
     board: Arc<StatusBoard>,
+    /// Problems found by the last discovery and since.
     errors: Vec<String>,
-    monitor: watch::Monitor,
+    monitor: Monitor,
     /// Whether the entry switch left the last request unanswered.
     entry_silent: bool,
     /// Whether the entry switch has ever belonged to this manager.
     has_claimed: bool,
-    /// Components that belonged to another manager in the last discovery, with that manager.
-    owned: BTreeMap<Uuid, Uuid>,
-    drain: fn(),
 }
 
 /// Result of a change.
@@ -120,6 +134,10 @@ enum Done {
     Said(Vec<String>),
     /// An answer, with nothing to store.
     Answer(Box<Response>),
+}
+
+fn not_up() -> Refused {
+    Refused::unavailable("the fabric is not up")
 }
 
 fn refuse(error: impl std::error::Error) -> Refused {
@@ -140,26 +158,23 @@ impl Fm {
             status.pid = manager.pid.bits();
         });
         Self {
-            fabric,
-            gaes: BTreeMap::new(),
+            session: Session { cci: fabric, gaes: BTreeMap::new(), drain },
             desired,
             mode,
             take_over,
             options: plan::Options::default(),
             running: None,
             grants: Grants::default(),
-            partitions: BTreeMap::new(),
-            told_costs: BTreeMap::new(),
-            told_links: BTreeMap::new(),
+            partitions: Partitions::default(),
+            costs: PathCosts::default(),
             fresh: BTreeSet::new(),
+            owners: ForeignOwners::default(),
             journal: Journal::new(store),
             board,
             errors: Vec::new(),
-            monitor: watch::Monitor::default(),
+            monitor: Monitor::default(),
             entry_silent: false,
             has_claimed: false,
-            owned: BTreeMap::new(),
-            drain,
         }
     }
 
@@ -177,7 +192,7 @@ impl Fm {
 
     /// Adds a session with the GAE of a host.
     pub fn set_gae(&mut self, host: &str, gae: CciSession) {
-        self.gaes.insert(host.to_owned(), gae);
+        self.session.gaes.insert(host.to_owned(), gae);
     }
 
     /// The board with status and events, for other threads.
@@ -196,10 +211,11 @@ impl Fm {
 
     /// Updates status and names on the board.
     fn show(&self) {
-        let (mut errors, calls) = (self.errors.clone(), self.fabric.calls());
-        errors.extend(self.ongoing_problems());
+        let (mut errors, calls) = (self.errors.clone(), self.session.cci.calls());
+        let running = self.running.as_ref();
+        errors.extend(running.iter().flat_map(|running| self.owners.ongoing_problems(running)));
         errors.extend(self.monitor.errors());
-        let counts = self.running.as_ref().map_or_else(Counts::default, |running| {
+        let counts = running.map_or_else(Counts::default, |running| {
             let Inventory { switches, gfds, links, down, .. } = &running.inventory;
             Counts {
                 switches: switches.len(),
@@ -242,7 +258,57 @@ impl Fm {
     }
 
     fn up(&self) -> Result<&Running, Refused> {
-        self.running.as_ref().ok_or_else(|| Refused::unavailable("the fabric is not up"))
+        self.running.as_ref().ok_or_else(not_up)
+    }
+
+    /// Requests about bridges, once the fabric is up.
+    fn binding_requests(&mut self) -> Result<BindingRequests<'_>, Refused> {
+        let running = self.running.as_mut().ok_or_else(not_up)?;
+        Ok(BindingRequests { cci: &mut self.session.cci, desired: &self.desired, running })
+    }
+
+    /// Requests about logical devices, once the fabric is up.
+    fn ld_requests(&mut self) -> Result<LdRequests<'_>, Refused> {
+        let running = self.running.as_mut().ok_or_else(not_up)?;
+        let (cci, desired) = (&mut self.session.cci, &self.desired);
+        Ok(LdRequests { cci, desired, running, board: &self.board })
+    }
+
+    /// Requests about memory, once the fabric is up.
+    fn memory_requests(&mut self) -> Result<MemoryRequests<'_>, Refused> {
+        let running = self.running.as_mut().ok_or_else(not_up)?;
+        Ok(MemoryRequests {
+            cci: &mut self.session.cci,
+            desired: &self.desired,
+            running,
+            grants: &mut self.grants,
+            costs: &mut self.costs,
+            partitions: &self.partitions,
+            board: &self.board,
+            errors: &mut self.errors,
+        })
+    }
+
+    /// Answers a query; status and events are known before the fabric is up.
+    fn query(&mut self, request: &Request) -> Result<Response, Refused> {
+        match request {
+            Request::Status => return Ok(Response::Status(self.board.status())),
+            Request::Events { after } => return Ok(Response::Events(self.board.events(*after))),
+            _ => {}
+        }
+        let running = self.running.as_mut().ok_or_else(not_up)?;
+        let mut query = Query {
+            cci: &mut self.session.cci,
+            gaes: &mut self.session.gaes,
+            desired: &self.desired,
+            running,
+            grants: &self.grants,
+            partitions: &self.partitions,
+            traffic: &self.monitor.traffic,
+            board: &self.board,
+            is_static: self.mode == StartMode::Static,
+        };
+        query.answer(request)
     }
 
     fn names<T>(&self, of: impl FnOnce(Names<'_>) -> Result<T, String>) -> Result<T, Refused> {
@@ -298,7 +364,9 @@ impl Fm {
     fn carry_out(&mut self, request: &Request) -> Result<Done, Refused> {
         Ok(Done::Said(match request {
             Request::Cci { to, message } => {
-                return self.cci(to, message).map(|answer| Done::Answer(Box::new(answer)));
+                let inventory = self.running.as_ref().map(|running| &running.inventory);
+                let answer = self.session.send_raw(inventory, to, message)?;
+                return Ok(Done::Answer(Box::new(Response::Cci(answer))));
             }
             Request::Discover => {
                 self.up()?;
@@ -313,28 +381,32 @@ impl Fm {
             Request::Bind { bridge, to } => {
                 let binding = self.binding(bridge, to)?;
                 let place = self.names(|names| names.bridge(bridge))?;
-                self.bind(binding).map_err(refuse)?;
+                self.binding_requests()?.bind(binding).map_err(refuse)?;
                 let mut said = vec![format!("{bridge} shows {to}")];
-                said.extend(self.reached_by_devices(place));
+                if let Some(running) = &self.running {
+                    said.extend(reached_by_devices(&self.desired, running, &self.grants, place));
+                }
                 said
             }
             Request::Unbind { bridge } => {
                 let place = self.names(|names| names.bridge(bridge))?;
-                self.unbind(place).map_err(refuse)?;
+                self.binding_requests()?.unbind(place).map_err(refuse)?;
                 vec![format!("{bridge} shows nothing")]
             }
-            Request::ControlPort { port, reset } => vec![self.control_port(port, *reset)?],
+            Request::ControlPort { port, reset } => {
+                vec![self.binding_requests()?.control_port(port, *reset)?]
+            }
             Request::GenerateAer { bridge, error, tlp } => {
-                vec![self.generate_aer(bridge, error, tlp.as_deref())?]
+                vec![self.binding_requests()?.generate_aer(bridge, error, tlp.as_deref())?]
             }
             Request::SetLd { device, ld, change } => {
-                vec![self.set_ld(device, *ld, *change)?]
+                vec![self.ld_requests()?.set(device, *ld, *change)?]
             }
             Request::SetLdCapacity { device, ld, change } => {
-                vec![self.set_ld_capacity(device, *ld, change)?]
+                vec![self.ld_requests()?.set_capacity(device, *ld, change)?]
             }
             Request::SetAccess { host, vector, pid, on } => {
-                vec![self.set_access(host, *vector, pid, *on)?]
+                vec![self.memory_requests()?.set_access(host, *vector, pid, *on)?]
             }
             Request::Assign { switch, target, instance, pid } => {
                 let at = self.names(|names| names.switch(switch))?;
@@ -342,68 +414,55 @@ impl Fm {
                 let pid = pid.map_err(Refused::bad_request)?;
                 vec![self.assign(at, *target, *instance, pid)?]
             }
-            // Release, revoke and grant are requests of P2P or of memory by the kind of the name they have.
-            request if self.is_p2p(request) => self.p2p_request(request)?,
-            request => self.change_memory(request)?,
+            request => self.memory_requests()?.change(request)?,
         }))
     }
 
-    /// The tag of existing memory.
-    fn tag_of(&self, name: &str) -> Result<Uuid, Refused> {
-        self.up()?;
-        let found = self.grants.tag_of(name);
-        found.ok_or_else(|| Refused::because(format!("there is no memory {name:?}")))
+    /// The binding that a command asks for. If the switch below has no PID left for another virtual link, a fabric port
+    /// without one gets it.
+    fn binding(&mut self, bridge: &str, to: &str) -> Result<Binding, Refused> {
+        let binding = self.names(|names| names.binding(bridge, to))?;
+        let Binding::Remote(link) = binding else { return Ok(binding) };
+        let Running { inventory, bindings, .. } = self.up()?;
+        let below = link.below.bridge.switch;
+        let free = |target: &&Target| target.kind == TargetKind::Fabric && target.pid.is_none();
+        let free = inventory.targets(below).iter().find(free).map(|t| (t.id, t.instance));
+        let checked = bindings.check_remote(inventory, &link);
+        // A new PID takes an entry in the tables of all switches, so it is assigned only where a link needs it.
+        let (Err(BindError::PidsTaken { .. }), Some((target, instance))) = (checked, free) else {
+            return Ok(binding); // what is wrong with it is said when it is made
+        };
+        let text = self.assign(below, target, instance, None)?;
+        self.board.record_event(text);
+        self.names(|names| names.binding(bridge, to))
     }
 
-    fn cci(&mut self, to: &str, message: &str) -> Result<Response, Refused> {
-        let way = way(to).map_err(Refused::bad_request)?;
-        let way = self.of_entry(way);
-        let bytes = bytes(message).map_err(Refused::bad_request)?;
-        weft_parsers::cci::Header::cut(&bytes)
-            .map_err(|error| Refused::bad_request(format!("expected a CCI message: {error}")))?;
-        query::cci_answer(self.fabric.raw(way, &bytes)).map(Response::Cci)
-    }
-
-    /// Replaces the entry switch's own PID by the direct way: a switch refuses a Fabric Crawl Out to its own PID.
-    fn of_entry(&self, way: Way) -> Way {
-        let entry = self.running.as_ref().and_then(|running| running.inventory.switches.first());
-        let is_entry = |pid: Pid| entry.is_some_and(|entry| entry.pid == pid);
-        match way {
-            Way::Pid(pid) if is_entry(pid) => Way::Entry,
-            Way::Behind(pid, port) if is_entry(pid) => Way::Port(port),
-            way => way,
+    /// Shows a host a device. Each step is a change of its own; if one fails, those before it are undone.
+    fn bind_by_name(&mut self, host: &str, device: &str) -> Result<Response, Refused> {
+        let steps = self.names(|names| names.steps(host, device))?;
+        let mut said = Vec::new();
+        for (done, step) in steps.iter().enumerate() {
+            let request = Request::Bind { bridge: step.bridge.clone(), to: step.to.clone() };
+            match self.change(&request) {
+                Ok(Response::Done(lines)) => said.extend(lines),
+                Ok(_) => {}
+                Err(refused) => {
+                    let mut left = Vec::new();
+                    // In reverse order, so that the host's own bridge goes before the device behind it.
+                    for step in steps.iter().take(done).rev() {
+                        let back = Request::Unbind { bridge: step.bridge.clone() };
+                        if let Err(why) = self.change(&back) {
+                            left.push(format!(
+                                "; {} still shows {device}: {}",
+                                step.bridge, why.message
+                            ));
+                        }
+                    }
+                    let message = refused.message + &left.concat();
+                    return Err(Refused { message, ..refused });
+                }
+            }
         }
-    }
-
-    fn trace_of(&mut self, host: &str, hpa: u64, via: Via) -> Result<Response, Refused> {
-        let (from, gae, edges, lds) = self.names(|names| {
-            let from = names.requester(host)?;
-            let gae = |one: Requester| names.gae(one.edge).map(str::to_owned);
-            let host = |one: Requester| {
-                let at = names.virtual_hierarchy(one.edge)?;
-                let host = names.hosts().into_iter().find(|it| (it.switch, it.vcs) == at)?;
-                Some(host.pid)
-            };
-            let all = names::requesters(names.inventory, names.bindings).into_iter();
-            let edge = |at| Edge { at, gae: gae(at), host: host(at) };
-            let lds = names::logical_devices(names.inventory, names.bindings).into_iter();
-            let lds = lds.map(|(at, ld)| (edge(at), ld)).collect();
-            Ok((from, gae(from), all.map(edge).collect(), lds))
-        })?;
-        let Some(running) = &self.running else { return Err(Refused::unavailable("not up")) };
-        let (fabric, inventory) = (&mut self.fabric, &running.inventory);
-        let Grants { memory, gim, p2p, .. } = &self.grants;
-        let (edge, vppb) = (from.edge, from.vppb);
-        if via == Via::CxlMem && vppb > 0 {
-            let text = format!("{host} is a device: only hosts load and store by CXL.mem");
-            return Err(Refused::bad_request(text));
-        }
-        let gaes = self.gaes.iter_mut().map(|(name, gae)| (name.clone(), gae)).collect();
-        let asked =
-            TraceContext { fabric, gaes, gae, edges, lds, vppb, inventory, memory, gim, p2p };
-        Ok(Response::Trace(trace(asked, edge, Hpa(hpa), via)))
+        Ok(Response::Done(said))
     }
 }
-
-/// Cost of an unknown path.
-const NO_COST: PathCost = PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };

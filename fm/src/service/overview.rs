@@ -9,16 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_parsers::cci::Request as Command;
 use weft_parsers::cci::gfd_access::QosControl;
 use weft_parsers::cci::tables::{VcsVectorRange, Vector, VectorRange};
-use weft_rpc::Refused;
 
-use super::Fm;
-use super::query::{VECTOR, bits};
+use super::query::{Query, VECTOR, bits};
 use super::request::Overview;
-use super::status::StartMode;
+use super::{gim, p2p};
 use crate::cci::segment_tables::{Kind, SegmentTable};
 use crate::cci::{CallError, CciSession, Way};
 use crate::model::graph::{PortRef, SwitchId};
 use crate::model::inventory::{Inventory, TargetKind};
+use crate::show::display_names::DisplayNames;
 use crate::show::overview::{AddressMap, AddressRange, Asked, GfdLoad, bindings, links};
 use crate::state::names::{Names, Requester, requesters};
 
@@ -85,20 +84,21 @@ impl Lavs {
     }
 }
 
-impl Fm {
+impl Query<'_> {
     /// All data for a picture of the fabric.
-    pub(super) fn overview(&mut self) -> Result<Overview, Refused> {
-        let maps = self.address_maps()?;
-        let gfds = self.gfd_loads()?;
-        let (memory, gim, p2p) = (self.shares(), self.shown(), self.direct());
-        let names = self.called();
-        let running = self.up()?;
+    pub fn overview(&mut self) -> Overview {
+        let maps = self.address_maps();
+        let gfds = self.gfd_loads();
+        let running = &*self.running;
+        let names = Names::new(self.desired, running);
+        let (gim, p2p) = (gim::rows(&names, &self.grants.gim), p2p::rows(&names, &self.grants.p2p));
+        let (memory, names) = (self.shares(), DisplayNames::new(self.desired, &running.inventory));
         let inventory = running.inventory.clone();
         // Loads and routes are shown by the tables that switches hold, not by the plan.
         let (graph, tables) = (&running.plan.graph, &running.standing);
         let mut links = links(&inventory, tables);
-        self.monitor.traffic.load_links(&mut links);
-        Ok(Overview {
+        self.traffic.load_links(&mut links);
+        Overview {
             names: names.rows(&inventory),
             links,
             bindings: bindings(&inventory, &running.bindings, graph, tables),
@@ -108,14 +108,13 @@ impl Fm {
             maps,
             gfds,
             inventory,
-        })
+        }
     }
 
     /// Address maps of hosts, then of devices that make requests of their own.
-    fn address_maps(&mut self) -> Result<Vec<AddressMap>, Refused> {
-        let is_static = self.mode == StartMode::Static;
-        let running = self.running.as_ref().ok_or_else(|| Refused::unavailable("not up"))?;
-        let names = Names::new(&self.desired, running);
+    fn address_maps(&mut self) -> Vec<AddressMap> {
+        let (is_static, running) = (self.is_static, &*self.running);
+        let names = Names::new(self.desired, running);
         let inventory = &running.inventory;
         let mut all: Vec<(bool, Requester)> = Vec::new();
         for one in requesters(inventory, &running.bindings) {
@@ -132,7 +131,7 @@ impl Fm {
             let open = name.filter(|_| !is_static).and_then(|name| gaes.get_mut(name));
             let gae = open.unwrap_or(&mut none);
             let (fast, ldst) = (gae.table(Kind::Fast, one.vppb), gae.table(Kind::Ldst, one.vppb));
-            let lav = lavs.of(&mut self.fabric, inventory, one.edge.switch, one.edge.vcs);
+            let lav = lavs.of(self.cci, inventory, one.edge.switch, one.edge.vcs);
             let own = names.own(one.edge).into_iter();
             maps.push(AddressMap {
                 pid: one.edge.pid.bits(),
@@ -146,19 +145,18 @@ impl Fm {
                 lav,
             });
         }
-        Ok(maps)
+        maps
     }
 
     /// Loads of GFDs; after one that does not answer, no other is asked.
-    fn gfd_loads(&mut self) -> Result<Vec<GfdLoad>, Refused> {
-        let gfds = self.up()?.inventory.gfds.clone();
-        let is_static = self.mode == StartMode::Static;
-        let mut silent = is_static.then(|| STATIC.to_owned());
+    fn gfd_loads(&mut self) -> Vec<GfdLoad> {
+        let gfds = self.running.inventory.gfds.clone();
+        let mut silent = self.is_static.then(|| STATIC.to_owned());
         let mut loads = Vec::new();
         for gfd in gfds {
             let backpressure_percent = match &silent {
                 Some(why) => Asked::NotRead(why.clone()),
-                None => match backpressure(&mut self.fabric, Way::Pid(gfd.pid)) {
+                None => match backpressure(self.cci, Way::Pid(gfd.pid)) {
                     Ok(percent) => percent,
                     Err(error) => {
                         // Each further silent GFD would cost the reader of the page another time limit.
@@ -170,7 +168,7 @@ impl Fm {
             };
             loads.push(GfdLoad { pid: gfd.pid.bits(), backpressure_percent });
         }
-        Ok(loads)
+        loads
     }
 }
 

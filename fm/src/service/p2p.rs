@@ -11,9 +11,11 @@ use weft_parsers::cci::Request as Command;
 use weft_parsers::cci::Uuid;
 use weft_rpc::Refused;
 
-use super::access::at_edges;
+use super::costs::at_edges;
+use super::lds::LdRequests;
+use super::memory::MemoryRequests;
 use super::request::{NamedPid, P2pRow, P2pState, Request};
-use super::{Fm, refuse, with_causes};
+use super::{refuse, with_causes};
 use crate::cci::{CallError, Way};
 use crate::components::edge::EdgeContext;
 use crate::components::memory::Host;
@@ -70,38 +72,36 @@ fn has_room(to: &str, size: u64, memory: u64) -> Result<(), String> {
 #[derive(Default)]
 struct Secrets(BTreeMap<Place, Option<Uuid>>);
 
-impl Fm {
-    /// Rows of all P2P, in force or waiting.
-    pub(super) fn direct(&self) -> Vec<P2pRow> {
-        let Some(running) = &self.running else { return Vec::new() };
-        let names = Names::new(&self.desired, running);
-        let who = |edge: &Host| NamedPid { name: names.name_of(*edge), pid: edge.pid.bits() };
-        let row = |grant: &Grant, why: Option<&Unproved>| P2pRow {
-            name: grant.name.clone(),
-            to: grant.ld.map_or_else(
-                || who(&grant.to),
-                |ld| {
-                    let pid = grant.to.pid.bits();
-                    NamedPid { name: names.name_of_ld(grant.to, ld), pid }
-                },
-            ),
-            from: grant.from.iter().map(who).collect(),
-            hpa: grant.hpa,
-            size: grant.len,
-            state: match why {
-                None => P2pState::Given,
-                Some(Unproved::NoSecret(_)) => P2pState::Waits,
-                Some(Unproved::Differ(..)) => P2pState::Refused,
+/// Rows of all P2P, in force or waiting.
+pub(super) fn rows(names: &Names<'_>, p2p: &P2p) -> Vec<P2pRow> {
+    let who = |edge: &Host| NamedPid { name: names.name_of(*edge), pid: edge.pid.bits() };
+    let row = |grant: &Grant, why: Option<&Unproved>| P2pRow {
+        name: grant.name.clone(),
+        to: grant.ld.map_or_else(
+            || who(&grant.to),
+            |ld| {
+                let pid = grant.to.pid.bits();
+                NamedPid { name: names.name_of_ld(grant.to, ld), pid }
             },
-            why: why.map(ToString::to_string),
-        };
-        let given = self.grants.p2p.grants.iter().map(|grant| row(grant, None));
-        let waiting = self.grants.p2p.waiting.iter().map(|one| row(&one.grant, Some(&one.why)));
-        given.chain(waiting).collect()
-    }
+        ),
+        from: grant.from.iter().map(who).collect(),
+        hpa: grant.hpa,
+        size: grant.len,
+        state: match why {
+            None => P2pState::Given,
+            Some(Unproved::NoSecret(_)) => P2pState::Waits,
+            Some(Unproved::Differ(..)) => P2pState::Refused,
+        },
+        why: why.map(ToString::to_string),
+    };
+    let given = p2p.grants.iter().map(|grant| row(grant, None));
+    let waiting = p2p.waiting.iter().map(|one| row(&one.grant, Some(&one.why)));
+    given.chain(waiting).collect()
+}
 
+impl MemoryRequests<'_> {
     /// Whether a request changes P2P.
-    pub(super) fn is_p2p(&self, request: &Request) -> bool {
+    pub fn is_p2p(&self, request: &Request) -> bool {
         match request {
             Request::AddP2p { .. } => true,
             Request::Release { name }
@@ -112,7 +112,7 @@ impl Fm {
     }
 
     /// Carries out a P2P request; returns lines for the answer.
-    pub(super) fn p2p_request(&mut self, request: &Request) -> Result<Vec<String>, Refused> {
+    pub fn p2p_request(&mut self, request: &Request) -> Result<Vec<String>, Refused> {
         match request {
             Request::AddP2p { name, from, to, size, hpa } => {
                 let (name, from, to) = (name.clone(), from.clone(), to.clone());
@@ -129,7 +129,9 @@ impl Fm {
     fn add_p2p(&mut self, wanted: &DesiredP2p) -> Result<Vec<String>, Refused> {
         self.is_free(&wanted.name)?;
         let grant = self.names(|names| grant(&names, wanted))?;
-        if let Some(memory) = self.ld_memory(&wanted.to, grant.ld)? {
+        let (cci, desired, board) = (&mut *self.cci, self.desired, self.board);
+        let mut lds = LdRequests { cci, desired, running: self.running, board };
+        if let Some(memory) = lds.memory_of(&wanted.to, grant.ld)? {
             has_room(&wanted.to, wanted.size, memory).map_err(Refused::because)?;
         }
         self.check_p2p(&grant).map_err(refuse)?;
@@ -150,7 +152,7 @@ impl Fm {
                 format!("p2p-bound: {from} is in no host's hierarchy: bind it first")
             })
         })?;
-        let beside = self.beside_p2p(edge).map_err(refuse)?;
+        let beside = self.beside_p2p(edge);
         let more = self.grants.p2p.check_one_more(beside, name, edge).map_err(refuse)?;
         let proved = self.proved(&more, &mut Secrets::default()).map_err(refuse)?;
         proved.map_err(refuse)?;
@@ -188,9 +190,8 @@ impl Fm {
     }
 
     /// Makes a P2P of the wanted state, or records why it waits.
-    pub(super) fn apply_desired_p2p(&mut self, wanted: &DesiredP2p) -> Result<(), String> {
-        let running = self.running.as_ref().ok_or("the fabric is not up")?;
-        let grant = grant(&Names::new(&self.desired, running), wanted)?;
+    pub fn apply_desired_p2p(&mut self, wanted: &DesiredP2p) -> Result<(), String> {
+        let grant = grant(&Names::new(self.desired, self.running), wanted)?;
         if let Some(own) = self.grants.p2p.find(&wanted.name) {
             if let Some(lacks) = grant.from.iter().find(|edge| !own.from.contains(edge)) {
                 return Err(format!("PID {} has no access to it: release it first", lacks.pid));
@@ -216,8 +217,8 @@ impl Fm {
     }
 
     /// Compares the domains of all P2P between hierarchies: a grant whose hosts are no longer of one domain loses its
-    /// rights, and a waiting one gets them once they are.
-    pub(super) fn watch_domains(&mut self) {
+    /// rights, and a waiting one gets them once they are. Returns whether that has changed anything to be stored.
+    pub fn watch_domains(&mut self) -> bool {
         let (mut secrets, before) = (Secrets::default(), self.grants.p2p.clone());
         // Over a copy, as suspending a grant changes the list.
         for grant in &before.grants {
@@ -250,11 +251,7 @@ impl Fm {
                 self.tell_unproved(&name);
             }
         }
-        if self.grants.p2p != before
-            && let Err(error) = self.save()
-        {
-            self.errors.push(with_causes(&error));
-        }
+        self.grants.p2p != before
     }
 
     /// Lists a grant between different domains as an error; a grant that only waits shows in the list.
@@ -272,18 +269,15 @@ impl Fm {
     }
 
     fn check_p2p(&self, grant: &Grant) -> Result<(), P2pError> {
-        let beside = grant.from.iter().map(|one| self.beside_p2p(*one));
-        self.grants.p2p.check(&beside.collect::<Result<Vec<_>, _>>()?, grant)
+        let beside: Vec<Beside> = grant.from.iter().map(|one| self.beside_p2p(*one)).collect();
+        self.grants.p2p.check(&beside, grant)
     }
 
     /// Ranges of a requester beside P2P.
-    fn beside_p2p(&self, one: Host) -> Result<Beside, P2pError> {
-        let Some(running) = &self.running else {
-            return Err(P2pError::Misfit("the fabric is not up".to_owned()));
-        };
+    fn beside_p2p(&self, one: Host) -> Beside {
         let mut others = self.grants.memory.ranges(one);
         others.extend(self.grants.gim.ranges(one));
-        Ok(Beside { others, own: Names::new(&self.desired, running).own(one) })
+        Beside { others, own: Names::new(self.desired, self.running).own(one) }
     }
 
     /// Changes P2P with the means to reach the edges.
@@ -291,11 +285,8 @@ impl Fm {
         &mut self,
         f: impl FnOnce(&mut P2p, &mut EdgeContext<'_>) -> Result<(), P2pError>,
     ) -> Result<(), P2pError> {
-        let Some(running) = &self.running else {
-            return Err(P2pError::Misfit("the fabric is not up".to_owned()));
-        };
-        let (figures, drain) = (self.desired.figures(), self.drain);
-        at_edges(&mut self.fabric, running, figures, drain, |means| f(&mut self.grants.p2p, means))
+        let p2p = &mut self.grants.p2p;
+        at_edges(self.cci, self.running, self.desired.figures(), |means| f(p2p, means))
     }
 
     /// Whether the hosts of a grant's edges are of one domain; within one hierarchy there is nothing to prove.
@@ -304,8 +295,7 @@ impl Fm {
         grant: &Grant,
         secrets: &mut Secrets,
     ) -> Result<Result<(), Unproved>, CallError> {
-        let Some(running) = &self.running else { return Ok(Ok(())) };
-        let names = Names::new(&self.desired, running);
+        let names = Names::new(self.desired, self.running);
         let edges = grant.from.iter().chain([&grant.to]);
         let places: BTreeSet<Place> = edges.filter_map(|it| names.virtual_hierarchy(*it)).collect();
         if places.len() < 2 {
@@ -333,13 +323,12 @@ impl Fm {
             return Ok(*known);
         }
         let (switch, vcs) = at;
-        let running = self.running.as_ref();
-        let found = running.and_then(|running| running.inventory.switch(switch));
+        let found = self.running.inventory.switch(switch);
         let way = found.map_or(Way::Entry, DiscoveredSwitch::way);
-        let state = self.fabric.call(way, &Command::GetVcsSvState(vcs))?.read::<u8>()?;
+        let state = self.cci.call(way, &Command::GetVcsSvState(vcs))?.read::<u8>()?;
         let secret = match state {
             0 => None,
-            _ => Some(self.fabric.call(way, &Command::GetSv(vcs))?.read::<Uuid>()?),
+            _ => Some(self.cci.call(way, &Command::GetSv(vcs))?.read::<Uuid>()?),
         };
         secrets.0.insert(at, secret);
         Ok(secret)

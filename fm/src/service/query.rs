@@ -2,28 +2,37 @@
 //!
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.1, §4.4 to §4.6.
 
+use std::collections::BTreeMap;
+
 use data_encoding::HEXLOWER;
 use weft_parsers::cci::component::{Cdat, ReadCdat};
 use weft_parsers::cci::tables::{VcsVectorRange, Vector, VectorRange};
 use weft_parsers::cci::{Header, Request as Command};
-use weft_parsers::fabric::{DrtEntry, Pid};
+use weft_parsers::fabric::{DrtEntry, Hpa, Pid};
 use weft_rpc::Refused;
 
+use super::board::StatusBoard;
+use super::lds::LdRequests;
+use super::partitions::Partitions;
 use super::request::{
     Access, BindingRow, CciAnswer, CostRow, PartRow, PidRow, Request, Response, RouteRow, Routes,
     ShareRow, TopologyFormat,
 };
-use super::{Fm, refuse, with_causes};
-use crate::cci::{CallError, TransportError, Way};
+use super::traffic::Traffic;
+use super::{gim, p2p, refuse, with_causes};
+use crate::cci::{CallError, CciSession, TransportError, Way};
 use crate::components::cdat;
+use crate::components::grants::Grants;
 use crate::components::memory::Host;
 use crate::discover::change::Running;
 use crate::model::inventory::{DiscoveredSwitch, OWN_PORT, TargetKind};
 use crate::model::text::{name_of, parse_pid};
 use crate::show::display_names::DisplayNames;
 use crate::show::overview::links;
+use crate::show::trace::{Edge, TraceContext, Via, trace};
 use crate::show::{picture, topology};
-use crate::state::names;
+use crate::state::desired::DesiredState;
+use crate::state::names::{self, Names, Requester};
 
 /// Bytes of a vector with a bit for each PID.
 pub(super) const VECTOR: u32 = 512;
@@ -31,16 +40,37 @@ pub(super) const VECTOR: u32 = 512;
 const CDAT_PIECE: u64 = 512;
 const CDAT_MAX: usize = 1 << 20;
 
-impl Fm {
-    pub(super) fn query(&mut self, request: &Request) -> Result<Response, Refused> {
+/// Queries of a fabric that is up: they read components, and change nothing.
+pub(super) struct Query<'a> {
+    pub cci: &'a mut CciSession,
+    /// Sessions with hosts' GAEs, by the host's name.
+    pub gaes: &'a mut BTreeMap<String, CciSession>,
+    pub desired: &'a DesiredState,
+    pub running: &'a mut Running,
+    pub grants: &'a Grants,
+    pub partitions: &'a Partitions,
+    pub traffic: &'a Traffic,
+    pub board: &'a StatusBoard,
+    /// Whether the fabric is static: its components are not asked.
+    pub is_static: bool,
+}
+
+impl Query<'_> {
+    fn names<T>(&self, of: impl FnOnce(Names<'_>) -> Result<T, String>) -> Result<T, Refused> {
+        of(Names::new(self.desired, self.running)).map_err(Refused::bad_request)
+    }
+
+    fn lds(&mut self) -> LdRequests<'_> {
+        let (cci, desired, board) = (&mut *self.cci, self.desired, self.board);
+        LdRequests { cci, desired, running: self.running, board }
+    }
+
+    pub fn answer(&mut self, request: &Request) -> Result<Response, Refused> {
         match request {
-            Request::Status => Ok(Response::Status(self.board.status())),
-            Request::Events { after } => Ok(Response::Events(self.board.events(*after))),
             Request::Topology { drawn } => {
-                let running = self.up()?;
-                let inventory = &running.inventory;
+                let inventory = &self.running.inventory;
                 let mut text = String::new();
-                let called = &DisplayNames::new(&self.desired, inventory);
+                let called = &DisplayNames::new(self.desired, inventory);
                 let drawn = match drawn {
                     TopologyFormat::Data => {
                         return Ok(Response::Inventory(Box::new(inventory.clone())));
@@ -48,34 +78,39 @@ impl Fm {
                     TopologyFormat::Text => topology::tree(inventory, called, &mut text),
                     TopologyFormat::Dot => topology::dot(inventory, called, &mut text),
                     TopologyFormat::Svg => {
-                        let mut links = links(inventory, &running.standing);
-                        self.monitor.traffic.load_links(&mut links);
+                        let mut links = links(inventory, &self.running.standing);
+                        self.traffic.load_links(&mut links);
                         picture::svg(inventory, called, &links, &mut text)
                     }
                 };
                 drawn.map_err(refuse)?;
                 Ok(Response::Topology(text))
             }
-            Request::Overview => {
-                self.overview().map(|overview| Response::Overview(Box::new(overview)))
-            }
-            Request::Bindings => Ok(Response::Bindings(bindings(self.up()?))),
+            Request::Overview => Ok(Response::Overview(Box::new(self.overview()))),
+            Request::Bindings => Ok(Response::Bindings(bindings(self.running))),
             Request::Routes { prove, switch } => self.routes(*prove, switch.as_deref()),
-            Request::Memory => self.up().map(|_| Response::Memory(self.shares())),
-            Request::Partitions => self.up().map(|_| Response::Partitions(self.dmp_rows())),
-            Request::Lds => self.lds().map(Response::Lds),
-            Request::LdCapacity => self.ld_capacity().map(Response::LdCapacity),
-            Request::Gim => self.up().map(|_| Response::Gim(self.shown())),
-            Request::P2p => self.up().map(|_| Response::P2p(self.direct())),
+            Request::Memory => Ok(Response::Memory(self.shares())),
+            Request::Partitions => {
+                Ok(Response::Partitions(self.partitions.rows(&self.grants.memory)))
+            }
+            Request::Lds => self.lds().rows().map(Response::Lds),
+            Request::LdCapacity => self.lds().capacity().map(Response::LdCapacity),
+            Request::Gim => Ok(Response::Gim(gim::rows(
+                &Names::new(self.desired, self.running),
+                &self.grants.gim,
+            ))),
+            Request::P2p => Ok(Response::P2p(p2p::rows(
+                &Names::new(self.desired, self.running),
+                &self.grants.p2p,
+            ))),
             Request::Access { host } => {
                 let host = self.names(|names| names.host(host))?;
                 self.access(host).map(Response::Access).map_err(refuse)
             }
-            Request::Pids => Ok(Response::Pids(pids(self.up()?))),
-            Request::Cdat { read: None } => self.costs().map(Response::Costs),
+            Request::Pids => Ok(Response::Pids(pids(self.running))),
+            Request::Cdat { read: None } => Ok(Response::Costs(self.costs())),
             Request::Cdat { read: Some(pid) } => {
                 let pid = parse_pid(pid).map_err(Refused::bad_request)?;
-                self.up()?;
                 self.cdat(pid).map(Response::Bytes).map_err(refuse)
             }
             Request::Trace { host, hpa, via } => self.trace_of(host, *hpa, *via),
@@ -85,7 +120,7 @@ impl Fm {
 
     fn routes(&self, prove: bool, only: Option<&str>) -> Result<Response, Refused> {
         let only = only.map(|switch| self.names(|names| names.switch(switch))).transpose()?;
-        let running = self.up()?;
+        let running = &*self.running;
         let (plan, mut rows, mut proof) = (&running.plan, Vec::new(), None);
         if prove {
             // The proof is of the planned tables; foreign changes at switches are found at each look instead.
@@ -117,13 +152,13 @@ impl Fm {
         Ok(Response::Routes(Routes { rows, hops_max, proof, partition }))
     }
 
-    pub(super) fn shares(&self) -> Vec<ShareRow> {
+    pub fn shares(&self) -> Vec<ShareRow> {
         let part = |part: &crate::components::memory::Part| PartRow {
             gfd: part.gfd.bits(),
             group: part.group,
             decoder: part.decoder,
             dpa: part.dpa,
-            media: self.media_of(part),
+            media: self.partitions.media_of(part),
         };
         let row = |share: &crate::components::memory::Share| ShareRow {
             name: name_of(&share.tag),
@@ -138,13 +173,11 @@ impl Fm {
     }
 
     fn access(&mut self, host: Host) -> Result<Access, CallError> {
-        let switch =
-            self.running.as_ref().and_then(|running| running.inventory.switch(host.switch));
+        let switch = self.running.inventory.switch(host.switch);
         let way = switch.map_or(Way::Entry, DiscoveredSwitch::way);
         let mut vector = |start, command: fn(VcsVectorRange) -> Command<'static>| {
             let range = VectorRange { start, len: VECTOR };
-            let answer =
-                self.fabric.call(way, &command(VcsVectorRange { vcs: host.vcs, range }))?;
+            let answer = self.cci.call(way, &command(VcsVectorRange { vcs: host.vcs, range }))?;
             let bytes: Vec<u8> = answer.read::<Vector<'_>>()?.data.iter().collect();
             Ok::<_, CallError>(bits(&bytes))
         };
@@ -158,8 +191,8 @@ impl Fm {
     }
 
     /// Costs of paths from hosts to GFDs, of GIM and P2P from requester to owner, and of virtual links.
-    fn costs(&self) -> Result<Vec<CostRow>, Refused> {
-        let running = self.up()?;
+    fn costs(&self) -> Vec<CostRow> {
+        let running = &*self.running;
         let figures = self.desired.figures();
         let (inventory, plan) = (&running.inventory, &running.plan);
         let mut rows = Vec::new();
@@ -196,20 +229,48 @@ impl Fm {
             };
             row(host, link.below.pid, format!("link at {}", link.host.bridge));
         }
-        Ok(rows)
+        rows
+    }
+
+    fn trace_of(&mut self, host: &str, hpa: u64, via: Via) -> Result<Response, Refused> {
+        let (from, gae, edges, lds) = self.names(|names| {
+            let from = names.requester(host)?;
+            let gae = |one: Requester| names.gae(one.edge).map(str::to_owned);
+            let host = |one: Requester| {
+                let at = names.virtual_hierarchy(one.edge)?;
+                let host = names.hosts().into_iter().find(|it| (it.switch, it.vcs) == at)?;
+                Some(host.pid)
+            };
+            let all = names::requesters(names.inventory, names.bindings).into_iter();
+            let edge = |at| Edge { at, gae: gae(at), host: host(at) };
+            let lds = names::logical_devices(names.inventory, names.bindings).into_iter();
+            let lds = lds.map(|(at, ld)| (edge(at), ld)).collect();
+            Ok((from, gae(from), all.map(edge).collect(), lds))
+        })?;
+        let (fabric, inventory) = (&mut *self.cci, &self.running.inventory);
+        let Grants { memory, gim, p2p, .. } = self.grants;
+        let (edge, vppb) = (from.edge, from.vppb);
+        if via == Via::CxlMem && vppb > 0 {
+            let text = format!("{host} is a device: only hosts load and store by CXL.mem");
+            return Err(Refused::bad_request(text));
+        }
+        let gaes = self.gaes.iter_mut().map(|(name, gae)| (name.clone(), gae)).collect();
+        let asked =
+            TraceContext { fabric, gaes, gae, edges, lds, vppb, inventory, memory, gim, p2p };
+        Ok(Response::Trace(trace(asked, edge, Hpa(hpa), via)))
     }
 
     /// Reads the CDAT of a component, as hexadecimal digits.
     fn cdat(&mut self, pid: Pid) -> Result<String, CallError> {
-        let own = self.running.as_ref().map(|running| running.inventory.switches.first());
+        let own = self.running.inventory.switches.first();
         // The entry switch takes commands directly: a switch refuses a Fabric Crawl Out to its own PID.
-        let is_entry = own.flatten().is_some_and(|entry| entry.pid == pid);
+        let is_entry = own.is_some_and(|entry| entry.pid == pid);
         let way = if is_entry { Way::Entry } else { Way::Pid(pid) };
         let mut bytes: Vec<u8> = Vec::new();
         loop {
             let start = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
             let read = ReadCdat { target: pid, start, len: CDAT_PIECE };
-            let answer = self.fabric.call(way, &Command::ReadCdat(read))?;
+            let answer = self.cci.call(way, &Command::ReadCdat(read))?;
             let part = answer.read::<Cdat<'_>>()?;
             bytes.extend(part.data.iter());
             let is_all = u64::try_from(bytes.len()).is_ok_and(|len| len >= part.total);

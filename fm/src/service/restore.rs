@@ -11,38 +11,58 @@
 //!
 //! Source: docs/spec/cxl-fabric.md "State"; "Dynamic change".
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use weft_parsers::cci::Uuid;
 use weft_parsers::fabric::Pid;
 
-use super::access::at_edges;
+use super::bindings::BindingRequests;
+use super::board::StatusBoard;
+use super::costs::at_edges;
+use super::lds::LdRequests;
 use super::reconcile::is_there;
-use super::{Fm, NO_COST, with_causes};
-use crate::cci::send::Sent;
-use crate::components::bind::{BindError, Bridge};
-use crate::components::cdat;
+use super::with_causes;
+use crate::cci::CciSession;
+use crate::components::bind::Bridge;
 use crate::components::edge;
-use crate::discover::change::Event;
+use crate::components::grants::Grants;
+use crate::discover::Finding;
+use crate::discover::change::{Event, Running};
 use crate::model::graph::{PortRef, SwitchId};
 use crate::model::inventory::{DiscoveredSwitch, Inventory, Role};
 use crate::model::text::{UuidText, name_of, tag};
+use crate::state::desired::DesiredState;
 use crate::state::names::{Binding, Names};
 
-impl Fm {
-    /// Whether memory lost by these GFDs is given again: it is in the wanted state, or all of them were restarted.
-    pub(super) fn wanted_parts(&self) -> impl Fn(&Uuid, &[Pid]) -> bool + use<> {
-        let wanted: Vec<_> = self.desired.memory.iter().filter_map(|w| tag(&w.name).ok()).collect();
-        let fresh = self.fresh.clone();
-        move |tag, gfds| wanted.contains(tag) || gfds.iter().all(|gfd| fresh.contains(gfd))
-    }
+/// Whether memory lost by these GFDs is given again: it is in the wanted state, or all of them were restarted.
+pub(super) fn wanted_parts(
+    desired: &DesiredState,
+    fresh: &BTreeSet<Pid>,
+) -> impl Fn(&Uuid, &[Pid]) -> bool + use<> {
+    let wanted: Vec<_> = desired.memory.iter().filter_map(|w| tag(&w.name).ok()).collect();
+    let fresh = fresh.clone();
+    move |tag, gfds| wanted.contains(tag) || gfds.iter().all(|gfd| fresh.contains(gfd))
+}
 
+/// Restoration of what components of a fabric that is up have lost.
+pub(super) struct Restoration<'a> {
+    pub cci: &'a mut CciSession,
+    pub desired: &'a DesiredState,
+    pub running: &'a mut Running,
+    pub grants: &'a mut Grants,
+    /// Components claimed anew, which have lost all that they were told.
+    pub fresh: &'a BTreeSet<Pid>,
+    pub board: &'a StatusBoard,
+}
+
+impl Restoration<'_> {
     /// Sets again what components have lost; returns errors.
-    pub(super) fn restore(
+    pub fn restore(
         &mut self,
         mut forgotten: Vec<(Uuid, Pid)>,
         unbound: Vec<Binding>,
     ) -> Vec<String> {
         let mut errors = Vec::new();
-        self.step("what was forgotten");
         self.sever();
         for binding in unbound.into_iter().chain(self.lost_bindings()) {
             errors.extend(self.rebind(binding));
@@ -58,17 +78,16 @@ impl Fm {
             errors.extend(self.repair(&tag, gfd));
         }
         errors.extend(self.reopen());
-        errors.extend(self.restore_lds());
-        errors.extend(self.restore_ld_capacity());
-        // Only now: until here a component that was claimed anew may still lack something.
-        self.fresh.clear();
+        let (cci, desired, board) = (&mut *self.cci, self.desired, self.board);
+        let mut lds = LdRequests { cci, desired, running: self.running, board };
+        errors.extend(lds.restore());
+        errors.extend(lds.restore_capacity());
         errors
     }
 
     /// Unbinds virtual links without a path, where that is possible.
     fn sever(&mut self) {
-        let Some(running) = &mut self.running else { return };
-        let (severed, left) = running.sever(&mut self.fabric);
+        let (severed, left) = self.running.sever(self.cci);
         for link in severed {
             self.board.record_event(format!("the virtual link at {} is cut", link.host.bridge));
         }
@@ -79,9 +98,9 @@ impl Fm {
 
     /// Bindings that are to be made again.
     fn lost_bindings(&self) -> Vec<Binding> {
-        let Some(running) = &self.running else { return Vec::new() };
-        let local = running.bindings.lost.iter().copied().map(Binding::Local);
-        local.chain(running.bindings.cut.iter().copied().map(Binding::Remote)).collect()
+        let bindings = &self.running.bindings;
+        let local = bindings.lost.iter().copied().map(Binding::Local);
+        local.chain(bindings.cut.iter().copied().map(Binding::Remote)).collect()
     }
 
     /// Makes a binding that a switch no longer shows, if it is wanted; returns an error otherwise.
@@ -90,7 +109,7 @@ impl Fm {
             Binding::Local(local) => vec![local.bridge],
             Binding::Remote(link) => vec![link.host.bridge, link.below.bridge],
         };
-        let running = self.running.as_ref()?;
+        let running = &*self.running;
         let whole = |at: SwitchId| running.inventory.switch(at).filter(|switch| switch.whole);
         if bridges.iter().any(|bridge| whole(bridge.switch).is_none()) {
             return None; // it comes back with the switch
@@ -102,7 +121,7 @@ impl Fm {
         let is_fresh = |bridge: &Bridge| {
             whole(bridge.switch).is_some_and(|switch| self.fresh.contains(&switch.pid))
         };
-        let names = Names::new(&self.desired, running);
+        let names = Names::new(self.desired, running);
         let mut binds = self.desired.binds.iter();
         let wanted = binds.any(|bind| names.binding(&bind.bridge, &bind.to) == Ok(binding));
         let text = shown(&binding);
@@ -110,8 +129,10 @@ impl Fm {
             // Known to be lost, wanted by the file, or lost by a restart; otherwise it was removed on purpose.
             return Some(format!("{text} is not bound any more"));
         }
-        let done = self.bind_again(binding);
-        self.refresh(&bridges);
+        let (cci, desired) = (&mut *self.cci, self.desired);
+        let mut requests = BindingRequests { cci, desired, running: self.running };
+        let done = requests.bind_again(binding);
+        requests.refresh(&bridges);
         match done {
             Ok(()) => {
                 self.board
@@ -122,37 +143,11 @@ impl Fm {
         }
     }
 
-    fn bind_again(&mut self, binding: Binding) -> Result<(), BindError> {
-        let figures = self.desired.figures();
-        let Some(running) = &mut self.running else { return Ok(()) };
-        let (inventory, bindings) = (&running.inventory, &mut running.bindings);
-        match binding {
-            Binding::Local(local) => {
-                let bound = bindings.bind_local(&mut self.fabric, inventory, local);
-                // Kept, so that it is tried again at the next discovery.
-                if bound.is_err() && !bindings.lost.contains(&local) {
-                    bindings.lost.push(local);
-                }
-                bound
-            }
-            Binding::Remote(link) => {
-                let (from, to) = (link.host.bridge.switch, link.below.pid);
-                let cost = cdat::link_cost(inventory, &running.plan, from, to, figures);
-                let cost = cost.unwrap_or(NO_COST);
-                let bound = bindings.restore(&mut self.fabric, inventory, link, cost);
-                if bound.is_err() && !bindings.cut.contains(&link) {
-                    bindings.cut.push(link);
-                }
-                bound
-            }
-        }
-    }
-
     /// Restores the part of a share that a GFD has lost; returns an error.
     fn repair(&mut self, tag: &Uuid, gfd: Pid) -> Option<String> {
         let text = format!("GFD {gfd} had lost its part of memory {:?}", name_of(tag));
-        let inventory = &self.running.as_ref()?.inventory;
-        match self.grants.memory.repair(&mut self.fabric, inventory, tag, gfd) {
+        let inventory = &self.running.inventory;
+        match self.grants.memory.repair(self.cci, inventory, tag, gfd) {
             Ok(()) => {
                 self.board.record_event(format!(
                     "{text}: its part is set up again, with what it has kept"
@@ -165,17 +160,16 @@ impl Fm {
 
     /// Sets access bits that edges lack; returns errors.
     fn reopen(&mut self) -> Vec<String> {
-        let Some(running) = &self.running else { return Vec::new() };
+        let running = &*self.running;
         let inventory = &running.inventory;
         let wanted = self.grants.access_bits();
-        let lacks = match edge::lacks(&mut self.fabric, inventory, &wanted) {
+        let lacks = match edge::lacks(self.cci, inventory, &wanted) {
             Ok(lacks) => lacks,
             Err(error) => {
                 return vec![format!("edges cannot be read: {}", error.with_causes())];
             }
         };
-        let (figures, drain) = (self.desired.figures(), self.drain);
-        at_edges(&mut self.fabric, running, figures, drain, |means| {
+        at_edges(self.cci, running, self.desired.figures(), |means| {
             let mut errors = Vec::new();
             for bit in lacks {
                 match edge::set(means, bit, true) {
@@ -190,9 +184,29 @@ impl Fm {
             errors
         })
     }
+}
+
+/// Switches that belonged to another manager in the last discovery, with that manager.
+#[derive(Debug, Default)]
+pub(super) struct ForeignOwners(BTreeMap<Uuid, Uuid>);
+
+impl ForeignOwners {
+    /// The owners that a discovery has found.
+    pub fn of(findings: &[Finding]) -> Self {
+        let owned = findings.iter().filter_map(|finding| match finding {
+            Finding::Owned { uuid, owner, .. } => Some(((*uuid)?, *owner)),
+            _ => None,
+        });
+        Self(owned.collect())
+    }
 
     /// Reports differences that a discovery found.
-    pub(super) fn record_inventory_diff(&self, before: Option<&Inventory>, now: &Inventory) {
+    pub fn record_inventory_diff(
+        &self,
+        before: Option<&Inventory>,
+        now: &Inventory,
+        board: &StatusBoard,
+    ) {
         let Some(before) = before else { return };
         let ids = |inventory: &Inventory| inventory.switches.first().map(|entry| entry.serial);
         if ids(before) != ids(now) {
@@ -203,7 +217,7 @@ impl Fm {
                 Event::SwitchGone(id) => now.switch(id).and_then(|switch| self.taken(id, switch)),
                 _ => None,
             };
-            self.board.record_event(taken.unwrap_or_else(|| event.told(now)));
+            board.record_event(taken.unwrap_or_else(|| event.told(now)));
         }
         let was_there = |uuid| before.gfds.iter().find(|gfd| gfd.uuid == uuid);
         for gfd in &now.gfds {
@@ -216,53 +230,29 @@ impl Fm {
                     } else {
                         "is out of reach, as is its switch"
                     };
-                    self.board.record_event(format!("GFD {} at {} {how}", gfd.pid, gfd.at));
+                    board.record_event(format!("GFD {} at {} {how}", gfd.pid, gfd.at));
                 }
                 (false, true) if was_there(gfd.uuid).is_some() => {
-                    self.board
-                        .record_event(format!("GFD {} at {} is there again", gfd.pid, gfd.at));
+                    board.record_event(format!("GFD {} at {} is there again", gfd.pid, gfd.at));
                 }
                 _ => {}
             }
         }
         for (id, switch) in now.by_id().filter(|(_, switch)| switch.whole) {
             if before.switch(id).is_some_and(|before| !before.whole) {
-                self.board.record_event(format!("{id}, PID {}, is there again", switch.pid));
+                board.record_event(format!("{id}, PID {}, is there again", switch.pid));
             }
         }
     }
 
     /// Text that says whose a switch is, if another manager owns it.
     fn taken(&self, id: SwitchId, switch: &DiscoveredSwitch) -> Option<String> {
-        let owner = UuidText(*self.owned.get(&switch.uuid?)?);
+        let owner = UuidText(*self.0.get(&switch.uuid?)?);
         Some(format!("{id}, PID {}, is owned by the fabric manager {owner}", switch.pid))
     }
 
-    /// Reports changed tables, where that is news.
-    pub(super) fn record_sent(&self, is_news: bool, sent: &Sent) {
-        if !is_news || (sent.entries, sent.pids) == (0, 0) {
-            return;
-        }
-        let (entries, pids) = (sent.entries, sent.pids);
-        self.board.record_event(format!("{entries} entries of tables and {pids} PIDs were sent"));
-    }
-
-    /// Reports PIDs whose routes were missing for a moment, even if the sending failed.
-    pub(super) fn record_withdrawn(&mut self) {
-        let pids = self.fabric.take_withdrawn();
-        if pids.is_empty() {
-            return;
-        }
-        let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();
-        self.board.record_event(format!(
-            "no route for a moment to PID {}: no order of changes without deadlock was found",
-            pids.join(", ")
-        ));
-    }
-
     /// Present problems of the fabric; each line ends when its cause does.
-    pub(super) fn ongoing_problems(&self) -> Vec<String> {
-        let Some(running) = &self.running else { return Vec::new() };
+    pub fn ongoing_problems(&self, running: &Running) -> Vec<String> {
         let inventory = &running.inventory;
         let mut errors: Vec<String> = Vec::new();
         for (id, switch) in inventory.by_id().filter(|(_, switch)| !switch.whole) {

@@ -11,28 +11,28 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use weft_parsers::cci::component::{ClaimOp, ClaimOwnership};
-use weft_parsers::cci::{Request, Uuid};
-use weft_parsers::fabric::{Hpa, Pid};
+use weft_parsers::cci::Uuid;
+use weft_parsers::fabric::Pid;
 
 use super::listen::subscribe;
+use super::memory::MemoryRequests;
 use super::reconcile::{self, Reconciled, reconcile};
+use super::restore::{ForeignOwners, Restoration, wanted_parts};
 use super::status::{Phase, StartMode};
+use super::unfinished::Settlement;
 use super::{Fm, with_causes};
-use crate::cci::send::{SendError, send};
+use crate::cci::send::{SendError, Sent, send};
 use crate::cci::wires::read_all;
 use crate::cci::{CallError, Way};
-use crate::components::edge::AccessBit;
 use crate::components::grants::Grants;
-use crate::components::memory::{self, Host, MemoryError, OtherRanges};
 use crate::discover::change::Running;
 use crate::discover::{self, Discovered, Finding, discover, identify};
 use crate::model::graph::{Key, PortRef, SwitchId};
 use crate::model::inventory::{DiscoveredSwitch, Inventory};
-use crate::model::text::{name_of, tag};
+use crate::model::text::name_of;
 use crate::plan::{self, Assignment, Baseline, PlanError, PreviousRoutes};
-use crate::state::desired::DesiredMemory;
-use crate::state::names::{Binding, Names, hosts};
+use crate::state::desired::DesiredState;
+use crate::state::names::{Binding, hosts};
 use crate::state::store::{State, StoreError};
 
 /// Why a fabric does not come up.
@@ -139,7 +139,7 @@ impl Fm {
         let Some(lineage) = self.desired.fm.lineage.filter(|_| !self.has_claimed) else {
             return Ok(());
         };
-        match identify(&mut self.fabric, Way::Entry) {
+        match identify(&mut self.session.cci, Way::Entry) {
             Ok(now) if now.primary_uuid == lineage.now() => {
                 let (at, owner) = (PortRef::new(SwitchId::at(0), 0), now.primary_uuid);
                 Err(StartError::Entry(Finding::Owned { at, uuid: None, owner }))
@@ -155,7 +155,7 @@ impl Fm {
 
     /// Whether this manager is the entry switch's secondary one.
     fn is_secondary(&mut self) -> bool {
-        let owner = identify(&mut self.fabric, Way::Entry);
+        let owner = identify(&mut self.session.cci, Way::Entry);
         owner.is_ok_and(|now| now.secondary_uuid == self.desired.manager().uuid)
     }
 
@@ -215,7 +215,7 @@ impl Fm {
             standing,
             bindings,
             options: self.options.clone(),
-            drain: self.drain,
+            drain: self.session.drain,
             pid_mismatches: BTreeSet::new(),
         });
         self.step("a static fabric: the manager sends nothing to its switches");
@@ -244,12 +244,8 @@ impl Fm {
         let Discovered { inventory, findings, fresh } = self.find(kept)?;
         self.has_claimed = true;
         self.fresh.extend(fresh);
-        let owned = findings.iter().filter_map(|finding| match finding {
-            Finding::Owned { uuid, owner, .. } => Some(((*uuid)?, *owner)),
-            _ => None,
-        });
         // Told apart from "gone": the switch is there, but another manager has it.
-        self.owned = owned.collect();
+        self.owners = ForeignOwners::of(&findings);
         let mut errors: Vec<String> = findings.iter().map(ToString::to_string).collect();
         let believed = match kept {
             Some(kept) => reconcile::merge(kept, inventory),
@@ -260,26 +256,37 @@ impl Fm {
         let (inventory, assignments) = self.number(before, &believed.inventory)?;
         let believed = State { inventory, ..believed };
         // The tables that switches really hold are the start of the transit, whatever was sent last.
-        let (mut standing, silent) = read_all(&mut self.fabric, &believed.inventory);
+        let (mut standing, silent) = read_all(&mut self.session.cci, &believed.inventory);
         errors.extend(silent.iter().map(|(id, error)| format!("{id}: {}", error.with_causes())));
         let home = self.home(kept, &believed)?;
         let order = self.running.as_ref().map(|running| running.plan.routed.order.clone());
         let (shown, fresh) = (Some(standing.clone()), self.fresh.clone());
         let known = PreviousRoutes { home, standing: shown, order, fresh };
         let plan = plan::make_from(&believed.inventory, &self.options, &known)?;
-        let (fabric, all, drain) = (&mut self.fabric, &believed.inventory, self.drain);
+        let (fabric, all, drain) = (&mut self.session.cci, &believed.inventory, self.session.drain);
         let sent = send(fabric, all, &assignments, &plan, &mut standing, drain);
         // Before the `?`: packets were lost even if the sending stopped half-way.
         self.record_withdrawn();
         let sent = sent?;
-        self.record_inventory_diff(before, &believed.inventory);
-        self.record_sent(kept.is_some(), &sent);
+        self.owners.record_inventory_diff(before, &believed.inventory, &self.board);
+        if kept.is_some() && (sent.entries, sent.pids) != (0, 0) {
+            let Sent { entries, pids, .. } = sent;
+            let text = format!("{entries} entries of tables and {pids} PIDs were sent");
+            self.board.record_event(text);
+        }
         // After the routes, over which components are asked how far the begun change came.
-        let (believed, left) = self.settle(believed);
-        errors.extend(left);
+        let mut believed = believed;
+        if let Some(request) = self.journal.take_begun() {
+            let (cci, drain) = (&mut self.session.cci, self.session.drain);
+            let (desired, board) = (&self.desired, &*self.board);
+            let mut settlement = Settlement { cci, desired, drain, board };
+            let (state, left) = settlement.settle(&request, believed);
+            believed = state;
+            errors.extend(left);
+        }
         self.step("bindings and memory");
-        let wanted = self.wanted_parts();
-        let shown = reconcile(&mut self.fabric, &believed, &self.fresh, &wanted)?;
+        let wanted = wanted_parts(&self.desired, &self.fresh);
+        let shown = reconcile(&mut self.session.cci, &believed, &self.fresh, &wanted)?;
         let (options, inventory) = (self.options.clone(), believed.inventory);
         let Reconciled { bindings, memory, gim, said, forgotten, unbound } = shown;
         errors.extend(said);
@@ -290,20 +297,36 @@ impl Fm {
             standing,
             bindings,
             options,
-            drain: self.drain,
+            drain: self.session.drain,
             pid_mismatches: BTreeSet::new(),
         });
-        // Before memory is restored: capacity goes into the partitions.
-        errors.extend(self.set_partitions());
         errors.extend(self.restore(forgotten, unbound));
-        errors.extend(self.register_secondary());
-        self.on_connect();
-        if let Some(running) = &self.running {
-            subscribe(&mut self.fabric, &running.inventory);
-        }
         self.errors = errors;
         self.board.record_change(format!("found {}", self.counted()));
         Ok(())
+    }
+
+    /// Gives components what they lack, now that routes lead to all of them; returns errors.
+    fn restore(&mut self, forgotten: Vec<(Uuid, Pid)>, unbound: Vec<Binding>) -> Vec<String> {
+        let Some(running) = &self.running else { return Vec::new() };
+        let (cci, inventory) = (&mut self.session.cci, &running.inventory);
+        // Before memory is restored: capacity goes into the partitions.
+        let mut errors = self.partitions.set(cci, inventory, &self.desired, &self.board);
+        self.step("what was forgotten");
+        let Some(running) = &mut self.running else { return errors };
+        let (cci, desired, board) = (&mut self.session.cci, &self.desired, &*self.board);
+        let (grants, fresh) = (&mut self.grants, &self.fresh);
+        let mut restoration = Restoration { cci, desired, running, grants, fresh, board };
+        errors.extend(restoration.restore(forgotten, unbound));
+        // Only now: until here a component that was claimed anew may still lack something.
+        self.fresh.clear();
+        let inventory = &running.inventory;
+        if let Some(secondary) = desired.fm.secondary {
+            errors.extend(self.session.register_secondary(secondary, inventory));
+        }
+        self.session.claim_on_connect(desired.manager(), inventory);
+        subscribe(&mut self.session.cci, inventory);
+        errors
     }
 
     /// Earlier tables for when all links work: those of the running fabric, or stored ones.
@@ -331,7 +354,7 @@ impl Fm {
             let targets = kept.inventory.switches.iter().flat_map(|switch| &switch.targets);
             options.reserved.extend(targets.map(|target| target.pid).filter(|pid| !pid.is_none()));
         }
-        discover(&mut self.fabric, &options).map_err(StartError::Entry)
+        discover(&mut self.session.cci, &options).map_err(StartError::Entry)
     }
 
     /// PIDs of targets: present ones, then earlier ones, and new ones for the rest.
@@ -387,47 +410,6 @@ impl Fm {
         self.show();
     }
 
-    /// Has each new connection to the entry switch begin with the manager's claim.
-    fn on_connect(&mut self) {
-        let manager = self.desired.manager();
-        let Some(running) = &self.running else { return };
-        let Some(entry) = running.inventory.switches.first() else { return };
-        let (op, fm, fm_uuid) = (ClaimOp::UpdatePid, manager.pid, manager.uuid);
-        let claim = ClaimOwnership { op, fm, fm_uuid, pid: entry.pid };
-        self.fabric.on_connect(&Request::ClaimOwnership(claim));
-    }
-
-    /// Registers the secondary manager at all components; returns errors.
-    fn register_secondary(&mut self) -> Vec<String> {
-        let (Some(secondary), Some(running)) = (self.desired.fm.secondary, &self.running) else {
-            return Vec::new();
-        };
-        let switches = running.inventory.switches.iter().filter(|switch| switch.whole);
-        let mut all: Vec<(Way, Pid)> = switches.map(|switch| (switch.way(), switch.pid)).collect();
-        let inventory = &running.inventory;
-        let gfds = inventory.gfds.iter().filter(|gfd| reconcile::is_there(inventory, gfd.at));
-        all.extend(gfds.map(|gfd| (Way::Pid(gfd.pid), gfd.pid)));
-        let mut said = Vec::new();
-        for (way, pid) in all {
-            let done = identify(&mut self.fabric, way).and_then(|now| {
-                if now.secondary_uuid == secondary.uuid {
-                    // Registering it again would be refused, as the place is taken.
-                    return Ok(());
-                }
-                let (fm, fm_uuid) = (secondary.pid, secondary.uuid);
-                let claim = ClaimOwnership { op: ClaimOp::RegisterSecondary, fm, fm_uuid, pid };
-                self.fabric.call(way, &Request::ClaimOwnership(claim)).map(drop)
-            });
-            if let Err(error) = done {
-                said.push(format!(
-                    "the secondary fabric manager could not be registered: {}",
-                    error.with_causes()
-                ));
-            }
-        }
-        said
-    }
-
     /// Applies the wanted state. Failures become errors of the status, and the rest goes on.
     fn apply_desired(&mut self) {
         // Bindings first: devices are requesters of memory only once they are bound.
@@ -438,24 +420,45 @@ impl Fm {
             }
         }
         self.step("memory");
-        for wanted in self.desired.memory.clone() {
-            if let Err(why) = self.apply_memory(&wanted) {
-                self.errors.push(format!("memory {:?}: {why}", wanted.name));
-            }
-        }
+        self.apply_each(
+            |desired| &desired.memory,
+            |requests, wanted| {
+                let done = requests.apply_desired_memory(wanted);
+                done.map_err(|why| format!("memory {:?}: {why}", wanted.name))
+            },
+        );
         self.step("GIM");
-        for wanted in self.desired.gim.clone() {
-            if let Err(why) = self.apply_desired_gim(&wanted) {
-                self.errors.push(format!("GIM {:?}: {why}", wanted.name));
-            }
-        }
+        self.apply_each(
+            |desired| &desired.gim,
+            |requests, wanted| {
+                let done = requests.apply_desired_gim(wanted);
+                done.map_err(|why| format!("GIM {:?}: {why}", wanted.name))
+            },
+        );
         self.step("P2P");
-        for wanted in self.desired.p2p.clone() {
-            if let Err(why) = self.apply_desired_p2p(&wanted) {
-                self.errors.push(format!("P2P {:?}: {why}", wanted.name));
+        self.apply_each(
+            |desired| &desired.p2p,
+            |requests, wanted| {
+                let done = requests.apply_desired_p2p(wanted);
+                done.map_err(|why| format!("P2P {:?}: {why}", wanted.name))
+            },
+        );
+        self.show();
+    }
+
+    /// Applies each of some entries of the wanted state; errors go to the status.
+    fn apply_each<T>(
+        &mut self,
+        of: impl Fn(&DesiredState) -> &Vec<T>,
+        apply: impl Fn(&mut MemoryRequests<'_>, &T) -> Result<(), String>,
+    ) {
+        let Ok(mut requests) = self.memory_requests() else { return };
+        let desired = requests.desired;
+        for wanted in of(desired) {
+            if let Err(why) = apply(&mut requests, wanted) {
+                requests.errors.push(why);
             }
         }
-        self.show();
     }
 
     fn apply_binding(&mut self, bridge: &str, to: &str) -> Result<(), String> {
@@ -468,120 +471,23 @@ impl Fm {
         if is_there {
             return Ok(());
         }
-        self.bind(binding).map_err(|error| with_causes(&error))?;
+        let mut requests = self.binding_requests().map_err(|refused| refused.message)?;
+        requests.bind(binding).map_err(|error| with_causes(&error))?;
         self.board.record_event(format!("{bridge} bound to {to}"));
         Ok(())
     }
 
-    fn apply_memory(&mut self, wanted: &DesiredMemory) -> Result<(), String> {
-        let request = self.resolve(wanted)?;
-        let Some(share) = self.grants.memory.find(&request.tag) else {
-            self.share(&request).map_err(|error| with_causes(&error))?;
-            self.board.record_event(format!("memory {:?} given", wanted.name));
-            return Ok(());
-        };
-        let gfds: Vec<Pid> = share.parts.iter().map(|part| part.gfd).collect();
-        let named = !wanted.gfds.is_empty();
-        let other_gfds =
-            if named { gfds != request.gfds } else { gfds.len() != request.gfds.len() };
-        // A share in use is never changed to fit the file: hosts would lose its content.
-        if share.len != request.len
-            || other_gfds
-            || share.hosts.iter().any(|h| !request.hosts.contains(h))
-        {
-            return Err("it exists, but differs from the wanted state: release it first".to_owned());
+    /// Reports PIDs whose routes were missing for a moment, even if the sending failed.
+    pub(super) fn record_withdrawn(&mut self) {
+        let pids = self.session.cci.take_withdrawn();
+        if pids.is_empty() {
+            return;
         }
-        if let Some(host) = request.hosts.iter().find(|host| !share.hosts.contains(host)) {
-            let pid = host.pid;
-            return Err(format!("host {pid} does not have it: grant it, or release it first"));
-        }
-        if let Some(media) = wanted.media
-            && let Some(other) = share.parts.iter().find(|one| self.media_of(one) != Some(media))
-        {
-            let has =
-                self.media_of(other).map_or_else(|| "another kind".to_owned(), |m| m.to_string());
-            let gfd = other.gfd;
-            return Err(format!(
-                "its part in GFD {gfd} is of {has}, not of {media}: release it first"
-            ));
-        }
-        if share.hpa != request.hpa.0 {
-            return Err(format!("it is at {:#x}: release it first", share.hpa));
-        }
-        Ok(())
-    }
-
-    /// Resolves a wanted share in the fabric.
-    pub(super) fn resolve(&self, wanted: &DesiredMemory) -> Result<memory::Request, String> {
-        let running = self.running.as_ref().ok_or("the fabric is not up")?;
-        let names = Names::new(&self.desired, running);
-        let hosts =
-            wanted.hosts.iter().map(|host| names.host(host)).collect::<Result<Vec<_>, _>>()?;
-        let gfds = wanted.gfds.iter().map(|gfd| names.gfd(gfd)).collect::<Result<Vec<_>, _>>()?;
-        let gfds = match wanted.ways {
-            Some(ways) if gfds.is_empty() => {
-                let all = running.inventory.gfds.iter().map(|gfd| gfd.pid);
-                let some: Vec<Pid> = all.take(usize::from(ways)).collect();
-                if some.len() < usize::from(ways) {
-                    return Err(format!("{ways} ways need as many GFDs; there are {}", some.len()));
-                }
-                some
-            }
-            Some(ways) if gfds.len() != usize::from(ways) => {
-                return Err(format!("{} GFDs are named for {ways} ways", gfds.len()));
-            }
-            None if gfds.is_empty() => {
-                return Err("expected GFDs, one for each way (gfds), or how many (ways)".to_owned());
-            }
-            _ => gfds,
-        };
-        let (tag, hpa) = (tag(&wanted.name)?, Hpa(wanted.hpa));
-        let (len, granularity) = (wanted.size, wanted.granularity);
-        let (media, notify) = (wanted.media, wanted.notify);
-        Ok(memory::Request { tag, hosts, gfds, len, granularity, hpa, media, notify })
-    }
-
-    /// Gives memory, and tells the hosts' edges the costs of the paths.
-    pub(super) fn share(&mut self, request: &memory::Request) -> Result<(), MemoryError> {
-        let Some(running) = &self.running else {
-            return Err(MemoryError::Misfit("the fabric is not up".to_owned()));
-        };
-        let names = Names::new(&self.desired, running);
-        let Grants { memory, gim, p2p, .. } = &mut self.grants;
-        let more = |host| [gim.ranges(host), p2p.ranges(host)].concat();
-        let beside = OtherRanges { more: &more, own: &|host| names.own(host) };
-        memory.share(&mut self.fabric, &running.inventory, beside, request)?;
-        for host in &request.hosts {
-            self.update_path_costs(*host, &request.gfds);
-        }
-        Ok(())
-    }
-
-    /// Gives an existing share to one more host, and tells its edge the costs of the paths.
-    pub(super) fn grant(&mut self, tag: &Uuid, host: Host) -> Result<(), MemoryError> {
-        let Some(running) = &self.running else {
-            return Err(MemoryError::Misfit("the fabric is not up".to_owned()));
-        };
-        let names = Names::new(&self.desired, running);
-        let Grants { memory, gim, p2p, .. } = &mut self.grants;
-        let more = |host| [gim.ranges(host), p2p.ranges(host)].concat();
-        let beside = OtherRanges { more: &more, own: &|host| names.own(host) };
-        memory.grant(&mut self.fabric, &running.inventory, beside, tag, host)?;
-        let parts =
-            self.grants.memory.find(tag).map(|share| share.parts.iter().map(|part| part.gfd));
-        let gfds: Vec<Pid> = parts.into_iter().flatten().collect();
-        self.update_path_costs(host, &gfds);
-        Ok(())
-    }
-
-    fn update_path_costs(&mut self, host: Host, gfds: &[Pid]) {
-        for &gfd in gfds {
-            if let Err(error) = self.tell_cost(AccessBit::Gmv(host.switch, host.vcs, gfd)) {
-                let (pid, why) = (host.pid, error.with_causes());
-                self.errors
-                    .push(format!("{pid} was not told the latency and bandwidth to {gfd}: {why}"));
-            }
-        }
+        let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();
+        self.board.record_event(format!(
+            "no route for a moment to PID {}: no order of changes without deadlock was found",
+            pids.join(", ")
+        ));
     }
 
     pub(super) fn counted(&self) -> String {

@@ -1,7 +1,8 @@
 //! Unfinished changes: begun by a manager that ended before it was done.
 //!
 //! A [`Request`] is stored before its first step ([`Journal`](super::journal::Journal)). The next start finds it, reads
-//! the components, and undoes a change that gives something or finishes one that takes something away ([`Fm::settle`]).
+//! the components, and undoes a change that gives something or finishes one that takes something away
+//! ([`Settlement::settle`]).
 //!
 //! No client was told that such a change is done, so either is right, but not half of it. The stored state from before
 //! the change tells which: a request that was about to be refused has changed nothing, and the things it names are left
@@ -11,10 +12,12 @@
 
 use weft_parsers::cci::Uuid;
 
+use super::board::StatusBoard;
+use super::costs::NO_COST;
 use super::p2p::grant as p2p_grant;
 use super::reconcile::is_there;
 use super::request::Request;
-use super::{Fm, NO_COST};
+use crate::cci::CciSession;
 use crate::components::bind::{self, Bridge};
 use crate::components::edge::{self, AccessBit, EdgeContext};
 use crate::components::gim::{Gim, Grant};
@@ -22,7 +25,7 @@ use crate::components::memory::{Host, withdraw};
 use crate::components::p2p::{self, P2p};
 use crate::model::inventory::Gfd;
 use crate::model::text::{parse_pid, tag};
-use crate::state::desired::{DesiredGim, DesiredP2p};
+use crate::state::desired::{DesiredGim, DesiredP2p, DesiredState};
 use crate::state::names::{Binding, Names, requesters};
 use crate::state::store::State;
 
@@ -39,17 +42,24 @@ struct Taken<'a> {
     capacity: bool,
 }
 
-impl Fm {
+/// Settles a change that an earlier manager began, over the routes of a fabric that is not up yet.
+pub(super) struct Settlement<'a> {
+    pub cci: &'a mut CciSession,
+    pub desired: &'a DesiredState,
+    /// Waits until packets under way have left the fabric.
+    pub drain: fn(),
+    pub board: &'a StatusBoard,
+}
+
+impl Settlement<'_> {
     /// Settles the change that an earlier manager began, from the state of components and `kept`, the stored state
     /// before it. Returns the state afterwards, and errors.
-    pub(super) fn settle(&mut self, kept: State) -> (State, Vec<String>) {
-        let Some(request) = self.journal.take_begun() else { return (kept, Vec::new()) };
-        let mut kept = kept;
-        let (did, errors) = match self.settle_one(&request, &mut kept) {
+    pub fn settle(&mut self, request: &Request, mut kept: State) -> (State, Vec<String>) {
+        let (did, errors) = match self.settle_one(request, &mut kept) {
             Ok(settled) => settled,
             Err(why) => ("", vec![why]), // it names nothing that is there: it was about to be refused
         };
-        let name = serde_json::to_value(&request).ok();
+        let name = serde_json::to_value(request).ok();
         let name = name.as_ref().and_then(|json| json.get("cmd")?.as_str()).unwrap_or("change");
         if !did.is_empty() {
             self.board
@@ -60,10 +70,9 @@ impl Fm {
     }
 
     fn settle_one(&mut self, request: &Request, kept: &mut State) -> Result<Settled, String> {
-        let desired = self.desired.clone();
         let known = kept.clone();
         let names =
-            Names { desired: &desired, inventory: &known.inventory, bindings: &known.bindings };
+            Names { desired: self.desired, inventory: &known.inventory, bindings: &known.bindings };
         Ok(match request {
             Request::Share { name, hosts, .. }
                 if known.grants.memory.find(&tag(name)?).is_none() =>
@@ -226,7 +235,7 @@ impl Fm {
         let gfds: Vec<&Gfd> =
             inventory.gfds.iter().filter(|gfd| is_there(inventory, gfd.at)).collect();
         for gfd in gfds {
-            let fabric = &mut self.fabric;
+            let fabric = &mut *self.cci;
             let extents = withdraw::extents(fabric, gfd, &tag).and_then(|extents| {
                 withdraw::rights(fabric, inventory, gfd.pid, &extents, &all).map(|()| extents)
             });
@@ -243,7 +252,7 @@ impl Fm {
             .flat_map(|host| gfds().map(move |gfd| AccessBit::Gmv(host.switch, host.vcs, gfd)));
         errors.extend(self.reset(kept, bits.collect::<Vec<_>>()));
         for (gfd, extents) in found.iter().filter(|_| capacity) {
-            let done = withdraw::capacity(&mut self.fabric, inventory, *gfd, extents, tag);
+            let done = withdraw::capacity(self.cci, inventory, *gfd, extents, tag);
             errors.extend(done.err().map(|error| format!("GFD {gfd}: {}", error.with_causes())));
         }
         errors
@@ -258,7 +267,7 @@ impl Fm {
     /// Sets access bits to the values that the known state wants.
     fn reset(&mut self, kept: &State, bits: impl IntoIterator<Item = AccessBit>) -> Vec<String> {
         let wanted = kept.grants.access_bits();
-        let (fabric, inventory, drain) = (&mut self.fabric, &kept.inventory, self.drain);
+        let (fabric, inventory, drain) = (&mut *self.cci, &kept.inventory, self.drain);
         let mut means = EdgeContext { fabric, inventory, cost: &|_, _| NO_COST, drain };
         let mut errors = Vec::new();
         for bit in bits {
@@ -274,7 +283,7 @@ impl Fm {
     fn free(&mut self, kept: &State, ends: &[Bridge]) -> Vec<String> {
         let mut errors = Vec::new();
         for end in ends {
-            let freed = bind::free(&mut self.fabric, &kept.inventory, *end);
+            let freed = bind::free(self.cci, &kept.inventory, *end);
             errors.extend(freed.err().map(|error| format!("{end}: {}", error.with_causes())));
         }
         errors

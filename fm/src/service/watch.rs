@@ -41,7 +41,7 @@ impl Fm {
             Some(false) => return self.bring_back(),
             None => return self.show(),
         }
-        let watched = running.watch(&mut self.fabric);
+        let watched = running.watch(&mut self.session.cci);
         self.record_withdrawn();
         let Some(running) = &self.running else { return };
         let again = match watched {
@@ -65,9 +65,9 @@ impl Fm {
         // Before a discovery, so that none follows for what it has dealt with.
         let (monitor, inventory) = (&mut self.monitor, &running.inventory);
         let LogsRead { silent, relinked } =
-            monitor.logs.read(&mut self.fabric, inventory, &self.desired, &self.board);
+            monitor.logs.read(&mut self.session.cci, inventory, &self.desired, &self.board);
         let changed = *inventory != before;
-        let may_be_back = monitor.may_be_back(&mut self.fabric, inventory);
+        let may_be_back = monitor.may_be_back(&mut self.session.cci, inventory);
         // The cause of an error may be gone without any event.
         let is_due = !self.errors.is_empty() && monitor.looks.is_multiple_of(ERROR_ROUNDS);
         // A discovery also saves; without one the state is saved if it changed.
@@ -79,19 +79,23 @@ impl Fm {
         } else if changed && let Err(error) = self.save() {
             self.errors.push(with_causes(&error));
         }
-        self.watch_domains();
+        let is_changed = self.memory_requests().is_ok_and(|mut requests| requests.watch_domains());
+        if is_changed && let Err(error) = self.save() {
+            self.errors.push(with_causes(&error));
+        }
         if let Some(running) = &self.running {
             let now = &running.pid_mismatches;
             self.monitor.pid_mismatches.report(now, &mut self.errors, &self.board);
             let manager = self.desired.manager().uuid;
-            for line in self.monitor.foreign.check(&mut self.fabric, running, manager) {
+            for line in self.monitor.foreign.check(&mut self.session.cci, running, manager) {
                 self.board.record_event(line);
             }
         }
-        self.tell_costs();
         if let Some(running) = &self.running {
+            let (cci, wanted) = (&mut self.session.cci, self.grants.access_bits());
+            self.costs.tell_changed(cci, running, self.desired.figures(), &wanted);
             let inventory = &running.inventory;
-            self.monitor.traffic.read(&mut self.fabric, inventory, &silent);
+            self.monitor.traffic.read(&mut self.session.cci, inventory, &silent);
             self.monitor.gfd_notices.report(inventory, &self.desired, &self.board);
         }
         self.show();
@@ -105,7 +109,7 @@ impl Fm {
     /// Whether the entry switch still belongs to this manager; `None` if it does not answer or belongs to another one.
     fn entry_is_ours(&mut self) -> Option<bool> {
         const SILENT: &str = "the entry switch does not answer";
-        let now = crate::discover::identify(&mut self.fabric, Way::Entry);
+        let now = crate::discover::identify(&mut self.session.cci, Way::Entry);
         self.errors.retain(|line| !line.starts_with(SILENT));
         self.entry_silent = now.is_err();
         match now {
@@ -140,16 +144,16 @@ impl Fm {
 
     /// Takes messages that came between two requests; returns whether there was a notification of a change.
     pub fn take_in(&mut self) -> bool {
-        self.monitor.take_in(&mut self.fabric)
+        self.monitor.take_in(&mut self.session.cci)
     }
 
     /// Breaks if the fabric should be looked at now: after a notification, or when the connection to the entry switch
     /// has ended. Otherwise returns the descriptor to wait for.
     pub(crate) fn look_out(&mut self) -> ControlFlow<(), Option<OwnedFd>> {
         // Compared with the state afterwards: only the end of a connection that was there is news.
-        let was_open = self.fabric.readable().is_some();
+        let was_open = self.session.cci.readable().is_some();
         let is_notified = self.take_in();
-        let readable = self.fabric.readable();
+        let readable = self.session.cci.readable();
         if is_notified || was_open && readable.is_none() {
             return ControlFlow::Break(());
         }
