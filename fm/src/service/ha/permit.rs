@@ -9,7 +9,7 @@
 //!
 //! Source: `clock_gettime(2)`; docs/fm.md "Several managers".
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -30,15 +30,19 @@ fn usable(lease: Duration) -> u64 {
     u64::try_from(whole - whole / 10).unwrap_or(u64::MAX)
 }
 
+/// In place of the end of a permit: it has ended.
+const ENDED: u64 = 0;
+/// In place of the end of a permit: it has ended because etcd left a request unanswered.
+const UNANSWERED: u64 = 1;
+
 /// The right to command components and to write the store, until a lease ends.
 #[derive(Debug)]
 pub struct Permit {
-    /// End of the permit, or 0 if it has ended.
+    /// End of the permit, or [`ENDED`] or [`UNANSWERED`]: one word, so that of several threads that find it over one
+    /// alone says why, and all others read the same.
     until: AtomicU64,
     /// Deadline for the etcd request in flight; `u64::MAX` if none is.
     answer_by: AtomicU64,
-    /// Whether the permit ended by `answer_by`.
-    unanswered: AtomicBool,
     lease: Duration,
     clock: Clock,
 }
@@ -60,9 +64,8 @@ impl Permit {
     #[must_use]
     pub fn new(clock: Clock, asked: u64, lease: Duration) -> Self {
         Self {
-            until: AtomicU64::new(asked.saturating_add(usable(lease))),
+            until: AtomicU64::new(asked.saturating_add(usable(lease)).max(UNANSWERED + 1)),
             answer_by: AtomicU64::new(u64::MAX),
-            unanswered: AtomicBool::new(false),
             lease,
             clock,
         }
@@ -76,21 +79,33 @@ impl Permit {
     /// Time left, or zero if the permit has ended.
     pub fn left(&self) -> Duration {
         let now = (self.clock)();
-        let until = self.until.load(Ordering::SeqCst);
-        if until != 0 && now >= self.answer_by.load(Ordering::SeqCst) {
-            self.unanswered.store(now < until, Ordering::SeqCst);
-            self.end();
-            return Duration::ZERO;
-        }
-        if until != 0 && now >= until {
-            // If it was not renewed meanwhile, it has ended for good.
-            let ended = self.until.compare_exchange(until, 0, Ordering::SeqCst, Ordering::SeqCst);
-            if let Err(renewed) = ended {
-                return Duration::from_nanos(renewed.saturating_sub(now));
+        let mut until = self.until.load(Ordering::SeqCst);
+        loop {
+            match self.left_of(until, now) {
+                Ok(left) => return left,
+                // Another thread has renewed or ended it since it was read: that counts.
+                Err(other) => until = other,
             }
-            return Duration::ZERO;
         }
-        Duration::from_nanos(until.saturating_sub(now))
+    }
+
+    /// Time left at `now` of a permit whose end was read as `until`; ends it if there is none.
+    ///
+    /// # Errors
+    /// Its end is another one by now.
+    fn left_of(&self, until: u64, now: u64) -> Result<Duration, u64> {
+        if until <= UNANSWERED {
+            return Ok(Duration::ZERO);
+        }
+        let why = if now >= until {
+            ENDED
+        } else if now >= self.answer_by.load(Ordering::SeqCst) {
+            UNANSWERED
+        } else {
+            return Ok(Duration::from_nanos(until - now));
+        };
+        let ended = self.until.compare_exchange(until, why, Ordering::SeqCst, Ordering::SeqCst);
+        ended.map(|_| Duration::ZERO)
     }
 
     /// Renews the permit for a lease requested at `asked`; returns whether it still holds.
@@ -98,10 +113,10 @@ impl Permit {
         let later = asked.saturating_add(usable(lease));
         // Read before `holds`: if the permit ends after this, the exchange below fails.
         let until = self.until.load(Ordering::SeqCst);
-        if !self.holds() || until == 0 {
+        if !self.holds() || until <= UNANSWERED {
             return false;
         }
-        // Another value can only be 0, as only one thread renews.
+        // Another value can only say that it has ended, as only one thread renews.
         let new = until.max(later);
         self.until.compare_exchange(until, new, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
@@ -116,11 +131,13 @@ impl Permit {
 
     /// Whether the permit ended because etcd did not answer a request, though the lease was renewed.
     pub fn was_unanswered(&self) -> bool {
-        self.unanswered.load(Ordering::SeqCst)
+        self.until.load(Ordering::SeqCst) == UNANSWERED
     }
 
     pub fn end(&self) {
-        self.until.store(0, Ordering::SeqCst);
+        let end = |until| (until > UNANSWERED).then_some(ENDED);
+        // An error: it has ended before, and the reason stays.
+        let _ = self.until.fetch_update(Ordering::SeqCst, Ordering::SeqCst, end);
     }
 }
 
@@ -194,5 +211,29 @@ mod tests {
         at(9_000);
         assert!(!silent.holds() && !silent.was_unanswered(), "the lease has ended, too");
         drop(asks);
+    }
+
+    /// Two threads have read the same end. The second goes on so late that the lease has ended, too: the reason of the
+    /// first stands, and so does a renewal.
+    #[test]
+    fn second_thread_that_finds_it_over_changes_nothing() {
+        let clock: Clock = || 1_000;
+        let (lease, ns) = (Duration::from_micros(1), |span| Ok(Duration::from_nanos(span)));
+        let permit = Permit::new(clock, 1_500, lease);
+        let asks = permit.asks(); // to be answered by 1,900
+        let seen = permit.until.load(Ordering::SeqCst);
+        assert_eq!(permit.left_of(seen, 1_899), ns(501));
+        assert_eq!((permit.left_of(seen, 2_000), permit.was_unanswered()), (ns(0), true));
+        assert_eq!(permit.left_of(seen, 2_500), Err(UNANSWERED));
+        permit.end();
+        assert!(permit.was_unanswered() && !permit.holds() && !permit.renew(1_000, lease));
+        drop(asks);
+        let permit = Permit::new(clock, 1_500, lease);
+        let seen = permit.until.load(Ordering::SeqCst);
+        assert!(permit.renew(2_000, lease));
+        assert_eq!(
+            (permit.left_of(seen, 2_500), permit.left_of(2_900, 2_500)),
+            (Err(2_900), ns(400))
+        );
     }
 }
