@@ -83,7 +83,7 @@ impl Grants {
             return Some(format!("GIM {:?}", grant.name));
         }
         let is_end = |grant: &&p2p::Grant| {
-            grant.to.pid == pid || grant.from.iter().any(|one| one.pid == pid)
+            grant.owner.pid == pid || grant.members.iter().any(|one| one.pid == pid)
         };
         if let Some(grant) = self.p2p.all().find(is_end) {
             return Some(format!("P2P {:?}", grant.name));
@@ -112,10 +112,12 @@ mod tests {
         let (len, hpa, granularity, notify) = (64, 0, 256, false);
         let tag = tag("pool").unwrap();
         let share = Share { tag, hosts, parts, len, hpa, granularity, notify };
-        let (name, of, from) = ("win".to_owned(), host(1, 2), vec![host(0, 3)]);
-        let gim = gim::Grant { name, of, from, by_prefix: false, hpa: 64, len };
-        let (name, to, from) = ("direct".to_owned(), host(1, 4), vec![host(0, 5)]);
-        let p2p = p2p::Grant { name, to, ld: None, from, hpa: 128, len };
+        let (name, owner, members) = ("win".to_owned(), host(1, 2), vec![host(0, 3)]);
+        let policy = gim::Addressing::default();
+        let gim = gim::Grant { name, owner, members, hpa: 64, len, policy };
+        let (name, owner, members) = ("direct".to_owned(), host(1, 4), vec![host(0, 5)]);
+        let policy = p2p::DevicePart::default();
+        let p2p = p2p::Grant { name, owner, members, hpa: 128, len, policy };
         Grants {
             memory: Memory { shares: vec![share] },
             gim: Gim { grants: vec![gim] },

@@ -18,3 +18,4 @@ pub mod memory;
 pub mod p2p;
 pub mod port_reset;
 pub mod rights;
+pub mod window;

@@ -215,7 +215,7 @@ pub(super) fn reached_by_devices(
         .filter(|edge| names.virtual_hierarchy(*edge) == Some(own))
         .partition(|edge| (edge.switch, edge.vcs) == own && names.hosts().contains(edge));
     let shares = grants.memory.shares.iter().map(|share| (name_of(&share.tag), &share.hosts));
-    let gim = grants.gim.grants.iter().map(|grant| (grant.name.clone(), &grant.from));
+    let gim = grants.gim.grants.iter().map(|grant| (grant.name.clone(), &grant.members));
     let mut said = Vec::new();
     for (name, given) in shares.chain(gim) {
         // Rights go by the PID of the device's port, which stays when another host binds the device.

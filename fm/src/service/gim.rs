@@ -11,10 +11,11 @@ use super::memory::MemoryRequests;
 use super::request::{GimRow, NamedPid};
 use super::{refuse, with_causes};
 use crate::components::edge::EdgeContext;
-use crate::components::gim::{Gim, GimError, Grant};
+use crate::components::gim::{Addressing, Gim, Grant, own_domain};
 use crate::components::grants::Grants;
 use crate::components::memory::map::Beside;
 use crate::components::memory::{Host, Memory};
+use crate::components::window::WindowError;
 use crate::state::desired::DesiredGim;
 use crate::state::names::Names;
 
@@ -23,9 +24,9 @@ pub(super) fn rows(names: &Names<'_>, gim: &Gim) -> Vec<GimRow> {
     let who = |edge: &Host| NamedPid { name: names.name_of(*edge), pid: edge.pid.bits() };
     let row = |grant: &Grant| GimRow {
         name: grant.name.clone(),
-        of: who(&grant.of),
-        from: grant.from.iter().map(who).collect(),
-        prefix: grant.by_prefix,
+        of: who(&grant.owner),
+        from: grant.members.iter().map(who).collect(),
+        prefix: grant.policy.by_prefix,
         hpa: grant.hpa,
         size: grant.len,
     };
@@ -36,23 +37,23 @@ impl MemoryRequests<'_> {
     fn as_grant(&self, wanted: &DesiredGim) -> Result<Grant, String> {
         let names = Names::new(self.desired, self.running);
         let edge = |text: &String| names.host(text);
-        let from = wanted.from.iter().map(edge).collect::<Result<Vec<_>, _>>()?;
-        let (name, of) = (wanted.name.clone(), edge(&wanted.of)?);
+        let members = wanted.from.iter().map(edge).collect::<Result<Vec<_>, _>>()?;
+        let (name, owner) = (wanted.name.clone(), edge(&wanted.of)?);
         // A virtual link makes two virtual switches one domain, whose bridges lead to the memory already.
-        let own = names.virtual_hierarchy(of);
+        let own = names.virtual_hierarchy(owner);
         let same = |one: &&Host| own.is_some() && names.virtual_hierarchy(**one) == own;
-        if let Some(one) = from.iter().find(same) {
-            return Err(GimError::own_domain(one.pid).to_string());
+        if let Some(one) = members.iter().find(same) {
+            return Err(own_domain(one.pid).to_string());
         }
         let DesiredGim { prefix: by_prefix, hpa, size: len, .. } = *wanted;
-        Ok(Grant { name, of, from, by_prefix, hpa, len })
+        Ok(Grant { name, owner, members, hpa, len, policy: Addressing { by_prefix } })
     }
 
     /// Changes GIM with the means to reach the edges.
     fn change_gim(
         &mut self,
-        f: impl FnOnce(&mut Gim, &mut EdgeContext<'_>, &Memory) -> Result<(), GimError>,
-    ) -> Result<(), GimError> {
+        f: impl FnOnce(&mut Gim, &mut EdgeContext<'_>, &Memory) -> Result<(), WindowError>,
+    ) -> Result<(), WindowError> {
         let Grants { gim, memory, .. } = &mut *self.grants;
         at_edges(self.cci, self.running, self.desired.figures(), |means| f(gim, means, memory))
     }
@@ -67,8 +68,8 @@ impl MemoryRequests<'_> {
     pub fn show_gim(&mut self, wanted: &DesiredGim) -> Result<String, Refused> {
         self.is_free(&wanted.name)?;
         let grant = self.as_grant(wanted).map_err(Refused::bad_request)?;
-        let count = grant.from.len();
-        let beside = self.beside(&grant.from);
+        let count = grant.members.len();
+        let beside = self.beside(&grant.members);
         self.change_gim(|gim, means, memory| gim.show(means, memory, &beside, grant))
             .map_err(refuse)?;
         Ok(format!("memory of {} is shown to {count} as {:?}", wanted.of, wanted.name))
@@ -85,7 +86,7 @@ impl MemoryRequests<'_> {
         self.change_gim(|gim, means, _| gim.revoke(means, name, edge)).map_err(refuse)?;
         let mut said = vec![format!("GIM {name:?} is revoked from {from}")];
         // VTV belongs to a virtual switch, not to one of its ports.
-        let of = self.grants.gim.find(name).map(|grant| grant.of.pid);
+        let of = self.grants.gim.find(name).map(|grant| grant.owner.pid);
         let still = of.and_then(|of| self.grants.gim.still_allows(of, edge));
         if let Some(why) = still {
             said.push(format!(
@@ -98,20 +99,12 @@ impl MemoryRequests<'_> {
     pub fn apply_desired_gim(&mut self, wanted: &DesiredGim) -> Result<(), String> {
         let grant = self.as_grant(wanted)?;
         let Some(own) = self.grants.gim.find(&wanted.name) else {
-            let beside = self.beside(&grant.from);
+            let beside = self.beside(&grant.members);
             self.change_gim(|gim, means, memory| gim.show(means, memory, &beside, grant))
                 .map_err(|error| with_causes(&error))?;
             self.board.record_event(format!("GIM {:?} shown", wanted.name));
             return Ok(());
         };
-        // A running grant is never changed to fit the file: its requesters would lose memory in use.
-        if let Some(lacks) = grant.from.iter().find(|edge| !own.from.contains(edge)) {
-            return Err(format!("PID {} has no access to it: release it first", lacks.pid));
-        }
-        let same = Grant { from: grant.from.clone(), ..own.clone() } == grant;
-        if own.from.len() != grant.from.len() || !same {
-            return Err("it exists, but differs from the wanted state: release it first".to_owned());
-        }
-        Ok(())
+        own.check_wanted(&grant)
     }
 }

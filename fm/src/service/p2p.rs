@@ -20,7 +20,8 @@ use crate::cci::{CallError, Way};
 use crate::components::edge::EdgeContext;
 use crate::components::memory::Host;
 use crate::components::memory::map::Beside;
-use crate::components::p2p::{Grant, P2p, P2pError, Unproved};
+use crate::components::p2p::{DevicePart, Grant, P2p, Unproved};
+use crate::components::window::WindowError;
 use crate::model::graph::SwitchId;
 use crate::model::inventory::DiscoveredSwitch;
 use crate::state::desired::DesiredP2p;
@@ -40,17 +41,18 @@ pub(super) fn grant(names: &Names<'_>, wanted: &DesiredP2p) -> Result<Grant, Str
             )),
         }
     };
-    let from = wanted.from.iter().map(bound).collect::<Result<Vec<_>, _>>()?;
-    let (to, ld) = match names.logical_device(&wanted.to)? {
+    let members = wanted.from.iter().map(bound).collect::<Result<Vec<_>, _>>()?;
+    let (owner, ld) = match names.logical_device(&wanted.to)? {
         Some((edge, ld)) => (edge, Some(ld)),
         None => (bound(&wanted.to)?, None),
     };
     // The size of a logical device is read from the device: the file has that of the whole.
-    let memory = names.device_memory(to).filter(|_| ld.is_none());
+    let memory = names.device_memory(owner).filter(|_| ld.is_none());
     if let Some(memory) = memory {
         has_room(&wanted.to, wanted.size, memory)?;
     }
-    Ok(Grant { name: wanted.name.clone(), to, ld, from, hpa: wanted.hpa, len: wanted.size })
+    let (name, hpa, len) = (wanted.name.clone(), wanted.hpa, wanted.size);
+    Ok(Grant { name, owner, members, hpa, len, policy: DevicePart { ld } })
 }
 
 /// Checks that a device has the memory to be accessed.
@@ -77,14 +79,14 @@ pub(super) fn rows(names: &Names<'_>, p2p: &P2p) -> Vec<P2pRow> {
     let who = |edge: &Host| NamedPid { name: names.name_of(*edge), pid: edge.pid.bits() };
     let row = |grant: &Grant, why: Option<&Unproved>| P2pRow {
         name: grant.name.clone(),
-        to: grant.ld.map_or_else(
-            || who(&grant.to),
+        to: grant.policy.ld.map_or_else(
+            || who(&grant.owner),
             |ld| {
-                let pid = grant.to.pid.bits();
-                NamedPid { name: names.name_of_ld(grant.to, ld), pid }
+                let pid = grant.owner.pid.bits();
+                NamedPid { name: names.name_of_ld(grant.owner, ld), pid }
             },
         ),
-        from: grant.from.iter().map(who).collect(),
+        from: grant.members.iter().map(who).collect(),
         hpa: grant.hpa,
         size: grant.len,
         state: match why {
@@ -131,14 +133,14 @@ impl MemoryRequests<'_> {
         let grant = self.names(|names| grant(&names, wanted))?;
         let (cci, desired, board) = (&mut *self.cci, self.desired, self.board);
         let mut lds = LdRequests { cci, desired, running: self.running, board };
-        if let Some(memory) = lds.memory_of(&wanted.to, grant.ld)? {
+        if let Some(memory) = lds.memory_of(&wanted.to, grant.policy.ld)? {
             has_room(&wanted.to, wanted.size, memory).map_err(Refused::because)?;
         }
         self.check_p2p(&grant).map_err(refuse)?;
         // By command there is no waiting: a client is told at once which host has set no secret.
         let proved = self.proved(&grant, &mut Secrets::default()).map_err(refuse)?;
         proved.map_err(refuse)?;
-        let count = grant.from.len();
+        let count = grant.members.len();
         self.change_p2p(|p2p, means| p2p.add(means, grant)).map_err(refuse)?;
         let who = if count == 1 { "1 device accesses" } else { &format!("{count} devices access") };
         Ok(vec![format!("{who} {} directly, as {:?}", wanted.to, wanted.name)])
@@ -156,7 +158,7 @@ impl MemoryRequests<'_> {
         let more = self.grants.p2p.check_one_more(beside, name, edge).map_err(refuse)?;
         let proved = self.proved(&more, &mut Secrets::default()).map_err(refuse)?;
         proved.map_err(refuse)?;
-        let to = more.to.pid;
+        let to = more.owner.pid;
         self.change_p2p(|p2p, means| p2p.extend(means, more)).map_err(refuse)?;
         Ok(vec![format!("{from} accesses PID {to} directly, as {name:?}")])
     }
@@ -173,13 +175,13 @@ impl MemoryRequests<'_> {
         let edge = self.names(|names| names.host(from))?;
         self.change_p2p(|p2p, means| p2p.revoke(means, name, edge)).map_err(refuse)?;
         let mut said = vec![format!("P2P {name:?} is revoked from {from}")];
-        if self.grants.p2p.known(name).is_some_and(|grant| grant.from.is_empty()) {
+        if self.grants.p2p.known(name).is_some_and(|grant| grant.members.is_empty()) {
             said.push(format!(
                 "nobody has it any more: weft fm grant {name} DEVICE gives it again, weft fm p2p remove {name} ends it"
             ));
         }
         // LAV belongs to a virtual switch, not to one of its ports.
-        let to = self.grants.p2p.known(name).map(|grant| grant.to.pid);
+        let to = self.grants.p2p.known(name).map(|grant| grant.owner.pid);
         if let Some(other) = to.and_then(|to| self.grants.p2p.sharer(to, edge)) {
             said.push(format!(
                 "its edge still lets its requests through, as PID {other} of the same virtual switch has access, \
@@ -193,13 +195,7 @@ impl MemoryRequests<'_> {
     pub fn apply_desired_p2p(&mut self, wanted: &DesiredP2p) -> Result<(), String> {
         let grant = grant(&Names::new(self.desired, self.running), wanted)?;
         if let Some(own) = self.grants.p2p.find(&wanted.name) {
-            if let Some(lacks) = grant.from.iter().find(|edge| !own.from.contains(edge)) {
-                return Err(format!("PID {} has no access to it: release it first", lacks.pid));
-            }
-            let same = Grant { from: grant.from.clone(), ..own.clone() } == grant;
-            let differs = own.from.len() != grant.from.len() || !same;
-            let text = "it exists, but differs from the wanted state: release it first";
-            return if differs { Err(text.to_owned()) } else { Ok(()) };
+            return own.check_wanted(&grant);
         }
         // Decided anew below; the waiting one would be in the way of the check.
         self.grants.p2p.waiting.retain(|one| one.grant.name != wanted.name);
@@ -268,8 +264,8 @@ impl MemoryRequests<'_> {
         self.errors.retain(|line| !line.starts_with(&head));
     }
 
-    fn check_p2p(&self, grant: &Grant) -> Result<(), P2pError> {
-        let beside: Vec<Beside> = grant.from.iter().map(|one| self.beside_p2p(*one)).collect();
+    fn check_p2p(&self, grant: &Grant) -> Result<(), WindowError> {
+        let beside: Vec<Beside> = grant.members.iter().map(|one| self.beside_p2p(*one)).collect();
         self.grants.p2p.check(&beside, grant)
     }
 
@@ -283,8 +279,8 @@ impl MemoryRequests<'_> {
     /// Changes P2P with the means to reach the edges.
     fn change_p2p(
         &mut self,
-        f: impl FnOnce(&mut P2p, &mut EdgeContext<'_>) -> Result<(), P2pError>,
-    ) -> Result<(), P2pError> {
+        f: impl FnOnce(&mut P2p, &mut EdgeContext<'_>) -> Result<(), WindowError>,
+    ) -> Result<(), WindowError> {
         let p2p = &mut self.grants.p2p;
         at_edges(self.cci, self.running, self.desired.figures(), |means| f(p2p, means))
     }
@@ -296,7 +292,7 @@ impl MemoryRequests<'_> {
         secrets: &mut Secrets,
     ) -> Result<Result<(), Unproved>, CallError> {
         let names = Names::new(self.desired, self.running);
-        let edges = grant.from.iter().chain([&grant.to]);
+        let edges = grant.members.iter().chain([&grant.owner]);
         let places: BTreeSet<Place> = edges.filter_map(|it| names.virtual_hierarchy(*it)).collect();
         if places.len() < 2 {
             return Ok(Ok(()));

@@ -212,13 +212,13 @@ impl Query<'_> {
             inventory.gfds.iter().for_each(|gfd| row(host, gfd.pid, "GFD".to_owned()));
         }
         for grant in &self.grants.gim.grants {
-            grant.from.iter().for_each(|&from| {
-                row(from, grant.of.pid, format!("GIM {:?}", grant.name));
+            grant.members.iter().for_each(|&from| {
+                row(from, grant.owner.pid, format!("GIM {:?}", grant.name));
             });
         }
         for grant in &self.grants.p2p.grants {
-            grant.from.iter().for_each(|&from| {
-                row(from, grant.to.pid, format!("P2P {:?}", grant.name));
+            grant.members.iter().for_each(|&from| {
+                row(from, grant.owner.pid, format!("P2P {:?}", grant.name));
             });
         }
         for link in &running.bindings.remote {

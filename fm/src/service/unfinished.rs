@@ -20,7 +20,7 @@ use super::request::Request;
 use crate::cci::CciSession;
 use crate::components::bind::{self, Bridge};
 use crate::components::edge::{self, AccessBit, EdgeContext};
-use crate::components::gim::{Gim, Grant};
+use crate::components::gim::{Addressing, Gim, Grant};
 use crate::components::memory::{Host, withdraw};
 use crate::components::p2p::{self, P2p};
 use crate::model::inventory::Gfd;
@@ -111,7 +111,7 @@ impl Settlement<'_> {
                     None
                 };
                 for own in kept.grants.gim.grants.iter_mut().filter(|own| own.name == *name) {
-                    own.from.retain(|one| host.is_some_and(|host| *one != host));
+                    own.members.retain(|one| host.is_some_and(|host| *one != host));
                 }
                 kept.grants.gim.grants.retain(|own| host.is_some() || own.name != *name);
                 (DONE, self.hide(grant, kept))
@@ -160,8 +160,8 @@ impl Settlement<'_> {
             Request::Grant { name, host } => {
                 let edge = names.host(host)?;
                 match kept.grants.p2p.known(name) {
-                    Some(own) if !own.from.contains(&edge) => {
-                        (UNDONE, p2p::Grant { from: vec![edge], ..own.clone() })
+                    Some(own) if !own.members.contains(&edge) => {
+                        (UNDONE, p2p::Grant { members: vec![edge], ..own.clone() })
                     }
                     _ => return Ok(("", Vec::new())),
                 }
@@ -174,7 +174,8 @@ impl Settlement<'_> {
                 let known = kept.grants.p2p.known(name).cloned().ok_or("there is no such P2P")?;
                 let (grants, waiting) = (&mut kept.grants.p2p.grants, &mut kept.grants.p2p.waiting);
                 for own in grants.iter_mut().chain(waiting.iter_mut().map(|it| &mut it.grant)) {
-                    own.from.retain(|one| own.name != *name || host.is_some_and(|it| *one != it));
+                    own.members
+                        .retain(|one| own.name != *name || host.is_some_and(|it| *one != it));
                 }
                 grants.retain(|own| host.is_some() || own.name != *name);
                 waiting.retain(|own| host.is_some() || own.grant.name != *name);
@@ -291,10 +292,10 @@ impl Settlement<'_> {
 }
 
 fn grant(names: &Names<'_>, wanted: &DesiredGim) -> Result<Grant, String> {
-    let from = wanted.from.iter().map(|one| names.host(one)).collect::<Result<Vec<_>, _>>()?;
-    let (name, of) = (wanted.name.clone(), names.host(&wanted.of)?);
+    let members = wanted.from.iter().map(|one| names.host(one)).collect::<Result<Vec<_>, _>>()?;
+    let (name, owner) = (wanted.name.clone(), names.host(&wanted.of)?);
     let DesiredGim { prefix: by_prefix, hpa, size: len, .. } = *wanted;
-    Ok(Grant { name, of, from, by_prefix, hpa, len })
+    Ok(Grant { name, owner, members, hpa, len, policy: Addressing { by_prefix } })
 }
 
 /// Bridges of a binding, the host's first.

@@ -41,7 +41,7 @@ fn file(prefix: bool) -> String {
 /// Requester of the first grant, and the host whose memory it is.
 fn ends(fm: &Fm) -> (Host, Host) {
     let grant = fm.state().unwrap().grants.gim.grants[0].clone();
-    (grant.from[0], grant.of)
+    (grant.members[0], grant.owner)
 }
 
 fn with_vcs<R>(shared: &Shared, fm: &Fm, host: Host, f: impl FnOnce(&mut FakeVcs) -> R) -> R {

@@ -97,7 +97,7 @@ fn one_hierarchy_has_both_bits_in_its_lav() {
     let (shared, text) = world();
     let mut fm = started(&shared, &(text + &p2p("direct", &["xpu"], "mem", HPA)));
     assert_eq!(status(&fm).errors, Vec::<String>::new());
-    let Grant { to, from, .. } = grant(&fm);
+    let Grant { owner: to, members: from, .. } = grant(&fm);
     let mut both = vec![to.pid, from[0].pid];
     both.sort_unstable();
     assert_eq!((lav(&shared, &fm, 0), lav(&shared, &fm, 1)), (both, vec![]));
@@ -150,7 +150,7 @@ fn between_hierarchies_hosts_prove_their_domain() {
         secret(&shared, &fm, 0, first);
         secret(&shared, &fm, 1, second);
         fm.watch();
-        let Grant { to, from, .. } = grant(&fm);
+        let Grant { owner: to, members: from, .. } = grant(&fm);
         let given = (vec![to.pid], vec![from[0].pid]);
         let has = if want == P2pState::Given { given } else { none.clone() };
         assert_eq!((lavs(&fm), state(&mut fm)), (has, want), "{first:?} {second:?}");
@@ -169,7 +169,7 @@ fn between_hierarchies_hosts_prove_their_domain() {
     }
     secret(&shared, &fm, 1, Some(2));
     done(fm.request(&add("across", &["far"], "mem", HPA)));
-    let Grant { to, from, .. } = grant(&fm);
+    let Grant { owner: to, members: from, .. } = grant(&fm);
     assert_eq!(lavs(&fm), (vec![from[0].pid], vec![to.pid]));
 }
 
@@ -197,7 +197,7 @@ fn a_target_without_the_memory_is_refused() {
     assert!(said.contains("mem has 0x1000000 bytes: expected a size of at most"), "{said}");
     assert_eq!(rows(&mut fm), Vec::new());
     done(fm.request(&direct("mem", 16 << 20)));
-    let (to, state) = (grant(&fm).to, fm.state().unwrap());
+    let (to, state) = (grant(&fm).owner, fm.state().unwrap());
     let (_, place) = state.inventory.pids().find(|(pid, _)| *pid == to.pid).unwrap();
     done(fm.request(&release("direct")));
     let said = refused(&mut fm, &direct(&place.to_string(), 17 << 20));
@@ -252,7 +252,7 @@ fn what_does_not_fit_is_refused_by_its_rule() {
 fn revoking_one_of_two_says_that_the_bit_stays() {
     let (shared, text) = world();
     let mut fm = started(&shared, &(text + &p2p("direct", &["xpu", "h0"], "mem", HPA)));
-    let Grant { to, from, .. } = grant(&fm);
+    let Grant { owner: to, members: from, .. } = grant(&fm);
     let revoke = Request::Revoke { name: "direct".to_owned(), host: "h0".to_owned() };
     let said = done(fm.request(&revoke));
     assert!(said.iter().any(|line| line.contains("lets its requests through")), "{said:?}");

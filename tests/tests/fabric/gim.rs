@@ -181,7 +181,7 @@ fn figure_7_41_the_requester_names_it_itself() {
         refused(&fabric, by, memory, &named(0, 4));
     }
     // A PID that VTV does not have is refused even where prefixes are on.
-    let own = fabric.fm().state().unwrap().grants.gim.grants[0].from[0].pid.bits();
+    let own = fabric.fm().state().unwrap().grants.gim.grants[0].members[0].pid.bits();
     let to = Access { to: Some(own), ..range(row.hpa, 64, 5) };
     refused(&fabric, Part::Device(0), memory, &to);
     let trace = traced(&mut fabric, "h0", row.hpa);

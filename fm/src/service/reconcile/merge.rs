@@ -109,7 +109,7 @@ fn carried_over(
         host.switch = id(host.switch);
     }
     for grant in &mut grants.gim.grants {
-        for edge in grant.from.iter_mut().chain([&mut grant.of]) {
+        for edge in grant.members.iter_mut().chain([&mut grant.owner]) {
             edge.switch = id(edge.switch);
         }
     }

@@ -180,8 +180,8 @@ impl Walk<'_> {
     fn grant(&self, by_prefix: bool) -> Option<&Grant> {
         let (host, hpa) = (self.host, self.hpa);
         self.asked.gim.grants.iter().find(|grant| {
-            grant.by_prefix == by_prefix
-                && grant.from.contains(&host)
+            grant.policy.by_prefix == by_prefix
+                && grant.members.contains(&host)
                 && hpa.0.wrapping_sub(grant.hpa) < grant.len
         })
     }
@@ -192,7 +192,7 @@ impl Walk<'_> {
         let Some(grant) = self.grant(false) else {
             return if uio { self.by_prefix() } else { Ok(None) };
         };
-        let (dpid, name) = (grant.of.pid, grant.name.clone());
+        let (dpid, name) = (grant.owner.pid, grant.name.clone());
         let text = format!("only the host's GAE reports it; by the FM's GIM {name:?}: DPID {dpid}");
         self.note(self.host.switch, "FAST", false, text);
         if !uio {
@@ -205,7 +205,7 @@ impl Walk<'_> {
     /// The target of GIM that the requester names itself.
     fn by_prefix(&mut self) -> Result<Option<Target>, Stop> {
         let Some(grant) = self.grant(true) else { return Ok(None) };
-        let (dpid, name) = (grant.of.pid, grant.name.clone());
+        let (dpid, name) = (grant.owner.pid, grant.name.clone());
         let (at, vcs) = (self.host.switch, self.host.vcs);
         let into = prefixes(self.asked.fabric, self.asked.inventory, at, vcs)?.into;
         let said = if into { "on" } else { "off" };

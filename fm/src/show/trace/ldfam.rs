@@ -21,10 +21,10 @@ impl Walk<'_> {
     pub(super) fn by_direct(&mut self) -> Result<Option<Target>, Stop> {
         let (host, hpa) = (self.host, self.hpa);
         let has = |grant: &&crate::components::p2p::Grant| {
-            grant.from.contains(&host) && hpa.0.wrapping_sub(grant.hpa) < grant.len
+            grant.members.contains(&host) && hpa.0.wrapping_sub(grant.hpa) < grant.len
         };
         let Some(grant) = self.asked.p2p.grants.iter().find(has) else { return Ok(None) };
-        let (dpid, name) = (grant.to.pid, grant.name.clone());
+        let (dpid, name) = (grant.owner.pid, grant.name.clone());
         let text = format!("only the host's GAE reports it; by the FM's P2P {name:?}: DPID {dpid}");
         self.note(host.switch, "LDST", false, text);
         self.may_ldst(dpid)?;
@@ -124,12 +124,12 @@ impl Walk<'_> {
     fn given_logical_device(&mut self, pid: Pid, all: &[(Edge, u16)]) -> Result<Edge, Stop> {
         let host = self.host;
         let has = |grant: &&crate::components::p2p::Grant| {
-            grant.to.pid == pid && grant.from.contains(&host)
+            grant.owner.pid == pid && grant.members.contains(&host)
         };
         let Some(grant) = self.asked.p2p.grants.iter().find(has) else {
             return Err(only_gaes_tell());
         };
-        let (ld, name) = (grant.ld, grant.name.clone());
+        let (ld, name) = (grant.policy.ld, grant.name.clone());
         let one = all.iter().find(|(_, number)| Some(*number) == ld).map(|(one, _)| one.clone());
         let one = one.ok_or_else(only_gaes_tell)?;
         let ld = ld.unwrap_or_default();

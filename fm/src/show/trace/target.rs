@@ -37,7 +37,7 @@ impl Walk<'_> {
     fn virtual_switch(&self, pid: Pid) -> Option<(SwitchId, u8)> {
         let host = hosts(self.asked.inventory).into_iter().find(|host| host.pid == pid);
         let given = || {
-            let edges = self.asked.gim.grants.iter().map(|grant| grant.of);
+            let edges = self.asked.gim.grants.iter().map(|grant| grant.owner);
             edges.into_iter().find(|edge| edge.pid == pid)
         };
         host.or_else(given).map(|edge| (edge.switch, edge.vcs))
