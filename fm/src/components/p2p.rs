@@ -213,6 +213,12 @@ impl P2p {
         self.become_(means, after)
     }
 
+    /// Forgets that a grant waits; returns it if it did.
+    pub fn forget_waiting(&mut self, name: &str) -> Option<Waiting> {
+        let at = self.waiting.iter().position(|one| one.grant.name == name)?;
+        Some(self.waiting.remove(at))
+    }
+
     /// Records that a grant waits, and the reason.
     pub fn wait(&mut self, grant: Grant, why: Unproved) {
         self.waiting.retain(|one| one.grant.name != grant.name);

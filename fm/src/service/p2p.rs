@@ -20,7 +20,7 @@ use crate::cci::{CallError, Way};
 use crate::components::edge::EdgeContext;
 use crate::components::memory::Host;
 use crate::components::memory::map::Beside;
-use crate::components::p2p::{DevicePart, Grant, P2p, Unproved};
+use crate::components::p2p::{DevicePart, Grant, P2p, Unproved, Waiting};
 use crate::components::window::WindowError;
 use crate::model::graph::SwitchId;
 use crate::model::inventory::DiscoveredSwitch;
@@ -198,17 +198,32 @@ impl MemoryRequests<'_> {
             return own.check_wanted(&grant);
         }
         // Decided anew below; the waiting one would be in the way of the check.
-        self.grants.p2p.waiting.retain(|one| one.grant.name != wanted.name);
+        let waited = self.grants.p2p.forget_waiting(&wanted.name);
+        // One that does not fit any more is gone: `watch_domains` looks at domains alone before it gives what waits.
         self.check_p2p(&grant).map_err(|error| with_causes(&error))?;
+        let waited = waited.filter(|one| one.grant == grant);
+        let done = self.prove_and_add(grant);
+        // A switch that did not answer has proved nothing: what waited goes on waiting, and is looked at again.
+        if let (Err(_), Some(Waiting { grant, why })) = (&done, waited)
+            && self.grants.p2p.known(&wanted.name).is_none()
+        {
+            self.grants.p2p.wait(grant, why);
+        }
+        done
+    }
+
+    /// Gives a P2P that was checked, or lets it wait until its hosts are of one domain.
+    fn prove_and_add(&mut self, grant: Grant) -> Result<(), String> {
+        let name = grant.name.clone();
         let proved = self.proved(&grant, &mut Secrets::default());
         if let Err(why) = proved.map_err(|error| error.with_causes())? {
             let (text, waits) = (why.to_string(), matches!(why, Unproved::NoSecret(_)));
             self.grants.p2p.wait(grant, why);
-            self.board.record_event(format!("P2P {:?} waits: {text}", wanted.name));
+            self.board.record_event(format!("P2P {name:?} waits: {text}"));
             return if waits { Ok(()) } else { Err(text) };
         }
         self.change_p2p(|p2p, means| p2p.add(means, grant)).map_err(|error| with_causes(&error))?;
-        self.board.record_event(format!("P2P {:?} given", wanted.name));
+        self.board.record_event(format!("P2P {name:?} given"));
         Ok(())
     }
 

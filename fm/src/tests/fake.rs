@@ -67,6 +67,8 @@ pub struct FakeVcs {
     pub prefix: PrefixFlags,
     pub lav: BTreeSet<Pid>,
     pub secret: Option<Uuid>,
+    /// Answer to a question about the secret, in place of it.
+    pub secret_refusal: Option<ReturnCode>,
 }
 
 #[derive(Clone, Debug, Default)]

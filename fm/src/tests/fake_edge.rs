@@ -127,7 +127,9 @@ pub fn on_edge(state: &mut SwitchState, request: &Request<'_>) -> Reply {
             reply(&Response::GetVcsAccess(tables::Vector { data: List::of(data) }))
         }
         Request::GetVcsSvState(vcs) => {
-            reply(&Response::GetVcsSvState(state.vcss[usize::from(*vcs)].secret.is_some().into()))
+            let vcs = &state.vcss[usize::from(*vcs)];
+            vcs.secret_refusal.map_or(Ok(()), Err)?;
+            reply(&Response::GetVcsSvState(vcs.secret.is_some().into()))
         }
         Request::GetSv(vcs) => {
             reply(&Response::GetSv(state.vcss[usize::from(*vcs)].secret.unwrap_or_default()))

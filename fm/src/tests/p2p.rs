@@ -8,6 +8,7 @@
 use std::fmt::Write as _;
 
 use weft_base::rng::Rng;
+use weft_parsers::cci::ReturnCode;
 use weft_parsers::fabric::Pid;
 
 use super::fake::{Fake, FakeVcs, Faults, Shared};
@@ -171,6 +172,28 @@ fn between_hierarchies_hosts_prove_their_domain() {
     done(fm.request(&add("across", &["far"], "mem", HPA)));
     let Grant { owner: to, members: from, .. } = grant(&fm);
     assert_eq!(lavs(&fm), (vec![from[0].pid], vec![to.pid]));
+}
+
+/// A switch that does not tell a host's secret has proved nothing: what waits goes on waiting, whatever is discovered.
+#[test]
+fn waiting_grant_outlasts_a_secret_that_cannot_be_read() {
+    let (shared, text) = world();
+    let mut fm = started(&shared, &(text + &p2p("across", &["xpu"], "sub", HPA)));
+    let before = rows(&mut fm);
+    assert_eq!(before[0].state, P2pState::Waits);
+    let refuse = |fm: &Fm, code| vcs(&shared, fm, 0, |vcs| vcs.secret_refusal = code);
+    refuse(&fm, Some(ReturnCode::InternalError));
+    fm.rediscover().unwrap();
+    assert_eq!(rows(&mut fm), before);
+    let errors = status(&fm).errors;
+    assert!(errors.iter().any(|line| line.contains("across")), "{errors:?}");
+    refuse(&fm, None);
+    for at in [0, 1] {
+        secret(&shared, &fm, at, Some(1));
+    }
+    fm.watch();
+    assert_eq!(rows(&mut fm)[0].state, P2pState::Given);
+    assert_eq!(status(&fm).errors, Vec::<String>::new());
 }
 
 /// A target without memory, or with less than requested, is refused if the wanted state has the size of its memory.
