@@ -9,9 +9,7 @@ use std::sync::Arc;
 
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::desc::Desc;
-use weft_dataplane::pipeline::{
-    BuildError, Core, Lane, Step, SwitchBuilder, Timing, chunks_beside_buffer,
-};
+use weft_dataplane::pipeline::{BuildError, Core, Step, VirtualLane, chunks_beside_buffer};
 use weft_dataplane::pool::Pool;
 use weft_dataplane::port::Port;
 use weft_dataplane::port::wire::{Wire, WireConfig, WireEnd, cable};
@@ -88,7 +86,7 @@ const STEPS_AT_ONCE_MAX: u32 = 10_000;
 
 /// A switch with its ports, and the time of its last step.
 pub struct Switch {
-    lane: Lane,
+    lane: VirtualLane,
     ports: Vec<Box<dyn Port>>,
     latency: Span,
     next: Option<Instant>,
@@ -103,10 +101,7 @@ impl Switch {
     /// Builds a switch; returns it with the ends of its ports' peers, in the order of the ports.
     ///
     /// # Errors
-    /// Those of [`SwitchBuilder::build`].
-    ///
-    /// # Panics
-    /// Never: a switch has the one lane that it is built with.
+    /// Those of [`VirtualLane::new`].
     pub fn new(
         config: SwitchConfig,
         around: &SwitchTiming,
@@ -119,10 +114,7 @@ impl Switch {
     /// Builds a switch on the cable ends `ends`, one a port, in order.
     ///
     /// # Errors
-    /// Those of [`SwitchBuilder::build`].
-    ///
-    /// # Panics
-    /// Never, like [`Switch::new`].
+    /// Those of [`VirtualLane::new`].
     pub fn on(
         mut config: SwitchConfig,
         around: &SwitchTiming,
@@ -151,15 +143,15 @@ impl Switch {
             })
             .zip(config.ports.iter().map(|port| port.frame_len_max))
             .collect();
+        if ends.len() != count {
+            return Err(BuildError::Ports { had: ends.len(), want: count });
+        }
         let ports = wires.into_iter().zip(ends).map(|((wire, frame_len_max), end)| {
             Box::new(Wire::new(wire, frame_len_max, end)) as Box<dyn Port>
         });
-        let builder = SwitchBuilder::new(ports.collect()).config(config).pool(pool);
-        let built = builder.timing(Timing::Virtual).build()?;
-        let (lane, ports) = built.lanes.into_iter().next().expect("one worker was asked for");
         Ok(Self {
-            lane,
-            ports,
+            lane: VirtualLane::new(config, &pool)?,
+            ports: ports.collect(),
             latency: around.latency,
             next: Some(Instant::ZERO),
             now: Instant::ZERO,
@@ -199,7 +191,7 @@ impl Switch {
     /// # Panics
     /// When time stands still: the switch keeps asking for a step at the same instant.
     pub fn step<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> Step {
-        self.step_at(now, Lane::ANY, tracer)
+        self.step_at(now, VirtualLane::ANY, tracer)
     }
 
     /// Like [`Self::step`], but only looks at ports that are due and at those in `arrived`: ports with frames on their

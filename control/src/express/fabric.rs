@@ -146,7 +146,7 @@ fn words(fast: &Segments) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use weft_dataplane::config::{LiveSizes, PortRole, SwitchConfig, TlpLink};
-    use weft_dataplane::pipeline::{Built, Timing, build};
+    use weft_dataplane::pipeline::{Built, build};
     use weft_dataplane::pool::Pool;
     use weft_dataplane::time::LinkRate;
     use weft_parsers::fabric::DrtEntry;
@@ -170,7 +170,7 @@ mod tests {
         }
         let pool = Pool::in_memory(2_048, 1_518).unwrap();
         let all = [vec![PortId::new(0).unwrap(), PortId::new(1).unwrap()]];
-        let Built { core, .. } = build(config, &pool, &all, Timing::Live).unwrap();
+        let Built { core, .. } = build(config, &pool, &all).unwrap();
         core
     }
 

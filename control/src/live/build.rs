@@ -10,7 +10,7 @@ use std::sync::Arc;
 use weft_config::choice::DeviceKind;
 use weft_config::resolve::RunConfig;
 use weft_dataplane::config::SwitchConfig;
-use weft_dataplane::pipeline::{Built, Core, Timing, build, chunks_beside_buffer};
+use weft_dataplane::pipeline::{Built, Core, build, chunks_beside_buffer};
 use weft_dataplane::pool::{Pool, PoolError, Sharing};
 use weft_dataplane::snapshot::Snapshot;
 use weft_dataplane::types::PortId;
@@ -56,7 +56,7 @@ pub fn assemble(
     pool: &Arc<Pool>,
     spread: &[Vec<PortId>],
 ) -> Result<Built, LiveError> {
-    build(switch, pool, spread, Timing::Live).map_err(|e| LiveError::Build(Box::new(e)))
+    build(switch, pool, spread).map_err(|e| LiveError::Build(Box::new(e)))
 }
 
 /// Compiles `switch` as the successor of the configuration in force.

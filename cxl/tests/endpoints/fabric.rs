@@ -27,7 +27,7 @@ use weft_dataplane::pbr::{
     Access, Binding, Bridge, EdgePort, Fast, Ldst, Prefixes, Refusal, Role, Side, Tables, Vcs,
     Vppb, Window,
 };
-use weft_dataplane::pipeline::{Built, Lane, Ledger, Timing, build};
+use weft_dataplane::pipeline::{Built, Lane, Ledger, build};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::Port;
 use weft_dataplane::time::{LinkRate, Span};
@@ -162,7 +162,7 @@ impl Fabric {
         }
         let pool = Pool::in_memory(8_192, FRAME_LEN_MAX).unwrap();
         let spread = vec![(0..PORTS).map(id).collect::<Vec<_>>()];
-        let Built { core, mut lanes } = build(config, &pool, &spread, Timing::Live).unwrap();
+        let Built { core, mut lanes } = build(config, &pool, &spread).unwrap();
         let ports = core.snapshot.load().tlp_ports;
         core.tables.store(Arc::new(tables(ports, prefixes)));
         let mut net = Net::new();

@@ -15,7 +15,7 @@ use weft_cxl::gfd_end::{Device, GfdEnd, GfdEndConfig};
 use weft_cxl::tlp_end::{Carries, EndConfig, Received, TlpEnd};
 use weft_dataplane::config::{LiveSizes, PortRole, SwitchConfig, TlpConfig, TlpLink};
 use weft_dataplane::pbr::{Access, EdgePort, Fast, Ldst, Prefixes, Refusal, Role, Tables};
-use weft_dataplane::pipeline::{Built, Lane, Ledger, Timing, build};
+use weft_dataplane::pipeline::{Built, Lane, Ledger, build};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::Port;
 use weft_dataplane::port::pipe::{Pipe, PipeConfig, pipe};
@@ -126,7 +126,7 @@ fn switch(pool: &Arc<Pool>, roles: &[PortRole]) -> Lane {
         config.parse.port_mac = MacAddr([2, 0, 0, 0, 0, u8::try_from(n).unwrap()]);
     }
     let all = vec![(0..roles.len()).map(port).collect::<Vec<_>>()];
-    let Built { mut lanes, .. } = build(config, pool, &all, Timing::Live).unwrap();
+    let Built { mut lanes, .. } = build(config, pool, &all).unwrap();
     lanes.remove(0)
 }
 

@@ -102,7 +102,8 @@ pub fn chunks_beside_buffer(ports: usize, workers: usize, tx_ring_frames: usize)
         + workers * (CACHE + 2 * crate::batch::BURST)
 }
 
-/// Builds a switch of `config` over `pool`; `spread[worker]` are the ports that a worker owns.
+/// Builds a live switch of `config` over `pool`; `spread[worker]` are the ports that a worker owns.
+/// For virtual time there is [`super::VirtualLane::new`].
 ///
 /// # Errors
 /// See [`BuildError`].
@@ -110,7 +111,16 @@ pub fn build(
     config: SwitchConfig,
     pool: &Arc<Pool>,
     spread: &[Vec<PortId>],
+) -> Result<Built, BuildError> {
+    build_for(Timing::Live, config, pool, spread)
+}
+
+/// [`build`] with tables and pools of the sizes that suit `timing`.
+pub(super) fn build_for(
     timing: Timing,
+    config: SwitchConfig,
+    pool: &Arc<Pool>,
+    spread: &[Vec<PortId>],
 ) -> Result<Built, BuildError> {
     let snapshot = Arc::new(Snapshot::compile(config, 0)?);
     check_spread(&snapshot, spread)?;
@@ -139,7 +149,7 @@ pub fn build(
     // Twice the chunks of the pool, as a replicated frame takes a place for each copy.
     let voqs = voqs(snapshot.config.ports.len(), snapshot.config.pris, 2 * pool.count());
     let Wiring { mut queues, feeds, links, ways, downlinks } = wire(&snapshot, spread, voqs);
-    let mut crossbar = Some(Crossbar::new(feeds, links, &snapshot, timing));
+    let mut crossbar = Some(Crossbar::new(feeds, links, &snapshot));
     let mut lanes = Vec::with_capacity(spread.len());
     let ends = ways.into_iter().zip(downlinks);
     for (worker, ((own, bufs), (to_crossbar, downlink))) in
@@ -173,12 +183,6 @@ pub fn build(
             downlink,
             scratch: Box::new(Scratch::new()),
             flows: new_flows(),
-            timing,
-            wakes: super::wakes::Wakes::new(own.len()),
-            unsteady: None,
-            in_bursts: PortSet::EMPTY,
-            transits: super::transits::Transits::default(),
-            parked: crate::types::PortSet::EMPTY,
             has_fast_path: None,
             probing: false,
         });

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use super::build::{BuildError, Built, build, chunks_beside_buffer};
 use super::lane::Lane;
 use super::switch_core::Core;
-use super::timing::Timing;
 use crate::config::{LiveSizes, SwitchConfig};
 use crate::pool::Pool;
 use crate::port::{Port, PortCaps};
@@ -27,7 +26,7 @@ const CELLS_PER_PORT: u32 = 512;
 /// Headroom of each lossless group, in cells.
 const HEADROOM_CELLS: u32 = 64;
 
-/// Puts a switch together from its ports.
+/// Puts a live switch together from its ports.
 ///
 /// Defaults: the configuration of a live switch with four priorities, one worker for all ports, and a pool
 /// with room for the buffer and all chunks that ports and workers hold.
@@ -54,14 +53,13 @@ pub struct SwitchBuilder {
     config: Option<SwitchConfig>,
     workers: usize,
     pool: Option<Arc<Pool>>,
-    timing: Timing,
 }
 
 impl SwitchBuilder {
     /// A switch with these ports; the first is port 0.
     #[must_use]
     pub const fn new(ports: Vec<Box<dyn Port>>) -> Self {
-        Self { ports, config: None, workers: 1, pool: None, timing: Timing::Live }
+        Self { ports, config: None, workers: 1, pool: None }
     }
 
     /// Uses `config`, which must have as many ports as were passed in.
@@ -83,19 +81,13 @@ impl SwitchBuilder {
         Self { pool: Some(pool), ..self }
     }
 
-    /// Live by default; a switch in a simulation runs in virtual time.
-    #[must_use]
-    pub fn timing(self, timing: Timing) -> Self {
-        Self { timing, ..self }
-    }
-
     /// Builds the switch and gives each port its memory.
     ///
     /// # Errors
     /// A configuration that contradicts itself or the number of ports, a pool that cannot be made, a
     /// port that does not start.
     pub fn build(self) -> Result<Switch, BuildError> {
-        let Self { ports, config, workers, pool, timing } = self;
+        let Self { ports, config, workers, pool } = self;
         let config = config.unwrap_or_else(|| config_for(&ports));
         let count = config.ports.len();
         if ports.len() != count {
@@ -116,7 +108,7 @@ impl SwitchBuilder {
         };
         let own = |worker| (worker..count).step_by(workers).filter_map(PortId::new).collect();
         let spread: Vec<Vec<PortId>> = (0..workers).map(own).collect();
-        let Built { core, lanes } = build(config, &pool, &spread, timing)?;
+        let Built { core, lanes } = build(config, &pool, &spread)?;
         let mut lanes: Vec<(Lane, Vec<Box<dyn Port>>)> =
             lanes.into_iter().map(|lane| (lane, Vec::new())).collect();
         for (index, mut port) in ports.into_iter().enumerate() {

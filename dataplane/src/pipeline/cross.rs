@@ -10,7 +10,6 @@ use super::context::ToCrossbar;
 use super::lane::Lane;
 use super::timing::Step;
 use crate::islip::Match;
-use crate::port::Port;
 use crate::queues::QueueId;
 use crate::stats::DropReason;
 use crate::time::Instant;
@@ -34,7 +33,7 @@ impl Lane {
         total += self.purge(now, tracer);
         let Self { ctx, crossbar, .. } = self;
         let Some(crossbar) = crossbar else { return 0 };
-        crossbar.collect(now, ctx);
+        crossbar.collect(ctx);
         // Without a request no slot is used, so that extra steps change nothing.
         while !crossbar.requests.is_empty() {
             crossbar.islip.slot(&crossbar.requests, &mut crossbar.matches);
@@ -55,96 +54,8 @@ impl Lane {
         total
     }
 
-    /// Like [`Self::cross`], in virtual time: a match moves one frame, and slots follow until no
-    /// pair of free ports has one.
-    #[inline]
-    pub(super) fn cross_timed<T: Tracer>(
-        &mut self,
-        now: Instant,
-        ports: &mut [Box<dyn Port>],
-        tracer: &mut T,
-        step: &mut Step,
-    ) -> usize {
-        let is_empty = |lane: &Self| match &lane.ctx.to_crossbar {
-            ToCrossbar::Local(voqs) => voqs.outputs().is_empty(),
-            ToCrossbar::Remote(_) => true,
-        };
-        let mut total = if is_empty(self) { 0 } else { self.purge(now, tracer) };
-        self.ctx.crossbar_dirty |= total > 0;
-        while !is_empty(self) {
-            // Without this most collections of requests would find none. Builds with assertions
-            // collect them all the same, and must find none.
-            if self.crossbar.as_ref().is_some_and(|it| it.is_settled(now, &self.ctx)) {
-                debug_assert!(self.has_no_request(now), "nothing has changed for anybody");
-                return total;
-            }
-            // Before the slot, not after it: what the slot itself changes must be looked at again.
-            self.ctx.crossbar_dirty = false;
-            let moved = self.slot_timed(now, ports, tracer, step);
-            if moved == 0 {
-                return total;
-            }
-            total += moved;
-        }
-        if let Some(crossbar) = &mut self.crossbar {
-            crossbar.rest();
-        }
-        total
-    }
-
-    /// Whether there is no request, as [`Self::slot_timed`] would find.
-    fn has_no_request(&mut self, now: Instant) -> bool {
-        let Self { ctx, crossbar: Some(crossbar), .. } = self else { return true };
-        crossbar.collect(now, ctx);
-        crossbar.requests.is_empty()
-    }
-
-    /// One slot, in virtual time; returns how many frames moved.
-    #[inline]
-    fn slot_timed<T: Tracer>(
-        &mut self,
-        now: Instant,
-        ports: &mut [Box<dyn Port>],
-        tracer: &mut T,
-        step: &mut Step,
-    ) -> usize {
-        let Self { ctx, crossbar: Some(crossbar), .. } = self else { return 0 };
-        if let Some(one) = crossbar.only_one(ctx) {
-            let found = crossbar.collect_one(now, ctx, one);
-            return found.map_or(0, |found| self.follow_match(now, found, ports, step, tracer));
-        }
-        crossbar.collect(now, ctx);
-        if crossbar.requests.is_empty() {
-            return 0;
-        }
-        crossbar.islip.slot(&crossbar.requests, &mut crossbar.matches);
-        let (mut moved, mut n) = (0, 0);
-        while let Some(found) = self.crossbar.as_ref().and_then(|it| it.matches.get(n)) {
-            moved += self.follow_match(now, found, ports, step, tracer);
-            n += 1;
-        }
-        moved
-    }
-
-    /// Moves the frame of a match, in virtual time; returns 1 if there was one, else 0.
-    #[inline]
-    pub(super) fn follow_match<T: Tracer>(
-        &mut self,
-        now: Instant,
-        found: Match,
-        ports: &mut [Box<dyn Port>],
-        step: &mut Step,
-        tracer: &mut T,
-    ) -> usize {
-        let Self { ctx, crossbar: Some(crossbar), .. } = self else { return 0 };
-        let Match { input, output, pri, .. } = found;
-        let desc = crossbar.take(ctx, QueueKey { input, output, pri });
-        trace_match(now, found, usize::from(desc.is_some()), tracer);
-        desc.map_or(0, |desc| self.cross_over(now, desc, output, ports, step, tracer))
-    }
-
     /// Drops frames that wait for outputs that are down or in a storm; returns how many.
-    fn purge<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> usize {
+    pub(super) fn purge<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> usize {
         if self.crossbar.is_none() {
             return 0;
         }
@@ -218,7 +129,7 @@ impl Lane {
 
 /// Traces a match, and how many frames it moved.
 #[inline]
-fn trace_match<T: Tracer>(now: Instant, found: Match, moved: usize, tracer: &mut T) {
+pub(super) fn trace_match<T: Tracer>(now: Instant, found: Match, moved: usize, tracer: &mut T) {
     if !T::ON {
         return;
     }

@@ -1,4 +1,4 @@
-//! Cut-through, in virtual time: forwards frames when their headers are in, or parks them.
+//! Cut-through: forwards frames when their headers are in, or parks them.
 //!
 //! A frame that a port handed over before its last bit is in goes over the crossbar at once, or is
 //! parked until then.
@@ -10,15 +10,16 @@ use super::burst::FrameRoute;
 use super::lane::Lane;
 use super::parked::Parked;
 use super::timing::Step;
+use super::virtual_lane::VirtualLane;
 use crate::desc::Desc;
 use crate::islip::Match;
 use crate::port::Port;
 use crate::stats::DropReason;
 use crate::time::Instant;
 use crate::trace::Tracer;
-use crate::types::{PortId, PortSet, PriSet, QueueKey};
+use crate::types::{PortId, PriSet, QueueKey};
 
-impl Lane {
+impl VirtualLane {
     /// Keeps the frame that port `index` handed over, and that is whole at `until`.
     pub(super) fn park<T: Tracer>(
         &mut self,
@@ -28,12 +29,11 @@ impl Lane {
         until: Instant,
         tracer: &mut T,
     ) {
-        let Self { ctx, inputs, scratch, .. } = self;
+        let Lane { ctx, inputs, scratch, .. } = &mut self.lane;
         let Some(lane) = inputs.get_mut(index) else {
             ctx.bufs.free(desc);
             return;
         };
-        self.parked.insert(lane.port);
         ctx.stats.parked.add(1);
         // The simulated wire knows already that the frame's FCS will be wrong: its source is not
         // learnt.
@@ -42,27 +42,28 @@ impl Lane {
         }
         ctx.learn(now, lane.port, &mut scratch.learn, tracer);
         let (route, meta) = (scratch.routes[0], scratch.metas[0]);
-        lane.parked = Some(Box::new(Parked { desc, route, meta, until, is_new: true }));
+        let parked = Parked { desc, route, meta, until, is_new: true };
+        self.parked.put(lane.port, Box::new(parked));
     }
 
-    /// Queues the frame of port `index` if it is whole by now; returns how many frames that was. A
+    /// Queues the frame of `input` if it is whole by now; returns how many frames that was. A
     /// frame that was damaged on the wire is dropped.
     pub(super) fn unpark<T: Tracer>(
         &mut self,
         now: Instant,
-        index: usize,
+        input: PortId,
         tracer: &mut T,
     ) -> usize {
-        let Some(lane) = self.inputs.get_mut(index) else { return 0 };
-        let Some(mut parked) = lane.parked.take_if(|parked| parked.until <= now) else { return 0 };
-        self.parked.remove(lane.port);
-        if self.ctx.bufs.is_damaged(&parked.desc) {
-            self.ctx.bufs.set_damaged(&mut parked.desc, false);
-            self.ctx.stats.parked.sub(1);
-            self.ctx.end(now, parked.desc, DropReason::Fcs, tracer);
+        let parked = self.parked.take_if(input, |parked| parked.until <= now);
+        let Some(mut parked) = parked else { return 0 };
+        let ctx = &mut self.lane.ctx;
+        if ctx.bufs.is_damaged(&parked.desc) {
+            ctx.bufs.set_damaged(&mut parked.desc, false);
+            ctx.stats.parked.sub(1);
+            ctx.end(now, parked.desc, DropReason::Fcs, tracer);
             return 1;
         }
-        self.proceed(now, index, *parked, tracer);
+        self.proceed(now, input, *parked, tracer);
         1
     }
 
@@ -75,27 +76,20 @@ impl Lane {
         step: &mut Step,
         tracer: &mut T,
     ) {
-        let early = self.parked;
-        for index in 0..ports.len() {
-            let Some(lane) = self.inputs.get_mut(index) else { return };
-            if !early.contains(lane.port) {
-                continue;
-            }
-            let input = lane.port;
+        for input in self.parked.inputs().iter() {
             // Only in the step in which its header came in. A frame that could not start then waits
             // for its last bit (docs/spec/model.md §2).
-            let Some(parked) = lane.parked.take_if(|parked| parked.is_new) else { continue };
+            let parked = self.parked.take_if(input, |parked| parked.is_new);
+            let Some(mut parked) = parked else { continue };
             let voq = parked.voq(input);
             let Some(QueueKey { output, pri, .. }) =
                 voq.filter(|&voq| self.starts_now(now, voq, parked.desc.len(), ports))
             else {
-                if let Some(lane) = self.inputs.get_mut(index) {
-                    lane.parked = Some(Box::new(Parked { is_new: false, ..*parked }));
-                }
+                parked.is_new = false;
+                self.parked.put(input, parked);
                 continue;
             };
-            self.parked.remove(input);
-            self.proceed(now, index, *parked, tracer);
+            self.proceed(now, input, *parked, tracer);
             // Queued and taken out in one step, so that admission, counters and the crossbar's hold
             // are those of any other frame.
             let found = Match { input, output, pri, iteration: 0 };
@@ -112,7 +106,7 @@ impl Lane {
         len: usize,
         ports: &[Box<dyn Port>],
     ) -> bool {
-        let Self { ctx, inputs, outputs, crossbar, .. } = self;
+        let Lane { ctx, inputs, outputs, .. } = &self.lane;
         let snapshot = &ctx.snapshot;
         let rate = |port: PortId| snapshot.config.ports.get(port.index()).map(|port| port.rate);
         let mine = outputs.iter().zip(inputs).zip(ports).find(|((lane, _), _)| lane.port == output);
@@ -138,26 +132,25 @@ impl Lane {
             && is_first
             && fits
             && is_free(port.as_ref())
-            && crossbar.as_ref().is_some_and(|crossbar| crossbar.is_free(now, input, output))
+            && self.holds.is_free(now, input, output)
     }
 
     /// Ends the ingress of a frame: puts it into its queues.
-    fn proceed<T: Tracer>(&mut self, now: Instant, index: usize, parked: Parked, tracer: &mut T) {
-        let Self { ctx, inputs, outputs, .. } = self;
-        let Some(lane) = inputs.get_mut(index) else { return };
+    fn proceed<T: Tracer>(&mut self, now: Instant, input: PortId, parked: Parked, tracer: &mut T) {
+        let Lane { ctx, inputs, outputs, .. } = &mut self.lane;
+        let Some(lane) = inputs.get_mut(input.index()) else { return };
         ctx.stats.parked.sub(1);
         let Parked { desc, route, meta, .. } = parked;
         let found = FrameRoute { route, meta: &meta };
-        lane.dispose_one(ctx, now, desc, found, outputs.get_mut(index), tracer);
+        lane.dispose_one(ctx, now, desc, found, outputs.get_mut(input.index()), tracer);
     }
 
     /// Drops frames that are not whole, when the switch stops.
     pub(super) fn end_parked<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
-        self.parked = PortSet::EMPTY;
-        for lane in &mut self.inputs {
-            let Some(parked) = lane.parked.take() else { continue };
-            self.ctx.stats.parked.sub(1);
-            self.ctx.end(now, parked.desc, DropReason::Shutdown, tracer);
+        for input in self.parked.inputs().iter() {
+            let Some(parked) = self.parked.take_if(input, |_| true) else { continue };
+            self.lane.ctx.stats.parked.sub(1);
+            self.lane.ctx.end(now, parked.desc, DropReason::Shutdown, tracer);
         }
     }
 }

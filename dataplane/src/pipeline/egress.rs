@@ -12,7 +12,6 @@ use weft_base::ring::Rx;
 use super::context::Context;
 use super::lane::Lane;
 use super::output_lane::OutputLane;
-use super::timing::Timing;
 use crate::batch::BURST;
 use crate::desc::{Desc, FrameStats};
 use crate::port::Port;
@@ -22,12 +21,14 @@ use crate::trace::{Event, Part, Tracer};
 use crate::types::{PortSet, PriSet};
 
 impl Lane {
-    /// Sends frames that may be sent by one port; returns how many the port took.
+    /// Sends frames that may be sent by one port; returns how many the port took. Egress queues of
+    /// other priorities than `queued` are empty.
     #[inline]
     pub(super) fn send<T: Tracer>(
         &mut self,
         now: Instant,
         index: usize,
+        queued: PriSet,
         port: &mut dyn Port,
         tracer: &mut T,
     ) -> usize {
@@ -36,10 +37,9 @@ impl Lane {
         }
         // First: a PAUSE that waits behind data costs headroom.
         self.send_pause(now, index, tracer);
-        let Self { ctx, outputs, timing, .. } = self;
+        let Self { ctx, outputs, .. } = self;
         let Some(lane) = outputs.get_mut(index) else { return 0 };
         (lane.closed_until, lane.full) = (None, false);
-        let queued = if *timing == Timing::Virtual { lane.queued } else { ctx.snapshot.pris };
         let (ready, lens) = lane.ready(queued);
         lane.queued = ready;
         // Held queues (`tx_off`) are skipped like paused ones, but watchdog and counters see no

@@ -20,11 +20,11 @@ use crate::trace::{Event, Tracer};
 use crate::types::{PortId, PortSet, PriSet};
 
 impl Lane {
-    /// Takes over a new configuration, if there is one.
-    pub(super) fn refresh<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
+    /// Takes over a new configuration; false if there is none.
+    pub(super) fn refresh<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> bool {
         let current = self.ctx.core.snapshot.load();
         if current.epoch == self.ctx.snapshot.epoch {
-            return;
+            return false;
         }
         let old = core::mem::replace(&mut self.ctx.snapshot, Arc::clone(&current));
         (self.ctx.has_released, self.ctx.crossbar_dirty) = (true, true);
@@ -37,7 +37,8 @@ impl Lane {
             lane.reconfigure(&old, snapshot);
             if mode != old.config.pfc.mode {
                 // Another rule decides on PAUSE from now on, and no PAUSE of the old one may stay.
-                // Groups above XOFF are asserted anew here; for queues `groups` does it in this step.
+                // Groups above XOFF are asserted anew here; for queues `release_groups` does it in this
+                // step.
                 let pris = if mode == PfcMode::IngressPg { lane.xoff } else { PriSet::EMPTY };
                 for pri in snapshot.lossless.iter() {
                     lane.pause.set(pri, pris.contains(pri));
@@ -57,48 +58,50 @@ impl Lane {
         if T::ON {
             tracer.event(now, Event::Reload { epoch: snapshot.epoch });
         }
+        true
     }
 
-    /// Follows links that went up or down.
-    pub(super) fn links<T: Tracer>(
+    /// Follows the link of the port at place `index`, if it went up or down.
+    #[inline]
+    pub(super) fn follow_link<T: Tracer>(
         &mut self,
         now: Instant,
-        look: PortSet,
-        ports: &[Box<dyn Port>],
+        index: usize,
+        port: &dyn Port,
         tracer: &mut T,
     ) {
-        for index in look.iter().map(PortId::index) {
-            let (Some(port), Some(lane)) = (ports.get(index), self.outputs.get_mut(index)) else {
-                continue;
-            };
-            let up = port.link_up();
-            if up == lane.up {
-                continue;
+        let up = port.link_up();
+        if self.outputs.get(index).is_some_and(|lane| lane.up != up) {
+            self.change_link(now, index, up, tracer);
+        }
+    }
+
+    #[cold]
+    fn change_link<T: Tracer>(&mut self, now: Instant, index: usize, up: bool, tracer: &mut T) {
+        let Some(lane) = self.outputs.get_mut(index) else { return };
+        lane.up = up;
+        self.ctx.crossbar_dirty = true;
+        let bit = PortSet::only(lane.port).bits();
+        if up {
+            self.ctx.core.up.fetch_or(bit, Ordering::Relaxed);
+        } else {
+            let before = self.ctx.core.up.fetch_and(!bit, Ordering::Relaxed);
+            lane.link_down(now);
+            // Stations behind a LAG stay while it has a link.
+            let links = &self.ctx.snapshot.links;
+            let left = links.members(lane.port).and(PortSet::from_bits(before & !bit));
+            if left.is_empty() {
+                self.ctx.core.fdb.flush_port(links.leader(lane.port));
             }
-            lane.up = up;
-            self.ctx.crossbar_dirty = true;
-            let bit = PortSet::only(lane.port).bits();
-            if up {
-                self.ctx.core.up.fetch_or(bit, Ordering::Relaxed);
-            } else {
-                let before = self.ctx.core.up.fetch_and(!bit, Ordering::Relaxed);
-                lane.link_down(now);
-                // Stations behind a LAG stay while it has a link.
-                let links = &self.ctx.snapshot.links;
-                let left = links.members(lane.port).and(PortSet::from_bits(before & !bit));
-                if left.is_empty() {
-                    self.ctx.core.fdb.flush_port(links.leader(lane.port));
-                }
-                if let Some(input) = self.inputs.get_mut(index) {
-                    input.link_down();
-                }
+            if let Some(input) = self.inputs.get_mut(index) {
+                input.link_down();
             }
-            if T::ON {
-                tracer.event(now, Event::Link { port: lane.port.get(), up });
-            }
-            if !up {
-                self.leave_down(now, index, tracer);
-            }
+        }
+        if T::ON {
+            tracer.event(now, Event::Link { port: lane.port.get(), up });
+        }
+        if !up {
+            self.leave_down(now, index, tracer);
         }
     }
 

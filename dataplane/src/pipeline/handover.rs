@@ -56,10 +56,10 @@ impl Lane {
         if fed.is_empty() {
             return 0;
         }
-        let mut sent = 0;
+        let (mut sent, pris) = (0, self.ctx.snapshot.pris);
         for (index, port) in ports.iter_mut().enumerate() {
             if self.outputs.get(index).is_some_and(|output| fed.contains(output.port)) {
-                sent += self.send(now, index, port.as_mut(), tracer);
+                sent += self.send(now, index, pris, port.as_mut(), tracer);
             }
         }
         self.report();

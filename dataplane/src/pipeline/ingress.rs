@@ -50,7 +50,7 @@ impl Lane {
     }
 
     /// Does the work of [`Self::receive`] for frames that a port has handed over.
-    fn take_in<T: Tracer>(
+    pub(super) fn take_in<T: Tracer>(
         &mut self,
         now: Instant,
         index: usize,
@@ -100,66 +100,6 @@ impl Lane {
         tracer.part(Part::Ingress);
         count
     }
-
-    /// Like [`Self::receive`], but one frame, in virtual time; returns how many that was.
-    pub(super) fn receive_one<T: Tracer>(
-        &mut self,
-        now: Instant,
-        index: usize,
-        port: &mut dyn Port,
-        tracer: &mut T,
-    ) -> usize {
-        let Some(mut desc) = port.rx_one(now, &mut self.ctx.bufs) else { return 0 };
-        tracer.part(Part::Receive);
-        let may_transit = self.may_transit::<T>();
-        let Self { ctx, inputs, outputs, scratch, flows, transits, .. } = self;
-        let Some(lane) = inputs.get_mut(index) else { return 0 };
-        if ctx.snapshot.tlp_ports.contains(lane.port) {
-            let mut batch = Batch::new();
-            batch.push(desc);
-            return self.take_in(now, index, batch, tracer);
-        }
-        lane.draining.receive();
-        ctx.count_burst(lane.port, 1);
-        let Scratch { routes, metas, learn, .. } = &mut **scratch;
-        let blocked = ctx.core.blocked().contains(lane.port);
-        // As in `take_in`.
-        let known =
-            if T::ON || blocked { None } else { ctx.lookup_one(now, lane.port, &mut desc, flows) };
-        let (route, sole) = if let Some(queue) = known {
-            (queue.get(), Some(queue.output()))
-        } else {
-            let mut batch = Batch::new();
-            batch.push(desc);
-            let burst = BurstView { batch: &mut batch, which: BurstMask::first(1) };
-            let to = Found { metas, learn, flows };
-            lane.decide(ctx, now, burst, to, blocked, tracer);
-            let Some(only) = batch.pop() else { return 0 };
-            desc = only;
-            let sole = match metas[0].verdict {
-                Verdict::Forward(outputs) => outputs.sole(),
-                Verdict::Drop(_) | Verdict::Consume | Verdict::Hold => None,
-            };
-            (CACHE_MISS, sole)
-        };
-        // Cut-through: the port handed the frame over when its header was in.
-        if let Some(until) = port.whole_at().filter(|&until| until > now) {
-            routes[0] = route;
-            self.park(now, index, desc, until, tracer);
-            return 1;
-        }
-        if let Some(output) = sole.filter(|_| may_transit) {
-            lane.enter(ctx, now, desc, output, transits, tracer);
-        } else {
-            let found = FrameRoute { route, meta: &metas[0] };
-            lane.dispose_one(ctx, now, desc, found, outputs.get_mut(index), tracer);
-        }
-        if !learn.is_empty() {
-            ctx.learn(now, lane.port, learn, tracer);
-        }
-        tracer.part(Part::Ingress);
-        1
-    }
 }
 
 /// Drops frames that came in by a blocked port instead of forwarding them. Frames for the switch
@@ -175,13 +115,13 @@ fn shut_out(which: BurstMask, metas: &mut [FrameMeta; BURST]) {
 }
 
 /// Memory for the results of a burst.
-struct Found<'a> {
+pub(super) struct Found<'a> {
     /// Headers and verdicts, by place in the burst.
-    metas: &'a mut [FrameMeta; BURST],
+    pub metas: &'a mut [FrameMeta; BURST],
     /// Source addresses that are to be learnt.
-    learn: &'a mut arrayvec::ArrayVec<Source, BURST>,
+    pub learn: &'a mut arrayvec::ArrayVec<Source, BURST>,
     /// The worker's flow cache.
-    flows: &'a mut FlowCache,
+    pub flows: &'a mut FlowCache,
 }
 
 /// Destination of loop probes.
@@ -190,7 +130,7 @@ const PROBE: AddrKey = AddrKey::ethernet(loop_probe::DST);
 impl InputLane {
     /// Parses frames of the burst, and decides on their outputs.
     #[inline]
-    fn decide<T: Tracer>(
+    pub(super) fn decide<T: Tracer>(
         &mut self,
         ctx: &mut Context,
         now: Instant,

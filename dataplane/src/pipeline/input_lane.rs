@@ -4,7 +4,6 @@
 //! Source: docs/spec/pipeline.md §1 to §4, §9.
 
 use super::draining::Draining;
-use super::parked::Parked;
 use crate::loops::Repeats;
 use crate::pfc::PauseTx;
 use crate::queues::QueueSet;
@@ -27,8 +26,6 @@ pub(super) struct InputLane {
     pub enqueued_pris: PriSet,
     /// Frames that could have bypassed the pipeline, and whether they have left.
     pub draining: Draining,
-    /// In virtual time, a frame whose last bit is not in yet (cut-through).
-    pub parked: Option<Box<Parked>>,
     pub(super) seen: crate::port::PortCounters,
     /// Samples of frames, which show whether the same ones come in again.
     pub(super) repeats: Repeats,
@@ -45,7 +42,6 @@ impl InputLane {
             enqueued: PerPri::default(),
             enqueued_pris: PriSet::EMPTY,
             draining: Draining::default(),
-            parked: None,
             seen: crate::port::PortCounters::default(),
             repeats: Repeats::new(),
         }

@@ -14,13 +14,10 @@ use super::input_lane::InputLane;
 use super::output_lane::OutputLane;
 use super::scratch::Scratch;
 use super::switch_core::Core;
-use super::timing::Timing;
-use super::transits::Transits;
-use super::wakes::Wakes;
 use crate::flows::FlowCache;
 use crate::pool::Bufs;
 use crate::stats::WorkerStats;
-use crate::types::{PortId, PortSet};
+use crate::types::PortId;
 
 /// The part of a switch that one worker owns: its ports' queues and schedulers, and perhaps the
 /// crossbar.
@@ -33,17 +30,6 @@ pub struct Lane {
     pub(super) downlink: Option<Downlink>,
     pub(super) scratch: Box<Scratch>,
     pub(super) flows: FlowCache,
-    pub(super) timing: Timing,
-    /// In virtual time: when each port is due.
-    pub(super) wakes: Wakes,
-    /// In virtual time, determined at the first step: ports whose links may go down by themselves,
-    /// and ports that hand over several frames at once, which those of virtual time never do.
-    pub(super) unsteady: Option<PortSet>,
-    pub(super) in_bursts: PortSet,
-    /// In virtual time: admitted frames that came in at this instant.
-    pub(super) transits: Transits,
-    /// Ports with a frame whose last bit is not in yet.
-    pub(super) parked: PortSet,
     /// Whether loop probes are still to be sent.
     pub(super) probing: bool,
     /// Whether frames may bypass the pipeline at any port; determined at the first step.

@@ -37,7 +37,8 @@ pub(super) struct OutputLane {
     pub(super) calm: bool,
     /// Frames were left in queues or pending at the last look.
     pub(super) backlog: bool,
-    /// In virtual time, queues that may hold a frame; all others are empty.
+    /// Queues that had a frame at the last look, or got one since from this worker's crossbar in
+    /// virtual time.
     pub(super) queued: PriSet,
     /// Rate limits hold all waiting frames back until then.
     pub(super) closed_until: Option<Instant>,

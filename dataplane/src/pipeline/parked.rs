@@ -1,4 +1,4 @@
-//! Parked: in virtual time, a frame whose last bit is not in yet (cut-through).
+//! Parked: frames whose last bits are not in yet (cut-through), at most one an input.
 //!
 //! Units: [`Instant`].
 //! Source: docs/spec/model.md §2.
@@ -7,7 +7,7 @@ use super::burst::{CACHE_MISS, FrameMeta, Verdict};
 use crate::desc::Desc;
 use crate::queues::QueueId;
 use crate::time::Instant;
-use crate::types::{PortId, QueueKey};
+use crate::types::{PortId, PortSet, QueueKey};
 
 /// A frame of one input that is decided about, but whose last bit is not in yet.
 pub(super) struct Parked {
@@ -30,5 +30,53 @@ impl Parked {
             Verdict::Drop(_) | Verdict::Consume | Verdict::Hold => return None,
         };
         Some(QueueKey { input, output, pri: self.desc.pri() })
+    }
+}
+
+/// The parked frames of a switch, by input.
+pub(super) struct ParkedFrames {
+    frames: Vec<Option<Box<Parked>>>,
+    /// Inputs that have one: most steps of most switches find none.
+    inputs: PortSet,
+}
+
+impl ParkedFrames {
+    pub fn new(ports: usize) -> Self {
+        Self { frames: (0..ports).map(|_| None).collect(), inputs: PortSet::EMPTY }
+    }
+
+    /// Inputs that have one.
+    #[inline]
+    pub const fn inputs(&self) -> PortSet {
+        self.inputs
+    }
+
+    /// Parks a frame of `input`, which has none.
+    pub fn put(&mut self, input: PortId, parked: Box<Parked>) {
+        if let Some(slot) = self.frames.get_mut(input.index()) {
+            *slot = Some(parked);
+            self.inputs.insert(input);
+        }
+    }
+
+    /// Takes the frame of `input` out, if it has one for which `is_wanted` is true.
+    pub fn take_if(
+        &mut self,
+        input: PortId,
+        is_wanted: impl FnOnce(&Parked) -> bool,
+    ) -> Option<Box<Parked>> {
+        let slot = self.frames.get_mut(input.index())?;
+        let parked = slot.take_if(|parked| is_wanted(parked))?;
+        self.inputs.remove(input);
+        Some(parked)
+    }
+
+    /// When the last bit of the frame of `input` is in.
+    #[inline]
+    pub fn until(&self, input: PortId) -> Option<Instant> {
+        if !self.inputs.contains(input) {
+            return None;
+        }
+        self.frames.get(input.index())?.as_ref().map(|parked| parked.until)
     }
 }

@@ -11,12 +11,12 @@ use weft_base::threads;
 use super::context::Context;
 use super::lane::Lane;
 use super::output_lane::OutputLane;
-use super::timing::{Step, Timing};
+use super::timing::Step;
 use crate::port::Port;
 use crate::stats::DropReason;
 use crate::time::{Instant, Span};
 use crate::trace::{Part, Tracer};
-use crate::types::{PORTS_MAX, PortSet};
+use crate::types::PortSet;
 
 /// FDB buckets that a step checks for old entries; none is checked before an entry can be due.
 pub(super) const AGE_BUCKETS: usize = 16;
@@ -30,39 +30,13 @@ impl Lane {
         ports: &mut [Box<dyn Port>],
         tracer: &mut T,
     ) -> Step {
-        self.step_at(now, Self::ANY, ports, tracer)
-    }
-
-    /// The value of `changed` when anything may have changed, the configuration included.
-    pub const ANY: PortSet = PortSet::first(PORTS_MAX);
-
-    /// Like [`Self::step`], but in virtual time visits only ports that are due. `changed`: ports,
-    /// by place in the lane, that received frames since the last step ([`Self::ANY`] if anything
-    /// else may have changed, too).
-    pub fn step_at<T: Tracer>(
-        &mut self,
-        now: Instant,
-        changed: PortSet,
-        ports: &mut [Box<dyn Port>],
-        tracer: &mut T,
-    ) -> Step {
-        match self.timing {
-            Timing::Virtual => self.step_virtual(now, changed, ports, tracer),
-            Timing::Live => self.step_live(now, ports, tracer),
-        }
-    }
-
-    fn step_live<T: Tracer>(
-        &mut self,
-        now: Instant,
-        ports: &mut [Box<dyn Port>],
-        tracer: &mut T,
-    ) -> Step {
         let mut step = Step::default();
         let all = PortSet::first(ports.len());
         // Configuration and links first: everything below decides by them.
         self.refresh(now, tracer);
-        self.links(now, all, ports, tracer);
+        for (index, port) in ports.iter().enumerate() {
+            self.follow_link(now, index, port.as_ref(), tracer);
+        }
         if self.ctx.core.has_guarded() {
             self.follow_guard();
         }
@@ -133,10 +107,10 @@ impl Lane {
             // Egress queues are filled first, so that a port gets long bursts.
             let moved = self.cross(now, tracer, step);
             tracer.part(Part::Crossbar);
-            let mut sent = 0;
+            let (mut sent, pris) = (0, self.ctx.snapshot.pris);
             for (index, port) in ports.iter_mut().enumerate() {
                 if !self.is_idle(index, step.fed) {
-                    sent += self.send(now, index, port.as_mut(), tracer);
+                    sent += self.send(now, index, pris, port.as_mut(), tracer);
                 }
             }
             tracer.part(Part::Egress);
@@ -167,7 +141,8 @@ impl Lane {
         for (index, port) in ports.iter_mut().enumerate() {
             self.housekeeping(now, index, port.as_mut());
         }
-        let (held, _) = self.groups(now, tracer);
+        let held = self.take_back_cells();
+        self.release_groups(now, PortSet::first(self.inputs.len()), tracer);
         // By one worker: the owner of the crossbar ages the FDB for all.
         if self.crossbar.is_some() {
             self.ctx.core.fdb.age(now, AGE_BUCKETS);
@@ -213,8 +188,8 @@ impl Lane {
     /// When this lane next has something to do although no frame arrives.
     fn next_due(&mut self, now: Instant, ports: &[Box<dyn Port>]) -> Option<Instant> {
         let mut next = None;
-        for index in 0..ports.len() {
-            next = Instant::earlier(next, self.port_due(now, index, ports));
+        for (index, port) in ports.iter().enumerate() {
+            next = Instant::earlier(next, self.port_due(now, index, port.as_ref()));
         }
         if self.crossbar.is_some() {
             next = Instant::earlier(next, self.ctx.core.fdb.next_age_due(now));
@@ -242,10 +217,9 @@ impl Lane {
         &mut self,
         now: Instant,
         index: usize,
-        ports: &[Box<dyn Port>],
+        port: &dyn Port,
     ) -> Option<Instant> {
-        let output = self.outputs.get_mut(index)?;
-        let (port, input) = (ports.get(index)?, self.inputs.get(index)?);
+        let (output, input) = (self.outputs.get_mut(index)?, self.inputs.get(index)?);
         let mut next = Instant::earlier(output.next(now), port.next_event());
         // A port that took no more frames has room when it is idle, and no frame tells of that.
         if output.is_blocked() {
@@ -256,16 +230,12 @@ impl Lane {
             // A PAUSE that cannot be sent while the link is down is not due.
             next = Instant::earlier(next, input.next(now).filter(|_| output.up));
         }
-        match &input.parked {
-            Some(parked) => Instant::earlier(next, Some(parked.until)),
-            None => next,
-        }
+        next
     }
 
     /// Ends all frames that are still queued and takes back the chunks that ports hold, when the
     /// switch stops and no lane makes a step any more.
     pub fn stop<T: Tracer>(&mut self, now: Instant, ports: &mut [Box<dyn Port>], tracer: &mut T) {
-        self.end_parked(now, tracer);
         self.end_held(now, tracer);
         // In the order of the path: frames that are moved on by one call are ended by a later one.
         self.drain_all(now, tracer);

@@ -1,4 +1,4 @@
-//! Transit, in virtual time: a frame whose path is free goes through the switch at once.
+//! Transit: a frame whose path is free goes through the switch at once.
 //!
 //! Frames that came in at one instant are admitted but not yet in a VOQ. Where input and output are
 //! free and no other frame waits for either, a frame goes to its port; all others go to their VOQs.
@@ -13,29 +13,18 @@ use super::egress::count_sent;
 use super::input_lane::InputLane;
 use super::lane::Lane;
 use super::output_lane::{OutputLane, wire_len};
-use super::timing::{Step, Timing};
+use super::timing::Step;
 use super::transits::{Transit, Transits};
-use crate::config::PfcMode;
+use super::virtual_lane::VirtualLane;
 use crate::desc::Desc;
 use crate::port::Port;
 use crate::queues::QueueId;
 use crate::stats::{Counter, DropReason};
 use crate::time::Instant;
 use crate::trace::Tracer;
-use crate::types::{PortId, Pri, PriSet};
+use crate::types::{PortId, PriSet, QueueKey};
 
-impl Lane {
-    /// Whether frames may bypass the queues: not with a trace, which shows each stage, and not in
-    /// `egress-queue` mode, in which each stage may pause.
-    #[inline]
-    pub(super) fn may_transit<T: Tracer>(&self) -> bool {
-        !T::ON
-            && self.timing == Timing::Virtual
-            && self.has_fast_path == Some(false)
-            && self.ctx.snapshot.config.pfc.mode == PfcMode::IngressPg
-            && self.crossbar.as_ref().is_some_and(|crossbar| crossbar.islip.is_strict())
-    }
-
+impl VirtualLane {
     /// Lets the frames that came in at `now` go through, or into their VOQs; returns how many went
     /// through.
     pub(super) fn pass_transits<T: Tracer>(
@@ -58,11 +47,11 @@ impl Lane {
         }
         for frame in frames.drain(..) {
             let (input, output, pri) = (frame.desc.input(), frame.output, frame.desc.pri());
-            if !self.is_clear(now, input, output, pri) {
+            if !self.is_clear(now, QueueKey { input, output, pri }) {
                 self.queue(now, frame, tracer);
                 continue;
             }
-            if let Some(crossbar) = &mut self.crossbar {
+            if let Some(crossbar) = &mut self.lane.crossbar {
                 // For the pointers, which must be as after a slot with this one request.
                 let _ = crossbar.islip.slot_of_one(input, output, pri);
             }
@@ -86,7 +75,7 @@ impl Lane {
     ) -> usize {
         // Ports that take bursts get the frames of one instant in the order of ports, from `send_due`.
         let may_pass = self.may_transit::<T>() && !self.in_bursts.contains(output);
-        let Self { ctx, crossbar, outputs, inputs, .. } = self;
+        let Lane { ctx, crossbar, outputs, inputs, .. } = &mut self.lane;
         let (lane, back) = (outputs.get_mut(output.index()), inputs.get(output.index()));
         let (Some(crossbar), Some(lane), Some(back), Some(port)) =
             (crossbar, lane, back, ports.get_mut(output.index()))
@@ -95,9 +84,9 @@ impl Lane {
             return 0;
         };
         let pri = desc.pri();
-        crossbar.hold(now, desc.input(), output, desc.len(), &ctx.snapshot);
-        if may_pass && lane.is_bare() && back.pause.is_idle() && port.tx_room(now) > 0 {
-            return 1 + lane.send_one(ctx, now, desc, port.as_mut(), tracer);
+        self.holds.hold(now, desc.input(), output, desc.len(), &ctx.snapshot);
+        if may_pass && is_bare(lane) && back.pause.is_idle() && port.tx_room(now) > 0 {
+            return 1 + send_one(lane, ctx, now, desc, port.as_mut(), tracer);
         }
         crossbar.feed(output, pri, desc);
         lane.queued.insert(pri);
@@ -107,7 +96,7 @@ impl Lane {
 
     /// Puts an admitted frame into its VOQ.
     fn queue<T: Tracer>(&mut self, now: Instant, frame: Transit, tracer: &mut T) {
-        let Self { ctx, .. } = self;
+        let ctx = &mut self.lane.ctx;
         let Transit { desc, output } = frame;
         let (input, id) = (desc.input(), QueueId::new(output, desc.pri()));
         ctx.crossbar_dirty = true;
@@ -120,72 +109,68 @@ impl Lane {
     /// Whether a frame is sure to go from `input` to `output` in the next slot, and no other from
     /// or to them.
     #[inline]
-    fn is_clear(&self, now: Instant, input: PortId, output: PortId, pri: Pri) -> bool {
-        let Self { ctx, crossbar: Some(crossbar), .. } = self else { return false };
+    fn is_clear(&self, now: Instant, QueueKey { input, output, pri }: QueueKey) -> bool {
+        let Lane { ctx, crossbar: Some(crossbar), .. } = &self.lane else { return false };
         let ToCrossbar::Local(voqs) = &ctx.to_crossbar else { return false };
         let core = &ctx.core;
         core.up().contains(output)
             && !core.closed(output).contains(pri)
-            && crossbar.is_free(now, input, output)
+            && self.holds.is_free(now, input, output)
             && (voqs.outputs().is_empty()
                 || !voqs.outputs().contains(output) && !voqs.waits_from(input))
             && crossbar.has_room_for(output, pri)
     }
 }
 
-impl InputLane {
-    /// Admits a frame that goes to one output, and keeps it until all frames of this instant have
-    /// come in.
-    #[inline]
-    pub(super) fn enter<T: Tracer>(
-        &mut self,
-        ctx: &mut Context,
-        now: Instant,
-        desc: Desc,
-        output: PortId,
-        transits: &mut Transits,
-        tracer: &mut T,
-    ) {
-        let pri = desc.pri();
-        let Some(desc) = self.admit_one(ctx, now, output, desc, tracer) else { return };
-        ctx.stats.port[self.port].pri[pri].enqueued.add(1);
-        // As `publish` does for frames that go to a VOQ.
-        let depth = u64::from(ctx.core.buffer.depth(output, pri));
-        ctx.stats.port[output].pri[pri].depth_watermark.raise(depth);
-        ctx.note_shared();
-        transits.add(desc, output);
-    }
+/// Admits a frame of the port of `lane` that goes to one output, and keeps it until all frames of
+/// this instant have come in.
+#[inline]
+pub(super) fn enter<T: Tracer>(
+    lane: &mut InputLane,
+    ctx: &mut Context,
+    now: Instant,
+    desc: Desc,
+    output: PortId,
+    transits: &mut Transits,
+    tracer: &mut T,
+) {
+    let pri = desc.pri();
+    let Some(desc) = lane.admit_one(ctx, now, output, desc, tracer) else { return };
+    ctx.stats.port[lane.port].pri[pri].enqueued.add(1);
+    // As `InputLane::publish` does for frames that go to a VOQ.
+    let depth = u64::from(ctx.core.buffer.depth(output, pri));
+    ctx.stats.port[output].pri[pri].depth_watermark.raise(depth);
+    ctx.note_shared();
+    transits.add(desc, output);
 }
 
-impl OutputLane {
-    /// Whether no frame is before one that comes now, and no rate limit holds it.
-    #[inline]
-    fn is_bare(&self) -> bool {
-        self.up
-            && !self.tx_off
-            && !self.backlog
-            && self.queued.is_empty()
-            && self.pending.is_empty()
-            && self.sched.is_unlimited()
-    }
+/// Whether no frame is before one that comes now, and no rate limit holds it.
+#[inline]
+fn is_bare(lane: &OutputLane) -> bool {
+    lane.up
+        && !lane.tx_off
+        && !lane.backlog
+        && lane.queued.is_empty()
+        && lane.pending.is_empty()
+        && lane.sched.is_unlimited()
+}
 
-    /// Does the work of [`Self::take`] and [`Self::hand_over`] for a frame that skips the egress
-    /// queue.
-    #[inline]
-    fn send_one<T: Tracer>(
-        &mut self,
-        ctx: &mut Context,
-        now: Instant,
-        desc: Desc,
-        port: &mut dyn Port,
-        tracer: &mut T,
-    ) -> usize {
-        let (output, pri) = (self.port, desc.pri());
-        // For the state of the round, which must be as if the frame had been queued.
-        let _ = self.sched.pick(now, PriSet::only(pri), |_| wire_len(&desc));
-        let Some(desc) = ctx.leave(now, output, desc, tracer) else { return 0 };
-        count_sent(&ctx.stats.port[output], core::slice::from_ref(&desc), Counter::add);
-        port.tx_one(now, &mut ctx.bufs, desc);
-        1
-    }
+/// Does the work of [`OutputLane::take`] and [`OutputLane::hand_over`] for a frame that skips the
+/// egress queue.
+#[inline]
+fn send_one<T: Tracer>(
+    lane: &mut OutputLane,
+    ctx: &mut Context,
+    now: Instant,
+    desc: Desc,
+    port: &mut dyn Port,
+    tracer: &mut T,
+) -> usize {
+    let (output, pri) = (lane.port, desc.pri());
+    // For the state of the round, which must be as if the frame had been queued.
+    let _ = lane.sched.pick(now, PriSet::only(pri), |_| wire_len(&desc));
+    let Some(desc) = ctx.leave(now, output, desc, tracer) else { return 0 };
+    count_sent(&ctx.stats.port[output], core::slice::from_ref(&desc), Counter::add);
+    port.tx_one(now, &mut ctx.bufs, desc);
+    1
 }

@@ -1,4 +1,4 @@
-//! Transits: in virtual time, frames that came in at one instant and are in no queue yet.
+//! Transits: frames that came in at one instant and are in no queue yet.
 //!
 //! A lane has one [`Transits`], with at most one frame for each port.
 //!

@@ -1,23 +1,24 @@
 //! Step in virtual time: handles what is due at one instant, at the ports that are due.
 //!
-//! Like [`Lane::step`], but one frame for each port. A lane has all ports, so each port's place is
-//! its number.
+//! The order is that of [`Lane::step`](super::lane::Lane::step), but with one frame for each port.
 //!
 //! Units: frames, [`Instant`].
 //! Source: docs/spec/model.md §1; docs/spec/pipeline.md §1 to §11.
 
-use super::lane::Lane;
 use super::output_lane::OutputLane;
 use super::step::AGE_BUCKETS;
 use super::timing::Step;
+use super::virtual_lane::VirtualLane;
 use crate::port::Port;
 use crate::time::Instant;
 use crate::trace::{Part, Tracer};
-use crate::types::{PortId, PortSet};
+use crate::types::{PortId, PortSet, PriSet};
 
-impl Lane {
-    /// One step at `now`. `changed`: ports that received frames since the last step.
-    pub(super) fn step_virtual<T: Tracer>(
+impl VirtualLane {
+    /// One step at `now`, which visits only ports that are due. `changed`: ports that received
+    /// frames since the last step ([`Self::ANY`] if anything else may have changed, too). `ports`
+    /// are those of the switch, in order.
+    pub fn step_at<T: Tracer>(
         &mut self,
         now: Instant,
         changed: PortSet,
@@ -29,35 +30,36 @@ impl Lane {
         let unsteady = self.unsteady(ports);
         // After a change from outside any link may be different; otherwise only unsteady ones.
         let unsteady = if changed == Self::ANY { look } else { look.and(unsteady) };
-        if !unsteady.is_empty() {
-            self.links(now, unsteady, ports, tracer);
+        for index in unsteady.iter().map(PortId::index) {
+            let Some(port) = ports.get(index) else { break };
+            self.lane.follow_link(now, index, port.as_ref(), tracer);
         }
-        if !self.ctx.held.is_empty() {
-            step.work += self.release_held(now, tracer);
+        if !self.lane.ctx.held.is_empty() {
+            step.work += self.lane.release_held(now, tracer);
         }
-        self.unblock(now, tracer);
-        let spread = self.ctx.snapshot.links.is_any();
+        self.lane.unblock(now, tracer);
+        let spread = self.lane.ctx.snapshot.links.is_any();
         if spread {
-            self.keep_joined();
+            self.lane.keep_joined();
         }
-        let paused_or_storming = look.and(self.ctx.paused_or_storming);
+        let paused_or_storming = look.and(self.lane.ctx.paused_or_storming);
         if !paused_or_storming.is_empty() {
-            self.pauses(now, paused_or_storming, tracer);
+            self.lane.pauses(now, paused_or_storming, tracer);
         }
         tracer.part(Part::Rest);
         for place in look.iter() {
             let index = place.index();
             let Some(port) = ports.get_mut(index) else { break };
-            if !self.parked.is_empty() {
-                step.work += self.unpark(now, index, tracer);
+            if !self.parked.inputs().is_empty() {
+                step.work += self.unpark(now, place, tracer);
             }
             step.work += if self.in_bursts.contains(place) {
-                self.receive(now, index, port.as_mut(), tracer)
+                self.lane.receive(now, index, port.as_mut(), tracer)
             } else {
                 self.receive_one(now, index, port.as_mut(), tracer)
             };
         }
-        if !self.parked.is_empty() {
+        if !self.parked.inputs().is_empty() {
             // After all ports have received: frames that came in whole at this instant are charged
             // by then, and go first.
             self.cut_through(now, ports, &mut step, tracer);
@@ -65,7 +67,7 @@ impl Lane {
         if !self.transits.is_empty() {
             step.work += self.pass_transits(now, ports, &mut step, tracer);
         }
-        let moved = self.cross_timed(now, ports, tracer, &mut step);
+        let moved = self.cross(now, ports, tracer, &mut step);
         tracer.part(Part::Crossbar);
         let look = look.or(step.fed);
         let sent = self.send_due(now, look, step.fed, ports, tracer);
@@ -74,10 +76,7 @@ impl Lane {
         step.queued = step.work > 0;
         let look = look.or(self.look_after(now, &step, tracer));
         if spread {
-            self.join(now);
-        }
-        if self.has_fast_path != Some(false) {
-            self.steer(ports, &mut step);
+            self.lane.join(now);
         }
         step.next = self.next_virtual(now, look, ports, &mut step.blocked);
         step
@@ -108,7 +107,9 @@ impl Lane {
         tracer: &mut T,
     ) -> PortSet {
         if changed == Self::ANY {
-            self.refresh(now, tracer);
+            if self.lane.refresh(now, tracer) {
+                self.holds.reconfigure(&self.lane.ctx.snapshot);
+            }
             return PortSet::first(ports.len());
         }
         for place in changed.iter() {
@@ -136,17 +137,17 @@ impl Lane {
         let mut sent = 0;
         for index in look.iter().map(PortId::index) {
             let Some(port) = ports.get_mut(index) else { break };
-            if !self.is_idle(index, fed) {
-                sent += self.send(now, index, port.as_mut(), tracer);
+            if !self.lane.is_idle(index, fed) {
+                let queued = self.lane.outputs.get(index).map_or(PriSet::EMPTY, |lane| lane.queued);
+                sent += self.lane.send(now, index, queued, port.as_mut(), tracer);
             }
             if port.has_news() {
-                self.housekeeping(now, index, port.as_mut());
+                self.lane.housekeeping(now, index, port.as_mut());
             }
         }
         // Frames that are dropped as they leave a queue make room, too.
-        let has_drained = sent > 0 || self.ctx.crossbar_dirty;
-        if let Some(crossbar) = self.crossbar.as_mut().filter(|_| has_drained) {
-            crossbar.drained();
+        if sent > 0 || self.lane.ctx.crossbar_dirty {
+            self.holds.drained();
         }
         sent
     }
@@ -154,13 +155,34 @@ impl Lane {
     /// Housekeeping once a step; returns the ports that may have a PFC frame to send now.
     #[inline]
     fn look_after<T: Tracer>(&mut self, now: Instant, step: &Step, tracer: &mut T) -> PortSet {
-        let (_, relieved) = self.groups(now, tracer);
-        self.ctx.core.fdb.age(now, AGE_BUCKETS);
-        self.ctx.bufs.settle();
-        self.ctx.stats.loops.add(1);
+        self.lane.take_back_cells();
+        let relieved = self.release_groups(now, tracer);
+        let ctx = &mut self.lane.ctx;
+        ctx.core.fdb.age(now, AGE_BUCKETS);
+        ctx.bufs.settle();
+        ctx.stats.loops.add(1);
         if step.work > 0 {
-            self.ctx.stats.busy_loops.add(1);
+            ctx.stats.busy_loops.add(1);
         }
+        relieved
+    }
+
+    /// [`Lane::release_groups`](super::lane::Lane::release_groups) of the inputs that may be
+    /// released.
+    #[inline]
+    fn release_groups<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> PortSet {
+        let (by_queue, over) = (self.lane.pauses_by_queue(), self.lane.ctx.over_xoff);
+        if by_queue {
+            return self.lane.release_groups(now, PortSet::first(self.lane.inputs.len()), tracer);
+        }
+        // No other worker returns cells, so a group can only reach XON after this lane released
+        // some. Builds with assertions check that.
+        let may_relieve = self.lane.ctx.has_released;
+        if over.is_empty() || !may_relieve && !cfg!(debug_assertions) {
+            return PortSet::EMPTY;
+        }
+        let relieved = self.lane.release_groups(now, over, tracer);
+        debug_assert!(may_relieve || relieved.is_empty(), "nothing else takes a group to XON");
         relieved
     }
 
@@ -175,14 +197,15 @@ impl Lane {
         blocked: &mut bool,
     ) -> Option<Instant> {
         for place in look.iter() {
-            let due = self.port_due(now, place.index(), ports);
-            self.wakes.set(place, due);
-            *blocked |= self.outputs.get(place.index()).is_some_and(OutputLane::is_blocked);
+            let index = place.index();
+            let due =
+                ports.get(index).and_then(|port| self.lane.port_due(now, index, port.as_ref()));
+            self.wakes.set(place, Instant::earlier(due, self.parked.until(place)));
+            *blocked |= self.lane.outputs.get(index).is_some_and(OutputLane::is_blocked);
         }
-        let next = self.crossbar.as_ref().and_then(|crossbar| crossbar.next(now));
-        let next = Instant::earlier(next, self.wakes.first());
-        let next = Instant::earlier(next, self.ctx.core.fdb.next_age_due(now));
-        let next = Instant::earlier(next, self.next_of_held(now));
-        Instant::earlier(next, self.next_of_links())
+        let next = Instant::earlier(self.holds.next(now), self.wakes.first());
+        let next = Instant::earlier(next, self.lane.ctx.core.fdb.next_age_due(now));
+        let next = Instant::earlier(next, self.lane.next_of_held(now));
+        Instant::earlier(next, self.lane.next_of_links())
     }
 }

@@ -1,4 +1,4 @@
-//! Wakes: when each port of a lane is due in virtual time.
+//! Wakes: when each port of a switch is due.
 //!
 //! It tells which ports are due, and when the first one is.
 //!

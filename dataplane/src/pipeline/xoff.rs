@@ -11,7 +11,6 @@ use weft_base::sync::Ordering;
 use super::context::Context;
 use super::input_lane::InputLane;
 use super::lane::Lane;
-use super::timing::Timing;
 use crate::config::PfcMode;
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
@@ -34,7 +33,7 @@ impl InputLane {
         ctx.over_xoff.insert(self.port);
         ctx.has_released = true; // the group may be at XON already: check once
         ctx.stats.port[self.port].pri[pri].xoff.add(1);
-        // In `egress-queue` mode groups still count XOFF and use headroom, but `Lane::groups`
+        // In `egress-queue` mode groups still count XOFF and use headroom, but `Lane::release_groups`
         // decides on PAUSE.
         if ctx.snapshot.config.pfc.mode == PfcMode::IngressPg {
             self.pause.set(pri, true);
@@ -51,28 +50,34 @@ impl InputLane {
 }
 
 impl Lane {
-    /// Releases groups that have reached XON, and in `egress-queue` mode follows the queues.
-    /// Returns whether other workers still hold cells of this worker's groups, which they return
-    /// over time, and the ports, by place, that may have a PFC frame to send now.
-    pub(super) fn groups<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> (bool, PortSet) {
+    /// Takes over the cells that other workers have returned to this worker's groups; true if they
+    /// still hold some, which they return over time.
+    #[inline]
+    pub(super) fn take_back_cells(&mut self) -> bool {
         let Context { core, snapshot, lease, .. } = &mut self.ctx;
-        let held = core.buffer.catch_up(lease, &snapshot.thresholds, snapshot.lossless);
+        core.buffer.catch_up(lease, &snapshot.thresholds, snapshot.lossless)
+    }
+
+    /// Whether queues, not groups, decide on PAUSE.
+    #[inline]
+    pub(super) fn pauses_by_queue(&self) -> bool {
+        matches!(self.ctx.snapshot.config.pfc.mode, PfcMode::EgressQueue { .. })
+    }
+
+    /// Releases groups that have reached XON, and in `egress-queue` mode follows the queues, of the
+    /// inputs at `look`. Returns the ports, by place, that may have a PFC frame to send now.
+    pub(super) fn release_groups<T: Tracer>(
+        &mut self,
+        now: Instant,
+        look: PortSet,
+        tracer: &mut T,
+    ) -> PortSet {
         let mut relieved = PortSet::EMPTY;
-        let by_queue = matches!(snapshot.config.pfc.mode, PfcMode::EgressQueue { .. });
+        let by_queue = self.pauses_by_queue();
         if self.ctx.over_xoff.is_empty() && !by_queue {
-            return (held, relieved);
-        }
-        // In virtual time there is no other worker that returns cells, so a group can only reach XON
-        // after this lane released some. Builds with assertions check that.
-        let may_relieve = self.timing == Timing::Live || self.ctx.has_released || by_queue;
-        if !may_relieve && !cfg!(debug_assertions) {
-            return (held, relieved);
+            return relieved;
         }
         self.ctx.has_released = false;
-        // In virtual time the lane has all ports, so that each one's place is its number.
-        let is_virtual = self.timing == Timing::Virtual;
-        let over = self.ctx.over_xoff;
-        let look = if is_virtual && !by_queue { over } else { PortSet::first(self.inputs.len()) };
         for place in look.iter() {
             let Some(lane) = self.inputs.get_mut(place.index()) else { break };
             if lane.xoff.is_empty() && !by_queue {
@@ -92,7 +97,6 @@ impl Lane {
                 if head > 0 || used > self.ctx.snapshot.thresholds.xon(limit) {
                     continue;
                 }
-                debug_assert!(may_relieve, "nothing else takes a group to XON");
                 relieved.insert(place);
                 lane.xoff.remove(pri);
                 self.ctx.stats.port[lane.port].pri[pri].xon.add(1);
@@ -125,6 +129,6 @@ impl Lane {
                 }
             }
         }
-        (held, relieved)
+        relieved
     }
 }

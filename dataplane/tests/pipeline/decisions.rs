@@ -24,7 +24,9 @@ use weft_dataplane::fdb::{FdbKey, StaticEntry};
 use weft_dataplane::groups::Group;
 use weft_dataplane::islip::Discipline;
 use weft_dataplane::lag::Lag;
-use weft_dataplane::pipeline::{Built, Ledger, Switch, SwitchBuilder, Timing, build};
+use weft_dataplane::pipeline::{
+    Built, Core, Lane, Ledger, Switch, SwitchBuilder, Timing, VirtualLane, build,
+};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::null::{Null, NullConfig};
 use weft_dataplane::port::{Port, PortCaps, PortError};
@@ -238,6 +240,56 @@ fn early(mut config: SwitchConfig) -> SwitchConfig {
     config
 }
 
+/// A switch and how it is driven.
+enum Driven {
+    Live(Vec<(Lane, Vec<Box<dyn Port>>)>),
+    Virtual(Box<VirtualLane>, Vec<Box<dyn Port>>),
+}
+
+impl Driven {
+    fn new(
+        config: SwitchConfig,
+        workers: usize,
+        timing: Timing,
+        pool: Arc<Pool>,
+        sent: &Arc<AtomicU64>,
+    ) -> (Arc<Core>, Self) {
+        let all: Vec<_> = (0..PORTS).filter_map(PortId::new).collect();
+        let ports = ports(&all, sent);
+        if timing == Timing::Virtual {
+            let lane = Box::new(VirtualLane::new(config, &pool).unwrap());
+            return (lane.core().clone(), Self::Virtual(lane, ports));
+        }
+        let builder = SwitchBuilder::new(ports).config(config).workers(workers);
+        let Switch { core, lanes, .. } = builder.pool(pool).build().unwrap();
+        (core, Self::Live(lanes))
+    }
+
+    fn step<T: Tracer>(&mut self, now: Instant, trace: &mut T) {
+        match self {
+            Self::Live(lanes) => {
+                for (lane, ports) in lanes {
+                    lane.step(now, ports, trace);
+                }
+            }
+            Self::Virtual(lane, ports) => {
+                lane.step_at(now, VirtualLane::ANY, ports, trace);
+            }
+        }
+    }
+
+    fn stop<T: Tracer>(&mut self, now: Instant, trace: &mut T) {
+        match self {
+            Self::Live(lanes) => {
+                for (lane, ports) in lanes.iter_mut().rev() {
+                    lane.stop(now, ports, trace);
+                }
+            }
+            Self::Virtual(lane, ports) => lane.stop(now, ports, trace),
+        }
+    }
+}
+
 /// Runs a switch for `steps` and returns the trace hash, the events and the final ledger.
 fn run(config: SwitchConfig, workers: usize, timing: Timing, steps: u64) -> (u64, u64, Ledger) {
     let mut trace = Trace::new(|_, _: &Event| {});
@@ -257,22 +309,16 @@ fn run_with<T: Tracer>(
 ) -> (u64, Ledger) {
     let pool = Pool::in_memory(2_600, 1_518).unwrap();
     let sent = Arc::new(AtomicU64::new(0));
-    let all: Vec<_> = (0..PORTS).filter_map(PortId::new).collect();
-    let builder = SwitchBuilder::new(ports(&all, &sent)).config(config).workers(workers);
-    let Switch { core, mut lanes, .. } = builder.pool(pool).timing(timing).build().unwrap();
+    let (core, mut driven) = Driven::new(config, workers, timing, pool, &sent);
     let mut now = Instant::ZERO;
     for step in 0..steps {
         now = Instant::from_ns(step * step_ns);
-        for (lane, ports) in &mut lanes {
-            lane.step(now, ports, trace);
-        }
+        driven.step(now, trace);
         if step % 64 == 0 {
             assert_eq!(Ledger::read(&core).imbalance(), 0, "step {step}");
         }
     }
-    for (lane, ports) in lanes.iter_mut().rev() {
-        lane.stop(now, ports, trace);
-    }
+    driven.stop(now, trace);
     let ledger = Ledger::read(&core);
     assert_eq!((core.buffer.charged(), ledger.chunks_used), (0, 0), "all is given back");
     assert_eq!(Arc::strong_count(&core), 1 + workers);
@@ -380,8 +426,7 @@ fn chunks_in_use_are_never_more_than_there_are() {
     let pool = Pool::in_memory(2_600, 1_518).unwrap();
     let own: Vec<PortId> = (0..PORTS).filter_map(PortId::new).collect();
     let config = config(4, memory::CHUNK);
-    let Built { core, mut lanes } =
-        build(config, &pool, core::slice::from_ref(&own), Timing::Live).unwrap();
+    let Built { core, mut lanes } = build(config, &pool, core::slice::from_ref(&own)).unwrap();
     let mut agent = Bufs::new(pool.clone(), 8, 0);
     core.count_chunks(&agent);
     let used = || Ledger::read(&core).chunks_used;

@@ -19,7 +19,7 @@ use weft_base::rng::Rng;
 use weft_dataplane::batch::Batch;
 use weft_dataplane::config::{LiveSizes, PfcMode, StormAction, SwitchConfig};
 use weft_dataplane::desc::Desc;
-use weft_dataplane::pipeline::{Built, Core, Lane, Ledger, Timing, build};
+use weft_dataplane::pipeline::{Built, Core, Lane, Ledger, build};
 use weft_dataplane::pool::{Bufs, PartialCsum, Pool};
 use weft_dataplane::port::record::{Answer, Call, Entry, RecordReader, Recorded, Recorder, Script};
 use weft_dataplane::port::{Port, PortCaps, PortCounters, PortError};
@@ -214,7 +214,7 @@ fn config(seed: u64) -> SwitchConfig {
 fn switch(seed: u64) -> Lane {
     let pool = Pool::in_memory(300 + (seed % 4) as usize * 100, 1_518).unwrap();
     let spread = [(0..PORTS).filter_map(PortId::new).collect()];
-    let Built { lanes, .. } = build(config(seed), &pool, &spread, Timing::Live).unwrap();
+    let Built { lanes, .. } = build(config(seed), &pool, &spread).unwrap();
     lanes.into_iter().next().unwrap()
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weft_dataplane::batch::Batch;
 use weft_dataplane::config::{LiveSizes, SwitchConfig};
-use weft_dataplane::pipeline::{Core, Lane, Ledger, PortLedger, Timing, build};
+use weft_dataplane::pipeline::{Core, Lane, Ledger, PortLedger, build};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::{Port, PortCaps, PortCounters, PortError};
 use weft_dataplane::stats::DropReason;
@@ -149,7 +149,7 @@ impl Rig {
         let ids: Vec<PortId> = (0..config.ports.len()).filter_map(PortId::new).collect();
         let rates: Vec<LinkRate> = config.ports.iter().map(|port| port.rate).collect();
         let pool = Pool::in_memory(chunks, FRAME_LEN_MAX).expect("a pool of the test's size");
-        let built = build(config, &pool, &[ids], Timing::Live);
+        let built = build(config, &pool, &[ids]);
         let mut built = built.expect("a configuration of the test's own");
         let wire = || Wire {
             arriving: VecDeque::new(),

@@ -11,7 +11,7 @@ use weft_cxl::cci::Session;
 use weft_cxl::pci::Link;
 use weft_dataplane::config::{LiveSizes, PortRole as Role, SwitchConfig, TlpConfig, TlpLink};
 use weft_dataplane::pbr::Tables;
-use weft_dataplane::pipeline::{Built, Core, Lane, Ledger, Timing, build};
+use weft_dataplane::pipeline::{Built, Core, Lane, Ledger, build};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::pipe::{Inbox, Pipe};
 use weft_dataplane::port::{Port, PortError};
@@ -103,7 +103,7 @@ impl RunningSwitch {
         }
         // One lane has all ports: the fabric has a single thread.
         let spread = vec![(0..config.ports.len()).filter_map(PortId::new).collect::<Vec<_>>()];
-        let built = build(config, pool, &spread, Timing::Live);
+        let built = build(config, pool, &spread);
         let Built { core, lanes } =
             built.map_err(|e| InProcessError::Switch { name: name(), source: Box::new(e) })?;
         let numbers = (0..=u8::MAX).take(switch.ports.len());

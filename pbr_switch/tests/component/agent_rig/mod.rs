@@ -23,7 +23,7 @@ use weft_cxl::pci::enumerate::Reserve;
 use weft_cxl::pci::{HostSpec, Link};
 use weft_cxl::requester::{Done, Failure, OpId, Operation};
 use weft_dataplane::config::{LiveSizes, PortRole, SwitchConfig, TlpConfig, TlpLink};
-use weft_dataplane::pipeline::{Built, Core, Lane, Ledger, Timing, build};
+use weft_dataplane::pipeline::{Built, Core, Lane, Ledger, build};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::Port;
 use weft_dataplane::port::pipe::Pipe;
@@ -128,7 +128,7 @@ fn lane(pool: &Arc<Pool>, at: usize, peer: bool) -> (Arc<Core>, Lane) {
         port.parse.port_mac = MacAddr([2, 0, 0, 9, u8::try_from(at).unwrap(), number]);
     }
     let spread = vec![(0..4).map(port).collect::<Vec<_>>()];
-    let Built { core, mut lanes } = build(config, pool, &spread, Timing::Live).unwrap();
+    let Built { core, mut lanes } = build(config, pool, &spread).unwrap();
     (core, lanes.remove(0))
 }
 

@@ -22,7 +22,7 @@ use weft_dataplane::batch::Batch;
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::pbr::segments::Found;
 use weft_dataplane::pbr::{EdgePort, Fast, Ldst, Refusal, Role, Tables};
-use weft_dataplane::pipeline::{Built, Core, Lane, Timing, build};
+use weft_dataplane::pipeline::{Built, Core, Lane, build};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::Port;
 use weft_dataplane::port::af_xdp::Program;
@@ -57,7 +57,7 @@ impl Lanes {
         let pool = Pool::in_memory(8_192, draw::FRAME_LEN_MAX + 500).unwrap();
         let mut bufs = Bufs::new(pool.clone(), 64, 0);
         let all = vec![(0..PORTS).map(port).collect::<Vec<_>>()];
-        let Built { mut lanes, .. } = build(config, &pool, &all, Timing::Live).unwrap();
+        let Built { mut lanes, .. } = build(config, &pool, &all).unwrap();
         let (mut ports, mut far) = (Vec::<Box<dyn Port>>::new(), Vec::new());
         for _ in 0..PORTS {
             let (mut a, mut b) = pipe(PipeConfig {
