@@ -6,13 +6,13 @@
 //! Units: frames.
 //! Source: docs/spec/pipeline.md §1 to §4; docs/spec/model.md §1.
 
-use super::burst::{BurstMask, BurstView, CACHE_MISS, FrameRoute, Verdict};
-use super::ingress::Found;
-use super::lane::Lane;
-use super::scratch::Scratch;
+use super::VirtualLane;
 use super::transit::enter;
-use super::virtual_lane::VirtualLane;
 use crate::batch::Batch;
+use crate::pipeline::burst::{BurstMask, BurstView, CACHE_MISS, FrameRoute, Verdict};
+use crate::pipeline::ingress::Found;
+use crate::pipeline::lane::Lane;
+use crate::pipeline::scratch::Scratch;
 use crate::port::Port;
 use crate::time::Instant;
 use crate::trace::{Part, Tracer};

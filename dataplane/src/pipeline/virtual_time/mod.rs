@@ -7,16 +7,26 @@
 //!
 //! Source: docs/spec/model.md.
 
+mod cross;
+mod cut_through;
+mod holds;
+mod parked;
+mod receive;
+mod step;
+mod transit;
+mod transits;
+mod wakes;
+
 use std::sync::Arc;
 
+use self::holds::Holds;
+use self::parked::ParkedFrames;
+use self::transits::Transits;
+use self::wakes::Wakes;
 use super::build::{BuildError, build_for};
-use super::holds::Holds;
 use super::lane::Lane;
-use super::parked::ParkedFrames;
 use super::switch_core::Core;
 use super::timing::Timing;
-use super::transits::Transits;
-use super::wakes::Wakes;
 use crate::config::{PfcMode, SwitchConfig};
 use crate::pool::{Bufs, Pool};
 use crate::port::Port;
@@ -26,19 +36,19 @@ use crate::types::{PORTS_MAX, PortId, PortSet};
 
 /// A switch in virtual time: one lane with all ports, driven from event to event.
 pub struct VirtualLane {
-    pub(super) lane: Lane,
-    pub(super) holds: Holds,
+    lane: Lane,
+    holds: Holds,
     /// When each port is due.
-    pub(super) wakes: Wakes,
+    wakes: Wakes,
     /// Admitted frames that came in at this instant.
-    pub(super) transits: Transits,
+    transits: Transits,
     /// Frames whose last bits are not in yet.
-    pub(super) parked: ParkedFrames,
+    parked: ParkedFrames,
     /// Ports whose links may go down by themselves; determined at the first step.
-    pub(super) unsteady: Option<PortSet>,
+    unsteady: Option<PortSet>,
     /// Ports that hand over several frames at once, which those of virtual time never do;
     /// determined at the first step.
-    pub(super) in_bursts: PortSet,
+    in_bursts: PortSet,
 }
 
 impl VirtualLane {
@@ -94,7 +104,7 @@ impl VirtualLane {
     /// Whether frames may bypass the queues: not with a trace, which shows each stage, and not in
     /// `egress-queue` mode, in which each stage may pause.
     #[inline]
-    pub(super) fn may_transit<T: Tracer>(&self) -> bool {
+    fn may_transit<T: Tracer>(&self) -> bool {
         !T::ON
             && self.lane.ctx.snapshot.config.pfc.mode == PfcMode::IngressPg
             && self.lane.crossbar.as_ref().is_some_and(|crossbar| crossbar.islip.is_strict())

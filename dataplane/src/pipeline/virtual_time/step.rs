@@ -1,14 +1,14 @@
 //! Step in virtual time: handles what is due at one instant, at the ports that are due.
 //!
-//! The order is that of [`Lane::step`](super::lane::Lane::step), but with one frame for each port.
+//! The order is that of [`Lane::step`](crate::pipeline::lane::Lane::step), but with one frame for each port.
 //!
 //! Units: frames, [`Instant`].
 //! Source: docs/spec/model.md §1; docs/spec/pipeline.md §1 to §11.
 
-use super::output_lane::OutputLane;
-use super::step::AGE_BUCKETS;
-use super::timing::Step;
-use super::virtual_lane::VirtualLane;
+use super::VirtualLane;
+use crate::pipeline::output_lane::OutputLane;
+use crate::pipeline::step::AGE_BUCKETS;
+use crate::pipeline::timing::Step;
 use crate::port::Port;
 use crate::time::Instant;
 use crate::trace::{Part, Tracer};
@@ -167,7 +167,7 @@ impl VirtualLane {
         relieved
     }
 
-    /// [`Lane::release_groups`](super::lane::Lane::release_groups) of the inputs that may be
+    /// [`Lane::release_groups`](crate::pipeline::lane::Lane::release_groups) of the inputs that may be
     /// released.
     #[inline]
     fn release_groups<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> PortSet {

@@ -8,15 +8,15 @@
 //! Units: cells, [`Instant`].
 //! Source: docs/spec/pipeline.md §4 to §7; docs/spec/model.md §1.
 
-use super::context::{Context, ToCrossbar};
-use super::egress::count_sent;
-use super::input_lane::InputLane;
-use super::lane::Lane;
-use super::output_lane::{OutputLane, wire_len};
-use super::timing::Step;
+use super::VirtualLane;
 use super::transits::{Transit, Transits};
-use super::virtual_lane::VirtualLane;
 use crate::desc::Desc;
+use crate::pipeline::context::{Context, ToCrossbar};
+use crate::pipeline::egress::count_sent;
+use crate::pipeline::input_lane::InputLane;
+use crate::pipeline::lane::Lane;
+use crate::pipeline::output_lane::{OutputLane, wire_len};
+use crate::pipeline::timing::Step;
 use crate::port::Port;
 use crate::queues::QueueId;
 use crate::stats::{Counter, DropReason};

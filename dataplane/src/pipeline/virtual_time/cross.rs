@@ -1,19 +1,19 @@
 //! Crossing in virtual time: slots follow each other until no pair of free ports has a request.
 //!
-//! A match moves one frame, which holds its input and its output meanwhile ([`Holds`]).
+//! A match moves one frame, which holds its input and its output meanwhile ([`super::holds`]).
 //!
 //! Units: frames, slots.
 //! Source: docs/spec/pipeline.md §6; docs/spec/model.md.
 
-use super::context::{Context, ToCrossbar};
-use super::cross::trace_match;
-use super::crossbar::Crossbar;
+use super::VirtualLane;
 use super::holds::only_one;
-use super::lane::Lane;
-use super::timing::Step;
-use super::virtual_lane::VirtualLane;
 use crate::desc::Desc;
 use crate::islip::Match;
+use crate::pipeline::context::{Context, ToCrossbar};
+use crate::pipeline::cross::trace_match;
+use crate::pipeline::crossbar::Crossbar;
+use crate::pipeline::lane::Lane;
+use crate::pipeline::timing::Step;
 use crate::port::Port;
 use crate::queues::QueueId;
 use crate::time::Instant;

@@ -6,13 +6,13 @@
 //! Units: cells, [`Instant`].
 //! Source: docs/spec/model.md §2.
 
-use super::burst::FrameRoute;
-use super::lane::Lane;
+use super::VirtualLane;
 use super::parked::Parked;
-use super::timing::Step;
-use super::virtual_lane::VirtualLane;
 use crate::desc::Desc;
 use crate::islip::Match;
+use crate::pipeline::burst::FrameRoute;
+use crate::pipeline::lane::Lane;
+use crate::pipeline::timing::Step;
 use crate::port::Port;
 use crate::stats::DropReason;
 use crate::time::Instant;

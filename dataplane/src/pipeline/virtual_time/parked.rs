@@ -3,8 +3,8 @@
 //! Units: [`Instant`].
 //! Source: docs/spec/model.md §2.
 
-use super::burst::{CACHE_MISS, FrameMeta, Verdict};
 use crate::desc::Desc;
+use crate::pipeline::burst::{CACHE_MISS, FrameMeta, Verdict};
 use crate::queues::QueueId;
 use crate::time::Instant;
 use crate::types::{PortId, PortSet, QueueKey};

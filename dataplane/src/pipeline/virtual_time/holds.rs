@@ -8,9 +8,9 @@
 //! Units: picoseconds.
 //! Source: docs/spec/pipeline.md §6; docs/spec/model.md.
 
-use super::context::{Context, ToCrossbar};
-use super::crossbar::Crossbar;
 use crate::islip::Match;
+use crate::pipeline::context::{Context, ToCrossbar};
+use crate::pipeline::crossbar::Crossbar;
 use crate::snapshot::Snapshot;
 use crate::time::{Instant, LinkRate, Span, WireTimes};
 use crate::types::{PerPort, PortId, PortSet, QueueKey};
