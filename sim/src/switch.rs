@@ -11,7 +11,7 @@ use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::desc::Desc;
 use weft_dataplane::pipeline::{BuildError, Core, Step, VirtualLane, chunks_beside_buffer};
 use weft_dataplane::pool::Pool;
-use weft_dataplane::port::Port;
+use weft_dataplane::port::TimedPort;
 use weft_dataplane::port::wire::{Wire, WireConfig, WireEnd, cable};
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::Tracer;
@@ -87,7 +87,7 @@ const STEPS_AT_ONCE_MAX: u32 = 10_000;
 /// A switch with its ports, and the time of its last step.
 pub struct Switch {
     lane: VirtualLane,
-    ports: Vec<Box<dyn Port>>,
+    ports: Vec<Box<dyn TimedPort>>,
     latency: Span,
     next: Option<Instant>,
     now: Instant,
@@ -147,7 +147,7 @@ impl Switch {
             return Err(BuildError::Ports { had: ends.len(), want: count });
         }
         let ports = wires.into_iter().zip(ends).map(|((wire, frame_len_max), end)| {
-            Box::new(Wire::new(wire, frame_len_max, end)) as Box<dyn Port>
+            Box::new(Wire::new(wire, frame_len_max, end)) as Box<dyn TimedPort>
         });
         Ok(Self {
             lane: VirtualLane::new(config, &pool)?,

@@ -236,6 +236,15 @@ impl Lane {
     /// Ends all frames that are still queued and takes back the chunks that ports hold, when the
     /// switch stops and no lane makes a step any more.
     pub fn stop<T: Tracer>(&mut self, now: Instant, ports: &mut [Box<dyn Port>], tracer: &mut T) {
+        self.end_queued(now, tracer);
+        for (index, port) in ports.iter_mut().enumerate() {
+            self.close_port(index, port.as_mut());
+        }
+        self.settle();
+    }
+
+    /// Ends all frames that are held or queued.
+    pub(super) fn end_queued<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
         self.end_held(now, tracer);
         // In the order of the path: frames that are moved on by one call are ended by a later one.
         self.drain_all(now, tracer);
@@ -243,13 +252,18 @@ impl Lane {
         for lane in &mut self.outputs {
             lane.empty(&mut self.ctx, now, DropReason::Shutdown, tracer);
         }
-        for (index, port) in ports.iter_mut().enumerate() {
-            port.release(&mut self.ctx.bufs);
-            self.count_port(index, port.as_mut());
-            // Closing a port may wait for the kernel; this tells the supervisor that the stop goes
-            // on.
-            threads::step();
-        }
+    }
+
+    /// Takes back the chunks that the port at place `index` holds.
+    pub(super) fn close_port(&mut self, index: usize, port: &mut dyn Port) {
+        port.release(&mut self.ctx.bufs);
+        self.count_port(index, port);
+        // Closing a port may wait for the kernel; this tells the supervisor that the stop goes on.
+        threads::step();
+    }
+
+    /// Returns the worker's chunks and its lease of the buffer.
+    pub(super) fn settle(&mut self) {
         self.ctx.bufs.settle();
         self.ctx.core.buffer.settle(&mut self.ctx.lease);
     }

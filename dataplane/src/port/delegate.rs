@@ -97,48 +97,9 @@ macro_rules! delegate {
             $port.next_event()
         }
     };
-    (@look_ahead |$self:ident| $port:expr) => {
-        fn look_ahead(&mut $self) -> Option<$crate::time::Instant> {
-            $port.look_ahead()
-        }
-    };
-    (@rx_one |$self:ident| $port:expr) => {
-        fn rx_one(
-            &mut $self,
-            now: $crate::time::Instant,
-            bufs: &mut $crate::pool::Bufs,
-        ) -> Option<$crate::desc::Desc> {
-            $port.rx_one(now, bufs)
-        }
-    };
-    (@tx_one |$self:ident| $port:expr) => {
-        fn tx_one(
-            &mut $self,
-            now: $crate::time::Instant,
-            bufs: &mut $crate::pool::Bufs,
-            desc: $crate::desc::Desc,
-        ) {
-            $port.tx_one(now, bufs, desc);
-        }
-    };
-    (@is_steady |$self:ident| $port:expr) => {
-        fn is_steady(&$self) -> bool {
-            $port.is_steady()
-        }
-    };
-    (@has_news |$self:ident| $port:expr) => {
-        fn has_news(&mut $self) -> bool {
-            $port.has_news()
-        }
-    };
     (@idle_at |$self:ident| $port:expr) => {
         fn idle_at(&$self) -> Option<$crate::time::Instant> {
             $port.idle_at()
-        }
-    };
-    (@whole_at |$self:ident| $port:expr) => {
-        fn whole_at(&$self) -> Option<$crate::time::Instant> {
-            $port.whole_at()
         }
     };
     (@release |$self:ident| $port:expr) => {
@@ -152,6 +113,6 @@ pub(super) use delegate;
 impl<P: Port + ?Sized> Port for Box<P> {
     delegate!(
         caps, start, rx, tx_room, tx, sending, service, link_up, fast_path, counters, rx_gauge, wait_fd, link_fd, next_event,
-        look_ahead, rx_one, tx_one, has_news, is_steady, idle_at, whole_at, release => |self| **self
+        idle_at, release => |self| **self
     );
 }

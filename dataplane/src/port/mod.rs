@@ -1,4 +1,4 @@
-//! Ports: ways in and out of the switch, behind one trait.
+//! Ports: ways in and out of the switch, behind [`Port`]; those of virtual time are [`TimedPort`]s, too.
 //!
 //! Frames lie in pool chunks, without FCS. [`PortCaps`] are facts for the port's life; [`PortCounters`] count frames
 //! that were lost or dropped before the switch got them, or after it gave them away.
@@ -147,22 +147,6 @@ pub trait Port: Send {
     /// Takes frames off the front of `batch`; what is left was not sent and stays the caller's.
     fn tx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize;
 
-    /// In virtual time: takes one received frame.
-    fn rx_one(&mut self, now: Instant, bufs: &mut Bufs) -> Option<Desc> {
-        let mut batch = Batch::new();
-        self.rx(now, bufs, &mut batch);
-        debug_assert!(batch.len() <= 1, "a burst is one frame");
-        batch.pop()
-    }
-
-    /// In virtual time: sends a frame, for which there must be room ([`Self::tx_room`]).
-    fn tx_one(&mut self, now: Instant, bufs: &mut Bufs, desc: Desc) {
-        let mut batch = Batch::new();
-        batch.push(desc);
-        self.tx(now, bufs, &mut batch);
-        debug_assert!(batch.is_empty(), "room was asked for");
-    }
-
     /// Frees sent frames and wakes the driver; once per loop, and the only call that can fail.
     ///
     /// # Errors
@@ -205,38 +189,58 @@ pub trait Port: Send {
         None
     }
 
-    /// In virtual time: whether [`Self::service`] has work to do, or [`Self::counters`] may have changed since the last
-    /// call of this.
-    fn has_news(&mut self) -> bool {
-        true
-    }
-
-    /// In virtual time: whether [`Self::link_up`] only changes when a cable is pulled or plugged in.
-    fn is_steady(&self) -> bool {
-        false
-    }
-
-    /// In virtual time: when the next frame will be received, as far as is known.
+    /// When the next frame will be received, as far as is known; `None` where frames come unannounced.
     fn next_event(&self) -> Option<Instant> {
         None
     }
 
-    /// Like [`Self::next_event`], but also looks at frames that the far end has sent meanwhile.
-    fn look_ahead(&mut self) -> Option<Instant> {
-        self.next_event()
-    }
-
-    /// In virtual time: when the transmitter falls idle, for outputs that wait for it.
+    /// When the transmitter falls idle, for outputs that wait for it; `None` if it is idle or cannot tell.
     fn idle_at(&self) -> Option<Instant> {
-        None
-    }
-
-    /// In virtual time: when the last bit of the frame received last arrives, if it was handed over before that
-    /// (cut-through).
-    fn whole_at(&self) -> Option<Instant> {
         None
     }
 
     /// Frees all chunks that the port still holds, before it is dropped.
     fn release(&mut self, bufs: &mut Bufs);
+}
+
+/// A port in virtual time, where frames come and go at exact instants, one at a time.
+///
+/// Only [`VirtualLane`](crate::pipeline::VirtualLane) calls these methods. The defaults suit a port that is none of
+/// virtual time itself but stands in for one, as those of tests.
+pub trait TimedPort: Port {
+    /// Takes one received frame.
+    fn rx_one(&mut self, now: Instant, bufs: &mut Bufs) -> Option<Desc> {
+        let mut batch = Batch::new();
+        self.rx(now, bufs, &mut batch);
+        debug_assert!(batch.len() <= 1, "a burst is one frame");
+        batch.pop()
+    }
+
+    /// Sends a frame, for which there must be room ([`Port::tx_room`]).
+    fn tx_one(&mut self, now: Instant, bufs: &mut Bufs, desc: Desc) {
+        let mut batch = Batch::new();
+        batch.push(desc);
+        self.tx(now, bufs, &mut batch);
+        debug_assert!(batch.is_empty(), "room was asked for");
+    }
+
+    /// Like [`Port::next_event`], but also looks at frames that the far end has sent meanwhile.
+    fn look_ahead(&mut self) -> Option<Instant> {
+        self.next_event()
+    }
+
+    /// When the last bit of the frame received last arrives, if it was handed over before that (cut-through).
+    fn whole_at(&self) -> Option<Instant> {
+        None
+    }
+
+    /// Whether [`Port::service`] has work to do, or [`Port::counters`] may have changed since the last call of this.
+    fn has_news(&mut self) -> bool {
+        true
+    }
+
+    /// Whether [`Port::link_up`] only changes when a cable is pulled or plugged in.
+    fn is_steady(&self) -> bool {
+        false
+    }
 }

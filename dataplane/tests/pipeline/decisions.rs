@@ -29,7 +29,7 @@ use weft_dataplane::pipeline::{
 };
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::null::{Null, NullConfig};
-use weft_dataplane::port::{Port, PortCaps, PortError};
+use weft_dataplane::port::{Port, PortCaps, PortError, TimedPort};
 use weft_dataplane::stats::DropReason;
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::{Event, NoTrace, Trace, Tracer};
@@ -176,21 +176,22 @@ impl Port for Drawn {
     fn release(&mut self, _bufs: &mut Bufs) {}
 }
 
-fn ports(own: &[PortId], sent: &Arc<AtomicU64>) -> Vec<Box<dyn Port>> {
-    let make = |port: &PortId| {
+impl TimedPort for Drawn {}
+
+fn ports(sent: &Arc<AtomicU64>) -> impl Iterator<Item = Drawn> {
+    (0..PORTS).filter_map(PortId::new).map(|port| {
         let rng = Rng::new(SEED + port.index() as u64);
-        Box::new(Drawn {
+        Drawn {
             caps: memory::caps(),
             index: port.index(),
             rng,
-            sent: sent.clone(),
+            sent: Arc::clone(sent),
             up: true,
             drawn_at: None,
             room: 0,
             flow: Vec::new(),
-        }) as Box<dyn Port>
-    };
-    own.iter().map(make).collect()
+        }
+    })
 }
 
 fn config(pris: usize, cell_bytes: u32) -> SwitchConfig {
@@ -243,7 +244,7 @@ fn early(mut config: SwitchConfig) -> SwitchConfig {
 /// A switch and how it is driven.
 enum Driven {
     Live(Vec<(Lane, Vec<Box<dyn Port>>)>),
-    Virtual(Box<VirtualLane>, Vec<Box<dyn Port>>),
+    Virtual(Box<VirtualLane>, Vec<Box<dyn TimedPort>>),
 }
 
 impl Driven {
@@ -254,12 +255,13 @@ impl Driven {
         pool: Arc<Pool>,
         sent: &Arc<AtomicU64>,
     ) -> (Arc<Core>, Self) {
-        let all: Vec<_> = (0..PORTS).filter_map(PortId::new).collect();
-        let ports = ports(&all, sent);
+        let ports = ports(sent);
         if timing == Timing::Virtual {
             let lane = Box::new(VirtualLane::new(config, &pool).unwrap());
+            let ports = ports.map(|port| Box::new(port) as Box<dyn TimedPort>).collect();
             return (lane.core().clone(), Self::Virtual(lane, ports));
         }
+        let ports = ports.map(|port| Box::new(port) as Box<dyn Port>).collect();
         let builder = SwitchBuilder::new(ports).config(config).workers(workers);
         let Switch { core, lanes, .. } = builder.pool(pool).build().unwrap();
         (core, Self::Live(lanes))

@@ -66,24 +66,12 @@ impl<P: Port> Port for Tap<'_, P> {
         self.port.counters()
     }
 
-    fn has_news(&mut self) -> bool {
-        self.port.has_news()
-    }
-
     fn next_event(&self) -> Option<Instant> {
         self.port.next_event()
     }
 
-    fn look_ahead(&mut self) -> Option<Instant> {
-        self.port.look_ahead()
-    }
-
     fn idle_at(&self) -> Option<Instant> {
         self.port.idle_at()
-    }
-
-    fn whole_at(&self) -> Option<Instant> {
-        self.port.whole_at()
     }
 
     fn release(&mut self, bufs: &mut Bufs) {

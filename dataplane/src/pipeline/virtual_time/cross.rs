@@ -14,7 +14,7 @@ use crate::pipeline::cross::trace_match;
 use crate::pipeline::crossbar::Crossbar;
 use crate::pipeline::lane::Lane;
 use crate::pipeline::timing::Step;
-use crate::port::Port;
+use crate::port::TimedPort;
 use crate::queues::QueueId;
 use crate::time::Instant;
 use crate::trace::Tracer;
@@ -26,7 +26,7 @@ impl VirtualLane {
     pub(super) fn cross<T: Tracer>(
         &mut self,
         now: Instant,
-        ports: &mut [Box<dyn Port>],
+        ports: &mut [Box<dyn TimedPort>],
         tracer: &mut T,
         step: &mut Step,
     ) -> usize {
@@ -73,7 +73,7 @@ impl VirtualLane {
     fn slot<T: Tracer>(
         &mut self,
         now: Instant,
-        ports: &mut [Box<dyn Port>],
+        ports: &mut [Box<dyn TimedPort>],
         tracer: &mut T,
         step: &mut Step,
     ) -> usize {
@@ -102,7 +102,7 @@ impl VirtualLane {
         &mut self,
         now: Instant,
         found: Match,
-        ports: &mut [Box<dyn Port>],
+        ports: &mut [Box<dyn TimedPort>],
         step: &mut Step,
         tracer: &mut T,
     ) -> usize {

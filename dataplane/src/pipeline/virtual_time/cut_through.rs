@@ -13,7 +13,7 @@ use crate::islip::Match;
 use crate::pipeline::burst::FrameRoute;
 use crate::pipeline::lane::Lane;
 use crate::pipeline::timing::Step;
-use crate::port::Port;
+use crate::port::TimedPort;
 use crate::stats::DropReason;
 use crate::time::Instant;
 use crate::trace::Tracer;
@@ -72,7 +72,7 @@ impl VirtualLane {
     pub(super) fn cut_through<T: Tracer>(
         &mut self,
         now: Instant,
-        ports: &mut [Box<dyn Port>],
+        ports: &mut [Box<dyn TimedPort>],
         step: &mut Step,
         tracer: &mut T,
     ) {
@@ -104,14 +104,14 @@ impl VirtualLane {
         now: Instant,
         QueueKey { input, output, pri }: QueueKey,
         len: usize,
-        ports: &[Box<dyn Port>],
+        ports: &[Box<dyn TimedPort>],
     ) -> bool {
         let Lane { ctx, inputs, outputs, .. } = &self.lane;
         let snapshot = &ctx.snapshot;
         let rate = |port: PortId| snapshot.config.ports.get(port.index()).map(|port| port.rate);
         let mine = outputs.iter().zip(inputs).zip(ports).find(|((lane, _), _)| lane.port == output);
         let Some(((lane, back), port)) = mine else { return false };
-        let is_free = |port: &dyn Port| port.idle_at().is_none_or(|at| at <= now);
+        let is_free = |port: &dyn TimedPort| port.idle_at().is_none_or(|at| at <= now);
         let buffer = &ctx.core.buffer;
         let only = PriSet::only(pri);
         let may_send = !ctx.core.closed(output).contains(pri)

@@ -29,7 +29,7 @@ use super::switch_core::Core;
 use super::timing::Timing;
 use crate::config::{PfcMode, SwitchConfig};
 use crate::pool::{Bufs, Pool};
-use crate::port::Port;
+use crate::port::TimedPort;
 use crate::time::Instant;
 use crate::trace::Tracer;
 use crate::types::{PORTS_MAX, PortId, PortSet};
@@ -96,9 +96,18 @@ impl VirtualLane {
 
     /// Ends all frames that are still in the switch and takes back the chunks that ports hold, when
     /// no step is made any more.
-    pub fn stop<T: Tracer>(&mut self, now: Instant, ports: &mut [Box<dyn Port>], tracer: &mut T) {
+    pub fn stop<T: Tracer>(
+        &mut self,
+        now: Instant,
+        ports: &mut [Box<dyn TimedPort>],
+        tracer: &mut T,
+    ) {
         self.end_parked(now, tracer);
-        self.lane.stop(now, ports, tracer);
+        self.lane.end_queued(now, tracer);
+        for (index, port) in ports.iter_mut().enumerate() {
+            self.lane.close_port(index, port.as_mut());
+        }
+        self.lane.settle();
     }
 
     /// Whether frames may bypass the queues: not with a trace, which shows each stage, and not in

@@ -13,7 +13,7 @@ use crate::pipeline::burst::{BurstMask, BurstView, CACHE_MISS, FrameRoute, Verdi
 use crate::pipeline::ingress::Found;
 use crate::pipeline::lane::Lane;
 use crate::pipeline::scratch::Scratch;
-use crate::port::Port;
+use crate::port::TimedPort;
 use crate::time::Instant;
 use crate::trace::{Part, Tracer};
 
@@ -23,7 +23,7 @@ impl VirtualLane {
         &mut self,
         now: Instant,
         index: usize,
-        port: &mut dyn Port,
+        port: &mut dyn TimedPort,
         tracer: &mut T,
     ) -> usize {
         let Some(mut desc) = port.rx_one(now, &mut self.lane.ctx.bufs) else { return 0 };

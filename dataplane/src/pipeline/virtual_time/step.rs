@@ -9,7 +9,7 @@ use super::VirtualLane;
 use crate::pipeline::output_lane::OutputLane;
 use crate::pipeline::step::AGE_BUCKETS;
 use crate::pipeline::timing::Step;
-use crate::port::Port;
+use crate::port::TimedPort;
 use crate::time::Instant;
 use crate::trace::{Part, Tracer};
 use crate::types::{PortId, PortSet, PriSet};
@@ -22,7 +22,7 @@ impl VirtualLane {
         &mut self,
         now: Instant,
         changed: PortSet,
-        ports: &mut [Box<dyn Port>],
+        ports: &mut [Box<dyn TimedPort>],
         tracer: &mut T,
     ) -> Step {
         let mut step = Step::default();
@@ -85,11 +85,11 @@ impl VirtualLane {
     /// Ports whose links may go down by themselves. Determined once, and with it which ports hand
     /// over bursts.
     #[inline]
-    fn unsteady(&mut self, ports: &[Box<dyn Port>]) -> PortSet {
+    fn unsteady(&mut self, ports: &[Box<dyn TimedPort>]) -> PortSet {
         if let Some(unsteady) = self.unsteady {
             return unsteady;
         }
-        let of = |is: fn(&dyn Port) -> bool| -> PortSet {
+        let of = |is: fn(&dyn TimedPort) -> bool| -> PortSet {
             let each = PortSet::first(ports.len()).iter().zip(ports);
             each.filter(|(_, port)| is(port.as_ref())).map(|(place, _)| place).collect()
         };
@@ -103,7 +103,7 @@ impl VirtualLane {
         &mut self,
         now: Instant,
         changed: PortSet,
-        ports: &mut [Box<dyn Port>],
+        ports: &mut [Box<dyn TimedPort>],
         tracer: &mut T,
     ) -> PortSet {
         if changed == Self::ANY {
@@ -115,7 +115,7 @@ impl VirtualLane {
         for place in changed.iter() {
             // A frame that was sent to a port is due when it is in, not when the step hears of it:
             // results must not depend on when that is, which differs with threads.
-            let at = ports.get_mut(place.index()).and_then(Port::look_ahead);
+            let at = ports.get_mut(place.index()).and_then(|port| port.look_ahead());
             if let Some(at) = at {
                 self.wakes.bring_forward(place, at);
             }
@@ -131,7 +131,7 @@ impl VirtualLane {
         now: Instant,
         look: PortSet,
         fed: PortSet,
-        ports: &mut [Box<dyn Port>],
+        ports: &mut [Box<dyn TimedPort>],
         tracer: &mut T,
     ) -> usize {
         let mut sent = 0;
@@ -193,7 +193,7 @@ impl VirtualLane {
         &mut self,
         now: Instant,
         look: PortSet,
-        ports: &[Box<dyn Port>],
+        ports: &[Box<dyn TimedPort>],
         blocked: &mut bool,
     ) -> Option<Instant> {
         for place in look.iter() {

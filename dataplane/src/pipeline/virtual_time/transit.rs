@@ -17,7 +17,7 @@ use crate::pipeline::input_lane::InputLane;
 use crate::pipeline::lane::Lane;
 use crate::pipeline::output_lane::{OutputLane, wire_len};
 use crate::pipeline::timing::Step;
-use crate::port::Port;
+use crate::port::TimedPort;
 use crate::queues::QueueId;
 use crate::stats::{Counter, DropReason};
 use crate::time::Instant;
@@ -30,7 +30,7 @@ impl VirtualLane {
     pub(super) fn pass_transits<T: Tracer>(
         &mut self,
         now: Instant,
-        ports: &mut [Box<dyn Port>],
+        ports: &mut [Box<dyn TimedPort>],
         step: &mut Step,
         tracer: &mut T,
     ) -> usize {
@@ -69,7 +69,7 @@ impl VirtualLane {
         now: Instant,
         desc: Desc,
         output: PortId,
-        ports: &mut [Box<dyn Port>],
+        ports: &mut [Box<dyn TimedPort>],
         step: &mut Step,
         tracer: &mut T,
     ) -> usize {
@@ -163,7 +163,7 @@ fn send_one<T: Tracer>(
     ctx: &mut Context,
     now: Instant,
     desc: Desc,
-    port: &mut dyn Port,
+    port: &mut dyn TimedPort,
     tracer: &mut T,
 ) -> usize {
     let (output, pri) = (lane.port, desc.pri());

@@ -16,7 +16,7 @@ use crate::batch::Batch;
 use crate::desc::Desc;
 use crate::pool::Bufs;
 use crate::port::flaw::Flaw;
-use crate::port::{Port, PortCaps, PortCounters, PortError};
+use crate::port::{Port, PortCaps, PortCounters, PortError, TimedPort};
 use crate::stats::DropReason;
 use crate::time::{Instant, LinkRate, Span, WireTimes};
 
@@ -288,6 +288,56 @@ impl Port for Wire {
         1
     }
 
+    fn tx_room(&mut self, now: Instant) -> usize {
+        if self.busy_until.is_some_and(|until| now < until) {
+            return 0;
+        }
+        self.busy_until = None;
+        usize::from(self.end.has_room())
+    }
+
+    fn tx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+        if self.tx_room(now) == 0 {
+            return 0;
+        }
+        let Some(desc) = batch.pop_at(0) else { return 0 };
+        self.tx_one(now, bufs, desc);
+        1
+    }
+
+    fn service(&mut self, _now: Instant, _bufs: &mut Bufs) -> Result<(), PortError> {
+        Ok(())
+    }
+
+    fn link_up(&self) -> bool {
+        let is_up = self.outage.as_ref().is_none_or(|outage| {
+            outage.told.set(outage.is_up);
+            outage.is_up
+        });
+        is_up && self.end.link_up()
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.counters
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        let change = self.outage.as_ref().and_then(|outage| {
+            // A change that `link_up` has not returned yet is due at once.
+            let is_told = outage.told.get() == outage.is_up;
+            if is_told { outage.next } else { Some(outage.seen) }
+        });
+        Instant::earlier(self.due, change)
+    }
+
+    fn idle_at(&self) -> Option<Instant> {
+        self.busy_until
+    }
+
+    fn release(&mut self, _bufs: &mut Bufs) {}
+}
+
+impl TimedPort for Wire {
     fn rx_one(&mut self, now: Instant, bufs: &mut Bufs) -> Option<Desc> {
         self.begin(now);
         while self.see(now, bufs.room()) {
@@ -306,23 +356,6 @@ impl Port for Wire {
             return Some(desc);
         }
         None
-    }
-
-    fn tx_room(&mut self, now: Instant) -> usize {
-        if self.busy_until.is_some_and(|until| now < until) {
-            return 0;
-        }
-        self.busy_until = None;
-        usize::from(self.end.has_room())
-    }
-
-    fn tx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
-        if self.tx_room(now) == 0 {
-            return 0;
-        }
-        let Some(desc) = batch.pop_at(0) else { return 0 };
-        self.tx_one(now, bufs, desc);
-        1
     }
 
     fn tx_one(&mut self, now: Instant, bufs: &mut Bufs, desc: Desc) {
@@ -349,53 +382,22 @@ impl Port for Wire {
         self.busy_until = Some(idle);
     }
 
-    fn service(&mut self, _now: Instant, _bufs: &mut Bufs) -> Result<(), PortError> {
-        Ok(())
-    }
-
-    fn link_up(&self) -> bool {
-        let is_up = self.outage.as_ref().is_none_or(|outage| {
-            outage.told.set(outage.is_up);
-            outage.is_up
-        });
-        is_up && self.end.link_up()
-    }
-
-    fn counters(&self) -> PortCounters {
-        self.counters
-    }
-
-    fn is_steady(&self) -> bool {
-        !self.has_outages()
-    }
-
-    fn has_news(&mut self) -> bool {
-        core::mem::take(&mut self.has_news)
-    }
-
-    fn next_event(&self) -> Option<Instant> {
-        let change = self.outage.as_ref().and_then(|outage| {
-            // A change that `link_up` has not returned yet is due at once.
-            let is_told = outage.told.get() == outage.is_up;
-            if is_told { outage.next } else { Some(outage.seen) }
-        });
-        Instant::earlier(self.due, change)
-    }
-
     fn look_ahead(&mut self) -> Option<Instant> {
         self.next_arrival();
         self.next_event()
-    }
-
-    fn idle_at(&self) -> Option<Instant> {
-        self.busy_until
     }
 
     fn whole_at(&self) -> Option<Instant> {
         self.whole_at
     }
 
-    fn release(&mut self, _bufs: &mut Bufs) {}
+    fn has_news(&mut self) -> bool {
+        core::mem::take(&mut self.has_news)
+    }
+
+    fn is_steady(&self) -> bool {
+        !self.has_outages()
+    }
 }
 
 #[cfg(test)]
