@@ -11,10 +11,10 @@ use std::sync::Arc;
 use weft_base::ring::Rx;
 
 use super::burst::{CACHE_MISS, FrameMeta, FrameRoute, Verdict};
-use super::context::Context;
 use super::held::{HeldTlp, Turn};
 use super::lane::Lane;
 use super::output_lane::OutputLane;
+use super::tlp::{decide_anew, route_tlp};
 use crate::desc::{Desc, Flag};
 use crate::pbr::Tables;
 use crate::stats::DropReason;
@@ -111,7 +111,7 @@ impl Lane {
         };
         // It was uncharged when it left its queue; admission sets the flag again.
         desc.set(Flag::Pg, false);
-        let verdict = ctx.decide_anew(lane.port, output, &mut desc, &mut scratch.space);
+        let verdict = decide_anew(ctx, lane.port, output, &mut desc, &mut scratch.space);
         if verdict == Verdict::Hold {
             return ctx.hold(now, desc, lane.port, Some(output));
         }
@@ -173,8 +173,8 @@ impl Lane {
         meta.verdict = match held.output {
             // It was rewritten for that output before it was held, so it is read as a frame with a
             // PTH.
-            Some(output) => ctx.decide_anew(lane.port, output, &mut held.desc, space),
-            None => ctx.tlp(tables, lane.port, &mut held.desc, &mut meta, space),
+            Some(output) => decide_anew(ctx, lane.port, output, &mut held.desc, space),
+            None => route_tlp(ctx, tables, lane.port, &mut held.desc, &mut meta, space),
         };
         if meta.verdict == Verdict::Hold {
             ctx.held.frames.push_back(held);
@@ -193,29 +193,6 @@ impl Lane {
             self.ctx.let_go(held.input);
             self.ctx.end(now, held.desc, DropReason::Shutdown, tracer);
         }
-    }
-}
-
-impl Context {
-    /// Holds a TLP that came in at `input` and has its place there. It waited for `output`, if that
-    /// is `Some`.
-    #[cold]
-    pub(super) fn hold(&mut self, now: Instant, desc: Desc, input: PortId, output: Option<PortId>) {
-        self.held.push(now, desc, input, output);
-        self.stats.parked.add(1);
-    }
-
-    /// Counts one TLP of `input` as held no longer.
-    fn let_go(&mut self, input: PortId) {
-        self.held.give_place(input);
-        self.stats.parked.sub(1);
-    }
-
-    /// Takes a frame off the counters of `output`'s queues.
-    fn unqueue(&mut self, desc: &Desc, output: PortId) {
-        self.stats.port[output].pri[desc.pri()].purged.add(1);
-        let (cells, pri) = (self.uncharge(desc, output), desc.pri());
-        self.clear_congestion(output, pri, cells);
     }
 }
 

@@ -131,6 +131,27 @@ impl Context {
         self.discard(now, desc, output, reason, tracer);
     }
 
+    /// Holds a TLP that came in at `input` and has its place there. It waited for `output`, if that
+    /// is `Some`.
+    #[cold]
+    pub(super) fn hold(&mut self, now: Instant, desc: Desc, input: PortId, output: Option<PortId>) {
+        self.held.push(now, desc, input, output);
+        self.stats.parked.add(1);
+    }
+
+    /// Counts one TLP of `input` as held no longer.
+    pub(super) fn let_go(&mut self, input: PortId) {
+        self.held.give_place(input);
+        self.stats.parked.sub(1);
+    }
+
+    /// Takes a frame off the counters of `output`'s queues.
+    pub(super) fn unqueue(&mut self, desc: &Desc, output: PortId) {
+        self.stats.port[output].pri[desc.pri()].purged.add(1);
+        let (cells, pri) = (self.uncharge(desc, output), desc.pri());
+        self.clear_congestion(output, pri, cells);
+    }
+
     /// Drops a frame that was to leave by `output`: counts the drop there, too.
     pub(super) fn end_at<T: Tracer>(
         &mut self,

@@ -133,41 +133,39 @@ impl OutputLane {
     #[inline]
     fn take_one<T: Tracer>(&mut self, ctx: &mut Context, now: Instant, pri: Pri, tracer: &mut T) {
         let Some(desc) = self.queues[pri].as_mut().and_then(Rx::pop) else { return };
-        self.pending.extend(ctx.leave(now, self.port, desc, tracer));
+        self.pending.extend(leave_one(ctx, now, self.port, desc, tracer));
     }
 }
 
-impl Context {
-    /// One frame leaves the queues of `output` for good, as in [`OutputLane::take`]; drops it, and
-    /// returns `None`, if there is no memory for its tag.
-    #[inline]
-    pub(super) fn leave<T: Tracer>(
-        &mut self,
-        now: Instant,
-        output: PortId,
-        desc: Desc,
-        tracer: &mut T,
-    ) -> Option<Desc> {
-        let pri = desc.pri();
-        self.has_released = true;
-        let Self { core, snapshot, stats, bufs, lease, rng, .. } = self;
-        let mut run = core.buffer.leaving(lease, &snapshot.thresholds, output, pri);
-        note_depth(stats, output, pri, &run);
-        let departure = Departure { now, port: output, pri, snapshot, stats };
-        let kept = leave_queue(&mut run, bufs, rng, departure, desc, tracer);
-        stats.port[output].pri[pri].dequeued.add(1);
-        fence(Ordering::Release); // as in `take`
-        let left = run.depth();
-        run.end(lease);
-        self.clear_congestion(output, pri, left);
-        match kept {
-            Ok(desc) => Some(desc),
-            Err(desc) => {
-                self.crossbar_dirty = true; // as in `take`
-                self.stats.port[output].late_drops.add(1);
-                self.end_at(now, desc, output, DropReason::Pool, tracer);
-                None
-            }
+/// One frame leaves the queues of `output` for good, as in [`OutputLane::take`]; drops it, and
+/// returns `None`, if there is no memory for its tag.
+#[inline]
+pub(super) fn leave_one<T: Tracer>(
+    ctx: &mut Context,
+    now: Instant,
+    output: PortId,
+    desc: Desc,
+    tracer: &mut T,
+) -> Option<Desc> {
+    let pri = desc.pri();
+    ctx.has_released = true;
+    let Context { core, snapshot, stats, bufs, lease, rng, .. } = ctx;
+    let mut run = core.buffer.leaving(lease, &snapshot.thresholds, output, pri);
+    note_depth(stats, output, pri, &run);
+    let departure = Departure { now, port: output, pri, snapshot, stats };
+    let kept = leave_queue(&mut run, bufs, rng, departure, desc, tracer);
+    stats.port[output].pri[pri].dequeued.add(1);
+    fence(Ordering::Release); // as in `take`
+    let left = run.depth();
+    run.end(lease);
+    ctx.clear_congestion(output, pri, left);
+    match kept {
+        Ok(desc) => Some(desc),
+        Err(desc) => {
+            ctx.crossbar_dirty = true; // as in `take`
+            ctx.stats.port[output].late_drops.add(1);
+            ctx.end_at(now, desc, output, DropReason::Pool, tracer);
+            None
         }
     }
 }

@@ -85,7 +85,7 @@ impl InputLane {
                 // one may be dropped while the others are queued.
                 return self.enqueue_lossy(ctx, now, output, desc, tracer);
             }
-            ctx.count_copies(self.port, desc.pri(), 1);
+            count_copies(ctx, self.port, desc.pri(), 1);
             let copy = ctx.bufs.share(&mut desc);
             self.enqueue_lossy(ctx, now, output, copy, tracer);
         }
@@ -122,7 +122,7 @@ impl InputLane {
         let cells = ctx.snapshot.cells(desc.len());
         // Before admission: a frame that is dropped early must not have been charged.
         if ctx.snapshot.wred_pris.contains(desc.pri())
-            && ctx.drops_early(now, output, &desc, tracer)
+            && drops_early(ctx, now, output, &desc, tracer)
         {
             ctx.end_at(now, desc, output, DropReason::Wred, tracer);
             return None;
@@ -131,7 +131,7 @@ impl InputLane {
         let admission =
             ctx.core.buffer.admit_voq(&mut ctx.lease, &ctx.snapshot.thresholds, voq, cells);
         if T::ON {
-            ctx.trace_admission(now, &desc, output, cells, admission, tracer);
+            trace_admission(ctx, now, &desc, output, cells, admission, tracer);
         }
         if let Granted::Drop(reason) = admission.verdict {
             ctx.end_at(now, desc, output, reason, tracer);
@@ -161,7 +161,7 @@ impl InputLane {
             if left.is_empty() {
                 return self.push(ctx, now, output, desc, tracer);
             }
-            ctx.count_copies(input, pri, 1);
+            count_copies(ctx, input, pri, 1);
             let copy = ctx.bufs.share(&mut desc);
             self.push(ctx, now, output, copy, tracer);
         }
@@ -186,7 +186,7 @@ impl InputLane {
             ctx.core.buffer.admit_group(&mut ctx.lease, &ctx.snapshot.thresholds, group, cells);
         if T::ON {
             let first = outputs.lowest().unwrap_or_default();
-            ctx.trace_admission(now, &desc, first, cells, admission, tracer);
+            trace_admission(ctx, now, &desc, first, cells, admission, tracer);
         }
         if let Granted::Drop(reason) = admission.verdict {
             // Also when the frame is dropped: the peer has to stop.
@@ -194,7 +194,7 @@ impl InputLane {
             // Each copy that is not made counts as a copy and as a drop, at its input and at its
             // output, so that the ledger balances by copies whatever becomes of a frame.
             let more = outputs.len().saturating_sub(1);
-            ctx.count_copies(input, pri, more as u64);
+            count_copies(ctx, input, pri, more as u64);
             for output in outputs.iter() {
                 ctx.stats.count_output_drop(output, pri, reason);
             }
@@ -217,7 +217,7 @@ impl InputLane {
         if admission.verdict == Granted::Queue {
             stats.pg_watermark.raise(u64::from(admission.used + cells));
         } else {
-            ctx.note_headroom();
+            note_headroom(ctx);
             let used = ctx.core.buffer.headroom_used(input, pri);
             stats.headroom_watermark.raise(u64::from(used));
             self.cross_xoff(ctx, now, pri, admission.limit, tracer);
@@ -335,7 +335,7 @@ impl InputLane {
     #[inline]
     pub(super) fn publish(&mut self, ctx: &mut Context) {
         ctx.crossbar_dirty = true;
-        ctx.note_shared();
+        note_shared(ctx);
         for pri in core::mem::take(&mut self.enqueued_pris).iter() {
             let count = core::mem::take(&mut self.enqueued[pri]);
             ctx.stats.port[self.port].pri[pri].enqueued.add(count);
@@ -385,97 +385,95 @@ fn is_ecn_capable(bufs: &Bufs, desc: &Desc) -> bool {
     desc.has(Flag::Ect) || ecn_of(bufs.bytes(desc), ip) == Some(Ecn::Ce)
 }
 
-impl Context {
-    /// Whether WRED drops a lossy frame for `output`: one that ECN would not mark, by the depth of
-    /// its queue with this frame.
-    //= RFC 3168 section 5
-    #[inline(never)] // only where there are such profiles
-    fn drops_early<T: Tracer>(
-        &mut self,
-        now: Instant,
-        output: PortId,
-        desc: &Desc,
-        tracer: &mut T,
-    ) -> bool {
-        let Self { core, snapshot, bufs, rng, .. } = self;
-        let pri = desc.pri();
-        let Some(profile) = snapshot.wred[pri] else { return false };
-        let cells = snapshot.cells(desc.len());
-        // The depth as it is now, no average, and with this frame (docs/spec/pipeline.md §4).
-        let queued = core.buffer.depth(output, pri);
-        let depth = u64::from(queued + cells) * u64::from(snapshot.config.buffer.cell_bytes);
-        let is_dropped = profile.verdict(depth, rng).is_mark()
-            && !(snapshot.ecn.is_some() && is_ecn_capable(bufs, desc));
-        if T::ON && is_dropped {
-            let low = profile.low() / u64::from(snapshot.config.buffer.cell_bytes);
-            let event = Event::Admit {
-                frame: bufs.trace_id(desc),
-                input: desc.input().get(),
-                output: output.get(),
-                pri: pri.get(),
-                verdict: DropReason::Wred.name(),
-                cells,
-                used: queued,
-                limit: u32::try_from(low).unwrap_or(u32::MAX),
-                shared_used: core.buffer.shared_used(&snapshot.thresholds),
-            };
-            tracer.event(now, event);
-        }
-        is_dropped
-    }
-
-    /// Counts the copies of a replicated frame beyond the first.
-    #[inline]
-    fn count_copies(&self, input: PortId, pri: Pri, count: u64) {
-        let stats = &self.stats.port[input];
-        stats.copies.add(count);
-        stats.pri[pri].copies.add(count);
-    }
-
-    /// Raises the watermark of the shared part after frames were admitted.
-    #[inline]
-    pub(super) fn note_shared(&self) {
-        let mark = &self.stats.shared_watermark;
-        if let Some(used) = self.core.buffer.shared_above(&self.lease, mark.get()) {
-            mark.set(used);
-        }
-    }
-
-    /// Raises the watermark of headroom after a frame was charged there.
-    fn note_headroom(&self) {
-        let (buffer, mark) = (&self.core.buffer, &self.stats.headroom_watermark);
-        // The cheap sum is never below the true one, so only when it exceeds the mark is the exact
-        // one read.
-        if buffer.headroom_known() > mark.get() {
-            mark.raise(buffer.headroom_in_all());
-        }
-    }
-
-    fn trace_admission<T: Tracer>(
-        &self,
-        now: Instant,
-        desc: &Desc,
-        output: PortId,
-        cells: u32,
-        admission: crate::buffer::Admission,
-        tracer: &mut T,
-    ) {
-        let verdict = match admission.verdict {
-            Granted::Queue => "queue",
-            Granted::Headroom => "in_headroom",
-            Granted::Drop(reason) => reason.name(),
-        };
+/// Whether WRED drops a lossy frame for `output`: one that ECN would not mark, by the depth of
+/// its queue with this frame.
+//= RFC 3168 section 5
+#[inline(never)] // only where there are such profiles
+fn drops_early<T: Tracer>(
+    ctx: &mut Context,
+    now: Instant,
+    output: PortId,
+    desc: &Desc,
+    tracer: &mut T,
+) -> bool {
+    let Context { core, snapshot, bufs, rng, .. } = ctx;
+    let pri = desc.pri();
+    let Some(profile) = snapshot.wred[pri] else { return false };
+    let cells = snapshot.cells(desc.len());
+    // The depth as it is now, no average, and with this frame (docs/spec/pipeline.md §4).
+    let queued = core.buffer.depth(output, pri);
+    let depth = u64::from(queued + cells) * u64::from(snapshot.config.buffer.cell_bytes);
+    let is_dropped = profile.verdict(depth, rng).is_mark()
+        && !(snapshot.ecn.is_some() && is_ecn_capable(bufs, desc));
+    if T::ON && is_dropped {
+        let low = profile.low() / u64::from(snapshot.config.buffer.cell_bytes);
         let event = Event::Admit {
-            frame: self.bufs.trace_id(desc),
+            frame: bufs.trace_id(desc),
             input: desc.input().get(),
             output: output.get(),
-            pri: desc.pri().get(),
-            verdict,
+            pri: pri.get(),
+            verdict: DropReason::Wred.name(),
             cells,
-            used: admission.used,
-            limit: admission.limit,
-            shared_used: self.core.buffer.shared_used(&self.snapshot.thresholds),
+            used: queued,
+            limit: u32::try_from(low).unwrap_or(u32::MAX),
+            shared_used: core.buffer.shared_used(&snapshot.thresholds),
         };
         tracer.event(now, event);
     }
+    is_dropped
+}
+
+/// Counts the copies of a replicated frame beyond the first.
+#[inline]
+fn count_copies(ctx: &Context, input: PortId, pri: Pri, count: u64) {
+    let stats = &ctx.stats.port[input];
+    stats.copies.add(count);
+    stats.pri[pri].copies.add(count);
+}
+
+/// Raises the watermark of the shared part after frames were admitted.
+#[inline]
+pub(super) fn note_shared(ctx: &Context) {
+    let mark = &ctx.stats.shared_watermark;
+    if let Some(used) = ctx.core.buffer.shared_above(&ctx.lease, mark.get()) {
+        mark.set(used);
+    }
+}
+
+/// Raises the watermark of headroom after a frame was charged there.
+fn note_headroom(ctx: &Context) {
+    let (buffer, mark) = (&ctx.core.buffer, &ctx.stats.headroom_watermark);
+    // The cheap sum is never below the true one, so only when it exceeds the mark is the exact
+    // one read.
+    if buffer.headroom_known() > mark.get() {
+        mark.raise(buffer.headroom_in_all());
+    }
+}
+
+fn trace_admission<T: Tracer>(
+    ctx: &Context,
+    now: Instant,
+    desc: &Desc,
+    output: PortId,
+    cells: u32,
+    admission: crate::buffer::Admission,
+    tracer: &mut T,
+) {
+    let verdict = match admission.verdict {
+        Granted::Queue => "queue",
+        Granted::Headroom => "in_headroom",
+        Granted::Drop(reason) => reason.name(),
+    };
+    let event = Event::Admit {
+        frame: ctx.bufs.trace_id(desc),
+        input: desc.input().get(),
+        output: output.get(),
+        pri: desc.pri().get(),
+        verdict,
+        cells,
+        used: admission.used,
+        limit: admission.limit,
+        shared_used: ctx.core.buffer.shared_used(&ctx.snapshot.thresholds),
+    };
+    tracer.event(now, event);
 }

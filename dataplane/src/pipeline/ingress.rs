@@ -10,12 +10,16 @@ use weft_parsers::{AddrKey, flow_hash, loop_probe};
 
 use super::burst::{BurstMask, BurstRoutes, BurstView, CACHE_MISS, FrameMeta, FrameRoute, Verdict};
 use super::context::Context;
+use super::flow_cache::{insert_flow, lookup_burst, route_burst};
 use super::input_lane::InputLane;
 use super::lane::Lane;
+use super::learn::learn_burst;
+use super::loops::{own_probe, take_probe};
 use super::output_lane::OutputLane;
+use super::parse::{count_burst, parse_burst};
 use super::route::Router;
 use super::scratch::Scratch;
-use super::tlp::TlpScratch;
+use super::tlp::{TlpScratch, route_tlps};
 use crate::batch::{BURST, Batch};
 use crate::desc::Desc;
 use crate::fdb::Source;
@@ -64,8 +68,8 @@ impl Lane {
         let count = batch.len();
         if ctx.snapshot.tlp_ports.contains(lane.port) {
             let memory = TlpScratch { metas, routes, space };
-            let routed = ctx.tlps(now, lane.port, &mut batch, memory, tracer);
-            ctx.count_burst(lane.port, count);
+            let routed = route_tlps(ctx, now, lane.port, &mut batch, memory, tracer);
+            count_burst(ctx, lane.port, count);
             if !(routed && lane.enqueue_burst(ctx, &mut batch, routes, demand)) {
                 let found = BurstRoutes { routes, metas };
                 lane.dispose(ctx, now, &mut batch, found, outputs.get_mut(index), tracer);
@@ -81,7 +85,7 @@ impl Lane {
             routes.fill(CACHE_MISS);
             BurstMask::first(count)
         } else {
-            ctx.lookup_burst(now, lane.port, &mut batch, routes, flows)
+            lookup_burst(ctx, now, lane.port, &mut batch, routes, flows)
         };
         if unknown.0 != 0 {
             let burst = BurstView { batch: &mut batch, which: unknown };
@@ -89,14 +93,14 @@ impl Lane {
             lane.decide(ctx, now, burst, to, blocked, tracer);
         }
         let burst = BurstView { batch: &mut batch, which: unknown };
-        let routed = unknown.0 == 0 || !T::ON && ctx.route(burst, metas, routes);
-        ctx.count_burst(lane.port, count);
+        let routed = unknown.0 == 0 || !T::ON && route_burst(ctx, burst, metas, routes);
+        count_burst(ctx, lane.port, count);
         if !(routed && lane.enqueue_burst(ctx, &mut batch, routes, demand)) {
             let found = BurstRoutes { routes, metas };
             lane.dispose(ctx, now, &mut batch, found, outputs.get_mut(index), tracer);
         }
         lane.publish(ctx);
-        ctx.learn(now, lane.port, learn, tracer);
+        learn_burst(ctx, now, lane.port, learn, tracer);
         tracer.part(Part::Ingress);
         count
     }
@@ -139,7 +143,7 @@ impl InputLane {
         blocked: bool,
         tracer: &mut T,
     ) {
-        ctx.parse(now, self.port, BurstView { batch, which }, to.metas, tracer);
+        parse_burst(ctx, now, self.port, BurstView { batch, which }, to.metas, tracer);
         if blocked {
             shut_out(which, to.metas);
         } else if ctx.snapshot.links.is_any() {
@@ -180,7 +184,7 @@ impl InputLane {
             }
             // Before the source is learnt: a probe carries a port's own address, at which no
             // station is.
-            if meta.head.dst() == PROBE && ctx.own_probe(desc, &meta.head).is_some() {
+            if meta.head.dst() == PROBE && own_probe(ctx, desc, &meta.head).is_some() {
                 meta.verdict = Verdict::Consume;
                 continue;
             }
@@ -194,7 +198,7 @@ impl InputLane {
             // Only a flow whose source needs no learning and whose destination is known: the cached
             // path does neither, and a flood has several outputs.
             if !T::ON && source_known && matches!(by, "fdb" | "static") {
-                ctx.insert_flow(flows, desc, meta, SPREAD && router.chosen);
+                insert_flow(ctx, flows, desc, meta, SPREAD && router.chosen);
             }
             if T::ON
                 && let Verdict::Forward(outputs) = verdict
@@ -257,7 +261,7 @@ impl InputLane {
             (Verdict::Drop(reason), _) => ctx.end(now, desc, reason, tracer),
             (Verdict::Hold, _) => ctx.hold(now, desc, self.port, None),
             (Verdict::Consume, _) if meta.head.mac_control_opcode().is_none() => {
-                ctx.take_probe(now, &meta.head, desc, tracer);
+                take_probe(ctx, now, &meta.head, desc, tracer);
             }
             (Verdict::Consume, Some(output)) => output.consume(ctx, now, &meta.head, desc, tracer),
             (Verdict::Consume, None) => ctx.end(now, desc, DropReason::Unsupported, tracer),

@@ -33,50 +33,48 @@ pub(super) fn to_gfd(edge: &EdgePort, hpa: Hpa) -> Option<Pth> {
     }
 }
 
-impl Context {
-    /// The port to which a DPID belongs, if it is a single one and its link is up.
-    #[inline]
-    pub(super) fn port_behind(&self, tables: &Tables, pth: Pth) -> Option<PortId> {
-        match tables.forward(pth.spid, pth.dpid, false) {
-            Ok(Arrival::Out(Dispatch::Port(port)))
-                if self.core.up().contains(port)
-                    && tables.edge(port).is_none_or(|edge| !edge.resetting) =>
-            {
-                Some(port)
-            }
-            _ => None,
+/// The port to which a DPID belongs, if it is a single one and its link is up.
+#[inline]
+pub(super) fn port_behind(ctx: &Context, tables: &Tables, pth: Pth) -> Option<PortId> {
+    match tables.forward(pth.spid, pth.dpid, false) {
+        Ok(Arrival::Out(Dispatch::Port(port)))
+            if ctx.core.up().contains(port)
+                && tables.edge(port).is_none_or(|edge| !edge.resetting) =>
+        {
+            Some(port)
         }
+        _ => None,
     }
+}
 
-    /// Both addresses of a frame sent by `port`; `None` where `len` bytes behind its front, which
-    /// may have a PTH, are too long.
-    #[inline]
-    pub(super) fn macs_out(
-        &self,
-        port: PortId,
-        has_pth: bool,
-        len: usize,
-    ) -> Option<[u8; MACS_LEN]> {
-        let config = self.snapshot.config.ports.get(port.index())?;
-        let before = MACS_LEN + link::LEN + if has_pth { pth::LEN } else { 0 };
-        if before + len > config.frame_len_max {
-            return None;
-        }
-        let to = self.core.partners[port].load(weft_base::sync::Ordering::Relaxed);
-        Some(bytes::macs(to, config.parse.port_mac.to_bits()))
+/// Both addresses of a frame sent by `port`; `None` where `len` bytes behind its front, which
+/// may have a PTH, are too long.
+#[inline]
+pub(super) fn macs_out(
+    ctx: &Context,
+    port: PortId,
+    has_pth: bool,
+    len: usize,
+) -> Option<[u8; MACS_LEN]> {
+    let config = ctx.snapshot.config.ports.get(port.index())?;
+    let before = MACS_LEN + link::LEN + if has_pth { pth::LEN } else { 0 };
+    if before + len > config.frame_len_max {
+        return None;
     }
+    let to = ctx.core.partners[port].load(weft_base::sync::Ordering::Relaxed);
+    Some(bytes::macs(to, config.parse.port_mac.to_bits()))
+}
 
-    /// Notes format and priority of a frame that is ready to be sent by `port`; returns its queue.
-    #[inline]
-    pub(super) fn queue_out(
-        &self,
-        input: PortId,
-        desc: &mut Desc,
-        port: PortId,
-        pri: Pri,
-    ) -> QueueId {
-        desc.classify(input, Format::Pbr, pri, false, false);
-        desc.set(Flag::Pg, self.snapshot.is_lossless(input, pri));
-        QueueId::new(port, pri)
-    }
+/// Notes format and priority of a frame that is ready to be sent by `port`; returns its queue.
+#[inline]
+pub(super) fn queue_out(
+    ctx: &Context,
+    input: PortId,
+    desc: &mut Desc,
+    port: PortId,
+    pri: Pri,
+) -> QueueId {
+    desc.classify(input, Format::Pbr, pri, false, false);
+    desc.set(Flag::Pg, ctx.snapshot.is_lossless(input, pri));
+    QueueId::new(port, pri)
 }

@@ -1,6 +1,6 @@
 //! Fast path of TLPs: the most common ones, from edge to edge, without translation or refusal.
 //!
-//! Each frame of a burst that it takes gets its queue. [`super::Context::tlps`] handles the others,
+//! Each frame of a burst that it takes gets its queue. [`super::route_tlps`] handles the others,
 //! and would give the same result for all of them.
 //!
 //! Units: bytes.
@@ -12,8 +12,8 @@ use weft_parsers::tlp::fast_frame::{self, FastFrame, Front, LinkWords, MACS_LEN}
 use weft_parsers::tlp::{FastKind, FastTlp, Mode, Protocol, Pth, TlpLink};
 
 use super::bytes;
-use super::fast_out::to_gfd;
-use super::mem_fast;
+use super::fast_out::{macs_out, port_behind, queue_out, to_gfd};
+use super::mem_fast::{self, forward_mem};
 use crate::batch::{BURST, Batch};
 use crate::config::PortRole;
 use crate::desc::Desc;
@@ -23,114 +23,111 @@ use crate::pipeline::context::Context;
 use crate::queues::QueueId;
 use crate::types::{PortId, Pri};
 
-impl Context {
-    /// Routes the frames of a burst that the fast path takes; returns the others.
-    #[inline(never)] // each loop on its own keeps its state in registers
-    pub(super) fn classify_fast(
-        &mut self,
-        tables: &Tables,
-        input: PortId,
-        batch: &mut Batch,
-        routes: &mut [u16; BURST],
-    ) -> BurstMask {
-        let config = self.snapshot.config.ports.get(input.index());
-        let edge = tables.edge(input);
-        let front = config.and_then(|config| {
-            let own = config.role.link()?;
-            let front = match edge {
-                None => Front::Pbr,
-                Some(edge) if own.mode == Mode::Flit && edge.role != Role::Gfd => Front::Hbr,
-                Some(_) => return None,
-            };
-            Some((own, front))
+/// Routes the frames of a burst that the fast path takes; returns the others.
+#[inline(never)] // each loop on its own keeps its state in registers
+pub(super) fn classify_fast(
+    ctx: &mut Context,
+    tables: &Tables,
+    input: PortId,
+    batch: &mut Batch,
+    routes: &mut [u16; BURST],
+) -> BurstMask {
+    let config = ctx.snapshot.config.ports.get(input.index());
+    let edge = tables.edge(input);
+    let front = config.and_then(|config| {
+        let own = config.role.link()?;
+        let front = match edge {
+            None => Front::Pbr,
+            Some(edge) if own.mode == Mode::Flit && edge.role != Role::Gfd => Front::Hbr,
+            Some(_) => return None,
+        };
+        Some((own, front))
+    });
+    let words = LinkWords::new(ctx.snapshot.config.tlp.oui);
+    let len_max = config.map_or(0, |config| config.frame_len_max);
+    let mut run = CountRun::default();
+    let (mut unknown, mut bit) = (0_u64, 1_u64);
+    for (desc, route) in batch.iter_mut().zip(routes) {
+        let len = desc.len();
+        let head = ctx.bufs.head(desc);
+        // TLPs of G-FAM devices, and of links in non-flit mode, take the full path.
+        let tlp = front.filter(|_| len <= len_max).and_then(|(own, front)| {
+            fast_frame::fast_frame(head, len, &words, front, own.payload_max)
         });
-        let words = LinkWords::new(self.snapshot.config.tlp.oui);
-        let len_max = config.map_or(0, |config| config.frame_len_max);
-        let mut run = CountRun::default();
-        let (mut unknown, mut bit) = (0_u64, 1_u64);
-        for (desc, route) in batch.iter_mut().zip(routes) {
-            let len = desc.len();
-            let head = self.bufs.head(desc);
-            // TLPs of G-FAM devices, and of links in non-flit mode, take the full path.
-            let tlp = front.filter(|_| len <= len_max).and_then(|(own, front)| {
-                fast_frame::fast_frame(head, len, &words, front, own.payload_max)
-            });
-            let taken = match tlp {
-                Some(frame) => self.forward_fast(tables, input, edge, desc, &frame),
-                None if len <= len_max => mem_fast::read(head, len, &words)
-                    .and_then(|message| self.forward_mem(tables, input, edge, desc, &message)),
-                None => None,
-            };
-            if let Some(queue) = taken {
-                run.count(&self.stats.port[input], len, Format::Pbr as usize);
-                *route = queue.get();
-            } else {
-                unknown |= bit;
-                // `routes` still holds the last burst's queues, by which the frame would leave.
-                *route = CACHE_MISS;
-            }
-            bit <<= 1;
-        }
-        run.flush(&self.stats.port[input]);
-        BurstMask(unknown)
-    }
-
-    /// The queue of a frame that only needs a new front, which it has on return; `None` if it needs
-    /// more.
-    #[inline]
-    fn forward_fast(
-        &mut self,
-        tables: &Tables,
-        input: PortId,
-        edge: Option<&EdgePort>,
-        desc: &mut Desc,
-        frame: &FastFrame,
-    ) -> Option<QueueId> {
-        let tlp = &frame.tlp;
-        let pth = match (frame.pth, edge) {
-            (Some(pth), None) => pth,
-            (None, Some(edge)) => by_fast(edge, tlp)?,
-            _ => return None,
+        let taken = match tlp {
+            Some(frame) => forward_fast(ctx, tables, input, edge, desc, &frame),
+            None if len <= len_max => mem_fast::read(head, len, &words)
+                .and_then(|message| forward_mem(ctx, tables, input, edge, desc, &message)),
+            None => None,
         };
-        // For a virtual switch of this switch, which the full path passes it through.
-        if pth.hie && tables.routes().is_ours(pth.dpid) {
-            return None;
-        }
-        let port = self.port_behind(tables, pth)?;
-        let config = self.snapshot.config.ports.get(port.index())?;
-        let exit = tables.edge(port);
-        if exit.is_some_and(EdgePort::has_lds) {
-            return None; // the full path finds out which logical device is meant
-        }
-        let (front, dsar) = match (exit.map(|edge| edge.role), config.role) {
-            (None, PortRole::Fport(_)) => (Some(pth), pth.dsar),
-            (Some(Role::Gfd), _) => (Some(pth), true),
-            // With PIF set, the full path decides whether a prefix is added.
-            (Some(Role::Usp | Role::Dsp), PortRole::Usp(link) | PortRole::Dsp(link))
-                if link.mode == Mode::Flit && !pth.pif =>
-            {
-                (None, false)
-            }
-            _ => return None,
-        };
-        let len = usize::from(tlp.len);
-        let macs = self.macs_out(port, front.is_some(), len)?;
-        let same =
-            frame.pth.is_some() == front.is_some() && frame.pth.map(|p| p.dsar) == Some(dsar);
-        if same && desc.len() == frame.at + len {
-            // Between two fabric links nothing but the addresses changes.
-            let bytes = self.bufs.bytes_mut(desc)?.first_chunk_mut::<MACS_LEN>()?;
-            *bytes = macs;
+        if let Some(queue) = taken {
+            run.count(&ctx.stats.port[input], len, Format::Pbr as usize);
+            *route = queue.get();
         } else {
-            let front = front.map(|pth| Pth { dsar, ..pth });
-            let oui = self.snapshot.config.tlp.oui;
-            let protocol = if front.is_some() { Protocol::Pbr } else { Protocol::HbrFlit };
-            let link = TlpLink { oui, protocol, ln: false };
-            bytes::put_front(&mut self.bufs, desc, frame.at, len, macs, front, link)?;
+            unknown |= bit;
+            // `routes` still holds the last burst's queues, by which the frame would leave.
+            *route = CACHE_MISS;
         }
-        let pri = pri_of(tlp, &self.snapshot.config.tlp);
-        Some(self.queue_out(input, desc, port, pri))
+        bit <<= 1;
     }
+    run.flush(&ctx.stats.port[input]);
+    BurstMask(unknown)
+}
+
+/// The queue of a frame that only needs a new front, which it has on return; `None` if it needs
+/// more.
+#[inline]
+fn forward_fast(
+    ctx: &mut Context,
+    tables: &Tables,
+    input: PortId,
+    edge: Option<&EdgePort>,
+    desc: &mut Desc,
+    frame: &FastFrame,
+) -> Option<QueueId> {
+    let tlp = &frame.tlp;
+    let pth = match (frame.pth, edge) {
+        (Some(pth), None) => pth,
+        (None, Some(edge)) => by_fast(edge, tlp)?,
+        _ => return None,
+    };
+    // For a virtual switch of this switch, which the full path passes it through.
+    if pth.hie && tables.routes().is_ours(pth.dpid) {
+        return None;
+    }
+    let port = port_behind(ctx, tables, pth)?;
+    let config = ctx.snapshot.config.ports.get(port.index())?;
+    let exit = tables.edge(port);
+    if exit.is_some_and(EdgePort::has_lds) {
+        return None; // the full path finds out which logical device is meant
+    }
+    let (front, dsar) = match (exit.map(|edge| edge.role), config.role) {
+        (None, PortRole::Fport(_)) => (Some(pth), pth.dsar),
+        (Some(Role::Gfd), _) => (Some(pth), true),
+        // With PIF set, the full path decides whether a prefix is added.
+        (Some(Role::Usp | Role::Dsp), PortRole::Usp(link) | PortRole::Dsp(link))
+            if link.mode == Mode::Flit && !pth.pif =>
+        {
+            (None, false)
+        }
+        _ => return None,
+    };
+    let len = usize::from(tlp.len);
+    let macs = macs_out(ctx, port, front.is_some(), len)?;
+    let same = frame.pth.is_some() == front.is_some() && frame.pth.map(|p| p.dsar) == Some(dsar);
+    if same && desc.len() == frame.at + len {
+        // Between two fabric links nothing but the addresses changes.
+        let bytes = ctx.bufs.bytes_mut(desc)?.first_chunk_mut::<MACS_LEN>()?;
+        *bytes = macs;
+    } else {
+        let front = front.map(|pth| Pth { dsar, ..pth });
+        let oui = ctx.snapshot.config.tlp.oui;
+        let protocol = if front.is_some() { Protocol::Pbr } else { Protocol::HbrFlit };
+        let link = TlpLink { oui, protocol, ln: false };
+        bytes::put_front(&mut ctx.bufs, desc, frame.at, len, macs, front, link)?;
+    }
+    let pri = pri_of(tlp, &ctx.snapshot.config.tlp);
+    Some(queue_out(ctx, input, desc, port, pri))
 }
 
 /// The PTH of a request that FAST sends to a GFD.

@@ -13,7 +13,7 @@ use weft_parsers::tlp::fast_frame::{HBR_AT, LinkWords, MACS_LEN, PBR_AT};
 use weft_parsers::tlp::{Protocol, Pth, TlpLink, link};
 
 use super::bytes;
-use super::fast_out::to_gfd;
+use super::fast_out::{macs_out, port_behind, queue_out, to_gfd};
 use crate::config::PortRole;
 use crate::desc::Desc;
 use crate::pbr::egress::may_answer;
@@ -83,42 +83,40 @@ fn behind(edge: Option<&EdgePort>, message: &FastMem) -> Option<Pth> {
     }
 }
 
-impl Context {
-    /// The queue of a message that only needs a new front, which it has on return; `None` if it
-    /// needs more.
-    #[inline]
-    pub(super) fn forward_mem(
-        &mut self,
-        tables: &Tables,
-        input: PortId,
-        edge: Option<&EdgePort>,
-        desc: &mut Desc,
-        message: &FastMem,
-    ) -> Option<QueueId> {
-        let pth = behind(edge, message)?;
-        let asks = message.op.class().is_request();
-        let port = self.port_behind(tables, pth)?;
-        let config = self.snapshot.config.ports.get(port.index())?;
-        let out = tables.edge(port);
-        let front = match (out.map(|edge| edge.role), config.role) {
-            (None, PortRole::Fport(_)) => Some(pth),
-            // A G-FAM device has a PBR link: it keeps the PTH, with DSAR set by the edge.
-            (Some(Role::Gfd), PortRole::Dsp(_)) if asks => Some(Pth { dsar: true, ..pth }),
-            (Some(Role::Usp), PortRole::Usp(_))
-                if !asks && out.is_some_and(|host| may_answer(host, pth.spid)) =>
-            {
-                None
-            }
-            _ => return None,
-        };
-        let macs = self.macs_out(port, front.is_some(), message.len)?;
-        let tlp = &self.snapshot.config.tlp;
-        let protocol = if front.is_some() { Protocol::PbrMem } else { Protocol::HbrMem };
-        let pri = if asks { tlp.uio_req_pri } else { tlp.uio_cpl_pri };
-        let link = TlpLink { oui: tlp.oui, protocol, ln: false };
-        bytes::put_front(&mut self.bufs, desc, message.at, message.len, macs, front, link)?;
-        Some(self.queue_out(input, desc, port, pri))
-    }
+/// The queue of a message that only needs a new front, which it has on return; `None` if it
+/// needs more.
+#[inline]
+pub(super) fn forward_mem(
+    ctx: &mut Context,
+    tables: &Tables,
+    input: PortId,
+    edge: Option<&EdgePort>,
+    desc: &mut Desc,
+    message: &FastMem,
+) -> Option<QueueId> {
+    let pth = behind(edge, message)?;
+    let asks = message.op.class().is_request();
+    let port = port_behind(ctx, tables, pth)?;
+    let config = ctx.snapshot.config.ports.get(port.index())?;
+    let out = tables.edge(port);
+    let front = match (out.map(|edge| edge.role), config.role) {
+        (None, PortRole::Fport(_)) => Some(pth),
+        // A G-FAM device has a PBR link: it keeps the PTH, with DSAR set by the edge.
+        (Some(Role::Gfd), PortRole::Dsp(_)) if asks => Some(Pth { dsar: true, ..pth }),
+        (Some(Role::Usp), PortRole::Usp(_))
+            if !asks && out.is_some_and(|host| may_answer(host, pth.spid)) =>
+        {
+            None
+        }
+        _ => return None,
+    };
+    let macs = macs_out(ctx, port, front.is_some(), message.len)?;
+    let tlp = &ctx.snapshot.config.tlp;
+    let protocol = if front.is_some() { Protocol::PbrMem } else { Protocol::HbrMem };
+    let pri = if asks { tlp.uio_req_pri } else { tlp.uio_cpl_pri };
+    let link = TlpLink { oui: tlp.oui, protocol, ln: false };
+    bytes::put_front(&mut ctx.bufs, desc, message.at, message.len, macs, front, link)?;
+    Some(queue_out(ctx, input, desc, port, pri))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use crate::desc::Desc;
 use crate::islip::Match;
 use crate::pipeline::burst::FrameRoute;
 use crate::pipeline::lane::Lane;
+use crate::pipeline::learn::learn_burst;
 use crate::pipeline::timing::Step;
 use crate::port::TimedPort;
 use crate::stats::DropReason;
@@ -40,7 +41,7 @@ impl VirtualLane {
         if ctx.bufs.is_damaged(&desc) {
             scratch.learn.clear();
         }
-        ctx.learn(now, lane.port, &mut scratch.learn, tracer);
+        learn_burst(ctx, now, lane.port, &mut scratch.learn, tracer);
         let (route, meta) = (scratch.routes[0], scratch.metas[0]);
         let parked = Parked { desc, route, meta, until, is_new: true };
         self.parked.put(lane.port, Box::new(parked));

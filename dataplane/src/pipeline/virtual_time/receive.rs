@@ -10,8 +10,11 @@ use super::VirtualLane;
 use super::transit::enter;
 use crate::batch::Batch;
 use crate::pipeline::burst::{BurstMask, BurstView, CACHE_MISS, FrameRoute, Verdict};
+use crate::pipeline::flow_cache::lookup_one;
 use crate::pipeline::ingress::Found;
 use crate::pipeline::lane::Lane;
+use crate::pipeline::learn::learn_burst;
+use crate::pipeline::parse::count_burst;
 use crate::pipeline::scratch::Scratch;
 use crate::port::TimedPort;
 use crate::time::Instant;
@@ -38,12 +41,12 @@ impl VirtualLane {
             return self.lane.take_in(now, index, batch, tracer);
         }
         lane.draining.receive();
-        ctx.count_burst(lane.port, 1);
+        count_burst(ctx, lane.port, 1);
         let Scratch { routes, metas, learn, .. } = &mut **scratch;
         let blocked = ctx.core.blocked().contains(lane.port);
         // As in `Lane::take_in`.
         let known =
-            if T::ON || blocked { None } else { ctx.lookup_one(now, lane.port, &mut desc, flows) };
+            if T::ON || blocked { None } else { lookup_one(ctx, now, lane.port, &mut desc, flows) };
         let (route, sole) = if let Some(queue) = known {
             (queue.get(), Some(queue.output()))
         } else {
@@ -73,7 +76,7 @@ impl VirtualLane {
             lane.dispose_one(ctx, now, desc, found, outputs.get_mut(index), tracer);
         }
         if !learn.is_empty() {
-            ctx.learn(now, lane.port, learn, tracer);
+            learn_burst(ctx, now, lane.port, learn, tracer);
         }
         tracer.part(Part::Ingress);
         1

@@ -12,7 +12,9 @@ use super::VirtualLane;
 use super::transits::{Transit, Transits};
 use crate::desc::Desc;
 use crate::pipeline::context::{Context, ToCrossbar};
+use crate::pipeline::dequeue::leave_one;
 use crate::pipeline::egress::count_sent;
+use crate::pipeline::enqueue::note_shared;
 use crate::pipeline::input_lane::InputLane;
 use crate::pipeline::lane::Lane;
 use crate::pipeline::output_lane::{OutputLane, wire_len};
@@ -140,7 +142,7 @@ pub(super) fn enter<T: Tracer>(
     // As `InputLane::publish` does for frames that go to a VOQ.
     let depth = u64::from(ctx.core.buffer.depth(output, pri));
     ctx.stats.port[output].pri[pri].depth_watermark.raise(depth);
-    ctx.note_shared();
+    note_shared(ctx);
     transits.add(desc, output);
 }
 
@@ -169,7 +171,7 @@ fn send_one<T: Tracer>(
     let (output, pri) = (lane.port, desc.pri());
     // For the state of the round, which must be as if the frame had been queued.
     let _ = lane.sched.pick(now, PriSet::only(pri), |_| wire_len(&desc));
-    let Some(desc) = ctx.leave(now, output, desc, tracer) else { return 0 };
+    let Some(desc) = leave_one(ctx, now, output, desc, tracer) else { return 0 };
     count_sent(&ctx.stats.port[output], core::slice::from_ref(&desc), Counter::add);
     port.tx_one(now, &mut ctx.bufs, desc);
     1
