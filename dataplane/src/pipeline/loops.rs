@@ -1,4 +1,4 @@
-//! Loops: sends probes where a loop is suspected, and blocks a port where one is proved.
+//! Loops: asks for probes where a loop is suspected, and blocks a port where one is proved.
 //!
 //! A suspicion makes the ports in question send probes. If one comes in by a port of this switch,
 //! that port is blocked for a while; there is no STP.
@@ -10,139 +10,22 @@
 //! Units: [`Instant`].
 //! Source: docs/spec/pipeline.md §3 "Loops".
 
-use weft_base::sync::Ordering;
-use weft_parsers::loop_probe::{self, LoopProbe};
-use weft_parsers::{AddrKey, Head, Tci, Vid, parse_head};
+use weft_parsers::loop_probe::LoopProbe;
+use weft_parsers::{AddrKey, Head, Vid};
 
 use super::context::Context;
-use super::input_lane::InputLane;
-use super::lane::Lane;
-use super::output_lane::OutputLane;
 use super::switch_core::LoopFound;
-use crate::batch::Batch;
 use crate::config::PortConfig;
 use crate::desc::Desc;
-use crate::loops::digest;
 use crate::time::{Instant, Span};
 use crate::trace::{Event, Tracer};
 use crate::types::{PortId, PortSet};
-use crate::vlan::{Arrival, TagOp};
 
 /// How long the ends of a loop learn nothing after it was cut: frames that went round are still
 /// under way.
 const SETTLE: Span = Span::from_ms(1_000);
 /// Opcode that traces show for a consumed probe: its EtherType.
 const TRACED: u16 = weft_parsers::ether_type::LOOPBACK;
-
-impl Lane {
-    /// Opens blocked ports whose time is over, or all of them if the configuration no longer blocks
-    /// ports.
-    pub(super) fn unblock<T: Tracer>(&self, now: Instant, tracer: &mut T) {
-        let core = &self.ctx.core;
-        let never = self.ctx.snapshot.config.forward.loop_block.is_none();
-        for port in core.blocked().iter() {
-            if now < core.blocks.until(port) && !never {
-                continue;
-            }
-            let bit = PortSet::only(port).bits();
-            // By whichever worker comes first: only the one that finds the bit set traces it.
-            let before = core.blocks.ports.fetch_and(!bit, Ordering::AcqRel);
-            if T::ON && before & bit != 0 {
-                tracer.event(now, Event::Block { port: port.get(), blocked: false });
-            }
-        }
-    }
-
-    /// Sends the loop probes that are due.
-    pub(super) fn send_probes(&mut self, now: Instant) {
-        let asked = self.ctx.core.probes.asked();
-        if asked.is_empty() && !self.probing {
-            return;
-        }
-        self.probing = false;
-        for lane in &mut self.outputs {
-            if asked.contains(lane.port) {
-                self.ctx.core.probes.take(lane.port);
-                if lane.probes.ask(now) {
-                    // Once a series: the number of an earlier series proves nothing any more.
-                    self.ctx.core.probes.renew_nonce(lane.port, now);
-                }
-            }
-            if lane.probes.due().is_some_and(|at| at <= now) {
-                lane.send_probe(&mut self.ctx, now);
-            }
-            self.probing |= lane.probes.due().is_some();
-        }
-    }
-}
-
-impl OutputLane {
-    /// Puts a probe before all frames that wait, if the port may send one.
-    fn send_probe(&mut self, ctx: &mut Context, now: Instant) {
-        let Context { core, snapshot, .. } = &*ctx;
-        let vid = core.probes.vid(self.port);
-        let may = self.up
-            && !self.tx_off
-            && core.forwarding().contains(self.port)
-            && snapshot.probed.contains(self.port)
-            && snapshot.vlan.members(vid).contains(self.port);
-        let Some(config) = snapshot.config.ports.get(self.port.index()).filter(|_| may) else {
-            self.probes.stop();
-            return;
-        };
-        self.probes.sent(now);
-        // Tagged like any frame of that VLAN that leaves by this port, so that the probe takes its
-        // path through the neighbours.
-        let tag = match snapshot.vlan.egress(self.port, vid, Arrival::of(None)) {
-            TagOp::Insert => Some((config.parse.tpids.first(), Tci(vid.get()))),
-            _ => None,
-        };
-        let (src, port, nonce) =
-            (config.parse.port_mac, self.port.get(), core.probes.nonce(self.port));
-        let probe = LoopProbe { src, port, nonce };
-        if self.pending.is_full() {
-            return; // the next one of the series may find room
-        }
-        let Some(mut desc) = ctx.bufs.alloc_control() else { return };
-        ctx.bufs.set_len(&mut desc, loop_probe::FRAME_LEN);
-        if let Some(out) = ctx.bufs.bytes_mut(&mut desc).and_then(|b| b.first_chunk_mut()) {
-            probe.emit(tag, out);
-        }
-        desc.set_input(self.port);
-        self.pending.insert(self.pending_control, desc);
-        self.pending_control += 1;
-        self.backlog = true;
-        ctx.core.probes.set_sent(self.port, now);
-        ctx.stats.port[self.port].loop_probes.add(1);
-    }
-}
-
-impl InputLane {
-    /// Samples a frame of a burst now and then, to see whether the same frames come in again and
-    /// again.
-    #[inline]
-    pub(super) fn sample(&mut self, ctx: &Context, now: Instant, batch: &Batch) {
-        if self.repeats.is_due(now) && ctx.snapshot.probed.contains(self.port) {
-            self.look_at(ctx, now, batch);
-        }
-    }
-
-    #[cold]
-    fn look_at(&mut self, ctx: &Context, now: Instant, batch: &Batch) {
-        let Some(desc) = batch.iter().next() else { return };
-        if !self.repeats.note(digest(ctx.bufs.bytes(desc)), now) {
-            return;
-        }
-        let Some(config) = ctx.snapshot.config.ports.get(self.port.index()) else { return };
-        let Ok(head) = parse_head(ctx.bufs.head(desc), desc.len(), &config.parse) else { return };
-        if head.mac_control_opcode().is_some() {
-            return; // PAUSE is refreshed, and ends here
-        }
-        if let Ok(vid) = ctx.snapshot.vlan.ingress(self.port, head.tci()) {
-            suspect(ctx, ctx.snapshot.vlan.members(vid), vid);
-        }
-    }
-}
 
 /// Asks for probes by `ports`, between which frames of VLAN `vid` may go round.
 pub(super) fn suspect(ctx: &Context, ports: PortSet, vid: Vid) {

@@ -11,7 +11,7 @@ use super::transit::enter;
 use crate::batch::Batch;
 use crate::pipeline::burst::{BurstMask, BurstView, CACHE_MISS, FrameRoute, Verdict};
 use crate::pipeline::flow_cache::lookup_one;
-use crate::pipeline::ingress::Found;
+use crate::pipeline::input_lane::Found;
 use crate::pipeline::lane::Lane;
 use crate::pipeline::learn::learn_burst;
 use crate::pipeline::parse::count_burst;

@@ -6,8 +6,8 @@
 //! Source: docs/spec/model.md §1; docs/spec/pipeline.md §1 to §11.
 
 use super::VirtualLane;
+use crate::pipeline::lane::AGE_BUCKETS;
 use crate::pipeline::output_lane::OutputLane;
-use crate::pipeline::step::AGE_BUCKETS;
 use crate::pipeline::timing::Step;
 use crate::port::TimedPort;
 use crate::time::Instant;

@@ -9,13 +9,13 @@
 use weft_base::sync::Ordering;
 use weft_parsers::{Ecn, ecn_of};
 
-use super::context::{Context, ToCrossbar};
-use super::input_lane::InputLane;
-use super::switch_core::Core;
+use super::InputLane;
 use crate::batch::{BURST, Batch};
 use crate::buffer::Verdict as Granted;
 use crate::config::PfcMode;
 use crate::desc::{Desc, Flag};
+use crate::pipeline::context::{Context, ToCrossbar};
+use crate::pipeline::switch_core::Core;
 use crate::pool::Bufs;
 use crate::queues::{Demand, QueueId, QueueSet};
 use crate::snapshot::Snapshot;
@@ -27,7 +27,7 @@ use crate::types::{GroupKey, PortId, PortSet, Pri, PriSet, QueueKey};
 impl InputLane {
     /// Queues a frame for all of `outputs`.
     #[inline]
-    pub(super) fn enqueue<T: Tracer>(
+    pub fn enqueue<T: Tracer>(
         &mut self,
         ctx: &mut Context,
         now: Instant,
@@ -48,7 +48,7 @@ impl InputLane {
 
     /// Admits and charges a frame that goes to one output; drops it if there is no room.
     #[inline]
-    pub(super) fn admit_one<T: Tracer>(
+    pub fn admit_one<T: Tracer>(
         &mut self,
         ctx: &mut Context,
         now: Instant,
@@ -69,7 +69,7 @@ impl InputLane {
 
     /// Queues a lossy frame for several outputs.
     #[inline(never)] // rare
-    pub(super) fn enqueue_copies<T: Tracer>(
+    pub fn enqueue_copies<T: Tracer>(
         &mut self,
         ctx: &mut Context,
         now: Instant,
@@ -95,7 +95,7 @@ impl InputLane {
     /// Queues one copy of a lossy frame, charged to its VOQ.
     #[expect(clippy::inline_always, reason = "most frames; a call is a tenth of what it does")]
     #[inline(always)]
-    pub(super) fn enqueue_lossy<T: Tracer>(
+    pub fn enqueue_lossy<T: Tracer>(
         &mut self,
         ctx: &mut Context,
         now: Instant,
@@ -143,7 +143,7 @@ impl InputLane {
     /// Queues a lossless frame for several outputs. It is charged once to its ingress group, until
     /// its last copy leaves.
     #[inline(never)] // rare
-    pub(super) fn enqueue_lossless<T: Tracer>(
+    pub fn enqueue_lossless<T: Tracer>(
         &mut self,
         ctx: &mut Context,
         now: Instant,
@@ -228,7 +228,7 @@ impl InputLane {
     /// Puts a charged frame into its VOQ.
     #[expect(clippy::inline_always, reason = "once a frame; a call costs a fifth of what it does")]
     #[inline(always)]
-    pub(super) fn push<T: Tracer>(
+    pub fn push<T: Tracer>(
         &mut self,
         ctx: &mut Context,
         now: Instant,
@@ -259,7 +259,7 @@ impl InputLane {
     /// Queues a burst of frames whose queues are all known. False, and nothing done, if the frames
     /// must be admitted one by one.
     #[inline(never)] // as `lookup_burst`
-    pub(super) fn enqueue_burst(
+    pub fn enqueue_burst(
         &mut self,
         ctx: &mut Context,
         batch: &mut Batch,
@@ -333,7 +333,7 @@ impl InputLane {
 
     /// Ends a burst: counts the frames that it put into VOQs, and notes how deep these have become.
     #[inline]
-    pub(super) fn publish(&mut self, ctx: &mut Context) {
+    pub fn publish(&mut self, ctx: &mut Context) {
         ctx.crossbar_dirty = true;
         note_shared(ctx);
         for pri in core::mem::take(&mut self.enqueued_pris).iter() {
@@ -433,7 +433,7 @@ fn count_copies(ctx: &Context, input: PortId, pri: Pri, count: u64) {
 
 /// Raises the watermark of the shared part after frames were admitted.
 #[inline]
-pub(super) fn note_shared(ctx: &Context) {
+pub(in crate::pipeline) fn note_shared(ctx: &Context) {
     let mark = &ctx.stats.shared_watermark;
     if let Some(used) = ctx.core.buffer.shared_above(&ctx.lease, mark.get()) {
         mark.set(used);

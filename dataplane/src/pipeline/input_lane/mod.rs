@@ -3,6 +3,11 @@
 //! Units: frames.
 //! Source: docs/spec/pipeline.md §1 to §4, §9.
 
+mod enqueue;
+mod ingress;
+mod sample;
+mod xoff;
+
 use super::draining::Draining;
 use crate::loops::Repeats;
 use crate::pfc::PauseTx;
@@ -11,6 +16,9 @@ use crate::snapshot::Snapshot;
 use crate::storm::StormGuard;
 use crate::time::Instant;
 use crate::types::{PerPri, PortId, PriSet};
+
+pub(super) use enqueue::note_shared;
+pub(super) use ingress::Found;
 
 /// State that one worker keeps for a port as input.
 pub(super) struct InputLane {

@@ -1,4 +1,5 @@
-//! Fast path: when frames may bypass the pipeline, and when those that did not have left it.
+//! Gates of the fast path: when frames may bypass the pipeline, and when those that did not have
+//! left it.
 //!
 //! Each output has a gate of priorities. Each input has a mark on the frames that it received so
 //! far, which is reached when every output that they went to has sent all that it had taken by
@@ -9,19 +10,17 @@
 
 use weft_base::sync::Ordering;
 
-use super::draining::taken;
-use super::lane::Lane;
-use super::output_lane::OutputLane;
-use super::switch_core::Core;
-use super::timing::Step;
+use super::Lane;
+use crate::pipeline::output_lane::OutputLane;
+use crate::pipeline::switch_core::Core;
+use crate::pipeline::timing::Step;
 use crate::port::Port;
-use crate::stats::WorkerStats;
-use crate::types::{PortSet, PriSet};
+use crate::types::PortSet;
 
 impl Lane {
     /// Sets the gates of this lane's outputs, publishes how many frames they have sent, and tells
     /// inputs when the frames that they received have left.
-    pub(super) fn steer(&mut self, ports: &mut [Box<dyn Port>], step: &mut Step) {
+    pub(in crate::pipeline) fn steer(&mut self, ports: &mut [Box<dyn Port>], step: &mut Step) {
         let any = *self
             .has_fast_path
             .get_or_insert_with(|| any_fast(&self.ctx.core, &self.outputs, ports));
@@ -68,26 +67,4 @@ fn any_fast(core: &Core, outputs: &[OutputLane], ports: &mut [Box<dyn Port>]) ->
     // first step its frames could be overlooked.
     core.fast.without.fetch_or(without.bits(), Ordering::Relaxed);
     without.len() < outputs.len()
-}
-
-impl OutputLane {
-    /// Publishes how many of the frames that were taken off the queues have left.
-    fn tell(&self, core: &Core, stats: &WorkerStats, sending: usize) {
-        let under_way = self.unsent() + sending;
-        let ended = taken(stats, self.port).wrapping_sub(under_way as u64);
-        // Pairs with the Acquire load in `Draining::is_drained`: frames that are told as left were sent
-        // before, so that no frame which the kernel forwards then overtakes them.
-        core.fast.ended[self.port].store(ended, Ordering::Release);
-    }
-
-    /// Priorities of `unshaped` whose frames the kernel may send at once: not paused, without a
-    /// queued frame, and the port is not blocked.
-    fn gate(&self, core: &Core, unshaped: PriSet) -> PriSet {
-        if !self.up || self.tx_off || self.unsent() > 0 || core.blocked().contains(self.port) {
-            return PriSet::EMPTY;
-        }
-        let held = core.paused(self.port).or(core.storming(self.port));
-        let open = unshaped.without(held);
-        open.iter().filter(|&pri| core.buffer.depth(self.port, pri) == 0).collect()
-    }
 }

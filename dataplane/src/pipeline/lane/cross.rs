@@ -6,10 +6,10 @@
 //! Units: frames, slots.
 //! Source: docs/spec/pipeline.md §6.
 
-use super::context::ToCrossbar;
-use super::lane::Lane;
-use super::timing::Step;
+use super::Lane;
 use crate::islip::Match;
+use crate::pipeline::context::ToCrossbar;
+use crate::pipeline::timing::Step;
 use crate::queues::QueueId;
 use crate::stats::DropReason;
 use crate::time::Instant;
@@ -20,7 +20,7 @@ impl Lane {
     /// Moves all frames that can be moved, if this lane has the crossbar: slot after slot until
     /// there is no request, or the step has moved its share to some output. Returns how many frames
     /// moved.
-    pub(super) fn cross<T: Tracer>(
+    pub(in crate::pipeline) fn cross<T: Tracer>(
         &mut self,
         now: Instant,
         tracer: &mut T,
@@ -55,7 +55,7 @@ impl Lane {
     }
 
     /// Drops frames that wait for outputs that are down or in a storm; returns how many.
-    pub(super) fn purge<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> usize {
+    pub(in crate::pipeline) fn purge<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> usize {
         if self.crossbar.is_none() {
             return 0;
         }
@@ -82,7 +82,7 @@ impl Lane {
 
     /// Empties the VOQs of an output. TLPs for a port that is down are decided about once more; all
     /// other frames are dropped for `reason`. Returns how many frames left.
-    pub(super) fn purge_output<T: Tracer>(
+    pub(in crate::pipeline) fn purge_output<T: Tracer>(
         &mut self,
         now: Instant,
         output: PortId,
@@ -115,7 +115,7 @@ impl Lane {
     }
 
     /// Drops all frames that wait in VOQs, when the switch stops.
-    pub(super) fn drain_all<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
+    pub(in crate::pipeline) fn drain_all<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
         if let Some(crossbar) = &mut self.crossbar {
             // Frames that other workers have sent up are in no VOQ yet, and would stay uncounted in
             // the ring.
@@ -129,7 +129,12 @@ impl Lane {
 
 /// Traces a match, and how many frames it moved.
 #[inline]
-pub(super) fn trace_match<T: Tracer>(now: Instant, found: Match, moved: usize, tracer: &mut T) {
+pub(in crate::pipeline) fn trace_match<T: Tracer>(
+    now: Instant,
+    found: Match,
+    moved: usize,
+    tracer: &mut T,
+) {
     if !T::ON {
         return;
     }

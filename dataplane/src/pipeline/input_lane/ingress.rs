@@ -1,4 +1,4 @@
-//! Ingress: receive, parse, classify, forward, admit, enqueue and learn, for one burst of one port.
+//! Ingress of one port: decides on the outputs of a burst's frames, and carries the verdicts out.
 //!
 //! Each stage passes over the whole burst; a frame's [`Verdict`] is decided first and carried out
 //! last.
@@ -8,103 +8,26 @@
 
 use weft_parsers::{AddrKey, flow_hash, loop_probe};
 
-use super::burst::{BurstMask, BurstRoutes, BurstView, CACHE_MISS, FrameMeta, FrameRoute, Verdict};
-use super::context::Context;
-use super::flow_cache::{insert_flow, lookup_burst, route_burst};
-use super::input_lane::InputLane;
-use super::lane::Lane;
-use super::learn::learn_burst;
-use super::loops::{own_probe, take_probe};
-use super::output_lane::OutputLane;
-use super::parse::{count_burst, parse_burst};
-use super::route::Router;
-use super::scratch::Scratch;
-use super::tlp::{TlpScratch, route_tlps};
+use super::InputLane;
 use crate::batch::{BURST, Batch};
 use crate::desc::Desc;
 use crate::fdb::Source;
 use crate::flows::FlowCache;
 use crate::loops::digest;
-use crate::port::Port;
+use crate::pipeline::burst::{
+    BurstMask, BurstRoutes, BurstView, CACHE_MISS, FrameMeta, FrameRoute, Verdict,
+};
+use crate::pipeline::context::Context;
+use crate::pipeline::flow_cache::insert_flow;
+use crate::pipeline::loops::{own_probe, take_probe};
+use crate::pipeline::output_lane::OutputLane;
+use crate::pipeline::parse::parse_burst;
+use crate::pipeline::route::Router;
 use crate::queues::QueueId;
 use crate::stats::DropReason;
 use crate::time::Instant;
-use crate::trace::{Event, Part, Tracer};
+use crate::trace::{Event, Tracer};
 use crate::types::PortSet;
-
-impl Lane {
-    /// Receives one burst of one port; returns how many frames it was.
-    pub(super) fn receive<T: Tracer>(
-        &mut self,
-        now: Instant,
-        index: usize,
-        port: &mut dyn Port,
-        tracer: &mut T,
-    ) -> usize {
-        let mut batch = Batch::new();
-        let received = port.rx(now, &mut self.ctx.bufs, &mut batch);
-        tracer.part(Part::Receive);
-        if received == 0 {
-            return 0;
-        }
-        if let Some(lane) = self.inputs.get_mut(index) {
-            lane.sample(&self.ctx, now, &batch);
-        }
-        self.take_in(now, index, batch, tracer)
-    }
-
-    /// Does the work of [`Self::receive`] for frames that a port has handed over.
-    pub(super) fn take_in<T: Tracer>(
-        &mut self,
-        now: Instant,
-        index: usize,
-        mut batch: Batch,
-        tracer: &mut T,
-    ) -> usize {
-        let Self { ctx, inputs, outputs, scratch, flows, .. } = self;
-        let Some(lane) = inputs.get_mut(index) else { return 0 };
-        lane.draining.receive();
-        let Scratch { routes, demand, metas, learn, space } = &mut **scratch;
-        let count = batch.len();
-        if ctx.snapshot.tlp_ports.contains(lane.port) {
-            let memory = TlpScratch { metas, routes, space };
-            let routed = route_tlps(ctx, now, lane.port, &mut batch, memory, tracer);
-            count_burst(ctx, lane.port, count);
-            if !(routed && lane.enqueue_burst(ctx, &mut batch, routes, demand)) {
-                let found = BurstRoutes { routes, metas };
-                lane.dispose(ctx, now, &mut batch, found, outputs.get_mut(index), tracer);
-            }
-            lane.publish(ctx);
-            tracer.part(Part::Ingress);
-            return count;
-        }
-        let blocked = ctx.core.blocked().contains(lane.port);
-        // A trace shows each frame's path in full, and a blocked port drops frames of cached flows, too.
-        // `routes` still holds the last burst's queues, by which frames would leave.
-        let unknown = if T::ON || blocked {
-            routes.fill(CACHE_MISS);
-            BurstMask::first(count)
-        } else {
-            lookup_burst(ctx, now, lane.port, &mut batch, routes, flows)
-        };
-        if unknown.0 != 0 {
-            let burst = BurstView { batch: &mut batch, which: unknown };
-            let to = Found { metas, learn, flows };
-            lane.decide(ctx, now, burst, to, blocked, tracer);
-        }
-        let burst = BurstView { batch: &mut batch, which: unknown };
-        let routed = unknown.0 == 0 || !T::ON && route_burst(ctx, burst, metas, routes);
-        count_burst(ctx, lane.port, count);
-        if !(routed && lane.enqueue_burst(ctx, &mut batch, routes, demand)) {
-            let found = BurstRoutes { routes, metas };
-            lane.dispose(ctx, now, &mut batch, found, outputs.get_mut(index), tracer);
-        }
-        lane.publish(ctx);
-        learn_burst(ctx, now, lane.port, learn, tracer);
-        tracer.part(Part::Ingress);
-        count
-    }
-}
 
 /// Drops frames that came in by a blocked port instead of forwarding them. Frames for the switch
 /// itself still get through.
@@ -119,7 +42,7 @@ fn shut_out(which: BurstMask, metas: &mut [FrameMeta; BURST]) {
 }
 
 /// Memory for the results of a burst.
-pub(super) struct Found<'a> {
+pub(in crate::pipeline) struct Found<'a> {
     /// Headers and verdicts, by place in the burst.
     pub metas: &'a mut [FrameMeta; BURST],
     /// Source addresses that are to be learnt.
@@ -134,7 +57,7 @@ const PROBE: AddrKey = AddrKey::ethernet(loop_probe::DST);
 impl InputLane {
     /// Parses frames of the burst, and decides on their outputs.
     #[inline]
-    pub(super) fn decide<T: Tracer>(
+    pub fn decide<T: Tracer>(
         &mut self,
         ctx: &mut Context,
         now: Instant,
@@ -212,7 +135,7 @@ impl InputLane {
     /// Carries out the verdicts. MAC control frames go to the `output` side of the same port, which
     /// PAUSE stops.
     #[inline(never)] // as `lookup_burst`
-    pub(super) fn dispose<T: Tracer>(
+    pub fn dispose<T: Tracer>(
         &mut self,
         ctx: &mut Context,
         now: Instant,
@@ -229,7 +152,7 @@ impl InputLane {
 
     /// [`Self::dispose`] and [`Self::publish`] for a burst of one frame.
     #[inline]
-    pub(super) fn dispose_one<T: Tracer>(
+    pub fn dispose_one<T: Tracer>(
         &mut self,
         ctx: &mut Context,
         now: Instant,

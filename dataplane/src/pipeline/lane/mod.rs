@@ -1,9 +1,24 @@
 //! Lane: the part of a switch that one worker owns.
 //!
-//! It has the queues and schedulers of its ports, and perhaps the crossbar; [`Lane::step`] drives
-//! it.
+//! It has both sides of its ports ([`InputLane`], [`OutputLane`]), perhaps the crossbar, and memory
+//! for a burst. [`Lane::step`] puts the stages in order; the files here are its parts, which need
+//! several ports at once or both sides of one. What concerns one side of one port is a method of
+//! that side, and what needs no port at all takes the [`Context`].
 //!
 //! Source: ARCHITECTURE.md "The path of a frame".
+
+mod anew;
+mod cross;
+mod follow;
+mod gates;
+mod groups;
+mod handover;
+mod housekeeping;
+mod pause;
+mod probes;
+mod receive;
+mod send;
+mod step;
 
 use std::sync::Arc;
 
@@ -18,6 +33,9 @@ use crate::flows::FlowCache;
 use crate::pool::Bufs;
 use crate::stats::WorkerStats;
 use crate::types::PortId;
+
+pub(super) use cross::trace_match;
+pub(super) use step::AGE_BUCKETS;
 
 /// The part of a switch that one worker owns: its ports' queues and schedulers, and perhaps the
 /// crossbar.

@@ -16,7 +16,7 @@ use crate::vlan::{Arrival, Extent, TagOp};
 
 /// Changes a frame's bytes as it is sent: ECN mark and tag. `Err` with the frame when it is shared
 /// and the pool has no chunk for a copy.
-pub(super) fn rewrite(
+pub(in crate::pipeline) fn rewrite(
     bufs: &mut Bufs,
     snapshot: &Snapshot,
     stats: &WorkerStats,

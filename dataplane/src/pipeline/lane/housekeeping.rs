@@ -6,14 +6,19 @@
 //! Units: frames.
 //! Source: docs/spec/pipeline.md §1.
 
-use super::lane::Lane;
+use super::Lane;
 use crate::port::Port;
 use crate::stats::DropReason;
 use crate::time::Instant;
 
 impl Lane {
     /// Has the port do its housekeeping, and adds its own counts to the lane's.
-    pub(super) fn housekeeping(&mut self, now: Instant, index: usize, port: &mut dyn Port) {
+    pub(in crate::pipeline) fn housekeeping(
+        &mut self,
+        now: Instant,
+        index: usize,
+        port: &mut dyn Port,
+    ) {
         let served = port.service(now, &mut self.ctx.bufs);
         let Some(lane) = self.outputs.get_mut(index) else { return };
         if let Err(error) = served {
@@ -30,7 +35,7 @@ impl Lane {
     }
 
     /// Adds the frames that a port dropped by itself to the lane's counters.
-    pub(super) fn count_port(&mut self, index: usize, port: &mut dyn Port) {
+    pub(in crate::pipeline) fn count_port(&mut self, index: usize, port: &mut dyn Port) {
         let Some(lane) = self.inputs.get_mut(index) else { return };
         let now = port.counters();
         if now == lane.seen {

@@ -1,7 +1,6 @@
 //! Egress: hands frames that may be sent to the port, and drops those that cannot be.
 //!
-//! It sends frames of an output's egress queues and PFC frames; [`super::dequeue`] picks, marks and
-//! tags.
+//! [`super::dequeue`] picks, marks and tags them before.
 //!
 //! Units: frames.
 //! Source: docs/spec/pipeline.md §7 to §9.
@@ -9,73 +8,19 @@
 use arrayvec::ArrayVec;
 use weft_base::ring::Rx;
 
-use super::context::Context;
-use super::lane::Lane;
-use super::output_lane::OutputLane;
+use super::OutputLane;
 use crate::batch::BURST;
 use crate::desc::{Desc, FrameStats};
+use crate::pipeline::context::Context;
 use crate::port::Port;
 use crate::stats::{Counter, DropReason, PortStats};
 use crate::time::Instant;
 use crate::trace::{Event, Part, Tracer};
-use crate::types::{PortSet, PriSet};
-
-impl Lane {
-    /// Sends frames that may be sent by one port; returns how many the port took. Egress queues of
-    /// other priorities than `queued` are empty.
-    #[inline]
-    pub(super) fn send<T: Tracer>(
-        &mut self,
-        now: Instant,
-        index: usize,
-        queued: PriSet,
-        port: &mut dyn Port,
-        tracer: &mut T,
-    ) -> usize {
-        if !self.outputs.get(index).is_some_and(|lane| lane.up) {
-            return self.empty_down(now, index, tracer);
-        }
-        // First: a PAUSE that waits behind data costs headroom.
-        self.send_pause(now, index, tracer);
-        let Self { ctx, outputs, .. } = self;
-        let Some(lane) = outputs.get_mut(index) else { return 0 };
-        (lane.closed_until, lane.full) = (None, false);
-        let (ready, lens) = lane.ready(queued);
-        lane.queued = ready;
-        // Held queues (`tx_off`) are skipped like paused ones, but watchdog and counters see no
-        // pause.
-        let paused = if lane.tx_off { ready } else { ready.and(ctx.core.paused(lane.port)) };
-        let open = ready.without(paused);
-        if open.is_empty() && lane.pending.is_empty() {
-            lane.backlog = !paused.is_empty();
-            return 0;
-        }
-        let room = port.tx_room(now).min(ctx.snapshot.config.tx_ring_frames).min(BURST);
-        // At most as many as the port takes now. Frames that were picked cannot be paused or
-        // dropped as queued any more, and are out of the buffer's counters.
-        let left = lane.pick(ctx, now, room, open, lens, tracer);
-        let sent = if lane.tx_off {
-            lane.hand_over_control(ctx, now, port, tracer)
-        } else {
-            lane.hand_over(ctx, now, port, tracer)
-        };
-        lane.queued = paused.or(left);
-        lane.backlog = !lane.queued.is_empty() || !lane.pending.is_empty();
-        sent
-    }
-
-    /// Whether a port surely has nothing to send: it had no backlog at the last look, is not among
-    /// `fed`, and no PAUSE is to be sent.
-    #[inline]
-    pub(super) fn is_idle(&self, index: usize, fed: PortSet) -> bool {
-        self.outputs.get(index).is_some_and(|o| o.up && !o.backlog && !fed.contains(o.port))
-            && self.inputs.get(index).is_some_and(|input| input.pause.is_idle())
-    }
-}
+use crate::types::PriSet;
 
 impl OutputLane {
     /// Drops the frames in egress queues of `pris`.
-    pub(super) fn drop_queued<T: Tracer>(
+    pub fn drop_queued<T: Tracer>(
         &mut self,
         ctx: &mut Context,
         now: Instant,
@@ -92,7 +37,7 @@ impl OutputLane {
     }
 
     /// Drops all frames of an output, picked ones included.
-    pub(super) fn empty<T: Tracer>(
+    pub fn empty<T: Tracer>(
         &mut self,
         ctx: &mut Context,
         now: Instant,
@@ -120,7 +65,7 @@ impl OutputLane {
     /// [`Self::hand_over`] of control frames alone: data frames that were picked before the queues
     /// were held stay pending.
     #[cold]
-    fn hand_over_control<T: Tracer>(
+    pub fn hand_over_control<T: Tracer>(
         &mut self,
         ctx: &mut Context,
         now: Instant,
@@ -137,7 +82,7 @@ impl OutputLane {
     }
 
     /// Gives the pending frames to the port and counts those that it took.
-    fn hand_over<T: Tracer>(
+    pub fn hand_over<T: Tracer>(
         &mut self,
         ctx: &mut Context,
         now: Instant,
@@ -179,7 +124,11 @@ impl OutputLane {
 
 /// Counts `frames` as sent, or (with [`Counter::sub`]) as not sent after all.
 #[inline]
-pub(super) fn count_sent(stats: &PortStats, frames: &[Desc], count: impl Fn(&Counter, u64)) {
+pub(in crate::pipeline) fn count_sent(
+    stats: &PortStats,
+    frames: &[Desc],
+    count: impl Fn(&Counter, u64),
+) {
     count(&stats.tx_frames, frames.len() as u64);
     if let [only] = frames {
         return count_alike(stats, only, 1, only.len() as u64, count);

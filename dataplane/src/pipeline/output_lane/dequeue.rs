@@ -10,12 +10,12 @@ use weft_base::ring::Rx;
 use weft_base::rng::Rng;
 use weft_base::sync::{Ordering, fence};
 
-use super::context::{Context, leave};
-use super::output_lane::{OutputLane, wire_len};
 use super::rewrite::rewrite;
+use super::{OutputLane, wire_len};
 use crate::batch::BURST;
 use crate::buffer::Leaving;
 use crate::desc::{Desc, Flag};
+use crate::pipeline::context::{Context, leave};
 use crate::pool::Bufs;
 use crate::snapshot::Snapshot;
 use crate::stats::{DropReason, WorkerStats};
@@ -27,7 +27,7 @@ impl OutputLane {
     /// Takes frames off the egress queues in `ready`, as the scheduler says, until `room` are
     /// pending; returns the queues that are left with frames.
     #[inline]
-    pub(super) fn pick<T: Tracer>(
+    pub fn pick<T: Tracer>(
         &mut self,
         ctx: &mut Context,
         now: Instant,
@@ -67,7 +67,7 @@ impl OutputLane {
 
     /// Takes `count` frames off a queue for good: uncharges them, marks them, sets their tags.
     #[inline(never)] // on its own it keeps its state in registers
-    pub(super) fn take<T: Tracer>(
+    pub fn take<T: Tracer>(
         &mut self,
         ctx: &mut Context,
         now: Instant,
@@ -140,7 +140,7 @@ impl OutputLane {
 /// One frame leaves the queues of `output` for good, as in [`OutputLane::take`]; drops it, and
 /// returns `None`, if there is no memory for its tag.
 #[inline]
-pub(super) fn leave_one<T: Tracer>(
+pub(in crate::pipeline) fn leave_one<T: Tracer>(
     ctx: &mut Context,
     now: Instant,
     output: PortId,

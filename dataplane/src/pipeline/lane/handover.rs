@@ -5,10 +5,10 @@
 //! Units: frames.
 //! Source: ARCHITECTURE.md "The path of a frame".
 
-use super::context::ToCrossbar;
-use super::crossbar::Crossbar;
-use super::downlink::Downlink;
-use super::lane::Lane;
+use super::Lane;
+use crate::pipeline::context::ToCrossbar;
+use crate::pipeline::crossbar::Crossbar;
+use crate::pipeline::downlink::Downlink;
 use crate::port::Port;
 use crate::time::Instant;
 use crate::trace::Tracer;
@@ -17,7 +17,7 @@ use crate::types::PortSet;
 impl Lane {
     /// Whether a burst may be received; always where the crossbar is.
     #[inline]
-    pub(super) fn has_room(&mut self) -> bool {
+    pub(in crate::pipeline) fn has_room(&mut self) -> bool {
         match &mut self.ctx.to_crossbar {
             ToCrossbar::Local(_) => true,
             ToCrossbar::Remote(uplink) => uplink.has_room(),
@@ -25,7 +25,11 @@ impl Lane {
     }
 
     /// Puts frames that the crossbar's owner has sent into egress queues; returns their outputs.
-    pub(super) fn absorb<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> PortSet {
+    pub(in crate::pipeline) fn absorb<T: Tracer>(
+        &mut self,
+        now: Instant,
+        tracer: &mut T,
+    ) -> PortSet {
         let Self { ctx, downlink, .. } = self;
         downlink.as_mut().map_or(PortSet::EMPTY, |downlink| downlink.absorb(ctx, now, tracer))
     }
@@ -39,14 +43,14 @@ impl Lane {
 
     /// Reports departures from egress queues to the crossbar's owner.
     #[inline]
-    pub(super) fn report(&mut self) {
+    pub(in crate::pipeline) fn report(&mut self) {
         if let Some(downlink) = &mut self.downlink {
             downlink.report();
         }
     }
 
     /// Between two bursts: sends frames that the crossbar's owner has handed over meanwhile.
-    pub(super) fn pass_down<T: Tracer>(
+    pub(in crate::pipeline) fn pass_down<T: Tracer>(
         &mut self,
         now: Instant,
         ports: &mut [Box<dyn Port>],

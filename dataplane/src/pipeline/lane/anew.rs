@@ -1,6 +1,6 @@
 //! Anew: decides once more about TLPs that are held, or wait for a port whose link goes down.
 //!
-//! Frames in VOQs and egress queues of that port, and those of [`super::held`], are treated as if
+//! Frames in VOQs and egress queues of that port, and those of [`Held`](crate::pipeline::held::Held), are treated as if
 //! they had just come in: they go to another port, are answered, held or dropped.
 //!
 //! Units: frames.
@@ -8,19 +8,16 @@
 
 use std::sync::Arc;
 
-use weft_base::ring::Rx;
-
-use super::burst::{CACHE_MISS, FrameMeta, FrameRoute, Verdict};
-use super::held::{HeldTlp, Turn};
-use super::lane::Lane;
-use super::output_lane::OutputLane;
-use super::tlp::{decide_anew, route_tlp};
+use super::Lane;
 use crate::desc::{Desc, Flag};
 use crate::pbr::Tables;
+use crate::pipeline::burst::{CACHE_MISS, FrameMeta, FrameRoute, Verdict};
+use crate::pipeline::held::{HeldTlp, Turn};
+use crate::pipeline::tlp::{decide_anew, route_tlp};
 use crate::stats::DropReason;
 use crate::time::Instant;
 use crate::trace::Tracer;
-use crate::types::{PortId, PortSet, PriSet};
+use crate::types::{PortId, PortSet};
 
 impl Lane {
     /// Decides anew about all TLPs that wait for the port at place `index`, whose link has just
@@ -29,7 +26,12 @@ impl Lane {
     /// It does so at once, oldest first: TLPs that come in from now on must not overtake those that
     /// wait.
     #[cold]
-    pub(super) fn leave_down<T: Tracer>(&mut self, now: Instant, index: usize, tracer: &mut T) {
+    pub(in crate::pipeline) fn leave_down<T: Tracer>(
+        &mut self,
+        now: Instant,
+        index: usize,
+        tracer: &mut T,
+    ) {
         let Some(port) = self.outputs.get(index).map(|lane| lane.port) else { return };
         if !self.ctx.snapshot.tlp_ports.contains(port) {
             return;
@@ -45,7 +47,7 @@ impl Lane {
     /// Empties the egress queues of the port at place `index`, whose link is down; returns how many
     /// TLPs were decided about anew.
     #[cold]
-    pub(super) fn empty_down<T: Tracer>(
+    pub(in crate::pipeline) fn empty_down<T: Tracer>(
         &mut self,
         now: Instant,
         index: usize,
@@ -80,7 +82,7 @@ impl Lane {
     }
 
     /// Takes a frame that waits for `output` out of the counters, and decides about it anew.
-    pub(super) fn unqueue<T: Tracer>(
+    pub(in crate::pipeline) fn unqueue<T: Tracer>(
         &mut self,
         desc: Desc,
         output: PortId,
@@ -127,7 +129,11 @@ impl Lane {
     /// Decides once more about held TLPs if tables or links have changed, or their time is over;
     /// returns how many went on.
     #[cold]
-    pub(super) fn release_held<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> usize {
+    pub(in crate::pipeline) fn release_held<T: Tracer>(
+        &mut self,
+        now: Instant,
+        tracer: &mut T,
+    ) -> usize {
         // Kept as `Held::by` for the TLPs that stay held, so that the next change is noticed by
         // comparison.
         let (tables, up) = (self.ctx.core.tables.load_full(), self.ctx.core.up());
@@ -188,16 +194,10 @@ impl Lane {
     }
 
     /// Drops held TLPs, when the switch stops.
-    pub(super) fn end_held<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
+    pub(in crate::pipeline) fn end_held<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
         for held in core::mem::take(&mut self.ctx.held.frames) {
             self.ctx.let_go(held.input);
             self.ctx.end(now, held.desc, DropReason::Shutdown, tracer);
         }
-    }
-}
-
-impl OutputLane {
-    fn pop_any(&mut self, pris: PriSet) -> Option<Desc> {
-        pris.iter().find_map(|pri| self.queues[pri].as_mut().and_then(Rx::pop))
     }
 }

@@ -1,72 +1,37 @@
-//! XOFF and XON: decides for which ingress groups the peer is asked to pause.
+//! Groups: releases ingress groups that have reached XON.
 //!
-//! A group above its limit sets XOFF, one at or below XON clears it. In `egress-queue` mode the
-//! depth of outputs decides.
+//! In `egress-queue` mode the depth of outputs decides instead.
 //!
 //! Units: cells.
 //! Source: docs/spec/pipeline.md §4, §9.
 
 use weft_base::sync::Ordering;
 
-use super::context::Context;
-use super::input_lane::InputLane;
-use super::lane::Lane;
+use super::Lane;
 use crate::config::PfcMode;
+use crate::pipeline::context::Context;
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
-use crate::types::{PortSet, Pri, PriSet};
-
-impl InputLane {
-    /// Notes that a group is above XOFF.
-    pub(super) fn cross_xoff<T: Tracer>(
-        &mut self,
-        ctx: &mut Context,
-        now: Instant,
-        pri: Pri,
-        limit: u32,
-        tracer: &mut T,
-    ) {
-        if self.xoff.contains(pri) {
-            return;
-        }
-        self.xoff.insert(pri);
-        ctx.over_xoff.insert(self.port);
-        ctx.has_released = true; // the group may be at XON already: check once
-        ctx.stats.port[self.port].pri[pri].xoff.add(1);
-        // In `egress-queue` mode groups still count XOFF and use headroom, but `Lane::release_groups`
-        // decides on PAUSE.
-        if ctx.snapshot.config.pfc.mode == PfcMode::IngressPg {
-            self.pause.set(pri, true);
-            let pris = ctx.core.xoff(self.port).or(PriSet::only(pri));
-            ctx.set_xoff(self.port, pris, now);
-        }
-        if T::ON {
-            let used = ctx.core.buffer.group_used(self.port, pri)
-                + ctx.core.buffer.headroom_used(self.port, pri);
-            let port = self.port.get();
-            tracer.event(now, Event::Group { port, pri: pri.get(), xoff: true, used, limit });
-        }
-    }
-}
+use crate::types::{PortSet, PriSet};
 
 impl Lane {
     /// Takes over the cells that other workers have returned to this worker's groups; true if they
     /// still hold some, which they return over time.
     #[inline]
-    pub(super) fn take_back_cells(&mut self) -> bool {
+    pub(in crate::pipeline) fn take_back_cells(&mut self) -> bool {
         let Context { core, snapshot, lease, .. } = &mut self.ctx;
         core.buffer.catch_up(lease, &snapshot.thresholds, snapshot.lossless)
     }
 
     /// Whether queues, not groups, decide on PAUSE.
     #[inline]
-    pub(super) fn pauses_by_queue(&self) -> bool {
+    pub(in crate::pipeline) fn pauses_by_queue(&self) -> bool {
         matches!(self.ctx.snapshot.config.pfc.mode, PfcMode::EgressQueue { .. })
     }
 
     /// Releases groups that have reached XON, and in `egress-queue` mode follows the queues, of the
     /// inputs at `look`. Returns the ports, by place, that may have a PFC frame to send now.
-    pub(super) fn release_groups<T: Tracer>(
+    pub(in crate::pipeline) fn release_groups<T: Tracer>(
         &mut self,
         now: Instant,
         look: PortSet,

@@ -5,6 +5,13 @@
 //! Units: bytes.
 //! Source: docs/spec/pipeline.md §7 to §9.
 
+mod dequeue;
+mod egress;
+mod gate;
+mod pause;
+mod probe;
+mod rewrite;
+
 use weft_base::ring::Rx;
 
 use crate::batch::Batch;
@@ -15,6 +22,9 @@ use crate::pfc::{PauseRx, Watchdog};
 use crate::snapshot::Snapshot;
 use crate::time::Instant;
 use crate::types::{PerPri, PortId, PriSet};
+
+pub(super) use dequeue::leave_one;
+pub(super) use egress::count_sent;
 
 /// State that one worker keeps for a port as output.
 #[expect(clippy::struct_excessive_bools, reason = "facts that do not hang together")]
@@ -37,8 +47,8 @@ pub(super) struct OutputLane {
     pub(super) calm: bool,
     /// Frames were left in queues or pending at the last look.
     pub(super) backlog: bool,
-    /// Queues that had a frame at the last look, or got one since from this worker's crossbar in
-    /// virtual time.
+    /// Queues left with frames at the last look. A driver that notes here which queues it feeds need
+    /// not look at the others.
     pub(super) queued: PriSet,
     /// Rate limits hold all waiting frames back until then.
     pub(super) closed_until: Option<Instant>,
@@ -110,6 +120,11 @@ impl OutputLane {
     /// Data frames that were taken off the queues but not by the port.
     pub fn unsent(&self) -> usize {
         self.pending.len() - self.pending_control
+    }
+
+    /// Takes the first frame of the first queue of `pris` that has one.
+    pub fn pop_any(&mut self, pris: PriSet) -> Option<Desc> {
+        pris.iter().find_map(|pri| self.queues[pri].as_mut().and_then(Rx::pop))
     }
 
     /// The queues of `pris` that hold a frame, and the lengths of their first frames.

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use weft_base::sync::Ordering;
 
-use super::context::Context;
-use super::lane::Lane;
-use super::output_lane::OutputLane;
+use super::Lane;
 use crate::config::PfcMode;
 use crate::lag::Joined;
+use crate::pipeline::context::Context;
+use crate::pipeline::output_lane::OutputLane;
 use crate::port::Port;
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
@@ -21,7 +21,7 @@ use crate::types::{PortId, PortSet, PriSet};
 
 impl Lane {
     /// Takes over a new configuration; false if there is none.
-    pub(super) fn refresh<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> bool {
+    pub(in crate::pipeline) fn refresh<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> bool {
         let current = self.ctx.core.snapshot.load();
         if current.epoch == self.ctx.snapshot.epoch {
             return false;
@@ -63,7 +63,7 @@ impl Lane {
 
     /// Follows the link of the port at place `index`, if it went up or down.
     #[inline]
-    pub(super) fn follow_link<T: Tracer>(
+    pub(in crate::pipeline) fn follow_link<T: Tracer>(
         &mut self,
         now: Instant,
         index: usize,
@@ -106,7 +106,7 @@ impl Lane {
     }
 
     /// Lets links that came up take flows, as soon as no frame is overtaken by that.
-    pub(super) fn join(&mut self, now: Instant) {
+    pub(in crate::pipeline) fn join(&mut self, now: Instant) {
         let Self { ctx, outputs, .. } = self;
         let Context { core, snapshot, joined_lags, joined_spreads, .. } = ctx;
         // A flow that changes links while its frames wait on the old one would arrive out of order.

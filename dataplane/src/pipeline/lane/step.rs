@@ -8,10 +8,10 @@
 
 use weft_base::threads;
 
-use super::context::Context;
-use super::lane::Lane;
-use super::output_lane::OutputLane;
-use super::timing::Step;
+use super::Lane;
+use crate::pipeline::context::Context;
+use crate::pipeline::output_lane::OutputLane;
+use crate::pipeline::timing::Step;
 use crate::port::Port;
 use crate::stats::DropReason;
 use crate::time::{Instant, Span};
@@ -19,7 +19,7 @@ use crate::trace::{Part, Tracer};
 use crate::types::PortSet;
 
 /// FDB buckets that a step checks for old entries; none is checked before an entry can be due.
-pub(super) const AGE_BUCKETS: usize = 16;
+pub(in crate::pipeline) const AGE_BUCKETS: usize = 16;
 
 impl Lane {
     /// Receives, decides and sends at `now`; `ports` are this lane's, in the order of
@@ -173,7 +173,7 @@ impl Lane {
     }
 
     /// Removes links that no longer forward from their LAGs and spreads.
-    pub(super) fn keep_joined(&mut self) {
+    pub(in crate::pipeline) fn keep_joined(&mut self) {
         let Context { core, snapshot, joined_lags, joined_spreads, .. } = &mut self.ctx;
         let open = core.forwarding();
         joined_lags.keep(open, snapshot.links.lags());
@@ -199,21 +199,21 @@ impl Lane {
     }
 
     /// When to check whether held TLPs have a route: no event tells of new tables.
-    pub(super) fn next_of_held(&self, now: Instant) -> Option<Instant> {
+    pub(in crate::pipeline) fn next_of_held(&self, now: Instant) -> Option<Instant> {
         let until = self.ctx.held.next()?;
         Some(until.min(now + Span::from_ms(1)))
     }
 
     /// When a blocked port opens again, or a link is to take flows.
     #[inline]
-    pub(super) fn next_of_links(&self) -> Option<Instant> {
+    pub(in crate::pipeline) fn next_of_links(&self) -> Option<Instant> {
         let next = Instant::earlier(self.ctx.core.next_unblock(), self.ctx.joined_lags.next());
         Instant::earlier(next, self.ctx.joined_spreads.next())
     }
 
     /// When the port at place `index` of this lane next has something to do.
     #[inline]
-    pub(super) fn port_due(
+    pub(in crate::pipeline) fn port_due(
         &mut self,
         now: Instant,
         index: usize,
@@ -244,7 +244,7 @@ impl Lane {
     }
 
     /// Ends all frames that are held or queued.
-    pub(super) fn end_queued<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
+    pub(in crate::pipeline) fn end_queued<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
         self.end_held(now, tracer);
         // In the order of the path: frames that are moved on by one call are ended by a later one.
         self.drain_all(now, tracer);
@@ -255,7 +255,7 @@ impl Lane {
     }
 
     /// Takes back the chunks that the port at place `index` holds.
-    pub(super) fn close_port(&mut self, index: usize, port: &mut dyn Port) {
+    pub(in crate::pipeline) fn close_port(&mut self, index: usize, port: &mut dyn Port) {
         port.release(&mut self.ctx.bufs);
         self.count_port(index, port);
         // Closing a port may wait for the kernel; this tells the supervisor that the stop goes on.
@@ -263,7 +263,7 @@ impl Lane {
     }
 
     /// Returns the worker's chunks and its lease of the buffer.
-    pub(super) fn settle(&mut self) {
+    pub(in crate::pipeline) fn settle(&mut self) {
         self.ctx.bufs.settle();
         self.ctx.core.buffer.settle(&mut self.ctx.lease);
     }
