@@ -9,7 +9,7 @@ use std::hint::black_box;
 
 use weft_base::rng::Rng;
 use weft_dataplane::islip::{Discipline, Islip, Matches, Requests};
-use weft_dataplane::types::{PerPri, PortSet, Pri, PriSet};
+use weft_dataplane::types::{PerPri, PortSet, Pri, PriSet, QueueKey};
 
 /// The most that a slot of [`Load::goal`] may take.
 pub const GOAL_NS: f64 = 1_000.0;
@@ -115,7 +115,7 @@ fn requests(load: Load, rng: &mut Rng) -> Requests {
             // a random output each, so that inputs compete
             let turned = PortSet::from_bits(rng.next_u64()).and(ports);
             let output = turned.iter().next().unwrap_or(input);
-            requests.add(input, output, Pri::default());
+            requests.add(QueueKey { input, output, pri: Pri::default() });
         }
         return requests;
     }

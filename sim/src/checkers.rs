@@ -13,7 +13,7 @@ use weft_dataplane::pipeline::{Core, Ledger};
 use weft_dataplane::snapshot::Snapshot;
 use weft_dataplane::time::Instant;
 use weft_dataplane::trace::{Event, Listen, Trace, Tracer};
-use weft_dataplane::types::{PORTS_MAX, PRIS_MAX, PerPri, PortId, Pri, PriSet};
+use weft_dataplane::types::{PORTS_MAX, PRIS_MAX, PerPri, PortId, Pri, PriSet, QueueKey};
 
 /// A rule that was broken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -496,7 +496,7 @@ impl Checkers {
                 shared += over(core.buffer.group_used(input, pri), buffer.pg_reserve_cells);
                 depth += u64::from(core.buffer.depth(input, pri));
                 for output in (0..count).filter_map(PortId::new) {
-                    let used = core.buffer.voq_used(input, output, pri);
+                    let used = core.buffer.voq_used(QueueKey { input, output, pri });
                     shared += over(used, buffer.voq_reserve_cells);
                 }
             }

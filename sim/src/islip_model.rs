@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use weft_base::rng::Rng;
 use weft_dataplane::islip::{Discipline, ITERATIONS_MAX, Islip, Matches, Requests};
-use weft_dataplane::types::{PORTS_MAX, PerPort, PortId, PortSet, Pri};
+use weft_dataplane::types::{PORTS_MAX, PerPort, PortId, PortSet, Pri, QueueKey};
 
 /// Slots between two calls of `progress`.
 const PROGRESS_EVERY: u64 = 4_096;
@@ -94,7 +94,7 @@ impl IslipModel {
                 if rng.chance(arrival_num, LOAD_UNIT) {
                     let output = draw_port(&mut rng, self.ports);
                     voqs[input][output].push_back(slot);
-                    requests.add(input, output, Pri::default());
+                    requests.add(QueueKey { input, output, pri: Pri::default() });
                     arrivals += u64::from(measured);
                 }
             }
@@ -103,7 +103,11 @@ impl IslipModel {
                 let voq = &mut voqs[made.input][made.output];
                 let arrived = voq.pop_front().expect("only cells that wait are matched");
                 if voq.is_empty() {
-                    requests.remove(made.input, made.output, made.pri);
+                    requests.remove(QueueKey {
+                        input: made.input,
+                        output: made.output,
+                        pri: made.pri,
+                    });
                 }
                 if measured {
                     departures += 1;

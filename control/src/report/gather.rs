@@ -10,7 +10,7 @@ use weft_dataplane::pipeline::{Core, Ledger, PortLedger, QueueLedger};
 use weft_dataplane::snapshot::Snapshot;
 use weft_dataplane::stats::{DropReason, OUTPUT_REASONS, SIZE_BIN_NAMES};
 use weft_dataplane::time::Instant;
-use weft_dataplane::types::{PortId, PortSet, Pri};
+use weft_dataplane::types::{PortId, PortSet, Pri, QueueKey};
 use weft_dataplane::worker::Stuck;
 use weft_parsers::Format;
 
@@ -169,8 +169,12 @@ impl Source<'_> {
         }
         let of = |input: PortId| WaitingReport {
             input: name_of(config, input),
-            lossy_cells: self.core.buffer.voq_used(input, output, pri).into(),
-            lossless_frames: self.core.buffer.lossless_waiting(input, output, pri).into(),
+            lossy_cells: self.core.buffer.voq_used(QueueKey { input, output, pri }).into(),
+            lossless_frames: self
+                .core
+                .buffer
+                .lossless_waiting(QueueKey { input, output, pri })
+                .into(),
         };
         let inputs = (0..config.ports.len()).filter_map(PortId::new).map(of);
         inputs.filter(|of| of.lossy_cells + of.lossless_frames > 0).collect()

@@ -52,6 +52,6 @@ fn depths_are_never_below_what_is_queued() {
         let left = leaver.join().unwrap();
         assert_eq!(buffer.depth(port, pri), 2 - left);
         buffer.catch_up(&mut lease, &thresholds, PriSet::EMPTY);
-        assert_eq!(buffer.voq_used(port, port, pri), 2 - left);
+        assert_eq!(buffer.voq_used(QueueKey { input: port, output: port, pri }), 2 - left);
     });
 }

@@ -142,13 +142,13 @@ impl Buffer {
     }
 
     #[inline]
-    const fn voq_at(&self, input: PortId, output: PortId, pri: Pri) -> usize {
+    const fn voq_at(&self, QueueKey { input, output, pri }: QueueKey) -> usize {
         input.index() * self.stride + output.index() * self.pris + pri.index()
     }
 
     #[inline]
-    fn standing_word(&self, input: PortId, output: PortId, pri: Pri) -> &AtomicU32 {
-        self.standing.at(self.voq_at(input, output, pri))
+    fn standing_word(&self, voq: QueueKey) -> &AtomicU32 {
+        self.standing.at(self.voq_at(voq))
     }
 
     #[inline]
@@ -315,7 +315,8 @@ impl Buffer {
         cells: u32,
     ) -> Admission {
         let QueueKey { input, output, pri } = voq;
-        let used = self.voq.at(self.voq_at(input, output, pri)).load(Ordering::Relaxed);
+        let used =
+            self.voq.at(self.voq_at(QueueKey { input, output, pri })).load(Ordering::Relaxed);
         // The owner's counter is never too low, so a frame that fits by it fits indeed. Only a
         // refusal has to be checked against the departures that others have noted.
         let known = self.admit_with(lease, thresholds, voq, used, cells);
@@ -355,7 +356,7 @@ impl Buffer {
         let free = self.free(lease, thresholds.shared);
         let limit = thresholds.voq_limit_with(pri, free);
         let (reserve, total) = (thresholds.voq_reserve(), thresholds.shared);
-        let word = self.voq.at(self.voq_at(input, output, pri));
+        let word = self.voq.at(self.voq_at(QueueKey { input, output, pri }));
         let occupancy = Occupancy { used, limit, reserve, total };
         let verdict = if self.charge(lease, word, occupancy, cells) {
             self.count_queued(lease, output, pri, cells);
@@ -474,7 +475,14 @@ impl Buffer {
             add(tally.entered(queue.output(), queue.pri()), cells);
             if lossless.contains(queue.pri()) {
                 let frames = u32::try_from(demand.frames_of(queue)).unwrap_or(u32::MAX); // a burst's
-                add(self.standing_word(input, queue.output(), queue.pri()), frames);
+                add(
+                    self.standing_word(QueueKey {
+                        input,
+                        output: queue.output(),
+                        pri: queue.pri(),
+                    }),
+                    frames,
+                );
             } else if let Some(word) = word.as_ref().and_then(|word| word(queue)) {
                 charge(word, cells, thresholds.voq_reserve);
             }
@@ -544,7 +552,7 @@ impl Buffer {
     /// Counts a copy of a lossless frame that was queued for an output.
     #[inline]
     pub fn deepen_by(&self, lease: &Lease, QueueKey { input, output, pri }: QueueKey, cells: u32) {
-        add(self.standing_word(input, output, pri), 1);
+        add(self.standing_word(QueueKey { input, output, pri }), 1);
         self.count_queued(lease, output, pri, cells);
     }
 
@@ -552,35 +560,35 @@ impl Buffer {
     /// queue or between them.
     #[inline]
     #[must_use]
-    pub fn stands(&self, input: PortId, output: PortId, pri: Pri) -> bool {
-        self.lossless_waiting(input, output, pri) != 0
+    pub fn stands(&self, voq: QueueKey) -> bool {
+        self.lossless_waiting(voq) != 0
     }
 
     /// Cells of a VOQ's lossy frames.
     #[must_use]
-    pub fn voq_used(&self, input: PortId, output: PortId, pri: Pri) -> u32 {
-        let known = self.voq.at(self.voq_at(input, output, pri)).load(Ordering::Relaxed);
+    pub fn voq_used(&self, voq: QueueKey) -> u32 {
+        let known = self.voq.at(self.voq_at(voq)).load(Ordering::Relaxed);
         // A thread that is no worker reads `known` first, and may then see departures of frames
         // that arrived later.
-        known.saturating_sub(self.unseen_of_voq(input, output, pri))
+        known.saturating_sub(self.unseen_of_voq(voq))
     }
 
     /// Lossless frames from `input` that are queued for (output, pri): in the VOQ, in the egress
     /// queue or between them.
     #[inline]
     #[must_use]
-    pub fn lossless_waiting(&self, input: PortId, output: PortId, pri: Pri) -> u32 {
-        let gone = self.gone(input, output, pri);
+    pub fn lossless_waiting(&self, voq: QueueKey) -> u32 {
+        let gone = self.gone(voq);
         // Departures are read before arrivals, or a frame that comes and goes between the two loads
         // would count as -1.
         fence(Ordering::Acquire);
-        self.standing_word(input, output, pri).load(Ordering::Relaxed).wrapping_sub(gone)
+        self.standing_word(voq).load(Ordering::Relaxed).wrapping_sub(gone)
     }
 
     /// Cells of an input's lossy frames of a priority, all its VOQs together.
     #[must_use]
     pub fn lossy_used(&self, input: PortId, pri: Pri) -> u64 {
-        self.ports().map(|output| u64::from(self.voq_used(input, output, pri))).sum()
+        self.ports().map(|output| u64::from(self.voq_used(QueueKey { input, output, pri }))).sum()
     }
 
     /// Cells of an ingress group, without headroom.
@@ -625,8 +633,8 @@ impl Buffer {
         for (input, pri) in self.groups() {
             sum += due(self.group_word(input, pri), self.group_used(input, pri), group);
             for output in self.ports().filter(|_| voq > 0) {
-                let known = self.voq.at(self.voq_at(input, output, pri));
-                sum += due(known, self.voq_used(input, output, pri), voq);
+                let known = self.voq.at(self.voq_at(QueueKey { input, output, pri }));
+                sum += due(known, self.voq_used(QueueKey { input, output, pri }), voq);
             }
         }
         taken.saturating_sub(sum)
@@ -646,7 +654,9 @@ impl Buffer {
     pub fn charged(&self) -> u64 {
         let mut sum = 0;
         for (input, pri) in self.groups() {
-            let voqs = self.ports().map(|output| u64::from(self.voq_used(input, output, pri)));
+            let voqs = self
+                .ports()
+                .map(|output| u64::from(self.voq_used(QueueKey { input, output, pri })));
             let group = self.group_used(input, pri) + self.headroom_used(input, pri);
             sum += voqs.sum::<u64>() + u64::from(group);
         }

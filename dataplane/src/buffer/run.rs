@@ -10,7 +10,7 @@ use weft_base::sync::{AtomicU32, Ordering};
 
 use super::tally::Tally;
 use super::{Buffer, Lease, Thresholds, over};
-use crate::types::{GroupKey, PortId, PortSet, Pri};
+use crate::types::{GroupKey, PortId, PortSet, Pri, QueueKey};
 
 /// A run of frames that leave the queues of one (output, pri). It looks up once the counters that
 /// the frames share, and returns at the end the cells of the shared part that they freed.
@@ -47,7 +47,7 @@ impl Buffer {
             thresholds,
             tally: self.tally(lease),
             own: lease.inputs,
-            voqs: self.voq.from(self.voq_at(PortId::default(), output, pri)),
+            voqs: self.voq.from(self.voq_at(QueueKey { input: PortId::default(), output, pri })),
             output,
             pri,
             reserve: thresholds.voq_reserve(),
@@ -75,7 +75,7 @@ impl<'a> Leaving<'a> {
             // The VOQ's counter belongs to another worker. With a reserve only that one can say
             // which part of these cells was shared, and returns it when it folds them in
             // (`Buffer::fold_voq`).
-            add(self.tally.voq(input, self.output, self.pri), cells);
+            add(self.tally.voq(QueueKey { input, output: self.output, pri: self.pri }), cells);
             if self.reserve == 0 {
                 self.freed += u64::from(cells); // all of it was shared
             }
@@ -130,10 +130,13 @@ impl<'a> Leaving<'a> {
     #[inline]
     pub fn copy_of(&self, input: PortId) {
         if self.buffer.single_worker {
-            let before = sub(self.buffer.standing_word(input, self.output, self.pri), 1);
+            let before = sub(
+                self.buffer.standing_word(QueueKey { input, output: self.output, pri: self.pri }),
+                1,
+            );
             debug_assert!(before > 0, "who leaves was counted");
         } else {
-            add(self.tally.gone(input, self.output, self.pri), 1);
+            add(self.tally.gone(QueueKey { input, output: self.output, pri: self.pri }), 1);
         }
     }
 

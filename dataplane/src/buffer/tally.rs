@@ -77,14 +77,14 @@ impl Tally {
 
     /// Departures of a VOQ, less those folded in.
     #[inline]
-    pub fn voq(&self, input: PortId, output: PortId, pri: Pri) -> &AtomicU32 {
+    pub fn voq(&self, QueueKey { input, output, pri }: QueueKey) -> &AtomicU32 {
         let queue = output.index() * self.pris + pri.index();
         self.voq.at(queue * self.row + input.index())
     }
 
     /// Copies of lossless frames of (input, output, pri) that left.
     #[inline]
-    pub fn gone(&self, input: PortId, output: PortId, pri: Pri) -> &AtomicU32 {
+    pub fn gone(&self, QueueKey { input, output, pri }: QueueKey) -> &AtomicU32 {
         let queue = output.index() * self.pris + pri.index();
         self.gone.at(queue * self.row + input.index())
     }
@@ -122,22 +122,14 @@ impl Buffer {
     /// Copies of lossless frames of (input, output, pri) that left. 0 with one worker, which takes
     /// them off where it added them.
     #[inline]
-    pub(super) fn gone(&self, input: PortId, output: PortId, pri: Pri) -> u32 {
-        if self.single_worker {
-            0
-        } else {
-            sum(&self.workers, |tally| tally.gone(input, output, pri))
-        }
+    pub(super) fn gone(&self, voq: QueueKey) -> u32 {
+        if self.single_worker { 0 } else { sum(&self.workers, |tally| tally.gone(voq)) }
     }
 
     /// Cells that left a VOQ by other workers, and that its own worker has not folded in yet.
     #[inline]
-    pub(super) fn unseen_of_voq(&self, input: PortId, output: PortId, pri: Pri) -> u32 {
-        if self.single_worker {
-            0
-        } else {
-            sum(&self.workers, |tally| tally.voq(input, output, pri))
-        }
+    pub(super) fn unseen_of_voq(&self, voq: QueueKey) -> u32 {
+        if self.single_worker { 0 } else { sum(&self.workers, |tally| tally.voq(voq)) }
     }
 
     /// Cells that left a group by other workers, and that its own worker has not folded in yet.
@@ -155,13 +147,13 @@ impl Buffer {
         thresholds: &Thresholds,
         QueueKey { input, output, pri }: QueueKey,
     ) -> u32 {
-        let word = self.voq.at(self.voq_at(input, output, pri));
-        let unseen = self.unseen_of_voq(input, output, pri);
+        let word = self.voq.at(self.voq_at(QueueKey { input, output, pri }));
+        let unseen = self.unseen_of_voq(QueueKey { input, output, pri });
         if unseen == 0 {
             return word.load(Ordering::Relaxed);
         }
         // Taken off this worker's own tally, as it may not write the others': the sum over all is 0 then.
-        sub(self.tally(lease).voq(input, output, pri), unseen);
+        sub(self.tally(lease).voq(QueueKey { input, output, pri }), unseen);
         let before = sub(word, unseen);
         let after = before.wrapping_sub(unseen);
         let reserve = thresholds.voq_reserve();
@@ -246,7 +238,7 @@ impl Buffer {
         let mut uses = false;
         for output in self.ports() {
             for pri in Pri::ALL.into_iter().take(self.pris) {
-                let word = self.voq.at(self.voq_at(input, output, pri));
+                let word = self.voq.at(self.voq_at(QueueKey { input, output, pri }));
                 if word.load(Ordering::Relaxed) > 0 {
                     let voq = QueueKey { input, output, pri };
                     uses |= self.fold_voq(lease, thresholds, voq) > 0;

@@ -9,7 +9,7 @@ use weft_base::rng::Rng;
 
 use super::*;
 use crate::config::{BufferConfig, Sharing};
-use crate::types::{Alpha, PerPri};
+use crate::types::{Alpha, PerPri, QueueKey};
 
 const PORTS: usize = 3;
 const PRIS: usize = 4;
@@ -238,12 +238,12 @@ fn check_counts(buffer: &Buffer, thresholds: &Thresholds, queued: &[(QueueKey, u
         assert_eq!(buffer.depth(port, pri), cells(&|voq| (voq.output, voq.pri) == (port, pri)));
         drawn += over(buffer.group_used(port, pri), thresholds.group_reserve());
         for output in (0..PORTS).filter_map(PortId::new) {
-            let used = buffer.voq_used(port, output, pri);
+            let used = buffer.voq_used(QueueKey { input: port, output, pri });
             drawn += over(used, thresholds.voq_reserve());
             let here = QueueKey { input: port, output, pri };
             if lossless().contains(pri) {
                 let is_queued = queued.iter().any(|(queue, _)| *queue == here);
-                assert_eq!(buffer.stands(port, output, pri), is_queued);
+                assert_eq!(buffer.stands(QueueKey { input: port, output, pri }), is_queued);
             } else {
                 assert_eq!(used, cells(&|queue| *queue == here));
             }

@@ -8,7 +8,7 @@
 //! Source: McKeown, "The iSLIP Scheduling Algorithm", IEEE/ACM Trans. Networking 7(2), 1999, §II to
 //! §V (priorities: §V-A); docs/spec/pipeline.md §6.
 
-use crate::types::{PORTS_MAX, PerPort, PerPri, PortId, PortSet, Pri, PriSet};
+use crate::types::{PORTS_MAX, PerPort, PerPri, PortId, PortSet, Pri, PriSet, QueueKey};
 
 /// Most iterations of request, grant and accept in a slot.
 pub const ITERATIONS_MAX: u32 = 4;
@@ -74,7 +74,7 @@ impl Requests {
 
     /// Adds a request of `input` to `output` at `pri`.
     #[inline]
-    pub fn add(&mut self, input: PortId, output: PortId, pri: Pri) {
+    pub fn add(&mut self, QueueKey { input, output, pri }: QueueKey) {
         self.inputs[output][pri].insert(input);
         self.pris[output].insert(pri);
         self.active.insert(output);
@@ -82,7 +82,7 @@ impl Requests {
 
     /// Withdraws the request of `input` to `output` at `pri`.
     #[inline]
-    pub fn remove(&mut self, input: PortId, output: PortId, pri: Pri) {
+    pub fn remove(&mut self, QueueKey { input, output, pri }: QueueKey) {
         let mut inputs = self.inputs[output][pri];
         inputs.remove(input);
         self.set(output, pri, inputs);
@@ -269,13 +269,13 @@ impl Round {
 ///
 /// ```
 /// use weft_dataplane::islip::{Discipline, Islip, Matches, Requests};
-/// use weft_dataplane::types::{PortId, Pri};
+/// use weft_dataplane::types::{PortId, Pri, QueueKey};
 ///
 /// let port = |n| PortId::new(n).unwrap();
 /// let mut crossbar = Islip::new(4, 4, 2, Discipline::Strict);
 /// let mut requests = Requests::new();
-/// requests.add(port(0), port(2), Pri::ALL[1]);
-/// requests.add(port(0), port(3), Pri::ALL[3]);
+/// requests.add(QueueKey { input: port(0), output: port(2), pri: Pri::ALL[1] });
+/// requests.add(QueueKey { input: port(0), output: port(3), pri: Pri::ALL[3] });
 /// let mut matches = Matches::new();
 /// crossbar.slot(&requests, &mut matches);
 /// assert_eq!(matches.as_slice()[0].output, port(3)); // the higher priority
@@ -377,7 +377,7 @@ impl Islip {
     /// port or priority. It leaves the pointers as [`Self::slot`] would.
     #[inline]
     #[must_use]
-    pub fn slot_of_one(&mut self, input: PortId, output: PortId, pri: Pri) -> Option<Match> {
+    pub fn slot_of_one(&mut self, QueueKey { input, output, pri }: QueueKey) -> Option<Match> {
         let ports = PortSet::first(self.ports);
         if !(ports.contains(input) && ports.contains(output) && self.pris.contains(pri)) {
             return None;

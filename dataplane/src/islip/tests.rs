@@ -114,8 +114,8 @@ fn random_asks(rng: &mut Rng, ports: usize, pris: usize, requests: &mut Requests
             match (whole, ask) {
                 (true, true) => inputs.insert(input),
                 (true, false) => {}
-                (false, true) => requests.add(input, output, pri),
-                (false, false) => requests.remove(input, output, pri),
+                (false, true) => requests.add(QueueKey { input, output, pri }),
+                (false, false) => requests.remove(QueueKey { input, output, pri }),
             }
         }
         if whole {
@@ -318,7 +318,11 @@ fn one_iteration_carries_full_uniform_load() {
             for (input, queued) in queued.iter_mut().enumerate() {
                 let output = usize::try_from(rng.below(ports as u64)).unwrap();
                 queued[output] += 1;
-                requests.add(port(input), port(output), Pri::default());
+                requests.add(QueueKey {
+                    input: port(input),
+                    output: port(output),
+                    pri: Pri::default(),
+                });
             }
             crossbar.slot(&requests, &mut matches);
             moved += if slot >= slots / 10 { matches.len() as u64 } else { 0 };
@@ -326,7 +330,7 @@ fn one_iteration_carries_full_uniform_load() {
                 let queued = &mut queued[m.input.index()][m.output.index()];
                 *queued -= 1;
                 if *queued == 0 {
-                    requests.remove(m.input, m.output, m.pri);
+                    requests.remove(QueueKey { input: m.input, output: m.output, pri: m.pri });
                 }
             }
         }
@@ -341,16 +345,16 @@ fn requests_know_what_is_active() {
     let (low, high) = (Pri::ALL[0], Pri::ALL[7]);
     requests.set(port(63), high, PortSet::EMPTY);
     assert!(requests.is_empty());
-    requests.add(port(1), port(63), high);
-    requests.add(port(2), port(63), low);
+    requests.add(QueueKey { input: port(1), output: port(63), pri: high });
+    requests.add(QueueKey { input: port(2), output: port(63), pri: low });
     requests.set(port(5), low, PortSet::first(64));
     assert_eq!(requests.active(), PortSet::from_bits(1 << 63 | 1 << 5));
     assert_eq!(requests.pris(port(63)).bits(), 0b1000_0001);
     assert_eq!(requests.voq(port(63), high), PortSet::only(port(1)));
-    requests.remove(port(1), port(63), high);
+    requests.remove(QueueKey { input: port(1), output: port(63), pri: high });
     assert_eq!(requests.pris(port(63)).bits(), 1);
-    requests.remove(port(9), port(63), high); // was not there
-    requests.remove(port(2), port(63), low);
+    requests.remove(QueueKey { input: port(9), output: port(63), pri: high }); // was not there
+    requests.remove(QueueKey { input: port(2), output: port(63), pri: low });
     assert_eq!(requests.active(), PortSet::only(port(5)));
     assert!(requests.voq(port(63), low).is_empty());
     requests.clear();

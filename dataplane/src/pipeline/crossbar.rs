@@ -170,11 +170,8 @@ impl Crossbar {
 
     /// Moves the frames of one match; returns how many.
     #[inline(never)] // on its own it keeps its state in registers
-    pub(super) fn transfer(
-        &mut self,
-        ctx: &mut Context,
-        QueueKey { input, output, pri }: QueueKey,
-    ) -> usize {
+    pub(super) fn transfer(&mut self, ctx: &mut Context, key: QueueKey) -> usize {
+        let QueueKey { input, output, pri } = key;
         let Self { feeds, links, .. } = self;
         let feed = &mut feeds[output][pri];
         let Context { to_crossbar, .. } = ctx;
@@ -183,7 +180,7 @@ impl Crossbar {
             ToCrossbar::Remote(_) => None,
         };
         let Some(mut voq) = queue.filter(|_| !matches!(feed, Feed::Absent)) else {
-            self.requests.remove(input, output, pri); // a request that cannot be served
+            self.requests.remove(key); // a request that cannot be served
             return 0;
         };
         let room = self.limit.saturating_sub(feed.len(&links.ways));
@@ -206,7 +203,7 @@ impl Crossbar {
         if moved == room {
             self.requests.set(output, pri, PortSet::EMPTY);
         } else if empty {
-            self.requests.remove(input, output, pri);
+            self.requests.remove(key);
         }
         moved
     }

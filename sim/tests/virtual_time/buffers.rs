@@ -12,7 +12,7 @@ use weft_dataplane::pipeline::Ledger;
 use weft_dataplane::stats::DropReason;
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::Event;
-use weft_dataplane::types::{Alpha, PerPri, PortId, Pri, PriSet};
+use weft_dataplane::types::{Alpha, PerPri, PortId, Pri, PriSet, QueueKey};
 use weft_parsers::{Format, Vid};
 use weft_sim::checkers::Watch;
 use weft_sim::frames::{FrameSpec, stations_known};
@@ -236,7 +236,9 @@ fn an_incast_fills_buffers_with_what_comes_in_beyond_what_goes_out() {
         world.run(Instant::ZERO + first + TIME, &mut watch);
         assert_eq!(watch.checkers.violations(), [], "{senders} at {gbps}G");
         let (core, output) = (world.switch.core(), PortId::new(senders).unwrap());
-        let used = |input| u64::from(core.buffer.voq_used(input, output, Pri::default()));
+        let used = |input| {
+            u64::from(core.buffer.voq_used(QueueKey { input, output, pri: Pri::default() }))
+        };
         let frames: u64 = (0..senders).filter_map(PortId::new).map(used).sum();
         let had = frames * (LEN as u64 + 24);
         let each = senders as u64 * (LEN as u64 + 24);
@@ -271,7 +273,11 @@ fn dynamic_thresholds_balance() {
             let output = PortId::new(15).unwrap();
             let mut sum = 0;
             for input in (0..senders).filter_map(PortId::new) {
-                let had = u64::from(core.buffer.voq_used(input, output, Pri::default()));
+                let had = u64::from(core.buffer.voq_used(QueueKey {
+                    input,
+                    output,
+                    pri: Pri::default(),
+                }));
                 sum += had;
                 assert!(
                     had.abs_diff(want) <= times,

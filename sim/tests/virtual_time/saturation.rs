@@ -12,7 +12,7 @@
 
 use weft_base::rng::Rng;
 use weft_dataplane::islip::{Discipline, Islip, Matches, Requests};
-use weft_dataplane::types::{PortId, Pri};
+use weft_dataplane::types::{PortId, Pri, QueueKey};
 
 const SLOTS: u64 = 20_000;
 /// Denominator of throughput.
@@ -51,7 +51,7 @@ fn islip(ports: usize) -> Matcher {
         for (input, outputs) in asked.iter().enumerate() {
             for &output in outputs {
                 let [input, output] = [input, output].map(|port| PortId::new(port).unwrap());
-                requests.add(input, output, Pri::default());
+                requests.add(QueueKey { input, output, pri: Pri::default() });
             }
         }
         crossbar.slot(&requests, &mut matches);

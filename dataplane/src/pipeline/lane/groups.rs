@@ -12,7 +12,7 @@ use crate::config::PfcMode;
 use crate::pipeline::context::Context;
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
-use crate::types::{PortSet, PriSet};
+use crate::types::{PortSet, PriSet, QueueKey};
 
 impl Lane {
     /// Takes over the cells that other workers have returned to this worker's groups; true if they
@@ -84,9 +84,9 @@ impl Lane {
                     let hot =
                         PortSet::from_bits(self.ctx.core.congested[pri].load(Ordering::Relaxed));
                     let on = self.ctx.snapshot.pfc_ports.contains(lane.port)
-                        && hot
-                            .iter()
-                            .any(|output| self.ctx.core.buffer.stands(lane.port, output, pri));
+                        && hot.iter().any(|output| {
+                            self.ctx.core.buffer.stands(QueueKey { input: lane.port, output, pri })
+                        });
                     lane.pause.set(pri, on);
                     let (pris, one) = (self.ctx.core.xoff(lane.port), PriSet::only(pri));
                     let pris = if on { pris.or(one) } else { pris.without(one) };

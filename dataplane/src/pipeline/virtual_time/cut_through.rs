@@ -103,10 +103,11 @@ impl VirtualLane {
     fn starts_now(
         &self,
         now: Instant,
-        QueueKey { input, output, pri }: QueueKey,
+        voq: QueueKey,
         len: usize,
         ports: &[Box<dyn TimedPort>],
     ) -> bool {
+        let QueueKey { input, output, pri } = voq;
         let Lane { ctx, inputs, outputs, .. } = &self.lane;
         let snapshot = &ctx.snapshot;
         let rate = |port: PortId| snapshot.config.ports.get(port.index()).map(|port| port.rate);
@@ -133,7 +134,7 @@ impl VirtualLane {
             && is_first
             && fits
             && is_free(port.as_ref())
-            && self.holds.is_free(now, input, output)
+            && self.holds.is_free(now, voq)
     }
 
     /// Ends the ingress of a frame: puts it into its queues.

@@ -8,6 +8,7 @@
 //! Units: picoseconds.
 //! Source: docs/spec/pipeline.md §6; docs/spec/model.md.
 
+use crate::desc::Desc;
 use crate::islip::Match;
 use crate::pipeline::context::{Context, ToCrossbar};
 use crate::pipeline::crossbar::Crossbar;
@@ -75,7 +76,7 @@ impl Holds {
 
     /// Whether neither `input` nor `output` is held by a frame in transfer.
     #[inline]
-    pub fn is_free(&self, now: Instant, input: PortId, output: PortId) -> bool {
+    pub fn is_free(&self, now: Instant, QueueKey { input, output, .. }: QueueKey) -> bool {
         self.input[input] <= now && self.output[output] <= now
     }
 
@@ -93,8 +94,9 @@ impl Holds {
         now: Instant,
         crossbar: &mut Crossbar,
         ctx: &Context,
-        QueueKey { input, output, pri }: QueueKey,
+        voq: QueueKey,
     ) -> Option<Match> {
+        let QueueKey { input, output, pri } = voq;
         crossbar.requests.clear();
         let has_room = crossbar.has_room_for(output, pri);
         (self.until, self.full, self.drained) = (None, false, false);
@@ -114,7 +116,7 @@ impl Holds {
             return None;
         }
         self.is_settled = false;
-        crossbar.islip.slot_of_one(input, output, pri)
+        crossbar.islip.slot_of_one(voq)
     }
 
     /// Collects the requests of the next slot, of inputs and outputs that are free.
@@ -176,9 +178,10 @@ impl Holds {
         }
     }
 
-    /// Lets a frame of `len` bytes hold its ports from `now` on.
+    /// Lets a frame that goes to `output` hold its ports from `now` on.
     #[inline]
-    pub fn hold(&mut self, now: Instant, input: PortId, output: PortId, len: usize, of: &Snapshot) {
+    pub fn hold(&mut self, now: Instant, desc: &Desc, output: PortId, of: &Snapshot) {
+        let (input, len) = (desc.input(), desc.len());
         let crossbar = &of.config.crossbar;
         let rate = |port: PortId| of.config.ports.get(port.index()).map(|port| port.rate);
         let (overhead, speedup) = (crossbar.wire_overhead, self.speedup);

@@ -48,14 +48,15 @@ impl VirtualLane {
             frames = alone;
         }
         for frame in frames.drain(..) {
-            let (input, output, pri) = (frame.desc.input(), frame.output, frame.desc.pri());
-            if !self.is_clear(now, QueueKey { input, output, pri }) {
+            let (output, pri) = (frame.output, frame.desc.pri());
+            let voq = QueueKey { input: frame.desc.input(), output, pri };
+            if !self.is_clear(now, voq) {
                 self.queue(now, frame, tracer);
                 continue;
             }
             if let Some(crossbar) = &mut self.lane.crossbar {
                 // For the pointers, which must be as after a slot with this one request.
-                let _ = crossbar.islip.slot_of_one(input, output, pri);
+                let _ = crossbar.islip.slot_of_one(voq);
             }
             moved += self.cross_over(now, frame.desc, output, ports, step, tracer);
         }
@@ -86,7 +87,7 @@ impl VirtualLane {
             return 0;
         };
         let pri = desc.pri();
-        self.holds.hold(now, desc.input(), output, desc.len(), &ctx.snapshot);
+        self.holds.hold(now, &desc, output, &ctx.snapshot);
         if may_pass && is_bare(lane) && back.pause.is_idle() && port.tx_room(now) > 0 {
             return 1 + send_one(lane, ctx, now, desc, port.as_mut(), tracer);
         }
@@ -111,13 +112,14 @@ impl VirtualLane {
     /// Whether a frame is sure to go from `input` to `output` in the next slot, and no other from
     /// or to them.
     #[inline]
-    fn is_clear(&self, now: Instant, QueueKey { input, output, pri }: QueueKey) -> bool {
+    fn is_clear(&self, now: Instant, voq: QueueKey) -> bool {
+        let QueueKey { input, output, pri } = voq;
         let Lane { ctx, crossbar: Some(crossbar), .. } = &self.lane else { return false };
         let ToCrossbar::Local(voqs) = &ctx.to_crossbar else { return false };
         let core = &ctx.core;
         core.up().contains(output)
             && !core.closed(output).contains(pri)
-            && self.holds.is_free(now, input, output)
+            && self.holds.is_free(now, voq)
             && (voqs.outputs().is_empty()
                 || !voqs.outputs().contains(output) && !voqs.waits_from(input))
             && crossbar.has_room_for(output, pri)
