@@ -2,8 +2,9 @@
 //!
 //! Each kind of [`CliError`] has one [`ExitCode`], which `weft --help` documents.
 
+use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use weft_base::causes::with_causes;
 use weft_config::{ConfigError, ReadError};
@@ -88,6 +89,17 @@ impl CliError {
     #[must_use]
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// Refuses a file that a user wrote, by the places of its mistakes.
+    #[must_use]
+    pub fn refused(file: &Path, mistakes: ConfigError) -> Self {
+        Self::Config(mistakes.in_file(&file.display().to_string()))
+    }
+
+    /// Refuses a file that a user wrote, for a reason that has no place in it.
+    pub fn wrong(file: &Path, why: &impl fmt::Display) -> Self {
+        Self::Usage(format!("{}: {why}", file.display()))
     }
 
     /// A [`CliError::System`]: the operation `what` failed because of `source`.

@@ -136,7 +136,7 @@ fn run_cases(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
     // (docs/privileges.md).
     let entered = confine::enter_on(args.link.iter().map(|link| link.interface.as_str()))
         .map_err(|source| CliError::system(give_up, source))?;
-    let mut bench = Bench::new(client, args.link.clone(), params, limit).map_err(failed)?;
+    let mut bench = Bench::new(client, args.link.clone(), params, limit).map_err(not_run)?;
     let _confined = entered.seal().map_err(|source| CliError::system(give_up, source))?;
     let mut told = Ok(());
     let ran = conform::run(&mut bench, &args.case, |outcome| {
@@ -146,7 +146,7 @@ fn run_cases(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
         }
     });
     told.map_err(CliError::Output)?;
-    let Ran { outcomes, restored } = ran.map_err(failed)?;
+    let Ran { outcomes, restored } = ran.map_err(not_run)?;
     let count = |verdict| outcomes.iter().filter(|outcome| outcome.verdict == verdict).count();
     let (passed, failed, skipped) =
         (count(Verdict::Passed), count(Verdict::Failed), count(Verdict::Skipped));
@@ -164,7 +164,7 @@ fn run_cases(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
 }
 
 /// Why the cases cannot be run at all.
-fn failed(error: CaseError) -> CliError {
+fn not_run(error: CaseError) -> CliError {
     match error {
         CaseError::NoPort(_) | CaseError::NoPool(_) => CliError::Usage(error.to_string()),
         CaseError::Open { .. } | CaseError::Device(_) => CliError::system("run the cases", error),

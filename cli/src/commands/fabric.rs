@@ -148,16 +148,16 @@ fn laid_out(file: &Path) -> Result<(Topology, Layout), CliError> {
 /// An error in the topology `file`.
 fn of_topology(error: FileError, file: &Path) -> CliError {
     match error {
-        FileError::Text(error) => CliError::Config(error.in_file(&file.display().to_string())),
-        other => CliError::Usage(format!("{}: {other}", file.display())),
+        FileError::Text(mistakes) => CliError::refused(file, mistakes),
+        other => CliError::wrong(file, &other),
     }
 }
 
 /// An error in the `file` of `--hosts`.
 fn of_hosts(error: HostsError, file: &Path) -> CliError {
     match error {
-        HostsError::Text(error) => CliError::Config(error.in_file(&file.display().to_string())),
-        other => CliError::Usage(format!("{}: {other}", file.display())),
+        HostsError::Text(mistakes) => CliError::refused(file, mistakes),
+        other => CliError::wrong(file, &other),
     }
 }
 
@@ -360,9 +360,7 @@ fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let fabric = ManagedFabric::up(&text, Box::new(|_| weft_lab::clock::now()));
     let fabric = fabric.map_err(|error| match error {
         UpError::File(error) => of_topology(error, &args.file),
-        UpError::Layout(_) | UpError::DesiredState(_) => {
-            CliError::Usage(format!("{}: {error}", args.file.display()))
-        }
+        UpError::Layout(_) | UpError::DesiredState(_) => CliError::wrong(&args.file, &error),
         other => CliError::system("bring the fabric up", other),
     })?;
     let (shared, fm, topology) = fabric.into_parts();

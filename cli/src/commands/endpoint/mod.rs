@@ -75,13 +75,13 @@ struct Given<'a> {
 impl Given<'_> {
     /// The error of a command whose specification is refused, with its place if that is in the file.
     fn refused(&self, error: SpecError) -> CliError {
-        let file = self.file.map(|file| file.display().to_string()).unwrap_or_default();
+        let file = self.file.unwrap_or(Path::new(""));
         match error {
-            SpecError::File(error) => CliError::Config(error.in_file(&file)),
+            SpecError::File(mistakes) => CliError::refused(file, mistakes),
             SpecError::Field { field, text } => match self.flags.place(&self.text, field) {
                 Some(place) => {
                     let problem = Problem { place, key: field.to_owned(), message: text };
-                    CliError::Config(ConfigError(vec![problem]).in_file(&file))
+                    CliError::refused(file, ConfigError(vec![problem]))
                 }
                 None => CliError::Usage(format!("{field}: {text}")),
             },
