@@ -221,7 +221,7 @@ fn a_commit_is_told_and_its_answer_shown() {
     }
     assert_eq!((status(&mut switch, 0), due(&switch)), (0, Some(ms(100))));
     assert_eq!(says(&mut switch, ms(100)), Vec::<Vec<_>>::new());
-    assert_eq!((status(&mut switch, 0), due(&switch)), (REFUSED, None), "nobody answers");
+    assert_eq!((status(&mut switch, 0), due(&switch)), (REFUSED, None), "no answer came");
     assert!(!ack(&mut switch), "too late");
     assert_eq!(status(&mut switch, 0), REFUSED);
 }
@@ -584,7 +584,7 @@ fn at_a_hosts_own_edge_a_commit_is_in_force_at_once() {
         .map(|(id, port, vppb)| (id, port.bits(), vppb))
         .collect();
     assert_eq!(own, [(4, 0x51, 1), (5, 0x52, 2)]);
-    assert!(poll(&mut switch, ms(1)).is_empty(), "nobody is told");
+    assert!(poll(&mut switch, ms(1)).is_empty(), "no device is notified");
     #[rustfmt::skip] // columns: name, targets
     let refused: [(&str, &[(u8, u8)]); 6] = [
         ("another's",              &[(4, 2)]),
@@ -644,7 +644,7 @@ fn at_a_hosts_own_edge_nothing_is_left_of_what_has_gone() {
         switch.refresh(); // as at the end of each command
         let ports: Vec<(u8, u16)> = ports.into_iter().map(|(port, id)| (id, port)).collect();
         assert_eq!(routed(&switch), (ports, decoders), "{name}");
-        assert!(poll(&mut switch, ms(1)).is_empty(), "{name}: nobody is told");
+        assert!(poll(&mut switch, ms(1)).is_empty(), "{name}: no device is notified");
     }
     // A device that is bound anew has no `CacheID`.
     let mut switch = hosts_edge();
