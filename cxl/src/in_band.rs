@@ -20,6 +20,7 @@ use crate::gfd_end::{Device, InBand};
 use crate::tlp_end::Outbox;
 use crate::vdm::Vdm;
 use crate::vdm::mctp::{Event, Peer, Tunnel};
+use crate::vdm::proxy::Stale;
 use crate::vdm::proxy::device::GfdProxy;
 
 /// Receives commands over the fabric and has a GFD carry them out.
@@ -29,14 +30,16 @@ pub struct Commands {
     tunnel: Tunnel,
     port: u8,
     unsent: u64,
+    /// Messages that belonged to no command, before the last reset.
+    stale: u64,
 }
 
 impl Commands {
     /// For a device whose port has this number.
     #[must_use]
     pub fn new(port: u8) -> Self {
-        let (proxy, unsent) = (GfdProxy::default(), 0);
-        Self { proxy, tunnel: Tunnel::new(Pid::NONE), port, unsent }
+        let (proxy, tunnel) = (GfdProxy::default(), Tunnel::new(Pid::NONE));
+        Self { proxy, tunnel, port, unsent: 0, stale: 0 }
     }
 
     /// Number of own messages that could not be sent; 0 unless there is a bug.
@@ -135,9 +138,14 @@ impl InBand for Commands {
             })
     }
 
+    fn stale(&self) -> (u64, Vec<Stale>) {
+        (self.stale + self.proxy.stale(), self.proxy.stale_log().copied().collect())
+    }
+
     fn reset(&mut self) {
         // A reset changes no counter.
-        *self = Self { unsent: self.unsent, ..Self::new(self.port) };
+        let (unsent, stale) = (self.unsent, self.stale + self.proxy.stale());
+        *self = Self { unsent, stale, ..Self::new(self.port) };
     }
 
     fn poll(&mut self, now: Instant, device: &mut Device, out: &mut Outbox) -> Option<Instant> {

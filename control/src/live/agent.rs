@@ -253,10 +253,10 @@ impl Agent {
         self.shared.clock.now()
     }
 
-    /// Calls `look` with the switch and the agent's counters.
-    pub fn look<R>(&self, look: impl FnOnce(&pbr_switch::Switch, AgentCounts) -> R) -> R {
+    /// Calls `look` with the switch's agent and its counters.
+    pub fn look<R>(&self, look: impl FnOnce(&pbr_switch::Agent, AgentCounts) -> R) -> R {
         let state = self.shared.lock();
-        look(state.agent.switch(), state.counts)
+        look(&state.agent, state.counts)
     }
 
     /// Ends the thread; chunks in the pipe go back to the pool.

@@ -196,7 +196,7 @@ impl Live {
             counts: server.counts(),
         });
         let mut report =
-            agent.look(|switch, counts| FabricReport::new(switch, &names, counts, served));
+            agent.look(|functions, counts| FabricReport::new(functions, &names, counts, served));
         if let Some(server) = mctp {
             report.mctp_at = Some(server.at().to_string());
             report.mctp_guard = Some(server.guard().to_owned());

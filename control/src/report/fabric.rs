@@ -98,6 +98,9 @@ pub struct FabricReport {
     pub refused: BTreeMap<String, BTreeMap<String, u64>>,
     /// Counters of the switch's own functions.
     pub agent: AgentCounts,
+    /// The last messages of GFDs that were dropped because they belong to no active command, oldest first.
+    #[serde(default)]
+    pub stale: Vec<String>,
     /// Address of the CCI listener.
     pub cci_at: Option<String>,
     /// How the switch tells who may command there.
@@ -198,16 +201,18 @@ pub struct GroupRow {
 }
 
 impl FabricReport {
-    /// Report of `switch`; `served` is its CCI listener.
+    /// Report of the switch of `functions`; `served` is its CCI listener.
     #[must_use]
     pub fn new(
-        switch: &pbr_switch::Switch,
+        functions: &pbr_switch::Agent,
         name: NameOf<'_>,
         agent: AgentCounts,
         served: Option<Served>,
     ) -> Self {
+        let switch = functions.switch();
         let config = switch.config();
         let ownership = &switch.common().ownership;
+        let stale = functions.stale_log().map(|(vcs, one)| format!("virtual switch {vcs}: {one}"));
         let ports = config.ports.iter().filter_map(|port| switch.port(port.port));
         let vcses = (0..=u8::MAX).take(config.vcses.len());
         let (cci_at, cci_guard, cci) = match served {
@@ -227,6 +232,7 @@ impl FabricReport {
             groups: switch.tables().routes().groups() as u64,
             refused: BTreeMap::new(),
             agent,
+            stale: stale.collect(),
             cci_at,
             cci_guard,
             cci,

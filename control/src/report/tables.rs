@@ -93,6 +93,15 @@ fn head_of_fabric(fabric: &FabricReport) -> String {
                 agent.functions.foreign, agent.functions.refused
             ),
         ),
+        (
+            "stale",
+            match fabric.stale.last() {
+                Some(last) => {
+                    format!("{} messages of no active command, last {last}", agent.functions.stale)
+                }
+                None => format!("{} messages of no active command", agent.functions.stale),
+            },
+        ),
     ])
 }
 

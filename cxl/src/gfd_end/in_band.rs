@@ -8,6 +8,7 @@ use weft_parsers::tlp::{MctpPacket, PbrVdm, Pth};
 use super::component::Device;
 use crate::gfd::events::FM_LEN;
 use crate::tlp_end::Outbox;
+use crate::vdm::proxy::Stale;
 
 /// Handler of messages for the device, mainly commands of hosts.
 pub trait InBand: core::fmt::Debug + Send {
@@ -43,6 +44,11 @@ pub trait InBand: core::fmt::Debug + Send {
 
     /// Reset of the device: drops all that is under way.
     fn reset(&mut self) {}
+
+    /// How many messages were dropped because they belong to no active command, and the last of them, oldest first.
+    fn stale(&self) -> (u64, Vec<Stale>) {
+        (0, Vec::new())
+    }
 
     /// Sends messages that are due; returns when the next one is.
     fn poll(&mut self, _now: Instant, _device: &mut Device, _out: &mut Outbox) -> Option<Instant> {

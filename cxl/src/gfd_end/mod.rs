@@ -40,6 +40,7 @@ use crate::gfd::device::Settings;
 use crate::gfd::events::{FM_LEN, Notice};
 use crate::tlp_end::{Carries, EndConfig, EndCounts, Progress, Received, TlpEnd};
 use crate::vdm::link_reset::Ordered;
+use crate::vdm::proxy::Stale;
 use config::JOBS_MAX;
 use jobs::Jobs;
 use serve::Core;
@@ -70,6 +71,13 @@ impl GfdEnd {
     /// Hands messages for the device, proxied commands among them, to `in_band`.
     pub fn set_in_band(&mut self, in_band: Box<dyn InBand>) {
         self.core.in_band = Some(in_band);
+    }
+
+    /// How many messages of hosts' edges were dropped because they belong to no active command, and the last of them,
+    /// oldest first.
+    #[must_use]
+    pub fn stale(&self) -> (u64, Vec<Stale>) {
+        self.core.in_band.as_ref().map_or((0, Vec::new()), |in_band| in_band.stale())
     }
 
     #[must_use]

@@ -13,6 +13,7 @@ use weft_cxl::cxl_host::code;
 use weft_cxl::pci::intx::{Message, Wires};
 use weft_cxl::pci::{BridgeEffects, ByteEnables, Reg};
 use weft_cxl::vdm::Vdm;
+use weft_cxl::vdm::proxy::Stale;
 use weft_cxl::vdm::proxy::edge::{EdgeOut, HostWrite, ProxyThreads, THREADS_MAX};
 use weft_cxl::vdm::reset::Binding;
 use weft_dataplane::pbr::{Function, Gather, Side, Verdict};
@@ -47,6 +48,11 @@ impl HostSide {
     fn new() -> Self {
         let (gather, seqs, wires) = (Gather::default(), BTreeMap::new(), Wires::default());
         Self { gather, proxies: None, seqs, wires }
+    }
+
+    /// The last messages of GFDs that belonged to no active command, oldest first.
+    pub fn stale_log(&self) -> impl Iterator<Item = &Stale> {
+        self.proxies.iter().flat_map(|(_, proxies)| proxies.stale_log())
     }
 
     /// Time of the next retry or time limit of a forwarded command.
@@ -372,7 +378,11 @@ impl Agent {
                 // The check is passed on rather than made here: the state machine ends the command of a target that
                 // lost its bit.
                 match &mut self.host(vcs).proxies {
-                    Some((_, proxies)) => proxies.receive(now, vdm, allowed),
+                    Some((_, proxies)) => {
+                        let before = proxies.stale();
+                        proxies.receive(now, vdm, allowed);
+                        self.counts.stale += proxies.stale() - before;
+                    }
                     None => self.counts.unknown += 1,
                 }
             }
@@ -476,7 +486,71 @@ fn enabled<'a>(tlp: &Tlp<'a>) -> (usize, &'a [u8]) {
 
 #[cfg(test)]
 mod tests {
+    use weft_cxl::pci::Link;
+    use weft_dataplane::config::TlpConfig;
+    use weft_hosts::classes::PriMap;
+    use weft_parsers::cci::List;
+    use weft_parsers::cci::pbr::{AssignOp, AssignPids, PidAssignment};
+
     use super::*;
+    use crate::agent::AgentConfig;
+    use crate::config::{PortConfig, Role, SwitchConfig, VcsConfig};
+    use crate::switch::Switch;
+
+    const HOST: Pid = Pid::from_low_bits(0x30);
+    const GFD: Pid = Pid::from_low_bits(0x41);
+    const NOW: Instant = Instant::ZERO;
+
+    /// A switch with a host at port 0, which may reach the GFD.
+    fn agent() -> Agent {
+        let port = PortId::new(0).unwrap();
+        let mut config = SwitchConfig::new([0x51; 16], 7);
+        config.ports = vec![PortConfig { port, role: Role::Usp, pids: 1 }];
+        config.vcses = vec![VcsConfig { usp: Some(port), vppbs: 1, gae: true }];
+        let (modes, tlp) = (BTreeMap::new(), TlpConfig::for_pris(8));
+        let config_of_agent =
+            AgentConfig { modes, tlp, classes: PriMap::eight(), payload_max: 512 };
+        let mut agent = Agent::new(Switch::new(config).unwrap(), config_of_agent);
+        agent.set_link(NOW, port, Some(Link::default()));
+        agent.command(NOW, |switch| {
+            let list = [PidAssignment { pid: HOST, target: 0, instance: 0 }];
+            let assign = AssignPids { op: AssignOp::Assign, assignments: List::of(&list) };
+            switch.assign_pids(&assign).unwrap();
+            let mut access = (*switch.vcs(0).unwrap().access).clone();
+            access.gmv.allow(GFD).unwrap();
+            switch.change(|vcses, _| vcses.get_mut(0).unwrap().access = access.into());
+        });
+        agent
+    }
+
+    fn answer(agent: &mut Agent, cmd_seq: u8) {
+        let mut vdm = Vdm::new(GFD, HOST, VdmOp::UcRspLast).with_payload(&[1; 4]);
+        vdm.cmd_seq = cmd_seq;
+        agent.host_message(NOW, &vdm);
+    }
+
+    //= docs/spec/wire-formats.md §3.8: a stale CmdSeq is dropped, counted and logged
+    #[test]
+    fn messages_of_no_active_command_are_counted_and_logged() {
+        let mut agent = agent();
+        let (request, response) = (Hpa(0x1000), Hpa(0x2000));
+        let command = ProxyCommand { pid: GFD, request, len: 64, response, response_max: 64 };
+        agent.begin_proxy(NOW, 0, 0, &command);
+        let active = agent.host(0).proxies.as_ref().unwrap().1.running(GFD).unwrap();
+        for n in 1..=3 {
+            answer(&mut agent, active + n);
+        }
+        assert_eq!(agent.counts().0.stale, 3);
+        let log: Vec<String> =
+            agent.stale_log().map(|(vcs, one)| format!("{vcs}: {one}")).collect();
+        let last = active + 3;
+        let want =
+            format!("0: UcRspLast with CmdSeq {last} from PID 041: CmdSeq {active} is active");
+        assert_eq!((log.len(), log.last()), (3, Some(&want)));
+        // Counts outlast the PID that the threads were of; the log does not.
+        agent.host(0).proxies = None;
+        assert_eq!((agent.counts().0.stale, agent.stale_log().count()), (3, 0));
+    }
 
     /// Offset of the first enabled byte, and the enabled bytes, of a write of `len` bytes.
     fn written(len: usize, first_be: u8, last_be: u8) -> (usize, Vec<u8>) {

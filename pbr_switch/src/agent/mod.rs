@@ -25,6 +25,7 @@ use weft_cxl::tlp_end::{Carries, EndConfig, EndCounts, Progress, Received, TlpEn
 use weft_cxl::vdm::Vdm;
 use weft_cxl::vdm::link_reset::ResetReceiver;
 use weft_cxl::vdm::mctp::Tunnel;
+use weft_cxl::vdm::proxy::Stale;
 use weft_dataplane::config::TlpConfig;
 use weft_dataplane::pbr::source::admit;
 use weft_dataplane::pbr::tables::Arrival;
@@ -109,6 +110,9 @@ pub struct AgentCounts {
     /// Resets of logical devices.
     #[serde(default)]
     pub ld_resets: u64,
+    /// Messages of GFDs that were dropped because they belong to no active command of a host.
+    #[serde(default)]
+    pub stale: u64,
 }
 
 /// A received TLP, copied out of its buffer.
@@ -193,6 +197,11 @@ impl Agent {
     #[must_use]
     pub const fn switch(&self) -> &Switch {
         &self.switch
+    }
+
+    /// The last messages of GFDs that belonged to no active command, by virtual switch, oldest first.
+    pub fn stale_log(&self) -> impl Iterator<Item = (u8, &Stale)> {
+        self.hosts.iter().flat_map(|(vcs, side)| side.stale_log().map(|one| (*vcs, one)))
     }
 
     /// Counts of the agent, and of its port.

@@ -129,9 +129,9 @@ impl GfdProxy {
         self.log.all
     }
 
-    /// The oldest logged one of them; the log keeps the last [`super::LOG_MAX`].
-    pub fn pop_stale(&mut self) -> Option<Stale> {
-        self.log.last.pop_front()
+    /// The last [`super::LOG_MAX`] of them, oldest first.
+    pub fn stale_log(&self) -> impl Iterator<Item = &Stale> {
+        self.log.last.iter()
     }
 
     /// Receives a message of a host's edge.

@@ -233,9 +233,9 @@ impl ProxyThreads {
         self.log.all
     }
 
-    /// The oldest logged one of them; the log keeps the last [`super::LOG_MAX`].
-    pub fn pop_stale(&mut self) -> Option<Stale> {
-        self.log.last.pop_front()
+    /// The last [`super::LOG_MAX`] of them, oldest first.
+    pub fn stale_log(&self) -> impl Iterator<Item = &Stale> {
+        self.log.last.iter()
     }
 
     /// Proxy GFD Management Command (5809); `allowed` says whether the GFD is in the GMV.

@@ -13,6 +13,7 @@ pub mod edge;
 #[expect(clippy::cast_possible_truncation, reason = "small numbers that make tests short")]
 mod tests;
 
+use core::fmt;
 use std::collections::VecDeque;
 
 use weft_dataplane::time::Span;
@@ -42,6 +43,20 @@ pub struct Stale {
     pub cmd_seq: u8,
     /// `CmdSeq` of the command that is active with the sender; `None` without one.
     pub active: Option<u8>,
+}
+
+impl fmt::Display for Stale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { from, op, cmd_seq, active } = self;
+        write!(f, "{op:?} with CmdSeq {cmd_seq} from PID {from}: ")?;
+        match active {
+            Some(active) if active == cmd_seq => {
+                write!(f, "the command is in another state")
+            }
+            Some(active) => write!(f, "CmdSeq {active} is active"),
+            None => write!(f, "no command is active"),
+        }
+    }
 }
 
 /// The last dropped messages, and the number of all.

@@ -206,6 +206,7 @@ impl Endpoint for GfdEndpoint {
             "gfd": gfd,
             "link": link,
             "coherence": self.end.coherence(),
+            "stale_messages": self.end.stale().0,
             "notifications": self.notices,
             "notifications_alike": { "fm": alike.0, "hosts": alike.1 },
             "notifications_lost": { "fm": lost.0, "hosts": lost.1 },
@@ -234,6 +235,7 @@ impl Endpoint for GfdEndpoint {
             "media": dmps,
             "regions": regions,
             "extents": device.capacity().extent_count(),
+            "stale_messages": self.end.stale().1.iter().map(ToString::to_string).collect::<Vec<_>>(),
         })
     }
 
