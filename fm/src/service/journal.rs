@@ -31,9 +31,9 @@ const fn is_kept(request: &Request) -> bool {
         request,
         Request::Bind { .. }
             | Request::Unbind { .. }
-            | Request::Share { .. }
-            | Request::ShowGim { .. }
-            | Request::AddP2p { .. }
+            | Request::Share(_)
+            | Request::ShowGim(_)
+            | Request::AddP2p(_)
             | Request::Release { .. }
             | Request::Revoke { .. }
             | Request::Grant { .. }

@@ -20,7 +20,7 @@ use crate::components::grants::Grants;
 use crate::components::memory::{self, Host, MemoryError, OtherRanges};
 use crate::discover::change::Running;
 use crate::model::text::{is_word, tag};
-use crate::state::desired::{DesiredGim, DesiredMemory, DesiredState};
+use crate::state::desired::{DesiredMemory, DesiredState};
 use crate::state::names::Names;
 
 /// Requests about memory of a fabric that is up.
@@ -48,39 +48,19 @@ impl MemoryRequests<'_> {
             return self.p2p_request(request);
         }
         Ok(match request {
-            Request::Share { name, hosts, gfds, ways, size, granularity, hpa, media, notify } => {
-                let wanted = DesiredMemory {
-                    name: name.clone(),
-                    hosts: hosts.clone(),
-                    gfds: gfds.clone(),
-                    ways: *ways,
-                    size: *size,
-                    granularity: *granularity,
-                    hpa: *hpa,
-                    media: *media,
-                    notify: *notify,
-                };
-                self.is_free(name)?;
-                let request = self.resolve(&wanted).map_err(Refused::bad_request)?;
+            Request::Share(wanted) => {
+                self.is_free(&wanted.name)?;
+                let request = self.resolve(wanted).map_err(Refused::bad_request)?;
                 // Checked and resolved completely before the first command, so a refusal leaves nothing behind.
                 self.share(&request).map_err(refuse)?;
+                let (name, hosts) = (&wanted.name, wanted.hosts.len());
                 vec![
-                    format!("memory {name:?} is granted to {} hosts", hosts.len()),
+                    format!("memory {name:?} is granted to {hosts} hosts"),
                     "each of them has to map it: weft fabric map FILE does so for hosts of weft"
                         .to_owned(),
                 ]
             }
-            Request::ShowGim { name, of, from, prefix, size, hpa } => {
-                let wanted = DesiredGim {
-                    name: name.clone(),
-                    of: of.clone(),
-                    from: from.clone(),
-                    prefix: *prefix,
-                    size: *size,
-                    hpa: *hpa,
-                };
-                vec![self.show_gim(&wanted)?]
-            }
+            Request::ShowGim(wanted) => vec![self.show_gim(wanted)?],
             Request::Release { name } if self.grants.gim.find(name).is_some() => {
                 vec![self.hide_gim(name)?]
             }

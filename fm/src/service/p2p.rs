@@ -105,7 +105,7 @@ impl MemoryRequests<'_> {
     /// Whether a request changes P2P.
     pub fn is_p2p(&self, request: &Request) -> bool {
         match request {
-            Request::AddP2p { .. } => true,
+            Request::AddP2p(_) => true,
             Request::Release { name }
             | Request::Revoke { name, .. }
             | Request::Grant { name, .. } => self.grants.p2p.known(name).is_some(),
@@ -116,10 +116,7 @@ impl MemoryRequests<'_> {
     /// Carries out a P2P request; returns lines for the answer.
     pub fn p2p_request(&mut self, request: &Request) -> Result<Vec<String>, Refused> {
         match request {
-            Request::AddP2p { name, from, to, size, hpa } => {
-                let (name, from, to) = (name.clone(), from.clone(), to.clone());
-                self.add_p2p(&DesiredP2p { name, from, to, size: *size, hpa: *hpa })
-            }
+            Request::AddP2p(wanted) => self.add_p2p(wanted),
             Request::Release { name } => self.release_p2p(name),
             Request::Revoke { name, host } => self.revoke_p2p(name, host),
             Request::Grant { name, host } => self.grant_p2p(name, host),

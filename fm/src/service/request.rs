@@ -16,6 +16,7 @@ use crate::components::port_reset::PortReset;
 use crate::model::inventory::Inventory;
 use crate::show::overview::{AddressMap, BindingUse, GfdLoad, LinkRow, NameRow};
 use crate::show::trace::{Trace, Via};
+use crate::state::desired::{DesiredGim, DesiredMemory, DesiredP2p};
 
 /// Format of a topology.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,29 +116,7 @@ pub enum Request {
     /// All shares of memory.
     Memory,
     /// Gives memory to hosts and bound devices.
-    Share {
-        name: String,
-        /// Hosts and devices that get it.
-        hosts: Vec<String>,
-        /// GFDs in the order of the ways.
-        #[serde(default)]
-        gfds: Vec<String>,
-        /// Number of GFDs if none are named.
-        #[serde(default)]
-        ways: Option<u16>,
-        /// Bytes of the whole share.
-        size: u64,
-        /// Bytes of an interleave granule.
-        granularity: u32,
-        /// Address at which all hosts see it.
-        hpa: u64,
-        /// Kind of memory; if missing, the first partitions with room.
-        #[serde(default)]
-        media: Option<Media>,
-        /// Whether its GFDs notify hosts of refused accesses.
-        #[serde(default)]
-        notify: bool,
-    },
+    Share(DesiredMemory),
     /// Media partitions of all GFDs.
     Partitions,
     /// All logical devices, with resources and bindings.
@@ -163,31 +142,11 @@ pub enum Request {
     /// All GIM: memory that hosts and devices show each other.
     Gim,
     /// Shows memory of a host or device to others.
-    ShowGim {
-        name: String,
-        of: String,
-        /// Hosts and devices that may access it.
-        from: Vec<String>,
-        /// Whether requesters name the target themselves.
-        #[serde(default)]
-        prefix: bool,
-        size: u64,
-        /// Address at which all of them see it.
-        hpa: u64,
-    },
+    ShowGim(DesiredGim),
     /// All P2P: memory devices that other devices access directly (direct P2P to HDM).
     P2p,
     /// Gives devices direct access to a memory device.
-    AddP2p {
-        name: String,
-        /// Devices that get access.
-        from: Vec<String>,
-        /// The memory device, or a logical device.
-        to: String,
-        size: u64,
-        /// Address at which all of them, and the memory device itself, see it.
-        hpa: u64,
-    },
+    AddP2p(DesiredP2p),
     /// Revokes memory, GIM or P2P from all, and releases it.
     Release {
         name: String,

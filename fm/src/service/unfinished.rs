@@ -25,7 +25,7 @@ use crate::components::memory::{Host, withdraw};
 use crate::components::p2p::{self, P2p};
 use crate::model::inventory::Gfd;
 use crate::model::text::{parse_pid, tag};
-use crate::state::desired::{DesiredGim, DesiredP2p, DesiredState};
+use crate::state::desired::{DesiredGim, DesiredMemory, DesiredState};
 use crate::state::names::{Binding, Names, requesters};
 use crate::state::store::State;
 
@@ -74,7 +74,7 @@ impl Settlement<'_> {
         let names =
             Names { desired: self.desired, inventory: &known.inventory, bindings: &known.bindings };
         Ok(match request {
-            Request::Share { name, hosts, .. }
+            Request::Share(DesiredMemory { name, hosts, .. })
                 if known.grants.memory.find(&tag(name)?).is_none() =>
             {
                 let hosts: Vec<Host> = hosts.iter().filter_map(|h| names.host(h).ok()).collect();
@@ -94,13 +94,8 @@ impl Settlement<'_> {
                 let taken = Taken { tag, hosts: &[host], capacity: false };
                 (UNDONE, self.withdraw(&taken, kept))
             }
-            Request::ShowGim { name, of, from, prefix, size, hpa }
-                if known.grants.gim.find(name).is_none() =>
-            {
-                let (name, of, from) = (name.clone(), of.clone(), from.clone());
-                let (prefix, size, hpa) = (*prefix, *size, *hpa);
-                let wanted = DesiredGim { name, of, from, prefix, size, hpa };
-                (UNDONE, self.hide(&grant(&names, &wanted)?, kept))
+            Request::ShowGim(wanted) if known.grants.gim.find(&wanted.name).is_none() => {
+                (UNDONE, self.hide(&grant(&names, wanted)?, kept))
             }
             Request::Release { name } | Request::Revoke { name, .. }
                 if let Some(grant) = known.grants.gim.find(name) =>
@@ -116,7 +111,7 @@ impl Settlement<'_> {
                 kept.grants.gim.grants.retain(|own| host.is_some() || own.name != *name);
                 (DONE, self.hide(grant, kept))
             }
-            Request::AddP2p { .. } => return self.settle_p2p(request, kept, &names),
+            Request::AddP2p(_) => return self.settle_p2p(request, kept, &names),
             Request::Release { name } | Request::Revoke { name, .. }
                 if known.grants.p2p.known(name).is_some() =>
             {
@@ -148,15 +143,11 @@ impl Settlement<'_> {
         names: &Names<'_>,
     ) -> Result<Settled, String> {
         let (done, gone) = match request {
-            Request::AddP2p { name, .. } if kept.grants.p2p.known(name).is_some() => {
+            Request::AddP2p(wanted) if kept.grants.p2p.known(&wanted.name).is_some() => {
                 // It existed before: the request was about to be refused.
                 return Ok(("", Vec::new()));
             }
-            Request::AddP2p { name, from, to, size, hpa } => {
-                let (name, from, to) = (name.clone(), from.clone(), to.clone());
-                let wanted = DesiredP2p { name, from, to, size: *size, hpa: *hpa };
-                (UNDONE, p2p_grant(names, &wanted)?)
-            }
+            Request::AddP2p(wanted) => (UNDONE, p2p_grant(names, wanted)?),
             Request::Grant { name, host } => {
                 let edge = names.host(host)?;
                 match kept.grants.p2p.known(name) {

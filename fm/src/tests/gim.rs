@@ -17,6 +17,7 @@ use crate::service::request::GimRow;
 use crate::service::status::StartMode;
 use crate::service::{Fm, Request, Response, Vector};
 use crate::show::trace::{End, Trace, Via};
+use crate::state::desired::DesiredGim;
 use crate::state::store::Store;
 
 const HPA: u64 = 1 << 40;
@@ -107,13 +108,15 @@ fn bits_stay_as_long_as_somebody_needs_them() {
     let shared = shared();
     let mut fm = started(&shared, &file(false));
     let (from, of) = ends(&fm);
-    let show = |name: &str, prefix, hpa| Request::ShowGim {
-        name: name.to_owned(),
-        of: other(),
-        from: vec!["h0".to_owned()],
-        prefix,
-        size: 4_096,
-        hpa,
+    let show = |name: &str, prefix, hpa| {
+        Request::ShowGim(DesiredGim {
+            name: name.to_owned(),
+            of: other(),
+            from: vec!["h0".to_owned()],
+            prefix,
+            size: 4_096,
+            hpa,
+        })
     };
     done(fm.request(&show("more", true, HPA)));
     let both = PrefixFlags { out: false, into: true };
@@ -164,13 +167,15 @@ fn what_cannot_be_is_refused_and_sends_nothing() {
     let pool = "[[memory]]\nname = \"pool\"\nhosts = [\"h0\"]\nways = 1\nsize = \"1GiB\"\nhpa = \"0x20000000000\"\n";
     let mut fm = started(&shared, &format!("{}{pool}", file(false)));
     let before = holds(&shared);
-    let show = |name: &str, of: &str, from: &[&str], size, hpa| Request::ShowGim {
-        name: name.to_owned(),
-        of: of.to_owned(),
-        from: from.iter().map(ToString::to_string).collect(),
-        prefix: false,
-        size,
-        hpa,
+    let show = |name: &str, of: &str, from: &[&str], size, hpa| {
+        Request::ShowGim(DesiredGim {
+            name: name.to_owned(),
+            of: of.to_owned(),
+            from: from.iter().map(ToString::to_string).collect(),
+            prefix: false,
+            size,
+            hpa,
+        })
     };
     let (own, far) = ("h0", other());
     #[rustfmt::skip] // columns: request, part of the refusal
@@ -203,14 +208,14 @@ fn lost_answers_leave_nothing_half_shown_silently() {
         let mut fm = started(&shared, "");
         let empty = holds(&shared);
         shared.with(|fake| fake.faults = Some(Faults { rng: Rng::new(seed), per_mille: 120 }));
-        let show = Request::ShowGim {
+        let show = Request::ShowGim(DesiredGim {
             name: "win".to_owned(),
             of: other(),
             from: vec!["h0".to_owned()],
             prefix: false,
             size: 64,
             hpa: HPA,
-        };
+        });
         let outcome = fm.request(&show);
         shared.with(|fake| fake.faults = None);
         match outcome {

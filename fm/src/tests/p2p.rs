@@ -19,6 +19,7 @@ use crate::service::request::{P2pRow, P2pState};
 use crate::service::status::StartMode;
 use crate::service::{Fm, Request, Response, Vector};
 use crate::show::trace::{End, Trace, Via};
+use crate::state::desired::{DesiredGim, DesiredP2p};
 use crate::state::store::Store;
 
 const HPA: u64 = 1 << 40;
@@ -50,7 +51,13 @@ fn p2p(name: &str, from: &[&str], to: &str, hpa: u64) -> String {
 
 fn add(name: &str, from: &[&str], to: &str, hpa: u64) -> Request {
     let from = from.iter().map(|one| (*one).to_owned()).collect();
-    Request::AddP2p { name: name.to_owned(), from, to: to.to_owned(), size: 16 << 20, hpa }
+    Request::AddP2p(DesiredP2p {
+        name: name.to_owned(),
+        from,
+        to: to.to_owned(),
+        size: 16 << 20,
+        hpa,
+    })
 }
 
 fn release(name: &str) -> Request {
@@ -207,7 +214,7 @@ fn a_target_without_the_memory_is_refused() {
     let mut fm = started(&shared, &text);
     let direct = |to: &str, size: u64| {
         let (name, from) = ("direct".to_owned(), vec!["xpu".to_owned()]);
-        Request::AddP2p { name, from, to: to.to_owned(), size, hpa: HPA }
+        Request::AddP2p(DesiredP2p { name, from, to: to.to_owned(), size, hpa: HPA })
     };
     let refused = |fm: &mut Fm, request: &Request| fm.request(request).unwrap_err().message;
     let said = refused(&mut fm, &add("none", &["sub"], "far", HPA));
@@ -258,14 +265,14 @@ fn what_does_not_fit_is_refused_by_its_rule() {
         assert_eq!((fm.state(), lav(&shared, &fm, 0), lav(&shared, &fm, 1)), before);
     }
     // Memory by FAST is refused where the FAST window would cover addresses of LDST.
-    let show = Request::ShowGim {
+    let show = Request::ShowGim(DesiredGim {
         name: "win".to_owned(),
         of: "h1".to_owned(),
         from: vec!["xpu".to_owned()],
         prefix: false,
         size: 4_096,
         hpa: HPA - SEGMENT,
-    };
+    });
     let refused = fm.request(&show).unwrap_err().message;
     assert!(refused.contains("p2p-outside-window"), "{refused}");
 }

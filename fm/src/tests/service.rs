@@ -25,6 +25,7 @@ use crate::service::request::TopologyFormat;
 use crate::service::run::Service;
 use crate::service::status::{Phase, StartMode, Status};
 use crate::service::{Fm, Request, Response, Setup, Vector};
+use crate::state::desired::DesiredMemory;
 use crate::state::desired::DesiredState;
 use crate::state::store::Store;
 
@@ -89,7 +90,7 @@ pub fn done(answer: Result<Response, Refused>) -> Vec<String> {
 }
 
 fn share(name: &str, gfds: &[&str], size: u64) -> Request {
-    Request::Share {
+    Request::Share(DesiredMemory {
         name: name.to_owned(),
         hosts: vec!["h0".to_owned()],
         gfds: gfds.iter().map(ToString::to_string).collect(),
@@ -99,7 +100,7 @@ fn share(name: &str, gfds: &[&str], size: u64) -> Request {
         hpa: 1 << 41,
         media: None,
         notify: false,
-    }
+    })
 }
 
 #[test]
@@ -232,7 +233,7 @@ fn refused_requests_leave_everything_as_it_was() {
     let used = state.inventory.gfds[1].pid.to_string();
     let text = str::to_owned;
     let mut for_nobody = share("free", &[&gfd], BLOCK);
-    if let Request::Share { hosts, .. } = &mut for_nobody {
+    if let Request::Share(DesiredMemory { hosts, .. }) = &mut for_nobody {
         hosts.clear();
     }
     let target = |pid: Option<&str>| Request::Assign {

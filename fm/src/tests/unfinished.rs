@@ -18,6 +18,7 @@ use crate::cci::Gate;
 use crate::model::graph::{SwitchId, generate};
 use crate::service::status::Phase;
 use crate::service::{Fm, Request, Vector};
+use crate::state::desired::{DesiredGim, DesiredMemory};
 use crate::state::store::{Backend, Store, StoreError};
 
 /// Number of commands and writes that a manager may still send.
@@ -123,7 +124,7 @@ fn hosts() -> [String; 2] {
 }
 
 fn share(hosts: &[&String]) -> Request {
-    Request::Share {
+    Request::Share(DesiredMemory {
         name: "pool".to_owned(),
         hosts: hosts.iter().map(|host| (*host).clone()).collect(),
         gfds: Vec::new(),
@@ -133,13 +134,13 @@ fn share(hosts: &[&String]) -> Request {
         hpa: 1 << 41,
         media: None,
         notify: false,
-    }
+    })
 }
 
 fn gim(prefix: bool) -> Request {
     let [from, of] = hosts();
     let (name, size, hpa) = ("win".to_owned(), 1 << 24, 1 << 40);
-    Request::ShowGim { name, of, from: vec![from], prefix, size, hpa }
+    Request::ShowGim(DesiredGim { name, of, from: vec![from], prefix, size, hpa })
 }
 
 fn bind(bridge: &str, to: &str) -> Request {

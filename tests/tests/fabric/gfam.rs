@@ -11,6 +11,7 @@
 use weft_base::rng::Rng;
 use weft_fm::service::{Request, Response};
 use weft_fm::show::trace::{End, Trace, Via};
+use weft_fm::state::desired::DesiredMemory;
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Access, Command, OwnRange};
 use weft_lab::endpoint::number::Num;
@@ -90,7 +91,7 @@ fn shared(
     let hosts = REQUESTERS.map(|(_, name)| name.to_owned()).to_vec();
     let gfds = (0..ways).map(|gfd| format!("g{gfd}")).collect();
     let (size, hpa) = (u64::from(ways) * BLOCK, HPA);
-    let share = Request::Share {
+    let share = Request::Share(DesiredMemory {
         name: name.clone(),
         hosts,
         gfds,
@@ -100,7 +101,7 @@ fn shared(
         hpa,
         media: None,
         notify: false,
-    };
+    });
     request(fabric, &share);
     fabric.map().unwrap();
     with(fabric, hpa);
@@ -213,16 +214,18 @@ fn memory_beside_memory_leaves_it_whole() {
     let old = fabric.topology().memory[0].clone();
     let (hpa, len) = (old.hpa, 64 << 10);
     write(&fabric, Part::Host(0), range(hpa, len, 7));
-    let share = |granularity, hpa, gfds: [&str; 4]| Request::Share {
-        name: "more".to_owned(),
-        hosts: vec!["h0".to_owned(), "h1".to_owned()],
-        gfds: gfds.map(str::to_owned).to_vec(),
-        ways: None,
-        size: 4 * BLOCK,
-        granularity,
-        hpa,
-        media: None,
-        notify: false,
+    let share = |granularity, hpa, gfds: [&str; 4]| {
+        Request::Share(DesiredMemory {
+            name: "more".to_owned(),
+            hosts: vec!["h0".to_owned(), "h1".to_owned()],
+            gfds: gfds.map(str::to_owned).to_vec(),
+            ways: None,
+            size: 4 * BLOCK,
+            granularity,
+            hpa,
+            media: None,
+            notify: false,
+        })
     };
     let (behind, order) = (hpa + old.len, ["g0", "g1", "g2", "g3"]);
     let refused = [
@@ -293,7 +296,7 @@ hpa = "1TiB"
         behind(&fabric, host);
     }
     assert_eq!(hosts.map(|host| ring(&fabric, host, None)), [1, 0]);
-    let more = Request::Share {
+    let more = Request::Share(DesiredMemory {
         name: "more".to_owned(),
         hosts: vec!["h0".to_owned()],
         gfds: vec!["g0".to_owned()],
@@ -303,7 +306,7 @@ hpa = "1TiB"
         hpa: HPA,
         media: None,
         notify: true,
-    };
+    });
     fabric.fm().request(&more).unwrap();
     for (name, told) in [("told", 1), ("more", 0)] {
         fabric.fm().request(&Request::Release { name: name.to_owned() }).unwrap();

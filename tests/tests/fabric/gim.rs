@@ -10,6 +10,7 @@
 use weft_fm::service::request::GimRow;
 use weft_fm::service::{Request, Response};
 use weft_fm::show::trace::{End, Trace, Via as TraceVia};
+use weft_fm::state::desired::DesiredGim;
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Access, Command, OwnRange, Via};
 use weft_lab::endpoint::number::{Hex, Num};
@@ -253,14 +254,14 @@ fn a_device_below_a_virtual_link_has_tables_by_the_gae_there() {
     let read = access(&fabric, owner, range(pool, 1 << 14, 4), false);
     assert!(read.ok && read.mismatched == 0, "{read:?}");
 
-    let own = Request::ShowGim {
+    let own = Request::ShowGim(DesiredGim {
         name: "own".to_owned(),
         of: "h0".to_owned(),
         from: vec!["acc0".to_owned()],
         prefix: false,
         size: 1 << 20,
         hpa: 0x200_0000_0000,
-    };
+    });
     let refused_own = fabric.fm().request(&own).unwrap_err().to_string();
     assert!(refused_own.contains("gim-other-domain"), "{refused_own}");
 
@@ -362,13 +363,15 @@ fn what_is_given_by_command_is_mapped() {
     let mut fabric = up("fig-7-40");
     let [h0, h1, h2] = [0, 1, 2].map(Part::Host);
     let before = rows(&mut fabric)[0].hpa;
-    let show = |name: &str, size: u64| Request::ShowGim {
-        name: name.to_owned(),
-        of: "h2".to_owned(),
-        from: vec!["h1".to_owned()],
-        prefix: false,
-        size,
-        hpa: HPA,
+    let show = |name: &str, size: u64| {
+        Request::ShowGim(DesiredGim {
+            name: name.to_owned(),
+            of: "h2".to_owned(),
+            from: vec!["h1".to_owned()],
+            prefix: false,
+            size,
+            hpa: HPA,
+        })
     };
     fabric.fm().request(&show("w", 16 << 20)).unwrap();
     fabric.map().unwrap();

@@ -12,6 +12,7 @@ use weft_fm::components::media::Media;
 use weft_fm::service::request::{DmpRow, ShareRow};
 use weft_fm::service::{Request, Response};
 use weft_fm::show::trace::{End, Via};
+use weft_fm::state::desired::DesiredMemory;
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Command, OwnRange};
 use weft_lab::endpoint::number::{Hex, Num};
@@ -129,16 +130,18 @@ fn hosts_have_memory_of_each_kind_where_its_partition_is() {
 fn a_kind_of_memory_that_is_used_up_is_refused() {
     let mut fabric = up("pm");
     let before = (partitions(&fabric, 0), shares(&mut fabric));
-    let share = |name: &str, mib: u64, media| Request::Share {
-        name: name.to_owned(),
-        hosts: vec!["h0".to_owned()],
-        gfds: vec!["g0".to_owned()],
-        ways: None,
-        size: mib * MIB,
-        granularity: 4_096,
-        hpa: 0x130_0000_0000,
-        media,
-        notify: false,
+    let share = |name: &str, mib: u64, media| {
+        Request::Share(DesiredMemory {
+            name: name.to_owned(),
+            hosts: vec!["h0".to_owned()],
+            gfds: vec!["g0".to_owned()],
+            ways: None,
+            size: mib * MIB,
+            granularity: 4_096,
+            hpa: 0x130_0000_0000,
+            media,
+            notify: false,
+        })
     };
     let (pm, dram) = (Some(Media::Pm), Some(Media::Dram));
     #[rustfmt::skip] // columns: how much, kind, part of why
@@ -159,7 +162,7 @@ fn a_kind_of_memory_that_is_used_up_is_refused() {
     fabric.fm().request(&share("first", 448, None)).unwrap();
     fabric.fm().request(&Request::Release { name: "first".to_owned() }).unwrap();
     fabric.fm().request(&share("first", 384, None)).unwrap();
-    let next = Request::Share {
+    let next = Request::Share(DesiredMemory {
         name: "second".to_owned(),
         hosts: vec!["h1".to_owned()],
         gfds: vec!["g0".to_owned()],
@@ -169,7 +172,7 @@ fn a_kind_of_memory_that_is_used_up_is_refused() {
         hpa: 0x130_0000_0000,
         media: None,
         notify: false,
-    };
+    });
     fabric.fm().request(&next).unwrap();
     let all = shares(&mut fabric);
     let kind = |name: &str| all.iter().find(|one| one.name == name).unwrap().parts[0].media;
@@ -200,7 +203,7 @@ fn a_manager_that_starts_again_leaves_partitions_and_what_they_hold() {
 #[test]
 fn a_device_that_starts_again_gets_its_partitions_before_its_memory() {
     let mut fabric = up("pm");
-    let late = Request::Share {
+    let late = Request::Share(DesiredMemory {
         name: "late".to_owned(),
         hosts: vec!["h1".to_owned()],
         gfds: vec!["g0".to_owned()],
@@ -210,7 +213,7 @@ fn a_device_that_starts_again_gets_its_partitions_before_its_memory() {
         hpa: 0x130_0000_0000,
         media: Some(Media::Dram),
         notify: false,
-    };
+    });
     fabric.fm().request(&late).unwrap();
     let (all, used) = (shares(&mut fabric), rows(&mut fabric));
     fabric.fm().request(&Request::Release { name: "cache".to_owned() }).unwrap();

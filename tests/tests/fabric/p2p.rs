@@ -12,6 +12,7 @@ use weft_dataplane::time::Span;
 use weft_fm::service::request::{P2pRow, P2pState};
 use weft_fm::service::{Request, Response, Vector};
 use weft_fm::show::trace::{End, Trace, Via as TraceVia};
+use weft_fm::state::desired::DesiredP2p;
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Access, Command, OwnRange, Via};
 use weft_lab::endpoint::number::{Hex, Num};
@@ -333,13 +334,13 @@ fn revoking_stops_one_under_traffic_and_no_other() {
 fn another_domain_gets_nothing() {
     let mut fabric = up("p2p");
     let row = row(&mut fabric, "shared");
-    let add = Request::AddP2p {
+    let add = Request::AddP2p(DesiredP2p {
         name: "stolen".to_owned(),
         from: vec!["acc2".to_owned()],
         to: "mem0".to_owned(),
         size: row.size,
         hpa: row.hpa,
-    };
+    });
     let why = fabric.fm().request(&add).unwrap_err().message;
     assert!(why.contains("p2p-same-domain") && why.contains("differ"), "{why}");
     // Its window can be set, the entry is refused, as its LAV lacks the target.
@@ -393,7 +394,7 @@ fn a_host_that_leaves_its_domain_loses_access() {
 
 fn add(fabric: &mut ManagedFabric, name: &str, from: &str, to: &str, hpa: u64) {
     let (name, from, to) = (name.to_owned(), vec![from.to_owned()], to.to_owned());
-    let add = Request::AddP2p { name, from, to, size: 256 << 20, hpa };
+    let add = Request::AddP2p(DesiredP2p { name, from, to, size: 256 << 20, hpa });
     fabric.fm().request(&add).unwrap();
 }
 

@@ -10,6 +10,7 @@
 use weft_fm::service::request::P2pState;
 use weft_fm::service::{Request, Response};
 use weft_fm::show::trace::{End, Via as TraceVia};
+use weft_fm::state::desired::DesiredP2p;
 use weft_lab::endpoint::command::{Access, Command, OwnRange, Via};
 use weft_lab::endpoint::number::Num;
 use weft_lab::fabric::layout::Part;
@@ -122,7 +123,8 @@ fn the_manager_gives_a_requester_one_logical_device_of_a_device() {
     let mut fabric = up("p2p-ld");
     let mut add = |from: &str, to: &str, hpa| {
         let (from, to) = (vec![from.to_owned()], to.to_owned());
-        let asked = Request::AddP2p { name: "more".to_owned(), from, to, size: 256 << 20, hpa };
+        let asked =
+            Request::AddP2p(DesiredP2p { name: "more".to_owned(), from, to, size: 256 << 20, hpa });
         fabric.fm().request(&asked).map(drop).map_err(|refused| refused.message)
     };
     #[rustfmt::skip] // columns: who, what, where, part of the refusal

@@ -3,9 +3,9 @@
 //! Source: `docs/fm.md`.
 
 use clap::{Args, Subcommand};
-use weft_fm::model::text::{parse_address, parse_size};
 use weft_fm::service::request::GimRow;
 use weft_fm::service::{Request, Response};
+use weft_fm::state::desired::DesiredGim;
 
 use super::Query;
 use super::text::{named, table};
@@ -21,25 +21,7 @@ pub struct GimArgs {
 #[derive(Debug, Subcommand)]
 enum GimCommand {
     /// Give hosts and devices access to memory of another host or device (GIM)
-    Add {
-        /// Name of the GIM
-        name: String,
-        /// Owner of the memory: a host, a device, SWITCH/port:N or a PID
-        #[arg(long)]
-        of: String,
-        /// Host or device that may access the memory; may be given several times
-        #[arg(long, required = true)]
-        from: Vec<String>,
-        /// Have requesters name the target themselves (`VendPrefixL0`); by default, FAST decodes the address
-        #[arg(long)]
-        prefix: bool,
-        /// Size of the memory, such as 16MiB
-        #[arg(long, value_parser = parse_size)]
-        size: u64,
-        /// Host physical address at which all of them access the memory
-        #[arg(long, value_parser = parse_address)]
-        hpa: u64,
-    },
+    Add(DesiredGim),
     /// Revoke a GIM from all hosts and devices
     Release {
         /// Name of the GIM
@@ -50,14 +32,7 @@ enum GimCommand {
 impl GimCommand {
     fn request(&self) -> Request {
         match self {
-            Self::Add { name, of, from, prefix, size, hpa } => Request::ShowGim {
-                name: name.clone(),
-                of: of.clone(),
-                from: from.clone(),
-                prefix: *prefix,
-                size: *size,
-                hpa: *hpa,
-            },
+            Self::Add(wanted) => Request::ShowGim(wanted.clone()),
             Self::Release { name } => Request::Release { name: name.clone() },
         }
     }
@@ -93,14 +68,14 @@ mod tests {
     #[test]
     fn words_become_requests() {
         let text = str::to_owned;
-        let show = Request::ShowGim {
+        let show = Request::ShowGim(DesiredGim {
             name: text("a"),
             of: text("h0"),
             from: vec![text("h1"), text("00a")],
             prefix: true,
             size: 16 << 20,
             hpa: 4_096,
-        };
+        });
         assert_requests([
             ("gim", Request::Gim),
             ("gim add a --of h0 --from h1 --from 00a --prefix --size 16MiB --hpa 4096", show),

@@ -3,10 +3,10 @@
 //! Source: `docs/fm.md`.
 
 use clap::{Args, Subcommand};
-use weft_fm::components::media::{Media, short};
-use weft_fm::model::text::{parse_address, parse_size};
+use weft_fm::components::media::short;
 use weft_fm::service::request::{DmpRow, ShareRow};
 use weft_fm::service::{Request, Response};
+use weft_fm::state::desired::DesiredMemory;
 
 use super::Query;
 use super::text::{pid, pids, table};
@@ -22,34 +22,7 @@ pub struct MemoryArgs {
 #[derive(Debug, Subcommand)]
 enum MemoryCommand {
     /// Give hosts shared access to memory of GFDs
-    Add {
-        /// Name of the memory, 1 to 16 bytes
-        name: String,
-        /// Host that may access the memory; may be given several times
-        #[arg(long, required = true)]
-        host: Vec<String>,
-        /// GFD to interleave over, in interleaving order; given 1, 2, 4, ... or 256 times
-        #[arg(long)]
-        gfd: Vec<String>,
-        /// Interleave over this many GFDs, in discovery order, instead of --gfd
-        #[arg(long)]
-        ways: Option<u16>,
-        /// Total size, such as 4GiB
-        #[arg(long, value_parser = parse_size)]
-        size: u64,
-        /// Size of an interleave granule, such as 4KiB
-        #[arg(long, value_parser = parse_size, default_value = "4KiB")]
-        granularity: u64,
-        /// Host physical address at which all hosts access the memory
-        #[arg(long, value_parser = parse_address)]
-        hpa: u64,
-        /// Kind of memory, dram or pm; by default, the first partitions with room
-        #[arg(long)]
-        media: Option<Media>,
-        /// Have the GFDs notify the hosts of refused accesses; `weft endpoint ctl HOST ring` reads the notifications
-        #[arg(long)]
-        notify: bool,
-    },
+    Add(DesiredMemory),
     /// Show the media partitions (DMPs) of GFDs
     Partitions,
     /// Revoke memory from all hosts, and free its capacity on the GFDs
@@ -62,27 +35,12 @@ enum MemoryCommand {
 impl MemoryCommand {
     fn request(&self) -> Result<Request, CliError> {
         Ok(match self {
-            Self::Add { name, host, gfd, ways, size, granularity, hpa, media, notify } => {
-                if gfd.is_empty() && ways.is_none() {
-                    let which = "expected --gfd NAME, once for each way and in their order, or --ways N for the N \
-                                 that were found first";
-                    return Err(CliError::Usage(which.to_owned()));
-                }
-                let granularity = u32::try_from(*granularity).map_err(|_| {
-                    CliError::Usage("an interleave granule has at most 16 KiB".to_owned())
-                })?;
-                Request::Share {
-                    name: name.clone(),
-                    hosts: host.clone(),
-                    gfds: gfd.clone(),
-                    ways: *ways,
-                    size: *size,
-                    granularity,
-                    hpa: *hpa,
-                    media: *media,
-                    notify: *notify,
-                }
+            Self::Add(wanted) if wanted.gfds.is_empty() && wanted.ways.is_none() => {
+                let which = "expected --gfd NAME, once for each way and in their order, or --ways N for the N that \
+                             were found first";
+                return Err(CliError::Usage(which.to_owned()));
             }
+            Self::Add(wanted) => Request::Share(wanted.clone()),
             Self::Partitions => Request::Partitions,
             Self::Release { name } => Request::Release { name: name.clone() },
         })
@@ -131,22 +89,26 @@ fn of_partitions(rows: &[DmpRow]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use weft_fm::components::media::Media;
+
     use super::super::tests::{assert_refused, assert_requests};
     use super::*;
 
     #[test]
     fn words_become_requests() {
         let text = str::to_owned;
-        let share = |gfds: Vec<String>, ways, media| Request::Share {
-            name: text("pool"),
-            hosts: vec![text("h0"), text("h1")],
-            gfds,
-            ways,
-            size: 4 << 30,
-            granularity: 256,
-            hpa: 1 << 40,
-            media,
-            notify: false,
+        let share = |gfds: Vec<String>, ways, media| {
+            Request::Share(DesiredMemory {
+                name: text("pool"),
+                hosts: vec![text("h0"), text("h1")],
+                gfds,
+                ways,
+                size: 4 << 30,
+                granularity: 256,
+                hpa: 1 << 40,
+                media,
+                notify: false,
+            })
         };
         #[rustfmt::skip] // columns: words, request
         assert_requests([

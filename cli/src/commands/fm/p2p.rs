@@ -3,9 +3,9 @@
 //! Source: `docs/fm.md`; CXL 3.1 section 7.7.9.
 
 use clap::{Args, Subcommand};
-use weft_fm::model::text::{parse_address, parse_size};
 use weft_fm::service::request::{P2pRow, P2pState};
 use weft_fm::service::{Request, Response};
+use weft_fm::state::desired::DesiredP2p;
 
 use super::Query;
 use super::text::{named, table};
@@ -23,22 +23,7 @@ enum P2pCommand {
     /// List all P2P accesses
     List,
     /// Give devices direct access to a memory device
-    Add {
-        /// Name of the P2P access
-        name: String,
-        /// Device to give access to; may be given several times
-        #[arg(long, required = true)]
-        from: Vec<String>,
-        /// Memory device: its name, SWITCH/port:N or a PID
-        #[arg(long)]
-        to: String,
-        /// Size of the memory, such as 16MiB
-        #[arg(long, value_parser = parse_size)]
-        size: u64,
-        /// Address at which all of them, and the memory device itself, access the memory
-        #[arg(long, value_parser = parse_address)]
-        hpa: u64,
-    },
+    Add(DesiredP2p),
     /// Revoke a P2P access from all devices
     Remove {
         /// Name of the P2P access
@@ -50,13 +35,7 @@ impl P2pCommand {
     fn request(&self) -> Request {
         match self {
             Self::List => Request::P2p,
-            Self::Add { name, from, to, size, hpa } => Request::AddP2p {
-                name: name.clone(),
-                from: from.clone(),
-                to: to.clone(),
-                size: *size,
-                hpa: *hpa,
-            },
+            Self::Add(wanted) => Request::AddP2p(wanted.clone()),
             Self::Remove { name } => Request::Release { name: name.clone() },
         }
     }
@@ -98,13 +77,13 @@ mod tests {
     #[test]
     fn words_become_requests() {
         let text = str::to_owned;
-        let add = Request::AddP2p {
+        let add = Request::AddP2p(DesiredP2p {
             name: text("a"),
             from: vec![text("acc0"), text("00a")],
             to: text("mem0"),
             size: 16 << 20,
             hpa: 1 << 40,
-        };
+        });
         assert_requests([
             ("p2p", Request::P2p),
             ("p2p list", Request::P2p),

@@ -8,7 +8,7 @@ mod lds;
 
 use std::path::Path;
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use weft_base::files::{self, OpenedBy};
 use weft_parsers::cci::Uuid;
 use weft_parsers::fabric::Pid;
@@ -168,40 +168,53 @@ pub struct DeviceName {
     pub memory: Option<u64>,
 }
 
-/// A `[[gim]]` section: memory of a host or device that others may access.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+/// Memory of a host or device that others may access (GIM): a `[[gim]]` section, and what a request asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
 #[serde(deny_unknown_fields)]
 pub struct DesiredGim {
+    /// Name of the GIM
     pub name: String,
-    /// Owner of the memory: a host or a device.
+    /// Owner of the memory: a host, a device, SWITCH/port:N or a PID
+    #[cfg_attr(feature = "clap", arg(long))]
     pub of: String,
-    /// Hosts and devices that may access it.
+    /// Host or device that may access the memory; may be given several times
+    #[cfg_attr(feature = "clap", arg(long, required = true))]
     pub from: Vec<String>,
-    /// Whether requesters name the target themselves, by `VendPrefixL0`.
+    /// Have requesters name the target themselves (`VendPrefixL0`); by default, FAST decodes the address
     #[serde(default)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub prefix: bool,
-    /// Bytes, or a number with KiB, MiB, GiB or TiB.
+    /// Size of the memory, such as 16MiB
     #[serde(deserialize_with = "size")]
+    #[cfg_attr(feature = "clap", arg(long, value_parser = parse_size))]
     pub size: u64,
-    /// Address at which all of them see it.
+    /// Host physical address at which all of them access the memory
     #[serde(deserialize_with = "address")]
+    #[cfg_attr(feature = "clap", arg(long, value_parser = parse_address))]
     pub hpa: u64,
 }
 
-/// A `[[p2p]]` section: a memory device that other devices access directly (direct P2P to HDM).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+/// Direct access of devices to a memory device (direct P2P to HDM): a `[[p2p]]` section, and what a request asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
 #[serde(deny_unknown_fields)]
 pub struct DesiredP2p {
+    /// Name of the P2P access
     pub name: String,
-    /// Devices that may access it.
+    /// Device to give access to; may be given several times
+    #[cfg_attr(feature = "clap", arg(long, required = true))]
     pub from: Vec<String>,
-    /// The memory device, or a logical device.
+    /// Memory device: its name, SWITCH/port:N or a PID
+    #[cfg_attr(feature = "clap", arg(long))]
     pub to: String,
-    /// Bytes, or a number with KiB, MiB, GiB or TiB.
+    /// Size of the memory, such as 16MiB
     #[serde(deserialize_with = "size")]
+    #[cfg_attr(feature = "clap", arg(long, value_parser = parse_size))]
     pub size: u64,
-    /// Address at which all of them, and the memory device itself, see it.
+    /// Address at which all of them, and the memory device itself, access the memory
     #[serde(deserialize_with = "address")]
+    #[cfg_attr(feature = "clap", arg(long, value_parser = parse_address))]
     pub hpa: u64,
 }
 
@@ -214,31 +227,42 @@ pub struct Bind {
     pub to: String,
 }
 
-/// A `[[memory]]` section: memory of GFDs, and its hosts.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+/// Memory of GFDs that hosts and bound devices share: a `[[memory]]` section, and what a request asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
 #[serde(deny_unknown_fields)]
 pub struct DesiredMemory {
-    /// Name of 1 to 16 bytes, the tag of its extents.
+    /// Name of the memory, 1 to 16 bytes
+    // The tag of its extents.
     pub name: String,
-    /// Hosts that get it.
+    /// Host that may access the memory; may be given several times
+    #[cfg_attr(feature = "clap", arg(long = "host", value_name = "HOST", required = true))]
     pub hosts: Vec<String>,
-    /// GFDs in the order of the ways.
+    /// GFD to interleave over, in interleaving order; given 1, 2, 4, ... or 256 times
     #[serde(default)]
+    #[cfg_attr(feature = "clap", arg(long = "gfd", value_name = "GFD"))]
     pub gfds: Vec<String>,
-    /// Number of GFDs if none are named: the first ones that the manager finds.
+    /// Interleave over this many GFDs, in discovery order, instead of --gfd
+    #[cfg_attr(feature = "clap", arg(long))]
     pub ways: Option<u16>,
-    /// Bytes in all, or a number with KiB, MiB, GiB or TiB.
+    /// Total size, such as 4GiB
     #[serde(deserialize_with = "size")]
+    #[cfg_attr(feature = "clap", arg(long, value_parser = parse_size))]
     pub size: u64,
+    /// Size of an interleave granule, such as 4KiB
     #[serde(default = "granularity_default", deserialize_with = "small_size")]
+    #[cfg_attr(feature = "clap", arg(long, value_parser = parse_granularity, default_value = "4KiB"))]
     pub granularity: u32,
-    /// Address at which all hosts see it.
+    /// Host physical address at which all hosts access the memory
     #[serde(deserialize_with = "address")]
+    #[cfg_attr(feature = "clap", arg(long, value_parser = parse_address))]
     pub hpa: u64,
-    /// Kind of memory; `None` for the first partitions with room.
+    /// Kind of memory, dram or pm; by default, the first partitions with room
+    #[cfg_attr(feature = "clap", arg(long))]
     pub media: Option<Media>,
-    /// Whether GFDs notify its hosts of refused accesses (GAM VDMs).
+    /// Have the GFDs notify the hosts of refused accesses; `weft endpoint ctl HOST ring` reads the notifications
     #[serde(default)]
+    #[cfg_attr(feature = "clap", arg(long))]
     pub notify: bool,
 }
 
@@ -491,9 +515,17 @@ fn some_size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error
 }
 
 fn small_size<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
-    let bytes = Value::read(from, parse_size)?;
-    u32::try_from(bytes)
-        .map_err(|_| serde::de::Error::custom("an interleave granule has at most 16 KiB"))
+    as_granularity(Value::read(from, parse_size)?).map_err(serde::de::Error::custom)
+}
+
+/// The size of an interleave granule as people write it, in bytes.
+#[cfg(feature = "clap")]
+fn parse_granularity(text: &str) -> Result<u32, String> {
+    parse_size(text).and_then(as_granularity)
+}
+
+fn as_granularity(bytes: u64) -> Result<u32, String> {
+    u32::try_from(bytes).map_err(|_| "an interleave granule has at most 16 KiB".to_owned())
 }
 
 fn address<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {

@@ -7,6 +7,7 @@
 //! Source: docs/spec/cxl-fabric.md "Dynamic change"; CXL 3.1 section 7.7.12.6.
 
 use weft_fm::service::{Request, Vector};
+use weft_fm::state::desired::DesiredMemory;
 use weft_lab::endpoint::command::Command;
 use weft_lab::fabric::layout::Part;
 use weft_lab::fabric::managed::ManagedFabric;
@@ -90,7 +91,7 @@ fn loaded() -> ManagedFabric {
     let access =
         |vector, pid: String| Request::SetAccess { host: "h0".to_owned(), vector, pid, on: true };
     fabric.fm().request(&access(Vector::Lav, "7ab".to_owned())).unwrap();
-    let share = Request::Share {
+    let share = Request::Share(DesiredMemory {
         name: "by-command".to_owned(),
         hosts: vec!["h2".to_owned()],
         gfds: vec![gb.to_string()],
@@ -100,7 +101,7 @@ fn loaded() -> ManagedFabric {
         hpa: 0x120_0000_0000,
         media: None,
         notify: false,
-    };
+    });
     fabric.fm().request(&share).unwrap();
     fabric.bring_up_hosts().unwrap();
     (0..3).for_each(|host| start_load(&fabric, host));
