@@ -362,11 +362,11 @@ fn pull_each(shape: Shape, step: usize) {
     }
 }
 
-/// One of four links and switches of each fabric; [`soak_all_links_and_switches_pulled`] has them all.
+/// One of eight links and switches of each fabric; [`soak_all_links_and_switches_pulled`] has them all.
 #[test]
 fn flows_elsewhere_lose_nothing_and_the_others_what_was_on_the_wire() {
     for shape in [ring(), mesh(), torus(), fat_tree(), irregular()] {
-        pull_each(shape, 4);
+        pull_each(shape, 8);
     }
 }
 

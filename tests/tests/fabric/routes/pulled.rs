@@ -38,8 +38,19 @@ fn left(cut: &Graph, options: &Options, home: &Routed) -> Routed {
     route_from(cut, options, basis)
 }
 
+/// One of four links and switches of each fabric; [`soak_each_link_and_switch_is_pulled`] has them all.
 #[test]
 fn who_does_not_need_what_is_pulled_keeps_a_way() {
+    pull(4);
+}
+
+#[test]
+#[ignore = "soak: all links and switches"]
+fn soak_each_link_and_switch_is_pulled() {
+    pull(1);
+}
+
+fn pull(step: usize) {
     let mut rng = Rng::new(seed());
     for (name, graph) in fabrics(&mut rng) {
         for groups in [256, 0] {
@@ -56,7 +67,7 @@ fn who_does_not_need_what_is_pulled_keeps_a_way() {
                 (format!("{name}: {switch}"), cut)
             });
             let (mut pulled, mut others, mut rounds) = (0, 0, [0, 0]);
-            for (name, cut) in links.chain(switches).collect::<Vec<_>>() {
+            for (name, cut) in links.chain(switches).step_by(step).collect::<Vec<_>>() {
                 let next = left(&cut, &options, &home);
                 judge(&name, &cut, &next);
                 let both = [(&cut, &home, &next), (&graph, &next, &home)];
