@@ -34,6 +34,7 @@ pub mod null;
 pub mod pcap;
 pub mod pipe;
 pub mod record;
+mod segment_headers;
 #[expect(unsafe_code, reason = "system calls")]
 mod sys;
 mod tag;

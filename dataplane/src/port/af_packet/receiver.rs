@@ -22,7 +22,6 @@ use crate::port::PortCounters;
 use crate::stats::DropReason;
 
 /// A super-frame that is being split.
-#[derive(Clone, Copy)]
 struct Splitting {
     frame: Scratch,
     splitter: Splitter,
@@ -94,14 +93,14 @@ impl Receiver {
     ) -> io::Result<()> {
         let mut ring = ring;
         while !batch.is_full() {
-            if let Some(splitting) = self.splitting {
+            if let Some(splitting) = &self.splitting {
                 // The sender joins segments again only within one burst. So end this burst early if the rest of the
                 // super-frame fits a whole one.
                 let (left, room) = (splitting.splitter.left(), batch.remaining_capacity());
                 if room < left && left <= batch.capacity() {
                     break;
                 }
-                self.deliver_parts(splitting, bufs, batch, counters);
+                self.deliver_parts(bufs, batch, counters);
                 continue;
             }
             let Some(ring) = &mut ring else { break };
@@ -236,15 +235,9 @@ impl Receiver {
         }
     }
 
-    /// Hands on the segments of a super-frame; those that find no room in `batch` wait for the next call.
-    fn deliver_parts(
-        &mut self,
-        splitting: Splitting,
-        bufs: &mut Bufs,
-        batch: &mut Batch,
-        counters: &mut PortCounters,
-    ) {
-        let Splitting { frame, mut splitter } = splitting;
+    /// Hands on the segments of the super-frame; those that find no room in `batch` wait for the next call.
+    fn deliver_parts(&mut self, bufs: &mut Bufs, batch: &mut Batch, counters: &mut PortCounters) {
+        let Some(Splitting { frame, mut splitter }) = self.splitting.take() else { return };
         let bytes = self.messages.frame(frame);
         while splitter.left() > 0 && !batch.is_full() {
             if splitter.next_len() > self.frame_len_max.min(bufs.room()) {
@@ -269,6 +262,6 @@ impl Receiver {
             bufs.set_partial_csum(&mut desc, Some(partial));
             batch.push(desc);
         }
-        self.splitting = (splitter.left() > 0).then_some(Splitting { splitter, ..splitting });
+        self.splitting = (splitter.left() > 0).then_some(Splitting { frame, splitter });
     }
 }
