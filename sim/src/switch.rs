@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::desc::Desc;
-use weft_dataplane::pipeline::{BuildError, Core, Step, VirtualLane, chunks_beside_buffer};
+use weft_dataplane::pipeline::{BuildError, Core, Step, VirtualTimeLane, chunks_beside_buffer};
 use weft_dataplane::pool::Pool;
 use weft_dataplane::port::TimedPort;
 use weft_dataplane::port::wire::{Wire, WireConfig, WireEnd, cable};
@@ -86,7 +86,7 @@ const STEPS_AT_ONCE_MAX: u32 = 10_000;
 
 /// A switch with its ports, and the time of its last step.
 pub struct Switch {
-    lane: VirtualLane,
+    lane: VirtualTimeLane,
     ports: Vec<Box<dyn TimedPort>>,
     latency: Span,
     next: Option<Instant>,
@@ -101,7 +101,7 @@ impl Switch {
     /// Builds a switch; returns it with the ends of its ports' peers, in the order of the ports.
     ///
     /// # Errors
-    /// Those of [`VirtualLane::new`].
+    /// Those of [`VirtualTimeLane::new`].
     pub fn new(
         config: SwitchConfig,
         around: &SwitchTiming,
@@ -114,7 +114,7 @@ impl Switch {
     /// Builds a switch on the cable ends `ends`, one a port, in order.
     ///
     /// # Errors
-    /// Those of [`VirtualLane::new`].
+    /// Those of [`VirtualTimeLane::new`].
     pub fn on(
         mut config: SwitchConfig,
         around: &SwitchTiming,
@@ -150,7 +150,7 @@ impl Switch {
             Box::new(Wire::new(wire, frame_len_max, end)) as Box<dyn TimedPort>
         });
         Ok(Self {
-            lane: VirtualLane::new(config, &pool)?,
+            lane: VirtualTimeLane::new(config, &pool)?,
             ports: ports.collect(),
             latency: around.latency,
             next: Some(Instant::ZERO),
@@ -191,7 +191,7 @@ impl Switch {
     /// # Panics
     /// When time stands still: the switch keeps asking for a step at the same instant.
     pub fn step<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> Step {
-        self.step_at(now, VirtualLane::ANY, tracer)
+        self.step_at(now, VirtualTimeLane::ANY, tracer)
     }
 
     /// Like [`Self::step`], but only looks at ports that are due and at those in `arrived`: ports with frames on their

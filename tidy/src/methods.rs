@@ -148,11 +148,10 @@ fn spread_in(files: &[(&File, Found)]) -> Vec<Finding> {
             };
             // of two that are equally near the first: `max_by_key` would take the last
             let Some((definer, line)) = all.rev().max_by_key(nearness) else { continue };
-            let folder = format!("/{}/", snake_case(name));
             let (_, list) = methods
                 .entry((definer.path.as_str(), *line))
                 .or_insert((name.as_str(), Vec::new()));
-            if !file.path.contains(&folder) {
+            if !is_in_folder_of(&file.path, &snake_case(name)) {
                 list.push(file);
             }
         }
@@ -169,6 +168,16 @@ fn spread_in(files: &[(&File, Found)]) -> Vec<Finding> {
         Finding { path: path.to_owned(), line, what }
     };
     spread.map(finding).collect()
+}
+
+/// Whether a file lies in a folder that is named after a type: `hbr_switch` or `hbr` for `HbrSwitch`, `resolve` for
+/// `Resolver`.
+fn is_in_folder_of(path: &str, type_name: &str) -> bool {
+    // A shorter name is the beginning of too many others.
+    const LEN_MIN: usize = 3;
+    let folders = path.split_once("/src/").and_then(|(_, within)| within.rsplit_once('/'));
+    let mut folders = folders.into_iter().flat_map(|(folders, _)| folders.split('/'));
+    folders.any(|folder| folder.len() >= LEN_MIN && type_name.starts_with(folder))
 }
 
 #[cfg(test)]
@@ -194,6 +203,8 @@ mod tests {
             ("in a module",       "a/src/f.rs",          "mod g { impl Wide {} }", true),
             ("in another folder", "a/src/wider/f.rs",    METHODS, true),
             ("in its folder",     "a/src/g/wide/f.rs",   METHODS, false),
+            ("of its family",     "a/src/wid/f.rs",      METHODS, false),
+            ("a short name",      "a/src/wi/f.rs",       METHODS, true),
             ("of a trait",        "a/src/f.rs",          "impl Copy for Wide {}", false),
             ("of another type",   "a/src/f.rs",          "impl Wider {}", false),
             ("of its own Wide",   "a/src/f.rs",          "struct Wide;\nimpl Wide {}", false),

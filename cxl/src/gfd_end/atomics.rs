@@ -7,11 +7,11 @@ use weft_dataplane::time::Instant;
 use weft_parsers::tlp::{Kind, Tlp};
 
 use super::jobs::{Content, KEPT_MAX};
-use super::serve::Core;
+use super::serve::GfdEndCore;
 use crate::gfd::device::{Done, Request};
 use crate::gfd::{Enables, Refusal};
 
-impl Core {
+impl GfdEndCore {
     /// Carries out an atomic. It is refused before anything is written.
     pub(super) fn atomic(
         &mut self,

@@ -1,7 +1,7 @@
 //! Requests to a coherent device (HDM-DB): each waits until no host's copy is in its way. Hosts are snooped; one that
 //! does not answer in time is given up on.
 //!
-//! [`Core::take_coherent`] hands a CXL.mem request to the filter of [`Coherence`]; [`Core::coherent_work`] carries out
+//! [`GfdEndCore::take_coherent`] hands a CXL.mem request to the filter of [`Coherence`]; [`GfdEndCore::coherent_work`] carries out
 //! the requests that the filter lets go.
 //!
 //! Source: docs/spec/cxl-fabric.md "Back-invalidate"; docs/spec/wire-formats.md §3.9; CXL 3.1 sections 3.3.5 to 3.3.10.
@@ -13,7 +13,7 @@ use weft_parsers::tlp::{Mode, Pth, Status, Tlp};
 
 use super::due::JobStep;
 use super::line_jobs::LineJob;
-use super::serve::Core;
+use super::serve::GfdEndCore;
 use super::snoops::{Coherence, MemAsk, Parked};
 use crate::coherence::filter::{Asker, Effect, Want};
 use crate::coherence::waited::Waited;
@@ -54,7 +54,7 @@ const fn kept(meta_value: u8) -> Option<Hold> {
     }
 }
 
-impl Core {
+impl GfdEndCore {
     /// Takes in a request for a line; refuses one that the tables do not allow.
     pub(super) fn take_coherent(
         &mut self,

@@ -1,6 +1,6 @@
 //! CXL.mem requests: whether they are for the device, their effect, and their answer.
 //!
-//! [`Core::take_mem`] changes memory and queues a [`LineJob`] for the response; a refused request raises a
+//! [`GfdEndCore::take_mem`] changes memory and queues a [`LineJob`] for the response; a refused request raises a
 //! notification.
 //!
 //! Source: docs/spec/cxl-fabric.md "CXL.mem"; docs/spec/wire-formats.md §3.9, §4.6 (types 03 to 07).
@@ -11,7 +11,7 @@ use weft_parsers::tlp::Pth;
 
 use super::coherent::is_write_back;
 use super::line_jobs::LineJob;
-use super::serve::Core;
+use super::serve::GfdEndCore;
 use crate::gfd::device::{Done, Request};
 use crate::gfd::events::Kind;
 use crate::gfd::{Enables, Refusal};
@@ -21,7 +21,7 @@ const fn is_of_line(op: MemOp) -> bool {
     !matches!(op, MemOp::MemRdFwd | MemOp::MemWrFwd | MemOp::BiConflict)
 }
 
-impl Core {
+impl GfdEndCore {
     pub(super) fn take_mem(&mut self, now: Instant, pth: Pth, message: &MemMessage<'_>) {
         let head = &message.head;
         let opcode = Some(head.op as u8 & 0xF);

@@ -10,7 +10,7 @@ use weft_parsers::fabric::Pid;
 use weft_parsers::tlp::vdm::PartnerInfo;
 use weft_parsers::tlp::{MctpPacket, PbrVdm, Pth, Tlp, VdmOp};
 
-use super::serve::{Core, NOWHERE};
+use super::serve::{GfdEndCore, NOWHERE};
 use crate::cci::Component;
 use crate::gfd::device::Request;
 use crate::gfd::events::{Kind, QUEUE_MAX};
@@ -23,7 +23,7 @@ const ANSWER_HOLD: Span = Span::from_ms(10);
 const VCS: u8 = 1;
 const UIO_VCS: u8 = 1 << 3;
 
-impl Core {
+impl GfdEndCore {
     pub(super) fn message(&mut self, now: Instant, pth: Pth, tlp: &Tlp<'_>, out: &mut Outbox) {
         let request = Request { rpid: pth.spid, hpa: NOWHERE, opcode: None };
         if let Ok(packet) = MctpPacket::parse(tlp)

@@ -43,7 +43,7 @@ use crate::vdm::link_reset::Ordered;
 use crate::vdm::proxy::Stale;
 use config::JOBS_MAX;
 use jobs::Jobs;
-use serve::Core;
+use serve::GfdEndCore;
 pub use snoops::{CoherenceCounts, CoherenceNews};
 
 /// Most bursts that one poll takes in.
@@ -53,7 +53,7 @@ const BURSTS: usize = 4;
 #[derive(Debug)]
 pub struct GfdEnd {
     end: TlpEnd,
-    core: Core,
+    core: GfdEndCore,
     up: bool,
     /// Settings that a reset restores: those of the first poll.
     initial: Option<Box<(Settings, Common)>>,
@@ -65,7 +65,7 @@ impl GfdEnd {
     pub fn new(device: Device, config: GfdEndConfig, end: EndConfig) -> Self {
         let jobs = Jobs::new(end.payload_max, config.order);
         let end = TlpEnd::new(EndConfig { carries: Carries::Pbr, ..end }).lower();
-        Self { end, core: Core::new(device, config, jobs), up: false, initial: None }
+        Self { end, core: GfdEndCore::new(device, config, jobs), up: false, initial: None }
     }
 
     /// Hands messages for the device, proxied commands among them, to `in_band`.

@@ -1,6 +1,6 @@
 //! TLP requests: whether they are for the device, their effect, and their answer.
 //!
-//! [`Core::take`] changes memory and queues a [`Job`] for the completion; a refused request raises a notification.
+//! [`GfdEndCore::take`] changes memory and queues a [`Job`] for the completion; a refused request raises a notification.
 //!
 //! Source: docs/spec/wire-formats.md §3.5 to §3.7, §4.6 (types 03 to 07), §5.2; PCIe 6.0 sections 2.3.1, 2.7.2.1
 //! (poison).
@@ -36,7 +36,7 @@ use crate::tlp_end::Outbox;
 
 /// The device and its pending answers.
 #[derive(Debug)]
-pub(super) struct Core {
+pub(super) struct GfdEndCore {
     pub device: Device,
     pub config: GfdEndConfig,
     pub jobs: Jobs,
@@ -53,7 +53,7 @@ pub(super) struct Core {
 /// Result of a request: time and load of its answer, and the content.
 type Outcome = Result<(crate::gfd::device::Done, Content), Refusal>;
 
-impl Core {
+impl GfdEndCore {
     pub(super) fn new(device: Device, config: GfdEndConfig, jobs: Jobs) -> Self {
         Self {
             device,

@@ -103,7 +103,7 @@ pub fn chunks_beside_buffer(ports: usize, workers: usize, tx_ring_frames: usize)
 }
 
 /// Builds a live switch of `config` over `pool`; `spread[worker]` are the ports that a worker owns.
-/// For virtual time there is [`super::VirtualLane::new`].
+/// For virtual time there is [`super::VirtualTimeLane::new`].
 ///
 /// # Errors
 /// See [`BuildError`].

@@ -2,7 +2,7 @@
 //!
 //! [`Core`] is shared by all workers, a [`Lane`] belongs to one of them; [`Lane::step`] receives,
 //! decides and sends at one `now`, and returns when it wants to be called again. A switch in virtual
-//! time is a [`VirtualLane`]: one lane, driven from event to event.
+//! time is a [`VirtualTimeLane`]: one lane, driven from event to event.
 //!
 //! `input_lane` and `output_lane` are the two sides of a port, and have a method for each stage that
 //! concerns one port. Stages without state of their own are functions that take the worker's
@@ -42,4 +42,4 @@ pub use ledger::{Ledger, PortLedger, QueueLedger};
 pub use switch_core::{Core, FastCore, LoopFound};
 pub use timing::{Step, Timing};
 pub use tlp::{CPU_PORT_MAC, cpu_mac_of_port, port_of_cpu_mac};
-pub use virtual_time::VirtualLane;
+pub use virtual_time::VirtualTimeLane;

@@ -206,7 +206,7 @@ pub trait Port: Send {
 
 /// A port in virtual time, where frames come and go at exact instants, one at a time.
 ///
-/// Only [`VirtualLane`](crate::pipeline::VirtualLane) calls these methods. The defaults suit a port that is none of
+/// Only [`VirtualTimeLane`](crate::pipeline::VirtualTimeLane) calls these methods. The defaults suit a port that is none of
 /// virtual time itself but stands in for one, as those of tests.
 pub trait TimedPort: Port {
     /// Takes one received frame.

@@ -25,7 +25,7 @@ use weft_dataplane::groups::Group;
 use weft_dataplane::islip::Discipline;
 use weft_dataplane::lag::Lag;
 use weft_dataplane::pipeline::{
-    Built, Core, Lane, Ledger, Switch, SwitchBuilder, Timing, VirtualLane, build,
+    Built, Core, Lane, Ledger, Switch, SwitchBuilder, Timing, VirtualTimeLane, build,
 };
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::null::{Null, NullConfig};
@@ -244,7 +244,7 @@ fn early(mut config: SwitchConfig) -> SwitchConfig {
 /// A switch and how it is driven.
 enum Driven {
     Live(Vec<(Lane, Vec<Box<dyn Port>>)>),
-    Virtual(Box<VirtualLane>, Vec<Box<dyn TimedPort>>),
+    Virtual(Box<VirtualTimeLane>, Vec<Box<dyn TimedPort>>),
 }
 
 impl Driven {
@@ -257,7 +257,7 @@ impl Driven {
     ) -> (Arc<Core>, Self) {
         let ports = ports(sent);
         if timing == Timing::Virtual {
-            let lane = Box::new(VirtualLane::new(config, &pool).unwrap());
+            let lane = Box::new(VirtualTimeLane::new(config, &pool).unwrap());
             let ports = ports.map(|port| Box::new(port) as Box<dyn TimedPort>).collect();
             return (lane.core().clone(), Self::Virtual(lane, ports));
         }
@@ -275,7 +275,7 @@ impl Driven {
                 }
             }
             Self::Virtual(lane, ports) => {
-                lane.step_at(now, VirtualLane::ANY, ports, trace);
+                lane.step_at(now, VirtualTimeLane::ANY, ports, trace);
             }
         }
     }

@@ -22,7 +22,7 @@ use weft_sim::topology::{NodeKind, Topology};
 
 use super::delay::{RECEIVING, SENDING, host_delay};
 use super::switches::{Frames, Plan};
-use super::{Keys, Reader};
+use super::{Keys, ScenarioReader};
 use crate::value::Value;
 
 /// VLAN of frames with a tag: the one that ports have by default.
@@ -179,7 +179,7 @@ fn transport(keys: &Keys<'_>, kind: Kind) -> Transport {
     }
 }
 
-impl Reader<'_> {
+impl ScenarioReader<'_> {
     /// The format of frames. `lite_mode` alone chooses lite; type3 has a format of its own.
     fn format(keys: &Keys<'_>) -> Kind {
         if Type::of(keys) == Type::Raw {

@@ -32,7 +32,7 @@ use crate::{ConfigError, Place, Problem, Settings};
 /// # Errors
 /// All problems found.
 pub(super) fn scenario(source: &Source, settings: &Settings) -> Result<Loaded, ConfigError> {
-    let mut reader = Reader {
+    let mut reader = ScenarioReader {
         source,
         settings,
         latencies: BTreeMap::new(),
@@ -164,7 +164,7 @@ pub(super) struct Takes {
 }
 
 /// Reads sections, and collects problems and warnings.
-pub(super) struct Reader<'a> {
+pub(super) struct ScenarioReader<'a> {
     pub source: &'a Source,
     pub settings: &'a Settings,
     /// Latencies of switches by name, in ns, from an imported network.
@@ -173,7 +173,7 @@ pub(super) struct Reader<'a> {
     pub warnings: Vec<Problem>,
 }
 
-impl Reader<'_> {
+impl ScenarioReader<'_> {
     pub fn refuse(&mut self, keys: &Keys<'_>, key: &'static str, message: impl Into<String>) {
         self.refuse_at(keys.place(key), keys.name(key), message);
     }

@@ -18,7 +18,7 @@ use weft_sim::scenario::fault::Fault;
 use weft_sim::scenario::workload::{Pattern, TcpLoad, Workload};
 use weft_sim::topology::{NodeKind, Topology};
 
-use super::{Hosts, Keys, Reader, Takes};
+use super::{Hosts, Keys, ScenarioReader, Takes};
 use crate::quantity::{self, parse_tolerance};
 use crate::scenario::import::{self, Imported};
 use crate::value::Value;
@@ -62,7 +62,7 @@ const FAULTS: &[Takes] = &[
     Takes { kind: "pause-storm", must: &["host"], may: &["classes", "from", "until"] },
 ];
 
-impl Reader<'_> {
+impl ScenarioReader<'_> {
     /// The number of the host that `key` names.
     fn host(&mut self, keys: &Keys<'_>, key: &'static str, hosts: &Hosts) -> Option<u16> {
         let name = keys.text(key)?;

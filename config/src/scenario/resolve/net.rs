@@ -9,7 +9,7 @@ use weft_dataplane::time::{LinkRate, Span};
 use weft_sim::topology::{LinkSpec, NodeKind, Topology, TopologyError};
 use weft_toml::words::nearest;
 
-use super::{Keys, Reader, Takes};
+use super::{Keys, ScenarioReader, Takes};
 use crate::scenario::import;
 
 const NONE: Takes = Takes { kind: "", must: &[], may: &[] };
@@ -46,7 +46,7 @@ const OF_GENERATORS: [&str; 7] =
 /// Most hosts: endpoints have numbers of 10 bits.
 const HOSTS_MAX: usize = 1_024;
 
-impl Reader<'_> {
+impl ScenarioReader<'_> {
     /// The network; `None` if it is refused.
     pub(super) fn net(&mut self) -> Option<Topology> {
         let net = Keys::table(self.settings, "net");

@@ -15,7 +15,7 @@ use weft_sim::switch::SwitchTiming;
 use weft_sim::topology::{LinkSpec, NodeKind, Topology};
 
 use super::delay::host_delay;
-use super::{Keys, Reader, problem};
+use super::{Keys, ScenarioReader, problem};
 use crate::resolve::{Config, Timing, in_us, response_by_default};
 use crate::scenario::table::{ELSEWHERE, SWITCH_SECTIONS};
 use crate::settings::{Item, Setting};
@@ -189,7 +189,7 @@ fn fixed_latency_ns<'a>(set: impl Fn(&'static str) -> Option<&'a Setting>) -> u6
     int("fixed_latency_ns").or_else(parts).or_else(default).unwrap_or(0)
 }
 
-impl Reader<'_> {
+impl ScenarioReader<'_> {
     /// Longest time that any neighbour of a switch takes to obey a PAUSE: a host for the PAUSE and for the frame that
     /// it sends last, a switch for the PAUSE as for any frame.
     fn response(&self, all: &Settings, named: &Named) -> Span {

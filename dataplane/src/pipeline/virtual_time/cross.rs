@@ -5,7 +5,7 @@
 //! Units: frames, slots.
 //! Source: docs/spec/pipeline.md §6; docs/spec/model.md.
 
-use super::VirtualLane;
+use super::VirtualTimeLane;
 use super::holds::only_one;
 use crate::desc::Desc;
 use crate::islip::Match;
@@ -20,7 +20,7 @@ use crate::time::Instant;
 use crate::trace::Tracer;
 use crate::types::QueueKey;
 
-impl VirtualLane {
+impl VirtualTimeLane {
     /// Moves all frames that can be moved; returns how many.
     #[inline]
     pub(super) fn cross<T: Tracer>(

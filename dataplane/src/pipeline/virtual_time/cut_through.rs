@@ -6,7 +6,7 @@
 //! Units: cells, [`Instant`].
 //! Source: docs/spec/model.md §2.
 
-use super::VirtualLane;
+use super::VirtualTimeLane;
 use super::parked::Parked;
 use crate::desc::Desc;
 use crate::islip::Match;
@@ -20,7 +20,7 @@ use crate::time::Instant;
 use crate::trace::Tracer;
 use crate::types::{PortId, PriSet, QueueKey};
 
-impl VirtualLane {
+impl VirtualTimeLane {
     /// Keeps the frame that port `index` handed over, and that is whole at `until`.
     pub(super) fn park<T: Tracer>(
         &mut self,

@@ -35,7 +35,7 @@ use crate::trace::Tracer;
 use crate::types::{PORTS_MAX, PortId, PortSet};
 
 /// A switch in virtual time: one lane with all ports, driven from event to event.
-pub struct VirtualLane {
+pub struct VirtualTimeLane {
     lane: Lane,
     holds: Holds,
     /// When each port is due.
@@ -51,7 +51,7 @@ pub struct VirtualLane {
     in_bursts: PortSet,
 }
 
-impl VirtualLane {
+impl VirtualTimeLane {
     /// The value of `changed` in [`Self::step_at`] when anything may have changed, the configuration
     /// included.
     pub const ANY: PortSet = PortSet::first(PORTS_MAX);

@@ -6,7 +6,7 @@
 //! Units: frames.
 //! Source: docs/spec/pipeline.md §1 to §4; docs/spec/model.md §1.
 
-use super::VirtualLane;
+use super::VirtualTimeLane;
 use super::transit::enter;
 use crate::batch::Batch;
 use crate::pipeline::burst::{BurstMask, BurstView, CACHE_MISS, FrameRoute, Verdict};
@@ -20,7 +20,7 @@ use crate::port::TimedPort;
 use crate::time::Instant;
 use crate::trace::{Part, Tracer};
 
-impl VirtualLane {
+impl VirtualTimeLane {
     /// Like [`Lane::receive`], but one frame; returns how many that was.
     pub(super) fn receive_one<T: Tracer>(
         &mut self,

@@ -5,7 +5,7 @@
 //! Units: frames, [`Instant`].
 //! Source: docs/spec/model.md §1; docs/spec/pipeline.md §1 to §11.
 
-use super::VirtualLane;
+use super::VirtualTimeLane;
 use crate::pipeline::lane::AGE_BUCKETS;
 use crate::pipeline::output_lane::OutputLane;
 use crate::pipeline::timing::Step;
@@ -14,7 +14,7 @@ use crate::time::Instant;
 use crate::trace::{Part, Tracer};
 use crate::types::{PortId, PortSet, PriSet};
 
-impl VirtualLane {
+impl VirtualTimeLane {
     /// One step at `now`, which visits only ports that are due. `changed`: ports that received
     /// frames since the last step ([`Self::ANY`] if anything else may have changed, too). `ports`
     /// are those of the switch, in order.

@@ -8,7 +8,7 @@
 //! Units: cells, [`Instant`].
 //! Source: docs/spec/pipeline.md §4 to §7; docs/spec/model.md §1.
 
-use super::VirtualLane;
+use super::VirtualTimeLane;
 use super::transits::{Transit, Transits};
 use crate::desc::Desc;
 use crate::pipeline::context::{Context, ToCrossbar};
@@ -26,7 +26,7 @@ use crate::time::Instant;
 use crate::trace::Tracer;
 use crate::types::{PortId, PriSet, QueueKey};
 
-impl VirtualLane {
+impl VirtualTimeLane {
     /// Lets the frames that came in at `now` go through, or into their VOQs; returns how many went
     /// through.
     pub(super) fn pass_transits<T: Tracer>(

@@ -10,7 +10,7 @@ use weft_parsers::cci::gfd::{Dmps, GfdIdentity, GfdRange};
 use weft_parsers::cci::gfd_access::{Gdt, GdtRange, SatEntries, SatRange};
 use weft_parsers::fabric::Pid;
 
-use super::{End, Stop, Walk, refused};
+use super::{End, Stop, TraceWalk, refused};
 use crate::cci::Way;
 use crate::components::media::{Media, short};
 use crate::components::memory::{DECODERS, GROUPS_MAX, group_bit};
@@ -22,7 +22,7 @@ const EXTENTS: u32 = 64;
 /// Extents of a group read in all.
 const EXTENTS_MAX: u32 = 65_536;
 
-impl Walk<'_> {
+impl TraceWalk<'_> {
     pub(super) fn device(&mut self, gfd: Pid) -> Result<End, Stop> {
         let dpa = self.decode(gfd)?;
         self.trace.dpa = Some(dpa);

@@ -9,7 +9,7 @@ use weft_parsers::cci::gfd_access::{Gdt, GdtRange};
 use weft_parsers::cci::tables::{EdgeRange, VcsVectorRange, Vector, VectorRange};
 use weft_parsers::fabric::{Interleave, Pid, Target as To};
 
-use super::{End, Reached, Stop, Target, Via, Walk, refused};
+use super::{End, Reached, Stop, Target, TraceWalk, Via, refused};
 use crate::cci::segment_tables::Kind;
 use crate::cci::{CciSession, Way};
 use crate::components::edge::prefixes;
@@ -20,7 +20,7 @@ use crate::model::inventory::DiscoveredSwitch;
 /// Offset of VTV in the vectors of a VCS: GMV has 512 bytes.
 const VTV_AT: u32 = 512;
 
-impl Walk<'_> {
+impl TraceWalk<'_> {
     /// The target that the edge sends the request to; `None` if the host's hierarchy routes it.
     pub(super) fn edge(&mut self) -> Result<Option<Target>, Stop> {
         let name = self.asked.gae.clone();

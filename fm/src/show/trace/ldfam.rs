@@ -6,7 +6,7 @@ use weft_parsers::cci::Request;
 use weft_parsers::cci::tables::{EdgeRange, Entries};
 use weft_parsers::fabric::{Pid, ReRouterEntry};
 
-use super::{Edge, End, Reached, Stop, Target, Via, Walk, refused};
+use super::{Edge, End, Reached, Stop, Target, TraceWalk, Via, refused};
 use crate::cci::{CallError, CciSession, Way};
 use crate::components::edge::has_lav;
 use crate::state::names::Requester;
@@ -16,7 +16,7 @@ const ENTRIES: u16 = 256;
 /// Entries read by one command.
 const ENTRIES_AT_ONCE: u16 = 64;
 
-impl Walk<'_> {
+impl TraceWalk<'_> {
     /// The target by the manager's P2P, where LDST cannot be read.
     pub(super) fn by_direct(&mut self) -> Result<Option<Target>, Stop> {
         let (host, hpa) = (self.host, self.hpa);
@@ -74,7 +74,7 @@ impl Walk<'_> {
     }
 }
 
-impl Walk<'_> {
+impl TraceWalk<'_> {
     /// Finds the logical device that the device's edge chooses for a request: that of the loading or storing host, or
     /// the one whose completion goes straight back.
     //= docs/spec/cxl-fabric.md Logical devices

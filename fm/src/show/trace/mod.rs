@@ -144,7 +144,7 @@ pub fn trace(asked: TraceContext<'_>, host: Host, hpa: Hpa, via: Via) -> Trace {
         dpa: None,
         end: End::Memory,
     };
-    let mut walk = Walk { asked, host, hpa, via, trace };
+    let mut walk = TraceWalk { asked, host, hpa, via, trace };
     let end = match walk.all() {
         //= CXL 3.1 section 7.7.2.5: a refused load gets ones, a refused store is dropped, and both are completed
         Err(Stop::End(End::Refused(why))) if via == Via::CxlMem => {
@@ -157,7 +157,7 @@ pub fn trace(asked: TraceContext<'_>, host: Host, hpa: Hpa, via: Via) -> Trace {
     walk.trace
 }
 
-struct Walk<'a> {
+struct TraceWalk<'a> {
     asked: TraceContext<'a>,
     host: Host,
     hpa: Hpa,
@@ -165,7 +165,7 @@ struct Walk<'a> {
     trace: Trace,
 }
 
-impl Walk<'_> {
+impl TraceWalk<'_> {
     fn all(&mut self) -> Result<End, Stop> {
         let Some(target) = self.edge()? else { return Ok(End::Hierarchy) };
         self.trace.dpid = Some(target.dpid.bits());

@@ -8,14 +8,14 @@ use weft_parsers::cci::Request;
 use weft_parsers::cci::tables::{Drt, Rgt, RoutingRange};
 use weft_parsers::fabric::{DrtEntry, Pid};
 
-use super::{Stop, Walk, refused};
+use super::{Stop, TraceWalk, refused};
 use crate::cci::Way;
 use crate::cci::switch_state::ports_up;
 use crate::model::graph::{PortRef, SwitchId};
 use crate::model::inventory::DiscoveredSwitch;
 use crate::model::text::mode_name;
 
-impl Walk<'_> {
+impl TraceWalk<'_> {
     /// Follows the tables as static messages do, then all other links that groups may choose for dynamic ones.
     pub(super) fn path(&mut self, to: Pid) -> Result<(), Stop> {
         let mut seen = BTreeSet::new();

@@ -4,12 +4,12 @@
 
 use weft_parsers::fabric::Pid;
 
-use super::{End, Stop, Walk, refused};
+use super::{End, Stop, TraceWalk, refused};
 use crate::components::edge::{has_vtv, prefixes};
 use crate::model::graph::SwitchId;
 use crate::state::names::hosts;
 
-impl Walk<'_> {
+impl TraceWalk<'_> {
     /// Traces a GIM request at the edge of `pid`.
     pub(super) fn target(&mut self, pid: Pid) -> Result<End, Stop> {
         let Some((at, vcs)) = self.virtual_switch(pid) else {

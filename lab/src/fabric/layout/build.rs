@@ -1,6 +1,6 @@
 //! Lays out a topology: gives each component its ports, and each host its virtual switches.
 //!
-//! A [`Builder`] turns a [`Topology`] into a [`Layout`] step by step. Ports and vPPBs are numbers.
+//! A [`LayoutBuilder`] turns a [`Topology`] into a [`Layout`] step by step. Ports and vPPBs are numbers.
 //!
 //! Source: docs/spec/cxl-fabric.md "Port roles", "Binding"; CXL 3.1 sections 7.7.5, 7.7.6.1.
 
@@ -34,7 +34,7 @@ const SWITCH: u8 = b's';
 const GFD: u8 = b'g';
 
 /// The layout under construction.
-pub(super) struct Builder<'a> {
+pub(super) struct LayoutBuilder<'a> {
     pub(super) topology: &'a Topology,
     parts: BTreeMap<String, Part>,
     pub(super) layout: Layout,
@@ -49,7 +49,7 @@ impl Layout {
     /// The first rule that it breaks.
     pub fn new(topology: &Topology) -> Result<Self, LayoutError> {
         // The order matters: LDs need the wires, virtual switches need ports, and GIM and P2P need both.
-        let mut builder = Builder::new(topology)?;
+        let mut builder = LayoutBuilder::new(topology)?;
         builder.attach_all()?;
         builder.check_file_names()?;
         builder.check_memory_names()?;
@@ -70,7 +70,7 @@ impl Layout {
     }
 }
 
-impl<'a> Builder<'a> {
+impl<'a> LayoutBuilder<'a> {
     fn new(topology: &'a Topology) -> Result<Self, LayoutError> {
         let switch = |(at, switch): (usize, &topology::TopologySwitch)| Switch {
             name: switch.name.clone(),

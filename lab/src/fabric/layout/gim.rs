@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use weft_fm::components::memory::map::{LocalRange, SEGMENT};
 
 use super::super::topology::{DeviceKind, Flow, Gim};
-use super::build::Builder;
+use super::build::LayoutBuilder;
 use super::error::GimRule;
 use super::{End, LayoutError, Part, VppbBinding};
 
@@ -39,7 +39,7 @@ pub struct GimRange {
     pub len: u64,
 }
 
-impl Builder<'_> {
+impl LayoutBuilder<'_> {
     /// All ranges of GIM.
     pub(super) fn shown(&self) -> Result<Vec<GimRange>, LayoutError> {
         let mut all: Vec<GimRange> = Vec::new();

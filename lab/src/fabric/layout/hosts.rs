@@ -1,15 +1,15 @@
 //! Checks hosts: their connection, and keys that would have no effect.
 //!
-//! It works on the parts of a [`Builder`], and reports the first host that breaks a rule.
+//! It works on the parts of a [`LayoutBuilder`], and reports the first host that breaks a rule.
 //!
 //! Source: docs/fabric.md.
 
 use super::super::topology::{DeviceKind, Memory};
-use super::build::Builder;
+use super::build::LayoutBuilder;
 use super::lds::refuse;
 use super::{LayoutError, Part};
 
-impl Builder<'_> {
+impl LayoutBuilder<'_> {
     /// Refuses hosts without a link, and keys of a virtual switch for hosts that have none.
     pub(super) fn check_hosts(&self) -> Result<(), LayoutError> {
         for (index, host) in self.topology.hosts.iter().enumerate() {

@@ -7,7 +7,7 @@
 use weft_fm::service::status::StartMode;
 
 use super::super::topology::{Device, DeviceKind};
-use super::build::{Builder, LINES_MAX};
+use super::build::{LINES_MAX, LayoutBuilder};
 use super::{End, LayoutError, Part};
 use crate::endpoint::device::spec::{BANDWIDTH_MBPS_MAX, LATENCY_NS_MAX};
 
@@ -37,7 +37,7 @@ fn check_figures(device: &Device) -> Result<(), LayoutError> {
     refuse(&device.name, why)
 }
 
-impl Builder<'_> {
+impl LayoutBuilder<'_> {
     /// Refuses logical devices that their device cannot have.
     pub(super) fn check_lds(&self) -> Result<(), LayoutError> {
         for (index, device) in self.topology.devices.iter().enumerate() {

@@ -9,10 +9,10 @@ use weft_fm::components::media::{self, Media, Partition};
 use weft_fm::components::memory::map;
 
 use super::super::topology::Memory;
-use super::build::Builder;
+use super::build::LayoutBuilder;
 use super::{LayoutError, Part};
 
-impl Builder<'_> {
+impl LayoutBuilder<'_> {
     /// Checks that each GFD of a share has a large enough partition of its kind. A GFD without partitions has one of
     /// DRAM with its whole capacity.
     pub(super) fn check_media(&self, memory: &Memory, gfds: &[usize]) -> Result<(), LayoutError> {

@@ -1,6 +1,6 @@
 //! Checks shares of GFD memory: their owners, GFDs and addresses.
 //!
-//! It works on the finished parts of a [`Builder`] and reports the first rule that is broken.
+//! It works on the finished parts of a [`LayoutBuilder`] and reports the first rule that is broken.
 //!
 //! Source: docs/fabric.md; CXL 3.1 sections 7.7.2, 7.7.12.1.
 
@@ -11,11 +11,11 @@ use weft_fm::components::memory::map::{self, Kind, Range};
 use weft_fm::model::text;
 
 use super::super::topology::Memory;
-use super::build::Builder;
+use super::build::LayoutBuilder;
 use super::{LayoutError, Part, gim};
 use weft_fm::service::status::StartMode;
 
-impl Builder<'_> {
+impl LayoutBuilder<'_> {
     /// Refuses G-FAM, GIM and P2P in a static fabric (CXL 3.1 section 7.7.12.1).
     pub(super) fn check_start(&self) -> Result<(), LayoutError> {
         let gfds = self.layout.gfds.iter().map(|gfd| &gfd.name);

@@ -7,10 +7,10 @@
 
 use std::collections::BTreeSet;
 
-use super::build::Builder;
+use super::build::LayoutBuilder;
 use super::{LayoutError, Part};
 
-impl Builder<'_> {
+impl LayoutBuilder<'_> {
     /// Parts with links in non-flit mode.
     pub(super) fn non_flit(&self) -> BTreeSet<Part> {
         let hosts = (0..).zip(&self.topology.hosts).filter(|(_, host)| host.ln_lines.is_some());

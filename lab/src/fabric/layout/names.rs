@@ -1,13 +1,13 @@
 //! Names of parts: whether they can be directory names, and whether the fabric manager accepts them.
 //!
-//! It works on the parts of a [`Builder`] or a [`Layout`], and reports the first bad name.
+//! It works on the parts of a [`LayoutBuilder`] or a [`Layout`], and reports the first bad name.
 //!
 //! Source: docs/fabric.md, docs/fm.md.
 
 use weft_fm::model::text::{is_name, is_word};
 
 use super::super::topology::Topology;
-use super::build::Builder;
+use super::build::LayoutBuilder;
 use super::{Layout, LayoutError, Part};
 
 /// Longest name: it is part of the path of an endpoint's socket.
@@ -25,7 +25,7 @@ fn is_file_name(name: &str) -> bool {
         && name != MANAGER
 }
 
-impl Builder<'_> {
+impl LayoutBuilder<'_> {
     /// Refuses names of memory, GIM and P2P that the manager refuses, because it shows them in texts and pages.
     pub(super) fn check_memory_names(&self) -> Result<(), LayoutError> {
         let topology = self.topology;

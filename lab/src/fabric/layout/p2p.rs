@@ -12,7 +12,7 @@ use weft_fm::model::text::is_name;
 use weft_fm::service::status::StartMode;
 
 use super::super::topology::{DeviceKind, P2p};
-use super::build::Builder;
+use super::build::LayoutBuilder;
 use super::error::P2pRule;
 use super::gim::{OWN, WINDOW};
 use super::lds::{GRANULE_MIB, LDS_MAX};
@@ -99,7 +99,7 @@ impl super::Layout {
     }
 }
 
-impl Builder<'_> {
+impl LayoutBuilder<'_> {
     /// All `[[p2p]]` ranges, and those for hosts' access to their own memory devices.
     pub(super) fn direct(&self) -> Result<Vec<P2pRange>, LayoutError> {
         let mut all: Vec<P2pRange> = Vec::new();
