@@ -5,7 +5,7 @@
 //! Source: docs/spec/cxl-fabric.md "Binding"; CXL 3.1 section 7.6.7.2.4 (Generate AER Event); docs/fm.md.
 
 use weft_parsers::cci::ReturnCode;
-use weft_parsers::cci::pbr::Vppb;
+use weft_parsers::cci::pbr::{PathCost, Vppb};
 use weft_parsers::cci::vcs::UnbindOption;
 use weft_rpc::Refused;
 
@@ -14,15 +14,16 @@ use super::refuse;
 use crate::cci::switch_state::{ports_seen, virtual_switches};
 use crate::cci::{CallError, CciSession};
 use crate::components::aer::{AerError, tlp_header};
-use crate::components::bind::{BindError, Bridge, way};
-use crate::components::cdat;
+use crate::components::bind::{BindError, Bridge, Remote, way};
+use crate::components::cdat::{self, Figures};
 use crate::components::grants::Grants;
 use crate::components::memory::Host;
 use crate::components::port_reset::PortReset;
 use crate::discover::change::Running;
 use crate::model::graph::Key;
-use crate::model::inventory::DiscoveredSwitch;
+use crate::model::inventory::{DiscoveredSwitch, Inventory};
 use crate::model::text::name_of;
+use crate::plan::Plan;
 use crate::state::desired::DesiredState;
 use crate::state::names::{Binding, Names, requesters};
 
@@ -144,9 +145,7 @@ impl BindingRequests<'_> {
         match binding {
             Binding::Local(local) => running.bindings.bind_local(self.cci, inventory, local),
             Binding::Remote(link) => {
-                let (from, to) = (link.host.bridge.switch, link.below.pid);
-                let cost = cdat::link_cost(inventory, plan, from, to, figures);
-                let cost = cost.unwrap_or(NO_COST);
+                let cost = cost_of(inventory, plan, &link, figures);
                 running.bindings.bind_remote(self.cci, inventory, link, cost)
             }
         }
@@ -165,8 +164,7 @@ impl BindingRequests<'_> {
             return unbound.map(drop);
         };
         let host = link.host.bridge;
-        let cost = cdat::link_cost(inventory, plan, host.switch, link.below.pid, figures);
-        let cost = cost.unwrap_or(NO_COST);
+        let cost = cost_of(inventory, plan, &link, figures);
         running.bindings.unbind_remote(self.cci, inventory, host, cost).map(drop)
     }
 
@@ -185,9 +183,7 @@ impl BindingRequests<'_> {
                 bound
             }
             Binding::Remote(link) => {
-                let (from, to) = (link.host.bridge.switch, link.below.pid);
-                let cost = cdat::link_cost(inventory, &running.plan, from, to, figures);
-                let cost = cost.unwrap_or(NO_COST);
+                let cost = cost_of(inventory, &running.plan, &link, figures);
                 let bound = bindings.restore(self.cci, inventory, link, cost);
                 if bound.is_err() && !bindings.cut.contains(&link) {
                     bindings.cut.push(link);
@@ -196,6 +192,12 @@ impl BindingRequests<'_> {
             }
         }
     }
+}
+
+/// What a virtual link costs; nothing is known of a path that the tables do not have.
+fn cost_of(inventory: &Inventory, plan: &Plan, link: &Remote, figures: Figures) -> PathCost {
+    let cost = cdat::link_cost(inventory, plan, link.host.bridge.switch, link.below.pid, figures);
+    cost.unwrap_or(NO_COST)
 }
 
 /// Memory that devices of the bridge's host can now access and the host itself cannot: it may have been given to
